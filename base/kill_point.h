@@ -1,0 +1,28 @@
+// Named points at which a test can have a process kill itself.
+//
+// Every process of Roundhouse may die at any instruction (DESIGN.md).  Random
+// kills seldom hit the narrow windows, so the windows are named:
+//
+//   KillPoint("host.chunk.ready");
+//
+// A process started with the test-only flag --kill-at=host.chunk.ready:17
+// raises SIGKILL against itself the 17th time it gets there.  Without the flag
+// a point costs one relaxed load.  Thread-safe.
+#ifndef ROUNDHOUSE_BASE_KILL_POINT_H_
+#define ROUNDHOUSE_BASE_KILL_POINT_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace roundhouse {
+
+void KillPoint(const char* name);
+
+// Arms one point: "NAME:COUNT", COUNT >= 1.  Call before threads start.  An
+// empty text arms nothing; a malformed one is INVALID_ARGUMENT.
+absl::Status ArmKillPoint(const std::string& text);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_BASE_KILL_POINT_H_

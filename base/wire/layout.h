@@ -1,0 +1,189 @@
+// What lies where in the host arena: plain structs at offsets, read by every
+// worker, written by the daemon only (words, journal, ledger and tensors
+// excepted).  Offsets are bytes from the arena's start; 0 means "none".
+//
+//   ArenaHeader              at offset 0
+//   JobLayout                per job, followed by its units and parameters
+//   tensors, words, buffers  wherever the daemon put them
+//
+// Versioned by kWireVersion: daemon and workers are one build, and a worker
+// that finds another version refuses to start.
+#ifndef ROUNDHOUSE_BASE_WIRE_LAYOUT_H_
+#define ROUNDHOUSE_BASE_WIRE_LAYOUT_H_
+
+#include <cstdint>
+#include <type_traits>
+
+#include "base/dtype.h"
+#include "base/wire/words.h"
+
+namespace roundhouse::wire {
+
+inline constexpr uint32_t kWireVersion = 1;
+inline constexpr uint64_t kArenaMagic = 0x31414e4552414852;  // "RHARENA1"
+inline constexpr uint32_t kLayoutMagic = 0x544c4852;         // "RHLT"
+
+// Host operations work in chunks of this many elements, counted from each
+// parameter's start (DESIGN.md: multiples of 1,024; ends depend on the
+// parameter only).  Part of the bits: norm partials are per chunk.
+inline constexpr uint64_t kChunkElements = 32768;
+
+struct BufferRef {
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};
+
+// To wait until the word at `offset` reaches `value`, or to raise it to it.
+struct WordRef {
+  uint64_t offset = 0;
+  uint64_t value = 0;
+};
+
+struct ArenaHeader {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t worker_count;
+  uint64_t size_bytes;
+  uint64_t pad[5];
+  DoorbellTable doorbells;
+};
+
+// The model's dimensions as base/model/config.h has them.
+struct ModelDims {
+  uint32_t architecture;
+  uint32_t tie_word_embeddings;
+  int64_t hidden_size;
+  int64_t layer_count;
+  int64_t head_count;
+  int64_t kv_head_count;
+  int64_t head_dim;
+  int64_t intermediate_size;
+  int64_t vocab_size;
+  int64_t max_position_tokens;
+  double rope_theta;
+  double rms_norm_eps;
+};
+
+struct JobLayout {
+  uint32_t magic;
+  uint32_t version;
+  uint64_t job;
+  ModelDims model;
+  uint32_t dtype;  // DType of compute weights and activations
+  uint32_t head_token_chunk;
+  uint64_t seed;
+  uint32_t unit_count;
+  uint32_t parameter_count;
+  uint64_t units_offset;       // UnitLayout[unit_count]
+  uint64_t parameters_offset;  // ParameterLayout[parameter_count]
+  // Scratch slots of the host worker's journal.
+  uint64_t scratch_offset;
+  uint64_t scratch_slot_bytes;
+  uint32_t scratch_slot_count;
+  uint32_t ledger_entries;
+  // The commit ledger: std::atomic<uint64_t>[ledger_entries].  Entry
+  // slot % ledger_entries holds the number of the last committed slot there;
+  // the daemon stores it before it acts on a slot-done.
+  uint64_t ledger_offset;
+};
+
+// A unit's tensors.  Parameters lie at the same element offset in each.
+struct UnitLayout {
+  uint32_t first_parameter;
+  uint32_t parameter_count;
+  uint64_t element_count;         // padded
+  uint64_t compute_offset;        // dtype of the job
+  uint64_t master_offset;         // fp32
+  uint64_t exp_avg_offset;        // fp32
+  uint64_t exp_avg_sq_offset;     // fp32
+  uint64_t grad_sum_offset;       // fp32
+  uint64_t version_word_offset;   // Word
+  uint64_t journal_offset;        // std::atomic<uint64_t>[chunk_count]
+  uint64_t norm_partials_offset;  // double[chunk_count]
+  uint32_t chunk_count;
+  uint32_t pad;
+};
+
+struct ParameterLayout {
+  uint32_t unit;
+  uint32_t role;  // ParamRole
+  uint64_t unit_offset_elements;
+  uint64_t element_count;
+  uint32_t first_chunk;  // of the unit's chunks
+  uint32_t weight_decay;
+};
+
+constexpr uint64_t ChunkCount(uint64_t element_count) {
+  return (element_count + kChunkElements - 1) / kChunkElements;
+}
+
+// The journal word of one chunk (DESIGN.md, "Host work is replayable too").
+// `operation` numbers host operations per job and only rises.
+enum class ChunkState : uint64_t { kNone = 0, kReady = 1, kDone = 2 };
+
+struct JournalEntry {
+  uint64_t operation = 0;
+  uint32_t scratch_slot = 0;
+  ChunkState state = ChunkState::kNone;
+};
+
+constexpr uint64_t PackJournal(const JournalEntry& entry) {
+  return entry.operation << 16 | (uint64_t{entry.scratch_slot} & 0x3fff) << 2 |
+         static_cast<uint64_t>(entry.state);
+}
+
+constexpr JournalEntry UnpackJournal(uint64_t word) {
+  return {word >> 16, static_cast<uint32_t>(word >> 2 & 0x3fff),
+          static_cast<ChunkState>(word & 3)};
+}
+
+static_assert(std::is_standard_layout_v<JobLayout> &&
+              std::is_trivially_copyable_v<JobLayout>);
+static_assert(std::is_trivially_copyable_v<UnitLayout>);
+static_assert(std::is_trivially_copyable_v<ParameterLayout>);
+
+// --- tables of the files worker, in arena memory lent for one operation ---
+
+enum class TensorInit : uint32_t {
+  kNone = 0,
+  kNormal = 1,
+  kOnes = 2,
+  kZeros = 3
+};
+
+// One tensor between a file and the arena.
+//   load  file -> `first` (compute copy) and, where set, `second` (master)
+//   init  generator -> the same
+//   save  `first` -> file
+// Conversion goes through fp32, rounding to nearest even.
+struct FileTensor {
+  uint64_t file_offset;
+  uint64_t element_count;
+  uint64_t first_offset;
+  uint64_t second_offset;
+  uint32_t file_dtype;    // DType
+  uint32_t first_dtype;   // DType
+  uint32_t second_dtype;  // DType
+  uint32_t init;          // TensorInit
+  double init_std;
+  uint64_t init_stream;  // with the job's seed: the key of the generator
+};
+
+struct FileShard {
+  uint64_t path_offset;  // UTF-8, not terminated
+  uint32_t path_bytes;
+  uint32_t first_tensor;
+  uint32_t tensor_count;
+  uint32_t pad;
+  uint64_t prefix_offset;  // save: header bytes written first
+  uint64_t prefix_bytes;
+  uint64_t file_bytes;  // whole file; a load checks it, a save must end there
+  uint8_t sha256[32];   // save: written by the worker before it answers
+};
+
+static_assert(std::is_trivially_copyable_v<FileTensor>);
+static_assert(std::is_trivially_copyable_v<FileShard>);
+
+}  // namespace roundhouse::wire
+
+#endif  // ROUNDHOUSE_BASE_WIRE_LAYOUT_H_

@@ -1,0 +1,357 @@
+#include "base/wire/messages.h"
+
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace roundhouse::wire {
+namespace {
+
+constexpr uint32_t kMessageMagic = 0x314d4852;  // "RHM1"
+
+struct Header {
+  uint32_t magic = kMessageMagic;
+  uint16_t version = kWireVersion;
+  uint16_t type = 0;
+  uint32_t bytes = 0;  // of the whole datagram
+  uint32_t pad = 0;
+  uint64_t attempt = 0;
+};
+static_assert(sizeof(Header) == 24);
+
+// One walk over a body's fields serves both directions: the Writer appends
+// what the Reader takes.
+class Writer {
+ public:
+  explicit Writer(std::string& out) : out_(out) {}
+
+  template <typename T>
+  void Plain(const char*, T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    out_.append(reinterpret_cast<const char*>(&value), sizeof(T));
+  }
+
+  template <typename T>
+  void Array(const char* name, std::vector<T>& values) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    uint64_t count = values.size();
+    if (count > kMaxArray) Fail(name, "has too many entries", count);
+    Plain(name, count);
+    out_.append(reinterpret_cast<const char*>(values.data()),
+                count * sizeof(T));
+  }
+
+  void Text(const char* name, std::string& text) {
+    uint64_t bytes = text.size();
+    if (bytes > kMaxTextBytes) Fail(name, "is too long", bytes);
+    Plain(name, bytes);
+    out_.append(text);
+  }
+
+  template <typename E>
+  void Enum(const char* name, E& value, E, E) {
+    Plain(name, value);
+  }
+
+  const absl::Status& status() const { return status_; }
+
+ private:
+  void Fail(const char* name, const char* what, uint64_t count) {
+    status_ = absl::ResourceExhaustedError(
+        absl::StrCat("message field ", name, " ", what, ": ", count));
+  }
+
+  std::string& out_;
+  absl::Status status_;
+};
+
+class Reader {
+ public:
+  Reader(const char* data, uint64_t bytes) : data_(data), left_(bytes) {}
+
+  template <typename T>
+  void Plain(const char* name, T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    if (!Take(name, sizeof(T))) return;
+    std::memcpy(static_cast<void*>(&value), data_ - sizeof(T), sizeof(T));
+  }
+
+  template <typename T>
+  void Array(const char* name, std::vector<T>& values) {
+    uint64_t count = 0;
+    Plain(name, count);
+    if (count > kMaxArray) {
+      Fail(absl::StrCat("field ", name, " has too many entries: ", count));
+      return;
+    }
+    if (!Take(name, count * sizeof(T))) return;
+    values.resize(count);
+    if (count != 0) {
+      std::memcpy(static_cast<void*>(values.data()), data_ - count * sizeof(T),
+                  count * sizeof(T));
+    }
+  }
+
+  void Text(const char* name, std::string& text) {
+    uint64_t bytes = 0;
+    Plain(name, bytes);
+    if (bytes > kMaxTextBytes) {
+      Fail(absl::StrCat("field ", name, " is too long: ", bytes));
+      return;
+    }
+    if (Take(name, bytes)) text.assign(data_ - bytes, bytes);
+  }
+
+  template <typename E>
+  void Enum(const char* name, E& value, E first, E last) {
+    auto number = static_cast<std::underlying_type_t<E>>(first);
+    Plain(name, number);
+    if (number < static_cast<std::underlying_type_t<E>>(first) ||
+        number > static_cast<std::underlying_type_t<E>>(last)) {
+      Fail(absl::StrCat("field ", name, " has no meaning: ", number));
+      return;
+    }
+    value = static_cast<E>(number);
+  }
+
+  absl::Status Finish() {
+    if (status_.ok() && left_ != 0) {
+      Fail(absl::StrCat(left_, " bytes left over"));
+    }
+    return status_;
+  }
+
+ private:
+  bool Take(const char* name, uint64_t bytes) {
+    if (!status_.ok()) return false;
+    if (bytes > left_) {
+      Fail(absl::StrCat("field ", name, " wants ", bytes, " bytes, ", left_,
+                        " are left"));
+      return false;
+    }
+    data_ += bytes;
+    left_ -= bytes;
+    return true;
+  }
+
+  void Fail(const std::string& what) {
+    if (status_.ok()) status_ = absl::InvalidArgumentError("message: " + what);
+  }
+
+  const char* data_;
+  uint64_t left_;
+  absl::Status status_;
+};
+
+template <typename C>
+void Walk(C& c, ConfigureJob& m) {
+  c.Plain("job", m.job);
+  c.Plain("layout_offset", m.layout_offset);
+}
+
+template <typename C>
+void Walk(C& c, ReleaseJob& m) {
+  c.Plain("job", m.job);
+}
+
+template <typename C>
+void Walk(C&, Stop&) {}
+
+template <typename C>
+void Walk(C& c, Withdraw& m) {
+  c.Plain("target_attempt", m.target_attempt);
+}
+
+template <typename C>
+void Walk(C& c, RunSlot& m) {
+  c.Plain("job", m.job);
+  c.Plain("slot", m.slot);
+  c.Plain("pass", m.pass);
+  c.Plain("step", m.step);
+  c.Enum("kind", m.kind, SlotKind::kForward, SlotKind::kEvaluate);
+  c.Enum("recompute", m.recompute, Recompute::kStage, Recompute::kLayer);
+  c.Plain("first_layer", m.first_layer);
+  c.Plain("last_layer", m.last_layer);
+  c.Plain("total_groups", m.total_groups);
+  c.Plain("loss_scale", m.loss_scale);
+  c.Array("units", m.units);
+  c.Array("micro_batches", m.micro_batches);
+  c.Array("outputs", m.outputs);
+  c.Array("contributions", m.contributions);
+}
+
+template <typename C>
+void Walk(C& c, HostOp& m) {
+  c.Plain("job", m.job);
+  c.Plain("operation", m.operation);
+  c.Enum("kind", m.kind, HostOpKind::kGather, HostOpKind::kUpdate);
+  c.Plain("unit", m.unit);
+  c.Plain("total_groups", m.total_groups);
+  c.Plain("add_to_sum", m.add_to_sum);
+  c.Plain("want_norm", m.want_norm);
+  c.Plain("version", m.version);
+  c.Plain("step", m.step);
+  c.Plain("learning_rate", m.learning_rate);
+  c.Plain("beta1", m.beta1);
+  c.Plain("beta2", m.beta2);
+  c.Plain("epsilon", m.epsilon);
+  c.Plain("weight_decay", m.weight_decay);
+  c.Plain("gradient_scale", m.gradient_scale);
+  c.Array("micro_batches", m.micro_batches);
+  c.Array("contributions", m.contributions);
+}
+
+template <typename C>
+void Walk(C& c, FileOp& m) {
+  c.Plain("job", m.job);
+  c.Plain("operation", m.operation);
+  c.Enum("kind", m.kind, FileOpKind::kLoad, FileOpKind::kSave);
+  c.Plain("shard_count", m.shard_count);
+  c.Plain("tensor_count", m.tensor_count);
+  c.Plain("shards_offset", m.shards_offset);
+  c.Plain("tensors_offset", m.tensors_offset);
+  c.Plain("seed", m.seed);
+}
+
+template <typename C>
+void Walk(C& c, Hello& m) {
+  c.Plain("version", m.version);
+  c.Plain("pid", m.pid);
+  c.Plain("device_memory_bytes", m.device_memory_bytes);
+}
+
+template <typename C>
+void Walk(C& c, JobConfigured& m) {
+  c.Plain("job", m.job);
+}
+
+template <typename C>
+void Walk(C& c, SlotStarted& m) {
+  c.Plain("slot", m.slot);
+  c.Plain("received_ns", m.received_ns);
+  c.Plain("time_ns", m.time_ns);
+}
+
+template <typename C>
+void Walk(C& c, MicroBatchDone& m) {
+  c.Plain("slot", m.slot);
+  c.Plain("index", m.index);
+  c.Plain("time_ns", m.time_ns);
+}
+
+template <typename C>
+void Walk(C& c, SlotDone& m) {
+  c.Plain("slot", m.slot);
+  c.Plain("started_ns", m.started_ns);
+  c.Plain("ended_ns", m.ended_ns);
+  c.Plain("wait_ns", m.wait_ns);
+  c.Plain("h2d_ns", m.h2d_ns);
+  c.Plain("compute_ns", m.compute_ns);
+  c.Plain("d2h_ns", m.d2h_ns);
+  c.Plain("longest_activation_wait_ns", m.longest_activation_wait_ns);
+  c.Plain("bytes", m.bytes);
+  c.Plain("device_memory_peak_bytes", m.device_memory_peak_bytes);
+  c.Array("results", m.results);
+  c.Array("layers", m.layers);
+}
+
+template <typename C>
+void Walk(C& c, Withdrawn& m) {
+  c.Plain("slot", m.slot);
+}
+
+template <typename C>
+void Walk(C& c, HostOpDone& m) {
+  c.Plain("operation", m.operation);
+  c.Plain("norm_squared", m.norm_squared);
+  c.Plain("started_ns", m.started_ns);
+  c.Plain("ended_ns", m.ended_ns);
+}
+
+template <typename C>
+void Walk(C& c, FileOpDone& m) {
+  c.Plain("operation", m.operation);
+  c.Plain("bytes", m.bytes);
+}
+
+template <typename C>
+void Walk(C& c, Failed& m) {
+  c.Plain("id", m.id);
+  c.Plain("code", m.code);
+  c.Text("text", m.text);
+}
+
+template <typename C>
+void Walk(C& c, Heartbeat& m) {
+  c.Plain("time_ns", m.time_ns);
+}
+
+// A message's type is its index in Body: the order there is the wire's.
+template <size_t kIndex = 0>
+absl::StatusOr<Body> ReadBody(uint16_t type, Reader& reader) {
+  if constexpr (kIndex == std::variant_size_v<Body>) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("message: unknown type ", type));
+  } else {
+    if (type != kIndex) return ReadBody<kIndex + 1>(type, reader);
+    std::variant_alternative_t<kIndex, Body> body;
+    Walk(reader, body);
+    RETURN_IF_ERROR(reader.Finish());
+    return Body(std::move(body));
+  }
+}
+
+absl::Status CheckHeader(const Header& header, uint64_t bytes) {
+  if (header.magic != kMessageMagic) {
+    return absl::InvalidArgumentError("message: wrong magic");
+  }
+  if (header.version != kWireVersion) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("message: wire version ", header.version, ", this build ",
+                     "speaks ", kWireVersion));
+  }
+  if (header.bytes != bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("message: says ", header.bytes, " bytes, has ", bytes));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> Encode(const Message& message) {
+  std::string out(sizeof(Header), '\0');
+  Writer writer(out);
+  Body body = message.body;
+  std::visit([&](auto& alternative) { Walk(writer, alternative); }, body);
+  RETURN_IF_ERROR(writer.status());
+  if (out.size() > kMaxMessageBytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "message: ", out.size(), " bytes, the limit is ", kMaxMessageBytes));
+  }
+  Header header;
+  header.type = static_cast<uint16_t>(body.index());
+  header.bytes = static_cast<uint32_t>(out.size());
+  header.attempt = message.attempt;
+  std::memcpy(out.data(), &header, sizeof(header));
+  return out;
+}
+
+absl::StatusOr<Message> Decode(const std::string& datagram) {
+  Header header;
+  if (datagram.size() < sizeof(header) || datagram.size() > kMaxMessageBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("message: ", datagram.size(), " bytes"));
+  }
+  std::memcpy(&header, datagram.data(), sizeof(header));
+  RETURN_IF_ERROR(CheckHeader(header, datagram.size()));
+  Reader reader(datagram.data() + sizeof(header),
+                datagram.size() - sizeof(header));
+  ASSIGN_OR_RETURN(Body body, ReadBody(header.type, reader));
+  return Message{header.attempt, std::move(body)};
+}
+
+}  // namespace roundhouse::wire

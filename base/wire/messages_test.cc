@@ -1,0 +1,166 @@
+#include "base/wire/messages.h"
+
+#include <cstring>
+#include <random>
+
+#include "base/wire/channel.h"
+#include "gtest/gtest.h"
+
+namespace roundhouse::wire {
+namespace {
+
+RunSlot ExampleSlot() {
+  RunSlot slot;
+  slot.job = 7;
+  slot.slot = 99;
+  slot.pass = 12;
+  slot.kind = SlotKind::kFused;
+  slot.first_layer = 3;
+  slot.last_layer = 4;
+  slot.total_groups = 2;
+  slot.loss_scale = 0.125;
+  slot.units = {{4, 3, {4096, 128}, {64, 5}}, {5, 4, {8192, 64}, {128, 5}}};
+  slot.micro_batches.resize(2);
+  slot.micro_batches[1].rows = 4;
+  slot.micro_batches[1].input = {1 << 20, 2048};
+  slot.outputs = {{1, 3, 1, 0, {1 << 21, 2048}, {192, 12}}};
+  slot.contributions = {{4, 0, 2, 0, {1 << 22, 4096}}};
+  return slot;
+}
+
+TEST(MessagesTest, RunSlotComesBackWhole) {
+  const auto datagram = Encode({41, ExampleSlot()});
+  ASSERT_TRUE(datagram.ok());
+  const auto message = Decode(*datagram);
+  ASSERT_TRUE(message.ok()) << message.status();
+  EXPECT_EQ(message->attempt, 41u);
+  const RunSlot& slot = std::get<RunSlot>(message->body);
+  EXPECT_EQ(slot.slot, 99u);
+  EXPECT_EQ(slot.kind, SlotKind::kFused);
+  EXPECT_EQ(slot.units[1].weights.offset, 8192u);
+  EXPECT_EQ(slot.micro_batches[1].input.bytes, 2048u);
+  EXPECT_EQ(slot.outputs[0].raise.value, 12u);
+  EXPECT_EQ(slot.contributions[0].group_count, 2u);
+  EXPECT_EQ(slot.loss_scale, 0.125);
+}
+
+TEST(MessagesTest, EveryTypeKeepsItsTag) {
+  const Body bodies[] = {ConfigureJob{1, 2},
+                         ReleaseJob{3},
+                         Stop{},
+                         Withdraw{4},
+                         ExampleSlot(),
+                         HostOp{},
+                         FileOp{},
+                         Hello{},
+                         JobConfigured{1},
+                         SlotStarted{1, 2, 3},
+                         MicroBatchDone{1, 2, 0, 3},
+                         SlotDone{},
+                         Withdrawn{5},
+                         HostOpDone{6, 0.5, 1, 2},
+                         FileOpDone{7, 8},
+                         Failed{9, 3, "why"},
+                         Heartbeat{10}};
+  static_assert(std::size(bodies) == std::variant_size_v<Body>);
+  for (const Body& body : bodies) {
+    const auto datagram = Encode({1, body});
+    ASSERT_TRUE(datagram.ok());
+    const auto message = Decode(*datagram);
+    ASSERT_TRUE(message.ok()) << message.status();
+    EXPECT_EQ(message->body.index(), body.index());
+  }
+}
+
+TEST(MessagesTest, TruncationAtEveryByteIsAnError) {
+  const std::string datagram = *Encode({1, ExampleSlot()});
+  for (size_t bytes = 0; bytes < datagram.size(); ++bytes) {
+    std::string cut = datagram.substr(0, bytes);
+    EXPECT_FALSE(Decode(cut).ok()) << bytes;
+    if (bytes < 24) continue;
+    const uint32_t says = static_cast<uint32_t>(bytes);
+    std::memcpy(cut.data() + 8, &says, sizeof(says));
+    EXPECT_FALSE(Decode(cut).ok()) << bytes << " with a matching length";
+  }
+}
+
+TEST(MessagesTest, OtherVersionIsNamed) {
+  std::string datagram = *Encode({1, Stop{}});
+  datagram[4] = 9;
+  EXPECT_EQ(Decode(datagram).status().message(),
+            "message: wire version 9, this build speaks 1");
+}
+
+TEST(MessagesTest, UnknownEnumValueIsAnError) {
+  HostOp op;
+  op.kind = static_cast<HostOpKind>(9);
+  EXPECT_EQ(Decode(*Encode({1, op})).status().message(),
+            "message: field kind has no meaning: 9");
+}
+
+TEST(MessagesTest, LimitsAreRefusedByEncode) {
+  RunSlot slot;
+  slot.micro_batches.resize(kMaxArray + 1);
+  EXPECT_EQ(Encode({1, slot}).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Encode({1, Failed{1, 2, std::string(kMaxTextBytes + 1, 'x')}})
+                .status()
+                .code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST(MessagesTest, MutatedDatagramsNeverCrash) {
+  std::mt19937_64 random(20260427);
+  const std::string whole = *Encode({1, ExampleSlot()});
+  int accepted = 0;
+  for (int round = 0; round < 20000; ++round) {
+    std::string datagram = whole;
+    for (int flip = 0; flip <= static_cast<int>(random() % 4); ++flip) {
+      datagram[random() % datagram.size()] = static_cast<char>(random());
+    }
+    const auto message = Decode(datagram);
+    if (!message.ok()) continue;
+    ++accepted;
+    // What is accepted encodes to the same bytes.
+    EXPECT_EQ(Encode(*message)->size(), datagram.size());
+  }
+  EXPECT_GT(accepted, 0);
+  EXPECT_LT(accepted, 20000);
+}
+
+TEST(ChannelTest, CarriesMessagesAndReportsTheEnd) {
+  auto pair = Channel::Pair();
+  ASSERT_TRUE(pair.ok());
+  auto [daemon, worker] = *std::move(pair);
+  EXPECT_FALSE((*worker->TryReceive()).has_value());
+  ASSERT_TRUE(daemon->Send({3, ExampleSlot()}).ok());
+  ASSERT_TRUE(daemon->Send({4, Stop{}}).ok());
+  daemon.reset();
+  EXPECT_EQ(worker->Receive()->attempt, 3u);
+  EXPECT_EQ(worker->Receive()->attempt, 4u);  // sent before the end: counts
+  EXPECT_EQ(worker->Receive().status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(worker->Send({5, Heartbeat{}}).code(),
+            absl::StatusCode::kUnavailable);
+}
+
+TEST(ChannelTest, TrySendRefusesWhenFull) {
+  auto [daemon, worker] = *Channel::Pair();
+  absl::Status status;
+  for (int i = 0; i < 100000 && status.ok(); ++i) {
+    status = daemon->TrySend({1, ExampleSlot()});
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(ChannelTest, FullSizedMessageFits) {
+  auto [daemon, worker] = *Channel::Pair();
+  RunSlot slot;
+  slot.outputs.resize(kMaxArray);
+  ASSERT_GT(Encode({1, slot})->size(), kMaxMessageBytes * 9 / 10);
+  ASSERT_TRUE(daemon->Send({1, slot}).ok());
+  EXPECT_EQ(std::get<RunSlot>(worker->Receive()->body).outputs.size(),
+            slot.outputs.size());
+}
+
+}  // namespace
+}  // namespace roundhouse::wire

@@ -1,0 +1,483 @@
+#include "scheduler/dispatch/dispatcher.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+
+namespace roundhouse {
+
+Dispatcher::Dispatcher(const JobShape& shape, const DispatcherOptions& options)
+    : shape_(shape), options_(options) {
+  ROUNDHOUSE_CHECK(shape.layer_count >= 1 &&
+                   shape.unit_count == shape.layer_count + 1)
+      << shape.layer_count << " layers, " << shape.unit_count << " units";
+  ROUNDHOUSE_CHECK(options.max_dispatched_slots >= 1 &&
+                   options.max_host_ops >= 1);
+}
+
+// --- building a step ---
+
+uint64_t Dispatcher::BeginStep(const StepSpec& spec) {
+  ROUNDHOUSE_CHECK(!abandoning_);
+  ROUNDHOUSE_CHECK(steps_.size() <= 1 &&
+                   (steps_.empty() || steps_.front().reduced));
+  ROUNDHOUSE_CHECK(CheckPlan(spec.plan, shape_.layer_count).ok())
+      << ToString(spec.plan);
+  ROUNDHOUSE_CHECK(spec.plan.fused && !spec.round_micro_batches.empty());
+  Step step;
+  step.number = next_step_++;
+  step.spec = spec;
+  step.rounds_left = static_cast<int>(spec.round_micro_batches.size());
+  step.updates_allowed = !spec.clip;
+  step.update_sent.assign(shape_.unit_count, false);
+  step.updates_left = spec.train ? shape_.unit_count : 0;
+  steps_.push_back(step);
+  for (int i = 0; i < step.rounds_left; ++i) AddRound(step, i);
+  Pump();
+  return step.number;
+}
+
+void Dispatcher::AddRound(const Step& step, int index) {
+  Round round;
+  round.number = next_round_++;
+  round.step_number = step.number;
+  round.index = index;
+  round.contributors_left.assign(shape_.unit_count, 0);
+  round.reduce_sent.assign(shape_.unit_count, !step.spec.train);
+  round.reduce_done.assign(shape_.unit_count, !step.spec.train);
+  round.reduces_left = step.spec.train ? shape_.unit_count : 0;
+  for (int unit = 0; step.spec.train && unit < shape_.unit_count; ++unit) {
+    round.contributors_left[unit] = Contributors(step.spec, unit);
+  }
+  AddSlots(step, round);
+  rounds_.push_back(std::move(round));
+}
+
+// A unit waits for the slot of its layer; the embedding waits for the gradient
+// of stage 0's input and, when tied, for the head.
+int Dispatcher::Contributors(const StepSpec& spec, int unit) const {
+  const bool one_stage = spec.plan.backward.size() == 1;
+  return unit == 0 && shape_.tied_head && !one_stage ? 2 : 1;
+}
+
+std::vector<int> Dispatcher::UnitsOf(const Slot& slot) const {
+  std::vector<int> units;
+  if (slot.pass != SlotPass::kFused && slot.pass != SlotPass::kBackward) {
+    return units;
+  }
+  const bool head = slot.layers.last == shape_.layer_count - 1;
+  if (slot.layers.first == 0 || (head && shape_.tied_head)) units.push_back(0);
+  for (int layer = slot.layers.first; layer <= slot.layers.last; ++layer) {
+    units.push_back(1 + layer);
+  }
+  return units;
+}
+
+void Dispatcher::AddSlots(const Step& step, Round& round) {
+  auto add = [&](SlotPass pass, const LayerRange& layers) {
+    Slot slot;
+    slot.id = static_cast<SlotId>(next_slot_++);
+    slot.place = {step.number, round.index, static_cast<int>(round.number % 2),
+                  round.slots_left++};
+    slot.pass = pass;
+    slot.layers = layers;
+    slot.round_number = round.number;
+    slots_.emplace(slot.id, slot);
+  };
+  const Plan& plan = step.spec.plan;
+  for (const LayerRange& stage : plan.forward) add(SlotPass::kForward, stage);
+  if (!step.spec.train) {
+    add(SlotPass::kEvaluate, plan.backward.front());
+    return;
+  }
+  for (const LayerRange& stage : plan.backward) {
+    const bool fused = stage == plan.backward.front();
+    add(fused ? SlotPass::kFused : SlotPass::kBackward, stage);
+  }
+}
+
+// --- events ---
+
+void Dispatcher::AllowUpdates(uint64_t step_number) {
+  Step* step = FindStep(step_number);
+  ROUNDHOUSE_CHECK(step != nullptr && step->reduced);
+  step->updates_allowed = true;
+  Pump();
+}
+
+void Dispatcher::HoldUpdates(bool held) {
+  updates_held_ = held;
+  Pump();
+}
+
+void Dispatcher::DeviceUp(DeviceId device) {
+  Device& state = devices_[device];
+  ROUNDHOUSE_CHECK(!state.up) << "device " << Number(device) << " is up";
+  state.up = true;
+  if (std::find(ring_.begin(), ring_.end(), device) == ring_.end()) {
+    ring_.insert(std::upper_bound(ring_.begin(), ring_.end(), device), device);
+  }
+  const std::vector<SlotId> again = std::exchange(state.out, {});
+  for (SlotId id : again) Send(slots_.at(id), device);
+  Pump();
+}
+
+void Dispatcher::DeviceDown(DeviceId device) {
+  Device& state = devices_.at(device);
+  ROUNDHOUSE_CHECK(state.up) << "device " << Number(device) << " is down";
+  state.up = false;
+  const std::vector<SlotId> out = state.out;
+  for (SlotId id : out) {
+    Slot& slot = slots_.at(id);
+    if (slot.state == Slot::State::kWithdrawing) {
+      AfterWithdrawal(slot);  // Its process is gone: nothing more comes.
+    } else {
+      slot.state = Slot::State::kLostWorker;
+    }
+  }
+  Pump();
+}
+
+void Dispatcher::DeviceLost(DeviceId device) {
+  Device& state = devices_.at(device);
+  ROUNDHOUSE_CHECK(!state.up);
+  ring_.erase(std::find(ring_.begin(), ring_.end(), device));
+  const std::vector<SlotId> out = state.out;
+  for (SlotId id : out) AfterWithdrawal(slots_.at(id));
+  WithdrawOut(0);
+  Pump();
+}
+
+void Dispatcher::SlotDone(SlotId id) {
+  const auto found = slots_.find(id);
+  if (found == slots_.end()) return;
+  Slot& slot = found->second;
+  if (slot.state != Slot::State::kOut &&
+      slot.state != Slot::State::kWithdrawing) {
+    return;
+  }
+  Forget(slot.device, id);
+  slot.state = Slot::State::kCommitted;
+  CommitToRound(slot);
+  Pump();
+}
+
+void Dispatcher::SlotWithdrawn(SlotId id) {
+  const auto found = slots_.find(id);
+  if (found == slots_.end() ||
+      found->second.state != Slot::State::kWithdrawing) {
+    return;
+  }
+  AfterWithdrawal(found->second);
+  Pump();
+}
+
+void Dispatcher::HostUp() {
+  ROUNDHOUSE_CHECK(!host_up_);
+  host_up_ = true;
+  for (SentHostOp& op : host_ops_) {
+    op.out = true;
+    actions_.push_back(op.action);
+  }
+  Pump();
+}
+
+void Dispatcher::HostDown() {
+  host_up_ = false;
+  for (SentHostOp& op : host_ops_) op.out = false;
+}
+
+void Dispatcher::HostOpDone(HostOpId id) {
+  const auto found =
+      std::find_if(host_ops_.begin(), host_ops_.end(),
+                   [&](const SentHostOp& op) { return op.action.op == id; });
+  if (found == host_ops_.end() || !found->out) return;
+  const RunHostOpAction action = found->action;
+  host_ops_.erase(found);
+  if (action.type == HostOpType::kUpdate) {
+    --FindStep(action.step_number)->updates_left;
+  }
+  for (Round& round : rounds_) {
+    if (action.type != HostOpType::kReduce ||
+        round.step_number != action.step_number ||
+        round.index != action.round) {
+      continue;
+    }
+    round.reduce_done[action.unit] = true;
+    --round.reduces_left;
+  }
+  Pump();
+}
+
+void Dispatcher::Abandon() {
+  ROUNDHOUSE_CHECK(!abandoning_ && !Updating());
+  abandoning_ = true;
+  if (!steps_.empty()) {
+    abandoned_step_ = steps_.back().number;
+    WithdrawOut(*abandoned_step_);
+  }
+  Pump();
+}
+
+bool Dispatcher::Updating() const {
+  if (steps_.empty()) return false;
+  const std::vector<bool>& sent = steps_.back().update_sent;
+  return std::find(sent.begin(), sent.end(), true) != sent.end();
+}
+
+std::vector<Action> Dispatcher::TakeActions() {
+  return std::exchange(actions_, {});
+}
+
+bool Dispatcher::IsCommitted(SlotId id) const {
+  const auto found = slots_.find(id);
+  return found == slots_.end() ? Number(id) < next_slot_
+                               : found->second.state == Slot::State::kCommitted;
+}
+
+// --- deciding ---
+
+void Dispatcher::Pump() {
+  FinishRounds();
+  FinishSteps();
+  if (abandoning_) FinishAbandoning();
+  SendSlots();
+  SendHostOps();
+}
+
+void Dispatcher::SendSlots() {
+  if (ring_.empty() || AnyWithdrawing()) return;
+  for (auto& [id, slot] : slots_) {
+    if (slot.state != Slot::State::kWaiting) continue;
+    if (abandoned_step_ == slot.place.step_number) return;
+    const DeviceId device = ring_[next_position_ % ring_.size()];
+    const Device& state = devices_.at(device);
+    const bool full =
+        static_cast<int>(state.out.size()) >= options_.max_dispatched_slots;
+    if (!state.up || full || !MaySend(slot)) return;
+    ++next_position_;
+    Send(slot, device);
+  }
+}
+
+bool Dispatcher::MaySend(const Slot& slot) const {
+  const std::vector<int> units = UnitsOf(slot);
+  for (const Round& round : rounds_) {
+    if (round.number >= slot.round_number) break;
+    if (round.number % 2 == slot.round_number % 2) return false;
+    for (int unit : units) {
+      if (!round.reduce_done[unit]) return false;
+    }
+  }
+  return true;
+}
+
+void Dispatcher::Send(Slot& slot, DeviceId device) {
+  slot.state = Slot::State::kOut;
+  slot.device = device;
+  devices_.at(device).out.push_back(slot.id);
+  actions_.push_back(
+      RunSlotAction{slot.id, device, slot.place, slot.pass, slot.layers});
+}
+
+void Dispatcher::SendHostOps() {
+  while (host_up_ &&
+         static_cast<int>(host_ops_.size()) < options_.max_host_ops &&
+         SendNextHostOp()) {
+  }
+}
+
+// Gathers first: the first stage of a round waits for them.  Updates before
+// reductions: the next step's stages wait for those.
+bool Dispatcher::SendNextHostOp() {
+  return SendGather() || SendUpdate() || SendReduce();
+}
+
+bool Dispatcher::SendGather() {
+  for (Round& round : rounds_) {
+    if (round.gather_sent) continue;
+    if (abandoned_step_ == round.step_number) return false;
+    for (const Round& earlier : rounds_) {
+      if (earlier.number >= round.number) break;
+      if (earlier.number % 2 == round.number % 2) return false;
+    }
+    // The host worker takes operations in order: the gather may wait for an
+    // update that was sent before it, never for a later one.
+    const Step& oldest = steps_.front();
+    if (oldest.number != round.step_number && oldest.spec.train &&
+        !oldest.update_sent[0]) {
+      return false;
+    }
+    round.gather_sent = true;
+    RunHostOpAction action;
+    action.type = HostOpType::kGather;
+    action.step_number = round.step_number;
+    action.round = round.index;
+    action.buffer_set = static_cast<int>(round.number % 2);
+    SendHostOp(action);
+    return true;
+  }
+  return false;
+}
+
+bool Dispatcher::SendUpdate() {
+  if (updates_held_ || steps_.empty()) return false;
+  Step& step = steps_.front();
+  if (!step.spec.train || !step.updates_allowed) return false;
+  if (abandoned_step_ == step.number) return false;
+  for (int unit = 0; unit < shape_.unit_count; ++unit) {
+    if (step.update_sent[unit]) continue;
+    bool reduced = true;
+    for (const Round& round : rounds_) {
+      reduced &= round.step_number != step.number || round.reduce_done[unit];
+    }
+    if (!reduced) continue;
+    step.update_sent[unit] = true;
+    RunHostOpAction action;
+    action.type = HostOpType::kUpdate;
+    action.step_number = step.number;
+    action.unit = unit;
+    SendHostOp(action);
+    return true;
+  }
+  return false;
+}
+
+bool Dispatcher::SendReduce() {
+  for (Round& round : rounds_) {
+    if (abandoned_step_ == round.step_number) return false;
+    const Step& step = *FindStep(round.step_number);
+    for (int unit = 0; unit < shape_.unit_count; ++unit) {
+      if (round.reduce_sent[unit] || round.contributors_left[unit] != 0) {
+        continue;
+      }
+      round.reduce_sent[unit] = true;
+      RunHostOpAction action;
+      action.type = HostOpType::kReduce;
+      action.step_number = round.step_number;
+      action.round = round.index;
+      action.buffer_set = static_cast<int>(round.number % 2);
+      action.unit = unit;
+      action.add_to_sum = round.index > 0;
+      action.last_round =
+          round.index + 1 ==
+          static_cast<int>(step.spec.round_micro_batches.size());
+      SendHostOp(action);
+      return true;
+    }
+  }
+  return false;
+}
+
+void Dispatcher::SendHostOp(RunHostOpAction action) {
+  action.op = static_cast<HostOpId>(next_host_op_++);
+  host_ops_.push_back({action, true});
+  actions_.push_back(action);
+}
+
+void Dispatcher::CommitToRound(const Slot& slot) {
+  for (Round& round : rounds_) {
+    if (round.number != slot.round_number) continue;
+    --round.slots_left;
+    for (int unit : UnitsOf(slot)) --round.contributors_left[unit];
+  }
+}
+
+void Dispatcher::FinishRounds() {
+  while (!rounds_.empty() && rounds_.front().retired()) {
+    const uint64_t number = rounds_.front().number;
+    --FindStep(rounds_.front().step_number)->rounds_left;
+    rounds_.pop_front();
+    std::erase_if(slots_, [&](const auto& entry) {
+      return entry.second.round_number == number;
+    });
+  }
+}
+
+void Dispatcher::FinishSteps() {
+  for (Step& step : steps_) {
+    if (step.rounds_left != 0 || step.reduced) continue;
+    if (abandoned_step_ == step.number) continue;
+    step.reduced = true;
+    if (step.spec.train) actions_.push_back(StepReducedAction{step.number});
+  }
+  while (!steps_.empty() && steps_.front().reduced &&
+         steps_.front().updates_left == 0) {
+    actions_.push_back(StepDoneAction{steps_.front().number});
+    steps_.pop_front();
+  }
+}
+
+// --- losses ---
+
+void Dispatcher::WithdrawOut(uint64_t first_step_number) {
+  for (auto entry = slots_.rbegin(); entry != slots_.rend(); ++entry) {
+    Slot& slot = entry->second;
+    if (slot.place.step_number < first_step_number) continue;
+    if (slot.state == Slot::State::kOut) {
+      slot.state = Slot::State::kWithdrawing;
+      actions_.push_back(WithdrawSlotAction{slot.id, slot.device});
+    } else if (slot.state == Slot::State::kLostWorker) {
+      AfterWithdrawal(slot);
+    }
+  }
+}
+
+void Dispatcher::AfterWithdrawal(Slot& slot) {
+  Forget(slot.device, slot.id);
+  slot.state = Slot::State::kWaiting;
+}
+
+bool Dispatcher::AnyWithdrawing() const {
+  return std::any_of(slots_.begin(), slots_.end(), [](const auto& entry) {
+    return entry.second.state == Slot::State::kWithdrawing;
+  });
+}
+
+void Dispatcher::FinishAbandoning() {
+  if (abandoned_step_.has_value() && !StepIsOut(*abandoned_step_)) {
+    DropNewestStep();
+    abandoned_step_.reset();
+  }
+  if (!steps_.empty()) return;  // The older step's updates are still out.
+  abandoning_ = false;
+  actions_.push_back(QuietAction{});
+}
+
+bool Dispatcher::StepIsOut(uint64_t number) const {
+  const bool slot_out =
+      std::any_of(slots_.begin(), slots_.end(), [&](const auto& entry) {
+        const Slot& slot = entry.second;
+        return slot.place.step_number == number &&
+               slot.state != Slot::State::kWaiting &&
+               slot.state != Slot::State::kCommitted;
+      });
+  return slot_out || std::any_of(host_ops_.begin(), host_ops_.end(),
+                                 [&](const SentHostOp& op) {
+                                   return op.action.step_number == number;
+                                 });
+}
+
+void Dispatcher::DropNewestStep() {
+  const uint64_t number = steps_.back().number;
+  std::erase_if(slots_, [&](const auto& entry) {
+    return entry.second.place.step_number == number;
+  });
+  std::erase_if(
+      rounds_, [&](const Round& round) { return round.step_number == number; });
+  steps_.pop_back();
+}
+
+void Dispatcher::Forget(DeviceId device, SlotId slot) {
+  std::erase(devices_.at(device).out, slot);
+}
+
+Dispatcher::Step* Dispatcher::FindStep(uint64_t number) {
+  for (Step& step : steps_) {
+    if (step.number == number) return &step;
+  }
+  return nullptr;
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,273 @@
+// The one place that decides what every device and the host worker do next: a
+// pure state machine over the slots of a job's steps.
+//
+//   events in   BeginStep, SlotDone, HostOpDone, DeviceUp, DeviceDown,
+//               DeviceLost, HostUp, HostDown, SlotWithdrawn, Abandon
+//   actions out RunSlot, WithdrawSlot, RunHostOp, StepReduced, StepDone, Quiet
+//
+// The caller (server/jobs/runner, later scheduler/simulate) hands in events in
+// the order they happened and carries out TakeActions() in order.  No threads,
+// clocks, files or offsets in here: buffers and words belong to the caller.
+// Thread-compatible.
+//
+// Schedule (RoundPipe, arXiv 2604.27085, section "round-robin dispatch"; width
+// 1): the slots of all rounds form one global order in which producers precede
+// consumers; slot number p goes to live device p mod N, where p counts on over
+// rounds and steps, so the next step starts on the device that frees first.
+// Every device takes its slots in that order and holds at most
+// `max_dispatched_slots` (running and prefetched).  Slots are sent before their
+// inputs exist: workers wait on words (base/wire/words.h).  This cannot
+// deadlock while no device is lost for good, because the earliest unfinished
+// slot has all its inputs committed or running before it.
+//
+// What a step is made of, in terms of units (base/model/parameters.h):
+//
+//   gather(round)       embedding rows into stage 0's inputs
+//   slots of the round  forward stages, fused, backward stages
+//   reduce(unit, round) when every slot contributing to the unit committed
+//   update(unit)        when its last reduction is done and, with clipping,
+//                       every unit's is; unit 0 first, so that the next step's
+//                       gather and first stages start under later updates
+//
+// A round uses one of two sets of activation buffers, by its running number's
+// parity: it starts when the round before the last has *retired*, i.e. its
+// slots committed and its reductions are done.  Contribution buffers exist
+// once: a backward slot is sent when the previous round's reductions of its
+// units are done.
+//
+// Losses.  DeviceDown: its slots wait for the device to come back (DeviceUp
+// sends them again, in order).  DeviceLost: every dispatched slot is withdrawn
+// in reverse order and all unfinished slots are placed anew over the devices
+// that are left.  HostDown/HostUp: unfinished host operations go out again in
+// order.  Bits never depend on any of it.
+#ifndef ROUNDHOUSE_SCHEDULER_DISPATCH_DISPATCHER_H_
+#define ROUNDHOUSE_SCHEDULER_DISPATCH_DISPATCHER_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+#include "scheduler/plan/plan.h"
+
+namespace roundhouse {
+
+enum class SlotPass { kForward, kFused, kBackward, kEvaluate };
+
+// What the dispatcher must know of a job's model.
+struct JobShape {
+  int layer_count = 0;     // layers of plans: decoder layers and the head
+  int unit_count = 0;      // unit 0 is the embedding, 1 + l is layer l's
+  bool tied_head = false;  // the head also contributes to unit 0
+};
+
+struct StepSpec {
+  uint64_t step = 0;  // of an evaluation: the step after which it runs
+  bool train = true;  // false: forward and loss only, nothing reduced
+  bool clip = false;  // updates wait for every reduction
+  Plan plan;
+  std::vector<int> round_micro_batches;  // micro-batches of each round
+};
+
+struct SlotPlace {
+  uint64_t step_number = 0;  // of BeginStep calls, from 0
+  int round = 0;             // of the step
+  int buffer_set = 0;        // 0 or 1
+  int index = 0;             // of the round's slots
+};
+
+// An action: run this slot.  Sent again with the same id when its worker died.
+struct RunSlotAction {
+  SlotId slot{};
+  DeviceId device{};
+  SlotPlace place;
+  SlotPass pass = SlotPass::kForward;
+  LayerRange layers;
+};
+
+struct WithdrawSlotAction {
+  SlotId slot{};
+  DeviceId device{};
+};
+
+enum class HostOpType { kGather, kReduce, kUpdate };
+
+struct RunHostOpAction {
+  HostOpId op{};
+  HostOpType type = HostOpType::kGather;
+  uint64_t step_number = 0;
+  int round = 0;
+  int buffer_set = 0;
+  int unit = 0;
+  bool add_to_sum = false;  // reduce: not the step's first round
+  bool last_round = false;  // reduce: the sum is final
+};
+
+// Every slot committed, every reduction done: with clipping the norm can be
+// computed now, and the next step may begin.  Before the first update of a
+// clipped step the caller must call AllowUpdates.
+struct StepReducedAction {
+  uint64_t step_number = 0;
+};
+
+// Every update is done (an evaluation: every slot committed).
+struct StepDoneAction {
+  uint64_t step_number = 0;
+};
+
+// Abandon is complete: no slot and no host operation is out.
+struct QuietAction {};
+
+using Action = std::variant<RunSlotAction, WithdrawSlotAction, RunHostOpAction,
+                            StepReducedAction, StepDoneAction, QuietAction>;
+
+struct DispatcherOptions {
+  int max_dispatched_slots = 2;  // per device: running and prefetched
+  int max_host_ops = 4;          // sent and not yet done
+};
+
+class Dispatcher {
+ public:
+  Dispatcher(const JobShape& shape, const DispatcherOptions& options);
+
+  // Appends a step.  Returns its number.
+  // REQUIRES: at most one step unfinished, and that one reduced; the plan is
+  // valid for the shape (CheckPlan), fused when training; not abandoning.
+  uint64_t BeginStep(const StepSpec& spec);
+
+  // Lets the updates of a clipped step go out, once the caller has the factor.
+  // REQUIRES: StepReducedAction was taken for it.
+  void AllowUpdates(uint64_t step_number);
+
+  // While held, no update is sent: somebody reads the units (a save).
+  void HoldUpdates(bool held);
+
+  // A device can take slots; its earlier ones, if any, are sent again.
+  void DeviceUp(DeviceId device);
+  // Its worker died; nothing it had is committed any more.  It will come back.
+  void DeviceDown(DeviceId device);
+  // It will not come back.  REQUIRES: down.
+  void DeviceLost(DeviceId device);
+
+  // The daemon has accepted the slot's result.  Ignored for a slot that is not
+  // out or has committed before.
+  void SlotDone(SlotId slot);
+  // The answer to a withdrawal: nothing of it will be written any more.
+  void SlotWithdrawn(SlotId slot);
+
+  void HostUp();
+  void HostDown();
+  void HostOpDone(HostOpId op);
+
+  // Gives up the newest step, of which no update may have been sent: withdraws
+  // its slots, waits for its host operations, then answers with QuietAction.
+  // An older step that is updating goes on to its end first.
+  // With no step unfinished it answers at once.
+  void Abandon();
+
+  // True when the newest unfinished step has begun to update, so that Abandon
+  // would break it.
+  bool Updating() const;
+
+  std::vector<Action> TakeActions();
+
+  bool IsCommitted(SlotId slot) const;
+  // No step is unfinished.
+  bool Idle() const { return steps_.empty(); }
+  int live_device_count() const { return static_cast<int>(ring_.size()); }
+
+ private:
+  struct Slot {
+    SlotId id{};
+    SlotPlace place;
+    SlotPass pass = SlotPass::kForward;
+    LayerRange layers;
+    uint64_t round_number = 0;
+    enum class State { kWaiting, kOut, kLostWorker, kWithdrawing, kCommitted };
+    State state = State::kWaiting;
+    DeviceId device{};
+  };
+  struct Round {
+    uint64_t number = 0;  // over all steps; its parity picks the buffer set
+    uint64_t step_number = 0;
+    int index = 0;
+    int slots_left = 0;
+    bool gather_sent = false;
+    std::vector<int> contributors_left;  // per unit
+    std::vector<bool> reduce_sent;       // per unit
+    std::vector<bool> reduce_done;       // per unit
+    int reduces_left = 0;
+    bool retired() const { return slots_left == 0 && reduces_left == 0; }
+  };
+  struct Step {
+    uint64_t number = 0;
+    StepSpec spec;
+    int rounds_left = 0;
+    bool reduced = false;
+    bool updates_allowed = false;
+    std::vector<bool> update_sent;  // per unit
+    int updates_left = 0;
+  };
+  struct SentHostOp {
+    RunHostOpAction action;
+    bool out = false;  // false: the worker died, to be sent again
+  };
+  struct Device {
+    bool up = false;
+    std::vector<SlotId> out;  // in the order sent
+  };
+
+  void AddRound(const Step& step, int index);
+  void AddSlots(const Step& step, Round& round);
+  int Contributors(const StepSpec& spec, int unit) const;
+  std::vector<int> UnitsOf(const Slot& slot) const;
+
+  void Pump();
+  void SendSlots();
+  bool MaySend(const Slot& slot) const;
+  void Send(Slot& slot, DeviceId device);
+  void SendHostOps();
+  bool SendNextHostOp();
+  bool SendGather();
+  bool SendUpdate();
+  bool SendReduce();
+  void SendHostOp(RunHostOpAction action);
+  void FinishRounds();
+  void FinishSteps();
+  void WithdrawOut(uint64_t first_step_number);
+  void AfterWithdrawal(Slot& slot);
+  void DropNewestStep();
+  void FinishAbandoning();
+  bool StepIsOut(uint64_t number) const;
+  void CommitToRound(const Slot& slot);
+
+  Step* FindStep(uint64_t number);
+  bool AnyWithdrawing() const;
+  void Forget(DeviceId device, SlotId slot);
+
+  const JobShape shape_;
+  const DispatcherOptions options_;
+  std::deque<Step> steps_;        // unfinished, oldest first; at most two
+  std::deque<Round> rounds_;      // not retired, oldest first
+  std::map<SlotId, Slot> slots_;  // of rounds in rounds_, in global order
+  std::map<DeviceId, Device> devices_;
+  std::vector<DeviceId> ring_;  // devices slots are placed on, ascending
+  uint64_t next_position_ = 0;
+  uint64_t next_slot_ = 1;
+  uint64_t next_round_ = 0;
+  uint64_t next_step_ = 0;
+  uint64_t next_host_op_ = 1;
+  std::deque<SentHostOp> host_ops_;  // sent and not done, in order
+  bool host_up_ = false;
+  bool updates_held_ = false;
+  bool abandoning_ = false;
+  std::optional<uint64_t> abandoned_step_;  // until it is dropped
+  std::vector<Action> actions_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SCHEDULER_DISPATCH_DISPATCHER_H_

@@ -1,0 +1,500 @@
+#include "scheduler/dispatch/dispatcher.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace roundhouse {
+namespace {
+
+// Three decoder layers and the head; forward [0,1], fused [2,3], backward
+// [1,1] [0,0]: four slots a round.
+Plan TestPlan() { return {{{0, 1}}, {{2, 3}, {1, 1}, {0, 0}}, true}; }
+
+constexpr JobShape kShape = {4, 5, false};
+
+StepSpec TrainStep(int rounds, bool clip) {
+  StepSpec spec;
+  spec.clip = clip;
+  spec.plan = TestPlan();
+  spec.round_micro_batches.assign(rounds, 2);
+  return spec;
+}
+
+// Executes actions as workers would: a device runs its slots in order, and a
+// slot can finish only when what it reads has been produced.  Checks the rules
+// of the header on every event.
+class World {
+ public:
+  World(const JobShape& shape, int devices, uint64_t seed)
+      : shape_(shape), dispatcher_(shape, {}), random_(seed) {
+    dispatcher_.HostUp();
+    for (int i = 0; i < devices; ++i) {
+      dispatcher_.DeviceUp(static_cast<DeviceId>(i));
+      queues_.emplace_back();
+    }
+    Take();
+  }
+
+  Dispatcher& dispatcher() { return dispatcher_; }
+
+  uint64_t Begin(const StepSpec& spec) {
+    const uint64_t number = dispatcher_.BeginStep(spec);
+    specs_[number] = spec;
+    Take();
+    return number;
+  }
+
+  // One random event that can happen now; false when none can.
+  bool StepOnce() {
+    std::vector<std::function<void()>> events;
+    for (size_t d = 0; d < queues_.size(); ++d) {
+      if (queues_[d].empty()) continue;
+      if (withdrawing_.count(queues_[d].back().slot) != 0) {
+        events.push_back([this, d] { AnswerWithdrawal(d); });
+      }
+      if (InputsReady(queues_[d].front())) {
+        events.push_back([this, d] { FinishSlot(d); });
+      }
+    }
+    if (!host_queue_.empty() && HostInputsReady(host_queue_.front())) {
+      events.push_back([this] { FinishHostOp(); });
+    }
+    if (events.empty()) return false;
+    events[random_() % events.size()]();
+    Take();
+    return true;
+  }
+
+  void RunToEnd() {
+    while (StepOnce()) {
+    }
+  }
+
+  void Crash(int device) {
+    for (const RunSlotAction& slot : queues_[device]) {
+      withdrawing_.erase(slot.slot);
+    }
+    queues_[device].clear();
+    dispatcher_.DeviceDown(static_cast<DeviceId>(device));
+    Take();
+  }
+
+  void Respawn(int device) {
+    dispatcher_.DeviceUp(static_cast<DeviceId>(device));
+    Take();
+  }
+
+  void Lose(int device) {
+    dispatcher_.DeviceLost(static_cast<DeviceId>(device));
+    Take();
+  }
+
+  void CrashHost() {
+    host_queue_.clear();
+    dispatcher_.HostDown();
+    dispatcher_.HostUp();
+    Take();
+  }
+
+  void Allow(uint64_t step) {
+    dispatcher_.AllowUpdates(step);
+    Take();
+  }
+
+  void Hold(bool held) {
+    dispatcher_.HoldUpdates(held);
+    Take();
+  }
+
+  void Abandon() {
+    dispatcher_.Abandon();
+    Take();
+  }
+
+  std::vector<std::string> trace;
+  std::vector<RunSlotAction> sent;
+  int steps_done = 0;
+  int quiet = 0;
+  bool allow_updates = true;
+  bool begin_next_when_reduced = false;
+  std::map<std::pair<uint64_t, int>, int> updates;  // step, unit -> count
+
+ private:
+  void Take() {
+    for (const Action& action : dispatcher_.TakeActions()) {
+      std::visit([this](const auto& a) { Carry(a); }, action);
+    }
+  }
+
+  void Carry(const RunSlotAction& action) {
+    auto& queue = queues_[Number(action.device)];
+    queue.push_back(action);
+    sent.push_back(action);
+    EXPECT_LE(queue.size(), 2u);
+    EXPECT_EQ(committed_.count(action.slot), 0u)
+        << "a committed slot ran again";
+  }
+  void Carry(const WithdrawSlotAction& action) {
+    withdrawing_.insert(action.slot);
+  }
+  void Carry(const RunHostOpAction& action) { host_queue_.push_back(action); }
+  void Carry(const StepReducedAction& action) {
+    trace.push_back("reduced " + std::to_string(action.step_number));
+    reduced_.insert(action.step_number);
+    if (allow_updates && specs_[action.step_number].clip) {
+      dispatcher_.AllowUpdates(action.step_number);
+    }
+    if (begin_next_when_reduced) {
+      begin_next_when_reduced = false;
+      Begin(specs_[action.step_number]);
+    }
+    Take();
+  }
+  void Carry(const StepDoneAction& action) {
+    trace.push_back("done " + std::to_string(action.step_number));
+    ++steps_done;
+  }
+  void Carry(const QuietAction&) {
+    trace.push_back("quiet");
+    ++quiet;
+    // Nothing may be out any more.
+    for (const auto& queue : queues_) EXPECT_TRUE(queue.empty());
+    EXPECT_TRUE(host_queue_.empty());
+  }
+
+  using BoundaryKey = std::tuple<uint64_t, int, bool, int>;
+  BoundaryKey Key(const SlotPlace& place, bool gradient, int boundary) {
+    return {place.step_number, place.round, gradient, boundary};
+  }
+
+  bool InputsReady(const RunSlotAction& slot) {
+    if (withdrawing_.count(slot.slot) != 0 && random_() % 2 == 0) return false;
+    if (produced_.count(Key(slot.place, false, slot.layers.first)) == 0) {
+      return false;
+    }
+    return slot.pass != SlotPass::kBackward ||
+           produced_.count(Key(slot.place, true, slot.layers.last + 1)) != 0;
+  }
+
+  void FinishSlot(size_t device) {
+    const RunSlotAction slot = queues_[device].front();
+    queues_[device].erase(queues_[device].begin());
+    withdrawing_.erase(slot.slot);
+    const bool backward =
+        slot.pass == SlotPass::kFused || slot.pass == SlotPass::kBackward;
+    if (backward) {
+      produced_.insert(Key(slot.place, true, slot.layers.first));
+    } else {
+      for (int b = slot.layers.first + 1; b <= slot.layers.last + 1; ++b) {
+        produced_.insert(Key(slot.place, false, b));
+      }
+    }
+    EXPECT_TRUE(committed_.insert(slot.slot).second);
+    dispatcher_.SlotDone(slot.slot);
+  }
+
+  void AnswerWithdrawal(size_t device) {
+    const RunSlotAction slot = queues_[device].back();
+    queues_[device].pop_back();
+    withdrawing_.erase(slot.slot);
+    dispatcher_.SlotWithdrawn(slot.slot);
+  }
+
+  bool HostInputsReady(const RunHostOpAction& op) {
+    if (op.type != HostOpType::kGather || op.step_number == 0) return true;
+    // The embedding of the step before: published, unless that was dropped.
+    const uint64_t before = op.step_number - 1;
+    return !specs_[before].train || reduced_.count(before) == 0 ||
+           updates.count({before, 0}) != 0;
+  }
+
+  void FinishHostOp() {
+    const RunHostOpAction op = host_queue_.front();
+    host_queue_.erase(host_queue_.begin());
+    if (op.type == HostOpType::kGather) {
+      produced_.insert({op.step_number, op.round, false, 0});
+    } else if (op.type == HostOpType::kUpdate) {
+      ++updates[{op.step_number, op.unit}];
+    } else {
+      CheckReduce(op);
+    }
+    dispatcher_.HostOpDone(op.op);
+  }
+
+  void CheckReduce(const RunHostOpAction& op) {
+    EXPECT_TRUE(reduces_.insert({op.step_number, op.round, op.unit}).second);
+    EXPECT_EQ(op.add_to_sum, op.round > 0);
+    if (op.round > 0) {
+      EXPECT_EQ(reduces_.count({op.step_number, op.round - 1, op.unit}), 1u);
+    }
+    // The gradient of some boundary at or below the unit's layer exists only
+    // when the slot that holds the layer has committed.
+    const int layer = std::max(op.unit - 1, 0);
+    bool contributed = false;
+    for (int boundary = 0; boundary <= layer; ++boundary) {
+      contributed |=
+          produced_.count({op.step_number, op.round, true, boundary}) != 0;
+    }
+    EXPECT_TRUE(contributed) << "unit " << op.unit << " has no gradient yet";
+  }
+
+  const JobShape shape_;
+  Dispatcher dispatcher_;
+  std::mt19937_64 random_;
+  std::map<uint64_t, StepSpec> specs_;
+  std::vector<std::vector<RunSlotAction>> queues_;
+  std::vector<RunHostOpAction> host_queue_;
+  std::set<BoundaryKey> produced_;
+  std::set<SlotId> committed_;
+  std::set<SlotId> withdrawing_;
+  std::set<uint64_t> reduced_;
+  std::set<std::tuple<uint64_t, int, int>> reduces_;
+};
+
+TEST(DispatcherTest, SlotsGoRoundRobinAndCountOnOverSteps) {
+  World world(kShape, 3, 1);
+  world.Begin(TrainStep(1, false));
+  world.RunToEnd();
+  world.Begin(TrainStep(1, false));
+  world.RunToEnd();
+  ASSERT_EQ(world.sent.size(), 8u);
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EQ(Number(world.sent[i].device), i % 3) << i;
+  }
+  EXPECT_EQ(world.sent[0].pass, SlotPass::kForward);
+  EXPECT_EQ(world.sent[1].pass, SlotPass::kFused);
+  EXPECT_EQ(world.sent[1].layers, (LayerRange{2, 3}));
+  EXPECT_EQ(world.sent[2].pass, SlotPass::kBackward);
+  EXPECT_EQ(world.sent[4].place.buffer_set, 1);
+  EXPECT_EQ(world.steps_done, 2);
+}
+
+TEST(DispatcherTest, LooksAheadTwoSlotsPerDeviceBeforeAnyInputExists) {
+  World world(kShape, 1, 1);
+  world.Begin(TrainStep(1, true));
+  EXPECT_EQ(world.sent.size(), 2u);
+  World wide(kShape, 4, 1);
+  wide.Begin(TrainStep(1, true));
+  EXPECT_EQ(wide.sent.size(), 4u);
+}
+
+TEST(DispatcherTest, ClippedUpdatesWaitForTheCaller) {
+  World world(kShape, 2, 3);
+  world.allow_updates = false;
+  const uint64_t step = world.Begin(TrainStep(2, true));
+  world.RunToEnd();
+  EXPECT_EQ(world.trace, std::vector<std::string>{"reduced 0"});
+  EXPECT_TRUE(world.updates.empty());
+  world.Allow(step);
+  world.RunToEnd();
+  EXPECT_EQ(world.updates.size(), 5u);
+  EXPECT_EQ(world.steps_done, 1);
+}
+
+TEST(DispatcherTest, HeldUpdatesWaitWhileSlotsRunOn) {
+  World world(kShape, 2, 4);
+  world.begin_next_when_reduced = true;
+  world.Hold(true);
+  world.Begin(TrainStep(1, true));
+  world.RunToEnd();
+  EXPECT_TRUE(world.updates.empty());
+  EXPECT_GT(world.sent.size(), 4u);  // the next step's slots are out
+  world.Hold(false);
+  world.RunToEnd();
+  EXPECT_EQ(world.steps_done, 2);
+}
+
+TEST(DispatcherTest, UnclippedUpdatesRunUnderLaterBackwardSlots) {
+  World world(kShape, 1, 5);
+  world.Begin(TrainStep(1, false));
+  bool updated_before_last_slot = false;
+  while (world.StepOnce()) {
+    updated_before_last_slot |= !world.updates.empty() && world.trace.empty();
+  }
+  EXPECT_TRUE(updated_before_last_slot);
+  EXPECT_EQ(world.updates.size(), 5u);
+  EXPECT_EQ(world.steps_done, 1);
+}
+
+TEST(DispatcherTest, NextStepStartsUnderTheUpdates) {
+  World world(kShape, 2, 7);
+  world.begin_next_when_reduced = true;
+  world.Begin(TrainStep(1, true));
+  world.RunToEnd();
+  EXPECT_EQ(world.trace, (std::vector<std::string>{"reduced 0", "done 0",
+                                                   "reduced 1", "done 1"}));
+  for (int unit = 0; unit < kShape.unit_count; ++unit) {
+    EXPECT_EQ((world.updates[{0, unit}]), 1);
+    EXPECT_EQ((world.updates[{1, unit}]), 1);
+  }
+}
+
+TEST(DispatcherTest, EvaluationReducesNothing) {
+  World world(kShape, 2, 9);
+  StepSpec spec = TrainStep(3, false);
+  spec.train = false;
+  world.Begin(spec);
+  world.RunToEnd();
+  EXPECT_EQ(world.trace, std::vector<std::string>{"done 0"});
+  EXPECT_EQ(world.sent.size(), 6u);
+  EXPECT_EQ(world.sent[1].pass, SlotPass::kEvaluate);
+  EXPECT_TRUE(world.updates.empty());
+}
+
+TEST(DispatcherTest, RespawnedDeviceGetsItsSlotsAgainInOrder) {
+  World world(kShape, 2, 11);
+  world.Begin(TrainStep(1, true));
+  ASSERT_EQ(world.sent.size(), 4u);
+  world.Crash(1);
+  EXPECT_EQ(world.sent.size(), 4u);
+  world.Respawn(1);
+  ASSERT_EQ(world.sent.size(), 6u);
+  EXPECT_EQ(world.sent[4].slot, world.sent[1].slot);
+  EXPECT_EQ(world.sent[5].slot, world.sent[3].slot);
+  world.RunToEnd();
+  EXPECT_EQ(world.steps_done, 1);
+}
+
+TEST(DispatcherTest, LostDeviceWithdrawsAndPlacesAnew) {
+  World world(kShape, 2, 13);
+  world.Begin(TrainStep(1, true));
+  world.Crash(0);
+  world.Lose(0);
+  world.RunToEnd();
+  EXPECT_EQ(world.steps_done, 1);
+  EXPECT_EQ(world.dispatcher().live_device_count(), 1);
+  EXPECT_EQ(Number(world.sent.back().device), 1);
+}
+
+TEST(DispatcherTest, AbandonDropsTheNewestStepOnly) {
+  World world(kShape, 2, 15);
+  world.begin_next_when_reduced = true;
+  world.Begin(TrainStep(1, true));
+  while (world.trace.empty()) ASSERT_TRUE(world.StepOnce());
+  world.Abandon();
+  world.RunToEnd();
+  EXPECT_EQ(world.trace,
+            (std::vector<std::string>{"reduced 0", "done 0", "quiet"}));
+  EXPECT_EQ(world.updates.size(), 5u);
+  world.Begin(TrainStep(1, true));
+  world.RunToEnd();
+  EXPECT_EQ(world.trace.back(), "done 2");
+}
+
+TEST(DispatcherTest, AbandonWithNothingRunningIsQuietAtOnce) {
+  World world(kShape, 1, 17);
+  world.Abandon();
+  EXPECT_EQ(world.quiet, 1);
+}
+
+TEST(DispatcherTest, BeginningTwoUnreducedStepsIsABug) {
+  World world(kShape, 1, 19);
+  world.Begin(TrainStep(1, true));
+  EXPECT_DEATH(world.Begin(TrainStep(1, true)), "check failed");
+}
+
+Plan RandomPlan(std::mt19937_64& random, int layers) {
+  Plan plan;
+  plan.fused = true;
+  auto cut = [&](int first, int last) {
+    std::vector<LayerRange> stages;
+    while (first <= last) {
+      const int end = first + static_cast<int>(random() % (last - first + 1));
+      stages.push_back({first, end});
+      first = end + 1;
+    }
+    return stages;
+  };
+  const int fused_first = static_cast<int>(random() % layers);
+  if (fused_first > 0) {
+    plan.forward = cut(0, fused_first - 1);
+    plan.backward = cut(0, fused_first - 1);
+    std::reverse(plan.backward.begin(), plan.backward.end());
+  }
+  plan.backward.insert(plan.backward.begin(), {fused_first, layers - 1});
+  return plan;
+}
+
+// Whatever dies, every step ends, every unit is updated exactly once per step,
+// and no committed slot runs again.
+TEST(DispatcherTest, RandomLossesNeverStopOrRepeatAStep) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const int layers = 1 + static_cast<int>(random() % 7);
+    const int devices = 1 + static_cast<int>(random() % 5);
+    const JobShape shape = {layers, layers + 1, random() % 2 == 0};
+    World world(shape, devices, seed * 7);
+    int lost = 0;
+    for (int step = 0; step < 4; ++step) {
+      StepSpec spec =
+          TrainStep(1 + static_cast<int>(random() % 4), random() % 2 == 0);
+      spec.plan = RandomPlan(random, layers);
+      spec.train = random() % 4 != 0;
+      world.begin_next_when_reduced = spec.train && random() % 2 == 0;
+      const int done_before = world.steps_done;
+      world.Begin(spec);
+      while (world.StepOnce()) {
+        const int live = devices - lost;
+        if (random() % 16 == 0) {
+          const int victim = lost + static_cast<int>(random() % live);
+          world.Crash(victim);
+          if (random() % 3 != 0) world.StepOnce();
+          world.Respawn(victim);
+        }
+        if (random() % 16 == 0) world.CrashHost();
+        if (random() % 64 == 0 && live > 1) {
+          world.Crash(lost);
+          if (random() % 2 == 0) world.StepOnce();
+          world.Lose(lost++);
+        }
+      }
+      ASSERT_GT(world.steps_done, done_before) << "stuck";
+      ASSERT_TRUE(world.dispatcher().Idle()) << "stuck";
+    }
+    for (const auto& [key, count] : world.updates) {
+      EXPECT_EQ(count, 1) << "step " << key.first << " unit " << key.second;
+    }
+  }
+}
+
+TEST(DispatcherTest, RandomAbandonsAlwaysComeToRest) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const int devices = 1 + static_cast<int>(random() % 4);
+    World world(kShape, devices, seed);
+    world.begin_next_when_reduced = random() % 2 == 0;
+    world.Begin(TrainStep(2, random() % 2 == 0));
+    for (uint64_t i = random() % 60; i > 0; --i) world.StepOnce();
+    while (world.dispatcher().Updating()) ASSERT_TRUE(world.StepOnce());
+    world.Abandon();
+    while (world.StepOnce()) {
+      if (random() % 8 == 0) {
+        const int victim = static_cast<int>(random() % devices);
+        world.Crash(victim);
+        world.Respawn(victim);
+      }
+    }
+    EXPECT_EQ(world.quiet, 1);
+    EXPECT_TRUE(world.dispatcher().Idle());
+    world.begin_next_when_reduced = false;
+    const int done = world.steps_done;
+    world.Begin(TrainStep(1, true));
+    world.RunToEnd();
+    EXPECT_EQ(world.steps_done, done + 1);
+  }
+}
+
+}  // namespace
+}  // namespace roundhouse
