@@ -10,7 +10,6 @@
 namespace roundhouse {
 
 enum class DeviceId : int32_t {};   // index of a device of this server, from 0
-enum class JobId : uint64_t {};     // drawn by the store, never reused
 enum class SlotId : uint64_t {};    // drawn per daemon life, rising
 enum class HostOpId : uint64_t {};  // drawn per daemon life, rising
 

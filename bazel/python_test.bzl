@@ -13,6 +13,6 @@ def python_test(name, src, data = [], tags = [], **kwargs):
             "$(rootpath %s)" % src,
         ],
         data = data + [src, "//deploy:common.sh", "//tests:python_test.py"],
-        tags = tags,
+        tags = tags + ["python"],  # the sanitizers have nothing to do there
         **kwargs
     )

@@ -106,8 +106,8 @@ void Dispatcher::AllowUpdates(uint64_t step_number) {
   Pump();
 }
 
-void Dispatcher::HoldUpdates(bool held) {
-  updates_held_ = held;
+void Dispatcher::HoldUpdatesAfter(std::optional<uint64_t> step_number) {
+  held_after_ = step_number;
   Pump();
 }
 
@@ -322,8 +322,9 @@ bool Dispatcher::SendGather() {
 }
 
 bool Dispatcher::SendUpdate() {
-  if (updates_held_ || steps_.empty()) return false;
+  if (steps_.empty()) return false;
   Step& step = steps_.front();
+  if (held_after_.has_value() && step.number > *held_after_) return false;
   if (!step.spec.train || !step.updates_allowed) return false;
   if (abandoned_step_ == step.number) return false;
   for (int unit = 0; unit < shape_.unit_count; ++unit) {

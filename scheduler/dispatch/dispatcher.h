@@ -137,13 +137,17 @@ class Dispatcher {
   // REQUIRES: at most one step unfinished, and that one reduced; the plan is
   // valid for the shape (CheckPlan), fused when training; not abandoning.
   uint64_t BeginStep(const StepSpec& spec);
+  // What the next BeginStep will return.
+  uint64_t next_step_number() const { return next_step_; }
 
   // Lets the updates of a clipped step go out, once the caller has the factor.
   // REQUIRES: StepReducedAction was taken for it.
   void AllowUpdates(uint64_t step_number);
 
-  // While held, no update is sent: somebody reads the units (a save).
-  void HoldUpdates(bool held);
+  // Holds the updates of steps after `step_number`, until called with nullopt:
+  // a save reads the units as that step leaves them.  To be called before that
+  // step is reduced.
+  void HoldUpdatesAfter(std::optional<uint64_t> step_number);
 
   // A device can take slots; its earlier ones, if any, are sent again.
   void DeviceUp(DeviceId device);
@@ -262,7 +266,7 @@ class Dispatcher {
   uint64_t next_host_op_ = 1;
   std::deque<SentHostOp> host_ops_;  // sent and not done, in order
   bool host_up_ = false;
-  bool updates_held_ = false;
+  std::optional<uint64_t> held_after_;
   bool abandoning_ = false;
   std::optional<uint64_t> abandoned_step_;  // until it is dropped
   std::vector<Action> actions_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -111,8 +112,8 @@ class World {
     Take();
   }
 
-  void Hold(bool held) {
-    dispatcher_.HoldUpdates(held);
+  void HoldAfter(std::optional<uint64_t> step) {
+    dispatcher_.HoldUpdatesAfter(step);
     Take();
   }
 
@@ -304,14 +305,16 @@ TEST(DispatcherTest, ClippedUpdatesWaitForTheCaller) {
 TEST(DispatcherTest, HeldUpdatesWaitWhileSlotsRunOn) {
   World world(kShape, 2, 4);
   world.begin_next_when_reduced = true;
-  world.Hold(true);
-  world.Begin(TrainStep(1, true));
+  world.HoldAfter(world.Begin(TrainStep(1, false)));
   world.RunToEnd();
-  EXPECT_TRUE(world.updates.empty());
-  EXPECT_GT(world.sent.size(), 4u);  // the next step's slots are out
-  world.Hold(false);
+  EXPECT_EQ(world.trace,
+            (std::vector<std::string>{"reduced 0", "done 0", "reduced 1"}));
+  EXPECT_EQ(world.updates.size(), 5u);
+  EXPECT_EQ(world.sent.size(), 8u);  // the next step ran under the hold
+  world.HoldAfter(std::nullopt);
   world.RunToEnd();
   EXPECT_EQ(world.steps_done, 2);
+  EXPECT_EQ(world.updates.size(), 10u);
 }
 
 TEST(DispatcherTest, UnclippedUpdatesRunUnderLaterBackwardSlots) {

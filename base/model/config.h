@@ -1,0 +1,55 @@
+// A model's architecture as its Hugging Face config.json states it.
+//
+// Both spellings of config.json are read (rope_parameters or rope_theta,
+// dtype or torch_dtype).  An architecture, activation, rope type or dtype that
+// this build cannot train is an UNIMPLEMENTED error naming the field and value,
+// a malformed or inconsistent file is INVALID_ARGUMENT.
+#ifndef ROUNDHOUSE_BASE_MODEL_CONFIG_H_
+#define ROUNDHOUSE_BASE_MODEL_CONFIG_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/dtype.h"
+
+namespace roundhouse {
+
+// `model_init`: weights read from the model directory, or drawn by the job.
+enum class ModelInit { kPretrained, kRandom };
+
+enum class Architecture : uint32_t { kQwen3 = 1 };
+
+// Every size is in elements.  Values are checked: positive, within the limits
+// of base/limits.h, heads a multiple of kv_heads.
+struct ModelConfig {
+  Architecture architecture = Architecture::kQwen3;
+  int64_t hidden_size = 0;
+  int64_t layer_count = 0;  // decoder layers
+  int64_t head_count = 0;
+  int64_t kv_head_count = 0;
+  int64_t head_dim = 0;
+  int64_t intermediate_size = 0;
+  int64_t vocab_size = 0;
+  int64_t max_position_tokens = 0;
+  double rope_theta = 10000.0;
+  double rms_norm_eps = 1e-6;
+  double initializer_range = 0.02;
+  bool tie_word_embeddings = false;
+  DType dtype = DType::kF32;  // of the files; kF32 where config.json is silent
+
+  bool operator==(const ModelConfig&) const = default;
+};
+
+// Parses config.json's text; `path` names the file in errors.
+absl::StatusOr<ModelConfig> ParseModelConfig(const std::string& json,
+                                             const std::string& path);
+
+// config.json's text with `dtype` replaced by that of an export (both
+// spellings), everything else kept as it was.
+absl::StatusOr<std::string> ExportedConfigJson(const std::string& json,
+                                               DType dtype);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_BASE_MODEL_CONFIG_H_

@@ -1,0 +1,106 @@
+#include "base/model/costs.h"
+
+#include "base/model/parameters.h"
+#include "gtest/gtest.h"
+
+namespace roundhouse {
+namespace {
+
+ModelConfig TinyConfig(bool tied) {
+  return {.hidden_size = 48,
+          .layer_count = 3,
+          .head_count = 4,
+          .kv_head_count = 2,
+          .head_dim = 16,
+          .intermediate_size = 100,
+          .vocab_size = 211,
+          .max_position_tokens = 512,
+          .tie_word_embeddings = tied};
+}
+
+// Qwen3-32B: SCHEDULING.md section 5 gives its decoder layer as 0.9752 GB.
+ModelConfig Qwen32B() {
+  return {.hidden_size = 5120,
+          .layer_count = 64,
+          .head_count = 64,
+          .kv_head_count = 8,
+          .head_dim = 128,
+          .intermediate_size = 25600,
+          .vocab_size = 151936,
+          .max_position_tokens = 40960};
+}
+
+TEST(CostsTest, ParametersAddUp) {
+  for (bool tied : {false, true}) {
+    const ModelConfig config = TinyConfig(tied);
+    int64_t sum = 0;
+    for (int64_t layer = 0; layer <= config.layer_count; ++layer) {
+      sum += LayerParameterCount(config, layer);
+    }
+    const int64_t embedding = tied ? 0 : 211 * 48;
+    EXPECT_EQ(sum + embedding, ParameterCount(config));
+    EXPECT_EQ(LayerParameterCount(config, 3), 48 + 211 * 48);
+  }
+}
+
+TEST(CostsTest, PublishedLayerSize) {
+  EXPECT_NEAR(LayerParameterCount(Qwen32B(), 0) * 2.0 / 1e9, 0.9752, 5e-4);
+}
+
+TEST(CostsTest, WeightBytesArePadded) {
+  const ModelConfig config = TinyConfig(true);
+  EXPECT_EQ(LayerWeightBytes(config, 0, DType::kBF16), 23872u * 2);
+  EXPECT_EQ(LayerWeightBytes(config, 0, DType::kF32), 23872u * 4);
+  // The embedding's 10128 elements padded to 10176, and the norm's 48 to 64.
+  EXPECT_EQ(LayerWeightBytes(config, 3, DType::kF32), (10176u + 64) * 4);
+}
+
+TEST(CostsTest, ForwardFlops) {
+  const ModelConfig config = TinyConfig(false);
+  const double matrices = 64 * 48 * 2 + 32 * 48 * 2 + 3 * 100 * 48;
+  // One token attends to itself: two products of 4 heads of 16.
+  EXPECT_EQ(LayerForwardFlops(config, 0, {1, 1}), 2 * matrices + 2 * 2 * 64);
+  // 2 sequences of 3 tokens: 6 tokens and 2 * 6 pairs.
+  EXPECT_EQ(LayerForwardFlops(config, 0, {2, 3}),
+            2 * 6 * matrices + 2 * 2 * 12 * 64);
+  EXPECT_EQ(LayerForwardFlops(config, 3, {2, 3}), 2.0 * 6 * 211 * 48);
+  EXPECT_EQ(ModelTrainingFlops(config, {2, 3}),
+            3 * (3 * LayerForwardFlops(config, 0, {2, 3}) +
+                 LayerForwardFlops(config, 3, {2, 3})));
+}
+
+TEST(CostsTest, ActivationBytesFollowTheFormula) {
+  const ModelConfig config = TinyConfig(false);
+  const uint64_t h = 48, ad = 64, kd = 32, m = 100, s = 7, b = 3;
+  EXPECT_EQ(LayerActivationBytes(config, 1, {3, 7}, DType::kBF16),
+            s * b * (8 * h + 4 * ad + 4 * kd) + 6 * s * b * m);
+  EXPECT_EQ(LayerActivationBytes(config, 1, {3, 7}, DType::kF32),
+            2 * LayerActivationBytes(config, 1, {3, 7}, DType::kBF16));
+  EXPECT_EQ(HiddenStateBytes(config, {3, 7}, DType::kBF16), 2 * s * b * h);
+  EXPECT_EQ(LayerActivationBytes(config, 3, {3, 7}, DType::kBF16),
+            4 * s * b * h);
+  EXPECT_EQ(HeadChunkBytes(config, 10, DType::kBF16), 10u * 211 * 12);
+}
+
+TEST(CostsTest, StageActivations) {
+  const ModelConfig config = TinyConfig(false);
+  const BatchShape batch = {3, 7};
+  const uint64_t layer = LayerActivationBytes(config, 0, batch, DType::kF32);
+  const uint64_t head = LayerActivationBytes(config, 3, batch, DType::kF32);
+  const uint64_t hidden = HiddenStateBytes(config, batch, DType::kF32);
+  EXPECT_EQ(
+      StageActivationBytes(config, 1, 3, batch, DType::kF32, Recompute::kStage),
+      2 * layer + head);
+  EXPECT_EQ(
+      StageActivationBytes(config, 1, 3, batch, DType::kF32, Recompute::kLayer),
+      layer + 3 * hidden);
+}
+
+TEST(CostsDeathTest, BatchBeyondTheLimit) {
+  EXPECT_DEATH(LayerForwardFlops(TinyConfig(true), 0, {1 << 16, 1 << 16}),
+               "check failed");
+  EXPECT_DEATH(LayerForwardFlops(TinyConfig(true), 0, {0, 1}), "check failed");
+}
+
+}  // namespace
+}  // namespace roundhouse

@@ -1,0 +1,318 @@
+#include "base/model/directory.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/limits.h"
+#include "base/model/input_file.h"
+#include "base/model/json.h"
+#include "base/model/safetensors.h"
+#include "base/model/safetensors_index.h"
+#include "base/status.h"
+
+namespace roundhouse {
+namespace {
+
+constexpr char kWeightsName[] = "model.safetensors";
+constexpr char kIndexName[] = "model.safetensors.index.json";
+constexpr char kHeadName[] = "lm_head.weight";
+constexpr char kEmbeddingName[] = "model.embed_tokens.weight";
+
+constexpr const char* kTokenizerFiles[] = {
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "tokenizer.model",
+    "chat_template.jinja",
+    "chat_template.json",
+    "generation_config.json",
+};
+
+// A tensor and the file it was found in.
+struct FoundTensor {
+  std::string file;
+  uint64_t file_bytes = 0;
+  SafetensorsTensor tensor;
+};
+using FoundTensors = std::map<std::string, FoundTensor>;
+
+class DirectoryReader {
+ public:
+  DirectoryReader(std::string path, const ModelDirectoryOptions& options)
+      : path_(std::move(path)), options_(options) {}
+
+  std::string FilePath(const std::string& name) const {
+    return absl::StrCat(path_, absl::EndsWith(path_, "/") ? "" : "/", name);
+  }
+
+  absl::Status CheckPath(const std::string& path) const {
+    if (!options_.check_path) return absl::OkStatus();
+    return options_.check_path(path);
+  }
+
+  // Whether there is such a regular file, links followed.
+  bool Exists(const std::string& name) const {
+    struct stat info;
+    return stat(FilePath(name).c_str(), &info) == 0 && S_ISREG(info.st_mode);
+  }
+
+  absl::Status CheckIsDirectory() const {
+    RETURN_IF_ERROR(CheckPath(path_));
+    struct stat info;
+    if (stat(path_.c_str(), &info) != 0) {
+      return absl::NotFoundError(
+          absl::StrCat(path_, ": no such model directory"));
+    }
+    if (!S_ISDIR(info.st_mode)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path_, ": not a directory"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::string> ReadText(const std::string& name,
+                                       uint64_t max_bytes) const {
+    RETURN_IF_ERROR(CheckPath(FilePath(name)));
+    return ReadWholeFile(FilePath(name), max_bytes);
+  }
+
+  absl::StatusOr<SafetensorsHeader> ReadHeader(const std::string& name) const {
+    RETURN_IF_ERROR(CheckPath(FilePath(name)));
+    return ReadSafetensorsHeader(FilePath(name));
+  }
+
+  absl::StatusOr<std::vector<std::string>> FindTokenizerFiles() const {
+    std::vector<std::string> found;
+    for (const char* name : kTokenizerFiles) {
+      if (!Exists(name)) continue;
+      RETURN_IF_ERROR(CheckPath(FilePath(name)));
+      found.push_back(name);
+    }
+    return found;
+  }
+
+  // transformers takes the single file where both are there.
+  absl::StatusOr<FoundTensors> FindTensors() const {
+    if (Exists(kWeightsName)) return FindInSingleFile();
+    if (Exists(kIndexName)) return FindInShards();
+    const bool pickled =
+        Exists("pytorch_model.bin") || Exists("pytorch_model.bin.index.json");
+    return absl::NotFoundError(absl::StrCat(
+        path_, ": neither ", kWeightsName, " nor ", kIndexName, " is there",
+        pickled ? "; pytorch_model.bin is not read, save the model as "
+                  "safetensors"
+                : ""));
+  }
+
+ private:
+  absl::StatusOr<FoundTensors> FindInSingleFile() const {
+    ASSIGN_OR_RETURN(SafetensorsHeader header, ReadHeader(kWeightsName));
+    FoundTensors found;
+    for (auto& [name, tensor] : header.tensors) {
+      found[name] = {FilePath(kWeightsName), header.file_size,
+                     std::move(tensor)};
+    }
+    return found;
+  }
+
+  absl::StatusOr<FoundTensors> FindInShards() const {
+    ASSIGN_OR_RETURN(const std::string json,
+                     ReadText(kIndexName, kMaxIndexBytes));
+    ASSIGN_OR_RETURN(const auto file_of_tensor,
+                     ParseSafetensorsIndex(json, FilePath(kIndexName)));
+    std::set<std::string> files;
+    for (const auto& [name, file] : file_of_tensor) files.insert(file);
+    FoundTensors found;
+    for (const std::string& file : files) {
+      RETURN_IF_ERROR(AddShard(file, &found));
+    }
+    for (const auto& [name, file] : file_of_tensor) {
+      const auto tensor = found.find(name);
+      if (tensor == found.end() || tensor->second.file != FilePath(file)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(FilePath(kIndexName), ": tensor ", QuoteForError(name),
+                         " is not in ", QuoteForError(file)));
+      }
+    }
+    return found;
+  }
+
+  absl::Status AddShard(const std::string& file, FoundTensors* found) const {
+    absl::StatusOr<SafetensorsHeader> header = ReadHeader(file);
+    if (absl::IsNotFound(header.status())) {
+      return absl::NotFoundError(absl::StrCat(FilePath(file),
+                                              ": this shard, named in ",
+                                              kIndexName, ", is missing"));
+    }
+    RETURN_IF_ERROR(header.status());
+    for (auto& [name, tensor] : header->tensors) {
+      const auto [place, inserted] = found->try_emplace(
+          name, FoundTensor{FilePath(file), header->file_size, tensor});
+      if (!inserted) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(FilePath(file), ": tensor ", QuoteForError(name),
+                         " is also in ", place->second.file));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const std::string path_;
+  const ModelDirectoryOptions& options_;
+};
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+absl::StatusOr<ParameterSource> SourceOf(const ParameterSpec& spec,
+                                         const FoundTensor& found) {
+  const SafetensorsTensor& tensor = found.tensor;
+  if (tensor.shape != spec.shape) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(found.file, ": parameter ", spec.name, ": shape ",
+                     ShapeText(tensor.shape), " found, ", ShapeText(spec.shape),
+                     " expected by config.json"));
+  }
+  const std::optional<DType> dtype = ToDType(tensor.dtype);
+  if (!dtype.has_value()) {
+    return absl::UnimplementedError(
+        absl::StrCat(found.file, ": parameter ", spec.name, ": dtype ",
+                     FileDTypeName(tensor.dtype),
+                     " is not supported; supported: F32, BF16, F16"));
+  }
+  return ParameterSource{.file = found.file,
+                         .file_bytes = found.file_bytes,
+                         .offset = tensor.begin,
+                         .bytes = tensor.end - tensor.begin,
+                         .dtype = *dtype};
+}
+
+// The first few names and how many more there are.
+std::string SomeNames(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 5;
+  std::vector<std::string> shown;
+  for (size_t i = 0; i < std::min(kShown, names.size()); ++i) {
+    shown.push_back(QuoteForError(names[i]));
+  }
+  std::string text = absl::StrJoin(shown, ", ");
+  if (names.size() > kShown) {
+    absl::StrAppend(&text, " and ", names.size() - kShown, " more");
+  }
+  return text;
+}
+
+// Takes every parameter's tensor out of `found`.
+absl::Status TakeParameters(FoundTensors* found, ModelDirectory* directory) {
+  std::vector<std::string> missing;
+  for (const UnitSpec& unit : ModelUnits(directory->config)) {
+    std::vector<ParameterSource>& sources = directory->sources.emplace_back();
+    for (const ParameterSpec& spec : unit.parameters) {
+      const auto tensor = found->find(spec.name);
+      if (tensor == found->end()) {
+        missing.push_back(spec.name);
+        continue;
+      }
+      ASSIGN_OR_RETURN(ParameterSource source, SourceOf(spec, tensor->second));
+      directory->weight_bytes += source.bytes;
+      sources.push_back(std::move(source));
+      found->erase(tensor);
+    }
+  }
+  if (missing.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      directory->path,
+      ": parameters missing from the weights: ", SomeNames(missing)));
+}
+
+absl::StatusOr<bool> SameBytes(const ParameterSource& a,
+                               const ParameterSource& b) {
+  constexpr uint64_t kChunkBytes = 1 << 20;
+  ASSIGN_OR_RETURN(const InputFile file_a, InputFile::Open(a.file));
+  ASSIGN_OR_RETURN(const InputFile file_b, InputFile::Open(b.file));
+  std::vector<char> chunk_a(kChunkBytes), chunk_b(kChunkBytes);
+  for (uint64_t done = 0; done < a.bytes; done += kChunkBytes) {
+    const uint64_t bytes = std::min(kChunkBytes, a.bytes - done);
+    RETURN_IF_ERROR(file_a.Read(a.offset + done, bytes, chunk_a.data()));
+    RETURN_IF_ERROR(file_b.Read(b.offset + done, bytes, chunk_b.data()));
+    if (std::memcmp(chunk_a.data(), chunk_b.data(), bytes) != 0) return false;
+  }
+  return true;
+}
+
+// Training the embedding for both would silently drop a different head.
+absl::Status CheckTiedHead(const ModelDirectory& directory,
+                           const FoundTensor& head) {
+  const ParameterSource& embedding = directory.sources[0][0];
+  const SafetensorsTensor& tensor = head.tensor;
+  const ParameterSpec spec = ModelUnit(directory.config, 0).parameters[0];
+  bool same =
+      tensor.shape == spec.shape && ToDType(tensor.dtype) == embedding.dtype;
+  if (same) {
+    const ParameterSource source = {.file = head.file,
+                                    .offset = tensor.begin,
+                                    .bytes = tensor.end - tensor.begin,
+                                    .dtype = embedding.dtype};
+    ASSIGN_OR_RETURN(same, SameBytes(source, embedding));
+  }
+  if (same) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      head.file, ": ", kHeadName, " differs from ", kEmbeddingName,
+      ", but config.json says tie_word_embeddings: true; set it to false to "
+      "train both"));
+}
+
+absl::Status CheckLeftovers(const FoundTensors& found,
+                            ModelDirectory* directory) {
+  std::vector<std::string> unexpected;
+  for (const auto& [name, tensor] : found) {
+    if (name == kHeadName && directory->config.tie_word_embeddings) {
+      RETURN_IF_ERROR(CheckTiedHead(*directory, tensor));
+      directory->ignored.push_back(name);
+    } else if (absl::EndsWith(name, "rotary_emb.inv_freq")) {
+      directory->ignored.push_back(name);
+    } else {
+      unexpected.push_back(name);
+    }
+  }
+  if (unexpected.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      directory->path, ": tensors that the model of config.json has no place ",
+      "for: ", SomeNames(unexpected)));
+}
+
+}  // namespace
+
+absl::StatusOr<ModelDirectory> OpenModelDirectory(
+    const std::string& path, const ModelDirectoryOptions& options) {
+  const DirectoryReader reader(path, options);
+  RETURN_IF_ERROR(reader.CheckIsDirectory());
+  ModelDirectory directory;
+  directory.path = path;
+  ASSIGN_OR_RETURN(directory.config_json,
+                   reader.ReadText("config.json", kMaxConfigBytes));
+  ASSIGN_OR_RETURN(
+      directory.config,
+      ParseModelConfig(directory.config_json, reader.FilePath("config.json")));
+  ASSIGN_OR_RETURN(directory.tokenizer_files, reader.FindTokenizerFiles());
+  if (options.init == ModelInit::kRandom) return directory;
+  ASSIGN_OR_RETURN(FoundTensors found, reader.FindTensors());
+  RETURN_IF_ERROR(TakeParameters(&found, &directory));
+  RETURN_IF_ERROR(CheckLeftovers(found, &directory));
+  return directory;
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,63 @@
+// A Hugging Face model directory, checked: its configuration, and where in
+// which file each parameter lies.  Reads config.json, headers and the index;
+// tensor data only to compare a tied head that is stored twice.
+#ifndef ROUNDHOUSE_BASE_MODEL_DIRECTORY_H_
+#define ROUNDHOUSE_BASE_MODEL_DIRECTORY_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/dtype.h"
+#include "base/model/config.h"
+#include "base/model/parameters.h"
+
+namespace roundhouse {
+
+struct ModelDirectoryOptions {
+  // kRandom: config.json and tokenizer files only; weight files may be absent
+  // and are not looked at.
+  ModelInit init = ModelInit::kPretrained;
+  // Asked before any file is looked at, symbolic links unresolved: whether its
+  // real path may be read.  Empty: everything may.
+  std::function<absl::Status(const std::string& path)> check_path;
+};
+
+// Where a parameter's data lies: row-major, dense, in the shape of its spec.
+struct ParameterSource {
+  std::string file;
+  uint64_t file_bytes = 0;  // of the whole file when its header was read
+  uint64_t offset = 0;      // bytes
+  uint64_t bytes = 0;
+  DType dtype = DType::kF32;  // may differ from config.dtype
+};
+
+struct ModelDirectory {
+  std::string path;
+  ModelConfig config;
+  std::string config_json;  // the file's text
+  // Names, in this directory, of what an export copies along: tokenizer files,
+  // chat template, generation_config.json.
+  std::vector<std::string> tokenizer_files;
+  // sources[u][p] belongs to ModelUnits(config)[u].parameters[p]; empty for
+  // ModelInit::kRandom.
+  std::vector<std::vector<ParameterSource>> sources;
+  uint64_t weight_bytes = 0;  // of all sources, in the files
+  // Tensors of the files that the model doesn't use, known to be harmless: a
+  // tied head equal to the embedding, rotary tables.
+  std::vector<std::string> ignored;
+};
+
+// Blocks on file reads.  NOT_FOUND names the missing file, INVALID_ARGUMENT
+// what is wrong with which file and parameter (shape found and expected, bytes
+// found and expected, tensors without a place), UNIMPLEMENTED an architecture
+// or dtype by name; and whatever options.check_path returns.
+absl::StatusOr<ModelDirectory> OpenModelDirectory(
+    const std::string& path, const ModelDirectoryOptions& options = {});
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_BASE_MODEL_DIRECTORY_H_

@@ -1,0 +1,312 @@
+#include "base/model/directory.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/model/safetensors.h"
+#include "base/model/safetensors_index.h"
+#include "gtest/gtest.h"
+
+namespace roundhouse {
+namespace {
+
+constexpr char kConfig[] = R"({
+  "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
+  "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
+  "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 12,
+  "vocab_size": 10, "max_position_embeddings": 64,
+  "tie_word_embeddings": true, "dtype": "float32"})";
+
+class DirectoryTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = absl::StrCat(
+        testing::TempDir(), "/",
+        testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::remove_all(path_);
+    std::filesystem::create_directory(path_);
+    Write("config.json", kConfig);
+    const auto config = ParseModelConfig(kConfig, "config.json");
+    ASSERT_TRUE(config.ok()) << config.status();
+    for (const UnitSpec& unit : ModelUnits(*config)) {
+      for (const ParameterSpec& spec : unit.parameters) {
+        entries_.push_back({spec.name, FileDType::kF32, spec.shape});
+      }
+    }
+  }
+
+  void TearDown() override { std::filesystem::remove_all(path_); }
+
+  void Write(const std::string& name, const std::string& bytes) {
+    std::ofstream(path_ + "/" + name, std::ios::binary) << bytes;
+  }
+
+  // Tensor data is one letter of `fill` throughout.
+  void WriteWeights(const std::string& name,
+                    const std::vector<SafetensorsEntry>& entries,
+                    char fill = 'w') {
+    const auto prefix = BuildSafetensorsHeader(entries);
+    ASSERT_TRUE(prefix.ok()) << prefix.status();
+    Write(name,
+          prefix->bytes +
+              std::string(prefix->file_size - prefix->bytes.size(), fill));
+  }
+
+  void WriteTwoShards() {
+    std::map<std::string, std::string> index;
+    std::vector<SafetensorsEntry> shards[2];
+    for (size_t i = 0; i < entries_.size(); ++i) {
+      shards[i % 2].push_back(entries_[i]);
+      index[entries_[i].name] = ShardFileName(i % 2, 2);
+    }
+    WriteWeights(ShardFileName(0, 2), shards[0]);
+    WriteWeights(ShardFileName(1, 2), shards[1]);
+    Write("model.safetensors.index.json", SafetensorsIndexJson(index, 0));
+  }
+
+  SafetensorsEntry& Entry(const std::string& name) {
+    for (SafetensorsEntry& entry : entries_) {
+      if (entry.name == name) return entry;
+    }
+    ADD_FAILURE() << name;
+    return entries_[0];
+  }
+
+  void ExpectRefused(absl::StatusCode code,
+                     const std::vector<std::string>& texts) {
+    const absl::Status status = OpenModelDirectory(path_).status();
+    EXPECT_EQ(status.code(), code) << status;
+    for (const std::string& text : texts) {
+      EXPECT_TRUE(absl::StrContains(status.message(), text)) << status;
+    }
+  }
+
+  std::string path_;
+  std::vector<SafetensorsEntry> entries_;
+};
+
+TEST_F(DirectoryTest, SingleFile) {
+  entries_[3].dtype = FileDType::kBF16;
+  WriteWeights("model.safetensors", entries_);
+  Write("tokenizer.json", "{}");
+  Write("chat_template.jinja", "");
+  Write("README.md", "");
+  const auto directory = OpenModelDirectory(path_);
+  ASSERT_TRUE(directory.ok()) << directory.status();
+  EXPECT_EQ(directory->config.layer_count, 2);
+  EXPECT_EQ(directory->config_json, kConfig);
+  EXPECT_EQ(
+      directory->tokenizer_files,
+      (std::vector<std::string>{"tokenizer.json", "chat_template.jinja"}));
+  const auto prefix = BuildSafetensorsHeader(entries_);
+  ASSERT_TRUE(prefix.ok());
+  const auto units = ModelUnits(directory->config);
+  ASSERT_EQ(directory->sources.size(), units.size());
+  uint64_t bytes = 0;
+  size_t i = 0;
+  for (size_t u = 0; u < units.size(); ++u) {
+    ASSERT_EQ(directory->sources[u].size(), units[u].parameters.size());
+    for (const ParameterSource& source : directory->sources[u]) {
+      EXPECT_EQ(source.file, path_ + "/model.safetensors");
+      EXPECT_EQ(source.offset, prefix->offsets[i]);
+      EXPECT_EQ(source.dtype, i == 3 ? DType::kBF16 : DType::kF32);
+      bytes += source.bytes;
+      ++i;
+    }
+  }
+  EXPECT_EQ(i, entries_.size());
+  EXPECT_EQ(bytes, directory->weight_bytes);
+  EXPECT_EQ(bytes, prefix->file_size - prefix->bytes.size());
+  EXPECT_TRUE(directory->ignored.empty());
+}
+
+TEST_F(DirectoryTest, Shards) {
+  WriteTwoShards();
+  const auto directory = OpenModelDirectory(path_ + "/");
+  ASSERT_TRUE(directory.ok()) << directory.status();
+  EXPECT_EQ(directory->sources[0][0].file,
+            path_ + "/model-00001-of-00002.safetensors");
+  EXPECT_EQ(directory->sources[1][0].file,
+            path_ + "/model-00002-of-00002.safetensors");
+}
+
+TEST_F(DirectoryTest, MissingShard) {
+  WriteTwoShards();
+  std::filesystem::remove(path_ + "/model-00002-of-00002.safetensors");
+  ExpectRefused(absl::StatusCode::kNotFound,
+                {"/model-00002-of-00002.safetensors: this shard, named in "
+                 "model.safetensors.index.json, is missing"});
+}
+
+TEST_F(DirectoryTest, IndexNamesTheWrongShard) {
+  WriteTwoShards();
+  Write("model.safetensors.index.json",
+        SafetensorsIndexJson({{"model.norm.weight", ShardFileName(0, 2)},
+                              {"absent", ShardFileName(1, 2)}},
+                             0));
+  ExpectRefused(absl::StatusCode::kInvalidArgument,
+                {"tensor 'absent' is not in "
+                 "'model-00002-of-00002.safetensors'"});
+}
+
+TEST_F(DirectoryTest, TensorInTwoShards) {
+  WriteTwoShards();
+  WriteWeights(ShardFileName(1, 2), entries_);
+  ExpectRefused(absl::StatusCode::kInvalidArgument,
+                {"model-00002-of-00002.safetensors: tensor ", " is also in "});
+}
+
+TEST_F(DirectoryTest, IndexPointsOutside) {
+  Write("model.safetensors.index.json",
+        SafetensorsIndexJson({{"a", "../secret.safetensors"}}, 0));
+  ExpectRefused(absl::StatusCode::kInvalidArgument,
+                {"model.safetensors.index.json: ", "'../secret.safetensors'",
+                 "is not a file of this directory"});
+}
+
+TEST_F(DirectoryTest, NothingThere) {
+  EXPECT_TRUE(absl::IsNotFound(OpenModelDirectory(path_ + "/no").status()));
+  ExpectRefused(absl::StatusCode::kNotFound, {"model.safetensors"});
+  Write("pytorch_model.bin", "");
+  ExpectRefused(absl::StatusCode::kNotFound, {"pytorch_model.bin is not read"});
+  std::filesystem::remove(path_ + "/config.json");
+  ExpectRefused(absl::StatusCode::kNotFound,
+                {path_ + "/config.json: cannot be opened: No such file"});
+  const absl::Status file =
+      OpenModelDirectory(path_ + "/pytorch_model.bin").status();
+  EXPECT_TRUE(absl::StrContains(file.message(), "not a directory")) << file;
+}
+
+TEST_F(DirectoryTest, ShapeMismatch) {
+  Entry("model.layers.1.mlp.up_proj.weight").shape = {13, 8};
+  WriteWeights("model.safetensors", entries_);
+  ExpectRefused(
+      absl::StatusCode::kInvalidArgument,
+      {path_ + "/model.safetensors", "[13, 8] found", "[12, 8] expected",
+       "parameter model.layers.1.mlp.up_proj.weight"});
+}
+
+TEST_F(DirectoryTest, UnsupportedFileDType) {
+  Entry("model.norm.weight").dtype = FileDType::kF64;
+  WriteWeights("model.safetensors", entries_);
+  ExpectRefused(absl::StatusCode::kUnimplemented,
+                {"model.norm.weight", "dtype F64", "F32, BF16, F16"});
+}
+
+TEST_F(DirectoryTest, MissingParametersAreNamed) {
+  entries_.erase(entries_.begin() + 2, entries_.begin() + 9);
+  WriteWeights("model.safetensors", entries_);
+  ExpectRefused(
+      absl::StatusCode::kInvalidArgument,
+      {"missing", "'model.layers.0.self_attn.q_proj.weight'", "and 2 more"});
+}
+
+TEST_F(DirectoryTest, UnexpectedTensorsAreNamed) {
+  entries_.push_back(
+      {"model.layers.0.self_attn.q_proj.bias", FileDType::kF32, {8}});
+  WriteWeights("model.safetensors", entries_);
+  ExpectRefused(absl::StatusCode::kInvalidArgument,
+                {"no place", "'model.layers.0.self_attn.q_proj.bias'"});
+}
+
+TEST_F(DirectoryTest, HarmlessTensorsAreListed) {
+  entries_.push_back({"lm_head.weight", FileDType::kF32, {10, 8}});
+  entries_.push_back(
+      {"model.layers.0.self_attn.rotary_emb.inv_freq", FileDType::kF32, {2}});
+  WriteWeights("model.safetensors", entries_);
+  const auto directory = OpenModelDirectory(path_);
+  ASSERT_TRUE(directory.ok()) << directory.status();
+  EXPECT_EQ(
+      directory->ignored,
+      (std::vector<std::string>{
+          "lm_head.weight", "model.layers.0.self_attn.rotary_emb.inv_freq"}));
+}
+
+TEST_F(DirectoryTest, TiedHeadThatDiffersIsRefused) {
+  std::map<std::string, std::string> index;
+  for (const SafetensorsEntry& entry : entries_) {
+    index[entry.name] = ShardFileName(0, 2);
+  }
+  index["lm_head.weight"] = ShardFileName(1, 2);
+  WriteWeights(ShardFileName(0, 2), entries_, 'w');
+  WriteWeights(ShardFileName(1, 2),
+               {{"lm_head.weight", FileDType::kF32, {10, 8}}}, 'v');
+  Write("model.safetensors.index.json", SafetensorsIndexJson(index, 0));
+  ExpectRefused(absl::StatusCode::kInvalidArgument,
+                {"lm_head.weight differs from model.embed_tokens.weight",
+                 "tie_word_embeddings"});
+  WriteWeights(ShardFileName(1, 2),
+               {{"lm_head.weight", FileDType::kF32, {10, 8}}}, 'w');
+  EXPECT_TRUE(OpenModelDirectory(path_).ok());
+}
+
+TEST_F(DirectoryTest, UntiedNeedsTheHead) {
+  Write("config.json",
+        absl::StrReplaceAll(kConfig, {{"\"tie_word_embeddings\": true",
+                                       "\"tie_word_embeddings\": false"}}));
+  WriteWeights("model.safetensors", entries_);
+  ExpectRefused(absl::StatusCode::kInvalidArgument,
+                {"missing", "'lm_head.weight'"});
+  entries_.push_back({"lm_head.weight", FileDType::kF32, {10, 8}});
+  WriteWeights("model.safetensors", entries_);
+  const auto directory = OpenModelDirectory(path_);
+  ASSERT_TRUE(directory.ok()) << directory.status();
+  EXPECT_EQ(directory->sources[3].size(), 2u);
+}
+
+TEST_F(DirectoryTest, TruncatedWeights) {
+  WriteWeights("model.safetensors", entries_);
+  const uint64_t size =
+      std::filesystem::file_size(path_ + "/model.safetensors");
+  std::filesystem::resize_file(path_ + "/model.safetensors", size - 5);
+  ExpectRefused(absl::StatusCode::kInvalidArgument,
+                {"model.safetensors: truncated: ",
+                 absl::StrCat(size - 5, " bytes found, ", size, " expected")});
+}
+
+TEST_F(DirectoryTest, RandomInitNeedsNoWeights) {
+  Write("tokenizer.json", "{}");
+  Write("model.safetensors", "broken");
+  const auto directory =
+      OpenModelDirectory(path_, {.init = ModelInit::kRandom});
+  ASSERT_TRUE(directory.ok()) << directory.status();
+  EXPECT_EQ(directory->tokenizer_files.size(), 1u);
+  EXPECT_TRUE(directory->sources.empty());
+  EXPECT_EQ(directory->weight_bytes, 0u);
+}
+
+TEST_F(DirectoryTest, EveryFileIsAskedFor) {
+  WriteTwoShards();
+  Write("merges.txt", "");
+  for (const char* forbidden :
+       {"", "/config.json", "/merges.txt", "/model.safetensors.index.json",
+        "/model-00002-of-00002.safetensors"}) {
+    const std::string name = path_ + forbidden;
+    const auto check = [&name](const std::string& path) -> absl::Status {
+      if (path != name) return absl::OkStatus();
+      return absl::PermissionDeniedError(path + " is outside");
+    };
+    const absl::Status status =
+        OpenModelDirectory(path_, {.check_path = check}).status();
+    EXPECT_EQ(status, absl::PermissionDeniedError(name + " is outside"));
+  }
+}
+
+TEST_F(DirectoryTest, NotARegularFile) {
+  WriteTwoShards();
+  const std::string shard = path_ + "/model-00001-of-00002.safetensors";
+  std::filesystem::remove(shard);
+  ASSERT_EQ(mkfifo(shard.c_str(), 0600), 0);
+  ExpectRefused(absl::StatusCode::kInvalidArgument, {"not a regular file"});
+}
+
+}  // namespace
+}  // namespace roundhouse

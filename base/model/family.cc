@@ -1,0 +1,57 @@
+#include "base/model/family.h"
+
+#include "absl/strings/str_join.h"
+#include "base/log.h"
+
+namespace roundhouse {
+namespace {
+
+constexpr ModelFamily kFamilies[] = {
+    {
+        .architecture = Architecture::kQwen3,
+        .class_name = "Qwen3ForCausalLM",
+        .model_type = "qwen3",
+        .default_kv_head_count = 32,
+        .default_head_dim = 128,
+        .default_max_position_tokens = 32768,
+        .default_rope_theta = 10000.0,
+        .default_rms_norm_eps = 1e-6,
+        .default_initializer_range = 0.02,
+        .default_tie_word_embeddings = false,
+        .query_key_norm = true,
+    },
+};
+
+}  // namespace
+
+const ModelFamily* FindFamilyByClass(absl::string_view class_name) {
+  for (const ModelFamily& family : kFamilies) {
+    if (family.class_name == class_name) return &family;
+  }
+  return nullptr;
+}
+
+const ModelFamily* FindFamilyByType(absl::string_view model_type) {
+  for (const ModelFamily& family : kFamilies) {
+    if (family.model_type == model_type) return &family;
+  }
+  return nullptr;
+}
+
+const ModelFamily& FamilyOf(Architecture architecture) {
+  for (const ModelFamily& family : kFamilies) {
+    if (family.architecture == architecture) return family;
+  }
+  ROUNDHOUSE_CHECK(false) << "architecture "
+                          << static_cast<uint32_t>(architecture);
+  return kFamilies[0];
+}
+
+std::string SupportedArchitectures() {
+  return absl::StrJoin(kFamilies, ", ",
+                       [](std::string* out, const ModelFamily& family) {
+                         out->append(family.class_name);
+                       });
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,46 @@
+// The architectures this build can train, as a table: one entry per family.
+//
+// A family states what config.json leaves out (the defaults of transformers'
+// config class) and where its decoder layer differs from the common one (RMS
+// norms, rotary embedding, grouped-query attention, SwiGLU).  Pure data; a new
+// family is a new entry.
+#ifndef ROUNDHOUSE_BASE_MODEL_FAMILY_H_
+#define ROUNDHOUSE_BASE_MODEL_FAMILY_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "base/model/config.h"
+
+namespace roundhouse {
+
+struct ModelFamily {
+  Architecture architecture;
+  const char* class_name;  // config.json: architectures
+  const char* model_type;  // config.json: model_type
+
+  // Defaults where config.json is silent, as in transformers.
+  int64_t default_kv_head_count;  // 0: num_attention_heads
+  int64_t default_head_dim;       // 0: hidden_size / num_attention_heads
+  int64_t default_max_position_tokens;
+  double default_rope_theta;
+  double default_rms_norm_eps;
+  double default_initializer_range;
+  bool default_tie_word_embeddings;
+
+  bool query_key_norm;  // an RMS norm per query and key head
+};
+
+// By class name or by model_type; null where no family has that name.
+const ModelFamily* FindFamilyByClass(absl::string_view class_name);
+const ModelFamily* FindFamilyByType(absl::string_view model_type);
+
+const ModelFamily& FamilyOf(Architecture architecture);
+
+// "Qwen3ForCausalLM", comma-separated, for error messages.
+std::string SupportedArchitectures();
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_BASE_MODEL_FAMILY_H_

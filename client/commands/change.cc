@@ -1,0 +1,96 @@
+#include "client/commands/change.h"
+
+#include <functional>
+#include <ostream>
+#include <utility>
+
+#include "client/message_json.h"
+
+namespace roundhouse::client {
+namespace {
+
+// One of the calls that move a job to another state.
+using Call = std::function<grpc::Status(
+    v1::FineTuningJobService::StubInterface&, grpc::ClientContext*,
+    const std::string&, v1::FineTuningJob*)>;
+
+class ChangeCommand : public Command {
+ public:
+  ChangeCommand(CommandInfo info, Call call)
+      : info_(std::move(info)), call_(std::move(call)) {}
+
+  const CommandInfo& info() const override { return info_; }
+  ExitCode Run(const std::vector<std::string>& arguments,
+               Session* session) override;
+
+ private:
+  CommandInfo info_;
+  Call call_;
+};
+
+ExitCode ChangeCommand::Run(const std::vector<std::string>& arguments,
+                            Session* session) {
+  v1::FineTuningJob job;
+  UnaryContext context(session->interrupt());
+  const grpc::Status status =
+      call_(session->jobs(), context.get(), arguments[0], &job);
+  if (!status.ok()) {
+    return session->Fail(info_.name + " " + arguments[0], status);
+  }
+  switch (session->format()) {
+    case OutputFormat::kTable:
+      session->out() << ShortName(job.name()) << " "
+                     << v1::JobState_Name(job.state()) << "\n";
+      break;
+    case OutputFormat::kJson:
+      session->out() << JsonText(JobJson(job), 2) << "\n";
+      break;
+    case OutputFormat::kName:
+      session->out() << job.name() << "\n";
+      break;
+  }
+  return ExitCode::kOk;
+}
+
+CommandInfo Info(const std::string& name, const std::string& summary,
+                 const std::string& details) {
+  return CommandInfo{name, "JOB", summary, details, 1, 1};
+}
+
+}  // namespace
+
+std::unique_ptr<Command> MakePauseCommand() {
+  return std::make_unique<ChangeCommand>(
+      Info("pause", "stop a job and keep it for later",
+           "Returns at once; the job finishes what runs, writes a checkpoint "
+           "and gives its\nmemory back."),
+      [](auto& jobs, auto* context, const std::string& name, auto* job) {
+        v1::PauseFineTuningJobRequest request;
+        request.set_name(name);
+        return jobs.PauseFineTuningJob(context, request, job);
+      });
+}
+
+std::unique_ptr<Command> MakeResumeCommand() {
+  return std::make_unique<ChangeCommand>(
+      Info("resume", "queue a paused job again",
+           "It goes on from its checkpoint."),
+      [](auto& jobs, auto* context, const std::string& name, auto* job) {
+        v1::ResumeFineTuningJobRequest request;
+        request.set_name(name);
+        return jobs.ResumeFineTuningJob(context, request, job);
+      });
+}
+
+std::unique_ptr<Command> MakeCancelCommand() {
+  return std::make_unique<ChangeCommand>(
+      Info("cancel", "end a job for good",
+           "Returns at once.  Its checkpoints stay."),
+      [](auto& jobs, auto* context, const std::string& name, auto* job) {
+        v1::CancelFineTuningJobRequest request;
+        request.set_name(name);
+        return jobs.CancelFineTuningJob(context, request, job);
+      });
+}
+
+}  // namespace roundhouse::client

@@ -1,0 +1,91 @@
+#include "client/commands/job_template.h"
+
+#include <ostream>
+
+#include "client/message_json.h"
+
+namespace roundhouse::client {
+namespace {
+
+// Every value but the two paths is the server's default, so that a line may
+// stay, go or change.
+constexpr char kTemplate[] =
+    R"yaml(# A Roundhouse job: supervised full fine-tuning of a language model.
+# Fill in the two paths, then: roundhouse submit -f job.yaml --wait
+# docs/job-spec.md has every field with its type, unit, default and aliases.
+
+# A Hugging Face model directory (config.json, *.safetensors, tokenizer.json).
+# A relative path is looked up under the server's data roots.
+model_name_or_path: path/to/model
+# model_init: random      # the directory's config, with seeded random weights
+
+# JSON lines, either {"text": ...} or {"prompt": ..., "completion": ...}.
+dataset: path/to/train.jsonl
+# Its loss is measured before step 1 and after the last step.
+# validation_dataset: path/to/validation.jsonl
+
+# How long to train: passes over the dataset, or max_steps, but not both.
+num_train_epochs: 3
+# max_steps: 100
+
+# Sequences of one optimizer step over all devices.  More devices make a step
+# faster; they never change its result.
+batch_size: 8
+micro_batch_size: auto    # sequences that a device computes at once
+max_length: 1024          # tokens; longer sequences are cut and counted
+
+# The optimizer is AdamW.
+learning_rate: 5.0e-5     # the peak
+lr_scheduler_type: linear # linear, cosine, constant, constant_with_warmup
+warmup_steps: 0
+weight_decay: 0.0
+max_grad_norm: 1.0        # global-norm clipping; 0 is none
+adam_beta1: 0.9
+adam_beta2: 0.999
+adam_epsilon: 1.0e-8
+
+dtype: fp32               # of the computation: fp32 or bf16; masters are fp32
+seed: 42
+
+save_steps: 500           # steps between checkpoints; 0 is none on the way
+# save_total_limit: 2     # keep the newest two; 0 is all
+# resume_from_checkpoint: path/to/checkpoint-500
+
+# output_name: my-model   # the folder of the outputs; else the job's id
+# metadata:               # up to 16 pairs of your own
+#   experiment: first
+)yaml";
+
+class JobTemplateCommand : public Command {
+ public:
+  const CommandInfo& info() const override;
+  ExitCode Run(const std::vector<std::string>& arguments,
+               Session* session) override;
+};
+
+const CommandInfo& JobTemplateCommand::info() const {
+  static const CommandInfo& info = *new CommandInfo{
+      "job-template", "", "a commented job file to start from",
+      "roundhouse job-template > job.yaml, fill in the two paths, submit."};
+  return info;
+}
+
+ExitCode JobTemplateCommand::Run(const std::vector<std::string>&,
+                                 Session* session) {
+  if (session->format() == OutputFormat::kJson) {
+    nlohmann::ordered_json json;
+    json["text"] = kTemplate;
+    session->out() << JsonText(json, 2) << "\n";
+  } else {
+    session->out() << kTemplate;
+  }
+  return ExitCode::kOk;
+}
+
+}  // namespace
+
+std::unique_ptr<Command> MakeJobTemplateCommand() {
+  return std::make_unique<JobTemplateCommand>();
+}
+
+}  // namespace roundhouse::client

@@ -1,0 +1,50 @@
+// A channel to one roundhoused and the stubs on it.
+//
+// Opening never blocks: the first call connects.  Thread-safe.
+#ifndef ROUNDHOUSE_CLIENT_CONNECTION_H_
+#define ROUNDHOUSE_CLIENT_CONNECTION_H_
+
+#include <grpcpp/client_context.h>
+
+#include <memory>
+
+#include "absl/time/time.h"
+#include "client/interrupt.h"
+#include "client/server_address.h"
+#include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
+#include "proto/roundhouse/v1/system.grpc.pb.h"
+
+namespace roundhouse::client {
+
+// Of a call that answers once.
+inline constexpr absl::Duration kCallDeadline = absl::Seconds(30);
+
+class Connection {
+ public:
+  explicit Connection(const ServerAddress& address);
+
+  v1::FineTuningJobService::StubInterface& jobs() { return *jobs_; }
+  v1::SystemService::StubInterface& system() { return *system_; }
+  const ServerAddress& address() const { return address_; }
+
+ private:
+  ServerAddress address_;
+  std::unique_ptr<v1::FineTuningJobService::StubInterface> jobs_;
+  std::unique_ptr<v1::SystemService::StubInterface> system_;
+};
+
+// The context of one call that answers once: with a deadline, cancelled by
+// Ctrl-C.
+class UnaryContext {
+ public:
+  explicit UnaryContext(Interrupt* interrupt);
+  grpc::ClientContext* get() { return &context_; }
+
+ private:
+  grpc::ClientContext context_;
+  Interrupt::Scope scope_;
+};
+
+}  // namespace roundhouse::client
+
+#endif  // ROUNDHOUSE_CLIENT_CONNECTION_H_

@@ -1,0 +1,107 @@
+#include "client/error_text.h"
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "proto/google/rpc/error_details.pb.h"
+#include "proto/google/rpc/status.pb.h"
+
+namespace roundhouse::client {
+namespace {
+
+struct Violation {
+  std::string subject;
+  std::string description;
+};
+
+using Violations = std::vector<Violation>;
+
+template <typename Detail>
+bool Unpack(const google::protobuf::Any& any, Detail* detail) {
+  return any.Is<Detail>() && any.UnpackTo(detail);
+}
+
+void AddViolations(const google::protobuf::Any& any, Violations* out) {
+  google::rpc::BadRequest bad_request;
+  if (Unpack(any, &bad_request)) {
+    for (const auto& violation : bad_request.field_violations()) {
+      out->push_back({violation.field(), violation.description()});
+    }
+  }
+  google::rpc::PreconditionFailure precondition;
+  if (Unpack(any, &precondition)) {
+    for (const auto& violation : precondition.violations()) {
+      out->push_back({violation.subject(), violation.description()});
+    }
+  }
+  google::rpc::QuotaFailure quota;
+  if (Unpack(any, &quota)) {
+    for (const auto& violation : quota.violations()) {
+      out->push_back({violation.subject(), violation.description()});
+    }
+  }
+  google::rpc::ResourceInfo resource;
+  if (Unpack(any, &resource)) {
+    out->push_back({resource.resource_name(), resource.description()});
+  }
+}
+
+Violations ViolationsOf(const grpc::Status& status) {
+  Violations violations;
+  google::rpc::Status details;
+  if (!details.ParseFromString(status.error_details())) {
+    return violations;
+  }
+  for (const google::protobuf::Any& any : details.details()) {
+    AddViolations(any, &violations);
+  }
+  return violations;
+}
+
+bool Says(const std::string& message, const Violation& violation) {
+  return message.find(violation.subject) != std::string::npos &&
+         message.find(violation.description) != std::string::npos;
+}
+
+std::string CodeName(const grpc::Status& status) {
+  return absl::StatusCodeToString(
+      static_cast<absl::StatusCode>(status.error_code()));
+}
+
+}  // namespace
+
+std::string ErrorText(const std::string& doing, const grpc::Status& status,
+                      const ServerAddress& address) {
+  std::string text =
+      absl::StrCat("roundhouse: ", doing, ": ", CodeName(status), ": ",
+                   Printable(status.error_message()), "\n");
+  for (const Violation& violation : ViolationsOf(status)) {
+    if (Says(status.error_message(), violation)) {
+      continue;
+    }
+    absl::StrAppend(&text, "  ", Printable(violation.subject),
+                    violation.subject.empty() ? "" : ": ",
+                    Printable(violation.description), "\n");
+  }
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+    absl::StrAppend(&text, "No answer from ", address.target, " (",
+                    address.source,
+                    "); is roundhoused running there?  Another address is "
+                    "given with --server or ROUNDHOUSE_SERVER.\n");
+  }
+  return text;
+}
+
+std::string Printable(const std::string& text) {
+  std::string printable = text;
+  for (char& c : printable) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f) {
+      c = '?';
+    }
+  }
+  return printable;
+}
+
+}  // namespace roundhouse::client

@@ -1,0 +1,30 @@
+// A failed call in words: the server's message, the fields it complains about
+// and, when there is no server, where it was looked for.
+//
+// Pure; thread-safe.
+#ifndef ROUNDHOUSE_CLIENT_ERROR_TEXT_H_
+#define ROUNDHOUSE_CLIENT_ERROR_TEXT_H_
+
+#include <grpcpp/support/status.h>
+
+#include <string>
+
+#include "client/server_address.h"
+
+namespace roundhouse::client {
+
+// One or more lines, each with its newline.  The first starts with `doing`
+// ("submit job.yaml"); then one line for each violation of
+// google.rpc.BadRequest, PreconditionFailure, QuotaFailure and ResourceInfo
+// that the message doesn't already spell out.  Details that can't be decoded
+// are left out.  REQUIRES: !status.ok().
+std::string ErrorText(const std::string& doing, const grpc::Status& status,
+                      const ServerAddress& address);
+
+// Control characters but newline and tab become '?', so that no text of
+// somebody else's moves the cursor.
+std::string Printable(const std::string& text);
+
+}  // namespace roundhouse::client
+
+#endif  // ROUNDHOUSE_CLIENT_ERROR_TEXT_H_

@@ -1,0 +1,96 @@
+#include "client/error_text.h"
+
+#include <gtest/gtest.h>
+
+#include "proto/google/rpc/error_details.pb.h"
+#include "proto/google/rpc/status.pb.h"
+
+namespace roundhouse::client {
+namespace {
+
+constexpr char kPath[] = "unix:/s";
+
+grpc::Status Detailed(grpc::StatusCode code, const std::string& message,
+                      const google::protobuf::Message& detail) {
+  google::rpc::Status details;
+  details.add_details()->PackFrom(detail);
+  return grpc::Status(code, message, details.SerializeAsString());
+}
+
+std::string Text(const grpc::Status& status) {
+  return ErrorText("submit a.yaml", status, {kPath, "--server"});
+}
+
+TEST(ErrorTextTest, CodeAndMessage) {
+  EXPECT_EQ(Text(grpc::Status(grpc::StatusCode::NOT_FOUND, "no job b")),
+            "roundhouse: submit a.yaml: NOT_FOUND: no job b\n");
+}
+
+TEST(ErrorTextTest, FieldViolationsAreListed) {
+  google::rpc::BadRequest detail;
+  auto* violation = detail.add_field_violations();
+  violation->set_field("learning_rat");
+  violation->set_description("unknown; did you mean learning_rate?");
+  violation = detail.add_field_violations();
+  violation->set_field("seed");
+  violation->set_description("is negative");
+  EXPECT_EQ(
+      Text(Detailed(grpc::StatusCode::INVALID_ARGUMENT, "two errors", detail)),
+      "roundhouse: submit a.yaml: INVALID_ARGUMENT: two errors\n"
+      "  learning_rat: unknown; did you mean learning_rate?\n"
+      "  seed: is negative\n");
+}
+
+TEST(ErrorTextTest, WhatTheMessageSaysIsNotRepeated) {
+  google::rpc::BadRequest detail;
+  auto* violation = detail.add_field_violations();
+  violation->set_field("seed");
+  violation->set_description("is negative");
+  EXPECT_EQ(Text(Detailed(grpc::StatusCode::INVALID_ARGUMENT,
+                          "a.yaml:3: seed: is negative", detail)),
+            "roundhouse: submit a.yaml: INVALID_ARGUMENT: "
+            "a.yaml:3: seed: is negative\n");
+}
+
+TEST(ErrorTextTest, TheOtherDetails) {
+  google::rpc::QuotaFailure quota;
+  quota.add_violations()->set_subject("host memory");
+  quota.mutable_violations(0)->set_description("9 of 8 GiB");
+  EXPECT_NE(
+      Text(Detailed(grpc::StatusCode::RESOURCE_EXHAUSTED, "too big", quota))
+          .find("\n  host memory: 9 of 8 GiB\n"),
+      std::string::npos);
+  google::rpc::PreconditionFailure precondition;
+  precondition.add_violations()->set_subject("state");
+  precondition.mutable_violations(0)->set_description("is PAUSED");
+  EXPECT_NE(Text(Detailed(grpc::StatusCode::FAILED_PRECONDITION, "not now",
+                          precondition))
+                .find("\n  state: is PAUSED\n"),
+            std::string::npos);
+  google::rpc::ResourceInfo resource;
+  resource.set_resource_name("b2");
+  resource.set_description("was deleted");
+  EXPECT_NE(Text(Detailed(grpc::StatusCode::NOT_FOUND, "gone", resource))
+                .find("\n  b2: was deleted\n"),
+            std::string::npos);
+}
+
+TEST(ErrorTextTest, BrokenDetailsAreLeftOut) {
+  EXPECT_EQ(Text(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "bad",
+                              "\xff\xff\xff")),
+            "roundhouse: submit a.yaml: INVALID_ARGUMENT: bad\n");
+}
+
+TEST(ErrorTextTest, UnavailableSaysWhereItLooked) {
+  const std::string text =
+      Text(grpc::Status(grpc::StatusCode::UNAVAILABLE, "connect failed"));
+  EXPECT_NE(text.find("No answer from unix:/s (--server)"), std::string::npos)
+      << text;
+}
+
+TEST(ErrorTextTest, NoTextMovesTheCursor) {
+  EXPECT_EQ(Printable("a\x1b[2J\rb\n\tc\x7f\xc3\xa9"), "a?[2J?b\n\tc?\xc3\xa9");
+}
+
+}  // namespace
+}  // namespace roundhouse::client

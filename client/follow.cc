@@ -1,0 +1,102 @@
+#include "client/follow.h"
+
+#include <ostream>
+
+#include "absl/strings/str_cat.h"
+#include "client/error_text.h"
+#include "client/interrupt.h"
+
+namespace roundhouse::client {
+namespace {
+
+void ShowHowToComeBack(Session* session, const std::string& name) {
+  const std::string job = ShortName(name);
+  session->err() << "The job goes on without this client.  Come back with: "
+                 << session->CommandLine("watch " + job) << "\n"
+                 << "Stop it with: " << session->CommandLine("cancel " + job)
+                 << "\n";
+}
+
+void ShowLogTail(Session* session, const std::string& name) {
+  v1::StreamFineTuningJobLogsRequest request;
+  request.set_name(name);
+  request.set_tail_lines(kFailedLogLines);
+  UnaryContext context(session->interrupt());
+  const auto reader =
+      session->jobs().StreamFineTuningJobLogs(context.get(), request);
+  std::string tail;
+  v1::StreamFineTuningJobLogsResponse message;
+  while (reader->Read(&message)) {
+    tail += message.data();
+  }
+  const grpc::Status status = reader->Finish();
+  if (!tail.empty()) {
+    session->err() << "The end of its log:\n"
+                   << Printable(tail) << (tail.back() == '\n' ? "" : "\n");
+  }
+  if (!status.ok()) {
+    session->Fail("read the log of " + ShortName(name), status);
+  }
+}
+
+// The whole job, whose histories the watch left out.
+ExitCode ReportEnd(Session* session, const std::string& name,
+                   v1::FineTuningJob* ended) {
+  v1::GetFineTuningJobRequest request;
+  request.set_name(name);
+  v1::FineTuningJob job;
+  UnaryContext context(session->interrupt());
+  const grpc::Status status =
+      session->jobs().GetFineTuningJob(context.get(), request, &job);
+  if (!status.ok()) {
+    return session->Fail("get " + ShortName(name), status);
+  }
+  if (!IsFinal(job.state())) {
+    return session->Fail(
+        "get " + ShortName(name),
+        grpc::Status(grpc::StatusCode::INTERNAL,
+                     absl::StrCat("the watch showed its end, now it is ",
+                                  v1::JobState_Name(job.state()))));
+  }
+  session->err() << FinalText(job);
+  if (job.state() == v1::FAILED) {
+    ShowLogTail(session, name);
+  }
+  if (ended != nullptr) {
+    *ended = job;
+  }
+  return ExitCodeForState(job.state());
+}
+
+}  // namespace
+
+ExitCode FollowJob(Session* session, const std::string& name,
+                   ProgressPrinter printer, const WatchCallback& on_message,
+                   v1::FineTuningJob* ended) {
+  v1::WatchFineTuningJobsRequest request;
+  request.set_name(name);
+  request.set_until_final(true);
+  const Environment& environment = session->environment();
+  const grpc::Status status =
+      WatchJobs(&session->jobs(), request, session->Streams(&printer),
+                [&](const v1::WatchFineTuningJobsResponse& message) {
+                  if (!message.has_job()) {
+                    return true;
+                  }
+                  const absl::Time now = environment.now();
+                  on_message(message);
+                  printer.Update(ProgressOf(message.job(), now), now);
+                  return !IsFinal(message.job().state());
+                });
+  printer.Finish();
+  if (status.ok()) {
+    return ReportEnd(session, name, ended);
+  }
+  const ExitCode code = session->Fail("watch " + ShortName(name), status);
+  if (code == ExitCode::kDetached || code == ExitCode::kUnavailable) {
+    ShowHowToComeBack(session, name);
+  }
+  return code;
+}
+
+}  // namespace roundhouse::client

@@ -1,0 +1,53 @@
+// How data looks on standard output: tables for people, JSON and names for
+// scripts.
+//
+// Pure; thread-safe.
+#ifndef ROUNDHOUSE_CLIENT_OUTPUT_H_
+#define ROUNDHOUSE_CLIENT_OUTPUT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/roundhouse/v1/fine_tuning_job.pb.h"
+#include "proto/roundhouse/v1/system.pb.h"
+
+namespace roundhouse::client {
+
+enum class OutputFormat { kTable, kJson, kName };
+
+// "table", "json", "name"; kInvalidArgument otherwise.
+absl::StatusOr<OutputFormat> ParseOutputFormat(const std::string& text);
+
+// Columns two blanks apart, each as wide as its widest cell; no blanks at the
+// ends of lines.  Every row has as many cells as the first, the head.
+std::string FormatTable(const std::vector<std::vector<std::string>>& rows);
+
+std::string JobTable(const std::vector<v1::FineTuningJob>& jobs,
+                     absl::Time now);
+// One job in full, a "key: value" line each, without the texts.
+std::string JobText(const v1::FineTuningJob& job);
+std::string DeviceTable(const std::vector<v1::Device>& devices);
+
+// What to say when a job has ended: one or more lines, each with its newline.
+std::string FinalText(const v1::FineTuningJob& job);
+// "REASON: message", either alone, or "".
+std::string ReasonText(const v1::FineTuningJob& job);
+
+// The last component: "projects/default/fineTuningJobs/a1" -> "a1".
+std::string ShortName(const std::string& name);
+// "512 B", "1.5 GiB".
+std::string FormatBytes(int64_t bytes);
+// "0:07", "12:34", "1:02:03"; of negative durations "0:00".
+std::string ClockText(absl::Duration duration);
+// "950", "13.2k", "4.1M".
+std::string FormatCount(double count);
+// Four decimals; "nan" and "inf" by name.
+std::string FormatLoss(double loss);
+absl::Time TimeOf(const google::protobuf::Timestamp& timestamp);
+
+}  // namespace roundhouse::client
+
+#endif  // ROUNDHOUSE_CLIENT_OUTPUT_H_

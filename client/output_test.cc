@@ -1,0 +1,137 @@
+#include "client/output.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace roundhouse::client {
+namespace {
+
+absl::Time At(int64_t seconds) { return absl::FromUnixSeconds(seconds); }
+
+v1::FineTuningJob RunningJob() {
+  v1::FineTuningJob job;
+  job.set_name("projects/default/fineTuningJobs/a1");
+  job.set_state(v1::RUNNING);
+  job.set_step(3);
+  job.set_total_steps(10);
+  job.set_loss(2.5);
+  job.set_tokens_per_second(13200);
+  job.mutable_create_time()->set_seconds(1000);
+  job.mutable_eta()->set_seconds(1100);
+  return job;
+}
+
+TEST(OutputTest, FormatsByName) {
+  EXPECT_EQ(*ParseOutputFormat("json"), OutputFormat::kJson);
+  EXPECT_EQ(*ParseOutputFormat("table"), OutputFormat::kTable);
+  EXPECT_EQ(*ParseOutputFormat("name"), OutputFormat::kName);
+  EXPECT_EQ(ParseOutputFormat("yaml").status().message(),
+            "flag --output: \"yaml\" is none of table, json, name");
+}
+
+TEST(OutputTest, TableAlignsColumnsAndEndsLinesWithoutBlanks) {
+  EXPECT_EQ(FormatTable({{"A", "BB"}, {"long", ""}, {"x", "y"}}),
+            "A     BB\nlong\nx     y\n");
+}
+
+TEST(OutputTest, JobTableShowsRunningNumbers) {
+  v1::FineTuningJob queued;
+  queued.set_name("projects/default/fineTuningJobs/b22");
+  queued.set_state(v1::QUEUED);
+  queued.set_output_name("mine");
+  queued.mutable_create_time()->set_seconds(900);
+  EXPECT_EQ(JobTable({RunningJob(), queued}, At(1012)),
+            "NAME  STATE    STEP  LOSS    TOKENS/S  ETA   AGE  OUTPUT\n"
+            "a1    RUNNING  3/10  2.5000  13.2k     1:28  12s  -\n"
+            "b22   QUEUED   0     -       -         -     1m   mine\n");
+}
+
+TEST(OutputTest, JobTextLeavesOutWhatIsNotKnown) {
+  const std::string text = JobText(RunningJob());
+  EXPECT_NE(text.find("state:     RUNNING\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("step:      3/10\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("ended:"), std::string::npos) << text;
+  EXPECT_EQ(text.find("output:"), std::string::npos) << text;
+}
+
+TEST(OutputTest, JobTextShowsEvaluationsAndDevices) {
+  v1::FineTuningJob job = RunningJob();
+  for (int step = 0; step < 6; ++step) {
+    v1::EvalPoint* point = job.add_eval_history();
+    point->set_step(step);
+    point->set_loss(step + 0.5);
+  }
+  v1::JobDeviceUse* use = job.add_device_use();
+  use->set_device(2);
+  use->set_compute_seconds(3);
+  use->set_bubble_seconds(1);
+  use->set_bubble_ratio(0.25);
+  const std::string text = JobText(job);
+  EXPECT_NE(text.find("step 0 0.5000 ..., step 3 3.5000, step 4 4.5000, step "
+                      "5 5.5000\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("compute 3.0 s, bubble 1.0 s (25.0 %)"),
+            std::string::npos)
+      << text;
+}
+
+TEST(OutputTest, FinalTextOfEachEnd) {
+  v1::FineTuningJob job = RunningJob();
+  job.set_state(v1::SUCCEEDED);
+  job.set_step(10);
+  job.set_output_path("/out/a1");
+  job.mutable_start_time()->set_seconds(1000);
+  job.mutable_end_time()->set_seconds(1061);
+  job.add_eval_history()->set_loss(6);
+  job.add_eval_history()->set_loss(1.5);
+  job.mutable_dataset()->set_bigram_validation_loss(2.25);
+  EXPECT_EQ(FinalText(job),
+            "a1 succeeded: 10 steps in 1:01, validation loss 6.0000 -> 1.5000 "
+            "(bigram model 2.2500)\noutput: /out/a1\n");
+  job.set_state(v1::FAILED);
+  job.set_reason(v1::NON_FINITE_LOSS);
+  job.set_message("loss is nan");
+  job.set_last_checkpoint_path("/out/checkpoint-5");
+  EXPECT_EQ(FinalText(job),
+            "a1 failed at step 10: NON_FINITE_LOSS: loss is nan\n"
+            "last checkpoint: /out/checkpoint-5\n");
+  job.set_state(v1::CANCELLED);
+  job.set_reason(v1::JOB_REASON_UNSPECIFIED);
+  job.clear_message();
+  job.clear_last_checkpoint_path();
+  EXPECT_EQ(FinalText(job), "a1 was cancelled at step 10\n");
+}
+
+TEST(OutputTest, DeviceTable) {
+  v1::Device device;
+  device.set_index(1);
+  device.set_kind("cpu");
+  device.set_state(v1::UP);
+  device.set_memory_limit_bytes(int64_t{1} << 30);
+  device.set_memory_used_bytes(1536);
+  device.set_bubble_ratio(0.125);
+  device.set_job("projects/default/fineTuningJobs/a1");
+  const std::string table = DeviceTable({device});
+  EXPECT_NE(table.find("1       cpu   UP     1.5 KiB of 1.0 GiB  12.5%"),
+            std::string::npos)
+      << table;
+  EXPECT_EQ(table.substr(table.size() - 4), " a1\n");
+}
+
+TEST(OutputTest, Numbers) {
+  EXPECT_EQ(FormatBytes(1023), "1023 B");
+  EXPECT_EQ(FormatBytes(int64_t{3} << 40), "3.0 TiB");
+  EXPECT_EQ(FormatBytes(int64_t{3} << 50), "3072.0 TiB");
+  EXPECT_EQ(ClockText(absl::Seconds(-5)), "0:00");
+  EXPECT_EQ(ClockText(absl::Seconds(59)), "0:59");
+  EXPECT_EQ(ClockText(absl::Seconds(3723)), "1:02:03");
+  EXPECT_EQ(FormatCount(999.4), "999");
+  EXPECT_EQ(FormatCount(999.6), "1.0k");
+  EXPECT_EQ(FormatCount(4.1e6), "4.1M");
+  EXPECT_EQ(FormatLoss(std::nan("")), "nan");
+}
+
+}  // namespace
+}  // namespace roundhouse::client

@@ -1,0 +1,315 @@
+#include "client/run.h"
+
+#include <fstream>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+
+#include "base/version.h"
+#include "client/testing/client_fixture.h"
+
+namespace roundhouse::client {
+namespace {
+
+using RunTest = ClientTest;
+
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+grpc::Status Error(grpc::StatusCode code) {
+  return grpc::Status(code, "the server says no");
+}
+
+TEST_F(RunTest, VersionAndHelp) {
+  EXPECT_EQ(Run({"--version"}), ExitCode::kOk);
+  EXPECT_EQ(out(), std::string("roundhouse ") + kVersion + "\n");
+  for (const char* flag : {"--help", "-h", "help"}) {
+    EXPECT_EQ(Run({flag}), ExitCode::kOk);
+    EXPECT_TRUE(Has(out(), "Exit codes: 0 ok")) << out();
+    EXPECT_EQ(err(), "");
+  }
+}
+
+TEST_F(RunTest, EveryCommandHasHelp) {
+  for (const char* command : {"submit", "list", "get", "watch", "logs", "pause",
+                              "resume", "cancel", "device", "job-template"}) {
+    EXPECT_EQ(Run({command, "--help"}), ExitCode::kOk);
+    EXPECT_TRUE(Has(out(), std::string("Usage: roundhouse ") + command))
+        << out();
+    EXPECT_TRUE(Has(out(), "--output=FORMAT"));
+  }
+}
+
+TEST_F(RunTest, UsageErrorsNameTheirCause) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{}, "Usage: roundhouse [flags] COMMAND"},
+      {{"gett"}, "unknown command \"gett\""},
+      {{"--bogus", "list"}, "unknown flag --bogus"},
+      {{"list", "--bogus"}, "list: unknown flag --bogus"},
+      {{"list", "x"}, "unexpected argument \"x\""},
+      {{"get"}, "get: JOB is missing"},
+      {{"get", ""}, "get: JOB is empty"},
+      {{"get", "a", "b"}, "unexpected argument \"b\""},
+      {{"list", "-o", "xml"}, "\"xml\" is none of table, json, name"},
+      {{"--server", "tcp:1", "list"}, "\"tcp:1\" is not a server address"},
+      {{"list", "--state=done"}, "\"done\" is no state of a job"},
+      {{"submit"}, "flag --file is missing"},
+      {{"submit", "-f", "x", "--wait", "--dry-run"}, "exclude each other"}};
+  for (const auto& [args, text] : cases) {
+    EXPECT_EQ(Run(args), ExitCode::kUsage) << text;
+    EXPECT_TRUE(Has(err(), text)) << err();
+    EXPECT_EQ(out(), "");
+  }
+}
+
+TEST_F(RunTest, NoServerIsUnavailable) {
+  EXPECT_EQ(Run({"list", "--server=unix:/tmp/roundhouse-none"}),
+            ExitCode::kUnavailable);
+  EXPECT_TRUE(Has(err(), "No answer from unix:/tmp/roundhouse-none (--server)"))
+      << err();
+}
+
+TEST_F(RunTest, ExitCodesFollowTheServersCodes) {
+  const std::vector<std::pair<grpc::StatusCode, ExitCode>> cases = {
+      {grpc::StatusCode::UNAUTHENTICATED, ExitCode::kAuth},
+      {grpc::StatusCode::PERMISSION_DENIED, ExitCode::kAuth},
+      {grpc::StatusCode::NOT_FOUND, ExitCode::kNotFound},
+      {grpc::StatusCode::FAILED_PRECONDITION, ExitCode::kPrecondition},
+      {grpc::StatusCode::ABORTED, ExitCode::kPrecondition},
+      {grpc::StatusCode::RESOURCE_EXHAUSTED, ExitCode::kQuota},
+      {grpc::StatusCode::UNAVAILABLE, ExitCode::kUnavailable},
+      {grpc::StatusCode::DEADLINE_EXCEEDED, ExitCode::kUnavailable},
+      {grpc::StatusCode::CANCELLED, ExitCode::kCancelled},
+      {grpc::StatusCode::INVALID_ARGUMENT, ExitCode::kError},
+      {grpc::StatusCode::INTERNAL, ExitCode::kError}};
+  for (const auto& [code, exit_code] : cases) {
+    server_.answers().get = [code = code](const std::string&, auto*) {
+      return Error(code);
+    };
+    EXPECT_EQ(Run({"get", "a1"}), exit_code) << code;
+    EXPECT_TRUE(Has(err(), "get a1")) << err();
+    EXPECT_TRUE(Has(err(), "the server says no")) << err();
+    EXPECT_EQ(out(), "");
+  }
+}
+
+TEST_F(RunTest, GetInEveryFormat) {
+  server_.answers().get = [](const std::string& name, v1::FineTuningJob* job) {
+    EXPECT_EQ(name, "a1");
+    *job = MakeJob(v1::SUCCEEDED);
+    job->set_step(4);
+    job->set_output_path("/out/a1");
+    v1::LossPoint* point = job->add_loss_history();
+    point->set_step(4);
+    point->set_loss(0.5);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"get", "a1"}), ExitCode::kOk);
+  EXPECT_TRUE(Has(out(), "SUCCEEDED")) << out();
+  EXPECT_EQ(Run({"get", "a1", "-o", "name"}), ExitCode::kOk);
+  EXPECT_EQ(out(), "projects/default/fineTuningJobs/a1\n");
+  EXPECT_EQ(Run({"-o", "json", "get", "a1"}), ExitCode::kOk);
+  const nlohmann::json json = nlohmann::json::parse(out());
+  EXPECT_EQ(json["state"], "SUCCEEDED");
+  EXPECT_EQ(json["step"], 4);
+  EXPECT_EQ(json["loss_history"][0]["loss"], 0.5);
+  EXPECT_EQ(json["output_path"], "/out/a1");
+}
+
+// 7 jobs in pages of at most 3.
+grpc::Status ListInPages(const v1::ListFineTuningJobsRequest& request,
+                         v1::ListFineTuningJobsResponse* response) {
+  const int first =
+      request.page_token().empty() ? 0 : std::stoi(request.page_token());
+  const int last = std::min({first + 3, first + request.page_size(), 7});
+  for (int i = first; i < last; ++i) {
+    v1::FineTuningJob* job = response->add_jobs();
+    job->set_name("projects/default/fineTuningJobs/j" + std::to_string(i));
+    job->set_state(v1::QUEUED);
+  }
+  if (last < 7) {
+    response->set_next_page_token(std::to_string(last));
+  }
+  return grpc::Status::OK;
+}
+
+TEST_F(RunTest, ListFollowsThePages) {
+  server_.answers().list = ListInPages;
+  EXPECT_EQ(Run({"list", "-o", "json"}), ExitCode::kOk);
+  EXPECT_EQ(nlohmann::json::parse(out())["jobs"].size(), 7u);
+  EXPECT_EQ(err(), "");
+  EXPECT_EQ(Run({"list", "-o", "json", "--limit=0"}), ExitCode::kOk);
+  EXPECT_EQ(nlohmann::json::parse(out())["jobs"].size(), 7u);
+  EXPECT_EQ(Run({"list", "-o", "name", "--limit=4"}), ExitCode::kOk);
+  EXPECT_EQ(out(),
+            "projects/default/fineTuningJobs/j0\n"
+            "projects/default/fineTuningJobs/j1\n"
+            "projects/default/fineTuningJobs/j2\n"
+            "projects/default/fineTuningJobs/j3\n");
+  EXPECT_TRUE(Has(err(), "There are more")) << err();
+}
+
+TEST_F(RunTest, ListSendsItsStates) {
+  server_.answers().list = [](const v1::ListFineTuningJobsRequest& request,
+                              v1::ListFineTuningJobsResponse*) {
+    EXPECT_EQ(request.states_size(), 2);
+    EXPECT_EQ(request.states(0), v1::RUNNING);
+    EXPECT_EQ(request.states(1), v1::PAUSED);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"list", "--state=running,PAUSED"}), ExitCode::kOk);
+  EXPECT_TRUE(Has(out(), "NAME  STATE")) << out();
+  EXPECT_EQ(Run({"list", "--state=running,PAUSED", "-o", "json"}),
+            ExitCode::kOk);
+  EXPECT_EQ(nlohmann::json::parse(out()).dump(), R"({"jobs":[]})");
+}
+
+TEST_F(RunTest, PauseResumeCancelShowTheNewState) {
+  server_.answers().change = [](const std::string& call,
+                                const std::string& name,
+                                v1::FineTuningJob* job) {
+    EXPECT_EQ(name, "a1");
+    *job = MakeJob(call == "pause"    ? v1::PAUSING
+                   : call == "resume" ? v1::QUEUED
+                                      : v1::CANCELLING);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"pause", "a1"}), ExitCode::kOk);
+  EXPECT_EQ(out(), "a1 PAUSING\n");
+  EXPECT_EQ(Run({"resume", "a1"}), ExitCode::kOk);
+  EXPECT_EQ(out(), "a1 QUEUED\n");
+  EXPECT_EQ(Run({"cancel", "a1", "-o", "json"}), ExitCode::kOk);
+  EXPECT_EQ(nlohmann::json::parse(out())["state"], "CANCELLING");
+  server_.answers().change = [](const auto&, const auto&, auto*) {
+    return Error(grpc::StatusCode::FAILED_PRECONDITION);
+  };
+  EXPECT_EQ(Run({"resume", "a1"}), ExitCode::kPrecondition);
+}
+
+TEST_F(RunTest, Devices) {
+  server_.answers().devices = [](v1::ListDevicesResponse* response) {
+    v1::Device* device = response->add_devices();
+    device->set_name("devices/0");
+    device->set_kind("cpu");
+    device->set_state(v1::UP);
+    device->set_h2d_bytes(int64_t{1} << 33);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"device"}), ExitCode::kOk);
+  EXPECT_TRUE(Has(out(), "8.0 GiB")) << out();
+  EXPECT_EQ(Run({"device", "-o", "name"}), ExitCode::kOk);
+  EXPECT_EQ(out(), "devices/0\n");
+  EXPECT_EQ(Run({"device", "-o", "json"}), ExitCode::kOk);
+  EXPECT_EQ(nlohmann::json::parse(out())["devices"][0]["h2d_bytes"],
+            int64_t{1} << 33);
+}
+
+TEST_F(RunTest, LogsThenTheReasonOfAFailure) {
+  server_.answers().logs = [](const v1::StreamFineTuningJobLogsRequest& request,
+                              const SendLog& send) {
+    EXPECT_FALSE(request.follow());
+    EXPECT_EQ(request.tail_lines(), 5);
+    send("line one\n");
+    send("line two\n");
+    return grpc::Status::OK;
+  };
+  server_.answers().get = [](const std::string&, v1::FineTuningJob* job) {
+    *job = MakeJob(v1::FAILED);
+    job->set_reason(v1::STORAGE_FULL);
+    job->set_message("no space for checkpoint-5");
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"logs", "a1", "--tail=5"}), ExitCode::kOk);
+  EXPECT_EQ(out(), "line one\nline two\n");
+  EXPECT_TRUE(Has(err(), "STORAGE_FULL: no space for checkpoint-5")) << err();
+}
+
+TEST_F(RunTest, FollowedLogsGoOnWhereTheyBroke) {
+  std::mutex mutex;
+  int calls = 0;
+  server_.answers().logs =
+      [&](const v1::StreamFineTuningJobLogsRequest& request,
+          const SendLog& send) {
+        EXPECT_TRUE(request.follow());
+        std::lock_guard<std::mutex> lock(mutex);
+        send("line one\nli");
+        if (++calls == 1) {
+          return Error(grpc::StatusCode::UNAVAILABLE);
+        }
+        send("ne two\n");
+        return grpc::Status::OK;
+      };
+  server_.answers().get = [](const std::string&, v1::FineTuningJob* job) {
+    *job = MakeJob(v1::SUCCEEDED);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"logs", "-f", "a1"}), ExitCode::kOk);
+  EXPECT_EQ(out(), "line one\nline two\n");
+  EXPECT_EQ(calls, 2);
+}
+
+TEST_F(RunTest, LogsGiveUpAfterTheirAttempts) {
+  int calls = 0;
+  server_.answers().logs = [&](const auto&, const SendLog&) {
+    ++calls;
+    return Error(grpc::StatusCode::UNAVAILABLE);
+  };
+  EXPECT_EQ(Run({"logs", "a1"}), ExitCode::kUnavailable);
+  EXPECT_EQ(calls, environment_.stream_retry.attempts);
+}
+
+TEST_F(RunTest, ATerminalGetsNoControlCharactersFromLogs) {
+  server_.answers().logs = [](const auto&, const SendLog& send) {
+    send("red\x1b[31m\n");
+    return grpc::Status::OK;
+  };
+  server_.answers().get = [](const std::string&, v1::FineTuningJob* job) {
+    *job = MakeJob(v1::RUNNING);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"logs", "a1"}), ExitCode::kOk);
+  EXPECT_EQ(out(), "red\x1b[31m\n");
+  environment_.out_is_terminal = true;
+  EXPECT_EQ(Run({"logs", "a1"}), ExitCode::kOk);
+  EXPECT_EQ(out(), "red?[31m\n");
+}
+
+// First column of the table in docs/job-spec.md.
+std::set<std::string> DocumentedFields() {
+  std::ifstream file("docs/job-spec.md");
+  std::set<std::string> fields;
+  std::string line;
+  while (std::getline(file, line)) {
+    std::smatch match;
+    if (std::regex_search(line, match, std::regex("^\\| `([a-z_0-9]+)` \\|"))) {
+      fields.insert(match[1]);
+    }
+  }
+  return fields;
+}
+
+TEST_F(RunTest, TheTemplateHasDocumentedFieldsOnly) {
+  variables_["ROUNDHOUSE_SERVER"] = "unix:/tmp/roundhouse-none";
+  ASSERT_EQ(Run({"job-template"}), ExitCode::kOk);
+  const std::set<std::string> documented = DocumentedFields();
+  ASSERT_GT(documented.size(), 30u);
+  std::set<std::string> used;
+  std::istringstream lines(out());
+  std::string line;
+  while (std::getline(lines, line)) {
+    std::smatch match;
+    if (std::regex_search(line, match,
+                          std::regex("^(?:# )?([a-z_0-9]+): *\\S"))) {
+      EXPECT_EQ(documented.count(match[1]), 1u) << line;
+      used.insert(match[1]);
+    }
+  }
+  EXPECT_EQ(used.count("model_name_or_path"), 1u);
+  EXPECT_EQ(used.count("dataset"), 1u);
+  EXPECT_GT(used.size(), 15u);
+}
+
+}  // namespace
+}  // namespace roundhouse::client

@@ -1,0 +1,40 @@
+// Which server to talk to.  In this order: the --server flag, the variable
+// ROUNDHOUSE_SERVER, key `server` of the config file, the default socket.
+//
+//   config file   $XDG_CONFIG_HOME/roundhouse/config, else
+//                 $HOME/.config/roundhouse/config; lines "key: value",
+//                 empty lines, and comments from a # at the start of a line
+//   default       unix:$XDG_RUNTIME_DIR/roundhouse/roundhoused.sock; where
+//                 there is no XDG_RUNTIME_DIR,
+//                 unix:/tmp/roundhouse-<uid>/roundhoused.sock
+//
+// Pure but for reading the config file; thread-safe.
+#ifndef ROUNDHOUSE_CLIENT_SERVER_ADDRESS_H_
+#define ROUNDHOUSE_CLIENT_SERVER_ADDRESS_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "client/environment.h"
+
+namespace roundhouse::client {
+
+// A Unix socket's path has 107 bytes at most.
+inline constexpr size_t kMaxSocketPathBytes = 107;
+inline constexpr size_t kMaxConfigFileBytes = 64 * 1024;
+
+struct ServerAddress {
+  // "unix:PATH".
+  std::string target;
+  // For messages: "--server", "ROUNDHOUSE_SERVER", "FILE:LINE" or "default".
+  std::string source;
+};
+
+// `flag` "" means not given.  kInvalidArgument names the source, the value and
+// the rule it breaks.
+absl::StatusOr<ServerAddress> FindServer(const std::string& flag,
+                                         const Environment& environment);
+
+}  // namespace roundhouse::client
+
+#endif  // ROUNDHOUSE_CLIENT_SERVER_ADDRESS_H_

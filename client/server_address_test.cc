@@ -1,0 +1,97 @@
+#include "client/server_address.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <map>
+
+namespace roundhouse::client {
+namespace {
+
+class ServerAddressTest : public testing::Test {
+ protected:
+  ServerAddressTest() {
+    std::string folder = testing::TempDir() + "/configXXXXXX";
+    EXPECT_NE(mkdtemp(folder.data()), nullptr);
+    EXPECT_EQ(mkdir((folder + "/roundhouse").c_str(), 0700), 0);
+    variables_["XDG_CONFIG_HOME"] = folder;
+    variables_["XDG_RUNTIME_DIR"] = "/run/user/7";
+    config_ = folder + "/roundhouse/config";
+    environment_.variable =
+        [this](const std::string& name) -> std::optional<std::string> {
+      const auto found = variables_.find(name);
+      return found == variables_.end() ? std::nullopt
+                                       : std::optional(found->second);
+    };
+  }
+  void WriteConfig(const std::string& text) { std::ofstream(config_) << text; }
+  std::string Found(const std::string& flag) {
+    const auto address = FindServer(flag, environment_);
+    return address.ok() ? address->target + " " + address->source
+                        : std::string(address.status().message());
+  }
+
+  std::map<std::string, std::string> variables_;
+  std::string config_;
+  Environment environment_;
+};
+
+TEST_F(ServerAddressTest, FlagThenVariableThenFileThenDefault) {
+  EXPECT_EQ(Found(""), "unix:/run/user/7/roundhouse/roundhoused.sock default");
+  WriteConfig("# mine\n\n server: unix:/c \n");
+  EXPECT_EQ(Found(""), "unix:/c " + config_ + ":3");
+  variables_["ROUNDHOUSE_SERVER"] = "unix:/v";
+  EXPECT_EQ(Found(""), "unix:/v ROUNDHOUSE_SERVER");
+  EXPECT_EQ(Found("unix:/f"), "unix:/f --server");
+}
+
+TEST_F(ServerAddressTest, EmptyVariablesAreNotSet) {
+  variables_["ROUNDHOUSE_SERVER"] = "";
+  variables_["XDG_RUNTIME_DIR"] = "";
+  EXPECT_EQ(Found(""), "unix:/tmp/roundhouse-" + std::to_string(getuid()) +
+                           "/roundhoused.sock default");
+}
+
+TEST_F(ServerAddressTest, ConfigIsUnderHomeWithoutXdg) {
+  variables_["HOME"] = variables_["XDG_CONFIG_HOME"];
+  variables_.erase("XDG_CONFIG_HOME");
+  const std::string folder = variables_["HOME"] + "/.config";
+  ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
+  ASSERT_EQ(mkdir((folder + "/roundhouse").c_str(), 0700), 0);
+  std::ofstream(folder + "/roundhouse/config") << "server: unix:/h";
+  EXPECT_EQ(Found(""), "unix:/h " + folder + "/roundhouse/config:1");
+}
+
+TEST_F(ServerAddressTest, ErrorsNameTheFileAndTheLine) {
+  WriteConfig("\nserver\n");
+  EXPECT_EQ(Found(""), config_ + ":2: \"server\" is not \"key: value\"");
+  WriteConfig("serve: unix:/c\n");
+  EXPECT_EQ(Found(""),
+            config_ + ":1: unknown key \"serve\"; the only key is server");
+  WriteConfig("server: unix:/c\nserver: unix:/d\n");
+  EXPECT_EQ(Found(""), config_ + ":2: server is given a second time");
+  WriteConfig(std::string(kMaxConfigFileBytes + 1, '#'));
+  EXPECT_EQ(Found(""), config_ + ": longer than the limit of 65536 bytes");
+}
+
+TEST_F(ServerAddressTest, OnlyUnixSockets) {
+  EXPECT_EQ(Found("localhost:50051"),
+            "--server: \"localhost:50051\" is not a server address; it is "
+            "unix:PATH, the socket that roundhoused --listen names");
+  EXPECT_NE(Found("unix:").find("is not a server address"), std::string::npos);
+}
+
+TEST_F(ServerAddressTest, TooLongPathsAreRefusedByName) {
+  const std::string longest = "unix:" + std::string(107, 'p');
+  EXPECT_EQ(Found(longest), longest + " --server");
+  EXPECT_NE(Found(longest + "p")
+                .find("has 108 bytes, the system's limit is "
+                      "107"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace roundhouse::client

@@ -1,0 +1,67 @@
+#include "client/session.h"
+
+#include <ostream>
+
+#include "absl/strings/str_cat.h"
+#include "client/error_text.h"
+#include "client/interrupt.h"
+
+namespace roundhouse::client {
+
+Session::Session(Environment* environment, OutputFormat format,
+                 const ServerAddress& address)
+    : environment_(environment), format_(format), address_(address) {}
+
+Connection& Session::connection() {
+  if (connection_ == nullptr) {
+    connection_ = std::make_unique<Connection>(address_);
+  }
+  return *connection_;
+}
+
+v1::FineTuningJobService::StubInterface& Session::jobs() {
+  return connection().jobs();
+}
+
+v1::SystemService::StubInterface& Session::system() {
+  return connection().system();
+}
+
+ExitCode Session::Fail(const std::string& doing, const grpc::Status& status) {
+  if (interrupt()->requested()) {
+    err() << "roundhouse: " << doing << ": interrupted\n";
+    return ExitCode::kDetached;
+  }
+  err() << ErrorText(doing, status, address_);
+  return ExitCodeForStatus(status);
+}
+
+std::string Session::CommandLine(const std::string& rest) const {
+  return address_.source == "--server"
+             ? absl::StrCat("roundhouse --server ", address_.target, " ", rest)
+             : absl::StrCat("roundhouse ", rest);
+}
+
+ProgressPrinter Session::Printer(std::ostream* stream, bool is_terminal) {
+  ProgressPrinter::Options options;
+  options.stream = stream;
+  options.redraw = is_terminal;
+  options.color = is_terminal && environment_->ColorsAllowed();
+  options.columns = environment_->columns;
+  return ProgressPrinter(options);
+}
+
+StreamOptions Session::Streams(ProgressPrinter* printer) {
+  StreamOptions options;
+  options.retry = environment_->stream_retry;
+  options.interrupt = interrupt();
+  options.on_broken = [this, printer](const grpc::Status& status) {
+    printer->Finish();
+    err() << "roundhouse: the connection broke"
+          << (status.error_message().empty() ? "" : ": ")
+          << Printable(status.error_message()) << "; trying again\n";
+  };
+  return options;
+}
+
+}  // namespace roundhouse::client

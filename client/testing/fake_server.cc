@@ -1,0 +1,151 @@
+#include "client/testing/fake_server.h"
+
+#include <grpc/grpc.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server_builder.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <chrono>
+
+#include "base/log.h"
+#include "proto/google/rpc/error_details.pb.h"
+#include "proto/google/rpc/status.pb.h"
+
+namespace roundhouse::client {
+namespace {
+
+grpc::Status NoAnswer() {
+  return grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "no answer is set");
+}
+
+}  // namespace
+
+class FakeServer::Jobs : public v1::FineTuningJobService::Service {
+ public:
+  explicit Jobs(const FakeAnswers* answers) : answers_(*answers) {}
+
+  grpc::Status CreateFineTuningJob(
+      grpc::ServerContext*, const v1::CreateFineTuningJobRequest* request,
+      v1::FineTuningJob* job) override {
+    return answers_.create ? answers_.create(*request, job) : NoAnswer();
+  }
+  grpc::Status GetFineTuningJob(grpc::ServerContext*,
+                                const v1::GetFineTuningJobRequest* request,
+                                v1::FineTuningJob* job) override {
+    return answers_.get ? answers_.get(request->name(), job) : NoAnswer();
+  }
+  grpc::Status ListFineTuningJobs(
+      grpc::ServerContext*, const v1::ListFineTuningJobsRequest* request,
+      v1::ListFineTuningJobsResponse* response) override {
+    return answers_.list ? answers_.list(*request, response) : NoAnswer();
+  }
+  grpc::Status WatchFineTuningJobs(
+      grpc::ServerContext*, const v1::WatchFineTuningJobsRequest* request,
+      grpc::ServerWriter<v1::WatchFineTuningJobsResponse>* writer) override {
+    return answers_.watch ? answers_.watch(*request,
+                                           [writer](const auto& message) {
+                                             return writer->Write(message);
+                                           })
+                          : NoAnswer();
+  }
+  grpc::Status StreamFineTuningJobLogs(
+      grpc::ServerContext*, const v1::StreamFineTuningJobLogsRequest* request,
+      grpc::ServerWriter<v1::StreamFineTuningJobLogsResponse>* writer)
+      override {
+    return answers_.logs
+               ? answers_.logs(*request,
+                               [writer](const std::string& data) {
+                                 v1::StreamFineTuningJobLogsResponse message;
+                                 message.set_data(data);
+                                 return writer->Write(message);
+                               })
+               : NoAnswer();
+  }
+  grpc::Status PauseFineTuningJob(grpc::ServerContext*,
+                                  const v1::PauseFineTuningJobRequest* request,
+                                  v1::FineTuningJob* job) override {
+    return Change("pause", request->name(), job);
+  }
+  grpc::Status ResumeFineTuningJob(
+      grpc::ServerContext*, const v1::ResumeFineTuningJobRequest* request,
+      v1::FineTuningJob* job) override {
+    return Change("resume", request->name(), job);
+  }
+  grpc::Status CancelFineTuningJob(
+      grpc::ServerContext*, const v1::CancelFineTuningJobRequest* request,
+      v1::FineTuningJob* job) override {
+    return Change("cancel", request->name(), job);
+  }
+
+ private:
+  grpc::Status Change(const std::string& call, const std::string& name,
+                      v1::FineTuningJob* job) {
+    return answers_.change ? answers_.change(call, name, job) : NoAnswer();
+  }
+
+  const FakeAnswers& answers_;
+};
+
+class FakeServer::System : public v1::SystemService::Service {
+ public:
+  explicit System(const FakeAnswers* answers) : answers_(*answers) {}
+
+  grpc::Status ListDevices(grpc::ServerContext*, const v1::ListDevicesRequest*,
+                           v1::ListDevicesResponse* response) override {
+    return answers_.devices ? answers_.devices(response) : NoAnswer();
+  }
+
+ private:
+  const FakeAnswers& answers_;
+};
+
+FakeServer::FakeServer() {
+  // As in client/connection.cc: gRPC's shutdown is slow.
+  static const bool kept = (grpc_init(), true);
+  (void)kept;
+  char folder[] = "/tmp/roundhouse-client-XXXXXX";
+  ROUNDHOUSE_CHECK(mkdtemp(folder) != nullptr);
+  folder_ = folder;
+  address_ = "unix:" + folder_ + "/socket";
+  jobs_ = std::make_unique<Jobs>(&answers_);
+  system_ = std::make_unique<System>(&answers_);
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(address_, grpc::InsecureServerCredentials());
+  builder.RegisterService(jobs_.get());
+  builder.RegisterService(system_.get());
+  server_ = builder.BuildAndStart();
+  ROUNDHOUSE_CHECK(server_ != nullptr) << address_;
+}
+
+FakeServer::~FakeServer() {
+  // Calls still running are cancelled at once.
+  server_->Shutdown(std::chrono::system_clock::now());
+  server_->Wait();
+  unlink((folder_ + "/socket").c_str());
+  rmdir(folder_.c_str());
+}
+
+FakeAnswers& FakeServer::answers() { return answers_; }
+
+grpc::Status BadRequestStatus(const std::string& message,
+                              const std::string& field,
+                              const std::string& description) {
+  google::rpc::BadRequest bad_request;
+  google::rpc::BadRequest::FieldViolation* violation =
+      bad_request.add_field_violations();
+  violation->set_field(field);
+  violation->set_description(description);
+  google::rpc::ErrorInfo info;
+  info.set_reason("INVALID_FIELD");
+  info.set_domain("roundhouse");
+  google::rpc::Status details;
+  details.set_code(grpc::StatusCode::INVALID_ARGUMENT);
+  details.set_message(message);
+  details.add_details()->PackFrom(info);
+  details.add_details()->PackFrom(bad_request);
+  return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, message,
+                      details.SerializeAsString());
+}
+
+}  // namespace roundhouse::client

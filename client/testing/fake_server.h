@@ -1,0 +1,75 @@
+// A gRPC server on a Unix socket whose answers a test writes: the generated
+// services, a function for each call.
+#ifndef ROUNDHOUSE_CLIENT_TESTING_FAKE_SERVER_H_
+#define ROUNDHOUSE_CLIENT_TESTING_FAKE_SERVER_H_
+
+#include <grpcpp/server.h>
+#include <grpcpp/server_context.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
+#include "proto/roundhouse/v1/system.grpc.pb.h"
+
+namespace roundhouse::client {
+
+// Sends one message of a stream; false when the client is gone.
+using SendWatch = std::function<bool(const v1::WatchFineTuningJobsResponse&)>;
+using SendLog = std::function<bool(const std::string&)>;
+
+// What the server does; an empty function answers UNIMPLEMENTED.  Called on
+// the server's threads; set before the client runs.
+struct FakeAnswers {
+  std::function<grpc::Status(const v1::CreateFineTuningJobRequest&,
+                             v1::FineTuningJob*)>
+      create;
+  std::function<grpc::Status(const std::string& name, v1::FineTuningJob*)> get;
+  std::function<grpc::Status(const v1::ListFineTuningJobsRequest&,
+                             v1::ListFineTuningJobsResponse*)>
+      list;
+  std::function<grpc::Status(const v1::WatchFineTuningJobsRequest&,
+                             const SendWatch&)>
+      watch;
+  std::function<grpc::Status(const v1::StreamFineTuningJobLogsRequest&,
+                             const SendLog&)>
+      logs;
+  // `call` is "pause", "resume" or "cancel".
+  std::function<grpc::Status(const std::string& call, const std::string& name,
+                             v1::FineTuningJob*)>
+      change;
+  std::function<grpc::Status(v1::ListDevicesResponse*)> devices;
+};
+
+class FakeServer {
+ public:
+  // Listens at once, in a new folder under /tmp.
+  FakeServer();
+  ~FakeServer();
+
+  FakeAnswers& answers();
+  // "unix:PATH".
+  const std::string& address() const { return address_; }
+
+ private:
+  class Jobs;
+  class System;
+
+  std::string folder_;
+  std::string address_;
+  FakeAnswers answers_;
+  std::unique_ptr<Jobs> jobs_;
+  std::unique_ptr<System> system_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// INVALID_ARGUMENT with google.rpc.BadRequest in its details, as the daemon
+// sends it.
+grpc::Status BadRequestStatus(const std::string& message,
+                              const std::string& field,
+                              const std::string& description);
+
+}  // namespace roundhouse::client
+
+#endif  // ROUNDHOUSE_CLIENT_TESTING_FAKE_SERVER_H_

@@ -1,0 +1,195 @@
+"""Tests of the quickstart's parts: data, model, result."""
+
+import importlib.util
+import json
+import math
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).parent
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+make_data, make_model, result = map(
+    load, ("make_data", "make_model", "result"))
+
+
+class Scratch(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+
+    def start(self, name, *args):
+        return subprocess.run(
+            [sys.executable, HERE / f"{name}.py", *map(str, args)],
+            capture_output=True, text=True, check=False)
+
+    def run_part(self, name, *args):
+        done = self.start(name, *args)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def make_data(self, name, seed):
+        out = self.folder / name
+        self.run_part("make_data", "--out", out, "--seed", seed, "--train",
+                      1000, "--validation", 100)
+        return [(out / f"{part}.jsonl").read_text()
+                for part in ("train", "validation")]
+
+
+class DataTest(Scratch):
+    def test_answers_are_right(self):
+        self.assertEqual(make_data.in_words(0), "zero")
+        self.assertEqual(make_data.in_words(21), "twenty-one")
+        self.assertEqual(make_data.in_words(113),
+                         "one hundred and thirteen")
+        self.assertEqual(make_data.in_words(198),
+                         "one hundred and ninety-eight")
+        facts = {question: answer for kind in
+                 (make_data.sums, make_data.days, make_data.conversions)
+                 for question, answer in kind()}
+        for question, answer in (
+                ("What is nine plus ninety-one?",
+                 "nine plus ninety-one is one hundred."),
+                ("Which day comes after 28 February?",
+                 "the day after 28 February is 1 March."),
+                ("Which day comes after 31 December?",
+                 "the day after 31 December is 1 January."),
+                ("Which day comes before 1 January?",
+                 "the day before 1 January is 31 December."),
+                ("How many grams are 12 kilograms?",
+                 "12 kilograms are 12000 grams.")):
+            self.assertEqual(facts[question], answer)
+
+    def test_no_question_is_in_both_parts_and_all_kinds_are_in_each(self):
+        parts = [{json.loads(line)["prompt"] for line in text.splitlines()}
+                 for text in self.make_data("data", 1)]
+        self.assertEqual([len(part) for part in parts], [1000, 100])
+        self.assertFalse(parts[0] & parts[1])
+        for part in parts:
+            for start in ("What is", "Which day", "How many"):
+                self.assertTrue(any(q.startswith(start) for q in part))
+
+    def test_the_seed_decides(self):
+        first = self.make_data("a", 1)
+        self.assertEqual(first, self.make_data("b", 1))
+        self.assertNotEqual(first, self.make_data("c", 2))
+
+    def test_more_questions_than_there_are_is_an_error(self):
+        done = self.start("make_data", "--out", self.folder, "--train", 99999)
+        self.assertIn("there are only", done.stderr)
+        self.assertNotEqual(done.returncode, 0)
+
+
+class ModelTest(Scratch):
+    def setUp(self):
+        super().setUp()
+        self.make_data("data", 1)
+        self.model = self.make_model("model", 1)
+
+    def make_model(self, name, seed):
+        self.run_part("make_model", "--text",
+                      self.folder / "data" / "train.jsonl", "--out",
+                      self.folder / name, "--seed", seed)
+        return self.folder / name
+
+    def test_weights_are_as_the_config_says(self):
+        config = json.loads((self.model / "config.json").read_text())
+        data = (self.model / "model.safetensors").read_bytes()
+        size, = struct.unpack_from("<Q", data)
+        header = json.loads(data[8:8 + size])
+        self.assertEqual(header.pop("__metadata__"), {"format": "pt"})
+        self.assertEqual(size % 8, 0)
+        end = 0
+        for name, tensor in header.items():
+            begin, end_here = tensor["data_offsets"]
+            self.assertEqual(begin, end, name)
+            self.assertEqual(end_here - begin,
+                             4 * math.prod(tensor["shape"]), name)
+            end = end_here
+        self.assertEqual(8 + size + end, len(data))
+        self.assertEqual(len(header), 11 * config["num_hidden_layers"] + 2)
+        self.assertLessEqual(config["vocab_size"], 1024)
+        self.assertEqual(header["model.embed_tokens.weight"]["shape"],
+                         [config["vocab_size"], config["hidden_size"]])
+        self.assertTrue(0.9e6 < end / 4 < 1.2e6)
+
+    def test_weights_are_random_with_the_stated_deviation(self):
+        data = (self.model / "model.safetensors").read_bytes()
+        size, = struct.unpack_from("<Q", data)
+        header = json.loads(data[8:8 + size])
+        begin, end = header["model.layers.0.mlp.up_proj.weight"]["data_offsets"]
+        values = struct.unpack(f"<{(end - begin) // 4}f",
+                               data[8 + size + begin:8 + size + end])
+        mean = sum(values) / len(values)
+        deviation = math.sqrt(sum(v * v for v in values) / len(values))
+        self.assertAlmostEqual(mean, 0, delta=0.001)
+        self.assertAlmostEqual(deviation, 0.02, delta=0.001)
+
+    def test_the_seed_decides(self):
+        def weights(path):
+            return (path / "model.safetensors").read_bytes()
+        self.assertEqual(weights(self.model),
+                         weights(self.make_model("again", 1)))
+        self.assertNotEqual(weights(self.model),
+                            weights(self.make_model("other", 2)))
+
+
+class ResultTest(Scratch):
+    def show(self, after=0.5, state="SUCCEEDED", steps=(0, 150),
+             compute=9.0):
+        (self.folder / "out").mkdir(exist_ok=True)
+        (self.folder / "out" / "config.json").write_text("{}")
+        job = {"state": state, "step": "150",
+               "output_path": str(self.folder / "out"),
+               "eval_history": [
+                   # As protobuf's JSON: int64 is text, zero is left out.
+                   {**({"step": str(s)} if s else {}),
+                    "loss": 6.0 if s == 0 else after} for s in steps],
+               "dataset": {"bigram_validation_loss": 1.5}}
+        (self.folder / "job.json").write_text(json.dumps(job))
+        name = "roundhouse_device_time_seconds_total"
+        (self.folder / "metrics").write_text(
+            f"# TYPE {name} counter\n"
+            f'{name}{{device="0",state="compute"}} {compute}\n'
+            f'{name}{{device="0",state="bubble"}} 1\n'
+            f'{name}{{device="0",state="idle"}} 5e+01\n')
+        return self.start("result", "--job", self.folder / "job.json",
+                          "--metrics", self.folder / "metrics",
+                          "--seconds", 42)
+
+    def test_shows_the_losses_and_bubbles(self):
+        done = self.show()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for text in ("before             6.0000", "after              0.5000",
+                     "bigram model       1.5000", "device 0            10.0%",
+                     str(self.folder / "out"), "42 s"):
+            self.assertIn(text, done.stdout)
+
+    def test_breaks_no_promise_silently(self):
+        for change, message in (
+                ({"after": 1.31}, "0.2 nats"),
+                ({"after": math.nan}, "0.2 nats"),
+                ({"state": "FAILED"}, "ended FAILED"),
+                ({"steps": (0, 100)}, "evaluations at steps"),
+                ({"steps": (150,)}, "evaluations at steps"),
+                ({"compute": 0.0}, "computed nothing")):
+            with self.subTest(change):
+                done = self.show(**change)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(message, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

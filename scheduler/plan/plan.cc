@@ -1,0 +1,116 @@
+#include "scheduler/plan/plan.h"
+
+#include <cstddef>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+
+namespace roundhouse {
+namespace {
+
+std::string RangeText(const LayerRange& range) {
+  return absl::StrCat("[", range.first, ",", range.last, "]");
+}
+
+std::string StageName(const char* direction, size_t index) {
+  return absl::StrCat("plan.", direction, "[", index, "]");
+}
+
+absl::Status CheckRange(const std::string& name, const LayerRange& range,
+                        int layer_count) {
+  if (range.first < 0 || range.first > range.last ||
+      range.last >= layer_count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " is ", RangeText(range),
+                     ": a stage is [first,last] with 0 <= first <= last <= ",
+                     layer_count - 1));
+  }
+  return absl::OkStatus();
+}
+
+// `stages` cover 0..end-1 in ascending order.
+absl::Status CheckForward(const std::vector<LayerRange>& stages, int end,
+                          int layer_count) {
+  int next = 0;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const std::string name = StageName("forward", i);
+    RETURN_IF_ERROR(CheckRange(name, stages[i], layer_count));
+    if (stages[i].first != next) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " starts at layer ", stages[i].first,
+                       ": expected layer ", next));
+    }
+    next = stages[i].last + 1;
+  }
+  if (next != end) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("plan.forward covers ", next, " layers: expected ", end));
+  }
+  return absl::OkStatus();
+}
+
+// `stages` cover layer_count-1..0 in descending order.
+absl::Status CheckBackward(const std::vector<LayerRange>& stages,
+                           int layer_count) {
+  int next = layer_count - 1;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const std::string name = StageName("backward", i);
+    RETURN_IF_ERROR(CheckRange(name, stages[i], layer_count));
+    if (stages[i].last != next) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " ends at layer ", stages[i].last,
+                       next < 0 ? std::string(": every layer is covered")
+                                : absl::StrCat(": expected layer ", next)));
+    }
+    next = stages[i].first - 1;
+  }
+  if (next != -1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("plan.backward leaves out layers 0..", next));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckPlan(const Plan& plan, int layer_count) {
+  if (layer_count < 1 || layer_count > kMaxPlanLayers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a plan for ", layer_count, " layers: 1 to ",
+                     kMaxPlanLayers, " can be planned"));
+  }
+  if (plan.fused && plan.backward.empty()) {
+    return absl::InvalidArgumentError(
+        "plan.backward is empty: its first stage is the fused one");
+  }
+  if (!plan.backward.empty()) {
+    RETURN_IF_ERROR(CheckBackward(plan.backward, layer_count));
+  }
+  const int forward_end = plan.fused ? plan.backward[0].first : layer_count;
+  return CheckForward(plan.forward, forward_end, layer_count);
+}
+
+std::string ToString(const Plan& plan) {
+  std::string text = "forward";
+  for (const LayerRange& range : plan.forward) {
+    absl::StrAppend(&text, " ", RangeText(range));
+  }
+  absl::StrAppend(&text, " backward", plan.fused ? " fused" : "");
+  for (const LayerRange& range : plan.backward) {
+    absl::StrAppend(&text, " ", RangeText(range));
+  }
+  return text;
+}
+
+double RoundBubbleRatio(int device_count, int micro_batch_count,
+                        int slot_count) {
+  ROUNDHOUSE_CHECK(device_count >= 1);
+  ROUNDHOUSE_CHECK(micro_batch_count >= 1);
+  ROUNDHOUSE_CHECK(slot_count >= 1);
+  const double devices = device_count;
+  const double idle = devices * (devices - 1);
+  return idle / (static_cast<double>(micro_batch_count) * slot_count + idle);
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,67 @@
+// How a job's layers are cut into stages, and when such a cut is valid.
+//
+// A *layer* is a decoder block or the head (the last one).  A *stage* is a
+// contiguous run of layers.  Forward stages run in ascending order of layers,
+// backward stages in descending order.  A backward stage recomputes its layers
+// and backpropagates through them; the *fused* stage, the first of the backward
+// ones, runs forward, loss and backward at once and has no forward stage.
+//
+// Pure values and functions; thread-compatible.
+#ifndef ROUNDHOUSE_SCHEDULER_PLAN_PLAN_H_
+#define ROUNDHOUSE_SCHEDULER_PLAN_PLAN_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace roundhouse {
+
+// Bounds the planner's work and every range that CheckPlan accepts.
+inline constexpr int kMaxPlanLayers = 512;
+
+// Layers first..last, both included.
+struct LayerRange {
+  int first = 0;
+  int last = -1;
+
+  int layer_count() const { return last - first + 1; }
+  bool Contains(int layer) const { return first <= layer && layer <= last; }
+
+  friend bool operator==(const LayerRange&, const LayerRange&) = default;
+};
+
+struct Plan {
+  // In the order in which they run.  Empty when the fused stage is everything.
+  std::vector<LayerRange> forward;
+  // In the order in which they run.  Empty in a plan for inference.
+  std::vector<LayerRange> backward;
+  // backward[0] is the fused stage.
+  bool fused = false;
+
+  friend bool operator==(const Plan&, const Plan&) = default;
+};
+
+// OK when `plan` runs each of `layer_count` layers exactly once per direction:
+//   inference   forward covers 0..layer_count-1 ascending, backward is empty
+//   training    forward as above, backward covers layer_count-1..0 descending
+//   fused       backward as above, forward covers 0..backward[0].first-1
+// all without gap, overlap or empty stage.  INVALID_ARGUMENT otherwise, naming
+// the stage as the job file's `plan` field does ("plan.backward[1]").
+// A caller that trains also requires that `plan.backward` is not empty.
+absl::Status CheckPlan(const Plan& plan, int layer_count);
+
+// "forward [0,3] [4,7] backward fused [8,8] [4,7] [0,3]".
+std::string ToString(const Plan& plan);
+
+// The share of device time lost in one isolated round of `slot_count` equal
+// slots over `device_count` devices, each slot running `micro_batch_count`
+// micro-batches: N(N-1) / (M*S + N(N-1)).  In [0, 1).  The round-robin
+// schedule's fill and drain (RoundPipe, arXiv 2604.27085).
+// REQUIRES: all three at least 1.
+double RoundBubbleRatio(int device_count, int micro_batch_count,
+                        int slot_count);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SCHEDULER_PLAN_PLAN_H_

@@ -1,0 +1,181 @@
+#include "scheduler/plan/plan.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace roundhouse {
+namespace {
+
+using ::testing::HasSubstr;
+
+Plan FusedPlan() {
+  Plan plan;
+  plan.forward = {{0, 1}, {2, 4}};
+  plan.backward = {{5, 6}, {2, 4}, {0, 1}};
+  plan.fused = true;
+  return plan;
+}
+
+Plan TrainingPlan() {
+  Plan plan;
+  plan.forward = {{0, 3}, {4, 6}};
+  plan.backward = {{5, 6}, {0, 4}};
+  return plan;
+}
+
+void ExpectBad(const Plan& plan, int layer_count, const std::string& message) {
+  const absl::Status status = CheckPlan(plan, layer_count);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+}
+
+TEST(CheckPlanTest, AcceptsEachKind) {
+  EXPECT_TRUE(CheckPlan(FusedPlan(), 7).ok());
+  EXPECT_TRUE(CheckPlan(TrainingPlan(), 7).ok());
+  Plan inference = TrainingPlan();
+  inference.backward.clear();
+  EXPECT_TRUE(CheckPlan(inference, 7).ok());
+}
+
+TEST(CheckPlanTest, AcceptsEverythingFused) {
+  Plan plan;
+  plan.backward = {{0, 2}};
+  plan.fused = true;
+  EXPECT_TRUE(CheckPlan(plan, 3).ok());
+}
+
+TEST(CheckPlanTest, RefusesAFusedStageThatIsMissingOrAlsoInForward) {
+  Plan missing = FusedPlan();
+  missing.backward.clear();
+  ExpectBad(missing, 7, "plan.backward is empty");
+  Plan twice = FusedPlan();
+  twice.forward.push_back({5, 6});
+  ExpectBad(twice, 7, "plan.forward covers 7 layers: expected 5");
+}
+
+TEST(CheckPlanTest, RefusesForwardGapsOverlapsAndOrder) {
+  Plan gap = FusedPlan();
+  gap.forward[1].first = 3;
+  ExpectBad(gap, 7, "plan.forward[1] starts at layer 3: expected layer 2");
+  Plan overlap = FusedPlan();
+  overlap.forward[0].last = 2;
+  ExpectBad(overlap, 7, "plan.forward[1] starts at layer 2: expected layer 3");
+  Plan short_of_one = FusedPlan();
+  short_of_one.forward[1].last = 3;
+  ExpectBad(short_of_one, 7, "plan.forward covers 4 layers: expected 5");
+  Plan swapped = FusedPlan();
+  std::swap(swapped.forward[0], swapped.forward[1]);
+  ExpectBad(swapped, 7, "plan.forward[0] starts at layer 2: expected layer 0");
+}
+
+TEST(CheckPlanTest, RefusesForwardOfTrainingThatStopsShort) {
+  Plan plan = TrainingPlan();
+  plan.forward.pop_back();
+  ExpectBad(plan, 7, "plan.forward covers 4 layers: expected 7");
+}
+
+TEST(CheckPlanTest, RefusesBackwardGapsOverlapsAndOrder) {
+  Plan gap = FusedPlan();
+  gap.backward[1].last = 3;
+  ExpectBad(gap, 7, "plan.backward[1] ends at layer 3: expected layer 4");
+  Plan overlap = FusedPlan();
+  overlap.backward[2].last = 2;
+  ExpectBad(overlap, 7, "plan.backward[2] ends at layer 2: expected layer 1");
+  Plan rest = FusedPlan();
+  rest.backward.pop_back();
+  ExpectBad(rest, 7, "plan.backward leaves out layers 0..1");
+  Plan swapped = TrainingPlan();
+  std::swap(swapped.backward[0], swapped.backward[1]);
+  ExpectBad(swapped, 7, "plan.backward[0] ends at layer 4: expected layer 6");
+  Plan more = TrainingPlan();
+  more.backward.push_back({0, 0});
+  ExpectBad(more, 7, "plan.backward[2] ends at layer 0: every layer is");
+}
+
+TEST(CheckPlanTest, RefusesRangesOutsideTheLayers) {
+  Plan empty = TrainingPlan();
+  empty.forward[0] = {0, -1};
+  ExpectBad(empty, 7, "plan.forward[0] is [0,-1]");
+  Plan negative = TrainingPlan();
+  negative.backward[1].first = -1;
+  ExpectBad(negative, 7, "plan.backward[1] is [-1,4]");
+  Plan beyond = TrainingPlan();
+  beyond.backward[0].last = 7;
+  ExpectBad(beyond, 7, "plan.backward[0] is [5,7]");
+  Plan huge = TrainingPlan();
+  huge.forward[1].last = 2147483647;
+  ExpectBad(huge, 7, "plan.forward[1] is [4,2147483647]");
+}
+
+TEST(CheckPlanTest, RefusesLayerCountsOutsideTheLimit) {
+  ExpectBad(TrainingPlan(), 0, "a plan for 0 layers");
+  Plan longest;
+  longest.forward = {{0, kMaxPlanLayers - 1}};
+  EXPECT_TRUE(CheckPlan(longest, kMaxPlanLayers).ok());
+  longest.forward = {{0, kMaxPlanLayers}};
+  ExpectBad(longest, kMaxPlanLayers + 1, "a plan for 513 layers");
+}
+
+TEST(PlanTest, ToStringShowsStagesInOrder) {
+  EXPECT_EQ(ToString(FusedPlan()),
+            "forward [0,1] [2,4] backward fused [5,6] [2,4] [0,1]");
+  EXPECT_EQ(ToString(TrainingPlan()),
+            "forward [0,3] [4,6] backward [5,6] [0,4]");
+}
+
+TEST(PlanTest, LayerRangeCountsBothEnds) {
+  const LayerRange range{2, 4};
+  EXPECT_EQ(range.layer_count(), 3);
+  EXPECT_FALSE(range.Contains(1));
+  EXPECT_TRUE(range.Contains(2));
+  EXPECT_TRUE(range.Contains(4));
+  EXPECT_FALSE(range.Contains(5));
+}
+
+// Makespan of one round by following every op: slot i runs its micro-batches
+// in order on device i mod N, one unit each, after the same micro-batch of
+// slot i - 1 and after all of slot i - N.
+int SimulatedMakespan(int devices, int micro_batches, int slots) {
+  std::vector<int> device_free(devices, 0);
+  std::vector<int> done(micro_batches, 0);
+  for (int slot = 0; slot < slots; ++slot) {
+    int& free = device_free[slot % devices];
+    for (int& input : done) {
+      free = input = std::max(free, input) + 1;
+    }
+  }
+  return *std::max_element(done.begin(), done.end());
+}
+
+TEST(RoundBubbleRatioTest, EqualsASimulatedRound) {
+  for (const int devices : {1, 2, 3, 4, 8}) {
+    for (const int rounds : {1, 2, 5}) {
+      const int micro_batches = 2 * devices;
+      // Slots fill the devices evenly: the formula counts no ragged end.
+      const int slots = rounds * devices;
+      const double makespan = SimulatedMakespan(devices, micro_batches, slots);
+      const double busy = static_cast<double>(slots) * micro_batches;
+      EXPECT_NEAR(RoundBubbleRatio(devices, micro_batches, slots),
+                  1 - busy / (makespan * devices), 1e-12)
+          << devices << " devices, " << slots << " slots";
+    }
+  }
+}
+
+TEST(RoundBubbleRatioTest, OneDeviceLosesNothing) {
+  EXPECT_EQ(RoundBubbleRatio(1, 4, 7), 0);
+}
+
+TEST(RoundBubbleRatioDeathTest, RefusesAnEmptyRound) {
+  EXPECT_DEATH(RoundBubbleRatio(0, 4, 4), "device_count >= 1");
+  EXPECT_DEATH(RoundBubbleRatio(4, 0, 4), "micro_batch_count >= 1");
+  EXPECT_DEATH(RoundBubbleRatio(4, 4, 0), "slot_count >= 1");
+}
+
+}  // namespace
+}  // namespace roundhouse

@@ -1,0 +1,59 @@
+// The gRPC server: jobs, system, health and reflection on a Unix socket.
+//
+// There is no TCP listener: loopback is shared by every user of a machine, and
+// tokens do not exist yet.  The socket's mode is 0660; its folder decides who
+// gets in.
+#ifndef ROUNDHOUSE_SERVER_API_API_SERVER_H_
+#define ROUNDHOUSE_SERVER_API_API_SERVER_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/api/engine.h"
+#include "server/jobs/store.h"
+
+namespace roundhouse {
+
+inline constexpr int kMaxReceiveBytes = 4 << 20;
+inline constexpr int kMaxStreamsPerConnection = 100;
+// sockaddr_un holds 108 bytes with the last one zero.
+inline constexpr size_t kMaxSocketPathBytes = 107;
+
+struct ApiOptions {
+  std::string listen;     // "unix:PATH"
+  std::string state_dir;  // Holds jobs/<uid>/.
+};
+
+// The path of "unix:PATH".  kInvalidArgument for TCP, for abstract sockets and
+// for a path that does not fit, by name.
+absl::StatusOr<std::string> SocketPath(const std::string& listen);
+
+// Owned by main; Start and Shutdown from one thread.
+class ApiServer {
+ public:
+  // Serves when it returns.  Removes a socket that nobody listens on;
+  // kAlreadyExists when a server does, or when something else has the name.
+  // Takes the store's listener.  `engine` and `store` outlive the server.
+  static absl::StatusOr<std::unique_ptr<ApiServer>> Start(
+      const ApiOptions& options, JobEngine* engine, JobStore* store);
+  // Shutdown(absl::ZeroDuration()).
+  ~ApiServer();
+  ApiServer(const ApiServer&) = delete;
+  ApiServer& operator=(const ApiServer&) = delete;
+
+  // What health says from now on; SERVING after Start.
+  void SetServing(bool serving);
+  // Refuses new calls, gives running ones `grace`, then cancels them.
+  void Shutdown(absl::Duration grace);
+
+ private:
+  struct Parts;
+  explicit ApiServer(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_API_API_SERVER_H_

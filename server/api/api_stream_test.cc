@@ -1,0 +1,251 @@
+// Watch, logs and step metrics over a real socket.
+#include <thread>
+
+#include "gtest/gtest.h"
+#include "server/api/api_test_fixture.h"
+
+namespace roundhouse {
+namespace {
+
+using Message = v1::WatchFineTuningJobsResponse;
+using S = JobState;
+
+class ApiStreamTest : public ApiTestFixture {
+ protected:
+  struct Watch {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReader<Message>> reader;
+    // The next message of `kind`; unset when the stream ended before.
+    Message Next(Message::Kind kind) {
+      Message message;
+      while (reader->Read(&message)) {
+        if (message.kind() == kind) return message;
+      }
+      return {};
+    }
+  };
+  std::unique_ptr<Watch> StartWatch(const std::string& name, int64_t revision,
+                                    bool until_final = false) {
+    auto watch = std::make_unique<Watch>();
+    Limit(&watch->context);
+    v1::WatchFineTuningJobsRequest request;
+    request.set_name(name);
+    request.set_from_revision(revision);
+    request.set_until_final(until_final);
+    watch->reader = jobs_->WatchFineTuningJobs(&watch->context, request);
+    return watch;
+  }
+  std::string Logs(const std::string& name, bool follow, int tail_lines) {
+    grpc::ClientContext context;
+    Limit(&context);
+    v1::StreamFineTuningJobLogsRequest request;
+    request.set_name(name);
+    request.set_follow(follow);
+    request.set_tail_lines(tail_lines);
+    auto reader = jobs_->StreamFineTuningJobLogs(&context, request);
+    std::string all;
+    v1::StreamFineTuningJobLogsResponse chunk;
+    while (reader->Read(&chunk)) all += chunk.data();
+    const grpc::Status status = reader->Finish();
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return all;
+  }
+};
+
+TEST_F(ApiStreamTest, WatchGivesTheSnapshotThenEachChange) {
+  MustCreate();
+  MustCreate();
+  Move("job-2", {S::kFailed});
+  auto watch = StartWatch("", 0);
+  Message message = watch->Next(Message::CHANGE);
+  EXPECT_EQ(message.job().name(), "projects/default/fineTuningJobs/job-1");
+  message = watch->Next(Message::BOOKMARK);
+  EXPECT_EQ(message.revision(), 3);
+  Move("job-1", {S::kQueued, S::kLoading});
+  message = watch->Next(Message::CHANGE);
+  EXPECT_EQ(message.revision(), 4);
+  EXPECT_EQ(message.job().state(), v1::QUEUED);
+  message = watch->Next(Message::CHANGE);
+  EXPECT_EQ(message.revision(), 5);
+  EXPECT_EQ(message.job().state(), v1::LOADING);
+  EXPECT_EQ(message.job().submitted_text(), "");
+  watch->context.TryCancel();
+}
+
+TEST_F(ApiStreamTest, ResumingMissesNothingAndRepeatsNothing) {
+  constexpr int kJobs = 40;
+  MustCreate();
+  std::thread writer([&] {
+    for (int i = 1; i <= kJobs; ++i) {
+      const auto job = store_->Create({.text = "t", .resolved = "{}"});
+      ASSERT_TRUE(job.ok());
+      Move(job->id, {S::kQueued, S::kLoading, S::kRunning});
+    }
+  });
+  // Reads a few changes, drops the stream, goes on from the last revision.
+  std::vector<int64_t> seen;
+  const int64_t last = 1 + 4 * kJobs;
+  for (int64_t from = 1; from < last;) {
+    auto watch = StartWatch("", from);
+    for (int i = 0; i < 7 && from < last; ++i) {
+      const Message message = watch->Next(Message::CHANGE);
+      ASSERT_EQ(message.kind(), Message::CHANGE);
+      seen.push_back(message.revision());
+      from = message.revision();
+    }
+    watch->context.TryCancel();
+  }
+  writer.join();
+  ASSERT_EQ(seen.size(), static_cast<size_t>(4 * kJobs));
+  for (size_t i = 0; i < seen.size(); ++i) {
+    EXPECT_EQ(seen[i], static_cast<int64_t>(i) + 2);
+  }
+}
+
+TEST_F(ApiStreamTest, WatchingOneJobEndsWithIt) {
+  MustCreate();
+  MustCreate();
+  auto watch = StartWatch("job-1", 0, true);
+  EXPECT_EQ(watch->Next(Message::CHANGE).job().state(), v1::VALIDATING);
+  Move("job-2", {S::kQueued});
+  Move("job-1", {S::kQueued, S::kCancelled});
+  EXPECT_EQ(watch->Next(Message::CHANGE).job().state(), v1::QUEUED);
+  EXPECT_EQ(watch->Next(Message::CHANGE).job().state(), v1::CANCELLED);
+  Message message;
+  EXPECT_FALSE(watch->reader->Read(&message));
+  EXPECT_TRUE(watch->reader->Finish().ok());
+  // And at once when it has ended already.
+  auto late = StartWatch("job-1", 0, true);
+  EXPECT_EQ(late->Next(Message::CHANGE).job().state(), v1::CANCELLED);
+  EXPECT_EQ(late->Next(Message::CHANGE).kind(), Message::KIND_UNSPECIFIED);
+  EXPECT_TRUE(late->reader->Finish().ok());
+}
+
+TEST_F(ApiStreamTest, ProgressComesWithoutARevisionOfItsOwn) {
+  MustCreate();
+  Move("job-1", {S::kQueued, S::kLoading, S::kRunning});
+  auto watch = StartWatch("job-1", 4);
+  JobProgress progress{.step = 3, .total_steps = 10};
+  progress.loss = 1.25;
+  store_->UpdateProgress("job-1", progress);
+  const Message message = watch->Next(Message::PROGRESS);
+  EXPECT_EQ(message.revision(), 4);
+  EXPECT_EQ(message.job().step(), 3);
+  EXPECT_EQ(message.job().loss(), 1.25);
+  EXPECT_EQ(message.job().state(), v1::RUNNING);
+  watch->context.TryCancel();
+}
+
+TEST_F(ApiStreamTest, WatchErrors) {
+  auto watch = StartWatch("job-9", 0);
+  Message message;
+  EXPECT_FALSE(watch->reader->Read(&message));
+  EXPECT_EQ(watch->reader->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
+  watch = StartWatch("", 77);
+  EXPECT_FALSE(watch->reader->Read(&message));
+  EXPECT_EQ(watch->reader->Finish().error_code(),
+            grpc::StatusCode::OUT_OF_RANGE);
+  watch = StartWatch("", 0, true);
+  EXPECT_FALSE(watch->reader->Read(&message));
+  EXPECT_EQ(watch->reader->Finish().error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(ApiStreamTest, BelowTheFloorIsOutOfRange) {
+  StopServer();
+  StartServer({.max_events = 10});
+  MustCreate();
+  for (int i = 0; i < 256; ++i) {
+    ASSERT_TRUE(store_->AddEvent("job-1", "note", "x").ok());
+  }
+  auto watch = StartWatch("", 5);
+  Message message;
+  EXPECT_FALSE(watch->reader->Read(&message));
+  EXPECT_EQ(watch->reader->Finish().error_code(),
+            grpc::StatusCode::OUT_OF_RANGE);
+}
+
+TEST_F(ApiStreamTest, LogsFromTheBeginningAndTheTail) {
+  const std::string uid = MustCreate().uid();
+  EXPECT_EQ(Logs("job-1", false, 0), "") << "no file yet";
+  std::string all;
+  for (int i = 0; i < 30000; ++i) all += "line " + std::to_string(i) + "\n";
+  JobFile(uid, "log") << all;
+  EXPECT_EQ(Logs("job-1", false, 0), all);
+  EXPECT_EQ(Logs("job-1", false, 2), "line 29998\nline 29999\n");
+  EXPECT_EQ(Logs("job-1", false, 1000000), all);
+}
+
+TEST_F(ApiStreamTest, FollowedLogsEndWithTheJob) {
+  const std::string uid = MustCreate().uid();
+  std::string got;
+  std::thread reader([&] { got = Logs("job-1", true, 0); });
+  for (const char* text : {"one\n", "two\n"}) {
+    JobFile(uid, "log") << text;
+  }
+  Move("job-1", {S::kFailed});
+  reader.join();
+  EXPECT_EQ(got, "one\ntwo\n");
+}
+
+TEST_F(ApiStreamTest, StepMetricsAreFollowed) {
+  const std::string uid = MustCreate().uid();
+  JobFile(uid, "metrics.jsonl")
+      << "{\"step\":0,\"eval_loss\":3}\n{\"step\":1,\"loss\":2.5,\"tokens\":64}"
+      << "\nnot json\n{\"step\":2,\"loss\":2,\"grad_norm\":null}\n{\"step\":3,";
+  grpc::ClientContext context;
+  Limit(&context);
+  v1::StreamFineTuningJobMetricsRequest request;
+  request.set_name("job-1");
+  request.set_follow(true);
+  request.set_after_step(-1);
+  auto reader = jobs_->StreamFineTuningJobMetrics(&context, request);
+  v1::StepMetrics m;
+  ASSERT_TRUE(reader->Read(&m));
+  EXPECT_EQ(m.eval_loss(), 3);
+  EXPECT_FALSE(m.has_loss());
+  ASSERT_TRUE(reader->Read(&m));
+  EXPECT_EQ(m.tokens(), 64);
+  ASSERT_TRUE(reader->Read(&m));
+  EXPECT_EQ(m.step(), 2);
+  EXPECT_FALSE(m.has_grad_norm());
+  JobFile(uid, "metrics.jsonl") << "\"loss\":1.5}\n";
+  ASSERT_TRUE(reader->Read(&m));
+  EXPECT_EQ(m.step(), 3);
+  Move("job-1", {S::kCancelled});
+  EXPECT_FALSE(reader->Read(&m));
+  EXPECT_TRUE(reader->Finish().ok());
+}
+
+TEST_F(ApiStreamTest, ManyWatchersThatReadNothingDontHoldUpOthers) {
+  MustCreate();
+  std::vector<std::unique_ptr<Watch>> idle;
+  for (int i = 0; i < 50; ++i) idle.push_back(StartWatch("", 0));
+  auto watch = StartWatch("job-1", 0, true);
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_TRUE(
+        store_->AddEvent("job-1", "note", std::string(10000, 'x')).ok());
+  }
+  Move("job-1", {S::kCancelled});
+  Message message;
+  v1::JobState last = v1::JOB_STATE_UNSPECIFIED;
+  while (watch->reader->Read(&message)) {
+    if (message.has_job()) last = message.job().state();
+  }
+  EXPECT_EQ(last, v1::CANCELLED);
+  for (auto& w : idle) w->context.TryCancel();
+}
+
+TEST_F(ApiStreamTest, ShutdownEndsOpenStreams) {
+  MustCreate();
+  auto watch = StartWatch("job-1", 0);
+  watch->Next(Message::BOOKMARK);
+  server_->Shutdown(absl::ZeroDuration());
+  Message message;
+  while (watch->reader->Read(&message)) {
+  }
+  EXPECT_FALSE(watch->reader->Finish().ok());
+}
+
+}  // namespace
+}  // namespace roundhouse

@@ -1,0 +1,349 @@
+// Unary calls, errors, health, reflection and the socket.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <optional>
+#include <set>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "proto/google/rpc/error_details.pb.h"
+#include "proto/google/rpc/status.pb.h"
+#include "proto/grpc_health/health.grpc.pb.h"
+#include "server/api/api_test_fixture.h"
+
+namespace roundhouse {
+namespace {
+
+class ApiTest : public ApiTestFixture {
+ protected:
+  grpc::Status CreateText(const std::string& text) {
+    v1::CreateFineTuningJobRequest request;
+    request.set_text(text);
+    request.set_file_name("job.yaml");
+    v1::FineTuningJob job;
+    return Create(request, &job);
+  }
+  grpc::Status Get(const std::string& name, v1::FineTuningJob* job) {
+    grpc::ClientContext context;
+    Limit(&context);
+    v1::GetFineTuningJobRequest request;
+    request.set_name(name);
+    return jobs_->GetFineTuningJob(&context, request, job);
+  }
+  grpc::Status List(const v1::ListFineTuningJobsRequest& request,
+                    v1::ListFineTuningJobsResponse* response) {
+    grpc::ClientContext context;
+    Limit(&context);
+    return jobs_->ListFineTuningJobs(&context, request, response);
+  }
+};
+
+// The first detail of type Detail in grpc-status-details-bin.
+template <typename Detail>
+std::optional<Detail> Find(const grpc::Status& status) {
+  google::rpc::Status all;
+  EXPECT_TRUE(all.ParseFromString(status.error_details()));
+  EXPECT_EQ(all.code(), static_cast<int>(status.error_code()));
+  EXPECT_EQ(all.message(), status.error_message());
+  for (const auto& any : all.details()) {
+    Detail detail;
+    if (any.UnpackTo(&detail)) return detail;
+  }
+  return std::nullopt;
+}
+
+std::string Reason(const grpc::Status& status) {
+  const auto info = Find<google::rpc::ErrorInfo>(status);
+  if (!info.has_value()) return "no ErrorInfo";
+  EXPECT_EQ(info->domain(), "roundhouse");
+  return info->reason();
+}
+
+TEST_F(ApiTest, CreateGetList) {
+  const v1::FineTuningJob made = MustCreate();
+  EXPECT_EQ(made.name(), "projects/default/fineTuningJobs/job-1");
+  EXPECT_EQ(made.state(), v1::VALIDATING);
+  EXPECT_EQ(made.submitted_text(), kJobText);
+  EXPECT_TRUE(absl::StrContains(made.resolved_spec(), "\"seed\": 42"));
+  for (const std::string& name : {made.name(), std::string("job-1")}) {
+    v1::FineTuningJob got;
+    ASSERT_TRUE(Get(name, &got).ok());
+    EXPECT_EQ(got.uid(), made.uid());
+  }
+  v1::ListFineTuningJobsResponse list;
+  ASSERT_TRUE(List({}, &list).ok());
+  ASSERT_EQ(list.jobs_size(), 1);
+  EXPECT_EQ(list.jobs(0).uid(), made.uid());
+  EXPECT_EQ(list.jobs(0).submitted_text(), "");
+  EXPECT_EQ(list.revision(), 1);
+}
+
+TEST_F(ApiTest, GetHasTheHistories) {
+  const v1::FineTuningJob job = MustCreate();
+  {
+    std::ofstream file = JobFile(job.uid(), "metrics.jsonl");
+    file << "{\"step\": 0, \"eval_loss\": 2.0}\n";
+    for (int i = 1; i <= 1200; ++i) {
+      file << "{\"step\": " << i << ", \"loss\": " << i << ".5}\n";
+    }
+    file << "{\"step\": 1100, \"loss\": 7}\n{\"step\": 1101, \"lo";
+  }
+  v1::FineTuningJob got;
+  ASSERT_TRUE(Get("job-1", &got).ok());
+  ASSERT_EQ(got.loss_history_size(), 900);
+  EXPECT_EQ(got.loss_history(899).step(), 1100);
+  EXPECT_EQ(got.loss_history(899).loss(), 7);
+  EXPECT_EQ(got.loss_history(898).step(), 1099);
+  ASSERT_EQ(got.eval_history_size(), 1);
+  EXPECT_NEAR(got.eval_history(0).perplexity(), 7.389, 1e-3);
+}
+
+TEST_F(ApiTest, ValidateOnlyStoresNothing) {
+  v1::CreateFineTuningJobRequest request;
+  request.set_text(kJobText);
+  request.set_validate_only(true);
+  v1::FineTuningJob job;
+  ASSERT_TRUE(Create(request, &job).ok());
+  EXPECT_EQ(job.name(), "");
+  EXPECT_NE(job.resolved_spec(), "");
+  v1::ListFineTuningJobsResponse list;
+  ASSERT_TRUE(List({}, &list).ok());
+  EXPECT_EQ(list.jobs_size(), 0);
+}
+
+TEST_F(ApiTest, RetriesWithOneRequestIdMakeOneJobAlsoAfterARestart) {
+  std::set<std::string> uids;
+  std::vector<std::thread> threads;
+  std::mutex mutex;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      for (int k = 0; k < 5; ++k) {
+        const std::string uid = MustCreate("r-1").uid();
+        std::lock_guard<std::mutex> lock(mutex);
+        uids.insert(uid);
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  StopServer();
+  StartServer({});
+  uids.insert(MustCreate("r-1").uid());
+  EXPECT_EQ(uids.size(), 1u);
+
+  v1::CreateFineTuningJobRequest other;
+  other.set_text("model: other\ndataset: d\n");
+  other.set_request_id("r-1");
+  v1::FineTuningJob job;
+  const grpc::Status status = Create(other, &job);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(Reason(status), "REQUEST_ID_REUSED");
+}
+
+TEST_F(ApiTest, ABadFieldIsNamedInTheDetails) {
+  const grpc::Status status = CreateText("model: m\ndataset: d\nsede: 1\n");
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(status.error_message(),
+            "job.yaml:3: sede: unknown field; did you mean seed?");
+  EXPECT_EQ(Reason(status), "UNKNOWN_FIELD");
+  const auto bad = Find<google::rpc::BadRequest>(status);
+  ASSERT_TRUE(bad.has_value());
+  ASSERT_EQ(bad->field_violations_size(), 1);
+  EXPECT_EQ(bad->field_violations(0).field(), "sede");
+}
+
+TEST_F(ApiTest, EachKindOfErrorHasItsDetail) {
+  grpc::Status status = CreateText("model: m\ndataset: d\nmethod: lora\n");
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(Reason(status), "NOT_AVAILABLE");
+
+  status = CreateText("model: m\ndataset: d\nbatch_size: 999\n");
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(Reason(status), "HOST_MEMORY");
+  EXPECT_EQ(Find<google::rpc::QuotaFailure>(status)->violations(0).subject(),
+            "host_memory");
+
+  v1::FineTuningJob job;
+  status = Get("job-44", &job);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(Find<google::rpc::ResourceInfo>(status)->resource_name(), "job-44");
+
+  MustCreate();
+  grpc::ClientContext context;
+  Limit(&context);
+  v1::PauseFineTuningJobRequest pause;
+  pause.set_name("job-1");
+  status = jobs_->PauseFineTuningJob(&context, pause, &job);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(
+      Find<google::rpc::PreconditionFailure>(status)->violations(0).subject(),
+      "job-1");
+  EXPECT_EQ(status.error_message(),
+            "a job in state VALIDATING can't become PAUSED");
+}
+
+TEST_F(ApiTest, InternalsNeverLeak) {
+  const grpc::Status status =
+      CreateText("model: m\ndataset: d\nbatch_size: 998\n");
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
+  EXPECT_EQ(Reason(status), "INTERNAL");
+  EXPECT_FALSE(absl::StrContains(status.error_message(), "secret"));
+  EXPECT_FALSE(absl::StrContains(status.error_details(), "secret"));
+}
+
+TEST_F(ApiTest, CommandsMoveAJob) {
+  MustCreate();
+  Move("job-1", {JobState::kQueued});
+  v1::FineTuningJob job;
+  {
+    grpc::ClientContext context;
+    Limit(&context);
+    v1::PauseFineTuningJobRequest request;
+    request.set_name("job-1");
+    ASSERT_TRUE(jobs_->PauseFineTuningJob(&context, request, &job).ok());
+    EXPECT_EQ(job.state(), v1::PAUSED);
+  }
+  {
+    grpc::ClientContext context;
+    Limit(&context);
+    v1::ResumeFineTuningJobRequest request;
+    request.set_name("job-1");
+    ASSERT_TRUE(jobs_->ResumeFineTuningJob(&context, request, &job).ok());
+    EXPECT_EQ(job.state(), v1::QUEUED);
+  }
+  grpc::ClientContext context;
+  Limit(&context);
+  v1::CancelFineTuningJobRequest request;
+  request.set_name("job-1");
+  ASSERT_TRUE(jobs_->CancelFineTuningJob(&context, request, &job).ok());
+  EXPECT_EQ(job.state(), v1::CANCELLED);
+  EXPECT_TRUE(job.has_end_time());
+}
+
+TEST_F(ApiTest, PagesCoverEveryJobOnce) {
+  for (int i = 0; i < 7; ++i) MustCreate();
+  std::vector<std::string> names;
+  v1::ListFineTuningJobsRequest request;
+  request.set_page_size(3);
+  do {
+    v1::ListFineTuningJobsResponse page;
+    ASSERT_TRUE(List(request, &page).ok());
+    EXPECT_LE(page.jobs_size(), 3);
+    for (const auto& job : page.jobs()) names.push_back(job.name());
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty());
+  ASSERT_EQ(names.size(), 7u);
+  EXPECT_EQ(names.front(), "projects/default/fineTuningJobs/job-7");
+  EXPECT_EQ(names.back(), "projects/default/fineTuningJobs/job-1");
+}
+
+TEST_F(ApiTest, EventsArePaged) {
+  MustCreate();
+  Move("job-1", {JobState::kQueued, JobState::kLoading, JobState::kRunning});
+  v1::ListFineTuningJobEventsRequest request;
+  request.set_name("job-1");
+  request.set_page_size(2);
+  std::vector<v1::JobState> states;
+  do {
+    grpc::ClientContext context;
+    Limit(&context);
+    v1::ListFineTuningJobEventsResponse page;
+    ASSERT_TRUE(jobs_->ListFineTuningJobEvents(&context, request, &page).ok());
+    for (const auto& event : page.events()) states.push_back(event.state());
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty());
+  EXPECT_EQ(states, (std::vector<v1::JobState>{v1::VALIDATING, v1::QUEUED,
+                                               v1::LOADING, v1::RUNNING}));
+}
+
+TEST_F(ApiTest, ServerAndDevices) {
+  MustCreate();
+  Move("job-1", {JobState::kQueued});
+  grpc::ClientContext context;
+  Limit(&context);
+  v1::Server server;
+  ASSERT_TRUE(system_->GetServer(&context, {}, &server).ok());
+  EXPECT_EQ(server.version(), "1.2.3");
+  EXPECT_EQ(server.device_count(), 2);
+  EXPECT_EQ(server.queued_jobs(), 1);
+  EXPECT_EQ(server.running_jobs(), 0);
+  grpc::ClientContext context2;
+  Limit(&context2);
+  v1::ListDevicesResponse devices;
+  ASSERT_TRUE(system_->ListDevices(&context2, {}, &devices).ok());
+  ASSERT_EQ(devices.devices_size(), 2);
+  EXPECT_EQ(devices.devices(1).name(), "devices/1");
+  EXPECT_EQ(devices.devices(1).state(), v1::LOST);
+  EXPECT_EQ(devices.devices(1).job(), "projects/default/fineTuningJobs/job-1");
+  EXPECT_DOUBLE_EQ(devices.devices(1).bubble_ratio(), 0.25);
+}
+
+TEST_F(ApiTest, HealthSaysServing) {
+  auto health = grpc::health::v1::Health::NewStub(channel_);
+  for (bool serving : {true, false}) {
+    server_->SetServing(serving);
+    for (const char* name : {"", "roundhouse.v1.FineTuningJobService"}) {
+      grpc::ClientContext context;
+      Limit(&context);
+      grpc::health::v1::HealthCheckRequest request;
+      request.set_service(name);
+      grpc::health::v1::HealthCheckResponse response;
+      ASSERT_TRUE(health->Check(&context, request, &response).ok());
+      EXPECT_EQ(
+          response.status() == grpc::health::v1::HealthCheckResponse::SERVING,
+          serving);
+    }
+  }
+}
+
+TEST_F(ApiTest, TheSocketIsForTheGroupAtMost) {
+  struct stat info;
+  ASSERT_EQ(stat(socket_.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0660u);
+}
+
+TEST_F(ApiTest, ASecondServerIsRefusedAndAnOldSocketRemoved) {
+  auto second = ApiServer::Start({.listen = "unix:" + socket_}, engine_.get(),
+                                 store_.get());
+  EXPECT_TRUE(absl::IsAlreadyExists(second.status())) << second.status();
+  const std::string stale = dir_ / "stale";
+  ASSERT_EQ(link(socket_.c_str(), stale.c_str()), 0);
+  StopServer();
+  // The name `stale` now belongs to a socket on which nobody listens.
+  struct stat info;
+  ASSERT_EQ(stat(stale.c_str(), &info), 0);
+  socket_ = stale;
+  StartServer({});
+  MustCreate();
+}
+
+TEST_F(ApiTest, AFileInTheWayIsNeverRemoved) {
+  std::ofstream(dir_ / "file") << "mine";
+  auto server = ApiServer::Start(
+      {.listen = absl::StrCat("unix:", (dir_ / "file").string())},
+      engine_.get(), store_.get());
+  EXPECT_TRUE(absl::IsAlreadyExists(server.status())) << server.status();
+  EXPECT_TRUE(std::filesystem::exists(dir_ / "file"));
+}
+
+TEST(SocketPathTest, OnlyUnixSocketsThatFit) {
+  EXPECT_EQ(*SocketPath("unix:/run/x"), "/run/x");
+  EXPECT_EQ(*SocketPath("unix:///run/x"), "/run/x");
+  for (const char* bad : {"127.0.0.1:50051", "tcp:1", "unix:", "unix:@x",
+                          "unix-abstract:x", "/run/x", ""}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(SocketPath(bad).status())) << bad;
+  }
+  EXPECT_TRUE(
+      absl::StrContains(std::string(SocketPath("0.0.0.0:1").status().message()),
+                        "no TCP listener until access tokens exist"));
+  const std::string longest = "/" + std::string(106, 'x');
+  EXPECT_TRUE(SocketPath("unix:" + longest).ok());
+  EXPECT_TRUE(absl::StrContains(
+      std::string(SocketPath("unix:" + longest + "y").status().message()),
+      "has 108 bytes, 107 is the most: /xxx"));
+}
+
+}  // namespace
+}  // namespace roundhouse

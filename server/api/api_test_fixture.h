@@ -1,0 +1,108 @@
+// A real ApiServer on a Unix socket over a real store and a fake engine.
+#ifndef ROUNDHOUSE_SERVER_API_API_TEST_FIXTURE_H_
+#define ROUNDHOUSE_SERVER_API_API_TEST_FIXTURE_H_
+
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "grpcpp/grpcpp.h"
+#include "gtest/gtest.h"
+#include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
+#include "proto/roundhouse/v1/system.grpc.pb.h"
+#include "server/api/api_server.h"
+#include "server/api/fake_engine.h"
+#include "server/jobs/store.h"
+
+namespace roundhouse {
+
+inline constexpr char kJobText[] = "model: m\ndataset: d\n";
+
+class ApiTestFixture : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/rh_api.XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    dir_ = name;
+    socket_ = dir_ / "s";
+    StartServer({});
+  }
+  void TearDown() override {
+    StopServer();
+    std::filesystem::remove_all(dir_);
+  }
+
+  void StartServer(StoreOptions options) {
+    options.path = dir_ / "jobs.db";
+    auto store = JobStore::Open(std::move(options));
+    ASSERT_TRUE(store.ok()) << store.status();
+    store_ = *std::move(store);
+    engine_ = std::make_unique<FakeEngine>(store_.get());
+    auto server =
+        ApiServer::Start({.listen = "unix:" + socket_, .state_dir = dir_},
+                         engine_.get(), store_.get());
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    channel_ = grpc::CreateChannel("unix:" + socket_,
+                                   grpc::InsecureChannelCredentials());
+    jobs_ = v1::FineTuningJobService::NewStub(channel_);
+    system_ = v1::SystemService::NewStub(channel_);
+  }
+  void StopServer() {
+    jobs_.reset();
+    system_.reset();
+    channel_.reset();
+    server_.reset();
+    engine_.reset();
+    store_.reset();
+  }
+
+  // Every call has a deadline, so that a broken server fails instead of
+  // hanging.
+  static void Limit(grpc::ClientContext* context) {
+    context->set_deadline(std::chrono::system_clock::now() +
+                          std::chrono::seconds(60));
+  }
+
+  grpc::Status Create(const v1::CreateFineTuningJobRequest& request,
+                      v1::FineTuningJob* job) {
+    grpc::ClientContext context;
+    Limit(&context);
+    return jobs_->CreateFineTuningJob(&context, request, job);
+  }
+  v1::FineTuningJob MustCreate(const std::string& request_id = "") {
+    v1::CreateFineTuningJobRequest request;
+    request.set_text(kJobText);
+    request.set_request_id(request_id);
+    v1::FineTuningJob job;
+    const grpc::Status status = Create(request, &job);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return job;
+  }
+  void Move(const std::string& id, std::initializer_list<JobState> states) {
+    for (JobState s : states) {
+      const auto moved = store_->Transition(id, s, {});
+      ASSERT_TRUE(moved.ok()) << moved.status();
+    }
+  }
+  std::ofstream JobFile(const std::string& uid, const std::string& file) {
+    std::filesystem::create_directories(dir_ / "jobs" / uid);
+    return std::ofstream(dir_ / "jobs" / uid / file, std::ios::app);
+  }
+
+  std::filesystem::path dir_;
+  std::string socket_;
+  std::unique_ptr<JobStore> store_;
+  std::unique_ptr<FakeEngine> engine_;
+  std::unique_ptr<ApiServer> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::FineTuningJobService::Stub> jobs_;
+  std::unique_ptr<v1::SystemService::Stub> system_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_API_API_TEST_FIXTURE_H_

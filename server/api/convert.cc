@@ -1,0 +1,261 @@
+#include "server/api/convert.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/status.h"
+#include "server/jobs/spec_error.h"
+
+namespace roundhouse {
+namespace {
+
+constexpr char kJobPrefix[] = "projects/default/fineTuningJobs/";
+constexpr char kTokenPrefix[] = "after:";
+constexpr size_t kMaxTextBytes = 1 << 20;
+constexpr size_t kMaxFileNameBytes = 255;
+
+absl::Status Invalid(const std::string& field, const std::string& what) {
+  return FieldError("INVALID_VALUE", field, absl::StrCat(field, ": ", what));
+}
+
+absl::StatusOr<int> PageSize(int32_t asked) {
+  if (asked < 0) return Invalid("page_size", "must not be negative");
+  if (asked == 0) return kDefaultPageSize;
+  return std::min<int>(asked, kMaxPageSize);
+}
+
+absl::StatusOr<std::optional<int64_t>> Position(const std::string& token) {
+  if (token.empty()) return std::optional<int64_t>();
+  std::string text;
+  int64_t position = 0;
+  if (!absl::WebSafeBase64Unescape(token, &text) ||
+      !absl::StartsWith(text, kTokenPrefix) ||
+      !absl::SimpleAtoi(absl::StripPrefix(text, kTokenPrefix), &position) ||
+      position < 0) {
+    return Invalid("page_token", "is none that this server gave");
+  }
+  return std::optional<int64_t>(position);
+}
+
+bool IsRequestId(const std::string& id) {
+  return id.size() <= kMaxRequestIdBytes &&
+         std::all_of(id.begin(), id.end(), [](unsigned char c) {
+           return absl::ascii_isalnum(c) || c == '-' || c == '_';
+         });
+}
+
+void PutDataset(const DatasetCounts& in, v1::DatasetStats* out) {
+  out->set_train_sequences(in.train_sequences);
+  out->set_train_tokens(in.train_tokens);
+  out->set_train_truncated(in.train_truncated);
+  out->set_train_dropped(in.train_dropped);
+  out->set_validation_sequences(in.validation_sequences);
+  out->set_validation_tokens(in.validation_tokens);
+  out->set_validation_truncated(in.validation_truncated);
+  out->set_validation_dropped(in.validation_dropped);
+  if (in.bigram_validation_loss.has_value()) {
+    out->set_bigram_validation_loss(*in.bigram_validation_loss);
+  }
+  out->set_sha256(in.sha256);
+}
+
+double BubbleRatio(double compute, double bubble) {
+  return compute + bubble > 0 ? bubble / (compute + bubble) : 0;
+}
+
+void PutProgress(const JobProgress& in, v1::FineTuningJob* out) {
+  out->set_step(in.step);
+  out->set_total_steps(in.total_steps);
+  out->set_epoch(in.epoch);
+  out->set_tokens(in.tokens);
+  out->set_tokens_per_second(in.tokens_per_second);
+  if (in.loss.has_value()) out->set_loss(*in.loss);
+  if (in.learning_rate.has_value()) out->set_learning_rate(*in.learning_rate);
+  if (in.grad_norm.has_value()) out->set_grad_norm(*in.grad_norm);
+  if (in.eta.has_value()) *out->mutable_eta() = ToProto(*in.eta);
+  for (const DeviceUse& use : in.device_use) {
+    v1::JobDeviceUse* d = out->add_device_use();
+    d->set_device(use.device);
+    d->set_compute_seconds(use.compute_seconds);
+    d->set_bubble_seconds(use.bubble_seconds);
+    d->set_bubble_ratio(BubbleRatio(use.compute_seconds, use.bubble_seconds));
+  }
+}
+
+v1::DeviceState ToProto(DeviceState state) {
+  switch (state) {
+    case DeviceState::kStarting:
+      return v1::STARTING;
+    case DeviceState::kUp:
+      return v1::UP;
+    case DeviceState::kLost:
+      return v1::LOST;
+    case DeviceState::kFenced:
+      return v1::FENCED;
+  }
+  return v1::DEVICE_STATE_UNSPECIFIED;
+}
+
+}  // namespace
+
+std::string JobName(const std::string& id) {
+  return absl::StrCat(kJobPrefix, id);
+}
+
+absl::StatusOr<std::string> JobIdFromName(const std::string& name) {
+  const std::string id(absl::StripPrefix(name, kJobPrefix));
+  if (id.empty()) return Invalid("name", "is missing");
+  if (!JobNumber(id).has_value()) {
+    return Invalid("name",
+                   absl::StrCat("\"", absl::CHexEscape(id.substr(0, 80)),
+                                "\" is no job name; they look like ",
+                                JobName("job-7"), " or job-7"));
+  }
+  return id;
+}
+
+absl::StatusOr<SubmitRequest> FromProto(
+    const v1::CreateFineTuningJobRequest& request) {
+  if (request.text().empty()) return Invalid("text", "the job file is empty");
+  if (request.text().size() > kMaxTextBytes) {
+    return Invalid(
+        "text", absl::StrCat(request.text().size(),
+                             " bytes; a job file has at most ", kMaxTextBytes));
+  }
+  if (!IsRequestId(request.request_id())) {
+    return Invalid("request_id",
+                   absl::StrCat("must be at most ", kMaxRequestIdBytes,
+                                " of letters, digits, '-' and '_'"));
+  }
+  if (request.file_name().size() > kMaxFileNameBytes) {
+    return Invalid("file_name",
+                   absl::StrCat("has more than ", kMaxFileNameBytes, " bytes"));
+  }
+  return SubmitRequest{.text = request.text(),
+                       .file_name = request.file_name().empty()
+                                        ? "job file"
+                                        : request.file_name(),
+                       .request_id = request.request_id(),
+                       .validate_only = request.validate_only()};
+}
+
+absl::StatusOr<ListQuery> FromProto(
+    const v1::ListFineTuningJobsRequest& request) {
+  ListQuery query;
+  ASSIGN_OR_RETURN(query.limit, PageSize(request.page_size()));
+  ASSIGN_OR_RETURN(query.before, Position(request.page_token()));
+  for (int number : request.states()) {
+    const auto state = JobStateFromNumber(number);
+    if (!state.has_value()) {
+      return Invalid("states", absl::StrCat("there is no state ", number));
+    }
+    query.states.push_back(*state);
+  }
+  return query;
+}
+
+absl::StatusOr<EventQuery> FromProto(
+    const v1::ListFineTuningJobEventsRequest& request) {
+  EventQuery query;
+  ASSIGN_OR_RETURN(query.id, JobIdFromName(request.name()));
+  ASSIGN_OR_RETURN(query.limit, PageSize(request.page_size()));
+  ASSIGN_OR_RETURN(const auto position, Position(request.page_token()));
+  query.after = position.value_or(0);
+  return query;
+}
+
+absl::StatusOr<WatchQuery> FromProto(
+    const v1::WatchFineTuningJobsRequest& request) {
+  WatchQuery query{.from_revision = request.from_revision(),
+                   .until_final = request.until_final()};
+  if (query.from_revision < 0) {
+    return Invalid("from_revision", "must not be negative");
+  }
+  if (!request.name().empty()) {
+    ASSIGN_OR_RETURN(query.id, JobIdFromName(request.name()));
+  } else if (query.until_final) {
+    return Invalid("until_final", "needs the name of a job");
+  }
+  return query;
+}
+
+std::string PageToken(int64_t position) {
+  return absl::WebSafeBase64Escape(absl::StrCat(kTokenPrefix, position));
+}
+
+google::protobuf::Timestamp ToProto(absl::Time time) {
+  google::protobuf::Timestamp out;
+  const int64_t micros = absl::ToUnixMicros(time);
+  out.set_seconds(micros / 1000000);
+  out.set_nanos(static_cast<int32_t>(micros % 1000000 * 1000));
+  return out;
+}
+
+v1::FineTuningJob ToProto(const JobRecord& job) {
+  v1::FineTuningJob out;
+  if (!job.id.empty()) out.set_name(JobName(job.id));
+  out.set_uid(job.uid);
+  // The numbers are the same; convert_test holds them together.
+  out.set_state(static_cast<v1::JobState>(job.state));
+  out.set_reason(static_cast<v1::JobReason>(job.reason));
+  out.set_message(job.message);
+  *out.mutable_create_time() = ToProto(job.create_time);
+  if (job.start_time.has_value()) {
+    *out.mutable_start_time() = ToProto(*job.start_time);
+  }
+  if (job.end_time.has_value()) {
+    *out.mutable_end_time() = ToProto(*job.end_time);
+  }
+  out.set_submitted_text(job.text);
+  out.set_resolved_spec(job.resolved);
+  out.set_output_name(job.output_name);
+  out.set_output_path(job.output_path);
+  out.set_last_checkpoint_path(job.last_checkpoint_path);
+  out.set_attempts(job.attempts);
+  out.set_revision(job.revision);
+  if (job.dataset.has_value()) PutDataset(*job.dataset, out.mutable_dataset());
+  PutProgress(job.progress, &out);
+  return out;
+}
+
+v1::FineTuningJobEvent ToProto(const JobEvent& event) {
+  v1::FineTuningJobEvent out;
+  out.set_revision(event.revision);
+  *out.mutable_time() = ToProto(event.time);
+  out.set_type(event.type);
+  out.set_state(static_cast<v1::JobState>(event.state));
+  out.set_reason(static_cast<v1::JobReason>(event.reason));
+  out.set_message(event.message);
+  out.set_step(event.step);
+  return out;
+}
+
+v1::Device ToProto(const DeviceInfo& device) {
+  v1::Device out;
+  out.set_name(absl::StrCat("devices/", device.index));
+  out.set_index(device.index);
+  out.set_kind(device.kind);
+  out.set_state(ToProto(device.state));
+  out.set_memory_limit_bytes(device.memory_limit_bytes);
+  out.set_memory_used_bytes(device.memory_used_bytes);
+  out.set_threads(device.threads);
+  out.set_worker_pid(device.worker_pid);
+  out.set_worker_restarts(device.worker_restarts);
+  if (!device.job_id.empty()) out.set_job(JobName(device.job_id));
+  out.set_compute_seconds(device.compute_seconds);
+  out.set_bubble_seconds(device.bubble_seconds);
+  out.set_idle_seconds(device.idle_seconds);
+  out.set_bubble_ratio(
+      BubbleRatio(device.compute_seconds, device.bubble_seconds));
+  out.set_h2d_bytes(device.h2d_bytes);
+  out.set_d2h_bytes(device.d2h_bytes);
+  out.set_slots(device.slots);
+  return out;
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,67 @@
+// Between the wire and the inside: the sole validator of what comes in, and the
+// resources that go out.
+//
+// Pure functions; thread-safe.  Errors are kInvalidArgument with the field.
+#ifndef ROUNDHOUSE_SERVER_API_CONVERT_H_
+#define ROUNDHOUSE_SERVER_API_CONVERT_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/roundhouse/v1/fine_tuning_job.pb.h"
+#include "proto/roundhouse/v1/system.pb.h"
+#include "server/api/engine.h"
+#include "server/jobs/store_records.h"
+
+namespace roundhouse {
+
+inline constexpr int kDefaultPageSize = 50;
+inline constexpr int kMaxPageSize = 500;
+inline constexpr size_t kMaxRequestIdBytes = 64;
+
+// "projects/default/fineTuningJobs/job-7".
+std::string JobName(const std::string& id);
+// From a full name or a bare id: the id.
+absl::StatusOr<std::string> JobIdFromName(const std::string& name);
+
+absl::StatusOr<SubmitRequest> FromProto(
+    const v1::CreateFineTuningJobRequest& request);
+
+struct ListQuery {
+  std::vector<JobState> states;
+  std::optional<int64_t> before;
+  int limit = kDefaultPageSize;
+};
+absl::StatusOr<ListQuery> FromProto(
+    const v1::ListFineTuningJobsRequest& request);
+
+struct EventQuery {
+  std::string id;
+  int64_t after = 0;
+  int limit = kDefaultPageSize;
+};
+absl::StatusOr<EventQuery> FromProto(
+    const v1::ListFineTuningJobEventsRequest& request);
+
+struct WatchQuery {
+  std::string id;  // "": all.
+  int64_t from_revision = 0;
+  bool until_final = false;
+};
+absl::StatusOr<WatchQuery> FromProto(
+    const v1::WatchFineTuningJobsRequest& request);
+
+// Opaque to callers; the position after which the next page begins.
+std::string PageToken(int64_t position);
+
+// Without histories; the record's text and resolved spec as they are.
+v1::FineTuningJob ToProto(const JobRecord& job);
+v1::FineTuningJobEvent ToProto(const JobEvent& event);
+v1::Device ToProto(const DeviceInfo& device);
+google::protobuf::Timestamp ToProto(absl::Time time);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_API_CONVERT_H_

@@ -1,0 +1,118 @@
+#include "server/api/convert.h"
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "proto/google/rpc/error_details.pb.h"
+#include "proto/google/rpc/status.pb.h"
+#include "server/api/errors.h"
+#include "server/api/step_history.h"
+#include "server/jobs/spec_error.h"
+
+namespace roundhouse {
+namespace {
+
+TEST(ConvertTest, StatesAndReasonsHaveTheSameNumbersAndNamesOnTheWire) {
+  for (JobState s : AllJobStates()) {
+    EXPECT_EQ(v1::JobState_Name(static_cast<v1::JobState>(s)), JobStateName(s));
+  }
+  EXPECT_EQ(v1::JobState_ARRAYSIZE,
+            static_cast<int>(AllJobStates().size()) + 1);
+  for (int n = 1; n < v1::JobReason_ARRAYSIZE; ++n) {
+    EXPECT_EQ(v1::JobReason_Name(n), JobReasonName(*JobReasonFromNumber(n)));
+  }
+  EXPECT_FALSE(JobReasonFromNumber(v1::JobReason_ARRAYSIZE).has_value());
+}
+
+TEST(ConvertTest, Names) {
+  EXPECT_EQ(*JobIdFromName("projects/default/fineTuningJobs/job-3"), "job-3");
+  EXPECT_EQ(*JobIdFromName("job-3"), "job-3");
+  for (const char* bad : {"", "job-", "job-0", "job--1", "job-03", "3",
+                          "job-3/x", "projects/other/fineTuningJobs/job-3",
+                          "../job-3", "job-99999999999999999999"}) {
+    const auto id = JobIdFromName(bad);
+    EXPECT_TRUE(absl::IsInvalidArgument(id.status())) << bad;
+    EXPECT_EQ(ErrorField(id.status()), "name");
+  }
+}
+
+TEST(ConvertTest, CreateIsBounded) {
+  v1::CreateFineTuningJobRequest request;
+  EXPECT_EQ(ErrorField(FromProto(request).status()), "text");
+  request.set_text(std::string((1 << 20) + 1, 'x'));
+  EXPECT_EQ(ErrorField(FromProto(request).status()), "text");
+  request.set_text("x");
+  EXPECT_EQ(FromProto(request)->file_name, "job file");
+  request.set_request_id("a b");
+  EXPECT_EQ(ErrorField(FromProto(request).status()), "request_id");
+  request.set_request_id(std::string(65, 'a'));
+  EXPECT_EQ(ErrorField(FromProto(request).status()), "request_id");
+  request.set_request_id("A-z_9");
+  request.set_file_name(std::string(256, 'f'));
+  EXPECT_EQ(ErrorField(FromProto(request).status()), "file_name");
+}
+
+TEST(ConvertTest, PagesAreBoundedAndTokensOpaque) {
+  v1::ListFineTuningJobsRequest request;
+  EXPECT_EQ(FromProto(request)->limit, 50);
+  request.set_page_size(100000);
+  EXPECT_EQ(FromProto(request)->limit, 500);
+  request.set_page_size(-1);
+  EXPECT_EQ(ErrorField(FromProto(request).status()), "page_size");
+  request.set_page_size(1);
+  request.set_page_token(PageToken(17));
+  EXPECT_EQ(FromProto(request)->before, 17);
+  for (const char* bad : {"17", "!!", "YWZ0ZXI6LTE="}) {
+    request.set_page_token(bad);
+    EXPECT_EQ(ErrorField(FromProto(request).status()), "page_token") << bad;
+  }
+  request.clear_page_token();
+  request.add_states(static_cast<v1::JobState>(99));
+  EXPECT_EQ(ErrorField(FromProto(request).status()), "states");
+}
+
+TEST(ConvertTest, AJobKeepsEveryField) {
+  JobRecord job;
+  job.id = "job-2";
+  job.state = JobState::kFailed;
+  job.reason = JobReason::kStorageFull;
+  job.create_time = absl::FromUnixMicros(1234567);
+  job.dataset = DatasetCounts{.train_truncated = 4};
+  job.progress.device_use = {
+      {.device = 2, .compute_seconds = 1, .bubble_seconds = 3}};
+  const v1::FineTuningJob out = ToProto(job);
+  EXPECT_EQ(out.name(), JobName("job-2"));
+  EXPECT_EQ(out.state(), v1::FAILED);
+  EXPECT_EQ(out.reason(), v1::STORAGE_FULL);
+  EXPECT_EQ(out.create_time().seconds(), 1);
+  EXPECT_EQ(out.create_time().nanos(), 234567000);
+  EXPECT_FALSE(out.has_start_time());
+  EXPECT_EQ(out.dataset().train_truncated(), 4);
+  EXPECT_FALSE(out.dataset().has_bigram_validation_loss());
+  EXPECT_EQ(out.device_use(0).bubble_ratio(), 0.75);
+  EXPECT_FALSE(out.has_loss());
+}
+
+TEST(ErrorsTest, UnavailableSaysWhenToRetry) {
+  const grpc::Status status = ToGrpcStatus(absl::UnavailableError("busy"));
+  google::rpc::Status all;
+  ASSERT_TRUE(all.ParseFromString(status.error_details()));
+  google::rpc::RetryInfo retry;
+  ASSERT_EQ(all.details_size(), 2);
+  EXPECT_TRUE(all.details(1).UnpackTo(&retry));
+  EXPECT_EQ(retry.retry_delay().seconds(), 1);
+  EXPECT_EQ(all.details(0).type_url(),
+            "type.googleapis.com/google.rpc.ErrorInfo");
+  EXPECT_TRUE(ToGrpcStatus(absl::OkStatus()).ok());
+}
+
+TEST(StepHistoryTest, OnlyMetricsLines) {
+  EXPECT_TRUE(ParseMetricsLine("{\"step\":1,\"loss\":2}").has_value());
+  for (const char* bad :
+       {"", "{", "[]", "{\"step\":1}", "{\"loss\":1}",
+        "{\"step\":1.5,\"loss\":1}", "\xff", "{\"step\":\"1\",\"loss\":1}"}) {
+    EXPECT_FALSE(ParseMetricsLine(bad).has_value()) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace roundhouse

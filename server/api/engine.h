@@ -1,0 +1,78 @@
+// What the API needs done by whoever runs jobs.  Reading goes to the job store;
+// this is everything else.  server/jobs implements it; tests have a fake.
+#ifndef ROUNDHOUSE_SERVER_API_ENGINE_H_
+#define ROUNDHOUSE_SERVER_API_ENGINE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/jobs/store_records.h"
+
+namespace roundhouse {
+
+struct SubmitRequest {
+  std::string text;
+  std::string file_name;   // Begins the messages about the text; never empty.
+  std::string request_id;  // "": not idempotent.
+  bool validate_only = false;
+};
+
+enum class DeviceState { kStarting, kUp, kLost, kFenced };
+
+// Times and bytes count from the daemon's start.
+struct DeviceInfo {
+  int index = 0;
+  std::string kind;  // "cpu"
+  DeviceState state = DeviceState::kStarting;
+  int64_t memory_limit_bytes = 0;
+  int64_t memory_used_bytes = 0;
+  int threads = 0;
+  int worker_pid = 0;
+  int worker_restarts = 0;
+  std::string job_id;  // Of the running slot; "".
+  double compute_seconds = 0;
+  double bubble_seconds = 0;
+  double idle_seconds = 0;
+  int64_t h2d_bytes = 0;
+  int64_t d2h_bytes = 0;
+  int64_t slots = 0;
+};
+
+struct ServerInfo {
+  std::string version;
+  absl::Time start_time;
+  int64_t host_memory_limit_bytes = 0;
+  int64_t host_memory_used_bytes = 0;
+  std::string metrics_address;  // "": none.
+};
+
+// Thread-safe; called from several threads of the API at once.  Statuses carry
+// reason and field (server/jobs/spec_error.h).
+class JobEngine {
+ public:
+  virtual ~JobEngine() = default;
+
+  // Checks and stores a job; returns when it is durable.  A known request_id
+  // with the same text gives its job before anything is checked again
+  // (JobStore::FindRequest).  With validate_only nothing is stored and the
+  // record has no id.  kInvalidArgument, kUnimplemented, kResourceExhausted.
+  virtual absl::StatusOr<JobRecord> Submit(const SubmitRequest& request) = 0;
+
+  // The job after the first committed transition; what follows is seen by
+  // watching.  kNotFound, kFailedPrecondition.  Cancelling a job that is being
+  // cancelled, and so on, gives the job as it is.
+  virtual absl::StatusOr<JobRecord> Cancel(const std::string& id) = 0;
+  virtual absl::StatusOr<JobRecord> Pause(const std::string& id) = 0;
+  virtual absl::StatusOr<JobRecord> Resume(const std::string& id) = 0;
+
+  // By index.
+  virtual std::vector<DeviceInfo> Devices() = 0;
+  virtual ServerInfo Server() = 0;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_API_ENGINE_H_

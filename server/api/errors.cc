@@ -1,0 +1,116 @@
+#include "server/api/errors.h"
+
+#include "base/log.h"
+#include "proto/google/rpc/error_details.pb.h"
+#include "proto/google/rpc/status.pb.h"
+#include "server/jobs/spec_error.h"
+
+namespace roundhouse {
+namespace {
+
+constexpr int kRetrySeconds = 1;
+
+bool IsOurFault(absl::StatusCode code) {
+  return code == absl::StatusCode::kInternal ||
+         code == absl::StatusCode::kUnknown ||
+         code == absl::StatusCode::kDataLoss;
+}
+
+std::string DefaultReason(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kInvalidArgument:
+      return "INVALID_VALUE";
+    case absl::StatusCode::kNotFound:
+      return "NOT_FOUND";
+    case absl::StatusCode::kFailedPrecondition:
+      return "ILLEGAL_STATE";
+    case absl::StatusCode::kResourceExhausted:
+      return "QUOTA";
+    case absl::StatusCode::kOutOfRange:
+      return "REVISION_COMPACTED";
+    case absl::StatusCode::kUnimplemented:
+      return "NOT_AVAILABLE";
+    case absl::StatusCode::kUnavailable:
+      return "TRY_LATER";
+    case absl::StatusCode::kCancelled:
+      return "CANCELLED";
+    default:
+      return "INTERNAL";
+  }
+}
+
+template <typename Detail>
+void Pack(const Detail& detail, google::rpc::Status* out) {
+  out->add_details()->PackFrom(detail);
+}
+
+void PackBadRequest(const absl::Status& status, google::rpc::Status* out) {
+  const std::string field = ErrorField(status);
+  if (field.empty()) return;
+  google::rpc::BadRequest detail;
+  auto* violation = detail.add_field_violations();
+  violation->set_field(field);
+  violation->set_description(out->message());
+  Pack(detail, out);
+}
+
+void PackByCode(const absl::Status& status, const std::string& resource,
+                google::rpc::Status* out) {
+  switch (status.code()) {
+    case absl::StatusCode::kFailedPrecondition: {
+      google::rpc::PreconditionFailure detail;
+      auto* violation = detail.add_violations();
+      violation->set_type("STATE");
+      violation->set_subject(resource);
+      violation->set_description(out->message());
+      return Pack(detail, out);
+    }
+    case absl::StatusCode::kResourceExhausted: {
+      google::rpc::QuotaFailure detail;
+      auto* violation = detail.add_violations();
+      const std::string field = ErrorField(status);
+      violation->set_subject(field.empty() ? resource : field);
+      violation->set_description(out->message());
+      return Pack(detail, out);
+    }
+    case absl::StatusCode::kNotFound: {
+      google::rpc::ResourceInfo detail;
+      detail.set_resource_type("roundhouse.v1.FineTuningJob");
+      detail.set_resource_name(resource);
+      detail.set_description(out->message());
+      return Pack(detail, out);
+    }
+    case absl::StatusCode::kUnavailable: {
+      google::rpc::RetryInfo detail;
+      detail.mutable_retry_delay()->set_seconds(kRetrySeconds);
+      return Pack(detail, out);
+    }
+    default:
+      return PackBadRequest(status, out);
+  }
+}
+
+}  // namespace
+
+grpc::Status ToGrpcStatus(const absl::Status& status,
+                          const std::string& resource) {
+  if (status.ok()) return grpc::Status::OK;
+  google::rpc::Status out;
+  const bool ours = IsOurFault(status.code());
+  if (ours) RH_LOG(kError) << "answering INTERNAL: " << status;
+  out.set_code(
+      static_cast<int>(ours ? absl::StatusCode::kInternal : status.code()));
+  out.set_message(ours ? "internal error; the server's log says more"
+                       : std::string(status.message()));
+  google::rpc::ErrorInfo info;
+  const std::string reason = ours ? "" : ErrorReason(status);
+  info.set_reason(reason.empty() ? DefaultReason(status.code()) : reason);
+  info.set_domain(kErrorDomain);
+  if (!resource.empty()) (*info.mutable_metadata())["resource"] = resource;
+  Pack(info, &out);
+  if (!ours) PackByCode(status, resource, &out);
+  return grpc::Status(static_cast<grpc::StatusCode>(out.code()), out.message(),
+                      out.SerializeAsString());
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,98 @@
+// StreamFineTuningJobLogs and StreamFineTuningJobMetrics: a job's files as they
+// grow.  With follow a stream ends when the job has ended and its file was read
+// to the end.
+#ifndef ROUNDHOUSE_SERVER_API_FILE_STREAMS_H_
+#define ROUNDHOUSE_SERVER_API_FILE_STREAMS_H_
+
+#include <cstdint>
+#include <deque>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/roundhouse/v1/fine_tuning_job.pb.h"
+#include "server/api/stream_pump.h"
+#include "server/jobs/store.h"
+
+namespace roundhouse {
+
+inline constexpr size_t kLogChunkBytes = 64 << 10;
+// tail_lines looks back this far at most.
+inline constexpr int64_t kMaxTailBytes = 8 << 20;
+
+// Reads a growing file.  It may not be there yet.  Thread-compatible.
+class FileTail {
+ public:
+  explicit FileTail(std::string path) : path_(std::move(path)) {}
+  ~FileTail();
+  FileTail(const FileTail&) = delete;
+  FileTail& operator=(const FileTail&) = delete;
+
+  // The next bytes, at most `limit`; "" when there are none now.
+  absl::StatusOr<std::string> Read(size_t limit);
+  // Moves to `lines` lines before the present end.
+  absl::Status SeekTail(int lines);
+
+ private:
+  absl::StatusOr<bool> Open();
+
+  const std::string path_;
+  int fd_ = -1;
+  int64_t offset_ = 0;
+};
+
+// What both streams share: when the file has no more.
+class JobFileEnd {
+ public:
+  JobFileEnd(const JobStore* store, std::string id, bool follow)
+      : store_(store), id_(std::move(id)), follow_(follow) {}
+  // Call before reading; afterwards AtEnd() says what an empty read means.
+  absl::Status BeforeRead();
+  bool AtEnd() const { return ended_; }
+
+ private:
+  const JobStore* const store_;
+  const std::string id_;
+  const bool follow_;
+  bool ended_ = false;
+};
+
+class LogStream final
+    : public PumpedWriter<v1::StreamFineTuningJobLogsResponse> {
+ public:
+  LogStream(StreamPump* pump, grpc::CallbackServerContext* context,
+            const JobStore* store, const std::string& id,
+            const std::string& path, bool follow, int tail_lines);
+
+ protected:
+  absl::StatusOr<NextMessage> Next(
+      absl::Time now, v1::StreamFineTuningJobLogsResponse* out) override;
+
+ private:
+  JobFileEnd end_;
+  FileTail file_;
+  int tail_lines_;
+};
+
+class MetricsStream final : public PumpedWriter<v1::StepMetrics> {
+ public:
+  MetricsStream(StreamPump* pump, grpc::CallbackServerContext* context,
+                const JobStore* store, const std::string& id,
+                const std::string& path, bool follow, int64_t after_step);
+
+ protected:
+  absl::StatusOr<NextMessage> Next(absl::Time now,
+                                   v1::StepMetrics* out) override;
+
+ private:
+  bool TakeLine(v1::StepMetrics* out);
+
+  JobFileEnd end_;
+  FileTail file_;
+  const int64_t after_step_;
+  std::string buffer_;  // At most a chunk and a line.
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_API_FILE_STREAMS_H_

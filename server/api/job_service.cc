@@ -1,0 +1,190 @@
+#include "server/api/job_service.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "server/api/convert.h"
+#include "server/api/file_streams.h"
+#include "server/api/step_history.h"
+#include "server/api/unary_call.h"
+#include "server/api/watch_stream.h"
+#include "server/jobs/spec_error.h"
+
+namespace roundhouse {
+
+JobService::JobService(JobEngine* engine, JobStore* store,
+                       std::string state_dir, WorkPool* work, StreamPump* pump)
+    : engine_(engine),
+      store_(store),
+      state_dir_(std::move(state_dir)),
+      work_(work),
+      pump_(pump) {}
+
+grpc::ServerUnaryReactor* JobService::CreateFineTuningJob(
+    grpc::CallbackServerContext* context,
+    const v1::CreateFineTuningJobRequest* request,
+    v1::FineTuningJob* response) {
+  return RunUnary(context, work_, "", [=, this]() -> absl::Status {
+    ASSIGN_OR_RETURN(const SubmitRequest submit, FromProto(*request));
+    ASSIGN_OR_RETURN(const JobRecord job, engine_->Submit(submit));
+    *response = ToProto(job);
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* JobService::GetFineTuningJob(
+    grpc::CallbackServerContext* context,
+    const v1::GetFineTuningJobRequest* request, v1::FineTuningJob* response) {
+  return RunUnary(context, work_, request->name(),
+                  [=, this] { return Get(request->name(), response); });
+}
+
+absl::Status JobService::Get(const std::string& name,
+                             v1::FineTuningJob* response) const {
+  ASSIGN_OR_RETURN(const JobRecord job, Find(name));
+  *response = ToProto(job);
+  ASSIGN_OR_RETURN(const StepHistory history,
+                   ReadStepHistory(JobFile(job, "metrics.jsonl")));
+  response->mutable_loss_history()->Assign(history.losses.begin(),
+                                           history.losses.end());
+  response->mutable_eval_history()->Assign(history.evals.begin(),
+                                           history.evals.end());
+  return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* JobService::ListFineTuningJobs(
+    grpc::CallbackServerContext* context,
+    const v1::ListFineTuningJobsRequest* request,
+    v1::ListFineTuningJobsResponse* response) {
+  return RunUnary(context, work_, "",
+                  [=, this] { return List(*request, response); });
+}
+
+absl::Status JobService::List(const v1::ListFineTuningJobsRequest& request,
+                              v1::ListFineTuningJobsResponse* response) const {
+  ASSIGN_OR_RETURN(const ListQuery query, FromProto(request));
+  ASSIGN_OR_RETURN(const JobPage page,
+                   store_->List(query.states, query.before, query.limit));
+  for (const JobRecord& job : page.jobs) {
+    *response->add_jobs() = ToProto(job);
+  }
+  if (page.next_before.has_value()) {
+    response->set_next_page_token(PageToken(*page.next_before));
+  }
+  response->set_revision(page.revision);
+  return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* JobService::RunCommand(
+    grpc::CallbackServerContext* context, const std::string& name,
+    Command command, v1::FineTuningJob* response) {
+  return RunUnary(context, work_, name, [=, this]() -> absl::Status {
+    ASSIGN_OR_RETURN(const std::string id, JobIdFromName(name));
+    ASSIGN_OR_RETURN(const JobRecord job, (engine_->*command)(id));
+    *response = ToProto(job);
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* JobService::CancelFineTuningJob(
+    grpc::CallbackServerContext* context,
+    const v1::CancelFineTuningJobRequest* request,
+    v1::FineTuningJob* response) {
+  return RunCommand(context, request->name(), &JobEngine::Cancel, response);
+}
+
+grpc::ServerUnaryReactor* JobService::PauseFineTuningJob(
+    grpc::CallbackServerContext* context,
+    const v1::PauseFineTuningJobRequest* request, v1::FineTuningJob* response) {
+  return RunCommand(context, request->name(), &JobEngine::Pause, response);
+}
+
+grpc::ServerUnaryReactor* JobService::ResumeFineTuningJob(
+    grpc::CallbackServerContext* context,
+    const v1::ResumeFineTuningJobRequest* request,
+    v1::FineTuningJob* response) {
+  return RunCommand(context, request->name(), &JobEngine::Resume, response);
+}
+
+grpc::ServerUnaryReactor* JobService::ListFineTuningJobEvents(
+    grpc::CallbackServerContext* context,
+    const v1::ListFineTuningJobEventsRequest* request,
+    v1::ListFineTuningJobEventsResponse* response) {
+  return RunUnary(context, work_, request->name(),
+                  [=, this] { return ListEvents(*request, response); });
+}
+
+absl::Status JobService::ListEvents(
+    const v1::ListFineTuningJobEventsRequest& request,
+    v1::ListFineTuningJobEventsResponse* response) const {
+  ASSIGN_OR_RETURN(const EventQuery query, FromProto(request));
+  ASSIGN_OR_RETURN(const EventPage page,
+                   store_->ListEvents(query.id, query.after, query.limit));
+  for (const JobEvent& event : page.events) {
+    *response->add_events() = ToProto(event);
+  }
+  if (page.more) {
+    response->set_next_page_token(PageToken(page.events.back().revision));
+  }
+  return absl::OkStatus();
+}
+
+std::string JobService::JobFile(const JobRecord& job,
+                                const std::string& file) const {
+  return absl::StrCat(state_dir_, "/jobs/", job.uid, "/", file);
+}
+
+absl::StatusOr<JobRecord> JobService::Find(const std::string& name) const {
+  ASSIGN_OR_RETURN(const std::string id, JobIdFromName(name));
+  return store_->Get(id);
+}
+
+grpc::ServerWriteReactor<v1::WatchFineTuningJobsResponse>*
+JobService::WatchFineTuningJobs(grpc::CallbackServerContext* context,
+                                const v1::WatchFineTuningJobsRequest* request) {
+  using Response = v1::WatchFineTuningJobsResponse;
+  auto query = FromProto(*request);
+  if (!query.ok()) return new RefusedStream<Response>(query.status());
+  return BeginStream<Response>(
+      pump_,
+      std::make_shared<WatchStream>(pump_, context, store_, *std::move(query)));
+}
+
+grpc::ServerWriteReactor<v1::StreamFineTuningJobLogsResponse>*
+JobService::StreamFineTuningJobLogs(
+    grpc::CallbackServerContext* context,
+    const v1::StreamFineTuningJobLogsRequest* request) {
+  using Response = v1::StreamFineTuningJobLogsResponse;
+  const auto job = Find(request->name());
+  if (!job.ok()) {
+    return new RefusedStream<Response>(job.status(), request->name());
+  }
+  if (request->tail_lines() < 0) {
+    return new RefusedStream<Response>(FieldError(
+        "INVALID_VALUE", "tail_lines", "tail_lines: must not be negative"));
+  }
+  return BeginStream<Response>(
+      pump_, std::make_shared<LogStream>(
+                 pump_, context, store_, job->id, JobFile(*job, "log"),
+                 request->follow(), request->tail_lines()));
+}
+
+grpc::ServerWriteReactor<v1::StepMetrics>*
+JobService::StreamFineTuningJobMetrics(
+    grpc::CallbackServerContext* context,
+    const v1::StreamFineTuningJobMetricsRequest* request) {
+  using Response = v1::StepMetrics;
+  const auto job = Find(request->name());
+  if (!job.ok()) {
+    return new RefusedStream<Response>(job.status(), request->name());
+  }
+  return BeginStream<Response>(
+      pump_, std::make_shared<MetricsStream>(pump_, context, store_, job->id,
+                                             JobFile(*job, "metrics.jsonl"),
+                                             request->follow(),
+                                             request->after_step()));
+}
+
+}  // namespace roundhouse

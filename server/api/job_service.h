@@ -1,0 +1,88 @@
+// roundhouse.v1.FineTuningJobService.
+#ifndef ROUNDHOUSE_SERVER_API_JOB_SERVICE_H_
+#define ROUNDHOUSE_SERVER_API_JOB_SERVICE_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
+#include "server/api/engine.h"
+#include "server/api/stream_pump.h"
+#include "server/api/work_pool.h"
+#include "server/jobs/store.h"
+
+namespace roundhouse {
+
+// Thread-safe.  Everything given must outlive the gRPC server.
+class JobService final : public v1::FineTuningJobService::CallbackService {
+ public:
+  // A job's log and step metrics are
+  // <state_dir>/jobs/<uid>/{log,metrics.jsonl}.
+  JobService(JobEngine* engine, JobStore* store, std::string state_dir,
+             WorkPool* work, StreamPump* pump);
+
+  grpc::ServerUnaryReactor* CreateFineTuningJob(
+      grpc::CallbackServerContext* context,
+      const v1::CreateFineTuningJobRequest* request,
+      v1::FineTuningJob* response) override;
+  grpc::ServerUnaryReactor* GetFineTuningJob(
+      grpc::CallbackServerContext* context,
+      const v1::GetFineTuningJobRequest* request,
+      v1::FineTuningJob* response) override;
+  grpc::ServerUnaryReactor* ListFineTuningJobs(
+      grpc::CallbackServerContext* context,
+      const v1::ListFineTuningJobsRequest* request,
+      v1::ListFineTuningJobsResponse* response) override;
+  grpc::ServerUnaryReactor* CancelFineTuningJob(
+      grpc::CallbackServerContext* context,
+      const v1::CancelFineTuningJobRequest* request,
+      v1::FineTuningJob* response) override;
+  grpc::ServerUnaryReactor* PauseFineTuningJob(
+      grpc::CallbackServerContext* context,
+      const v1::PauseFineTuningJobRequest* request,
+      v1::FineTuningJob* response) override;
+  grpc::ServerUnaryReactor* ResumeFineTuningJob(
+      grpc::CallbackServerContext* context,
+      const v1::ResumeFineTuningJobRequest* request,
+      v1::FineTuningJob* response) override;
+  grpc::ServerUnaryReactor* ListFineTuningJobEvents(
+      grpc::CallbackServerContext* context,
+      const v1::ListFineTuningJobEventsRequest* request,
+      v1::ListFineTuningJobEventsResponse* response) override;
+
+  grpc::ServerWriteReactor<v1::WatchFineTuningJobsResponse>*
+  WatchFineTuningJobs(grpc::CallbackServerContext* context,
+                      const v1::WatchFineTuningJobsRequest* request) override;
+  grpc::ServerWriteReactor<v1::StreamFineTuningJobLogsResponse>*
+  StreamFineTuningJobLogs(
+      grpc::CallbackServerContext* context,
+      const v1::StreamFineTuningJobLogsRequest* request) override;
+  grpc::ServerWriteReactor<v1::StepMetrics>* StreamFineTuningJobMetrics(
+      grpc::CallbackServerContext* context,
+      const v1::StreamFineTuningJobMetricsRequest* request) override;
+
+ private:
+  using Command = absl::StatusOr<JobRecord> (JobEngine::*)(const std::string&);
+
+  grpc::ServerUnaryReactor* RunCommand(grpc::CallbackServerContext* context,
+                                       const std::string& name, Command command,
+                                       v1::FineTuningJob* response);
+  absl::Status Get(const std::string& name, v1::FineTuningJob* response) const;
+  absl::Status List(const v1::ListFineTuningJobsRequest& request,
+                    v1::ListFineTuningJobsResponse* response) const;
+  absl::Status ListEvents(const v1::ListFineTuningJobEventsRequest& request,
+                          v1::ListFineTuningJobEventsResponse* response) const;
+  std::string JobFile(const JobRecord& job, const std::string& file) const;
+  // The job's file for a stream, after checking the name.
+  absl::StatusOr<JobRecord> Find(const std::string& name) const;
+
+  JobEngine* const engine_;
+  JobStore* const store_;
+  const std::string state_dir_;
+  WorkPool* const work_;
+  StreamPump* const pump_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_API_JOB_SERVICE_H_

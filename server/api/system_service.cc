@@ -1,0 +1,49 @@
+#include "server/api/system_service.h"
+
+#include "base/status.h"
+#include "server/api/convert.h"
+#include "server/api/unary_call.h"
+
+namespace roundhouse {
+
+grpc::ServerUnaryReactor* SystemService::GetServer(
+    grpc::CallbackServerContext* context, const v1::GetServerRequest* request,
+    v1::Server* response) {
+  return RunUnary(context, work_, "",
+                  [this, response] { return Fill(response); });
+}
+
+absl::Status SystemService::Fill(v1::Server* response) const {
+  const ServerInfo info = engine_->Server();
+  ASSIGN_OR_RETURN(const auto counts, store_->CountByState());
+  ASSIGN_OR_RETURN(const int64_t revision, store_->Revision());
+  int64_t running = 0;
+  int64_t queued = 0;
+  for (const auto& [state, count] : counts) {
+    if (IsActive(state)) running += count;
+    if (state == JobState::kQueued) queued = count;
+  }
+  response->set_version(info.version);
+  *response->mutable_start_time() = ToProto(info.start_time);
+  response->set_host_memory_limit_bytes(info.host_memory_limit_bytes);
+  response->set_host_memory_used_bytes(info.host_memory_used_bytes);
+  response->set_device_count(static_cast<int>(engine_->Devices().size()));
+  response->set_running_jobs(static_cast<int>(running));
+  response->set_queued_jobs(static_cast<int>(queued));
+  response->set_metrics_address(info.metrics_address);
+  response->set_revision(revision);
+  return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* SystemService::ListDevices(
+    grpc::CallbackServerContext* context, const v1::ListDevicesRequest* request,
+    v1::ListDevicesResponse* response) {
+  return RunUnary(context, work_, "", [this, response] {
+    for (const DeviceInfo& device : engine_->Devices()) {
+      *response->add_devices() = ToProto(device);
+    }
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,36 @@
+// roundhouse.v1.SystemService.
+#ifndef ROUNDHOUSE_SERVER_API_SYSTEM_SERVICE_H_
+#define ROUNDHOUSE_SERVER_API_SYSTEM_SERVICE_H_
+
+#include "proto/roundhouse/v1/system.grpc.pb.h"
+#include "server/api/engine.h"
+#include "server/api/work_pool.h"
+#include "server/jobs/store.h"
+
+namespace roundhouse {
+
+// Thread-safe.  Everything given must outlive the gRPC server.
+class SystemService final : public v1::SystemService::CallbackService {
+ public:
+  SystemService(JobEngine* engine, JobStore* store, WorkPool* work)
+      : engine_(engine), store_(store), work_(work) {}
+
+  grpc::ServerUnaryReactor* GetServer(grpc::CallbackServerContext* context,
+                                      const v1::GetServerRequest* request,
+                                      v1::Server* response) override;
+  grpc::ServerUnaryReactor* ListDevices(
+      grpc::CallbackServerContext* context,
+      const v1::ListDevicesRequest* request,
+      v1::ListDevicesResponse* response) override;
+
+ private:
+  absl::Status Fill(v1::Server* response) const;
+
+  JobEngine* const engine_;
+  JobStore* const store_;
+  WorkPool* const work_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_API_SYSTEM_SERVICE_H_

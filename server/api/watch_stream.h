@@ -1,0 +1,58 @@
+// WatchFineTuningJobs: changes from the job store in revision order, pulled in
+// batches as the reader takes them, with progress and bookmarks in between.
+#ifndef ROUNDHOUSE_SERVER_API_WATCH_STREAM_H_
+#define ROUNDHOUSE_SERVER_API_WATCH_STREAM_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/roundhouse/v1/fine_tuning_job.pb.h"
+#include "server/api/convert.h"
+#include "server/api/stream_pump.h"
+#include "server/jobs/store.h"
+
+namespace roundhouse {
+
+inline constexpr int kWatchBatch = 64;
+inline constexpr absl::Duration kBookmarkInterval = absl::Seconds(10);
+// Progress of one job goes out at most this often.
+inline constexpr absl::Duration kProgressInterval = absl::Milliseconds(100);
+
+class WatchStream final : public PumpedWriter<v1::WatchFineTuningJobsResponse> {
+ public:
+  // `store` outlives the stream.
+  WatchStream(StreamPump* pump, grpc::CallbackServerContext* context,
+              const JobStore* store, WatchQuery query);
+
+ protected:
+  absl::StatusOr<NextMessage> Next(
+      absl::Time now, v1::WatchFineTuningJobsResponse* out) override;
+
+ private:
+  using Message = v1::WatchFineTuningJobsResponse;
+
+  absl::Status Begin(absl::Time now);
+  absl::Status QueueSnapshot();
+  absl::Status Refill();
+  absl::StatusOr<bool> NextProgress(absl::Time now, Message* out);
+  void Queue(const JobRecord& job, Message::Kind kind, int64_t revision);
+  void QueueBookmark();
+
+  const JobStore* const store_;
+  const WatchQuery query_;
+  bool begun_ = false;
+  bool final_seen_ = false;
+  int64_t revision_ = 0;       // Everything up to here is sent or queued.
+  std::deque<Message> queue_;  // At most a batch, or the first snapshot.
+  std::map<std::string, uint64_t> sent_progress_;
+  absl::Time next_progress_ = absl::InfinitePast();
+  absl::Time next_bookmark_ = absl::InfinitePast();
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_API_WATCH_STREAM_H_

@@ -1,0 +1,46 @@
+// A few threads for unary calls: gRPC's own must not wait for the disk.
+//
+// Thread-safe.
+#ifndef ROUNDHOUSE_SERVER_API_WORK_POOL_H_
+#define ROUNDHOUSE_SERVER_API_WORK_POOL_H_
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace roundhouse {
+
+inline constexpr int kApiThreads = 4;
+inline constexpr size_t kMaxWaitingCalls = 256;
+
+class WorkPool {
+ public:
+  explicit WorkPool(int threads = kApiThreads,
+                    size_t max_waiting = kMaxWaitingCalls);
+  // Stop().
+  ~WorkPool();
+  WorkPool(const WorkPool&) = delete;
+  WorkPool& operator=(const WorkPool&) = delete;
+
+  // False, and `work` is not run: too many wait.
+  bool TryRun(std::function<void()> work);
+  // Runs what waits, then joins.  Further work is refused.
+  void Stop();
+
+ private:
+  void Loop();
+
+  const size_t max_waiting_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;  // Guarded by mutex_.
+  bool stop_ = false;                        // Guarded by mutex_.
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_API_WORK_POOL_H_

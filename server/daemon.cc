@@ -1,0 +1,194 @@
+#include "server/daemon.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/file.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "server/api/api_server.h"
+#include "server/jobs/engine.h"
+#include "server/observe/metrics.h"
+#include "server/pool/event_loop.h"
+#include "server/pool/host_arena.h"
+#include "server/pool/worker_pool.h"
+
+namespace roundhouse {
+namespace {
+
+// The workers of a daemon that was killed die within moments of it.
+constexpr absl::Duration kLockPatience = absl::Seconds(10);
+constexpr absl::Duration kWorkerGrace = absl::Seconds(5);
+constexpr absl::Duration kCallGrace = absl::Seconds(2);
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// Every worker inherits the open file, so the lock is free only when all
+// processes of the last daemon are gone.
+absl::StatusOr<Descriptor> LockStateDirectory(const std::string& state_dir) {
+  std::error_code error;
+  std::filesystem::create_directories(state_dir, error);
+  const std::string path = state_dir + "/lock";
+  Descriptor lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (lock.get() < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--state-dir: opening ", path, ": ", std::strerror(errno)));
+  }
+  const absl::Time give_up = absl::Now() + kLockPatience;
+  while (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (absl::Now() > give_up) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("--state-dir: another roundhoused uses ", state_dir));
+    }
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  return lock;
+}
+
+absl::StatusOr<Descriptor> BlockSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  Descriptor fd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (fd.get() < 0) {
+    return absl::InternalError(
+        absl::StrCat("signalfd: ", std::strerror(errno)));
+  }
+  return fd;
+}
+
+absl::StatusOr<WorkerPoolOptions> PoolOptions(const DaemonOptions& options,
+                                              int lock_fd) {
+  WorkerPoolOptions pool;
+  pool.worker_program = options.worker_program;
+  pool.device_count = options.device_count;
+  pool.device_threads = options.device_threads;
+  pool.host_threads = options.host_threads;
+  pool.device_memory_bytes = options.device_memory_bytes;
+  pool.link_gbps = options.link_gbps;
+  pool.lock_fd = lock_fd;
+  for (const auto& [name, points] : options.worker_kill_at) {
+    int index = 0;
+    if (name == "host") {
+      index = options.device_count;
+    } else if (name == "files") {
+      index = options.device_count + 1;
+    } else if (!absl::SimpleAtoi(name, &index)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--worker-kill-at: no worker \"", name, "\""));
+    }
+    pool.kill_at[static_cast<WorkerId>(index)] = points;
+  }
+  return pool;
+}
+
+absl::Status CheckPrograms(const DaemonOptions& options) {
+  const std::pair<const char*, const std::string*> needed[] = {
+      {"worker-program", &options.worker_program},
+      {"prepare-script", &options.prepare_script},
+      {"python", &options.python}};
+  for (const auto& [key, path] : needed) {
+    if (std::filesystem::exists(*path)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--", key, ": ", *path, " does not exist (run deploy/install-deps)"));
+  }
+  return absl::OkStatus();
+}
+
+// Stops in order: the running step, the workers, the loop.
+void StopInOrder(EventLoop& loop, Engine& engine, WorkerPool& pool) {
+  auto stop_workers = [&loop, &pool] {
+    pool.Stop(kWorkerGrace, [&loop] { loop.Quit(); });
+  };
+  const EventLoop::TimerId limit = loop.After(kDrainLimit, [stop_workers] {
+    RH_LOG(kError) << "the running step did not end in time";
+    stop_workers();
+  });
+  engine.Drain([&loop, limit, stop_workers] {
+    loop.CancelTimer(limit);
+    stop_workers();
+  });
+}
+
+}  // namespace
+
+absl::Status RunDaemon(const DaemonOptions& options) {
+  RETURN_IF_ERROR(SocketPath(options.listen).status());
+  RETURN_IF_ERROR(CheckPrograms(options));
+  ASSIGN_OR_RETURN(const Descriptor signals, BlockSignals());
+  ASSIGN_OR_RETURN(const Descriptor lock,
+                   LockStateDirectory(options.state_dir));
+  ASSIGN_OR_RETURN(const auto store,
+                   JobStore::Open({.path = options.state_dir + "/jobs.db"}));
+  ASSIGN_OR_RETURN(const auto metrics,
+                   ServerMetrics::Start(options.metrics_listen));
+  ASSIGN_OR_RETURN(const auto loop, EventLoop::Create());
+  ASSIGN_OR_RETURN(
+      const auto arena,
+      HostArena::Create(options.host_memory_bytes,
+                        static_cast<uint32_t>(options.device_count + 2)));
+  ASSIGN_OR_RETURN(const WorkerPoolOptions pool_options,
+                   PoolOptions(options, lock.get()));
+  ASSIGN_OR_RETURN(const auto pool,
+                   WorkerPool::Create(*loop, *arena, pool_options));
+  ASSIGN_OR_RETURN(
+      const auto engine,
+      Engine::Create({.state_dir = options.state_dir,
+                      .data_roots = options.data_roots,
+                      .python = options.python,
+                      .prepare_script = options.prepare_script,
+                      .device_memory_bytes = options.device_memory_bytes,
+                      .device_threads = options.device_threads,
+                      .metrics_address = metrics->address()},
+                     *loop, *arena, *pool, *store, *metrics));
+  RETURN_IF_ERROR(pool->Start(engine.get()));
+  RETURN_IF_ERROR(engine->Recover());
+  ASSIGN_OR_RETURN(const auto api,
+                   ApiServer::Start({.listen = options.listen,
+                                     .state_dir = options.state_dir},
+                                    engine.get(), store.get()));
+  RH_LOG(kInfo) << "serving on " << options.listen << ", metrics on "
+                << (metrics->address().empty() ? "nothing" : metrics->address())
+                << ", " << options.device_count << " devices";
+  bool stopping = false;
+  loop->Watch(signals.get(), EPOLLIN, [&](uint32_t) {
+    signalfd_siginfo info;
+    if (read(signals.get(), &info, sizeof(info)) != sizeof(info)) return;
+    if (std::exchange(stopping, true)) return;
+    RH_LOG(kInfo) << "stopping: signal " << info.ssi_signo;
+    api->SetServing(false);
+    StopInOrder(*loop, *engine, *pool);
+  });
+  loop->Run();
+  api->Shutdown(kCallGrace);
+  RH_LOG(kInfo) << "stopped";
+  return absl::OkStatus();
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,73 @@
+// What roundhoused is told when it starts: flags, or a config file with the
+// same keys.
+//
+// Pure parsing; thread-compatible.
+#ifndef ROUNDHOUSE_SERVER_DAEMON_OPTIONS_H_
+#define ROUNDHOUSE_SERVER_DAEMON_OPTIONS_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace roundhouse {
+
+// As written, keys with dashes: "host-memory" -> "8GiB".
+using DaemonSettings = std::map<std::string, std::string>;
+
+struct DaemonOptions {
+  std::string state_dir;
+  int device_count = 4;  // 0: --devices=none
+  int device_threads = 1;
+  uint64_t device_memory_bytes = uint64_t{1} << 30;
+  std::string listen;          // "unix:PATH"
+  std::string metrics_listen;  // "HOST:PORT"; "": none
+  std::vector<std::string> data_roots;
+  uint64_t host_memory_bytes = uint64_t{8} << 30;
+  int host_threads = 1;
+  double link_gbps = 0;  // 10^9 bits per second; 0: not throttled
+  std::string worker_program;
+  std::string prepare_script;
+  std::string python;
+  // Test only: worker -> the kill points of its first, second ... process.
+  std::map<std::string, std::deque<std::string>> worker_kill_at;
+  std::string kill_at;  // test only: of the daemon itself
+};
+
+// One line of --help a setting.
+struct SettingHelp {
+  const char* key;
+  const char* default_text;
+  const char* meaning;
+};
+const std::vector<SettingHelp>& DaemonSettingsHelp();
+
+// "8GiB", "512MiB", "1000000": bytes.  INVALID_ARGUMENT names `key`.
+absl::StatusOr<uint64_t> ParseBytes(const std::string& key,
+                                    const std::string& text);
+
+// --key=value and "--key value".  INVALID_ARGUMENT for an unknown key (with
+// the nearest one), a key given twice, or a word that is no flag.
+absl::StatusOr<DaemonSettings> ParseArguments(
+    const std::vector<std::string>& arguments);
+// Lines "key: value" or "key = value"; "#" begins a comment.  Errors name
+// file and line.
+absl::StatusOr<DaemonSettings> ParseConfigFile(const std::string& text,
+                                               const std::string& path);
+
+// Values of `settings` over the defaults that `environment` gives
+// (XDG_STATE_HOME, XDG_RUNTIME_DIR, XDG_CACHE_HOME, HOME, ROUNDHOUSE_PYTHON).
+// `program` is this executable's real path: the worker and the dataset helper
+// are looked for beside it.
+absl::StatusOr<DaemonOptions> MakeDaemonOptions(
+    const DaemonSettings& settings,
+    const std::map<std::string, std::string>& environment,
+    const std::string& program);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_DAEMON_OPTIONS_H_

@@ -1,0 +1,93 @@
+// Checkpoints and exports on disk.
+//
+//   checkpoint-<step>/
+//     model*.safetensors      compute weights: loads in transformers as it is
+//     optimizer*.safetensors  fp32 masters and both moments
+//     config.json, tokenizer files, trainer_state.json
+//     checkpoint.json         the manifest: step, seed, what it was trained on,
+//                             and every shard's bytes and SHA-256
+//
+// A directory is written under a temporary name and renamed when everything in
+// it is on disk, so one that exists under its own name is whole.  A resumed job
+// continues at step + 1: the order of batches and every random number follow
+// from (seed, step).
+//
+// Blocking file access; thread-compatible.
+#ifndef ROUNDHOUSE_SERVER_JOBS_CHECKPOINT_H_
+#define ROUNDHOUSE_SERVER_JOBS_CHECKPOINT_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/jobs/file_table.h"
+
+namespace roundhouse {
+
+struct CheckpointShard {
+  std::string file;  // name in the directory
+  uint64_t bytes = 0;
+  std::string sha256;
+};
+
+struct CheckpointManifest {
+  int64_t step = 0;
+  uint64_t seed = 0;
+  std::string dtype;           // "fp32", "bf16"
+  std::string dataset_sha256;  // of the training tokens
+  std::string resolved_spec;   // JSON
+  double tokens_trained = 0;
+  std::vector<CheckpointShard> shards;
+};
+
+// The parts of a new directory.  Paths lie in TemporaryName(final_path).
+struct DirectoryPlan {
+  std::string final_path;
+  std::vector<FilePart> parts;               // written by the files worker
+  std::map<std::string, std::string> texts;  // name -> content
+  std::vector<std::string> copied_files;     // paths, copied by name
+  uint64_t total_bytes = 0;
+};
+
+std::string TemporaryName(const std::string& final_path);
+
+// Makes the empty temporary directory, removing one left by a crash.
+// RESOURCE_EXHAUSTED when the disk has not `total_bytes` free.
+absl::Status BeginDirectory(const DirectoryPlan& plan);
+
+// After the files worker is done: writes texts and copies, syncs everything,
+// renames, syncs the parent.  An existing directory of that name is replaced.
+absl::Status FinishDirectory(const DirectoryPlan& plan);
+
+// Removes what BeginDirectory and the files worker left.
+void AbandonDirectory(const DirectoryPlan& plan);
+
+std::string ManifestJson(const CheckpointManifest& manifest);
+
+// Reads the manifest; with `verify`, also hashes every shard.  DATA_LOSS names
+// the file and what is wrong with it.
+absl::StatusOr<CheckpointManifest> ReadCheckpoint(const std::string& path,
+                                                  bool verify);
+
+// What to load to go on from a checkpoint: weights, masters and moments.
+// DATA_LOSS when a tensor is missing or of another shape.
+absl::StatusOr<std::vector<FilePart>> ResumeParts(const std::string& path,
+                                                  const TrainingState& state);
+
+// Steps of the checkpoints in `directory`, ascending.
+std::vector<int64_t> ListCheckpointSteps(const std::string& directory);
+std::string CheckpointPath(const std::string& directory, int64_t step);
+
+// Renames it to <path>.corrupt, so that it is neither used nor lost.
+absl::Status QuarantineCheckpoint(const std::string& path);
+
+// Writes `content` to `path`: temporary name, fsync, rename, fsync of the
+// directory.  RESOURCE_EXHAUSTED on a full disk, naming the path.
+absl::Status WriteFileAtomically(const std::string& path,
+                                 const std::string& content);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_JOBS_CHECKPOINT_H_

@@ -1,0 +1,217 @@
+#include "server/jobs/commands.h"
+
+namespace roundhouse {
+namespace {
+
+wire::SlotKind Kind(SlotPass pass) {
+  switch (pass) {
+    case SlotPass::kForward:
+      return wire::SlotKind::kForward;
+    case SlotPass::kFused:
+      return wire::SlotKind::kFused;
+    case SlotPass::kBackward:
+      return wire::SlotKind::kBackward;
+    case SlotPass::kEvaluate:
+      return wire::SlotKind::kEvaluate;
+  }
+  return wire::SlotKind::kForward;
+}
+
+uint64_t Tokens(const MicroBatch& micro_batch) {
+  return micro_batch.sequences.size() *
+         static_cast<uint64_t>(micro_batch.row_tokens);
+}
+
+uint64_t ActivationBytes(const MicroBatch& micro_batch,
+                         const RoundBuffers& buffers) {
+  return Tokens(micro_batch) * buffers.options().hidden_size *
+         DTypeBytes(buffers.options().dtype);
+}
+
+uint64_t IdBytes(const MicroBatch& micro_batch) {
+  return Tokens(micro_batch) * sizeof(int32_t);
+}
+
+bool ComputesGradients(SlotPass pass) {
+  return pass == SlotPass::kFused || pass == SlotPass::kBackward;
+}
+
+void AddUnits(const RunSlotAction& action, const StepData& step,
+              const TrainingState& state, wire::RunSlot& slot) {
+  const uint32_t groups = slot.total_groups;
+  for (int layer = action.layers.first; layer <= action.layers.last; ++layer) {
+    for (int unit : UnitsOfLayer(state.options().model, layer)) {
+      slot.units.push_back({static_cast<uint32_t>(unit),
+                            static_cast<uint32_t>(layer), state.Weights(unit),
+                            state.Version(unit, step.version)});
+      if (!ComputesGradients(action.pass)) continue;
+      slot.contributions.push_back({static_cast<uint32_t>(unit), 0, groups, 0,
+                                    state.Contribution(unit, 0)});
+    }
+  }
+}
+
+void AddMicroBatch(const RunSlotAction& action, const RoundData& round, int i,
+                   const RoundBuffers& buffers, wire::RunSlot& slot) {
+  const MicroBatch& data = round.micro_batches[i];
+  const int set = action.place.buffer_set;
+  const uint64_t bytes = ActivationBytes(data, buffers);
+  wire::SlotMicroBatch micro_batch;
+  micro_batch.index = static_cast<uint32_t>(i);
+  micro_batch.group = round.groups[i];
+  micro_batch.rows = static_cast<uint32_t>(data.sequences.size());
+  micro_batch.row_tokens = static_cast<uint32_t>(data.row_tokens);
+  const auto input = buffers.Activation(set, action.layers.first, i);
+  micro_batch.input = {input.offset, bytes};
+  micro_batch.input_ready = {input.word_offset, round.pass};
+  if (action.pass == SlotPass::kFused || action.pass == SlotPass::kEvaluate) {
+    micro_batch.labels = {buffers.Labels(set, i), IdBytes(data)};
+  }
+  if (action.pass == SlotPass::kBackward) {
+    const auto gradient = buffers.Gradient(set, action.layers.last + 1, i);
+    micro_batch.gradient = {gradient.offset, bytes};
+    micro_batch.gradient_ready = {gradient.word_offset, round.pass};
+  }
+  slot.micro_batches.push_back(micro_batch);
+}
+
+void AddOutputs(const RunSlotAction& action, const RoundData& round, int i,
+                bool train, const RoundBuffers& buffers, wire::RunSlot& slot) {
+  const int set = action.place.buffer_set;
+  const uint64_t bytes = ActivationBytes(round.micro_batches[i], buffers);
+  auto add = [&](int boundary, bool gradient) {
+    const auto buffer = gradient ? buffers.Gradient(set, boundary, i)
+                                 : buffers.Activation(set, boundary, i);
+    slot.outputs.push_back({static_cast<uint32_t>(i),
+                            static_cast<uint32_t>(boundary),
+                            gradient ? 1u : 0u,
+                            0,
+                            {buffer.offset, bytes},
+                            {buffer.word_offset, round.pass}});
+  };
+  if (ComputesGradients(action.pass)) {
+    add(action.layers.first, true);
+  } else if (action.pass == SlotPass::kForward) {
+    // Besides its own end, the inputs of backward stages that begin inside.
+    for (int b = action.layers.first + 1; b <= action.layers.last; ++b) {
+      if (train && buffers.HasActivation(b)) add(b, false);
+    }
+    add(action.layers.last + 1, false);
+  }
+}
+
+void AddHostMicroBatches(const RunHostOpAction& action, const RoundData& round,
+                         const RoundBuffers& buffers, wire::HostOp& op) {
+  const bool gather = action.type == HostOpType::kGather;
+  const int set = action.buffer_set;
+  for (size_t i = 0; i < round.micro_batches.size(); ++i) {
+    const MicroBatch& data = round.micro_batches[i];
+    const int index = static_cast<int>(i);
+    const auto buffer = gather ? buffers.Activation(set, 0, index)
+                               : buffers.Gradient(set, 0, index);
+    wire::HostMicroBatch micro_batch;
+    micro_batch.group = round.groups[i];
+    micro_batch.rows = static_cast<uint32_t>(data.sequences.size());
+    micro_batch.row_tokens = static_cast<uint32_t>(data.row_tokens);
+    micro_batch.tokens = {buffers.Tokens(set, index), IdBytes(data)};
+    micro_batch.data = {buffer.offset, ActivationBytes(data, buffers)};
+    micro_batch.word = {buffer.word_offset, round.pass};
+    op.micro_batches.push_back(micro_batch);
+  }
+}
+
+void FillReduce(const RunHostOpAction& action, const StepData& step,
+                const TrainingState& state, const RoundBuffers& buffers,
+                wire::HostOp& op) {
+  const RoundData& round = step.rounds[action.round];
+  op.total_groups = round.group_count;
+  op.add_to_sum = action.add_to_sum ? 1 : 0;
+  op.want_norm = action.last_round ? 1 : 0;
+  const bool embedding = action.unit == 0;
+  if (embedding) AddHostMicroBatches(action, round, buffers, op);
+  if (!embedding || state.options().model.tie_word_embeddings) {
+    op.contributions.push_back(
+        {0, round.group_count, state.Contribution(action.unit, 0)});
+  }
+}
+
+void FillUpdate(const StepData& step, const TrainingState& state,
+                wire::HostOp& op) {
+  op.version = state.Version(static_cast<int>(op.unit), step.next_version);
+  op.step = static_cast<uint64_t>(step.step);
+  op.learning_rate = step.update.learning_rate;
+  op.beta1 = step.update.beta1;
+  op.beta2 = step.update.beta2;
+  op.epsilon = step.update.epsilon;
+  op.weight_decay = step.update.weight_decay;
+  op.gradient_scale = step.update.gradient_scale;
+}
+
+}  // namespace
+
+wire::RunSlot SlotCommand(const RunSlotAction& action, const StepData& step,
+                          const TrainingState& state,
+                          const RoundBuffers& buffers) {
+  const RoundData& round = step.rounds[action.place.round];
+  wire::RunSlot slot;
+  slot.job = state.options().job;
+  slot.slot = Number(action.slot);
+  slot.pass = round.pass;
+  slot.step = static_cast<uint64_t>(step.step);
+  slot.kind = Kind(action.pass);
+  slot.recompute = step.recompute;
+  slot.first_layer = static_cast<uint32_t>(action.layers.first);
+  slot.last_layer = static_cast<uint32_t>(action.layers.last);
+  slot.total_groups = round.group_count;
+  slot.loss_scale = 1.0 / static_cast<double>(step.target_tokens);
+  AddUnits(action, step, state, slot);
+  for (size_t i = 0; i < round.micro_batches.size(); ++i) {
+    const int index = static_cast<int>(i);
+    AddMicroBatch(action, round, index, buffers, slot);
+    AddOutputs(action, round, index, step.train, buffers, slot);
+  }
+  return slot;
+}
+
+wire::HostOp HostCommand(const RunHostOpAction& action, const StepData& step,
+                         const TrainingState& state,
+                         const RoundBuffers& buffers) {
+  wire::HostOp op;
+  op.job = state.options().job;
+  op.operation = Number(action.op);
+  op.unit = static_cast<uint32_t>(action.unit);
+  switch (action.type) {
+    case HostOpType::kGather:
+      op.kind = wire::HostOpKind::kGather;
+      op.version = state.Version(0, step.version);
+      AddHostMicroBatches(action, step.rounds[action.round], buffers, op);
+      break;
+    case HostOpType::kReduce:
+      op.kind = wire::HostOpKind::kReduce;
+      FillReduce(action, step, state, buffers, op);
+      break;
+    case HostOpType::kUpdate:
+      op.kind = wire::HostOpKind::kUpdate;
+      FillUpdate(step, state, op);
+      break;
+  }
+  return op;
+}
+
+void FillRound(const RoundData& round, const Dataset& dataset, int set,
+               const RoundBuffers& buffers, const wire::Arena& arena) {
+  for (size_t i = 0; i < round.micro_batches.size(); ++i) {
+    const MicroBatch& data = round.micro_batches[i];
+    const int index = static_cast<int>(i);
+    const uint64_t count = Tokens(data);
+    auto* tokens = arena.At<int32_t>(buffers.Tokens(set, index), count);
+    auto* labels = arena.At<int32_t>(buffers.Labels(set, index), count);
+    for (size_t row = 0; row < data.sequences.size(); ++row) {
+      const uint64_t start = row * data.row_tokens;
+      dataset.FillRow(data.sequences[row], data.row_tokens, tokens + start,
+                      labels + start);
+    }
+  }
+}
+
+}  // namespace roundhouse

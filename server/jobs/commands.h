@@ -1,0 +1,64 @@
+// From a dispatcher's action to the command a worker gets: every buffer, word
+// and value filled in, so that a worker derives none of them.
+//
+// Pure functions over the job's state, buffers and the step's data.
+#ifndef ROUNDHOUSE_SERVER_JOBS_COMMANDS_H_
+#define ROUNDHOUSE_SERVER_JOBS_COMMANDS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "base/wire/messages.h"
+#include "scheduler/dispatch/dispatcher.h"
+#include "server/jobs/dataset.h"
+#include "server/jobs/round_buffers.h"
+#include "server/jobs/training_state.h"
+
+namespace roundhouse {
+
+struct RoundData {
+  uint64_t pass = 0;  // what this round's words are raised to
+  std::vector<MicroBatch> micro_batches;
+  std::vector<uint32_t> groups;  // of each micro-batch
+  uint32_t group_count = 0;
+  bool filled = false;  // tokens and labels are in the arena
+};
+
+// AdamW's numbers for one optimizer step.
+struct UpdateNumbers {
+  double learning_rate = 0;
+  double beta1 = 0;
+  double beta2 = 0;
+  double epsilon = 0;
+  double weight_decay = 0;
+  float gradient_scale = 1;  // the clip factor
+};
+
+// One optimizer step or one evaluation.
+struct StepData {
+  bool train = true;
+  int64_t step = 0;  // optimizer step, from 1; of an evaluation: steps done
+  const Dataset* dataset = nullptr;
+  std::vector<RoundData> rounds;
+  int64_t target_tokens = 0;  // of the whole step
+  uint64_t version = 0;       // of the weights it reads
+  uint64_t next_version = 0;  // of the weights it leaves
+  wire::Recompute recompute = wire::Recompute::kStage;
+  UpdateNumbers update;
+};
+
+wire::RunSlot SlotCommand(const RunSlotAction& action, const StepData& step,
+                          const TrainingState& state,
+                          const RoundBuffers& buffers);
+
+wire::HostOp HostCommand(const RunHostOpAction& action, const StepData& step,
+                         const TrainingState& state,
+                         const RoundBuffers& buffers);
+
+// Writes a round's tokens and labels into its set of buffers.
+void FillRound(const RoundData& round, const Dataset& dataset, int set,
+               const RoundBuffers& buffers, const wire::Arena& arena);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_JOBS_COMMANDS_H_

@@ -1,0 +1,110 @@
+// Prepared sequences on disk (server/jobs/prepare.py writes them), mapped
+// read-only, and the order in which a job takes them.
+//
+// Files of a prepared split: tokens.u32, labels.u8, offsets.u64, lines.u32,
+// manifest.json.  Opening checks sizes and values against the manifest, so that
+// nothing read later can lie outside.  Thread-compatible; immutable.
+#ifndef ROUNDHOUSE_SERVER_JOBS_DATASET_H_
+#define ROUNDHOUSE_SERVER_JOBS_DATASET_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace roundhouse {
+
+// No target at this position.
+inline constexpr int32_t kIgnoreLabel = -100;
+
+class Dataset {
+ public:
+  // INVALID_ARGUMENT naming the file and what is wrong; `vocab_size` bounds
+  // every token.
+  static absl::StatusOr<std::unique_ptr<Dataset>> Open(const std::string& path,
+                                                       int64_t vocab_size);
+  ~Dataset();
+  Dataset(const Dataset&) = delete;
+  Dataset& operator=(const Dataset&) = delete;
+
+  struct Counts {
+    int64_t sequences = 0;
+    int64_t tokens = 0;
+    int64_t target_tokens = 0;
+    int64_t truncated = 0;
+    int64_t dropped = 0;
+    int64_t max_sequence_tokens = 0;
+    std::optional<double> bigram_loss;  // nats per target token
+    std::string tokens_sha256;
+  };
+  const Counts& counts() const { return counts_; }
+
+  int64_t SequenceTokens(int64_t sequence) const {
+    return static_cast<int64_t>(offsets_[sequence + 1] - offsets_[sequence]);
+  }
+  // Targets of one sequence; a label at position 0 is never one.
+  int64_t TargetTokens(int64_t sequence) const;
+
+  // One padded row: `tokens` gets the ids, then -1; `labels` at position i the
+  // id predicted there, i.e. that of position i + 1 where it is a target, else
+  // kIgnoreLabel.  REQUIRES: row_tokens >= SequenceTokens(sequence).
+  void FillRow(int64_t sequence, int64_t row_tokens, int32_t* tokens,
+               int32_t* labels) const;
+
+ private:
+  Dataset() = default;
+
+  struct Mapping {
+    const void* data = nullptr;
+    size_t bytes = 0;
+  };
+  absl::Status Map(const std::string& path, uint64_t expected_bytes,
+                   Mapping& mapping);
+  absl::Status CheckContent(const std::string& path, int64_t vocab_size) const;
+
+  Counts counts_;
+  std::vector<Mapping> mappings_;
+  const uint32_t* tokens_ = nullptr;
+  const uint8_t* labels_ = nullptr;
+  const uint64_t* offsets_ = nullptr;
+};
+
+// Which sequences each optimizer step takes: every epoch is a permutation of
+// all of them drawn from (seed, epoch), cut into batches; the last, short batch
+// of an epoch is kept.  A pure function of its options, so that a resumed job
+// needs nothing but the step.
+class BatchOrder {
+ public:
+  BatchOrder(int64_t sequences, int64_t batch_size, uint64_t seed);
+
+  int64_t steps_per_epoch() const { return steps_per_epoch_; }
+  // The sequences of optimizer step `step`, from 0.
+  std::vector<int64_t> Batch(int64_t step);
+
+ private:
+  const int64_t sequences_;
+  const int64_t batch_size_;
+  const uint64_t seed_;
+  const int64_t steps_per_epoch_;
+  int64_t epoch_ = -1;  // of permutation_
+  std::vector<uint32_t> permutation_;
+};
+
+// Sequences of one micro-batch, and the length its rows are padded to.
+struct MicroBatch {
+  std::vector<int64_t> sequences;
+  int64_t row_tokens = 0;
+};
+
+// Cuts sequences, in order, into micro-batches of `micro_batch_size`; the last
+// may be smaller.
+std::vector<MicroBatch> CutMicroBatches(const Dataset& dataset,
+                                        const std::vector<int64_t>& sequences,
+                                        int64_t micro_batch_size);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_JOBS_DATASET_H_

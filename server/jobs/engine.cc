@@ -1,0 +1,627 @@
+#include "server/jobs/engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <future>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/version.h"
+#include "nlohmann/json.hpp"
+
+namespace roundhouse {
+namespace {
+
+constexpr absl::Duration kTick = absl::Seconds(1);
+constexpr absl::Duration kMetricsAfterEnd = absl::Minutes(5);
+constexpr int64_t kBubbleWindowNs = int64_t{10} * 1000000000;
+constexpr double kSmoothing = 0.9;
+
+double Seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+
+}  // namespace
+
+Engine::Engine(const EngineOptions& options, EventLoop& loop, HostArena& arena,
+               WorkerPool& pool, JobStore& store, ServerMetrics& metrics)
+    : options_(options),
+      loop_(loop),
+      arena_(arena),
+      pool_(pool),
+      store_(store),
+      metrics_(metrics) {
+  for (int i = 0; i < pool.device_count(); ++i) {
+    ledgers_.emplace_back(MonotonicNs());
+    memory_peak_bytes_.push_back(0);
+    metrics_.AddDevice(i);
+    DeviceInfo device;
+    device.index = i;
+    device.kind = "cpu";
+    device.memory_limit_bytes =
+        static_cast<int64_t>(options.device_memory_bytes);
+    device.threads = options.device_threads;
+    devices_.push_back(device);
+  }
+  metrics_.SetHostArenaLimit(static_cast<int64_t>(arena.limit_bytes()));
+  arena_used_bytes_ = arena.used_bytes();
+}
+
+Engine::~Engine() = default;
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(
+    const EngineOptions& options, EventLoop& loop, HostArena& arena,
+    WorkerPool& pool, JobStore& store, ServerMetrics& metrics) {
+  auto engine = std::unique_ptr<Engine>(
+      new Engine(options, loop, arena, pool, store, metrics));
+  // Checkpoints and outputs of this server's jobs can be named too.
+  std::vector<std::string> roots = options.data_roots;
+  for (const char* own : {"/jobs", "/outputs"}) {
+    std::error_code error;
+    std::filesystem::create_directories(options.state_dir + own, error);
+    roots.push_back(options.state_dir + own);
+  }
+  ASSIGN_OR_RETURN(engine->roots_, DataRoots::Open(roots));
+  return engine;
+}
+
+std::string Engine::JobDirectory(const JobRecord& job) const {
+  return absl::StrCat(options_.state_dir, "/jobs/", job.uid);
+}
+
+std::string Engine::OutputPath(const JobRecord& job) const {
+  return absl::StrCat(options_.state_dir, "/outputs/",
+                      job.output_name.empty() ? job.id : job.output_name);
+}
+
+// --- taking up and ending ---
+
+absl::Status Engine::Recover() {
+  const std::vector<JobState> unfinished = {
+      JobState::kValidating, JobState::kQueued,    JobState::kLoading,
+      JobState::kRunning,    JobState::kPausing,   JobState::kRecovering,
+      JobState::kFinalizing, JobState::kCancelling};
+  std::vector<JobRecord> jobs;
+  std::optional<int64_t> before;
+  do {
+    ASSIGN_OR_RETURN(const JobPage page, store_.List(unfinished, before, 500));
+    jobs.insert(jobs.end(), page.jobs.begin(), page.jobs.end());
+    before = page.next_before;
+  } while (before.has_value());
+  std::reverse(jobs.begin(), jobs.end());  // oldest first
+  for (const JobRecord& job : jobs) {
+    switch (job.state) {
+      case JobState::kValidating:
+        to_validate_.push_back(job.id);
+        break;
+      case JobState::kCancelling:
+        SetState(job.id, JobState::kCancelled, JobReason::kNone, "");
+        break;
+      case JobState::kPausing:
+        SetState(job.id, JobState::kPaused, JobReason::kNone,
+                 "the daemon stopped; goes on from its last checkpoint");
+        break;
+      case JobState::kQueued:
+        queue_.push_back(job.id);
+        break;
+      default:
+        if (job.state != JobState::kRecovering) {
+          SetState(job.id, JobState::kRecovering, JobReason::kNone,
+                   "the daemon was restarted");
+        }
+        SetState(job.id, JobState::kQueued, JobReason::kNone, "");
+        queue_.push_back(job.id);
+    }
+  }
+  UpdateCounts();
+  Tick();
+  StartNext();
+  return absl::OkStatus();
+}
+
+void Engine::Drain(std::function<void()> drained) {
+  draining_ = true;
+  drained_ = std::move(drained);
+  preparer_.reset();
+  if (running_.has_value()) {
+    running_->runner->Pause();
+  } else {
+    std::exchange(drained_, nullptr)();
+  }
+}
+
+// --- commands ---
+
+absl::StatusOr<JobRecord> Engine::OnLoop(
+    std::function<absl::StatusOr<JobRecord>()> change) {
+  auto promise = std::make_shared<std::promise<absl::StatusOr<JobRecord>>>();
+  auto answer = promise->get_future();
+  RETURN_IF_ERROR(
+      loop_.Post([promise, change] { promise->set_value(change()); }));
+  return answer.get();
+}
+
+absl::StatusOr<JobRecord> Engine::Cancel(const std::string& id) {
+  return OnLoop([this, id] { return CancelNow(id); });
+}
+
+absl::StatusOr<JobRecord> Engine::Pause(const std::string& id) {
+  return OnLoop([this, id] { return PauseNow(id); });
+}
+
+absl::StatusOr<JobRecord> Engine::Resume(const std::string& id) {
+  return OnLoop([this, id] { return ResumeNow(id); });
+}
+
+absl::StatusOr<JobRecord> Engine::CancelNow(const std::string& id) {
+  ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
+  if (job.state == JobState::kCancelling || job.state == JobState::kCancelled) {
+    return job;
+  }
+  const bool running = running_.has_value() && running_->id == job.id;
+  const JobState to = running ? JobState::kCancelling : JobState::kCancelled;
+  ASSIGN_OR_RETURN(const JobRecord changed, store_.Transition(job.id, to, {}));
+  UpdateCounts();
+  if (running) {
+    running_->runner->Cancel();
+  } else {
+    Forget(job.id);
+    StartNext();
+  }
+  return changed;
+}
+
+absl::StatusOr<JobRecord> Engine::PauseNow(const std::string& id) {
+  ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
+  if (job.state == JobState::kPausing || job.state == JobState::kPaused) {
+    return job;
+  }
+  const bool running = running_.has_value() && running_->id == job.id;
+  const JobState to = running ? JobState::kPausing : JobState::kPaused;
+  ASSIGN_OR_RETURN(const JobRecord changed, store_.Transition(job.id, to, {}));
+  UpdateCounts();
+  if (running) {
+    running_->runner->Pause();
+  } else {
+    Forget(job.id);
+  }
+  return changed;
+}
+
+absl::StatusOr<JobRecord> Engine::ResumeNow(const std::string& id) {
+  ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
+  if (job.state != JobState::kPaused) {
+    RETURN_IF_ERROR(CheckTransition(job.state, JobState::kQueued));
+  }
+  ASSIGN_OR_RETURN(JobRecord changed,
+                   store_.Transition(job.id, JobState::kQueued, {}));
+  Enqueue(job.id);
+  return changed;
+}
+
+void Engine::Forget(const std::string& id) {
+  std::erase(queue_, id);
+  std::erase(to_validate_, id);
+  if (validating_ == id) {
+    preparer_.reset();
+    validating_.clear();
+  }
+}
+
+void Engine::Enqueue(const std::string& id) {
+  queue_.push_back(id);
+  UpdateCounts();
+  StartNext();
+}
+
+void Engine::SetState(const std::string& id, JobState state, JobReason reason,
+                      const std::string& message) {
+  const auto changed = store_.Transition(id, state, {reason, message});
+  if (!changed.ok()) {
+    RH_LOG(kError) << id << " to " << JobStateName(state) << ": "
+                   << changed.status();
+  }
+  UpdateCounts();
+}
+
+void Engine::FailJob(const std::string& id, JobReason reason,
+                     const std::string& message) {
+  const auto job = store_.Get(id);
+  if (job.ok()) {
+    const auto files = JobFiles::Open(JobDirectory(*job));
+    if (files.ok()) {
+      (*files)->Log(
+          absl::StrCat("FAILED ", JobReasonName(reason), ": ", message));
+    }
+  }
+  SetState(id, JobState::kFailed, reason, message);
+}
+
+void Engine::UpdateCounts() {
+  const auto counts = store_.CountByState();
+  if (counts.ok()) metrics_.SetJobs(*counts);
+}
+
+// --- validation ---
+
+void Engine::StartNext() {
+  if (draining_) return;
+  if (validating_.empty() && !to_validate_.empty()) {
+    const std::string id = to_validate_.front();
+    to_validate_.pop_front();
+    StartValidation(id);
+  }
+  while (!running_.has_value() && !queue_.empty()) {
+    const std::string id = queue_.front();
+    queue_.pop_front();
+    const absl::Status status = StartJob(id);
+    if (status.ok()) return;
+    running_.reset();
+    FailJob(id, JobReason::kInternal, std::string(status.message()));
+  }
+}
+
+void Engine::StartValidation(const std::string& id) {
+  const auto job = store_.Get(id);
+  if (!job.ok()) return;
+  const auto spec = ResolvedSpec::FromJson(job->resolved);
+  if (!spec.ok()) {
+    FailJob(id, JobReason::kInternal, std::string(spec.status().message()));
+    return;
+  }
+  validating_ = id;
+  PreparerOptions options;
+  options.python = options_.python;
+  options.script = options_.prepare_script;
+  options.tokenizer_directory = spec->spec().model_name_or_path;
+  options.train_file = spec->spec().dataset;
+  options.validation_file = spec->spec().validation_dataset;
+  options.output_directory = JobDirectory(*job) + "/data";
+  options.max_length = spec->spec().max_length;
+  preparer_ = Preparer::Start(loop_, options, [this, id](absl::Status status) {
+    // Not from within the child's own callback.
+    loop_.After(absl::ZeroDuration(), [this, id, status] {
+      if (validating_ == id) OnValidated(id, status);
+    });
+  });
+}
+
+absl::StatusOr<DatasetCounts> Engine::CountDatasets(
+    const JobRecord& job) const {
+  ASSIGN_OR_RETURN(const ResolvedSpec spec,
+                   ResolvedSpec::FromJson(job.resolved));
+  ASSIGN_OR_RETURN(const ModelDirectory model, CheckModel(spec));
+  const std::string data = JobDirectory(job) + "/data";
+  ASSIGN_OR_RETURN(const auto train,
+                   Dataset::Open(data + "/train", model.config.vocab_size));
+  DatasetCounts counts;
+  counts.train_sequences = train->counts().sequences;
+  counts.train_tokens = train->counts().tokens;
+  counts.train_truncated = train->counts().truncated;
+  counts.train_dropped = train->counts().dropped;
+  counts.sha256 = train->counts().tokens_sha256;
+  if (spec.spec().validation_dataset.empty()) return counts;
+  ASSIGN_OR_RETURN(
+      const auto validation,
+      Dataset::Open(data + "/validation", model.config.vocab_size));
+  counts.validation_sequences = validation->counts().sequences;
+  counts.validation_tokens = validation->counts().tokens;
+  counts.validation_truncated = validation->counts().truncated;
+  counts.validation_dropped = validation->counts().dropped;
+  counts.bigram_validation_loss = validation->counts().bigram_loss;
+  return counts;
+}
+
+void Engine::OnValidated(const std::string& id, absl::Status status) {
+  validating_.clear();
+  preparer_.reset();
+  const auto job = store_.Get(id);
+  absl::StatusOr<DatasetCounts> counts = !status.ok() ? status
+                                         : !job.ok()  ? job.status()
+                                                      : CountDatasets(*job);
+  if (counts.ok()) {
+    JobDetails details;
+    details.dataset = *counts;
+    counts = store_.SetDetails(id, details).ok()
+                 ? counts
+                 : absl::InternalError("the job store did not take it");
+  }
+  if (!counts.ok()) {
+    const auto code = counts.status().code();
+    FailJob(
+        id,
+        code == absl::StatusCode::kInvalidArgument ? JobReason::kInvalidDataset
+        : code == absl::StatusCode::kResourceExhausted ? JobReason::kStorageFull
+                                                       : JobReason::kInternal,
+        std::string(counts.status().message()));
+    StartNext();
+    return;
+  }
+  SetState(id, JobState::kQueued, JobReason::kNone, "");
+  Enqueue(id);
+}
+
+// --- running ---
+
+absl::Status Engine::StartJob(const std::string& id) {
+  ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
+  Running running;
+  running.id = job.id;
+  running.progress = job.progress;
+  ASSIGN_OR_RETURN(running.files, JobFiles::Open(JobDirectory(job)));
+  ASSIGN_OR_RETURN(ResolvedSpec spec, ResolvedSpec::FromJson(job.resolved));
+  SetState(id, JobState::kLoading, JobReason::kNone, "");
+  metrics_.ObserveQueueWait(absl::Now() - job.create_time);
+  auto model = CheckModel(spec);
+  if (!model.ok()) {
+    running.files->Log(std::string(model.status().message()));
+    return model.status();
+  }
+  const std::string data = JobDirectory(job) + "/data";
+  ASSIGN_OR_RETURN(running.train,
+                   Dataset::Open(data + "/train", model->config.vocab_size));
+  if (!spec.spec().validation_dataset.empty()) {
+    ASSIGN_OR_RETURN(
+        running.validation,
+        Dataset::Open(data + "/validation", model->config.vocab_size));
+  }
+  RunnerOptions options{.job = static_cast<uint64_t>(*JobNumber(job.id)),
+                        .directory = JobDirectory(job),
+                        .output_path = OutputPath(job),
+                        .spec = std::move(spec),
+                        .model = *std::move(model),
+                        .train = running.train.get(),
+                        .validation = running.validation.get(),
+                        .device_memory_bytes = options_.device_memory_bytes};
+  running.runner = std::make_unique<JobRunner>(loop_, arena_, pool_,
+                                               std::move(options), this);
+  running_ = std::move(running);
+  running_->files->Log(absl::StrCat("starting ", job.id));
+  running_->runner->Start();
+  return absl::OkStatus();
+}
+
+void Engine::OnRunning(int64_t step, int64_t total_steps) {
+  const absl::Status kept =
+      running_->files->KeepMetricsUpTo(step == 0 ? -1 : step);
+  if (!kept.ok()) OnNote(std::string(kept.message()));
+  running_->start_step = step;
+  running_->progress.step = step;
+  running_->progress.total_steps = total_steps;
+  const int64_t now = MonotonicNs();
+  for (DeviceLedger& ledger : ledgers_) {
+    ledger.SetBusy(true, now);
+    running_->times_at_start.push_back(ledger.total());
+  }
+  store_.UpdateProgress(running_->id, running_->progress);
+  SetState(running_->id, JobState::kRunning, JobReason::kNone, "");
+}
+
+void Engine::OnStep(const StepReport& report) {
+  Running& run = *running_;
+  JobProgress& progress = run.progress;
+  progress.step = report.step;
+  progress.epoch = report.epoch;
+  progress.tokens += report.tokens;
+  progress.loss = report.loss;
+  progress.learning_rate = report.learning_rate;
+  progress.grad_norm = report.grad_norm;
+  run.seconds_per_step = run.seconds_per_step == 0
+                             ? report.seconds
+                             : kSmoothing * run.seconds_per_step +
+                                   (1 - kSmoothing) * report.seconds;
+  if (report.seconds > 0) {
+    progress.tokens_per_second =
+        static_cast<double>(report.tokens) / report.seconds;
+  }
+  progress.eta =
+      absl::Now() +
+      absl::Seconds(run.seconds_per_step *
+                    static_cast<double>(progress.total_steps - report.step));
+  AccountDeviceUse();
+  store_.UpdateProgress(run.id, progress);
+  run.files->Metric(nlohmann::json{
+      {"step", report.step},
+      {"loss", report.loss},
+      {"learning_rate", report.learning_rate},
+      {"grad_norm", *report.grad_norm},
+      {"epoch", report.epoch},
+      {"tokens", report.tokens},
+      {"step_seconds",
+       report.seconds}}.dump());
+  run.files->Log(absl::StrCat("step ", report.step, "/", progress.total_steps,
+                              " loss ", report.loss, " grad_norm ",
+                              *report.grad_norm, " lr ", report.learning_rate));
+  metrics_.SetJobLoss(run.id, report.loss);
+  metrics_.AddJobSteps(run.id, 1);
+  metrics_.AddJobTokens(run.id, report.tokens);
+  metrics_.SetJobEta(run.id, *progress.eta);
+  metrics_.ObserveStep(absl::Seconds(report.seconds));
+}
+
+void Engine::OnEvaluation(int64_t step, double loss) {
+  running_->files->Metric(nlohmann::json{
+      {"step", step}, {"eval_loss", loss}, {"eval_perplexity", std::exp(loss)}}
+                              .dump());
+  OnNote(absl::StrCat("validation after step ", step, ": loss ", loss));
+}
+
+void Engine::OnCheckpoint(int64_t step, const std::string& path,
+                          uint64_t bytes) {
+  CheckpointRecord checkpoint;
+  checkpoint.step = step;
+  checkpoint.path = path;
+  checkpoint.size_bytes = static_cast<int64_t>(bytes);
+  checkpoint.create_time = absl::Now();
+  const absl::Status status = store_.AddCheckpoint(running_->id, checkpoint);
+  OnNote(status.ok() ? absl::StrCat("checkpoint of step ", step, ": ", path)
+                     : absl::StrCat("checkpoint of step ", step, ": ",
+                                    std::string(status.message())));
+}
+
+void Engine::OnNote(const std::string& text) { running_->files->Log(text); }
+
+void Engine::OnFinalizing() {
+  AccountDeviceUse();
+  store_.UpdateProgress(running_->id, running_->progress);
+  SetState(running_->id, JobState::kFinalizing, JobReason::kNone, "");
+}
+
+void Engine::OnSlot(DeviceId device, const wire::SlotDone& done) {
+  const int index = Number(device);
+  ledgers_[index].AddSlot(done.ended_ns, done.compute_ns);
+  memory_peak_bytes_[index] =
+      std::max(memory_peak_bytes_[index], done.device_memory_peak_bytes);
+  metrics_.CountSlot(index, SlotResult::kOk);
+  for (int d = 0; d < wire::kDirections; ++d) {
+    for (int p = 0; p < wire::kPurposes; ++p) {
+      metrics_.AddTransfer(index, static_cast<TransferDirection>(d),
+                           static_cast<TransferPurpose>(p),
+                           static_cast<int64_t>(done.bytes[d][p]));
+    }
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  DeviceInfo& info = devices_[index];
+  ++info.slots;
+  for (int p = 0; p < wire::kPurposes; ++p) {
+    info.h2d_bytes += static_cast<int64_t>(done.bytes[0][p]);
+    info.d2h_bytes += static_cast<int64_t>(done.bytes[1][p]);
+  }
+}
+
+void Engine::OnDispatchLatency(double seconds) {
+  metrics_.ObserveDispatchLatency(absl::Seconds(seconds));
+}
+
+void Engine::OnFinished(const JobOutcome& outcome) {
+  AccountDeviceUse();
+  const int64_t now = MonotonicNs();
+  for (DeviceLedger& ledger : ledgers_) ledger.SetBusy(false, now);
+  Running run = std::move(*running_);
+  running_.reset();
+  store_.UpdateProgress(run.id, run.progress);
+  JobState state = outcome.state;
+  std::string message = outcome.message;
+  if (draining_ && state == JobState::kPaused) {
+    state = JobState::kRecovering;
+    message = "the daemon is stopping; goes on when it starts again";
+  }
+  if (state == JobState::kSucceeded) {
+    JobDetails details;
+    details.output_path = outcome.output_path;
+    const absl::Status status = store_.SetDetails(run.id, details);
+    if (!status.ok()) RH_LOG(kError) << run.id << ": " << status;
+  }
+  run.files->Log(absl::StrCat(
+      JobStateName(state), outcome.reason == JobReason::kNone ? "" : " ",
+      JobReasonName(outcome.reason), message.empty() ? "" : ": ", message));
+  SetState(run.id, state, outcome.reason, message);
+  const std::string id = run.id;
+  loop_.After(kMetricsAfterEnd, [this, id] { metrics_.DropJob(id); });
+  // The runner is still on the stack.
+  auto keep = std::make_shared<Running>(std::move(run));
+  loop_.After(absl::ZeroDuration(), [this, keep] {
+    keep->runner.reset();
+    if (draining_ && drained_) std::exchange(drained_, nullptr)();
+    StartNext();
+  });
+}
+
+// --- workers ---
+
+void Engine::OnWorkerUp(WorkerId worker) {
+  if (Number(worker) < pool_.device_count()) {
+    metrics_.SetDeviceUp(Number(worker), true);
+  }
+  if (running_.has_value()) running_->runner->OnWorkerUp(worker);
+}
+
+void Engine::OnMessage(WorkerId worker, const wire::Message& message) {
+  if (running_.has_value()) running_->runner->OnMessage(worker, message);
+}
+
+void Engine::OnWorkerDown(WorkerId worker, const std::string& why) {
+  if (Number(worker) < pool_.device_count()) {
+    metrics_.SetDeviceUp(Number(worker), false);
+  }
+  if (!running_.has_value()) return;
+  OnNote(why);
+  running_->runner->OnWorkerDown(worker);
+}
+
+void Engine::OnDeviceLost(DeviceId device, const std::string& why) {
+  RH_LOG(kError) << "device " << Number(device) << " is lost: " << why;
+  if (running_.has_value()) running_->runner->OnDeviceLost(device, why);
+}
+
+// --- telling ---
+
+void Engine::AccountDeviceUse() {
+  Running& run = *running_;
+  if (run.times_at_start.empty()) return;
+  run.progress.device_use.clear();
+  for (size_t i = 0; i < ledgers_.size(); ++i) {
+    const DeviceTimes& total = ledgers_[i].total();
+    const DeviceTimes& start = run.times_at_start[i];
+    run.progress.device_use.push_back(
+        {static_cast<int>(i),
+         Seconds(total.compute_ns - start.compute_ns),
+         Seconds(total.bubble_ns - start.bubble_ns)});
+  }
+}
+
+void Engine::Tick() {
+  PublishDevices();
+  loop_.After(kTick, [this] { Tick(); });
+}
+
+void Engine::PublishDevices() {
+  const int64_t now = MonotonicNs();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (int i = 0; i < pool_.device_count(); ++i) {
+    const DeviceTimes fresh = ledgers_[i].TakeNew(now);
+    metrics_.AddDeviceTime(i, DeviceTime::kCompute,
+                           absl::Nanoseconds(fresh.compute_ns));
+    metrics_.AddDeviceTime(i, DeviceTime::kBubble,
+                           absl::Nanoseconds(fresh.bubble_ns));
+    metrics_.AddDeviceTime(i, DeviceTime::kIdle,
+                           absl::Nanoseconds(fresh.idle_ns));
+    metrics_.SetBubbleRatio(i, ledgers_[i].BubbleRatio(kBubbleWindowNs));
+    metrics_.SetDeviceMemory(i, static_cast<int64_t>(memory_peak_bytes_[i]));
+    const WorkerInfo& worker =
+        pool_.info(pool_.DeviceWorker(static_cast<DeviceId>(i)));
+    DeviceInfo& info = devices_[i];
+    info.state = worker.lost ? DeviceState::kLost
+                 : worker.up ? DeviceState::kUp
+                             : DeviceState::kStarting;
+    info.worker_pid = worker.pid;
+    info.worker_restarts = std::max(0, worker.starts - 1);
+    info.memory_used_bytes = static_cast<int64_t>(memory_peak_bytes_[i]);
+    info.job_id = running_.has_value() ? running_->id : "";
+    info.compute_seconds = Seconds(ledgers_[i].total().compute_ns);
+    info.bubble_seconds = Seconds(ledgers_[i].total().bubble_ns);
+    info.idle_seconds = Seconds(ledgers_[i].total().idle_ns);
+  }
+  arena_used_bytes_ = arena_.used_bytes();
+  metrics_.SetHostArena(ArenaUse::kOther,
+                        static_cast<int64_t>(arena_used_bytes_));
+}
+
+std::vector<DeviceInfo> Engine::Devices() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return devices_;
+}
+
+ServerInfo Engine::Server() {
+  ServerInfo info;
+  info.version = kVersion;
+  info.start_time = start_time_;
+  info.host_memory_limit_bytes = static_cast<int64_t>(arena_.limit_bytes());
+  info.metrics_address = options_.metrics_address;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  info.host_memory_used_bytes = static_cast<int64_t>(arena_used_bytes_);
+  return info;
+}
+
+}  // namespace roundhouse

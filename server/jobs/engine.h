@@ -1,0 +1,168 @@
+// The daemon's job engine: takes jobs in, has their data prepared, runs them
+// one at a time, first come first served, and keeps the store, logs and metrics
+// told.
+//
+// Submit checks on the caller's thread; everything that decides runs on the
+// event loop's thread.  JobEngine's methods are thread-safe; the rest runs on
+// the loop.
+#ifndef ROUNDHOUSE_SERVER_JOBS_ENGINE_H_
+#define ROUNDHOUSE_SERVER_JOBS_ENGINE_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "base/model/directory.h"
+#include "server/api/engine.h"
+#include "server/jobs/dataset.h"
+#include "server/jobs/job_files.h"
+#include "server/jobs/paths.h"
+#include "server/jobs/preparer.h"
+#include "server/jobs/runner.h"
+#include "server/jobs/spec.h"
+#include "server/jobs/store.h"
+#include "server/observe/device_ledger.h"
+#include "server/observe/metrics.h"
+#include "server/pool/event_loop.h"
+#include "server/pool/host_arena.h"
+#include "server/pool/worker_pool.h"
+
+namespace roundhouse {
+
+struct EngineOptions {
+  std::string state_dir;
+  std::vector<std::string> data_roots;
+  std::string python;
+  std::string prepare_script;
+  uint64_t device_memory_bytes = 0;
+  int device_threads = 1;
+  std::string metrics_address;
+};
+
+class Engine final : public JobEngine,
+                     public WorkerPool::Listener,
+                     public JobRunner::Listener {
+ public:
+  // All references outlive the engine.
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(
+      const EngineOptions& options, EventLoop& loop, HostArena& arena,
+      WorkerPool& pool, JobStore& store, ServerMetrics& metrics);
+  ~Engine() override;
+
+  // Takes up the jobs of an earlier daemon.  Loop thread, before Run.
+  absl::Status Recover();
+  // Ends the running step, checkpoints, starts nothing more; then `drained`.
+  void Drain(std::function<void()> drained);
+
+  // JobEngine; any thread but the loop's.
+  absl::StatusOr<JobRecord> Submit(const SubmitRequest& request) override;
+  absl::StatusOr<JobRecord> Cancel(const std::string& id) override;
+  absl::StatusOr<JobRecord> Pause(const std::string& id) override;
+  absl::StatusOr<JobRecord> Resume(const std::string& id) override;
+  std::vector<DeviceInfo> Devices() override;
+  ServerInfo Server() override;
+
+ private:
+  struct Running {
+    std::string id;
+    std::unique_ptr<JobFiles> files;
+    std::unique_ptr<Dataset> train;
+    std::unique_ptr<Dataset> validation;
+    std::unique_ptr<JobRunner> runner;
+    JobProgress progress;
+    double seconds_per_step = 0;  // smoothed
+    int64_t start_step = 0;
+    std::vector<DeviceTimes> times_at_start;
+  };
+
+  Engine(const EngineOptions& options, EventLoop& loop, HostArena& arena,
+         WorkerPool& pool, JobStore& store, ServerMetrics& metrics);
+
+  // WorkerPool::Listener
+  void OnWorkerUp(WorkerId worker) override;
+  void OnMessage(WorkerId worker, const wire::Message& message) override;
+  void OnWorkerDown(WorkerId worker, const std::string& why) override;
+  void OnDeviceLost(DeviceId device, const std::string& why) override;
+
+  // JobRunner::Listener
+  void OnRunning(int64_t step, int64_t total_steps) override;
+  void OnStep(const StepReport& report) override;
+  void OnEvaluation(int64_t step, double loss) override;
+  void OnCheckpoint(int64_t step, const std::string& path,
+                    uint64_t bytes) override;
+  void OnNote(const std::string& text) override;
+  void OnFinalizing() override;
+  void OnSlot(DeviceId device, const wire::SlotDone& done) override;
+  void OnDispatchLatency(double seconds) override;
+  void OnFinished(const JobOutcome& outcome) override;
+
+  // engine_submit.cc; any thread
+  absl::StatusOr<JobSpec> ResolvePaths(JobSpec spec) const;
+  absl::StatusOr<std::string> ResolvePath(const std::string& field,
+                                          const std::string& path,
+                                          PathKind kind) const;
+  absl::StatusOr<JobRecord> FindJob(const std::string& name) const;
+  absl::StatusOr<ModelDirectory> CheckModel(const ResolvedSpec& spec) const;
+  absl::Status CheckMemory(const ResolvedSpec& spec,
+                           const ModelConfig& model) const;
+  absl::Status CheckOutputName(const JobSpec& spec) const;
+
+  // Runs `change` on the loop and waits for its answer.
+  absl::StatusOr<JobRecord> OnLoop(
+      std::function<absl::StatusOr<JobRecord>()> change);
+  absl::StatusOr<JobRecord> CancelNow(const std::string& id);
+  absl::StatusOr<JobRecord> PauseNow(const std::string& id);
+  absl::StatusOr<JobRecord> ResumeNow(const std::string& id);
+
+  void Enqueue(const std::string& id);
+  void Forget(const std::string& id);
+  void StartNext();
+  void StartValidation(const std::string& id);
+  void OnValidated(const std::string& id, absl::Status status);
+  absl::StatusOr<DatasetCounts> CountDatasets(const JobRecord& job) const;
+  absl::Status StartJob(const std::string& id);
+  void SetState(const std::string& id, JobState state, JobReason reason,
+                const std::string& message);
+  void FailJob(const std::string& id, JobReason reason,
+               const std::string& message);
+  void UpdateCounts();
+  void Tick();
+  void PublishDevices();
+  void AccountDeviceUse();
+  std::string JobDirectory(const JobRecord& job) const;
+  std::string OutputPath(const JobRecord& job) const;
+
+  const EngineOptions options_;
+  EventLoop& loop_;
+  HostArena& arena_;
+  WorkerPool& pool_;
+  JobStore& store_;
+  ServerMetrics& metrics_;
+  std::unique_ptr<DataRoots> roots_;
+  const absl::Time start_time_ = absl::Now();
+
+  std::deque<std::string> to_validate_;
+  std::unique_ptr<Preparer> preparer_;
+  std::string validating_;
+  std::deque<std::string> queue_;
+  std::optional<Running> running_;
+  bool draining_ = false;
+  std::function<void()> drained_;
+  std::vector<DeviceLedger> ledgers_;
+  std::vector<uint64_t> memory_peak_bytes_;
+
+  std::mutex mutex_;
+  std::vector<DeviceInfo> devices_;  // guarded by mutex_; as of the last tick
+  uint64_t arena_used_bytes_ = 0;    // guarded by mutex_
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_JOBS_ENGINE_H_

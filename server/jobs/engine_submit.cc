@@ -1,0 +1,177 @@
+// Engine: what is checked when a job is submitted.  Any thread; reads files
+// only.
+#include <filesystem>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "server/jobs/engine.h"
+#include "server/jobs/spec_error.h"
+
+namespace roundhouse {
+namespace {
+
+constexpr char kJobPrefix[] = "job:";
+constexpr int kJobsSearched = 500;
+
+// A model's own error, with the field that named the model.
+absl::Status ModelError(const absl::Status& status) {
+  const bool unimplemented = status.code() == absl::StatusCode::kUnimplemented;
+  return FieldError(
+      unimplemented ? absl::StatusCode::kUnimplemented
+                    : absl::StatusCode::kInvalidArgument,
+      unimplemented ? "NOT_AVAILABLE" : "INVALID_MODEL", "model_name_or_path",
+      absl::StrCat("model_name_or_path: ", std::string(status.message())));
+}
+
+}  // namespace
+
+// A job by its id, or the newest of that output_name.
+absl::StatusOr<JobRecord> Engine::FindJob(const std::string& name) const {
+  auto job = store_.Get(name);
+  if (job.ok()) return job;
+  ASSIGN_OR_RETURN(const JobPage page,
+                   store_.List({}, std::nullopt, kJobsSearched));
+  for (const JobRecord& record : page.jobs) {
+    if (record.output_name == name) return store_.Get(record.id);
+  }
+  return absl::NotFoundError(absl::StrCat("there is no job \"", name, "\""));
+}
+
+absl::StatusOr<std::string> Engine::ResolvePath(const std::string& field,
+                                                const std::string& path,
+                                                PathKind kind) const {
+  if (!absl::StartsWith(path, kJobPrefix)) {
+    return roots_->Resolve(field, path, kind);
+  }
+  auto job = FindJob(path.substr(sizeof(kJobPrefix) - 1));
+  const bool checkpoint = field == "resume_from_checkpoint";
+  const std::string found = !job.ok()    ? ""
+                            : checkpoint ? job->last_checkpoint_path
+                                         : job->output_path;
+  if (found.empty()) {
+    return FieldError(
+        "PATH_NOT_FOUND", field,
+        absl::StrCat(field, ": ", path, ": ",
+                     !job.ok()    ? std::string(job.status().message())
+                     : checkpoint ? "the job has no checkpoint"
+                                  : "the job has no output"));
+  }
+  return found;
+}
+
+absl::StatusOr<JobSpec> Engine::ResolvePaths(JobSpec spec) const {
+  ASSIGN_OR_RETURN(spec.model_name_or_path,
+                   ResolvePath("model_name_or_path", spec.model_name_or_path,
+                               PathKind::kDirectory));
+  ASSIGN_OR_RETURN(spec.dataset,
+                   ResolvePath("dataset", spec.dataset, PathKind::kFile));
+  if (!spec.validation_dataset.empty()) {
+    ASSIGN_OR_RETURN(spec.validation_dataset,
+                     ResolvePath("validation_dataset", spec.validation_dataset,
+                                 PathKind::kFile));
+  }
+  if (!spec.resume_from_checkpoint.empty()) {
+    ASSIGN_OR_RETURN(
+        spec.resume_from_checkpoint,
+        ResolvePath("resume_from_checkpoint", spec.resume_from_checkpoint,
+                    PathKind::kDirectory));
+  }
+  return spec;
+}
+
+absl::StatusOr<ModelDirectory> Engine::CheckModel(
+    const ResolvedSpec& spec) const {
+  ModelDirectoryOptions options;
+  options.init = spec.spec().model_init;
+  auto model = OpenModelDirectory(spec.spec().model_name_or_path, options);
+  if (!model.ok()) return ModelError(model.status());
+  const std::string tokenizer = model->path + "/tokenizer.json";
+  if (!std::filesystem::exists(tokenizer)) {
+    return ModelError(absl::NotFoundError(tokenizer + ": no such file"));
+  }
+  if (spec.spec().max_length > model->config.max_position_tokens) {
+    return FieldError("INVALID_VALUE", "max_length",
+                      absl::StrCat("max_length: ", spec.spec().max_length,
+                                   " tokens; the model allows ",
+                                   model->config.max_position_tokens,
+                                   " (max_position_embeddings)"));
+  }
+  return model;
+}
+
+absl::Status Engine::CheckMemory(const ResolvedSpec& spec,
+                                 const ModelConfig& model) const {
+  auto plan = JobRunner::InitialPlan(spec, model, pool_.device_count(),
+                                     options_.device_memory_bytes);
+  if (!plan.ok()) {
+    if (plan.status().code() != absl::StatusCode::kResourceExhausted) {
+      return plan.status();
+    }
+    return FieldError(absl::StatusCode::kResourceExhausted, "DEVICE_MEMORY",
+                      "model_name_or_path",
+                      absl::StrCat("model_name_or_path: ",
+                                   std::string(plan.status().message())));
+  }
+  const HostNeed need =
+      JobRunner::NeedOf(spec, model, *plan, spec.spec().max_length);
+  if (need.total() <= arena_.limit_bytes()) return absl::OkStatus();
+  return FieldError(
+      absl::StatusCode::kResourceExhausted, "HOST_MEMORY", "model_name_or_path",
+      absl::StrCat("model_name_or_path: the job needs ", need.total(),
+                   " bytes of host memory (", need.state_bytes,
+                   " of training state, ", need.buffer_bytes,
+                   " of activations and tokens), the limit is ",
+                   arena_.limit_bytes(), " (--host-memory)"));
+}
+
+absl::Status Engine::CheckOutputName(const JobSpec& spec) const {
+  if (spec.output_name.empty()) return absl::OkStatus();
+  const auto job = FindJob(spec.output_name);
+  if (!job.ok()) return absl::OkStatus();
+  return FieldError("INVALID_VALUE", "output_name",
+                    absl::StrCat("output_name: \"", spec.output_name,
+                                 "\" is taken by ", job->id));
+}
+
+absl::StatusOr<JobRecord> Engine::Submit(const SubmitRequest& request) {
+  ASSIGN_OR_RETURN(
+      const auto known,
+      store_.FindRequest(NewJob().principal, request.request_id, request.text));
+  if (known.has_value()) return *known;
+  ASSIGN_OR_RETURN(const JobSpec written,
+                   ParseJobSpec(request.text, request.file_name));
+  ASSIGN_OR_RETURN(const JobSpec located, ResolvePaths(written));
+  const ResolvedSpec spec =
+      ResolvedSpec::Resolve(located, std::max(1, pool_.device_count()));
+  ASSIGN_OR_RETURN(const ModelDirectory model, CheckModel(spec));
+  RETURN_IF_ERROR(CheckMemory(spec, model.config));
+  RETURN_IF_ERROR(CheckOutputName(spec.spec()));
+  NewJob job;
+  job.text = request.text;
+  job.resolved = spec.ToJson();
+  job.output_name = spec.spec().output_name;
+  job.request_id = request.request_id;
+  if (request.validate_only) {
+    JobRecord record;
+    record.text = job.text;
+    record.resolved = job.resolved;
+    record.output_name = job.output_name;
+    return record;
+  }
+  bool created = false;
+  ASSIGN_OR_RETURN(JobRecord record, store_.Create(job, &created));
+  if (created) {
+    // A daemon that stops between the two takes the job up when it starts.
+    const std::string id = record.id;
+    loop_
+        .Post([this, id] {
+          to_validate_.push_back(id);
+          StartNext();
+        })
+        .IgnoreError();
+  }
+  return record;
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,89 @@
+#include "server/jobs/job_files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/status.h"
+#include "nlohmann/json.hpp"
+#include "server/jobs/checkpoint.h"
+
+namespace roundhouse {
+namespace {
+
+constexpr int kAppend = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
+
+absl::StatusOr<int> OpenAppend(const std::string& path) {
+  const int fd = open(path.c_str(), kAppend, 0640);
+  if (fd >= 0) return fd;
+  const std::string text = absl::StrCat(path, ": ", std::strerror(errno));
+  if (errno == ENOSPC) return absl::ResourceExhaustedError(text);
+  return absl::InternalError(text);
+}
+
+void Append(int fd, const std::string& line) {
+  // A full disk costs the line, never the job.
+  [[maybe_unused]] ssize_t n = write(fd, line.data(), line.size());
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<JobFiles>> JobFiles::Open(
+    const std::string& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) {
+    return absl::InternalError(
+        absl::StrCat("creating ", directory, ": ", error.message()));
+  }
+  ASSIGN_OR_RETURN(const int log_fd, OpenAppend(directory + "/log"));
+  const auto metrics_fd = OpenAppend(directory + "/metrics.jsonl");
+  if (!metrics_fd.ok()) {
+    close(log_fd);
+    return metrics_fd.status();
+  }
+  return std::unique_ptr<JobFiles>(
+      new JobFiles(directory, log_fd, *metrics_fd));
+}
+
+JobFiles::~JobFiles() {
+  close(log_fd_);
+  close(metrics_fd_);
+}
+
+void JobFiles::Log(const std::string& text) {
+  Append(log_fd_,
+         absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%SZ ", absl::Now(),
+                                       absl::UTCTimeZone()),
+                      text, "\n"));
+}
+
+void JobFiles::Metric(const std::string& json) {
+  Append(metrics_fd_, json + "\n");
+}
+
+absl::Status JobFiles::KeepMetricsUpTo(int64_t step) {
+  const std::string path = directory_ + "/metrics.jsonl";
+  std::ifstream file(path);
+  std::string kept, line;
+  while (std::getline(file, line)) {
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    if (json.is_object() && json.value("step", step + 1) <= step) {
+      kept += line + "\n";
+    }
+  }
+  RETURN_IF_ERROR(WriteFileAtomically(path, kept));
+  ASSIGN_OR_RETURN(const int fd, OpenAppend(path));
+  close(metrics_fd_);
+  metrics_fd_ = fd;
+  return absl::OkStatus();
+}
+
+}  // namespace roundhouse

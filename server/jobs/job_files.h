@@ -1,0 +1,47 @@
+// A job's own files that people and the API read: its log and its step metrics.
+//
+//   <state-dir>/jobs/<uid>/log            text, a line an event
+//   <state-dir>/jobs/<uid>/metrics.jsonl  a JSON object a step or evaluation
+//
+// Appended unbuffered, not synced: they describe, nothing is rebuilt from them.
+// Thread-compatible.
+#ifndef ROUNDHOUSE_SERVER_JOBS_JOB_FILES_H_
+#define ROUNDHOUSE_SERVER_JOBS_JOB_FILES_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace roundhouse {
+
+class JobFiles {
+ public:
+  // Makes the directory where there is none.
+  static absl::StatusOr<std::unique_ptr<JobFiles>> Open(
+      const std::string& directory);
+  ~JobFiles();
+  JobFiles(const JobFiles&) = delete;
+  JobFiles& operator=(const JobFiles&) = delete;
+
+  // A line with the time in front; a text of several lines stays together.
+  void Log(const std::string& text);
+  // One JSON object, without its line end.
+  void Metric(const std::string& json);
+
+  // Drops the metrics of steps after `step`: they will be done again.
+  absl::Status KeepMetricsUpTo(int64_t step);
+
+ private:
+  JobFiles(const std::string& directory, int log_fd, int metrics_fd)
+      : directory_(directory), log_fd_(log_fd), metrics_fd_(metrics_fd) {}
+
+  const std::string directory_;
+  const int log_fd_;
+  int metrics_fd_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_JOBS_JOB_FILES_H_

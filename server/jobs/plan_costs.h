@@ -1,0 +1,35 @@
+// From a model's layers and their measured times to a plan.
+//
+// Pure functions.
+#ifndef ROUNDHOUSE_SERVER_JOBS_PLAN_COSTS_H_
+#define ROUNDHOUSE_SERVER_JOBS_PLAN_COSTS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/model/config.h"
+#include "scheduler/plan/cost_model.h"
+#include "scheduler/plan/plan.h"
+
+namespace roundhouse {
+
+// Bytes of weights that each layer of a plan uploads; the last is the head.
+std::vector<int64_t> LayerBytes(const ModelConfig& model, DType dtype);
+
+// The published planner (scheduler/plan/published_planner.h) over the model's
+// layers.  A device keeps the gradients of a stage in fp32.  RESOURCE_EXHAUSTED
+// names the layer that fits no device.
+absl::StatusOr<Plan> PlanFromCosts(const CostModel& costs,
+                                   const ModelConfig& model, DType dtype,
+                                   int device_count,
+                                   uint64_t device_memory_bytes);
+
+// What the planner minimises, for one micro-batch: the longest stage times the
+// stages, or the devices where there are more of them.
+double PredictedRoundSeconds(const Plan& plan, const CostModel& costs,
+                             int device_count);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_JOBS_PLAN_COSTS_H_

@@ -1,0 +1,461 @@
+"""Tests of prepare.py, on a byte-level BPE tokenizer trained here."""
+
+import array
+import hashlib
+import json
+import math
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers.processors import TemplateProcessing
+
+PREPARE = pathlib.Path(__file__).with_name("prepare.py")
+EOS, BOS = "<|end|>", "<|begin|>"
+WORDS = "one two three four five six seven eight nine ten plus is".split()
+
+
+def make_tokenizer(folder, post_processor=False, files=True):
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator(
+        [" ".join(WORDS), " one"] * 20,
+        trainers.BpeTrainer(
+            vocab_size=400, special_tokens=[EOS, BOS], show_progress=False,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    if post_processor:
+        tokenizer.post_processor = TemplateProcessing(
+            single=f"{BOS} $A {EOS}",
+            special_tokens=[(BOS, tokenizer.token_to_id(BOS)),
+                            (EOS, tokenizer.token_to_id(EOS))])
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    if files:
+        (folder / "tokenizer_config.json").write_text(
+            json.dumps({"eos_token": EOS}))
+    return tokenizer
+
+
+class PrepareTest(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(
+            dir=os.environ.get("TEST_TMPDIR"))
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+        self.model = self.folder / "model"
+        self.tokenizer = make_tokenizer(self.model)
+        self.eos = self.tokenizer.token_to_id(EOS)
+
+    def write(self, *rows, name="data.jsonl"):
+        """Rows are bytes (raw lines) or objects."""
+        path = self.folder / name
+        path.write_bytes(b"".join(
+            row if isinstance(row, bytes) else
+            json.dumps(row, ensure_ascii=False).encode() + b"\n"
+            for row in rows))
+        return path
+
+    def start(self, *arguments, stdin=""):
+        # Not this wrapper's environment: the helper sets what it needs.
+        return subprocess.run(
+            [sys.executable, PREPARE, *map(str, arguments)], input=stdin,
+            capture_output=True, text=True, check=False, env={})
+
+    def prepare(self, data, *more, max_length=64, out="out",
+                split="train"):
+        return self.start("--tokenizer", self.model, "--data", data, "--out",
+                          self.folder / out, "--max-length", max_length,
+                          "--split", split, *more)
+
+    def prepared(self, *rows, out="out", **kwargs):
+        done = self.prepare(self.write(*rows, name=out + ".jsonl"), out=out,
+                            **kwargs)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr, "")
+        return self.load(out)
+
+    def load(self, out="out"):
+        folder = self.folder / out
+        manifest = json.loads((folder / "manifest.json").read_text())
+        values = {}
+        for name, code in (("tokens.u32", "I"), ("labels.u8", "B"),
+                           ("offsets.u64", "Q"), ("lines.u32", "I")):
+            data = (folder / name).read_bytes()
+            self.assertEqual(manifest["files"][name], {
+                "sha256": hashlib.sha256(data).hexdigest(),
+                "bytes": len(data)})
+            values[name] = list(array.array(code, data))
+        offsets = values["offsets.u64"]
+        sequences = [(values["tokens.u32"][a:b], values["labels.u8"][a:b])
+                     for a, b in zip(offsets, offsets[1:])]
+        self.assertEqual(offsets[0], 0)
+        self.assertEqual(offsets[-1], len(values["tokens.u32"]))
+        self.assertEqual(len(sequences), manifest["sequences"])
+        self.assertEqual(manifest["tokens"], offsets[-1])
+        self.assertEqual(manifest["target_tokens"],
+                         sum(values["labels.u8"]))
+        self.assertFalse(list(folder.glob("*.part")))
+        return manifest, sequences, values["lines.u32"]
+
+    def error(self, *rows, max_length=64):
+        done = self.prepare(self.write(*rows), max_length=max_length)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertFalse((self.folder / "out" / "manifest.json").exists())
+        lines = done.stderr.splitlines()
+        self.assertEqual(len(lines), 1, done.stderr)
+        return json.loads(lines[0])
+
+    def assert_error(self, rows, line, message):
+        found = self.error(*rows)
+        self.assertEqual(found["file"], str(self.folder / "data.jsonl"))
+        self.assertEqual(found.get("line"), line)
+        self.assertIn(message, found["error"])
+
+    def ids(self, text):
+        return self.tokenizer.encode(text).ids
+
+
+class FormatsTest(PrepareTest):
+    def test_text_appends_eos_and_targets_all_but_the_first(self):
+        manifest, sequences, lines = self.prepared(
+            {"text": "one plus two"}, {"text": "drei größer 三"})
+        self.assertEqual(sequences[0][0], self.ids("one plus two") + [self.eos])
+        self.assertEqual(sequences[1][0],
+                         self.ids("drei größer 三") + [self.eos])
+        for ids, labels in sequences:
+            self.assertEqual(labels, [0] + [1] * (len(ids) - 1))
+        self.assertEqual(lines, [1, 2])
+        self.assertEqual(manifest["format"], "text")
+        self.assertEqual(manifest["vocab_size"],
+                         self.tokenizer.get_vocab_size())
+        self.assertEqual(manifest["max_token_id"],
+                         max(max(ids) for ids, _ in sequences))
+        self.assertEqual(manifest["max_sequence_tokens"],
+                         max(len(ids) for ids, _ in sequences))
+
+    def test_eos_is_not_doubled(self):
+        _, sequences, _ = self.prepared({"text": "one two" + EOS})
+        self.assertEqual(sequences[0][0], self.ids("one two") + [self.eos])
+
+    def test_prompt_is_masked(self):
+        manifest, sequences, _ = self.prepared(
+            {"prompt": "one plus one is", "completion": " two"})
+        ids, labels = sequences[0]
+        prompt = self.ids("one plus one is")
+        self.assertEqual(ids, prompt + self.ids(" two") + [self.eos])
+        self.assertEqual(labels, [0] * len(prompt) +
+                         [1] * (len(ids) - len(prompt)))
+        self.assertEqual(manifest["format"], "prompt/completion")
+        self.assertEqual(manifest["boundary_merged"], 0)
+
+    def test_token_over_the_boundary_is_a_target(self):
+        whole = self.ids("one two")
+        self.assertEqual(len(whole), 2)  # so " tw" and "o" must merge
+        manifest, sequences, _ = self.prepared(
+            {"prompt": "one tw", "completion": "o"})
+        self.assertEqual(sequences[0], (whole + [self.eos], [0, 1, 1]))
+        self.assertEqual(manifest["boundary_merged"], 1)
+
+    def test_empty_prompt_and_empty_completion(self):
+        _, sequences, _ = self.prepared(
+            {"prompt": "", "completion": "one two"},
+            {"prompt": "one two", "completion": ""})
+        ids = self.ids("one two") + [self.eos]
+        self.assertEqual(sequences, [(ids, [0, 1, 1]), (ids, [0, 0, 1])])
+
+    def test_tokenizers_own_special_tokens_are_kept(self):
+        self.tokenizer = make_tokenizer(self.model, post_processor=True)
+        bos = self.tokenizer.token_to_id(BOS)
+        _, sequences, _ = self.prepared(
+            {"prompt": "one", "completion": " two"})
+        plain = self.tokenizer.encode("one two", add_special_tokens=False).ids
+        self.assertEqual(sequences,
+                         [([bos, *plain, self.eos], [0, 0, 1, 1])])
+
+    def test_saved_truncation_and_padding_are_ignored(self):
+        text = "one two three four five"
+        wanted = self.ids(text) + [self.eos]
+        self.tokenizer.enable_truncation(2)
+        self.tokenizer.enable_padding(length=50)
+        self.tokenizer.save(str(self.model / "tokenizer.json"))
+        _, sequences, _ = self.prepared({"text": text}, {"text": "one"})
+        self.assertEqual(sequences[0][0], wanted)
+
+    def test_blank_lines_bom_crlf_and_extra_fields(self):
+        manifest, sequences, lines = self.prepared(
+            b"\xef\xbb\xbf" + b'{"text":"one","id":7}\r\n', b"\n", b"  \n",
+            b'{"text":"two three"}')
+        self.assertEqual(lines, [1, 4])
+        self.assertEqual(len(sequences), 2)
+        self.assertEqual(manifest["rows"], 2)
+        self.assertEqual(manifest["ignored_fields"], {"id": 1})
+
+    def test_many_batches_equal_one_by_one_encoding(self):
+        random.seed(5)
+        rows = [{"prompt": " ".join(random.choices(WORDS, k=5)),
+                 "completion": " " + random.choice(WORDS)}
+                for _ in range(1500)]
+        _, sequences, lines = self.prepared(*rows)
+        self.assertEqual(lines, list(range(1, 1501)))
+        for row, (ids, labels) in zip(rows, sequences):
+            self.assertEqual(
+                ids, self.ids(row["prompt"] + row["completion"]) + [self.eos])
+            self.assertEqual(labels.count(0), len(self.ids(row["prompt"])))
+
+
+class LengthTest(PrepareTest):
+    def test_truncates_from_the_right_and_names_lines(self):
+        rows = [{"text": "one two"}] + [{"text": "one two three four"}] * 7
+        manifest, sequences, _ = self.prepared(*rows, max_length=3)
+        self.assertEqual(sequences[0][0], self.ids("one two") + [self.eos])
+        self.assertEqual(sequences[1][0], self.ids("one two three"))
+        self.assertEqual(manifest["truncated"], 7)
+        self.assertEqual(manifest["truncated_lines"], [2, 3, 4, 5, 6])
+        self.assertEqual(manifest["max_sequence_tokens"], 3)
+
+    def test_exact_length_is_not_truncated(self):
+        manifest, _, _ = self.prepared({"text": "one two"}, max_length=3)
+        self.assertEqual(manifest["truncated"], 0)
+
+    def test_rows_without_targets_are_dropped_with_reason(self):
+        manifest, sequences, lines = self.prepared(
+            {"prompt": "one two three", "completion": " four"},
+            {"prompt": "one", "completion": " two"}, max_length=3)
+        self.assertEqual(lines, [2])
+        self.assertEqual(len(sequences), 1)
+        self.assertEqual(manifest["dropped"], {"no_target_tokens": 1})
+        self.assertEqual(manifest["dropped_lines"], {"no_target_tokens": [1]})
+        self.assertEqual(manifest["truncated"], 1)
+
+    def test_no_row_left_is_an_error(self):
+        found = self.error({"prompt": "one two three", "completion": " four"},
+                           max_length=2)
+        self.assertIn("none of the 1 rows", found["error"])
+
+
+class BadInputTest(PrepareTest):
+    def test_empty_dataset(self):
+        self.assert_error([], None, "the dataset is empty")
+        self.assert_error([b"\n \n"], None, "the dataset is empty")
+
+    def test_malformed_line(self):
+        good = {"text": "one"}
+        for raw, message in (
+                (b'{"text": "a"\n', "not JSON"),
+                (b'{"text": "a"} x\n', "not JSON: Extra data at character 15"),
+                (b'["text"]\n', "must be a JSON object, not an array"),
+                (b"17\n", "must be a JSON object, not a number"),
+                (b"[" * 100_000 + b"\n", "not usable JSON: nested too deeply"),
+                (b'{"text": "a", "text": "b"}\n', "'text' is there twice"),
+                (b'{"text": "a\xff"}\n', "byte 12 of the line is 0xff"),
+                (b'{"text": "\\ud800"}\n', "surrogate"),
+                (b'{"text": 5}\n', "'text' must be a string, not a number"),
+                (b'{"text": null}\n', "'text' must be a string, not null"),
+                (b'{"prompt": "a"}\n', "the field 'completion' is missing"),
+                (b'{"completion": "a"}\n', "the field 'prompt' is missing"),
+                (b'{"text": "a", "prompt": "b"}\n', "of one format"),
+                (b'{"txt": "a"}\n', "has 'txt'"),
+                (b"{}\n", "has none"),
+                (b'{"prompt":"a","completion":"b"}\n', "a file has one")):
+            with self.subTest(raw=raw[:40]):
+                self.assert_error([good, b"\n", raw, good], 3, message)
+
+    def test_chat_formats_are_refused_by_name(self):
+        for name in ("messages", "conversations", "instruction"):
+            with self.subTest(name):
+                self.assert_error([{name: []}], 1, f"{name!r}")
+                self.assert_error([{name: []}], 1, "is not supported")
+
+    def test_too_long_line(self):
+        self.assert_error([{"text": "a"}, b'{"text":"' + b"a" * (16 << 20)], 2,
+                          "longer than 16777216 bytes")
+
+    def test_missing_data_and_name_for_messages(self):
+        done = self.prepare(self.folder / "none", "--data-name", "my.jsonl")
+        self.assertEqual(done.returncode, 3)
+        self.assertEqual(json.loads(done.stderr), {
+            "error": "cannot open: No such file or directory",
+            "file": "my.jsonl"})
+
+    def test_failure_removes_the_last_manifest(self):
+        self.prepared({"text": "one"})
+        self.assertTrue((self.folder / "out" / "manifest.json").exists())
+        self.error({"text": 1})
+
+    def test_random_bytes_never_crash(self):
+        random.seed(11)
+        lines = [b'{"text": "one two"}\n',
+                 b'{"prompt": "one", "completion": " two"}\n']
+        for round_number in range(25):
+            data = bytearray(b"".join(random.choices(lines, k=4)))
+            for _ in range(random.randint(1, 6)):
+                data[random.randrange(len(data))] = random.randrange(256)
+            done = self.prepare(self.write(bytes(data)))
+            self.assertIn(done.returncode, (0, 3), (round_number, bytes(data)))
+            if done.returncode == 3:
+                self.assertIn("error", json.loads(done.stderr))
+            else:
+                self.load()
+
+
+class TokenizerTest(PrepareTest):
+    def fail(self):
+        done = self.prepare(self.write({"text": "one"}))
+        self.assertEqual(done.returncode, 3, done.stderr)
+        return json.loads(done.stderr)
+
+    def test_missing_or_broken_tokenizer(self):
+        (self.model / "tokenizer.json").write_text("{}")
+        self.assertIn("unreadable tokenizer", self.fail()["error"])
+        (self.model / "tokenizer.json").unlink()
+        self.assertTrue(self.fail()["file"].endswith("tokenizer.json"))
+
+    def test_eos_sources(self):
+        make_tokenizer(self.model, files=False)
+        (self.model / "tokenizer_config.json").unlink()
+        self.assertIn("no end-of-sequence token", self.fail()["error"])
+        two = self.ids("two")[0]
+        sources = (("config.json", "eos_token_id", two, two),
+                   ("generation_config.json", "eos_token_id",
+                    [self.eos, two], self.eos),
+                   ("special_tokens_map.json", "eos_token",
+                    {"content": BOS}, self.tokenizer.token_to_id(BOS)),
+                   ("tokenizer_config.json", "eos_token", EOS, self.eos))
+        for file, field, value, wanted in sources:  # later ones win
+            (self.model / file).write_text(json.dumps({field: value}))
+            manifest, sequences, _ = self.prepared({"text": "one"})
+            self.assertEqual(manifest["eos_token_id"], wanted, file)
+            self.assertEqual(sequences[0][0][-1], wanted, file)
+
+    def test_unknown_eos_names_its_file(self):
+        config = self.model / "tokenizer_config.json"
+        config.write_text(json.dumps({"eos_token": "<nope>"}))
+        found = self.fail()
+        self.assertIn("'<nope>' is not in the tokenizer", found["error"])
+        self.assertEqual(found["file"], str(config))
+
+
+class BigramTest(PrepareTest):
+    def rows(self, seed, count):
+        """The second word follows from the first, so that a bigram model
+        knows it; the third is one of four whatever stands before."""
+        source = random.Random(seed)
+        for _ in range(count):
+            index = source.randrange(8)
+            yield {"text": f" {WORDS[index]} {WORDS[index + 1]} "
+                           f"{source.choice(WORDS[:4])}"}
+
+    def loss(self, train, validation):
+        self.prepared(*train, out="train")
+        done = self.prepare(
+            self.write(*validation), "--bigram-from", self.folder / "train",
+            split="validation")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return self.load()[0]
+
+    def test_loss_is_near_the_entropy_of_a_bigram_source(self):
+        manifest = self.loss(self.rows(1, 4000), self.rows(2, 1000))
+        # Word 2 given word 1 is not certain: word 1 may also be a third
+        # word, followed by the end. Counted exactly: below.
+        follow = {}
+        for row in self.rows(1, 4000):
+            words = row["text"].split() + [EOS]
+            for pair in zip(words, words[1:]):
+                follow.setdefault(pair[0], []).append(pair[1])
+        wanted, count = 0.0, 0
+        for row in self.rows(2, 1000):
+            words = row["text"].split() + [EOS]
+            for before, token in zip(words, words[1:]):
+                after = follow[before]
+                wanted -= math.log(after.count(token) / len(after))
+                count += 1
+        self.assertEqual(manifest["target_tokens"], count)
+        self.assertAlmostEqual(manifest["bigram_loss"], wanted / count,
+                               delta=0.01)
+
+    def test_unseen_pairs_cost_a_finite_loss(self):
+        manifest = self.loss([{"text": "one two"}], [{"text": "ten nine"}])
+        self.assertTrue(2 < manifest["bigram_loss"] < 20,
+                        manifest["bigram_loss"])
+
+    def test_only_targets_count(self):
+        masked = {"prompt": "one two three", "completion": " four"}
+        manifest = self.loss([masked] * 40, [masked])
+        self.assertEqual(manifest["bigram"]["train_tokens"], 80)
+        self.assertLess(manifest["bigram_loss"], 0.1)
+
+    def test_probabilities_sum_to_one(self):
+        sys.path.insert(0, str(PREPARE.parent))
+        import prepare
+        import collections
+        pairs = collections.Counter({(0, 1): 3, (0, 2): 1, (1, 1): 2})
+        model = prepare.Bigram(5, pairs)
+        for before in range(3):
+            total = sum(math.exp(-model.nll({(before, token): 1}, (0.1, 3.0)))
+                        for token in range(5))
+            self.assertAlmostEqual(total, 1.0, places=12)
+
+    def test_another_tokenizer_is_refused(self):
+        self.prepared({"text": "one two"}, out="train")
+        make_tokenizer(self.model, post_processor=True)
+        done = self.prepare(self.write({"text": "one"}), "--bigram-from",
+                            self.folder / "train", split="validation")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("another tokenizer_sha256", done.stderr)
+
+
+class CommandTest(PrepareTest):
+    def test_same_input_gives_the_same_bytes(self):
+        rows = [{"text": " ".join(WORDS[i % 7:])} for i in range(600)]
+        self.prepared(*rows)
+        first = {p.name: p.read_bytes() for p in
+                 (self.folder / "out").iterdir()}
+        self.prepared(*rows)
+        self.assertEqual(first, {p.name: p.read_bytes() for p in
+                                 (self.folder / "out").iterdir()})
+
+    def test_progress_ends_at_the_total(self):
+        data = self.write(*[{"text": "one two three"}] * 3000)
+        done = self.prepare(data)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        steps = [line["progress"] for line in lines]
+        self.assertEqual(steps, sorted(steps))
+        self.assertGreater(len(steps), 3)
+        self.assertEqual(lines[-1], {"progress": data.stat().st_size,
+                                     "total": data.stat().st_size})
+
+    def test_options_as_json(self):
+        options = json.dumps({
+            "tokenizer": str(self.model), "split": "train", "max_length": 8,
+            "data": str(self.write({"text": "one"})),
+            "out": str(self.folder / "out")})
+        self.assertEqual(self.start("--options", options).returncode, 0)
+        self.load()
+        done = self.start("--options", "-", stdin=options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_usage_errors(self):
+        for arguments in (["--options", '{"maxlength": 5}'],
+                          ["--options", '{"max_length": "5"}'],
+                          ["--options", "nope"],
+                          ["--max-length", "8", "--options",
+                           '{"max_length": 8}'],
+                          ["--split", "test"], []):
+            with self.subTest(arguments):
+                self.assertEqual(self.start(*arguments).returncode, 2)
+
+    def test_unwritable_output(self):
+        (self.folder / "out").write_text("a file")
+        done = self.prepare(self.write({"text": "one"}))
+        self.assertEqual(done.returncode, 4)
+        self.assertIn("errno", json.loads(done.stderr))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,115 @@
+#include "server/jobs/preparer.h"
+
+#include <errno.h>
+#include <sys/wait.h>
+
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "nlohmann/json.hpp"
+
+namespace roundhouse {
+namespace {
+
+constexpr int kExitBadData = 3;
+constexpr int kExitNoOutput = 4;
+
+// The helper's last JSON line on stderr, or all of it when there is none.
+absl::Status HelperError(int wait_status, const std::string& errors) {
+  const int exit_code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1;
+  for (const absl::string_view line :
+       absl::StrSplit(errors, '\n', absl::SkipEmpty())) {
+    const auto json = nlohmann::json::parse(std::string(line), nullptr, false);
+    if (!json.is_object() || !json.contains("error")) continue;
+    std::string where = json.value("file", "");
+    if (json.contains("line")) {
+      absl::StrAppend(&where, ":", json["line"].dump());
+    }
+    if (!where.empty()) where += ": ";
+    const std::string text = where + json["error"].get<std::string>();
+    if (exit_code == kExitBadData) return absl::InvalidArgumentError(text);
+    const bool full = json.value("errno", 0) == ENOSPC;
+    if (exit_code == kExitNoOutput && full) {
+      return absl::ResourceExhaustedError(text);
+    }
+    return absl::InternalError(text);
+  }
+  return absl::InternalError(absl::StrCat(
+      "the dataset helper ", DescribeExit(wait_status), ": ", errors));
+}
+
+}  // namespace
+
+Preparer::Preparer(EventLoop& loop, const PreparerOptions& options,
+                   std::function<void(absl::Status)> done)
+    : loop_(loop), options_(options), done_(std::move(done)) {}
+
+std::unique_ptr<Preparer> Preparer::Start(
+    EventLoop& loop, const PreparerOptions& options,
+    std::function<void(absl::Status)> done) {
+  auto preparer =
+      std::unique_ptr<Preparer>(new Preparer(loop, options, std::move(done)));
+  preparer->StartSplit(false);
+  return preparer;
+}
+
+void Preparer::StartSplit(bool validation) {
+  const std::string train = options_.output_directory + "/train";
+  const std::string out =
+      validation ? options_.output_directory + "/validation" : train;
+  std::error_code error;
+  std::filesystem::create_directories(out, error);
+  const std::string data =
+      validation ? options_.validation_file : options_.train_file;
+  ChildOptions child;
+  child.program = options_.python;
+  child.arguments = {options_.script,
+                     "--tokenizer",
+                     options_.tokenizer_directory,
+                     "--data",
+                     data,
+                     "--out",
+                     out,
+                     "--max-length",
+                     absl::StrCat(options_.max_length),
+                     "--split",
+                     validation ? "validation" : "train"};
+  if (validation) {
+    child.arguments.push_back("--bigram-from");
+    child.arguments.push_back(train);
+  }
+  child.environment = {"LANG=C.UTF-8", "PATH=/usr/bin:/bin",
+                       "TOKENIZERS_PARALLELISM=false",
+                       "PYTHONDONTWRITEBYTECODE=1"};
+  child.capture_stdout = true;
+  auto started = ChildProcess::Start(
+      loop_, child,
+      [this, validation](int status) { OnExit(validation, status); });
+  if (started.ok()) {
+    child_ = *std::move(started);
+    return;
+  }
+  const absl::Status status = started.status();
+  loop_.After(absl::ZeroDuration(), [this, status] { Finish(status); });
+}
+
+void Preparer::OnExit(bool validation, int wait_status) {
+  if (wait_status != 0) {
+    Finish(HelperError(wait_status, child_->stderr_tail()));
+  } else if (!validation && !options_.validation_file.empty()) {
+    // Not from within the old child's own callback.
+    loop_.After(absl::ZeroDuration(), [this] { StartSplit(true); });
+  } else {
+    Finish(absl::OkStatus());
+  }
+}
+
+void Preparer::Finish(absl::Status status) {
+  const auto done = std::move(done_);
+  done(std::move(status));  // may destroy this object
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,90 @@
+// The buffers that rounds share: tokens, labels, activations at stage
+// boundaries and their gradients, with a word each, in two sets by the parity
+// of the round (scheduler/dispatch/dispatcher.h).
+//
+// A boundary l is the input of layer l.  Which exist follows from the plan:
+// the first layer of every stage.  Buffers are made for the largest micro-batch
+// of the job; smaller ones use their beginning.  Words only rise and start at
+// 0.  Runs on the event loop's thread.
+#ifndef ROUNDHOUSE_SERVER_JOBS_ROUND_BUFFERS_H_
+#define ROUNDHOUSE_SERVER_JOBS_ROUND_BUFFERS_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "base/dtype.h"
+#include "base/wire/layout.h"
+#include "scheduler/plan/plan.h"
+#include "server/pool/host_arena.h"
+
+namespace roundhouse {
+
+inline constexpr int kBufferSets = 2;
+
+struct RoundBuffersOptions {
+  Plan plan;
+  int micro_batches = 1;   // of the largest round
+  int64_t rows = 1;        // of the largest micro-batch
+  int64_t row_tokens = 1;  // of the longest row
+  int64_t hidden_size = 1;
+  DType dtype = DType::kF32;
+};
+
+// What RoundBuffers::Create takes from the arena, in bytes.
+uint64_t RoundBuffersBytes(const RoundBuffersOptions& options);
+
+class RoundBuffers {
+ public:
+  static absl::StatusOr<std::unique_ptr<RoundBuffers>> Create(
+      HostArena& arena, const RoundBuffersOptions& options);
+
+  struct Buffer {
+    uint64_t offset = 0;
+    uint64_t word_offset = 0;
+  };
+
+  // REQUIRES: the plan has a stage that begins at `boundary` (checked).
+  Buffer Activation(int set, int boundary, int micro_batch) const;
+  // REQUIRES: a backward or fused stage begins there (checked).
+  Buffer Gradient(int set, int boundary, int micro_batch) const;
+  bool HasActivation(int boundary) const {
+    return map_.activations.count(boundary) != 0;
+  }
+  // int32, [rows, row_tokens] of the micro-batch.
+  uint64_t Tokens(int set, int micro_batch) const;
+  uint64_t Labels(int set, int micro_batch) const;
+
+  const RoundBuffersOptions& options() const { return options_; }
+  uint64_t host_bytes() const { return range_.bytes(); }
+
+ private:
+  // Where everything lies, relative to the range.
+  struct Map {
+    std::map<int, int> activations;  // boundary -> index
+    std::map<int, int> gradients;
+    uint64_t activation_bytes = 0;  // one buffer
+    uint64_t token_bytes = 0;       // one buffer
+    uint64_t micro_batch_bytes = 0;
+    uint64_t total_bytes = 0;
+  };
+  static Map MakeMap(const RoundBuffersOptions& options);
+  friend uint64_t RoundBuffersBytes(const RoundBuffersOptions& options);
+
+  RoundBuffers(const RoundBuffersOptions& options, Map map)
+      : options_(options), map_(std::move(map)) {}
+
+  // The start of a micro-batch's part: words, tokens, labels, activations,
+  // gradients.
+  uint64_t MicroBatchOffset(int set, int micro_batch) const;
+
+  const RoundBuffersOptions options_;
+  const Map map_;
+  ArenaRange range_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_JOBS_ROUND_BUFFERS_H_

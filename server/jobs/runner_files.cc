@@ -1,0 +1,185 @@
+// JobRunner: what goes through the files worker.
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "nlohmann/json.hpp"
+#include "server/jobs/runner.h"
+
+namespace roundhouse {
+
+void JobRunner::RunFileOp(std::unique_ptr<FileTable> table,
+                          std::function<void(absl::Status)> done) {
+  wire::FileOp op = table->op();
+  op.job = options_.job;
+  op.operation = next_file_op_++;
+  op.seed = static_cast<uint64_t>(spec().seed);
+  file_op_ = PendingFileOp{std::move(table), op, std::move(done)};
+  SendFileOp();
+}
+
+void JobRunner::SendFileOp() {
+  // When the worker is down, its coming up sends it.
+  if (pool_.up(pool_.FilesWorker())) {
+    pool_.Send(pool_.FilesWorker(), file_op_->op);
+  }
+}
+
+absl::StatusOr<DirectoryPlan> JobRunner::PlanDirectory(const std::string& path,
+                                                       bool checkpoint) const {
+  DirectoryPlan plan;
+  plan.final_path = path;
+  const std::string temporary = TemporaryName(path);
+  ASSIGN_OR_RETURN(WeightFiles weights, ModelFiles(*state_, temporary));
+  std::vector<WeightFiles> sets;
+  sets.push_back(std::move(weights));
+  if (checkpoint) {
+    ASSIGN_OR_RETURN(WeightFiles optimizer, OptimizerFiles(*state_, temporary));
+    sets.push_back(std::move(optimizer));
+  }
+  for (WeightFiles& set : sets) {
+    for (FilePart& part : set.parts) {
+      plan.total_bytes += part.file_bytes;
+      plan.parts.push_back(std::move(part));
+    }
+    if (!set.index_name.empty()) plan.texts[set.index_name] = set.index_json;
+  }
+  ASSIGN_OR_RETURN(
+      plan.texts["config.json"],
+      ExportedConfigJson(options_.model.config_json, state_->options().dtype));
+  plan.texts["trainer_state.json"] = TrainerStateJson();
+  for (const std::string& name : options_.model.tokenizer_files) {
+    plan.copied_files.push_back(absl::StrCat(options_.model.path, "/", name));
+  }
+  return plan;
+}
+
+void JobRunner::WriteDirectory(std::shared_ptr<DirectoryPlan> plan,
+                               bool checkpoint,
+                               std::function<void(absl::Status)> done) {
+  absl::Status status = BeginDirectory(*plan);
+  absl::StatusOr<std::unique_ptr<FileTable>> table =
+      FileTable::Create(arena_, wire::FileOpKind::kSave, plan->parts);
+  if (status.ok()) status = table.status();
+  if (!status.ok()) {
+    AbandonDirectory(*plan);
+    done(status);
+    return;
+  }
+  RunFileOp(*std::move(table), [this, plan, checkpoint,
+                                done](absl::Status written) {
+    if (written.ok() && checkpoint) {
+      plan->texts["checkpoint.json"] = ManifestText(*plan, *file_op_->table);
+    }
+    if (written.ok()) written = FinishDirectory(*plan);
+    if (!written.ok()) AbandonDirectory(*plan);
+    done(written);
+  });
+}
+
+void JobRunner::Save(std::function<void(absl::Status)> done) {
+  const int64_t step = completed_step_;
+  const std::string path = CheckpointPath(options_.directory, step);
+  saving_ = true;
+  tokens_saved_ = tokens_trained_;
+  auto finish = [this, step, path, done](absl::Status status) {
+    saving_ = false;
+    if (status.ok()) {
+      saved_step_ = step;
+      DropOldCheckpoints();
+      uint64_t bytes = 0;
+      std::error_code error;
+      for (const auto& file :
+           std::filesystem::directory_iterator(path, error)) {
+        bytes += file.file_size(error);
+      }
+      listener_->OnCheckpoint(step, path, bytes);
+    }
+    done(status);
+  };
+  absl::StatusOr<DirectoryPlan> plan = PlanDirectory(path, true);
+  if (!plan.ok()) {
+    finish(plan.status());
+    return;
+  }
+  WriteDirectory(std::make_shared<DirectoryPlan>(*std::move(plan)), true,
+                 std::move(finish));
+}
+
+void JobRunner::Export() {
+  const std::string path = options_.output_path;
+  absl::StatusOr<DirectoryPlan> plan = PlanDirectory(path, false);
+  if (!plan.ok()) {
+    FailWith(plan.status());
+    return;
+  }
+  WriteDirectory(
+      std::make_shared<DirectoryPlan>(*std::move(plan)), false,
+      [this, path](absl::Status status) {
+        if (outcome_.has_value()) return;  // AfterQuiet finishes
+        if (!status.ok()) {
+          FailWith(status);
+          return;
+        }
+        outcome_ = JobOutcome{JobState::kSucceeded, JobReason::kNone, "", path};
+        Finish();
+      });
+}
+
+std::string JobRunner::ManifestText(const DirectoryPlan& plan,
+                                    const FileTable& table) const {
+  CheckpointManifest manifest;
+  manifest.step = completed_step_;
+  manifest.seed = static_cast<uint64_t>(spec().seed);
+  manifest.dtype = DTypeName(state_->options().dtype);
+  manifest.dataset_sha256 = options_.train->counts().tokens_sha256;
+  manifest.tokens_trained = static_cast<double>(tokens_saved_);
+  manifest.resolved_spec = options_.spec.ToJson();
+  for (size_t i = 0; i < plan.parts.size(); ++i) {
+    const FilePart& part = plan.parts[i];
+    manifest.shards.push_back(
+        {std::filesystem::path(part.path).filename().string(), part.file_bytes,
+         table.Sha256(static_cast<int>(i))});
+  }
+  return ManifestJson(manifest);
+}
+
+std::string JobRunner::TrainerStateJson() const {
+  nlohmann::json entries = nlohmann::json::array();
+  for (const std::string& entry : history_) {
+    entries.push_back(nlohmann::json::parse(entry));
+  }
+  const double epoch = static_cast<double>(completed_step_) /
+                       static_cast<double>(order_.steps_per_epoch());
+  return nlohmann::json{{"global_step", completed_step_},
+                        {"max_steps", total_steps_},
+                        {"epoch", epoch},
+                        {"num_train_epochs", spec().num_train_epochs},
+                        {"train_batch_size", spec().batch_size},
+                        {"logging_steps", spec().logging_steps},
+                        {"save_steps", spec().save_steps},
+                        {"log_history", entries}}
+             .dump(2) +
+         "\n";
+}
+
+void JobRunner::DropOldCheckpoints() {
+  const int64_t limit = spec().save_total_limit;
+  if (limit <= 0) return;
+  const std::vector<int64_t> steps = ListCheckpointSteps(options_.directory);
+  const auto surplus = static_cast<int64_t>(steps.size()) - limit;
+  for (int64_t i = 0; i < surplus; ++i) {
+    std::error_code error;
+    std::filesystem::remove_all(CheckpointPath(options_.directory, steps[i]),
+                                error);
+    if (error) {
+      listener_->OnNote(
+          absl::StrCat("old checkpoint of step ", steps[i],
+                       " could not be removed: ", error.message()));
+    }
+  }
+}
+
+}  // namespace roundhouse

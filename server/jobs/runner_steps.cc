@@ -1,0 +1,461 @@
+// JobRunner: steps, evaluations, and what the dispatcher's actions become.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/reduction.h"
+#include "nlohmann/json.hpp"
+#include "server/jobs/plan_costs.h"
+#include "server/jobs/runner.h"
+
+namespace roundhouse {
+
+// --- beginning ---
+
+void JobRunner::BeginNext() {
+  if (outcome_.has_value()) return;
+  if (options_.validation != nullptr && !evaluated_before_) {
+    BeginEvaluation();
+  } else if (begun_step_ < total_steps_) {
+    BeginTrainStep();
+  } else if (dispatcher_->Idle()) {
+    if (options_.validation != nullptr && !final_evaluation_done_) {
+      BeginEvaluation();
+    } else {
+      BeginFinal();
+    }
+  }
+}
+
+JobRunner::StepEntry JobRunner::MakeStep(
+    bool train, const std::vector<MicroBatch>& batches) {
+  StepEntry entry;
+  StepData& data = entry.data;
+  data.train = train;
+  data.dataset = train ? options_.train : options_.validation;
+  data.recompute =
+      spec().gradient_checkpointing == GradientCheckpointing::kLayer
+          ? wire::Recompute::kLayer
+          : wire::Recompute::kStage;
+  const auto rounds = RoundRanges(static_cast<int64_t>(batches.size()),
+                                  options_.spec.micro_batches_per_round());
+  for (const IndexRange& range : rounds) {
+    RoundData& round = data.rounds.emplace_back();
+    round.pass = next_pass_++;
+    round.micro_batches.assign(batches.begin() + range.begin,
+                               batches.begin() + range.end);
+    const auto groups =
+        GroupRanges(range.size(), options_.spec.gradient_groups());
+    round.group_count = static_cast<uint32_t>(groups.size());
+    for (size_t g = 0; g < groups.size(); ++g) {
+      round.groups.insert(round.groups.end(), groups[g].size(),
+                          static_cast<uint32_t>(g));
+    }
+    for (const MicroBatch& batch : round.micro_batches) {
+      for (int64_t sequence : batch.sequences) {
+        data.target_tokens += data.dataset->TargetTokens(sequence);
+      }
+    }
+  }
+  data.version = version_;
+  entry.begun_ns = MonotonicNs();
+  return entry;
+}
+
+void JobRunner::BeginTrainStep() {
+  const int64_t step = ++begun_step_;
+  StepEntry entry =
+      MakeStep(true, CutMicroBatches(*options_.train, order_.Batch(step - 1),
+                                     options_.spec.micro_batch_size()));
+  entry.data.step = step;
+  version_ = next_pass_++;
+  entry.data.next_version = version_;
+  entry.data.update = {LearningRate(schedule_, step - 1),
+                       spec().adam_beta1,
+                       spec().adam_beta2,
+                       spec().adam_epsilon,
+                       spec().weight_decay,
+                       1.0f};
+  entry.unit_norms.assign(state_->units().size(), 0.0);
+  entry.save_after = step == total_steps_ ||
+                     (spec().save_steps > 0 && step % spec().save_steps == 0);
+  Begin(std::move(entry), spec().max_grad_norm > 0);
+}
+
+void JobRunner::BeginEvaluation() {
+  std::vector<int64_t> all(options_.validation->counts().sequences);
+  std::iota(all.begin(), all.end(), 0);
+  StepEntry entry =
+      MakeStep(false, CutMicroBatches(*options_.validation, all,
+                                      options_.spec.micro_batch_size()));
+  entry.data.step = completed_step_;
+  Begin(std::move(entry), false);
+}
+
+void JobRunner::Begin(StepEntry entry, bool clip) {
+  StepSpec step;
+  step.step = static_cast<uint64_t>(entry.data.step);
+  step.train = entry.data.train;
+  step.clip = clip;
+  step.plan = plan_;
+  for (const RoundData& round : entry.data.rounds) {
+    step.round_micro_batches.push_back(
+        static_cast<int>(round.micro_batches.size()));
+  }
+  const bool hold = entry.save_after;
+  const uint64_t number = dispatcher_->next_step_number();
+  steps_.emplace(number, std::move(entry));
+  if (hold) dispatcher_->HoldUpdatesAfter(number);
+  ROUNDHOUSE_CHECK(dispatcher_->BeginStep(step) == number);
+  CarryOut();
+}
+
+// --- the dispatcher's actions ---
+
+void JobRunner::CarryOut() {
+  if (carrying_out_) return;  // the loop below takes what was added
+  carrying_out_ = true;
+  while (dispatcher_ != nullptr) {
+    const std::vector<Action> actions = dispatcher_->TakeActions();
+    if (actions.empty()) break;
+    for (const Action& action : actions) {
+      if (dispatcher_ == nullptr) break;
+      std::visit([this](const auto& a) { Carry(a); }, action);
+    }
+  }
+  carrying_out_ = false;
+}
+
+void JobRunner::FillIfNeeded(StepEntry& entry, int round, int set) {
+  RoundData& data = entry.data.rounds[round];
+  if (data.filled) return;
+  FillRound(data, *entry.data.dataset, set, *buffers_, arena_.arena());
+  data.filled = true;
+}
+
+void JobRunner::Carry(const RunSlotAction& action) {
+  StepEntry& entry = steps_.at(action.place.step_number);
+  FillIfNeeded(entry, action.place.round, action.place.buffer_set);
+  OutSlot& out = out_slots_[action.slot];
+  out.device = action.device;
+  out.action = action;
+  out.enabled_ns = event_ns_;
+  out.attempt = pool_.Send(pool_.DeviceWorker(action.device),
+                           SlotCommand(action, entry.data, *state_, *buffers_));
+  ROUNDHOUSE_CHECK(out.attempt != 0) << "device " << Number(action.device);
+}
+
+void JobRunner::Carry(const WithdrawSlotAction& action) {
+  // A slot that failed has left its worker already.
+  if (failed_slots_.erase(action.slot) != 0) {
+    dispatcher_->SlotWithdrawn(action.slot);
+    return;
+  }
+  pool_.Withdraw(action.device, out_slots_.at(action.slot).attempt);
+}
+
+void JobRunner::Carry(const RunHostOpAction& action) {
+  StepEntry& entry = steps_.at(action.step_number);
+  if (action.type == HostOpType::kGather) {
+    FillIfNeeded(entry, action.round, action.buffer_set);
+  }
+  out_host_ops_[action.op] = {action.step_number, action};
+  pool_.Send(pool_.HostWorker(),
+             HostCommand(action, entry.data, *state_, *buffers_));
+}
+
+JobRunner::LossSum JobRunner::SumLoss(const StepEntry& entry) {
+  LossSum sum;
+  double total = 0;
+  for (const auto& [key, result] : entry.results) {
+    total += result.loss_sum;
+    sum.finite &= result.finite != 0;
+  }
+  sum.mean = total / static_cast<double>(entry.data.target_tokens);
+  sum.finite &= std::isfinite(sum.mean);
+  return sum;
+}
+
+void JobRunner::Carry(const StepReducedAction& action) {
+  StepEntry& entry = steps_.at(action.step_number);
+  const LossSum loss = SumLoss(entry);
+  std::optional<double> norm;
+  double squares = 0;
+  for (double unit : entry.unit_norms) squares += unit;
+  norm = std::sqrt(squares);
+  if (!loss.finite || !std::isfinite(*norm)) {
+    FailNonFinite(entry, loss.finite ? "gradient norm" : "loss");
+    return;
+  }
+  if (spec().max_grad_norm > 0) {
+    entry.data.update.gradient_scale = ClipFactor(*norm, spec().max_grad_norm);
+  }
+  Report(entry, loss.mean, norm);
+  costs_->EndStep();
+  if (spec().max_grad_norm > 0) dispatcher_->AllowUpdates(action.step_number);
+  if (outcome_.has_value()) return;
+  MaybeReplan();
+  if (begun_step_ < total_steps_) BeginTrainStep();
+}
+
+void JobRunner::FailNonFinite(const StepEntry& entry, const char* what) {
+  const std::string when =
+      entry.data.train
+          ? absl::StrCat("step ", entry.data.step)
+          : absl::StrCat("evaluation after step ", entry.data.step);
+  const std::string last = saved_step_ > 0
+                               ? CheckpointPath(options_.directory, saved_step_)
+                               : "none";
+  Fail(JobReason::kNonFiniteLoss,
+       absl::StrCat(when, ": the ", what, " is not finite (NaN or infinity); ",
+                    "last good checkpoint: ", last));
+}
+
+void JobRunner::Report(StepEntry& entry, double loss,
+                       std::optional<double> norm) {
+  const int64_t now = MonotonicNs();
+  const int64_t since = std::max(last_step_ns_, entry.begun_ns);
+  last_step_ns_ = now;
+  StepReport report;
+  report.step = entry.data.step;
+  report.loss = loss;
+  report.learning_rate = entry.data.update.learning_rate;
+  report.grad_norm = norm;
+  report.epoch = static_cast<double>(entry.data.step) /
+                 static_cast<double>(order_.steps_per_epoch());
+  report.tokens = entry.data.target_tokens;
+  report.seconds = static_cast<double>(now - since) * 1e-9;
+  tokens_trained_ += report.tokens;
+  loss_since_log_ += loss;
+  ++steps_since_log_;
+  if (report.step % spec().logging_steps == 0 || report.step == total_steps_) {
+    history_.push_back(nlohmann::json{
+        {"step", report.step},
+        {"epoch", report.epoch},
+        {"loss", loss_since_log_ / static_cast<double>(steps_since_log_)},
+        {"learning_rate", report.learning_rate},
+        {"grad_norm",
+         *norm}}.dump());
+    loss_since_log_ = 0;
+    steps_since_log_ = 0;
+  }
+  listener_->OnStep(report);
+}
+
+void JobRunner::Carry(const StepDoneAction& action) {
+  const auto found = steps_.find(action.step_number);
+  const StepEntry entry = std::move(found->second);
+  steps_.erase(found);
+  if (!entry.data.train) {
+    AfterEvaluation(entry);
+  } else {
+    completed_step_ = entry.data.step;
+    if (entry.save_after && !outcome_.has_value()) {
+      Save([this](absl::Status status) {
+        if (!status.ok()) {
+          listener_->OnNote(
+              absl::StrCat("checkpoint of step ", completed_step_,
+                           " failed: ", std::string(status.message())));
+        }
+        if (dispatcher_ != nullptr) dispatcher_->HoldUpdatesAfter({});
+        if (!outcome_.has_value() && dispatcher_->Idle()) BeginNext();
+        CarryOut();
+      });
+    }
+  }
+  if (outcome_.has_value()) {
+    quiet_ |= dispatcher_->Idle();
+    AfterQuiet();
+    return;
+  }
+  if (!saving_ && dispatcher_->Idle()) BeginNext();
+}
+
+void JobRunner::Carry(const QuietAction&) {
+  steps_.clear();
+  out_slots_.clear();
+  quiet_ = true;
+  AfterQuiet();
+}
+
+void JobRunner::AfterEvaluation(const StepEntry& entry) {
+  const LossSum loss = SumLoss(entry);
+  if (!loss.finite) {
+    FailNonFinite(entry, "validation loss");
+    return;
+  }
+  const bool before = !evaluated_before_;
+  evaluated_before_ = true;
+  final_evaluation_done_ = !before || completed_step_ >= total_steps_;
+  history_.push_back(nlohmann::json{
+      {"step", completed_step_},
+      {"eval_loss",
+       loss.mean}}.dump());
+  listener_->OnEvaluation(completed_step_, loss.mean);
+}
+
+void JobRunner::BeginFinal() {
+  phase_ = Phase::kFinalizing;
+  listener_->OnFinalizing();
+  Export();
+}
+
+// A new plan when measured times say that it takes a tenth less; results do not
+// depend on it.  Runs between a step's last reduction and the next step, when
+// no round uses the buffers.
+void JobRunner::MaybeReplan() {
+  const int64_t step = begun_step_;
+  const bool due = step == 4 || step == 16 || step % 64 == 0;
+  if (!due || spec().plan.has_value() || !costs_->training_measured()) return;
+  const int devices = dispatcher_->live_device_count();
+  absl::StatusOr<Plan> plan =
+      PlanFromCosts(*costs_, options_.model.config, state_->options().dtype,
+                    devices, options_.device_memory_bytes);
+  if (!plan.ok() || *plan == plan_) return;
+  const double before = PredictedRoundSeconds(plan_, *costs_, devices);
+  const double after = PredictedRoundSeconds(*plan, *costs_, devices);
+  if (after > 0.9 * before) return;
+  RoundBuffersOptions options = buffers_->options();
+  options.plan = *plan;
+  absl::StatusOr<std::unique_ptr<RoundBuffers>> buffers =
+      RoundBuffers::Create(arena_, options);
+  if (!buffers.ok()) return;  // the old plan goes on: it has its memory
+  buffers_ = *std::move(buffers);
+  plan_ = *std::move(plan);
+  listener_->OnNote(absl::StrCat("step ", step, ": new plan from measured ",
+                                 "times: ", ToString(plan_)));
+}
+
+// --- the workers' answers ---
+
+void JobRunner::OnMessage(WorkerId worker, const wire::Message& message) {
+  if (phase_ == Phase::kFinished) return;
+  if (const auto* done = std::get_if<wire::SlotDone>(&message.body)) {
+    OnSlotDone(worker, message.attempt, *done);
+  } else if (const auto* op = std::get_if<wire::HostOpDone>(&message.body)) {
+    OnHostOpDone(*op);
+  } else if (const auto* file = std::get_if<wire::FileOpDone>(&message.body)) {
+    if (!file_op_.has_value() || file->operation != file_op_->op.operation) {
+      return;
+    }
+    const auto finished = file_op_->done;
+    finished(absl::OkStatus());
+    if (file_op_.has_value() && file_op_->op.operation == file->operation) {
+      file_op_.reset();
+    }
+    AfterQuiet();
+  } else if (const auto* out = std::get_if<wire::Withdrawn>(&message.body)) {
+    if (dispatcher_ != nullptr) {
+      dispatcher_->SlotWithdrawn(static_cast<SlotId>(out->slot));
+    }
+  } else if (const auto* started =
+                 std::get_if<wire::SlotStarted>(&message.body)) {
+    const auto slot = out_slots_.find(static_cast<SlotId>(started->slot));
+    if (slot != out_slots_.end() && slot->second.enabled_ns != 0 &&
+        slot->second.attempt == message.attempt) {
+      listener_->OnDispatchLatency(
+          static_cast<double>(started->received_ns - slot->second.enabled_ns) *
+          1e-9);
+    }
+  } else if (const auto* failed = std::get_if<wire::Failed>(&message.body)) {
+    OnFailed(worker, message.attempt, *failed);
+  }
+  if (dispatcher_ != nullptr) CarryOut();
+}
+
+void JobRunner::OnSlotDone(WorkerId worker, uint64_t attempt,
+                           const wire::SlotDone& done) {
+  const SlotId id = static_cast<SlotId>(done.slot);
+  const auto found = out_slots_.find(id);
+  if (found == out_slots_.end() || found->second.attempt != attempt ||
+      pool_.DeviceWorker(found->second.device) != worker) {
+    return;
+  }
+  // Committed from here on: the ledger first, then everything that follows.
+  state_->CommitToLedger(done.slot);
+  const OutSlot out = found->second;
+  out_slots_.erase(found);
+  const auto entry = steps_.find(out.action.place.step_number);
+  for (size_t i = 0; i < done.results.size() && entry != steps_.end(); ++i) {
+    entry->second.results[{out.action.place.round, static_cast<uint32_t>(i)}] =
+        done.results[i];
+    // Before anything that follows from it may update a unit.
+    if (done.results[i].finite == 0) FailNonFinite(entry->second, "loss");
+  }
+  ObserveTimes(out, done);
+  listener_->OnSlot(out.device, done);
+  event_ns_ = done.ended_ns;
+  dispatcher_->SlotDone(id);
+  CarryOut();
+  event_ns_ = 0;
+}
+
+void JobRunner::ObserveTimes(const OutSlot& out, const wire::SlotDone& done) {
+  const bool forward_only = out.action.pass == SlotPass::kForward ||
+                            out.action.pass == SlotPass::kEvaluate;
+  for (const wire::LayerTime& time : done.layers) {
+    const int layer = static_cast<int>(time.layer);
+    // What a worker reports of itself is checked by the cost model; a value
+    // outside its range is not an observation.
+    costs_
+        ->Observe(layer,
+                  forward_only ? LayerPass::kForward : LayerPass::kRecompute,
+                  absl::Nanoseconds(time.forward_ns))
+        .IgnoreError();
+    if (forward_only) continue;
+    costs_
+        ->Observe(layer, LayerPass::kBackward,
+                  absl::Nanoseconds(time.backward_ns))
+        .IgnoreError();
+  }
+}
+
+void JobRunner::OnHostOpDone(const wire::HostOpDone& done) {
+  const HostOpId id = static_cast<HostOpId>(done.operation);
+  const auto found = out_host_ops_.find(id);
+  if (found == out_host_ops_.end() || dispatcher_ == nullptr) return;
+  const auto [step_number, action] = found->second;
+  out_host_ops_.erase(found);
+  const auto entry = steps_.find(step_number);
+  if (entry != steps_.end() && action.type == HostOpType::kReduce &&
+      action.last_round) {
+    entry->second.unit_norms[action.unit] = done.norm_squared;
+  }
+  event_ns_ = done.ended_ns;
+  dispatcher_->HostOpDone(id);
+  CarryOut();
+  event_ns_ = 0;
+}
+
+void JobRunner::OnFailed(WorkerId worker, uint64_t attempt,
+                         const wire::Failed& failed) {
+  const auto code = static_cast<absl::StatusCode>(failed.code);
+  const bool exhausted = code == absl::StatusCode::kResourceExhausted;
+  if (worker == pool_.FilesWorker()) {
+    if (!file_op_.has_value() || failed.id != file_op_->op.operation) return;
+    const auto finished = file_op_->done;
+    file_op_.reset();
+    finished(absl::Status(code, failed.text));
+    AfterQuiet();
+    return;
+  }
+  if (worker == pool_.HostWorker()) {
+    // What it was computing is lost with the job.
+    Fail(JobReason::kInternal, absl::StrCat("host worker: ", failed.text));
+    const HostOpId op = static_cast<HostOpId>(failed.id);
+    if (dispatcher_ != nullptr && out_host_ops_.erase(op) != 0) {
+      dispatcher_->HostOpDone(op);
+    }
+    return;
+  }
+  const auto slot = out_slots_.find(static_cast<SlotId>(failed.id));
+  if (slot == out_slots_.end() || slot->second.attempt != attempt) return;
+  failed_slots_.insert(slot->first);
+  Fail(exhausted ? JobReason::kDeviceMemory : JobReason::kInternal,
+       absl::StrCat("device ", Number(worker), ": ", failed.text));
+}
+
+}  // namespace roundhouse

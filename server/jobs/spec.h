@@ -1,0 +1,139 @@
+// The job file: its text in the one vocabulary -> a validated JobSpec -> a
+// ResolvedSpec with every default filled in, and back to JSON.
+//
+// docs/job-spec.md says what each field means; a test holds it and
+// JobSpecVocabulary() together.  Nothing here opens a file or looks at a model:
+// paths are checked in server/jobs/paths.h, the plan against the model's layers
+// by scheduler/plan.
+//
+// Pure functions and values; thread-safe.
+#ifndef ROUNDHOUSE_SERVER_JOBS_SPEC_H_
+#define ROUNDHOUSE_SERVER_JOBS_SPEC_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/model/config.h"
+
+namespace roundhouse {
+
+enum class LrSchedulerType { kLinear, kCosine, kConstant, kConstantWithWarmup };
+enum class SpecDtype { kFp32, kBf16 };
+// Recomputation: kAuto leaves it to the planner.
+enum class GradientCheckpointing { kAuto, kStage, kLayer };
+
+// First and last layer of a stage; layers 0..L-1 are decoder blocks, L is the
+// head (final norm, LM head, loss).
+struct StageRange {
+  int first = 0;
+  int last = 0;
+  bool operator==(const StageRange&) const = default;
+};
+
+// backward[0] is the fused stage and ends with the head; the other backward
+// stages go down to layer 0; forward covers 0 .. backward[0].first - 1.
+struct ExplicitPlan {
+  std::vector<StageRange> forward;
+  std::vector<StageRange> backward;
+  bool operator==(const ExplicitPlan&) const = default;
+};
+
+// What the job file says, with the defaults of docs/job-spec.md.  An empty
+// optional is "auto".
+struct JobSpec {
+  std::string model_name_or_path;
+  ModelInit model_init = ModelInit::kPretrained;
+  std::string dataset;
+  std::string validation_dataset;           // "": none
+  std::string resume_from_checkpoint;       // "": none
+  double num_train_epochs = 3;              // 0 where max_steps says it
+  int64_t max_steps = 0;                    // 0 where num_train_epochs says it
+  int64_t batch_size = 8;                   // sequences per optimizer step
+  std::optional<int64_t> micro_batch_size;  // sequences
+  std::optional<int64_t> micro_batches_per_round;  // M
+  std::optional<int64_t> gradient_groups;          // G
+  int64_t head_token_chunk = 1024;
+  int64_t max_length = 1024;  // tokens
+  double learning_rate = 5e-5;
+  LrSchedulerType lr_scheduler_type = LrSchedulerType::kLinear;
+  double warmup_ratio = 0;  // share of all steps; 0 where warmup_steps says it
+  int64_t warmup_steps = 0;
+  double weight_decay = 0;
+  double max_grad_norm = 1;  // 0: no clipping
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.999;
+  double adam_epsilon = 1e-8;
+  SpecDtype dtype = SpecDtype::kFp32;
+  int64_t seed = 42;
+  int64_t logging_steps = 1;
+  int64_t save_steps = 500;      // 0: only at pauses and stops
+  int64_t save_total_limit = 0;  // 0: keep all
+  GradientCheckpointing gradient_checkpointing = GradientCheckpointing::kAuto;
+  std::string output_name;  // "": the job's id
+  std::vector<std::pair<std::string, std::string>> metadata;
+  std::optional<ExplicitPlan> plan;
+
+  bool operator==(const JobSpec&) const = default;
+};
+
+// One row of docs/job-spec.md.
+struct SpecField {
+  std::string name;
+  std::string type;
+  std::string unit;
+  std::string default_text;
+  std::vector<std::string> aliases;
+  // Not empty: values other than the default come with this later part.
+  std::string later;
+};
+const std::vector<SpecField>& JobSpecVocabulary();
+
+// kInvalidArgument: syntax, unknown field (with the nearest name), one thing
+// under two names, wrong type, value out of range, missing field.
+// kUnimplemented: a value that a later part brings.  Messages start with
+// "file_name:line: field: "; spec_error.h gives field and reason.
+absl::StatusOr<JobSpec> ParseJobSpec(const std::string& text,
+                                     const std::string& file_name);
+
+// A JobSpec without "auto" in its batch fields.  Immutable.
+class ResolvedSpec {
+ public:
+  // Fills in micro_batch_size (the largest power of two that is at most 8 and
+  // gives two micro-batches per device, at least 1), micro_batches_per_round
+  // (all of a step's, at most 32) and gradient_groups (1: slots are one device
+  // wide).  REQUIRES: device_count >= 1 and a spec from ParseJobSpec.
+  static ResolvedSpec Resolve(const JobSpec& spec, int device_count);
+  // What ToJson() wrote; kInvalidArgument for anything else.
+  static absl::StatusOr<ResolvedSpec> FromJson(const std::string& json);
+
+  const JobSpec& spec() const { return spec_; }
+  int64_t micro_batch_size() const { return *spec_.micro_batch_size; }
+  int64_t micro_batches_per_round() const {
+    return *spec_.micro_batches_per_round;
+  }
+  int64_t gradient_groups() const { return *spec_.gradient_groups; }
+
+  // A job file in the same vocabulary; submitted again it gives the same bits.
+  std::string ToJson() const;
+  // The same spec with the file names that were found under the data roots.
+  ResolvedSpec WithPaths(const std::string& model, const std::string& dataset,
+                         const std::string& validation_dataset,
+                         const std::string& resume_from_checkpoint) const;
+
+ private:
+  explicit ResolvedSpec(JobSpec spec) : spec_(std::move(spec)) {}
+  JobSpec spec_;
+};
+
+// "" when nothing is within reach: two edits, or a third of the name's length.
+std::string NearestName(const std::string& name,
+                        const std::vector<std::string>& names);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_JOBS_SPEC_H_

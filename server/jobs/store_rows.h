@@ -1,0 +1,31 @@
+// Rows of the job store's tables -> records.  Private to server/jobs/store.
+#ifndef ROUNDHOUSE_SERVER_JOBS_STORE_ROWS_H_
+#define ROUNDHOUSE_SERVER_JOBS_STORE_ROWS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/jobs/store_db.h"
+#include "server/jobs/store_records.h"
+
+namespace roundhouse {
+
+// The columns that ReadJob expects, for SELECT; `texts` false gives '' for the
+// two long ones.
+std::string JobColumns(bool texts);
+absl::StatusOr<JobRecord> ReadJob(const Statement& row);
+
+extern const char kEventColumns[];
+absl::StatusOr<JobEvent> ReadEvent(const Statement& row);
+
+// kNotFound.
+absl::StatusOr<JobRecord> SelectJob(Database* db, int64_t number, bool texts);
+
+// Microseconds since the epoch; 0 is "not yet".
+inline int64_t ToMicros(absl::Time t) { return absl::ToUnixMicros(t); }
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_JOBS_STORE_ROWS_H_

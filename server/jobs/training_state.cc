@@ -1,0 +1,175 @@
+#include "server/jobs/training_state.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "base/status.h"
+
+namespace roundhouse {
+namespace {
+
+constexpr uint64_t kLedgerEntries = 4096;
+constexpr uint64_t kFp32Bytes = 4;
+
+// Hands out 64-byte-aligned pieces of one range, in a fixed order: run once to
+// count the bytes and once to place them.
+class Cursor {
+ public:
+  explicit Cursor(uint64_t offset) : start_(offset), next_(offset) {}
+  uint64_t Take(uint64_t bytes) {
+    const uint64_t offset = next_;
+    next_ += (bytes + 63) / 64 * 64;
+    return offset;
+  }
+  uint64_t bytes() const { return next_ - start_; }
+
+ private:
+  const uint64_t start_;
+  uint64_t next_;
+};
+
+struct Placement {
+  wire::JobLayout job = {};
+  std::vector<wire::UnitLayout> units;
+  std::vector<wire::ParameterLayout> parameters;
+  std::vector<uint64_t> contributions;
+  uint64_t bytes = 0;
+};
+
+wire::ModelDims Dims(const ModelConfig& model) {
+  return {.architecture = static_cast<uint32_t>(model.architecture),
+          .tie_word_embeddings = model.tie_word_embeddings ? 1u : 0u,
+          .hidden_size = model.hidden_size,
+          .layer_count = model.layer_count,
+          .head_count = model.head_count,
+          .kv_head_count = model.kv_head_count,
+          .head_dim = model.head_dim,
+          .intermediate_size = model.intermediate_size,
+          .vocab_size = model.vocab_size,
+          .max_position_tokens = model.max_position_tokens,
+          .rope_theta = model.rope_theta,
+          .rms_norm_eps = model.rms_norm_eps};
+}
+
+void AddParameters(const UnitSpec& unit, uint32_t index, Placement& placement,
+                   wire::UnitLayout& layout) {
+  layout.first_parameter = static_cast<uint32_t>(placement.parameters.size());
+  layout.parameter_count = static_cast<uint32_t>(unit.parameters.size());
+  layout.element_count = static_cast<uint64_t>(unit.element_count);
+  for (const ParameterSpec& spec : unit.parameters) {
+    const auto elements = static_cast<uint64_t>(spec.element_count);
+    placement.parameters.push_back(
+        {.unit = index,
+         .role = static_cast<uint32_t>(spec.role),
+         .unit_offset_elements =
+             static_cast<uint64_t>(spec.unit_offset_elements),
+         .element_count = elements,
+         .first_chunk = layout.chunk_count,
+         .weight_decay = spec.weight_decay ? 1u : 0u});
+    layout.chunk_count += static_cast<uint32_t>(wire::ChunkCount(elements));
+  }
+}
+
+void PlaceUnit(const TrainingStateOptions& options, Cursor& cursor,
+               Placement& placement, wire::UnitLayout& layout) {
+  const uint64_t fp32 = layout.element_count * kFp32Bytes;
+  layout.compute_offset =
+      cursor.Take(layout.element_count * DTypeBytes(options.dtype));
+  layout.master_offset = cursor.Take(fp32);
+  layout.exp_avg_offset = cursor.Take(fp32);
+  layout.exp_avg_sq_offset = cursor.Take(fp32);
+  layout.grad_sum_offset = cursor.Take(fp32);
+  layout.version_word_offset = cursor.Take(sizeof(wire::Word));
+  layout.journal_offset = cursor.Take(layout.chunk_count * sizeof(uint64_t));
+  layout.norm_partials_offset =
+      cursor.Take(layout.chunk_count * sizeof(double));
+  for (int i = 0; i < options.contributions_per_unit; ++i) {
+    placement.contributions.push_back(cursor.Take(fp32));
+  }
+}
+
+Placement Place(const TrainingStateOptions& options, uint64_t offset) {
+  const std::vector<UnitSpec> units = ModelUnits(options.model);
+  Placement placement;
+  placement.units.resize(units.size());
+  for (size_t i = 0; i < units.size(); ++i) {
+    AddParameters(units[i], static_cast<uint32_t>(i), placement,
+                  placement.units[i]);
+  }
+  Cursor cursor(offset);
+  cursor.Take(sizeof(wire::JobLayout));
+  wire::JobLayout& job = placement.job;
+  job.units_offset = cursor.Take(units.size() * sizeof(wire::UnitLayout));
+  job.parameters_offset =
+      cursor.Take(placement.parameters.size() * sizeof(wire::ParameterLayout));
+  job.ledger_entries = kLedgerEntries;
+  job.ledger_offset = cursor.Take(kLedgerEntries * sizeof(uint64_t));
+  // A chunk's new state: master and both moments, the compute copy; a
+  // reduction's sum and norm partial are smaller.
+  job.scratch_slot_bytes = wire::kChunkElements * 16 + 64;
+  job.scratch_slot_count = static_cast<uint32_t>(options.scratch_slots);
+  job.scratch_offset =
+      cursor.Take(job.scratch_slot_bytes * job.scratch_slot_count);
+  for (wire::UnitLayout& layout : placement.units) {
+    PlaceUnit(options, cursor, placement, layout);
+  }
+  placement.bytes = cursor.bytes();
+  return placement;
+}
+
+}  // namespace
+
+uint64_t TrainingStateBytes(const TrainingStateOptions& options) {
+  return Place(options, 0).bytes;
+}
+
+absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
+    HostArena& arena, const TrainingStateOptions& options) {
+  auto state =
+      std::unique_ptr<TrainingState>(new TrainingState(arena, options));
+  ASSIGN_OR_RETURN(state->range_,
+                   ArenaRange::Allocate(arena, TrainingStateBytes(options)));
+  Placement placement = Place(options, state->range_.offset());
+  wire::JobLayout& job = placement.job;
+  job.magic = wire::kLayoutMagic;
+  job.version = wire::kWireVersion;
+  job.job = options.job;
+  job.model = Dims(options.model);
+  job.dtype = static_cast<uint32_t>(options.dtype);
+  job.head_token_chunk = static_cast<uint32_t>(options.head_token_chunk);
+  job.seed = options.seed;
+  job.unit_count = static_cast<uint32_t>(placement.units.size());
+  job.parameter_count = static_cast<uint32_t>(placement.parameters.size());
+  const wire::Arena& memory = arena.arena();
+  *memory.At<wire::JobLayout>(state->range_.offset()) = job;
+  std::copy(placement.units.begin(), placement.units.end(),
+            memory.At<wire::UnitLayout>(job.units_offset, job.unit_count));
+  std::copy(placement.parameters.begin(), placement.parameters.end(),
+            memory.At<wire::ParameterLayout>(job.parameters_offset,
+                                             job.parameter_count));
+  state->units_ = ModelUnits(options.model);
+  state->layouts_ = std::move(placement.units);
+  state->contribution_offsets_ = std::move(placement.contributions);
+  state->job_layout_ = job;
+  return state;
+}
+
+wire::BufferRef TrainingState::Weights(int unit) const {
+  return {layouts_[unit].compute_offset,
+          layouts_[unit].element_count * DTypeBytes(options_.dtype)};
+}
+
+wire::BufferRef TrainingState::Contribution(int unit, int index) const {
+  return {contribution_offsets_[unit * options_.contributions_per_unit + index],
+          layouts_[unit].element_count * kFp32Bytes};
+}
+
+void TrainingState::CommitToLedger(uint64_t slot) {
+  auto* ledger = arena_.arena().At<std::atomic<uint64_t>>(
+      job_layout_.ledger_offset, job_layout_.ledger_entries);
+  ledger[slot % job_layout_.ledger_entries].store(slot,
+                                                  std::memory_order_seq_cst);
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,105 @@
+// What Prometheus scrapes: every metric of the daemon, declared in one place.
+//
+// Names carry the prefix roundhouse_, seconds and bytes; no label holds a user,
+// a name or a path.  The label `job` (an id) is only on the metrics of running
+// jobs: DropJob() five minutes after the end.
+//
+//   auto metrics = ServerMetrics::Start("127.0.0.1:9464");
+//   metrics->AddDevice(0);
+//   metrics->AddDeviceTime(0, DeviceTime::kCompute, absl::Milliseconds(12));
+//
+// Thread-safe; no call blocks for long.
+#ifndef ROUNDHOUSE_SERVER_OBSERVE_METRICS_H_
+#define ROUNDHOUSE_SERVER_OBSERVE_METRICS_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "scheduler/jobs/lifecycle.h"
+
+namespace roundhouse {
+
+// Jobs with series of their own; more are left out, with a warning.
+inline constexpr size_t kMaxJobsWithMetrics = 500;
+
+// The four sum to wall time.  Bubble: idle while an admitted job has work.
+enum class DeviceTime { kCompute, kBubble, kIdle, kFenced };
+enum class TransferDirection { kHostToDevice, kDeviceToHost };
+enum class TransferPurpose { kWeights, kGradients, kActivations, kOther };
+enum class SlotResult { kOk, kReplayed, kFailed };
+enum class SlotPassLabel { kForward, kFused, kBackward };
+enum class SlotPhase { kWait, kHostToDevice, kCompute, kDeviceToHost };
+enum class ArenaUse {
+  kWeights,
+  kMasters,
+  kMoments,
+  kGradients,
+  kActivations,
+  kData,
+  kOther
+};
+
+class ServerMetrics {
+ public:
+  // Serves http://`listen`/metrics; "HOST:0" takes a free port, "" serves
+  // nothing.  kInvalidArgument for an address off the loopback or one that
+  // can't be bound.
+  static absl::StatusOr<std::unique_ptr<ServerMetrics>> Start(
+      const std::string& listen);
+  ~ServerMetrics();
+  ServerMetrics(const ServerMetrics&) = delete;
+  ServerMetrics& operator=(const ServerMetrics&) = delete;
+
+  // "127.0.0.1:9464"; "" when nothing is served.
+  const std::string& address() const { return address_; }
+  // The exposition text, as a scrape gets it.
+  std::string Render() const;
+
+  // Makes the device's series, at zero.
+  void AddDevice(int device);
+  void SetDeviceUp(int device, bool up);
+  void SetDeviceMemory(int device, int64_t used_bytes);
+  void AddDeviceTime(int device, DeviceTime state, absl::Duration time);
+  // Of the last 10 s.
+  void SetBubbleRatio(int device, double ratio);
+  void AddTransfer(int device, TransferDirection direction,
+                   TransferPurpose purpose, int64_t bytes);
+  void CountSlot(int device, SlotResult result);
+  void ObserveSlot(SlotPassLabel pass, SlotPhase phase, absl::Duration time);
+  void ObserveDispatchLatency(absl::Duration time);
+  void ObserveStep(absl::Duration time);
+  void ObserveOptimizer(absl::Duration time);
+
+  void SetHostArena(ArenaUse use, int64_t bytes);
+  void SetHostArenaLimit(int64_t bytes);
+
+  // Every state; those not in `counts` are 0.
+  void SetJobs(const std::map<JobState, int64_t>& counts);
+  void SetJobLoss(const std::string& job, double loss);
+  void AddJobSteps(const std::string& job, int64_t steps);
+  void AddJobTokens(const std::string& job, int64_t tokens);
+  void SetJobEta(const std::string& job, absl::Time eta);
+  void DropJob(const std::string& job);
+
+  void ObserveQueueWait(absl::Duration time);
+  void ObserveCheckpoint(absl::Duration time);
+  void CountCheckpointFailure();
+  void ObserveRecovery(absl::Duration time);
+
+ private:
+  struct Parts;
+  explicit ServerMetrics(std::unique_ptr<Parts> parts);
+  absl::Status Serve(const std::string& listen);
+
+  std::unique_ptr<Parts> parts_;
+  std::string address_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_OBSERVE_METRICS_H_

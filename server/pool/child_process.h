@@ -1,0 +1,79 @@
+// One child process of the daemon: started with descriptors of our choosing,
+// its stderr kept, its death noticed.
+//
+// Runs on the event loop's thread.  The child gets SIGKILL when the daemon's
+// loop thread dies (the worker asks for that itself) and inherits the lock
+// file, so that a new daemon waits until all of them are gone.
+#ifndef ROUNDHOUSE_SERVER_POOL_CHILD_PROCESS_H_
+#define ROUNDHOUSE_SERVER_POOL_CHILD_PROCESS_H_
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/pool/event_loop.h"
+
+namespace roundhouse {
+
+// Of a child's stderr, this many bytes are kept for error messages.
+inline constexpr size_t kStderrTailBytes = 16 * 1024;
+
+struct ChildOptions {
+  std::string program;  // path
+  std::vector<std::string> arguments;
+  std::vector<std::string> environment;  // NAME=value; nothing is inherited
+  // Inherited as kFirstChildFd, kFirstChildFd + 1, ...
+  std::vector<int> descriptors;
+  bool capture_stdout = false;  // else it goes to stderr's pipe
+};
+
+inline constexpr int kFirstChildFd = 60;
+
+// How a child ended: "killed by signal 9", "exited with status 3".
+std::string DescribeExit(int wait_status);
+
+class ChildProcess {
+ public:
+  // `on_exit` is called once, with the wait status, after the child has been
+  // reaped and its output read to the end.  `on_stdout` gets what it printed,
+  // when captured.  NOT_FOUND, INTERNAL: it could not be started.
+  static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(
+      EventLoop& loop, const ChildOptions& options,
+      std::function<void(int wait_status)> on_exit,
+      std::function<void(const std::string&)> on_stdout = nullptr);
+  // Kills the child if it lives and reaps it; no callback follows.
+  ~ChildProcess();
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+
+  void Kill(int signal);
+  pid_t pid() const { return pid_; }
+  // The last kStderrTailBytes the child wrote to stderr.
+  const std::string& stderr_tail() const { return stderr_tail_; }
+
+ private:
+  ChildProcess(EventLoop& loop, std::function<void(int)> on_exit,
+               std::function<void(const std::string&)> on_stdout);
+
+  void OnExit();
+  void ReadStderr();
+  void ReadStdout();
+
+  EventLoop& loop_;
+  std::function<void(int)> on_exit_;
+  std::function<void(const std::string&)> on_stdout_;
+  pid_t pid_ = -1;
+  int pid_fd_ = -1;
+  int stderr_fd_ = -1;
+  int stdout_fd_ = -1;
+  bool reaped_ = false;
+  std::string stderr_tail_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_POOL_CHILD_PROCESS_H_

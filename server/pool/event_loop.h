@@ -1,0 +1,86 @@
+// The daemon's one control thread: descriptors, timers, and closures posted by
+// other threads, one after the other.
+//
+// Everything in server/pool and server/jobs that decides runs here, so that it
+// needs no locks.  Post is thread-safe; all else runs on the loop's thread (or
+// before Run).  Callbacks may watch, unwatch, post and set timers.
+#ifndef ROUNDHOUSE_SERVER_POOL_EVENT_LOOP_H_
+#define ROUNDHOUSE_SERVER_POOL_EVENT_LOOP_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace roundhouse {
+
+// At most this many closures wait to run; Post refuses more.
+inline constexpr size_t kMaxPostedClosures = 65536;
+
+class EventLoop {
+ public:
+  static absl::StatusOr<std::unique_ptr<EventLoop>> Create();
+  ~EventLoop();
+  EventLoop(const EventLoop&) = delete;
+  EventLoop& operator=(const EventLoop&) = delete;
+
+  // Calls `ready` with the epoll events (EPOLLIN ...) whenever there are some.
+  // REQUIRES: `fd` is not watched yet; it stays open until Unwatch.
+  void Watch(int fd, uint32_t events, std::function<void(uint32_t)> ready);
+  void SetEvents(int fd, uint32_t events);
+  // No call of `ready` follows.
+  void Unwatch(int fd);
+
+  using TimerId = uint64_t;
+  TimerId After(absl::Duration delay, std::function<void()> closure);
+  // No effect on a timer that has fired.
+  void CancelTimer(TimerId id);
+
+  // Runs `closure` on the loop's thread, in the order posted.  UNAVAILABLE once
+  // the loop has quit, RESOURCE_EXHAUSTED when too many wait.
+  absl::Status Post(std::function<void()> closure);
+
+  // Until Quit, which may be called from callbacks.  Closures posted before
+  // Quit still run.
+  void Run();
+  void Quit() { quitting_ = true; }
+
+ private:
+  EventLoop(int epoll_fd, int event_fd)
+      : epoll_fd_(epoll_fd), event_fd_(event_fd) {}
+
+  struct Watched {
+    uint64_t id = 0;
+    std::shared_ptr<std::function<void(uint32_t)>> ready;  // outlives Unwatch
+  };
+
+  void RunPosted();
+  void RunTimers();
+  int TimeoutMs() const;
+
+  const int epoll_fd_;
+  const int event_fd_;
+  std::unordered_map<int, Watched> watched_;
+  std::unordered_map<uint64_t, int> fd_of_;
+  uint64_t next_id_ = 1;
+  std::map<std::pair<int64_t, TimerId>, std::function<void()>> timers_;
+  std::unordered_map<TimerId, int64_t> timer_due_ns_;
+  bool quitting_ = false;
+  std::mutex mutex_;
+  std::deque<std::function<void()>> posted_;  // guarded by mutex_
+  bool closed_ = false;                       // guarded by mutex_
+};
+
+// CLOCK_MONOTONIC; the same clock in every process of this machine.
+int64_t MonotonicNs();
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_POOL_EVENT_LOOP_H_

@@ -1,0 +1,84 @@
+#include "server/pool/event_loop.h"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace roundhouse {
+namespace {
+
+TEST(EventLoopTest, PostedClosuresRunInOrderOnTheLoop) {
+  auto loop = *EventLoop::Create();
+  std::vector<int> order;
+  std::thread poster([&] {
+    for (int i = 0; i < 1000; ++i) {
+      ASSERT_TRUE(loop->Post([&order, i] { order.push_back(i); }).ok());
+    }
+    ASSERT_TRUE(loop->Post([&] { loop->Quit(); }).ok());
+  });
+  loop->Run();
+  poster.join();
+  ASSERT_EQ(order.size(), 1000u);
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(order[i], i);
+}
+
+TEST(EventLoopTest, PostAfterTheEndIsRefused) {
+  auto loop = *EventLoop::Create();
+  loop->Quit();
+  loop->Run();
+  EXPECT_EQ(loop->Post([] {}).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(EventLoopTest, TooManyPostsAreRefused) {
+  auto loop = *EventLoop::Create();
+  for (size_t i = 0; i < kMaxPostedClosures; ++i) {
+    ASSERT_TRUE(loop->Post([] {}).ok());
+  }
+  EXPECT_EQ(loop->Post([] {}).code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(EventLoopTest, TimersFireInOrderOfTimeAndCanBeCancelled) {
+  auto loop = *EventLoop::Create();
+  std::vector<int> order;
+  loop->After(absl::Milliseconds(20), [&] {
+    order.push_back(2);
+    loop->Quit();
+  });
+  loop->After(absl::Milliseconds(5), [&] { order.push_back(1); });
+  const auto cancelled =
+      loop->After(absl::Milliseconds(1), [&] { order.push_back(0); });
+  loop->CancelTimer(cancelled);
+  loop->Run();
+  EXPECT_EQ(order, (std::vector<int>{1, 2}));
+}
+
+TEST(EventLoopTest, AnUnwatchedDescriptorIsSilentAtOnce) {
+  auto loop = *EventLoop::Create();
+  int first[2], second[2];
+  ASSERT_EQ(pipe(first), 0);
+  ASSERT_EQ(pipe(second), 0);
+  ASSERT_EQ(write(first[1], "x", 1), 1);
+  ASSERT_EQ(write(second[1], "x", 1), 1);
+  int calls = 0;
+  // Both are ready in the same batch; whoever comes first silences the other.
+  loop->Watch(first[0], EPOLLIN, [&](uint32_t) {
+    ++calls;
+    loop->Unwatch(first[0]);
+    loop->Unwatch(second[0]);
+  });
+  loop->Watch(second[0], EPOLLIN, [&](uint32_t) {
+    ++calls;
+    loop->Unwatch(first[0]);
+    loop->Unwatch(second[0]);
+  });
+  loop->After(absl::Milliseconds(10), [&] { loop->Quit(); });
+  loop->Run();
+  EXPECT_EQ(calls, 1);
+}
+
+}  // namespace
+}  // namespace roundhouse

@@ -1,0 +1,68 @@
+// The daemon's side of the host arena: which bytes belong to whom.
+//
+// Allocations are page-aligned ranges of the memfd (base/wire/arena.h) whose
+// pages are reserved when they are made, so that no worker can fail on a page
+// fault later, and returned to the system when they are freed.  First fit by
+// offset.  Runs on the event loop's thread.
+#ifndef ROUNDHOUSE_SERVER_POOL_HOST_ARENA_H_
+#define ROUNDHOUSE_SERVER_POOL_HOST_ARENA_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "base/wire/arena.h"
+
+namespace roundhouse {
+
+class HostArena {
+ public:
+  // `limit_bytes` is the host memory the daemon may use (--host-memory); the
+  // header's pages come out of it.
+  static absl::StatusOr<std::unique_ptr<HostArena>> Create(
+      uint64_t limit_bytes, uint32_t worker_count);
+
+  // The offset of `bytes` zeroed bytes, aligned to a page.  RESOURCE_EXHAUSTED
+  // names the bytes wanted, free and the limit; nothing is taken then.
+  absl::StatusOr<uint64_t> Allocate(uint64_t bytes);
+  // REQUIRES: `offset` came from Allocate and was not freed (checked).
+  void Free(uint64_t offset);
+
+  uint64_t limit_bytes() const { return limit_bytes_; }
+  uint64_t used_bytes() const { return used_bytes_; }
+  wire::Arena& arena() { return *arena_; }
+
+ private:
+  HostArena(std::unique_ptr<wire::Arena> arena, uint64_t limit_bytes,
+            uint64_t header_bytes);
+
+  absl::StatusOr<uint64_t> FindGap(uint64_t bytes) const;
+
+  const std::unique_ptr<wire::Arena> arena_;
+  const uint64_t limit_bytes_;
+  uint64_t used_bytes_;
+  std::map<uint64_t, uint64_t> allocations_;  // offset -> bytes
+};
+
+// Frees its range when it dies.  Move-only; the arena outlives it.
+class ArenaRange {
+ public:
+  ArenaRange() = default;
+  static absl::StatusOr<ArenaRange> Allocate(HostArena& arena, uint64_t bytes);
+  ArenaRange(ArenaRange&& other) noexcept { *this = std::move(other); }
+  ArenaRange& operator=(ArenaRange&& other) noexcept;
+  ~ArenaRange();
+
+  uint64_t offset() const { return offset_; }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  HostArena* arena_ = nullptr;
+  uint64_t offset_ = 0;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_POOL_HOST_ARENA_H_

@@ -1,0 +1,84 @@
+#include "server/pool/host_arena.h"
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace roundhouse {
+namespace {
+
+constexpr uint64_t kLimit = 1 << 20;
+
+TEST(HostArenaTest, RefusesWithTheBytes) {
+  auto arena = *HostArena::Create(kLimit, 4);
+  const auto range = arena->Allocate(2 * kLimit);
+  EXPECT_EQ(range.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(range.status().message().find("2097152 bytes wanted"),
+            std::string::npos)
+      << range.status();
+  EXPECT_NE(range.status().message().find("of 1048576 are free"),
+            std::string::npos);
+}
+
+TEST(HostArenaTest, FreedMemoryComesBackZeroed) {
+  auto arena = *HostArena::Create(kLimit, 4);
+  const uint64_t used = arena->used_bytes();
+  const uint64_t offset = *arena->Allocate(10000);
+  EXPECT_EQ(arena->used_bytes(), used + 12288);
+  std::memset(arena->arena().At<char>(offset, 10000), 7, 10000);
+  arena->Free(offset);
+  EXPECT_EQ(arena->used_bytes(), used);
+  const uint64_t again = *arena->Allocate(10000);
+  EXPECT_EQ(again, offset);
+  for (int i = 0; i < 10000; ++i) {
+    ASSERT_EQ(arena->arena().At<char>(again, 10000)[i], 0);
+  }
+}
+
+TEST(HostArenaTest, FreeOfSomethingElseIsABug) {
+  auto arena = *HostArena::Create(kLimit, 4);
+  const uint64_t offset = *arena->Allocate(1);
+  EXPECT_DEATH(arena->Free(offset + 4096), "check failed");
+  EXPECT_DEATH(arena->Free(0), "check failed");
+}
+
+TEST(HostArenaTest, RandomUseNeverOverlapsAndNeverLeaks) {
+  auto arena = *HostArena::Create(kLimit, 4);
+  const uint64_t used = arena->used_bytes();
+  std::mt19937 random(5);
+  struct Held {
+    ArenaRange range;
+    unsigned char mark;
+  };
+  std::vector<Held> held;
+  int refused = 0;
+  for (int i = 0; i < 4000; ++i) {
+    if (random() % 2 == 0 || held.empty()) {
+      auto range = ArenaRange::Allocate(*arena, 1 + random() % 60000);
+      if (!range.ok()) {
+        ++refused;
+        continue;
+      }
+      const auto mark = static_cast<unsigned char>(random());
+      std::memset(arena->arena().At<char>(range->offset(), range->bytes()),
+                  mark, range->bytes());
+      held.push_back({*std::move(range), mark});
+    } else {
+      const size_t victim = random() % held.size();
+      const auto* bytes = arena->arena().At<unsigned char>(
+          held[victim].range.offset(), held[victim].range.bytes());
+      for (uint64_t b = 0; b < held[victim].range.bytes(); b += 512) {
+        ASSERT_EQ(bytes[b], held[victim].mark);
+      }
+      held.erase(held.begin() + static_cast<int64_t>(victim));
+    }
+  }
+  EXPECT_GT(refused, 0);
+  held.clear();
+  EXPECT_EQ(arena->used_bytes(), used);
+}
+
+}  // namespace
+}  // namespace roundhouse

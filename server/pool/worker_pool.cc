@@ -1,0 +1,307 @@
+#include "server/pool/worker_pool.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+
+namespace roundhouse {
+namespace {
+
+constexpr absl::Duration kHeartbeatCheck = absl::Seconds(5);
+constexpr absl::Duration kRestartDelay = absl::Seconds(1);
+
+const char* RoleName(WorkerRole role) {
+  return role == WorkerRole::kDevice ? "device"
+         : role == WorkerRole::kHost ? "host"
+                                     : "files";
+}
+
+// A command that a worker finished: it is not dying at its start.
+bool IsResult(const wire::Body& body) {
+  return std::holds_alternative<wire::SlotDone>(body) ||
+         std::holds_alternative<wire::HostOpDone>(body) ||
+         std::holds_alternative<wire::FileOpDone>(body);
+}
+
+}  // namespace
+
+WorkerPool::WorkerPool(EventLoop& loop, HostArena& arena,
+                       const WorkerPoolOptions& options)
+    : loop_(loop), arena_(arena), options_(options) {}
+
+absl::StatusOr<std::unique_ptr<WorkerPool>> WorkerPool::Create(
+    EventLoop& loop, HostArena& arena, const WorkerPoolOptions& options) {
+  if (options.device_count + 2 > wire::kMaxWorkers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("devices: ", options.device_count, " devices; the limit ",
+                     "is ", wire::kMaxWorkers - 2));
+  }
+  auto pool = std::unique_ptr<WorkerPool>(new WorkerPool(loop, arena, options));
+  pool->workers_.resize(options.device_count + 2);
+  for (Worker& worker : pool->workers_) {
+    worker.info.role = WorkerRole::kDevice;
+  }
+  pool->At(pool->HostWorker()).info.role = WorkerRole::kHost;
+  pool->At(pool->FilesWorker()).info.role = WorkerRole::kFiles;
+  return pool;
+}
+
+WorkerPool::~WorkerPool() {
+  loop_.CancelTimer(heartbeat_timer_);
+  for (Worker& worker : workers_) {
+    if (worker.channel != nullptr) loop_.Unwatch(worker.channel->fd());
+  }
+}
+
+absl::Status WorkerPool::Start(Listener* listener) {
+  listener_ = listener;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    RETURN_IF_ERROR(Spawn(static_cast<WorkerId>(i)));
+  }
+  heartbeat_timer_ =
+      loop_.After(kHeartbeatCheck, [this] { CheckHeartbeats(); });
+  return absl::OkStatus();
+}
+
+ChildOptions WorkerPool::Child(WorkerId id, int channel_fd) {
+  Worker& worker = At(id);
+  const bool device = worker.info.role == WorkerRole::kDevice;
+  const int threads = device ? options_.device_threads : options_.host_threads;
+  ChildOptions child;
+  child.program = options_.worker_program;
+  child.arguments = {
+      absl::StrCat("--role=", RoleName(worker.info.role)),
+      absl::StrCat("--index=", Number(id)),
+      absl::StrCat("--threads=", threads),
+      absl::StrCat("--channel-fd=", kFirstChildFd),
+      absl::StrCat("--arena-fd=", kFirstChildFd + 1),
+  };
+  child.descriptors = {channel_fd, arena_.arena().fd()};
+  if (options_.lock_fd >= 0) {
+    child.arguments.push_back(absl::StrCat("--lock-fd=", kFirstChildFd + 2));
+    child.descriptors.push_back(options_.lock_fd);
+  }
+  if (device) {
+    child.arguments.push_back("--device=cpu");
+    child.arguments.push_back(
+        absl::StrCat("--device-memory=", options_.device_memory_bytes));
+    child.arguments.push_back(absl::StrCat("--link-gbps=", options_.link_gbps));
+  }
+  std::deque<std::string>& kill_at = options_.kill_at[id];
+  if (!kill_at.empty()) {
+    child.arguments.push_back(absl::StrCat("--kill-at=", kill_at.front()));
+    kill_at.pop_front();
+  }
+  // Thread counts are part of the bits: no library may choose its own.
+  child.environment = {"OMP_DYNAMIC=FALSE", "MKL_DYNAMIC=FALSE", "LANG=C.UTF-8",
+                       absl::StrCat("OMP_NUM_THREADS=", threads),
+                       absl::StrCat("MKL_NUM_THREADS=", threads)};
+  for (const char* name : {"TSAN_OPTIONS", "ASAN_OPTIONS", "UBSAN_OPTIONS"}) {
+    const char* value = getenv(name);
+    if (value != nullptr) {
+      child.environment.push_back(absl::StrCat(name, "=", value));
+    }
+  }
+  return child;
+}
+
+absl::Status WorkerPool::Spawn(WorkerId id) {
+  Worker& worker = At(id);
+  ASSIGN_OR_RETURN(auto ends, wire::Channel::Pair());
+  const int parent_fd = ends.first->fd();
+  ASSIGN_OR_RETURN(
+      worker.process,
+      ChildProcess::Start(loop_, Child(id, ends.second->fd()),
+                          [this, id](int status) { OnExit(id, status); }));
+  worker.channel = std::move(ends.first);
+  worker.info.pid = worker.process->pid();
+  ++worker.info.starts;
+  worker.last_heard_ns = MonotonicNs();
+  loop_.Watch(parent_fd, EPOLLIN, [this, id](uint32_t events) {
+    if ((events & EPOLLOUT) != 0) FlushUnsent(id);
+    if ((events & ~static_cast<uint32_t>(EPOLLOUT)) != 0) ReadChannel(id);
+  });
+  return absl::OkStatus();
+}
+
+uint64_t WorkerPool::Send(WorkerId id, wire::Body body) {
+  Worker& worker = At(id);
+  if (!worker.info.up) return 0;
+  const uint64_t attempt = worker.next_attempt++;
+  worker.unsent.push_back({attempt, std::move(body)});
+  if (worker.unsent.size() > kMaxUnsentMessages) {
+    RH_LOG(kError) << "worker " << Number(id)
+                   << " does not take its messages: killed";
+    worker.process->Kill(SIGKILL);
+  }
+  if (worker.unsent.size() == 1) FlushUnsent(id);
+  return attempt;
+}
+
+void WorkerPool::FlushUnsent(WorkerId id) {
+  Worker& worker = At(id);
+  while (!worker.unsent.empty()) {
+    const absl::Status status = worker.channel->TrySend(worker.unsent.front());
+    if (status.code() == absl::StatusCode::kResourceExhausted) {
+      loop_.SetEvents(worker.channel->fd(), EPOLLIN | EPOLLOUT);
+      return;
+    }
+    if (!status.ok()) {
+      // Dying: OnExit follows and reports what was lost.
+      worker.unsent.clear();
+      break;
+    }
+    worker.unsent.pop_front();
+  }
+  // The doorbell too: a worker that sleeps on words looks at its socket then.
+  wire::Ring(arena_.arena().doorbells().bell[Number(id)]);
+  loop_.SetEvents(worker.channel->fd(), EPOLLIN);
+}
+
+void WorkerPool::Withdraw(DeviceId device, uint64_t attempt) {
+  const WorkerId id = DeviceWorker(device);
+  if (!up(id)) return;
+  wire::Doorbell& bell = arena_.arena().doorbells().bell[Number(id)];
+  bell.cancel[attempt % wire::kMaxDispatchedSlots].store(attempt);
+  wire::Ring(bell);
+  Send(id, wire::Withdraw{attempt});
+}
+
+void WorkerPool::Deliver(WorkerId id, const wire::Message& message) {
+  Worker& worker = At(id);
+  worker.last_heard_ns = MonotonicNs();
+  if (std::holds_alternative<wire::Heartbeat>(message.body)) return;
+  if (std::holds_alternative<wire::Hello>(message.body)) {
+    worker.info.up = true;
+    if (!stopping_) listener_->OnWorkerUp(id);
+    return;
+  }
+  if (IsResult(message.body)) worker.fruitless_deaths = 0;
+  listener_->OnMessage(id, message);
+}
+
+void WorkerPool::ReadChannel(WorkerId id) {
+  Worker& worker = At(id);
+  // A bounded batch, so that one chatty worker does not starve the others.
+  for (int i = 0; i < 64 && worker.channel != nullptr; ++i) {
+    auto message = worker.channel->TryReceive();
+    if (!message.ok()) {
+      if (message.status().code() == absl::StatusCode::kInvalidArgument) {
+        RH_LOG(kError) << "worker " << Number(id) << ": " << message.status();
+      }
+      // Speaks nonsense or has closed its end: it must not go on.
+      worker.process->Kill(SIGKILL);
+      loop_.SetEvents(worker.channel->fd(), 0);
+      if (message.status().code() == absl::StatusCode::kUnavailable) {
+        loop_.Unwatch(worker.channel->fd());
+      }
+      return;
+    }
+    if (!message->has_value()) return;
+    Deliver(id, **message);
+  }
+}
+
+void WorkerPool::Drain(WorkerId id) {
+  while (true) {
+    auto message = At(id).channel->TryReceive();
+    if (!message.ok() || !message->has_value()) return;
+    Deliver(id, **message);
+  }
+}
+
+void WorkerPool::OnExit(WorkerId id, int wait_status) {
+  Worker& worker = At(id);
+  Drain(id);
+  loop_.Unwatch(worker.channel->fd());
+  worker.channel.reset();
+  worker.unsent.clear();
+  const bool was_up = std::exchange(worker.info.up, false);
+  std::string why = absl::StrCat(RoleName(worker.info.role), " worker ",
+                                 Number(id), " ", DescribeExit(wait_status));
+  if (!worker.process->stderr_tail().empty()) {
+    absl::StrAppend(&why, "; its last words:\n", worker.process->stderr_tail());
+  }
+  worker.info.pid = 0;
+  const auto process = std::move(worker.process);
+  ++worker.fruitless_deaths;
+  if (stopping_) {
+    const bool all_gone =
+        std::all_of(workers_.begin(), workers_.end(),
+                    [](const Worker& w) { return w.process == nullptr; });
+    if (all_gone && stopped_) std::exchange(stopped_, nullptr)();
+    return;
+  }
+  RH_LOG(kWarning) << why.substr(0, why.find('\n'));
+  if (was_up) listener_->OnWorkerDown(id, why);
+  Restart(id, why);
+}
+
+void WorkerPool::Restart(WorkerId id, const std::string& why) {
+  Worker& worker = At(id);
+  const bool device = worker.info.role == WorkerRole::kDevice;
+  if (device && worker.fruitless_deaths >= kMaxFruitlessDeaths) {
+    worker.info.lost = true;
+    listener_->OnDeviceLost(static_cast<DeviceId>(Number(id)), why);
+    return;
+  }
+  const bool at_once = worker.fruitless_deaths <= 1;
+  loop_.After(at_once ? absl::ZeroDuration() : kRestartDelay, [this, id] {
+    if (stopping_) return;
+    const absl::Status status = Spawn(id);
+    if (!status.ok()) {
+      RH_LOG(kError) << "worker " << Number(id) << ": " << status;
+      ++At(id).fruitless_deaths;
+      Restart(id, std::string(status.message()));
+    }
+  });
+}
+
+void WorkerPool::CheckHeartbeats() {
+  const int64_t oldest =
+      MonotonicNs() - absl::ToInt64Nanoseconds(kHeartbeatLimit);
+  for (Worker& worker : workers_) {
+    if (worker.process == nullptr || worker.last_heard_ns >= oldest) continue;
+    RH_LOG(kError) << "worker process " << worker.info.pid
+                   << " has been silent for "
+                   << absl::FormatDuration(kHeartbeatLimit) << ": killed";
+    worker.process->Kill(SIGKILL);
+  }
+  heartbeat_timer_ =
+      loop_.After(kHeartbeatCheck, [this] { CheckHeartbeats(); });
+}
+
+void WorkerPool::Stop(absl::Duration grace, std::function<void()> stopped) {
+  stopping_ = true;
+  stopped_ = std::move(stopped);
+  bool any = false;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    Worker& worker = workers_[i];
+    if (worker.process == nullptr) continue;
+    any = true;
+    if (worker.info.up) {
+      Send(static_cast<WorkerId>(i), wire::Stop{});
+    } else {
+      worker.process->Kill(SIGKILL);
+    }
+  }
+  if (!any) {
+    std::exchange(stopped_, nullptr)();
+    return;
+  }
+  loop_.After(grace, [this] {
+    for (Worker& worker : workers_) {
+      if (worker.process != nullptr) worker.process->Kill(SIGKILL);
+    }
+  });
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,147 @@
+// The daemon's worker processes: one per device, one host worker, one files
+// worker.  Starts them, talks to them, notices that one died or hangs, starts
+// it again.
+//
+// A worker's death is reported only after the process has been reaped and its
+// socket drained, so that a slot-done found there counts (DESIGN.md, "Commit
+// rule").  A device whose worker dies kMaxFruitlessDeaths times in a row
+// without finishing anything is lost; the host and files workers are started
+// again and again, at a bounded rate.
+//
+// Runs on the event loop's thread.
+#ifndef ROUNDHOUSE_SERVER_POOL_WORKER_POOL_H_
+#define ROUNDHOUSE_SERVER_POOL_WORKER_POOL_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/ids.h"
+#include "base/wire/channel.h"
+#include "server/pool/child_process.h"
+#include "server/pool/event_loop.h"
+#include "server/pool/host_arena.h"
+
+namespace roundhouse {
+
+inline constexpr int kMaxFruitlessDeaths = 5;
+inline constexpr absl::Duration kHeartbeatLimit = absl::Seconds(30);
+// Messages waiting for room in one worker's socket.
+inline constexpr size_t kMaxUnsentMessages = 1024;
+
+enum class WorkerRole { kDevice, kHost, kFiles };
+
+// Which worker: a device's index, then the host worker, then the files worker.
+// It is also the index of the worker's doorbell.
+enum class WorkerId : int32_t {};
+
+struct WorkerPoolOptions {
+  std::string worker_program;
+  int device_count = 1;
+  int device_threads = 1;
+  int host_threads = 1;
+  uint64_t device_memory_bytes = uint64_t{1} << 30;
+  double link_gbps = 0;  // 0: as fast as memory
+  int lock_fd = -1;      // inherited by every worker
+  // Test only: per worker, the --kill-at of its first, second ... process.
+  std::map<WorkerId, std::deque<std::string>> kill_at;
+};
+
+struct WorkerInfo {
+  WorkerRole role = WorkerRole::kDevice;
+  pid_t pid = 0;
+  bool up = false;    // said hello
+  bool lost = false;  // given up
+  int starts = 0;
+};
+
+class WorkerPool {
+ public:
+  // Calls come on the loop's thread, never from within a call into the pool.
+  class Listener {
+   public:
+    virtual ~Listener() = default;
+    virtual void OnWorkerUp(WorkerId worker) = 0;
+    virtual void OnMessage(WorkerId worker, const wire::Message& message) = 0;
+    // `why` says how it ended, with the end of its stderr.
+    virtual void OnWorkerDown(WorkerId worker, const std::string& why) = 0;
+    virtual void OnDeviceLost(DeviceId device, const std::string& why) = 0;
+  };
+
+  static absl::StatusOr<std::unique_ptr<WorkerPool>> Create(
+      EventLoop& loop, HostArena& arena, const WorkerPoolOptions& options);
+  // Kills what still runs.
+  ~WorkerPool();
+
+  // Starts every process.  REQUIRES: called once; `listener` outlives the pool.
+  absl::Status Start(Listener* listener);
+
+  // Sends a command as a new attempt, whose number it returns; 0 when the
+  // worker is not up.  A worker that does not take its messages is killed.
+  uint64_t Send(WorkerId worker, wire::Body body);
+
+  // Asks a device worker for a slot back: cancel word, doorbell, message.
+  void Withdraw(DeviceId device, uint64_t attempt);
+
+  // Asks every worker to stop; those left after `grace` are killed.  `stopped`
+  // is called when all are gone.
+  void Stop(absl::Duration grace, std::function<void()> stopped);
+
+  WorkerId DeviceWorker(DeviceId device) const {
+    return static_cast<WorkerId>(Number(device));
+  }
+  WorkerId HostWorker() const {
+    return static_cast<WorkerId>(options_.device_count);
+  }
+  WorkerId FilesWorker() const {
+    return static_cast<WorkerId>(options_.device_count + 1);
+  }
+  int device_count() const { return options_.device_count; }
+  const WorkerInfo& info(WorkerId worker) const {
+    return workers_[Number(worker)].info;
+  }
+  bool up(WorkerId worker) const { return info(worker).up; }
+
+ private:
+  struct Worker {
+    WorkerInfo info;
+    std::unique_ptr<ChildProcess> process;
+    std::unique_ptr<wire::Channel> channel;
+    std::deque<wire::Message> unsent;
+    uint64_t next_attempt = 1;
+    int fruitless_deaths = 0;
+    int64_t last_heard_ns = 0;
+  };
+
+  WorkerPool(EventLoop& loop, HostArena& arena,
+             const WorkerPoolOptions& options);
+
+  Worker& At(WorkerId worker) { return workers_[Number(worker)]; }
+  absl::Status Spawn(WorkerId worker);
+  ChildOptions Child(WorkerId worker, int channel_fd);
+  void Deliver(WorkerId worker, const wire::Message& message);
+  void ReadChannel(WorkerId worker);
+  void FlushUnsent(WorkerId worker);
+  void Drain(WorkerId worker);
+  void OnExit(WorkerId worker, int wait_status);
+  void Restart(WorkerId worker, const std::string& why);
+  void CheckHeartbeats();
+
+  EventLoop& loop_;
+  HostArena& arena_;
+  WorkerPoolOptions options_;
+  Listener* listener_ = nullptr;
+  std::vector<Worker> workers_;
+  EventLoop::TimerId heartbeat_timer_ = 0;
+  bool stopping_ = false;
+  std::function<void()> stopped_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_POOL_WORKER_POOL_H_

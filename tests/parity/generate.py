@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""Tiny random checkpoints and what real transformers computes from them.
+
+  generate.py OUT    writes OUT/<case>/{config.json,model.safetensors} as
+                     save_pretrained does, OUT/<case>/goldens.safetensors and
+                     OUT/schedules.safetensors
+
+Runs in the environment that tests/parity/setup makes. The weights are bf16
+values (standard deviation 0.2, so that logits are not flat), so fp32 and bf16
+runs start from the same numbers. Everything is seeded.
+
+goldens.safetensors, B sequences of at most S tokens, K steps:
+  tokens, labels     [K, B, S] int32; labels shifted, -100 where no target
+  logits             [B, S, vocab]        step 0's tokens, fp32 model
+  token_loss         [B, S]               0 where no target
+  grad.<name>        of the mean loss over all targets of step 0
+  final.<name>       weights after K AdamW steps
+  step_loss, step_norm [K]                mean loss, gradient norm
+  split_loss         [3]                  mean loss of step 0 as 1x8, 2x4, 8x1
+  bf16.logits, bf16.token_loss, bf16.grad.<name> [1]
+                     relative L2 error of the bf16 model against the fp32 one
+  eager.*            [1] relative L2 difference of eager attention from SDPA
+"""
+
+import copy
+import pathlib
+import sys
+
+import safetensors.torch
+import torch
+import transformers
+
+BATCH, TOKENS, STEPS = 8, 20, 10
+LEARNING_RATE, MAX_NORM, WEIGHT_DECAY = 1e-3, 1.0, 0.01
+CASES = {"qwen3_tied": (True, 1), "qwen3_untied": (False, 2)}
+
+
+def make_model(tied, seed):
+    torch.manual_seed(seed)
+    config = transformers.Qwen3Config(
+        hidden_size=40, num_hidden_layers=3, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=16, intermediate_size=56,
+        vocab_size=211, max_position_embeddings=64, rope_theta=10000.0,
+        tie_word_embeddings=tied, use_cache=False)
+    config._attn_implementation = "sdpa"
+    model = transformers.Qwen3ForCausalLM(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            center = 1.0 if parameter.dim() == 1 else 0.0
+            values = center + 0.2 * torch.randn_like(parameter)
+            parameter.copy_(values.to(torch.bfloat16).float())
+    return model.float()
+
+
+def make_batches(seed, vocab):
+    """STEPS batches of (tokens, lengths); sequence 0 has no padding."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(0, vocab, (STEPS, BATCH, TOKENS),
+                           generator=generator)
+    lengths = torch.randint(2, TOKENS + 1, (STEPS, BATCH),
+                            generator=generator)
+    lengths[:, 0] = TOKENS
+    tokens[torch.arange(TOKENS) >= lengths[..., None]] = 0
+    return tokens, lengths
+
+
+def mask_of(lengths):
+    return (torch.arange(TOKENS) < lengths[:, None]).long()
+
+
+def shifted_labels(tokens, lengths):
+    labels = torch.full_like(tokens, -100)
+    labels[..., :-1] = tokens[..., 1:]
+    labels[torch.arange(TOKENS) + 1 >= lengths[..., None]] = -100
+    return labels
+
+
+def mean_loss(model, tokens, lengths, micro_batches=1):
+    """transformers' own loss of a step, with gradients accumulated."""
+    labels = tokens.masked_fill(mask_of(lengths) == 0, -100)
+    targets = int((shifted_labels(tokens, lengths) != -100).sum())
+    total = 0.0
+    for part in torch.arange(BATCH).chunk(micro_batches):
+        loss = model(input_ids=tokens[part],
+                     attention_mask=mask_of(lengths[part]),
+                     labels=labels[part], num_items_in_batch=targets).loss
+        loss.backward()
+        total += float(loss.detach())
+    return total
+
+
+def forward_and_gradients(model, tokens, lengths):
+    model.zero_grad()
+    with torch.no_grad():
+        logits = model(input_ids=tokens,
+                       attention_mask=mask_of(lengths)).logits.float()
+    labels = shifted_labels(tokens, lengths)
+    losses = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), labels.flatten(), reduction="none")
+    mean_loss(model, tokens, lengths)
+    result = {"logits": logits * mask_of(lengths)[..., None],
+              "token_loss": losses.view(BATCH, TOKENS)}
+    for name, parameter in model.named_parameters():
+        result["grad." + name] = parameter.grad.detach().float().clone()
+    model.zero_grad()
+    return result
+
+
+def optimizer_of(model):
+    """Weight decay on matrices only, as transformers' Trainer groups them."""
+    matrices = [p for p in model.parameters() if p.dim() > 1]
+    vectors = [p for p in model.parameters() if p.dim() == 1]
+    return torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": WEIGHT_DECAY},
+         {"params": vectors, "weight_decay": 0.0}], lr=LEARNING_RATE)
+
+
+def train(model, tokens, lengths):
+    optimizer = optimizer_of(model)
+    losses, norms = [], []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        losses.append(mean_loss(model, tokens[step], lengths[step]))
+        norms.append(float(torch.nn.utils.clip_grad_norm_(
+            model.parameters(), MAX_NORM)))
+        optimizer.step()
+    result = {"final." + name: parameter.detach().clone()
+              for name, parameter in model.named_parameters()}
+    result["step_loss"] = torch.tensor(losses)
+    result["step_norm"] = torch.tensor(norms)
+    return result
+
+
+def relative(value, reference):
+    return ((value - reference).norm() / reference.norm()).reshape(1)
+
+
+def with_attention(model, implementation):
+    other = copy.deepcopy(model)
+    other.set_attn_implementation(implementation)
+    return other
+
+
+def goldens_of(model, folder, tokens, lengths):
+    goldens = {"tokens": tokens.int(),
+               "labels": shifted_labels(tokens, lengths).int()}
+    first = (tokens[0], lengths[0])
+    exact = forward_and_gradients(model, *first)
+    goldens.update(exact)
+    goldens["split_loss"] = torch.tensor(
+        [mean_loss(copy.deepcopy(model), *first, micro_batches=n)
+         for n in (1, 2, 8)])
+    # As users load it: rotary frequencies stay in fp32.
+    bf16 = forward_and_gradients(
+        transformers.Qwen3ForCausalLM.from_pretrained(
+            folder, dtype=torch.bfloat16, attn_implementation="sdpa"), *first)
+    eager = forward_and_gradients(with_attention(model, "eager"), *first)
+    for name, reference in exact.items():
+        goldens["bf16." + name] = relative(bf16[name], reference)
+        goldens["eager." + name] = relative(eager[name], reference)
+    start = {"final." + n: p.detach().clone()
+             for n, p in model.named_parameters()}
+    eager_end = train(with_attention(model, "eager"), tokens, lengths)
+    end = train(copy.deepcopy(model), tokens, lengths)
+    goldens.update(end)
+    for name, value in start.items():
+        goldens["eager." + name] = relative(eager_end[name] - value,
+                                            end[name] - value)
+    return goldens
+
+
+def schedules():
+    """Factors of transformers' schedules: warm-up 4, 20 steps, then 0."""
+    make = {"constant": transformers.get_constant_schedule_with_warmup,
+            "linear": transformers.get_linear_schedule_with_warmup,
+            "cosine": transformers.get_cosine_schedule_with_warmup}
+    result = {}
+    for name, function in make.items():
+        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)],
+                                    lr=LEARNING_RATE)
+        extra = {} if name == "constant" else {"num_training_steps": 20}
+        schedule = function(optimizer, num_warmup_steps=4, **extra)
+        rates = []
+        for _ in range(21):
+            rates.append(schedule.get_last_lr()[0])
+            optimizer.step()
+            schedule.step()
+        result[name] = torch.tensor(rates, dtype=torch.float64)
+    return result
+
+
+def main():
+    out = pathlib.Path(sys.argv[1])
+    transformers.utils.logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    for case, (tied, seed) in CASES.items():
+        folder = out / case
+        folder.mkdir(parents=True, exist_ok=True)
+        model = make_model(tied, seed)
+        tokens, lengths = make_batches(seed + 100, model.config.vocab_size)
+        copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder)
+        (folder / "generation_config.json").unlink(missing_ok=True)
+        goldens = goldens_of(model, folder, tokens, lengths)
+        safetensors.torch.save_file(
+            {name: value.contiguous() for name, value in goldens.items()},
+            folder / "goldens.safetensors")
+    safetensors.torch.save_file(schedules(), out / "schedules.safetensors")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: generate.py OUT")
+    main()

@@ -1,0 +1,104 @@
+#include "worker/device/cpu/cpu_device.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "worker/device/memory_account.h"
+
+namespace roundhouse::worker {
+namespace {
+
+class CpuBuffer : public DeviceBuffer {
+ public:
+  CpuBuffer(MemoryAccount& account, std::byte* data, uint64_t bytes)
+      : account_(account), data_(data), bytes_(bytes) {}
+  ~CpuBuffer() override {
+    std::free(data_);
+    account_.Give(DeviceBytes(bytes_));
+  }
+  std::byte* data() const override { return data_; }
+  uint64_t bytes() const override { return bytes_; }
+
+ private:
+  MemoryAccount& account_;
+  std::byte* const data_;
+  const uint64_t bytes_;
+};
+
+// Everything queued before it was done when it was queued.
+class CpuEvent : public Event {
+ public:
+  absl::Status Wait() override { return absl::OkStatus(); }
+};
+
+class CpuStream : public Stream {
+ public:
+  absl::Status CopyToDevice(std::byte* to, const std::byte* from_host,
+                            uint64_t bytes) override {
+    std::memcpy(to, from_host, bytes);
+    return absl::OkStatus();
+  }
+  absl::Status CopyToHost(std::byte* to_host, const std::byte* from,
+                          uint64_t bytes) override {
+    std::memcpy(to_host, from, bytes);
+    return absl::OkStatus();
+  }
+  absl::Status CopyOnDevice(std::byte* to, const std::byte* from,
+                            uint64_t bytes) override {
+    std::memcpy(to, from, bytes);
+    return absl::OkStatus();
+  }
+  absl::Status AddFloats(float* __restrict to, const float* __restrict from,
+                         int64_t count) override {
+    for (int64_t i = 0; i < count; ++i) to[i] += from[i];
+    return absl::OkStatus();
+  }
+  absl::Status ZeroFloats(float* to, int64_t count) override {
+    std::memset(to, 0, static_cast<size_t>(count) * sizeof(float));
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::unique_ptr<Event>> Record() override {
+    return std::make_unique<CpuEvent>();
+  }
+};
+
+class CpuDevice : public Device {
+ public:
+  explicit CpuDevice(uint64_t memory_bytes) : account_(memory_bytes) {}
+
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(
+      uint64_t bytes, const std::string& what) override {
+    ROUNDHOUSE_CHECK(bytes > 0) << what;
+    const uint64_t cost = DeviceBytes(bytes);
+    RETURN_IF_ERROR(account_.Take(cost, what));
+    void* const data = std::aligned_alloc(kDeviceAlignBytes, cost);
+    if (data == nullptr) {
+      account_.Give(cost);
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "host memory: ", what, " wants ", cost, " bytes for a CPU device"));
+    }
+    return std::make_unique<CpuBuffer>(account_, static_cast<std::byte*>(data),
+                                       bytes);
+  }
+
+  absl::StatusOr<std::unique_ptr<Stream>> NewStream() override {
+    return std::make_unique<CpuStream>();
+  }
+  DeviceMemory memory() const override { return account_.memory(); }
+  uint64_t TakePeak() override { return account_.TakePeak(); }
+
+ private:
+  MemoryAccount account_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> NewCpuDevice(uint64_t memory_bytes) {
+  return std::make_unique<CpuDevice>(memory_bytes);
+}
+
+}  // namespace roundhouse::worker

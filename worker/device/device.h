@@ -1,0 +1,94 @@
+// The seam between a worker and the hardware it computes on: device memory
+// with exact accounting, streams of work, events.  device/cpu implements it on
+// host memory; device/cuda will on a GPU.  One conformance suite
+// (device_conformance.h) runs on each.
+//
+// Owner: the worker process makes one Device; buffers, streams and events must
+// be gone before it.
+#ifndef ROUNDHOUSE_WORKER_DEVICE_DEVICE_H_
+#define ROUNDHOUSE_WORKER_DEVICE_DEVICE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace roundhouse::worker {
+
+// Every buffer starts at a multiple of this and occupies a multiple of it.
+inline constexpr uint64_t kDeviceAlignBytes = 64;
+
+// What a buffer of `bytes` costs of the device's memory.
+constexpr uint64_t DeviceBytes(uint64_t bytes) {
+  return (bytes + kDeviceAlignBytes - 1) / kDeviceAlignBytes *
+         kDeviceAlignBytes;
+}
+
+// Device memory; destroying it gives the bytes back.  Whoever destroys it makes
+// sure that no work on a stream still uses it.
+class DeviceBuffer {
+ public:
+  virtual ~DeviceBuffer() = default;
+  // The address as the device knows it; host code may read or write through it
+  // only by way of a Stream.
+  virtual std::byte* data() const = 0;
+  virtual uint64_t bytes() const = 0;
+};
+
+// A point in a stream's work.
+class Event {
+ public:
+  virtual ~Event() = default;
+  // Blocks until everything queued before it is complete.  ABORTED: the device
+  // is lost.
+  virtual absl::Status Wait() = 0;
+};
+
+// An ordered queue of work on the device.  Calls may return before the work is
+// done; device memory and host memory given to them stay valid and untouched
+// until an Event recorded afterwards was waited for.  Thread-compatible.
+// Errors: ABORTED, the device is lost.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  virtual absl::Status CopyToDevice(std::byte* to, const std::byte* from_host,
+                                    uint64_t bytes) = 0;
+  virtual absl::Status CopyToHost(std::byte* to_host, const std::byte* from,
+                                  uint64_t bytes) = 0;
+  virtual absl::Status CopyOnDevice(std::byte* to, const std::byte* from,
+                                    uint64_t bytes) = 0;
+  // fp32, `count` elements each; `to` and `from` do not overlap.
+  // to[i] += from[i], rounded once, element by element.
+  virtual absl::Status AddFloats(float* to, const float* from,
+                                 int64_t count) = 0;
+  virtual absl::Status ZeroFloats(float* to, int64_t count) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Event>> Record() = 0;
+};
+
+struct DeviceMemory {
+  uint64_t limit_bytes = 0;
+  uint64_t used_bytes = 0;
+  uint64_t peak_bytes = 0;  // of used_bytes, since the last TakePeak
+};
+
+// Thread-safe; no call blocks on work of a stream.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  // RESOURCE_EXHAUSTED naming `what`, the bytes wanted, free and the limit.
+  // REQUIRES: bytes > 0.
+  virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(
+      uint64_t bytes, const std::string& what) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Stream>> NewStream() = 0;
+  virtual DeviceMemory memory() const = 0;
+  // The peak so far; the next one is counted from what is used now.
+  virtual uint64_t TakePeak() = 0;
+};
+
+}  // namespace roundhouse::worker
+
+#endif  // ROUNDHOUSE_WORKER_DEVICE_DEVICE_H_

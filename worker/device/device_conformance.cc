@@ -1,0 +1,163 @@
+#include "worker/device/device_conformance.h"
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace roundhouse::worker {
+namespace {
+
+std::vector<std::byte> Pattern(size_t bytes, int seed) {
+  std::vector<std::byte> pattern(bytes);
+  for (size_t i = 0; i < bytes; ++i) {
+    pattern[i] = static_cast<std::byte>(i * 131 + seed);
+  }
+  return pattern;
+}
+
+float* Floats(const DeviceBuffer& buffer) {
+  return reinterpret_cast<float*>(buffer.data());
+}
+
+// A device with one stream, and floats in and out of it.
+struct Bench {
+  explicit Bench(const DeviceFactory& factory, uint64_t limit = 1 << 20)
+      : device(factory(limit)), stream(*device->NewStream()) {}
+
+  std::unique_ptr<DeviceBuffer> Upload(const std::vector<float>& values) {
+    auto buffer = *device->Allocate(values.size() * sizeof(float), "floats");
+    EXPECT_TRUE(
+        stream
+            ->CopyToDevice(buffer->data(),
+                           reinterpret_cast<const std::byte*>(values.data()),
+                           buffer->bytes())
+            .ok());
+    return buffer;
+  }
+
+  std::vector<float> Download(const DeviceBuffer& buffer) {
+    std::vector<float> values(buffer.bytes() / sizeof(float));
+    EXPECT_TRUE(stream
+                    ->CopyToHost(reinterpret_cast<std::byte*>(values.data()),
+                                 buffer.data(), buffer.bytes())
+                    .ok());
+    EXPECT_TRUE((*stream->Record())->Wait().ok());
+    return values;
+  }
+
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Stream> stream;
+};
+
+TEST_P(DeviceConformance, BuffersAreAlignedAndCountedExactly) {
+  const auto device = GetParam()(4096);
+  EXPECT_EQ(device->memory().used_bytes, 0u);
+  auto first = *device->Allocate(1, "first");
+  auto second = *device->Allocate(65, "second");
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(first->data()) % 64, 0u);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(second->data()) % 64, 0u);
+  EXPECT_EQ(first->bytes(), 1u);
+  EXPECT_EQ(device->memory().used_bytes, 64u + 128u);
+  second.reset();
+  EXPECT_EQ(device->memory().used_bytes, 64u);
+  EXPECT_EQ(device->memory().peak_bytes, 192u);
+}
+
+TEST_P(DeviceConformance, RefusesWhatDoesNotFitAndNamesTheBytes) {
+  const auto device = GetParam()(4096);
+  auto held = *device->Allocate(4000, "held");
+  const auto refused = device->Allocate(128, "one too many");
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
+  const std::string text(refused.status().message());
+  EXPECT_NE(text.find("one too many wants 128 bytes, 64 of 4096 are free"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(device->memory().used_bytes, 4032u);
+  EXPECT_TRUE(device->Allocate(64, "the rest").ok());
+}
+
+TEST_P(DeviceConformance, PeakStartsAnewWhenTaken) {
+  const auto device = GetParam()(4096);
+  auto held = *device->Allocate(256, "held");
+  device->Allocate(1024, "short").value().reset();
+  EXPECT_EQ(device->TakePeak(), 1280u);
+  EXPECT_EQ(device->TakePeak(), 256u);
+}
+
+TEST_P(DeviceConformance, CopiesBytesBothWaysAndOnDevice) {
+  const auto device = GetParam()(1 << 20);
+  auto stream = *device->NewStream();
+  const std::vector<std::byte> source = Pattern(70'001, 3);
+  auto first = *device->Allocate(source.size(), "first");
+  auto second = *device->Allocate(source.size(), "second");
+  std::vector<std::byte> back(source.size());
+  ASSERT_TRUE(
+      stream->CopyToDevice(first->data(), source.data(), source.size()).ok());
+  ASSERT_TRUE(
+      stream->CopyOnDevice(second->data(), first->data(), source.size()).ok());
+  ASSERT_TRUE(
+      stream->CopyToHost(back.data(), second->data(), back.size()).ok());
+  ASSERT_TRUE((*stream->Record())->Wait().ok());
+  EXPECT_EQ(back, source);
+}
+
+TEST_P(DeviceConformance, DeviceMemoryIsApartFromTheHosts) {
+  const auto device = GetParam()(1 << 20);
+  auto stream = *device->NewStream();
+  std::vector<std::byte> source = Pattern(512, 1);
+  const std::vector<std::byte> kept = source;
+  auto buffer = *device->Allocate(source.size(), "buffer");
+  ASSERT_TRUE(
+      stream->CopyToDevice(buffer->data(), source.data(), source.size()).ok());
+  ASSERT_TRUE((*stream->Record())->Wait().ok());
+  source.assign(source.size(), std::byte{0});
+  std::vector<std::byte> back(source.size());
+  ASSERT_TRUE(
+      stream->CopyToHost(back.data(), buffer->data(), back.size()).ok());
+  ASSERT_TRUE((*stream->Record())->Wait().ok());
+  EXPECT_EQ(back, kept);
+}
+
+TEST_P(DeviceConformance, AddsElementByElementRoundingOnce) {
+  Bench bench(GetParam());
+  std::vector<float> left(1001), right(1001), sum(1001);
+  for (int i = 0; i < 1001; ++i) {
+    left[i] = 1.0f / static_cast<float>(i + 1);
+    right[i] = 1e-7f * static_cast<float>(i) - 3.0f;
+    sum[i] = left[i] + right[i];
+  }
+  auto to = bench.Upload(left);
+  auto from = bench.Upload(right);
+  ASSERT_TRUE(bench.stream->AddFloats(Floats(*to), Floats(*from), 1001).ok());
+  const std::vector<float> found = bench.Download(*to);
+  EXPECT_EQ(std::memcmp(found.data(), sum.data(), 1001 * sizeof(float)), 0);
+  EXPECT_EQ(bench.Download(*from), right);
+}
+
+TEST_P(DeviceConformance, ZeroesExactlyTheElementsAsked) {
+  Bench bench(GetParam());
+  auto buffer = bench.Upload({1, 2, 3, 4, 5});
+  ASSERT_TRUE(bench.stream->ZeroFloats(Floats(*buffer) + 1, 3).ok());
+  EXPECT_EQ(bench.Download(*buffer), (std::vector<float>{1, 0, 0, 0, 5}));
+}
+
+TEST_P(DeviceConformance, AllocatesFromSeveralThreadsWithinTheLimit) {
+  const auto device = GetParam()(64 * 100);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&device] {
+      for (int i = 0; i < 200; ++i) {
+        auto buffer = device->Allocate(64 * 30, "share");
+        EXPECT_LE(device->memory().used_bytes, 64u * 100);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(device->memory().used_bytes, 0u);
+  EXPECT_LE(device->memory().peak_bytes, 64u * 100);
+}
+
+}  // namespace
+}  // namespace roundhouse::worker

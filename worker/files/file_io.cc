@@ -1,0 +1,155 @@
+#include "worker/files/file_io.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/kill_point.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "openssl/evp.h"
+
+namespace roundhouse::worker {
+namespace {
+
+absl::Status SystemError(const std::string& path, const char* what, int error) {
+  const std::string text =
+      absl::StrCat(path, ": ", what, ": ", std::strerror(error));
+  return absl::Status(absl::ErrnoToStatusCode(error), text);
+}
+
+absl::Status RemoveLeftover(const std::string& path) {
+  struct stat info;
+  if (lstat(path.c_str(), &info) != 0) return absl::OkStatus();
+  if (!S_ISREG(info.st_mode)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(path, ": is there and is no regular file"));
+  }
+  if (unlink(path.c_str()) != 0 && errno != ENOENT) {
+    return SystemError(path, "remove", errno);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<InputFile>> InputFile::Open(
+    const std::string& path, uint64_t file_bytes) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return SystemError(path, "open", errno);
+  std::unique_ptr<InputFile> file(new InputFile(path, fd));
+  struct stat info;
+  if (fstat(fd, &info) != 0) return SystemError(path, "stat", errno);
+  if (!S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": is no regular file"));
+  }
+  if (static_cast<uint64_t>(info.st_size) != file_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": has ", info.st_size, " bytes, ", file_bytes, " expected",
+        static_cast<uint64_t>(info.st_size) < file_bytes ? " (truncated?)"
+                                                         : ""));
+  }
+  return file;
+}
+
+InputFile::~InputFile() { close(fd_); }
+
+absl::Status InputFile::Read(uint64_t offset, void* target,
+                             uint64_t bytes) const {
+  auto* to = static_cast<char*>(target);
+  while (bytes > 0) {
+    const ssize_t got = pread(fd_, to, bytes, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return SystemError(path_, "read", errno);
+    if (got == 0) {
+      return absl::DataLossError(absl::StrCat(path_, ": ended at byte ", offset,
+                                              " with ", bytes,
+                                              " more expected"));
+    }
+    to += got;
+    offset += static_cast<uint64_t>(got);
+    bytes -= static_cast<uint64_t>(got);
+  }
+  return absl::OkStatus();
+}
+
+OutputFile::OutputFile(std::string path, int fd, bool remove)
+    : path_(std::move(path)),
+      fd_(fd),
+      remove_(remove),
+      hash_(EVP_MD_CTX_new()) {
+  ROUNDHOUSE_CHECK(hash_ != nullptr &&
+                   EVP_DigestInit_ex(hash_, EVP_sha256(), nullptr) == 1);
+}
+
+absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Create(
+    const std::string& path) {
+  RETURN_IF_ERROR(RemoveLeftover(path));
+  const int fd = open(
+      path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+  if (fd < 0) return SystemError(path, "create", errno);
+  return std::unique_ptr<OutputFile>(new OutputFile(path, fd, true));
+}
+
+std::unique_ptr<OutputFile> OutputFile::Adopt(const std::string& path, int fd) {
+  return std::unique_ptr<OutputFile>(new OutputFile(path, fd, false));
+}
+
+OutputFile::~OutputFile() {
+  EVP_MD_CTX_free(hash_);
+  close(fd_);
+  if (remove_) unlink(path_.c_str());
+}
+
+absl::Status OutputFile::Failure(const char* what, int error) const {
+  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  return absl::Status(
+      full ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kInternal,
+      absl::StrCat(path_, ": ", what, " after ", written_bytes_,
+                   " bytes: ", std::strerror(error)));
+}
+
+absl::Status OutputFile::Write(const void* data, uint64_t bytes) {
+  const auto* from = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t put = write(fd_, from, std::min(bytes, kPieceBytes));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return Failure("write", errno);
+    ROUNDHOUSE_CHECK(EVP_DigestUpdate(hash_, from, put) == 1);
+    from += put;
+    bytes -= static_cast<uint64_t>(put);
+    written_bytes_ += static_cast<uint64_t>(put);
+    if (written_bytes_ - synced_bytes_ >= kSyncBytes) {
+      if (fdatasync(fd_) != 0) return Failure("sync", errno);
+      synced_bytes_ = written_bytes_;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<OutputFile::Sha256> OutputFile::Finish(uint64_t file_bytes) {
+  KillPoint("files.save.before_fsync");
+  if (fsync(fd_) != 0) return Failure("fsync", errno);
+  KillPoint("files.save.after_fsync");
+  struct stat info;
+  if (fstat(fd_, &info) != 0) return Failure("stat", errno);
+  if (written_bytes_ != file_bytes ||
+      static_cast<uint64_t>(info.st_size) != file_bytes) {
+    return absl::InternalError(absl::StrCat(
+        path_, ": ", written_bytes_, " bytes written, the file has ",
+        info.st_size, ", ", file_bytes, " expected"));
+  }
+  Sha256 sum;
+  ROUNDHOUSE_CHECK(EVP_DigestFinal_ex(hash_, sum.data(), nullptr) == 1);
+  remove_ = false;
+  return sum;
+}
+
+}  // namespace roundhouse::worker

@@ -1,0 +1,82 @@
+// Whole files read and written in bounded pieces, with errors that name the
+// path and the bytes.  Thread-compatible.
+#ifndef ROUNDHOUSE_WORKER_FILES_FILE_IO_H_
+#define ROUNDHOUSE_WORKER_FILES_FILE_IO_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+struct evp_md_ctx_st;
+
+namespace roundhouse::worker {
+
+// Read, converted and written at a time.
+inline constexpr uint64_t kPieceBytes = 1 << 20;
+// What a save leaves to the page cache before it waits for the disk.
+inline constexpr uint64_t kSyncBytes = 64 << 20;
+
+class InputFile {
+ public:
+  // INVALID_ARGUMENT: not a regular file of `file_bytes` bytes (truncated).
+  // NOT_FOUND and others as the system says.
+  static absl::StatusOr<std::unique_ptr<InputFile>> Open(
+      const std::string& path, uint64_t file_bytes);
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  // All of [offset, offset + bytes).  DATA_LOSS: the file ends before that.
+  absl::Status Read(uint64_t offset, void* target, uint64_t bytes) const;
+
+ private:
+  InputFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+
+  const std::string path_;
+  const int fd_;
+};
+
+class OutputFile {
+ public:
+  using Sha256 = std::array<uint8_t, 32>;
+
+  // Makes the file anew, exclusively; a regular file left there by a save that
+  // was killed is removed first.  ALREADY_EXISTS: something else is there.
+  static absl::StatusOr<std::unique_ptr<OutputFile>> Create(
+      const std::string& path);
+  // Takes ownership of a descriptor; `path` names it in errors only.
+  static std::unique_ptr<OutputFile> Adopt(const std::string& path, int fd);
+  // Removes the file unless Finish succeeded.
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  uint64_t written_bytes() const { return written_bytes_; }
+
+  // Appends.  RESOURCE_EXHAUSTED: disk, quota or file size limit; INTERNAL:
+  // other errors of the system; both name the path and the bytes written.
+  absl::Status Write(const void* data, uint64_t bytes);
+
+  // fsync, and a check that the file has exactly `file_bytes` bytes.
+  absl::StatusOr<Sha256> Finish(uint64_t file_bytes);
+
+ private:
+  OutputFile(std::string path, int fd, bool remove);
+  absl::Status Failure(const char* what, int error) const;
+
+  const std::string path_;
+  const int fd_;
+  bool remove_;
+  evp_md_ctx_st* const hash_;
+  uint64_t written_bytes_ = 0;
+  uint64_t synced_bytes_ = 0;
+};
+
+}  // namespace roundhouse::worker
+
+#endif  // ROUNDHOUSE_WORKER_FILES_FILE_IO_H_

@@ -1,0 +1,65 @@
+#include "worker/files/files_worker.h"
+
+#include <csignal>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "absl/status/statusor.h"
+#include "base/kill_point.h"
+#include "base/status.h"
+#include "worker/files/tensor_io.h"
+#include "worker/host/inbox.h"
+
+namespace roundhouse::worker {
+namespace {
+
+absl::Status Fail(Inbox& inbox, uint64_t attempt, uint64_t id,
+                  const absl::Status& why) {
+  std::string text(why.message());
+  if (text.size() > wire::kMaxTextBytes) text.resize(wire::kMaxTextBytes);
+  return inbox.Answer(
+      attempt,
+      wire::Failed{id, static_cast<uint32_t>(why.code()), std::move(text)});
+}
+
+absl::Status Answer(wire::Arena& arena, Inbox& inbox, uint64_t attempt,
+                    const wire::FileOp& op) {
+  uint64_t bytes = 0;
+  // On a thread of its own: a disk may take seconds for one call, and killing
+  // the process would not hurry it.
+  const absl::Status done = inbox.RunBeating([&]() -> absl::Status {
+    ASSIGN_OR_RETURN(bytes, DoFileOp(arena, op));
+    return absl::OkStatus();
+  });
+  if (!done.ok()) return Fail(inbox, attempt, op.operation, done);
+  KillPoint("files.done.before");
+  RETURN_IF_ERROR(inbox.Answer(attempt, wire::FileOpDone{op.operation, bytes}));
+  KillPoint("files.done.after");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status RunFilesWorker(const WorkerContext& context) {
+  std::signal(SIGXFSZ, SIG_IGN);
+  Inbox inbox(context.channel);
+  RETURN_IF_ERROR(inbox.SayHello());
+  while (true) {
+    ASSIGN_OR_RETURN(const wire::Message message, inbox.Next());
+    if (std::holds_alternative<wire::Stop>(message.body)) {
+      return absl::OkStatus();
+    }
+    const auto* op = std::get_if<wire::FileOp>(&message.body);
+    if (op == nullptr) {
+      RETURN_IF_ERROR(Fail(
+          inbox, message.attempt, 0,
+          absl::InvalidArgumentError("not a command of the files worker")));
+      continue;
+    }
+    RETURN_IF_ERROR(Answer(context.arena, inbox, message.attempt, *op));
+  }
+}
+
+}  // namespace roundhouse::worker

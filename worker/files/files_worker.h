@@ -1,0 +1,21 @@
+// The files role: loads, first weights, checkpoints and exports, apart from the
+// host role so that a save never stalls a step (DESIGN.md, "Processes").
+// Disposable: an operation may be killed anywhere and sent to a successor.
+#ifndef ROUNDHOUSE_WORKER_FILES_FILES_WORKER_H_
+#define ROUNDHOUSE_WORKER_FILES_FILES_WORKER_H_
+
+#include "absl/status/status.h"
+#include "worker/context.h"
+
+namespace roundhouse::worker {
+
+// Says Hello, then does file operations one after the other in the order
+// received until Stop (OK; what was asked before it is finished) or until the
+// daemon is gone (UNAVAILABLE).  Each is answered by FileOpDone or Failed with
+// the command's attempt.  A file too large for the process's limit is an error
+// like a full disk: SIGXFSZ is ignored from here on.
+absl::Status RunFilesWorker(const WorkerContext& context);
+
+}  // namespace roundhouse::worker
+
+#endif  // ROUNDHOUSE_WORKER_FILES_FILES_WORKER_H_

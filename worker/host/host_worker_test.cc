@@ -1,0 +1,587 @@
+#include "worker/host/host_worker.h"
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/convert.h"
+#include "base/reduction.h"
+#include "gtest/gtest.h"
+#include "worker/host/test_job.h"
+#include "worker/host/torch_threads.h"
+#include "worker/model/adamw.h"
+
+namespace roundhouse::worker {
+namespace {
+
+constexpr int kIndex = 1;
+using Row = std::optional<std::vector<float>>;
+
+// A host worker on a thread of this process.
+class HostWorkerThread {
+ public:
+  HostWorkerThread(TestJob& job, int threads) {
+    auto ends = wire::Channel::Pair();
+    ours_ = std::move(ends->first);
+    theirs_ = std::move(ends->second);
+    daemon_ = std::make_unique<TestDaemon>(*ours_, job.arena(), kIndex);
+    thread_ = std::thread([this, &job, threads] {
+      result_ = RunHostWorker({*theirs_, job.arena(), kIndex, threads});
+      theirs_.reset();
+    });
+  }
+  ~HostWorkerThread() {
+    if (!thread_.joinable()) return;
+    EXPECT_TRUE(Stop().ok());
+  }
+
+  void Configure(TestJob& job) {
+    ASSERT_TRUE(
+        daemon_->Call(wire::ConfigureJob{TestJob::kJob, job.layout_offset()})
+            .ok());
+  }
+  absl::StatusOr<wire::HostOpDone> Do(const wire::HostOp& op) {
+    absl::StatusOr<wire::Body> answer = daemon_->Call(op);
+    if (!answer.ok()) return answer.status();
+    return std::get<wire::HostOpDone>(*answer);
+  }
+  TestDaemon& daemon() { return *daemon_; }
+  absl::Status Stop() {
+    EXPECT_TRUE(daemon_->Send(wire::Stop{}).ok());
+    thread_.join();
+    return result_;
+  }
+  absl::Status CloseOurEnd() {
+    ours_.reset();
+    thread_.join();
+    return result_;
+  }
+
+ private:
+  std::unique_ptr<wire::Channel> ours_;
+  std::unique_ptr<wire::Channel> theirs_;
+  std::unique_ptr<TestDaemon> daemon_;
+  absl::Status result_;
+  std::thread thread_;
+};
+
+wire::HostOp Op(wire::HostOpKind kind, uint32_t unit, uint64_t operation) {
+  wire::HostOp op;
+  op.job = TestJob::kJob;
+  op.operation = operation;
+  op.kind = kind;
+  op.unit = unit;
+  return op;
+}
+
+// --- the plain reference: recursion over the tree of groups ---
+
+int64_t SplitOf(int64_t size) {
+  int64_t power = 1;
+  while (2 * power < size) power *= 2;
+  return power;
+}
+
+Row TreeSum(const std::vector<Row>& groups, int64_t begin, int64_t end) {
+  if (end - begin == 1) return groups[begin];
+  const int64_t middle = begin + SplitOf(end - begin);
+  Row left = TreeSum(groups, begin, middle);
+  const Row right = TreeSum(groups, middle, end);
+  if (!left) return right;
+  if (!right) return left;
+  for (size_t i = 0; i < left->size(); ++i) (*left)[i] += (*right)[i];
+  return left;
+}
+
+struct Round {
+  std::vector<std::vector<float>> uses;  // per group: the unit's gradient
+  std::vector<wire::HostMicroBatch> micro_batches;
+};
+
+class ReduceReference {
+ public:
+  ReduceReference(TestJob& job, uint32_t unit) : job_(job), unit_(unit) {}
+
+  void Add(const Round& round, uint32_t groups, bool contributions) {
+    const auto elements = static_cast<size_t>(job_.unit(unit_).element_count);
+    std::vector<float> value(elements, 0.0f);
+    Row contributed;
+    if (contributions) {
+      std::vector<Row> leaves(round.uses.begin(), round.uses.end());
+      contributed = TreeSum(leaves, 0, groups);
+      value = *contributed;
+    }
+    const int64_t hidden = job_.layout().model.hidden_size;
+    const int64_t vocab = job_.layout().model.vocab_size;
+    for (int64_t row = 0; !round.micro_batches.empty() && row < vocab; ++row) {
+      const Row sum = RowSum(round, groups, static_cast<int32_t>(row));
+      if (!sum) continue;
+      for (int64_t i = 0; i < hidden; ++i) {
+        float& at = value[row * hidden + i];
+        at = contributed ? (*sum)[i] + at : (*sum)[i];
+      }
+    }
+    if (sum_.empty()) {
+      sum_ = value;
+      return;
+    }
+    for (size_t i = 0; i < elements; ++i) sum_[i] += value[i];
+  }
+
+  const std::vector<float>& sum() const { return sum_; }
+
+  double NormSquared() const {
+    double total = 0;
+    const wire::UnitLayout& u = job_.unit(unit_);
+    for (uint32_t p = 0; p < u.parameter_count; ++p) {
+      const wire::ParameterLayout& parameter =
+          job_.parameter(u.first_parameter + p);
+      const float* values = sum_.data() + parameter.unit_offset_elements;
+      for (uint64_t begin = 0; begin < parameter.element_count;
+           begin += 32768) {
+        double chunk = 0;
+        for (uint64_t i = begin;
+             i < std::min(parameter.element_count, begin + 32768); ++i) {
+          chunk += double{values[i]} * double{values[i]};
+        }
+        total += chunk;
+      }
+    }
+    return total;
+  }
+
+ private:
+  Row RowSum(const Round& round, uint32_t groups, int32_t row) const {
+    const DType dtype = static_cast<DType>(job_.layout().dtype);
+    const auto hidden = static_cast<uint64_t>(job_.layout().model.hidden_size);
+    std::vector<Row> sums(groups);
+    for (const wire::HostMicroBatch& batch : round.micro_batches) {
+      const uint64_t count = uint64_t{batch.rows} * batch.row_tokens;
+      const auto* tokens = job_.arena().At<int32_t>(batch.tokens.offset, count);
+      for (uint64_t t = 0; t < count; ++t) {
+        if (tokens[t] != row) continue;
+        std::vector<float> addend(hidden);
+        ToF32(dtype,
+              job_.arena().Bytes(batch.data) + t * hidden * DTypeBytes(dtype),
+              addend.data(), hidden);
+        Row& sum = sums[batch.group];
+        if (!sum) {
+          sum = addend;
+        } else {
+          for (uint64_t i = 0; i < hidden; ++i) (*sum)[i] += addend[i];
+        }
+      }
+    }
+    return TreeSum(sums, 0, groups);
+  }
+
+  TestJob& job_;
+  const uint32_t unit_;
+  std::vector<float> sum_;
+};
+
+// --- rounds as the daemon would send them ---
+
+std::vector<float> Values(TestJob& job, const wire::BufferRef& buffer) {
+  const float* at = job.Fp32(buffer.offset, buffer.bytes / 4);
+  return std::vector<float>(at, at + buffer.bytes / 4);
+}
+
+// Random gradients of each group; `op` gets them as the sums of the largest
+// subtrees of [0, cut) and [cut, groups), as two slots would send them.
+Round MakeRound(TestJob& job, uint32_t groups, bool contributions,
+                bool micro_batches, wire::HostOp* op) {
+  Round round;
+  op->total_groups = groups;
+  const uint64_t elements = job.unit(op->unit).element_count;
+  for (uint32_t g = 0; contributions && g < groups; ++g) {
+    round.uses.push_back(Values(job, job.RandomValues(DType::kF32, elements)));
+  }
+  const auto cut = static_cast<int64_t>(job.Random() % (groups + 1));
+  for (const IndexRange covered :
+       {IndexRange{0, cut}, IndexRange{cut, groups}}) {
+    if (!contributions) break;
+    for (const IndexRange node : LargestSubtrees(groups, covered)) {
+      std::vector<Row> leaves(round.uses.begin(), round.uses.end());
+      const Row sum = TreeSum(leaves, node.begin, node.end);
+      const wire::BufferRef buffer = job.Allocate(elements * sizeof(float));
+      std::memcpy(job.arena().Bytes(buffer), sum->data(), buffer.bytes);
+      op->contributions.push_back({static_cast<uint32_t>(node.begin),
+                                   static_cast<uint32_t>(node.size()), buffer});
+    }
+  }
+  const DType dtype = static_cast<DType>(job.layout().dtype);
+  for (uint32_t b = 0; micro_batches && b < groups + groups / 2; ++b) {
+    wire::HostMicroBatch batch;
+    batch.group =
+        b * 2 / 3;  // some of two micro-batches, the last maybe of one
+    batch.rows = 2;
+    batch.row_tokens = 15;
+    batch.tokens = job.RandomTokens(30);
+    batch.data = job.RandomValues(dtype, 30 * job.layout().model.hidden_size);
+    round.micro_batches.push_back(batch);
+  }
+  op->micro_batches = round.micro_batches;
+  return round;
+}
+
+// dtype, groups, tied, threads
+using ReduceCase = std::tuple<DType, int, bool, int>;
+
+class ReduceTest : public testing::TestWithParam<ReduceCase> {};
+
+TEST_P(ReduceTest, EmbeddingAddsInTheJobsOrderOverRounds) {
+  const auto [dtype, groups, tied, threads] = GetParam();
+  TestJob job({.dtype = dtype, .seed = static_cast<uint64_t>(groups)});
+  HostWorkerThread worker(job, threads);
+  worker.Configure(job);
+  ReduceReference reference(job, 0);
+  for (uint64_t r = 0; r < 3; ++r) {
+    wire::HostOp op = Op(wire::HostOpKind::kReduce, 0, r + 1);
+    op.add_to_sum = r > 0;
+    op.want_norm = r == 2;
+    const Round round = MakeRound(job, groups, tied, true, &op);
+    reference.Add(round, groups, tied);
+    const auto done = worker.Do(op);
+    ASSERT_TRUE(done.ok()) << done.status();
+    const uint64_t elements = job.parameter(0).element_count;
+    const float* sum = job.Fp32(job.unit(0).grad_sum_offset, elements);
+    for (uint64_t i = 0; i < elements; ++i) {
+      ASSERT_EQ(sum[i], reference.sum()[i]) << "round " << r << " at " << i;
+    }
+    EXPECT_EQ(done->norm_squared, r == 2 ? reference.NormSquared() : 0.0);
+    EXPECT_LE(done->started_ns, done->ended_ns);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, ReduceTest,
+                         testing::Values(ReduceCase{DType::kF32, 1, false, 1},
+                                         ReduceCase{DType::kF32, 2, true, 2},
+                                         ReduceCase{DType::kF32, 3, true, 1},
+                                         ReduceCase{DType::kBF16, 5, false, 4},
+                                         ReduceCase{DType::kBF16, 6, true, 3},
+                                         ReduceCase{DType::kF16, 7, true, 2},
+                                         ReduceCase{DType::kF32, 8, false, 2}));
+
+TEST(HostWorkerTest, ALayersReduceAddsSubtreesUpTheTree) {
+  for (uint32_t groups : {1u, 2u, 3u, 5u, 7u}) {
+    TestJob job({.seed = groups});
+    HostWorkerThread worker(job, 2);
+    worker.Configure(job);
+    ReduceReference reference(job, 1);
+    for (uint64_t r = 0; r < 2; ++r) {
+      wire::HostOp op = Op(wire::HostOpKind::kReduce, 1, r + 1);
+      op.add_to_sum = r > 0;
+      op.want_norm = 1;
+      const Round round = MakeRound(job, groups, true, false, &op);
+      // The daemon may list them in any order.
+      std::swap(op.contributions.front(), op.contributions.back());
+      reference.Add(round, groups, true);
+      const auto done = worker.Do(op);
+      ASSERT_TRUE(done.ok()) << done.status();
+      EXPECT_EQ(done->norm_squared, reference.NormSquared());
+    }
+    const wire::UnitLayout& u = job.unit(1);
+    const float* sum = job.Fp32(u.grad_sum_offset, u.element_count);
+    for (uint32_t p = 0; p < u.parameter_count; ++p) {
+      const wire::ParameterLayout& parameter =
+          job.parameter(u.first_parameter + p);
+      for (uint64_t i = 0; i < parameter.element_count; ++i) {
+        const uint64_t at = parameter.unit_offset_elements + i;
+        ASSERT_EQ(sum[at], reference.sum()[at]) << at;
+      }
+    }
+  }
+}
+
+TEST(HostWorkerTest, TheTreesOrderMattersForTheseNumbers) {
+  TestJob job({});
+  wire::HostOp op = Op(wire::HostOpKind::kReduce, 1, 1);
+  const Round round = MakeRound(job, 4, true, false, &op);
+  std::vector<Row> leaves(round.uses.begin(), round.uses.end());
+  const Row tree = TreeSum(leaves, 0, 4);
+  size_t differing = 0;
+  for (size_t i = 0; i < tree->size(); ++i) {
+    const float left_to_right = round.uses[0][i] + round.uses[1][i] +
+                                round.uses[2][i] + round.uses[3][i];
+    if (left_to_right != (*tree)[i]) ++differing;
+  }
+  EXPECT_GT(differing, tree->size() / 100);
+}
+
+wire::HostOp UpdateOp(TestJob& job, uint32_t unit, uint64_t step) {
+  wire::HostOp op = Op(wire::HostOpKind::kUpdate, unit, step);
+  op.version = {job.unit(unit).version_word_offset, step};
+  op.step = step;
+  op.learning_rate = 1e-2 / static_cast<double>(step);
+  op.beta1 = 0.9;
+  op.beta2 = 0.95;
+  op.epsilon = 1e-8;
+  op.weight_decay = 0.1;
+  return op;
+}
+
+// Two updates by the fused kernel, parameter by parameter in chunks, without a
+// worker.
+void ReferenceUpdates(TestJob& job, const std::vector<float>& scales) {
+  UseOneTorchThread();
+  const DType dtype = static_cast<DType>(job.layout().dtype);
+  const wire::UnitLayout& u = job.unit(1);
+  for (uint64_t s = 1; s <= scales.size(); ++s) {
+    const wire::HostOp op = UpdateOp(job, 1, s);
+    const AdamWStep step = {{op.beta1, op.beta2, op.epsilon, op.weight_decay},
+                            op.learning_rate,
+                            static_cast<int64_t>(s)};
+    for (uint32_t p = 0; p < u.parameter_count; ++p) {
+      const wire::ParameterLayout& parameter =
+          job.parameter(u.first_parameter + p);
+      for (uint64_t i = 0; i < parameter.element_count; i += 32768) {
+        const uint64_t count =
+            std::min<uint64_t>(32768, parameter.element_count - i);
+        const uint64_t at = parameter.unit_offset_elements + i;
+        const auto tensor = [&](uint64_t offset) {
+          return job.Fp32(offset, u.element_count) + at;
+        };
+        std::vector<float> gradient(tensor(u.grad_sum_offset),
+                                    tensor(u.grad_sum_offset) + count);
+        for (float& g : gradient) g *= scales[s - 1];
+        ASSERT_TRUE(
+            AdamWUpdate(step, parameter.role != 1, gradient.data(),
+                        static_cast<int64_t>(count), tensor(u.master_offset),
+                        tensor(u.exp_avg_offset), tensor(u.exp_avg_sq_offset))
+                .ok());
+        FromF32(dtype, tensor(u.master_offset),
+                job.arena().At<std::byte>(u.compute_offset) +
+                    at * DTypeBytes(dtype),
+                count);
+      }
+    }
+  }
+  job.arena().WordAt(u.version_word_offset).value = scales.size();
+}
+
+TEST(HostWorkerTest, UpdateEqualsTheFusedKernelForAnyThreadCount) {
+  const std::vector<float> scales = {1.0f, 0.3f};
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    TestJob want({.dtype = dtype});
+    const wire::UnitLayout& u = want.unit(1);
+    for (uint64_t i = 0; i < u.element_count; ++i) {
+      want.Fp32(u.grad_sum_offset, u.element_count)[i] = want.RandomValue();
+    }
+    want.Save();
+    ReferenceUpdates(want, scales);
+    for (int threads : {1, 2, 5}) {
+      TestJob got({.dtype = dtype});
+      got.RestoreFrom(want);
+      HostWorkerThread worker(got, threads);
+      worker.Configure(got);
+      for (uint64_t s = 1; s <= scales.size(); ++s) {
+        wire::HostOp op = UpdateOp(got, 1, s);
+        op.gradient_scale = scales[s - 1];
+        const auto done = worker.Do(op);
+        ASSERT_TRUE(done.ok()) << done.status();
+      }
+      EXPECT_TRUE(got.State() == want.State())
+          << DTypeName(dtype) << " " << threads;
+    }
+  }
+}
+
+TEST(HostWorkerTest, AnOperationSentAgainChangesNothing) {
+  TestJob job({});
+  HostWorkerThread worker(job, 2);
+  worker.Configure(job);
+  wire::HostOp reduce = Op(wire::HostOpKind::kReduce, 1, 1);
+  reduce.add_to_sum = 1;
+  reduce.want_norm = 1;
+  MakeRound(job, 2, true, false, &reduce);
+  const auto first = worker.Do(reduce);
+  ASSERT_TRUE(first.ok()) << first.status();
+  wire::HostOp update = UpdateOp(job, 1, 2);
+  const std::string reduced = job.State();
+  const auto again = worker.Do(reduce);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(again->norm_squared, first->norm_squared);
+  EXPECT_TRUE(job.State() == reduced);
+  ASSERT_TRUE(worker.Do(update).ok());
+  const std::string updated = job.State();
+  EXPECT_FALSE(updated == reduced);
+  ASSERT_TRUE(worker.Do(update).ok());
+  EXPECT_TRUE(job.State() == updated);
+}
+
+wire::HostOp GatherOp(TestJob& job, uint64_t version) {
+  wire::HostOp op = Op(wire::HostOpKind::kGather, 0, 1);
+  op.version = {job.unit(0).version_word_offset, version};
+  const DType dtype = static_cast<DType>(job.layout().dtype);
+  const auto hidden = static_cast<uint64_t>(job.layout().model.hidden_size);
+  for (uint32_t b = 0; b < 3; ++b) {
+    wire::HostMicroBatch batch;
+    batch.rows = 3;
+    batch.row_tokens = 100;  // more than one block of rows
+    batch.tokens = job.RandomTokens(300);
+    batch.data = job.Allocate(300 * hidden * DTypeBytes(dtype));
+    batch.word = {job.AllocateWord(), 5};
+    op.micro_batches.push_back(batch);
+  }
+  return op;
+}
+
+TEST(HostWorkerTest, GatherCopiesRowsAndRaisesInOrder) {
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    TestJob job({.dtype = dtype});
+    job.arena().WordAt(job.unit(0).version_word_offset).value = 3;
+    HostWorkerThread worker(job, 3);
+    worker.Configure(job);
+    const wire::HostOp op = GatherOp(job, 3);
+    // Raised already: its bytes belong to whoever reads them.
+    job.arena().WordAt(op.micro_batches[1].word.offset).value = 5;
+    ASSERT_TRUE(worker.Do(op).ok());
+    const uint64_t row_bytes =
+        job.layout().model.hidden_size * DTypeBytes(dtype);
+    for (size_t b = 0; b < 3; ++b) {
+      const wire::HostMicroBatch& batch = op.micro_batches[b];
+      EXPECT_EQ(job.arena().WordAt(batch.word.offset).value.load(), 5u);
+      const auto* tokens = job.arena().At<int32_t>(batch.tokens.offset, 300);
+      for (uint64_t t = 0; t < 300; ++t) {
+        const uint64_t row = tokens[t] < 0 ? 0 : tokens[t];
+        const std::string want =
+            b == 1 ? std::string(row_bytes, '\0')
+                   : job.Bytes({job.unit(0).compute_offset + row * row_bytes,
+                                row_bytes});
+        ASSERT_TRUE(job.Bytes({batch.data.offset + t * row_bytes, row_bytes}) ==
+                    want)
+            << b << " " << t;
+      }
+    }
+  }
+}
+
+TEST(HostWorkerTest, GatherWaitsForTheVersion) {
+  TestJob job({});
+  HostWorkerThread worker(job, 1);
+  worker.Configure(job);
+  const wire::HostOp op = GatherOp(job, 3);
+  const auto attempt = worker.daemon().Send(op);
+  ASSERT_TRUE(attempt.ok());
+  // A command behind it waits its turn, and shows that nothing was raised
+  // before the version was.
+  const auto behind = worker.daemon().Send(
+      wire::ConfigureJob{TestJob::kJob, job.layout_offset()});
+  ASSERT_TRUE(behind.ok());
+  EXPECT_EQ(job.arena().WordAt(op.micro_batches[0].word.offset).value, 0u);
+  wire::Raise(job.arena().WordAt(job.unit(0).version_word_offset), 3,
+              job.arena().doorbells());
+  EXPECT_TRUE(std::holds_alternative<wire::HostOpDone>(
+      *worker.daemon().Answer(*attempt)));
+  EXPECT_TRUE(std::holds_alternative<wire::JobConfigured>(
+      *worker.daemon().Answer(*behind)));
+  EXPECT_EQ(job.arena().WordAt(op.micro_batches[2].word.offset).value, 5u);
+}
+
+TEST(HostWorkerTest, StopAndTheDaemonsEndInterruptAWait) {
+  TestJob job({});
+  HostWorkerThread stopped(job, 1);
+  stopped.Configure(job);
+  ASSERT_TRUE(stopped.daemon().Send(GatherOp(job, 3)).ok());
+  EXPECT_TRUE(stopped.Stop().ok());
+  HostWorkerThread orphan(job, 1);
+  orphan.Configure(job);
+  ASSERT_TRUE(orphan.daemon().Send(GatherOp(job, 3)).ok());
+  EXPECT_TRUE(absl::IsUnavailable(orphan.CloseOurEnd()));
+}
+
+class BadCommandTest : public testing::Test {
+ protected:
+  BadCommandTest() : job_({}), worker_(job_, 1) { worker_.Configure(job_); }
+
+  void ExpectFailure(const wire::HostOp& op, absl::StatusCode code,
+                     const std::string& text) {
+    const absl::Status status = worker_.Do(op).status();
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_NE(std::string(status.message()).find(text), std::string::npos)
+        << status;
+  }
+  wire::HostOp GoodReduce(uint32_t unit) {
+    wire::HostOp op = Op(wire::HostOpKind::kReduce, unit, 1);
+    MakeRound(job_, 4, true, unit == 0, &op);
+    return op;
+  }
+
+  TestJob job_;
+  HostWorkerThread worker_;
+};
+
+TEST_F(BadCommandTest, NamesWhatIsWrongAndGoesOn) {
+  const auto kInvalid = absl::StatusCode::kInvalidArgument;
+  const auto kPrecondition = absl::StatusCode::kFailedPrecondition;
+  wire::HostOp op = GoodReduce(1);
+  op.job = 8;
+  ExpectFailure(op, kPrecondition, "job 8 is not configured");
+  op = GoodReduce(1);
+  op.unit = 2;
+  ExpectFailure(op, kInvalid, "unit 2");
+  op = GoodReduce(1);
+  op.contributions.pop_back();
+  ExpectFailure(op, kInvalid, "of 4 groups");
+  op = GoodReduce(1);
+  op.contributions = {{0, 3, op.contributions[0].buffer},
+                      {3, 1, op.contributions[0].buffer}};
+  ExpectFailure(op, kInvalid, "groups [0, 3)");
+  op = GoodReduce(1);
+  op.contributions[0].buffer.bytes -= 4;
+  ExpectFailure(op, kInvalid, "bytes for");
+  op = GoodReduce(1);
+  op.contributions.clear();
+  ExpectFailure(op, kInvalid, "nothing to add");
+  op = GoodReduce(0);
+  std::swap(op.micro_batches.front(), op.micro_batches.back());
+  ExpectFailure(op, kInvalid, "out of order");
+  op = GoodReduce(0);
+  job_.arena().At<int32_t>(op.micro_batches[2].tokens.offset, 30)[7] = 300;
+  ExpectFailure(op, kInvalid, "micro-batch 2 position 7: token 300");
+  op = GoodReduce(0);
+  op.micro_batches[1].word = {job_.AllocateWord(), 1};
+  ExpectFailure(op, kPrecondition, "micro-batch 1");
+  op = GoodReduce(0);
+  op.contributions.clear();
+  op.unit = 1;
+  ExpectFailure(op, kInvalid, "unit 1 has no embedding");
+  op = UpdateOp(job_, 1, 1);
+  op.step = 0;
+  ExpectFailure(op, kInvalid, "step");
+  EXPECT_TRUE(worker_.Do(GoodReduce(0)).ok());
+  EXPECT_TRUE(worker_.Stop().ok());
+}
+
+TEST_F(BadCommandTest, RefusesALayoutItCannotTrust) {
+  const auto configure = [&] {
+    return worker_.daemon()
+        .Call(wire::ConfigureJob{TestJob::kJob, job_.layout_offset()})
+        .status();
+  };
+  job_.layout().version = 99;
+  EXPECT_TRUE(absl::IsInvalidArgument(configure()));
+  job_.layout().version = wire::kWireVersion;
+  job_.layout().scratch_slot_bytes = 64;
+  EXPECT_TRUE(absl::IsInvalidArgument(configure()));
+  job_.layout().scratch_slot_bytes = 1 << 20;
+  job_.unit(1).chunk_count += 1;
+  EXPECT_TRUE(absl::IsInvalidArgument(configure()));
+  job_.unit(1).chunk_count -= 1;
+  EXPECT_TRUE(configure().ok());
+  ASSERT_TRUE(worker_.daemon().Send(wire::ReleaseJob{TestJob::kJob}).ok());
+  ExpectFailure(GoodReduce(1), absl::StatusCode::kFailedPrecondition,
+                "not configured");
+  EXPECT_FALSE(worker_.daemon().Call(wire::FileOp{}).ok());
+}
+
+}  // namespace
+}  // namespace roundhouse::worker

@@ -1,0 +1,74 @@
+// HostOp kReduce: a round's gradient of one unit, added in the job's order.
+//
+//   value    = sum of the contributions up the fixed tree over total_groups;
+//              for the embedding's unit the embedding's own use (token
+//              gradients per vocabulary row) first, then the contributions'
+//   grad_sum = value, or grad_sum + value
+//
+// A row without tokens has the contributions' value; where there are none
+// either, zero: it leaves grad_sum as it is.  The norm partial of a chunk is
+// the sum of squares of its new grad_sum in double, in element order.
+// All additions are fp32.
+#ifndef ROUNDHOUSE_WORKER_HOST_REDUCE_H_
+#define ROUNDHOUSE_WORKER_HOST_REDUCE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/wire/arena.h"
+#include "base/wire/messages.h"
+#include "worker/host/embedding_rows.h"
+#include "worker/host/journal.h"
+#include "worker/host/tree_program.h"
+
+namespace roundhouse::worker {
+
+class Reduce : public ChunkWork {
+ public:
+  // `job` outlives it.  INVALID_ARGUMENT naming what is wrong: groups not
+  // covered once, a range that is no subtree, a buffer too small, bad tokens.
+  // FAILED_PRECONDITION: a gradient's word is not raised yet.
+  static absl::StatusOr<std::unique_ptr<Reduce>> Make(wire::Arena& arena,
+                                                      const JobView& job,
+                                                      const wire::HostOp& op,
+                                                      int threads);
+
+  absl::Status Compute(int thread, uint32_t chunk, std::byte* scratch) override;
+  void CopyIntoPlace(uint32_t chunk, const std::byte* scratch) override;
+
+  // Partials added in chunk order; 0 unless the operation wants the norm.
+  double NormSquared() const;
+
+ private:
+  // Private memory of one thread: partial sums of the two trees.
+  struct Workspace {
+    std::vector<std::vector<float>> folds;
+    EmbeddingRows::Stack rows;
+  };
+
+  Reduce(const JobView& job, const wire::HostOp& op);
+  absl::Status TakeContributions(wire::Arena& arena, const wire::HostOp& op);
+  absl::Status TakeMicroBatches(wire::Arena& arena, const wire::HostOp& op);
+  const float* Fold(Workspace& space, const Chunk& chunk) const;
+  void AddEmbedding(Workspace& space, const Chunk& chunk,
+                    const float* contributed, float* value) const;
+
+  const JobView& job_;
+  const uint32_t unit_;
+  const bool add_to_sum_;
+  const bool want_norm_;
+  const std::vector<Chunk> chunks_;
+  float* grad_sum_ = nullptr;
+  double* norm_partials_ = nullptr;
+  std::vector<const float*> contributions_;  // of the whole unit
+  TreeProgram program_;                      // over contributions
+  std::optional<EmbeddingRows> embedding_;
+  std::vector<Workspace> workspaces_;  // per thread
+};
+
+}  // namespace roundhouse::worker
+
+#endif  // ROUNDHOUSE_WORKER_HOST_REDUCE_H_

@@ -1,0 +1,104 @@
+#include "worker/host/update.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace roundhouse::worker {
+namespace {
+
+// A scratch slot while a chunk is updated.
+struct NewState {
+  float* master;
+  float* exp_avg;
+  float* exp_avg_sq;
+  std::byte* compute;
+};
+
+NewState StateIn(std::byte* scratch) {
+  auto* first = reinterpret_cast<float*>(scratch + kScratchHeaderBytes);
+  return {first, first + wire::kChunkElements, first + 2 * wire::kChunkElements,
+          reinterpret_cast<std::byte*>(first + 3 * wire::kChunkElements)};
+}
+
+AdamWStep StepOf(const wire::HostOp& op) {
+  AdamWStep step;
+  step.options = {op.beta1, op.beta2, op.epsilon, op.weight_decay};
+  step.learning_rate = op.learning_rate;
+  step.step = static_cast<int64_t>(op.step);
+  return step;
+}
+
+}  // namespace
+
+Update::Update(const JobView& job, const wire::HostOp& op, int threads)
+    : step_(StepOf(op)),
+      gradient_scale_(op.gradient_scale),
+      dtype_(job.dtype()),
+      chunks_(job.Chunks(op.unit)),
+      master_(job.Fp32(op.unit, job.unit(op.unit).master_offset)),
+      exp_avg_(job.Fp32(op.unit, job.unit(op.unit).exp_avg_offset)),
+      exp_avg_sq_(job.Fp32(op.unit, job.unit(op.unit).exp_avg_sq_offset)),
+      grad_sum_(job.Fp32(op.unit, job.unit(op.unit).grad_sum_offset)),
+      compute_(job.Compute(op.unit)) {
+  if (gradient_scale_ == 1.0f) return;
+  const uint64_t elements =
+      std::min(job.unit(op.unit).element_count, wire::kChunkElements);
+  scaled_.assign(threads, std::vector<float>(elements));
+}
+
+absl::StatusOr<std::unique_ptr<Update>> Update::Make(const JobView& job,
+                                                     const wire::HostOp& op,
+                                                     int threads) {
+  const wire::UnitLayout& unit = job.unit(op.unit);
+  if (op.step < 1) {
+    return absl::InvalidArgumentError("update: step numbers begin with 1");
+  }
+  if (unit.master_offset == 0 || unit.exp_avg_offset == 0 ||
+      unit.exp_avg_sq_offset == 0 || unit.grad_sum_offset == 0 ||
+      unit.compute_offset == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "unit ", op.unit, " lacks a tensor that its update needs"));
+  }
+  return std::unique_ptr<Update>(new Update(job, op, threads));
+}
+
+const float* Update::Gradient(int thread, const Chunk& chunk) {
+  const float* sum = grad_sum_ + chunk.unit_element;
+  if (gradient_scale_ == 1.0f) return sum;
+  float* const scaled = scaled_[thread].data();
+  for (uint64_t i = 0; i < chunk.elements; ++i) {
+    scaled[i] = sum[i] * gradient_scale_;
+  }
+  return scaled;
+}
+
+absl::Status Update::Compute(int thread, uint32_t index, std::byte* scratch) {
+  const Chunk& chunk = chunks_[index];
+  const NewState state = StateIn(scratch);
+  const uint64_t bytes = chunk.elements * sizeof(float);
+  std::memcpy(state.master, master_ + chunk.unit_element, bytes);
+  std::memcpy(state.exp_avg, exp_avg_ + chunk.unit_element, bytes);
+  std::memcpy(state.exp_avg_sq, exp_avg_sq_ + chunk.unit_element, bytes);
+  const auto count = static_cast<int64_t>(chunk.elements);
+  RETURN_IF_ERROR(AdamWUpdate(step_, chunk.weight_decay,
+                              Gradient(thread, chunk), count, state.master,
+                              state.exp_avg, state.exp_avg_sq));
+  return CastMaster(state.master, count, dtype_, state.compute);
+}
+
+void Update::CopyIntoPlace(uint32_t index, const std::byte* scratch) {
+  const Chunk& chunk = chunks_[index];
+  const NewState state = StateIn(const_cast<std::byte*>(scratch));
+  const uint64_t bytes = chunk.elements * sizeof(float);
+  std::memcpy(master_ + chunk.unit_element, state.master, bytes);
+  std::memcpy(exp_avg_ + chunk.unit_element, state.exp_avg, bytes);
+  std::memcpy(exp_avg_sq_ + chunk.unit_element, state.exp_avg_sq, bytes);
+  const uint64_t element_bytes = DTypeBytes(dtype_);
+  std::memcpy(compute_ + chunk.unit_element * element_bytes, state.compute,
+              chunk.elements * element_bytes);
+}
+
+}  // namespace roundhouse::worker

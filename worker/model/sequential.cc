@@ -1,0 +1,313 @@
+#include "worker/model/sequential.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/convert.h"
+#include "base/reduction.h"
+#include "base/status.h"
+
+namespace roundhouse::worker {
+namespace {
+
+constexpr int32_t kNoTarget = -100;
+
+int64_t CountTargets(const std::vector<SequentialBatch>& batches) {
+  int64_t targets = 0;
+  for (const SequentialBatch& batch : batches) {
+    const int64_t tokens = batch.rows * batch.row_tokens;
+    targets +=
+        tokens - std::count(batch.labels, batch.labels + tokens, kNoTarget);
+  }
+  return targets;
+}
+
+void AddLoss(const HeadResult& head, SequentialLoss* loss) {
+  loss->loss_sum += head.loss_sum;
+  loss->target_tokens += head.target_tokens;
+  loss->finite = loss->finite && head.finite;
+}
+
+std::vector<SequentialBatch> Slice(const std::vector<SequentialBatch>& all,
+                                   IndexRange range) {
+  return {all.begin() + range.begin, all.begin() + range.end};
+}
+
+}  // namespace
+
+double SequentialLoss::mean() const {
+  if (target_tokens == 0) return 0;
+  return loss_sum / static_cast<double>(target_tokens);
+}
+
+SequentialTrainer::SequentialTrainer(const SequentialOptions& options)
+    : options_(options),
+      units_(ModelUnits(options.config)),
+      units_state_(units_.size()) {
+  for (size_t unit = 0; unit < units_.size(); ++unit) {
+    const size_t count = static_cast<size_t>(units_[unit].element_count);
+    UnitState& state = units_state_[unit];
+    state.master.assign(count, 0.0f);
+    state.exp_avg.assign(count, 0.0f);
+    state.exp_avg_sq.assign(count, 0.0f);
+    state.compute.assign(count * DTypeBytes(options.dtype), std::byte{0});
+  }
+  gradient_ = SequentialGradient(options_.config, units_);
+}
+
+absl::StatusOr<std::unique_ptr<SequentialTrainer>> SequentialTrainer::Create(
+    const SequentialOptions& options) {
+  if (options.round_limit < 1 || options.group_limit < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("round_limit ", options.round_limit, " and group_limit ",
+                     options.group_limit, " must be at least 1"));
+  }
+  if (options.keep == Keep::kNothing) {
+    return absl::InvalidArgumentError("training keeps a stage or layers");
+  }
+  SetComputeThreads(options.threads);
+  return std::unique_ptr<SequentialTrainer>(new SequentialTrainer(options));
+}
+
+absl::Status SequentialTrainer::SetUnit(int unit, const float* master,
+                                        const float* exp_avg,
+                                        const float* exp_avg_sq) {
+  UnitState& state = units_state_[static_cast<size_t>(unit)];
+  const int64_t count = units_[static_cast<size_t>(unit)].element_count;
+  const auto set = [count](const float* from, AlignedVector<float>* to) {
+    if (from != nullptr) {
+      std::copy_n(from, count, to->data());
+    } else {
+      std::fill(to->begin(), to->end(), 0.0f);
+    }
+  };
+  set(master, &state.master);
+  set(exp_avg, &state.exp_avg);
+  set(exp_avg_sq, &state.exp_avg_sq);
+  return CastMaster(master, count, options_.dtype, state.compute.data());
+}
+
+LayerWeights SequentialTrainer::WeightsOf(int64_t layer) const {
+  LayerWeights weights;
+  for (int unit : UnitsOfLayer(options_.config, layer)) {
+    for (const ParameterSpec& parameter :
+         units_[static_cast<size_t>(unit)].parameters) {
+      // The head uses the tied matrix as its own.
+      const ParamRole role = parameter.role == ParamRole::kEmbedding
+                                 ? ParamRole::kLmHead
+                                 : parameter.role;
+      weights.weight[static_cast<int>(role)] =
+          compute(unit) +
+          static_cast<uint64_t>(parameter.unit_offset_elements) *
+              DTypeBytes(options_.dtype);
+    }
+  }
+  return weights;
+}
+
+absl::StatusOr<AlignedVector<std::byte>> SequentialTrainer::Embed(
+    const SequentialBatch& batch) const {
+  const size_t row_bytes = static_cast<size_t>(options_.config.hidden_size) *
+                           DTypeBytes(options_.dtype);
+  const int64_t tokens = batch.rows * batch.row_tokens;
+  AlignedVector<std::byte> input(static_cast<size_t>(tokens) * row_bytes);
+  for (int64_t i = 0; i < tokens; ++i) {
+    const int32_t token = batch.tokens[i];
+    if (token < 0 || token >= options_.config.vocab_size) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "token ", token, " at position ", i, " is outside the vocabulary of ",
+          options_.config.vocab_size));
+    }
+    std::memcpy(input.data() + static_cast<size_t>(i) * row_bytes,
+                compute(0) + static_cast<size_t>(token) * row_bytes, row_bytes);
+  }
+  return input;
+}
+
+absl::StatusOr<std::unique_ptr<StageRun>> SequentialTrainer::Forward(
+    const SequentialBatch& batch, const std::byte* input, Keep keep) const {
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<StageRun> run,
+      StageRun::Create({.config = options_.config,
+                        .dtype = options_.dtype,
+                        .rows = batch.rows,
+                        .row_tokens = batch.row_tokens,
+                        .keep = keep,
+                        .head_token_chunk = options_.head_token_chunk}));
+  RETURN_IF_ERROR(run->SetInput(input));
+  for (int64_t layer = 0; layer < options_.config.layer_count; ++layer) {
+    RETURN_IF_ERROR(run->ForwardLayer(layer, WeightsOf(layer)));
+  }
+  return run;
+}
+
+absl::Status SequentialTrainer::RunMicroBatch(const SequentialBatch& batch,
+                                              double loss_scale,
+                                              SequentialGradient* group,
+                                              SequentialLoss* loss) {
+  ASSIGN_OR_RETURN(AlignedVector<std::byte> input, Embed(batch));
+  ASSIGN_OR_RETURN(std::unique_ptr<StageRun> run,
+                   Forward(batch, input.data(), options_.keep));
+  group->BeginMicroBatch();
+  ASSIGN_OR_RETURN(
+      const HeadResult head,
+      run->Head(WeightsOf(options_.config.layer_count), batch.labels,
+                HeadMode::kLossAndGradient, loss_scale, group));
+  AddLoss(head, loss);
+  for (int64_t layer = options_.config.layer_count - 1; layer >= 0; --layer) {
+    RETURN_IF_ERROR(run->BackwardLayer(layer, group));
+  }
+  AlignedVector<std::byte> gradient(input.size());
+  RETURN_IF_ERROR(run->CopyInputGradient(gradient.data()));
+  const int64_t tokens = batch.rows * batch.row_tokens;
+  AlignedVector<float> wide(
+      static_cast<size_t>(tokens * options_.config.hidden_size));
+  ToF32(options_.dtype, gradient.data(), wide.data(), wide.size());
+  group->AddEmbeddingTokens(batch.tokens, tokens, wide.data());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SequentialGradient> SequentialTrainer::RunGroup(
+    const std::vector<SequentialBatch>& batches, double loss_scale,
+    SequentialLoss* loss) {
+  SequentialGradient group(options_.config, units_);
+  for (const SequentialBatch& batch : batches) {
+    RETURN_IF_ERROR(RunMicroBatch(batch, loss_scale, &group, loss));
+  }
+  return group;
+}
+
+absl::StatusOr<SequentialGradient> SequentialTrainer::RunRound(
+    const std::vector<SequentialBatch>& batches, double loss_scale,
+    SequentialLoss* loss) {
+  TreeFold fold;
+  std::vector<SequentialGradient> sums;
+  const auto apply = [&sums](const std::vector<TreeAdd>& adds) {
+    for (const TreeAdd& add : adds) {
+      sums[static_cast<size_t>(add.into)].Add(
+          sums[static_cast<size_t>(add.from)]);
+      sums[static_cast<size_t>(add.from)] = SequentialGradient();
+    }
+  };
+  for (IndexRange range : GroupRanges(static_cast<int64_t>(batches.size()),
+                                      options_.group_limit)) {
+    ASSIGN_OR_RETURN(SequentialGradient group,
+                     RunGroup(Slice(batches, range), loss_scale, loss));
+    sums.push_back(std::move(group));
+    apply(fold.Push(static_cast<int>(sums.size()) - 1));
+  }
+  apply(fold.Finish());
+  SequentialGradient round = std::move(sums[static_cast<size_t>(fold.root())]);
+  round.JoinTiedUses();
+  return round;
+}
+
+double SequentialTrainer::GradientNorm() const {
+  double total = 0;
+  for (size_t unit = 0; unit < units_.size(); ++unit) {
+    double sum = 0;
+    for (const ParameterSpec& parameter : units_[unit].parameters) {
+      const float* values =
+          gradient(static_cast<int>(unit)) + parameter.unit_offset_elements;
+      for (int64_t at = 0; at < parameter.element_count;
+           at += kReduceChunkElements) {
+        sum += ChunkSumOfSquares(
+            values + at,
+            std::min(kReduceChunkElements, parameter.element_count - at));
+      }
+    }
+    total += sum;
+  }
+  return std::sqrt(total);
+}
+
+absl::Status SequentialTrainer::UpdateParameter(const ParameterSpec& parameter,
+                                                int unit, const AdamWStep& step,
+                                                float clip_factor) {
+  UnitState& state = units_state_[static_cast<size_t>(unit)];
+  AlignedVector<float> clipped;
+  for (int64_t begin = 0; begin < parameter.element_count;
+       begin += kReduceChunkElements) {
+    const int64_t count =
+        std::min(kReduceChunkElements, parameter.element_count - begin);
+    const int64_t at = parameter.unit_offset_elements + begin;
+    clipped.assign(gradient(unit) + at, gradient(unit) + at + count);
+    if (clip_factor != 1.0f) {
+      for (float& value : clipped) value *= clip_factor;
+    }
+    RETURN_IF_ERROR(AdamWUpdate(step, parameter.weight_decay, clipped.data(),
+                                count, state.master.data() + at,
+                                state.exp_avg.data() + at,
+                                state.exp_avg_sq.data() + at));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SequentialTrainer::Update(double learning_rate,
+                                       float clip_factor) {
+  const AdamWStep step{.options = options_.adamw,
+                       .learning_rate = learning_rate,
+                       .step = completed_steps_ + 1};
+  for (size_t unit = 0; unit < units_.size(); ++unit) {
+    for (const ParameterSpec& parameter : units_[unit].parameters) {
+      RETURN_IF_ERROR(UpdateParameter(parameter, static_cast<int>(unit), step,
+                                      clip_factor));
+    }
+    UnitState& state = units_state_[unit];
+    RETURN_IF_ERROR(CastMaster(state.master.data(), units_[unit].element_count,
+                               options_.dtype, state.compute.data()));
+  }
+  ++completed_steps_;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SequentialStep> SequentialTrainer::Step(
+    const std::vector<SequentialBatch>& batches, double learning_rate) {
+  if (batches.empty()) {
+    return absl::InvalidArgumentError("a step needs a micro-batch");
+  }
+  const double loss_scale =
+      1.0 / static_cast<double>(std::max<int64_t>(1, CountTargets(batches)));
+  SequentialStep result;
+  bool is_first = true;
+  for (IndexRange range : RoundRanges(static_cast<int64_t>(batches.size()),
+                                      options_.round_limit)) {
+    ASSIGN_OR_RETURN(SequentialGradient round,
+                     RunRound(Slice(batches, range), loss_scale, &result.loss));
+    if (is_first) {
+      gradient_ = std::move(round);
+    } else {
+      gradient_.Add(round);
+    }
+    is_first = false;
+  }
+  gradient_.DensifyEmbedding();
+  result.gradient_norm = GradientNorm();
+  if (!result.loss.finite) return result;
+  RETURN_IF_ERROR(
+      Update(learning_rate,
+             ClipFactor(result.gradient_norm, options_.max_gradient_norm)));
+  result.updated = true;
+  return result;
+}
+
+absl::StatusOr<SequentialLoss> SequentialTrainer::Evaluate(
+    const std::vector<SequentialBatch>& batches) {
+  SequentialLoss loss;
+  for (const SequentialBatch& batch : batches) {
+    ASSIGN_OR_RETURN(AlignedVector<std::byte> input, Embed(batch));
+    ASSIGN_OR_RETURN(std::unique_ptr<StageRun> run,
+                     Forward(batch, input.data(), Keep::kNothing));
+    ASSIGN_OR_RETURN(
+        const HeadResult head,
+        run->Head(WeightsOf(options_.config.layer_count), batch.labels,
+                  HeadMode::kLossOnly, 1.0, nullptr));
+    AddLoss(head, &loss);
+  }
+  return loss;
+}
+
+}  // namespace roundhouse::worker

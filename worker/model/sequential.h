@@ -1,0 +1,146 @@
+// The sequential reference: a plain training loop in one process, over tensors
+// in its own memory, that knows of no slot, stage, arena, transfer, host
+// operation or dispatcher.  A pipelined run equals it bit for bit.
+//
+// One step: every micro-batch in order through the whole model, forward and
+// backward; gradients add in the job's order (base/reduction.h):
+//   inside a group    in micro-batch order
+//   groups of a round up the fixed tree
+//   rounds            in order
+// all in fp32, the first addend copied.  An embedding row's addends are the
+// stage-0 input gradients (cast to fp32) of its tokens, padding included, in
+// (micro-batch, row, position) order within a group; a row without addends is
+// the identity: the other operand is copied.  A tied matrix adds its two uses
+// once per round, the embedding's first; a row the embedding did not use has
+// the head's value.  Rows never used have gradient 0.
+//
+// Then the norm (units, parameters, chunks in order), clipping, AdamW on fp32
+// masters in chunks of kReduceChunkElements, and the compute copies.
+//
+// Thread-compatible: all calls on one thread.
+#ifndef ROUNDHOUSE_WORKER_MODEL_SEQUENTIAL_H_
+#define ROUNDHOUSE_WORKER_MODEL_SEQUENTIAL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/model/config.h"
+#include "base/model/parameters.h"
+#include "worker/model/adamw.h"
+#include "worker/model/aligned.h"
+#include "worker/model/sequential_gradient.h"
+#include "worker/model/stage_run.h"
+
+namespace roundhouse::worker {
+
+struct SequentialOptions {
+  ModelConfig config;
+  DType dtype = DType::kF32;        // of compute copies and activations
+  Keep keep = Keep::kStage;         // no effect on bits
+  int threads = 1;                  // LibTorch's, of the calling thread
+  int64_t round_limit = 1;          // M, micro-batches
+  int64_t group_limit = 1;          // G, groups
+  int64_t head_token_chunk = 1024;  // target rows
+  AdamWOptions adamw;
+  double max_gradient_norm = 0;  // 0: no clipping
+};
+
+// Borrowed; `tokens` and `labels` are [rows, row_tokens] int32, labels shifted
+// and -100 where there is no target.
+struct SequentialBatch {
+  int64_t rows = 0;
+  int64_t row_tokens = 0;
+  const int32_t* tokens = nullptr;
+  const int32_t* labels = nullptr;
+};
+
+struct SequentialLoss {
+  double loss_sum = 0;  // nats, added in micro-batch order
+  int64_t target_tokens = 0;
+  bool finite = true;
+
+  double mean() const;  // 0 without targets
+};
+
+struct SequentialStep {
+  SequentialLoss loss;
+  double gradient_norm = 0;  // before clipping, of the mean loss
+  bool updated = false;      // false when the loss is not finite
+};
+
+class SequentialTrainer {
+ public:
+  static absl::StatusOr<std::unique_ptr<SequentialTrainer>> Create(
+      const SequentialOptions& options);
+
+  // Sets a unit's masters and its compute copy; moments become 0 unless given.
+  // All are [UnitSpec::element_count], padding included.
+  absl::Status SetUnit(int unit, const float* master,
+                       const float* exp_avg = nullptr,
+                       const float* exp_avg_sq = nullptr);
+  // How many updates came before: the next one is number steps + 1.
+  void SetCompletedSteps(int64_t steps) { completed_steps_ = steps; }
+
+  // One optimizer step over all of `batches`.  Without a finite loss nothing
+  // is updated.
+  absl::StatusOr<SequentialStep> Step(
+      const std::vector<SequentialBatch>& batches, double learning_rate);
+
+  absl::StatusOr<SequentialLoss> Evaluate(
+      const std::vector<SequentialBatch>& batches);
+
+  const std::vector<UnitSpec>& units() const { return units_; }
+  // The unit's values after the last Step; `gradient` before clipping.
+  const float* master(int unit) const { return State(unit).master.data(); }
+  const float* exp_avg(int unit) const { return State(unit).exp_avg.data(); }
+  const float* exp_avg_sq(int unit) const {
+    return State(unit).exp_avg_sq.data();
+  }
+  const std::byte* compute(int unit) const {
+    return State(unit).compute.data();
+  }
+  const float* gradient(int unit) const { return gradient_.dense(unit).data(); }
+
+ private:
+  struct UnitState {
+    AlignedVector<float> master, exp_avg, exp_avg_sq;
+    AlignedVector<std::byte> compute;
+  };
+
+  explicit SequentialTrainer(const SequentialOptions& options);
+
+  const UnitState& State(int unit) const {
+    return units_state_[static_cast<size_t>(unit)];
+  }
+  LayerWeights WeightsOf(int64_t layer) const;
+  absl::StatusOr<AlignedVector<std::byte>> Embed(
+      const SequentialBatch& batch) const;
+  absl::StatusOr<std::unique_ptr<StageRun>> Forward(
+      const SequentialBatch& batch, const std::byte* input, Keep keep) const;
+  absl::Status RunMicroBatch(const SequentialBatch& batch, double loss_scale,
+                             SequentialGradient* group, SequentialLoss* loss);
+  absl::StatusOr<SequentialGradient> RunGroup(
+      const std::vector<SequentialBatch>& batches, double loss_scale,
+      SequentialLoss* loss);
+  absl::StatusOr<SequentialGradient> RunRound(
+      const std::vector<SequentialBatch>& batches, double loss_scale,
+      SequentialLoss* loss);
+  double GradientNorm() const;
+  absl::Status UpdateParameter(const ParameterSpec& parameter, int unit,
+                               const AdamWStep& step, float clip_factor);
+  absl::Status Update(double learning_rate, float clip_factor);
+
+  const SequentialOptions options_;
+  const std::vector<UnitSpec> units_;
+  std::vector<UnitState> units_state_;
+  SequentialGradient gradient_;
+  int64_t completed_steps_ = 0;
+};
+
+}  // namespace roundhouse::worker
+
+#endif  // ROUNDHOUSE_WORKER_MODEL_SEQUENTIAL_H_

@@ -1,0 +1,90 @@
+#include "worker/model/sequential_gradient.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "base/log.h"
+
+namespace roundhouse::worker {
+namespace {
+
+void CopyOrAdd(bool copy, const float* from, int64_t count, float* into) {
+  if (copy) {
+    std::copy_n(from, count, into);
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) into[i] += from[i];
+}
+
+}  // namespace
+
+SequentialGradient::SequentialGradient(const ModelConfig& config,
+                                       const std::vector<UnitSpec>& units)
+    : tied_(config.tie_word_embeddings),
+      layer_count_(config.layer_count),
+      hidden_(config.hidden_size),
+      units_(&units) {
+  for (const UnitSpec& unit : units) {
+    dense_.emplace_back(static_cast<size_t>(unit.element_count), 0.0f);
+  }
+}
+
+SequentialGradient::Place SequentialGradient::PlaceOf(int64_t layer,
+                                                      ParamRole role) const {
+  if (layer == layer_count_ && role == ParamRole::kLmHead && tied_) return {};
+  const size_t unit = static_cast<size_t>(1 + layer);
+  for (const ParameterSpec& parameter : (*units_)[unit].parameters) {
+    if (parameter.role == role) return {unit, parameter.unit_offset_elements};
+  }
+  ROUNDHOUSE_CHECK(false) << "layer " << layer << " has no role "
+                          << static_cast<uint32_t>(role);
+  return {};
+}
+
+void SequentialGradient::OnGradient(int64_t layer, ParamRole role,
+                                    const float* fp32, int64_t element_count) {
+  const Place place = PlaceOf(layer, role);
+  CopyOrAdd(micro_batches_ == 1, fp32, element_count,
+            dense_[place.unit].data() + place.offset);
+}
+
+void SequentialGradient::AddEmbeddingTokens(const int32_t* tokens,
+                                            int64_t count,
+                                            const float* gradient) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float* addend = gradient + i * hidden_;
+    const auto [row, is_new] = embedding_rows_.try_emplace(tokens[i]);
+    if (is_new) row->second.resize(static_cast<size_t>(hidden_));
+    CopyOrAdd(is_new, addend, hidden_, row->second.data());
+  }
+}
+
+void SequentialGradient::Add(const SequentialGradient& right) {
+  for (size_t unit = 0; unit < dense_.size(); ++unit) {
+    CopyOrAdd(false, right.dense_[unit].data(),
+              static_cast<int64_t>(dense_[unit].size()), dense_[unit].data());
+  }
+  for (const auto& [token, addend] : right.embedding_rows_) {
+    const auto [row, is_new] = embedding_rows_.try_emplace(token, addend);
+    if (!is_new) CopyOrAdd(false, addend.data(), hidden_, row->second.data());
+  }
+}
+
+void SequentialGradient::JoinTiedUses() {
+  if (!tied_) return;
+  for (auto& [token, row] : embedding_rows_) {
+    float* head = dense_[0].data() + token * hidden_;
+    CopyOrAdd(false, head, hidden_, row.data());
+    std::copy_n(row.data(), hidden_, head);
+  }
+  embedding_rows_.clear();
+}
+
+void SequentialGradient::DensifyEmbedding() {
+  for (const auto& [token, row] : embedding_rows_) {
+    std::copy_n(row.data(), hidden_, dense_[0].data() + token * hidden_);
+  }
+  embedding_rows_.clear();
+}
+
+}  // namespace roundhouse::worker

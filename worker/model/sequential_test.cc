@@ -1,0 +1,332 @@
+#include "worker/model/sequential.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <tuple>
+
+#include "base/convert.h"
+#include "base/reduction.h"
+#include "gtest/gtest.h"
+#include "worker/model/test_model.h"
+
+namespace roundhouse::worker {
+namespace {
+
+constexpr int kHidden = 40;
+
+SequentialBatch Borrow(const TestBatch& batch) {
+  return {batch.rows, batch.row_tokens, batch.tokens.data(),
+          batch.labels.data()};
+}
+
+std::vector<SequentialBatch> Borrow(const std::vector<TestBatch>& batches) {
+  std::vector<SequentialBatch> borrowed;
+  for (const TestBatch& batch : batches) borrowed.push_back(Borrow(batch));
+  return borrowed;
+}
+
+std::vector<TestBatch> MakeBatches(const ModelConfig& config, int count) {
+  std::vector<TestBatch> batches;
+  for (int i = 0; i < count; ++i) {
+    batches.push_back(MakeBatch(config, 2, 6 + i % 3, 100 + i));
+  }
+  return batches;
+}
+
+std::unique_ptr<SequentialTrainer> MakeTrainer(
+    const TestModel& model, const SequentialOptions& options) {
+  auto trainer = SequentialTrainer::Create(options);
+  EXPECT_TRUE(trainer.ok()) << trainer.status();
+  for (size_t unit = 0; unit < model.units.size(); ++unit) {
+    EXPECT_TRUE((*trainer)
+                    ->SetUnit(static_cast<int>(unit), model.master[unit].data())
+                    .ok());
+  }
+  return *std::move(trainer);
+}
+
+// The gradient of one vocabulary row or parameter; nothing where there is no
+// addend.
+using Sum = std::optional<std::vector<float>>;
+
+Sum Plus(const Sum& left, const Sum& right) {
+  if (!left) return right;
+  if (!right) return left;
+  Sum sum = left;
+  for (size_t i = 0; i < sum->size(); ++i) (*sum)[i] += (*right)[i];
+  return sum;
+}
+
+// DESIGN.md's tree, word by word.
+Sum TreeSum(const std::vector<Sum>& leaves, size_t begin, size_t end) {
+  if (end - begin == 1) return leaves[begin];
+  size_t left = 1;
+  while (left * 2 < end - begin) left *= 2;
+  return Plus(TreeSum(leaves, begin, begin + left),
+              TreeSum(leaves, begin + left, end));
+}
+
+// `addends[m]` are micro-batch m's, in order.
+Sum RoundSum(const std::vector<std::vector<Sum>>& addends, size_t begin,
+             size_t end, size_t group_limit) {
+  const size_t count = end - begin;
+  const size_t group_count = std::min(count, group_limit);
+  std::vector<Sum> groups;
+  size_t next = begin;
+  for (size_t g = 0; g < group_count; ++g) {
+    const size_t size = count / group_count + (g < count % group_count ? 1 : 0);
+    Sum group;
+    for (size_t m = next; m < next + size; ++m) {
+      for (const Sum& addend : addends[m]) group = Plus(group, addend);
+    }
+    groups.push_back(group);
+    next += size;
+  }
+  return TreeSum(groups, 0, groups.size());
+}
+
+// One micro-batch's gradients, straight from a StageRun.
+struct MicroBatchGradients {
+  GradientMap sink;
+  std::vector<float> input;  // [tokens, hidden]
+};
+
+MicroBatchGradients RunOne(const TestModel& model, const TestBatch& batch,
+                           double loss_scale) {
+  MicroBatchGradients result;
+  const int64_t layers = model.config.layer_count;
+  auto run = *StageRun::Create({.config = model.config,
+                                .dtype = model.dtype,
+                                .rows = batch.rows,
+                                .row_tokens = batch.row_tokens,
+                                .keep = Keep::kStage});
+  const auto input = model.Embed(batch.tokens);
+  EXPECT_TRUE(run->SetInput(input.data()).ok());
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    EXPECT_TRUE(run->ForwardLayer(layer, model.Weights(layer)).ok());
+  }
+  EXPECT_TRUE(run->Head(model.Weights(layers), batch.labels.data(),
+                        HeadMode::kLossAndGradient, loss_scale, &result.sink)
+                  .ok());
+  for (int64_t layer = layers - 1; layer >= 0; --layer) {
+    EXPECT_TRUE(run->BackwardLayer(layer, &result.sink).ok());
+  }
+  AlignedVector<std::byte> gradient(input.size());
+  EXPECT_TRUE(run->CopyInputGradient(gradient.data()).ok());
+  result.input.resize(batch.tokens.size() * kHidden);
+  ToF32(model.dtype, gradient.data(), result.input.data(), result.input.size());
+  return result;
+}
+
+double LossScale(const std::vector<TestBatch>& batches) {
+  int64_t targets = 0;
+  for (const TestBatch& batch : batches) {
+    for (int32_t label : batch.labels) targets += label != -100;
+  }
+  return 1.0 / static_cast<double>(targets);
+}
+
+class OrderTest : public testing::TestWithParam<
+                      std::tuple<DType, bool, std::pair<int, int>>> {};
+
+TEST_P(OrderTest, GradientsAddInTheJobsOrder) {
+  const auto [dtype, tied, limits] = GetParam();
+  const auto [round_limit, group_limit] = limits;
+  const TestModel model(TinyConfig(2, tied), dtype, 9);
+  const std::vector<TestBatch> batches = MakeBatches(model.config, 7);
+  auto trainer = MakeTrainer(model, {.config = model.config,
+                                     .dtype = dtype,
+                                     .round_limit = round_limit,
+                                     .group_limit = group_limit});
+  ASSERT_TRUE(trainer->Step(Borrow(batches), 1e-3).ok());
+
+  std::vector<MicroBatchGradients> ones;
+  for (const TestBatch& batch : batches) {
+    ones.push_back(RunOne(model, batch, LossScale(batches)));
+  }
+  const auto step_sum = [&](const auto& addends_of) {
+    std::vector<std::vector<Sum>> addends;
+    for (size_t m = 0; m < ones.size(); ++m) {
+      addends.push_back(addends_of(m));
+    }
+    std::vector<Sum> rounds;
+    for (size_t begin = 0; begin < ones.size(); begin += round_limit) {
+      rounds.push_back(RoundSum(addends, begin,
+                                std::min(ones.size(), begin + round_limit),
+                                static_cast<size_t>(group_limit)));
+    }
+    return rounds;
+  };
+  const auto dense_rounds = [&](int64_t layer, ParamRole role) {
+    return step_sum([&](size_t m) {
+      return std::vector<Sum>{ones[m].sink.gradients.at({layer, role})};
+    });
+  };
+  const auto add_rounds = [](const std::vector<Sum>& rounds) {
+    Sum total;
+    for (const Sum& round : rounds) total = Plus(total, round);
+    return total;
+  };
+
+  for (size_t unit = 1; unit < model.units.size(); ++unit) {
+    for (const ParameterSpec& parameter : model.units[unit].parameters) {
+      const Sum expected = add_rounds(
+          dense_rounds(static_cast<int64_t>(unit) - 1, parameter.role));
+      EXPECT_EQ(std::memcmp(trainer->gradient(static_cast<int>(unit)) +
+                                parameter.unit_offset_elements,
+                            expected->data(), expected->size() * sizeof(float)),
+                0)
+          << parameter.name;
+    }
+  }
+  std::vector<Sum> head;
+  if (tied) head = dense_rounds(2, ParamRole::kLmHead);
+  for (int32_t token = 0; token < model.config.vocab_size; ++token) {
+    std::vector<Sum> rounds = step_sum([&](size_t m) {
+      std::vector<Sum> addends;
+      for (size_t i = 0; i < batches[m].tokens.size(); ++i) {
+        if (batches[m].tokens[i] != token) continue;
+        const float* row = ones[m].input.data() + i * kHidden;
+        addends.emplace_back(std::vector<float>(row, row + kHidden));
+      }
+      return addends;
+    });
+    for (size_t r = 0; tied && r < rounds.size(); ++r) {
+      const float* row = head[r]->data() + token * kHidden;
+      rounds[r] = Plus(rounds[r], std::vector<float>(row, row + kHidden));
+    }
+    const std::vector<float> expected =
+        add_rounds(rounds).value_or(std::vector<float>(kHidden, 0.0f));
+    EXPECT_EQ(std::memcmp(trainer->gradient(0) + token * kHidden,
+                          expected.data(), kHidden * sizeof(float)),
+              0)
+        << "row " << token;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, OrderTest,
+    testing::Combine(testing::Values(DType::kF32, DType::kBF16),
+                     testing::Bool(),
+                     testing::Values(std::pair(7, 1), std::pair(7, 7),
+                                     std::pair(7, 3), std::pair(3, 2),
+                                     std::pair(1, 1))));
+
+// The order matters in bits and in nothing else.
+TEST(SequentialTest, OrdersAgreeClosely) {
+  const TestModel model(TinyConfig(2, true), DType::kF32, 9);
+  const std::vector<TestBatch> batches = MakeBatches(model.config, 8);
+  std::vector<double> norms, losses;
+  for (const auto& [rounds, groups] :
+       {std::pair(8, 1), std::pair(8, 8), std::pair(2, 2)}) {
+    auto trainer = MakeTrainer(
+        model,
+        {.config = model.config, .round_limit = rounds, .group_limit = groups});
+    const auto step = trainer->Step(Borrow(batches), 1e-3);
+    ASSERT_TRUE(step.ok()) << step.status();
+    norms.push_back(step->gradient_norm);
+    losses.push_back(step->loss.mean());
+  }
+  EXPECT_EQ(losses[1], losses[0]);
+  EXPECT_EQ(losses[2], losses[0]);
+  EXPECT_NEAR(norms[1] / norms[0], 1.0, 1e-6);
+  EXPECT_NEAR(norms[2] / norms[0], 1.0, 1e-6);
+}
+
+TEST(SequentialTest, ClippingScalesTheGradientOnce) {
+  const TestModel model(TinyConfig(1, false), DType::kF32, 9);
+  const std::vector<TestBatch> batches = MakeBatches(model.config, 2);
+  auto trainer =
+      MakeTrainer(model, {.config = model.config, .max_gradient_norm = 0.01});
+  const auto step = trainer->Step(Borrow(batches), 1e-3);
+  ASSERT_TRUE(step.ok()) << step.status();
+  ASSERT_GT(step->gradient_norm, 0.1);
+  const float factor = ClipFactor(step->gradient_norm, 0.01);
+  for (int i = 0; i < kHidden; ++i) {
+    // The first moment after one step is (1 - beta1) * gradient.
+    const float clipped = trainer->gradient(1)[i] * factor;
+    EXPECT_NEAR(trainer->exp_avg(1)[i], 0.1f * clipped,
+                1e-6f * std::abs(clipped));
+  }
+}
+
+TEST(SequentialTest, LearnsABatchByHeart) {
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    const TestModel model(TinyConfig(2, true), dtype, 9);
+    const std::vector<TestBatch> batches = MakeBatches(model.config, 2);
+    auto trainer = MakeTrainer(model, {.config = model.config,
+                                       .dtype = dtype,
+                                       .round_limit = 2,
+                                       .max_gradient_norm = 1.0});
+    const double before = trainer->Evaluate(Borrow(batches))->mean();
+    for (int step = 0; step < 60; ++step) {
+      ASSERT_TRUE(trainer->Step(Borrow(batches), 1e-2)->updated);
+    }
+    EXPECT_LT(trainer->Evaluate(Borrow(batches))->mean(), 0.1 * before);
+    // The compute copy is the rounded master.
+    std::vector<std::byte> copy(kHidden * DTypeBytes(dtype));
+    FromF32(dtype, trainer->master(1), copy.data(), kHidden);
+    EXPECT_EQ(std::memcmp(copy.data(), trainer->compute(1), copy.size()), 0);
+  }
+}
+
+TEST(SequentialTest, ResumesToTheSameBits) {
+  const TestModel model(TinyConfig(1, false), DType::kBF16, 9);
+  const SequentialOptions options{.config = model.config,
+                                  .dtype = DType::kBF16,
+                                  .adamw = {.weight_decay = 0.1}};
+  const std::vector<TestBatch> batches = MakeBatches(model.config, 3);
+  auto straight = MakeTrainer(model, options);
+  ASSERT_TRUE(straight->Step(Borrow(batches), 1e-2).ok());
+  auto resumed = MakeTrainer(model, options);
+  for (size_t unit = 0; unit < model.units.size(); ++unit) {
+    const int u = static_cast<int>(unit);
+    ASSERT_TRUE(resumed
+                    ->SetUnit(u, straight->master(u), straight->exp_avg(u),
+                              straight->exp_avg_sq(u))
+                    .ok());
+  }
+  resumed->SetCompletedSteps(1);
+  ASSERT_TRUE(straight->Step(Borrow(batches), 1e-2).ok());
+  ASSERT_TRUE(resumed->Step(Borrow(batches), 1e-2).ok());
+  for (size_t unit = 0; unit < model.units.size(); ++unit) {
+    const int u = static_cast<int>(unit);
+    EXPECT_EQ(std::memcmp(straight->master(u), resumed->master(u),
+                          model.master[unit].size() * sizeof(float)),
+              0);
+  }
+}
+
+TEST(SequentialTest, NonFiniteLossUpdatesNothing) {
+  TestModel model(TinyConfig(1, false), DType::kF32, 9);
+  model.master[2][0] = std::numeric_limits<float>::infinity();
+  auto trainer = MakeTrainer(model, {.config = model.config});
+  const std::vector<TestBatch> batches = MakeBatches(model.config, 1);
+  const auto step = trainer->Step(Borrow(batches), 1e-2);
+  ASSERT_TRUE(step.ok()) << step.status();
+  EXPECT_FALSE(step->loss.finite);
+  EXPECT_FALSE(step->updated);
+  EXPECT_EQ(std::memcmp(trainer->master(0), model.master[0].data(),
+                        model.master[0].size() * sizeof(float)),
+            0);
+}
+
+TEST(SequentialTest, RefusesBadInput) {
+  const TestModel model(TinyConfig(1, false), DType::kF32, 9);
+  EXPECT_FALSE(
+      SequentialTrainer::Create({.config = model.config, .round_limit = 0})
+          .ok());
+  auto trainer = MakeTrainer(model, {.config = model.config});
+  EXPECT_FALSE(trainer->Step({}, 1e-3).ok());
+  std::vector<TestBatch> batches = MakeBatches(model.config, 1);
+  batches[0].tokens[3] = 61;
+  const auto step = trainer->Step(Borrow(batches), 1e-3);
+  EXPECT_NE(step.status().message().find("token 61 at position 3"),
+            std::string::npos)
+      << step.status();
+}
+
+}  // namespace
+}  // namespace roundhouse::worker

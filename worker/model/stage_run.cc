@@ -1,0 +1,347 @@
+#include "worker/model/stage_run.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "ATen/Parallel.h"
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "c10/core/GradMode.h"
+#include "torch/csrc/autograd/autograd.h"
+#include "worker/model/head.h"
+#include "worker/model/layers.h"
+#include "worker/model/qwen3.h"
+#include "worker/model/tensors.h"
+
+namespace roundhouse::worker {
+namespace {
+
+constexpr int32_t kNoTarget = -100;
+constexpr uintptr_t kTensorAlignBytes = 64;
+
+using DecoderLayer = at::Tensor (*)(const ModelConfig&, const RopeTables&,
+                                    const LayerTensors&, const at::Tensor&);
+
+absl::StatusOr<DecoderLayer> DecoderLayerOf(Architecture architecture) {
+  switch (architecture) {
+    case Architecture::kQwen3:
+      return &Qwen3Layer;
+  }
+  return absl::UnimplementedError(
+      absl::StrCat("architecture ", static_cast<uint32_t>(architecture),
+                   " has no layers in this build"));
+}
+
+// Matrix products have equal bits for equal alignments only.
+absl::Status CheckAligned(const void* data, const std::string& what) {
+  if (reinterpret_cast<uintptr_t>(data) % kTensorAlignBytes == 0) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      what, " must start at a multiple of ", kTensorAlignBytes, " bytes"));
+}
+
+// A layer whose backward is still to come.
+struct KeptLayer {
+  int64_t layer = 0;
+  LayerTensors weights;
+  at::Tensor input;   // [rows, row_tokens, hidden]; a leaf under kStage
+  at::Tensor output;  // with its graph under kStage, undefined under kLayer
+};
+
+class TorchStageRun : public StageRun {
+ public:
+  TorchStageRun(const StageRunOptions& options, DecoderLayer decoder_layer,
+                RopeTables rope)
+      : options_(options),
+        units_(ModelUnits(options.config)),
+        decoder_layer_(decoder_layer),
+        rope_(std::move(rope)),
+        shape_{options.rows, options.row_tokens, options.config.hidden_size} {}
+
+  absl::Status SetInput(const void* input) override;
+  absl::Status ForwardLayer(int64_t layer,
+                            const LayerWeights& weights) override;
+  absl::Status CopyOutput(void* output) override;
+  absl::StatusOr<HeadResult> Head(const LayerWeights& weights,
+                                  const int32_t* labels, HeadMode mode,
+                                  double loss_scale,
+                                  GradientSink* sink) override;
+  absl::Status BackwardFrom(const void* output_gradient) override;
+  absl::Status BackwardLayer(int64_t layer, GradientSink* sink) override;
+  absl::Status CopyInputGradient(void* output) override;
+
+ private:
+  bool KeepsGraph() const { return options_.keep == Keep::kStage; }
+  const std::vector<ParameterSpec>& DecoderParameters(int64_t layer) const {
+    return units_[static_cast<size_t>(1 + layer)].parameters;
+  }
+  absl::StatusOr<LayerTensors> BorrowWeights(int64_t layer,
+                                             const LayerWeights& weights) const;
+  absl::StatusOr<HeadInputs> BorrowHead(const LayerWeights& weights,
+                                        const int32_t* labels) const;
+  absl::Status SetTargets(const int32_t* labels, HeadInputs* head) const;
+  at::Tensor Compute(const KeptLayer& layer) const {
+    return decoder_layer_(options_.config, rope_, layer.weights, layer.input);
+  }
+  void RunForward(KeptLayer layer);
+  void RunBackward(KeptLayer layer, GradientSink* sink);
+
+  const StageRunOptions options_;
+  const std::vector<UnitSpec> units_;
+  const DecoderLayer decoder_layer_;
+  const RopeTables rope_;
+  const std::vector<int64_t> shape_;
+  at::Tensor current_;       // the last layer's output, without graph
+  at::Tensor gradient_;      // of the input of the layer last passed backward
+  int64_t next_layer_ = -1;  // -1: any may come first
+  std::vector<KeptLayer> kept_;
+};
+
+void Deliver(int64_t layer, ParamRole role, const at::Tensor& gradient,
+             GradientSink* sink) {
+  const at::Tensor fp32 = gradient.detach().to(at::kFloat).contiguous();
+  sink->OnGradient(layer, role, fp32.const_data_ptr<float>(), fp32.numel());
+}
+
+// REQUIRES: labels were checked.
+HeadResult SumLosses(const at::Tensor& losses) {
+  const at::Tensor dense = losses.contiguous();
+  HeadResult result;
+  result.target_tokens = dense.size(0);
+  const float* values = dense.const_data_ptr<float>();
+  for (int64_t i = 0; i < result.target_tokens; ++i) {
+    result.loss_sum += static_cast<double>(values[i]);
+  }
+  result.finite = std::isfinite(result.loss_sum);
+  return result;
+}
+
+absl::Status TorchStageRun::SetInput(const void* input) {
+  RETURN_IF_ERROR(CheckAligned(input, "the stage's input"));
+  current_ = BorrowTensor(input, shape_, options_.dtype);
+  gradient_ = at::Tensor();
+  next_layer_ = -1;
+  kept_.clear();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LayerTensors> TorchStageRun::BorrowWeights(
+    int64_t layer, const LayerWeights& weights) const {
+  const bool requires_grad = options_.keep != Keep::kNothing;
+  LayerTensors tensors;
+  for (const ParameterSpec& parameter : DecoderParameters(layer)) {
+    const void* data = weights.weight[static_cast<int>(parameter.role)];
+    if (data == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "layer ", layer, ": no weights given for ", parameter.name));
+    }
+    RETURN_IF_ERROR(CheckAligned(data, parameter.name));
+    tensors[parameter.role] =
+        BorrowTensor(data, parameter.shape, options_.dtype)
+            .requires_grad_(requires_grad);
+  }
+  return tensors;
+}
+
+void TorchStageRun::RunForward(KeptLayer layer) {
+  if (KeepsGraph()) {
+    layer.input = current_.detach().requires_grad_(true);
+    const c10::AutoGradMode with_grad(true);
+    layer.output = Compute(layer);
+    current_ = layer.output.detach();
+    kept_.push_back(std::move(layer));
+    return;
+  }
+  const c10::NoGradGuard no_grad;
+  layer.input = current_;
+  current_ = Compute(layer);
+  if (options_.keep == Keep::kLayer) kept_.push_back(std::move(layer));
+}
+
+absl::Status TorchStageRun::ForwardLayer(int64_t layer,
+                                         const LayerWeights& weights) {
+  if (!current_.defined()) {
+    return absl::FailedPreconditionError("ForwardLayer before SetInput");
+  }
+  if (layer < 0 || layer >= options_.config.layer_count ||
+      (next_layer_ >= 0 && layer != next_layer_)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ForwardLayer of layer ", layer, ", expected ",
+                     next_layer_, " of ", options_.config.layer_count));
+  }
+  return GuardTorch(
+      absl::StrCat("forward of layer ", layer), [&]() -> absl::Status {
+        KeptLayer kept{.layer = layer};
+        ASSIGN_OR_RETURN(kept.weights, BorrowWeights(layer, weights));
+        RunForward(std::move(kept));
+        next_layer_ = layer + 1;
+        return absl::OkStatus();
+      });
+}
+
+absl::Status TorchStageRun::CopyOutput(void* output) {
+  if (!current_.defined()) {
+    return absl::FailedPreconditionError("CopyOutput before SetInput");
+  }
+  return GuardTorch("copy of the output", [&] {
+    CopyToMemory(current_, output);
+    return absl::OkStatus();
+  });
+}
+
+absl::Status TorchStageRun::SetTargets(const int32_t* labels,
+                                       HeadInputs* head) const {
+  std::vector<int64_t> rows, targets;
+  const int64_t count = options_.rows * options_.row_tokens;
+  for (int64_t i = 0; i < count; ++i) {
+    if (labels[i] == kNoTarget) continue;
+    if (labels[i] < 0 || labels[i] >= options_.config.vocab_size) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "label ", labels[i], " at position ", i,
+          " is outside the vocabulary of ", options_.config.vocab_size));
+    }
+    rows.push_back(i);
+    targets.push_back(labels[i]);
+  }
+  head->target_rows = at::tensor(rows, at::kLong);
+  head->targets = at::tensor(targets, at::kLong);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<HeadInputs> TorchStageRun::BorrowHead(
+    const LayerWeights& weights, const int32_t* labels) const {
+  const int64_t hidden = options_.config.hidden_size;
+  const void* norm = weights.weight[static_cast<int>(ParamRole::kFinalNorm)];
+  const void* matrix = weights.weight[static_cast<int>(ParamRole::kLmHead)];
+  if (norm == nullptr || matrix == nullptr) {
+    return absl::InvalidArgumentError(
+        "the head needs the final norm and the LM head's matrix");
+  }
+  RETURN_IF_ERROR(CheckAligned(norm, "the final norm"));
+  RETURN_IF_ERROR(CheckAligned(matrix, "the LM head's matrix"));
+  HeadInputs head;
+  head.x = current_.reshape({-1, hidden});
+  head.final_norm = BorrowTensor(norm, {hidden}, options_.dtype);
+  head.lm_head = BorrowTensor(matrix, {options_.config.vocab_size, hidden},
+                              options_.dtype);
+  head.rms_norm_eps = options_.config.rms_norm_eps;
+  head.token_chunk = options_.head_token_chunk;
+  RETURN_IF_ERROR(SetTargets(labels, &head));
+  return head;
+}
+
+absl::StatusOr<HeadResult> TorchStageRun::Head(const LayerWeights& weights,
+                                               const int32_t* labels,
+                                               HeadMode mode, double loss_scale,
+                                               GradientSink* sink) {
+  if (!current_.defined()) {
+    return absl::FailedPreconditionError("Head before SetInput");
+  }
+  HeadResult result;
+  RETURN_IF_ERROR(GuardTorch("the head", [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const HeadInputs head, BorrowHead(weights, labels));
+    if (mode == HeadMode::kLossOnly) {
+      result = SumLosses(TargetLosses(head));
+      return absl::OkStatus();
+    }
+    HeadGradients gradients;
+    result = SumLosses(TargetLossesAndGradients(head, loss_scale, &gradients));
+    const int64_t layer = options_.config.layer_count;
+    Deliver(layer, ParamRole::kFinalNorm, gradients.final_norm, sink);
+    Deliver(layer, ParamRole::kLmHead, gradients.lm_head, sink);
+    gradient_ = gradients.x.view(shape_);
+    return absl::OkStatus();
+  }));
+  return result;
+}
+
+absl::Status TorchStageRun::BackwardFrom(const void* output_gradient) {
+  RETURN_IF_ERROR(CheckAligned(output_gradient, "the output's gradient"));
+  gradient_ = BorrowTensor(output_gradient, shape_, options_.dtype);
+  return absl::OkStatus();
+}
+
+void TorchStageRun::RunBackward(KeptLayer layer, GradientSink* sink) {
+  if (!layer.output.defined()) {
+    layer.input = layer.input.detach().requires_grad_(true);
+    const c10::AutoGradMode with_grad(true);
+    layer.output = Compute(layer);
+  }
+  std::vector<at::Tensor> leaves = {layer.input};
+  for (const ParameterSpec& parameter : DecoderParameters(layer.layer)) {
+    leaves.push_back(layer.weights[parameter.role]);
+  }
+  const auto gradients =
+      torch::autograd::grad({layer.output}, leaves, {gradient_});
+  gradient_ = gradients[0].detach();
+  size_t next = 1;
+  for (const ParameterSpec& parameter : DecoderParameters(layer.layer)) {
+    Deliver(layer.layer, parameter.role, gradients[next++], sink);
+  }
+}
+
+absl::Status TorchStageRun::BackwardLayer(int64_t layer, GradientSink* sink) {
+  if (kept_.empty() || kept_.back().layer != layer) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "BackwardLayer of layer ", layer,
+        kept_.empty() ? ", but no layer is kept"
+                      : absl::StrCat(", expected ", kept_.back().layer)));
+  }
+  if (!gradient_.defined()) {
+    return absl::FailedPreconditionError(
+        "BackwardLayer before Head or BackwardFrom");
+  }
+  return GuardTorch(absl::StrCat("backward of layer ", layer), [&] {
+    KeptLayer kept = std::move(kept_.back());
+    kept_.pop_back();
+    RunBackward(std::move(kept), sink);
+    return absl::OkStatus();
+  });
+}
+
+absl::Status TorchStageRun::CopyInputGradient(void* output) {
+  if (!gradient_.defined() || !kept_.empty()) {
+    return absl::FailedPreconditionError(
+        "CopyInputGradient before the last BackwardLayer");
+  }
+  return GuardTorch("copy of the input's gradient", [&] {
+    CopyToMemory(gradient_, output);
+    return absl::OkStatus();
+  });
+}
+
+absl::Status CheckOptions(const StageRunOptions& options) {
+  const auto check = [](const char* name, int64_t value) {
+    if (value >= 1) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " must be at least 1, not ", value));
+  };
+  RETURN_IF_ERROR(check("rows", options.rows));
+  RETURN_IF_ERROR(check("row_tokens", options.row_tokens));
+  return check("head_token_chunk", options.head_token_chunk);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<StageRun>> StageRun::Create(
+    const StageRunOptions& options) {
+  RETURN_IF_ERROR(CheckOptions(options));
+  ASSIGN_OR_RETURN(const DecoderLayer decoder_layer,
+                   DecoderLayerOf(options.config.architecture));
+  std::unique_ptr<StageRun> run;
+  RETURN_IF_ERROR(GuardTorch("rotary tables", [&] {
+    run = std::make_unique<TorchStageRun>(
+        options, decoder_layer,
+        MakeRopeTables(options.config, options.row_tokens,
+                       ScalarTypeOf(options.dtype)));
+    return absl::OkStatus();
+  }));
+  return run;
+}
+
+void SetComputeThreads(int threads) { at::set_num_threads(threads); }
+
+}  // namespace roundhouse::worker

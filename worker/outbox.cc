@@ -1,0 +1,59 @@
+#include "worker/outbox.h"
+
+#include <utility>
+
+#include "base/log.h"
+#include "worker/clock.h"
+
+namespace roundhouse::worker {
+
+void Outbox::Send(uint64_t attempt, wire::Body body) {
+  const wire::Message message{attempt, std::move(body)};
+  absl::Status sent;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    sent = channel_.Send(message);
+  }
+  if (!sent.ok()) {
+    RH_LOG(kWarning) << "an event was not sent: " << sent.ToString();
+  }
+}
+
+Heartbeats::Heartbeats(Outbox& outbox, std::vector<const Pulse*> pulses,
+                       absl::Duration interval)
+    : outbox_(outbox),
+      pulses_(std::move(pulses)),
+      interval_(interval),
+      seen_(pulses_.size(), 0),
+      thread_([this] { Run(); }) {}
+
+Heartbeats::~Heartbeats() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+bool Heartbeats::AllBeat() {
+  bool all = true;
+  for (size_t i = 0; i < pulses_.size(); ++i) {
+    const uint64_t beats = pulses_[i]->beats();
+    all = all && beats != seen_[i];
+    seen_[i] = beats;
+  }
+  return all;
+}
+
+void Heartbeats::Run() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!wake_.wait_for(lock, absl::ToChronoNanoseconds(interval_),
+                         [this] { return stopping_; })) {
+    lock.unlock();
+    if (AllBeat()) outbox_.Send(0, wire::Heartbeat{MonotonicNow()});
+    lock.lock();
+  }
+}
+
+}  // namespace roundhouse::worker

@@ -1,0 +1,134 @@
+#include "worker/slot/device_worker.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "base/kill_point.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "worker/clock.h"
+#include "worker/outbox.h"
+
+namespace roundhouse::worker {
+namespace {
+
+class DeviceWorker {
+ public:
+  DeviceWorker(const WorkerContext& context, Device& device)
+      : context_(context), device_(device), outbox_(context.channel) {}
+
+  absl::Status Run(SlotRunnerOptions options) {
+    ASSIGN_OR_RETURN(
+        runner_, SlotRunner::Create(std::move(options), device_, context_.arena,
+                                    context_.index, outbox_));
+    outbox_.Send(
+        0, wire::Hello{.pid = static_cast<uint32_t>(getpid()),
+                       .device_memory_bytes = device_.memory().limit_bytes});
+    const Heartbeats heartbeats(outbox_, {&pulse_, &runner_->pulse()});
+    return Serve();
+  }
+
+ private:
+  absl::Status Serve();
+  absl::Status AwaitMessage() const;
+  void Handle(uint64_t attempt, wire::Body body);
+  void Configure(uint64_t attempt, const wire::ConfigureJob& command);
+  void Submit(uint64_t attempt, wire::RunSlot command);
+  void Fail(uint64_t attempt, uint64_t id, const absl::Status& status) {
+    outbox_.Send(attempt, wire::Failed{id, static_cast<uint32_t>(status.code()),
+                                       std::string(status.message())});
+  }
+
+  const WorkerContext& context_;
+  Device& device_;
+  Outbox outbox_;
+  Pulse pulse_;
+  std::unique_ptr<SlotRunner> runner_;
+  std::map<uint64_t, std::shared_ptr<const JobTables>> jobs_;
+};
+
+absl::Status DeviceWorker::AwaitMessage() const {
+  pollfd channel{context_.channel.fd(), POLLIN, 0};
+  const int wait_ms =
+      static_cast<int>(absl::ToInt64Milliseconds(Heartbeats::kMaxWait));
+  if (poll(&channel, 1, wait_ms) < 0 && errno != EINTR) {
+    return absl::InternalError(
+        absl::StrCat("poll of the channel: ", std::strerror(errno)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceWorker::Serve() {
+  while (true) {
+    pulse_.Beat();
+    RETURN_IF_ERROR(AwaitMessage());
+    absl::StatusOr<std::optional<wire::Message>> received =
+        context_.channel.TryReceive();
+    if (absl::IsInvalidArgument(received.status())) {
+      RH_LOG(kError) << received.status().ToString();
+      continue;
+    }
+    RETURN_IF_ERROR(received.status());
+    if (!received->has_value()) continue;
+    wire::Message& message = **received;
+    if (std::holds_alternative<wire::Stop>(message.body)) {
+      return absl::OkStatus();
+    }
+    Handle(message.attempt, std::move(message.body));
+  }
+}
+
+void DeviceWorker::Handle(uint64_t attempt, wire::Body body) {
+  if (const auto* configure = std::get_if<wire::ConfigureJob>(&body)) {
+    Configure(attempt, *configure);
+  } else if (const auto* release = std::get_if<wire::ReleaseJob>(&body)) {
+    jobs_.erase(release->job);
+  } else if (auto* slot = std::get_if<wire::RunSlot>(&body)) {
+    Submit(attempt, std::move(*slot));
+  } else if (const auto* withdraw = std::get_if<wire::Withdraw>(&body)) {
+    runner_->Withdraw(withdraw->target_attempt);
+  } else {
+    RH_LOG(kError) << "message " << body.index()
+                   << " is not for a device worker";
+  }
+}
+
+void DeviceWorker::Configure(uint64_t attempt,
+                             const wire::ConfigureJob& command) {
+  auto tables = ReadJobTables(context_.arena, command.layout_offset);
+  if (!tables.ok()) return Fail(attempt, command.job, tables.status());
+  jobs_[command.job] = *std::move(tables);
+  outbox_.Send(attempt, wire::JobConfigured{command.job});
+}
+
+void DeviceWorker::Submit(uint64_t attempt, wire::RunSlot command) {
+  const int64_t received_ns = MonotonicNow();
+  KillPoint("slot.received");
+  const auto job = jobs_.find(command.job);
+  if (job == jobs_.end()) {
+    return Fail(attempt, command.slot,
+                absl::FailedPreconditionError(absl::StrCat(
+                    "slot ", command.slot, ": job ", command.job,
+                    " is not configured on worker ", context_.index)));
+  }
+  runner_->Submit(attempt, received_ns, std::move(command), job->second);
+}
+
+}  // namespace
+
+absl::Status RunDeviceWorker(const WorkerContext& context, Device& device,
+                             SlotRunnerOptions options) {
+  return DeviceWorker(context, device).Run(std::move(options));
+}
+
+}  // namespace roundhouse::worker

@@ -1,0 +1,134 @@
+#include "worker/slot/job_tables.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace roundhouse::worker {
+namespace {
+
+template <typename T>
+absl::StatusOr<std::vector<T>> ReadTable(const wire::Arena& arena,
+                                         const char* name, uint64_t offset,
+                                         uint64_t count) {
+  if (offset % alignof(T) != 0 || offset > arena.size_bytes() ||
+      count > (arena.size_bytes() - offset) / sizeof(T)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "layout: ", name, " at ", offset, ", ", count,
+        " entries, lie outside the arena of ", arena.size_bytes(), " bytes"));
+  }
+  const T* const first = arena.At<T>(offset, count);
+  return std::vector<T>(first, first + count);
+}
+
+ModelConfig ConfigOf(const wire::JobLayout& layout) {
+  const wire::ModelDims& dims = layout.model;
+  ModelConfig config;
+  config.architecture = static_cast<Architecture>(dims.architecture);
+  config.hidden_size = dims.hidden_size;
+  config.layer_count = dims.layer_count;
+  config.head_count = dims.head_count;
+  config.kv_head_count = dims.kv_head_count;
+  config.head_dim = dims.head_dim;
+  config.intermediate_size = dims.intermediate_size;
+  config.vocab_size = dims.vocab_size;
+  config.max_position_tokens = dims.max_position_tokens;
+  config.rope_theta = dims.rope_theta;
+  config.rms_norm_eps = dims.rms_norm_eps;
+  config.tie_word_embeddings = dims.tie_word_embeddings != 0;
+  config.dtype = static_cast<DType>(layout.dtype);
+  return config;
+}
+
+absl::Status CheckLayout(const wire::JobLayout& layout) {
+  if (layout.magic != wire::kLayoutMagic ||
+      layout.version != wire::kWireVersion) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "layout: magic ", layout.magic, " version ", layout.version,
+        ", expected ", wire::kLayoutMagic, " and ", wire::kWireVersion));
+  }
+  const DType dtype = static_cast<DType>(layout.dtype);
+  if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layout: dtype ", layout.dtype, " is unknown"));
+  }
+  if (layout.head_token_chunk == 0) {
+    return absl::InvalidArgumentError("layout: head_token_chunk is 0");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckParameters(const JobTables& tables) {
+  for (size_t p = 0; p < tables.parameters.size(); ++p) {
+    const wire::ParameterLayout& parameter = tables.parameters[p];
+    if (parameter.unit >= tables.units.size() ||
+        parameter.role >= static_cast<uint32_t>(kParamRoleCount)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "layout: parameter ", p, " has unit ", parameter.unit, " of ",
+          tables.units.size(), " and role ", parameter.role));
+    }
+    const uint64_t elements = tables.units[parameter.unit].element_count;
+    if (parameter.unit_offset_elements > elements ||
+        parameter.element_count > elements - parameter.unit_offset_elements ||
+        parameter.unit_offset_elements % kTensorAlignElements != 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "layout: parameter ", p, " at element ",
+          parameter.unit_offset_elements, " of ", parameter.element_count,
+          " elements does not fit its unit of ", elements));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckUnits(const JobTables& tables) {
+  const auto expected = static_cast<size_t>(tables.config.layer_count) + 2;
+  if (tables.config.layer_count < 1 || tables.units.size() != expected) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layout: ", tables.units.size(), " units for ",
+                     tables.config.layer_count, " layers"));
+  }
+  for (size_t u = 0; u < tables.units.size(); ++u) {
+    const wire::UnitLayout& unit = tables.units[u];
+    if (unit.first_parameter > tables.parameters.size() ||
+        unit.parameter_count >
+            tables.parameters.size() - unit.first_parameter) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "layout: unit ", u, " has parameters ", unit.first_parameter, "+",
+          unit.parameter_count, " of ", tables.parameters.size()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+ParamRole RoleInLayer(const JobTables& tables,
+                      const wire::ParameterLayout& parameter, int64_t layer) {
+  const auto role = static_cast<ParamRole>(parameter.role);
+  const bool in_head = layer == tables.head_layer();
+  return in_head && role == ParamRole::kEmbedding ? ParamRole::kLmHead : role;
+}
+
+absl::StatusOr<std::shared_ptr<const JobTables>> ReadJobTables(
+    const wire::Arena& arena, uint64_t layout_offset) {
+  ASSIGN_OR_RETURN(const std::vector<wire::JobLayout> layouts,
+                   ReadTable<wire::JobLayout>(arena, "job", layout_offset, 1));
+  const wire::JobLayout& layout = layouts.front();
+  RETURN_IF_ERROR(CheckLayout(layout));
+  auto tables = std::make_shared<JobTables>();
+  tables->job = layout.job;
+  tables->config = ConfigOf(layout);
+  tables->dtype = static_cast<DType>(layout.dtype);
+  tables->head_token_chunk = layout.head_token_chunk;
+  ASSIGN_OR_RETURN(tables->units,
+                   ReadTable<wire::UnitLayout>(
+                       arena, "units", layout.units_offset, layout.unit_count));
+  ASSIGN_OR_RETURN(tables->parameters,
+                   ReadTable<wire::ParameterLayout>(arena, "parameters",
+                                                    layout.parameters_offset,
+                                                    layout.parameter_count));
+  RETURN_IF_ERROR(CheckUnits(*tables));
+  RETURN_IF_ERROR(CheckParameters(*tables));
+  return std::shared_ptr<const JobTables>(std::move(tables));
+}
+
+}  // namespace roundhouse::worker

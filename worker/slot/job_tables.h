@@ -1,0 +1,43 @@
+// A job's model, units and parameters as the arena's layout table gives them,
+// copied out and checked once per ConfigureJob.
+//
+// Immutable.  A slot holds it by shared_ptr: it may outlive its job's release.
+#ifndef ROUNDHOUSE_WORKER_SLOT_JOB_TABLES_H_
+#define ROUNDHOUSE_WORKER_SLOT_JOB_TABLES_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/model/config.h"
+#include "base/model/parameters.h"
+#include "base/wire/arena.h"
+#include "base/wire/layout.h"
+
+namespace roundhouse::worker {
+
+struct JobTables {
+  uint64_t job = 0;
+  ModelConfig config;
+  DType dtype = DType::kF32;
+  int64_t head_token_chunk = 0;
+  std::vector<wire::UnitLayout> units;
+  std::vector<wire::ParameterLayout> parameters;
+
+  // The head's layer number.
+  int64_t head_layer() const { return config.layer_count; }
+};
+
+// The role a parameter has in `layer`: a tied matrix is the LM head's there.
+ParamRole RoleInLayer(const JobTables& tables,
+                      const wire::ParameterLayout& parameter, int64_t layer);
+
+// INVALID_ARGUMENT naming the field: wrong magic or version, a table outside
+// the arena, a parameter outside its unit.
+absl::StatusOr<std::shared_ptr<const JobTables>> ReadJobTables(
+    const wire::Arena& arena, uint64_t layout_offset);
+
+}  // namespace roundhouse::worker
+
+#endif  // ROUNDHOUSE_WORKER_SLOT_JOB_TABLES_H_

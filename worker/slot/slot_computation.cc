@@ -1,0 +1,324 @@
+#include "worker/slot/slot_computation.h"
+
+#include <utility>
+
+#include "base/kill_point.h"
+#include "base/status.h"
+#include "worker/clock.h"
+
+namespace roundhouse::worker {
+namespace {
+
+Keep KeepOf(const wire::RunSlot& command) {
+  if (!SlotPlan::HasBackward(command.kind)) return Keep::kNothing;
+  return command.recompute == wire::Recompute::kLayer ? Keep::kLayer
+                                                      : Keep::kStage;
+}
+
+StageRunOptions OptionsOf(const wire::RunSlot& command, const JobTables& tables,
+                          const wire::SlotMicroBatch& micro_batch) {
+  StageRunOptions options;
+  options.config = tables.config;
+  options.dtype = tables.dtype;
+  options.rows = micro_batch.rows;
+  options.row_tokens = micro_batch.row_tokens;
+  options.keep = KeepOf(command);
+  options.head_token_chunk = tables.head_token_chunk;
+  return options;
+}
+
+}  // namespace
+
+SlotComputation::SlotComputation(const ComputeContext& context, SlotState& slot)
+    : context_(context),
+      slot_(slot),
+      command_(slot.command),
+      tables_(*slot.tables),
+      sums_(command_, slot.plan, tables_, context.stream, *this),
+      clocks_(slot.plan.layer_units.size()) {}
+
+absl::Status SlotComputation::Run() {
+  RETURN_IF_ERROR(Start());
+  for (size_t m = 0; m < command_.micro_batches.size(); ++m) {
+    RETURN_IF_ERROR(CheckWanted());
+    RETURN_IF_ERROR(RunMicroBatch(m));
+    context_.outbox.Send(
+        slot_.attempt,
+        wire::MicroBatchDone{.slot = command_.slot,
+                             .index = command_.micro_batches[m].index,
+                             .time_ns = MonotonicNow()});
+    KillPoint("slot.micro_batch.done");
+  }
+  FillTimes();
+  return absl::OkStatus();
+}
+
+absl::Status SlotComputation::Start() {
+  RETURN_IF_ERROR(CheckWanted());
+  RETURN_IF_ERROR(AwaitUpload(slot_.uploads.front().input).status());
+  slot_.times.started_ns = MonotonicNow();
+  slot_.times.waited_ns = 0;
+  context_.outbox.Send(slot_.attempt,
+                       wire::SlotStarted{command_.slot, slot_.received_ns,
+                                         slot_.times.started_ns});
+  KillPoint("slot.started");
+  return absl::OkStatus();
+}
+
+absl::Status SlotComputation::CheckWanted() {
+  if (context_.board.GivenUp(slot_)) {
+    return absl::CancelledError("the slot was given up");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DeviceBuffer*> SlotComputation::AwaitUpload(
+    const Upload& upload) {
+  RETURN_IF_ERROR(context_.board.Await(
+      slot_, [&] { return upload.arrival == Arrival::kThere; },
+      &slot_.times.waited_ns));
+  return upload.buffer;
+}
+
+absl::StatusOr<LayerWeights> SlotComputation::AwaitWeights(uint32_t layer) {
+  RETURN_IF_ERROR(CheckWanted());
+  LayerWeights weights;
+  for (uint32_t u : slot_.plan.layer_units[layer - command_.first_layer]) {
+    ASSIGN_OR_RETURN(DeviceBuffer* const buffer, AwaitUpload(slot_.weights[u]));
+    const wire::UnitLayout& unit = tables_.units[command_.units[u].unit];
+    for (uint32_t p = 0; p < unit.parameter_count; ++p) {
+      const auto& parameter = tables_.parameters[unit.first_parameter + p];
+      const auto role =
+          static_cast<size_t>(RoleInLayer(tables_, parameter, layer));
+      weights.weight[role] = buffer->data() + parameter.unit_offset_elements *
+                                                  DTypeBytes(tables_.dtype);
+    }
+  }
+  return weights;
+}
+
+absl::StatusOr<DeviceBuffer*> SlotComputation::AwaitBuffer(BufferPool& pool,
+                                                           bool* fresh) {
+  absl::StatusOr<DeviceBuffer*> taken(static_cast<DeviceBuffer*>(nullptr));
+  RETURN_IF_ERROR(context_.board.Await(
+      slot_,
+      [&] {
+        taken = context_.board.TryTake(slot_, pool, fresh);
+        return !taken.ok() || *taken != nullptr;
+      },
+      &slot_.times.waited_ns));
+  return taken;
+}
+
+absl::Status SlotComputation::RunMicroBatch(size_t m) {
+  {
+    ASSIGN_OR_RETURN(DeviceBuffer* const input,
+                     AwaitUpload(slot_.uploads[m].input));
+    ASSIGN_OR_RETURN(const std::unique_ptr<StageRun> run,
+                     context_.make_run(OptionsOf(command_, tables_,
+                                                 command_.micro_batches[m])));
+    RETURN_IF_ERROR(run->SetInput(input->data()));
+    RETURN_IF_ERROR(
+        Emit(m, command_.first_layer, false, [&](std::byte* output) {
+          return context_.stream.CopyOnDevice(
+              output, input->data(), command_.micro_batches[m].input.bytes);
+        }));
+    RETURN_IF_ERROR(Forward(*run, m));
+    if (SlotPlan::HasHead(command_.kind)) RETURN_IF_ERROR(RunHead(*run, m));
+    if (SlotPlan::HasBackward(command_.kind)) {
+      RETURN_IF_ERROR(Backward(*run, m));
+    }
+  }
+  ReleaseUploads(m);
+  return absl::OkStatus();
+}
+
+absl::Status SlotComputation::Forward(StageRun& run, size_t m) {
+  const uint32_t head = static_cast<uint32_t>(tables_.head_layer());
+  for (uint32_t layer = command_.first_layer;
+       layer <= command_.last_layer && layer < head; ++layer) {
+    ASSIGN_OR_RETURN(const LayerWeights weights, AwaitWeights(layer));
+    const int64_t began_ns = MonotonicNow();
+    RETURN_IF_ERROR(run.ForwardLayer(layer, weights));
+    Clock(layer, m, &LayerClock::forward_ns, began_ns);
+    RETURN_IF_ERROR(Emit(m, layer + 1, false, [&](std::byte* output) {
+      return run.CopyOutput(output);
+    }));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SlotComputation::RunHead(StageRun& run, size_t m) {
+  const uint32_t layer = command_.last_layer;
+  const bool backward = SlotPlan::HasBackward(command_.kind);
+  ASSIGN_OR_RETURN(const LayerWeights weights, AwaitWeights(layer));
+  ASSIGN_OR_RETURN(DeviceBuffer* const labels,
+                   AwaitUpload(slot_.uploads[m].labels));
+  sums_.BeginMicroBatch(m);
+  const int64_t began_ns = MonotonicNow();
+  ASSIGN_OR_RETURN(
+      const HeadResult result,
+      run.Head(weights, reinterpret_cast<const int32_t*>(labels->data()),
+               backward ? HeadMode::kLossAndGradient : HeadMode::kLossOnly,
+               command_.loss_scale, &sums_));
+  Clock(layer, m, backward ? &LayerClock::backward_ns : &LayerClock::forward_ns,
+        began_ns);
+  slot_.results.push_back(
+      {.loss_sum = result.loss_sum,
+       .target_tokens = static_cast<uint64_t>(result.target_tokens),
+       .finite = result.finite ? 1u : 0u});
+  return backward ? sums_.FinishLayer(layer) : absl::OkStatus();
+}
+
+absl::Status SlotComputation::Backward(StageRun& run, size_t m) {
+  sums_.BeginMicroBatch(m);
+  if (command_.kind == wire::SlotKind::kBackward) {
+    ASSIGN_OR_RETURN(DeviceBuffer* const gradient,
+                     AwaitUpload(slot_.uploads[m].gradient));
+    RETURN_IF_ERROR(run.BackwardFrom(gradient->data()));
+  }
+  const int64_t head = tables_.head_layer();
+  int64_t layer = command_.last_layer;
+  for (layer = layer == head ? layer - 1 : layer;
+       layer >= int64_t{command_.first_layer}; --layer) {
+    RETURN_IF_ERROR(CheckWanted());
+    const int64_t began_ns = MonotonicNow();
+    RETURN_IF_ERROR(run.BackwardLayer(layer, &sums_));
+    Clock(static_cast<uint32_t>(layer), m, &LayerClock::backward_ns, began_ns);
+    RETURN_IF_ERROR(sums_.FinishLayer(layer));
+  }
+  return Emit(m, command_.first_layer, true,
+              [&](std::byte* output) { return run.CopyInputGradient(output); });
+}
+
+void SlotComputation::ReleaseUploads(size_t m) {
+  context_.board.Update([&] {
+    MicroBatchUploads& uploads = slot_.uploads[m];
+    const auto give = [](BufferPool& pool, Upload& upload) {
+      if (upload.buffer != nullptr) pool.free.push_back(upload.buffer);
+      upload = Upload();
+    };
+    give(slot_.inputs, uploads.input);
+    give(slot_.gradients, uploads.gradient);
+    give(slot_.labels, uploads.labels);
+  });
+}
+
+absl::Status SlotComputation::Emit(size_t m, uint32_t boundary,
+                                   bool is_gradient, const Fill& fill) {
+  for (uint32_t o : slot_.plan.micro_batches[m].outputs) {
+    const wire::SlotOutput& output = command_.outputs[o];
+    if (output.boundary != boundary ||
+        (output.is_gradient != 0) != is_gradient) {
+      continue;
+    }
+    RETURN_IF_ERROR(EmitOutput(o, fill));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SlotComputation::EmitOutput(uint32_t o, const Fill& fill) {
+  const wire::SlotOutput& output = command_.outputs[o];
+  // A replay: what is behind a raised word is never written again.
+  if (output.raise.offset != 0 &&
+      wire::Reached(context_.arena.WordAt(output.raise.offset),
+                    output.raise.value)) {
+    context_.board.Update([&] { slot_.outputs[o] = OutputState::kSettled; });
+    return absl::OkStatus();
+  }
+  BufferPool& pool = slot_.output_buffers;
+  ASSIGN_OR_RETURN(DeviceBuffer* const buffer, AwaitBuffer(pool, nullptr));
+  RETURN_IF_ERROR(fill(buffer->data()));
+  return Download(
+      pool, buffer, output.buffer, CopyPriority::kActivation,
+      wire::Purpose::kActivations, "slot.output.copied",
+      [&slot = slot_, o] { slot.outputs[o] = OutputState::kCopied; });
+}
+
+absl::Status SlotComputation::Download(BufferPool& pool, DeviceBuffer* buffer,
+                                       const wire::BufferRef& to,
+                                       CopyPriority priority,
+                                       wire::Purpose purpose,
+                                       const char* kill_point,
+                                       std::function<void()> copied) {
+  RETURN_IF_ERROR(CheckWanted());
+  CopyRequest request;
+  request.priority = priority;
+  request.purpose = purpose;
+  request.to = context_.arena.Bytes(to);
+  request.from = buffer->data();
+  request.bytes = to.bytes;
+  ASSIGN_OR_RETURN(request.after, context_.stream.Record());
+  request.stats = &slot_.stats;
+  request.abandoned = &slot_.abandoned;
+  // The computation may be over when the copy is: only the slot stays.
+  request.done = [&board = context_.board, &slot = slot_, &pool, buffer,
+                  kill_point, copied](absl::Status status) {
+    if (status.ok()) KillPoint(kill_point);
+    board.Update([&] {
+      --slot.copies_in_flight;
+      pool.free.push_back(buffer);
+      if (status.ok()) {
+        copied();
+      } else if (!slot.abandoned) {
+        slot.Fail(std::move(status));
+      }
+    });
+  };
+  context_.board.Update([&] { ++slot_.copies_in_flight; });
+  absl::Status queued = context_.downloads.Enqueue(std::move(request));
+  if (!queued.ok()) {
+    context_.board.Update([&] { --slot_.copies_in_flight; });
+  }
+  return queued;
+}
+
+absl::StatusOr<DeviceBuffer*> SlotComputation::TakeSum(size_t unit) {
+  bool fresh = false;
+  ASSIGN_OR_RETURN(DeviceBuffer* const sum,
+                   AwaitBuffer(slot_.sums[unit], &fresh));
+  if (fresh) {
+    RETURN_IF_ERROR(context_.stream.ZeroFloats(
+        reinterpret_cast<float*>(sum->data()),
+        static_cast<int64_t>(sum->bytes() / sizeof(float))));
+  }
+  return sum;
+}
+
+void SlotComputation::GiveSum(size_t unit, DeviceBuffer* sum) {
+  context_.board.Update([&] { slot_.sums[unit].free.push_back(sum); });
+}
+
+absl::Status SlotComputation::SendSum(size_t unit, uint32_t contribution,
+                                      DeviceBuffer* sum) {
+  return Download(slot_.sums[unit], sum,
+                  command_.contributions[contribution].buffer,
+                  CopyPriority::kBulk, wire::Purpose::kGradients,
+                  "slot.contribution.copied",
+                  [&slot = slot_] { --slot.contributions_left; });
+}
+
+bool SlotComputation::Counts(size_t m) const {
+  return m > 0 || command_.micro_batches.size() == 1;
+}
+
+void SlotComputation::Clock(uint32_t layer, size_t m,
+                            int64_t LayerClock::*which, int64_t began_ns) {
+  if (!Counts(m)) return;
+  clocks_[layer - command_.first_layer].*which += MonotonicNow() - began_ns;
+}
+
+void SlotComputation::FillTimes() {
+  slot_.times.ended_ns = MonotonicNow();
+  const size_t all = command_.micro_batches.size();
+  const auto samples = static_cast<uint32_t>(all > 1 ? all - 1 : 1);
+  for (size_t i = 0; i < clocks_.size(); ++i) {
+    slot_.layers.push_back(
+        {.layer = command_.first_layer + static_cast<uint32_t>(i),
+         .samples = samples,
+         .forward_ns = clocks_[i].forward_ns / samples,
+         .backward_ns = clocks_[i].backward_ns / samples});
+  }
+}
+
+}  // namespace roundhouse::worker

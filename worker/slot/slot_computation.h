@@ -1,0 +1,95 @@
+// The computation of one slot on the compute thread: its micro-batches in
+// order, each layer as soon as its weights are there, outputs handed to the
+// download queue, gradients added up.
+//
+// Thread rule: the compute thread only.  It holds no lock while a layer runs.
+#ifndef ROUNDHOUSE_WORKER_SLOT_SLOT_COMPUTATION_H_
+#define ROUNDHOUSE_WORKER_SLOT_SLOT_COMPUTATION_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/wire/arena.h"
+#include "worker/device/device.h"
+#include "worker/model/stage_run.h"
+#include "worker/outbox.h"
+#include "worker/slot/gradient_sums.h"
+#include "worker/slot/slot_board.h"
+#include "worker/transfer/copy_queue.h"
+
+namespace roundhouse::worker {
+
+// Makes the runs of micro-batches: StageRun::Create, or a test's.
+using StageRunFactory = std::function<absl::StatusOr<std::unique_ptr<StageRun>>(
+    const StageRunOptions&)>;
+
+// What a computation works with; everything outlives it.
+struct ComputeContext {
+  SlotBoard& board;
+  CopyQueue& downloads;
+  Stream& stream;
+  wire::Arena& arena;
+  Outbox& outbox;
+  const StageRunFactory& make_run;
+};
+
+class SlotComputation : private SumStore {
+ public:
+  SlotComputation(const ComputeContext& context, SlotState& slot);
+
+  // Sends SlotStarted and a MicroBatchDone each.  CANCELLED: the slot was given
+  // up; else what the model or the device said.
+  absl::Status Run();
+
+ private:
+  struct LayerClock {
+    int64_t forward_ns = 0;
+    int64_t backward_ns = 0;
+  };
+
+  absl::Status Start();
+  absl::Status RunMicroBatch(size_t m);
+  absl::Status Forward(StageRun& run, size_t m);
+  absl::Status RunHead(StageRun& run, size_t m);
+  absl::Status Backward(StageRun& run, size_t m);
+  absl::StatusOr<LayerWeights> AwaitWeights(uint32_t layer);
+  absl::StatusOr<DeviceBuffer*> AwaitUpload(const Upload& upload);
+  absl::StatusOr<DeviceBuffer*> AwaitBuffer(BufferPool& pool, bool* fresh);
+  absl::Status CheckWanted();
+  void ReleaseUploads(size_t m);
+
+  using Fill = std::function<absl::Status(std::byte*)>;
+  // Downloads the micro-batch's outputs at `boundary`, written by `fill`.
+  absl::Status Emit(size_t m, uint32_t boundary, bool is_gradient,
+                    const Fill& fill);
+  absl::Status EmitOutput(uint32_t output, const Fill& fill);
+  absl::Status Download(BufferPool& pool, DeviceBuffer* buffer,
+                        const wire::BufferRef& to, CopyPriority priority,
+                        wire::Purpose purpose, const char* kill_point,
+                        std::function<void()> copied);
+
+  bool Counts(size_t m) const;
+  void Clock(uint32_t layer, size_t m, int64_t LayerClock::*which,
+             int64_t began_ns);
+  void FillTimes();
+
+  absl::StatusOr<DeviceBuffer*> TakeSum(size_t unit) override;
+  void GiveSum(size_t unit, DeviceBuffer* sum) override;
+  absl::Status SendSum(size_t unit, uint32_t contribution,
+                       DeviceBuffer* sum) override;
+
+  const ComputeContext& context_;
+  SlotState& slot_;
+  const wire::RunSlot& command_;
+  const JobTables& tables_;
+  GradientSums sums_;
+  std::vector<LayerClock> clocks_;  // by layer - first_layer
+};
+
+}  // namespace roundhouse::worker
+
+#endif  // ROUNDHOUSE_WORKER_SLOT_SLOT_COMPUTATION_H_

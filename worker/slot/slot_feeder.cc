@@ -1,0 +1,246 @@
+#include "worker/slot/slot_feeder.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/kill_point.h"
+#include "worker/clock.h"
+
+namespace roundhouse::worker {
+
+void SlotFeeder::Run() {
+  while (!board_.stopping()) {
+    pulse_.Beat();
+    if (Step()) continue;
+    wire::WaitForRing(doorbell_, Heartbeats::kMaxWait,
+                      [this] { return SomethingToDo(); });
+  }
+}
+
+bool SlotFeeder::SomethingToDo() const {
+  return board_.rung() || board_.stopping() ||
+         std::any_of(awaited_.begin(), awaited_.end(),
+                     [this](const wire::WordRef& word) {
+                       return wire::Reached(arena_.WordAt(word.offset),
+                                            word.value);
+                     }) ||
+         std::any_of(attempts_.begin(), attempts_.end(),
+                     [this](uint64_t attempt) {
+                       return wire::Cancelled(doorbell_, attempt);
+                     });
+}
+
+bool SlotFeeder::Step() {
+  board_.TakeRing();
+  awaited_.clear();
+  attempts_.clear();
+  {
+    std::lock_guard<std::mutex> lock(board_.mutex);
+    MarkWithdrawals();
+    FeedSlots();
+    CollectEnded();
+  }
+  const bool again = gave_up_ || !raises_.empty() || !ended_.empty();
+  // Whoever computes or waits for a slot given up must look.
+  if (std::exchange(gave_up_, false)) board_.Update([] {});
+  EnqueueCopies();
+  RaiseWords();
+  EndSlots();
+  return again;
+}
+
+void SlotFeeder::MarkWithdrawals() {
+  for (const auto& slot : board_.slots) {
+    if (!slot->withdrawn && wire::Cancelled(doorbell_, slot->attempt)) {
+      slot->withdrawn = true;
+      slot->Abandon();
+      gave_up_ = true;
+    }
+    if (!slot->withdrawn) attempts_.push_back(slot->attempt);
+  }
+}
+
+// The slots that drain, the one that computes, and the next.
+void SlotFeeder::FeedSlots() {
+  int ahead = 0;
+  for (const auto& slot : board_.slots) {
+    if (slot->abandoned) continue;
+    CollectRaises(*slot);
+    if (slot->phase == ComputePhase::kComputed) continue;
+    if (++ahead > 2) break;
+    FeedInputs(*slot);
+    FeedGradients(*slot);
+    FeedWeights(*slot);
+  }
+}
+
+bool SlotFeeder::Awaited(const wire::WordRef& word) {
+  if (word.offset == 0) return false;
+  if (wire::Reached(arena_.WordAt(word.offset), word.value)) return false;
+  awaited_.push_back(word);
+  return true;
+}
+
+void SlotFeeder::Fail(SlotState& slot, absl::Status why) {
+  slot.Fail(std::move(why));
+  gave_up_ = true;
+}
+
+bool SlotFeeder::TakeBuffer(SlotState& slot, BufferPool& pool,
+                            DeviceBuffer** buffer) {
+  absl::StatusOr<DeviceBuffer*> taken = board_.TryTake(slot, pool);
+  if (!taken.ok()) {
+    Fail(slot, std::move(taken).status());
+    return false;
+  }
+  *buffer = *taken;
+  return *buffer != nullptr;
+}
+
+void SlotFeeder::StartUpload(SlotState& slot, Upload& upload,
+                             DeviceBuffer* buffer, const wire::BufferRef& from,
+                             CopyPriority priority, wire::Purpose purpose) {
+  upload = {Arrival::kCopying, buffer};
+  ++slot.copies_in_flight;
+  CopyRequest request;
+  request.priority = priority;
+  request.purpose = purpose;
+  request.to = buffer->data();
+  request.from = arena_.Bytes(from);
+  request.bytes = from.bytes;
+  request.stats = &slot.stats;
+  request.abandoned = &slot.abandoned;
+  request.done = [this, &slot, &upload](absl::Status status) {
+    board_.Update([&] {
+      --slot.copies_in_flight;
+      if (status.ok()) {
+        upload.arrival = Arrival::kThere;
+      } else if (!slot.abandoned) {
+        slot.Fail(std::move(status));
+      }
+    });
+  };
+  copies_.push_back({&slot, std::move(request)});
+}
+
+void SlotFeeder::FeedWeights(SlotState& slot) {
+  for (size_t u = 0; u < slot.weights.size(); ++u) {
+    const wire::SlotUnit& unit = slot.command.units[u];
+    if (slot.weights[u].arrival != Arrival::kAbsent) continue;
+    if (Awaited(unit.version)) continue;
+    auto buffer = board_.TryTakeWeights(slot, unit.weights.bytes);
+    if (!buffer.ok()) return Fail(slot, std::move(buffer).status());
+    if (*buffer == nullptr) return;
+    StartUpload(slot, slot.weights[u], *buffer, unit.weights,
+                CopyPriority::kBulk, wire::Purpose::kWeights);
+  }
+}
+
+void SlotFeeder::FeedInputs(SlotState& slot) {
+  const bool with_labels = SlotPlan::HasHead(slot.command.kind);
+  for (size_t& m = slot.next_input; m < slot.uploads.size(); ++m) {
+    const wire::SlotMicroBatch& given = slot.command.micro_batches[m];
+    MicroBatchUploads& uploads = slot.uploads[m];
+    if (Awaited(given.input_ready)) return;
+    DeviceBuffer* labels = nullptr;
+    if (with_labels && uploads.labels.arrival == Arrival::kAbsent) {
+      if (!TakeBuffer(slot, slot.labels, &labels)) return;
+      StartUpload(slot, uploads.labels, labels, given.labels,
+                  CopyPriority::kActivation, wire::Purpose::kOther);
+    }
+    DeviceBuffer* input = nullptr;
+    if (!TakeBuffer(slot, slot.inputs, &input)) return;
+    StartUpload(slot, uploads.input, input, given.input,
+                CopyPriority::kActivation, wire::Purpose::kActivations);
+  }
+}
+
+void SlotFeeder::FeedGradients(SlotState& slot) {
+  if (slot.command.kind != wire::SlotKind::kBackward) return;
+  for (size_t& m = slot.next_gradient; m < slot.uploads.size(); ++m) {
+    const wire::SlotMicroBatch& given = slot.command.micro_batches[m];
+    if (Awaited(given.gradient_ready)) return;
+    DeviceBuffer* gradient = nullptr;
+    if (!TakeBuffer(slot, slot.gradients, &gradient)) return;
+    StartUpload(slot, slot.uploads[m].gradient, gradient, given.gradient,
+                CopyPriority::kActivation, wire::Purpose::kActivations);
+  }
+}
+
+void SlotFeeder::CollectRaises(SlotState& slot) {
+  for (size_t o = 0; o < slot.outputs.size(); ++o) {
+    if (slot.outputs[o] == OutputState::kCopied) raises_.push_back({&slot, o});
+  }
+}
+
+void SlotFeeder::CollectEnded() {
+  for (auto at = board_.slots.begin(); at != board_.slots.end();) {
+    SlotState& slot = **at;
+    const bool given_up = slot.abandoned &&
+                          slot.phase != ComputePhase::kComputing &&
+                          slot.copies_in_flight == 0;
+    const bool raising = std::any_of(
+        raises_.begin(), raises_.end(),
+        [&](const PendingRaise& raise) { return raise.slot == &slot; });
+    if (raising || !(slot.Finished() || given_up)) {
+      ++at;
+      continue;
+    }
+    slot.ReleaseAll();
+    ended_.push_back(std::move(*at));
+    at = board_.slots.erase(at);
+  }
+}
+
+void SlotFeeder::EnqueueCopies() {
+  for (Copy& copy : copies_) {
+    absl::Status status = uploads_.Enqueue(std::move(copy.request));
+    if (status.ok()) continue;
+    board_.Update([&] {
+      --copy.slot->copies_in_flight;
+      copy.slot->Fail(std::move(status));
+    });
+  }
+  copies_.clear();
+}
+
+void SlotFeeder::RaiseWords() {
+  for (const PendingRaise& raise : raises_) {
+    SlotState& slot = *raise.slot;
+    if (board_.GivenUp(slot)) continue;
+    const wire::WordRef& word = slot.command.outputs[raise.output].raise;
+    if (word.offset != 0) {
+      wire::Raise(arena_.WordAt(word.offset), word.value, arena_.doorbells());
+    }
+    KillPoint("slot.output.raised");
+    std::lock_guard<std::mutex> lock(board_.mutex);
+    slot.outputs[raise.output] = OutputState::kSettled;
+  }
+  raises_.clear();
+}
+
+void SlotFeeder::EndSlots() {
+  if (ended_.empty()) return;
+  board_.Update([] {});  // memory is free again
+  for (const auto& slot : ended_) EndSlot(*slot);
+  ended_.clear();
+}
+
+void SlotFeeder::EndSlot(const SlotState& slot) {
+  if (slot.Finished()) {
+    KillPoint("slot.done.before");
+    outbox_.Send(slot.attempt, slot.Done(MonotonicNow(), device_.TakePeak()));
+    KillPoint("slot.done.after");
+  } else if (!slot.failure.ok()) {
+    std::string text(slot.failure.message());
+    if (text.size() > wire::kMaxTextBytes) text.resize(wire::kMaxTextBytes);
+    outbox_.Send(slot.attempt,
+                 wire::Failed{slot.command.slot,
+                              static_cast<uint32_t>(slot.failure.code()),
+                              std::move(text)});
+  } else {
+    outbox_.Send(slot.attempt, wire::Withdrawn{slot.command.slot});
+  }
+}
+
+}  // namespace roundhouse::worker

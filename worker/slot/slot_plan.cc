@@ -1,0 +1,339 @@
+#include "worker/slot/slot_plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/model/parameters.h"
+#include "base/reduction.h"
+#include "base/status.h"
+#include "worker/device/device.h"
+
+namespace roundhouse::worker {
+namespace {
+
+using wire::SlotKind;
+
+// Checks a command and fills a plan in, field by field.
+class Planner {
+ public:
+  Planner(const wire::RunSlot& slot, const JobTables& tables,
+          uint64_t arena_bytes)
+      : slot_(slot), tables_(tables), arena_bytes_(arena_bytes) {}
+
+  absl::StatusOr<SlotPlan> Plan() {
+    RETURN_IF_ERROR(CheckLayers());
+    RETURN_IF_ERROR(PlanUnits());
+    RETURN_IF_ERROR(CheckLayerUnits());
+    RETURN_IF_ERROR(PlanMicroBatches());
+    RETURN_IF_ERROR(PlanOutputs());
+    RETURN_IF_ERROR(PlanContributions());
+    return std::move(plan_);
+  }
+
+ private:
+  template <typename... Args>
+  absl::Status Bad(const Args&... args) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat("slot ", slot_.slot, ": ", args...));
+  }
+
+  absl::Status CheckBuffer(const wire::BufferRef& buffer, uint64_t want,
+                           const std::string& name) const;
+  absl::Status CheckWord(const wire::WordRef& word,
+                         const std::string& name) const;
+  absl::Status CheckLayers() const;
+  absl::Status PlanUnits();
+  absl::Status CheckLayerUnits() const;
+  absl::Status PlanMicroBatches();
+  absl::Status PlanMicroBatch(size_t m);
+  absl::Status PlanOutputs();
+  absl::Status CheckOutput(const wire::SlotOutput& output,
+                           const std::string& name) const;
+  absl::Status PlanContributions();
+  absl::Status PlanUnitContributions(size_t u);
+
+  uint64_t ActivationBytes(const wire::SlotMicroBatch& micro_batch) const {
+    return uint64_t{micro_batch.rows} * micro_batch.row_tokens *
+           static_cast<uint64_t>(tables_.config.hidden_size) *
+           DTypeBytes(tables_.dtype);
+  }
+  // Buffers that hold this micro-batch's and the next one's.
+  BufferNeed Pair(uint64_t bytes) const {
+    return {bytes,
+            bytes == 0 ? 0 : std::min<uint64_t>(2, slot_.micro_batches.size())};
+  }
+
+  const wire::RunSlot& slot_;
+  const JobTables& tables_;
+  const uint64_t arena_bytes_;
+  SlotPlan plan_;
+};
+
+absl::Status Planner::CheckBuffer(const wire::BufferRef& buffer, uint64_t want,
+                                  const std::string& name) const {
+  if (buffer.bytes != want) {
+    return Bad(name, " has ", buffer.bytes, " bytes, its shape needs ", want);
+  }
+  if (buffer.offset == 0 || buffer.offset % kDeviceAlignBytes != 0 ||
+      buffer.offset > arena_bytes_ ||
+      buffer.bytes > arena_bytes_ - buffer.offset) {
+    return Bad(name, " at ", buffer.offset, ", ", buffer.bytes,
+               " bytes, is not a buffer of the arena of ", arena_bytes_,
+               " bytes");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Planner::CheckWord(const wire::WordRef& word,
+                                const std::string& name) const {
+  if (word.offset % alignof(wire::Word) != 0 || word.offset > arena_bytes_ ||
+      arena_bytes_ - word.offset < sizeof(wire::Word)) {
+    return Bad(name, " at ", word.offset, " is not a word of the arena of ",
+               arena_bytes_, " bytes");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Planner::CheckLayers() const {
+  const int64_t head = tables_.head_layer();
+  if (slot_.first_layer > slot_.last_layer || slot_.last_layer > head) {
+    return Bad("layers ", slot_.first_layer, "..", slot_.last_layer,
+               " of a model whose head is layer ", head);
+  }
+  if ((slot_.last_layer == head) != SlotPlan::HasHead(slot_.kind)) {
+    return Bad("kind ", static_cast<uint32_t>(slot_.kind),
+               " cannot end at layer ", slot_.last_layer, ", the head is ",
+               head);
+  }
+  if (slot_.micro_batches.empty()) return Bad("micro_batches is empty");
+  return absl::OkStatus();
+}
+
+absl::Status Planner::PlanUnits() {
+  const uint64_t element_bytes = DTypeBytes(tables_.dtype);
+  plan_.layer_units.resize(slot_.last_layer - slot_.first_layer + 1);
+  for (size_t u = 0; u < slot_.units.size(); ++u) {
+    const wire::SlotUnit& unit = slot_.units[u];
+    const std::string name = absl::StrCat("units[", u, "]");
+    if (unit.unit >= tables_.units.size() || unit.layer < slot_.first_layer ||
+        unit.layer > slot_.last_layer) {
+      return Bad(name, " is unit ", unit.unit, " of layer ", unit.layer);
+    }
+    PlannedUnit planned;
+    planned.weight_bytes =
+        tables_.units[unit.unit].element_count * element_bytes;
+    RETURN_IF_ERROR(
+        CheckBuffer(unit.weights, planned.weight_bytes, name + ".weights"));
+    RETURN_IF_ERROR(CheckWord(unit.version, name + ".version"));
+    plan_.weight_bytes += DeviceBytes(planned.weight_bytes);
+    plan_.layer_units[unit.layer - slot_.first_layer].push_back(
+        static_cast<uint32_t>(u));
+    plan_.units.push_back(std::move(planned));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Planner::CheckLayerUnits() const {
+  for (uint32_t layer = slot_.first_layer; layer <= slot_.last_layer; ++layer) {
+    std::vector<int> given;
+    for (uint32_t u : plan_.layer_units[layer - slot_.first_layer]) {
+      given.push_back(static_cast<int>(slot_.units[u].unit));
+    }
+    std::vector<int> needed = UnitsOfLayer(tables_.config, layer);
+    std::sort(given.begin(), given.end());
+    std::sort(needed.begin(), needed.end());
+    if (given != needed) {
+      return Bad("units lists ", given.size(), " units for layer ", layer,
+                 ", not the ", needed.size(), " it reads");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Planner::PlanMicroBatch(size_t m) {
+  const wire::SlotMicroBatch& given = slot_.micro_batches[m];
+  const std::string name = absl::StrCat("micro_batches[", m, "]");
+  if (given.rows == 0 || given.row_tokens == 0) {
+    return Bad(name, " has ", given.rows, " rows of ", given.row_tokens,
+               " tokens");
+  }
+  const uint64_t bytes = ActivationBytes(given);
+  RETURN_IF_ERROR(CheckBuffer(given.input, bytes, name + ".input"));
+  RETURN_IF_ERROR(CheckWord(given.input_ready, name + ".input_ready"));
+  plan_.inputs.bytes = std::max(plan_.inputs.bytes, bytes);
+  if (slot_.kind == SlotKind::kBackward) {
+    RETURN_IF_ERROR(CheckBuffer(given.gradient, bytes, name + ".gradient"));
+    RETURN_IF_ERROR(CheckWord(given.gradient_ready, name + ".gradient_ready"));
+    plan_.gradients.bytes = std::max(plan_.gradients.bytes, bytes);
+  }
+  if (SlotPlan::HasHead(slot_.kind)) {
+    const uint64_t label_bytes =
+        uint64_t{given.rows} * given.row_tokens * sizeof(int32_t);
+    RETURN_IF_ERROR(CheckBuffer(given.labels, label_bytes, name + ".labels"));
+    plan_.labels.bytes = std::max(plan_.labels.bytes, label_bytes);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Planner::PlanMicroBatches() {
+  const auto& given = slot_.micro_batches;
+  plan_.micro_batches.resize(given.size());
+  for (size_t m = 0; m < given.size(); ++m) {
+    RETURN_IF_ERROR(PlanMicroBatch(m));
+    PlannedMicroBatch& planned = plan_.micro_batches[m];
+    planned.first_of_group = m == 0 || given[m - 1].group != given[m].group;
+    planned.last_of_group =
+        m + 1 == given.size() || given[m + 1].group != given[m].group;
+    if (m > 0 && given[m].group != given[m - 1].group &&
+        given[m].group != given[m - 1].group + 1) {
+      return Bad("micro_batches[", m, "] is of group ", given[m].group,
+                 ", after one of group ", given[m - 1].group);
+    }
+  }
+  plan_.inputs = Pair(plan_.inputs.bytes);
+  plan_.gradients = Pair(plan_.gradients.bytes);
+  plan_.labels = Pair(plan_.labels.bytes);
+  return absl::OkStatus();
+}
+
+absl::Status Planner::CheckOutput(const wire::SlotOutput& output,
+                                  const std::string& name) const {
+  if (output.micro_batch >= slot_.micro_batches.size()) {
+    return Bad(name, " is of micro-batch ", output.micro_batch, " of ",
+               slot_.micro_batches.size());
+  }
+  const int64_t last_boundary =
+      std::min<int64_t>(tables_.head_layer(), int64_t{slot_.last_layer} + 1);
+  const bool fits = output.is_gradient != 0
+                        ? SlotPlan::HasBackward(slot_.kind) &&
+                              output.boundary == slot_.first_layer
+                        : output.boundary >= slot_.first_layer &&
+                              output.boundary <= last_boundary;
+  if (!fits) {
+    return Bad(name, output.is_gradient != 0 ? " is the gradient" : "",
+               " at boundary ", output.boundary, ", which layers ",
+               slot_.first_layer, "..", slot_.last_layer, " do not produce");
+  }
+  RETURN_IF_ERROR(CheckBuffer(
+      output.buffer, ActivationBytes(slot_.micro_batches[output.micro_batch]),
+      name + ".buffer"));
+  return CheckWord(output.raise, name + ".raise");
+}
+
+absl::Status Planner::PlanOutputs() {
+  uint64_t most = 0;
+  for (size_t o = 0; o < slot_.outputs.size(); ++o) {
+    const wire::SlotOutput& output = slot_.outputs[o];
+    RETURN_IF_ERROR(CheckOutput(output, absl::StrCat("outputs[", o, "]")));
+    auto& indices = plan_.micro_batches[output.micro_batch].outputs;
+    indices.push_back(static_cast<uint32_t>(o));
+    most = std::max<uint64_t>(most, indices.size());
+    plan_.outputs.bytes = std::max(plan_.outputs.bytes, output.buffer.bytes);
+  }
+  plan_.outputs.count = Pair(plan_.outputs.bytes).count * most;
+  return absl::OkStatus();
+}
+
+absl::Status Planner::PlanContributions() {
+  if (!slot_.contributions.empty() && !SlotPlan::HasBackward(slot_.kind)) {
+    return Bad("contributions of a slot without backward");
+  }
+  for (size_t c = 0; c < slot_.contributions.size(); ++c) {
+    const wire::SlotContribution& given = slot_.contributions[c];
+    const auto unit = std::find_if(
+        slot_.units.begin(), slot_.units.end(),
+        [&](const wire::SlotUnit& one) { return one.unit == given.unit; });
+    const std::string name = absl::StrCat("contributions[", c, "]");
+    if (unit == slot_.units.end()) {
+      return Bad(name, " is of unit ", given.unit,
+                 ", which is none of the slot's");
+    }
+    RETURN_IF_ERROR(CheckBuffer(
+        given.buffer, tables_.units[given.unit].element_count * sizeof(float),
+        name + ".buffer"));
+    plan_.units[static_cast<size_t>(unit - slot_.units.begin())]
+        .contributions.push_back(static_cast<uint32_t>(c));
+  }
+  for (size_t u = 0; u < plan_.units.size(); ++u) {
+    RETURN_IF_ERROR(PlanUnitContributions(u));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Planner::PlanUnitContributions(size_t u) {
+  PlannedUnit& unit = plan_.units[u];
+  if (unit.contributions.empty()) return absl::OkStatus();
+  const auto& all = slot_.contributions;
+  std::sort(unit.contributions.begin(), unit.contributions.end(),
+            [&](uint32_t a, uint32_t b) {
+              return all[a].first_group < all[b].first_group;
+            });
+  uint32_t next = slot_.micro_batches.front().group;
+  const uint32_t end = slot_.micro_batches.back().group + 1;
+  uint32_t largest = 0;
+  for (uint32_t c : unit.contributions) {
+    const uint32_t first = all[c].first_group;
+    const uint32_t count = all[c].group_count;
+    if (first != next || count == 0 || count > end - first ||
+        first + count > slot_.total_groups ||
+        LargestSubtrees(slot_.total_groups, {first, first + count}).size() !=
+            1) {
+      return Bad("contributions[", c, "] of groups ", first, "+", count,
+                 ": expected a subtree of ", slot_.total_groups,
+                 " groups from ", next, ", ending by ", end);
+    }
+    largest = std::max(largest, count);
+    next = first + count;
+  }
+  if (next != end) {
+    return Bad("contributions of unit ", slot_.units[u].unit, " end at group ",
+               next, ", the slot's at ", end);
+  }
+  // The fold holds at most one sum per size of subtree; one more lets the next
+  // subtree begin while the last one downloads.
+  unit.sums = {tables_.units[slot_.units[u].unit].element_count * sizeof(float),
+               static_cast<uint64_t>(std::bit_width(largest)) +
+                   (unit.contributions.size() > 1 ? 1 : 0)};
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+uint64_t BufferNeed::total_bytes() const { return DeviceBytes(bytes) * count; }
+
+uint64_t SlotPlan::draining_bytes() const {
+  uint64_t bytes = outputs.total_bytes();
+  for (const PlannedUnit& unit : units) bytes += unit.sums.total_bytes();
+  return bytes;
+}
+
+uint64_t SlotPlan::device_bytes() const {
+  return draining_bytes() + weight_bytes + inputs.total_bytes() +
+         gradients.total_bytes() + labels.total_bytes();
+}
+
+bool SlotPlan::HasHead(SlotKind kind) {
+  return kind == SlotKind::kFused || kind == SlotKind::kEvaluate;
+}
+
+bool SlotPlan::HasBackward(SlotKind kind) {
+  return kind == SlotKind::kFused || kind == SlotKind::kBackward;
+}
+
+absl::StatusOr<SlotPlan> PlanSlot(const wire::RunSlot& slot,
+                                  const JobTables& tables, uint64_t arena_bytes,
+                                  uint64_t device_limit_bytes) {
+  ASSIGN_OR_RETURN(SlotPlan plan, Planner(slot, tables, arena_bytes).Plan());
+  if (plan.device_bytes() > device_limit_bytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("device memory: slot ", slot.slot, " of layers ",
+                     slot.first_layer, "..", slot.last_layer, " needs ",
+                     plan.device_bytes(), " bytes (", plan.weight_bytes,
+                     " of them weights), the limit is ", device_limit_bytes));
+  }
+  return plan;
+}
+
+}  // namespace roundhouse::worker

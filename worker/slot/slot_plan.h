@@ -1,0 +1,67 @@
+// What a RunSlot command amounts to on a device: checked against the job's
+// tables and the arena, indexed for the threads that run it, with the device
+// memory it needs.  Pure; immutable once made.
+#ifndef ROUNDHOUSE_WORKER_SLOT_SLOT_PLAN_H_
+#define ROUNDHOUSE_WORKER_SLOT_SLOT_PLAN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/wire/messages.h"
+#include "worker/slot/job_tables.h"
+
+namespace roundhouse::worker {
+
+// A family of equal device buffers: at most `count` of `bytes` each.
+struct BufferNeed {
+  uint64_t bytes = 0;
+  uint64_t count = 0;
+
+  uint64_t total_bytes() const;  // as the device counts them
+};
+
+struct PlannedMicroBatch {
+  bool first_of_group = false;
+  bool last_of_group = false;
+  std::vector<uint32_t> outputs;  // indices of RunSlot::outputs
+};
+
+struct PlannedUnit {
+  uint64_t weight_bytes = 0;
+  // Indices of RunSlot::contributions in the order of their groups; empty for
+  // a frozen unit.
+  std::vector<uint32_t> contributions;
+  BufferNeed sums;  // fp32 gradient sums alive at once
+};
+
+struct SlotPlan {
+  std::vector<PlannedMicroBatch> micro_batches;
+  std::vector<PlannedUnit> units;                  // as RunSlot::units
+  std::vector<std::vector<uint32_t>> layer_units;  // by layer - first_layer
+  BufferNeed inputs;          // one computing, one uploaded ahead
+  BufferNeed gradients;       // likewise, of backward slots
+  BufferNeed labels;          // likewise, of slots with the head
+  BufferNeed outputs;         // one micro-batch's written, one's downloading
+  uint64_t weight_bytes = 0;  // of all units
+
+  // Everything the slot can hold at one time.
+  uint64_t device_bytes() const;
+  // What is left of that once its last layer has been computed.
+  uint64_t draining_bytes() const;
+
+  static bool HasHead(wire::SlotKind kind);
+  static bool HasBackward(wire::SlotKind kind);
+};
+
+// INVALID_ARGUMENT naming field and entry: a buffer or word outside the arena,
+// a size that does not fit the shape, layers without their units, groups that
+// the contributions do not cover exactly.
+// RESOURCE_EXHAUSTED: the slot alone needs more than `device_limit_bytes`.
+absl::StatusOr<SlotPlan> PlanSlot(const wire::RunSlot& slot,
+                                  const JobTables& tables, uint64_t arena_bytes,
+                                  uint64_t device_limit_bytes);
+
+}  // namespace roundhouse::worker
+
+#endif  // ROUNDHOUSE_WORKER_SLOT_SLOT_PLAN_H_

@@ -1,0 +1,88 @@
+// Runs the slots of one device worker, in the order they come: copy queues, the
+// feeder and the compute thread around one SlotBoard.
+//
+//   SlotRunner::Create(options, device, arena, index, outbox)
+//   runner->Submit(attempt, received_ns, command, tables)  // for each RunSlot
+//   runner->Withdraw(attempt)
+//
+// Each submitted slot is answered once: SlotDone, Withdrawn or Failed;
+// SlotStarted and MicroBatchDone come before.
+//
+// Thread rule: Submit and Withdraw by one thread.  Owns its threads; destroying
+// it gives every slot up without an answer and joins them.
+#ifndef ROUNDHOUSE_WORKER_SLOT_SLOT_RUNNER_H_
+#define ROUNDHOUSE_WORKER_SLOT_SLOT_RUNNER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "base/wire/arena.h"
+#include "worker/device/device.h"
+#include "worker/outbox.h"
+#include "worker/slot/job_tables.h"
+#include "worker/slot/slot_board.h"
+#include "worker/slot/slot_computation.h"
+#include "worker/slot/slot_feeder.h"
+#include "worker/transfer/copy_queue.h"
+
+namespace roundhouse::worker {
+
+struct SlotRunnerOptions {
+  StageRunFactory make_run;
+  // Called first on the compute thread: SetComputeThreads in a real worker.
+  std::function<void()> prepare_compute_thread = [] {};
+  double link_gbps = 0;  // per direction, 10^9 bits per second; 0: no throttle
+  uint64_t chunk_bytes = 256 << 10;
+};
+
+class SlotRunner {
+ public:
+  // `device`, `arena` and `outbox` outlive it.
+  static absl::StatusOr<std::unique_ptr<SlotRunner>> Create(
+      SlotRunnerOptions options, Device& device, wire::Arena& arena, int index,
+      Outbox& outbox);
+  ~SlotRunner();
+  SlotRunner(const SlotRunner&) = delete;
+  SlotRunner& operator=(const SlotRunner&) = delete;
+
+  // Takes the slot or answers Failed.
+  void Submit(uint64_t attempt, int64_t received_ns, wire::RunSlot command,
+              std::shared_ptr<const JobTables> tables);
+
+  // Asks for the attempt back; nothing happens when it is not here any more.
+  void Withdraw(uint64_t attempt) { board_.Withdraw(attempt); }
+
+  // The feeder's sign of life.
+  const Pulse& pulse() const { return pulse_; }
+
+  CopyCounters upload_counters() const { return uploads_->counters(); }
+  CopyCounters download_counters() const { return downloads_->counters(); }
+
+ private:
+  SlotRunner(SlotRunnerOptions options, Device& device, wire::Arena& arena,
+             int index, Outbox& outbox);
+  absl::Status Start(int index);
+  void Compute();
+  void ComputeSlot(SlotState& slot);
+
+  const SlotRunnerOptions options_;
+  Device& device_;
+  wire::Arena& arena_;
+  Outbox& outbox_;
+  Pulse pulse_;
+  SlotBoard board_;
+  std::unique_ptr<Stream> stream_;
+  // Destroyed before the board: their last callbacks look at its slots.
+  std::unique_ptr<CopyQueue> uploads_;
+  std::unique_ptr<CopyQueue> downloads_;
+  std::unique_ptr<SlotFeeder> feeder_;
+  std::thread feeder_thread_;
+  std::thread compute_thread_;
+};
+
+}  // namespace roundhouse::worker
+
+#endif  // ROUNDHOUSE_WORKER_SLOT_SLOT_RUNNER_H_

@@ -1,0 +1,101 @@
+#include "worker/slot/slot_state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+
+namespace roundhouse::worker {
+namespace {
+
+void Release(BufferPool& pool, uint64_t& held_bytes) {
+  held_bytes -= DeviceBytes(pool.need.bytes) * pool.all.size();
+  pool.free.clear();
+  pool.all.clear();
+}
+
+}  // namespace
+
+SlotState::SlotState(uint64_t attempt_in, int64_t received_in,
+                     wire::RunSlot command_in,
+                     std::shared_ptr<const JobTables> tables_in,
+                     SlotPlan plan_in)
+    : attempt(attempt_in),
+      received_ns(received_in),
+      command(std::move(command_in)),
+      tables(std::move(tables_in)),
+      plan(std::move(plan_in)),
+      weights(command.units.size()),
+      uploads(command.micro_batches.size()),
+      inputs{plan.inputs, "an input"},
+      gradients{plan.gradients, "an output's gradient"},
+      labels{plan.labels, "labels"},
+      output_buffers{plan.outputs, "an output"},
+      outputs(command.outputs.size(), OutputState::kComing),
+      contributions_left(command.contributions.size()) {
+  for (const PlannedUnit& unit : plan.units) {
+    sums.push_back({unit.sums, "a gradient sum"});
+  }
+}
+
+void SlotState::Fail(absl::Status why) {
+  if (failure.ok()) failure = std::move(why);
+  Abandon();
+}
+
+bool SlotState::Finished() const {
+  return phase == ComputePhase::kComputed && failure.ok() &&
+         copies_in_flight == 0 && contributions_left == 0 &&
+         std::all_of(outputs.begin(), outputs.end(), [](OutputState state) {
+           return state == OutputState::kSettled;
+         });
+}
+
+uint64_t SlotState::planned_bytes() const {
+  return phase == ComputePhase::kComputed
+             ? std::max(held_bytes, plan.draining_bytes())
+             : plan.device_bytes();
+}
+
+void SlotState::ReleaseInputs() {
+  for (auto& buffer : weight_buffers) {
+    held_bytes -= DeviceBytes(buffer->bytes());
+  }
+  weight_buffers.clear();
+  weights.assign(weights.size(), Upload());
+  uploads.assign(uploads.size(), MicroBatchUploads());
+  Release(inputs, held_bytes);
+  Release(gradients, held_bytes);
+  Release(labels, held_bytes);
+}
+
+void SlotState::ReleaseAll() {
+  ReleaseInputs();
+  Release(output_buffers, held_bytes);
+  for (BufferPool& pool : sums) Release(pool, held_bytes);
+  ROUNDHOUSE_CHECK(held_bytes == 0) << held_bytes << " bytes not given back";
+}
+
+wire::SlotDone SlotState::Done(int64_t now_ns,
+                               uint64_t memory_peak_bytes) const {
+  wire::SlotDone done;
+  done.slot = command.slot;
+  done.started_ns = times.started_ns;
+  done.ended_ns = now_ns;
+  done.wait_ns = times.waited_ns;
+  done.compute_ns = times.ended_ns - times.started_ns - times.waited_ns;
+  done.h2d_ns = stats.busy_ns[static_cast<int>(wire::Direction::kH2D)];
+  done.d2h_ns = stats.busy_ns[static_cast<int>(wire::Direction::kD2H)];
+  done.longest_activation_wait_ns = stats.longest_activation_wait_ns;
+  for (int d = 0; d < wire::kDirections; ++d) {
+    for (int p = 0; p < wire::kPurposes; ++p) {
+      done.bytes[d][p] = stats.bytes[d][p];
+    }
+  }
+  done.device_memory_peak_bytes = memory_peak_bytes;
+  done.results = results;
+  done.layers = layers;
+  return done;
+}
+
+}  // namespace roundhouse::worker

@@ -1,0 +1,117 @@
+// Everything a device worker knows of one dispatched slot.
+//
+//   kQueued --compute thread takes it--> kComputing --last layer--> kComputed
+//
+// A slot ends in exactly one event: SlotDone once it is computed, every output
+// is settled and every contribution is in the arena; Withdrawn or Failed once
+// it is given up, its computation has stopped and no copy of it is in flight.
+//
+// Owner: the SlotBoard.  Guarded by the board's mutex, except: the const
+// members, `abandoned`, `stats`, and what says "by the compute thread", which
+// others read only in phase kComputed.
+#ifndef ROUNDHOUSE_WORKER_SLOT_SLOT_STATE_H_
+#define ROUNDHOUSE_WORKER_SLOT_SLOT_STATE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/wire/messages.h"
+#include "worker/device/device.h"
+#include "worker/slot/job_tables.h"
+#include "worker/slot/slot_plan.h"
+#include "worker/transfer/copy_queue.h"
+
+namespace roundhouse::worker {
+
+// Of bytes on their way to the device.
+enum class Arrival { kAbsent, kCopying, kThere };
+
+struct Upload {
+  Arrival arrival = Arrival::kAbsent;
+  DeviceBuffer* buffer = nullptr;  // null while absent
+};
+
+struct MicroBatchUploads {
+  Upload input;
+  Upload gradient;
+  Upload labels;
+};
+
+// kSettled: its word is raised, was already, or it has none.
+enum class OutputState { kComing, kCopying, kCopied, kSettled };
+
+enum class ComputePhase { kQueued, kComputing, kComputed };
+
+// Equal device buffers of one slot, made when first needed and kept until the
+// slot lets them go.
+struct BufferPool {
+  BufferNeed need;
+  const char* what = "";
+  std::vector<std::unique_ptr<DeviceBuffer>> all;
+  std::vector<DeviceBuffer*> free;
+};
+
+// What the compute thread measured.  Nanoseconds.
+struct ComputeTimes {
+  int64_t started_ns = 0;
+  int64_t ended_ns = 0;
+  int64_t waited_ns = 0;
+};
+
+struct SlotState {
+  SlotState(uint64_t attempt, int64_t received_ns, wire::RunSlot command,
+            std::shared_ptr<const JobTables> tables, SlotPlan plan);
+
+  const uint64_t attempt;
+  const int64_t received_ns;
+  const wire::RunSlot command;
+  const std::shared_ptr<const JobTables> tables;
+  const SlotPlan plan;
+
+  ComputePhase phase = ComputePhase::kQueued;
+  bool withdrawn = false;
+  absl::Status failure;
+  // Withdrawn or failed: copies not yet made stay unmade.
+  std::atomic<bool> abandoned{false};
+  int copies_in_flight = 0;  // queued or under way
+  uint64_t held_bytes = 0;   // of device memory
+
+  std::vector<Upload> weights;  // by unit
+  std::vector<std::unique_ptr<DeviceBuffer>> weight_buffers;
+  std::vector<MicroBatchUploads> uploads;  // by micro-batch
+  size_t next_input = 0;                   // micro-batches; with its labels
+  size_t next_gradient = 0;
+  BufferPool inputs;
+  BufferPool gradients;
+  BufferPool labels;
+  BufferPool output_buffers;
+  std::vector<BufferPool> sums;  // by unit
+
+  std::vector<OutputState> outputs;
+  size_t contributions_left = 0;  // not yet in the arena
+
+  CopyStats stats;
+
+  // By the compute thread.
+  ComputeTimes times;
+  std::vector<wire::MicroBatchResult> results;
+  std::vector<wire::LayerTime> layers;
+
+  void Abandon() { abandoned.store(true); }
+  void Fail(absl::Status why);
+  bool Finished() const;
+  // What it may still come to hold, or holds.
+  uint64_t planned_bytes() const;
+  // REQUIRES: no copy in flight, computed: the inputs and weights go.
+  void ReleaseInputs();
+  // REQUIRES: likewise: everything goes.
+  void ReleaseAll();
+  wire::SlotDone Done(int64_t now_ns, uint64_t memory_peak_bytes) const;
+};
+
+}  // namespace roundhouse::worker
+
+#endif  // ROUNDHOUSE_WORKER_SLOT_SLOT_STATE_H_

@@ -1,0 +1,142 @@
+// One direction of a device's link: a thread that copies between host and
+// device memory, activations before weights and gradients.
+//
+// Bulk copies are cut into chunks; before each chunk the thread looks whether
+// an activation is queued, so that none waits for more than the chunk under way
+// (SCHEDULING.md section 3).  Both directions are ordered that way: a worker
+// has one queue for each.  With a throttle a chunk occupies the link for as
+// long as that link would need.
+//
+// Owner: the slot runner.  Thread-safe.  Callbacks run on the queue's thread,
+// without its lock, and must not block for long.
+#ifndef ROUNDHOUSE_WORKER_TRANSFER_COPY_QUEUE_H_
+#define ROUNDHOUSE_WORKER_TRANSFER_COPY_QUEUE_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/wire/messages.h"
+#include "worker/device/device.h"
+#include "worker/transfer/link_pacer.h"
+
+namespace roundhouse::worker {
+
+// Copies waiting in one queue; a full queue refuses.
+inline constexpr size_t kMaxQueuedCopies = 16384;
+
+// kArrival is there to measure against: nothing goes ahead of anything.
+enum class CopyOrder { kActivationsFirst, kArrival };
+
+struct CopyQueueOptions {
+  wire::Direction direction = wire::Direction::kH2D;
+  uint64_t chunk_bytes = 256 << 10;
+  double link_gbps = 0;  // 10^9 bits per second; 0: as fast as it goes
+  CopyOrder order = CopyOrder::kActivationsFirst;
+};
+
+// What a slot's copies amounted to.  Written by the queues' threads.
+struct CopyStats {
+  std::atomic<uint64_t> bytes[wire::kDirections][wire::kPurposes] = {};
+  std::atomic<int64_t> busy_ns[wire::kDirections] = {};  // link occupied
+  // The longest that one of the slot's activations stood behind bulk chunks.
+  std::atomic<int64_t> longest_activation_wait_ns{0};
+};
+
+// kActivation: activations, their gradients, labels.  kBulk: weights and
+// gradient sums.
+enum class CopyPriority { kActivation, kBulk };
+
+struct CopyRequest {
+  CopyPriority priority = CopyPriority::kActivation;
+  wire::Purpose purpose = wire::Purpose::kActivations;
+  std::byte* to = nullptr;
+  const std::byte* from = nullptr;
+  uint64_t bytes = 0;
+  std::unique_ptr<Event> after;  // waited for first; null: nothing to wait for
+  CopyStats* stats = nullptr;    // not null; outlives `done`
+  // When it becomes true, what is not copied yet stays uncopied and `done` gets
+  // CANCELLED.  May be null.
+  const std::atomic<bool>* abandoned = nullptr;
+  // Called once: OK after the last byte, CANCELLED, or the device's error.
+  std::function<void(absl::Status)> done;
+};
+
+// Since the queue was made.
+struct CopyCounters {
+  uint64_t bytes[wire::kPurposes] = {};
+  uint64_t bulk_chunks = 0;
+  uint64_t activations = 0;
+  // Bulk chunks begun although an activation was queued: 0 unless kArrival.
+  uint64_t bulk_chunks_begun_past_activation = 0;
+  // The most bulk chunks (the one under way included) that one activation stood
+  // behind: at most 1 unless kArrival.
+  uint64_t most_bulk_chunks_awaited = 0;
+  int64_t longest_activation_wait_ns = 0;
+};
+
+class CopyQueue {
+ public:
+  // Starts the thread.  INVALID_ARGUMENT: chunk_bytes is 0.
+  static absl::StatusOr<std::unique_ptr<CopyQueue>> Create(
+      Device& device, const CopyQueueOptions& options);
+  // Requests not yet begun get CANCELLED; the chunk under way is finished.
+  ~CopyQueue();
+  CopyQueue(const CopyQueue&) = delete;
+  CopyQueue& operator=(const CopyQueue&) = delete;
+
+  // Copies of one priority are made in the order given.  RESOURCE_EXHAUSTED:
+  // kMaxQueuedCopies are waiting; `done` is then not called.
+  absl::Status Enqueue(CopyRequest request);
+
+  CopyCounters counters() const;
+
+ private:
+  struct Entry {
+    CopyRequest request;
+    uint64_t copied_bytes = 0;
+    int64_t waited_ns = 0;             // behind bulk chunks
+    uint64_t bulk_chunks_awaited = 0;  // likewise
+    int64_t enqueued_ns = 0;
+  };
+
+  CopyQueue(std::unique_ptr<Stream> stream, const CopyQueueOptions& options);
+
+  void Run();
+  std::deque<Entry>* NextQueue();  // null: nothing to do; holds mutex_
+  bool ActivationQueued() const;   // holds mutex_
+  void NoteBegin(const Entry& entry, uint64_t bytes);
+  void NoteBulkChunkEnd(int64_t began_ns);  // holds mutex_
+  absl::Status CopyChunk(const CopyRequest& request, uint64_t offset,
+                         uint64_t bytes);
+  uint64_t ChunkBytes(const Entry& entry) const;
+  void WaitForLink(uint64_t bytes, int64_t began_ns);
+  void Finish(std::unique_lock<std::mutex>& lock, Entry entry,
+              absl::Status status);
+
+  const CopyQueueOptions options_;
+  const std::unique_ptr<Stream> stream_;  // used by the thread only
+  LinkPacer pacer_;                       // likewise
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  // Guarded by mutex_.  Under kArrival everything is in bulk_.
+  std::deque<Entry> activations_;
+  std::deque<Entry> bulk_;
+  CopyCounters counters_;
+  bool stopping_ = false;
+
+  std::thread thread_;  // last: starts when all else is there
+};
+
+}  // namespace roundhouse::worker
+
+#endif  // ROUNDHOUSE_WORKER_TRANSFER_COPY_QUEUE_H_

@@ -1,0 +1,219 @@
+#include "worker/transfer/copy_queue.h"
+
+#include <algorithm>
+#include <cstring>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "worker/device/cpu/cpu_device.h"
+
+namespace roundhouse::worker {
+namespace {
+
+constexpr uint64_t kChunk = 4096;
+
+// Keeps the copy that waits for it, and with it the queue, until released.
+class HeldEvent : public Event {
+ public:
+  explicit HeldEvent(std::shared_future<void> released)
+      : released_(std::move(released)) {}
+  absl::Status Wait() override {
+    released_.wait();
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::shared_future<void> released_;
+};
+
+// A queue over a CPU device, with host and device memory to copy between.
+class CopyQueueTest : public testing::Test {
+ protected:
+  static constexpr uint64_t kBytes = 64 * kChunk;
+
+  void Start(CopyQueueOptions options) {
+    options.chunk_bytes = kChunk;
+    direction_ = options.direction;
+    queue_ = *CopyQueue::Create(*device_, options);
+  }
+
+  std::future<absl::Status> Copy(CopyPriority priority, uint64_t offset,
+                                 uint64_t bytes,
+                                 std::unique_ptr<Event> after = nullptr) {
+    auto promise = std::make_shared<std::promise<absl::Status>>();
+    CopyRequest request;
+    request.priority = priority;
+    request.purpose = priority == CopyPriority::kBulk
+                          ? wire::Purpose::kWeights
+                          : wire::Purpose::kActivations;
+    const bool up = direction_ == wire::Direction::kH2D;
+    request.to = (up ? buffer_->data() : host_.data()) + offset;
+    request.from = (up ? host_.data() : buffer_->data()) + offset;
+    request.bytes = bytes;
+    request.after = std::move(after);
+    request.stats = &stats_;
+    request.abandoned = &abandoned_;
+    request.done = [promise](absl::Status status) {
+      promise->set_value(std::move(status));
+    };
+    EXPECT_TRUE(queue_->Enqueue(std::move(request)).ok());
+    return promise->get_future();
+  }
+
+  // A bulk copy whose first chunk is under way until Release.
+  std::future<absl::Status> HeldBulk() {
+    auto bulk = Copy(CopyPriority::kBulk, 0, kBytes,
+                     std::make_unique<HeldEvent>(release_.get_future()));
+    while (queue_->counters().bulk_chunks == 0) std::this_thread::yield();
+    return bulk;
+  }
+  void Release() { release_.set_value(); }
+
+  std::unique_ptr<Device> device_ = NewCpuDevice(1 << 20);
+  std::unique_ptr<DeviceBuffer> buffer_ = *device_->Allocate(kBytes, "test");
+  std::vector<std::byte> host_ = std::vector<std::byte>(kBytes);
+  CopyStats stats_;
+  std::atomic<bool> abandoned_{false};
+  std::promise<void> release_;
+  wire::Direction direction_ = wire::Direction::kH2D;
+  std::unique_ptr<CopyQueue> queue_;
+};
+
+TEST_F(CopyQueueTest, CopiesEveryByteBothWaysAndCountsThem) {
+  for (size_t i = 0; i < host_.size(); ++i) {
+    host_[i] = static_cast<std::byte>(i * 7 + i / 251);
+  }
+  const std::vector<std::byte> source = host_;
+  Start({.direction = wire::Direction::kH2D});
+  ASSERT_TRUE(Copy(CopyPriority::kBulk, 0, kBytes - 100).get().ok());
+  ASSERT_TRUE(Copy(CopyPriority::kActivation, kBytes - 100, 100).get().ok());
+  EXPECT_EQ(queue_->counters().bulk_chunks, 64u);
+  EXPECT_EQ(queue_->counters().activations, 1u);
+  std::fill(host_.begin(), host_.end(), std::byte{0});
+  Start({.direction = wire::Direction::kD2H});
+  ASSERT_TRUE(Copy(CopyPriority::kBulk, 0, kBytes).get().ok());
+  EXPECT_EQ(host_, source);
+  EXPECT_EQ(stats_.bytes[0][0], kBytes - 100);
+  EXPECT_EQ(stats_.bytes[0][2], 100u);
+  EXPECT_EQ(stats_.bytes[1][0], kBytes);
+  EXPECT_EQ(stats_.bytes[1][2], 0u);
+  EXPECT_GT(stats_.busy_ns[0], 0);
+  EXPECT_GT(stats_.busy_ns[1], 0);
+}
+
+class CopyPriorityTest : public CopyQueueTest,
+                         public testing::WithParamInterface<wire::Direction> {};
+
+TEST_P(CopyPriorityTest, AnActivationWaitsForTheChunkUnderWayOnly) {
+  Start({.direction = GetParam()});
+  auto bulk = HeldBulk();
+  auto more = Copy(CopyPriority::kBulk, 0, kBytes);
+  auto first = Copy(CopyPriority::kActivation, 0, 64);
+  auto second = Copy(CopyPriority::kActivation, 64, 64);
+  Release();
+  EXPECT_TRUE(first.get().ok() && second.get().ok() && more.get().ok());
+  const CopyCounters counters = queue_->counters();
+  EXPECT_EQ(counters.bulk_chunks, 128u);
+  EXPECT_EQ(counters.bulk_chunks_begun_past_activation, 0u);
+  EXPECT_EQ(counters.most_bulk_chunks_awaited, 1u);
+  EXPECT_GT(counters.longest_activation_wait_ns, 0);
+  EXPECT_EQ(stats_.longest_activation_wait_ns,
+            counters.longest_activation_wait_ns);
+}
+
+TEST_P(CopyPriorityTest, InOrderOfArrivalItStandsBehindEveryChunk) {
+  Start({.direction = GetParam(), .order = CopyOrder::kArrival});
+  auto bulk = HeldBulk();
+  auto more = Copy(CopyPriority::kBulk, 0, kBytes);
+  auto activation = Copy(CopyPriority::kActivation, 0, 64);
+  Release();
+  EXPECT_TRUE(activation.get().ok());
+  EXPECT_EQ(queue_->counters().bulk_chunks_begun_past_activation, 127u);
+  EXPECT_EQ(queue_->counters().most_bulk_chunks_awaited, 128u);
+}
+
+TEST_P(CopyPriorityTest, NorForMoreThanOneChunkOfAThrottledLink) {
+  Start({.direction = GetParam(), .link_gbps = 0.2});
+  auto bulk = Copy(CopyPriority::kBulk, 0, kBytes);
+  for (int i = 0; i < 8 || queue_->counters().most_bulk_chunks_awaited == 0;
+       ++i) {
+    if (bulk.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
+      bulk = Copy(CopyPriority::kBulk, 0, kBytes);
+    }
+    EXPECT_TRUE(Copy(CopyPriority::kActivation, 0, 64).get().ok());
+  }
+  EXPECT_EQ(queue_->counters().bulk_chunks_begun_past_activation, 0u);
+  EXPECT_EQ(queue_->counters().most_bulk_chunks_awaited, 1u);
+}
+
+INSTANTIATE_TEST_SUITE_P(BothWays, CopyPriorityTest,
+                         testing::Values(wire::Direction::kH2D,
+                                         wire::Direction::kD2H));
+
+TEST_F(CopyQueueTest, CopiesOfOnePriorityStayInOrder) {
+  Start({});
+  std::vector<std::future<absl::Status>> copies;
+  for (int i = 0; i < 50; ++i) {
+    copies.push_back(Copy(CopyPriority::kActivation, 0, 64));
+  }
+  copies.back().wait();
+  for (auto& copy : copies) {
+    EXPECT_EQ(copy.wait_for(std::chrono::seconds(0)),
+              std::future_status::ready);
+  }
+}
+
+TEST_F(CopyQueueTest, AnAbandonedCopyEndsCancelledAndTouchesNothingMore) {
+  Start({});
+  auto running = HeldBulk();
+  auto waiting = Copy(CopyPriority::kBulk, 0, kBytes);
+  abandoned_ = true;
+  Release();
+  EXPECT_TRUE(absl::IsCancelled(running.get()));
+  EXPECT_TRUE(absl::IsCancelled(waiting.get()));
+  EXPECT_EQ(queue_->counters().bulk_chunks, 1u);
+}
+
+TEST_F(CopyQueueTest, DestructionCancelsWhatIsQueued) {
+  Start({.link_gbps = 0.001});
+  auto running = Copy(CopyPriority::kBulk, 0, kBytes);
+  auto waiting = Copy(CopyPriority::kActivation, 0, 64);
+  queue_.reset();
+  EXPECT_TRUE(absl::IsCancelled(running.get()));
+  const absl::Status status = waiting.get();
+  EXPECT_TRUE(status.ok() || absl::IsCancelled(status));
+}
+
+TEST_F(CopyQueueTest, AFullQueueRefuses) {
+  Start({});
+  auto running = HeldBulk();
+  absl::Status status;
+  size_t taken = 0;
+  while (taken <= kMaxQueuedCopies && status.ok()) {
+    CopyRequest one;
+    one.to = buffer_->data();
+    one.from = host_.data();
+    one.bytes = 1;
+    one.priority = CopyPriority::kBulk;
+    one.purpose = wire::Purpose::kOther;
+    one.stats = &stats_;
+    one.done = [](absl::Status) {};
+    status = queue_->Enqueue(std::move(one));
+    if (status.ok()) ++taken;
+  }
+  Release();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(std::string(status.message()).find("16384"), std::string::npos);
+}
+
+TEST_F(CopyQueueTest, OptionsAreChecked) {
+  EXPECT_EQ(CopyQueue::Create(*device_, {.chunk_bytes = 0}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CopyQueue::Create(*device_, {.link_gbps = -1}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace roundhouse::worker
