@@ -15,6 +15,7 @@
 #include <type_traits>
 
 #include "base/dtype.h"
+#include "base/reduction.h"
 #include "base/wire/words.h"
 
 namespace roundhouse::wire {
@@ -26,7 +27,7 @@ inline constexpr uint32_t kLayoutMagic = 0x544c4852;         // "RHLT"
 // Host operations work in chunks of this many elements, counted from each
 // parameter's start (DESIGN.md: multiples of 1,024; ends depend on the
 // parameter only).  Part of the bits: norm partials are per chunk.
-inline constexpr uint64_t kChunkElements = 32768;
+inline constexpr uint64_t kChunkElements = kReduceChunkElements;
 
 struct BufferRef {
   uint64_t offset = 0;

@@ -38,7 +38,8 @@ void Touch(ServerMetrics* m) {
   m->AddTransfer(0, TransferDirection::kHostToDevice, TransferPurpose::kWeights,
                  4096);
   m->CountSlot(1, SlotResult::kReplayed);
-  m->ObserveSlot(SlotPassLabel::kFused, SlotPhase::kCompute, absl::Milliseconds(3));
+  m->ObserveSlot(SlotPassLabel::kFused, SlotPhase::kCompute,
+                 absl::Milliseconds(3));
   m->ObserveDispatchLatency(absl::Microseconds(30));
   m->ObserveStep(absl::Milliseconds(40));
   m->ObserveOptimizer(absl::Milliseconds(4));

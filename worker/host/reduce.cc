@@ -11,16 +11,6 @@
 namespace roundhouse::worker {
 namespace {
 
-static_assert(kReduceChunkElements == wire::kChunkElements);
-
-double SumOfSquares(const float* values, uint64_t count) {
-  double sum = 0;
-  for (uint64_t i = 0; i < count; ++i) {
-    sum += static_cast<double>(values[i]) * static_cast<double>(values[i]);
-  }
-  return sum;
-}
-
 float* ScratchSum(std::byte* scratch) {
   return reinterpret_cast<float*>(scratch + kScratchHeaderBytes);
 }
@@ -157,7 +147,8 @@ absl::Status Reduce::Compute(int thread, uint32_t index, std::byte* scratch) {
     std::memcpy(sum, value, chunk.elements * sizeof(float));
   }
   if (want_norm_) {
-    *reinterpret_cast<double*>(scratch) = SumOfSquares(sum, chunk.elements);
+    *reinterpret_cast<double*>(scratch) =
+        ChunkSumOfSquares(sum, static_cast<int64_t>(chunk.elements));
   }
   return absl::OkStatus();
 }
