@@ -21,6 +21,7 @@
 #include "server/api/api_server.h"
 #include "server/jobs/engine.h"
 #include "server/observe/metrics.h"
+#include "server/observe/sample_log.h"
 #include "server/pool/event_loop.h"
 #include "server/pool/host_arena.h"
 #include "server/pool/worker_pool.h"
@@ -148,6 +149,10 @@ absl::Status RunDaemon(const DaemonOptions& options) {
                    JobStore::Open({.path = options.state_dir + "/jobs.db"}));
   ASSIGN_OR_RETURN(const auto metrics,
                    ServerMetrics::Start(options.metrics_listen));
+  std::unique_ptr<SampleLog> samples;
+  if (!options.sample_log.empty()) {
+    ASSIGN_OR_RETURN(samples, SampleLog::Create(options.sample_log));
+  }
   ASSIGN_OR_RETURN(const auto loop, EventLoop::Create());
   ASSIGN_OR_RETURN(
       const auto arena,
@@ -165,7 +170,8 @@ absl::Status RunDaemon(const DaemonOptions& options) {
                       .prepare_script = options.prepare_script,
                       .device_memory_bytes = options.device_memory_bytes,
                       .device_threads = options.device_threads,
-                      .metrics_address = metrics->address()},
+                      .metrics_address = metrics->address(),
+                      .samples = samples.get()},
                      *loop, *arena, *pool, *store, *metrics));
   RETURN_IF_ERROR(pool->Start(engine.get()));
   RETURN_IF_ERROR(engine->Recover());

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <utility>
 
@@ -166,6 +167,7 @@ const std::vector<SettingHelp>& DaemonSettingsHelp() {
        "interpreter for the dataset helper"},
       {"worker-kill-at", "", "test only: WORKER=POINT:COUNT;..."},
       {"kill-at", "", "test only: POINT:COUNT of the daemon"},
+      {"sample-log", "", "test only: a file for each slot's times"},
   };
   return help;
 }
@@ -189,7 +191,8 @@ absl::StatusOr<uint64_t> ParseBytes(const std::string& key,
     }
   }
   double value = 0;
-  if (!absl::SimpleAtod(number, &value) || !(value > 0) ||
+  if (!absl::SimpleAtod(number, &value) ||
+      !(value * static_cast<double>(unit) >= 1) ||
       value * static_cast<double>(unit) > 1e15) {
     return Bad(key, absl::StrCat("want bytes like 8GiB; got \"", text, "\""));
   }
@@ -269,12 +272,14 @@ absl::StatusOr<DaemonOptions> MakeDaemonOptions(
       options.host_memory_bytes,
       ParseBytes("host-memory", settings.Get("host-memory", "8GiB")));
   const std::string link = settings.Get("link-gbps", "0");
-  if (!absl::SimpleAtod(link, &options.link_gbps) || options.link_gbps < 0) {
+  if (!absl::SimpleAtod(link, &options.link_gbps) ||
+      !(options.link_gbps >= 0) || !std::isfinite(options.link_gbps)) {
     return Bad("link-gbps", absl::StrCat("want a number; got \"", link, "\""));
   }
   ASSIGN_OR_RETURN(options.worker_kill_at,
                    ParseKills(settings.Get("worker-kill-at", "")));
   options.kill_at = settings.Get("kill-at", "");
+  options.sample_log = settings.Get("sample-log", "");
   return options;
 }
 

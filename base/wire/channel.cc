@@ -74,7 +74,9 @@ absl::StatusOr<std::optional<Message>> Channel::ReceiveWithFlags(int flags) {
       ASSIGN_OR_RETURN(Message message, Decode(datagram));
       return std::optional<Message>(std::move(message));
     }
-    if (errno == EINTR) continue;
+    // A peer that died without reading all of its mail resets the connection.
+    // The error is told once and before what the peer had sent: look again.
+    if (errno == EINTR || errno == ECONNRESET) continue;
     if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return std::optional<Message>();
     }

@@ -162,5 +162,23 @@ TEST(ChannelTest, FullSizedMessageFits) {
             slot.outputs.size());
 }
 
+// A peer that dies with unread mail resets the connection; what it had sent
+// before counts all the same.
+TEST(ChannelTest, MailOfAPeerThatDiedUnreadIsDelivered) {
+  auto [daemon, worker] = *Channel::Pair();
+  ASSERT_TRUE(daemon->Send({1, Stop{}}).ok());  // never read
+  ASSERT_TRUE(worker->Send({2, Heartbeat{}}).ok());
+  ASSERT_TRUE(worker->Send({3, Heartbeat{}}).ok());
+  worker.reset();
+  for (uint64_t attempt : {2u, 3u}) {
+    const auto message = daemon->TryReceive();
+    ASSERT_TRUE(message.ok()) << message.status();
+    ASSERT_TRUE(message->has_value());
+    EXPECT_EQ((*message)->attempt, attempt);
+  }
+  EXPECT_EQ(daemon->TryReceive().status().code(),
+            absl::StatusCode::kUnavailable);
+}
+
 }  // namespace
 }  // namespace roundhouse::wire

@@ -140,7 +140,9 @@ void Dispatcher::DeviceDown(DeviceId device) {
 }
 
 void Dispatcher::DeviceLost(DeviceId device) {
-  Device& state = devices_.at(device);
+  const auto found = devices_.find(device);
+  if (found == devices_.end()) return;  // It has never been up for this job.
+  Device& state = found->second;
   ROUNDHOUSE_CHECK(!state.up);
   ring_.erase(std::find(ring_.begin(), ring_.end(), device));
   const std::vector<SlotId> out = state.out;
@@ -211,7 +213,7 @@ void Dispatcher::HostOpDone(HostOpId id) {
 }
 
 void Dispatcher::Abandon() {
-  ROUNDHOUSE_CHECK(!abandoning_ && !Updating());
+  ROUNDHOUSE_CHECK(!abandoning_);
   abandoning_ = true;
   if (!steps_.empty()) {
     abandoned_step_ = steps_.back().number;
@@ -222,8 +224,10 @@ void Dispatcher::Abandon() {
 
 bool Dispatcher::Updating() const {
   if (steps_.empty()) return false;
-  const std::vector<bool>& sent = steps_.back().update_sent;
-  return std::find(sent.begin(), sent.end(), true) != sent.end();
+  const Step& step = steps_.back();
+  const bool held = step.spec.train && step.reduced && step.updates_allowed;
+  return held || std::find(step.update_sent.begin(), step.update_sent.end(),
+                           true) != step.update_sent.end();
 }
 
 std::vector<Action> Dispatcher::TakeActions() {
@@ -438,7 +442,8 @@ bool Dispatcher::AnyWithdrawing() const {
 
 void Dispatcher::FinishAbandoning() {
   if (abandoned_step_.has_value() && !StepIsOut(*abandoned_step_)) {
-    DropNewestStep();
+    // It may have ended: its last update was out already.
+    if (FindStep(*abandoned_step_) != nullptr) DropNewestStep();
     abandoned_step_.reset();
   }
   if (!steps_.empty()) return;  // The older step's updates are still out.

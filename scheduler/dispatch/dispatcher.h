@@ -153,7 +153,8 @@ class Dispatcher {
   void DeviceUp(DeviceId device);
   // Its worker died; nothing it had is committed any more.  It will come back.
   void DeviceDown(DeviceId device);
-  // It will not come back.  REQUIRES: down.
+  // It will not come back.  REQUIRES: down.  No effect on a device that has
+  // never been up.
   void DeviceLost(DeviceId device);
 
   // The daemon has accepted the slot's result.  Ignored for a slot that is not
@@ -166,14 +167,15 @@ class Dispatcher {
   void HostDown();
   void HostOpDone(HostOpId op);
 
-  // Gives up the newest step, of which no update may have been sent: withdraws
-  // its slots, waits for its host operations, then answers with QuietAction.
+  // Gives up the newest step: withdraws its slots, waits for its host
+  // operations, then answers with QuietAction.  While Updating() it leaves the
+  // weights torn, some of them updated: only for a job that drops them.
   // An older step that is updating goes on to its end first.
   // With no step unfinished it answers at once.
   void Abandon();
 
-  // True when the newest unfinished step has begun to update, so that Abandon
-  // would break it.
+  // True when the newest unfinished step has begun to update, or waits only for
+  // a hold to end (HoldUpdatesAfter).
   bool Updating() const;
 
   std::vector<Action> TakeActions();

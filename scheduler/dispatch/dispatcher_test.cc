@@ -379,6 +379,15 @@ TEST(DispatcherTest, LostDeviceWithdrawsAndPlacesAnew) {
   EXPECT_EQ(Number(world.sent.back().device), 1);
 }
 
+TEST(DispatcherTest, LosingADeviceThatWasNeverUpChangesNothing) {
+  World world(kShape, 2, 14);
+  world.Begin(TrainStep(1, true));
+  world.dispatcher().DeviceLost(static_cast<DeviceId>(7));
+  world.RunToEnd();
+  EXPECT_EQ(world.steps_done, 1);
+  EXPECT_EQ(world.dispatcher().live_device_count(), 2);
+}
+
 TEST(DispatcherTest, AbandonDropsTheNewestStepOnly) {
   World world(kShape, 2, 15);
   world.begin_next_when_reduced = true;
@@ -480,7 +489,10 @@ TEST(DispatcherTest, RandomAbandonsAlwaysComeToRest) {
     world.begin_next_when_reduced = random() % 2 == 0;
     world.Begin(TrainStep(2, random() % 2 == 0));
     for (uint64_t i = random() % 60; i > 0; --i) world.StepOnce();
-    while (world.dispatcher().Updating()) ASSERT_TRUE(world.StepOnce());
+    // Torn weights are allowed too: a job that fails drops them.
+    while (random() % 16 != 0 && world.dispatcher().Updating()) {
+      ASSERT_TRUE(world.StepOnce());
+    }
     world.Abandon();
     while (world.StepOnce()) {
       if (random() % 8 == 0) {

@@ -36,8 +36,8 @@ absl::StatusOr<nlohmann::json> ReadManifest(const std::string& path) {
   text << file.rdbuf();
   if (!file) return absl::InvalidArgumentError(path + ": cannot be read");
   auto json = nlohmann::json::parse(text.str(), nullptr, false);
-  if (!json.is_object() ||
-      json.value("format_version", 0) != kManifestVersion) {
+  if (!json.is_object() || !json.contains("format_version") ||
+      json["format_version"] != kManifestVersion) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": no manifest of version ", kManifestVersion));
   }
@@ -65,17 +65,23 @@ absl::StatusOr<Dataset::Counts> ParseCounts(const nlohmann::json& manifest,
   ASSIGN_OR_RETURN(counts.truncated, Count(manifest, "truncated", path));
   ASSIGN_OR_RETURN(counts.max_sequence_tokens,
                    Count(manifest, "max_sequence_tokens", path));
-  for (const auto& [reason, count] :
-       manifest.value("dropped", nlohmann::json::object()).items()) {
-    if (count.is_number_unsigned()) counts.dropped += count.get<int64_t>();
+  if (const auto dropped = manifest.find("dropped");
+      dropped != manifest.end() && dropped->is_object()) {
+    for (const auto& [reason, count] : dropped->items()) {
+      if (count.is_number_unsigned()) counts.dropped += count.get<int64_t>();
+    }
   }
   const auto bigram = manifest.find("bigram_loss");
   if (bigram != manifest.end() && bigram->is_number()) {
     counts.bigram_loss = bigram->get<double>();
   }
-  const auto hashes = manifest.find("sha256");
-  if (hashes != manifest.end() && hashes->is_object()) {
-    counts.tokens_sha256 = hashes->value("tokens.u32", "");
+  if (const auto files = manifest.find("files");
+      files != manifest.end() && files->is_object()) {
+    const auto tokens = files->value("tokens.u32", nlohmann::json::object());
+    if (tokens.is_object() && tokens.contains("sha256") &&
+        tokens["sha256"].is_string()) {
+      counts.tokens_sha256 = tokens["sha256"].get<std::string>();
+    }
   }
   return counts;
 }

@@ -22,6 +22,15 @@ constexpr double kSmoothing = 0.9;
 
 double Seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
+// Of a job that could not be validated or started.
+JobReason ReasonOf(const absl::Status& status) {
+  const absl::StatusCode code = status.code();
+  return code == absl::StatusCode::kInvalidArgument ? JobReason::kInvalidDataset
+         : code == absl::StatusCode::kResourceExhausted
+             ? JobReason::kStorageFull
+             : JobReason::kInternal;
+}
+
 }  // namespace
 
 Engine::Engine(const EngineOptions& options, EventLoop& loop, HostArena& arena,
@@ -191,8 +200,11 @@ absl::StatusOr<JobRecord> Engine::PauseNow(const std::string& id) {
 
 absl::StatusOr<JobRecord> Engine::ResumeNow(const std::string& id) {
   ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
+  // Other states lead to QUEUED too, but not on anyone's word.
   if (job.state != JobState::kPaused) {
-    RETURN_IF_ERROR(CheckTransition(job.state, JobState::kQueued));
+    return absl::FailedPreconditionError(
+        absl::StrCat("a job in state ", JobStateName(job.state),
+                     " can't be resumed: it is not PAUSED"));
   }
   ASSIGN_OR_RETURN(JobRecord changed,
                    store_.Transition(job.id, JobState::kQueued, {}));
@@ -247,7 +259,7 @@ void Engine::UpdateCounts() {
 
 void Engine::StartNext() {
   if (draining_) return;
-  if (validating_.empty() && !to_validate_.empty()) {
+  while (validating_.empty() && !to_validate_.empty()) {
     const std::string id = to_validate_.front();
     to_validate_.pop_front();
     StartValidation(id);
@@ -256,15 +268,16 @@ void Engine::StartNext() {
     const std::string id = queue_.front();
     queue_.pop_front();
     const absl::Status status = StartJob(id);
-    if (status.ok()) return;
+    if (status.ok()) continue;
     running_.reset();
-    FailJob(id, JobReason::kInternal, std::string(status.message()));
+    FailJob(id, ReasonOf(status), std::string(status.message()));
   }
 }
 
 void Engine::StartValidation(const std::string& id) {
   const auto job = store_.Get(id);
-  if (!job.ok()) return;
+  // It may have been cancelled between its creation and now.
+  if (!job.ok() || job->state != JobState::kValidating) return;
   const auto spec = ResolvedSpec::FromJson(job->resolved);
   if (!spec.ok()) {
     FailJob(id, JobReason::kInternal, std::string(spec.status().message()));
@@ -328,13 +341,8 @@ void Engine::OnValidated(const std::string& id, absl::Status status) {
                  : absl::InternalError("the job store did not take it");
   }
   if (!counts.ok()) {
-    const auto code = counts.status().code();
-    FailJob(
-        id,
-        code == absl::StatusCode::kInvalidArgument ? JobReason::kInvalidDataset
-        : code == absl::StatusCode::kResourceExhausted ? JobReason::kStorageFull
-                                                       : JobReason::kInternal,
-        std::string(counts.status().message()));
+    FailJob(id, ReasonOf(counts.status()),
+            std::string(counts.status().message()));
     StartNext();
     return;
   }
@@ -351,12 +359,15 @@ absl::Status Engine::StartJob(const std::string& id) {
   running.progress = job.progress;
   ASSIGN_OR_RETURN(running.files, JobFiles::Open(JobDirectory(job)));
   ASSIGN_OR_RETURN(ResolvedSpec spec, ResolvedSpec::FromJson(job.resolved));
-  SetState(id, JobState::kLoading, JobReason::kNone, "");
+  // A job that was cancelled or is not on disk must not run.
+  RETURN_IF_ERROR(store_.Transition(id, JobState::kLoading, {}).status());
+  UpdateCounts();
   metrics_.ObserveQueueWait(absl::Now() - job.create_time);
   auto model = CheckModel(spec);
-  if (!model.ok()) {
-    running.files->Log(std::string(model.status().message()));
-    return model.status();
+  if (!model.ok()) {  // it changed since the job was submitted
+    FailJob(id, JobReason::kInvalidModel,
+            std::string(model.status().message()));
+    return absl::OkStatus();
   }
   const std::string data = JobDirectory(job) + "/data";
   ASSIGN_OR_RETURN(running.train,
@@ -399,6 +410,9 @@ void Engine::OnRunning(int64_t step, int64_t total_steps) {
 }
 
 void Engine::OnStep(const StepReport& report) {
+  if (options_.samples != nullptr) {
+    options_.samples->AddStep(report.step, MonotonicNs());
+  }
   Running& run = *running_;
   JobProgress& progress = run.progress;
   progress.step = report.step;
@@ -474,6 +488,7 @@ void Engine::OnSlot(DeviceId device, const wire::SlotDone& done) {
   memory_peak_bytes_[index] =
       std::max(memory_peak_bytes_[index], done.device_memory_peak_bytes);
   metrics_.CountSlot(index, SlotResult::kOk);
+  if (options_.samples != nullptr) options_.samples->AddSlot(index, done);
   for (int d = 0; d < wire::kDirections; ++d) {
     for (int p = 0; p < wire::kPurposes; ++p) {
       metrics_.AddTransfer(index, static_cast<TransferDirection>(d),
@@ -492,6 +507,7 @@ void Engine::OnSlot(DeviceId device, const wire::SlotDone& done) {
 
 void Engine::OnDispatchLatency(double seconds) {
   metrics_.ObserveDispatchLatency(absl::Seconds(seconds));
+  if (options_.samples != nullptr) options_.samples->AddDispatch(seconds);
 }
 
 void Engine::OnFinished(const JobOutcome& outcome) {
@@ -503,7 +519,9 @@ void Engine::OnFinished(const JobOutcome& outcome) {
   store_.UpdateProgress(run.id, run.progress);
   JobState state = outcome.state;
   std::string message = outcome.message;
-  if (draining_ && state == JobState::kPaused) {
+  const auto job = store_.Get(run.id);
+  const bool asked_to_pause = job.ok() && job->state == JobState::kPausing;
+  if (draining_ && state == JobState::kPaused && !asked_to_pause) {
     state = JobState::kRecovering;
     message = "the daemon is stopping; goes on when it starts again";
   }
@@ -538,6 +556,10 @@ void Engine::OnWorkerUp(WorkerId worker) {
 }
 
 void Engine::OnMessage(WorkerId worker, const wire::Message& message) {
+  const auto* op = std::get_if<wire::HostOpDone>(&message.body);
+  if (op != nullptr && options_.samples != nullptr) {
+    options_.samples->AddHostOp(*op);
+  }
   if (running_.has_value()) running_->runner->OnMessage(worker, message);
 }
 
@@ -565,8 +587,7 @@ void Engine::AccountDeviceUse() {
     const DeviceTimes& total = ledgers_[i].total();
     const DeviceTimes& start = run.times_at_start[i];
     run.progress.device_use.push_back(
-        {static_cast<int>(i),
-         Seconds(total.compute_ns - start.compute_ns),
+        {static_cast<int>(i), Seconds(total.compute_ns - start.compute_ns),
          Seconds(total.bubble_ns - start.bubble_ns)});
   }
 }

@@ -30,6 +30,7 @@
 #include "server/jobs/store.h"
 #include "server/observe/device_ledger.h"
 #include "server/observe/metrics.h"
+#include "server/observe/sample_log.h"
 #include "server/pool/event_loop.h"
 #include "server/pool/host_arena.h"
 #include "server/pool/worker_pool.h"
@@ -44,6 +45,7 @@ struct EngineOptions {
   uint64_t device_memory_bytes = 0;
   int device_threads = 1;
   std::string metrics_address;
+  SampleLog* samples = nullptr;  // test only; outlives the engine
 };
 
 class Engine final : public JobEngine,
@@ -127,6 +129,7 @@ class Engine final : public JobEngine,
   void StartValidation(const std::string& id);
   void OnValidated(const std::string& id, absl::Status status);
   absl::StatusOr<DatasetCounts> CountDatasets(const JobRecord& job) const;
+  // Makes it the running job, or fails it.
   absl::Status StartJob(const std::string& id);
   void SetState(const std::string& id, JobState state, JobReason reason,
                 const std::string& message);

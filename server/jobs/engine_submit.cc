@@ -141,9 +141,14 @@ absl::StatusOr<JobRecord> Engine::Submit(const SubmitRequest& request) {
   if (known.has_value()) return *known;
   ASSIGN_OR_RETURN(const JobSpec written,
                    ParseJobSpec(request.text, request.file_name));
+  if (pool_.device_count() == 0) {
+    return FieldError(absl::StatusCode::kFailedPrecondition,
+                      "NO_HEALTHY_DEVICE", "",
+                      "this server runs with --devices=none: no job can run");
+  }
   ASSIGN_OR_RETURN(const JobSpec located, ResolvePaths(written));
   const ResolvedSpec spec =
-      ResolvedSpec::Resolve(located, std::max(1, pool_.device_count()));
+      ResolvedSpec::Resolve(located, pool_.device_count());
   ASSIGN_OR_RETURN(const ModelDirectory model, CheckModel(spec));
   RETURN_IF_ERROR(CheckMemory(spec, model.config));
   RETURN_IF_ERROR(CheckOutputName(spec.spec()));

@@ -75,7 +75,8 @@ absl::Status JobFiles::KeepMetricsUpTo(int64_t step) {
   std::string kept, line;
   while (std::getline(file, line)) {
     const auto json = nlohmann::json::parse(line, nullptr, false);
-    if (json.is_object() && json.value("step", step + 1) <= step) {
+    if (json.is_object() && json.contains("step") &&
+        json["step"].is_number_integer() && json["step"] <= step) {
       kept += line + "\n";
     }
   }

@@ -17,21 +17,28 @@ namespace {
 constexpr int kExitBadData = 3;
 constexpr int kExitNoOutput = 4;
 
-// The helper's last JSON line on stderr, or all of it when there is none.
+// "" when there is no such text.
+std::string Text(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>()
+                                                     : std::string();
+}
+
+// The helper's JSON line on stderr, or all of it when there is none.
 absl::Status HelperError(int wait_status, const std::string& errors) {
   const int exit_code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1;
   for (const absl::string_view line :
        absl::StrSplit(errors, '\n', absl::SkipEmpty())) {
     const auto json = nlohmann::json::parse(std::string(line), nullptr, false);
-    if (!json.is_object() || !json.contains("error")) continue;
-    std::string where = json.value("file", "");
+    if (!json.is_object() || Text(json, "error").empty()) continue;
+    std::string where = Text(json, "file");
     if (json.contains("line")) {
       absl::StrAppend(&where, ":", json["line"].dump());
     }
     if (!where.empty()) where += ": ";
-    const std::string text = where + json["error"].get<std::string>();
+    const std::string text = where + Text(json, "error");
     if (exit_code == kExitBadData) return absl::InvalidArgumentError(text);
-    const bool full = json.value("errno", 0) == ENOSPC;
+    const bool full = json.contains("errno") && json["errno"] == ENOSPC;
     if (exit_code == kExitNoOutput && full) {
       return absl::ResourceExhaustedError(text);
     }
@@ -55,6 +62,8 @@ std::unique_ptr<Preparer> Preparer::Start(
   preparer->StartSplit(false);
   return preparer;
 }
+
+Preparer::~Preparer() { loop_.CancelTimer(next_); }
 
 void Preparer::StartSplit(bool validation) {
   const std::string train = options_.output_directory + "/train";
@@ -93,7 +102,7 @@ void Preparer::StartSplit(bool validation) {
     return;
   }
   const absl::Status status = started.status();
-  loop_.After(absl::ZeroDuration(), [this, status] { Finish(status); });
+  next_ = loop_.After(absl::ZeroDuration(), [this, status] { Finish(status); });
 }
 
 void Preparer::OnExit(bool validation, int wait_status) {
@@ -101,7 +110,7 @@ void Preparer::OnExit(bool validation, int wait_status) {
     Finish(HelperError(wait_status, child_->stderr_tail()));
   } else if (!validation && !options_.validation_file.empty()) {
     // Not from within the old child's own callback.
-    loop_.After(absl::ZeroDuration(), [this] { StartSplit(true); });
+    next_ = loop_.After(absl::ZeroDuration(), [this] { StartSplit(true); });
   } else {
     Finish(absl::OkStatus());
   }

@@ -36,7 +36,7 @@ class Preparer {
       EventLoop& loop, const PreparerOptions& options,
       std::function<void(absl::Status)> done);
   // Kills the child; `done` is not called any more.
-  ~Preparer() = default;
+  ~Preparer();
 
  private:
   Preparer(EventLoop& loop, const PreparerOptions& options,
@@ -50,6 +50,7 @@ class Preparer {
   const PreparerOptions options_;
   std::function<void(absl::Status)> done_;
   std::unique_ptr<ChildProcess> child_;
+  EventLoop::TimerId next_ = 0;  // what follows the child's end
 };
 
 }  // namespace roundhouse

@@ -296,6 +296,11 @@ void JobRunner::RestoreHistory(const std::string& checkpoint) {
   const auto json = nlohmann::json::parse(text.str(), nullptr, false);
   if (!json.is_object() || !json.contains("log_history")) return;
   for (const auto& entry : json["log_history"]) {
+    // Later steps were seen but not kept: they come again.
+    if (!entry.is_object() || !entry.contains("step") ||
+        !entry["step"].is_number_integer() || entry["step"] > completed_step_) {
+      continue;
+    }
     history_.push_back(entry.dump());
     evaluated_before_ |= entry.contains("eval_loss");
   }
@@ -318,6 +323,7 @@ void JobRunner::OnLoaded(const absl::Status& status) {
                 arena_.arena().doorbells());
   }
   StartDispatcher();
+  if (phase_ == Phase::kFinished) return;  // no device is left
   listener_->OnRunning(completed_step_, total_steps_);
   BeginNext();
 }
@@ -334,6 +340,7 @@ void JobRunner::StartDispatcher() {
     const DeviceId device = static_cast<DeviceId>(i);
     if (pool_.up(pool_.DeviceWorker(device))) dispatcher_->DeviceUp(device);
   }
+  FailWithoutDevices("all of them were lost before the job started");
 }
 
 // --- the workers' comings and goings ---
@@ -365,14 +372,19 @@ void JobRunner::OnWorkerDown(WorkerId worker) {
   CarryOut();
 }
 
+void JobRunner::FailWithoutDevices(const std::string& why) {
+  for (int i = 0; i < pool_.device_count(); ++i) {
+    const WorkerId worker = pool_.DeviceWorker(static_cast<DeviceId>(i));
+    if (!pool_.info(worker).lost) return;
+  }
+  Fail(JobReason::kNoHealthyDevice, absl::StrCat("no device is left: ", why));
+}
+
 void JobRunner::OnDeviceLost(DeviceId device, const std::string& why) {
   if (dispatcher_ == nullptr || phase_ == Phase::kFinished) return;
   listener_->OnNote(absl::StrCat("device ", Number(device), " is lost"));
   dispatcher_->DeviceLost(device);
-  if (dispatcher_->live_device_count() == 0) {
-    Fail(JobReason::kNoHealthyDevice,
-         absl::StrCat("no device is left; the last one: ", why));
-  }
+  FailWithoutDevices(why);
   CarryOut();
 }
 
@@ -404,18 +416,21 @@ void JobRunner::Stop(JobOutcome outcome) {
     if (!background_.joinable() && !file_op_.has_value()) Finish();
     return;
   }
-  if (stop_begun_) return;
-  stop_begun_ = true;
+  if (abandoned_ || quiet_) return;
   const bool finalizing = phase_ == Phase::kFinalizing;
   phase_ = Phase::kStopping;
   if (finalizing || dispatcher_->Idle()) {
     quiet_ = true;
     AfterQuiet();
-  } else if (!dispatcher_->Updating()) {
-    dispatcher_->Abandon();
-    CarryOut();
+    return;
   }
-  // Else the step that is being updated ends first: StepDone follows.
+  // A paused job keeps its weights: the step that is being updated ends first,
+  // StepDone follows.
+  const bool keep_weights = outcome_->state == JobState::kPaused;
+  if (keep_weights && dispatcher_->Updating()) return;
+  abandoned_ = true;
+  dispatcher_->Abandon();
+  CarryOut();
 }
 
 void JobRunner::AfterQuiet() {
@@ -447,6 +462,13 @@ void JobRunner::Finish() {
   if (phase_ == Phase::kFinished) return;
   phase_ = Phase::kFinished;
   if (background_.joinable()) background_.join();
+  if (outcome_->reason == JobReason::kNonFiniteLoss) {
+    // Only now: one may have been on its way when the job failed.
+    absl::StrAppend(
+        &outcome_->message, "; last good checkpoint: ",
+        saved_step_ > 0 ? CheckpointPath(options_.directory, saved_step_)
+                        : std::string("none"));
+  }
   for (int i = 0; i < pool_.device_count() + 1; ++i) {
     const WorkerId worker = static_cast<WorkerId>(i);
     if (pool_.up(worker)) pool_.Send(worker, wire::ReleaseJob{options_.job});

@@ -165,6 +165,7 @@ class JobRunner {
   void RestoreHistory(const std::string& checkpoint);
   void OnLoaded(const absl::Status& status);
   void StartDispatcher();
+  void FailWithoutDevices(const std::string& why);
   void Stop(JobOutcome outcome);
   void Fail(JobReason reason, const std::string& message);
   void FailWith(const absl::Status& status);
@@ -178,6 +179,7 @@ class JobRunner {
   void BeginFinal();
   StepEntry MakeStep(bool train, const std::vector<MicroBatch>& batches);
   void Begin(StepEntry entry, bool clip);
+  void HoldForNextSave();
   void CarryOut();
   void Carry(const RunSlotAction& action);
   void Carry(const WithdrawSlotAction& action);
@@ -241,7 +243,7 @@ class JobRunner {
   bool evaluated_before_ = false;
   bool final_evaluation_done_ = false;
   bool saving_ = false;
-  bool stop_begun_ = false;
+  bool abandoned_ = false;  // the dispatcher was told to stop
   bool quiet_ = false;  // nothing of the job is with a worker
   bool carrying_out_ = false;
   uint64_t next_pass_ = 1;

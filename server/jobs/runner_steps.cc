@@ -16,7 +16,7 @@ namespace roundhouse {
 // --- beginning ---
 
 void JobRunner::BeginNext() {
-  if (outcome_.has_value()) return;
+  if (outcome_.has_value() || phase_ != Phase::kStepping) return;
   if (options_.validation != nullptr && !evaluated_before_) {
     BeginEvaluation();
   } else if (begun_step_ < total_steps_) {
@@ -41,7 +41,7 @@ JobRunner::StepEntry JobRunner::MakeStep(
           ? wire::Recompute::kLayer
           : wire::Recompute::kStage;
   const auto rounds = RoundRanges(static_cast<int64_t>(batches.size()),
-                                  options_.spec.micro_batches_per_round());
+                                  buffers_->options().micro_batches);
   for (const IndexRange& range : rounds) {
     RoundData& round = data.rounds.emplace_back();
     round.pass = next_pass_++;
@@ -105,12 +105,24 @@ void JobRunner::Begin(StepEntry entry, bool clip) {
     step.round_micro_batches.push_back(
         static_cast<int>(round.micro_batches.size()));
   }
-  const bool hold = entry.save_after;
   const uint64_t number = dispatcher_->next_step_number();
   steps_.emplace(number, std::move(entry));
-  if (hold) dispatcher_->HoldUpdatesAfter(number);
+  HoldForNextSave();
   ROUNDHOUSE_CHECK(dispatcher_->BeginStep(step) == number);
   CarryOut();
+}
+
+// A save reads what its step left.  A later step may have begun that will be
+// saved too: the first one not yet on disk decides.
+void JobRunner::HoldForNextSave() {
+  if (saving_ || dispatcher_ == nullptr) return;
+  std::optional<uint64_t> after;
+  for (const auto& [number, entry] : steps_) {
+    if (!entry.save_after) continue;
+    after = number;
+    break;
+  }
+  dispatcher_->HoldUpdatesAfter(after);
 }
 
 // --- the dispatcher's actions ---
@@ -206,12 +218,8 @@ void JobRunner::FailNonFinite(const StepEntry& entry, const char* what) {
       entry.data.train
           ? absl::StrCat("step ", entry.data.step)
           : absl::StrCat("evaluation after step ", entry.data.step);
-  const std::string last = saved_step_ > 0
-                               ? CheckpointPath(options_.directory, saved_step_)
-                               : "none";
   Fail(JobReason::kNonFiniteLoss,
-       absl::StrCat(when, ": the ", what, " is not finite (NaN or infinity); ",
-                    "last good checkpoint: ", last));
+       absl::StrCat(when, ": the ", what, " is not finite (NaN or infinity)"));
 }
 
 void JobRunner::Report(StepEntry& entry, double loss,
@@ -251,6 +259,7 @@ void JobRunner::Carry(const StepDoneAction& action) {
   steps_.erase(found);
   if (!entry.data.train) {
     AfterEvaluation(entry);
+    if (dispatcher_ == nullptr) return;  // it failed the job
   } else {
     completed_step_ = entry.data.step;
     if (entry.save_after && !outcome_.has_value()) {
@@ -260,12 +269,13 @@ void JobRunner::Carry(const StepDoneAction& action) {
               absl::StrCat("checkpoint of step ", completed_step_,
                            " failed: ", std::string(status.message())));
         }
-        if (dispatcher_ != nullptr) dispatcher_->HoldUpdatesAfter({});
+        HoldForNextSave();
         if (!outcome_.has_value() && dispatcher_->Idle()) BeginNext();
         CarryOut();
       });
     }
   }
+  if (phase_ == Phase::kFinished) return;  // a save or an export failed at once
   if (outcome_.has_value()) {
     quiet_ |= dispatcher_->Idle();
     AfterQuiet();
@@ -379,16 +389,19 @@ void JobRunner::OnSlotDone(WorkerId worker, uint64_t attempt,
   const OutSlot out = found->second;
   out_slots_.erase(found);
   const auto entry = steps_.find(out.action.place.step_number);
+  bool finite = true;
   for (size_t i = 0; i < done.results.size() && entry != steps_.end(); ++i) {
     entry->second.results[{out.action.place.round, static_cast<uint32_t>(i)}] =
         done.results[i];
-    // Before anything that follows from it may update a unit.
-    if (done.results[i].finite == 0) FailNonFinite(entry->second, "loss");
+    finite &= done.results[i].finite != 0;
   }
   ObserveTimes(out, done);
   listener_->OnSlot(out.device, done);
   event_ns_ = done.ended_ns;
   dispatcher_->SlotDone(id);
+  // After the dispatcher knows that the slot is done: failing withdraws those
+  // that are out.
+  if (!finite) FailNonFinite(entry->second, "loss");
   CarryOut();
   event_ns_ = 0;
 }
@@ -453,9 +466,15 @@ void JobRunner::OnFailed(WorkerId worker, uint64_t attempt,
   }
   const auto slot = out_slots_.find(static_cast<SlotId>(failed.id));
   if (slot == out_slots_.end() || slot->second.attempt != attempt) return;
-  failed_slots_.insert(slot->first);
+  const SlotId id = slot->first;
+  failed_slots_.insert(id);
   Fail(exhausted ? JobReason::kDeviceMemory : JobReason::kInternal,
        absl::StrCat("device ", Number(worker), ": ", failed.text));
+  // When the job was stopping already, the slot has been asked for: no other
+  // answer follows.
+  if (dispatcher_ != nullptr && failed_slots_.erase(id) != 0) {
+    dispatcher_->SlotWithdrawn(id);
+  }
 }
 
 }  // namespace roundhouse

@@ -79,6 +79,10 @@ absl::StatusOr<pid_t> Spawn(const ChildOptions& options, int stdout_fd,
   for (size_t i = 0; i < options.descriptors.size(); ++i) {
     files.Inherit(options.descriptors[i], kFirstChildFd + static_cast<int>(i));
   }
+  // Nothing else: another thread may have a descriptor open at this moment.
+  posix_spawn_file_actions_addclosefrom_np(
+      files.get(),
+      kFirstChildFd + static_cast<int>(options.descriptors.size()));
   std::vector<std::string> arguments = {options.program};
   arguments.insert(arguments.end(), options.arguments.begin(),
                    options.arguments.end());

@@ -26,12 +26,12 @@ struct ChildOptions {
   std::string program;  // path
   std::vector<std::string> arguments;
   std::vector<std::string> environment;  // NAME=value; nothing is inherited
-  // Inherited as kFirstChildFd, kFirstChildFd + 1, ...
+  // Inherited as kFirstChildFd, kFirstChildFd + 1, ...; all others are closed.
   std::vector<int> descriptors;
   bool capture_stdout = false;  // else it goes to stderr's pipe
 };
 
-inline constexpr int kFirstChildFd = 60;
+inline constexpr int kFirstChildFd = 3;
 
 // How a child ended: "killed by signal 9", "exited with status 3".
 std::string DescribeExit(int wait_status);

@@ -63,14 +63,14 @@ TEST(ChildProcessTest, InheritsExactlyWhatItIsGiven) {
   const int leak = dup(0);
   const Outcome outcome =
       RunShell({.arguments = {"-c",
-                              "echo hello >&60; ls /proc/self/fd | wc -l; "
+                              "echo hello >&3; ls /proc/self/fd | wc -l; "
                               "echo $SECRET"},
                 .environment = {"PATH=/usr/bin:/bin", "SECRET=known"},
                 .descriptors = {pipe_fds[1]}});
   char buffer[16] = {};
   ASSERT_EQ(read(pipe_fds[0], buffer, sizeof(buffer)), 6);
   EXPECT_STREQ(buffer, "hello\n");
-  // 0, 1, 2, 60 and the directory that ls has open.
+  // 0, 1, 2, 3 and the directory that ls has open.
   EXPECT_EQ(outcome.output, "5\nknown\n");
   close(leak);
 }

@@ -59,9 +59,11 @@ void EventLoop::Watch(int fd, uint32_t events,
 }
 
 void EventLoop::SetEvents(int fd, uint32_t events) {
+  const auto found = watched_.find(fd);
+  if (found == watched_.end()) return;
   epoll_event event = {};
   event.events = events;
-  event.data.u64 = watched_.at(fd).id;
+  event.data.u64 = found->second.id;
   ROUNDHOUSE_CHECK(epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, fd, &event) == 0);
 }
 

@@ -34,6 +34,7 @@ class EventLoop {
   // Calls `ready` with the epoll events (EPOLLIN ...) whenever there are some.
   // REQUIRES: `fd` is not watched yet; it stays open until Unwatch.
   void Watch(int fd, uint32_t events, std::function<void(uint32_t)> ready);
+  // No effect on a descriptor that is not watched (any more).
   void SetEvents(int fd, uint32_t events);
   // No call of `ready` follows.
   void Unwatch(int fd);

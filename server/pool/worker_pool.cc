@@ -15,8 +15,7 @@
 namespace roundhouse {
 namespace {
 
-constexpr absl::Duration kHeartbeatCheck = absl::Seconds(5);
-constexpr absl::Duration kRestartDelay = absl::Seconds(1);
+constexpr int kChecksPerLimit = 6;
 
 const char* RoleName(WorkerRole role) {
   return role == WorkerRole::kDevice ? "device"
@@ -66,8 +65,8 @@ absl::Status WorkerPool::Start(Listener* listener) {
   for (size_t i = 0; i < workers_.size(); ++i) {
     RETURN_IF_ERROR(Spawn(static_cast<WorkerId>(i)));
   }
-  heartbeat_timer_ =
-      loop_.After(kHeartbeatCheck, [this] { CheckHeartbeats(); });
+  heartbeat_timer_ = loop_.After(options_.heartbeat_limit / kChecksPerLimit,
+                                 [this] { CheckHeartbeats(); });
   return absl::OkStatus();
 }
 
@@ -185,7 +184,7 @@ void WorkerPool::Deliver(WorkerId id, const wire::Message& message) {
     return;
   }
   if (IsResult(message.body)) worker.fruitless_deaths = 0;
-  listener_->OnMessage(id, message);
+  if (!stopping_) listener_->OnMessage(id, message);
 }
 
 void WorkerPool::ReadChannel(WorkerId id) {
@@ -254,29 +253,35 @@ void WorkerPool::Restart(WorkerId id, const std::string& why) {
     return;
   }
   const bool at_once = worker.fruitless_deaths <= 1;
-  loop_.After(at_once ? absl::ZeroDuration() : kRestartDelay, [this, id] {
-    if (stopping_) return;
-    const absl::Status status = Spawn(id);
-    if (!status.ok()) {
-      RH_LOG(kError) << "worker " << Number(id) << ": " << status;
-      ++At(id).fruitless_deaths;
-      Restart(id, std::string(status.message()));
-    }
-  });
+  loop_.After(at_once ? absl::ZeroDuration() : options_.restart_delay,
+              [this, id] {
+                if (stopping_) return;
+                const absl::Status status = Spawn(id);
+                if (!status.ok()) {
+                  RH_LOG(kError) << "worker " << Number(id) << ": " << status;
+                  ++At(id).fruitless_deaths;
+                  Restart(id, std::string(status.message()));
+                }
+              });
 }
 
 void WorkerPool::CheckHeartbeats() {
   const int64_t oldest =
-      MonotonicNs() - absl::ToInt64Nanoseconds(kHeartbeatLimit);
-  for (Worker& worker : workers_) {
+      MonotonicNs() - absl::ToInt64Nanoseconds(options_.heartbeat_limit);
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    Worker& worker = workers_[i];
     if (worker.process == nullptr || worker.last_heard_ns >= oldest) continue;
+    // Was it this thread that did not listen?
+    ReadChannel(static_cast<WorkerId>(i));
+    if (worker.last_heard_ns >= oldest) continue;
     RH_LOG(kError) << "worker process " << worker.info.pid
                    << " has been silent for "
-                   << absl::FormatDuration(kHeartbeatLimit) << ": killed";
+                   << absl::FormatDuration(options_.heartbeat_limit)
+                   << ": killed";
     worker.process->Kill(SIGKILL);
   }
-  heartbeat_timer_ =
-      loop_.After(kHeartbeatCheck, [this] { CheckHeartbeats(); });
+  heartbeat_timer_ = loop_.After(options_.heartbeat_limit / kChecksPerLimit,
+                                 [this] { CheckHeartbeats(); });
 }
 
 void WorkerPool::Stop(absl::Duration grace, std::function<void()> stopped) {

@@ -30,7 +30,6 @@
 namespace roundhouse {
 
 inline constexpr int kMaxFruitlessDeaths = 5;
-inline constexpr absl::Duration kHeartbeatLimit = absl::Seconds(30);
 // Messages waiting for room in one worker's socket.
 inline constexpr size_t kMaxUnsentMessages = 1024;
 
@@ -48,6 +47,12 @@ struct WorkerPoolOptions {
   uint64_t device_memory_bytes = uint64_t{1} << 30;
   double link_gbps = 0;  // 0: as fast as memory
   int lock_fd = -1;      // inherited by every worker
+  // A worker that says nothing for this long is killed; looked at six times in
+  // that time.
+  absl::Duration heartbeat_limit = absl::Seconds(30);
+  // Before the next start of a worker that died without having done anything,
+  // from the second time on.
+  absl::Duration restart_delay = absl::Seconds(1);
   // Test only: per worker, the --kill-at of its first, second ... process.
   std::map<WorkerId, std::deque<std::string>> kill_at;
 };

@@ -1,0 +1,51 @@
+#include "server/observe/sample_log.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+
+namespace roundhouse {
+
+absl::StatusOr<std::unique_ptr<SampleLog>> SampleLog::Create(
+    const std::string& path) {
+  std::ofstream file(path, std::ios::trunc);
+  if (!file) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--sample-log: cannot write ", path));
+  }
+  return std::unique_ptr<SampleLog>(new SampleLog(std::move(file)));
+}
+
+bool SampleLog::Room() {
+  if (samples_ == kMaxSamples) {
+    RH_LOG(kWarning) << "--sample-log: only the first " << kMaxSamples
+                     << " samples are kept";
+  }
+  return samples_++ < kMaxSamples;
+}
+
+void SampleLog::AddDispatch(double seconds) {
+  if (!Room()) return;
+  file_ << "dispatch," << std::llround(seconds * 1e9) << '\n';
+}
+
+void SampleLog::AddSlot(int device, const wire::SlotDone& done) {
+  if (!Room()) return;
+  file_ << "slot," << device << ',' << done.started_ns << ',' << done.ended_ns
+        << ',' << done.wait_ns << ',' << done.h2d_ns << ',' << done.compute_ns
+        << ',' << done.d2h_ns << '\n';
+}
+
+void SampleLog::AddHostOp(const wire::HostOpDone& done) {
+  if (!Room()) return;
+  file_ << "host," << done.started_ns << ',' << done.ended_ns << '\n';
+}
+
+void SampleLog::AddStep(int64_t step, int64_t now_ns) {
+  if (!Room()) return;
+  file_ << "step," << step << ',' << now_ns << std::endl;
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,41 @@
+// The quickstart's job through the real daemon, client and workers, observed:
+// what of its steps is compute, and how long commands take to be dispatched.
+#ifndef ROUNDHOUSE_TESTS_BENCH_QUICKSTART_JOB_H_
+#define ROUNDHOUSE_TESTS_BENCH_QUICKSTART_JOB_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "tests/bench/cpu_use.h"
+#include "tests/bench/samples.h"
+
+namespace roundhouse::bench {
+
+// Steps before this one are not counted: the job makes its last early change
+// of plan there (server/jobs/runner_steps.cc).
+inline constexpr int64_t kFirstStep = 17;
+
+struct QuickstartOptions {
+  std::string root;     // of the source tree, or of Bazel's runfiles
+  std::string scratch;  // an empty folder's path, 80 bytes at most
+  int devices = 4;
+  int64_t steps = 80;  // of the job; more than kFirstStep
+};
+
+struct QuickstartResult {
+  StepSamples samples;
+  UseShares use;
+};
+
+// Makes data and model into `scratch`.  Blocks for some seconds.
+absl::Status MakeQuickstartInputs(const QuickstartOptions& options);
+
+// Runs the job once.  REQUIRES: MakeQuickstartInputs.  Errors name the program
+// that failed and the file with what it printed.
+absl::StatusOr<QuickstartResult> RunQuickstartJob(
+    const QuickstartOptions& options);
+
+}  // namespace roundhouse::bench
+
+#endif  // ROUNDHOUSE_TESTS_BENCH_QUICKSTART_JOB_H_

@@ -1,0 +1,469 @@
+"""Bad input through the real programs: every refusal names what is wrong."""
+
+import json
+import os
+import pathlib
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+import harness
+
+EXIT_ERROR, EXIT_JOB_FAILED, EXIT_QUOTA = 1, 3, 7
+JOB = {"model_name_or_path": "model", "dataset": "train.jsonl",
+       "max_length": 32, "batch_size": 8, "micro_batch_size": 2,
+       "max_steps": 6, "learning_rate": 0.01, "seed": 1}
+
+
+class BadInputTest(unittest.TestCase):
+    flags = {}
+
+    def setUp(self):
+        self.scratch = self.enterContext(harness.Scratch())
+        self.data = self.scratch.data
+        self.scratch.make_model("model")
+        self.scratch.make_data("train.jsonl", count=40)
+        self.daemon = self.scratch.daemon(**self.flags)
+
+    def submit(self, text=None, **fields):
+        """The client's answer to a job file, --wait."""
+        if not self.daemon.process:
+            self.daemon.start()
+        path = self.scratch.folder / "job.yaml"
+        path.write_text(text or json.dumps({**JOB, **fields}, indent=1))
+        return self.daemon.client("submit", "-f", path, "--wait", check=False)
+
+    def assert_refused(self, *parts, text=None, code="INVALID_ARGUMENT",
+                       status=EXIT_ERROR, **fields):
+        """Refused at submit; no job was made."""
+        done = self.submit(text, **fields)
+        self.assertEqual(done.returncode, status, done.stderr)
+        self.assertEqual(done.stdout, "")
+        for part in (code, *parts):
+            self.assertIn(str(part), done.stderr)
+        jobs = json.loads(self.daemon.client("list", "-o", "json").stdout)
+        self.assertEqual(jobs.get("jobs", jobs), [])
+        return done.stderr
+
+    def assert_fails(self, reason, *parts, **fields):
+        """Taken, then FAILED; the client's text, the job and its log agree.
+        Answers the job's JSON."""
+        done = self.submit(**fields)
+        self.assertEqual(done.returncode, EXIT_JOB_FAILED, done.stderr)
+        job = self.daemon.job(done.stdout.strip())
+        self.assertEqual((job["state"], job["reason"]), ("FAILED", reason))
+        logs = self.daemon.client("logs", done.stdout.strip())
+        for part in parts:
+            for where in (job["message"], logs.stdout, done.stderr,
+                          logs.stderr):
+                self.assertIn(str(part), where)
+        self.assertIn(reason, logs.stdout)
+        self.assertIn(reason, logs.stderr)
+        return job
+
+    def assert_takes_jobs(self):
+        """What was refused or failed left the daemon in good order."""
+        done = self.submit(output_name="after", max_steps=2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def edit_config(self, **fields):
+        path = self.data / "model/config.json"
+        config = {**json.loads(path.read_text()), **fields}
+        path.write_text(json.dumps(config))
+
+    def edit_tensors(self, change):
+        path = self.data / "model/model.safetensors"
+        tensors = harness.read_safetensors(path)
+        change(tensors)
+        harness.write_safetensors(path, tensors)
+
+
+class ModelTest(BadInputTest):
+    def weights(self):
+        return self.data / "model/model.safetensors"
+
+    def test_truncated_safetensors(self):
+        whole = self.weights().read_bytes()
+        self.weights().write_bytes(whole[:-100])
+        self.assert_refused("model_name_or_path", self.weights(), "truncated",
+                            len(whole) - 100, f"{len(whole)} expected")
+        self.weights().write_bytes(whole[:100])
+        self.assert_refused(self.weights(), "truncated: 100 bytes found")
+        self.weights().write_bytes(whole)
+        self.assert_takes_jobs()
+
+    def test_missing_safetensors(self):
+        whole = self.weights().read_bytes()
+        self.weights().unlink()
+        self.assert_refused(self.data / "model", "neither model.safetensors")
+        shard = "model-00001-of-00002.safetensors"
+        (self.data / "model" / shard).write_bytes(whole)
+        lost = "model-00002-of-00002.safetensors"
+        (self.data / "model/model.safetensors.index.json").write_text(
+            json.dumps({"weight_map": {"model.norm.weight": lost,
+                                       "model.embed_tokens.weight": shard}}))
+        self.assert_refused(self.data / "model" / lost, "is missing")
+
+    def test_missing_tensor(self):
+        name = "model.layers.2.mlp.up_proj.weight"
+        self.edit_tensors(lambda tensors: tensors.pop(name))
+        self.assert_refused(self.data / "model", f"missing from the weights: "
+                            f"{name!r}")
+
+    def test_shape_mismatch_with_config(self):
+        self.edit_config(intermediate_size=harness.INNER + 32)
+        self.assert_refused(
+            self.weights(), "model.layers.0.mlp.gate_proj.weight",
+            f"[{harness.INNER}, {harness.HIDDEN}] found",
+            f"[{harness.INNER + 32}, {harness.HIDDEN}] expected")
+
+    def test_unsupported_architecture(self):
+        self.edit_config(architectures=["LlamaForCausalLM"],
+                         model_type="llama")
+        self.assert_refused(self.data / "model/config.json",
+                            "'LlamaForCausalLM'", "Qwen3ForCausalLM",
+                            code="UNIMPLEMENTED")
+
+    def test_unsupported_dtype_of_a_file(self):
+        name = "model.norm.weight"
+
+        def to_integers(tensors):
+            tensors[name] = ("I32", *tensors[name][1:])
+        self.edit_tensors(to_integers)
+        self.assert_refused(self.weights(), name, "dtype I32",
+                            code="UNIMPLEMENTED")
+
+    def test_broken_config_and_tokenizer(self):
+        path = self.data / "model/tokenizer.json"
+        path.write_text("{}")
+        self.assert_fails("INVALID_DATASET", path, "unreadable tokenizer")
+        path.unlink()
+        done = self.submit()
+        self.assertEqual(done.returncode, EXIT_ERROR)
+        self.assertIn(f"{path}: no such file", done.stderr)
+        path = self.data / "model/config.json"
+        path.write_text("{\n")
+        self.assertIn(f"{path}: parse error at line 2", self.submit().stderr)
+
+    def test_model_that_vanishes_while_the_job_waits(self):
+        first = self.daemon
+        first.start()
+        running = first.submit({**JOB, "max_steps": 5000})
+        waiting = first.submit({**JOB, "output_name": "second"})
+        harness.wait_until(
+            lambda: first.job(waiting)["state"] == "QUEUED", "QUEUED")
+        self.weights().unlink()
+        first.client("cancel", running)
+        job = first.wait(waiting, "FAILED")
+        self.assertEqual(job["reason"], "INVALID_MODEL")
+        self.assertIn("neither model.safetensors", job["message"])
+
+
+class JobFileTest(BadInputTest):
+    def test_unsupported_dtype_of_a_job(self):
+        self.assert_refused("job.yaml:", "dtype: fp16 is not available",
+                            code="UNIMPLEMENTED", dtype="fp16")
+        self.assert_refused("dtype: expected fp32 or bf16", '"fp64"',
+                            dtype="fp64")
+
+    def test_unknown_field(self):
+        self.assert_refused(
+            "job.yaml:3: learnig_rate: unknown field; did you mean "
+            "learning_rate?", text="model_name_or_path: model\n"
+            "dataset: train.jsonl\nlearnig_rate: 3\n")
+
+    def test_one_thing_under_two_names(self):
+        self.assert_refused(
+            "job.yaml:3: base_model: is the same thing as model_name_or_path "
+            "(line 1)", text="model_name_or_path: model\n"
+            "dataset: train.jsonl\nbase_model: model\n")
+        self.assert_refused("per_device_train_batch_size", "micro_batch_size",
+                            per_device_train_batch_size=2)
+
+    def test_what_is_no_job_file(self):
+        self.assert_refused("job.yaml:2: not YAML", text="dataset: [a\n")
+        self.assert_refused("model_name_or_path", text="dataset: a\n")
+        for content in ("\0", "[" * 10_000, "- a\n", "&a [*a]"):
+            self.assert_refused("job.yaml", text=content)
+
+    def test_path_outside_the_data_roots(self):
+        outside = self.scratch.folder / "outside.jsonl"
+        harness.make_data(outside, count=5)
+        (self.data / "link.jsonl").symlink_to(outside)
+        (self.data / "folder").symlink_to(self.scratch.folder)
+        for path, what in (
+                (outside, "is outside the data roots"),
+                ("../outside.jsonl", "leads out of the data roots"),
+                (self.data / "../outside.jsonl", "leads out of"),
+                ("link.jsonl", "goes through a symbolic link"),
+                ("folder/outside.jsonl", "goes through a symbolic link"),
+                ("none.jsonl", "is not under the data roots")):
+            with self.subTest(path):
+                self.assert_refused(f'dataset: "{path}" {what}',
+                                    dataset=str(path))
+        self.assert_refused('model_name_or_path: "/etc" is outside',
+                            model_name_or_path="/etc")
+
+    def test_wrong_plan(self):
+        self.assert_refused("plan", "layer",
+                            plan={"forward": [[0, 9]], "backward": [[3, 4]]})
+
+
+class DataTest(BadInputTest):
+    def test_malformed_line(self):
+        path = self.data / "bad.jsonl"
+        path.write_text('{"text": "one"}\n{"text": \n{"text": "two"}\n')
+        job = self.assert_fails("INVALID_DATASET", f"{path}:2: not JSON",
+                                dataset="bad.jsonl")
+        self.assertEqual(job["step"], 0)
+        path.write_text('{"text": "one"}\n\n{"txt": "two"}\n')
+        self.assert_fails("INVALID_DATASET", f"{path}:3:", "'txt'",
+                          dataset="train.jsonl",
+                          validation_dataset="bad.jsonl")
+        self.assert_takes_jobs()
+
+    def test_empty_dataset(self):
+        path = self.data / "empty.jsonl"
+        for text in ("", "\n \n"):
+            path.write_text(text)
+            self.assert_fails("INVALID_DATASET",
+                              f"{path}: the dataset is empty",
+                              dataset="empty.jsonl")
+
+    def test_length_above_what_the_model_allows(self):
+        self.assert_refused(
+            "max_length: 129 tokens; the model allows 128",
+            "max_position_embeddings", max_length=129)
+
+    def test_longer_rows_are_cut_and_counted(self):
+        texts = ["one two" * count for count in (1, 2, 40, 100)]
+        (self.data / "long.jsonl").write_text("".join(
+            json.dumps({"text": text}) + "\n" for text in texts))
+        counts = [len(encoding.ids) + 1 for encoding in  # with its end token
+                  harness.make_tokenizer().encode_batch(texts)]
+        self.assertEqual([count > 32 for count in counts],
+                         [False, False, True, True])
+        done = self.submit(dataset="long.jsonl", batch_size=4, max_steps=2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        dataset = self.daemon.job(done.stdout.strip())["dataset"]
+        self.assertEqual(dataset["train_sequences"], 4)
+        self.assertEqual(dataset["train_truncated"], 2)
+        self.assertEqual(dataset["train_tokens"],
+                         sum(min(count, 32) for count in counts))
+
+
+class NonFiniteTest(BadInputTest):
+    def poison(self, value):
+        def change(tensors):
+            dtype, shape, data = tensors["model.layers.2.mlp.up_proj.weight"]
+            tensors["model.layers.2.mlp.up_proj.weight"] = (
+                dtype, shape, struct.pack("<f", value) + data[4:])
+        self.edit_tensors(change)
+
+    def test_weights_with_nan_or_infinity(self):
+        for value in (float("nan"), float("inf")):
+            for clip in (0, 1):
+                with self.subTest(value=value, clip=clip):
+                    self.poison(value)
+                    job = self.assert_fails(
+                        "NON_FINITE_LOSS", "step 1: the loss is not finite",
+                        "last good checkpoint: none", max_grad_norm=clip)
+                    self.assertEqual(job["step"], 0)
+
+    def test_validation_loss_of_nan_weights(self):
+        self.poison(float("nan"))
+        self.assert_fails("NON_FINITE_LOSS", "evaluation after step 0",
+                          validation_dataset="train.jsonl")
+
+    def test_last_good_checkpoint_is_kept_and_loads(self):
+        # One row of the data has a token whose embedding is infinite.
+        token = harness.make_tokenizer().token_to_id("~")
+
+        def change(tensors):
+            dtype, shape, data = tensors["model.embed_tokens.weight"]
+            at = 4 * token * shape[1]
+            tensors["model.embed_tokens.weight"] = (
+                dtype, shape, data[:at] + struct.pack("<f", float("inf"))
+                + data[at + 4:])
+        self.edit_tensors(change)
+        with open(self.data / "train.jsonl", "a", encoding="utf-8") as file:
+            file.write('{"text": "one ~"}\n')
+        job = self.assert_fails("NON_FINITE_LOSS", "the loss is not finite",
+                                "last good checkpoint: /", save_steps=1,
+                                seed=3, save_total_limit=1)
+        name = job["name"].rsplit("/", 1)[1]
+        last = pathlib.Path(job["last_checkpoint_path"])
+        step = int(last.name.rsplit("-", 1)[1])
+        self.assertIn(f"step {step + 1}: ", job["message"])
+        self.assertIn(f"last good checkpoint: {last}", job["message"])
+        self.assertEqual(
+            [path.name for path in last.parent.glob("checkpoint-*")],
+            [last.name])
+        self.scratch.make_data("good.jsonl", count=40)
+        done = self.submit(resume_from_checkpoint=f"job:{name}",
+                           dataset="good.jsonl", max_steps=step + 2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"going on from {last}\n", self.daemon.log("job-2"))
+        self.assertEqual([entry["step"] for entry in
+                          self.daemon.metrics("job-2")],
+                         [step + 1, step + 2])
+
+
+class HostMemoryTest(BadInputTest):
+    flags = {"host_memory": "3MiB"}
+
+    def test_refused_with_bytes_needed_and_limit(self):
+        text = self.assert_refused(
+            "model_name_or_path: the job needs", "bytes of host memory",
+            f"the limit is {3 << 20} (--host-memory)",
+            code="RESOURCE_EXHAUSTED", status=EXIT_QUOTA)
+        needed = int(text.split("the job needs ")[1].split()[0])
+        # fp32 weights, masters, two moments, gradient sums of each parameter.
+        self.assertGreater(needed, 5 * os.path.getsize(
+            self.data / "model/model.safetensors"))
+
+
+class DeviceMemoryTest(BadInputTest):
+    flags = {"device_memory": "160KiB"}
+
+    def test_refused_when_a_layer_fits_no_device(self):
+        self.assert_refused("model_name_or_path", "layer", 160 << 10,
+                            code="RESOURCE_EXHAUSTED", status=EXIT_QUOTA)
+
+
+class DeviceMemoryOfPlanTest(BadInputTest):
+    flags = {"device_memory": "700KiB"}
+
+    def test_own_plan_that_does_not_fit_fails_the_job(self):
+        for clip in (0, 1):
+            with self.subTest(clip=clip):
+                self.assert_fails(
+                    "DEVICE_MEMORY", "device ", "bytes", max_grad_norm=clip,
+                    plan={"forward": [[0, 0], [1, 1], [2, 2], [3, 3]],
+                          "backward": [[4, 4], [0, 3]]})
+
+
+class FullDiskTest(BadInputTest):
+    """The files worker gets EFBIG as it would get ENOSPC."""
+
+    def setUp(self):
+        super().setUp()
+        # A refused write must be an error, not SIGXFSZ: on a full disk there
+        # is no signal. Children inherit what is ignored.
+        before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        self.addCleanup(signal.signal, signal.SIGXFSZ, before)
+        self.daemon.start()
+
+    def fill(self, full):
+        limit = 4096 if full else resource.RLIM_INFINITY
+        resource.prlimit(self.daemon.workers()["files"],
+                         resource.RLIMIT_FSIZE,
+                         (limit, resource.RLIM_INFINITY))
+
+    def files_of(self, folder):
+        return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    def test_checkpoint_that_does_not_fit(self):
+        job = self.daemon.submit({**JOB, "max_steps": 400, "save_steps": 200})
+        first = self.daemon.checkpoint(job, 200)
+        harness.wait_until(first.exists, "the first checkpoint")
+        self.fill(True)
+        before = self.files_of(first)
+        found = self.daemon.wait(job, "FAILED")
+        self.assertEqual(found["reason"], "STORAGE_FULL")
+        self.assertIn("File too large", found["message"])
+        self.assertIn("tmp-", found["message"])
+        self.assertIn("checkpoint of step 400 failed", self.daemon.log(job))
+        self.assertEqual(found["last_checkpoint_path"], str(first))
+        self.assertEqual(self.files_of(first), before)
+        names = [path.name for path in first.parent.iterdir()]
+        self.assertEqual([n for n in names if n.startswith("tmp-")], [])
+        self.fill(False)
+        again = self.daemon.submit(
+            {**JOB, "max_steps": 201, "resume_from_checkpoint": f"job:{job}"})
+        self.daemon.wait(again)
+        self.assertIn(f"going on from {first}", self.daemon.log(again))
+
+    def test_pause_that_cannot_save(self):
+        job = self.daemon.submit({**JOB, "max_steps": 100_000,
+                                  "save_steps": 0})
+        harness.wait_until(lambda: self.daemon.job(job)["step"] > 2, "steps")
+        self.fill(True)
+        self.daemon.client("pause", job)
+        found = self.daemon.wait(job, "FAILED")
+        self.assertEqual(found["reason"], "STORAGE_FULL")
+        self.assertIn("File too large", found["message"])
+
+
+class CorruptCheckpointTest(BadInputTest):
+    def paused(self):
+        """A job with checkpoints of steps 2, 4 and of where it paused."""
+        job = self.daemon.submit({**JOB, "max_steps": 5000, "save_steps": 2,
+                                  "save_total_limit": 3})
+        harness.wait_until(lambda: self.daemon.job(job)["step"] > 8, "steps")
+        self.daemon.client("pause", job)
+        harness.wait_until(
+            lambda: self.daemon.job(job)["state"] == "PAUSED", "PAUSED")
+        return job, sorted(
+            int(path.name.split("-")[1])
+            for path in self.daemon.directory(job).glob("checkpoint-*"))
+
+    def check(self, damage, *parts):
+        self.daemon.start()
+        job, steps = self.paused()
+        bad, good = (self.daemon.checkpoint(job, step)
+                     for step in (steps[-1], steps[-2]))
+        damage(bad)
+        self.daemon.client("resume", job)
+        harness.wait_until(
+            lambda: "going on from" in self.daemon.log(job), "resuming")
+        log = self.daemon.log(job)
+        self.assertIn(f"going on from {good}\n", log)
+        self.assertIn(f"checkpoint {bad} is not used: {bad}/", log)
+        for part in parts:
+            self.assertIn(part, log)
+        self.assertTrue(bad.with_name(bad.name + ".corrupt").is_dir())
+        harness.wait_until(
+            lambda: self.daemon.job(job)["step"] > steps[-1], "steps")
+        self.daemon.client("cancel", job)
+        self.daemon.wait(job, "CANCELLED")
+
+    def test_flipped_bit(self):
+        def flip(folder):
+            path = folder / "optimizer.safetensors"
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 4
+            path.write_bytes(data)
+        self.check(flip, "optimizer.safetensors: its SHA-256")
+
+    def test_truncated_shard(self):
+        def cut(folder):
+            os.truncate(folder / "model.safetensors", 1000)
+        self.check(cut, "model.safetensors: 1000 bytes,", "bytes expected")
+
+    def test_missing_shard(self):
+        self.check(lambda folder: (folder / "model.safetensors").unlink(),
+                   "model.safetensors: missing")
+
+    def test_broken_manifest(self):
+        self.check(lambda folder: (folder / "checkpoint.json").write_text("{"),
+                   "checkpoint.json: ")
+
+    def test_named_checkpoint_is_refused(self):
+        self.daemon.start()
+        job, steps = self.paused()
+        folder = self.daemon.checkpoint(job, steps[-1])
+        (folder / "model.safetensors").unlink()
+        self.assert_fails("CHECKPOINT_CORRUPT",
+                          folder / "model.safetensors", "missing",
+                          resume_from_checkpoint=str(folder), max_steps=5000)
+        self.assertTrue(folder.is_dir())  # another job's: left alone
+
+
+if __name__ == "__main__":
+    unittest.main()

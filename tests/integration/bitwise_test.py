@@ -1,0 +1,217 @@
+"""A run through daemon, workers and arena equals the sequential reference bit
+for bit: every loss, gradient norm, weight, master and moment.
+
+The runs are a seeded sample in which every pair of values of any two factors
+occurs. One test case a run; all runs of one device count share a daemon.
+"""
+
+import itertools
+import json
+import pathlib
+import random
+import struct
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import harness  # pylint: disable=wrong-import-position
+
+SEED = 20
+STEPS = 6
+SEQUENCES, BATCH = 30, 8  # the fourth step of an epoch has 6 sequences
+
+# Layers 0..3 are decoder layers, 4 is the head.
+PLANS = {
+    "auto": "auto",
+    "all_fused": {"forward": [], "backward": [[0, 4]]},
+    "layer_each": {
+        "forward": [[0, 0], [1, 1], [2, 2], [3, 3]],
+        "backward": [[4, 4], [3, 3], [2, 2], [1, 1], [0, 0]]},
+    "uneven": {"forward": [[0, 2]], "backward": [[3, 4], [2, 2], [0, 1]]},
+    "other_cuts": {"forward": [[0, 0], [1, 3]],
+                   "backward": [[4, 4], [2, 3], [0, 1]]},
+    "backward_begins_inside": {"forward": [[0, 1], [2, 2]],
+                               "backward": [[3, 4], [1, 2], [0, 0]]},
+}
+FACTORS = {
+    "devices": [1, 2, 4],
+    "dtype": ["fp32", "bf16"],
+    "files": ["fp32", "bf16"],
+    "tied": [False, True],
+    "micro_batch_size": [1, 2, 3],
+    "micro_batches_per_round": [1, 3, "auto"],
+    "gradient_groups": [1, 2, 3],
+    "plan": list(PLANS),
+    "max_grad_norm": [0, 1],
+    "gradient_checkpointing": ["stage", "layer"],
+    "head_token_chunk": [7, 1024],
+    "optimizer": [
+        {"lr_scheduler_type": "linear"},
+        {"lr_scheduler_type": "cosine", "warmup_ratio": 0.3,
+         "weight_decay": 0.1},
+        {"lr_scheduler_type": "constant_with_warmup", "warmup_steps": 2,
+         "adam_beta1": 0.8, "adam_beta2": 0.95, "adam_epsilon": 1e-6}],
+    "save_steps": [0, 2],
+}
+
+
+def possible(row):
+    """A round has no more groups than micro-batches."""
+    value = {name: FACTORS[name][index] for name, index in row.items()}
+    most = value.get("micro_batches_per_round", "auto")
+    return most == "auto" or value.get("gradient_groups", 1) <= most
+
+
+def pairs_of(row):
+    """All pairs of (factor, index of its value)."""
+    return set(itertools.combinations(sorted(row.items()), 2))
+
+
+def all_pairs():
+    return {pair for a, b in itertools.combinations(sorted(FACTORS), 2)
+            for pair in itertools.product(
+                ((a, i) for i in range(len(FACTORS[a]))),
+                ((b, i) for i in range(len(FACTORS[b]))))
+            if possible(dict(pair))}
+
+
+def sample():
+    """Rows {factor: index of its value} that cover every pair, greedily."""
+    chosen = random.Random(SEED)
+    left, rows = all_pairs(), []
+    while left:
+        must = sorted(left)
+        candidates = []
+        for _ in range(200):
+            row = {name: chosen.randrange(len(values))
+                   for name, values in FACTORS.items()}
+            row.update(chosen.choice(must))
+            if possible(row):
+                candidates.append(row)
+        rows.append(max(candidates, key=lambda row: len(pairs_of(row) & left)))
+        left -= pairs_of(rows[-1])
+    return sorted(rows, key=lambda row: row["devices"])
+
+
+def bits(value):
+    return struct.pack("<d", float(value))
+
+
+class BitwiseTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = harness.Scratch()
+        cls.scratch.__enter__()
+        cls.addClassCleanup(cls.scratch.__exit__)
+        for tied, dtype in itertools.product(*map(
+                FACTORS.get, ("tied", "files"))):
+            cls.scratch.make_model(f"model-{tied}-{dtype}", tied=tied,
+                                   dtype=dtype, seed=3)
+        cls.scratch.make_data("train.jsonl", count=SEQUENCES, seed=1)
+        cls.scratch.make_data("validation.jsonl", count=7, seed=2)
+        cls.daemons = {}
+
+    def daemon(self, devices):
+        """One at a time."""
+        if devices not in self.daemons:
+            for daemon in self.daemons.values():
+                if not daemon.ended():
+                    daemon.stop()
+            self.daemons[devices] = self.scratch.daemon(
+                devices=f"cpu:{devices}")
+            self.daemons[devices].start()
+        return self.daemons[devices]
+
+    def job(self, row):
+        value = {name: FACTORS[name][index] for name, index in row.items()}
+        spec = {
+            "model_name_or_path": f"model-{value['tied']}-{value['files']}",
+            "dataset": "train.jsonl",
+            "validation_dataset": "validation.jsonl",
+            "max_length": 32, "batch_size": BATCH, "max_steps": STEPS,
+            "learning_rate": 0.01, "seed": 7, **value["optimizer"],
+            "plan": PLANS[value["plan"]],
+        }
+        for name in ("dtype", "micro_batch_size", "micro_batches_per_round",
+                     "gradient_groups", "max_grad_norm", "head_token_chunk",
+                     "gradient_checkpointing", "save_steps"):
+            spec[name] = value[name]
+        return value["devices"], spec
+
+    def reference(self, daemon, job):
+        """What the sequential loop makes of the job's resolved spec."""
+        out = daemon.folder / f"reference-{job}"
+        spec = daemon.folder / "resolved.json"
+        spec.write_text(json.dumps(daemon.job(job)["resolved_spec"]))
+        done = subprocess.run(
+            [harness.ROOT / "tests/integration/sequential_run",
+             f"--spec={spec}", f"--data={daemon.directory(job) / 'data'}",
+             f"--out={out}"], capture_output=True, text=True, check=False,
+            timeout=harness.DEADLINE_SECONDS)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        metrics = [json.loads(line) for line in
+                   (out / "metrics.jsonl").read_text().splitlines()]
+        return metrics, harness.read_safetensors(out / "state.safetensors")
+
+    def same_metrics(self, found, wanted):
+        self.assertEqual([line["step"] for line in found],
+                         [0, *range(1, STEPS + 1), STEPS])
+        self.assertEqual([line["step"] for line in wanted],
+                         [line["step"] for line in found])
+        for mine, theirs in zip(found, wanted):
+            for name in theirs.keys() - {"step"}:
+                self.assertEqual(
+                    bits(mine[name]), bits(float.fromhex(theirs[name])),
+                    f"step {mine['step']} {name}: {mine[name]} and "
+                    f"{float.fromhex(theirs[name])}")
+
+    def same_tensors(self, found, wanted, initial):
+        self.assertEqual(found.keys(), wanted.keys())
+        self.assertEqual(len(found), 4 * len(initial))
+        differ = [name for name in wanted if found[name] != wanted[name]]
+        self.assertEqual(differ, [], "these differ")
+        # And they have been trained: no master is what it was.
+        for name, (dtype, _, data) in initial.items():
+            self.assertNotEqual(found[name + ".master"][2],
+                                harness.as_fp32(dtype, data), name)
+
+    def check(self, row):
+        devices, spec = self.job(row)
+        daemon = self.daemon(devices)
+        job = daemon.submit(spec)
+        daemon.wait(job)
+        metrics, tensors = self.reference(daemon, job)
+        found = daemon.metrics(job)
+        self.same_metrics(found, metrics)
+        self.same_tensors(
+            daemon.tensors(job, STEPS), tensors, harness.read_safetensors(
+                self.scratch.data / spec["model_name_or_path"] /
+                "model.safetensors"))
+        norms = [line["grad_norm"] for line in found if "grad_norm" in line]
+        if spec["max_grad_norm"]:  # else clipping was not tried
+            self.assertGreater(max(norms), spec["max_grad_norm"])
+
+
+class SampleTest(unittest.TestCase):
+    def test_every_pair_of_values_occurs(self):
+        covered = set().union(*map(pairs_of, sample()))
+        self.assertEqual(all_pairs() - covered, set())
+
+
+def add_runs():
+    for index, row in enumerate(sample()):
+        def run(self, row=row):
+            self.check(row)
+        run.__doc__ = None
+        name = "_".join(
+            str(FACTORS[factor][row[factor]]).lower() for factor in
+            ("devices", "dtype", "plan", "micro_batch_size",
+             "micro_batches_per_round", "gradient_groups"))
+        setattr(BitwiseTest, f"test_run_{index:02}_{name}", run)
+
+
+add_runs()
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,366 @@
+"""Jobs through their lives, with the real programs and a tiny model."""
+
+import hashlib
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+import harness
+
+SHORT = {"model_name_or_path": "model", "dataset": "train.jsonl",
+         "max_length": 32, "batch_size": 8, "micro_batch_size": 2,
+         "max_steps": 5, "learning_rate": 0.01, "seed": 1}
+STEPS = 150  # of a job that is disturbed on its way
+DISTURBED = {**SHORT, "max_steps": STEPS, "save_steps": 0,
+             "validation_dataset": "valid.jsonl"}
+ENDLESS = {**SHORT, "max_steps": 1_000_000, "save_steps": 0}
+
+
+def shards(folder):
+    """{file: SHA-256} of a folder's weights."""
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in folder.glob("*.safetensors")}
+
+
+class LifecycleTest(unittest.TestCase):
+    def setUp(self):
+        self.scratch = self.enterContext(harness.Scratch())
+        self.scratch.make_model("model")
+        self.scratch.make_data("train.jsonl", count=60)
+        self.scratch.make_data("valid.jsonl", count=12, seed=2)
+        self.daemon = self.scratch.daemon()
+        self.daemon.start()
+
+    def state(self, job):
+        return self.daemon.job(job)["state"]
+
+    def wait_state(self, job, state):
+        harness.wait_until(lambda: self.state(job) == state,
+                           f"{job} {state}", pause=0.03)
+
+    def wait_step(self, job, step):
+        harness.wait_until(
+            lambda: self.daemon.job(job)["step"] >= step,
+            f"step {step} of {job}", pause=0.02)
+
+    def change(self, what, job, status=0):
+        done = self.daemon.client(what, job, check=False)
+        self.assertEqual(done.returncode, status, done.stderr)
+        return done
+
+    def result(self, job, step=STEPS):
+        """What must not depend on how the job got there."""
+        metrics = [{key: value for key, value in entry.items()
+                    if key != "step_seconds"}
+                   for entry in self.daemon.metrics(job)]
+        return shards(self.daemon.checkpoint(job, step)), metrics
+
+    def undisturbed(self, spec=DISTURBED, **fields):
+        job = self.daemon.submit({**spec, **fields})
+        self.daemon.wait(job)
+        return self.result(job, {**spec, **fields}["max_steps"])
+
+    def assert_same(self, found, wanted):
+        self.assertEqual(set(found[0]),
+                         {"model.safetensors", "optimizer.safetensors"})
+        self.assertEqual(found[0], wanted[0])
+        self.assertEqual(found[1], wanted[1])
+
+
+
+class QueueTest(LifecycleTest):
+    def test_one_runs_the_other_waits(self):
+        first = self.daemon.submit(ENDLESS)
+        self.wait_step(first, 1)
+        second = self.daemon.submit(SHORT)
+        self.wait_state(second, "QUEUED")
+        self.wait_step(first, self.daemon.job(first)["step"] + 5)
+        self.assertEqual(self.state(second), "QUEUED")
+        self.change("cancel", first)
+        self.daemon.wait(first, "CANCELLED")
+        job = self.daemon.wait(second)
+        self.assertEqual(job["step"], 5)
+        self.assertFalse(list(self.daemon.directory(first).glob("check*")))
+
+    def test_pause_lets_the_next_run_and_resume_keeps_the_bits(self):
+        wanted = self.undisturbed()
+        job = self.daemon.submit(DISTURBED)
+        self.wait_step(job, STEPS // 4)
+        other = self.daemon.submit(SHORT)
+        self.change("pause", job)
+        self.wait_state(job, "PAUSED")
+        step = self.daemon.job(job)["step"]
+        self.assertLess(step, STEPS)
+        self.assertTrue(self.daemon.checkpoint(job, step).is_dir())
+        self.daemon.wait(other)
+        self.assertEqual(self.state(job), "PAUSED")
+        self.change("resume", job)
+        self.daemon.wait(job)
+        self.assertIn(f"going on from {self.daemon.checkpoint(job, step)}\n",
+                      self.daemon.log(job))
+        self.assert_same(self.result(job), wanted)
+
+    def test_pause_at_any_moment(self):
+        wanted = self.undisturbed(max_grad_norm=0)
+        job = self.daemon.submit({**DISTURBED, "max_grad_norm": 0})
+        for step in (0, 1, 2, 30, 60, 61, 110):
+            self.wait_step(job, step)
+            self.change("pause", job)
+            self.wait_state(job, "PAUSED")
+            self.change("resume", job)
+        self.daemon.wait(job)
+        self.assert_same(self.result(job), wanted)
+
+    def test_cancel_in_every_state(self):
+        running = self.daemon.submit(ENDLESS)
+        queued = self.daemon.submit(SHORT)
+        self.wait_state(queued, "QUEUED")
+        self.change("cancel", queued)
+        self.daemon.wait(queued, "CANCELLED")
+        self.assertEqual(self.daemon.job(queued)["step"], 0)
+        self.wait_step(running, 3)
+        self.change("pause", running)
+        self.wait_state(running, "PAUSED")
+        self.change("cancel", running)
+        self.daemon.wait(running, "CANCELLED")
+        for _ in range(5):  # while validating, loading, or in its first steps
+            job = self.daemon.submit(ENDLESS)
+            self.change("cancel", job)
+            self.daemon.wait(job, "CANCELLED")
+        paused = self.daemon.submit(SHORT)
+        self.change("cancel", paused)
+        self.change("cancel", paused)  # again is no error
+        last = self.daemon.submit(SHORT)
+        self.daemon.wait(last)
+
+    def test_queued_job_can_be_paused(self):
+        running = self.daemon.submit(ENDLESS)
+        queued = self.daemon.submit(SHORT)
+        self.wait_state(queued, "QUEUED")
+        self.change("pause", queued)
+        self.assertEqual(self.state(queued), "PAUSED")
+        self.change("cancel", running)
+        self.daemon.wait(running, "CANCELLED")
+        self.assertEqual(self.state(queued), "PAUSED")
+        self.change("resume", queued)
+        self.daemon.wait(queued)
+
+
+class DaemonTest(LifecycleTest):
+    def test_sigterm_checkpoints_and_the_next_daemon_goes_on(self):
+        wanted = self.undisturbed()
+        job = self.daemon.submit(DISTURBED)
+        waiting = self.daemon.submit(SHORT)
+        self.wait_step(job, STEPS // 3)
+        self.daemon.directory(job)
+        self.daemon.stop()  # raises unless it exits 0
+        saved = self.daemon.directory(job).glob("checkpoint-*")
+        step = max(int(path.name.split("-")[1]) for path in saved)
+        self.assertGreaterEqual(step, STEPS // 3)
+        self.daemon.start()
+        self.daemon.wait(job)
+        self.assertIn(f"going on from {self.daemon.checkpoint(job, step)}\n",
+                      self.daemon.log(job))
+        self.assert_same(self.result(job), wanted)
+        self.daemon.wait(waiting)
+
+    def test_sigterm_while_idle_validating_and_loading(self):
+        self.daemon.stop()
+        for _ in range(3):
+            self.daemon.start()
+            job = self.daemon.submit(SHORT)
+            self.daemon.stop()
+        self.daemon.start()
+        self.daemon.wait(job)
+
+    def test_second_daemon_on_one_state_directory_is_refused(self):
+        before = self.daemon.workers()
+        words = [f"--{key.replace('_', '-')}={value}" for key, value in
+                 {**self.daemon.flags, **self.daemon.fixed,
+                  "listen": f"unix:{self.scratch.folder}/other"}.items()]
+        done = subprocess.run([harness.ROOT / "server/roundhoused", *words],
+                              capture_output=True, text=True, check=False,
+                              timeout=60)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(f"--state-dir: another roundhoused uses "
+                      f"{self.daemon.state}", done.stderr)
+        self.assertEqual(self.daemon.workers(), before)
+        self.daemon.wait(self.daemon.submit(SHORT))
+
+    def test_workers_die_with_their_daemon(self):
+        job = self.daemon.submit(ENDLESS)
+        self.wait_step(job, 1)
+        pids = self.daemon.workers().values()
+        self.assertEqual(len(pids), 4)
+        self.daemon.kill()
+        harness.wait_until(
+            lambda: not any(os.path.exists(f"/proc/{pid}") and "zombie" not in
+                            pathlib.Path(f"/proc/{pid}/status").read_text()
+                            for pid in pids), "the workers' end")
+
+    def test_host_memory_is_returned(self):
+        self.daemon.stop()
+        self.daemon.start(metrics_listen="127.0.0.1:0")
+        page = re.findall(r"metrics on (127\.0\.0\.1:\d+)",
+                          self.daemon.log_path.read_text())[-1]
+
+        def used():
+            with urllib.request.urlopen(f"http://{page}/metrics") as answer:
+                text = answer.read().decode()
+            return sum(float(value) for value in re.findall(
+                r"^roundhouse_host_arena_bytes{.*} (.*)$", text, re.M))
+        empty = used()
+        for end in ("SUCCEEDED", "CANCELLED", "PAUSED"):
+            job = self.daemon.submit(SHORT if end == "SUCCEEDED" else ENDLESS)
+            if end != "SUCCEEDED":
+                self.wait_step(job, 2)
+                harness.wait_until(lambda: used() > empty, "memory in use")
+                self.change("cancel" if end == "CANCELLED" else "pause", job)
+            self.wait_state(job, end)
+            harness.wait_until(lambda: used() == empty,
+                               f"host memory after {end}")
+
+
+class SubmitTest(LifecycleTest):
+    def test_resume_from_another_jobs_checkpoint(self):
+        wanted = self.undisturbed()
+        half = self.daemon.submit({**DISTURBED, "output_name": "half"})
+        self.wait_step(half, STEPS // 4)
+        self.change("pause", half)
+        self.wait_state(half, "PAUSED")
+        folder = self.daemon.job(half)["last_checkpoint_path"]
+        job = self.daemon.submit(
+            {**DISTURBED, "resume_from_checkpoint": "job:half"})
+        self.daemon.wait(job)
+        self.assertIn(f"going on from {folder}\n", self.daemon.log(job))
+        weights, metrics = self.result(job)
+        self.assertEqual(weights, wanted[0])
+        step = int(folder.rsplit("-", 1)[1])
+        self.assertEqual(
+            metrics, [entry for entry in wanted[1] if entry["step"] > step])
+
+    def test_resolved_spec_gives_the_same_bits(self):
+        first = self.daemon.submit(
+            "base_model: model\ntraining_file: train.jsonl\n"
+            "max_steps: 12\nlearning_rate: 0.01\nwarmup_ratio: 0.3\n"
+            "lr_scheduler_type: cosine\nweight_decay: 0.1\nmax_length: 40\n")
+        spec = self.daemon.wait(first)["resolved_spec"]
+        second = self.daemon.submit(json.dumps(spec))
+        again = self.daemon.wait(second)["resolved_spec"]
+        self.assertEqual(again, spec)
+        self.assert_same(self.result(second, 12), self.result(first, 12))
+
+    def test_other_devices_same_bits(self):
+        first = self.daemon.submit(SHORT)
+        spec = self.daemon.wait(first)["resolved_spec"]
+        wanted = self.result(first, 5)
+        self.daemon.stop()
+        self.daemon.start(devices="cpu:3")
+        second = self.daemon.submit(json.dumps(spec))
+        self.daemon.wait(second)
+        self.assert_same(self.result(second, 5), wanted)
+
+    def test_request_id_makes_one_job(self):
+        path = self.scratch.folder / "job.yaml"
+        path.write_text(json.dumps({**SHORT, "output_name": "once"}))
+        words = ("submit", "-f", path, "--request-id", "abc", "-o", "name")
+        names = {self.daemon.client(*words).stdout for _ in range(3)}
+        self.daemon.kill()
+        # The client tries again until the daemon is there.
+        client = subprocess.Popen(
+            [harness.ROOT / "client/roundhouse",
+             f"--server=unix:{self.daemon.socket}", *map(str, words)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(client.kill)
+        line = client.stderr.readline()
+        self.assertIn("trying again", line)
+        self.daemon.start()
+        out, errors = client.communicate(timeout=60)
+        self.assertEqual(client.returncode, 0, errors)
+        self.assertEqual(names, {out})
+        jobs = json.loads(self.daemon.client("list", "-o", "json").stdout)
+        self.assertEqual(len(jobs["jobs"]), 1)
+        path.write_text(json.dumps(SHORT))
+        done = self.daemon.client(*words, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("INVALID_ARGUMENT", done.stderr)
+        self.assertIn("request_id", done.stderr)
+
+    def test_random_weights_follow_the_seed(self):
+        os.unlink(self.scratch.data / "model/model.safetensors")
+        fields = {"model_init": "random", "max_steps": 40}
+        one, same, other = (self.undisturbed(SHORT, seed=seed, **fields)
+                            for seed in (7, 7, 8))
+        self.assert_same(same, one)
+        self.assertNotEqual(other[0], one[0])
+        losses = [entry["loss"] for entry in one[1]]
+        self.assertLess(sum(losses[-5:]), sum(losses[:5]) - 5)
+
+    def test_output_is_the_model_of_the_next_job(self):
+        first = self.daemon.submit({**SHORT, "output_name": "one"})
+        output = self.daemon.wait(first)["output_path"]
+        second = self.daemon.submit({**SHORT, "model_name_or_path": "job:one"})
+        job = self.daemon.wait(second)
+        self.assertEqual(job["resolved_spec"]["model_name_or_path"], output)
+        losses = [[entry["loss"] for entry in self.daemon.metrics(name)]
+                  for name in (first, second)]
+        self.assertLess(losses[1][0], losses[0][0] - 0.3)
+
+    def test_outputs(self):
+        job = self.daemon.submit({**SHORT, "validation_dataset": "valid.jsonl",
+                                  "logging_steps": 2, "output_name": "mine"})
+        found = self.daemon.wait(job)
+        folder = pathlib.Path(found["output_path"])
+        self.assertEqual(folder.name, "mine")
+        self.assertEqual(
+            {path.name for path in folder.iterdir()},
+            {"config.json", "model.safetensors", "tokenizer.json",
+             "tokenizer_config.json", "trainer_state.json"})
+        model = self.scratch.data / "model"
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            self.assertEqual((folder / name).read_bytes(),
+                             (model / name).read_bytes())
+        config = json.loads((model / "config.json").read_text())
+        self.assertEqual(json.loads((folder / "config.json").read_text()),
+                         config)
+        tensors = harness.read_safetensors(folder / "model.safetensors")
+        before = harness.read_safetensors(model / "model.safetensors")
+        self.assertEqual({name: value[:2] for name, value in tensors.items()},
+                         {name: value[:2] for name, value in before.items()})
+        self.assertEqual(tensors, harness.read_safetensors(
+            self.daemon.checkpoint(job, 5) / "model.safetensors"))
+        self.check_trainer_state(job, folder, found)
+
+    def check_trainer_state(self, job, folder, found):
+        state = json.loads((folder / "trainer_state.json").read_text())
+        self.assertEqual((state["global_step"], state["max_steps"]), (5, 5))
+        self.assertAlmostEqual(state["epoch"], 5 / 8)
+        steps = {entry["step"]: entry for entry in self.daemon.metrics(job)
+                 if "loss" in entry}
+        history = state["log_history"]
+        losses = [entry for entry in history if "loss" in entry]
+        self.assertEqual([entry["step"] for entry in losses], [2, 4, 5])
+        for entry, first in zip(losses, (1, 3, 5)):
+            mean = [steps[step]["loss"]
+                    for step in range(first, entry["step"] + 1)]
+            self.assertAlmostEqual(entry["loss"], sum(mean) / len(mean))
+            for key in ("grad_norm", "learning_rate", "epoch"):
+                self.assertEqual(entry[key], steps[entry["step"]][key])
+        evaluations = [(entry["step"], entry["eval_loss"])
+                       for entry in history if "eval_loss" in entry]
+        self.assertEqual([step for step, _ in evaluations], [0, 5])
+        self.assertLess(evaluations[1][1], evaluations[0][1])
+        self.assertEqual(evaluations,
+                         [(point["step"], point["loss"])
+                          for point in found["eval_history"]])
+
+
+if __name__ == "__main__":
+    unittest.main()

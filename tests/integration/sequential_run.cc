@@ -1,0 +1,294 @@
+// Trains a job with the sequential reference (worker/model/sequential.h): one
+// process, no slot, stage, arena, transfer or dispatcher.
+//
+//   sequential_run --spec=FILE --data=DIR --out=DIR
+//
+// --spec is a resolved job file (JSON) with the paths the daemon found, --data
+// the prepared data of the daemon's job (train/, validation/).  Writes
+//
+//   DIR/state.safetensors  of each parameter P: "P" (compute weights),
+//                          "P.master", "P.exp_avg", "P.exp_avg_sq"
+//   DIR/metrics.jsonl      {"step", "loss", "grad_norm", "learning_rate"} and
+//                          {"step", "eval_loss"}; numbers as hexadecimal
+//                          floats in text, so that bits can be compared
+//
+// What a job's fields mean for a step (order of batches, schedule, clipping) is
+// worked out here again, not taken from server/jobs/runner.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/convert.h"
+#include "base/lr_schedule.h"
+#include "base/model/directory.h"
+#include "base/model/safetensors.h"
+#include "base/status.h"
+#include "nlohmann/json.hpp"
+#include "server/jobs/dataset.h"
+#include "server/jobs/spec.h"
+#include "worker/model/sequential.h"
+
+namespace roundhouse {
+namespace {
+
+using worker::AlignedVector;
+using worker::SequentialBatch;
+using worker::SequentialTrainer;
+
+DType DtypeOf(const JobSpec& job) {
+  return job.dtype == SpecDtype::kBf16 ? DType::kBF16 : DType::kF32;
+}
+
+LrSchedule ScheduleOf(const JobSpec& job, int64_t total_steps) {
+  LrSchedule schedule;
+  schedule.peak = job.learning_rate;
+  schedule.total_steps = total_steps;
+  schedule.warmup_steps =
+      job.warmup_steps +
+      static_cast<int64_t>(
+          std::ceil(job.warmup_ratio * static_cast<double>(total_steps)));
+  switch (job.lr_scheduler_type) {
+    case LrSchedulerType::kLinear:
+      schedule.type = LrScheduleType::kLinear;
+      break;
+    case LrSchedulerType::kCosine:
+      schedule.type = LrScheduleType::kCosine;
+      break;
+    case LrSchedulerType::kConstant:
+      schedule.warmup_steps = 0;
+      break;
+    case LrSchedulerType::kConstantWithWarmup:
+      break;
+  }
+  return schedule;
+}
+
+// Micro-batches with their tokens and labels.  A padded position reads row 0
+// of the embedding, as it does in the daemon's gather.
+class Batches {
+ public:
+  Batches(const Dataset& dataset, const std::vector<int64_t>& sequences,
+          int64_t micro_batch_size) {
+    for (const MicroBatch& micro_batch :
+         CutMicroBatches(dataset, sequences, micro_batch_size)) {
+      const auto rows = static_cast<int64_t>(micro_batch.sequences.size());
+      const int64_t columns = micro_batch.row_tokens;
+      AlignedVector<int32_t> tokens(rows * columns), labels(rows * columns);
+      for (int64_t row = 0; row < rows; ++row) {
+        dataset.FillRow(micro_batch.sequences[row], columns,
+                        tokens.data() + row * columns,
+                        labels.data() + row * columns);
+      }
+      for (int32_t& token : tokens) token = std::max(token, 0);
+      values_.push_back(std::move(tokens));
+      values_.push_back(std::move(labels));
+      shapes_.push_back({rows, columns});
+    }
+  }
+
+  std::vector<SequentialBatch> borrowed() const {
+    std::vector<SequentialBatch> batches;
+    for (size_t i = 0; i < shapes_.size(); ++i) {
+      batches.push_back({shapes_[i].first, shapes_[i].second,
+                         values_[2 * i].data(), values_[2 * i + 1].data()});
+    }
+    return batches;
+  }
+
+ private:
+  std::vector<AlignedVector<int32_t>> values_;  // tokens, labels, tokens, ...
+  std::vector<std::pair<int64_t, int64_t>> shapes_;
+};
+
+absl::Status ReadParameter(const ParameterSource& source, float* target,
+                           int64_t count) {
+  std::ifstream file(source.file, std::ios::binary);
+  AlignedVector<char> bytes(source.bytes);
+  file.seekg(static_cast<std::streamoff>(source.offset));
+  if (!file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()))) {
+    return absl::InternalError(source.file + ": cannot be read");
+  }
+  ToF32(source.dtype, bytes.data(), target, static_cast<uint64_t>(count));
+  return absl::OkStatus();
+}
+
+absl::Status LoadModel(const ModelDirectory& model,
+                       SequentialTrainer& trainer) {
+  for (size_t u = 0; u < trainer.units().size(); ++u) {
+    const UnitSpec& unit = trainer.units()[u];
+    AlignedVector<float> master(unit.element_count, 0.0f);
+    for (size_t p = 0; p < unit.parameters.size(); ++p) {
+      const ParameterSpec& parameter = unit.parameters[p];
+      RETURN_IF_ERROR(ReadParameter(
+          model.sources[u][p], master.data() + parameter.unit_offset_elements,
+          parameter.element_count));
+    }
+    RETURN_IF_ERROR(trainer.SetUnit(static_cast<int>(u), master.data()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SaveState(const SequentialTrainer& trainer, DType dtype,
+                       const std::string& path) {
+  std::vector<SafetensorsEntry> entries;
+  std::vector<std::string> data;
+  const auto add = [&](const ParameterSpec& parameter, const char* suffix,
+                       DType type, const void* unit) {
+    const uint64_t size = DTypeBytes(type);
+    entries.push_back(
+        {parameter.name + suffix, ToFileDType(type), parameter.shape});
+    data.emplace_back(
+        static_cast<const char*>(unit) + parameter.unit_offset_elements * size,
+        parameter.element_count * size);
+  };
+  for (size_t u = 0; u < trainer.units().size(); ++u) {
+    const int unit = static_cast<int>(u);
+    for (const ParameterSpec& parameter : trainer.units()[u].parameters) {
+      add(parameter, "", dtype, trainer.compute(unit));
+      add(parameter, ".master", DType::kF32, trainer.master(unit));
+      add(parameter, ".exp_avg", DType::kF32, trainer.exp_avg(unit));
+      add(parameter, ".exp_avg_sq", DType::kF32, trainer.exp_avg_sq(unit));
+    }
+  }
+  ASSIGN_OR_RETURN(const SafetensorsPrefix prefix,
+                   BuildSafetensorsHeader(entries));
+  std::ofstream file(path, std::ios::binary);
+  file << prefix.bytes;
+  for (const std::string& tensor : data) file << tensor;
+  file.close();
+  return file ? absl::OkStatus() : absl::InternalError(path + ": not written");
+}
+
+class Run {
+ public:
+  Run(const ResolvedSpec& spec, ModelDirectory model, const std::string& out)
+      : spec_(spec),
+        model_(std::move(model)),
+        metrics_(out + "/metrics.jsonl"),
+        out_(out) {}
+
+  absl::Status Train(const std::string& data) {
+    const JobSpec& job = spec_.spec();
+    const int64_t vocabulary = model_.config.vocab_size;
+    ASSIGN_OR_RETURN(train_, Dataset::Open(data + "/train", vocabulary));
+    if (!job.validation_dataset.empty()) {
+      ASSIGN_OR_RETURN(validation_,
+                       Dataset::Open(data + "/validation", vocabulary));
+    }
+    ASSIGN_OR_RETURN(trainer_, SequentialTrainer::Create(Options()));
+    RETURN_IF_ERROR(LoadModel(model_, *trainer_));
+    BatchOrder order(train_->counts().sequences, job.batch_size,
+                     static_cast<uint64_t>(job.seed));
+    int64_t total = job.max_steps;
+    if (total == 0) {
+      total = static_cast<int64_t>(std::ceil(
+          job.num_train_epochs * static_cast<double>(order.steps_per_epoch())));
+    }
+    RETURN_IF_ERROR(Evaluate(0));
+    const LrSchedule schedule = ScheduleOf(job, total);
+    for (int64_t step = 1; step <= total; ++step) {
+      RETURN_IF_ERROR(
+          Step(step, order.Batch(step - 1), LearningRate(schedule, step - 1)));
+    }
+    RETURN_IF_ERROR(Evaluate(total));
+    RETURN_IF_ERROR(
+        SaveState(*trainer_, DtypeOf(job), out_ + "/state.safetensors"));
+    metrics_.close();
+    return metrics_ ? absl::OkStatus() : absl::InternalError("metrics.jsonl");
+  }
+
+ private:
+  worker::SequentialOptions Options() const {
+    const JobSpec& job = spec_.spec();
+    worker::SequentialOptions options;
+    options.config = model_.config;
+    options.dtype = DtypeOf(job);
+    options.round_limit = spec_.micro_batches_per_round();
+    options.group_limit = spec_.gradient_groups();
+    options.head_token_chunk = job.head_token_chunk;
+    options.adamw = {job.adam_beta1, job.adam_beta2, job.adam_epsilon,
+                     job.weight_decay};
+    options.max_gradient_norm = job.max_grad_norm;
+    return options;
+  }
+
+  absl::Status Step(int64_t step, const std::vector<int64_t>& sequences,
+                    double learning_rate) {
+    const Batches batches(*train_, sequences, spec_.micro_batch_size());
+    ASSIGN_OR_RETURN(const worker::SequentialStep done,
+                     trainer_->Step(batches.borrowed(), learning_rate));
+    Write(step, {{"loss", done.loss.mean()},
+                 {"grad_norm", done.gradient_norm},
+                 {"learning_rate", learning_rate}});
+    return absl::OkStatus();
+  }
+
+  absl::Status Evaluate(int64_t step) {
+    if (validation_ == nullptr) return absl::OkStatus();
+    std::vector<int64_t> all(validation_->counts().sequences);
+    std::iota(all.begin(), all.end(), 0);
+    const Batches batches(*validation_, all, spec_.micro_batch_size());
+    ASSIGN_OR_RETURN(const worker::SequentialLoss loss,
+                     trainer_->Evaluate(batches.borrowed()));
+    Write(step, {{"eval_loss", loss.mean()}});
+    return absl::OkStatus();
+  }
+
+  void Write(int64_t step, const std::map<std::string, double>& values) {
+    nlohmann::json line = {{"step", step}};
+    for (const auto& [name, value] : values) {
+      line[name] = absl::StrFormat("%a", value);
+    }
+    metrics_ << line.dump() << "\n";
+  }
+
+  const ResolvedSpec spec_;
+  const ModelDirectory model_;
+  std::ofstream metrics_;
+  const std::string out_;
+  std::unique_ptr<Dataset> train_;
+  std::unique_ptr<Dataset> validation_;
+  std::unique_ptr<SequentialTrainer> trainer_;
+};
+
+absl::Status RunSequentially(std::map<std::string, std::string> flags) {
+  std::ifstream file(flags["spec"]);
+  std::stringstream text;
+  text << file.rdbuf();
+  ASSIGN_OR_RETURN(const ResolvedSpec spec, ResolvedSpec::FromJson(text.str()));
+  ASSIGN_OR_RETURN(ModelDirectory model,
+                   OpenModelDirectory(spec.spec().model_name_or_path));
+  std::filesystem::create_directories(flags["out"]);
+  return Run(spec, std::move(model), flags["out"]).Train(flags["data"]);
+}
+
+}  // namespace
+}  // namespace roundhouse
+
+int main(int argc, char** argv) {
+  std::map<std::string, std::string> flags;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const size_t equals = word.find('=');
+    if (!absl::StartsWith(word, "--") || equals == std::string::npos) {
+      std::cerr << "sequential_run: \"" << word << "\" is no --flag=value\n";
+      return 2;
+    }
+    flags[word.substr(2, equals - 2)] = word.substr(equals + 1);
+  }
+  const absl::Status status = roundhouse::RunSequentially(flags);
+  if (!status.ok()) std::cerr << "sequential_run: " << status << "\n";
+  return status.ok() ? 0 : 1;
+}
