@@ -15,6 +15,9 @@ namespace {
 // Our own retries decide how long to wait, so gRPC's backoff stays below them.
 constexpr int kReconnectFirstMs = 100;
 constexpr int kReconnectLongestMs = 1000;
+// What gRPC calls the least backoff is how long a connection may take to come
+// about; on a server that computes on every core that is more than moments.
+constexpr int kConnectLongestMs = 10'000;
 
 // gRPC's own shutdown may wait 10 s for a poller of its own when a call has
 // just been cancelled.  An initialisation without its shutdown leaves that to
@@ -27,7 +30,7 @@ void KeepGrpcToTheEnd() {
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectFirstMs);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kReconnectFirstMs);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectLongestMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectLongestMs);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetUserAgentPrefix(std::string("roundhouse/") + kVersion);

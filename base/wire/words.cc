@@ -26,6 +26,9 @@ void FutexWait(std::atomic<uint32_t>& word, uint32_t seen,
 
 void Ring(Doorbell& doorbell) {
   doorbell.rings.fetch_add(1, std::memory_order_seq_cst);
+  // An owner that is about to sleep but has not said so yet sees that `rings`
+  // changed: the futex does not sleep then.
+  if (doorbell.sleeping.load(std::memory_order_seq_cst) == 0) return;
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&doorbell.rings), FUTEX_WAKE,
           INT_MAX, nullptr, nullptr, 0);
 }

@@ -317,6 +317,26 @@ TEST(DispatcherTest, HeldUpdatesWaitWhileSlotsRunOn) {
   EXPECT_EQ(world.updates.size(), 10u);
 }
 
+// What such a step gave was reported: giving it up would tear the job's record.
+TEST(DispatcherTest, AStepWhoseUpdatesAreHeldIsUpdating) {
+  for (const bool clip : {false, true}) {
+    World world(kShape, 2, 6);
+    world.HoldAfter(world.Begin(TrainStep(1, clip)));
+    world.RunToEnd();
+    EXPECT_FALSE(world.dispatcher().Updating());
+    world.allow_updates = false;
+    const uint64_t step = world.Begin(TrainStep(1, clip));
+    world.RunToEnd();
+    EXPECT_EQ(world.dispatcher().Updating(), !clip);
+    if (clip) world.Allow(step);
+    EXPECT_TRUE(world.dispatcher().Updating());
+    EXPECT_EQ(world.updates.size(), 5u);
+    world.HoldAfter(std::nullopt);
+    world.RunToEnd();
+    EXPECT_EQ(world.updates.size(), 10u);
+  }
+}
+
 TEST(DispatcherTest, UnclippedUpdatesRunUnderLaterBackwardSlots) {
   World world(kShape, 1, 5);
   world.Begin(TrainStep(1, false));

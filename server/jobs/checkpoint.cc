@@ -18,6 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/kill_point.h"
 #include "base/model/safetensors.h"
 #include "base/status.h"
@@ -232,6 +233,11 @@ struct Found {
   SafetensorsTensor tensor;
 };
 
+std::string TypeText(FileDType dtype, const std::vector<int64_t>& shape) {
+  return absl::StrCat(FileDTypeName(dtype), " [", absl::StrJoin(shape, ", "),
+                      "]");
+}
+
 absl::StatusOr<std::map<std::string, Found>> FindTensors(
     const std::string& path) {
   ASSIGN_OR_RETURN(const CheckpointManifest manifest,
@@ -274,10 +280,17 @@ absl::StatusOr<std::vector<FilePart>> ResumeParts(const std::string& path,
   auto add = [&](const std::string& name, const ParameterSpec& spec,
                  uint64_t base, DType dtype) -> absl::Status {
     const auto entry = found.find(name);
-    if (entry == found.end() || entry->second.tensor.shape != spec.shape ||
-        entry->second.tensor.dtype != ToFileDType(dtype)) {
+    if (entry == found.end()) {
+      return absl::DataLossError(
+          absl::StrCat(path, ": tensor ", name, " is missing"));
+    }
+    const SafetensorsTensor& tensor_found = entry->second.tensor;
+    if (tensor_found.shape != spec.shape ||
+        tensor_found.dtype != ToFileDType(dtype)) {
       return absl::DataLossError(absl::StrCat(
-          path, ": tensor ", name, " is missing or does not fit the model"));
+          entry->second.path, ": tensor ", name, ": ",
+          TypeText(tensor_found.dtype, tensor_found.shape), " found, ",
+          TypeText(ToFileDType(dtype), spec.shape), " expected by the job"));
     }
     wire::FileTensor tensor = {};
     tensor.file_offset = entry->second.tensor.begin;

@@ -112,7 +112,7 @@ absl::Status Engine::Recover() {
                  "the daemon stopped; goes on from its last checkpoint");
         break;
       case JobState::kQueued:
-        queue_.push_back(job.id);
+        queue_.push_back({job.id, absl::Now()});
         break;
       default:
         if (job.state != JobState::kRecovering) {
@@ -120,7 +120,7 @@ absl::Status Engine::Recover() {
                    "the daemon was restarted");
         }
         SetState(job.id, JobState::kQueued, JobReason::kNone, "");
-        queue_.push_back(job.id);
+        queue_.push_back({job.id, absl::Now()});
     }
   }
   UpdateCounts();
@@ -213,7 +213,7 @@ absl::StatusOr<JobRecord> Engine::ResumeNow(const std::string& id) {
 }
 
 void Engine::Forget(const std::string& id) {
-  std::erase(queue_, id);
+  std::erase_if(queue_, [&](const Queued& job) { return job.id == id; });
   std::erase(to_validate_, id);
   if (validating_ == id) {
     preparer_.reset();
@@ -222,7 +222,7 @@ void Engine::Forget(const std::string& id) {
 }
 
 void Engine::Enqueue(const std::string& id) {
-  queue_.push_back(id);
+  queue_.push_back({id, absl::Now()});
   UpdateCounts();
   StartNext();
 }
@@ -265,12 +265,12 @@ void Engine::StartNext() {
     StartValidation(id);
   }
   while (!running_.has_value() && !queue_.empty()) {
-    const std::string id = queue_.front();
+    const Queued queued = queue_.front();
     queue_.pop_front();
-    const absl::Status status = StartJob(id);
+    const absl::Status status = StartJob(queued);
     if (status.ok()) continue;
     running_.reset();
-    FailJob(id, ReasonOf(status), std::string(status.message()));
+    FailJob(queued.id, ReasonOf(status), std::string(status.message()));
   }
 }
 
@@ -352,7 +352,8 @@ void Engine::OnValidated(const std::string& id, absl::Status status) {
 
 // --- running ---
 
-absl::Status Engine::StartJob(const std::string& id) {
+absl::Status Engine::StartJob(const Queued& queued) {
+  const std::string& id = queued.id;
   ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
   Running running;
   running.id = job.id;
@@ -362,7 +363,7 @@ absl::Status Engine::StartJob(const std::string& id) {
   // A job that was cancelled or is not on disk must not run.
   RETURN_IF_ERROR(store_.Transition(id, JobState::kLoading, {}).status());
   UpdateCounts();
-  metrics_.ObserveQueueWait(absl::Now() - job.create_time);
+  metrics_.ObserveQueueWait(absl::Now() - queued.since);
   auto model = CheckModel(spec);
   if (!model.ok()) {  // it changed since the job was submitted
     FailJob(id, JobReason::kInvalidModel,

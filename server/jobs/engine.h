@@ -84,6 +84,11 @@ class Engine final : public JobEngine,
     std::vector<DeviceTimes> times_at_start;
   };
 
+  struct Queued {
+    std::string id;
+    absl::Time since;
+  };
+
   Engine(const EngineOptions& options, EventLoop& loop, HostArena& arena,
          WorkerPool& pool, JobStore& store, ServerMetrics& metrics);
 
@@ -130,7 +135,7 @@ class Engine final : public JobEngine,
   void OnValidated(const std::string& id, absl::Status status);
   absl::StatusOr<DatasetCounts> CountDatasets(const JobRecord& job) const;
   // Makes it the running job, or fails it.
-  absl::Status StartJob(const std::string& id);
+  absl::Status StartJob(const Queued& queued);
   void SetState(const std::string& id, JobState state, JobReason reason,
                 const std::string& message);
   void FailJob(const std::string& id, JobReason reason,
@@ -154,7 +159,7 @@ class Engine final : public JobEngine,
   std::deque<std::string> to_validate_;
   std::unique_ptr<Preparer> preparer_;
   std::string validating_;
-  std::deque<std::string> queue_;
+  std::deque<Queued> queue_;
   std::optional<Running> running_;
   bool draining_ = false;
   std::function<void()> drained_;

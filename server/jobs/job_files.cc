@@ -75,10 +75,12 @@ absl::Status JobFiles::KeepMetricsUpTo(int64_t step) {
   std::string kept, line;
   while (std::getline(file, line)) {
     const auto json = nlohmann::json::parse(line, nullptr, false);
-    if (json.is_object() && json.contains("step") &&
-        json["step"].is_number_integer() && json["step"] <= step) {
-      kept += line + "\n";
+    if (!json.is_object() || !json.contains("step") ||
+        !json["step"].is_number_integer()) {
+      continue;
     }
+    const int64_t last = json.contains("eval_loss") ? step - 1 : step;
+    if (json["step"] <= last) kept += line + "\n";
   }
   RETURN_IF_ERROR(WriteFileAtomically(path, kept));
   ASSIGN_OR_RETURN(const int fd, OpenAppend(path));

@@ -30,7 +30,8 @@ class JobFiles {
   // One JSON object, without its line end.
   void Metric(const std::string& json);
 
-  // Drops the metrics of steps after `step`: they will be done again.
+  // Drops what will be done again: steps after `step`, evaluations from `step`
+  // on (a checkpoint is older than the evaluation of its step).
   absl::Status KeepMetricsUpTo(int64_t step);
 
  private:

@@ -464,9 +464,9 @@ void JobRunner::Finish() {
   if (background_.joinable()) background_.join();
   if (outcome_->reason == JobReason::kNonFiniteLoss) {
     // Only now: one may have been on its way when the job failed.
-    absl::StrAppend(
-        &outcome_->message, "; last good checkpoint: ",
-        saved_step_ > 0 ? CheckpointPath(options_.directory, saved_step_)
+    absl::StrAppend(&outcome_->message, "; last good checkpoint: ",
+                    saved_step_ > 0
+                        ? CheckpointPath(options_.directory, saved_step_)
                         : std::string("none"));
   }
   for (int i = 0; i < pool_.device_count() + 1; ++i) {

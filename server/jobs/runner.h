@@ -244,7 +244,7 @@ class JobRunner {
   bool final_evaluation_done_ = false;
   bool saving_ = false;
   bool abandoned_ = false;  // the dispatcher was told to stop
-  bool quiet_ = false;  // nothing of the job is with a worker
+  bool quiet_ = false;      // nothing of the job is with a worker
   bool carrying_out_ = false;
   uint64_t next_pass_ = 1;
   uint64_t version_ = 0;  // of the weights that the next step reads

@@ -16,6 +16,7 @@ namespace roundhouse {
 namespace {
 
 constexpr int kChecksPerLimit = 6;
+constexpr absl::Duration kExitGrace = absl::Seconds(1);
 
 const char* RoleName(WorkerRole role) {
   return role == WorkerRole::kDevice ? "device"
@@ -193,20 +194,31 @@ void WorkerPool::ReadChannel(WorkerId id) {
   for (int i = 0; i < 64 && worker.channel != nullptr; ++i) {
     auto message = worker.channel->TryReceive();
     if (!message.ok()) {
-      if (message.status().code() == absl::StatusCode::kInvalidArgument) {
-        RH_LOG(kError) << "worker " << Number(id) << ": " << message.status();
-      }
-      // Speaks nonsense or has closed its end: it must not go on.
-      worker.process->Kill(SIGKILL);
-      loop_.SetEvents(worker.channel->fd(), 0);
-      if (message.status().code() == absl::StatusCode::kUnavailable) {
-        loop_.Unwatch(worker.channel->fd());
-      }
+      CloseDown(id, message.status());
       return;
     }
     if (!message->has_value()) return;
     Deliver(id, **message);
   }
+}
+
+// It speaks nonsense or has closed its end: it must not go on.  One that is
+// ending on its own may say how.
+void WorkerPool::CloseDown(WorkerId id, const absl::Status& why) {
+  Worker& worker = At(id);
+  if (why.code() != absl::StatusCode::kUnavailable) {
+    RH_LOG(kError) << "worker " << Number(id) << ": " << why;
+    worker.process->Kill(SIGKILL);
+    loop_.SetEvents(worker.channel->fd(), 0);
+    return;
+  }
+  loop_.Unwatch(worker.channel->fd());
+  loop_.After(kExitGrace, [this, id, start = worker.info.starts] {
+    Worker& late = At(id);
+    if (late.process != nullptr && late.info.starts == start) {
+      late.process->Kill(SIGKILL);
+    }
+  });
 }
 
 void WorkerPool::Drain(WorkerId id) {

@@ -132,6 +132,7 @@ class WorkerPool {
   void Deliver(WorkerId worker, const wire::Message& message);
   void ReadChannel(WorkerId worker);
   void FlushUnsent(WorkerId worker);
+  void CloseDown(WorkerId worker, const absl::Status& why);
   void Drain(WorkerId worker);
   void OnExit(WorkerId worker, int wait_status);
   void Restart(WorkerId worker, const std::string& why);

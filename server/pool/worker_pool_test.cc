@@ -139,7 +139,7 @@ TEST_F(PoolTest, NothingIsSentToAWorkerThatIsNotUp) {
   Run({"die-at-start"}, [&](const std::string& told) {
     if (!tried) {
       tried = true;
-      if (!pool_->up(kDeviceWorker)) EXPECT_EQ(SendSlot(1), 0u);
+      EXPECT_EQ(SendSlot(1) != 0, pool_->up(kDeviceWorker));
     }
     if (told == "up 0") End();
   });

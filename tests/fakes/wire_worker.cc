@@ -7,6 +7,12 @@
 //   silent            says hello and nothing ever after
 //   babble            sends a datagram that is no message
 //   deaf              ignores Stop
+//   nan               its losses are not finite
+//   fail              every command fails, short of memory
+//   slow              takes 30 ms for each command
+//
+// It computes nothing: a loss is 1 nat per micro-batch, a norm 1.  Slots wait
+// for the versions of the units they read, updates raise them.
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -17,7 +23,9 @@
 #include <string>
 #include <variant>
 
+#include "base/wire/arena.h"
 #include "base/wire/channel.h"
+#include "base/wire/words.h"
 
 namespace roundhouse {
 namespace {
@@ -33,25 +41,76 @@ void WaitForMail(int fd) {
   }
 }
 
-void Answer(wire::Channel& channel, const wire::Message& message) {
+// False when the daemon wanted the slot back first.
+bool WaitForVersions(wire::Arena& arena, int index,
+                     const wire::Message& message, const wire::RunSlot& slot) {
+  const wire::Doorbell& bell = arena.doorbells().bell[index];
+  for (const wire::SlotUnit& unit : slot.units) {
+    const wire::Word& word = arena.WordAt(unit.version.offset);
+    while (!wire::Reached(word, unit.version.value)) {
+      if (wire::Cancelled(bell, message.attempt)) return false;
+      usleep(100);
+    }
+  }
+  return !wire::Cancelled(bell, message.attempt);
+}
+
+void RaiseVersion(wire::Arena& arena, const wire::HostOp& op) {
+  if (op.kind != wire::HostOpKind::kUpdate) return;
+  wire::Word& word = arena.WordAt(op.version.offset);
+  if (wire::Reached(word, op.version.value)) return;
+  wire::Raise(word, op.version.value, arena.doorbells());
+}
+
+wire::Body DoneSlot(const wire::RunSlot& slot, bool finite) {
+  wire::SlotDone done;
+  done.slot = slot.slot;
+  if (slot.kind == wire::SlotKind::kFused ||
+      slot.kind == wire::SlotKind::kEvaluate) {
+    for (size_t i = 0; i < slot.micro_batches.size(); ++i) {
+      done.results.push_back({1.0, 1, finite ? 1u : 0u, 0});
+    }
+  }
+  return done;
+}
+
+wire::Body Failure(uint64_t id) {
+  constexpr uint32_t kResourceExhausted = 8;
+  return wire::Failed{id, kResourceExhausted, "out of memory"};
+}
+
+void Answer(wire::Channel& channel, wire::Arena& arena, int index,
+            const wire::Message& message, const std::string& way) {
+  const bool fail = way == "fail";
   wire::Message answer;
   answer.attempt = message.attempt;
   if (const auto* slot = std::get_if<wire::RunSlot>(&message.body)) {
-    wire::SlotDone done;
-    done.slot = slot->slot;
-    answer.body = done;
+    if (fail) {
+      answer.body = Failure(slot->slot);
+    } else if (WaitForVersions(arena, index, message, *slot)) {
+      answer.body = DoneSlot(*slot, way != "nan");
+    } else {
+      answer.body = wire::Withdrawn{slot->slot};
+    }
   } else if (const auto* op = std::get_if<wire::HostOp>(&message.body)) {
     wire::HostOpDone done;
     done.operation = op->operation;
-    answer.body = done;
+    done.norm_squared = 1;
+    if (!fail) RaiseVersion(arena, *op);
+    answer.body = fail ? Failure(op->operation) : wire::Body(done);
+  } else if (const auto* file = std::get_if<wire::FileOp>(&message.body)) {
+    answer.body = fail ? Failure(file->operation)
+                       : wire::Body(wire::FileOpDone{file->operation, 1});
   } else {
     return;
   }
+  if (way == "slow") usleep(30000);
   if (!channel.Send(answer).ok()) exit(0);
 }
 
-int Main(const std::string& way) {
+int Main(const std::string& way, int index) {
   wire::Channel channel(3);
+  const auto arena = *wire::Arena::Map(4);
   if (way == "die-at-start") {
     std::fputs("no such device\n", stderr);
     return 7;
@@ -74,10 +133,10 @@ int Main(const std::string& way) {
     if (stop && way != "deaf") return 0;
     if (way == "answer-and-die") {
       WaitForMail(channel.fd());
-      Answer(channel, *message);
+      Answer(channel, *arena, index, *message, way);
       Die();
     }
-    Answer(channel, *message);
+    Answer(channel, *arena, index, *message, way);
   }
 }
 
@@ -86,8 +145,10 @@ int Main(const std::string& way) {
 
 int main(int argc, char** argv) {
   std::string way;
+  int index = 0;
   for (int i = 1; i < argc; ++i) {
     if (std::strncmp(argv[i], "--kill-at=", 10) == 0) way = argv[i] + 10;
+    if (std::strncmp(argv[i], "--index=", 8) == 0) index = atoi(argv[i] + 8);
   }
-  return roundhouse::Main(way);
+  return roundhouse::Main(way, index);
 }

@@ -337,7 +337,7 @@ class DeviceMemoryTest(BadInputTest):
 
 
 class DeviceMemoryOfPlanTest(BadInputTest):
-    flags = {"device_memory": "700KiB"}
+    flags = {"device_memory": "300KiB"}
 
     def test_own_plan_that_does_not_fit_fails_the_job(self):
         for clip in (0, 1):
@@ -453,6 +453,16 @@ class CorruptCheckpointTest(BadInputTest):
     def test_broken_manifest(self):
         self.check(lambda folder: (folder / "checkpoint.json").write_text("{"),
                    "checkpoint.json: ")
+
+    def test_checkpoint_of_another_dtype(self):
+        self.daemon.start()
+        job, steps = self.paused()
+        folder = self.daemon.checkpoint(job, steps[-1])
+        self.assert_fails(
+            "CHECKPOINT_CORRUPT",
+            f"{folder / 'model.safetensors'}: tensor "
+            "model.embed_tokens.weight: F32 [", "found, BF16 [",
+            resume_from_checkpoint=str(folder), dtype="bf16", max_steps=5000)
 
     def test_named_checkpoint_is_refused(self):
         self.daemon.start()

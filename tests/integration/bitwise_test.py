@@ -12,6 +12,7 @@ import random
 import struct
 import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
@@ -113,15 +114,17 @@ class BitwiseTest(unittest.TestCase):
         cls.daemons = {}
 
     def daemon(self, devices):
-        """One at a time."""
+        """One runs at a time."""
         if devices not in self.daemons:
-            for daemon in self.daemons.values():
-                if not daemon.ended():
-                    daemon.stop()
             self.daemons[devices] = self.scratch.daemon(
                 devices=f"cpu:{devices}")
-            self.daemons[devices].start()
-        return self.daemons[devices]
+        wanted = self.daemons[devices]
+        for daemon in self.daemons.values():
+            if daemon is not wanted and not daemon.ended():
+                daemon.stop()
+        if wanted.ended():
+            wanted.start()
+        return wanted
 
     def job(self, row):
         value = {name: FACTORS[name][index] for name, index in row.items()}
@@ -139,11 +142,13 @@ class BitwiseTest(unittest.TestCase):
             spec[name] = value[name]
         return value["devices"], spec
 
-    def reference(self, daemon, job):
-        """What the sequential loop makes of the job's resolved spec."""
-        out = daemon.folder / f"reference-{job}"
-        spec = daemon.folder / "resolved.json"
-        spec.write_text(json.dumps(daemon.job(job)["resolved_spec"]))
+    def reference(self, daemon, job, **changes):
+        """What the sequential loop makes of the job's resolved spec, with
+        `changes` to it: metrics, {step: tensors}."""
+        out = pathlib.Path(tempfile.mkdtemp(dir=daemon.folder))
+        spec = out / "resolved.json"
+        spec.write_text(json.dumps(
+            {**daemon.job(job)["resolved_spec"], **changes}))
         done = subprocess.run(
             [harness.ROOT / "tests/integration/sequential_run",
              f"--spec={spec}", f"--data={daemon.directory(job) / 'data'}",
@@ -152,7 +157,9 @@ class BitwiseTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         metrics = [json.loads(line) for line in
                    (out / "metrics.jsonl").read_text().splitlines()]
-        return metrics, harness.read_safetensors(out / "state.safetensors")
+        return metrics, {
+            int(path.stem.split("-")[1]): harness.read_safetensors(path)
+            for path in out.glob("state-*.safetensors")}
 
     def same_metrics(self, found, wanted):
         self.assertEqual([line["step"] for line in found],
@@ -166,12 +173,14 @@ class BitwiseTest(unittest.TestCase):
                     f"step {mine['step']} {name}: {mine[name]} and "
                     f"{float.fromhex(theirs[name])}")
 
-    def same_tensors(self, found, wanted, initial):
+    def same_tensors(self, found, wanted, step):
         self.assertEqual(found.keys(), wanted.keys())
-        self.assertEqual(len(found), 4 * len(initial))
         differ = [name for name in wanted if found[name] != wanted[name]]
-        self.assertEqual(differ, [], "these differ")
-        # And they have been trained: no master is what it was.
+        self.assertEqual(differ, [], f"these differ after step {step}")
+
+    def trained(self, found, initial):
+        """No master is what it was."""
+        self.assertEqual(len(found), 4 * len(initial))
         for name, (dtype, _, data) in initial.items():
             self.assertNotEqual(found[name + ".master"][2],
                                 harness.as_fp32(dtype, data), name)
@@ -181,16 +190,35 @@ class BitwiseTest(unittest.TestCase):
         daemon = self.daemon(devices)
         job = daemon.submit(spec)
         daemon.wait(job)
-        metrics, tensors = self.reference(daemon, job)
+        metrics, states = self.reference(daemon, job)
         found = daemon.metrics(job)
         self.same_metrics(found, metrics)
-        self.same_tensors(
-            daemon.tensors(job, STEPS), tensors, harness.read_safetensors(
-                self.scratch.data / spec["model_name_or_path"] /
-                "model.safetensors"))
+        every = spec["save_steps"] or STEPS
+        self.assertEqual(sorted(states), list(range(every, STEPS + 1, every)))
+        self.assertEqual(daemon.checkpoints(job), sorted(states))
+        for step in sorted(states):
+            self.same_tensors(daemon.tensors(job, step), states[step], step)
+        self.trained(states[STEPS], harness.read_safetensors(
+            self.scratch.data / spec["model_name_or_path"] /
+            "model.safetensors"))
         norms = [line["grad_norm"] for line in found if "grad_norm" in line]
         if spec["max_grad_norm"]:  # else clipping was not tried
             self.assertGreater(max(norms), spec["max_grad_norm"])
+
+    def test_with_another_order_of_addition_bits_differ(self):
+        """So the runs above would notice a wrong one."""
+        daemon = self.daemon(2)
+        job = daemon.submit({
+            "model_name_or_path": "model-False-fp32", "dataset": "train.jsonl",
+            "max_length": 32, "batch_size": BATCH, "max_steps": STEPS,
+            "micro_batch_size": 1, "gradient_groups": 2})
+        daemon.wait(job)
+        found = daemon.tensors(job, STEPS)
+        for changes, same in (({}, True), ({"gradient_groups": 3}, False),
+                              ({"micro_batches_per_round": 3}, False),
+                              ({"micro_batch_size": 2}, False)):
+            _, states = self.reference(daemon, job, **changes)
+            self.assertEqual(found == states[STEPS], same, changes)
 
 
 class SampleTest(unittest.TestCase):

@@ -241,7 +241,7 @@ class Daemon:
 
     def launch(self, **flags):
         """Only begins to start: for a daemon that may die at once."""
-        assert self.process is None or self.ended()
+        assert self.ended()
         self.socket.unlink(missing_ok=True)
         words = [f"--{key.replace('_', '-')}={value}" for key, value in
                  {**self.flags, **self.fixed, **flags}.items()]
@@ -252,7 +252,8 @@ class Daemon:
                 env={"HOME": str(self.folder), "PATH": "/usr/bin:/bin"})
 
     def ended(self):
-        return self.process.poll() is not None
+        """Also before the first start."""
+        return self.process is None or self.process.poll() is not None
 
     def serves(self):
         return (self.socket.exists() and
@@ -350,6 +351,12 @@ class Daemon:
     def checkpoint(self, job, step):
         return self.directory(job) / f"checkpoint-{step}"
 
+    def checkpoints(self, job):
+        """Steps of those that are whole, ascending."""
+        return sorted(int(path.name.split("-")[1]) for path in
+                      self.directory(job).glob("checkpoint-*")
+                      if path.name.split("-")[1].isdigit())
+
     def tensors(self, job, step):
         """Every tensor of a checkpoint: compute weights "x", and "x.master",
         "x.exp_avg", "x.exp_avg_sq"."""
@@ -372,7 +379,7 @@ class Scratch:
 
     def __exit__(self, *_):
         for daemon in self.daemons:
-            if daemon.process is not None and not daemon.ended():
+            if not daemon.ended():
                 daemon.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 

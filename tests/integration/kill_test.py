@@ -5,9 +5,12 @@ A worker's death costs its own unfinished work only: the step goes on, no
 checkpoint is read, no step is done twice. A daemon's death goes on from the
 last checkpoint when the next one starts on the same state directory.
 
-Half of the kills come at named points (base/kill_point.h), half at random times.
-ROUNDHOUSE_KILLS: kills of each kind of process (25). ROUNDHOUSE_SEED: of the
-random times and of how often a point is passed before it kills.
+Half of the kills come at named points (base/kill_point.h), half at random
+times. ROUNDHOUSE_KILLS: kills of each kind of process (25). ROUNDHOUSE_SEED: of
+the random times and of how often a point is passed before it kills. 100 each:
+
+    bazel test //tests/integration:kill_test --test_timeout=3600 \
+      --test_env=ROUNDHOUSE_KILLS=100
 """
 
 import collections
@@ -197,6 +200,21 @@ class KillTest(unittest.TestCase):
         for kind in ("device", "host", "files"):
             self.enough(kind, POINTS[kind], NAMED)
 
+    def test_files_worker_while_it_draws_weights(self):
+        spec = {**SPEC, "model_init": "random", "max_steps": 2}
+        found = []
+        for point in ("", "files.init.tensor:20"):
+            daemon = self.scratch.daemon()
+            daemon.start(worker_kill_at=f"files={point}" if point else "")
+            job = daemon.submit(spec)
+            daemon.wait(job)
+            found.append(daemon.tensors(job, 2))
+            daemon.stop()
+            self.assertEqual(self.worker_deaths(daemon),
+                             {"3": 1} if point else {})
+        print(f"{'files':8}{point.split(':')[0]:28}   1 kills", flush=True)
+        self.assertEqual(*found)
+
     def saving(self, daemon, job):
         return any(daemon.directory(job).glob("tmp-checkpoint-*"))
 
@@ -275,8 +293,8 @@ class KillTest(unittest.TestCase):
         daemon.start()
         job = daemon.submit(SPEC)
         daemon.directory(job)
-        harness.wait_until(lambda: daemon.checkpoint(job, SAVE_STEPS).exists(),
-                           "the first checkpoint", pause=0.001)
+        harness.wait_until(lambda: daemon.checkpoints(job), "a checkpoint",
+                           pause=0.001)
         daemon.kill()
         return job
 

@@ -17,7 +17,7 @@ import harness
 SHORT = {"model_name_or_path": "model", "dataset": "train.jsonl",
          "max_length": 32, "batch_size": 8, "micro_batch_size": 2,
          "max_steps": 5, "learning_rate": 0.01, "seed": 1}
-STEPS = 150  # of a job that is disturbed on its way
+STEPS = 120  # of a job that is disturbed on its way
 DISTURBED = {**SHORT, "max_steps": STEPS, "save_steps": 0,
              "validation_dataset": "valid.jsonl"}
 ENDLESS = {**SHORT, "max_steps": 1_000_000, "save_steps": 0}
@@ -110,8 +110,10 @@ class QueueTest(LifecycleTest):
     def test_pause_at_any_moment(self):
         wanted = self.undisturbed(max_grad_norm=0)
         job = self.daemon.submit({**DISTURBED, "max_grad_norm": 0})
-        for step in (0, 1, 2, 30, 60, 61, 110):
+        for step in (0, 1, 2, 30, 60, 61, 90):
             self.wait_step(job, step)
+            harness.wait_until(lambda: self.state(job) != "VALIDATING",
+                               "validated")
             self.change("pause", job)
             self.wait_state(job, "PAUSED")
             self.change("resume", job)
@@ -193,6 +195,43 @@ class DaemonTest(LifecycleTest):
                       f"{self.daemon.state}", done.stderr)
         self.assertEqual(self.daemon.workers(), before)
         self.daemon.wait(self.daemon.submit(SHORT))
+
+    def test_pause_and_queue_are_kept_over_restarts(self):
+        paused = self.daemon.submit(ENDLESS)
+        self.wait_step(paused, 2)
+        running = self.daemon.submit(ENDLESS)
+        queued = self.daemon.submit(SHORT)
+        self.change("pause", paused)
+        self.daemon.stop()  # while it is pausing, or just after
+        self.daemon.start()
+        self.wait_step(running, 1)
+        self.assertEqual(self.state(paused), "PAUSED")
+        self.assertEqual(self.state(queued), "QUEUED")
+        self.daemon.kill()
+        self.daemon.start()
+        self.assertEqual(self.state(paused), "PAUSED")
+        self.change("cancel", running)
+        self.daemon.wait(queued)
+        self.change("resume", paused)
+        self.wait_step(paused, 4)
+
+    def test_daemon_killed_while_it_exports(self):
+        fields = {**SHORT, "validation_dataset": "valid.jsonl"}
+        wanted = self.undisturbed(fields)
+        self.daemon.stop()
+        # Of the checkpoint, then of the exported model.
+        self.daemon.start(kill_at="daemon.save.before_rename:2")
+        job = self.daemon.submit({**fields, "output_name": "late"})
+        self.daemon.directory(job)
+        harness.wait_until(self.daemon.ended, "the daemon's end")
+        output = self.daemon.state / "outputs/late"
+        self.assertFalse(output.exists())
+        self.daemon.start()
+        found = self.daemon.wait(job)
+        self.assertEqual(found["output_path"], str(output))
+        self.assert_same(self.result(job, 5), wanted)
+        self.assertEqual([path.name for path in output.parent.iterdir()
+                          if path.name.startswith("tmp-")], [])
 
     def test_workers_die_with_their_daemon(self):
         job = self.daemon.submit(ENDLESS)

@@ -6,11 +6,12 @@
 // --spec is a resolved job file (JSON) with the paths the daemon found, --data
 // the prepared data of the daemon's job (train/, validation/).  Writes
 //
-//   DIR/state.safetensors  of each parameter P: "P" (compute weights),
-//                          "P.master", "P.exp_avg", "P.exp_avg_sq"
-//   DIR/metrics.jsonl      {"step", "loss", "grad_norm", "learning_rate"} and
-//                          {"step", "eval_loss"}; numbers as hexadecimal
-//                          floats in text, so that bits can be compared
+//   DIR/state-<step>.safetensors
+//       at every step that the job saves: of each parameter P the tensors "P"
+//       (compute weights), "P.master", "P.exp_avg" and "P.exp_avg_sq"
+//   DIR/metrics.jsonl
+//       {"step", "loss", "grad_norm", "learning_rate"} and {"step",
+//       "eval_loss"}; numbers as hexadecimal floats in text: bits survive
 //
 // What a job's fields mean for a step (order of batches, schedule, clipping) is
 // worked out here again, not taken from server/jobs/runner.
@@ -201,10 +202,13 @@ class Run {
     for (int64_t step = 1; step <= total; ++step) {
       RETURN_IF_ERROR(
           Step(step, order.Batch(step - 1), LearningRate(schedule, step - 1)));
+      const bool due = job.save_steps > 0 && step % job.save_steps == 0;
+      if (!due && step != total) continue;
+      RETURN_IF_ERROR(
+          SaveState(*trainer_, DtypeOf(job),
+                    absl::StrCat(out_, "/state-", step, ".safetensors")));
     }
     RETURN_IF_ERROR(Evaluate(total));
-    RETURN_IF_ERROR(
-        SaveState(*trainer_, DtypeOf(job), out_ + "/state.safetensors"));
     metrics_.close();
     return metrics_ ? absl::OkStatus() : absl::InternalError("metrics.jsonl");
   }

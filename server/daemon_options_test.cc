@@ -1,0 +1,191 @@
+#include "server/daemon_options.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace roundhouse {
+namespace {
+
+using Environment = std::map<std::string, std::string>;
+
+absl::StatusOr<DaemonOptions> Make(const std::vector<std::string>& arguments,
+                                   const Environment& environment = {}) {
+  const auto settings = ParseArguments(arguments);
+  if (!settings.ok()) return settings.status();
+  return MakeDaemonOptions(*settings, environment, "/opt/rh/bin/roundhoused");
+}
+
+void ExpectBad(const absl::Status& status, const std::string& text) {
+  EXPECT_TRUE(status.code() == absl::StatusCode::kInvalidArgument ||
+              status.code() == absl::StatusCode::kUnimplemented)
+      << status;
+  EXPECT_NE(std::string(status.message()).find(text), std::string::npos)
+      << "no \"" << text << "\" in " << status;
+}
+
+TEST(DaemonOptionsTest, TheDefaultsAreTheDocumentedOnes) {
+  const auto options = Make({}, {{"HOME", "/home/me"}});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->device_count, 4);
+  EXPECT_EQ(options->device_threads, 1);
+  EXPECT_EQ(options->host_threads, 1);
+  EXPECT_EQ(options->device_memory_bytes, uint64_t{1} << 30);
+  EXPECT_EQ(options->host_memory_bytes, uint64_t{8} << 30);
+  EXPECT_EQ(options->metrics_listen, "127.0.0.1:9464");
+  EXPECT_EQ(options->link_gbps, 0);
+  EXPECT_EQ(options->state_dir, "/home/me/.local/state/roundhouse");
+  EXPECT_EQ(options->data_roots, std::vector<std::string>{"/home/me"});
+  EXPECT_EQ(options->python, "/home/me/.cache/roundhouse/venv/bin/python");
+  EXPECT_EQ(options->worker_program, "/opt/rh/bin/roundhouse-worker");
+  EXPECT_EQ(options->prepare_script, "/opt/rh/bin/prepare.py");
+  EXPECT_EQ(options->listen.rfind("unix:/tmp/roundhouse-", 0), 0u);
+  EXPECT_TRUE(options->worker_kill_at.empty());
+  EXPECT_EQ(options->kill_at, "");
+}
+
+TEST(DaemonOptionsTest, XdgVariablesMoveThem) {
+  const auto options = Make({}, {{"HOME", "/home/me"},
+                                 {"XDG_STATE_HOME", "/s"},
+                                 {"XDG_RUNTIME_DIR", "/r"},
+                                 {"XDG_CACHE_HOME", "/c"}});
+  EXPECT_EQ(options->state_dir, "/s/roundhouse");
+  EXPECT_EQ(options->listen, "unix:/r/roundhouse/roundhoused.sock");
+  EXPECT_EQ(options->python, "/c/roundhouse/venv/bin/python");
+  EXPECT_EQ(Make({}, {{"ROUNDHOUSE_PYTHON", "/py"}})->python, "/py");
+}
+
+TEST(DaemonOptionsTest, EverySettingIsTaken) {
+  const auto options =
+      Make({"--state-dir=/state", "--devices=cpu:3", "--device-threads=2",
+            "--device-memory=512MiB", "--host-memory", "2GB",
+            "--host_threads=5", "--listen=unix:/x",
+            "--metrics-listen=", "--data-root=/a,/b,", "--link-gbps=1.5",
+            "--worker-program=/w", "--prepare-script=/p", "--python=/py",
+            "--worker-kill-at=0=a:1;host=b:2;0=c:3", "--kill-at=d:4"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->state_dir, "/state");
+  EXPECT_EQ(options->device_count, 3);
+  EXPECT_EQ(options->device_threads, 2);
+  EXPECT_EQ(options->host_threads, 5);
+  EXPECT_EQ(options->device_memory_bytes, uint64_t{512} << 20);
+  EXPECT_EQ(options->host_memory_bytes, 2000000000u);
+  EXPECT_EQ(options->listen, "unix:/x");
+  EXPECT_EQ(options->metrics_listen, "");
+  EXPECT_EQ(options->data_roots, (std::vector<std::string>{"/a", "/b"}));
+  EXPECT_EQ(options->link_gbps, 1.5);
+  EXPECT_EQ(options->worker_program, "/w");
+  EXPECT_EQ(options->prepare_script, "/p");
+  EXPECT_EQ(options->python, "/py");
+  EXPECT_EQ(options->kill_at, "d:4");
+  EXPECT_EQ(options->worker_kill_at.at("0"),
+            (std::deque<std::string>{"a:1", "c:3"}));
+  EXPECT_EQ(options->worker_kill_at.at("host"),
+            (std::deque<std::string>{"b:2"}));
+  EXPECT_EQ(Make({"--devices=none"})->device_count, 0);
+}
+
+TEST(DaemonOptionsTest, WrongWordsAreNamed) {
+  ExpectBad(Make({"devices=cpu:4"}).status(),
+            "\"devices=cpu:4\" is not a flag");
+  ExpectBad(Make({"--device=cpu:4"}).status(),
+            "unknown setting \"device\"; did you mean devices?");
+  ExpectBad(Make({"--nothing-like-it=1"}).status(), "nothing-like-it");
+  ExpectBad(Make({"--devices"}).status(), "--devices: has no value");
+  ExpectBad(Make({"--devices=cpu:1", "--devices=cpu:2"}).status(),
+            "--devices: given twice");
+  ExpectBad(Make({"--host_memory=1GiB", "--host-memory=1GiB"}).status(),
+            "--host-memory: given twice");
+}
+
+TEST(DaemonOptionsTest, WrongValuesAreNamed) {
+  for (const char* devices : {"cpu", "cpu:", "cpu:0", "cpu:-1", "cpu:63",
+                              "cpu:x", "gpu:1", "4", ""}) {
+    ExpectBad(Make({std::string("--devices=") + devices}).status(),
+              "--devices: want cpu:N with N from 1 to 62");
+  }
+  EXPECT_EQ(Make({"--devices=cuda"}).status().code(),
+            absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(Make({"--devices=cuda:2"}).status().code(),
+            absl::StatusCode::kUnimplemented);
+  for (const char* key : {"device-threads", "host-threads"}) {
+    for (const char* value : {"0", "-1", "1025", "two", "1.5", ""}) {
+      ExpectBad(Make({std::string("--") + key + "=" + value}).status(),
+                std::string("--") + key + ": want a number from 1 to 1024");
+    }
+  }
+  for (const char* key : {"device-memory", "host-memory"}) {
+    for (const char* value : {"", "0", "-1GiB", "GiB", "1XiB", "0.5", "nan",
+                              "inf", "1000000TiB", "8 GiB x"}) {
+      ExpectBad(Make({std::string("--") + key + "=" + value}).status(),
+                std::string("--") + key + ": want bytes like 8GiB");
+    }
+  }
+  for (const char* value : {"-1", "fast", "", "nan", "inf"}) {
+    ExpectBad(Make({std::string("--link-gbps=") + value}).status(),
+              "--link-gbps: want a number");
+  }
+  ExpectBad(Make({"--data-root=,"}).status(), "--data-root: names no folder");
+  ExpectBad(Make({"--worker-kill-at=0"}).status(), "--worker-kill-at: want");
+  ExpectBad(Make({"--worker-kill-at=0=a=b"}).status(),
+            "--worker-kill-at: want");
+}
+
+TEST(DaemonOptionsTest, BytesHaveUnits) {
+  const std::pair<const char*, uint64_t> good[] = {
+      {"1", 1},           {"1KiB", 1024},       {"1.5KiB", 1536},
+      {"1MB", 1000000},   {"2TiB", 2ull << 40}, {"3KB", 3000},
+      {"1GB", 1000000000}};
+  for (const auto& [text, bytes] : good) {
+    const auto parsed = ParseBytes("x", text);
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(*parsed, bytes) << text;
+  }
+}
+
+TEST(DaemonOptionsTest, AConfigFileHasTheSameKeys) {
+  const auto settings = ParseConfigFile(
+      "# a comment\n\n devices: cpu:2  # two\nlisten = unix:/a=b\n"
+      "state-dir:/s\r\n",
+      "rh.conf");
+  ASSERT_TRUE(settings.ok()) << settings.status();
+  EXPECT_EQ(settings->at("devices"), "cpu:2");
+  EXPECT_EQ(settings->at("listen"), "unix:/a=b");
+  EXPECT_EQ(settings->at("state-dir"), "/s");
+  ExpectBad(ParseConfigFile("\nnonsense\n", "rh.conf").status(),
+            "rh.conf:2: want \"key: value\"");
+  ExpectBad(ParseConfigFile("devces: cpu:1", "rh.conf").status(),
+            "rh.conf:1: unknown setting \"devces\"; did you mean devices?");
+  ExpectBad(ParseConfigFile("python: a\npython: b", "rh.conf").status(),
+            "rh.conf:2: python is given twice");
+  ExpectBad(ParseConfigFile(": a", "rh.conf").status(), "rh.conf:1: ");
+}
+
+TEST(DaemonOptionsTest, HelpHasEverySettingOnce) {
+  std::map<std::string, int> seen;
+  for (const SettingHelp& help : DaemonSettingsHelp()) {
+    EXPECT_EQ(++seen[help.key], 1) << help.key;
+    EXPECT_NE(std::string(help.meaning), "") << help.key;
+    EXPECT_TRUE(ParseArguments({std::string("--") + help.key + "=1"}).ok());
+  }
+}
+
+// A program under Bazel finds its companions among its runfiles.
+TEST(DaemonOptionsTest, RunfilesComeBeforeNeighbours) {
+  const std::string program = testing::TempDir() + "/rh/roundhoused";
+  const std::string worker =
+      program + ".runfiles/roundhouse/worker/roundhouse-worker";
+  std::filesystem::create_directories(
+      std::filesystem::path(worker).parent_path());
+  std::ofstream(worker) << "x";
+  const auto options = MakeDaemonOptions({}, {}, program);
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->worker_program, worker);
+  EXPECT_EQ(options->prepare_script, testing::TempDir() + "/rh/prepare.py");
+  std::filesystem::remove_all(testing::TempDir() + "/rh");
+}
+
+}  // namespace
+}  // namespace roundhouse

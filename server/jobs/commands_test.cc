@@ -1,0 +1,301 @@
+// Every buffer, word and value of one small plan's commands: what one command
+// raises is what another waits for, and nothing else.
+#include "server/jobs/commands.h"
+
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "server/jobs/test_model.h"
+
+namespace roundhouse {
+namespace {
+
+// Layers 0..2 and the head (3): forward [0,1], fused [2,3], backward [1,1]
+// [0,0].
+Plan TestPlan() { return {{{0, 1}}, {{2, 3}, {1, 1}, {0, 0}}, true}; }
+
+constexpr uint64_t kPass = 41;
+constexpr uint64_t kVersion = 40;
+constexpr uint64_t kNextVersion = 42;
+
+class CommandsTest : public testing::TestWithParam<bool> {
+ protected:
+  CommandsTest() : arena_(*HostArena::Create(64 << 20, 3)) {
+    state_ = *TrainingState::Create(*arena_, TestStateOptions(GetParam()));
+    RoundBuffersOptions options;
+    options.plan = TestPlan();
+    options.micro_batches = 3;
+    options.rows = 2;
+    options.row_tokens = 4;
+    options.hidden_size = 24;
+    buffers_ = *RoundBuffers::Create(*arena_, options);
+    step_.step = 5;
+    step_.target_tokens = 10;
+    step_.version = kVersion;
+    step_.next_version = kNextVersion;
+    step_.update = {0.5, 0.9, 0.99, 1e-8, 0.1, 0.25f};
+    RoundData& round = step_.rounds.emplace_back();
+    round.pass = kPass;
+    round.micro_batches = {{{0, 1}, 4}, {{2, 3}, 3}, {{4}, 2}};
+    round.groups = {0, 0, 1};
+    round.group_count = 2;
+  }
+
+  wire::RunSlot Slot(SlotPass pass, LayerRange layers) const {
+    RunSlotAction action;
+    action.slot = SlotId{9};
+    action.place.buffer_set = 1;
+    action.pass = pass;
+    action.layers = layers;
+    return SlotCommand(action, step_, *state_, *buffers_);
+  }
+  std::vector<wire::RunSlot> TrainSlots() const {
+    return {Slot(SlotPass::kForward, {0, 1}), Slot(SlotPass::kFused, {2, 3}),
+            Slot(SlotPass::kBackward, {1, 1}),
+            Slot(SlotPass::kBackward, {0, 0})};
+  }
+  wire::HostOp Host(HostOpType type, int unit = 0) const {
+    RunHostOpAction action;
+    action.op = HostOpId{3};
+    action.type = type;
+    action.unit = unit;
+    action.buffer_set = 1;
+    action.last_round = true;
+    return HostCommand(action, step_, *state_, *buffers_);
+  }
+  uint64_t Activation(int micro_batch) const {
+    const uint64_t tokens[] = {8, 6, 2};
+    return tokens[micro_batch] * 24 * 4;
+  }
+
+  std::unique_ptr<HostArena> arena_;
+  std::unique_ptr<TrainingState> state_;
+  std::unique_ptr<RoundBuffers> buffers_;
+  StepData step_;
+};
+
+INSTANTIATE_TEST_SUITE_P(TiedAndNot, CommandsTest, testing::Bool());
+
+TEST_P(CommandsTest, ASlotSaysWhatItIs) {
+  const wire::RunSlot slot = Slot(SlotPass::kFused, {2, 3});
+  EXPECT_EQ(slot.job, 7u);
+  EXPECT_EQ(slot.slot, 9u);
+  EXPECT_EQ(slot.pass, kPass);
+  EXPECT_EQ(slot.step, 5u);
+  EXPECT_EQ(slot.kind, wire::SlotKind::kFused);
+  EXPECT_EQ(slot.first_layer, 2u);
+  EXPECT_EQ(slot.last_layer, 3u);
+  EXPECT_EQ(slot.total_groups, 2u);
+  EXPECT_EQ(slot.loss_scale, 0.1);
+  EXPECT_EQ(Slot(SlotPass::kForward, {0, 1}).kind, wire::SlotKind::kForward);
+  EXPECT_EQ(Slot(SlotPass::kBackward, {0, 0}).kind, wire::SlotKind::kBackward);
+  ASSERT_EQ(slot.micro_batches.size(), 3u);
+  for (uint32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(slot.micro_batches[i].index, i);
+    EXPECT_EQ(slot.micro_batches[i].group, i / 2);
+    EXPECT_EQ(slot.micro_batches[i].rows, i == 2 ? 1u : 2u);
+    EXPECT_EQ(slot.micro_batches[i].row_tokens, 4 - i);
+  }
+}
+
+TEST_P(CommandsTest, EveryWaitHasExactlyOneRaise) {
+  // Word -> bytes and value that the producer raises it with.
+  std::map<uint64_t, std::tuple<uint64_t, uint64_t, uint64_t>> raised;
+  auto raise = [&](const wire::WordRef& word, const wire::BufferRef& buffer) {
+    EXPECT_TRUE(
+        raised
+            .emplace(word.offset,
+                     std::make_tuple(word.value, buffer.offset, buffer.bytes))
+            .second)
+        << "two producers raise word " << word.offset;
+  };
+  const auto slots = TrainSlots();
+  for (const auto& data : Host(HostOpType::kGather).micro_batches) {
+    raise(data.word, data.data);
+  }
+  for (const wire::RunSlot& slot : slots) {
+    for (const wire::SlotOutput& output : slot.outputs) {
+      raise(output.raise, output.buffer);
+    }
+  }
+  std::set<uint64_t> waited;
+  auto wait = [&](const wire::WordRef& word, const wire::BufferRef& buffer) {
+    ASSERT_EQ(raised.count(word.offset), 1u) << "nobody raises what is waited "
+                                                "for";
+    EXPECT_EQ(raised[word.offset],
+              std::make_tuple(word.value, buffer.offset, buffer.bytes));
+    EXPECT_EQ(word.value, kPass);
+    waited.insert(word.offset);
+  };
+  for (const wire::RunSlot& slot : slots) {
+    for (const wire::SlotMicroBatch& data : slot.micro_batches) {
+      wait(data.input_ready, data.input);
+      EXPECT_EQ(data.input.bytes, Activation(static_cast<int>(data.index)));
+      const bool backward = slot.kind == wire::SlotKind::kBackward;
+      EXPECT_EQ(data.gradient.offset != 0, backward);
+      if (backward) wait(data.gradient_ready, data.gradient);
+      EXPECT_EQ(data.labels.offset != 0, slot.kind == wire::SlotKind::kFused);
+    }
+  }
+  for (const auto& data : Host(HostOpType::kReduce, 0).micro_batches) {
+    wait(data.word, data.data);
+  }
+  EXPECT_EQ(waited.size(), raised.size()) << "something nobody waits for";
+}
+
+TEST_P(CommandsTest, ContributionsCoverEveryTrainedUnitOnce) {
+  const bool tied = GetParam();
+  std::map<uint32_t, uint64_t> contributed;
+  for (const wire::RunSlot& slot : TrainSlots()) {
+    for (const wire::SlotContribution& sum : slot.contributions) {
+      EXPECT_EQ(sum.first_group, 0u);
+      EXPECT_EQ(sum.group_count, 2u);
+      EXPECT_EQ(sum.buffer.bytes,
+                state_->layout(static_cast<int>(sum.unit)).element_count * 4);
+      EXPECT_TRUE(contributed.emplace(sum.unit, sum.buffer.offset).second);
+    }
+  }
+  const size_t units = state_->units().size();
+  // The embedding's comes from the host, and from the head when it is tied.
+  EXPECT_EQ(contributed.size(), tied ? units : units - 1);
+  EXPECT_EQ(contributed.count(0), tied ? 1u : 0u);
+  for (size_t unit = 0; unit < units; ++unit) {
+    const wire::HostOp op = Host(HostOpType::kReduce, static_cast<int>(unit));
+    EXPECT_EQ(op.unit, unit);
+    EXPECT_EQ(op.total_groups, 2u);
+    EXPECT_EQ(op.want_norm, 1u);
+    EXPECT_EQ(op.add_to_sum, 0u);
+    EXPECT_EQ(op.micro_batches.size(), unit == 0 ? 3u : 0u);
+    if (unit == 0 && !tied) {
+      EXPECT_TRUE(op.contributions.empty());
+      continue;
+    }
+    ASSERT_EQ(op.contributions.size(), 1u);
+    EXPECT_EQ(op.contributions[0].buffer.offset,
+              contributed.at(static_cast<uint32_t>(unit)));
+    EXPECT_EQ(op.contributions[0].group_count, 2u);
+  }
+}
+
+TEST_P(CommandsTest, SlotsReadTheVersionThatTheLastUpdateRaised) {
+  std::set<uint32_t> read;
+  for (const wire::RunSlot& slot : TrainSlots()) {
+    for (const wire::SlotUnit& unit : slot.units) {
+      const wire::UnitLayout& layout =
+          state_->layout(static_cast<int>(unit.unit));
+      EXPECT_EQ(unit.version.value, kVersion);
+      EXPECT_EQ(unit.version.offset, layout.version_word_offset);
+      EXPECT_EQ(unit.weights.offset, layout.compute_offset);
+      EXPECT_EQ(unit.weights.bytes, layout.element_count * 4);
+      EXPECT_GE(unit.layer, slot.first_layer);
+      EXPECT_LE(unit.layer, slot.last_layer);
+      read.insert(unit.unit);
+    }
+  }
+  EXPECT_EQ(read.size(), state_->units().size() - (GetParam() ? 0 : 1));
+  EXPECT_EQ(Host(HostOpType::kGather).version.value, kVersion);
+  for (size_t unit = 0; unit < state_->units().size(); ++unit) {
+    const wire::HostOp op = Host(HostOpType::kUpdate, static_cast<int>(unit));
+    EXPECT_EQ(op.version.offset,
+              state_->layout(static_cast<int>(unit)).version_word_offset);
+    EXPECT_EQ(op.version.value, kNextVersion);
+    EXPECT_EQ(op.step, 5u);
+    EXPECT_EQ(op.learning_rate, 0.5);
+    EXPECT_EQ(op.beta1, 0.9);
+    EXPECT_EQ(op.beta2, 0.99);
+    EXPECT_EQ(op.epsilon, 1e-8);
+    EXPECT_EQ(op.weight_decay, 0.1);
+    EXPECT_EQ(op.gradient_scale, 0.25f);
+    EXPECT_TRUE(op.micro_batches.empty() && op.contributions.empty());
+  }
+}
+
+TEST_P(CommandsTest, AnEvaluationComputesNoGradient) {
+  step_.train = false;
+  const wire::RunSlot forward = Slot(SlotPass::kForward, {0, 1});
+  // Only what the evaluating slot reads: no inputs of backward stages.
+  ASSERT_EQ(forward.outputs.size(), 3u);
+  const wire::RunSlot last = Slot(SlotPass::kEvaluate, {2, 3});
+  EXPECT_EQ(last.kind, wire::SlotKind::kEvaluate);
+  EXPECT_TRUE(last.outputs.empty());
+  EXPECT_TRUE(last.contributions.empty());
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(forward.outputs[i].raise.offset,
+              last.micro_batches[i].input_ready.offset);
+    EXPECT_NE(last.micro_batches[i].labels.offset, 0u);
+  }
+}
+
+TEST_P(CommandsTest, TheBuffersOfTheTwoSetsAreApart) {
+  RunSlotAction action;
+  action.pass = SlotPass::kFused;
+  action.layers = {2, 3};
+  const wire::RunSlot other = SlotCommand(action, step_, *state_, *buffers_);
+  const wire::RunSlot slot = Slot(SlotPass::kFused, {2, 3});
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_NE(slot.micro_batches[i].input.offset,
+              other.micro_batches[i].input.offset);
+    EXPECT_NE(slot.outputs[i].raise.offset, other.outputs[i].raise.offset);
+    EXPECT_NE(slot.micro_batches[i].labels.offset,
+              other.micro_batches[i].labels.offset);
+  }
+}
+
+// What a slot's labels and the gather's tokens point at is what FillRound
+// wrote.
+TEST_P(CommandsTest, FillRoundWritesWhatTheCommandsPointAt) {
+  const std::string path = testing::TempDir() + "/commands_test";
+  std::filesystem::create_directories(path);
+  std::vector<uint32_t> tokens;
+  std::vector<uint64_t> offsets = {0};
+  for (uint32_t length : {4, 3, 3, 2, 2}) {
+    for (uint32_t i = 0; i < length; ++i) tokens.push_back(tokens.size());
+    offsets.push_back(tokens.size());
+  }
+  WriteTestFile(path + "/tokens.u32",
+                {reinterpret_cast<char*>(tokens.data()), tokens.size() * 4});
+  WriteTestFile(path + "/labels.u8", std::string(tokens.size(), '\1'));
+  WriteTestFile(path + "/offsets.u64",
+                {reinterpret_cast<char*>(offsets.data()), offsets.size() * 8});
+  WriteTestFile(path + "/manifest.json",
+                nlohmann::json{{"format_version", 1},
+                               {"sequences", 5},
+                               {"tokens", tokens.size()},
+                               {"target_tokens", 9},
+                               {"truncated", 0},
+                               {"max_sequence_tokens", 4}}
+                    .dump());
+  const auto dataset = Dataset::Open(path, 50);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  FillRound(step_.rounds[0], **dataset, 1, *buffers_, arena_->arena());
+  const wire::HostOp gather = Host(HostOpType::kGather);
+  const wire::RunSlot fused = Slot(SlotPass::kFused, {2, 3});
+  const auto& round = step_.rounds[0];
+  for (size_t i = 0; i < 3; ++i) {
+    const MicroBatch& data = round.micro_batches[i];
+    const size_t count = data.sequences.size() * data.row_tokens;
+    std::vector<int32_t> want_tokens(count), want_labels(count);
+    for (size_t row = 0; row < data.sequences.size(); ++row) {
+      (*dataset)->FillRow(data.sequences[row], data.row_tokens,
+                          want_tokens.data() + row * data.row_tokens,
+                          want_labels.data() + row * data.row_tokens);
+    }
+    auto read = [&](const wire::BufferRef& buffer) {
+      EXPECT_EQ(buffer.bytes, count * 4);
+      const int32_t* values = arena_->arena().At<int32_t>(buffer.offset, count);
+      return std::vector<int32_t>(values, values + count);
+    };
+    EXPECT_EQ(read(gather.micro_batches[i].tokens), want_tokens);
+    EXPECT_EQ(read(fused.micro_batches[i].labels), want_labels);
+  }
+  std::filesystem::remove_all(path);
+}
+
+}  // namespace
+}  // namespace roundhouse

@@ -1,0 +1,87 @@
+#include "server/jobs/job_files.h"
+
+#include <filesystem>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "server/jobs/test_model.h"
+
+namespace roundhouse {
+namespace {
+
+class JobFilesTest : public testing::Test {
+ protected:
+  JobFilesTest() : directory_(testing::TempDir() + "/job_files_test/uid") {
+    std::filesystem::remove_all(directory_);
+  }
+  ~JobFilesTest() override { std::filesystem::remove_all(directory_); }
+
+  std::string Log() const { return ReadTestFile(directory_ + "/log"); }
+  std::string Metrics() const {
+    return ReadTestFile(directory_ + "/metrics.jsonl");
+  }
+
+  const std::string directory_;
+};
+
+TEST_F(JobFilesTest, AppendsToWhatAnEarlierDaemonWrote) {
+  for (const char* text : {"one", "two\nlines"}) {
+    auto files = JobFiles::Open(directory_);
+    ASSERT_TRUE(files.ok()) << files.status();
+    (*files)->Log(text);
+    (*files)->Metric(R"({"step":1})");
+  }
+  const std::string log = Log();
+  EXPECT_NE(log.find("Z one\n"), std::string::npos) << log;
+  EXPECT_NE(log.find("Z two\nlines\n"), std::string::npos) << log;
+  EXPECT_EQ(Metrics(), "{\"step\":1}\n{\"step\":1}\n");
+}
+
+TEST_F(JobFilesTest, StepsThatWillBeDoneAgainAreDropped) {
+  auto files = *JobFiles::Open(directory_);
+  for (int step = 0; step <= 4; ++step) {
+    files->Metric("{\"step\":" + std::to_string(step) + "}");
+  }
+  ASSERT_TRUE(files->KeepMetricsUpTo(2).ok());
+  files->Metric(R"({"step":3,"again":true})");
+  EXPECT_EQ(Metrics(),
+            "{\"step\":0}\n{\"step\":1}\n{\"step\":2}\n"
+            "{\"step\":3,\"again\":true}\n");
+  ASSERT_TRUE(files->KeepMetricsUpTo(-1).ok());
+  EXPECT_EQ(Metrics(), "");
+}
+
+TEST_F(JobFilesTest, TheEvaluationAfterTheCheckpointIsDroppedToo) {
+  auto files = *JobFiles::Open(directory_);
+  for (const char* metric : {R"({"eval_loss":2,"step":0})", R"({"step":1})",
+                             R"({"eval_loss":1,"step":1})"}) {
+    files->Metric(metric);
+  }
+  ASSERT_TRUE(files->KeepMetricsUpTo(1).ok());
+  EXPECT_EQ(Metrics(), "{\"eval_loss\":2,\"step\":0}\n{\"step\":1}\n");
+}
+
+// A daemon that died while it wrote leaves half a line.
+TEST_F(JobFilesTest, LinesThatAreNoneAreDropped) {
+  std::filesystem::create_directories(directory_);
+  WriteTestFile(directory_ + "/metrics.jsonl",
+                "{\"step\":1}\n[]\nnull\n{}\n{\"step\":\"1\"}\n"
+                "{\"step\":null}\n{\"step\":1.5}\n\n{\"step\":2}\n{\"ste");
+  auto files = *JobFiles::Open(directory_);
+  ASSERT_TRUE(files->KeepMetricsUpTo(9).ok());
+  EXPECT_EQ(Metrics(), "{\"step\":1}\n{\"step\":2}\n");
+}
+
+TEST_F(JobFilesTest, ADirectoryThatCannotBeMadeIsNamed) {
+  std::filesystem::create_directories(directory_);
+  WriteTestFile(directory_ + "/file", "");
+  const auto files = JobFiles::Open(directory_ + "/file/below");
+  EXPECT_FALSE(files.ok());
+  EXPECT_NE(std::string(files.status().message()).find("/file/below"),
+            std::string::npos);
+  std::filesystem::create_directories(directory_ + "/other/log");
+  EXPECT_FALSE(JobFiles::Open(directory_ + "/other").ok());
+}
+
+}  // namespace
+}  // namespace roundhouse

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""Loads what a job exported with the real transformers and compares.
+
+  export_check.py [JOB.json STATE_DIR]
+
+JOB.json is what `roundhouse get JOB -o json` printed for a job with a
+validation_dataset, STATE_DIR its daemon's; without them, those that
+deploy/quickstart left. Runs in the environment that tests/parity/setup makes.
+Checks that from_pretrained takes the directory with no key missing, left over
+or of another shape; that every tensor is the file's, bit for bit, in the file's
+dtype; that the tokenizer encodes and decodes as the job's data were encoded;
+and that the mean loss which transformers computes over the validation tokens is
+the one that the workers computed after the last step. Exits 0 when all agree.
+"""
+
+import argparse
+import array
+import json
+import os
+import pathlib
+import sys
+
+import safetensors.torch
+import torch
+import transformers
+
+# Relative difference of mean losses: rounding only.
+LOSS_LIMIT = {torch.float32: 2e-6, torch.bfloat16: 1e-3}
+
+
+class Mismatch(Exception):
+    pass
+
+
+def require(holds, what):
+    if not holds:
+        raise Mismatch(what)
+
+
+def load(folder):
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype="auto", output_loading_info=True,
+        attn_implementation="sdpa")
+    for kind, keys in info.items():
+        require(not keys, f"from_pretrained: {kind}: {keys}")
+    return model.eval()
+
+
+def check_tensors(model, folder):
+    written = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        written.update(safetensors.torch.load_file(path))
+    require(written, f"{folder}: no safetensors")
+    loaded = model.state_dict()
+    tied = model.config.tie_word_embeddings
+    extra = set(loaded) - set(written)
+    require(extra == ({"lm_head.weight"} if tied else set()),
+            f"tensors that only the model has: {extra}")
+    for name, tensor in written.items():
+        require(loaded[name].dtype == tensor.dtype and
+                torch.equal(loaded[name], tensor), f"{name} differs")
+    return len(written), next(iter(written.values())).dtype
+
+
+def read_sequences(folder):
+    def values(name, code):
+        found = array.array(code)
+        found.frombytes((folder / name).read_bytes())
+        return found
+    tokens, labels = values("tokens.u32", "I"), values("labels.u8", "B")
+    ends = values("offsets.u64", "Q")
+    return [(tokens[begin:end].tolist(), labels[begin:end].tolist())
+            for begin, end in zip(ends, ends[1:])]
+
+
+def check_tokenizer(folder, sequences, dataset):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    with open(dataset, encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file if line.strip()]
+    require(len(rows) == len(sequences), "rows were dropped: can't compare")
+    for row, (tokens, _) in zip(rows, sequences):
+        text = row["text"] if "text" in row else (row["prompt"]
+                                                  + row["completion"])
+        found = tokenizer(text)["input_ids"]
+        require([*found, tokenizer.eos_token_id][:len(tokens)] == tokens,
+                f"{text!r}: {found} is not {tokens}")
+
+
+def mean_loss(model, sequences):
+    total, targets = 0.0, 0
+    with torch.no_grad():
+        for tokens, labels in sequences:
+            logits = model(torch.tensor([tokens])).logits[0].float()
+            wanted = torch.tensor(
+                [token if label else -100
+                 for token, label in zip(tokens[1:], labels[1:])])
+            total += torch.nn.functional.cross_entropy(
+                logits[:-1], wanted, reduction="sum",
+                ignore_index=-100).item()
+            targets += int((wanted >= 0).sum())
+    return total / targets, targets
+
+
+def check(job, state):
+    folder = pathlib.Path(job["output_path"])
+    model = load(folder)
+    count, dtype = check_tensors(model, folder)
+    print(f"{folder}: {count} tensors, {dtype}, equal")
+    sequences = read_sequences(
+        state / "jobs" / job["uid"] / "data" / "validation")
+    check_tokenizer(folder, sequences,
+                    job["resolved_spec"]["validation_dataset"])
+    print(f"tokenizer: {len(sequences)} rows encode to the same tokens")
+    last = job["eval_history"][-1]
+    require(last["step"] == job["total_steps"], "no evaluation at the end")
+    loss, targets = mean_loss(model, sequences)
+    difference = abs(loss - last["loss"]) / loss
+    print(f"loss over {targets} targets: transformers {loss:.9f}, the workers "
+          f"{last['loss']:.9f}, relative difference {difference:.2e} of "
+          f"{LOSS_LIMIT[dtype]:.0e} allowed")
+    require(difference <= LOSS_LIMIT[dtype], "the losses differ")
+
+
+def main():
+    home = pathlib.Path(os.environ.get(
+        "XDG_STATE_HOME", pathlib.Path.home() / ".local/state"))
+    quickstart = home / "roundhouse/quickstart"
+    parser = argparse.ArgumentParser()
+    parser.add_argument("job", nargs="?", type=pathlib.Path,
+                        default=quickstart / "job.json")
+    parser.add_argument("state", nargs="?", type=pathlib.Path,
+                        default=quickstart / "state")
+    args = parser.parse_args()
+    try:
+        check(json.loads(args.job.read_text(encoding="utf-8")), args.state)
+    except Mismatch as mismatch:
+        print(f"export_check: {mismatch}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
