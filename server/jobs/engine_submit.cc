@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "server/jobs/engine.h"
+#include "server/jobs/plan_costs.h"
 #include "server/jobs/spec_error.h"
 
 namespace roundhouse {
@@ -112,6 +113,15 @@ absl::Status Engine::CheckMemory(const ResolvedSpec& spec,
                       "model_name_or_path",
                       absl::StrCat("model_name_or_path: ",
                                    std::string(plan.status().message())));
+  }
+  const int64_t most = MaxRoundMicroBatches(*plan);
+  if (spec.micro_batches_per_round() > most &&
+      spec.spec().batch_size > most * spec.micro_batch_size()) {
+    return FieldError(
+        "INVALID_VALUE", "micro_batches_per_round",
+        absl::StrCat(
+            "micro_batches_per_round: ", spec.micro_batches_per_round(),
+            "; with this plan a round has at most ", most));
   }
   const HostNeed need =
       JobRunner::NeedOf(spec, model, *plan, spec.spec().max_length);

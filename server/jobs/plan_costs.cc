@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/model/parameters.h"
+#include "base/wire/messages.h"
 #include "scheduler/plan/published_planner.h"
 
 namespace roundhouse {
@@ -54,6 +55,24 @@ double PredictedRoundSeconds(const Plan& plan, const CostModel& costs,
   const auto stages =
       static_cast<int>(plan.forward.size() + plan.backward.size());
   return absl::ToDoubleSeconds(longest) * std::max(stages, device_count);
+}
+
+int64_t MaxRoundMicroBatches(const Plan& plan) {
+  size_t most_outputs = 1;
+  for (const LayerRange& stage : plan.forward) {
+    size_t outputs = 1;
+    for (const LayerRange& later : plan.backward) {
+      if (later.first > stage.first && later.first <= stage.last) ++outputs;
+    }
+    most_outputs = std::max(most_outputs, outputs);
+  }
+  // A quarter of the message is for everything else.
+  const uint64_t bytes = wire::kMaxMessageBytes / 4 * 3;
+  const uint64_t one =
+      sizeof(wire::SlotMicroBatch) + most_outputs * sizeof(wire::SlotOutput);
+  const uint64_t most =
+      std::min<uint64_t>(bytes / one, wire::kMaxArray / most_outputs);
+  return static_cast<int64_t>(std::max<uint64_t>(1, most));
 }
 
 }  // namespace roundhouse

@@ -30,6 +30,12 @@ absl::StatusOr<Plan> PlanFromCosts(const CostModel& costs,
 double PredictedRoundSeconds(const Plan& plan, const CostModel& costs,
                              int device_count);
 
+// The most micro-batches of a round that this plan's commands can carry: a
+// forward stage names a buffer per micro-batch for its end and for each
+// backward stage that begins inside it, and a message is bounded
+// (base/wire/messages.h).  At least 1.
+int64_t MaxRoundMicroBatches(const Plan& plan);
+
 }  // namespace roundhouse
 
 #endif  // ROUNDHOUSE_SERVER_JOBS_PLAN_COSTS_H_

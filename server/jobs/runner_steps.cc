@@ -324,7 +324,10 @@ void JobRunner::MaybeReplan() {
   absl::StatusOr<Plan> plan =
       PlanFromCosts(*costs_, options_.model.config, state_->options().dtype,
                     devices, options_.device_memory_bytes);
-  if (!plan.ok() || *plan == plan_) return;
+  if (!plan.ok() || *plan == plan_ ||
+      MaxRoundMicroBatches(*plan) < buffers_->options().micro_batches) {
+    return;
+  }
   const double before = PredictedRoundSeconds(plan_, *costs_, devices);
   const double after = PredictedRoundSeconds(*plan, *costs_, devices);
   if (after > 0.9 * before) return;
