@@ -37,10 +37,13 @@ class InterfaceTest(unittest.TestCase):
         return path
 
     def run_daemon(self, *words):
-        """A daemon that ends by itself."""
+        """A daemon that ends by itself. Its programs are this test's: those
+        beside a built daemon may be there or not."""
         return subprocess.run(
             [harness.ROOT / "server/roundhoused",
-             f"--python={sys.executable}", *map(str, words)],
+             *(f"--{name.replace('_', '-')}={self.daemon.fixed[name]}"
+               for name in ("worker_program", "prepare_script", "python")),
+             *map(str, words)],
             capture_output=True, text=True, check=False, timeout=60,
             env={"HOME": str(self.scratch.folder), "PATH": "/usr/bin:/bin"})
 
