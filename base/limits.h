@@ -18,9 +18,14 @@ inline constexpr int64_t kMaxVocabSize = 1 << 21;  // token ids
 inline constexpr int64_t kMaxAttentionHeads = 1024;
 inline constexpr int64_t kMaxHeadDim = 1024;
 inline constexpr int64_t kMaxPositionTokens = 1 << 24;
+inline constexpr int64_t kMaxAdapterRank = 4096;
+inline constexpr double kMaxAdapterAlpha = 1e6;
 
 // Tokens of one micro-batch, padding included.
 inline constexpr int64_t kMaxMicroBatchTokens = int64_t{1} << 31;
+
+// The dataset helper is killed when it has told no progress for this long.
+inline constexpr int64_t kMaxHelperSilenceSeconds = 600;
 
 // JSON files of a model directory.
 inline constexpr uint64_t kMaxConfigBytes = 1 << 20;

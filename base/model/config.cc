@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/limits.h"
+#include "base/model/config_attention.h"
 #include "base/model/family.h"
 #include "base/model/json.h"
 #include "base/status.h"
@@ -126,91 +127,8 @@ absl::Status CheckHeads(const JsonFields& fields, ModelConfig* config) {
   return absl::OkStatus();
 }
 
-// `fields` is one of the two spellings' objects.
-absl::Status ReadRopeObject(const JsonFields& fields, double* theta) {
-  for (const char* field : {"rope_type", "type"}) {
-    ASSIGN_OR_RETURN(const std::string type, fields.StringOr(field, "default"));
-    if (type != "default") {
-      return fields.Unsupported(
-          field, absl::StrCat("rope type ", QuoteForError(type),
-                              " is not supported; supported: default"));
-    }
-  }
-  ASSIGN_OR_RETURN(const double rotary_part,
-                   fields.NumberOr("partial_rotary_factor", 1.0));
-  if (rotary_part != 1.0) {
-    return fields.Unsupported(
-        "partial_rotary_factor",
-        absl::StrCat(rotary_part, " is not supported; supported: 1"));
-  }
-  ASSIGN_OR_RETURN(*theta, fields.PositiveOr("rope_theta", *theta));
-  return absl::OkStatus();
-}
-
-// transformers: an object's rope_theta goes before the one beside it.
-absl::Status ReadRope(const JsonFields& fields, const std::string& path,
-                      const ModelFamily& family, ModelConfig* config) {
-  ASSIGN_OR_RETURN(config->rope_theta,
-                   fields.PositiveOr("rope_theta", family.default_rope_theta));
-  if (fields.Has("rope_scaling") && fields.Has("rope_parameters")) {
-    return fields.Invalid("rope_scaling",
-                          "given beside rope_parameters, its newer name");
-  }
-  for (const char* name : {"rope_parameters", "rope_scaling"}) {
-    const OrderedJson* object = fields.Find(name);
-    if (object == nullptr) continue;
-    if (!object->is_object()) {
-      return fields.WrongType(name, "an object", *object);
-    }
-    RETURN_IF_ERROR(
-        ReadRopeObject(JsonFields(*object, path, absl::StrCat(name, ".")),
-                       &config->rope_theta));
-  }
-  ASSIGN_OR_RETURN(const double rotary_part,
-                   fields.NumberOr("partial_rotary_factor", 1.0));
-  if (rotary_part != 1.0) {
-    return fields.Unsupported(
-        "partial_rotary_factor",
-        absl::StrCat(rotary_part, " is not supported; supported: 1"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckLayerTypes(const JsonFields& fields,
-                             const ModelConfig& config) {
-  const OrderedJson* types = fields.Find("layer_types");
-  if (types == nullptr) return absl::OkStatus();
-  if (!types->is_array() ||
-      static_cast<int64_t>(types->size()) != config.layer_count) {
-    return fields.Invalid(
-        "layer_types", absl::StrCat("expected a list of ", config.layer_count,
-                                    " names, one per layer"));
-  }
-  for (const OrderedJson& type : *types) {
-    if (!type.is_string())
-      return fields.WrongType("layer_types", "names", type);
-    if (type.get<std::string>() != "full_attention") {
-      return fields.Unsupported(
-          "layer_types",
-          absl::StrCat(QuoteForError(type.get<std::string>()),
-                       " is not supported; supported: full_attention"));
-    }
-  }
-  return absl::OkStatus();
-}
-
 // What would change the computation and is not implemented is refused by name.
-absl::Status CheckFeatures(const JsonFields& fields,
-                           const ModelConfig& config) {
-  for (const char* flag : {"attention_bias", "mlp_bias"}) {
-    ASSIGN_OR_RETURN(const bool on, fields.BoolOr(flag, false));
-    if (on) return fields.Unsupported(flag, "true is not supported");
-  }
-  ASSIGN_OR_RETURN(const bool sliding,
-                   fields.BoolOr("use_sliding_window", false));
-  if (sliding && fields.Has("sliding_window")) {
-    return fields.Unsupported("use_sliding_window", "true is not supported");
-  }
+absl::Status CheckFeatures(const JsonFields& fields) {
   ASSIGN_OR_RETURN(const std::string activation,
                    fields.StringOr("hidden_act", "silu"));
   if (activation != "silu") {
@@ -229,7 +147,7 @@ absl::Status CheckFeatures(const JsonFields& fields,
     return fields.Unsupported("quantization_config",
                               "quantized checkpoints are not supported");
   }
-  return CheckLayerTypes(fields, config);
+  return absl::OkStatus();
 }
 
 absl::Status ReadDType(const JsonFields& fields, ModelConfig* config) {
@@ -268,7 +186,9 @@ absl::StatusOr<ModelConfig> ParseModelConfig(const std::string& json,
   RETURN_IF_ERROR(ReadSizes(fields, *family, &config));
   RETURN_IF_ERROR(CheckHeads(fields, &config));
   RETURN_IF_ERROR(ReadRope(fields, path, *family, &config));
-  RETURN_IF_ERROR(CheckFeatures(fields, config));
+  RETURN_IF_ERROR(ReadBiases(fields, *family, &config));
+  RETURN_IF_ERROR(ReadSlidingWindow(fields, *family, &config));
+  RETURN_IF_ERROR(CheckFeatures(fields));
   RETURN_IF_ERROR(ReadDType(fields, &config));
   ASSIGN_OR_RETURN(
       config.rms_norm_eps,

@@ -18,7 +18,27 @@ namespace roundhouse {
 // `model_init`: weights read from the model directory, or drawn by the job.
 enum class ModelInit { kPretrained, kRandom };
 
-enum class Architecture : uint32_t { kQwen3 = 1 };
+enum class Architecture : uint32_t {
+  kQwen3 = 1,
+  kLlama = 2,
+  kQwen2 = 3,
+  kMistral = 4,
+};
+
+// How rotary frequencies are changed for contexts longer than the model was
+// first trained on.  The values cross process boundaries: never renumber.
+enum class RopeType : uint32_t { kDefault = 0, kLinear = 1, kLlama3 = 2 };
+
+// config.json: rope_scaling or rope_parameters, transformers' names.
+struct RopeScaling {
+  RopeType type = RopeType::kDefault;
+  double factor = 1;            // kLinear, kLlama3
+  double low_freq_factor = 1;   // kLlama3, as all below
+  double high_freq_factor = 1;  // above low_freq_factor
+  int64_t original_max_position_tokens = 0;
+
+  bool operator==(const RopeScaling&) const = default;
+};
 
 // Every size is in elements.  Values are checked: positive, within the limits
 // of base/limits.h, heads a multiple of kv_heads.
@@ -33,6 +53,14 @@ struct ModelConfig {
   int64_t vocab_size = 0;
   int64_t max_position_tokens = 0;
   double rope_theta = 10000.0;
+  RopeScaling rope_scaling;
+  bool query_key_value_bias = false;
+  bool output_bias = false;  // of the attention's output projection
+  bool mlp_bias = false;     // of all three matrices
+  // Layers from first_sliding_layer on attend to a position and the
+  // sliding_window - 1 before it; 0: every layer attends to all before it.
+  int64_t sliding_window = 0;
+  int64_t first_sliding_layer = 0;
   double rms_norm_eps = 1e-6;
   double initializer_range = 0.02;
   bool tie_word_embeddings = false;

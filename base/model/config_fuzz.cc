@@ -30,6 +30,20 @@ void CheckConfig(const ModelConfig& config) {
   ROUNDHOUSE_CHECK(config.rms_norm_eps > 0);
 }
 
+void CheckAttention(const ModelConfig& config) {
+  const RopeScaling& rope = config.rope_scaling;
+  ROUNDHOUSE_CHECK(rope.factor > 0);
+  if (rope.type == RopeType::kLlama3) {
+    ROUNDHOUSE_CHECK(rope.low_freq_factor > 0);
+    ROUNDHOUSE_CHECK(rope.low_freq_factor < rope.high_freq_factor);
+    ROUNDHOUSE_CHECK(rope.original_max_position_tokens >= 1);
+  }
+  ROUNDHOUSE_CHECK(config.sliding_window >= 0 &&
+                   config.sliding_window <= kMaxPositionTokens);
+  ROUNDHOUSE_CHECK(config.first_sliding_layer >= 0 &&
+                   config.first_sliding_layer < config.layer_count);
+}
+
 void CheckUnits(const ModelConfig& config) {
   for (int64_t unit : {int64_t{0}, int64_t{1}, config.layer_count + 1}) {
     int64_t end = 0;
@@ -68,6 +82,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   roundhouse::CheckConfig(*config);
+  roundhouse::CheckAttention(*config);
   roundhouse::CheckUnits(*config);
   roundhouse::CheckExport(json, *config);
   return 0;

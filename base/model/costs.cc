@@ -31,6 +31,18 @@ int64_t MatrixElements(const ModelConfig& config, int64_t layer) {
   return elements;
 }
 
+// Query-key pairs of one sequence of `tokens`: each token attends to itself and
+// to those before it, within the layer's window where it has one.
+double AttentionPairs(const ModelConfig& config, int64_t layer,
+                      int64_t tokens) {
+  const bool slides = config.sliding_window > 0 &&
+                      layer >= config.first_sliding_layer &&
+                      tokens > config.sliding_window;
+  const int64_t window = slides ? config.sliding_window : tokens;
+  const double rising = static_cast<double>(window) * (window + 1) / 2;
+  return rising + static_cast<double>(tokens - window) * window;
+}
+
 }  // namespace
 
 int64_t LayerParameterCount(const ModelConfig& config, int64_t layer) {
@@ -58,16 +70,18 @@ double LayerForwardFlops(const ModelConfig& config, int64_t layer,
   double flops = 2.0 * tokens * MatrixElements(config, layer);
   if (!IsHead(config, layer)) {
     // Scores and weighted values: two products per query-key pair.
-    const double pairs = tokens * (batch.tokens + 1) / 2;
+    const double pairs =
+        batch.sequences * AttentionPairs(config, layer, batch.tokens);
     flops += 2 * 2.0 * pairs * config.head_count * config.head_dim;
   }
   return flops;
 }
 
 double ModelTrainingFlops(const ModelConfig& config, const BatchShape& batch) {
-  const double forward =
-      LayerForwardFlops(config, 0, batch) * config.layer_count +
-      LayerForwardFlops(config, config.layer_count, batch);
+  double forward = 0;
+  for (int64_t layer = 0; layer <= config.layer_count; ++layer) {
+    forward += LayerForwardFlops(config, layer, batch);
+  }
   return 3 * forward;
 }
 

@@ -32,8 +32,9 @@ uint64_t LayerWeightBytes(const ModelConfig& config, int64_t layer,
                           DType dtype);
 
 // Matrix products of one forward pass, two FLOPs per multiply and add; causal
-// attention counts the s (s + 1) / 2 pairs it needs.  Norms, rotations and
-// activations are left out.  A backward pass takes twice as many.
+// attention counts the s (s + 1) / 2 pairs it needs, with a window w below s
+// the w (w + 1) / 2 + (s - w) w.  Norms, biases, rotations and activations are
+// left out.  A backward pass takes twice as many.
 double LayerForwardFlops(const ModelConfig& config, int64_t layer,
                          const BatchShape& batch);
 

@@ -69,6 +69,34 @@ TEST(CostsTest, ForwardFlops) {
                  LayerForwardFlops(config, 3, {2, 3})));
 }
 
+TEST(CostsTest, AWindowCountsOnlyWhereItIsShorter) {
+  ModelConfig config = TinyConfig(false);
+  const auto flops = [&config](int64_t layer, int64_t tokens) {
+    return LayerForwardFlops(config, layer, {2, tokens});
+  };
+  const double full = flops(0, 10);
+  const double short_rows = flops(0, 4);
+  config.sliding_window = 4;
+  config.first_sliding_layer = 1;
+  EXPECT_EQ(flops(0, 10), full);
+  EXPECT_EQ(flops(1, 4), short_rows);
+  // 55 pairs a sequence become 1 + 2 + 3 and 7 times 4.
+  EXPECT_EQ(full - flops(1, 10), 2 * (55 - 34) * 2 * 2 * 64);
+  EXPECT_EQ(ModelTrainingFlops(config, {2, 10}),
+            3 * (flops(0, 10) + flops(1, 10) + flops(2, 10) + flops(3, 10)));
+}
+
+TEST(CostsTest, BiasesAreParametersAndBytes) {
+  ModelConfig config = TinyConfig(false);
+  const int64_t without = LayerParameterCount(config, 0);
+  const uint64_t bytes = LayerWeightBytes(config, 0, DType::kF32);
+  const double flops = LayerForwardFlops(config, 0, {1, 8});
+  config.query_key_value_bias = true;
+  EXPECT_EQ(LayerParameterCount(config, 0), without + 64 + 32 + 32);
+  EXPECT_EQ(LayerWeightBytes(config, 0, DType::kF32), bytes + 3 * 64 * 4);
+  EXPECT_EQ(LayerForwardFlops(config, 0, {1, 8}), flops);
+}
+
 TEST(CostsTest, ActivationBytesFollowTheFormula) {
   const ModelConfig config = TinyConfig(false);
   const uint64_t h = 48, ad = 64, kd = 32, m = 100, s = 7, b = 3;

@@ -128,6 +128,41 @@ TEST_F(DirectoryTest, SingleFile) {
   EXPECT_TRUE(directory->ignored.empty());
 }
 
+TEST_F(DirectoryTest, BiasesInFp16) {
+  Write("config.json",
+        absl::StrReplaceAll(kConfig, {{"Qwen3ForCausalLM", "Qwen2ForCausalLM"},
+                                      {"\"qwen3\"", "\"qwen2\""},
+                                      {"float32", "float16"}}));
+  std::erase_if(entries_, [](const SafetensorsEntry& entry) {
+    return absl::StrContains(entry.name, "q_norm") ||
+           absl::StrContains(entry.name, "k_norm");
+  });
+  for (int layer = 0; layer < 2; ++layer) {
+    for (const auto& [name, size] :
+         {std::pair("q", 8), std::pair("k", 4), std::pair("v", 4)}) {
+      entries_.push_back({absl::StrCat("model.layers.", layer, ".self_attn.",
+                                       name, "_proj.bias"),
+                          FileDType::kF16,
+                          {size}});
+    }
+  }
+  for (SafetensorsEntry& entry : entries_) entry.dtype = FileDType::kF16;
+  WriteWeights("model.safetensors", entries_);
+  const auto directory = OpenModelDirectory(path_);
+  ASSERT_TRUE(directory.ok()) << directory.status();
+  EXPECT_EQ(directory->config.dtype, DType::kF16);
+  const auto units = ModelUnits(directory->config);
+  EXPECT_EQ(units[1].parameters[2].role, ParamRole::kQBias);
+  EXPECT_EQ(directory->sources[1][2].bytes, 16u);
+  EXPECT_EQ(directory->sources[1][2].dtype, DType::kF16);
+  std::erase_if(entries_, [](const SafetensorsEntry& entry) {
+    return entry.name == "model.layers.1.self_attn.v_proj.bias";
+  });
+  WriteWeights("model.safetensors", entries_);
+  ExpectRefused(absl::StatusCode::kInvalidArgument,
+                {"missing", "'model.layers.1.self_attn.v_proj.bias'"});
+}
+
 TEST_F(DirectoryTest, Shards) {
   WriteTwoShards();
   const auto directory = OpenModelDirectory(path_ + "/");

@@ -15,6 +15,13 @@
 
 namespace roundhouse {
 
+// Which layers of a family may have a sliding window.
+enum class SlidingLayers {
+  kNone,
+  kAll,    // where config.json: sliding_window is a number
+  kUpper,  // from config.json: max_window_layers on, if use_sliding_window
+};
+
 struct ModelFamily {
   Architecture architecture;
   const char* class_name;  // config.json: architectures
@@ -29,7 +36,11 @@ struct ModelFamily {
   double default_initializer_range;
   bool default_tie_word_embeddings;
 
-  bool query_key_norm;  // an RMS norm per query and key head
+  bool query_key_norm;        // an RMS norm per query and key head
+  bool query_key_value_bias;  // always
+  bool has_attention_bias;    // of q, k, v and o where config.json says so
+  bool has_mlp_bias;          // of all three where config.json says so
+  SlidingLayers sliding_layers;
 };
 
 // By class name or by model_type; null where no family has that name.

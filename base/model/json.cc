@@ -121,26 +121,37 @@ bool JsonFields::IsNull(const char* field) const {
   return found != object_.end() && found->is_null();
 }
 
-absl::StatusOr<int64_t> JsonFields::Size(const char* field, int64_t max) const {
+absl::StatusOr<int64_t> JsonFields::WholeNumber(const char* field, int64_t min,
+                                                int64_t max) const {
   const OrderedJson* value = Find(field);
   if (value == nullptr) return Invalid(field, "missing");
   if (!value->is_number_integer()) {
     return WrongType(field, "a whole number", *value);
   }
   const bool fits = value->is_number_unsigned() &&
-                    value->get<uint64_t>() >= 1 &&
+                    value->get<uint64_t>() >= static_cast<uint64_t>(min) &&
                     value->get<uint64_t>() <= static_cast<uint64_t>(max);
   if (!fits) {
-    return Invalid(field,
-                   absl::StrCat(value->dump(), " is outside [1, ", max, "]"));
+    return Invalid(field, absl::StrCat(value->dump(), " is outside [", min,
+                                       ", ", max, "]"));
   }
   return value->get<int64_t>();
+}
+
+absl::StatusOr<int64_t> JsonFields::Size(const char* field, int64_t max) const {
+  return WholeNumber(field, 1, max);
 }
 
 absl::StatusOr<int64_t> JsonFields::SizeOr(const char* field, int64_t max,
                                            int64_t absent) const {
   if (!Has(field)) return absent;
-  return Size(field, max);
+  return WholeNumber(field, 1, max);
+}
+
+absl::StatusOr<int64_t> JsonFields::CountOr(const char* field, int64_t max,
+                                            int64_t absent) const {
+  if (!Has(field)) return absent;
+  return WholeNumber(field, 0, max);
 }
 
 absl::StatusOr<double> JsonFields::NumberOr(const char* field,
@@ -149,6 +160,11 @@ absl::StatusOr<double> JsonFields::NumberOr(const char* field,
   if (value == nullptr) return absent;
   if (!value->is_number()) return WrongType(field, "a number", *value);
   return value->get<double>();
+}
+
+absl::StatusOr<double> JsonFields::Positive(const char* field) const {
+  if (!Has(field)) return Invalid(field, "missing");
+  return PositiveOr(field, 0);
 }
 
 absl::StatusOr<double> JsonFields::PositiveOr(const char* field,

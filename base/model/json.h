@@ -1,5 +1,5 @@
-// Reading JSON files of a model directory: bounded, strict, with errors that
-// name the file and the field.  For base/model's own use.
+// Reading JSON files of a model or adapter directory: bounded, strict, with
+// errors that name the file and the field.
 #ifndef ROUNDHOUSE_BASE_MODEL_JSON_H_
 #define ROUNDHOUSE_BASE_MODEL_JSON_H_
 
@@ -49,7 +49,11 @@ class JsonFields {
   absl::StatusOr<int64_t> Size(const char* field, int64_t max) const;
   absl::StatusOr<int64_t> SizeOr(const char* field, int64_t max,
                                  int64_t absent) const;
+  // Within [0, max].
+  absl::StatusOr<int64_t> CountOr(const char* field, int64_t max,
+                                  int64_t absent) const;
   // A finite number greater than 0.
+  absl::StatusOr<double> Positive(const char* field) const;
   absl::StatusOr<double> PositiveOr(const char* field, double absent) const;
   absl::StatusOr<double> NumberOr(const char* field, double absent) const;
   absl::StatusOr<bool> BoolOr(const char* field, bool absent) const;
@@ -65,6 +69,10 @@ class JsonFields {
                          const OrderedJson& found) const;
 
  private:
+  // REQUIRES: 0 <= min.
+  absl::StatusOr<int64_t> WholeNumber(const char* field, int64_t min,
+                                      int64_t max) const;
+
   const OrderedJson& object_;
   const std::string path_;
   const std::string prefix_;

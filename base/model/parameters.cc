@@ -22,12 +22,47 @@ void Add(UnitSpec* unit, std::string name, ParamRole role,
   spec.role = role;
   spec.element_count = 1;
   for (int64_t dimension : shape) spec.element_count *= dimension;
-  // Every matrix decays; norms are the only vectors of a model without biases.
+  // Every matrix decays; vectors are norms and biases.
   spec.weight_decay = shape.size() > 1;
   spec.shape = std::move(shape);
   spec.unit_offset_elements = unit->element_count;
   unit->element_count += RoundUp(spec.element_count);
   unit->parameters.push_back(std::move(spec));
+}
+
+struct MatrixShape {
+  int64_t out;
+  int64_t in;
+};
+
+MatrixShape LinearShape(const ModelConfig& config, ParamRole matrix) {
+  const int64_t hidden = config.hidden_size;
+  const int64_t query = config.head_count * config.head_dim;
+  const int64_t inner = config.intermediate_size;
+  switch (matrix) {
+    case ParamRole::kQ:
+      return {query, hidden};
+    case ParamRole::kO:
+      return {hidden, query};
+    case ParamRole::kGate:
+    case ParamRole::kUp:
+      return {inner, hidden};
+    case ParamRole::kDown:
+      return {hidden, inner};
+    default:
+      ROUNDHOUSE_CHECK(matrix == ParamRole::kK || matrix == ParamRole::kV);
+      return {config.kv_head_count * config.head_dim, hidden};
+  }
+}
+
+bool HasBias(const ModelConfig& config, ParamRole matrix) {
+  const int index = LinearIndex(matrix);
+  if (index < LinearIndex(ParamRole::kO)) return config.query_key_value_bias;
+  return matrix == ParamRole::kO ? config.output_bias : config.mlp_bias;
+}
+
+std::string LayerPrefix(int64_t layer) {
+  return absl::StrCat("model.layers.", layer, ".");
 }
 
 UnitSpec EmbeddingUnit(const ModelConfig& config) {
@@ -38,29 +73,34 @@ UnitSpec EmbeddingUnit(const ModelConfig& config) {
 }
 
 UnitSpec DecoderUnit(const ModelConfig& config, int64_t layer) {
-  const std::string prefix = absl::StrCat("model.layers.", layer, ".");
+  const std::string prefix = LayerPrefix(layer);
   const int64_t hidden = config.hidden_size;
-  const int64_t query = config.head_count * config.head_dim;
-  const int64_t key = config.kv_head_count * config.head_dim;
-  const int64_t inner = config.intermediate_size;
   UnitSpec unit;
   const auto add = [&](const char* name, ParamRole role,
                        std::vector<int64_t> shape) {
     Add(&unit, absl::StrCat(prefix, name, ".weight"), role, std::move(shape));
   };
+  const auto add_linear = [&](ParamRole role) {
+    const auto [out, in] = LinearShape(config, role);
+    const char* const name = LinearName(role);
+    add(name, role, {out, in});
+    if (HasBias(config, role)) {
+      Add(&unit, absl::StrCat(prefix, name, ".bias"), BiasOf(role), {out});
+    }
+  };
   add("input_layernorm", ParamRole::kInputNorm, {hidden});
-  add("self_attn.q_proj", ParamRole::kQ, {query, hidden});
-  add("self_attn.k_proj", ParamRole::kK, {key, hidden});
-  add("self_attn.v_proj", ParamRole::kV, {key, hidden});
-  add("self_attn.o_proj", ParamRole::kO, {hidden, query});
+  for (ParamRole role :
+       {ParamRole::kQ, ParamRole::kK, ParamRole::kV, ParamRole::kO}) {
+    add_linear(role);
+  }
   if (FamilyOf(config.architecture).query_key_norm) {
     add("self_attn.q_norm", ParamRole::kQNorm, {config.head_dim});
     add("self_attn.k_norm", ParamRole::kKNorm, {config.head_dim});
   }
   add("post_attention_layernorm", ParamRole::kPostNorm, {hidden});
-  add("mlp.gate_proj", ParamRole::kGate, {inner, hidden});
-  add("mlp.up_proj", ParamRole::kUp, {inner, hidden});
-  add("mlp.down_proj", ParamRole::kDown, {hidden, inner});
+  for (ParamRole role : {ParamRole::kGate, ParamRole::kUp, ParamRole::kDown}) {
+    add_linear(role);
+  }
   return unit;
 }
 
@@ -75,6 +115,34 @@ UnitSpec HeadUnit(const ModelConfig& config) {
 }
 
 }  // namespace
+
+const char* LinearName(ParamRole matrix) {
+  static constexpr const char* kNames[kLinearRoleCount] = {
+      "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+      "self_attn.o_proj", "mlp.gate_proj",    "mlp.up_proj",
+      "mlp.down_proj"};
+  return kNames[LinearIndex(matrix)];
+}
+
+std::vector<std::string> TargetModuleNames(uint32_t targets) {
+  std::vector<std::string> names;
+  for (int i = 0; i < kLinearRoleCount; ++i) {
+    const std::string path = LinearName(kLinearRoles[i]);
+    if (targets >> i & 1) names.push_back(path.substr(path.find('.') + 1));
+  }
+  return names;
+}
+
+uint32_t TargetModuleBit(const std::string& name) {
+  for (int i = 0; i < kLinearRoleCount; ++i) {
+    const uint32_t bit = 1u << i;
+    if (name == LinearName(kLinearRoles[i]) ||
+        name == TargetModuleNames(bit).front()) {
+      return bit;
+    }
+  }
+  return 0;
+}
 
 UnitSpec ModelUnit(const ModelConfig& config, int64_t unit) {
   ROUNDHOUSE_CHECK(unit >= 0 && unit <= config.layer_count + 1) << unit;
@@ -101,10 +169,62 @@ std::vector<int> UnitsOfLayer(const ModelConfig& config, int64_t layer) {
   return {unit};
 }
 
+UnitSpec AdapterUnit(const ModelConfig& config, const AdapterConfig& adapter,
+                     int64_t layer) {
+  ROUNDHOUSE_CHECK(adapter.present() && layer >= 0 &&
+                   layer < config.layer_count)
+      << layer;
+  UnitSpec unit;
+  for (ParamRole matrix : kLinearRoles) {
+    if (!adapter.Targets(matrix)) continue;
+    const auto [out, in] = LinearShape(config, matrix);
+    const std::string module = absl::StrCat(
+        "base_model.model.", LayerPrefix(layer), LinearName(matrix));
+    Add(&unit, module + ".lora_A.weight", LoraAOf(matrix), {adapter.rank, in});
+    Add(&unit, module + ".lora_B.weight", LoraBOf(matrix), {out, adapter.rank});
+  }
+  return unit;
+}
+
+std::vector<UnitSpec> TrainingUnits(const ModelConfig& config,
+                                    const AdapterConfig& adapter) {
+  std::vector<UnitSpec> units = ModelUnits(config);
+  for (int64_t l = 0; adapter.present() && l < config.layer_count; ++l) {
+    units.push_back(AdapterUnit(config, adapter, l));
+  }
+  return units;
+}
+
+std::vector<int> TrainingUnitsOfLayer(const ModelConfig& config,
+                                      const AdapterConfig& adapter,
+                                      int64_t layer) {
+  std::vector<int> units = UnitsOfLayer(config, layer);
+  if (adapter.present() && layer < config.layer_count) {
+    units.push_back(static_cast<int>(config.layer_count + 2 + layer));
+  }
+  return units;
+}
+
+bool IsTrainable(const ModelConfig& config, const AdapterConfig& adapter,
+                 int64_t unit) {
+  return !adapter.present() || unit >= config.layer_count + 2;
+}
+
+DType UnitDType(const ModelConfig& config, DType model, int64_t unit) {
+  return unit >= config.layer_count + 2 ? DType::kF32 : model;
+}
+
 int64_t ParameterCount(const ModelConfig& config) {
+  return TrainableParameterCount(config, AdapterConfig());
+}
+
+int64_t TrainableParameterCount(const ModelConfig& config,
+                                const AdapterConfig& adapter) {
+  const std::vector<UnitSpec> units = TrainingUnits(config, adapter);
   int64_t count = 0;
-  for (const UnitSpec& unit : ModelUnits(config)) {
-    for (const ParameterSpec& spec : unit.parameters) {
+  for (size_t unit = 0; unit < units.size(); ++unit) {
+    if (!IsTrainable(config, adapter, static_cast<int64_t>(unit))) continue;
+    for (const ParameterSpec& spec : units[unit].parameters) {
       count += spec.element_count;
     }
   }

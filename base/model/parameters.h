@@ -8,6 +8,8 @@
 //   unit 0        embed_tokens        (embedding, or the tied matrix)
 //   unit 1 + l    decoder layer l
 //   unit L + 1    final norm (+ lm_head when untied)
+//   unit L + 2 + l  adapters of decoder layer l, where a job trains adapters;
+//                 units 0..L+1 are frozen then
 //
 // A *layer* in plans and slots is 0..L-1 for decoder layers and L for the head.
 #ifndef ROUNDHOUSE_BASE_MODEL_PARAMETERS_H_
@@ -38,8 +40,85 @@ enum class ParamRole : uint32_t {
   kDown = 11,       // [hidden, intermediate]
   kFinalNorm = 12,  // [hidden]
   kLmHead = 13,     // [vocab, hidden]
+  // Biases of the seven matrices, [out].
+  kQBias = 14,
+  kKBias = 15,
+  kVBias = 16,
+  kOBias = 17,
+  kGateBias = 18,
+  kUpBias = 19,
+  kDownBias = 20,
+  // Low-rank adapters of the seven matrices, fp32: A [rank, in], B [out, rank].
+  kQLoraA = 21,
+  kKLoraA = 22,
+  kVLoraA = 23,
+  kOLoraA = 24,
+  kGateLoraA = 25,
+  kUpLoraA = 26,
+  kDownLoraA = 27,
+  kQLoraB = 28,
+  kKLoraB = 29,
+  kVLoraB = 30,
+  kOLoraB = 31,
+  kGateLoraB = 32,
+  kUpLoraB = 33,
+  kDownLoraB = 34,
 };
-inline constexpr int kParamRoleCount = 14;
+inline constexpr int kParamRoleCount = 35;
+
+// The matrices of a decoder layer, in the order of their biases and adapters.
+inline constexpr ParamRole kLinearRoles[] = {
+    ParamRole::kQ,    ParamRole::kK,  ParamRole::kV,   ParamRole::kO,
+    ParamRole::kGate, ParamRole::kUp, ParamRole::kDown};
+inline constexpr int kLinearRoleCount = 7;
+
+// Where `matrix` stands in kLinearRoles.  REQUIRES: it does.
+constexpr int LinearIndex(ParamRole matrix) {
+  for (int i = 0; i < kLinearRoleCount; ++i) {
+    if (kLinearRoles[i] == matrix) return i;
+  }
+  return -1;
+}
+// "self_attn.q_proj": its module in a layer of a checkpoint.
+const char* LinearName(ParamRole matrix);
+
+// AdapterConfig::targets with every matrix.
+inline constexpr uint32_t kAllLinearTargets = (1u << kLinearRoleCount) - 1;
+// "q_proj" of each matrix in `targets`, in their order.
+std::vector<std::string> TargetModuleNames(uint32_t targets);
+// The bit of "q_proj" or "self_attn.q_proj"; 0 for what names no matrix.
+uint32_t TargetModuleBit(const std::string& name);
+
+constexpr ParamRole BiasOf(ParamRole matrix) {
+  return static_cast<ParamRole>(static_cast<int>(ParamRole::kQBias) +
+                                LinearIndex(matrix));
+}
+constexpr ParamRole LoraAOf(ParamRole matrix) {
+  return static_cast<ParamRole>(static_cast<int>(ParamRole::kQLoraA) +
+                                LinearIndex(matrix));
+}
+constexpr ParamRole LoraBOf(ParamRole matrix) {
+  return static_cast<ParamRole>(static_cast<int>(ParamRole::kQLoraB) +
+                                LinearIndex(matrix));
+}
+
+// Low-rank adapters (Hu et al., LoRA, arXiv 2106.09685) of some of a decoder
+// layer's matrices: y = W x + (alpha / rank) B A dropout(x).  Everything else
+// is frozen.  They are held and computed in fp32 whatever the model's dtype, as
+// PEFT does.
+struct AdapterConfig {
+  int64_t rank = 0;  // 0: no adapters, the whole model trains
+  double alpha = 0;
+  double dropout = 0;
+  uint32_t targets = 0;  // bit i: kLinearRoles[i]
+
+  bool present() const { return rank > 0; }
+  bool Targets(ParamRole matrix) const {
+    return (targets >> LinearIndex(matrix) & 1) != 0;
+  }
+  double scale() const { return alpha / static_cast<double>(rank); }
+  bool operator==(const AdapterConfig&) const = default;
+};
 
 struct ParameterSpec {
   std::string
@@ -71,8 +150,32 @@ UnitSpec ModelUnit(const ModelConfig& config, int64_t unit);
 // reads {L + 1} and, when tied, {0, L + 1}.
 std::vector<int> UnitsOfLayer(const ModelConfig& config, int64_t layer);
 
+// The adapters of decoder layer `layer`, named as PEFT's files name them.
+// REQUIRES: adapter.present().
+UnitSpec AdapterUnit(const ModelConfig& config, const AdapterConfig& adapter,
+                     int64_t layer);
+
+// ModelUnits and, where there are adapters, their units behind them.
+std::vector<UnitSpec> TrainingUnits(const ModelConfig& config,
+                                    const AdapterConfig& adapter);
+
+// UnitsOfLayer and, for a decoder layer with adapters, their unit last.
+std::vector<int> TrainingUnitsOfLayer(const ModelConfig& config,
+                                      const AdapterConfig& adapter,
+                                      int64_t layer);
+
+// True where the job updates the unit of TrainingUnits.
+bool IsTrainable(const ModelConfig& config, const AdapterConfig& adapter,
+                 int64_t unit);
+
+// Of the unit's compute weights: `model`, or fp32 for adapters.
+DType UnitDType(const ModelConfig& config, DType model, int64_t unit);
+
 // Sum of element counts without padding.
 int64_t ParameterCount(const ModelConfig& config);
+// Of what trains.
+int64_t TrainableParameterCount(const ModelConfig& config,
+                                const AdapterConfig& adapter);
 
 }  // namespace roundhouse
 

@@ -92,6 +92,49 @@ TEST(ParametersTest, UnitsOfLayer) {
   EXPECT_EQ(UnitsOfLayer(TinyConfig(true), 3), (std::vector<int>{0, 4}));
 }
 
+TEST(ParametersTest, FamiliesWithoutHeadNormsHaveNone) {
+  ModelConfig config = TinyConfig(true);
+  for (Architecture other :
+       {Architecture::kLlama, Architecture::kMistral, Architecture::kQwen2}) {
+    config.architecture = other;
+    const UnitSpec unit = ModelUnit(config, 1);
+    EXPECT_EQ(unit.parameters.size(), 9u);
+    for (const ParameterSpec& spec : unit.parameters) {
+      EXPECT_NE(spec.role, ParamRole::kQNorm);
+      EXPECT_NE(spec.role, ParamRole::kKNorm);
+    }
+  }
+}
+
+TEST(ParametersTest, ABiasFollowsItsMatrix) {
+  ModelConfig config = TinyConfig(true);
+  config.architecture = Architecture::kLlama;
+  const auto biases_of = [&config] {
+    std::vector<std::string> names;
+    const UnitSpec unit = ModelUnit(config, 1);
+    for (size_t i = 1; i < unit.parameters.size(); ++i) {
+      const ParameterSpec& spec = unit.parameters[i];
+      if (!spec.name.ends_with(".bias")) continue;
+      const ParameterSpec& matrix = unit.parameters[i - 1];
+      EXPECT_EQ(spec.role, BiasOf(matrix.role)) << spec.name;
+      EXPECT_EQ(spec.shape, (std::vector<int64_t>{matrix.shape[0]}));
+      EXPECT_FALSE(spec.weight_decay) << spec.name;
+      names.push_back(spec.name.substr(std::string("model.layers.0.").size()));
+    }
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(biases_of(), Names());
+  config.query_key_value_bias = true;
+  EXPECT_EQ(biases_of(),
+            (Names{"self_attn.q_proj.bias", "self_attn.k_proj.bias",
+                   "self_attn.v_proj.bias"}));
+  config.query_key_value_bias = false;
+  config.output_bias = config.mlp_bias = true;
+  EXPECT_EQ(biases_of(), (Names{"self_attn.o_proj.bias", "mlp.gate_proj.bias",
+                                "mlp.up_proj.bias", "mlp.down_proj.bias"}));
+}
+
 // The published count of Qwen3-0.6B and, untied, Qwen3-8B.
 TEST(ParametersTest, PublishedModels) {
   ModelConfig small = {.hidden_size = 1024,
@@ -115,9 +158,90 @@ TEST(ParametersTest, PublishedModels) {
   EXPECT_EQ(ParameterCount(large), 8'190'735'360);
 }
 
+// Llama-3.2-1B, Qwen2.5-0.5B, Mistral-7B-v0.1.
+TEST(ParametersTest, PublishedModelsOfOtherFamilies) {
+  const ModelConfig llama = {.architecture = Architecture::kLlama,
+                             .hidden_size = 2048,
+                             .layer_count = 16,
+                             .head_count = 32,
+                             .kv_head_count = 8,
+                             .head_dim = 64,
+                             .intermediate_size = 8192,
+                             .vocab_size = 128256,
+                             .tie_word_embeddings = true};
+  EXPECT_EQ(ParameterCount(llama), 1'235'814'400);
+  const ModelConfig qwen = {.architecture = Architecture::kQwen2,
+                            .hidden_size = 896,
+                            .layer_count = 24,
+                            .head_count = 14,
+                            .kv_head_count = 2,
+                            .head_dim = 64,
+                            .intermediate_size = 4864,
+                            .vocab_size = 151936,
+                            .query_key_value_bias = true,
+                            .tie_word_embeddings = true};
+  EXPECT_EQ(ParameterCount(qwen), 494'032'768);
+  const ModelConfig mistral = {.architecture = Architecture::kMistral,
+                               .hidden_size = 4096,
+                               .layer_count = 32,
+                               .head_count = 32,
+                               .kv_head_count = 8,
+                               .head_dim = 128,
+                               .intermediate_size = 14336,
+                               .vocab_size = 32000};
+  EXPECT_EQ(ParameterCount(mistral), 7'241'732'096);
+}
+
 TEST(ParametersDeathTest, NoSuchLayer) {
   EXPECT_DEATH(UnitsOfLayer(TinyConfig(true), 4), "check failed");
   EXPECT_DEATH(ModelUnit(TinyConfig(true), 5), "check failed");
+}
+
+TEST(TargetModulesTest, NamesAndBitsAreEachOthersInverse) {
+  const std::vector<std::string> all = TargetModuleNames(kAllLinearTargets);
+  EXPECT_EQ(all,
+            (std::vector<std::string>{"q_proj", "k_proj", "v_proj", "o_proj",
+                                      "gate_proj", "up_proj", "down_proj"}));
+  for (int i = 0; i < kLinearRoleCount; ++i) {
+    EXPECT_EQ(TargetModuleBit(all[i]), 1u << i);
+    EXPECT_EQ(TargetModuleBit(LinearName(kLinearRoles[i])), 1u << i);
+    EXPECT_EQ(TargetModuleNames(1u << i), std::vector<std::string>{all[i]});
+  }
+  for (const char* other : {"", "proj", "lm_head", "mlp.q_proj", "q_proj "}) {
+    EXPECT_EQ(TargetModuleBit(other), 0u) << other;
+  }
+}
+
+TEST(AdapterUnitsTest, FollowTheModelsAndAloneTrain) {
+  const ModelConfig config = TinyConfig(true);
+  const AdapterConfig adapter = {
+      .rank = 5, .alpha = 10, .dropout = 0, .targets = 0b1000010};
+  EXPECT_EQ(adapter.scale(), 2.0);
+  const auto units = TrainingUnits(config, adapter);
+  ASSERT_EQ(units.size(), 8u);
+  for (int64_t unit = 0; unit < 8; ++unit) {
+    EXPECT_EQ(IsTrainable(config, adapter, unit), unit > 4);
+    EXPECT_TRUE(IsTrainable(config, {}, unit));
+    EXPECT_EQ(UnitDType(config, DType::kBF16, unit),
+              unit > 4 ? DType::kF32 : DType::kBF16);
+  }
+  EXPECT_EQ(TrainingUnitsOfLayer(config, adapter, 1), (std::vector<int>{2, 6}));
+  EXPECT_EQ(TrainingUnitsOfLayer(config, adapter, 3), (std::vector<int>{0, 4}));
+  EXPECT_EQ(TrainingUnitsOfLayer(config, {}, 1), std::vector<int>{2});
+  const auto& parameters = units[6].parameters;
+  ASSERT_EQ(parameters.size(), 4u);
+  EXPECT_EQ(parameters[0].name,
+            "base_model.model.model.layers.1.self_attn.k_proj.lora_A.weight");
+  EXPECT_EQ(parameters[0].role, ParamRole::kKLoraA);
+  EXPECT_EQ(parameters[0].shape, (std::vector<int64_t>{5, 48}));
+  EXPECT_EQ(parameters[1].role, ParamRole::kKLoraB);
+  EXPECT_EQ(parameters[1].shape, (std::vector<int64_t>{32, 5}));
+  EXPECT_EQ(parameters[3].name,
+            "base_model.model.model.layers.1.mlp.down_proj.lora_B.weight");
+  EXPECT_TRUE(parameters[3].weight_decay);
+  EXPECT_EQ(TrainableParameterCount(config, adapter),
+            3 * (5 * 48 + 32 * 5 + 5 * 100 + 48 * 5));
+  EXPECT_EQ(TrainableParameterCount(config, {}), ParameterCount(config));
 }
 
 }  // namespace

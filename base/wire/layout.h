@@ -63,6 +63,25 @@ struct ModelDims {
   int64_t max_position_tokens;
   double rope_theta;
   double rms_norm_eps;
+  uint32_t rope_type;  // RopeType
+  uint32_t query_key_value_bias;
+  uint32_t output_bias;
+  uint32_t mlp_bias;
+  double rope_factor;
+  double rope_low_freq_factor;
+  double rope_high_freq_factor;
+  int64_t rope_original_max_position_tokens;
+  int64_t sliding_window;
+  int64_t first_sliding_layer;
+};
+
+// What trains where not everything does (base/model/parameters.h).
+struct AdapterDims {
+  int64_t rank;  // 0: none
+  double alpha;
+  double dropout;
+  uint32_t targets;
+  uint32_t pad;
 };
 
 struct JobLayout {
@@ -70,7 +89,8 @@ struct JobLayout {
   uint32_t version;
   uint64_t job;
   ModelDims model;
-  uint32_t dtype;  // DType of compute weights and activations
+  AdapterDims adapter;
+  uint32_t dtype;  // DType of the model's weights and of activations
   uint32_t head_token_chunk;
   uint64_t seed;
   uint32_t unit_count;
@@ -88,12 +108,13 @@ struct JobLayout {
   uint64_t ledger_offset;
 };
 
-// A unit's tensors.  Parameters lie at the same element offset in each.
+// A unit's tensors.  Parameters lie at the same element offset in each.  A
+// frozen unit has compute weights and a version word only; the rest is 0.
 struct UnitLayout {
   uint32_t first_parameter;
   uint32_t parameter_count;
   uint64_t element_count;         // padded
-  uint64_t compute_offset;        // dtype of the job
+  uint64_t compute_offset;        // `dtype`
   uint64_t master_offset;         // fp32
   uint64_t exp_avg_offset;        // fp32
   uint64_t exp_avg_sq_offset;     // fp32
@@ -102,7 +123,7 @@ struct UnitLayout {
   uint64_t journal_offset;        // std::atomic<uint64_t>[chunk_count]
   uint64_t norm_partials_offset;  // double[chunk_count]
   uint32_t chunk_count;
-  uint32_t pad;
+  uint32_t dtype;  // DType of the compute weights: the job's, adapters fp32
 };
 
 struct ParameterLayout {
@@ -149,7 +170,8 @@ enum class TensorInit : uint32_t {
   kNone = 0,
   kNormal = 1,
   kOnes = 2,
-  kZeros = 3
+  kZeros = 3,
+  kUniform = 4
 };
 
 // One tensor between a file and the arena.
@@ -166,8 +188,8 @@ struct FileTensor {
   uint32_t first_dtype;   // DType
   uint32_t second_dtype;  // DType
   uint32_t init;          // TensorInit
-  double init_std;
-  uint64_t init_stream;  // with the job's seed: the key of the generator
+  double init_std;        // kUniform: all lie within this of zero
+  uint64_t init_stream;   // with the job's seed: the key of the generator
 };
 
 struct FileShard {

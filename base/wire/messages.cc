@@ -171,6 +171,7 @@ void Walk(C& c, RunSlot& m) {
   c.Plain("slot", m.slot);
   c.Plain("pass", m.pass);
   c.Plain("step", m.step);
+  c.Plain("train", m.train);
   c.Enum("kind", m.kind, SlotKind::kForward, SlotKind::kEvaluate);
   c.Enum("recompute", m.recompute, Recompute::kStage, Recompute::kLayer);
   c.Plain("first_layer", m.first_layer);

@@ -63,7 +63,7 @@ enum class Recompute : uint32_t { kStage = 1, kLayer = 2 };
 struct SlotUnit {
   uint32_t unit = 0;
   uint32_t layer = 0;  // the layer that needs it; L is the head
-  BufferRef weights;   // in the arena, compute dtype
+  BufferRef weights;   // in the arena, the unit's dtype
   WordRef version;     // uploaded once this is reached
 };
 
@@ -75,6 +75,11 @@ struct SlotMicroBatch {
   uint32_t group = 0;  // of the round
   uint32_t rows = 0;
   uint32_t row_tokens = 0;
+  uint32_t step_index = 0;  // of the step: part of the key of dropout masks
+  uint32_t pad = 0;
+  // [rows, row_tokens] int32: a token's position in its sequence, 0 where the
+  // next sequence of a packed row begins.  bytes 0: one sequence a row.
+  BufferRef positions;
   BufferRef labels;  // fused and evaluate slots
   BufferRef input;   // the stage's input
   WordRef input_ready;
@@ -94,7 +99,8 @@ struct SlotOutput {
 };
 
 // The sum of a subtree of groups of one unit's gradient, fp32, element_count
-// of the unit; parameters at their offsets, padding zero.
+// of the unit; parameters at their offsets, padding zero.  Of trainable units
+// only.
 struct SlotContribution {
   uint32_t unit = 0;
   uint32_t first_group = 0;
@@ -107,7 +113,8 @@ struct RunSlot {
   uint64_t job = 0;
   uint64_t slot = 0;  // the daemon's number of it; the same in a replay
   uint64_t pass = 0;
-  uint64_t step = 0;
+  uint64_t step = 0;   // from 1; part of the key of dropout masks
+  uint32_t train = 0;  // 1: of a training step; 0: an evaluation, no dropout
   SlotKind kind = SlotKind::kForward;
   Recompute recompute = Recompute::kStage;
   uint32_t first_layer = 0;

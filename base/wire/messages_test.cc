@@ -14,6 +14,8 @@ RunSlot ExampleSlot() {
   slot.job = 7;
   slot.slot = 99;
   slot.pass = 12;
+  slot.step = 5;
+  slot.train = 1;
   slot.kind = SlotKind::kFused;
   slot.first_layer = 3;
   slot.last_layer = 4;
@@ -22,6 +24,8 @@ RunSlot ExampleSlot() {
   slot.units = {{4, 3, {4096, 128}, {64, 5}}, {5, 4, {8192, 64}, {128, 5}}};
   slot.micro_batches.resize(2);
   slot.micro_batches[1].rows = 4;
+  slot.micro_batches[1].step_index = 17;
+  slot.micro_batches[1].positions = {1 << 19, 96};
   slot.micro_batches[1].input = {1 << 20, 2048};
   slot.outputs = {{1, 3, 1, 0, {1 << 21, 2048}, {192, 12}}};
   slot.contributions = {{4, 0, 2, 0, {1 << 22, 4096}}};
@@ -36,8 +40,12 @@ TEST(MessagesTest, RunSlotComesBackWhole) {
   EXPECT_EQ(message->attempt, 41u);
   const RunSlot& slot = std::get<RunSlot>(message->body);
   EXPECT_EQ(slot.slot, 99u);
+  EXPECT_EQ(slot.step, 5u);
+  EXPECT_EQ(slot.train, 1u);
   EXPECT_EQ(slot.kind, SlotKind::kFused);
   EXPECT_EQ(slot.units[1].weights.offset, 8192u);
+  EXPECT_EQ(slot.micro_batches[1].step_index, 17u);
+  EXPECT_EQ(slot.micro_batches[1].positions.bytes, 96u);
   EXPECT_EQ(slot.micro_batches[1].input.bytes, 2048u);
   EXPECT_EQ(slot.outputs[0].raise.value, 12u);
   EXPECT_EQ(slot.contributions[0].group_count, 2u);

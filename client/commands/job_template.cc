@@ -10,7 +10,7 @@ namespace {
 // Every value but the two paths is the server's default, so that a line may
 // stay, go or change.
 constexpr char kTemplate[] =
-    R"yaml(# A Roundhouse job: supervised full fine-tuning of a language model.
+    R"yaml(# A Roundhouse job: supervised fine-tuning of a language model.
 # Fill in the two paths, then: roundhouse submit -f job.yaml --wait
 # docs/job-spec.md has every field with its type, unit, default and aliases.
 
@@ -23,6 +23,14 @@ model_name_or_path: path/to/model
 dataset: path/to/train.jsonl
 # Its loss is measured before step 1 and after the last step.
 # validation_dataset: path/to/validation.jsonl
+
+# full trains every weight, lora low-rank adapters (PEFT) over frozen ones.
+method: full
+# lora_r: 8               # with method: lora; so are the three below
+# lora_alpha: 8
+# lora_dropout: 0.0
+# target_modules: [q_proj, v_proj]   # or all-linear
+# adapter_name_or_path: path/to/adapter   # to go on from
 
 # How long to train: passes over the dataset, or max_steps, but not both.
 num_train_epochs: 3

@@ -12,6 +12,10 @@ Dispatcher::Dispatcher(const JobShape& shape, const DispatcherOptions& options)
   ROUNDHOUSE_CHECK(shape.layer_count >= 1 &&
                    shape.unit_count == shape.layer_count + 1)
       << shape.layer_count << " layers, " << shape.unit_count << " units";
+  ROUNDHOUSE_CHECK(shape.trainable.empty() ||
+                   static_cast<int>(shape.trainable.size()) == shape.unit_count)
+      << shape.trainable.size();
+  ROUNDHOUSE_CHECK(shape.trainable_count() >= 1);
   ROUNDHOUSE_CHECK(options.max_dispatched_slots >= 1 &&
                    options.max_host_ops >= 1);
 }
@@ -31,7 +35,7 @@ uint64_t Dispatcher::BeginStep(const StepSpec& spec) {
   step.rounds_left = static_cast<int>(spec.round_micro_batches.size());
   step.updates_allowed = !spec.clip;
   step.update_sent.assign(shape_.unit_count, false);
-  step.updates_left = spec.train ? shape_.unit_count : 0;
+  step.updates_left = spec.train ? shape_.trainable_count() : 0;
   steps_.push_back(step);
   for (int i = 0; i < step.rounds_left; ++i) AddRound(step, i);
   Pump();
@@ -44,11 +48,13 @@ void Dispatcher::AddRound(const Step& step, int index) {
   round.step_number = step.number;
   round.index = index;
   round.contributors_left.assign(shape_.unit_count, 0);
-  round.reduce_sent.assign(shape_.unit_count, !step.spec.train);
-  round.reduce_done.assign(shape_.unit_count, !step.spec.train);
-  round.reduces_left = step.spec.train ? shape_.unit_count : 0;
+  round.reduce_sent.assign(shape_.unit_count, true);
+  round.reduce_done.assign(shape_.unit_count, true);
   for (int unit = 0; step.spec.train && unit < shape_.unit_count; ++unit) {
+    if (!shape_.Trains(unit)) continue;
     round.contributors_left[unit] = Contributors(step.spec, unit);
+    round.reduce_sent[unit] = round.reduce_done[unit] = false;
+    ++round.reduces_left;
   }
   AddSlots(step, round);
   rounds_.push_back(std::move(round));
@@ -71,6 +77,7 @@ std::vector<int> Dispatcher::UnitsOf(const Slot& slot) const {
   for (int layer = slot.layers.first; layer <= slot.layers.last; ++layer) {
     units.push_back(1 + layer);
   }
+  std::erase_if(units, [this](int unit) { return !shape_.Trains(unit); });
   return units;
 }
 
@@ -310,7 +317,7 @@ bool Dispatcher::SendGather() {
     // update that was sent before it, never for a later one.
     const Step& oldest = steps_.front();
     if (oldest.number != round.step_number && oldest.spec.train &&
-        !oldest.update_sent[0]) {
+        shape_.Trains(0) && !oldest.update_sent[0]) {
       return false;
     }
     round.gather_sent = true;
@@ -332,7 +339,7 @@ bool Dispatcher::SendUpdate() {
   if (!step.spec.train || !step.updates_allowed) return false;
   if (abandoned_step_ == step.number) return false;
   for (int unit = 0; unit < shape_.unit_count; ++unit) {
-    if (step.update_sent[unit]) continue;
+    if (step.update_sent[unit] || !shape_.Trains(unit)) continue;
     bool reduced = true;
     for (const Round& round : rounds_) {
       reduced &= round.step_number != step.number || round.reduce_done[unit];

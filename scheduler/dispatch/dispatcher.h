@@ -29,6 +29,9 @@
 //                       every unit's is; unit 0 first, so that the next step's
 //                       gather and first stages start under later updates
 //
+// Units that do not train (JobShape::trainable) are neither reduced nor
+// updated, and nothing waits for them.
+//
 // A round uses one of two sets of activation buffers, by its running number's
 // parity: it starts when the round before the last has *retired*, i.e. its
 // slots committed and its reductions are done.  Contribution buffers exist
@@ -43,6 +46,7 @@
 #ifndef ROUNDHOUSE_SCHEDULER_DISPATCH_DISPATCHER_H_
 #define ROUNDHOUSE_SCHEDULER_DISPATCH_DISPATCHER_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -62,6 +66,18 @@ struct JobShape {
   int layer_count = 0;     // layers of plans: decoder layers and the head
   int unit_count = 0;      // unit 0 is the embedding, 1 + l is layer l's
   bool tied_head = false;  // the head also contributes to unit 0
+  // Per unit: whether a step leaves a gradient of it to reduce and update.
+  // With adapters unit 1 + l stands for those of layer l, and neither the
+  // embedding nor the head has any.  Empty: every unit.  REQUIRES: at least
+  // one.
+  std::vector<bool> trainable;
+
+  bool Trains(int unit) const { return trainable.empty() || trainable[unit]; }
+  int trainable_count() const {
+    if (trainable.empty()) return unit_count;
+    return static_cast<int>(
+        std::count(trainable.begin(), trainable.end(), true));
+  }
 };
 
 struct StepSpec {

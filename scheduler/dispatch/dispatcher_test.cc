@@ -21,7 +21,9 @@ namespace {
 // [1,1] [0,0]: four slots a round.
 Plan TestPlan() { return {{{0, 1}}, {{2, 3}, {1, 1}, {0, 0}}, true}; }
 
-constexpr JobShape kShape = {4, 5, false};
+const JobShape kShape = {4, 5, false, {}};
+// Its decoder layers have adapters.
+const JobShape kAdapterShape = {4, 5, false, {false, true, true, true, false}};
 
 StepSpec TrainStep(int rounds, bool clip) {
   StepSpec spec;
@@ -215,8 +217,8 @@ class World {
     if (op.type != HostOpType::kGather || op.step_number == 0) return true;
     // The embedding of the step before: published, unless that was dropped.
     const uint64_t before = op.step_number - 1;
-    return !specs_[before].train || reduced_.count(before) == 0 ||
-           updates.count({before, 0}) != 0;
+    return !shape_.Trains(0) || !specs_[before].train ||
+           reduced_.count(before) == 0 || updates.count({before, 0}) != 0;
   }
 
   void FinishHostOp() {
@@ -225,6 +227,7 @@ class World {
     if (op.type == HostOpType::kGather) {
       produced_.insert({op.step_number, op.round, false, 0});
     } else if (op.type == HostOpType::kUpdate) {
+      EXPECT_TRUE(shape_.Trains(op.unit)) << "unit " << op.unit;
       ++updates[{op.step_number, op.unit}];
     } else {
       CheckReduce(op);
@@ -233,6 +236,7 @@ class World {
   }
 
   void CheckReduce(const RunHostOpAction& op) {
+    EXPECT_TRUE(shape_.Trains(op.unit)) << "unit " << op.unit << " is frozen";
     EXPECT_TRUE(reduces_.insert({op.step_number, op.round, op.unit}).second);
     EXPECT_EQ(op.add_to_sum, op.round > 0);
     if (op.round > 0) {
@@ -362,6 +366,52 @@ TEST(DispatcherTest, NextStepStartsUnderTheUpdates) {
   }
 }
 
+TEST(DispatcherTest, FrozenUnitsAreNeitherReducedNorUpdatedNorWaitedFor) {
+  for (const bool clip : {false, true}) {
+    World world(kAdapterShape, 2, 8);
+    world.begin_next_when_reduced = true;
+    world.Begin(TrainStep(3, clip));
+    world.RunToEnd();
+    EXPECT_EQ(world.trace, (std::vector<std::string>{"reduced 0", "done 0",
+                                                     "reduced 1", "done 1"}));
+    EXPECT_EQ(world.updates.size(), 6u);
+    for (int unit = 1; unit <= 3; ++unit) {
+      EXPECT_EQ((world.updates[{0, unit}]), 1);
+      EXPECT_EQ((world.updates[{1, unit}]), 1);
+    }
+  }
+}
+
+// Nothing that the next step gathers changes: under a hold of all updates it
+// still begins.
+TEST(DispatcherTest, WithAFrozenEmbeddingTheGatherWaitsForNoUpdate) {
+  World world(kAdapterShape, 2, 4);
+  world.HoldAfter(world.Begin(TrainStep(1, false)));
+  world.RunToEnd();
+  world.allow_updates = false;
+  world.Begin(TrainStep(1, true));
+  world.RunToEnd();
+  ASSERT_EQ(world.trace.back(), "reduced 1");
+  world.Begin(TrainStep(1, true));
+  world.RunToEnd();
+  EXPECT_EQ(world.trace.back(), "reduced 2");
+  EXPECT_EQ(world.updates.size(), 3u);
+}
+
+TEST(DispatcherTest, AStepOfFrozenUnitsIsUpdatingOnlyOnceAnUpdateIsSent) {
+  World world(kAdapterShape, 1, 5);
+  world.allow_updates = false;
+  const uint64_t step = world.Begin(TrainStep(1, true));
+  world.RunToEnd();
+  EXPECT_FALSE(world.dispatcher().Updating());
+  world.Allow(step);
+  EXPECT_TRUE(world.dispatcher().Updating());
+}
+
+TEST(DispatcherTest, AJobThatTrainsNothingIsABug) {
+  EXPECT_DEATH(Dispatcher({1, 2, false, {false, false}}, {}), "check failed");
+}
+
 TEST(DispatcherTest, EvaluationReducesNothing) {
   World world(kShape, 2, 9);
   StepSpec spec = TrainStep(3, false);
@@ -465,7 +515,14 @@ TEST(DispatcherTest, RandomLossesNeverStopOrRepeatAStep) {
     std::mt19937_64 random(seed);
     const int layers = 1 + static_cast<int>(random() % 7);
     const int devices = 1 + static_cast<int>(random() % 5);
-    const JobShape shape = {layers, layers + 1, random() % 2 == 0};
+    JobShape shape = {layers, layers + 1, random() % 2 == 0, {}};
+    if (random() % 3 == 0) {
+      shape.trainable.assign(layers + 1, false);
+      shape.trainable[1 + random() % layers] = true;
+      for (int unit = 1; unit <= layers; ++unit) {
+        if (random() % 2 == 0) shape.trainable[unit] = true;
+      }
+    }
     World world(shape, devices, seed * 7);
     int lost = 0;
     for (int step = 0; step < 4; ++step) {

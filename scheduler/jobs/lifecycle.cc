@@ -30,7 +30,7 @@ const std::vector<S>& Successors(S from) {
       {S::kLoading, S::kRunning, S::kQueued, S::kPaused, S::kFailed,
        S::kCancelling},
       /*kFinalizing*/
-      {S::kSucceeded, S::kRecovering, S::kFailed, S::kCancelling},
+      {S::kSucceeded, S::kPaused, S::kRecovering, S::kFailed, S::kCancelling},
       /*kCancelling*/
       {S::kCancelled, S::kFailed},
       /*kSucceeded*/ {},

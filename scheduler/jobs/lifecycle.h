@@ -4,6 +4,7 @@
 //
 //   LOADING, RUNNING -> PAUSING -> PAUSED -> QUEUED          pause, resume
 //   QUEUED -> PAUSED -> QUEUED
+//   FINALIZING -> PAUSED              what it writes does not fit on the disk
 //   LOADING, RUNNING, FINALIZING -> RECOVERING -> LOADING    a process died or
 //     the daemon was restarted; also RECOVERING -> QUEUED, RUNNING, PAUSED
 //   LOADING -> QUEUED                 what it needs is taken; it waits again

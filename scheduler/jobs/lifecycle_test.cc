@@ -62,6 +62,12 @@ TEST(LifecycleTest, SuccessOnlyThroughFinalizing) {
   }
 }
 
+TEST(LifecycleTest, AFullDiskPausesWhatIsFinalizing) {
+  EXPECT_TRUE(Can(JobState::kFinalizing, JobState::kPaused));
+  EXPECT_TRUE(Can(JobState::kPaused, JobState::kQueued));
+  EXPECT_FALSE(Can(JobState::kFinalizing, JobState::kPausing));
+}
+
 TEST(LifecycleTest, TheErrorNamesBothStates) {
   const absl::Status s =
       CheckTransition(JobState::kSucceeded, JobState::kCancelling);

@@ -155,7 +155,7 @@ TEST_F(ApiTest, ABadFieldIsNamedInTheDetails) {
 }
 
 TEST_F(ApiTest, EachKindOfErrorHasItsDetail) {
-  grpc::Status status = CreateText("model: m\ndataset: d\nmethod: lora\n");
+  grpc::Status status = CreateText("model: m\ndataset: d\nobjective: dpo\n");
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
   EXPECT_EQ(Reason(status), "NOT_AVAILABLE");
 

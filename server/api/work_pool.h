@@ -1,4 +1,7 @@
-// A few threads for unary calls: gRPC's own must not wait for the disk.
+// A few threads that may wait for the disk: for unary calls, where gRPC's own
+// must not, and for a job's files, where the event loop must not.
+//
+// With one thread, work runs in the order given.
 //
 // Thread-safe.
 #ifndef ROUNDHOUSE_SERVER_API_WORK_POOL_H_

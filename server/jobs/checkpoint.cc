@@ -256,6 +256,31 @@ absl::StatusOr<std::map<std::string, Found>> FindTensors(
   return tensors;
 }
 
+// What a checkpoint keeps of one parameter: suffix of the name, dtype.
+std::vector<std::pair<std::string, DType>> KeptOf(DType dtype) {
+  return {{"", dtype},
+          {".master", DType::kF32},
+          {".exp_avg", DType::kF32},
+          {".exp_avg_sq", DType::kF32}};
+}
+
+// "" when `name` is there with that shape and type.
+std::string TensorProblem(const std::string& path,
+                          const std::map<std::string, Found>& tensors,
+                          const std::string& name,
+                          const std::vector<int64_t>& shape, DType dtype) {
+  const auto entry = tensors.find(name);
+  if (entry == tensors.end()) {
+    return absl::StrCat(path, ": tensor ", name, " is missing");
+  }
+  const SafetensorsTensor& found = entry->second.tensor;
+  if (found.shape == shape && found.dtype == ToFileDType(dtype)) return "";
+  return absl::StrCat(entry->second.path, ": tensor ", name, ": ",
+                      TypeText(found.dtype, found.shape), " found, ",
+                      TypeText(ToFileDType(dtype), shape),
+                      " expected by the job");
+}
+
 }  // namespace
 
 absl::StatusOr<CheckpointManifest> ReadCheckpoint(const std::string& path,
@@ -279,19 +304,10 @@ absl::StatusOr<std::vector<FilePart>> ResumeParts(const std::string& path,
   std::map<std::string, FilePart> parts;
   auto add = [&](const std::string& name, const ParameterSpec& spec,
                  uint64_t base, DType dtype) -> absl::Status {
+    const std::string problem =
+        TensorProblem(path, found, name, spec.shape, dtype);
+    if (!problem.empty()) return absl::DataLossError(problem);
     const auto entry = found.find(name);
-    if (entry == found.end()) {
-      return absl::DataLossError(
-          absl::StrCat(path, ": tensor ", name, " is missing"));
-    }
-    const SafetensorsTensor& tensor_found = entry->second.tensor;
-    if (tensor_found.shape != spec.shape ||
-        tensor_found.dtype != ToFileDType(dtype)) {
-      return absl::DataLossError(absl::StrCat(
-          entry->second.path, ": tensor ", name, ": ",
-          TypeText(tensor_found.dtype, tensor_found.shape), " found, ",
-          TypeText(ToFileDType(dtype), spec.shape), " expected by the job"));
-    }
     wire::FileTensor tensor = {};
     tensor.file_offset = entry->second.tensor.begin;
     tensor.element_count = static_cast<uint64_t>(spec.element_count);
@@ -306,11 +322,13 @@ absl::StatusOr<std::vector<FilePart>> ResumeParts(const std::string& path,
     part.tensors.push_back(tensor);
     return absl::OkStatus();
   };
-  for (size_t unit = 0; unit < state.units().size(); ++unit) {
-    const wire::UnitLayout& layout = state.layout(static_cast<int>(unit));
-    for (const ParameterSpec& spec : state.units()[unit].parameters) {
+  for (size_t i = 0; i < state.units().size(); ++i) {
+    const int unit = static_cast<int>(i);
+    if (!state.trainable(unit)) continue;
+    const wire::UnitLayout& layout = state.layout(unit);
+    for (const ParameterSpec& spec : state.units()[i].parameters) {
       RETURN_IF_ERROR(
-          add(spec.name, spec, layout.compute_offset, state.options().dtype));
+          add(spec.name, spec, layout.compute_offset, state.dtype(unit)));
       RETURN_IF_ERROR(
           add(spec.name + ".master", spec, layout.master_offset, DType::kF32));
       RETURN_IF_ERROR(add(spec.name + ".exp_avg", spec, layout.exp_avg_offset,
@@ -322,6 +340,37 @@ absl::StatusOr<std::vector<FilePart>> ResumeParts(const std::string& path,
   std::vector<FilePart> ordered;
   for (auto& [name, part] : parts) ordered.push_back(std::move(part));
   return ordered;
+}
+
+absl::StatusOr<CheckpointManifest> CheckResumable(const std::string& path,
+                                                  const ModelConfig& model,
+                                                  const AdapterConfig& adapter,
+                                                  DType dtype) {
+  ASSIGN_OR_RETURN(CheckpointManifest manifest, ReadCheckpoint(path, false));
+  if (manifest.dtype != DTypeName(dtype)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": its dtype is ", manifest.dtype, ", the job's is ",
+                     DTypeName(dtype)));
+  }
+  ASSIGN_OR_RETURN(auto tensors, FindTensors(path));
+  const DType trained = adapter.present() ? DType::kF32 : dtype;
+  const std::vector<UnitSpec> units = TrainingUnits(model, adapter);
+  for (size_t unit = 0; unit < units.size(); ++unit) {
+    if (!IsTrainable(model, adapter, static_cast<int64_t>(unit))) continue;
+    for (const ParameterSpec& spec : units[unit].parameters) {
+      for (const auto& [suffix, kept] : KeptOf(trained)) {
+        const std::string name = spec.name + suffix;
+        const std::string problem =
+            TensorProblem(path, tensors, name, spec.shape, kept);
+        if (!problem.empty()) return absl::InvalidArgumentError(problem);
+        tensors.erase(name);
+      }
+    }
+  }
+  if (tensors.empty()) return manifest;
+  return absl::InvalidArgumentError(
+      absl::StrCat(tensors.begin()->second.path, ": tensor ",
+                   tensors.begin()->first, " is none of the job's model"));
 }
 
 std::vector<int64_t> ListCheckpointSteps(const std::string& directory) {
@@ -340,6 +389,22 @@ std::vector<int64_t> ListCheckpointSteps(const std::string& directory) {
 
 std::string CheckpointPath(const std::string& directory, int64_t step) {
   return absl::StrCat(directory, "/", kPrefix, step);
+}
+
+absl::Status RemoveOldCheckpoints(const std::string& directory, int64_t kept) {
+  const std::vector<int64_t> steps = ListCheckpointSteps(directory);
+  const auto surplus = static_cast<int64_t>(steps.size()) - kept;
+  absl::Status first;
+  for (int64_t i = 0; i < surplus; ++i) {
+    std::error_code error;
+    fs::remove_all(CheckpointPath(directory, steps[i]), error);
+    if (error && first.ok()) {
+      first = absl::InternalError(
+          absl::StrCat("old checkpoint of step ", steps[i],
+                       " could not be removed: ", error.message()));
+    }
+  }
+  return first;
 }
 
 absl::Status QuarantineCheckpoint(const std::string& path) {

@@ -4,6 +4,10 @@
 //     model*.safetensors      compute weights: loads in transformers as it is
 //     optimizer*.safetensors  fp32 masters and both moments
 //     config.json, tokenizer files, trainer_state.json
+// with adapters, whose base is not saved again,
+//     adapter_model.safetensors  loads in PEFT as it is
+//     adapter_config.json        in config.json's place
+// and in both
 //     checkpoint.json         the manifest: step, seed, what it was trained on,
 //                             and every shard's bytes and SHA-256
 //
@@ -71,14 +75,28 @@ std::string ManifestJson(const CheckpointManifest& manifest);
 absl::StatusOr<CheckpointManifest> ReadCheckpoint(const std::string& path,
                                                   bool verify);
 
-// What to load to go on from a checkpoint: weights, masters and moments.
+// What to load to go on from a checkpoint: weights, masters and moments of what
+// trains.
 // DATA_LOSS when a tensor is missing or of another shape.
 absl::StatusOr<std::vector<FilePart>> ResumeParts(const std::string& path,
                                                   const TrainingState& state);
 
+// Whether a job that trains this in `dtype` can go on from a checkpoint, by its
+// manifest, which it answers, and its files' headers.  INVALID_ARGUMENT
+// names the dtype, or the tensor that differs or that only one of them has;
+// DATA_LOSS as ReadCheckpoint.
+absl::StatusOr<CheckpointManifest> CheckResumable(const std::string& path,
+                                                  const ModelConfig& model,
+                                                  const AdapterConfig& adapter,
+                                                  DType dtype);
+
 // Steps of the checkpoints in `directory`, ascending.
 std::vector<int64_t> ListCheckpointSteps(const std::string& directory);
 std::string CheckpointPath(const std::string& directory, int64_t step);
+
+// Removes the oldest beyond the newest `kept`.  INTERNAL names the first that
+// could not be removed; the others are.  REQUIRES: kept > 0.
+absl::Status RemoveOldCheckpoints(const std::string& directory, int64_t kept);
 
 // Renames it to <path>.corrupt, so that it is neither used nor lost.
 absl::Status QuarantineCheckpoint(const std::string& path);

@@ -86,11 +86,14 @@ class CheckpointTest : public testing::Test {
   std::vector<Tensor> Kept() const {
     std::vector<Tensor> kept;
     for (size_t unit = 0; unit < state_->units().size(); ++unit) {
-      const wire::UnitLayout& layout = state_->layout(static_cast<int>(unit));
+      const int index = static_cast<int>(unit);
+      if (!state_->trainable(index)) continue;
+      const wire::UnitLayout& layout = state_->layout(index);
+      const uint64_t size = DTypeBytes(state_->dtype(index));
       for (const ParameterSpec& spec : state_->units()[unit].parameters) {
         const auto first = static_cast<uint64_t>(spec.unit_offset_elements);
         const auto count = static_cast<uint64_t>(spec.element_count);
-        kept.push_back({layout.compute_offset + first * 2, count * 2});
+        kept.push_back({layout.compute_offset + first * size, count * size});
         for (uint64_t base : {layout.master_offset, layout.exp_avg_offset,
                               layout.exp_avg_sq_offset}) {
           kept.push_back({base + first * 4, count * 4});
@@ -120,7 +123,7 @@ class CheckpointTest : public testing::Test {
   DirectoryPlan PlanOf(const std::string& path) const {
     DirectoryPlan plan;
     plan.final_path = path;
-    for (auto* files : {&ModelFiles, &OptimizerFiles}) {
+    for (auto* files : {&TrainedFiles, &OptimizerFiles}) {
       auto set = files(*state_, TemporaryName(path));
       EXPECT_TRUE(set.ok()) << set.status();
       for (FilePart& part : set->parts) {
@@ -186,6 +189,36 @@ TEST_F(CheckpointTest, ComesBackBitForBit) {
   ASSERT_TRUE(parts.ok()) << parts.status();
   ReadShards(arena_->arena(), *parts);
   EXPECT_TRUE(State() == before);
+}
+
+TEST_F(CheckpointTest, AdaptersComeBackBitForBitWithoutTheirBase) {
+  TrainingStateOptions options = TestStateOptions(true, DType::kBF16);
+  options.adapter = TestAdapter();
+  state_ = MakeTestState(*arena_, options);
+  Scribble(3);
+  const std::string path = CheckpointPath(root_, 6);
+  const std::string before = State();
+  ASSERT_TRUE(Save(path, 6).ok());
+  EXPECT_FALSE(fs::exists(path + "/model.safetensors"));
+  const auto found =
+      CheckResumable(path, options.model, options.adapter, DType::kBF16);
+  ASSERT_TRUE(found.ok()) << found.status();
+  Scribble(4);
+  const auto parts = ResumeParts(path, *state_);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  ReadShards(arena_->arena(), *parts);
+  EXPECT_TRUE(State() == before);
+  // Neither a whole model nor other adapters go on from it.
+  EXPECT_EQ(
+      CheckResumable(path, options.model, {}, DType::kBF16).status().code(),
+      absl::StatusCode::kInvalidArgument);
+  AdapterConfig fewer = options.adapter;
+  fewer.targets = 1;
+  const absl::Status more =
+      CheckResumable(path, options.model, fewer, DType::kBF16).status();
+  EXPECT_NE(std::string(more.message()).find("is none of the job's model"),
+            std::string::npos)
+      << more;
 }
 
 TEST_F(CheckpointTest, EveryFlippedBitIsFound) {
@@ -284,6 +317,48 @@ TEST_F(CheckpointTest, AnotherModelsCheckpointIsRefused) {
   EXPECT_NE(std::string(status.message()).find("model.layers.0.mlp"),
             std::string::npos)
       << status;
+}
+
+TEST_F(CheckpointTest, AJobThatItDoesNotFitIsToldWhatDiffers) {
+  const std::string path = CheckpointPath(root_, 4);
+  ASSERT_TRUE(Save(path, 4).ok());
+  const ModelConfig model = TestModel(true);
+  const auto manifest = CheckResumable(path, model, {}, DType::kBF16);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_EQ(manifest->step, 4);
+
+  auto expect = [&](const ModelConfig& other, DType dtype,
+                    const std::string& text) {
+    const absl::Status status = CheckResumable(path, other, {}, dtype).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_NE(std::string(status.message()).find(text), std::string::npos)
+        << "no \"" << text << "\" in " << status;
+  };
+  expect(model, DType::kF32, "its dtype is bf16, the job's is fp32");
+  ModelConfig wider = model;
+  wider.intermediate_size += 4;
+  expect(wider, DType::kBF16,
+         "tensor model.layers.0.mlp.gate_proj.weight: BF16 [36, 24] found, "
+         "BF16 [40, 24] expected by the job");
+  expect(TestModel(true, 4), DType::kBF16,
+         "tensor model.layers.3.input_layernorm.weight is missing");
+  expect(TestModel(true, 2), DType::kBF16,
+         "tensor model.layers.2.input_layernorm.weight is none of the job's");
+  expect(TestModel(false), DType::kBF16, "tensor lm_head.weight is missing");
+
+  fs::remove(path + "/optimizer.safetensors");
+  EXPECT_EQ(CheckResumable(path, model, {}, DType::kBF16).status().code(),
+            absl::StatusCode::kDataLoss);
+}
+
+TEST_F(CheckpointTest, TheOldestAreRemoved) {
+  for (int64_t step : {2, 10, 4}) {
+    ASSERT_TRUE(Save(CheckpointPath(root_, step), step).ok());
+  }
+  EXPECT_TRUE(RemoveOldCheckpoints(root_, 3).ok());
+  EXPECT_EQ(ListCheckpointSteps(root_), (std::vector<int64_t>{2, 4, 10}));
+  EXPECT_TRUE(RemoveOldCheckpoints(root_, 1).ok());
+  EXPECT_EQ(ListCheckpointSteps(root_), std::vector<int64_t>{10});
 }
 
 TEST_F(CheckpointTest, ADirectoryOfThatNameIsReplacedAsAWhole) {

@@ -18,7 +18,7 @@ wire::SlotKind Kind(SlotPass pass) {
 }
 
 uint64_t Tokens(const MicroBatch& micro_batch) {
-  return micro_batch.sequences.size() *
+  return micro_batch.rows.size() *
          static_cast<uint64_t>(micro_batch.row_tokens);
 }
 
@@ -39,28 +39,44 @@ bool ComputesGradients(SlotPass pass) {
 void AddUnits(const RunSlotAction& action, const StepData& step,
               const TrainingState& state, wire::RunSlot& slot) {
   const uint32_t groups = slot.total_groups;
+  const TrainingStateOptions& job = state.options();
   for (int layer = action.layers.first; layer <= action.layers.last; ++layer) {
-    for (int unit : UnitsOfLayer(state.options().model, layer)) {
+    for (int unit : TrainingUnitsOfLayer(job.model, job.adapter, layer)) {
       slot.units.push_back({static_cast<uint32_t>(unit),
                             static_cast<uint32_t>(layer), state.Weights(unit),
                             state.Version(unit, step.version)});
-      if (!ComputesGradients(action.pass)) continue;
+      if (!ComputesGradients(action.pass) || !state.trainable(unit)) continue;
       slot.contributions.push_back({static_cast<uint32_t>(unit), 0, groups, 0,
                                     state.Contribution(unit, 0)});
     }
   }
 }
 
-void AddMicroBatch(const RunSlotAction& action, const RoundData& round, int i,
+// How many micro-batches of the step come before the round.
+uint32_t FirstStepIndex(const StepData& step, int round) {
+  size_t before = 0;
+  for (int i = 0; i < round; ++i) {
+    before += step.rounds[i].micro_batches.size();
+  }
+  return static_cast<uint32_t>(before);
+}
+
+void AddMicroBatch(const RunSlotAction& action, const StepData& step, int i,
                    const RoundBuffers& buffers, wire::RunSlot& slot) {
+  const RoundData& round = step.rounds[action.place.round];
   const MicroBatch& data = round.micro_batches[i];
   const int set = action.place.buffer_set;
   const uint64_t bytes = ActivationBytes(data, buffers);
   wire::SlotMicroBatch micro_batch;
   micro_batch.index = static_cast<uint32_t>(i);
   micro_batch.group = round.groups[i];
-  micro_batch.rows = static_cast<uint32_t>(data.sequences.size());
+  micro_batch.rows = static_cast<uint32_t>(data.rows.size());
   micro_batch.row_tokens = static_cast<uint32_t>(data.row_tokens);
+  micro_batch.step_index =
+      FirstStepIndex(step, action.place.round) + micro_batch.index;
+  if (buffers.options().packed) {
+    micro_batch.positions = {buffers.Positions(set, i), IdBytes(data)};
+  }
   const auto input = buffers.Activation(set, action.layers.first, i);
   micro_batch.input = {input.offset, bytes};
   micro_batch.input_ready = {input.word_offset, round.pass};
@@ -75,8 +91,10 @@ void AddMicroBatch(const RunSlotAction& action, const RoundData& round, int i,
   slot.micro_batches.push_back(micro_batch);
 }
 
-void AddOutputs(const RunSlotAction& action, const RoundData& round, int i,
-                bool train, const RoundBuffers& buffers, wire::RunSlot& slot) {
+void AddOutputs(const RunSlotAction& action, const StepData& step, int i,
+                const TrainingState& state, const RoundBuffers& buffers,
+                wire::RunSlot& slot) {
+  const RoundData& round = step.rounds[action.place.round];
   const int set = action.place.buffer_set;
   const uint64_t bytes = ActivationBytes(round.micro_batches[i], buffers);
   auto add = [&](int boundary, bool gradient) {
@@ -90,11 +108,14 @@ void AddOutputs(const RunSlotAction& action, const RoundData& round, int i,
                             {buffer.word_offset, round.pass}});
   };
   if (ComputesGradients(action.pass)) {
-    add(action.layers.first, true);
+    // The first stage's is of embedding rows: nobody reads it when those are
+    // frozen.
+    const int first = action.layers.first;
+    if (first > 0 || state.trainable(0)) add(first, true);
   } else if (action.pass == SlotPass::kForward) {
     // Besides its own end, the inputs of backward stages that begin inside.
     for (int b = action.layers.first + 1; b <= action.layers.last; ++b) {
-      if (train && buffers.HasActivation(b)) add(b, false);
+      if (step.train && buffers.HasActivation(b)) add(b, false);
     }
     add(action.layers.last + 1, false);
   }
@@ -111,7 +132,7 @@ void AddHostMicroBatches(const RunHostOpAction& action, const RoundData& round,
                                : buffers.Gradient(set, 0, index);
     wire::HostMicroBatch micro_batch;
     micro_batch.group = round.groups[i];
-    micro_batch.rows = static_cast<uint32_t>(data.sequences.size());
+    micro_batch.rows = static_cast<uint32_t>(data.rows.size());
     micro_batch.row_tokens = static_cast<uint32_t>(data.row_tokens);
     micro_batch.tokens = {buffers.Tokens(set, index), IdBytes(data)};
     micro_batch.data = {buffer.offset, ActivationBytes(data, buffers)};
@@ -131,7 +152,8 @@ void FillReduce(const RunHostOpAction& action, const StepData& step,
   if (embedding) AddHostMicroBatches(action, round, buffers, op);
   if (!embedding || state.options().model.tie_word_embeddings) {
     op.contributions.push_back(
-        {0, round.group_count, state.Contribution(action.unit, 0)});
+        {0, round.group_count,
+         state.Contribution(static_cast<int>(op.unit), 0)});
   }
 }
 
@@ -158,6 +180,7 @@ wire::RunSlot SlotCommand(const RunSlotAction& action, const StepData& step,
   slot.slot = Number(action.slot);
   slot.pass = round.pass;
   slot.step = static_cast<uint64_t>(step.step);
+  slot.train = step.train ? 1 : 0;
   slot.kind = Kind(action.pass);
   slot.recompute = step.recompute;
   slot.first_layer = static_cast<uint32_t>(action.layers.first);
@@ -167,8 +190,8 @@ wire::RunSlot SlotCommand(const RunSlotAction& action, const StepData& step,
   AddUnits(action, step, state, slot);
   for (size_t i = 0; i < round.micro_batches.size(); ++i) {
     const int index = static_cast<int>(i);
-    AddMicroBatch(action, round, index, buffers, slot);
-    AddOutputs(action, round, index, step.train, buffers, slot);
+    AddMicroBatch(action, step, index, buffers, slot);
+    AddOutputs(action, step, index, state, buffers, slot);
   }
   return slot;
 }
@@ -179,10 +202,11 @@ wire::HostOp HostCommand(const RunHostOpAction& action, const StepData& step,
   wire::HostOp op;
   op.job = state.options().job;
   op.operation = Number(action.op);
-  op.unit = static_cast<uint32_t>(action.unit);
+  op.unit = static_cast<uint32_t>(state.TrainedUnit(action.unit));
   switch (action.type) {
     case HostOpType::kGather:
       op.kind = wire::HostOpKind::kGather;
+      op.unit = 0;
       op.version = state.Version(0, step.version);
       AddHostMicroBatches(action, step.rounds[action.round], buffers, op);
       break;
@@ -206,10 +230,15 @@ void FillRound(const RoundData& round, const Dataset& dataset, int set,
     const uint64_t count = Tokens(data);
     auto* tokens = arena.At<int32_t>(buffers.Tokens(set, index), count);
     auto* labels = arena.At<int32_t>(buffers.Labels(set, index), count);
-    for (size_t row = 0; row < data.sequences.size(); ++row) {
+    auto* positions =
+        buffers.options().packed
+            ? arena.At<int32_t>(buffers.Positions(set, index), count)
+            : nullptr;
+    for (size_t row = 0; row < data.rows.size(); ++row) {
       const uint64_t start = row * data.row_tokens;
-      dataset.FillRow(data.sequences[row], data.row_tokens, tokens + start,
-                      labels + start);
+      dataset.FillRow(data.rows[row], data.row_tokens, tokens + start,
+                      labels + start,
+                      positions == nullptr ? nullptr : positions + start);
     }
   }
 }

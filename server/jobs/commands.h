@@ -21,7 +21,7 @@ struct RoundData {
   std::vector<MicroBatch> micro_batches;
   std::vector<uint32_t> groups;  // of each micro-batch
   uint32_t group_count = 0;
-  bool filled = false;  // tokens and labels are in the arena
+  bool filled = false;  // tokens, labels, positions are in the arena
 };
 
 // AdamW's numbers for one optimizer step.
@@ -55,7 +55,7 @@ wire::HostOp HostCommand(const RunHostOpAction& action, const StepData& step,
                          const TrainingState& state,
                          const RoundBuffers& buffers);
 
-// Writes a round's tokens and labels into its set of buffers.
+// Writes a round's tokens, labels and positions into its set of buffers.
 void FillRound(const RoundData& round, const Dataset& dataset, int set,
                const RoundBuffers& buffers, const wire::Arena& arena);
 

@@ -24,16 +24,25 @@ constexpr uint64_t kPass = 41;
 constexpr uint64_t kVersion = 40;
 constexpr uint64_t kNextVersion = 42;
 
-class CommandsTest : public testing::TestWithParam<bool> {
+struct Trained {
+  bool tied = false;
+  bool adapters = false;
+};
+
+class CommandsTest : public testing::TestWithParam<Trained> {
  protected:
   CommandsTest() : arena_(*HostArena::Create(64 << 20, 3)) {
-    state_ = *TrainingState::Create(*arena_, TestStateOptions(GetParam()));
+    TrainingStateOptions state = TestStateOptions(GetParam().tied);
+    if (GetParam().adapters) state.adapter = TestAdapter();
+    state_ = MakeTestState(*arena_, state);
     RoundBuffersOptions options;
     options.plan = TestPlan();
     options.micro_batches = 3;
     options.rows = 2;
     options.row_tokens = 4;
     options.hidden_size = 24;
+    options.input_gradient = !GetParam().adapters;
+    options.packed = true;
     buffers_ = *RoundBuffers::Create(*arena_, options);
     step_.step = 5;
     step_.target_tokens = 10;
@@ -69,6 +78,11 @@ class CommandsTest : public testing::TestWithParam<bool> {
     action.last_round = true;
     return HostCommand(action, step_, *state_, *buffers_);
   }
+  // Units of the dispatcher that have a gradient.
+  std::vector<int> TrainedUnits() const {
+    if (GetParam().adapters) return {1, 2, 3};
+    return {0, 1, 2, 3, 4};
+  }
   uint64_t Activation(int micro_batch) const {
     const uint64_t tokens[] = {8, 6, 2};
     return tokens[micro_batch] * 24 * 4;
@@ -80,7 +94,10 @@ class CommandsTest : public testing::TestWithParam<bool> {
   StepData step_;
 };
 
-INSTANTIATE_TEST_SUITE_P(TiedAndNot, CommandsTest, testing::Bool());
+INSTANTIATE_TEST_SUITE_P(
+    TiedAndNotAndWithAdapters, CommandsTest,
+    testing::Values(Trained{}, Trained{.tied = true}, Trained{.adapters = true},
+                    Trained{.tied = true, .adapters = true}));
 
 TEST_P(CommandsTest, ASlotSaysWhatItIs) {
   const wire::RunSlot slot = Slot(SlotPass::kFused, {2, 3});
@@ -101,7 +118,45 @@ TEST_P(CommandsTest, ASlotSaysWhatItIs) {
     EXPECT_EQ(slot.micro_batches[i].group, i / 2);
     EXPECT_EQ(slot.micro_batches[i].rows, i == 2 ? 1u : 2u);
     EXPECT_EQ(slot.micro_batches[i].row_tokens, 4 - i);
+    EXPECT_EQ(slot.micro_batches[i].step_index, i);
   }
+  EXPECT_EQ(slot.train, 1u);
+}
+
+// Part of the key of dropout masks: the same for a micro-batch in every slot,
+// another one for each of the step.
+TEST_P(CommandsTest, MicroBatchesAreCountedOverTheRoundsOfAStep) {
+  RoundData second = step_.rounds[0];
+  second.pass = kPass + 1;
+  second.micro_batches.pop_back();
+  step_.rounds.push_back(second);
+  RunSlotAction action;
+  action.place.round = 1;
+  for (const auto& [pass, layers] :
+       {std::make_pair(SlotPass::kForward, LayerRange{0, 1}),
+        std::make_pair(SlotPass::kFused, LayerRange{2, 3}),
+        std::make_pair(SlotPass::kBackward, LayerRange{1, 1})}) {
+    action.pass = pass;
+    action.layers = layers;
+    const wire::RunSlot slot = SlotCommand(action, step_, *state_, *buffers_);
+    ASSERT_EQ(slot.micro_batches.size(), 2u);
+    for (uint32_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(slot.micro_batches[i].index, i);
+      EXPECT_EQ(slot.micro_batches[i].step_index, 3 + i);
+    }
+  }
+}
+
+// Adapters' first stage sends nothing upstream: the embedding is frozen.
+TEST_P(CommandsTest, AFrozenEmbeddingGetsNoGradient) {
+  const bool adapters = GetParam().adapters;
+  EXPECT_EQ(Slot(SlotPass::kBackward, {0, 0}).outputs.size(),
+            adapters ? 0u : 3u);
+  EXPECT_EQ(Slot(SlotPass::kBackward, {1, 1}).outputs.size(), 3u);
+  const wire::HostOp gather = Host(HostOpType::kGather);
+  EXPECT_EQ(gather.unit, 0u);
+  EXPECT_EQ(gather.version.offset, state_->layout(0).version_word_offset);
+  EXPECT_EQ(gather.version.value, adapters ? kBaseVersion : kVersion);
 }
 
 TEST_P(CommandsTest, EveryWaitHasExactlyOneRaise) {
@@ -143,31 +198,34 @@ TEST_P(CommandsTest, EveryWaitHasExactlyOneRaise) {
       EXPECT_EQ(data.labels.offset != 0, slot.kind == wire::SlotKind::kFused);
     }
   }
-  for (const auto& data : Host(HostOpType::kReduce, 0).micro_batches) {
-    wait(data.word, data.data);
+  for (int unit : TrainedUnits()) {
+    for (const auto& data : Host(HostOpType::kReduce, unit).micro_batches) {
+      wait(data.word, data.data);
+    }
   }
   EXPECT_EQ(waited.size(), raised.size()) << "something nobody waits for";
 }
 
 TEST_P(CommandsTest, ContributionsCoverEveryTrainedUnitOnce) {
-  const bool tied = GetParam();
+  const bool tied = GetParam().tied;
+  const bool adapters = GetParam().adapters;
   std::map<uint32_t, uint64_t> contributed;
   for (const wire::RunSlot& slot : TrainSlots()) {
     for (const wire::SlotContribution& sum : slot.contributions) {
       EXPECT_EQ(sum.first_group, 0u);
       EXPECT_EQ(sum.group_count, 2u);
+      EXPECT_TRUE(state_->trainable(static_cast<int>(sum.unit)));
       EXPECT_EQ(sum.buffer.bytes,
                 state_->layout(static_cast<int>(sum.unit)).element_count * 4);
       EXPECT_TRUE(contributed.emplace(sum.unit, sum.buffer.offset).second);
     }
   }
-  const size_t units = state_->units().size();
   // The embedding's comes from the host, and from the head when it is tied.
-  EXPECT_EQ(contributed.size(), tied ? units : units - 1);
-  EXPECT_EQ(contributed.count(0), tied ? 1u : 0u);
-  for (size_t unit = 0; unit < units; ++unit) {
-    const wire::HostOp op = Host(HostOpType::kReduce, static_cast<int>(unit));
-    EXPECT_EQ(op.unit, unit);
+  EXPECT_EQ(contributed.size(), adapters ? 3u : tied ? 5u : 4u);
+  EXPECT_EQ(contributed.count(0), tied && !adapters ? 1u : 0u);
+  for (int unit : TrainedUnits()) {
+    const wire::HostOp op = Host(HostOpType::kReduce, unit);
+    EXPECT_EQ(op.unit, static_cast<uint32_t>(adapters ? unit + 4 : unit));
     EXPECT_EQ(op.total_groups, 2u);
     EXPECT_EQ(op.want_norm, 1u);
     EXPECT_EQ(op.add_to_sum, 0u);
@@ -177,8 +235,7 @@ TEST_P(CommandsTest, ContributionsCoverEveryTrainedUnitOnce) {
       continue;
     }
     ASSERT_EQ(op.contributions.size(), 1u);
-    EXPECT_EQ(op.contributions[0].buffer.offset,
-              contributed.at(static_cast<uint32_t>(unit)));
+    EXPECT_EQ(op.contributions[0].buffer.offset, contributed.at(op.unit));
     EXPECT_EQ(op.contributions[0].group_count, 2u);
   }
 }
@@ -187,9 +244,10 @@ TEST_P(CommandsTest, SlotsReadTheVersionThatTheLastUpdateRaised) {
   std::set<uint32_t> read;
   for (const wire::RunSlot& slot : TrainSlots()) {
     for (const wire::SlotUnit& unit : slot.units) {
-      const wire::UnitLayout& layout =
-          state_->layout(static_cast<int>(unit.unit));
-      EXPECT_EQ(unit.version.value, kVersion);
+      const int index = static_cast<int>(unit.unit);
+      const wire::UnitLayout& layout = state_->layout(index);
+      EXPECT_EQ(unit.version.value,
+                state_->trainable(index) ? kVersion : kBaseVersion);
       EXPECT_EQ(unit.version.offset, layout.version_word_offset);
       EXPECT_EQ(unit.weights.offset, layout.compute_offset);
       EXPECT_EQ(unit.weights.bytes, layout.element_count * 4);
@@ -198,12 +256,13 @@ TEST_P(CommandsTest, SlotsReadTheVersionThatTheLastUpdateRaised) {
       read.insert(unit.unit);
     }
   }
-  EXPECT_EQ(read.size(), state_->units().size() - (GetParam() ? 0 : 1));
-  EXPECT_EQ(Host(HostOpType::kGather).version.value, kVersion);
-  for (size_t unit = 0; unit < state_->units().size(); ++unit) {
-    const wire::HostOp op = Host(HostOpType::kUpdate, static_cast<int>(unit));
+  EXPECT_EQ(read.size(), state_->units().size() - (GetParam().tied ? 0 : 1));
+  for (int unit : TrainedUnits()) {
+    const wire::HostOp op = Host(HostOpType::kUpdate, unit);
+    EXPECT_EQ(op.unit,
+              static_cast<uint32_t>(GetParam().adapters ? unit + 4 : unit));
     EXPECT_EQ(op.version.offset,
-              state_->layout(static_cast<int>(unit)).version_word_offset);
+              state_->layout(static_cast<int>(op.unit)).version_word_offset);
     EXPECT_EQ(op.version.value, kNextVersion);
     EXPECT_EQ(op.step, 5u);
     EXPECT_EQ(op.learning_rate, 0.5);
@@ -219,6 +278,7 @@ TEST_P(CommandsTest, SlotsReadTheVersionThatTheLastUpdateRaised) {
 TEST_P(CommandsTest, AnEvaluationComputesNoGradient) {
   step_.train = false;
   const wire::RunSlot forward = Slot(SlotPass::kForward, {0, 1});
+  EXPECT_EQ(forward.train, 0u);
   // Only what the evaluating slot reads: no inputs of backward stages.
   ASSERT_EQ(forward.outputs.size(), 3u);
   const wire::RunSlot last = Slot(SlotPass::kEvaluate, {2, 3});
@@ -279,12 +339,14 @@ TEST_P(CommandsTest, FillRoundWritesWhatTheCommandsPointAt) {
   const auto& round = step_.rounds[0];
   for (size_t i = 0; i < 3; ++i) {
     const MicroBatch& data = round.micro_batches[i];
-    const size_t count = data.sequences.size() * data.row_tokens;
+    const size_t count = data.rows.size() * data.row_tokens;
     std::vector<int32_t> want_tokens(count), want_labels(count);
-    for (size_t row = 0; row < data.sequences.size(); ++row) {
-      (*dataset)->FillRow(data.sequences[row], data.row_tokens,
+    std::vector<int32_t> want_positions(count);
+    for (size_t row = 0; row < data.rows.size(); ++row) {
+      (*dataset)->FillRow(data.rows[row], data.row_tokens,
                           want_tokens.data() + row * data.row_tokens,
-                          want_labels.data() + row * data.row_tokens);
+                          want_labels.data() + row * data.row_tokens,
+                          want_positions.data() + row * data.row_tokens);
     }
     auto read = [&](const wire::BufferRef& buffer) {
       EXPECT_EQ(buffer.bytes, count * 4);
@@ -293,6 +355,7 @@ TEST_P(CommandsTest, FillRoundWritesWhatTheCommandsPointAt) {
     };
     EXPECT_EQ(read(gather.micro_batches[i].tokens), want_tokens);
     EXPECT_EQ(read(fused.micro_batches[i].labels), want_labels);
+    EXPECT_EQ(read(fused.micro_batches[i].positions), want_positions);
   }
   std::filesystem::remove_all(path);
 }

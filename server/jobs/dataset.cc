@@ -21,6 +21,7 @@ namespace roundhouse {
 namespace {
 
 constexpr int64_t kManifestVersion = 1;
+constexpr int64_t kMaxCount = int64_t{1} << 48;
 
 // SplitMix64 (Steele, Lea, Flood 2014): one well-mixed value per counter.
 uint64_t Mix(uint64_t x) {
@@ -48,11 +49,23 @@ absl::StatusOr<int64_t> Count(const nlohmann::json& manifest, const char* key,
                               const std::string& path) {
   const auto found = manifest.find(key);
   if (found == manifest.end() || !found->is_number_unsigned() ||
-      found->get<uint64_t>() > uint64_t{1} << 48) {
+      found->get<uint64_t>() > static_cast<uint64_t>(kMaxCount)) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": ", key, " is not a count"));
   }
   return found->get<int64_t>();
+}
+
+// Of all reasons; what is no count adds nothing.
+int64_t Dropped(const nlohmann::json& manifest) {
+  int64_t sum = 0;
+  const auto dropped = manifest.find("dropped");
+  if (dropped == manifest.end() || !dropped->is_object()) return sum;
+  for (const auto& [reason, count] : dropped->items()) {
+    const auto known = Count(*dropped, reason.c_str(), "");
+    if (known.ok() && sum <= kMaxCount) sum += *known;
+  }
+  return sum;
 }
 
 absl::StatusOr<Dataset::Counts> ParseCounts(const nlohmann::json& manifest,
@@ -65,12 +78,15 @@ absl::StatusOr<Dataset::Counts> ParseCounts(const nlohmann::json& manifest,
   ASSIGN_OR_RETURN(counts.truncated, Count(manifest, "truncated", path));
   ASSIGN_OR_RETURN(counts.max_sequence_tokens,
                    Count(manifest, "max_sequence_tokens", path));
-  if (const auto dropped = manifest.find("dropped");
-      dropped != manifest.end() && dropped->is_object()) {
-    for (const auto& [reason, count] : dropped->items()) {
-      if (count.is_number_unsigned()) counts.dropped += count.get<int64_t>();
-    }
+  counts.rows = counts.sequences;
+  counts.max_row_tokens = counts.max_sequence_tokens;
+  if (manifest.contains("packed_rows")) {
+    counts.packed = true;
+    ASSIGN_OR_RETURN(counts.rows, Count(manifest, "packed_rows", path));
+    ASSIGN_OR_RETURN(counts.max_row_tokens,
+                     Count(manifest, "max_row_tokens", path));
   }
+  counts.dropped = Dropped(manifest);
   const auto bigram = manifest.find("bigram_loss");
   if (bigram != manifest.end() && bigram->is_number()) {
     counts.bigram_loss = bigram->get<double>();
@@ -125,25 +141,34 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(const std::string& path,
   auto dataset = std::unique_ptr<Dataset>(new Dataset());
   ASSIGN_OR_RETURN(dataset->counts_, ParseCounts(manifest, manifest_path));
   const Counts& counts = dataset->counts_;
-  if (counts.sequences == 0 || counts.tokens == 0) {
+  if (counts.rows == 0 || counts.sequences == 0 || counts.tokens == 0) {
     return absl::InvalidArgumentError(path + ": the dataset is empty");
   }
-  Mapping tokens, labels, offsets;
-  RETURN_IF_ERROR(dataset->Map(path + "/tokens.u32",
-                               counts.tokens * sizeof(uint32_t), tokens));
-  RETURN_IF_ERROR(dataset->Map(path + "/labels.u8", counts.tokens, labels));
-  RETURN_IF_ERROR(dataset->Map(path + "/offsets.u64",
-                               (counts.sequences + 1) * sizeof(uint64_t),
-                               offsets));
-  dataset->tokens_ = static_cast<const uint32_t*>(tokens.data);
-  dataset->labels_ = static_cast<const uint8_t*>(labels.data);
-  dataset->offsets_ = static_cast<const uint64_t*>(offsets.data);
-  RETURN_IF_ERROR(dataset->CheckContent(path, vocab_size));
+  RETURN_IF_ERROR(dataset->MapFiles(path));
+  RETURN_IF_ERROR(dataset->CheckOffsets(path));
+  if (dataset->rows_ != nullptr) RETURN_IF_ERROR(dataset->CheckRows(path));
+  RETURN_IF_ERROR(dataset->CheckTokens(vocab_size));
   return dataset;
 }
 
-absl::Status Dataset::CheckContent(const std::string& path,
-                                   int64_t vocab_size) const {
+absl::Status Dataset::MapFiles(const std::string& path) {
+  Mapping tokens, labels, offsets, rows;
+  RETURN_IF_ERROR(
+      Map(path + "/tokens.u32", counts_.tokens * sizeof(uint32_t), tokens));
+  RETURN_IF_ERROR(Map(path + "/labels.u8", counts_.tokens, labels));
+  RETURN_IF_ERROR(Map(path + "/offsets.u64",
+                      (counts_.sequences + 1) * sizeof(uint64_t), offsets));
+  tokens_ = static_cast<const uint32_t*>(tokens.data);
+  labels_ = static_cast<const uint8_t*>(labels.data);
+  offsets_ = static_cast<const uint64_t*>(offsets.data);
+  if (!counts_.packed) return absl::OkStatus();
+  RETURN_IF_ERROR(
+      Map(path + "/rows.u64", (counts_.rows + 1) * sizeof(uint64_t), rows));
+  rows_ = static_cast<const uint64_t*>(rows.data);
+  return absl::OkStatus();
+}
+
+absl::Status Dataset::CheckOffsets(const std::string& path) const {
   const auto tokens = static_cast<uint64_t>(counts_.tokens);
   for (int64_t i = 0; i < counts_.sequences; ++i) {
     const bool grows = offsets_[i] < offsets_[i + 1];
@@ -157,7 +182,28 @@ absl::Status Dataset::CheckContent(const std::string& path,
     return absl::InvalidArgumentError(
         absl::StrCat(path, "/offsets.u64: does not cover the tokens"));
   }
-  for (uint64_t i = 0; i < tokens; ++i) {
+  return absl::OkStatus();
+}
+
+absl::Status Dataset::CheckRows(const std::string& path) const {
+  const auto sequences = static_cast<uint64_t>(counts_.sequences);
+  for (int64_t i = 0; i < counts_.rows; ++i) {
+    const bool grows = rows_[i] < rows_[i + 1];
+    if (!grows || rows_[i + 1] > sequences ||
+        RowTokens(i) > counts_.max_row_tokens) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, "/rows.u64: row ", i, " is malformed"));
+    }
+  }
+  if (rows_[0] != 0 || rows_[counts_.rows] != sequences) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, "/rows.u64: does not cover the sequences"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Dataset::CheckTokens(int64_t vocab_size) const {
+  for (int64_t i = 0; i < counts_.tokens; ++i) {
     if (tokens_[i] >= static_cast<uint64_t>(vocab_size)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "the tokenizer gives token ", tokens_[i],
@@ -167,41 +213,56 @@ absl::Status Dataset::CheckContent(const std::string& path,
   return absl::OkStatus();
 }
 
-int64_t Dataset::TargetTokens(int64_t sequence) const {
-  return std::count_if(labels_ + offsets_[sequence] + 1,
-                       labels_ + offsets_[sequence + 1],
-                       [](uint8_t label) { return label != 0; });
+int64_t Dataset::TargetTokens(int64_t row) const {
+  const SequenceRange range = RowSequences(row);
+  int64_t targets = 0;
+  for (int64_t i = range.first; i < range.end; ++i) {
+    targets +=
+        std::count_if(labels_ + offsets_[i] + 1, labels_ + offsets_[i + 1],
+                      [](uint8_t label) { return label != 0; });
+  }
+  return targets;
 }
 
-void Dataset::FillRow(int64_t sequence, int64_t row_tokens, int32_t* tokens,
-                      int32_t* labels) const {
-  const int64_t length = SequenceTokens(sequence);
-  ROUNDHOUSE_CHECK(length <= row_tokens);
-  const uint32_t* ids = tokens_ + offsets_[sequence];
-  const uint8_t* targets = labels_ + offsets_[sequence];
-  for (int64_t i = 0; i < row_tokens; ++i) {
-    tokens[i] = i < length ? static_cast<int32_t>(ids[i]) : -1;
-    const bool target = i + 1 < length && targets[i + 1] != 0;
-    labels[i] = target ? static_cast<int32_t>(ids[i + 1]) : kIgnoreLabel;
+void Dataset::FillRow(int64_t row, int64_t row_tokens, int32_t* tokens,
+                      int32_t* labels, int32_t* positions) const {
+  const SequenceRange range = RowSequences(row);
+  ROUNDHOUSE_CHECK(RowTokens(row) <= row_tokens);
+  int64_t at = 0;
+  for (int64_t sequence = range.first; sequence < range.end; ++sequence) {
+    const int64_t length = SequenceTokens(sequence);
+    const uint32_t* ids = tokens_ + offsets_[sequence];
+    const uint8_t* targets = labels_ + offsets_[sequence];
+    for (int64_t i = 0; i < length; ++i, ++at) {
+      tokens[at] = static_cast<int32_t>(ids[i]);
+      const bool target = i + 1 < length && targets[i + 1] != 0;
+      labels[at] = target ? static_cast<int32_t>(ids[i + 1]) : kIgnoreLabel;
+      if (positions != nullptr) positions[at] = static_cast<int32_t>(i);
+    }
+  }
+  std::fill(tokens + at, tokens + row_tokens, -1);
+  std::fill(labels + at, labels + row_tokens, kIgnoreLabel);
+  if (positions != nullptr) {
+    std::iota(positions + at, positions + row_tokens, 0);
   }
 }
 
-BatchOrder::BatchOrder(int64_t sequences, int64_t batch_size, uint64_t seed)
-    : sequences_(sequences),
+BatchOrder::BatchOrder(int64_t rows, int64_t batch_size, uint64_t seed)
+    : rows_(rows),
       batch_size_(batch_size),
       seed_(seed),
-      steps_per_epoch_((sequences + batch_size - 1) / batch_size) {
-  ROUNDHOUSE_CHECK(sequences >= 1 && batch_size >= 1);
+      steps_per_epoch_((rows + batch_size - 1) / batch_size) {
+  ROUNDHOUSE_CHECK(rows >= 1 && batch_size >= 1);
 }
 
 std::vector<int64_t> BatchOrder::Batch(int64_t step) {
   const int64_t epoch = step / steps_per_epoch_;
   if (epoch != epoch_) {
-    permutation_.resize(sequences_);
+    permutation_.resize(rows_);
     std::iota(permutation_.begin(), permutation_.end(), 0u);
     const uint64_t key = Mix(Mix(seed_) ^ static_cast<uint64_t>(epoch));
-    // Fisher-Yates; the modulo's bias is below sequences / 2^64.
-    for (int64_t i = sequences_ - 1; i > 0; --i) {
+    // Fisher-Yates; the modulo's bias is below rows / 2^64.
+    for (int64_t i = rows_ - 1; i > 0; --i) {
       const uint64_t other =
           Mix(key ^ static_cast<uint64_t>(i)) % static_cast<uint64_t>(i + 1);
       std::swap(permutation_[i], permutation_[other]);
@@ -209,22 +270,21 @@ std::vector<int64_t> BatchOrder::Batch(int64_t step) {
     epoch_ = epoch;
   }
   const int64_t first = step % steps_per_epoch_ * batch_size_;
-  const int64_t last = std::min(first + batch_size_, sequences_);
+  const int64_t last = std::min(first + batch_size_, rows_);
   return {permutation_.begin() + first, permutation_.begin() + last};
 }
 
 std::vector<MicroBatch> CutMicroBatches(const Dataset& dataset,
-                                        const std::vector<int64_t>& sequences,
+                                        const std::vector<int64_t>& rows,
                                         int64_t micro_batch_size) {
   std::vector<MicroBatch> micro_batches;
-  for (size_t i = 0; i < sequences.size(); i += micro_batch_size) {
-    const size_t end = std::min<size_t>(i + micro_batch_size, sequences.size());
+  for (size_t i = 0; i < rows.size(); i += micro_batch_size) {
+    const size_t end = std::min<size_t>(i + micro_batch_size, rows.size());
     MicroBatch& micro_batch = micro_batches.emplace_back();
-    micro_batch.sequences.assign(sequences.begin() + i,
-                                 sequences.begin() + end);
-    for (int64_t sequence : micro_batch.sequences) {
+    micro_batch.rows.assign(rows.begin() + i, rows.begin() + end);
+    for (int64_t row : micro_batch.rows) {
       micro_batch.row_tokens =
-          std::max(micro_batch.row_tokens, dataset.SequenceTokens(sequence));
+          std::max(micro_batch.row_tokens, dataset.RowTokens(row));
     }
   }
   return micro_batches;

@@ -53,6 +53,12 @@ class DatasetTest : public testing::Test {
   void Offsets(const std::vector<uint64_t>& values) {
     WriteTestFile(path_ + "/offsets.u64", Bytes(values));
   }
+  // Packs them into rows: the offsets of each row's first sequence, and 3.
+  void Rows(const std::vector<uint64_t>& values) {
+    WriteTestFile(path_ + "/rows.u64", Bytes(values));
+    manifest_["packed_rows"] = values.size() - 1;
+    manifest_["max_row_tokens"] = 5;
+  }
   absl::StatusOr<std::unique_ptr<Dataset>> Open() {
     WriteTestFile(path_ + "/manifest.json", manifest_.dump());
     return Dataset::Open(path_, kVocab);
@@ -80,7 +86,11 @@ TEST_F(DatasetTest, CountsAreTheManifests) {
   EXPECT_EQ(counts.max_sequence_tokens, 4);
   EXPECT_EQ(counts.bigram_loss, 1.5);
   EXPECT_EQ(counts.tokens_sha256, "abc");
+  EXPECT_FALSE(counts.packed);
+  EXPECT_EQ(counts.rows, 3);
+  EXPECT_EQ(counts.max_row_tokens, 4);
   EXPECT_EQ((*dataset)->SequenceTokens(1), 2);
+  EXPECT_EQ((*dataset)->RowTokens(1), 2);
   EXPECT_EQ((*dataset)->TargetTokens(0), 3);
   EXPECT_EQ((*dataset)->TargetTokens(2), 1);
 }
@@ -95,6 +105,69 @@ TEST_F(DatasetTest, ARowIsTheTokensTheirTargetsAndPadding) {
   EXPECT_EQ(tokens, (std::vector<int32_t>{10, 11, 12, 13, -1}));
   EXPECT_EQ(labels, (std::vector<int32_t>{11, 12, 13, -100, -100}));
   EXPECT_DEATH(dataset->FillRow(0, 3, tokens.data(), labels.data()), "check");
+}
+
+TEST_F(DatasetTest, PositionsCountInTheSequenceAndInThePadding) {
+  const auto dataset = *Open();
+  std::vector<int32_t> tokens(5), labels(5), positions(5);
+  dataset->FillRow(2, 5, tokens.data(), labels.data(), positions.data());
+  EXPECT_EQ(positions, (std::vector<int32_t>{0, 1, 2, 0, 1}));
+  EXPECT_EQ(tokens, (std::vector<int32_t>{30, 31, 32, -1, -1}));
+}
+
+TEST_F(DatasetTest, APackedRowIsItsSequencesOneAfterTheOther) {
+  Rows({0, 1, 3});
+  const auto dataset = *Open();
+  EXPECT_TRUE(dataset->counts().packed);
+  EXPECT_EQ(dataset->counts().rows, 2);
+  EXPECT_EQ(dataset->counts().max_row_tokens, 5);
+  EXPECT_EQ(dataset->RowSequences(1).first, 1);
+  EXPECT_EQ(dataset->RowSequences(1).end, 3);
+  EXPECT_EQ(dataset->RowTokens(0), 4);
+  EXPECT_EQ(dataset->RowTokens(1), 5);
+  EXPECT_EQ(dataset->TargetTokens(0), 3);
+  EXPECT_EQ(dataset->TargetTokens(1), 2);
+  std::vector<int32_t> tokens(7), labels(7), positions(7);
+  dataset->FillRow(1, 7, tokens.data(), labels.data(), positions.data());
+  EXPECT_EQ(tokens, (std::vector<int32_t>{20, 21, 30, 31, 32, -1, -1}));
+  EXPECT_EQ(labels,
+            (std::vector<int32_t>{21, -100, -100, 32, -100, -100, -100}));
+  EXPECT_EQ(positions, (std::vector<int32_t>{0, 1, 0, 1, 2, 0, 1}));
+  EXPECT_DEATH(dataset->FillRow(1, 4, tokens.data(), labels.data()), "check");
+}
+
+TEST_F(DatasetTest, NothingIsPredictedAcrossSequences) {
+  Labels({1, 1, 1, 1, 1, 1, 1, 1, 1});
+  Rows({0, 1, 3});
+  const auto dataset = *Open();
+  std::vector<int32_t> tokens(5), labels(5);
+  dataset->FillRow(1, 5, tokens.data(), labels.data());
+  EXPECT_EQ(labels, (std::vector<int32_t>{21, -100, 31, 32, -100}));
+  EXPECT_EQ(dataset->TargetTokens(1), 3);
+}
+
+TEST_F(DatasetTest, RowsThatDoNotCutTheSequencesAreRefused) {
+  const std::vector<uint64_t> bad[] = {
+      {0, 0, 3},              // an empty row
+      {0, 2, 1, 3},           // backwards
+      {0, 1, 4},              // beyond the end
+      {0, 1, 2},              // short of the end
+      {1, 2, 3},              // a sequence before the first
+      {0, 2, 3},              // longer than the longest
+      {0, ~uint64_t{0}, 3},   // wraps
+      {~uint64_t{0}, 1, 3}};  // wraps
+  for (const auto& rows : bad) {
+    Rows(rows);
+    ExpectBad("rows.u64");
+  }
+  Rows({0, 1, 3});
+  EXPECT_TRUE(Open().ok());
+  manifest_["packed_rows"] = 1;
+  ExpectBad("rows.u64: is not the 16 bytes");
+  manifest_["packed_rows"] = 0;
+  ExpectBad("the dataset is empty");
+  manifest_["packed_rows"] = -2;
+  ExpectBad("packed_rows is not a count");
 }
 
 TEST_F(DatasetTest, TheLabelOfAFirstTokenIsNoTarget) {
@@ -147,6 +220,16 @@ TEST_F(DatasetTest, OddTypesInWhatIsOptionalDoNoHarm) {
   }
 }
 
+TEST_F(DatasetTest, ADroppedCountThatIsNoneAddsNothing) {
+  manifest_["dropped"] = {{"a", 2},
+                          {"b", ~uint64_t{0}},
+                          {"c", -1},
+                          {"d", 1.5},
+                          {"e", uint64_t{1} << 48}};
+  const auto dataset = *Open();
+  EXPECT_EQ(dataset->counts().dropped, (int64_t{1} << 48) + 2);
+}
+
 TEST_F(DatasetTest, AnEmptyDatasetIsRefused) {
   manifest_["sequences"] = 0;
   manifest_["tokens"] = 0;
@@ -195,9 +278,9 @@ TEST_F(DatasetTest, MicroBatchesKeepTheOrderAndPadToTheirLongest) {
   const auto dataset = *Open();
   const auto cut = CutMicroBatches(*dataset, {1, 2, 0}, 2);
   ASSERT_EQ(cut.size(), 2u);
-  EXPECT_EQ(cut[0].sequences, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(cut[0].rows, (std::vector<int64_t>{1, 2}));
   EXPECT_EQ(cut[0].row_tokens, 3);
-  EXPECT_EQ(cut[1].sequences, (std::vector<int64_t>{0}));
+  EXPECT_EQ(cut[1].rows, (std::vector<int64_t>{0}));
   EXPECT_EQ(cut[1].row_tokens, 4);
 }
 

@@ -21,6 +21,32 @@ JobReason ReasonOf(const absl::Status& status) {
              : JobReason::kInternal;
 }
 
+const char* TruncationName(Truncation truncation) {
+  switch (truncation) {
+    case Truncation::kLeft:
+      return "left";
+    case Truncation::kDrop:
+      return "drop";
+    case Truncation::kRight:
+      break;
+  }
+  return "right";
+}
+
+// A job by epochs knows its steps only now.
+absl::Status CheckStepsLeft(const JobSpec& spec, int64_t rows) {
+  if (spec.resume_from_checkpoint.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const CheckpointManifest manifest,
+                   ReadCheckpoint(spec.resume_from_checkpoint, false));
+  const int64_t steps = JobRunner::TotalSteps(spec, rows);
+  if (manifest.step < steps) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("resume_from_checkpoint: ", spec.resume_from_checkpoint,
+                   ": step ", manifest.step, " is not below the ", steps,
+                   " steps of the job (", spec.num_train_epochs, " epochs of ",
+                   rows, " ", spec.packing ? "packed rows" : "sequences", ")"));
+}
+
 }  // namespace
 
 Engine::Engine(const EngineOptions& options, EventLoop& loop, HostArena& arena,
@@ -30,7 +56,8 @@ Engine::Engine(const EngineOptions& options, EventLoop& loop, HostArena& arena,
       arena_(arena),
       pool_(pool),
       store_(store),
-      metrics_(metrics) {
+      metrics_(metrics),
+      bases_(arena) {
   for (int i = 0; i < pool.device_count(); ++i) {
     ledgers_.emplace_back(MonotonicNs());
     memory_peak_bytes_.push_back(0);
@@ -281,7 +308,11 @@ void Engine::StartValidation(const std::string& id) {
   options.train_file = spec->spec().dataset;
   options.validation_file = spec->spec().validation_dataset;
   options.output_directory = JobDirectory(*job) + "/data";
+  options.cache_directory = options_.state_dir + "/datasets";
   options.max_length = spec->spec().max_length;
+  options.truncation = TruncationName(spec->spec().truncation);
+  options.packing = spec->spec().packing;
+  options.seed = spec->spec().seed;
   preparer_ = Preparer::Start(loop_, options, [this, id](absl::Status status) {
     // Not from within the child's own callback.
     loop_.After(absl::ZeroDuration(), [this, id, status] {
@@ -294,7 +325,7 @@ absl::StatusOr<DatasetCounts> Engine::CountDatasets(
     const JobRecord& job) const {
   ASSIGN_OR_RETURN(const ResolvedSpec spec,
                    ResolvedSpec::FromJson(job.resolved));
-  ASSIGN_OR_RETURN(const ModelDirectory model, CheckModel(spec));
+  ASSIGN_OR_RETURN(const ModelDirectory model, CheckModel(spec.spec()));
   const std::string data = JobDirectory(job) + "/data";
   ASSIGN_OR_RETURN(const auto train,
                    Dataset::Open(data + "/train", model.config.vocab_size));
@@ -304,6 +335,7 @@ absl::StatusOr<DatasetCounts> Engine::CountDatasets(
   counts.train_truncated = train->counts().truncated;
   counts.train_dropped = train->counts().dropped;
   counts.sha256 = train->counts().tokens_sha256;
+  RETURN_IF_ERROR(CheckStepsLeft(spec.spec(), train->counts().rows));
   if (spec.spec().validation_dataset.empty()) return counts;
   ASSIGN_OR_RETURN(
       const auto validation,
@@ -354,10 +386,12 @@ absl::Status Engine::StartJob(const Queued& queued) {
   RETURN_IF_ERROR(store_.Transition(id, JobState::kLoading, {}).status());
   UpdateCounts();
   metrics_.ObserveQueueWait(absl::Now() - queued.since);
-  auto model = CheckModel(spec);
-  if (!model.ok()) {  // it changed since the job was submitted
+  auto model = CheckModel(spec.spec());
+  auto adapter =
+      model.ok() ? CheckAdapter(spec.spec(), model->config) : model.status();
+  if (!adapter.ok()) {  // they changed since the job was submitted
     FailJob(id, JobReason::kInvalidModel,
-            std::string(model.status().message()));
+            std::string(adapter.status().message()));
     return absl::OkStatus();
   }
   const std::string data = JobDirectory(job) + "/data";
@@ -373,6 +407,8 @@ absl::Status Engine::StartJob(const Queued& queued) {
                         .output_path = OutputPath(job),
                         .spec = std::move(spec),
                         .model = *std::move(model),
+                        .adapter = *std::move(adapter),
+                        .bases = &bases_,
                         .train = running.train.get(),
                         .validation = running.validation.get(),
                         .device_memory_bytes = options_.device_memory_bytes};

@@ -21,6 +21,8 @@
 #include "absl/time/time.h"
 #include "base/model/directory.h"
 #include "server/api/engine.h"
+#include "server/jobs/adapter_files.h"
+#include "server/jobs/base_weights.h"
 #include "server/jobs/dataset.h"
 #include "server/jobs/job_files.h"
 #include "server/jobs/paths.h"
@@ -99,15 +101,21 @@ class Engine final : public JobEngine,
   void OnDeviceLost(DeviceId device, const std::string& why) override;
 
   // JobRunner::Listener
-  void OnRunning(int64_t step, int64_t total_steps) override;
+  void OnRunning(int64_t step, int64_t total_steps, int64_t tokens) override;
   void OnStep(const StepReport& report) override;
   void OnEvaluation(int64_t step, double loss) override;
-  void OnCheckpoint(int64_t step, const std::string& path,
-                    uint64_t bytes) override;
+  void OnCheckpoint(const CheckpointReport& report) override;
+  void OnCheckpointFailed(int64_t step, const absl::Status& status) override;
   void OnNote(const std::string& text) override;
+  void OnWarning(const std::string& text) override;
   void OnFinalizing() override;
-  void OnSlot(DeviceId device, const wire::SlotDone& done) override;
+  void OnSlot(DeviceId device, SlotPass pass,
+              const wire::SlotDone& done) override;
+  void OnSlotReplayed(DeviceId device) override;
+  void OnSlotFailed(DeviceId device) override;
   void OnDispatchLatency(double seconds) override;
+  void OnUnitUpdated(double seconds) override;
+  void OnRecovered(DeviceId device, double seconds) override;
   void OnFinished(const JobOutcome& outcome) override;
 
   // engine_submit.cc; any thread
@@ -116,8 +124,16 @@ class Engine final : public JobEngine,
                                           const std::string& path,
                                           PathKind kind) const;
   absl::StatusOr<JobRecord> FindJob(const std::string& name) const;
-  absl::StatusOr<ModelDirectory> CheckModel(const ResolvedSpec& spec) const;
+  absl::StatusOr<ModelDirectory> CheckModel(const JobSpec& spec) const;
+  // The adapter that the spec names, checked against the model; none: none.
+  absl::StatusOr<std::optional<AdapterDirectory>> CheckAdapter(
+      const JobSpec& spec, const ModelConfig& model) const;
+  // The spec with what it leaves to the adapter that it goes on from.
+  absl::StatusOr<JobSpec> CompleteAdapter(JobSpec spec,
+                                          const ModelConfig& model) const;
   absl::Status CheckMemory(const ResolvedSpec& spec,
+                           const ModelConfig& model) const;
+  absl::Status CheckResume(const ResolvedSpec& resolved,
                            const ModelConfig& model) const;
   absl::Status CheckOutputName(const JobSpec& spec) const;
 
@@ -143,6 +159,8 @@ class Engine final : public JobEngine,
   void UpdateCounts();
   void Tick();
   void PublishDevices();
+  void PublishArena();
+  void ObserveSlot(SlotPass pass, const wire::SlotDone& done);
   void AccountDeviceUse();
   std::string JobDirectory(const JobRecord& job) const;
   std::string OutputPath(const JobRecord& job) const;
@@ -160,6 +178,7 @@ class Engine final : public JobEngine,
   std::unique_ptr<Preparer> preparer_;
   std::string validating_;
   std::deque<Queued> queue_;
+  BaseCache bases_;  // outlives running_
   std::optional<Running> running_;
   bool draining_ = false;
   std::function<void()> drained_;

@@ -19,15 +19,31 @@ constexpr double kSmoothing = 0.9;
 
 double Seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
+SlotPassLabel LabelOf(SlotPass pass) {
+  switch (pass) {
+    case SlotPass::kForward:
+      return SlotPassLabel::kForward;
+    case SlotPass::kFused:
+      return SlotPassLabel::kFused;
+    case SlotPass::kBackward:
+      return SlotPassLabel::kBackward;
+    case SlotPass::kEvaluate:
+      return SlotPassLabel::kEvaluate;
+  }
+  return SlotPassLabel::kForward;
+}
+
 }  // namespace
 
-void Engine::OnRunning(int64_t step, int64_t total_steps) {
+void Engine::OnRunning(int64_t step, int64_t total_steps, int64_t tokens) {
   const absl::Status kept =
       running_->files->KeepMetricsUpTo(step == 0 ? -1 : step);
   if (!kept.ok()) OnNote(std::string(kept.message()));
   running_->start_step = step;
   running_->progress.step = step;
   running_->progress.total_steps = total_steps;
+  // Steps that a crash undid are done, and counted, again.
+  running_->progress.tokens = tokens;
   const int64_t now = MonotonicNs();
   for (DeviceLedger& ledger : ledgers_) {
     ledger.SetBusy(true, now);
@@ -89,20 +105,33 @@ void Engine::OnEvaluation(int64_t step, double loss) {
   OnNote(absl::StrCat("validation after step ", step, ": loss ", loss));
 }
 
-void Engine::OnCheckpoint(int64_t step, const std::string& path,
-                          uint64_t bytes) {
+void Engine::OnCheckpoint(const CheckpointReport& report) {
+  metrics_.ObserveCheckpoint(absl::Seconds(report.seconds));
   CheckpointRecord checkpoint;
-  checkpoint.step = step;
-  checkpoint.path = path;
-  checkpoint.size_bytes = static_cast<int64_t>(bytes);
+  checkpoint.step = report.step;
+  checkpoint.path = report.path;
+  checkpoint.size_bytes = static_cast<int64_t>(report.bytes);
   checkpoint.create_time = absl::Now();
   const absl::Status status = store_.AddCheckpoint(running_->id, checkpoint);
-  OnNote(status.ok() ? absl::StrCat("checkpoint of step ", step, ": ", path)
-                     : absl::StrCat("checkpoint of step ", step, ": ",
-                                    std::string(status.message())));
+  OnNote(
+      absl::StrCat("checkpoint of step ", report.step, ": ",
+                   status.ok() ? report.path : std::string(status.message())));
+}
+
+void Engine::OnCheckpointFailed(int64_t step, const absl::Status& status) {
+  metrics_.CountCheckpointFailure();
+  OnNote(absl::StrCat("checkpoint of step ", step,
+                      " failed: ", std::string(status.message())));
 }
 
 void Engine::OnNote(const std::string& text) { running_->files->Log(text); }
+
+void Engine::OnWarning(const std::string& text) {
+  OnNote("WARNING: " + text);
+  const absl::Status status =
+      store_.AddEvent(running_->id, "note", "WARNING: " + text);
+  if (!status.ok()) RH_LOG(kError) << running_->id << ": " << status;
+}
 
 void Engine::OnFinalizing() {
   AccountDeviceUse();
@@ -110,12 +139,26 @@ void Engine::OnFinalizing() {
   SetState(running_->id, JobState::kFinalizing, JobReason::kNone, "");
 }
 
-void Engine::OnSlot(DeviceId device, const wire::SlotDone& done) {
+void Engine::ObserveSlot(SlotPass pass, const wire::SlotDone& done) {
+  const SlotPassLabel label = LabelOf(pass);
+  const std::pair<SlotPhase, int64_t> phases[] = {
+      {SlotPhase::kWait, done.wait_ns},
+      {SlotPhase::kHostToDevice, done.h2d_ns},
+      {SlotPhase::kCompute, done.compute_ns},
+      {SlotPhase::kDeviceToHost, done.d2h_ns}};
+  for (const auto& [phase, ns] : phases) {
+    metrics_.ObserveSlot(label, phase, absl::Nanoseconds(ns));
+  }
+}
+
+void Engine::OnSlot(DeviceId device, SlotPass pass,
+                    const wire::SlotDone& done) {
   const int index = Number(device);
   ledgers_[index].AddSlot(done.ended_ns, done.compute_ns);
   memory_peak_bytes_[index] =
       std::max(memory_peak_bytes_[index], done.device_memory_peak_bytes);
   metrics_.CountSlot(index, SlotResult::kOk);
+  ObserveSlot(pass, done);
   if (options_.samples != nullptr) options_.samples->AddSlot(index, done);
   for (int d = 0; d < wire::kDirections; ++d) {
     for (int p = 0; p < wire::kPurposes; ++p) {
@@ -131,6 +174,24 @@ void Engine::OnSlot(DeviceId device, const wire::SlotDone& done) {
     info.h2d_bytes += static_cast<int64_t>(done.bytes[0][p]);
     info.d2h_bytes += static_cast<int64_t>(done.bytes[1][p]);
   }
+}
+
+void Engine::OnSlotReplayed(DeviceId device) {
+  metrics_.CountSlot(Number(device), SlotResult::kReplayed);
+}
+
+void Engine::OnSlotFailed(DeviceId device) {
+  metrics_.CountSlot(Number(device), SlotResult::kFailed);
+}
+
+void Engine::OnUnitUpdated(double seconds) {
+  metrics_.ObserveOptimizer(absl::Seconds(seconds));
+}
+
+void Engine::OnRecovered(DeviceId device, double seconds) {
+  metrics_.ObserveRecovery(absl::Seconds(seconds));
+  OnNote(absl::StrCat("device ", Number(device), " works again after ", seconds,
+                      " s"));
 }
 
 void Engine::OnDispatchLatency(double seconds) {
@@ -151,7 +212,9 @@ void Engine::OnFinished(const JobOutcome& outcome) {
   const bool asked_to_pause = job.ok() && job->state == JobState::kPausing;
   if (draining_ && state == JobState::kPaused && !asked_to_pause) {
     state = JobState::kRecovering;
-    message = "the daemon is stopping; goes on when it starts again";
+    message =
+        absl::StrCat("the daemon is stopping; goes on when it starts again",
+                     message.empty() ? "" : "; ", message);
   }
   if (state == JobState::kSucceeded) {
     JobDetails details;
@@ -253,8 +316,23 @@ void Engine::PublishDevices() {
     info.idle_seconds = Seconds(ledgers_[i].total().idle_ns);
   }
   arena_used_bytes_ = arena_.used_bytes();
-  metrics_.SetHostArena(ArenaUse::kOther,
-                        static_cast<int64_t>(arena_used_bytes_));
+  PublishArena();
+}
+
+void Engine::PublishArena() {
+  const HostUse use =
+      running_.has_value() ? running_->runner->host_use() : HostUse();
+  const uint64_t known = use.weight_bytes + use.optimizer_bytes +
+                         use.gradient_bytes + use.activation_bytes;
+  const std::pair<ArenaUse, uint64_t> kinds[] = {
+      {ArenaUse::kWeights, use.weight_bytes},
+      {ArenaUse::kOptimizer, use.optimizer_bytes},
+      {ArenaUse::kGradients, use.gradient_bytes},
+      {ArenaUse::kActivations, use.activation_bytes},
+      {ArenaUse::kOther, arena_.used_bytes() - known}};
+  for (const auto& [kind, bytes] : kinds) {
+    metrics_.SetHostArena(kind, static_cast<int64_t>(bytes));
+  }
 }
 
 std::vector<DeviceInfo> Engine::Devices() {

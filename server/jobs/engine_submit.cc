@@ -1,10 +1,14 @@
 // Engine: what is checked when a job is submitted.  Any thread; reads files
 // only.
+#include <algorithm>
 #include <filesystem>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/model/parameters.h"
 #include "base/status.h"
+#include "server/jobs/checkpoint.h"
 #include "server/jobs/engine.h"
 #include "server/jobs/plan_costs.h"
 #include "server/jobs/spec_error.h"
@@ -13,7 +17,7 @@ namespace roundhouse {
 namespace {
 
 constexpr char kJobPrefix[] = "job:";
-constexpr int kJobsSearched = 500;
+constexpr char kIdPrefix[] = "job-";
 
 // A model's own error, with the field that named the model.
 absl::Status ModelError(const absl::Status& status) {
@@ -25,17 +29,43 @@ absl::Status ModelError(const absl::Status& status) {
       absl::StrCat("model_name_or_path: ", std::string(status.message())));
 }
 
+// An adapter's own error, with the field that named it.
+absl::Status AdapterError(const std::string& field,
+                          const absl::Status& status) {
+  const bool unimplemented = absl::IsUnimplemented(status);
+  return FieldError(unimplemented ? absl::StatusCode::kUnimplemented
+                                  : absl::StatusCode::kInvalidArgument,
+                    unimplemented ? "NOT_AVAILABLE" : "INVALID_VALUE", field,
+                    absl::StrCat(field, ": ", std::string(status.message())));
+}
+
+bool IsAdapter(const std::string& path) {
+  return std::filesystem::exists(path + "/" + kAdapterConfigName) &&
+         !std::filesystem::exists(path + "/config.json");
+}
+
+std::string FrozenText(const HostNeed& need) {
+  return need.base_bytes == 0
+             ? ""
+             : absl::StrCat(need.base_bytes, " of the base model, ");
+}
+
+// "job-7": the folder of the outputs of a job without an output_name.
+bool LooksLikeJobId(const std::string& name) {
+  return absl::StartsWith(name, kIdPrefix) &&
+         name.size() > sizeof(kIdPrefix) - 1 &&
+         std::all_of(name.begin() + sizeof(kIdPrefix) - 1, name.end(),
+                     absl::ascii_isdigit);
+}
+
 }  // namespace
 
 // A job by its id, or the newest of that output_name.
 absl::StatusOr<JobRecord> Engine::FindJob(const std::string& name) const {
   auto job = store_.Get(name);
   if (job.ok()) return job;
-  ASSIGN_OR_RETURN(const JobPage page,
-                   store_.List({}, std::nullopt, kJobsSearched));
-  for (const JobRecord& record : page.jobs) {
-    if (record.output_name == name) return store_.Get(record.id);
-  }
+  ASSIGN_OR_RETURN(const auto id, store_.FindOutputName(name));
+  if (id.has_value()) return store_.Get(*id);
   return absl::NotFoundError(absl::StrCat("there is no job \"", name, "\""));
 }
 
@@ -78,27 +108,66 @@ absl::StatusOr<JobSpec> Engine::ResolvePaths(JobSpec spec) const {
         ResolvePath("resume_from_checkpoint", spec.resume_from_checkpoint,
                     PathKind::kDirectory));
   }
+  if (!spec.adapter_name_or_path.empty()) {
+    ASSIGN_OR_RETURN(
+        spec.adapter_name_or_path,
+        ResolvePath("adapter_name_or_path", spec.adapter_name_or_path,
+                    PathKind::kDirectory));
+  }
   return spec;
 }
 
-absl::StatusOr<ModelDirectory> Engine::CheckModel(
-    const ResolvedSpec& spec) const {
+absl::StatusOr<ModelDirectory> Engine::CheckModel(const JobSpec& spec) const {
   ModelDirectoryOptions options;
-  options.init = spec.spec().model_init;
-  auto model = OpenModelDirectory(spec.spec().model_name_or_path, options);
+  options.init = spec.model_init;
+  const std::string& path = spec.model_name_or_path;
+  if (IsAdapter(path)) {
+    return ModelError(absl::InvalidArgumentError(absl::StrCat(
+        path,
+        ": is an adapter; name its base model here, and the adapter in "
+        "adapter_name_or_path with method: lora")));
+  }
+  auto model = OpenModelDirectory(path, options);
   if (!model.ok()) return ModelError(model.status());
   const std::string tokenizer = model->path + "/tokenizer.json";
   if (!std::filesystem::exists(tokenizer)) {
     return ModelError(absl::NotFoundError(tokenizer + ": no such file"));
   }
-  if (spec.spec().max_length > model->config.max_position_tokens) {
+  if (spec.max_length > model->config.max_position_tokens) {
     return FieldError("INVALID_VALUE", "max_length",
-                      absl::StrCat("max_length: ", spec.spec().max_length,
+                      absl::StrCat("max_length: ", spec.max_length,
                                    " tokens; the model allows ",
                                    model->config.max_position_tokens,
                                    " (max_position_embeddings)"));
   }
   return model;
+}
+
+absl::StatusOr<std::optional<AdapterDirectory>> Engine::CheckAdapter(
+    const JobSpec& spec, const ModelConfig& model) const {
+  if (spec.adapter_name_or_path.empty()) return std::nullopt;
+  auto adapter = OpenAdapterDirectory(spec.adapter_name_or_path, model);
+  if (!adapter.ok()) {
+    return AdapterError("adapter_name_or_path", adapter.status());
+  }
+  RETURN_IF_ERROR(WithAdapter(spec, *adapter).status());
+  return std::optional<AdapterDirectory>(*std::move(adapter));
+}
+
+absl::StatusOr<JobSpec> Engine::CompleteAdapter(
+    JobSpec spec, const ModelConfig& model) const {
+  if (spec.method == Method::kFull) return spec;
+  const bool resumes = !spec.resume_from_checkpoint.empty();
+  const std::string path =
+      resumes ? spec.resume_from_checkpoint : spec.adapter_name_or_path;
+  if (path.empty()) return spec;
+  const auto adapter = OpenAdapterDirectory(path, model);
+  if (!adapter.ok()) {
+    return AdapterError(
+        resumes ? "resume_from_checkpoint" : "adapter_name_or_path",
+        adapter.status());
+  }
+  return WithAdapter(std::move(spec), *adapter);
 }
 
 absl::Status Engine::CheckMemory(const ResolvedSpec& spec,
@@ -129,19 +198,44 @@ absl::Status Engine::CheckMemory(const ResolvedSpec& spec,
   return FieldError(
       absl::StatusCode::kResourceExhausted, "HOST_MEMORY", "model_name_or_path",
       absl::StrCat("model_name_or_path: the job needs ", need.total(),
-                   " bytes of host memory (", need.state_bytes,
-                   " of training state, ", need.buffer_bytes,
+                   " bytes of host memory (", FrozenText(need),
+                   need.state_bytes, " of training state, ", need.buffer_bytes,
                    " of activations and tokens), the limit is ",
                    arena_.limit_bytes(), " (--host-memory)"));
 }
 
+// What the checkpoint is, before a job waits for its turn to find out.
+absl::Status Engine::CheckResume(const ResolvedSpec& resolved,
+                                 const ModelConfig& model) const {
+  const JobSpec& spec = resolved.spec();
+  const std::string& path = spec.resume_from_checkpoint;
+  if (path.empty()) return absl::OkStatus();
+  const auto manifest =
+      CheckResumable(path, model, resolved.adapter(), ComputeDtype(spec.dtype));
+  if (!manifest.ok()) {
+    const bool corrupt = absl::IsDataLoss(manifest.status());
+    return FieldError(corrupt ? "CHECKPOINT_CORRUPT" : "INVALID_VALUE",
+                      "resume_from_checkpoint",
+                      absl::StrCat("resume_from_checkpoint: ",
+                                   std::string(manifest.status().message())));
+  }
+  if (spec.max_steps == 0 || manifest->step < spec.max_steps) {
+    return absl::OkStatus();
+  }
+  return FieldError(
+      "INVALID_VALUE", "resume_from_checkpoint",
+      absl::StrCat("resume_from_checkpoint: ", path, ": step ", manifest->step,
+                   " is not below max_steps ", spec.max_steps));
+}
+
 absl::Status Engine::CheckOutputName(const JobSpec& spec) const {
-  if (spec.output_name.empty()) return absl::OkStatus();
-  const auto job = FindJob(spec.output_name);
-  if (!job.ok()) return absl::OkStatus();
-  return FieldError("INVALID_VALUE", "output_name",
-                    absl::StrCat("output_name: \"", spec.output_name,
-                                 "\" is taken by ", job->id));
+  if (LooksLikeJobId(spec.output_name)) {
+    return FieldError(
+        "INVALID_VALUE", "output_name",
+        absl::StrCat("output_name: \"", spec.output_name,
+                     "\" is kept for the job of that id; give another one"));
+  }
+  return store_.CheckOutputName(spec.output_name);
 }
 
 absl::StatusOr<JobRecord> Engine::Submit(const SubmitRequest& request) {
@@ -157,9 +251,12 @@ absl::StatusOr<JobRecord> Engine::Submit(const SubmitRequest& request) {
                       "this server runs with --devices=none: no job can run");
   }
   ASSIGN_OR_RETURN(const JobSpec located, ResolvePaths(written));
+  ASSIGN_OR_RETURN(const ModelDirectory model, CheckModel(located));
+  ASSIGN_OR_RETURN(const JobSpec complete,
+                   CompleteAdapter(located, model.config));
   const ResolvedSpec spec =
-      ResolvedSpec::Resolve(located, pool_.device_count());
-  ASSIGN_OR_RETURN(const ModelDirectory model, CheckModel(spec));
+      ResolvedSpec::Resolve(complete, pool_.device_count());
+  RETURN_IF_ERROR(CheckResume(spec, model.config));
   RETURN_IF_ERROR(CheckMemory(spec, model.config));
   RETURN_IF_ERROR(CheckOutputName(spec.spec()));
   NewJob job;

@@ -1,7 +1,10 @@
 #include "server/jobs/file_table.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <functional>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -38,11 +41,12 @@ Outgoing MakeOutgoing(const ParameterSpec& spec, const std::string& suffix,
           static_cast<uint64_t>(spec.element_count)};
 }
 
-std::vector<std::vector<Outgoing>> CutShards(std::vector<Outgoing> tensors) {
+std::vector<std::vector<Outgoing>> CutShards(std::vector<Outgoing> tensors,
+                                             uint64_t max_bytes) {
   std::vector<std::vector<Outgoing>> shards(1);
   uint64_t bytes = 0;
   for (Outgoing& tensor : tensors) {
-    if (!shards.back().empty() && bytes + tensor.bytes() > kMaxShardBytes) {
+    if (!shards.back().empty() && bytes + tensor.bytes() > max_bytes) {
       shards.emplace_back();
       bytes = 0;
     }
@@ -76,8 +80,9 @@ absl::StatusOr<FilePart> MakePart(const std::string& path,
 
 absl::StatusOr<WeightFiles> MakeFiles(const std::string& directory,
                                       const std::string& stem,
+                                      uint64_t max_shard_bytes,
                                       std::vector<Outgoing> tensors) {
-  const auto shards = CutShards(std::move(tensors));
+  const auto shards = CutShards(std::move(tensors), max_shard_bytes);
   WeightFiles files;
   std::map<std::string, std::string> file_of_tensor;
   for (size_t i = 0; i < shards.size(); ++i) {
@@ -175,31 +180,69 @@ std::string FileTable::Sha256(int index) const {
 
 namespace {
 
-// The destination of a parameter that is read or drawn: compute and master.
+// The destination of a parameter that is read or drawn: compute copy and, where
+// it trains, master.
 wire::FileTensor Incoming(const TrainingState& state, int unit,
                           const ParameterSpec& spec) {
   const wire::UnitLayout& layout = state.layout(unit);
-  const DType dtype = state.options().dtype;
+  const DType dtype = state.dtype(unit);
   wire::FileTensor tensor = {};
   tensor.element_count = static_cast<uint64_t>(spec.element_count);
   tensor.first_offset = ElementOffset(layout.compute_offset, spec, dtype);
   tensor.first_dtype = static_cast<uint32_t>(dtype);
-  tensor.second_offset = ElementOffset(layout.master_offset, spec, DType::kF32);
   tensor.second_dtype = static_cast<uint32_t>(DType::kF32);
+  if (state.trainable(unit)) {
+    tensor.second_offset =
+        ElementOffset(layout.master_offset, spec, DType::kF32);
+  }
   return tensor;
+}
+
+bool IsLoraB(ParamRole role) {
+  return role >= ParamRole::kQLoraB && role <= ParamRole::kDownLoraB;
+}
+
+void SetInit(const TrainingState& state, const ParameterSpec& spec,
+             wire::FileTensor& tensor) {
+  wire::TensorInit init = wire::TensorInit::kNormal;
+  if (state.options().adapter.present()) {
+    const bool zeros = IsLoraB(spec.role);
+    init = zeros ? wire::TensorInit::kZeros : wire::TensorInit::kUniform;
+    tensor.init_std = 1 / std::sqrt(static_cast<double>(spec.shape.back()));
+  } else {
+    if (spec.shape.size() == 1) {
+      const bool bias = spec.role >= ParamRole::kQBias;
+      init = bias ? wire::TensorInit::kZeros : wire::TensorInit::kOnes;
+    }
+    tensor.init_std = state.options().model.initializer_range;
+  }
+  tensor.init = static_cast<uint32_t>(init);
+}
+
+// Calls `visit(unit, spec)` for every parameter that trains, in order.
+void ForTrained(const TrainingState& state,
+                const std::function<void(int, const ParameterSpec&)>& visit) {
+  for (size_t i = 0; i < state.units().size(); ++i) {
+    const int unit = static_cast<int>(i);
+    if (!state.trainable(unit)) continue;
+    for (const ParameterSpec& spec : state.units()[i].parameters) {
+      visit(unit, spec);
+    }
+  }
 }
 
 }  // namespace
 
-std::vector<FilePart> LoadParts(const ModelDirectory& directory,
-                                const TrainingState& state) {
+std::vector<FilePart> LoadParts(
+    const std::vector<std::vector<ParameterSource>>& sources, int first_unit,
+    const TrainingState& state) {
   std::map<std::string, FilePart> parts;
-  for (size_t unit = 0; unit < state.units().size(); ++unit) {
+  for (size_t u = 0; u < sources.size(); ++u) {
+    const int unit = first_unit + static_cast<int>(u);
     const auto& parameters = state.units()[unit].parameters;
     for (size_t p = 0; p < parameters.size(); ++p) {
-      const ParameterSource& source = directory.sources[unit][p];
-      wire::FileTensor tensor =
-          Incoming(state, static_cast<int>(unit), parameters[p]);
+      const ParameterSource& source = sources[u][p];
+      wire::FileTensor tensor = Incoming(state, unit, parameters[p]);
       tensor.file_offset = source.offset;
       tensor.file_dtype = static_cast<uint32_t>(source.dtype);
       FilePart& part = parts[source.file];
@@ -216,49 +259,43 @@ std::vector<FilePart> LoadParts(const ModelDirectory& directory,
 std::vector<FilePart> InitParts(const TrainingState& state) {
   FilePart part;
   uint64_t stream = 0;
-  for (size_t unit = 0; unit < state.units().size(); ++unit) {
-    for (const ParameterSpec& spec : state.units()[unit].parameters) {
-      wire::FileTensor tensor = Incoming(state, static_cast<int>(unit), spec);
-      const bool norm = spec.shape.size() == 1;
-      tensor.init = static_cast<uint32_t>(norm ? wire::TensorInit::kOnes
-                                               : wire::TensorInit::kNormal);
-      tensor.init_std = state.options().model.initializer_range;
-      tensor.init_stream = stream++;
-      part.tensors.push_back(tensor);
-    }
-  }
+  ForTrained(state, [&](int unit, const ParameterSpec& spec) {
+    wire::FileTensor tensor = Incoming(state, unit, spec);
+    SetInit(state, spec, tensor);
+    tensor.init_stream = stream++;
+    part.tensors.push_back(tensor);
+  });
   return {part};
 }
 
-absl::StatusOr<WeightFiles> ModelFiles(const TrainingState& state,
-                                       const std::string& directory) {
+absl::StatusOr<WeightFiles> TrainedFiles(const TrainingState& state,
+                                         const std::string& directory) {
   std::vector<Outgoing> tensors;
-  for (size_t unit = 0; unit < state.units().size(); ++unit) {
-    const wire::UnitLayout& layout = state.layout(static_cast<int>(unit));
-    for (const ParameterSpec& spec : state.units()[unit].parameters) {
-      tensors.push_back(
-          MakeOutgoing(spec, "", layout.compute_offset, state.options().dtype));
-    }
-  }
-  return MakeFiles(directory, "model", std::move(tensors));
+  ForTrained(state, [&](int unit, const ParameterSpec& spec) {
+    tensors.push_back(MakeOutgoing(spec, "", state.layout(unit).compute_offset,
+                                   state.dtype(unit)));
+  });
+  const bool adapters = state.options().adapter.present();
+  return MakeFiles(
+      directory, adapters ? "adapter_model" : "model",
+      adapters ? std::numeric_limits<uint64_t>::max() : kMaxShardBytes,
+      std::move(tensors));
 }
 
 absl::StatusOr<WeightFiles> OptimizerFiles(const TrainingState& state,
                                            const std::string& directory) {
   std::vector<Outgoing> tensors;
-  for (size_t unit = 0; unit < state.units().size(); ++unit) {
-    const wire::UnitLayout& layout = state.layout(static_cast<int>(unit));
+  ForTrained(state, [&](int unit, const ParameterSpec& spec) {
+    const wire::UnitLayout& layout = state.layout(unit);
     const std::pair<const char*, uint64_t> kinds[] = {
         {".master", layout.master_offset},
         {".exp_avg", layout.exp_avg_offset},
         {".exp_avg_sq", layout.exp_avg_sq_offset}};
-    for (const ParameterSpec& spec : state.units()[unit].parameters) {
-      for (const auto& [suffix, base] : kinds) {
-        tensors.push_back(MakeOutgoing(spec, suffix, base, DType::kF32));
-      }
+    for (const auto& [suffix, base] : kinds) {
+      tensors.push_back(MakeOutgoing(spec, suffix, base, DType::kF32));
     }
-  }
-  return MakeFiles(directory, "optimizer", std::move(tensors));
+  });
+  return MakeFiles(directory, "optimizer", kMaxShardBytes, std::move(tensors));
 }
 
 }  // namespace roundhouse

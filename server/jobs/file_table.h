@@ -46,11 +46,14 @@ class FileTable {
   wire::FileOp op_;
 };
 
-// Reads every parameter of `directory` into compute copies and masters.
-std::vector<FilePart> LoadParts(const ModelDirectory& directory,
-                                const TrainingState& state);
-// Draws every parameter: normal with the configuration's standard deviation,
-// ones for norm weights.
+// Reads parameters into compute copies and, of units that train, masters.
+// sources[u][p] belongs to state.units()[first_unit + u].parameters[p].
+std::vector<FilePart> LoadParts(
+    const std::vector<std::vector<ParameterSource>>& sources, int first_unit,
+    const TrainingState& state);
+// Draws every parameter that trains.  A whole model: normal with the
+// configuration's standard deviation, ones for norm weights, zeros for biases.
+// Adapters as PEFT: A uniform within 1 / sqrt(columns) of zero, B zeros.
 std::vector<FilePart> InitParts(const TrainingState& state);
 
 // Files of one set of tensors, at most kMaxShardBytes each, and the index that
@@ -62,9 +65,11 @@ struct WeightFiles {
   std::string index_json;
   uint64_t total_bytes = 0;
 };
-// Compute weights as model.safetensors or its shards.
-absl::StatusOr<WeightFiles> ModelFiles(const TrainingState& state,
-                                       const std::string& directory);
+// Compute weights of what trains: a whole model as model.safetensors or its
+// shards, adapters as adapter_model.safetensors, one file of any size, since
+// PEFT reads no other.
+absl::StatusOr<WeightFiles> TrainedFiles(const TrainingState& state,
+                                         const std::string& directory);
 // Masters and moments as optimizer.safetensors or its shards; names are the
 // parameter's with .master, .exp_avg, .exp_avg_sq.
 absl::StatusOr<WeightFiles> OptimizerFiles(const TrainingState& state,

@@ -1,6 +1,7 @@
 #include "server/jobs/file_table.h"
 
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -123,7 +124,7 @@ TEST_P(FileTableTest, LoadSendsEverySourceToItsComputeCopyAndMaster) {
       offset += bytes;
     }
   }
-  const std::vector<FilePart> parts = LoadParts(directory, *state_);
+  const std::vector<FilePart> parts = LoadParts(directory.sources, 0, *state_);
   ASSERT_EQ(parts.size(), 2u);
   EXPECT_EQ(parts[0].path, "a");
   EXPECT_EQ(parts[1].path, "b");
@@ -147,10 +148,100 @@ TEST_P(FileTableTest, LoadSendsEverySourceToItsComputeCopyAndMaster) {
   }
 }
 
+class AdapterFileTableTest : public testing::Test {
+ protected:
+  AdapterFileTableTest() : arena_(*HostArena::Create(64 << 20, 3)) {
+    TrainingStateOptions options = TestStateOptions(false, DType::kBF16);
+    options.adapter = TestAdapter();
+    state_ = MakeTestState(*arena_, options);
+  }
+
+  std::unique_ptr<HostArena> arena_;
+  std::unique_ptr<TrainingState> state_;
+};
+
+TEST_F(AdapterFileTableTest, InitDrawsAdaptersAsPeftDoes) {
+  const std::vector<FilePart> parts = InitParts(*state_);
+  ASSERT_EQ(parts.size(), 1u);
+  ASSERT_EQ(parts[0].tensors.size(), 3u * 6u);
+  std::set<uint64_t> streams;
+  size_t next = 0;
+  for (int unit = 5; unit < 8; ++unit) {
+    const wire::UnitLayout& layout = state_->layout(unit);
+    for (const ParameterSpec& spec : state_->units()[unit].parameters) {
+      const wire::FileTensor& tensor = parts[0].tensors[next++];
+      const bool a = spec.name.find("lora_A") != std::string::npos;
+      EXPECT_EQ(tensor.init,
+                static_cast<uint32_t>(a ? wire::TensorInit::kUniform
+                                        : wire::TensorInit::kZeros));
+      if (a) {
+        EXPECT_DOUBLE_EQ(tensor.init_std * tensor.init_std *
+                             static_cast<double>(spec.shape[1]),
+                         1)
+            << spec.name;
+      }
+      const uint64_t at = 4 * static_cast<uint64_t>(spec.unit_offset_elements);
+      EXPECT_EQ(tensor.first_offset, layout.compute_offset + at);
+      EXPECT_EQ(tensor.second_offset, layout.master_offset + at);
+      EXPECT_EQ(tensor.first_dtype, static_cast<uint32_t>(DType::kF32));
+      streams.insert(tensor.init_stream);
+    }
+  }
+  EXPECT_EQ(streams.size(), next);
+}
+
+TEST_F(AdapterFileTableTest, TheBaseIsLoadedOnceAndAdaptersTwice) {
+  std::vector<std::vector<ParameterSource>> sources(8);
+  for (size_t unit = 0; unit < 8; ++unit) {
+    for (const ParameterSpec& spec : state_->units()[unit].parameters) {
+      sources[unit].push_back({unit < 5 ? "base" : "adapter", 1 << 20, 0,
+                               static_cast<uint64_t>(spec.element_count) * 2,
+                               DType::kBF16});
+    }
+  }
+  const std::vector<std::vector<ParameterSource>> adapters(sources.begin() + 5,
+                                                           sources.end());
+  sources.resize(5);
+  const std::vector<FilePart> base = LoadParts(sources, 0, *state_);
+  ASSERT_EQ(base.size(), 1u);
+  for (const wire::FileTensor& tensor : base[0].tensors) {
+    EXPECT_EQ(tensor.first_dtype, static_cast<uint32_t>(DType::kBF16));
+    EXPECT_EQ(tensor.second_offset, 0u);
+  }
+  const std::vector<FilePart> trained = LoadParts(adapters, 5, *state_);
+  ASSERT_EQ(trained.size(), 1u);
+  EXPECT_EQ(trained[0].path, "adapter");
+  ASSERT_EQ(trained[0].tensors.size(), 18u);
+  EXPECT_EQ(trained[0].tensors[0].first_offset,
+            state_->layout(5).compute_offset);
+  EXPECT_EQ(trained[0].tensors[0].first_dtype,
+            static_cast<uint32_t>(DType::kF32));
+  EXPECT_EQ(trained[0].tensors[0].second_offset,
+            state_->layout(5).master_offset);
+}
+
+TEST_F(AdapterFileTableTest, SavesTheAdaptersUnderPeftsNames) {
+  const auto weights = TrainedFiles(*state_, "/dir");
+  const auto optimizer = OptimizerFiles(*state_, "/dir");
+  ASSERT_TRUE(weights.ok() && optimizer.ok());
+  ASSERT_EQ(weights->parts.size(), 1u);
+  const FilePart& part = weights->parts[0];
+  EXPECT_EQ(part.path, "/dir/adapter_model.safetensors");
+  const auto header =
+      ParseSafetensorsHeader(part.prefix.substr(8), part.file_bytes, part.path);
+  ASSERT_TRUE(header.ok()) << header.status();
+  EXPECT_EQ(header->tensors.size(), 18u);
+  const auto& a = header->tensors.at(
+      "base_model.model.model.layers.2.mlp.down_proj.lora_A.weight");
+  EXPECT_EQ(a.shape, (std::vector<int64_t>{3, 36}));
+  EXPECT_EQ(a.dtype, FileDType::kF32);
+  EXPECT_EQ(optimizer->total_bytes, 3 * weights->total_bytes);
+}
+
 // The headers that a save writes are ones that a load accepts, and the data
 // follow each other to the end.
 TEST_P(FileTableTest, SavedFilesHaveWholeHeadersUnderTheirNames) {
-  const auto model = ModelFiles(*state_, "/dir");
+  const auto model = TrainedFiles(*state_, "/dir");
   const auto optimizer = OptimizerFiles(*state_, "/dir");
   ASSERT_TRUE(model.ok() && optimizer.ok());
   ASSERT_EQ(model->parts.size(), 1u);

@@ -2,36 +2,56 @@
 
 #include <algorithm>
 
-#include "base/model/parameters.h"
 #include "base/wire/messages.h"
 #include "scheduler/plan/published_planner.h"
 
 namespace roundhouse {
 
-std::vector<int64_t> LayerBytes(const ModelConfig& model, DType dtype) {
-  const std::vector<UnitSpec> units = ModelUnits(model);
+namespace {
+
+// Adds up `bytes_of(unit)` over the units that each layer reads.
+template <typename BytesOf>
+std::vector<int64_t> SumOverUnits(const TrainedModel& model, BytesOf bytes_of) {
   std::vector<int64_t> bytes;
-  for (int64_t layer = 0; layer <= model.layer_count; ++layer) {
+  for (int64_t layer = 0; layer <= model.config.layer_count; ++layer) {
     int64_t sum = 0;
-    for (int unit : UnitsOfLayer(model, layer)) {
-      sum +=
-          units[unit].element_count * static_cast<int64_t>(DTypeBytes(dtype));
+    for (int unit : TrainingUnitsOfLayer(model.config, model.adapter, layer)) {
+      sum += static_cast<int64_t>(bytes_of(unit));
     }
     bytes.push_back(sum);
   }
   return bytes;
 }
 
+}  // namespace
+
+std::vector<int64_t> LayerBytes(const TrainedModel& model) {
+  const auto units = TrainingUnits(model.config, model.adapter);
+  return SumOverUnits(model, [&](int unit) {
+    const bool adapters = unit > model.config.layer_count + 1;
+    return units[unit].element_count *
+           DTypeBytes(adapters ? DType::kF32 : model.dtype);
+  });
+}
+
+std::vector<int64_t> LayerGradientBytes(const TrainedModel& model) {
+  const auto units = TrainingUnits(model.config, model.adapter);
+  return SumOverUnits(model, [&](int unit) {
+    const bool trains = IsTrainable(model.config, model.adapter, unit);
+    return trains ? units[unit].element_count * DTypeBytes(DType::kF32) : 0;
+  });
+}
+
 absl::StatusOr<Plan> PlanFromCosts(const CostModel& costs,
-                                   const ModelConfig& model, DType dtype,
-                                   int device_count,
+                                   const TrainedModel& model, int device_count,
                                    uint64_t device_memory_bytes) {
-  const std::vector<int64_t> bytes = LayerBytes(model, dtype);
+  const std::vector<int64_t> weights = LayerBytes(model);
+  const std::vector<int64_t> gradients = LayerGradientBytes(model);
   std::vector<LayerCost> layers;
-  for (size_t i = 0; i < bytes.size(); ++i) {
+  for (size_t i = 0; i < weights.size(); ++i) {
     const int layer = static_cast<int>(i);
-    layers.push_back({costs.Recompute(layer), costs.Backward(layer), bytes[i],
-                      bytes[i] / static_cast<int64_t>(DTypeBytes(dtype)) * 4});
+    layers.push_back({costs.Recompute(layer), costs.Backward(layer), weights[i],
+                      gradients[i]});
   }
   PlannerOptions options;
   options.kind = PlanKind::kFusedTraining;

@@ -8,21 +8,33 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/dtype.h"
 #include "base/model/config.h"
+#include "base/model/parameters.h"
 #include "scheduler/plan/cost_model.h"
 #include "scheduler/plan/plan.h"
 
 namespace roundhouse {
 
-// Bytes of weights that each layer of a plan uploads; the last is the head.
-std::vector<int64_t> LayerBytes(const ModelConfig& model, DType dtype);
+// What a job makes of a model: `adapter` not present() trains all of it.
+struct TrainedModel {
+  ModelConfig config;
+  AdapterConfig adapter;
+  DType dtype = DType::kF32;  // of weights and activations
+};
+
+// Bytes of weights that each layer of a plan uploads, adapters included; the
+// last is the head.
+std::vector<int64_t> LayerBytes(const TrainedModel& model);
+// Bytes of gradients that a backward stage holds for each layer, in fp32; 0
+// where nothing of it trains.
+std::vector<int64_t> LayerGradientBytes(const TrainedModel& model);
 
 // The published planner (scheduler/plan/published_planner.h) over the model's
 // layers.  A device keeps the gradients of a stage in fp32.  RESOURCE_EXHAUSTED
 // names the layer that fits no device.
 absl::StatusOr<Plan> PlanFromCosts(const CostModel& costs,
-                                   const ModelConfig& model, DType dtype,
-                                   int device_count,
+                                   const TrainedModel& model, int device_count,
                                    uint64_t device_memory_bytes);
 
 // What the planner minimises, for one micro-batch: the longest stage times the

@@ -2,9 +2,57 @@
 
 #include "base/wire/messages.h"
 #include "gtest/gtest.h"
+#include "server/jobs/test_model.h"
 
 namespace roundhouse {
 namespace {
+
+TrainedModel TestTrained(bool tied) {
+  return {TestModel(tied), {}, DType::kBF16};
+}
+
+TEST(LayerBytesTest, AWholeModelTrainsAllThatItUploads) {
+  for (const bool tied : {false, true}) {
+    const TrainedModel model = TestTrained(tied);
+    const std::vector<int64_t> weights = LayerBytes(model);
+    const std::vector<int64_t> gradients = LayerGradientBytes(model);
+    ASSERT_EQ(weights.size(), 4u);
+    for (size_t layer = 0; layer < 4; ++layer) {
+      EXPECT_EQ(gradients[layer], 2 * weights[layer]) << "fp32 to bf16";
+    }
+    EXPECT_EQ(weights[0], 2 * ModelUnit(model.config, 1).element_count);
+  }
+}
+
+TEST(LayerBytesTest, WithAdaptersOnlyTheseHaveGradients) {
+  for (const bool tied : {false, true}) {
+    TrainedModel model = TestTrained(tied);
+    const std::vector<int64_t> frozen = LayerBytes(model);
+    model.adapter = TestAdapter();
+    const std::vector<int64_t> weights = LayerBytes(model);
+    const std::vector<int64_t> gradients = LayerGradientBytes(model);
+    const int64_t adapters =
+        4 * AdapterUnit(model.config, model.adapter, 0).element_count;
+    for (size_t layer = 0; layer < 3; ++layer) {
+      EXPECT_EQ(weights[layer], frozen[layer] + adapters);
+      EXPECT_EQ(gradients[layer], adapters);
+    }
+    EXPECT_EQ(weights[3], frozen[3]);
+    EXPECT_EQ(gradients[3], 0);
+  }
+}
+
+// Frozen weights fit a device that has no room for gradients of all of them.
+TEST(PlanFromCostsTest, ADeviceHoldsGradientsOfWhatTrainsOnly) {
+  TrainedModel model = TestTrained(false);
+  const CostModel costs(LayerBytes(model));
+  const auto device = static_cast<uint64_t>(LayerBytes(model)[0]) * 2 * 10 / 3;
+  const auto full = PlanFromCosts(costs, model, 1, device);
+  EXPECT_EQ(full.status().code(), absl::StatusCode::kResourceExhausted);
+  model.adapter = TestAdapter();
+  const auto adapters = PlanFromCosts(costs, model, 1, device);
+  EXPECT_TRUE(adapters.ok()) << adapters.status();
+}
 
 TEST(MaxRoundMicroBatchesTest, TheLargestSlotFitsAMessage) {
   for (int layers : {2, 4, 33, 97, 200}) {
@@ -17,7 +65,7 @@ TEST(MaxRoundMicroBatchesTest, TheLargestSlotFitsAMessage) {
     }
     const auto most = static_cast<size_t>(MaxRoundMicroBatches(plan));
     wire::RunSlot slot;
-    slot.units.resize(layers);
+    slot.units.resize(2 * layers);  // with adapters
     slot.contributions.resize(layers);
     slot.micro_batches.resize(most);
     slot.outputs.resize(most * (layers - 1));

@@ -1,124 +1,18 @@
-"""Tests of prepare.py, on a byte-level BPE tokenizer trained here."""
+"""Tests of prepare.py on text rows, and of its command."""
 
-import array
-import hashlib
+import collections
 import json
 import math
-import os
 import pathlib
 import random
 import subprocess
 import sys
-import tempfile
 import unittest
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from tokenizers.processors import TemplateProcessing
-
-PREPARE = pathlib.Path(__file__).with_name("prepare.py")
-EOS, BOS = "<|end|>", "<|begin|>"
-WORDS = "one two three four five six seven eight nine ten plus is".split()
-
-
-def make_tokenizer(folder, post_processor=False, files=True):
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.train_from_iterator(
-        [" ".join(WORDS), " one"] * 20,
-        trainers.BpeTrainer(
-            vocab_size=400, special_tokens=[EOS, BOS], show_progress=False,
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
-    if post_processor:
-        tokenizer.post_processor = TemplateProcessing(
-            single=f"{BOS} $A {EOS}",
-            special_tokens=[(BOS, tokenizer.token_to_id(BOS)),
-                            (EOS, tokenizer.token_to_id(EOS))])
-    folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    if files:
-        (folder / "tokenizer_config.json").write_text(
-            json.dumps({"eos_token": EOS}))
-    return tokenizer
-
-
-class PrepareTest(unittest.TestCase):
-    def setUp(self):
-        scratch = tempfile.TemporaryDirectory(
-            dir=os.environ.get("TEST_TMPDIR"))
-        self.addCleanup(scratch.cleanup)
-        self.folder = pathlib.Path(scratch.name)
-        self.model = self.folder / "model"
-        self.tokenizer = make_tokenizer(self.model)
-        self.eos = self.tokenizer.token_to_id(EOS)
-
-    def write(self, *rows, name="data.jsonl"):
-        """Rows are bytes (raw lines) or objects."""
-        path = self.folder / name
-        path.write_bytes(b"".join(
-            row if isinstance(row, bytes) else
-            json.dumps(row, ensure_ascii=False).encode() + b"\n"
-            for row in rows))
-        return path
-
-    def start(self, *arguments, stdin=""):
-        # Not this wrapper's environment: the helper sets what it needs.
-        return subprocess.run(
-            [sys.executable, PREPARE, *map(str, arguments)], input=stdin,
-            capture_output=True, text=True, check=False, env={})
-
-    def prepare(self, data, *more, max_length=64, out="out",
-                split="train"):
-        return self.start("--tokenizer", self.model, "--data", data, "--out",
-                          self.folder / out, "--max-length", max_length,
-                          "--split", split, *more)
-
-    def prepared(self, *rows, out="out", **kwargs):
-        done = self.prepare(self.write(*rows, name=out + ".jsonl"), out=out,
-                            **kwargs)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(done.stderr, "")
-        return self.load(out)
-
-    def load(self, out="out"):
-        folder = self.folder / out
-        manifest = json.loads((folder / "manifest.json").read_text())
-        values = {}
-        for name, code in (("tokens.u32", "I"), ("labels.u8", "B"),
-                           ("offsets.u64", "Q"), ("lines.u32", "I")):
-            data = (folder / name).read_bytes()
-            self.assertEqual(manifest["files"][name], {
-                "sha256": hashlib.sha256(data).hexdigest(),
-                "bytes": len(data)})
-            values[name] = list(array.array(code, data))
-        offsets = values["offsets.u64"]
-        sequences = [(values["tokens.u32"][a:b], values["labels.u8"][a:b])
-                     for a, b in zip(offsets, offsets[1:])]
-        self.assertEqual(offsets[0], 0)
-        self.assertEqual(offsets[-1], len(values["tokens.u32"]))
-        self.assertEqual(len(sequences), manifest["sequences"])
-        self.assertEqual(manifest["tokens"], offsets[-1])
-        self.assertEqual(manifest["target_tokens"],
-                         sum(values["labels.u8"]))
-        self.assertFalse(list(folder.glob("*.part")))
-        return manifest, sequences, values["lines.u32"]
-
-    def error(self, *rows, max_length=64):
-        done = self.prepare(self.write(*rows), max_length=max_length)
-        self.assertEqual(done.returncode, 3, done.stderr)
-        self.assertFalse((self.folder / "out" / "manifest.json").exists())
-        lines = done.stderr.splitlines()
-        self.assertEqual(len(lines), 1, done.stderr)
-        return json.loads(lines[0])
-
-    def assert_error(self, rows, line, message):
-        found = self.error(*rows)
-        self.assertEqual(found["file"], str(self.folder / "data.jsonl"))
-        self.assertEqual(found.get("line"), line)
-        self.assertIn(message, found["error"])
-
-    def ids(self, text):
-        return self.tokenizer.encode(text).ids
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import prepare_bigram  # noqa: E402  found by the line before
+from prepare_testing import (BOS, EOS, PREPARE, WORDS,  # noqa: E402
+                             PrepareTest, make_tokenizer)
 
 
 class FormatsTest(PrepareTest):
@@ -266,12 +160,6 @@ class BadInputTest(PrepareTest):
             with self.subTest(raw=raw[:40]):
                 self.assert_error([good, b"\n", raw, good], 3, message)
 
-    def test_chat_formats_are_refused_by_name(self):
-        for name in ("messages", "conversations", "instruction"):
-            with self.subTest(name):
-                self.assert_error([{name: []}], 1, f"{name!r}")
-                self.assert_error([{name: []}], 1, "is not supported")
-
     def test_too_long_line(self):
         self.assert_error([{"text": "a"}, b'{"text":"' + b"a" * (16 << 20)], 2,
                           "longer than 16777216 bytes")
@@ -318,7 +206,6 @@ class TokenizerTest(PrepareTest):
 
     def test_eos_sources(self):
         make_tokenizer(self.model, files=False)
-        (self.model / "tokenizer_config.json").unlink()
         self.assertIn("no end-of-sequence token", self.fail()["error"])
         two = self.ids("two")[0]
         sources = (("config.json", "eos_token_id", two, two),
@@ -391,11 +278,8 @@ class BigramTest(PrepareTest):
         self.assertLess(manifest["bigram_loss"], 0.1)
 
     def test_probabilities_sum_to_one(self):
-        sys.path.insert(0, str(PREPARE.parent))
-        import prepare
-        import collections
         pairs = collections.Counter({(0, 1): 3, (0, 2): 1, (1, 1): 2})
-        model = prepare.Bigram(5, pairs)
+        model = prepare_bigram.Bigram(5, pairs)
         for before in range(3):
             total = sum(math.exp(-model.nll({(before, token): 1}, (0.1, 3.0)))
                         for token in range(5))
@@ -413,12 +297,12 @@ class BigramTest(PrepareTest):
 class CommandTest(PrepareTest):
     def test_same_input_gives_the_same_bytes(self):
         rows = [{"text": " ".join(WORDS[i % 7:])} for i in range(600)]
-        self.prepared(*rows)
-        first = {p.name: p.read_bytes() for p in
-                 (self.folder / "out").iterdir()}
-        self.prepared(*rows)
-        self.assertEqual(first, {p.name: p.read_bytes() for p in
-                                 (self.folder / "out").iterdir()})
+        contents = []
+        for out in ("first", "second"):
+            self.prepared(*rows, out=out)
+            contents.append({path.name: path.read_bytes() for path in
+                             (self.folder / out).iterdir()})
+        self.assertEqual(*contents)
 
     def test_progress_ends_at_the_total(self):
         data = self.write(*[{"text": "one two three"}] * 3000)
@@ -441,14 +325,32 @@ class CommandTest(PrepareTest):
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_usage_errors(self):
+        data = ["--tokenizer", "t", "--data", "d", "--max-length", "8"]
         for arguments in (["--options", '{"maxlength": 5}'],
                           ["--options", '{"max_length": "5"}'],
                           ["--options", "nope"],
                           ["--max-length", "8", "--options",
                            '{"max_length": 8}'],
-                          ["--split", "test"], []):
+                          ["--options", '{"packing": 1}'],
+                          ["--options", '{"truncation": "top"}'],
+                          ["--options", '{"template_date": "today"}'],
+                          ["--preview", "0", *data], ["--preview", "1001",
+                           *data], ["--preview", "1", "--out", "x", *data],
+                          ["--preview", "1", "--validate", *data],
+                          ["--validate", "--cache", "x", *data],
+                          ["--split", "test"], data, []):
             with self.subTest(arguments):
                 self.assertEqual(self.start(*arguments).returncode, 2)
+
+    def test_as_the_daemon_starts_it(self):
+        # Without this process's environment and modules.
+        done = subprocess.run(
+            [sys.executable, PREPARE, "--tokenizer", self.model, "--data",
+             self.write({"text": "one two"}), "--out", self.folder / "out",
+             "--max-length", "8", "--split", "train"],
+            capture_output=True, text=True, check=False, env={})
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(self.load()[1][0][0], self.ids("one two") + [self.eos])
 
     def test_unwritable_output(self):
         (self.folder / "out").write_text("a file")

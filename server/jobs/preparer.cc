@@ -1,6 +1,7 @@
 #include "server/jobs/preparer.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <sys/wait.h>
 
 #include <filesystem>
@@ -63,7 +64,10 @@ std::unique_ptr<Preparer> Preparer::Start(
   return preparer;
 }
 
-Preparer::~Preparer() { loop_.CancelTimer(next_); }
+Preparer::~Preparer() {
+  loop_.CancelTimer(next_);
+  loop_.CancelTimer(watchdog_);
+}
 
 void Preparer::StartSplit(bool validation) {
   const std::string train = options_.output_directory + "/train";
@@ -71,21 +75,31 @@ void Preparer::StartSplit(bool validation) {
       validation ? options_.output_directory + "/validation" : train;
   std::error_code error;
   std::filesystem::create_directories(out, error);
-  const std::string data =
-      validation ? options_.validation_file : options_.train_file;
+  data_ = validation ? options_.validation_file : options_.train_file;
   ChildOptions child;
   child.program = options_.python;
   child.arguments = {options_.script,
                      "--tokenizer",
                      options_.tokenizer_directory,
                      "--data",
-                     data,
+                     data_,
                      "--out",
                      out,
                      "--max-length",
                      absl::StrCat(options_.max_length),
+                     "--truncation",
+                     options_.truncation,
                      "--split",
                      validation ? "validation" : "train"};
+  if (options_.packing) {
+    child.arguments.insert(
+        child.arguments.end(),
+        {"--packing", "--seed", absl::StrCat(options_.seed)});
+  }
+  if (!options_.cache_directory.empty()) {
+    child.arguments.insert(child.arguments.end(),
+                           {"--cache", options_.cache_directory});
+  }
   if (validation) {
     child.arguments.push_back("--bigram-from");
     child.arguments.push_back(train);
@@ -96,17 +110,40 @@ void Preparer::StartSplit(bool validation) {
   child.capture_stdout = true;
   auto started = ChildProcess::Start(
       loop_, child,
-      [this, validation](int status) { OnExit(validation, status); });
+      [this, validation](int status) { OnExit(validation, status); },
+      [this](const std::string&) { OnProgress(); });
   if (started.ok()) {
     child_ = *std::move(started);
+    OnProgress();
     return;
   }
   const absl::Status status = started.status();
   next_ = loop_.After(absl::ZeroDuration(), [this, status] { Finish(status); });
 }
 
+void Preparer::OnProgress() {
+  loop_.CancelTimer(watchdog_);
+  watchdog_ = loop_.After(options_.silence_limit, [this] { OnSilence(); });
+}
+
+// Its end is waited for without blocking: a child that hangs in the kernel dies
+// only when the file system answers.
+void Preparer::OnSilence() {
+  silent_ = true;
+  child_->Kill(SIGKILL);
+}
+
+absl::Status Preparer::SilenceError() const {
+  return absl::DeadlineExceededError(absl::StrCat(
+      data_, ": the dataset helper told no progress for ",
+      absl::FormatDuration(options_.silence_limit), " and was killed"));
+}
+
 void Preparer::OnExit(bool validation, int wait_status) {
-  if (wait_status != 0) {
+  loop_.CancelTimer(watchdog_);
+  if (silent_) {
+    Finish(SilenceError());
+  } else if (wait_status != 0) {
     Finish(HelperError(wait_status, child_->stderr_tail()));
   } else if (!validation && !options_.validation_file.empty()) {
     // Not from within the old child's own callback.

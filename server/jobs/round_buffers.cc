@@ -22,17 +22,20 @@ RoundBuffers::Map RoundBuffers::MakeMap(const RoundBuffersOptions& options) {
   }
   for (const LayerRange& stage : options.plan.backward) {
     add(map.activations, stage.first);
-    add(map.gradients, stage.first);
+    if (stage.first > 0 || options.input_gradient) {
+      add(map.gradients, stage.first);
+    }
   }
   const uint64_t tokens =
       static_cast<uint64_t>(options.rows) * options.row_tokens;
+  map.token_buffers = options.packed ? 3 : 2;
   map.token_bytes = Align(tokens * sizeof(int32_t));
   map.activation_bytes =
       Align(tokens * options.hidden_size * DTypeBytes(options.dtype));
   const uint64_t buffers = map.activations.size() + map.gradients.size();
   map.micro_batch_bytes =
       buffers * (sizeof(wire::Word) + map.activation_bytes) +
-      2 * map.token_bytes;
+      map.token_buffers * map.token_bytes;
   map.total_bytes = kBufferSets * options.micro_batches * map.micro_batch_bytes;
   return map;
 }
@@ -65,7 +68,8 @@ RoundBuffers::Buffer RoundBuffers::Activation(int set, int boundary,
   const uint64_t start = MicroBatchOffset(set, micro_batch);
   const int index = map_.activations.at(boundary);
   const uint64_t words = map_.activations.size() + map_.gradients.size();
-  return {start + words * sizeof(wire::Word) + 2 * map_.token_bytes +
+  return {start + words * sizeof(wire::Word) +
+              map_.token_buffers * map_.token_bytes +
               index * map_.activation_bytes,
           start + index * sizeof(wire::Word)};
 }
@@ -75,7 +79,8 @@ RoundBuffers::Buffer RoundBuffers::Gradient(int set, int boundary,
   const uint64_t start = MicroBatchOffset(set, micro_batch);
   const uint64_t index = map_.activations.size() + map_.gradients.at(boundary);
   const uint64_t words = map_.activations.size() + map_.gradients.size();
-  return {start + words * sizeof(wire::Word) + 2 * map_.token_bytes +
+  return {start + words * sizeof(wire::Word) +
+              map_.token_buffers * map_.token_bytes +
               index * map_.activation_bytes,
           start + index * sizeof(wire::Word)};
 }
@@ -87,6 +92,11 @@ uint64_t RoundBuffers::Tokens(int set, int micro_batch) const {
 
 uint64_t RoundBuffers::Labels(int set, int micro_batch) const {
   return Tokens(set, micro_batch) + map_.token_bytes;
+}
+
+uint64_t RoundBuffers::Positions(int set, int micro_batch) const {
+  ROUNDHOUSE_CHECK(options_.packed);
+  return Labels(set, micro_batch) + map_.token_bytes;
 }
 
 }  // namespace roundhouse

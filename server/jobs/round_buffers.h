@@ -1,6 +1,6 @@
-// The buffers that rounds share: tokens, labels, activations at stage
-// boundaries and their gradients, with a word each, in two sets by the parity
-// of the round (scheduler/dispatch/dispatcher.h).
+// The buffers that rounds share: tokens, labels, positions, activations at
+// stage boundaries and their gradients, with a word each, in two sets by the
+// parity of the round (scheduler/dispatch/dispatcher.h).
 //
 // A boundary l is the input of layer l.  Which exist follows from the plan:
 // the first layer of every stage.  Buffers are made for the largest micro-batch
@@ -31,6 +31,10 @@ struct RoundBuffersOptions {
   int64_t row_tokens = 1;  // of the longest row
   int64_t hidden_size = 1;
   DType dtype = DType::kF32;
+  // Whether the gradient of boundary 0 is wanted: the embedding trains.
+  bool input_gradient = true;
+  // Rows hold several sequences, and positions say where each begins.
+  bool packed = false;
 };
 
 // What RoundBuffers::Create takes from the arena, in bytes.
@@ -48,7 +52,8 @@ class RoundBuffers {
 
   // REQUIRES: the plan has a stage that begins at `boundary` (checked).
   Buffer Activation(int set, int boundary, int micro_batch) const;
-  // REQUIRES: a backward or fused stage begins there (checked).
+  // REQUIRES: a backward or fused stage begins there, and it is wanted
+  // (checked).
   Buffer Gradient(int set, int boundary, int micro_batch) const;
   bool HasActivation(int boundary) const {
     return map_.activations.count(boundary) != 0;
@@ -56,6 +61,8 @@ class RoundBuffers {
   // int32, [rows, row_tokens] of the micro-batch.
   uint64_t Tokens(int set, int micro_batch) const;
   uint64_t Labels(int set, int micro_batch) const;
+  // REQUIRES: options().packed (checked).
+  uint64_t Positions(int set, int micro_batch) const;
 
   const RoundBuffersOptions& options() const { return options_; }
   uint64_t host_bytes() const { return range_.bytes(); }
@@ -67,6 +74,7 @@ class RoundBuffers {
     std::map<int, int> gradients;
     uint64_t activation_bytes = 0;  // one buffer
     uint64_t token_bytes = 0;       // one buffer
+    uint64_t token_buffers = 2;     // tokens, labels, positions where packed
     uint64_t micro_batch_bytes = 0;
     uint64_t total_bytes = 0;
   };
@@ -76,8 +84,8 @@ class RoundBuffers {
   RoundBuffers(const RoundBuffersOptions& options, Map map)
       : options_(options), map_(std::move(map)) {}
 
-  // The start of a micro-batch's part: words, tokens, labels, activations,
-  // gradients.
+  // The start of a micro-batch's part: words, tokens, labels, positions where
+  // packed, activations, gradients.
   uint64_t MicroBatchOffset(int set, int micro_batch) const;
 
   const RoundBuffersOptions options_;

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <set>
+#include <stdexcept>
 
 #include "base/wire/words.h"
 #include "gtest/gtest.h"
@@ -69,6 +70,37 @@ TEST(RoundBuffersTest, NoTwoBuffersShareAByte) {
   EXPECT_EQ(buffers->host_bytes(), RoundBuffersBytes(options));
   EXPECT_LE(ranges.end() - ranges.first(), buffers->host_bytes());
   EXPECT_EQ(arena->used_bytes() % 4096, 0u);
+}
+
+TEST(RoundBuffersTest, PackedRowsHavePositionsOfTheirOwn) {
+  RoundBuffersOptions options = TestOptions();
+  options.packed = true;
+  auto arena = *HostArena::Create(1 << 20, 3);
+  auto buffers = *RoundBuffers::Create(*arena, options);
+  Ranges ranges;
+  for (int set = 0; set < kBufferSets; ++set) {
+    for (int i = 0; i < options.micro_batches; ++i) {
+      ranges.Add(buffers->Tokens(set, i), 56);
+      ranges.Add(buffers->Labels(set, i), 56);
+      ranges.Add(buffers->Positions(set, i), 56);
+      ranges.Add(buffers->Activation(set, 0, i).offset, 140);
+      ranges.Add(buffers->Gradient(set, 0, i).offset, 140);
+    }
+  }
+  EXPECT_GT(RoundBuffersBytes(options), RoundBuffersBytes(TestOptions()));
+  EXPECT_LE(ranges.end() - ranges.first(), buffers->host_bytes());
+  auto plain = *RoundBuffers::Create(*arena, TestOptions());
+  EXPECT_DEATH(plain->Positions(0, 0), "packed");
+}
+
+TEST(RoundBuffersTest, AFrozenEmbeddingHasNoGradient) {
+  RoundBuffersOptions options = TestOptions();
+  options.input_gradient = false;
+  auto arena = *HostArena::Create(1 << 20, 3);
+  auto buffers = *RoundBuffers::Create(*arena, options);
+  EXPECT_NE(buffers->Gradient(0, 1, 0).offset, 0u);
+  EXPECT_THROW(buffers->Gradient(0, 0, 0), std::out_of_range);
+  EXPECT_LT(RoundBuffersBytes(options), RoundBuffersBytes(TestOptions()));
 }
 
 TEST(RoundBuffersTest, BoundariesAreTheStartsOfStages) {

@@ -2,24 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "nlohmann/json.hpp"
 #include "server/jobs/plan_costs.h"
 #include "server/jobs/spec_error.h"
 
 namespace roundhouse {
 namespace {
-
-DType ComputeDtype(SpecDtype dtype) {
-  return dtype == SpecDtype::kBf16 ? DType::kBF16 : DType::kF32;
-}
 
 LrScheduleType ScheduleType(LrSchedulerType type) {
   switch (type) {
@@ -56,10 +48,15 @@ TrainingStateOptions StateOptions(uint64_t job, const ResolvedSpec& spec,
   TrainingStateOptions options;
   options.job = job;
   options.model = model;
+  options.adapter = spec.adapter();
   options.dtype = ComputeDtype(spec.spec().dtype);
   options.seed = static_cast<uint64_t>(spec.spec().seed);
   options.head_token_chunk = spec.spec().head_token_chunk;
   return options;
+}
+
+TrainedModel TrainedOf(const ResolvedSpec& spec, const ModelConfig& model) {
+  return {model, spec.adapter(), ComputeDtype(spec.spec().dtype)};
 }
 
 int64_t RoundMicroBatches(const ResolvedSpec& spec) {
@@ -71,14 +68,16 @@ int64_t RoundMicroBatches(const ResolvedSpec& spec) {
 
 RoundBuffersOptions BufferOptions(const ResolvedSpec& spec,
                                   const ModelConfig& model, const Plan& plan,
-                                  int64_t max_sequence_tokens) {
+                                  int64_t max_row_tokens) {
   RoundBuffersOptions options;
   options.plan = plan;
   options.micro_batches = static_cast<int>(RoundMicroBatches(spec));
   options.rows = spec.micro_batch_size();
-  options.row_tokens = max_sequence_tokens;
+  options.row_tokens = max_row_tokens;
   options.hidden_size = model.hidden_size;
   options.dtype = ComputeDtype(spec.spec().dtype);
+  options.input_gradient = !spec.adapter().present();
+  options.packed = spec.spec().packing;
   return options;
 }
 
@@ -103,6 +102,10 @@ absl::StatusOr<Plan> ExplicitToPlan(const ExplicitPlan& text, int layers) {
 
 }  // namespace
 
+DType ComputeDtype(SpecDtype dtype) {
+  return dtype == SpecDtype::kBf16 ? DType::kBF16 : DType::kF32;
+}
+
 absl::StatusOr<Plan> JobRunner::InitialPlan(const ResolvedSpec& spec,
                                             const ModelConfig& model,
                                             int device_count,
@@ -111,19 +114,23 @@ absl::StatusOr<Plan> JobRunner::InitialPlan(const ResolvedSpec& spec,
   if (spec.spec().plan.has_value()) {
     return ExplicitToPlan(*spec.spec().plan, layers);
   }
-  const DType dtype = ComputeDtype(spec.spec().dtype);
-  return PlanFromCosts(CostModel(LayerBytes(model, dtype)), model, dtype,
-                       device_count, device_memory_bytes);
+  const TrainedModel trained = TrainedOf(spec, model);
+  return PlanFromCosts(CostModel(LayerBytes(trained)), trained, device_count,
+                       device_memory_bytes);
 }
 
 HostNeed JobRunner::NeedOf(const ResolvedSpec& spec, const ModelConfig& model,
-                           const Plan& plan, int64_t max_sequence_tokens) {
+                           const Plan& plan, int64_t max_row_tokens) {
+  const AdapterConfig adapter = spec.adapter();
   HostNeed need;
+  if (adapter.present()) {
+    need.base_bytes = BaseWeightsBytes(model, ComputeDtype(spec.spec().dtype));
+  }
   need.state_bytes = TrainingStateBytes(StateOptions(0, spec, model));
   need.buffer_bytes =
-      RoundBuffersBytes(BufferOptions(spec, model, plan, max_sequence_tokens));
+      RoundBuffersBytes(BufferOptions(spec, model, plan, max_row_tokens));
   int64_t parameters = 0;
-  for (const UnitSpec& unit : ModelUnits(model)) {
+  for (const UnitSpec& unit : TrainingUnits(model, adapter)) {
     parameters += static_cast<int64_t>(unit.parameters.size());
   }
   // Four tensors of each parameter, with their names in the files' headers.
@@ -138,58 +145,133 @@ JobRunner::JobRunner(EventLoop& loop, HostArena& arena, WorkerPool& pool,
       pool_(pool),
       options_(std::move(options)),
       listener_(listener),
-      order_(options_.train->counts().sequences,
-             options_.spec.spec().batch_size,
+      order_(options_.train->counts().rows, options_.spec.spec().batch_size,
              static_cast<uint64_t>(options_.spec.spec().seed)) {
   const JobSpec& job = options_.spec.spec();
-  total_steps_ = job.max_steps;
-  if (total_steps_ == 0) {
-    total_steps_ = static_cast<int64_t>(std::ceil(
-        job.num_train_epochs * static_cast<double>(order_.steps_per_epoch())));
-  }
-  total_steps_ = std::max<int64_t>(total_steps_, 1);
+  total_steps_ = TotalSteps(job, options_.train->counts().rows);
   schedule_ = MakeSchedule(job, total_steps_);
 }
 
-JobRunner::~JobRunner() {
-  if (background_.joinable()) background_.join();
+JobRunner::~JobRunner() = default;
+
+int64_t JobRunner::TotalSteps(const JobSpec& spec, int64_t rows) {
+  if (spec.max_steps > 0) return spec.max_steps;
+  const BatchOrder order(rows, spec.batch_size, 0);
+  const auto steps = static_cast<int64_t>(std::ceil(
+      spec.num_train_epochs * static_cast<double>(order.steps_per_epoch())));
+  return std::max<int64_t>(steps, 1);
+}
+
+HostUse JobRunner::host_use() const {
+  HostUse use;
+  if (state_ == nullptr || buffers_ == nullptr) return use;
+  use.activation_bytes = buffers_->host_bytes();
+  for (size_t i = 0; i < state_->units().size(); ++i) {
+    const int unit = static_cast<int>(i);
+    use.weight_bytes += state_->Weights(unit).bytes;
+    const wire::UnitLayout& layout = state_->layout(unit);
+    if (layout.grad_sum_offset == 0) continue;  // frozen
+    const uint64_t fp32_bytes = layout.element_count * DTypeBytes(DType::kF32);
+    use.optimizer_bytes += 3 * fp32_bytes;
+    use.gradient_bytes +=
+        (1 + static_cast<uint64_t>(state_->options().contributions_per_unit)) *
+        fp32_bytes;
+  }
+  return use;
+}
+
+void JobRunner::InBackground(std::function<absl::Status()> work,
+                             std::function<void(absl::Status)> done) {
+  ++background_count_;
+  const bool taken = background_.TryRun([this, work, done] {
+    const absl::Status status = work();
+    // Refused only when the daemon is stopping.
+    loop_
+        .Post([this, status, done] {
+          --background_count_;
+          done(status);
+          AfterQuiet();
+        })
+        .IgnoreError();
+  });
+  ROUNDHOUSE_CHECK(taken) << "more background work than a job ever has";
 }
 
 absl::Status JobRunner::Allocate() {
+  const absl::Status status = TryAllocate();
+  if (!absl::IsResourceExhausted(status)) return status;
+  // What bases of earlier jobs take, or where they lie, may be in the way: this
+  // job's own among them.
+  state_.reset();
+  buffers_.reset();
+  if (options_.bases == nullptr || !options_.bases->DropUnused()) return status;
+  return TryAllocate();
+}
+
+absl::Status JobRunner::TryAllocate() {
   const ModelConfig& model = options_.model.config;
-  const DType dtype = ComputeDtype(spec().dtype);
+  const TrainedModel trained = TrainedOf(options_.spec, model);
   ASSIGN_OR_RETURN(plan_,
                    InitialPlan(options_.spec, model, pool_.device_count(),
                                options_.device_memory_bytes));
-  costs_ = std::make_unique<CostModel>(LayerBytes(model, dtype));
-  ASSIGN_OR_RETURN(
-      state_, TrainingState::Create(
-                  arena_, StateOptions(options_.job, options_.spec, model)));
-  int64_t longest = options_.train->counts().max_sequence_tokens;
+  costs_ = std::make_unique<CostModel>(LayerBytes(trained));
+  std::shared_ptr<BaseWeights> base;
+  if (trained.adapter.present()) {
+    ASSIGN_OR_RETURN(base_key_, BaseKey(options_.model, trained.dtype));
+    ASSIGN_OR_RETURN(base,
+                     options_.bases->Get(base_key_, model, trained.dtype));
+  }
+  ASSIGN_OR_RETURN(state_,
+                   TrainingState::Create(
+                       arena_, StateOptions(options_.job, options_.spec, model),
+                       std::move(base)));
+  int64_t longest = options_.train->counts().max_row_tokens;
   if (options_.validation != nullptr) {
-    longest =
-        std::max(longest, options_.validation->counts().max_sequence_tokens);
+    longest = std::max(longest, options_.validation->counts().max_row_tokens);
   }
   ASSIGN_OR_RETURN(
       buffers_, RoundBuffers::Create(arena_, BufferOptions(options_.spec, model,
                                                            plan_, longest)));
+  const HostNeed need = NeedOf(options_.spec, model, plan_, longest);
+  const uint64_t free_bytes = arena_.limit_bytes() - arena_.used_bytes();
+  // Taken at loads and saves, when it must be there.
+  if (free_bytes < need.table_bytes && options_.bases != nullptr) {
+    options_.bases->DropUnused();
+  }
   return absl::OkStatus();
+}
+
+void JobRunner::NoteResources() {
+  const ModelConfig& model = options_.model.config;
+  const AdapterConfig adapter = options_.spec.adapter();
+  std::string memory =
+      absl::StrCat("plan: ", ToString(plan_), "; host memory ",
+                   state_->host_bytes() + buffers_->host_bytes(), " bytes");
+  if (adapter.present()) {
+    absl::StrAppend(&memory, " and ", state_->base()->host_bytes(),
+                    " of the base model, which other jobs may share");
+  }
+  listener_->OnNote(memory);
+  const int64_t trained = TrainableParameterCount(model, adapter);
+  const int64_t all =
+      adapter.present() ? trained + ParameterCount(model) : trained;
+  listener_->OnNote(
+      absl::StrCat("trainable parameters: ", trained, " of ", all));
 }
 
 void JobRunner::Start() {
   const absl::Status status = Allocate();
   if (!status.ok()) {
-    outcome_ = JobOutcome{JobState::kFailed,
-                          status.code() == absl::StatusCode::kResourceExhausted
-                              ? JobReason::kHostMemory
-                              : JobReason::kInternal,
-                          std::string(status.message()), ""};
+    outcome_ =
+        JobOutcome{JobState::kFailed,
+                   absl::IsResourceExhausted(status) ? JobReason::kHostMemory
+                   : absl::IsNotFound(status)        ? JobReason::kInvalidModel
+                                                     : JobReason::kInternal,
+                   std::string(status.message()), ""};
     loop_.After(absl::ZeroDuration(), [this] { Finish(); });
     return;
   }
-  listener_->OnNote(absl::StrCat("plan: ", ToString(plan_), "; host memory ",
-                                 state_->host_bytes() + buffers_->host_bytes(),
-                                 " bytes"));
+  NoteResources();
   for (int i = 0; i < pool_.device_count() + 1; ++i) {
     ConfigureWorker(static_cast<WorkerId>(i));
   }
@@ -199,148 +281,6 @@ void JobRunner::Start() {
 void JobRunner::ConfigureWorker(WorkerId worker) {
   if (worker == pool_.FilesWorker() || !pool_.up(worker)) return;
   pool_.Send(worker, wire::ConfigureJob{options_.job, state_->layout_offset()});
-}
-
-// --- where to start from ---
-
-JobRunner::StartPoint JobRunner::BestCheckpoint(
-    std::vector<std::string> candidates) {
-  StartPoint start;
-  for (const std::string& path : candidates) {
-    auto manifest = ReadCheckpoint(path, true);
-    if (manifest.ok()) {
-      start.path = path;
-      start.manifest = *std::move(manifest);
-      return start;
-    }
-    start.notes.push_back(absl::StrCat(
-        "checkpoint ", path,
-        " is not used: ", std::string(manifest.status().message())));
-    const absl::Status moved = QuarantineCheckpoint(path);
-    if (!moved.ok()) start.notes.push_back(std::string(moved.message()));
-  }
-  return start;
-}
-
-// The job's own checkpoints, newest first; then the one its spec names.
-void JobRunner::FindStart() {
-  std::vector<std::string> candidates;
-  const std::vector<int64_t> steps = ListCheckpointSteps(options_.directory);
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    candidates.push_back(CheckpointPath(options_.directory, *step));
-  }
-  const std::string named = spec().resume_from_checkpoint;
-  background_ = std::thread([this, candidates, named] {
-    StartPoint start = BestCheckpoint(candidates);
-    absl::Status status;
-    if (start.path.empty() && !named.empty()) {
-      auto manifest = ReadCheckpoint(named, true);
-      if (manifest.ok()) {
-        start.path = named;
-        start.manifest = *std::move(manifest);
-      } else {
-        status = manifest.status();
-      }
-    }
-    // Refused only when the daemon is stopping.
-    loop_
-        .Post([this, start, status] {
-          background_.join();
-          for (const std::string& note : start.notes) listener_->OnNote(note);
-          if (!status.ok()) {
-            Fail(JobReason::kCheckpointCorrupt, std::string(status.message()));
-          } else if (outcome_.has_value()) {
-            Finish();
-          } else {
-            Load(start);
-          }
-        })
-        .IgnoreError();
-  });
-}
-
-void JobRunner::Load(const StartPoint& start) {
-  std::vector<FilePart> parts;
-  wire::FileOpKind kind = wire::FileOpKind::kLoad;
-  if (!start.path.empty()) {
-    auto resumed = ResumeParts(start.path, *state_);
-    if (!resumed.ok()) {
-      Fail(JobReason::kCheckpointCorrupt,
-           std::string(resumed.status().message()));
-      return;
-    }
-    parts = *std::move(resumed);
-    completed_step_ = begun_step_ = saved_step_ = start.manifest.step;
-    tokens_trained_ = static_cast<int64_t>(start.manifest.tokens_trained);
-    RestoreHistory(start.path);
-    listener_->OnNote(absl::StrCat("going on from ", start.path));
-  } else if (spec().model_init == ModelInit::kRandom) {
-    kind = wire::FileOpKind::kInit;
-    parts = InitParts(*state_);
-  } else {
-    parts = LoadParts(options_.model, *state_);
-  }
-  auto table = FileTable::Create(arena_, kind, parts);
-  if (!table.ok()) {
-    Fail(JobReason::kHostMemory, std::string(table.status().message()));
-    return;
-  }
-  RunFileOp(*std::move(table),
-            [this](absl::Status status) { OnLoaded(status); });
-}
-
-void JobRunner::RestoreHistory(const std::string& checkpoint) {
-  std::ifstream file(checkpoint + "/trainer_state.json");
-  std::stringstream text;
-  text << file.rdbuf();
-  const auto json = nlohmann::json::parse(text.str(), nullptr, false);
-  if (!json.is_object() || !json.contains("log_history")) return;
-  for (const auto& entry : json["log_history"]) {
-    // Later steps were seen but not kept: they come again.
-    if (!entry.is_object() || !entry.contains("step") ||
-        !entry["step"].is_number_integer() || entry["step"] > completed_step_) {
-      continue;
-    }
-    history_.push_back(entry.dump());
-    evaluated_before_ |= entry.contains("eval_loss");
-  }
-}
-
-void JobRunner::OnLoaded(const absl::Status& status) {
-  if (outcome_.has_value()) {
-    Finish();
-    return;
-  }
-  if (!status.ok()) {
-    Fail(JobReason::kInvalidModel, std::string(status.message()));
-    return;
-  }
-  version_ = next_pass_++;
-  for (size_t unit = 0; unit < state_->units().size(); ++unit) {
-    const uint64_t offset =
-        state_->layout(static_cast<int>(unit)).version_word_offset;
-    wire::Raise(arena_.arena().WordAt(offset), version_,
-                arena_.arena().doorbells());
-  }
-  StartDispatcher();
-  if (phase_ == Phase::kFinished) return;  // no device is left
-  listener_->OnRunning(completed_step_, total_steps_);
-  BeginNext();
-}
-
-void JobRunner::StartDispatcher() {
-  const ModelConfig& model = options_.model.config;
-  const JobShape shape = {static_cast<int>(model.layer_count) + 1,
-                          static_cast<int>(state_->units().size()),
-                          model.tie_word_embeddings};
-  dispatcher_ = std::make_unique<Dispatcher>(shape, DispatcherOptions{});
-  phase_ = Phase::kStepping;
-  if (pool_.up(pool_.HostWorker())) dispatcher_->HostUp();
-  for (int i = 0; i < pool_.device_count(); ++i) {
-    const DeviceId device = static_cast<DeviceId>(i);
-    if (pool_.up(pool_.DeviceWorker(device))) dispatcher_->DeviceUp(device);
-  }
-  FailWithoutDevices("all of them were lost before the job started");
 }
 
 // --- the workers' comings and goings ---
@@ -367,7 +307,9 @@ void JobRunner::OnWorkerDown(WorkerId worker) {
   if (worker == pool_.HostWorker()) {
     dispatcher_->HostDown();
   } else {
-    dispatcher_->DeviceDown(static_cast<DeviceId>(Number(worker)));
+    const DeviceId device = static_cast<DeviceId>(Number(worker));
+    NoteLostSlots(device);
+    dispatcher_->DeviceDown(device);
   }
   CarryOut();
 }
@@ -383,6 +325,7 @@ void JobRunner::FailWithoutDevices(const std::string& why) {
 void JobRunner::OnDeviceLost(DeviceId device, const std::string& why) {
   if (dispatcher_ == nullptr || phase_ == Phase::kFinished) return;
   listener_->OnNote(absl::StrCat("device ", Number(device), " is lost"));
+  down_since_ns_.erase(device);
   dispatcher_->DeviceLost(device);
   FailWithoutDevices(why);
   CarryOut();
@@ -400,10 +343,16 @@ void JobRunner::Fail(JobReason reason, const std::string& message) {
   Stop({JobState::kFailed, reason, message, ""});
 }
 
-void JobRunner::FailWith(const absl::Status& status) {
-  const bool full = status.code() == absl::StatusCode::kResourceExhausted;
-  Fail(full ? JobReason::kStorageFull : JobReason::kInternal,
-       std::string(status.message()));
+// A full disk is nobody's mistake: the job waits for room.
+JobOutcome JobRunner::OutcomeOf(const absl::Status& status) const {
+  const std::string text(status.message());
+  if (status.code() != absl::StatusCode::kResourceExhausted) {
+    return {JobState::kFailed, JobReason::kInternal, text, ""};
+  }
+  return {JobState::kPaused, JobReason::kStorageFull,
+          absl::StrCat(text, "; resumed, it goes on after step ",
+                       std::max<int64_t>(saved_step_, 0)),
+          ""};
 }
 
 void JobRunner::Stop(JobOutcome outcome) {
@@ -413,7 +362,7 @@ void JobRunner::Stop(JobOutcome outcome) {
     outcome_ = std::move(outcome);
   }
   if (phase_ == Phase::kLoading) {
-    if (!background_.joinable() && !file_op_.has_value()) Finish();
+    if (!Busy()) Finish();
     return;
   }
   if (abandoned_ || quiet_) return;
@@ -435,33 +384,25 @@ void JobRunner::Stop(JobOutcome outcome) {
 
 void JobRunner::AfterQuiet() {
   // Comes again when what is still going on has ended.
-  if (phase_ != Phase::kStopping || !quiet_ || saving_ ||
-      file_op_.has_value()) {
-    return;
-  }
+  if (phase_ != Phase::kStopping || !quiet_ || saving_ || Busy()) return;
   const bool save = outcome_->state == JobState::kPaused &&
+                    outcome_->reason == JobReason::kNone &&
                     completed_step_ > 0 && completed_step_ != saved_step_;
   if (!save) {
     Finish();
     return;
   }
   Save([this](absl::Status status) {
-    if (!status.ok()) {
-      outcome_ =
-          JobOutcome{JobState::kFailed,
-                     status.code() == absl::StatusCode::kResourceExhausted
-                         ? JobReason::kStorageFull
-                         : JobReason::kInternal,
-                     std::string(status.message()), ""};
-    }
-    Finish();
+    // It may have been cancelled meanwhile.
+    const bool pausing = outcome_->state == JobState::kPaused;
+    if (!status.ok() && pausing) outcome_ = OutcomeOf(status);
+    AfterQuiet();
   });
 }
 
 void JobRunner::Finish() {
   if (phase_ == Phase::kFinished) return;
   phase_ = Phase::kFinished;
-  if (background_.joinable()) background_.join();
   if (outcome_->reason == JobReason::kNonFiniteLoss) {
     // Only now: one may have been on its way when the job failed.
     absl::StrAppend(&outcome_->message, "; last good checkpoint: ",
@@ -476,7 +417,11 @@ void JobRunner::Finish() {
   file_op_.reset();
   dispatcher_.reset();
   buffers_.reset();
+  if (state_ != nullptr && state_->base() != nullptr) {
+    state_->base()->Leave(base_ticket_);
+  }
   state_.reset();
+  if (options_.bases != nullptr) options_.bases->DropEmpty();
   listener_->OnFinished(*outcome_);
 }
 

@@ -8,7 +8,8 @@
 // The dispatcher decides what runs where; this class gives its actions buffers
 // and words (commands.h), sends them, accepts results, and knows what a step
 // means for the job.  Runs on the event loop's thread; the pool's events come
-// through the engine.
+// through the engine.  What waits for the disk (verifying, finishing, removing
+// checkpoints) runs on a thread of its own, one thing after the other.
 #ifndef ROUNDHOUSE_SERVER_JOBS_RUNNER_H_
 #define ROUNDHOUSE_SERVER_JOBS_RUNNER_H_
 
@@ -19,7 +20,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -30,11 +30,15 @@
 #include "scheduler/dispatch/dispatcher.h"
 #include "scheduler/jobs/lifecycle.h"
 #include "scheduler/plan/cost_model.h"
+#include "server/api/work_pool.h"
+#include "server/jobs/adapter_files.h"
+#include "server/jobs/base_weights.h"
 #include "server/jobs/checkpoint.h"
 #include "server/jobs/commands.h"
 #include "server/jobs/dataset.h"
 #include "server/jobs/file_table.h"
 #include "server/jobs/round_buffers.h"
+#include "server/jobs/runner_listener.h"
 #include "server/jobs/spec.h"
 #include "server/jobs/training_state.h"
 #include "server/pool/event_loop.h"
@@ -43,61 +47,49 @@
 
 namespace roundhouse {
 
+// Of weights and activations in computation.
+DType ComputeDtype(SpecDtype dtype);
+
 struct RunnerOptions {
   uint64_t job = 0;
   std::string directory;    // of the job; checkpoints lie in it
   std::string output_path;  // of the exported model
   ResolvedSpec spec;
   ModelDirectory model;
+  std::optional<AdapterDirectory> adapter;  // that its spec names
+  // Of the engine; outlives the runner.  Null: the job shares no base, and has
+  // no adapters.
+  BaseCache* bases = nullptr;
   const Dataset* train = nullptr;
   const Dataset* validation = nullptr;  // null: none
   uint64_t device_memory_bytes = 0;
 };
 
+// Pieces of work that may wait for a job's background thread.
+inline constexpr size_t kMaxBackgroundWork = 16;
+
 // What a job needs of the host arena, in bytes, with this plan.
 struct HostNeed {
+  uint64_t base_bytes = 0;  // frozen weights, which other jobs may share
   uint64_t state_bytes = 0;
   uint64_t buffer_bytes = 0;
   uint64_t table_bytes = 0;  // of the files worker, at load and save
-  uint64_t total() const { return state_bytes + buffer_bytes + table_bytes; }
+  uint64_t total() const {
+    return base_bytes + state_bytes + buffer_bytes + table_bytes;
+  }
 };
 
-struct StepReport {
-  int64_t step = 0;
-  double loss = 0;
-  double learning_rate = 0;
-  std::optional<double> grad_norm;
-  double epoch = 0;
-  int64_t tokens = 0;  // targets of this step
-  double seconds = 0;
-};
-
-struct JobOutcome {
-  JobState state = JobState::kFailed;  // SUCCEEDED, PAUSED, CANCELLED, FAILED,
-                                       // or QUEUED: memory was not there
-  JobReason reason = JobReason::kNone;
-  std::string message;
-  std::string output_path;
+// What a running job's arena memory holds, in bytes.
+struct HostUse {
+  uint64_t weight_bytes = 0;      // compute weights
+  uint64_t optimizer_bytes = 0;   // masters and moments
+  uint64_t gradient_bytes = 0;    // sums and contributions
+  uint64_t activation_bytes = 0;  // round buffers, with tokens and labels
 };
 
 class JobRunner {
  public:
-  class Listener {
-   public:
-    virtual ~Listener() = default;
-    virtual void OnRunning(int64_t step, int64_t total_steps) = 0;
-    virtual void OnStep(const StepReport& report) = 0;
-    virtual void OnEvaluation(int64_t step, double loss) = 0;
-    virtual void OnCheckpoint(int64_t step, const std::string& path,
-                              uint64_t bytes) = 0;
-    // For the job's log and events.
-    virtual void OnNote(const std::string& text) = 0;
-    virtual void OnFinalizing() = 0;
-    virtual void OnSlot(DeviceId device, const wire::SlotDone& done) = 0;
-    virtual void OnDispatchLatency(double seconds) = 0;
-    // The last call; the runner holds no arena memory any more.
-    virtual void OnFinished(const JobOutcome& outcome) = 0;
-  };
+  using Listener = RunnerListener;
 
   JobRunner(EventLoop& loop, HostArena& arena, WorkerPool& pool,
             RunnerOptions options, Listener* listener);
@@ -110,10 +102,13 @@ class JobRunner {
                                           int device_count,
                                           uint64_t device_memory_bytes);
   static HostNeed NeedOf(const ResolvedSpec& spec, const ModelConfig& model,
-                         const Plan& plan, int64_t max_sequence_tokens);
+                         const Plan& plan, int64_t max_row_tokens);
+  // Optimizer steps of a job over `rows` training rows.
+  static int64_t TotalSteps(const JobSpec& spec, int64_t rows);
 
   void Start();
-  // Stops at the next moment that loses no finished step, saves, ends PAUSED.
+  // Stops at the next moment that loses no finished step, saves, ends PAUSED;
+  // with STORAGE_FULL when the save does not fit on the disk.
   void Pause();
   // Ends CANCELLED; saves nothing.
   void Cancel();
@@ -126,6 +121,8 @@ class JobRunner {
   int64_t step() const { return completed_step_; }
   int64_t total_steps() const { return total_steps_; }
   bool stepping() const { return phase_ == Phase::kStepping; }
+  // All 0 while the job holds no memory.
+  HostUse host_use() const;
 
  private:
   enum class Phase { kLoading, kStepping, kFinalizing, kStopping, kFinished };
@@ -134,12 +131,14 @@ class JobRunner {
     uint64_t attempt = 0;
     RunSlotAction action;
     int64_t enabled_ns = 0;  // the event that made it possible
+    bool lost = false;       // its worker died; it will be sent again
   };
   struct StepEntry {
     StepData data;
     // Results of fused and evaluation slots: round, micro-batch -> result.
     std::map<std::pair<int, uint32_t>, wire::MicroBatchResult> results;
     std::vector<double> unit_norms;  // squared
+    std::vector<int64_t> unit_ns;    // spent on reductions and update
     int64_t begun_ns = 0;
     bool save_after = false;
   };
@@ -153,22 +152,54 @@ class JobRunner {
   struct StartPoint {
     std::string path;
     CheckpointManifest manifest;
+    bool own = false;                // of this job, not named by its spec
     std::vector<std::string> notes;  // what was found corrupt
+    absl::Status status;             // of the one that the spec names
   };
 
   // runner.cc: life
   absl::Status Allocate();
+  absl::Status TryAllocate();
+  void NoteResources();
   void ConfigureWorker(WorkerId worker);
+  // Runs `work` off the loop's thread, after what was given before, then `done`
+  // with its result on the loop's.
+  void InBackground(std::function<absl::Status()> work,
+                    std::function<void(absl::Status)> done);
+  // A file operation or background work is going on; AfterQuiet comes when it
+  // has ended.
+  bool Busy() const { return file_op_.has_value() || background_count_ > 0; }
+
+  // runner_start.cc: what the job starts from
   void FindStart();
   static StartPoint BestCheckpoint(std::vector<std::string> candidates);
+  static StartPoint ChooseStart(const std::vector<std::string>& own,
+                                const std::string& named);
+  void OnStartChosen(const StartPoint& start);
+  bool CheckStart(const StartPoint& start);
+  // The parts of what trains, and how they are made; none: the job failed.
+  struct FirstWeights {
+    wire::FileOpKind kind = wire::FileOpKind::kLoad;
+    std::vector<FilePart> parts;
+  };
+  std::optional<FirstWeights> ChooseWeights(const StartPoint& start);
+  std::optional<FirstWeights> ResumeWeights(const StartPoint& start);
+  void NoteAdapter();
   void Load(const StartPoint& start);
+  void LoadBase(const FirstWeights& next);
+  void OnBaseLoaded(const absl::Status& status);
+  void LoadTrained(const FirstWeights& weights);
+  void FailLoading(const absl::Status& status);
+  // `done` may come at once.
+  void RunParts(const FirstWeights& weights,
+                std::function<void(absl::Status)> done);
   void RestoreHistory(const std::string& checkpoint);
   void OnLoaded(const absl::Status& status);
   void StartDispatcher();
   void FailWithoutDevices(const std::string& why);
   void Stop(JobOutcome outcome);
   void Fail(JobReason reason, const std::string& message);
-  void FailWith(const absl::Status& status);
+  JobOutcome OutcomeOf(const absl::Status& status) const;
   void AfterQuiet();
   void Finish();
 
@@ -188,11 +219,22 @@ class JobRunner {
   void Carry(const StepDoneAction& action);
   void Carry(const QuietAction& action);
   void FillIfNeeded(StepEntry& entry, int round, int set);
+
+  // runner_answers.cc: what the workers say
+  void OnSlotStarted(uint64_t attempt, const wire::SlotStarted& started);
+  void OnFileOpDone(const wire::FileOpDone& done);
   void OnSlotDone(WorkerId worker, uint64_t attempt,
                   const wire::SlotDone& done);
   void OnHostOpDone(const wire::HostOpDone& done);
   void OnFailed(WorkerId worker, uint64_t attempt, const wire::Failed& failed);
+  void OnSlotFailed(WorkerId worker, uint64_t attempt,
+                    const wire::Failed& failed);
   void ObserveTimes(const OutSlot& out, const wire::SlotDone& done);
+  void NoteLostSlots(DeviceId device);
+  void NoteRecovery(DeviceId device, int64_t started_ns);
+  void NoteUnitWork(StepEntry& entry, const RunHostOpAction& action,
+                    const wire::HostOpDone& done);
+
   struct LossSum {
     double mean = 0;  // nats per target token
     bool finite = true;
@@ -213,9 +255,17 @@ class JobRunner {
                                               bool checkpoint) const;
   void WriteDirectory(std::shared_ptr<DirectoryPlan> plan, bool checkpoint,
                       std::function<void(absl::Status)> done);
+  void WriteParts(std::shared_ptr<DirectoryPlan> plan, bool checkpoint,
+                  std::function<void(absl::Status)> done);
+  void FinishParts(std::shared_ptr<DirectoryPlan> plan,
+                   std::function<void(absl::Status)> done);
+  void AbandonParts(std::shared_ptr<DirectoryPlan> plan,
+                    const absl::Status& why,
+                    std::function<void(absl::Status)> done);
   std::string ManifestText(const DirectoryPlan& plan,
                            const FileTable& table) const;
   std::string TrainerStateJson() const;
+  void OnSaved(int64_t step, int64_t begun_ns);
   void DropOldCheckpoints();
 
   const JobSpec& spec() const { return options_.spec.spec(); }
@@ -228,6 +278,8 @@ class JobRunner {
   Phase phase_ = Phase::kLoading;
 
   std::unique_ptr<TrainingState> state_;
+  std::string base_key_;
+  BaseWeights::Ticket base_ticket_ = 0;  // of state_->base(), while loading
   std::unique_ptr<RoundBuffers> buffers_;
   std::unique_ptr<Dispatcher> dispatcher_;
   std::unique_ptr<CostModel> costs_;
@@ -251,6 +303,7 @@ class JobRunner {
   std::map<uint64_t, StepEntry> steps_;  // by the dispatcher's step number
   std::map<SlotId, OutSlot> out_slots_;
   std::map<HostOpId, std::pair<uint64_t, RunHostOpAction>> out_host_ops_;
+  std::map<DeviceId, int64_t> down_since_ns_;  // workers that died with slots
   std::set<SlotId> failed_slots_;
   std::optional<PendingFileOp> file_op_;
   uint64_t next_file_op_ = 1;
@@ -260,7 +313,8 @@ class JobRunner {
   double loss_since_log_ = 0;
   int64_t steps_since_log_ = 0;
   std::vector<std::string> history_;  // entries of log_history, JSON objects
-  std::thread background_;
+  int background_count_ = 0;          // given to background_, not yet done
+  WorkPool background_{1, kMaxBackgroundWork};  // dies first
 };
 
 }  // namespace roundhouse

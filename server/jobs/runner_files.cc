@@ -32,7 +32,7 @@ absl::StatusOr<DirectoryPlan> JobRunner::PlanDirectory(const std::string& path,
   DirectoryPlan plan;
   plan.final_path = path;
   const std::string temporary = TemporaryName(path);
-  ASSIGN_OR_RETURN(WeightFiles weights, ModelFiles(*state_, temporary));
+  ASSIGN_OR_RETURN(WeightFiles weights, TrainedFiles(*state_, temporary));
   std::vector<WeightFiles> sets;
   sets.push_back(std::move(weights));
   if (checkpoint) {
@@ -46,9 +46,15 @@ absl::StatusOr<DirectoryPlan> JobRunner::PlanDirectory(const std::string& path,
     }
     if (!set.index_name.empty()) plan.texts[set.index_name] = set.index_json;
   }
-  ASSIGN_OR_RETURN(
-      plan.texts["config.json"],
-      ExportedConfigJson(options_.model.config_json, state_->options().dtype));
+  const AdapterConfig& adapter = state_->options().adapter;
+  if (adapter.present()) {
+    plan.texts[kAdapterConfigName] =
+        AdapterConfigJson(adapter, options_.model.path);
+  } else {
+    ASSIGN_OR_RETURN(plan.texts["config.json"],
+                     ExportedConfigJson(options_.model.config_json,
+                                        state_->options().dtype));
+  }
   plan.texts["trainer_state.json"] = TrainerStateJson();
   for (const std::string& name : options_.model.tokenizer_files) {
     plan.copied_files.push_back(absl::StrCat(options_.model.path, "/", name));
@@ -59,43 +65,70 @@ absl::StatusOr<DirectoryPlan> JobRunner::PlanDirectory(const std::string& path,
 void JobRunner::WriteDirectory(std::shared_ptr<DirectoryPlan> plan,
                                bool checkpoint,
                                std::function<void(absl::Status)> done) {
-  absl::Status status = BeginDirectory(*plan);
-  absl::StatusOr<std::unique_ptr<FileTable>> table =
-      FileTable::Create(arena_, wire::FileOpKind::kSave, plan->parts);
-  if (status.ok()) status = table.status();
-  if (!status.ok()) {
-    AbandonDirectory(*plan);
-    done(status);
+  InBackground([plan] { return BeginDirectory(*plan); },
+               [this, plan, checkpoint, done](absl::Status begun) {
+                 if (begun.ok()) {
+                   WriteParts(plan, checkpoint, done);
+                 } else {
+                   AbandonParts(plan, begun, done);
+                 }
+               });
+}
+
+void JobRunner::WriteParts(std::shared_ptr<DirectoryPlan> plan, bool checkpoint,
+                           std::function<void(absl::Status)> done) {
+  auto table = FileTable::Create(arena_, wire::FileOpKind::kSave, plan->parts);
+  if (!table.ok()) {
+    AbandonParts(plan, table.status(), done);
     return;
   }
   RunFileOp(*std::move(table), [this, plan, checkpoint,
                                 done](absl::Status written) {
-    if (written.ok() && checkpoint) {
+    if (!written.ok()) {
+      AbandonParts(plan, written, done);
+      return;
+    }
+    if (checkpoint) {
       plan->texts["checkpoint.json"] = ManifestText(*plan, *file_op_->table);
     }
-    if (written.ok()) written = FinishDirectory(*plan);
-    if (!written.ok()) AbandonDirectory(*plan);
-    done(written);
+    FinishParts(plan, done);
   });
+}
+
+void JobRunner::FinishParts(std::shared_ptr<DirectoryPlan> plan,
+                            std::function<void(absl::Status)> done) {
+  InBackground(
+      [plan] {
+        const absl::Status status = FinishDirectory(*plan);
+        if (!status.ok()) AbandonDirectory(*plan);
+        return status;
+      },
+      done);
+}
+
+void JobRunner::AbandonParts(std::shared_ptr<DirectoryPlan> plan,
+                             const absl::Status& why,
+                             std::function<void(absl::Status)> done) {
+  InBackground(
+      [plan, why] {
+        AbandonDirectory(*plan);
+        return why;
+      },
+      done);
 }
 
 void JobRunner::Save(std::function<void(absl::Status)> done) {
   const int64_t step = completed_step_;
+  const int64_t begun_ns = MonotonicNs();
   const std::string path = CheckpointPath(options_.directory, step);
   saving_ = true;
   tokens_saved_ = tokens_trained_;
-  auto finish = [this, step, path, done](absl::Status status) {
+  auto finish = [this, step, begun_ns, done](absl::Status status) {
     saving_ = false;
     if (status.ok()) {
-      saved_step_ = step;
-      DropOldCheckpoints();
-      uint64_t bytes = 0;
-      std::error_code error;
-      for (const auto& file :
-           std::filesystem::directory_iterator(path, error)) {
-        bytes += file.file_size(error);
-      }
-      listener_->OnCheckpoint(step, path, bytes);
+      OnSaved(step, begun_ns);
+    } else {
+      listener_->OnCheckpointFailed(step, status);
     }
     done(status);
   };
@@ -108,11 +141,26 @@ void JobRunner::Save(std::function<void(absl::Status)> done) {
                  std::move(finish));
 }
 
+void JobRunner::OnSaved(int64_t step, int64_t begun_ns) {
+  saved_step_ = step;
+  CheckpointReport report;
+  report.step = step;
+  report.path = CheckpointPath(options_.directory, step);
+  std::error_code error;
+  for (const auto& file :
+       std::filesystem::directory_iterator(report.path, error)) {
+    report.bytes += file.file_size(error);
+  }
+  report.seconds = static_cast<double>(MonotonicNs() - begun_ns) * 1e-9;
+  listener_->OnCheckpoint(report);
+  DropOldCheckpoints();
+}
+
 void JobRunner::Export() {
   const std::string path = options_.output_path;
   absl::StatusOr<DirectoryPlan> plan = PlanDirectory(path, false);
   if (!plan.ok()) {
-    FailWith(plan.status());
+    Stop(OutcomeOf(plan.status()));
     return;
   }
   WriteDirectory(
@@ -120,7 +168,7 @@ void JobRunner::Export() {
       [this, path](absl::Status status) {
         if (outcome_.has_value()) return;  // AfterQuiet finishes
         if (!status.ok()) {
-          FailWith(status);
+          Stop(OutcomeOf(status));
           return;
         }
         outcome_ = JobOutcome{JobState::kSucceeded, JobReason::kNone, "", path};
@@ -165,21 +213,17 @@ std::string JobRunner::TrainerStateJson() const {
          "\n";
 }
 
+// The newer one is on disk: order on the background thread keeps a crash from
+// finding neither.
 void JobRunner::DropOldCheckpoints() {
   const int64_t limit = spec().save_total_limit;
   if (limit <= 0) return;
-  const std::vector<int64_t> steps = ListCheckpointSteps(options_.directory);
-  const auto surplus = static_cast<int64_t>(steps.size()) - limit;
-  for (int64_t i = 0; i < surplus; ++i) {
-    std::error_code error;
-    std::filesystem::remove_all(CheckpointPath(options_.directory, steps[i]),
-                                error);
-    if (error) {
-      listener_->OnNote(
-          absl::StrCat("old checkpoint of step ", steps[i],
-                       " could not be removed: ", error.message()));
-    }
-  }
+  InBackground([directory = options_.directory,
+                limit] { return RemoveOldCheckpoints(directory, limit); },
+               [this](absl::Status status) {
+                 if (!status.ok())
+                   listener_->OnNote(std::string(status.message()));
+               });
 }
 
 }  // namespace roundhouse

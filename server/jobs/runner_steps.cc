@@ -55,8 +55,8 @@ JobRunner::StepEntry JobRunner::MakeStep(
                           static_cast<uint32_t>(g));
     }
     for (const MicroBatch& batch : round.micro_batches) {
-      for (int64_t sequence : batch.sequences) {
-        data.target_tokens += data.dataset->TargetTokens(sequence);
+      for (int64_t row : batch.rows) {
+        data.target_tokens += data.dataset->TargetTokens(row);
       }
     }
   }
@@ -80,13 +80,14 @@ void JobRunner::BeginTrainStep() {
                        spec().weight_decay,
                        1.0f};
   entry.unit_norms.assign(state_->units().size(), 0.0);
+  entry.unit_ns.assign(state_->units().size(), 0);
   entry.save_after = step == total_steps_ ||
                      (spec().save_steps > 0 && step % spec().save_steps == 0);
   Begin(std::move(entry), spec().max_grad_norm > 0);
 }
 
 void JobRunner::BeginEvaluation() {
-  std::vector<int64_t> all(options_.validation->counts().sequences);
+  std::vector<int64_t> all(options_.validation->counts().rows);
   std::iota(all.begin(), all.end(), 0);
   StepEntry entry =
       MakeStep(false, CutMicroBatches(*options_.validation, all,
@@ -152,6 +153,8 @@ void JobRunner::Carry(const RunSlotAction& action) {
   StepEntry& entry = steps_.at(action.place.step_number);
   FillIfNeeded(entry, action.place.round, action.place.buffer_set);
   OutSlot& out = out_slots_[action.slot];
+  if (out.lost) listener_->OnSlotReplayed(out.device);
+  out.lost = false;
   out.device = action.device;
   out.action = action;
   out.enabled_ns = event_ns_;
@@ -263,12 +266,8 @@ void JobRunner::Carry(const StepDoneAction& action) {
   } else {
     completed_step_ = entry.data.step;
     if (entry.save_after && !outcome_.has_value()) {
-      Save([this](absl::Status status) {
-        if (!status.ok()) {
-          listener_->OnNote(
-              absl::StrCat("checkpoint of step ", completed_step_,
-                           " failed: ", std::string(status.message())));
-        }
+      // One that failed costs what a crash would lose, not the job.
+      Save([this](absl::Status) {
         HoldForNextSave();
         if (!outcome_.has_value() && dispatcher_->Idle()) BeginNext();
         CarryOut();
@@ -322,7 +321,9 @@ void JobRunner::MaybeReplan() {
   if (!due || spec().plan.has_value() || !costs_->training_measured()) return;
   const int devices = dispatcher_->live_device_count();
   absl::StatusOr<Plan> plan =
-      PlanFromCosts(*costs_, options_.model.config, state_->options().dtype,
+      PlanFromCosts(*costs_,
+                    {options_.model.config, state_->options().adapter,
+                     state_->options().dtype},
                     devices, options_.device_memory_bytes);
   if (!plan.ok() || *plan == plan_ ||
       MaxRoundMicroBatches(*plan) < buffers_->options().micro_batches) {
@@ -340,144 +341,6 @@ void JobRunner::MaybeReplan() {
   plan_ = *std::move(plan);
   listener_->OnNote(absl::StrCat("step ", step, ": new plan from measured ",
                                  "times: ", ToString(plan_)));
-}
-
-// --- the workers' answers ---
-
-void JobRunner::OnMessage(WorkerId worker, const wire::Message& message) {
-  if (phase_ == Phase::kFinished) return;
-  if (const auto* done = std::get_if<wire::SlotDone>(&message.body)) {
-    OnSlotDone(worker, message.attempt, *done);
-  } else if (const auto* op = std::get_if<wire::HostOpDone>(&message.body)) {
-    OnHostOpDone(*op);
-  } else if (const auto* file = std::get_if<wire::FileOpDone>(&message.body)) {
-    if (!file_op_.has_value() || file->operation != file_op_->op.operation) {
-      return;
-    }
-    const auto finished = file_op_->done;
-    finished(absl::OkStatus());
-    if (file_op_.has_value() && file_op_->op.operation == file->operation) {
-      file_op_.reset();
-    }
-    AfterQuiet();
-  } else if (const auto* out = std::get_if<wire::Withdrawn>(&message.body)) {
-    if (dispatcher_ != nullptr) {
-      dispatcher_->SlotWithdrawn(static_cast<SlotId>(out->slot));
-    }
-  } else if (const auto* started =
-                 std::get_if<wire::SlotStarted>(&message.body)) {
-    const auto slot = out_slots_.find(static_cast<SlotId>(started->slot));
-    if (slot != out_slots_.end() && slot->second.enabled_ns != 0 &&
-        slot->second.attempt == message.attempt) {
-      listener_->OnDispatchLatency(
-          static_cast<double>(started->received_ns - slot->second.enabled_ns) *
-          1e-9);
-    }
-  } else if (const auto* failed = std::get_if<wire::Failed>(&message.body)) {
-    OnFailed(worker, message.attempt, *failed);
-  }
-  if (dispatcher_ != nullptr) CarryOut();
-}
-
-void JobRunner::OnSlotDone(WorkerId worker, uint64_t attempt,
-                           const wire::SlotDone& done) {
-  const SlotId id = static_cast<SlotId>(done.slot);
-  const auto found = out_slots_.find(id);
-  if (found == out_slots_.end() || found->second.attempt != attempt ||
-      pool_.DeviceWorker(found->second.device) != worker) {
-    return;
-  }
-  // Committed from here on: the ledger first, then everything that follows.
-  state_->CommitToLedger(done.slot);
-  const OutSlot out = found->second;
-  out_slots_.erase(found);
-  const auto entry = steps_.find(out.action.place.step_number);
-  bool finite = true;
-  for (size_t i = 0; i < done.results.size() && entry != steps_.end(); ++i) {
-    entry->second.results[{out.action.place.round, static_cast<uint32_t>(i)}] =
-        done.results[i];
-    finite &= done.results[i].finite != 0;
-  }
-  ObserveTimes(out, done);
-  listener_->OnSlot(out.device, done);
-  event_ns_ = done.ended_ns;
-  dispatcher_->SlotDone(id);
-  // After the dispatcher knows that the slot is done: failing withdraws those
-  // that are out.
-  if (!finite) FailNonFinite(entry->second, "loss");
-  CarryOut();
-  event_ns_ = 0;
-}
-
-void JobRunner::ObserveTimes(const OutSlot& out, const wire::SlotDone& done) {
-  const bool forward_only = out.action.pass == SlotPass::kForward ||
-                            out.action.pass == SlotPass::kEvaluate;
-  for (const wire::LayerTime& time : done.layers) {
-    const int layer = static_cast<int>(time.layer);
-    // What a worker reports of itself is checked by the cost model; a value
-    // outside its range is not an observation.
-    costs_
-        ->Observe(layer,
-                  forward_only ? LayerPass::kForward : LayerPass::kRecompute,
-                  absl::Nanoseconds(time.forward_ns))
-        .IgnoreError();
-    if (forward_only) continue;
-    costs_
-        ->Observe(layer, LayerPass::kBackward,
-                  absl::Nanoseconds(time.backward_ns))
-        .IgnoreError();
-  }
-}
-
-void JobRunner::OnHostOpDone(const wire::HostOpDone& done) {
-  const HostOpId id = static_cast<HostOpId>(done.operation);
-  const auto found = out_host_ops_.find(id);
-  if (found == out_host_ops_.end() || dispatcher_ == nullptr) return;
-  const auto [step_number, action] = found->second;
-  out_host_ops_.erase(found);
-  const auto entry = steps_.find(step_number);
-  if (entry != steps_.end() && action.type == HostOpType::kReduce &&
-      action.last_round) {
-    entry->second.unit_norms[action.unit] = done.norm_squared;
-  }
-  event_ns_ = done.ended_ns;
-  dispatcher_->HostOpDone(id);
-  CarryOut();
-  event_ns_ = 0;
-}
-
-void JobRunner::OnFailed(WorkerId worker, uint64_t attempt,
-                         const wire::Failed& failed) {
-  const auto code = static_cast<absl::StatusCode>(failed.code);
-  const bool exhausted = code == absl::StatusCode::kResourceExhausted;
-  if (worker == pool_.FilesWorker()) {
-    if (!file_op_.has_value() || failed.id != file_op_->op.operation) return;
-    const auto finished = file_op_->done;
-    file_op_.reset();
-    finished(absl::Status(code, failed.text));
-    AfterQuiet();
-    return;
-  }
-  if (worker == pool_.HostWorker()) {
-    // What it was computing is lost with the job.
-    Fail(JobReason::kInternal, absl::StrCat("host worker: ", failed.text));
-    const HostOpId op = static_cast<HostOpId>(failed.id);
-    if (dispatcher_ != nullptr && out_host_ops_.erase(op) != 0) {
-      dispatcher_->HostOpDone(op);
-    }
-    return;
-  }
-  const auto slot = out_slots_.find(static_cast<SlotId>(failed.id));
-  if (slot == out_slots_.end() || slot->second.attempt != attempt) return;
-  const SlotId id = slot->first;
-  failed_slots_.insert(id);
-  Fail(exhausted ? JobReason::kDeviceMemory : JobReason::kInternal,
-       absl::StrCat("device ", Number(worker), ": ", failed.text));
-  // When the job was stopping already, the slot has been asked for: no other
-  // answer follows.
-  if (dispatcher_ != nullptr && failed_slots_.erase(id) != 0) {
-    dispatcher_->SlotWithdrawn(id);
-  }
 }
 
 }  // namespace roundhouse

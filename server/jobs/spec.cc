@@ -62,6 +62,7 @@ class Reader {
       RETURN_IF_ERROR(ReadField(key, value));
     }
     RETURN_IF_ERROR(CheckRequired());
+    RETURN_IF_ERROR(CheckMethod());
     RETURN_IF_ERROR(ApplyDtype());
     RETURN_IF_ERROR(ApplyBatch());
     RETURN_IF_ERROR(ApplySchedule());
@@ -130,6 +131,27 @@ class Reader {
                         absl::StrCat(file_name_, ": ", name, " is missing"));
     }
     return absl::OkStatus();
+  }
+
+  absl::Status CheckMethod() const {
+    if (draft_.spec.method == Method::kFull) {
+      for (const char* name : {"adapter_name_or_path", "lora_r", "lora_alpha",
+                               "lora_dropout", "target_modules"}) {
+        if (const Given* given = Find(name)) {
+          return Error("CONFLICTING_FIELDS", *given,
+                       "belongs to method: lora; the job's method is full");
+        }
+      }
+      return absl::OkStatus();
+    }
+    if (draft_.spec.model_init == ModelInit::kRandom) {
+      return Error("CONFLICTING_FIELDS", *Find("model_init"),
+                   "method: lora needs the weights of a model to adapt");
+    }
+    const Given* adapter = Find("adapter_name_or_path");
+    const Given* checkpoint = Find("resume_from_checkpoint");
+    if (adapter == nullptr || checkpoint == nullptr) return absl::OkStatus();
+    return BothGiven(*checkpoint, *adapter, "where the adapter starts from");
   }
 
   absl::Status ApplyDtype() {
@@ -216,6 +238,14 @@ int64_t AutoMicroBatchSize(int64_t batch_size, int device_count) {
 
 }  // namespace
 
+AdapterConfig DefaultAdapter() {
+  return {.rank = 8,
+          .alpha = 8,
+          .dropout = 0,
+          .targets = 1u << LinearIndex(ParamRole::kQ) |
+                     1u << LinearIndex(ParamRole::kV)};
+}
+
 const std::vector<SpecField>& JobSpecVocabulary() {
   static const auto* const fields = [] {
     auto* f = new std::vector<SpecField>;
@@ -246,7 +276,22 @@ ResolvedSpec ResolvedSpec::Resolve(const JobSpec& spec, int device_count) {
                  out.gradient_groups.value_or(1));
   }
   if (!out.gradient_groups.has_value()) out.gradient_groups = 1;
+  if (out.method == Method::kLora) {
+    const AdapterConfig usual = DefaultAdapter();
+    out.lora_r = out.lora_r.value_or(usual.rank);
+    out.lora_alpha = out.lora_alpha.value_or(usual.alpha);
+    out.lora_dropout = out.lora_dropout.value_or(usual.dropout);
+    out.target_modules = out.target_modules.value_or(usual.targets);
+  }
   return ResolvedSpec(std::move(out));
+}
+
+AdapterConfig ResolvedSpec::adapter() const {
+  if (spec_.method == Method::kFull) return {};
+  return {.rank = *spec_.lora_r,
+          .alpha = *spec_.lora_alpha,
+          .dropout = *spec_.lora_dropout,
+          .targets = *spec_.target_modules};
 }
 
 absl::StatusOr<ResolvedSpec> ResolvedSpec::FromJson(const std::string& json) {
@@ -259,6 +304,13 @@ absl::StatusOr<ResolvedSpec> ResolvedSpec::FromJson(const std::string& json) {
                       "micro_batches_per_round and gradient_groups must be "
                       "numbers");
   }
+  if (spec.method == Method::kLora &&
+      !(spec.lora_r.has_value() && spec.lora_alpha.has_value() &&
+        spec.lora_dropout.has_value() && spec.target_modules.has_value())) {
+    return FieldError("MISSING_FIELD", "lora_r",
+                      "resolved spec: lora_r, lora_alpha, lora_dropout and "
+                      "target_modules must be given");
+  }
   return ResolvedSpec(std::move(spec));
 }
 
@@ -268,18 +320,6 @@ std::string ResolvedSpec::ToJson() const {
     if (row.put != nullptr) row.put(spec_, &out);
   }
   return out.dump(2);
-}
-
-ResolvedSpec ResolvedSpec::WithPaths(
-    const std::string& model, const std::string& dataset,
-    const std::string& validation_dataset,
-    const std::string& resume_from_checkpoint) const {
-  JobSpec out = spec_;
-  out.model_name_or_path = model;
-  out.dataset = dataset;
-  out.validation_dataset = validation_dataset;
-  out.resume_from_checkpoint = resume_from_checkpoint;
-  return ResolvedSpec(std::move(out));
 }
 
 std::string NearestName(const std::string& name,

@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/model/config.h"
+#include "base/model/parameters.h"
 
 namespace roundhouse {
 
@@ -26,6 +27,12 @@ enum class LrSchedulerType { kLinear, kCosine, kConstant, kConstantWithWarmup };
 enum class SpecDtype { kFp32, kBf16 };
 // Recomputation: kAuto leaves it to the planner.
 enum class GradientCheckpointing { kAuto, kStage, kLayer };
+
+// What trains: every weight, or low-rank adapters of some matrices.
+enum class Method { kFull, kLora };
+// Of a sequence longer than max_length: its end or its beginning is cut off, or
+// it is left out.
+enum class Truncation { kRight, kLeft, kDrop };
 
 // First and last layer of a stage; layers 0..L-1 are decoder blocks, L is the
 // head (final norm, LM head, loss).
@@ -49,8 +56,17 @@ struct JobSpec {
   std::string model_name_or_path;
   ModelInit model_init = ModelInit::kPretrained;
   std::string dataset;
-  std::string validation_dataset;           // "": none
-  std::string resume_from_checkpoint;       // "": none
+  std::string validation_dataset;      // "": none
+  std::string resume_from_checkpoint;  // "": none
+  Method method = Method::kFull;
+  // An adapter to go on from; "": new ones.  Only with kLora, as the four
+  // below, which are empty where the file says nothing: the adapter's or the
+  // default.
+  std::string adapter_name_or_path;
+  std::optional<int64_t> lora_r;
+  std::optional<double> lora_alpha;
+  std::optional<double> lora_dropout;
+  std::optional<uint32_t> target_modules;   // as AdapterConfig::targets
   double num_train_epochs = 3;              // 0 where max_steps says it
   int64_t max_steps = 0;                    // 0 where num_train_epochs says it
   int64_t batch_size = 8;                   // sequences per optimizer step
@@ -59,6 +75,8 @@ struct JobSpec {
   std::optional<int64_t> gradient_groups;          // G
   int64_t head_token_chunk = 1024;
   int64_t max_length = 1024;  // tokens
+  Truncation truncation = Truncation::kRight;
+  bool packing = false;  // several sequences a row
   double learning_rate = 5e-5;
   LrSchedulerType lr_scheduler_type = LrSchedulerType::kLinear;
   double warmup_ratio = 0;  // share of all steps; 0 where warmup_steps says it
@@ -81,6 +99,10 @@ struct JobSpec {
   bool operator==(const JobSpec&) const = default;
 };
 
+// PEFT's values where a job says nothing: rank and alpha 8, no dropout, the
+// query and value projections (its choice for each family of base/model).
+AdapterConfig DefaultAdapter();
+
 // One row of docs/job-spec.md.
 struct SpecField {
   std::string name;
@@ -100,13 +122,15 @@ const std::vector<SpecField>& JobSpecVocabulary();
 absl::StatusOr<JobSpec> ParseJobSpec(const std::string& text,
                                      const std::string& file_name);
 
-// A JobSpec without "auto" in its batch fields.  Immutable.
+// A JobSpec without "auto" in its batch fields, and with all fields of its
+// adapters.  Immutable.
 class ResolvedSpec {
  public:
   // Fills in micro_batch_size (the largest power of two that is at most 8 and
   // gives two micro-batches per device, at least 1), micro_batches_per_round
-  // (all of a step's, at most 32) and gradient_groups (1: slots are one device
-  // wide).  REQUIRES: device_count >= 1 and a spec from ParseJobSpec.
+  // (all of a step's, at most 32), gradient_groups (1: slots are one device
+  // wide) and, with adapters, DefaultAdapter().  REQUIRES: device_count >= 1
+  // and a spec from ParseJobSpec.
   static ResolvedSpec Resolve(const JobSpec& spec, int device_count);
   // What ToJson() wrote; kInvalidArgument for anything else.
   static absl::StatusOr<ResolvedSpec> FromJson(const std::string& json);
@@ -117,13 +141,11 @@ class ResolvedSpec {
     return *spec_.micro_batches_per_round;
   }
   int64_t gradient_groups() const { return *spec_.gradient_groups; }
+  // What trains; not present() with full fine-tuning.
+  AdapterConfig adapter() const;
 
   // A job file in the same vocabulary; submitted again it gives the same bits.
   std::string ToJson() const;
-  // The same spec with the file names that were found under the data roots.
-  ResolvedSpec WithPaths(const std::string& model, const std::string& dataset,
-                         const std::string& validation_dataset,
-                         const std::string& resume_from_checkpoint) const;
 
  private:
   explicit ResolvedSpec(JobSpec spec) : spec_(std::move(spec)) {}

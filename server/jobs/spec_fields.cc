@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "base/limits.h"
+
 namespace roundhouse {
 namespace {
 
@@ -31,13 +33,27 @@ void AddModelAndData(std::vector<SpecFieldRow>* rows) {
                        {"resume_from_checkpoint", "path", "-", "none", {}}));
   rows->push_back(Only({"sft"}, {{"dpo", "preference training"}},
                        {"objective", "sft", "-", "sft"}));
-  rows->push_back(Only({"full"}, {{"lora", "LoRA"}},
-                       {"method", "full", "-", "full", {"finetuning_type"}}));
-  rows->push_back(Reserved(
-      "", {"lora_r", "integer", "-", "none", {"r", "lora_rank"}, "LoRA"}));
-  for (const char* name : {"lora_alpha", "lora_dropout", "target_modules"}) {
-    rows->push_back(Reserved("", {name, "reserved", "-", "none", {}, "LoRA"}));
-  }
+}
+
+void AddMethod(std::vector<SpecFieldRow>* rows) {
+  using J = JobSpec;
+  rows->push_back(OneOf<Method>(
+      &J::method, {{"full", Method::kFull}, {"lora", Method::kLora}}, {},
+      {"method", "full, lora", "-", "full", {"finetuning_type"}}));
+  rows->push_back(Path(&J::adapter_name_or_path,
+                       {"adapter_name_or_path", "path", "-", "none", {}}));
+  rows->push_back(IntegerOrNone(
+      &J::lora_r, {1, kMaxAdapterRank},
+      {"lora_r", "integer", "-", "the adapter's, or 8", {"r", "lora_rank"}}));
+  rows->push_back(NumberOrNone(
+      &J::lora_alpha, {.low = 0, .high = kMaxAdapterAlpha, .above_low = true},
+      {"lora_alpha", "number", "-", "the adapter's, or 8"}));
+  rows->push_back(NumberOrNone(
+      &J::lora_dropout, {.low = 0, .high = 1, .below_high = true},
+      {"lora_dropout", "number", "probability", "the adapter's, or 0"}));
+  rows->push_back(
+      TargetModulesRow({"target_modules", "list, or all-linear", "-",
+                        "the adapter's, or q_proj and v_proj"}));
 }
 
 void AddBatches(std::vector<SpecFieldRow>* rows) {
@@ -76,9 +92,13 @@ void AddBatches(std::vector<SpecFieldRow>* rows) {
                            "tokens",
                            "1024",
                            {"sequence_len", "cutoff_len", "max_seq_length"}}));
-  rows->push_back(Reserved(
-      "false",
-      {"packing", "false", "-", "false", {"sample_packing"}, "packing"}));
+  using T = Truncation;
+  rows->push_back(
+      OneOf<T>(&J::truncation,
+               {{"right", T::kRight}, {"left", T::kLeft}, {"drop", T::kDrop}},
+               {}, {"truncation", "right, left, drop", "-", "right"}));
+  rows->push_back(Boolean(
+      &J::packing, {"packing", "boolean", "-", "false", {"sample_packing"}}));
 }
 
 void AddSchedule(std::vector<SpecFieldRow>* rows) {
@@ -197,6 +217,7 @@ const std::vector<SpecFieldRow>& SpecFieldRows() {
   static const auto* const rows = [] {
     auto* r = new std::vector<SpecFieldRow>;
     AddModelAndData(r);
+    AddMethod(r);
     AddBatches(r);
     AddSchedule(r);
     AddOptimizer(r);

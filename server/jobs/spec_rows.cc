@@ -4,6 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 
 namespace roundhouse {
@@ -32,6 +33,25 @@ absl::StatusOr<int64_t> ReadInteger(const SpecValue& v, IntRange range) {
 bool Inside(double x, NumberRange r) {
   return (r.above_low ? x > r.low : x >= r.low) &&
          (r.below_high ? x < r.high : x <= r.high);
+}
+
+absl::StatusOr<double> ReadNumber(const SpecValue& v, NumberRange range) {
+  double number = 0;
+  const bool is_number = v.kind == Kind::kInteger || v.kind == Kind::kNumber;
+  if (!is_number || !absl::SimpleAtod(v.text, &number) ||
+      !Inside(number, range)) {
+    return Expected(
+        absl::StrCat("a number ", range.above_low ? "above " : "from ",
+                     range.low, range.below_high ? " to below " : " to ",
+                     range.high),
+        v);
+  }
+  return number;
+}
+
+absl::StatusOr<bool> ReadBoolean(const SpecValue& v) {
+  if (v.kind != Kind::kBool) return Expected("true or false", v);
+  return v.text == "true";
 }
 
 absl::StatusOr<StageRange> ReadRange(const SpecValue& v) {
@@ -131,6 +151,21 @@ Json StagesJson(const std::vector<StageRange>& stages) {
   return out;
 }
 
+absl::StatusOr<uint32_t> ReadTargetModules(const SpecValue& v) {
+  if (v.text == "all-linear") return kAllLinearTargets;
+  const std::string what =
+      absl::StrCat("all-linear, or a list of ",
+                   absl::StrJoin(TargetModuleNames(kAllLinearTargets), ", "));
+  if (v.kind != Kind::kList || v.items.empty()) return Expected(what, v);
+  uint32_t targets = 0;
+  for (const SpecValue& item : v.items) {
+    const uint32_t bit = TargetModuleBit(item.text);
+    if (bit == 0) return Expected(what, item);
+    targets |= bit;
+  }
+  return targets;
+}
+
 absl::Status SetMetadata(const SpecValue& v, SpecDraft* d) {
   if (v.kind != Kind::kMap || v.entries.size() > kMaxMetadataPairs) {
     return Expected(absl::StrCat("a mapping of at most ", kMaxMetadataPairs,
@@ -219,18 +254,43 @@ SpecFieldRow IntegerOrAuto(std::optional<int64_t> JobSpec::*member,
 SpecFieldRow Number(double JobSpec::*member, NumberRange range,
                     SpecField info) {
   SpecFieldRow row{.info = info};
-  row.set = [member, range](const SpecValue& v, SpecDraft* d) {
-    double number = 0;
-    const bool is_number = v.kind == Kind::kInteger || v.kind == Kind::kNumber;
-    if (!is_number || !absl::SimpleAtod(v.text, &number) ||
-        !Inside(number, range)) {
-      return Expected(
-          absl::StrCat("a number ", range.above_low ? "above " : "from ",
-                       range.low, range.below_high ? " to below " : " to ",
-                       range.high),
-          v);
-    }
-    d->spec.*member = number;
+  row.set = [member, range](const SpecValue& v, SpecDraft* d) -> absl::Status {
+    ASSIGN_OR_RETURN(d->spec.*member, ReadNumber(v, range));
+    return absl::OkStatus();
+  };
+  row.put = [member, name = info.name](const JobSpec& s, Json* out) {
+    (*out)[name] = s.*member;
+  };
+  return row;
+}
+
+SpecFieldRow IntegerOrNone(std::optional<int64_t> JobSpec::*member,
+                           IntRange range, SpecField info) {
+  SpecFieldRow row = IntegerOrAuto(member, range, std::move(info));
+  row.set = [member, range](const SpecValue& v, SpecDraft* d) -> absl::Status {
+    ASSIGN_OR_RETURN(d->spec.*member, ReadInteger(v, range));
+    return absl::OkStatus();
+  };
+  return row;
+}
+
+SpecFieldRow NumberOrNone(std::optional<double> JobSpec::*member,
+                          NumberRange range, SpecField info) {
+  SpecFieldRow row{.info = info};
+  row.set = [member, range](const SpecValue& v, SpecDraft* d) -> absl::Status {
+    ASSIGN_OR_RETURN(d->spec.*member, ReadNumber(v, range));
+    return absl::OkStatus();
+  };
+  row.put = [member, name = info.name](const JobSpec& s, Json* out) {
+    if ((s.*member).has_value()) (*out)[name] = *(s.*member);
+  };
+  return row;
+}
+
+SpecFieldRow Boolean(bool JobSpec::*member, SpecField info) {
+  SpecFieldRow row{.info = info};
+  row.set = [member](const SpecValue& v, SpecDraft* d) -> absl::Status {
+    ASSIGN_OR_RETURN(d->spec.*member, ReadBoolean(v));
     return absl::OkStatus();
   };
   row.put = [member, name = info.name](const JobSpec& s, Json* out) {
@@ -306,6 +366,19 @@ SpecFieldRow OutputNameRow(SpecField info) {
   return row;
 }
 
+SpecFieldRow TargetModulesRow(SpecField info) {
+  SpecFieldRow row{.info = std::move(info)};
+  row.set = [](const SpecValue& v, SpecDraft* d) -> absl::Status {
+    ASSIGN_OR_RETURN(d->spec.target_modules, ReadTargetModules(v));
+    return absl::OkStatus();
+  };
+  row.put = [](const JobSpec& s, Json* out) {
+    if (!s.target_modules.has_value()) return;
+    (*out)["target_modules"] = TargetModuleNames(*s.target_modules);
+  };
+  return row;
+}
+
 SpecFieldRow AccumulationRow(SpecField info) {
   SpecFieldRow row{.info = std::move(info)};
   row.set = [](const SpecValue& v, SpecDraft* d) -> absl::Status {
@@ -318,9 +391,8 @@ SpecFieldRow AccumulationRow(SpecField info) {
 
 SpecFieldRow Bf16Row(SpecField info) {
   SpecFieldRow row{.info = std::move(info)};
-  row.set = [](const SpecValue& v, SpecDraft* d) {
-    if (v.kind != Kind::kBool) return Expected("true or false", v);
-    d->bf16 = v.text == "true";
+  row.set = [](const SpecValue& v, SpecDraft* d) -> absl::Status {
+    ASSIGN_OR_RETURN(d->bf16, ReadBoolean(v));
     return absl::OkStatus();
   };
   return row;

@@ -69,6 +69,12 @@ SpecFieldRow Integer(int64_t JobSpec::*member, IntRange range, SpecField info);
 SpecFieldRow IntegerOrAuto(std::optional<int64_t> JobSpec::*member,
                            IntRange range, SpecField info);
 SpecFieldRow Number(double JobSpec::*member, NumberRange range, SpecField info);
+// Empty where the file says nothing, and then not written.
+SpecFieldRow IntegerOrNone(std::optional<int64_t> JobSpec::*member,
+                           IntRange range, SpecField info);
+SpecFieldRow NumberOrNone(std::optional<double> JobSpec::*member,
+                          NumberRange range, SpecField info);
+SpecFieldRow Boolean(bool JobSpec::*member, SpecField info);
 SpecFieldRow Path(std::string JobSpec::*member, SpecField info);
 // A field with one value for now, which is nowhere stored.
 SpecFieldRow Only(std::vector<const char*> texts, std::vector<Later> later,
@@ -78,6 +84,7 @@ SpecFieldRow Reserved(std::string off, SpecField info);
 SpecFieldRow PlanRow(SpecField info);
 SpecFieldRow MetadataRow(SpecField info);
 SpecFieldRow OutputNameRow(SpecField info);
+SpecFieldRow TargetModulesRow(SpecField info);
 SpecFieldRow AccumulationRow(SpecField info);
 SpecFieldRow Bf16Row(SpecField info);
 // Written only where it is not 0: of two fields that replace each other.

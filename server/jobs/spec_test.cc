@@ -160,37 +160,22 @@ TEST(SpecTest, MetadataIsBounded) {
 }
 
 TEST(SpecTest, LaterPartsAreRefusedByNameAndNeverIgnored) {
-  for (const char* text : {"method: lora",
-                           "lora_r: 8",
-                           "r: 8",
-                           "lora_alpha: 16",
-                           "target_modules: [q_proj]",
-                           "packing: true",
-                           "sample_packing: true",
-                           "eval_steps: 10",
-                           "fp16: true",
-                           "dtype: fp16",
-                           "optimizer_mode: async",
-                           "determinism: fast",
-                           "objective: dpo",
-                           "priority: urgent",
-                           "resources: {max_devices: 1}",
-                           "max_runtime: 1h",
-                           "retry: 2",
-                           "load_best_model_at_end: true",
-                           "early_stopping_patience: 3",
-                           "eval_prompts: [a]",
-                           "lr_scheduler_type: polynomial",
-                           "optim: lion"}) {
+  for (const char* text :
+       {"objective: dpo", "fp16: true", "eval_steps: 10", "fp16: true",
+        "dtype: fp16", "optimizer_mode: async", "determinism: fast",
+        "objective: dpo", "priority: urgent", "resources: {max_devices: 1}",
+        "max_runtime: 1h", "retry: 2", "load_best_model_at_end: true",
+        "early_stopping_patience: 3", "eval_prompts: [a]",
+        "lr_scheduler_type: polynomial", "optim: lion"}) {
     const auto result = With(text);
     const std::string field = std::string(text, std::string(text).find(':'));
     EXPECT_TRUE(absl::IsUnimplemented(result.status())) << text;
     EXPECT_EQ(ErrorField(result.status()), field) << text;
     EXPECT_TRUE(absl::StrContains(Message(result), "it comes with ")) << text;
   }
-  EXPECT_EQ(Message(With("method: lora")),
-            "job.yaml:3: method: lora is not available in this version; it "
-            "comes with LoRA");
+  EXPECT_EQ(Message(With("objective: dpo")),
+            "job.yaml:3: objective: dpo is not available in this version; it "
+            "comes with preference training");
 }
 
 TEST(SpecTest, TheirDefaultsAreAccepted) {
@@ -199,6 +184,85 @@ TEST(SpecTest, TheirDefaultsAreAccepted) {
                    "load_best_model_at_end: false\npriority: normal\n"
                    "determinism: bitwise\nobjective: sft\nmax_steps: -1")
                   .ok());
+}
+
+TEST(SpecTest, AdaptersOfALoraJob) {
+  auto spec = With(
+      "finetuning_type: lora\nlora_rank: 16\nlora_alpha: 32.5\n"
+      "lora_dropout: 0.1\ntarget_modules: [down_proj, q_proj]\n"
+      "adapter_name_or_path: a");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->method, Method::kLora);
+  EXPECT_EQ(spec->lora_r, 16);
+  EXPECT_EQ(spec->lora_alpha, 32.5);
+  EXPECT_EQ(spec->lora_dropout, 0.1);
+  EXPECT_EQ(spec->target_modules, 0x41u);
+  EXPECT_EQ(spec->adapter_name_or_path, "a");
+  spec = With("method: lora\nr: 4\ntarget_modules: all-linear");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->lora_r, 4);
+  EXPECT_EQ(spec->target_modules, kAllLinearTargets);
+  EXPECT_FALSE(spec->lora_alpha.has_value());
+  EXPECT_EQ(Parse(kLeast)->method, Method::kFull);
+}
+
+TEST(SpecTest, FieldsOfAdaptersNeedTheirMethod) {
+  for (const char* text :
+       {"lora_r: 8", "lora_alpha: 16", "lora_dropout: 0",
+        "target_modules: all-linear", "adapter_name_or_path: a", "r: 8"}) {
+    const std::string field = std::string(text, std::string(text).find(':'));
+    for (const char* method : {"", "method: full\n"}) {
+      const int line = *method == '\0' ? 3 : 4;
+      ExpectError(absl::StrCat(method, text), "CONFLICTING_FIELDS", field,
+                  absl::StrCat("job.yaml:", line, ": ", field,
+                               ": belongs to method: lora; the job's method "
+                               "is full"));
+    }
+  }
+  EXPECT_TRUE(With("lora_r: null").ok());
+  ExpectError("method: lora\nmodel_init: random", "CONFLICTING_FIELDS",
+              "model_init",
+              "job.yaml:4: model_init: method: lora needs the weights of a "
+              "model to adapt");
+  ExpectError(
+      "method: lora\nadapter_name_or_path: a\n"
+      "resume_from_checkpoint: c",
+      "CONFLICTING_FIELDS", "adapter_name_or_path",
+      "job.yaml:4: adapter_name_or_path: is where the adapter starts "
+      "from as resume_from_checkpoint (line 5); give one of them");
+}
+
+TEST(SpecTest, WrongAdaptersSayWhatIsWrong) {
+  const std::string modules =
+      "expected all-linear, or a list of q_proj, k_proj, v_proj, o_proj, "
+      "gate_proj, up_proj, down_proj, got ";
+  const std::pair<const char*, std::string> cases[] = {
+      {"lora_r: 0", "expected an integer from 1 to 4096, got the number 0"},
+      {"lora_r: auto",
+       "expected an integer from 1 to 4096, got the text \"auto\""},
+      {"lora_alpha: 0", "expected a number above 0 to 1e+06, got the number 0"},
+      {"lora_dropout: 1",
+       "expected a number from 0 to below 1, got the number 1"},
+      {"target_modules: q_proj", modules + "the text \"q_proj\""},
+      {"target_modules: []", modules + "a list"},
+      {"target_modules: [q_proj, lm_head]", modules + "the text \"lm_head\""},
+      {"target_modules: [[q_proj]]", modules + "a list"},
+  };
+  for (const auto& [text, message] : cases) {
+    const std::string field = std::string(text, std::string(text).find(':'));
+    ExpectError(absl::StrCat("method: lora\n", text), "INVALID_VALUE", field,
+                absl::StrCat("job.yaml:4: ", field, ": ", message));
+  }
+}
+
+TEST(SpecTest, PackingAndTruncation) {
+  EXPECT_FALSE(Parse(kLeast)->packing);
+  EXPECT_EQ(Parse(kLeast)->truncation, Truncation::kRight);
+  EXPECT_TRUE(With("sample_packing: true")->packing);
+  EXPECT_EQ(With("truncation: left")->truncation, Truncation::kLeft);
+  EXPECT_EQ(With("truncation: drop")->truncation, Truncation::kDrop);
+  ExpectError("packing: 1", "INVALID_VALUE", "packing",
+              "job.yaml:3: packing: expected true or false, got the number 1");
 }
 
 TEST(SpecTest, BatchNamesOfOtherTools) {
@@ -329,6 +393,18 @@ TEST(ResolvedSpecTest, AutoBecomesNumbers) {
             32);
 }
 
+TEST(ResolvedSpecTest, AdaptersGetPeftsDefaults) {
+  EXPECT_FALSE(ResolvedSpec::Resolve(*With(""), 1).adapter().present());
+  EXPECT_EQ(ResolvedSpec::Resolve(*With("method: lora"), 1).adapter(),
+            (AdapterConfig{8, 8, 0, 0x5}));
+  EXPECT_EQ(ResolvedSpec::Resolve(*With("method: lora\nlora_r: 2\n"
+                                        "lora_alpha: 3\nlora_dropout: 0.5\n"
+                                        "target_modules: [up_proj]"),
+                                  1)
+                .adapter(),
+            (AdapterConfig{2, 3, 0.5, 0x20}));
+}
+
 TEST(ResolvedSpecTest, WhatTheJobSaysStays) {
   const auto spec = With(
       "batch_size: 12\nmicro_batch_size: 5\nmicro_batches_per_round: 2\n"
@@ -346,7 +422,10 @@ TEST(ResolvedSpecTest, JsonIsAJobFileThatResolvesToItself) {
         "gradient_accumulation_steps: 5\nmetadata: {a: \"x\\\"y\\n\\u2028\"}",
         "warmup_ratio: 0.03\nplan: {forward: [[0,2]], backward: [[3,4],[0,2]]}"
         "\noutput_name: x\ngradient_checkpointing: layer\nmodel_init: "
-        "random"}) {
+        "random",
+        "method: lora", "packing: true\ntruncation: drop",
+        "method: lora\nlora_r: 3\nlora_alpha: 0.1\nlora_dropout: 0.05\n"
+        "target_modules: [k_proj, up_proj]\nadapter_name_or_path: a"}) {
     const auto spec = With(more);
     ASSERT_TRUE(spec.ok()) << spec.status();
     const ResolvedSpec resolved = ResolvedSpec::Resolve(*spec, 4);
@@ -360,11 +439,14 @@ TEST(ResolvedSpecTest, JsonIsAJobFileThatResolvesToItself) {
 }
 
 TEST(ResolvedSpecTest, EveryFieldWithAValueIsInTheJson) {
-  const auto json = nlohmann::json::parse(
+  auto json = nlohmann::json::parse(
       ResolvedSpec::Resolve(*With("validation_dataset: v\noutput_name: o\n"
                                   "resume_from_checkpoint: job:a"),
                             2)
           .ToJson());
+  json.update(nlohmann::json::parse(
+      ResolvedSpec::Resolve(*With("method: lora\nadapter_name_or_path: a"), 2)
+          .ToJson()));
   const std::set<std::string> stand_ins = {"gradient_accumulation_steps",
                                            "bf16", "max_steps", "warmup_ratio",
                                            "warmup_steps"};
@@ -375,7 +457,21 @@ TEST(ResolvedSpecTest, EveryFieldWithAValueIsInTheJson) {
   }
 }
 
+TEST(ResolvedSpecTest, FullFineTuningHasNoFieldsOfAdapters) {
+  const auto json =
+      nlohmann::json::parse(ResolvedSpec::Resolve(*With(""), 2).ToJson());
+  for (const char* name : {"lora_r", "lora_alpha", "lora_dropout",
+                           "target_modules", "adapter_name_or_path"}) {
+    EXPECT_FALSE(json.contains(name)) << name;
+  }
+}
+
 TEST(ResolvedSpecTest, AutoIsNotResolved) {
+  auto json = nlohmann::json::parse(
+      ResolvedSpec::Resolve(*With("method: lora"), 2).ToJson());
+  EXPECT_TRUE(ResolvedSpec::FromJson(json.dump()).ok());
+  json.erase("lora_alpha");
+  EXPECT_FALSE(ResolvedSpec::FromJson(json.dump()).ok());
   EXPECT_FALSE(
       ResolvedSpec::FromJson("{\"model\": \"m\", \"dataset\": \"d\"}").ok());
 }

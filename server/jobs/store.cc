@@ -201,6 +201,7 @@ absl::Status JobStore::InsertJob(Database* db, const NewJob& job,
         absl::StatusCode::kResourceExhausted, "QUOTA", "jobs",
         absl::StrCat("the server keeps ", options_.max_jobs, " jobs at most"));
   }
+  RETURN_IF_ERROR(OutputNameIsFree(db, job.output_name));
   const int64_t now_us = ToMicros(options_.now());
   ASSIGN_OR_RETURN(
       Statement insert,

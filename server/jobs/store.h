@@ -94,6 +94,7 @@ class JobStore {
 
   // A new job in VALIDATING.  With a known request_id: the job made first when
   // the text is the same, else kInvalidArgument.  `created` may be null.
+  // kInvalidArgument for an output_name that another job has.
   absl::StatusOr<JobRecord> Create(const NewJob& job, bool* created = nullptr);
   // The job that this request_id made, for a retry before anything is checked
   // again.  kInvalidArgument when the text differs.
@@ -121,6 +122,11 @@ class JobStore {
 
   // kNotFound.
   absl::StatusOr<JobRecord> Get(const std::string& id) const;
+  // The id of the newest job of that output_name; "" is nobody's.
+  absl::StatusOr<std::optional<std::string>> FindOutputName(
+      const std::string& name) const;
+  // kInvalidArgument naming the job that has it; Create checks the same.
+  absl::Status CheckOutputName(const std::string& name) const;
   // Jobs in one of `states` (empty: all) with numbers below `before`.
   absl::StatusOr<JobPage> List(const std::vector<JobState>& states,
                                std::optional<int64_t> before, int limit) const;

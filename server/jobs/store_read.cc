@@ -76,6 +76,19 @@ absl::StatusOr<JobRecord> JobStore::Get(const std::string& id) const {
   return job;
 }
 
+absl::StatusOr<std::optional<std::string>> JobStore::FindOutputName(
+    const std::string& name) const {
+  std::lock_guard<std::mutex> lock(read_mutex_);
+  ASSIGN_OR_RETURN(const int64_t number, JobOfOutputName(reader_.get(), name));
+  if (number == 0) return std::optional<std::string>();
+  return std::optional<std::string>(JobId(number));
+}
+
+absl::Status JobStore::CheckOutputName(const std::string& name) const {
+  std::lock_guard<std::mutex> lock(read_mutex_);
+  return OutputNameIsFree(reader_.get(), name);
+}
+
 absl::StatusOr<JobPage> JobStore::List(const std::vector<JobState>& states,
                                        std::optional<int64_t> before,
                                        int limit) const {

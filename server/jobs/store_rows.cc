@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "server/jobs/spec_error.h"
 
 namespace roundhouse {
 namespace {
@@ -83,6 +84,25 @@ absl::StatusOr<JobRecord> SelectJob(Database* db, int64_t number, bool texts) {
     return absl::NotFoundError(absl::StrCat("there is no job ", JobId(number)));
   }
   return ReadJob(select);
+}
+
+absl::StatusOr<int64_t> JobOfOutputName(Database* db, const std::string& name) {
+  // The second term is that of the index.
+  ASSIGN_OR_RETURN(
+      Statement select,
+      db->Prepare("SELECT number FROM jobs WHERE output_name = ? AND "
+                  "output_name <> '' ORDER BY number DESC LIMIT 1"));
+  select.Bind(name);
+  ASSIGN_OR_RETURN(const bool found, select.Step());
+  return found ? select.Int(0) : 0;
+}
+
+absl::Status OutputNameIsFree(Database* db, const std::string& name) {
+  ASSIGN_OR_RETURN(const int64_t number, JobOfOutputName(db, name));
+  if (number == 0) return absl::OkStatus();
+  return FieldError("INVALID_VALUE", "output_name",
+                    absl::StrCat("output_name: \"", name, "\" is taken by ",
+                                 JobId(number), "; give another output_name"));
 }
 
 }  // namespace roundhouse

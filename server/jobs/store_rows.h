@@ -23,6 +23,11 @@ absl::StatusOr<JobEvent> ReadEvent(const Statement& row);
 // kNotFound.
 absl::StatusOr<JobRecord> SelectJob(Database* db, int64_t number, bool texts);
 
+// The number of the newest job of that output_name; 0: none.
+absl::StatusOr<int64_t> JobOfOutputName(Database* db, const std::string& name);
+// kInvalidArgument naming the job that has it.
+absl::Status OutputNameIsFree(Database* db, const std::string& name);
+
 // Microseconds since the epoch; 0 is "not yet".
 inline int64_t ToMicros(absl::Time t) { return absl::ToUnixMicros(t); }
 

@@ -72,6 +72,10 @@ CREATE TABLE meta (
   value INTEGER NOT NULL
 ) WITHOUT ROWID;
 INSERT INTO meta VALUES ('compaction_floor', 0);
+)sql",
+    R"sql(
+CREATE INDEX jobs_by_output_name ON jobs(output_name, number)
+  WHERE output_name <> '';
 )sql"};
 
 absl::Status QuickCheck(Database* db) {

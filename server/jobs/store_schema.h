@@ -10,7 +10,7 @@
 
 namespace roundhouse {
 
-inline constexpr int kStoreSchemaVersion = 1;
+inline constexpr int kStoreSchemaVersion = 2;
 
 // quick_check, then the missing migrations.  kDataLoss: corrupt.
 // kFailedPrecondition: the file was written by a newer Roundhouse.

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -46,11 +47,15 @@ class StoreTest : public testing::Test {
     store_ = *std::move(store);
   }
   void Open() { Open(Options()); }
+  JobRecord CreateNamed(const std::string& output_name) {
+    auto job = store_->Create(
+        {.text = "t", .resolved = "{}", .output_name = output_name});
+    EXPECT_TRUE(job.ok()) << job.status();
+    return job.value_or(JobRecord());
+  }
   JobRecord Create(const std::string& request_id = "") {
-    auto job = store_->Create({.text = "t",
-                               .resolved = "{}",
-                               .output_name = "o",
-                               .request_id = request_id});
+    auto job = store_->Create(
+        {.text = "t", .resolved = "{}", .request_id = request_id});
     EXPECT_TRUE(job.ok()) << job.status();
     return job.value_or(JobRecord());
   }
@@ -69,7 +74,7 @@ class StoreTest : public testing::Test {
 
 TEST_F(StoreTest, AJobIsThereAfterReopening) {
   Open();
-  const JobRecord made = Create();
+  const JobRecord made = CreateNamed("o");
   EXPECT_EQ(made.id, "job-1");
   EXPECT_EQ(made.uid.size(), 32u);
   EXPECT_EQ(made.state, S::kValidating);
@@ -296,6 +301,63 @@ TEST_F(StoreTest, TooManyJobs) {
       absl::IsResourceExhausted(store_->Create({.text = "x"}).status()));
 }
 
+TEST_F(StoreTest, AnOutputNameBelongsToOneJob) {
+  Open();
+  const std::string id = CreateNamed("first").id;
+  for (int i = 0; i < 600; ++i) Create();
+  EXPECT_EQ(*store_->FindOutputName("first"), id);
+  EXPECT_EQ(*store_->FindOutputName("second"), std::nullopt);
+  EXPECT_EQ(*store_->FindOutputName(""), std::nullopt);
+  EXPECT_TRUE(store_->CheckOutputName("second").ok());
+  EXPECT_TRUE(store_->CheckOutputName("").ok());
+  const auto again =
+      store_->Create({.text = "t", .resolved = "{}", .output_name = "first"});
+  for (const absl::Status& status :
+       {again.status(), store_->CheckOutputName("first")}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(status));
+    EXPECT_EQ(ErrorField(status), "output_name");
+    EXPECT_TRUE(absl::StrContains(
+        std::string(status.message()),
+        "\"first\" is taken by job-1; give another output_name"))
+        << status;
+  }
+  EXPECT_EQ(store_->List({}, std::nullopt, 1000)->jobs.size(), 601u);
+}
+
+TEST_F(StoreTest, ManyThreadsOneOutputNameOneJob) {
+  Open();
+  std::atomic<int> made = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      made +=
+          store_->Create({.text = "t", .resolved = "{}", .output_name = "o"})
+              .ok();
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(made, 1);
+}
+
+TEST_F(StoreTest, AnOlderFileIsBroughtForward) {
+  Open();
+  const std::string id = CreateNamed("kept").id;
+  store_.reset();
+  {
+    auto db = Database::Open(dir_ / "jobs.db", Database::Mode::kWrite);
+    ASSERT_TRUE((*db)
+                    ->Execute("DROP INDEX jobs_by_output_name;"
+                              "PRAGMA user_version=1")
+                    .ok());
+  }
+  Open();
+  EXPECT_EQ(*store_->FindOutputName("kept"), id);
+  store_.reset();
+  auto db = Database::Open(dir_ / "jobs.db", Database::Mode::kWrite);
+  EXPECT_EQ(*(*db)->QueryInt("PRAGMA user_version"), 2);
+  EXPECT_TRUE((*db)->Execute("DROP INDEX jobs_by_output_name").ok());
+}
+
 TEST_F(StoreTest, ANewerFileIsRefused) {
   Open();
   store_.reset();
@@ -306,7 +368,7 @@ TEST_F(StoreTest, ANewerFileIsRefused) {
   const auto status = JobStore::Open(Options()).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status));
   EXPECT_TRUE(absl::StrContains(std::string(status.message()),
-                                "its version is 7, this program knows 1"))
+                                "its version is 7, this program knows 2"))
       << status;
 }
 

@@ -5,10 +5,14 @@
 #include <cstdint>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <string>
 
 #include "base/model/config.h"
+#include "base/model/parameters.h"
+#include "server/jobs/base_weights.h"
 #include "server/jobs/training_state.h"
+#include "server/pool/host_arena.h"
 
 namespace roundhouse {
 
@@ -27,6 +31,11 @@ inline ModelConfig TestModel(bool tied, int64_t layers = 3) {
   return model;
 }
 
+// Adapters of every kind of shape: q_proj, v_proj, down_proj.
+inline AdapterConfig TestAdapter() {
+  return {.rank = 3, .alpha = 6, .dropout = 0.1, .targets = 0x45};
+}
+
 inline TrainingStateOptions TestStateOptions(bool tied,
                                              DType dtype = DType::kF32) {
   TrainingStateOptions options;
@@ -35,6 +44,16 @@ inline TrainingStateOptions TestStateOptions(bool tied,
   options.dtype = dtype;
   options.seed = 3;
   return options;
+}
+
+// The state of a job with `options`, with a base of its own where it needs one.
+inline std::unique_ptr<TrainingState> MakeTestState(
+    HostArena& arena, const TrainingStateOptions& options) {
+  std::shared_ptr<BaseWeights> base;
+  if (options.adapter.present()) {
+    base = *BaseWeights::Create(arena, options.model, options.dtype);
+  }
+  return *TrainingState::Create(arena, options, base);
 }
 
 inline std::string ReadTestFile(const std::string& path) {

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <utility>
 
+#include "base/log.h"
 #include "base/status.h"
+#include "base/wire/model_dims.h"
 
 namespace roundhouse {
 namespace {
@@ -37,21 +40,6 @@ struct Placement {
   uint64_t bytes = 0;
 };
 
-wire::ModelDims Dims(const ModelConfig& model) {
-  return {.architecture = static_cast<uint32_t>(model.architecture),
-          .tie_word_embeddings = model.tie_word_embeddings ? 1u : 0u,
-          .hidden_size = model.hidden_size,
-          .layer_count = model.layer_count,
-          .head_count = model.head_count,
-          .kv_head_count = model.kv_head_count,
-          .head_dim = model.head_dim,
-          .intermediate_size = model.intermediate_size,
-          .vocab_size = model.vocab_size,
-          .max_position_tokens = model.max_position_tokens,
-          .rope_theta = model.rope_theta,
-          .rms_norm_eps = model.rms_norm_eps};
-}
-
 void AddParameters(const UnitSpec& unit, uint32_t index, Placement& placement,
                    wire::UnitLayout& layout) {
   layout.first_parameter = static_cast<uint32_t>(placement.parameters.size());
@@ -71,11 +59,11 @@ void AddParameters(const UnitSpec& unit, uint32_t index, Placement& placement,
   }
 }
 
-void PlaceUnit(const TrainingStateOptions& options, Cursor& cursor,
-               Placement& placement, wire::UnitLayout& layout) {
+void PlaceTrained(const TrainingStateOptions& options, Cursor& cursor,
+                  Placement& placement, wire::UnitLayout& layout) {
   const uint64_t fp32 = layout.element_count * kFp32Bytes;
-  layout.compute_offset =
-      cursor.Take(layout.element_count * DTypeBytes(options.dtype));
+  const auto dtype = static_cast<DType>(layout.dtype);
+  layout.compute_offset = cursor.Take(layout.element_count * DTypeBytes(dtype));
   layout.master_offset = cursor.Take(fp32);
   layout.exp_avg_offset = cursor.Take(fp32);
   layout.exp_avg_sq_offset = cursor.Take(fp32);
@@ -89,8 +77,28 @@ void PlaceUnit(const TrainingStateOptions& options, Cursor& cursor,
   }
 }
 
-Placement Place(const TrainingStateOptions& options, uint64_t offset) {
-  const std::vector<UnitSpec> units = ModelUnits(options.model);
+// `base` may be null: nothing but the bytes of the rest is wanted.
+void PlaceUnit(const TrainingStateOptions& options, const BaseWeights* base,
+               int unit, Cursor& cursor, Placement& placement) {
+  wire::UnitLayout& layout = placement.units[unit];
+  if (IsTrainable(options.model, options.adapter, unit)) {
+    const DType dtype = options.adapter.present() ? DType::kF32 : options.dtype;
+    layout.dtype = static_cast<uint32_t>(dtype);
+    PlaceTrained(options, cursor, placement, layout);
+    return;
+  }
+  layout.dtype = static_cast<uint32_t>(options.dtype);
+  placement.contributions.resize(placement.contributions.size() +
+                                 options.contributions_per_unit);
+  if (base == nullptr) return;
+  layout.compute_offset = base->unit(unit).compute_offset;
+  layout.version_word_offset = base->unit(unit).version_word_offset;
+}
+
+Placement Place(const TrainingStateOptions& options, const BaseWeights* base,
+                uint64_t offset) {
+  const std::vector<UnitSpec> units =
+      TrainingUnits(options.model, options.adapter);
   Placement placement;
   placement.units.resize(units.size());
   for (size_t i = 0; i < units.size(); ++i) {
@@ -111,8 +119,8 @@ Placement Place(const TrainingStateOptions& options, uint64_t offset) {
   job.scratch_slot_count = static_cast<uint32_t>(options.scratch_slots);
   job.scratch_offset =
       cursor.Take(job.scratch_slot_bytes * job.scratch_slot_count);
-  for (wire::UnitLayout& layout : placement.units) {
-    PlaceUnit(options, cursor, placement, layout);
+  for (size_t i = 0; i < units.size(); ++i) {
+    PlaceUnit(options, base, static_cast<int>(i), cursor, placement);
   }
   placement.bytes = cursor.bytes();
   return placement;
@@ -121,21 +129,25 @@ Placement Place(const TrainingStateOptions& options, uint64_t offset) {
 }  // namespace
 
 uint64_t TrainingStateBytes(const TrainingStateOptions& options) {
-  return Place(options, 0).bytes;
+  return Place(options, nullptr, 0).bytes;
 }
 
 absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
-    HostArena& arena, const TrainingStateOptions& options) {
-  auto state =
-      std::unique_ptr<TrainingState>(new TrainingState(arena, options));
+    HostArena& arena, const TrainingStateOptions& options,
+    std::shared_ptr<BaseWeights> base) {
+  ROUNDHOUSE_CHECK(options.adapter.present() == (base != nullptr));
+  auto state = std::unique_ptr<TrainingState>(
+      new TrainingState(arena, options, std::move(base)));
   ASSIGN_OR_RETURN(state->range_,
                    ArenaRange::Allocate(arena, TrainingStateBytes(options)));
-  Placement placement = Place(options, state->range_.offset());
+  Placement placement =
+      Place(options, state->base_.get(), state->range_.offset());
   wire::JobLayout& job = placement.job;
   job.magic = wire::kLayoutMagic;
   job.version = wire::kWireVersion;
   job.job = options.job;
-  job.model = Dims(options.model);
+  job.model = wire::DimsOf(options.model);
+  job.adapter = wire::DimsOf(options.adapter);
   job.dtype = static_cast<uint32_t>(options.dtype);
   job.head_token_chunk = static_cast<uint32_t>(options.head_token_chunk);
   job.seed = options.seed;
@@ -148,7 +160,7 @@ absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
   std::copy(placement.parameters.begin(), placement.parameters.end(),
             memory.At<wire::ParameterLayout>(job.parameters_offset,
                                              job.parameter_count));
-  state->units_ = ModelUnits(options.model);
+  state->units_ = TrainingUnits(options.model, options.adapter);
   state->layouts_ = std::move(placement.units);
   state->contribution_offsets_ = std::move(placement.contributions);
   state->job_layout_ = job;
@@ -157,10 +169,11 @@ absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
 
 wire::BufferRef TrainingState::Weights(int unit) const {
   return {layouts_[unit].compute_offset,
-          layouts_[unit].element_count * DTypeBytes(options_.dtype)};
+          layouts_[unit].element_count * DTypeBytes(dtype(unit))};
 }
 
 wire::BufferRef TrainingState::Contribution(int unit, int index) const {
+  ROUNDHOUSE_CHECK(trainable(unit)) << "unit " << unit << " is frozen";
   return {contribution_offsets_[unit * options_.contributions_per_unit + index],
           layouts_[unit].element_count * kFp32Bytes};
 }

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "server/jobs/test_model.h"
@@ -46,7 +48,7 @@ void AddUnit(const TrainingState& state, int unit, Ranges& ranges) {
   const std::string name = "unit " + std::to_string(unit) + " ";
   const uint64_t fp32 = layout.element_count * 4;
   ranges.Add(name + "compute", layout.compute_offset,
-             layout.element_count * DTypeBytes(state.options().dtype));
+             layout.element_count * DTypeBytes(state.dtype(unit)));
   ranges.Add(name + "master", layout.master_offset, fp32);
   ranges.Add(name + "exp_avg", layout.exp_avg_offset, fp32);
   ranges.Add(name + "exp_avg_sq", layout.exp_avg_sq_offset, fp32);
@@ -132,6 +134,88 @@ TEST(TrainingStateTest, TheTableInTheArenaIsTheOneInHand) {
     EXPECT_EQ(units[u].chunk_count, chunks);
   }
   EXPECT_EQ(next_parameter, job.parameter_count);
+}
+
+// Offsets of what a frozen unit does not have.
+std::vector<uint64_t> TrainingOffsets(const wire::UnitLayout& layout) {
+  return {layout.master_offset,     layout.exp_avg_offset,
+          layout.exp_avg_sq_offset, layout.grad_sum_offset,
+          layout.journal_offset,    layout.norm_partials_offset};
+}
+
+TEST(TrainingStateTest, WithAdaptersOnlyTheseHaveMoreThanWeights) {
+  for (const bool tied : {false, true}) {
+    TrainingStateOptions options = TestStateOptions(tied, DType::kBF16);
+    options.adapter = TestAdapter();
+    auto arena = *HostArena::Create(64 * kMiB, 3);
+    auto base = *BaseWeights::Create(*arena, options.model, options.dtype);
+    auto state = *TrainingState::Create(*arena, options, base);
+    const auto& job =
+        *arena->arena().At<wire::JobLayout>(state->layout_offset());
+    EXPECT_EQ(job.adapter.rank, 3);
+    EXPECT_EQ(job.adapter.alpha, 6);
+    EXPECT_EQ(job.adapter.dropout, 0.1);
+    EXPECT_EQ(job.adapter.targets, 0x45u);
+    ASSERT_EQ(state->units().size(), 8u);  // 5 of the model, 3 of adapters
+    Ranges ranges;
+    for (int unit = 0; unit < 5; ++unit) {
+      const wire::UnitLayout& layout = state->layout(unit);
+      EXPECT_FALSE(state->trainable(unit));
+      EXPECT_EQ(state->dtype(unit), DType::kBF16);
+      EXPECT_EQ(layout.compute_offset, base->unit(unit).compute_offset);
+      EXPECT_EQ(layout.version_word_offset,
+                base->unit(unit).version_word_offset);
+      EXPECT_EQ(TrainingOffsets(layout), std::vector<uint64_t>(6));
+      EXPECT_EQ(state->Weights(unit).bytes, layout.element_count * 2);
+      EXPECT_EQ(state->Version(unit, 9).value, kBaseVersion);
+      ranges.Add("base " + std::to_string(unit), layout.compute_offset,
+                 layout.element_count * 2);
+    }
+    for (int unit = 5; unit < 8; ++unit) {
+      EXPECT_TRUE(state->trainable(unit));
+      EXPECT_EQ(state->dtype(unit), DType::kF32);
+      EXPECT_EQ(state->Weights(unit).bytes,
+                state->layout(unit).element_count * 4);
+      EXPECT_EQ(state->Version(unit, 9).value, 9u);
+      AddUnit(*state, unit, ranges);
+    }
+    EXPECT_EQ(state->host_bytes(), TrainingStateBytes(options));
+    EXPECT_EQ(state->TrainedUnit(1), 5);
+    EXPECT_EQ(state->TrainedUnit(3), 7);
+    EXPECT_DEATH(state->Contribution(1, 0), "unit 1 is frozen");
+  }
+}
+
+TEST(TrainingStateTest, TwoJobsShareABaseAndTheLastOneFreesIt) {
+  TrainingStateOptions options = TestStateOptions(true);
+  options.adapter = TestAdapter();
+  auto arena = *HostArena::Create(64 * kMiB, 3);
+  const uint64_t before = arena->used_bytes();
+  auto base = *BaseWeights::Create(*arena, options.model, options.dtype);
+  auto one = *TrainingState::Create(*arena, options, base);
+  options.job = 8;
+  auto two = *TrainingState::Create(*arena, options, std::move(base));
+  for (int unit = 0; unit < 5; ++unit) {
+    EXPECT_EQ(one->Weights(unit).offset, two->Weights(unit).offset);
+  }
+  for (int unit = 5; unit < 8; ++unit) {
+    EXPECT_NE(one->Weights(unit).offset, two->Weights(unit).offset);
+  }
+  one.reset();
+  EXPECT_GT(arena->used_bytes(), before + two->host_bytes());
+  two.reset();
+  EXPECT_EQ(arena->used_bytes(), before);
+}
+
+TEST(TrainingStateTest, AWholeModelTrainsUnderItsOwnNumbers) {
+  auto arena = *HostArena::Create(64 * kMiB, 3);
+  auto state =
+      *TrainingState::Create(*arena, TestStateOptions(true, DType::kBF16));
+  for (int unit = 0; unit < 5; ++unit) {
+    EXPECT_TRUE(state->trainable(unit));
+    EXPECT_EQ(state->TrainedUnit(unit), unit);
+    EXPECT_EQ(state->dtype(unit), DType::kBF16);
+  }
 }
 
 TEST(TrainingStateTest, TheLedgerKeepsTheLastSlotOfEveryEntry) {

@@ -56,7 +56,7 @@ const char* Label(SlotResult result) {
   return kNames[static_cast<int>(result)];
 }
 const char* Label(SlotPassLabel pass) {
-  constexpr const char* kNames[] = {"forward", "fused", "backward"};
+  constexpr const char* kNames[] = {"forward", "fused", "backward", "evaluate"};
   return kNames[static_cast<int>(pass)];
 }
 const char* Label(SlotPhase phase) {
@@ -64,9 +64,8 @@ const char* Label(SlotPhase phase) {
   return kNames[static_cast<int>(phase)];
 }
 const char* Label(ArenaUse use) {
-  constexpr const char* kNames[] = {"weights",   "masters",     "moments",
-                                    "gradients", "activations", "data",
-                                    "other"};
+  constexpr const char* kNames[] = {"weights", "optimizer", "gradients",
+                                    "activations", "other"};
   return kNames[static_cast<int>(use)];
 }
 
@@ -133,7 +132,8 @@ struct ServerMetrics::Parts {
       Counter("roundhouse_pcie_transfer_bytes_total",
               "Bytes copied between host and device.");
   Family<prometheus::Counter>& slots =
-      Counter("roundhouse_slots_total", "Slots that ended, by result.");
+      Counter("roundhouse_slots_total",
+              "Slots by result; replayed: lost with its worker, sent again.");
   Family<prometheus::Histogram>& slot_duration =
       Histogram("roundhouse_slot_duration_seconds", "Phases of a slot.");
   Family<prometheus::Histogram>& dispatch_latency =
@@ -143,7 +143,7 @@ struct ServerMetrics::Parts {
       "roundhouse_step_duration_seconds", "Optimizer steps of all jobs.");
   Family<prometheus::Histogram>& optimizer_duration =
       Histogram("roundhouse_optimizer_duration_seconds",
-                "Reduction and update of one unit.");
+                "Reductions and update of one unit in one step.");
   Family<prometheus::Gauge>& arena =
       Gauge("roundhouse_host_arena_bytes", "Arena bytes in use.");
   Family<prometheus::Gauge>& arena_limit =
@@ -203,6 +203,8 @@ absl::StatusOr<std::unique_ptr<ServerMetrics>> ServerMetrics::Start(
   std::unique_ptr<ServerMetrics> metrics(
       new ServerMetrics(std::make_unique<Parts>()));
   metrics->SetJobs({});
+  // A rate needs the zero that comes before the first failure.
+  metrics->parts_->checkpoint_failures.Add({});
   if (!listen.empty()) RETURN_IF_ERROR(metrics->Serve(listen));
   return metrics;
 }

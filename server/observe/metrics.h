@@ -32,17 +32,11 @@ enum class DeviceTime { kCompute, kBubble, kIdle, kFenced };
 enum class TransferDirection { kHostToDevice, kDeviceToHost };
 enum class TransferPurpose { kWeights, kGradients, kActivations, kOther };
 enum class SlotResult { kOk, kReplayed, kFailed };
-enum class SlotPassLabel { kForward, kFused, kBackward };
+enum class SlotPassLabel { kForward, kFused, kBackward, kEvaluate };
 enum class SlotPhase { kWait, kHostToDevice, kCompute, kDeviceToHost };
-enum class ArenaUse {
-  kWeights,
-  kMasters,
-  kMoments,
-  kGradients,
-  kActivations,
-  kData,
-  kOther
-};
+// What arena bytes hold: compute weights; masters and moments; gradient sums
+// and contributions; what passes between stages, tokens included; the rest.
+enum class ArenaUse { kWeights, kOptimizer, kGradients, kActivations, kOther };
 
 class ServerMetrics {
  public:
@@ -73,6 +67,7 @@ class ServerMetrics {
   void ObserveSlot(SlotPassLabel pass, SlotPhase phase, absl::Duration time);
   void ObserveDispatchLatency(absl::Duration time);
   void ObserveStep(absl::Duration time);
+  // A unit's reductions in one step and its update.
   void ObserveOptimizer(absl::Duration time);
 
   void SetHostArena(ArenaUse use, int64_t bytes);

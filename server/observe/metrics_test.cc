@@ -43,7 +43,8 @@ void Touch(ServerMetrics* m) {
   m->ObserveDispatchLatency(absl::Microseconds(30));
   m->ObserveStep(absl::Milliseconds(40));
   m->ObserveOptimizer(absl::Milliseconds(4));
-  m->SetHostArena(ArenaUse::kMoments, 77);
+  m->SetHostArena(ArenaUse::kOptimizer, 77);
+  m->SetHostArena(ArenaUse::kOther, 5);
   m->SetHostArenaLimit(1000);
   m->SetJobs({{JobState::kQueued, 2}});
   m->SetJobLoss("job-3", 1.75);
@@ -79,7 +80,16 @@ TEST(MetricsTest, ValuesAndLabels) {
         "roundhouse_slots_total{device=\"1\",result=\"replayed\"} 1",
         "roundhouse_slots_total{device=\"1\",result=\"ok\"} 0",
         "roundhouse_step_duration_seconds_count 1",
-        "roundhouse_host_arena_bytes{kind=\"moments\"} 77",
+        "roundhouse_slot_duration_seconds_count{pass=\"fused\",phase="
+        "\"compute\"} 1",
+        "roundhouse_slot_duration_seconds_sum{pass=\"fused\",phase="
+        "\"compute\"} 0.003",
+        "roundhouse_optimizer_duration_seconds_sum 0.004",
+        "roundhouse_checkpoint_duration_seconds_sum 1",
+        "roundhouse_checkpoint_failures_total 1",
+        "roundhouse_recovery_duration_seconds_sum 1",
+        "roundhouse_host_arena_bytes{kind=\"optimizer\"} 77",
+        "roundhouse_host_arena_bytes{kind=\"other\"} 5",
         "roundhouse_jobs{state=\"QUEUED\"} 2",
         "roundhouse_jobs{state=\"RUNNING\"} 0",
         "roundhouse_job_loss{job=\"job-3\"} 1.75",
@@ -87,6 +97,10 @@ TEST(MetricsTest, ValuesAndLabels) {
         "roundhouse_job_tokens_total{job=\"job-3\"} 640"}) {
     EXPECT_TRUE(Has(*m, line)) << line << "\n" << m->Render();
   }
+}
+
+TEST(MetricsTest, CheckpointFailuresBeginAtZero) {
+  EXPECT_TRUE(Has(*Start(), "roundhouse_checkpoint_failures_total 0"));
 }
 
 TEST(MetricsTest, ADroppedJobLeavesNoSeries) {

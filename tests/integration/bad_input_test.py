@@ -123,10 +123,10 @@ class ModelTest(BadInputTest):
             f"[{harness.INNER + 32}, {harness.HIDDEN}] expected")
 
     def test_unsupported_architecture(self):
-        self.edit_config(architectures=["LlamaForCausalLM"],
-                         model_type="llama")
+        self.edit_config(architectures=["Qwen3MoeForCausalLM"],
+                         model_type="qwen3_moe")
         self.assert_refused(self.data / "model/config.json",
-                            "'LlamaForCausalLM'", "Qwen3ForCausalLM",
+                            "'Qwen3MoeForCausalLM'", "LlamaForCausalLM",
                             code="UNIMPLEMENTED")
 
     def test_unsupported_dtype_of_a_file(self):
@@ -368,26 +368,34 @@ class FullDiskTest(BadInputTest):
     def files_of(self, folder):
         return {path.name: path.read_bytes() for path in folder.iterdir()}
 
+    def paused_by_the_disk(self, job):
+        harness.wait_until(
+            lambda: self.daemon.job(job)["state"] == "PAUSED", "PAUSED")
+        found = self.daemon.job(job)
+        self.assertEqual(found["reason"], "STORAGE_FULL")
+        self.assertIn("File too large", found["message"])
+        return found
+
     def test_checkpoint_that_does_not_fit(self):
         job = self.daemon.submit({**JOB, "max_steps": 400, "save_steps": 200})
         first = self.daemon.checkpoint(job, 200)
         harness.wait_until(first.exists, "the first checkpoint")
         self.fill(True)
         before = self.files_of(first)
-        found = self.daemon.wait(job, "FAILED")
-        self.assertEqual(found["reason"], "STORAGE_FULL")
-        self.assertIn("File too large", found["message"])
+        found = self.paused_by_the_disk(job)
         self.assertIn("tmp-", found["message"])
+        self.assertIn("it goes on after step 200", found["message"])
         self.assertIn("checkpoint of step 400 failed", self.daemon.log(job))
         self.assertEqual(found["last_checkpoint_path"], str(first))
         self.assertEqual(self.files_of(first), before)
         names = [path.name for path in first.parent.iterdir()]
         self.assertEqual([n for n in names if n.startswith("tmp-")], [])
         self.fill(False)
-        again = self.daemon.submit(
-            {**JOB, "max_steps": 201, "resume_from_checkpoint": f"job:{job}"})
-        self.daemon.wait(again)
-        self.assertIn(f"going on from {first}", self.daemon.log(again))
+        self.daemon.client("resume", job)
+        found = self.daemon.wait(job)
+        self.assertIn(f"going on from {first}", self.daemon.log(job))
+        self.assertEqual(found["reason"], "JOB_REASON_UNSPECIFIED")
+        self.assertTrue(pathlib.Path(found["output_path"]).is_dir())
 
     def test_pause_that_cannot_save(self):
         job = self.daemon.submit({**JOB, "max_steps": 100_000,
@@ -395,9 +403,8 @@ class FullDiskTest(BadInputTest):
         harness.wait_until(lambda: self.daemon.job(job)["step"] > 2, "steps")
         self.fill(True)
         self.daemon.client("pause", job)
-        found = self.daemon.wait(job, "FAILED")
-        self.assertEqual(found["reason"], "STORAGE_FULL")
-        self.assertIn("File too large", found["message"])
+        self.paused_by_the_disk(job)
+        self.daemon.client("cancel", job)
 
 
 class CorruptCheckpointTest(BadInputTest):
@@ -454,25 +461,72 @@ class CorruptCheckpointTest(BadInputTest):
         self.check(lambda folder: (folder / "checkpoint.json").write_text("{"),
                    "checkpoint.json: ")
 
-    def test_checkpoint_of_another_dtype(self):
-        self.daemon.start()
-        job, steps = self.paused()
-        folder = self.daemon.checkpoint(job, steps[-1])
-        self.assert_fails(
-            "CHECKPOINT_CORRUPT",
-            f"{folder / 'model.safetensors'}: tensor "
-            "model.embed_tokens.weight: F32 [", "found, BF16 [",
-            resume_from_checkpoint=str(folder), dtype="bf16", max_steps=5000)
+    def assert_not_taken(self, *parts, **fields):
+        """Refused at submit, after the one job that is there."""
+        done = self.submit(**fields)
+        self.assertEqual(done.returncode, EXIT_ERROR, done.stderr)
+        for part in ("INVALID_ARGUMENT", "resume_from_checkpoint", *parts):
+            self.assertIn(str(part), done.stderr)
+        jobs = json.loads(self.daemon.client("list", "-o", "json").stdout)
+        self.assertEqual(len(jobs["jobs"]), 1)
 
-    def test_named_checkpoint_is_refused(self):
+    def test_named_checkpoint_that_does_not_fit_is_refused(self):
         self.daemon.start()
         job, steps = self.paused()
         folder = self.daemon.checkpoint(job, steps[-1])
+        self.assert_not_taken(
+            f"{folder}: its dtype is fp32, the job's is bf16",
+            resume_from_checkpoint=str(folder), dtype="bf16", max_steps=5000)
+        self.assert_not_taken(
+            f"step {steps[-1]} is not below max_steps {steps[-1]}",
+            resume_from_checkpoint=f"job:{job}", max_steps=steps[-1])
+        self.scratch.make_model("tied", tied=True)
+        self.assert_not_taken(
+            f"{folder}/", "lm_head.weight", "is none of the job's model",
+            model_name_or_path="tied", max_steps=5000,
+            resume_from_checkpoint=str(folder))
         (folder / "model.safetensors").unlink()
-        self.assert_fails("CHECKPOINT_CORRUPT",
-                          folder / "model.safetensors", "missing",
-                          resume_from_checkpoint=str(folder), max_steps=5000)
+        self.assert_not_taken(
+            folder / "model.safetensors", "missing",
+            resume_from_checkpoint=str(folder), max_steps=5000)
         self.assertTrue(folder.is_dir())  # another job's: left alone
+
+    def test_steps_by_epochs_are_known_after_validation(self):
+        self.daemon.start()
+        job, steps = self.paused()
+        last = steps[-1]
+        # Five steps an epoch of 40 sequences.
+        self.assert_fails(
+            "INVALID_DATASET", f"step {last} is not below the 5 steps",
+            "1 epochs of 40 sequences", num_train_epochs=1, max_steps=-1,
+            resume_from_checkpoint=f"job:{job}")
+
+    def test_other_data_in_a_new_job_is_a_warning(self):
+        self.daemon.start()
+        job, steps = self.paused()
+        self.scratch.make_data("other.jsonl", count=40, seed=9)
+        done = self.submit(resume_from_checkpoint=f"job:{job}",
+                           dataset="other.jsonl", max_steps=steps[-1] + 1)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = self.daemon.job("job-2")
+        log = self.daemon.log("job-2")
+        self.assertRegex(log, "WARNING: .* was trained on tokens with SHA-256")
+        for name in (job, "job-2"):
+            self.assertIn(self.daemon.job(name)["dataset"]["sha256"], log)
+        self.assertNotEqual(found["dataset"]["sha256"],
+                            self.daemon.job(job)["dataset"]["sha256"])
+
+    def test_other_data_in_the_same_job_fails_it(self):
+        self.daemon.start()
+        job, _ = self.paused()
+        manifest = self.daemon.directory(job) / "data/train/manifest.json"
+        before = self.daemon.job(job)["dataset"]["sha256"]
+        manifest.write_text(manifest.read_text().replace(before, "0" * 64))
+        self.daemon.client("resume", job)
+        found = self.daemon.wait(job, "FAILED")
+        self.assertEqual(found["reason"], "INVALID_DATASET")
+        self.assertIn(before, found["message"])
+        self.assertIn("0" * 64, found["message"])
 
 
 if __name__ == "__main__":

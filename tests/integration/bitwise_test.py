@@ -47,6 +47,7 @@ FACTORS = {
     "max_grad_norm": [0, 1],
     "gradient_checkpointing": ["stage", "layer"],
     "head_token_chunk": [7, 1024],
+    "packing": [False, True],
     "optimizer": [
         {"lr_scheduler_type": "linear"},
         {"lr_scheduler_type": "cosine", "warmup_ratio": 0.3,
@@ -54,6 +55,30 @@ FACTORS = {
         {"lr_scheduler_type": "constant_with_warmup", "warmup_steps": 2,
          "adam_beta1": 0.8, "adam_beta2": 0.95, "adam_epsilon": 1e-6}],
     "save_steps": [0, 2],
+}
+
+
+# Jobs that train adapters; the rest as the rows above have it.
+ADAPTERS = {
+    "fp32": (2, {"lora_dropout": 0.1, "max_grad_norm": 0.05}),
+    "bf16": (2, {"dtype": "bf16", "lora_dropout": 0.1, "max_grad_norm": 0.05,
+                 "target_modules": "all-linear", "lora_r": 3,
+                 "lora_alpha": 7.5, "plan": PLANS["uneven"]}),
+    "tied_rounds": (4, {
+        "model": "model-True-bf16", "lora_dropout": 0.25,
+        "target_modules": ["k_proj", "o_proj", "up_proj"],
+        "micro_batch_size": 1, "micro_batches_per_round": 3,
+        "gradient_groups": 2, "plan": PLANS["backward_begins_inside"],
+        "gradient_checkpointing": "layer", "save_steps": 2,
+        "weight_decay": 0.1}),
+    "one_slot": (1, {"lora_dropout": 0.1, "plan": PLANS["all_fused"],
+                     "target_modules": ["down_proj"]}),
+    "layer_each": (4, {"dtype": "bf16", "lora_dropout": 0.1,
+                       "max_grad_norm": 0, "plan": PLANS["layer_each"]}),
+    "packed": (2, {"packing": True, "dtype": "bf16", "lora_dropout": 0.1,
+                   "target_modules": "all-linear", "micro_batch_size": 1}),
+    "without_dropout": (2, {"target_modules": "all-linear",
+                            "max_grad_norm": 0}),
 }
 
 
@@ -138,7 +163,7 @@ class BitwiseTest(unittest.TestCase):
         }
         for name in ("dtype", "micro_batch_size", "micro_batches_per_round",
                      "gradient_groups", "max_grad_norm", "head_token_chunk",
-                     "gradient_checkpointing", "save_steps"):
+                     "gradient_checkpointing", "packing", "save_steps"):
             spec[name] = value[name]
         return value["devices"], spec
 
@@ -205,6 +230,59 @@ class BitwiseTest(unittest.TestCase):
         if spec["max_grad_norm"]:  # else clipping was not tried
             self.assertGreater(max(norms), spec["max_grad_norm"])
 
+    def adapter_spec(self, changes):
+        spec = {
+            "method": "lora", "model_name_or_path": "model-False-fp32",
+            "dataset": "train.jsonl", "validation_dataset": "validation.jsonl",
+            "max_length": 32, "batch_size": BATCH, "micro_batch_size": 2,
+            "max_steps": STEPS, "learning_rate": 0.01, "seed": 7,
+            "save_steps": 0, **changes}
+        spec["model_name_or_path"] = spec.pop("model",
+                                              spec["model_name_or_path"])
+        return spec
+
+    def check_adapters(self, devices, changes):
+        spec = self.adapter_spec(changes)
+        daemon = self.daemon(devices)
+        job = daemon.submit(spec)
+        daemon.wait(job)
+        metrics, states = self.reference(daemon, job)
+        found = daemon.metrics(job)
+        self.same_metrics(found, metrics)
+        every = spec["save_steps"] or STEPS
+        self.assertEqual(sorted(states), list(range(every, STEPS + 1, every)))
+        for step in sorted(states):
+            self.same_tensors(daemon.tensors(job, step), states[step], step)
+        for name, (_, _, data) in states[STEPS].items():
+            self.assertTrue(any(data), f"{name} never changed from zero")
+        norms = [line["grad_norm"] for line in found if "grad_norm" in line]
+        if "max_grad_norm" in changes and changes["max_grad_norm"]:
+            self.assertGreater(max(norms), changes["max_grad_norm"])
+        return job
+
+    def test_masks_follow_the_seed_and_the_probability(self):
+        """So a run with a wrong mask would be noticed."""
+        daemon = self.daemon(2)
+        job = daemon.submit(self.adapter_spec({"lora_dropout": 0.1}))
+        daemon.wait(job)
+        found = daemon.tensors(job, STEPS)
+        for changes, same in (({}, True), ({"lora_dropout": 0.11}, False),
+                              ({"lora_dropout": 0}, False)):
+            _, states = self.reference(daemon, job, **changes)
+            self.assertEqual(found == states[STEPS], same, changes)
+
+    def test_an_adapter_is_gone_on_from(self):
+        daemon = self.daemon(2)
+        first = daemon.submit(self.adapter_spec({
+            "dtype": "bf16", "lora_r": 4, "lora_dropout": 0.1}))
+        daemon.wait(first)
+        job = self.check_adapters(2, {
+            "dtype": "bf16", "adapter_name_or_path": f"job:{first}"})
+        spec = daemon.job(job)["resolved_spec"]
+        self.assertEqual((spec["lora_r"], spec["lora_dropout"]), (4, 0.1))
+        self.assertIn("the base model is in host memory already",
+                      daemon.log(job))
+
     def test_with_another_order_of_addition_bits_differ(self):
         """So the runs above would notice a wrong one."""
         daemon = self.daemon(2)
@@ -237,6 +315,11 @@ def add_runs():
             ("devices", "dtype", "plan", "micro_batch_size",
              "micro_batches_per_round", "gradient_groups"))
         setattr(BitwiseTest, f"test_run_{index:02}_{name}", run)
+    for name, (devices, changes) in ADAPTERS.items():
+        def run_adapters(self, devices=devices, changes=changes):
+            self.check_adapters(devices, changes)
+        run_adapters.__doc__ = None
+        setattr(BitwiseTest, f"test_adapters_{name}", run_adapters)
 
 
 add_runs()

@@ -363,6 +363,58 @@ class MetricsTest(InterfaceTest):
                 if not line.startswith("exposer_")]  # the library's own
         self.assertEqual(ours, [])
 
+    def test_host_memory_by_kind(self):
+        self.start()
+        job = self.daemon.submit(ENDLESS)
+
+        def held():
+            return {dict(labels)["kind"]: value for labels, value in
+                    self.values("host_arena_bytes").items()}
+        harness.wait_until(lambda: held().get("weights", 0) > 0, "weights")
+        found = held()
+        self.assertEqual(set(found), {"weights", "optimizer", "gradients",
+                                      "activations", "other"})
+        # fp32: masters and two moments; a sum and a contribution.
+        self.assertEqual(found["optimizer"], 3 * found["weights"])
+        self.assertEqual(found["gradients"], 2 * found["weights"])
+        self.assertGreater(min(found.values()), 0)
+        self.daemon.client("cancel", job)
+        self.daemon.wait(job, "CANCELLED")
+        harness.wait_until(
+            lambda: sum(held().values()) == held()["other"], "memory freed")
+
+    def test_every_part_of_a_job_is_measured(self):
+        self.start(worker_kill_at="0=slot.started:3")
+        fields = {**SHORT, "validation_dataset": "train.jsonl",
+                  "plan": {"forward": [[0, 1]],
+                           "backward": [[2, 4], [0, 1]]}}
+        job = self.daemon.submit({**fields, "max_steps": 60, "save_steps": 20})
+        self.daemon.wait(job)
+        page = self.page()
+        slots = self.values("slot_duration_seconds_count", page)
+        for labels in ((("pass", name), ("phase", phase))
+                       for name in ("forward", "fused", "backward",
+                                    "evaluate")
+                       for phase in ("wait", "h2d", "compute", "d2h")):
+            self.assertGreater(slots.get(labels, 0), 0, labels)
+        units = 6  # the embedding, four layers, the head
+        for name, wanted in (("optimizer_duration", 60 * units),
+                             ("checkpoint_duration", 3),
+                             ("recovery_duration", 1)):
+            self.assertEqual(self.values(f"{name}_seconds_count", page),
+                             {(): wanted}, name)
+            self.assertGreater(
+                self.values(f"{name}_seconds_sum", page)[()], 0, name)
+        self.assertEqual(self.values("checkpoint_failures_total", page),
+                         {(): 0})
+        results = self.values("slots_total", page)
+        self.assertGreater(
+            results[("device", "0"), ("result", "replayed")], 0)
+        self.assertEqual(
+            results[("device", "1"), ("result", "replayed")], 0)
+        self.assertEqual(
+            results[("device", "0"), ("result", "failed")], 0)
+
     def ticked(self):
         """The device times right after they changed, and bounds of when:
         {device: seconds}, earliest, latest."""

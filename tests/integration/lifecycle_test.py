@@ -173,6 +173,17 @@ class DaemonTest(LifecycleTest):
         self.assert_same(self.result(job), wanted)
         self.daemon.wait(waiting)
 
+    def test_tokens_of_steps_done_twice_count_once(self):
+        wanted = self.daemon.wait(self.daemon.submit(DISTURBED))["tokens"]
+        job = self.daemon.submit({**DISTURBED, "save_steps": 40})
+        self.daemon.directory(job)
+        harness.wait_until(
+            lambda: self.daemon.checkpoint(job, 40).exists(), "a checkpoint")
+        self.wait_step(job, 45)
+        self.daemon.kill()
+        self.daemon.start()
+        self.assertEqual(self.daemon.wait(job)["tokens"], wanted)
+
     def test_sigterm_while_idle_validating_and_loading(self):
         self.daemon.stop()
         for _ in range(3):
@@ -295,6 +306,25 @@ class SubmitTest(LifecycleTest):
         again = self.daemon.wait(second)["resolved_spec"]
         self.assertEqual(again, spec)
         self.assert_same(self.result(second, 12), self.result(first, 12))
+
+    def test_output_names_belong_to_one_job(self):
+        first = self.daemon.submit({**SHORT, "output_name": "mine"})
+        spec = self.daemon.wait(first)["resolved_spec"]
+        path = self.scratch.folder / "job.yaml"
+        for name, message in (
+                ("mine", f'"mine" is taken by {first}; give another '
+                 "output_name"),
+                ("job-77", '"job-77" is kept for the job of that id'),
+                ("job-007", '"job-007" is kept')):
+            for words in ([], ["--dry-run"]):
+                path.write_text(json.dumps({**spec, "output_name": name}))
+                done = self.daemon.client("submit", "-f", path, *words,
+                                          check=False)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(f"output_name: {message}", done.stderr)
+        job = self.daemon.submit({**spec, "output_name": "job-like"})
+        self.assertEqual(job, "job-2")  # none was made in between
+        self.daemon.wait(job)
 
     def test_other_devices_same_bits(self):
         first = self.daemon.submit(SHORT)

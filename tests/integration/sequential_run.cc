@@ -7,8 +7,8 @@
 // the prepared data of the daemon's job (train/, validation/).  Writes
 //
 //   DIR/state-<step>.safetensors
-//       at every step that the job saves: of each parameter P the tensors "P"
-//       (compute weights), "P.master", "P.exp_avg" and "P.exp_avg_sq"
+//       at every step that the job saves: of each parameter P that trains the
+//       tensors "P" (compute weights), "P.master", "P.exp_avg", "P.exp_avg_sq"
 //   DIR/metrics.jsonl
 //       {"step", "loss", "grad_norm", "learning_rate"} and {"step",
 //       "eval_loss"}; numbers as hexadecimal floats in text: bits survive
@@ -37,8 +37,10 @@
 #include "base/model/safetensors.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
+#include "server/jobs/adapter_files.h"
 #include "server/jobs/dataset.h"
 #include "server/jobs/spec.h"
+#include "worker/files/normal.h"
 #include "worker/model/sequential.h"
 
 namespace roundhouse {
@@ -80,21 +82,24 @@ LrSchedule ScheduleOf(const JobSpec& job, int64_t total_steps) {
 // of the embedding, as it does in the daemon's gather.
 class Batches {
  public:
-  Batches(const Dataset& dataset, const std::vector<int64_t>& sequences,
-          int64_t micro_batch_size) {
+  Batches(const Dataset& dataset, const std::vector<int64_t>& all_rows,
+          int64_t micro_batch_size)
+      : packed_(dataset.counts().packed) {
     for (const MicroBatch& micro_batch :
-         CutMicroBatches(dataset, sequences, micro_batch_size)) {
-      const auto rows = static_cast<int64_t>(micro_batch.sequences.size());
+         CutMicroBatches(dataset, all_rows, micro_batch_size)) {
+      const auto rows = static_cast<int64_t>(micro_batch.rows.size());
       const int64_t columns = micro_batch.row_tokens;
       AlignedVector<int32_t> tokens(rows * columns), labels(rows * columns);
+      AlignedVector<int32_t> positions(rows * columns);
       for (int64_t row = 0; row < rows; ++row) {
-        dataset.FillRow(micro_batch.sequences[row], columns,
-                        tokens.data() + row * columns,
-                        labels.data() + row * columns);
+        dataset.FillRow(
+            micro_batch.rows[row], columns, tokens.data() + row * columns,
+            labels.data() + row * columns, positions.data() + row * columns);
       }
       for (int32_t& token : tokens) token = std::max(token, 0);
       values_.push_back(std::move(tokens));
       values_.push_back(std::move(labels));
+      values_.push_back(std::move(positions));
       shapes_.push_back({rows, columns});
     }
   }
@@ -103,13 +108,16 @@ class Batches {
     std::vector<SequentialBatch> batches;
     for (size_t i = 0; i < shapes_.size(); ++i) {
       batches.push_back({shapes_[i].first, shapes_[i].second,
-                         values_[2 * i].data(), values_[2 * i + 1].data()});
+                         values_[3 * i].data(), values_[3 * i + 1].data(),
+                         packed_ ? values_[3 * i + 2].data() : nullptr});
     }
     return batches;
   }
 
  private:
-  std::vector<AlignedVector<int32_t>> values_;  // tokens, labels, tokens, ...
+  const bool packed_;
+  // tokens, labels, positions, tokens, ...
+  std::vector<AlignedVector<int32_t>> values_;
   std::vector<std::pair<int64_t, int64_t>> shapes_;
 };
 
@@ -125,20 +133,59 @@ absl::Status ReadParameter(const ParameterSource& source, float* target,
   return absl::OkStatus();
 }
 
-absl::Status LoadModel(const ModelDirectory& model,
-                       SequentialTrainer& trainer) {
-  for (size_t u = 0; u < trainer.units().size(); ++u) {
-    const UnitSpec& unit = trainer.units()[u];
+// sources[u][p] belongs to the trainer's unit first_unit + u.
+absl::Status LoadUnits(const std::vector<std::vector<ParameterSource>>& sources,
+                       size_t first_unit, SequentialTrainer& trainer) {
+  for (size_t u = 0; u < sources.size(); ++u) {
+    const UnitSpec& unit = trainer.units()[first_unit + u];
     AlignedVector<float> master(unit.element_count, 0.0f);
     for (size_t p = 0; p < unit.parameters.size(); ++p) {
       const ParameterSpec& parameter = unit.parameters[p];
       RETURN_IF_ERROR(ReadParameter(
-          model.sources[u][p], master.data() + parameter.unit_offset_elements,
+          sources[u][p], master.data() + parameter.unit_offset_elements,
           parameter.element_count));
+    }
+    RETURN_IF_ERROR(
+        trainer.SetUnit(static_cast<int>(first_unit + u), master.data()));
+  }
+  return absl::OkStatus();
+}
+
+// New adapters: A uniform within 1 / sqrt(columns), each from a stream of its
+// own by its place among all adapters' parameters; B zeros.
+absl::Status InitAdapters(size_t first_unit, uint64_t seed,
+                          SequentialTrainer& trainer) {
+  uint64_t stream = 0;
+  for (size_t u = first_unit; u < trainer.units().size(); ++u) {
+    const UnitSpec& unit = trainer.units()[u];
+    AlignedVector<float> master(unit.element_count, 0.0f);
+    for (const ParameterSpec& parameter : unit.parameters) {
+      const uint64_t mine = stream++;
+      if (absl::StrContains(parameter.name, "lora_B")) continue;
+      const double bound =
+          1 / std::sqrt(static_cast<double>(parameter.shape[1]));
+      worker::FillUniform(seed, mine, 0, bound,
+                          master.data() + parameter.unit_offset_elements,
+                          static_cast<uint64_t>(parameter.element_count));
     }
     RETURN_IF_ERROR(trainer.SetUnit(static_cast<int>(u), master.data()));
   }
   return absl::OkStatus();
+}
+
+absl::Status LoadModel(const ResolvedSpec& spec, const ModelDirectory& model,
+                       SequentialTrainer& trainer) {
+  const JobSpec& job = spec.spec();
+  RETURN_IF_ERROR(LoadUnits(model.sources, 0, trainer));
+  if (!spec.adapter().present()) return absl::OkStatus();
+  const size_t first = model.sources.size();
+  if (job.adapter_name_or_path.empty()) {
+    return InitAdapters(first, static_cast<uint64_t>(job.seed), trainer);
+  }
+  ASSIGN_OR_RETURN(
+      const AdapterDirectory adapter,
+      OpenAdapterDirectory(job.adapter_name_or_path, model.config));
+  return LoadUnits(adapter.sources, first, trainer);
 }
 
 absl::Status SaveState(const SequentialTrainer& trainer, DType dtype,
@@ -156,6 +203,7 @@ absl::Status SaveState(const SequentialTrainer& trainer, DType dtype,
   };
   for (size_t u = 0; u < trainer.units().size(); ++u) {
     const int unit = static_cast<int>(u);
+    if (!trainer.trainable(unit)) continue;
     for (const ParameterSpec& parameter : trainer.units()[u].parameters) {
       add(parameter, "", dtype, trainer.compute(unit));
       add(parameter, ".master", DType::kF32, trainer.master(unit));
@@ -189,8 +237,8 @@ class Run {
                        Dataset::Open(data + "/validation", vocabulary));
     }
     ASSIGN_OR_RETURN(trainer_, SequentialTrainer::Create(Options()));
-    RETURN_IF_ERROR(LoadModel(model_, *trainer_));
-    BatchOrder order(train_->counts().sequences, job.batch_size,
+    RETURN_IF_ERROR(LoadModel(spec_, model_, *trainer_));
+    BatchOrder order(train_->counts().rows, job.batch_size,
                      static_cast<uint64_t>(job.seed));
     int64_t total = job.max_steps;
     if (total == 0) {
@@ -205,7 +253,7 @@ class Run {
       const bool due = job.save_steps > 0 && step % job.save_steps == 0;
       if (!due && step != total) continue;
       RETURN_IF_ERROR(
-          SaveState(*trainer_, DtypeOf(job),
+          SaveState(*trainer_, TrainedDtype(),
                     absl::StrCat(out_, "/state-", step, ".safetensors")));
     }
     RETURN_IF_ERROR(Evaluate(total));
@@ -214,10 +262,17 @@ class Run {
   }
 
  private:
+  // Adapters are fp32 whatever the model is.
+  DType TrainedDtype() const {
+    return spec_.adapter().present() ? DType::kF32 : DtypeOf(spec_.spec());
+  }
+
   worker::SequentialOptions Options() const {
     const JobSpec& job = spec_.spec();
     worker::SequentialOptions options;
     options.config = model_.config;
+    options.adapter = spec_.adapter();
+    options.seed = static_cast<uint64_t>(job.seed);
     options.dtype = DtypeOf(job);
     options.round_limit = spec_.micro_batches_per_round();
     options.group_limit = spec_.gradient_groups();
@@ -241,7 +296,7 @@ class Run {
 
   absl::Status Evaluate(int64_t step) {
     if (validation_ == nullptr) return absl::OkStatus();
-    std::vector<int64_t> all(validation_->counts().sequences);
+    std::vector<int64_t> all(validation_->counts().rows);
     std::iota(all.begin(), all.end(), 0);
     const Batches batches(*validation_, all, spec_.micro_batch_size());
     ASSIGN_OR_RETURN(const worker::SequentialLoss loss,

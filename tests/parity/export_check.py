@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Loads what a job exported with the real transformers and compares.
+"""Loads what a job exported with the real transformers or PEFT and compares.
 
   export_check.py [JOB.json STATE_DIR]
 
@@ -11,6 +11,9 @@ or of another shape; that every tensor is the file's, bit for bit, in the file's
 dtype; that the tokenizer encodes and decodes as the job's data were encoded;
 and that the mean loss which transformers computes over the validation tokens is
 the one that the workers computed after the last step. Exits 0 when all agree.
+
+Of a LoRA job the directory is an adapter: PEFT loads it over the base model
+that it names, and its tensors and the loss are compared.
 """
 
 import argparse
@@ -19,7 +22,9 @@ import json
 import os
 import pathlib
 import sys
+import warnings
 
+import peft
 import safetensors.torch
 import torch
 import transformers
@@ -44,6 +49,25 @@ def load(folder):
     for kind, keys in info.items():
         require(not keys, f"from_pretrained: {kind}: {keys}")
     return model.eval()
+
+
+def load_adapter(folder):
+    config = peft.PeftConfig.from_pretrained(folder)
+    base = load(config.base_model_name_or_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # of missing keys
+        return peft.PeftModel.from_pretrained(base, folder).eval()
+
+
+def check_adapter(model, folder):
+    written = safetensors.torch.load_file(folder / "adapter_model.safetensors")
+    loaded = peft.get_peft_model_state_dict(model)
+    require(set(loaded) == set(written),
+            f"tensors of one side only: {set(loaded) ^ set(written)}")
+    for name, tensor in written.items():
+        require(tensor.dtype == torch.float32 and
+                torch.equal(loaded[name], tensor), f"{name} differs")
+    return len(written), model.dtype
 
 
 def check_tensors(model, folder):
@@ -103,8 +127,12 @@ def mean_loss(model, sequences):
 
 def check(job, state):
     folder = pathlib.Path(job["output_path"])
-    model = load(folder)
-    count, dtype = check_tensors(model, folder)
+    if (folder / "adapter_config.json").exists():
+        model = load_adapter(folder)
+        count, dtype = check_adapter(model, folder)
+    else:
+        model = load(folder)
+        count, dtype = check_tensors(model, folder)
     print(f"{folder}: {count} tensors, {dtype}, equal")
     sequences = read_sequences(
         state / "jobs" / job["uid"] / "data" / "validation")

@@ -23,6 +23,8 @@ goldens.safetensors, B sequences of at most S tokens, K steps:
 """
 
 import copy
+import dataclasses
+import json
 import pathlib
 import sys
 
@@ -32,24 +34,70 @@ import transformers
 
 BATCH, TOKENS, STEPS = 8, 20, 10
 LEARNING_RATE, MAX_NORM, WEIGHT_DECAY = 1e-3, 1.0, 0.01
-CASES = {"qwen3_tied": (True, 1), "qwen3_untied": (False, 2)}
+# Shorter than a sequence.
+WINDOW = 6
+LLAMA3_ROPE = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0,
+               "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+               "original_max_position_embeddings": 32}
 
 
-def make_model(tied, seed):
-    torch.manual_seed(seed)
-    config = transformers.Qwen3Config(
+@dataclasses.dataclass
+class Case:
+    family: str  # of transformers' class names
+    tied: bool
+    seed: int
+    config: dict = dataclasses.field(default_factory=dict)
+    older_spelling: bool = False  # of config.json
+
+
+CASES = {
+    "qwen3_tied": Case("Qwen3", True, 1),
+    "qwen3_untied": Case("Qwen3", False, 2),
+    "llama_tied": Case("Llama", True, 3, {"rope_parameters": LLAMA3_ROPE},
+                       older_spelling=True),
+    "llama_untied": Case(
+        "Llama", False, 4,
+        {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0,
+                             "factor": 4.0},
+         "attention_bias": True, "mlp_bias": True}),
+    "qwen2_tied": Case("Qwen2", True, 5),
+    "qwen2_untied": Case(
+        "Qwen2", False, 6,
+        {"use_sliding_window": True, "sliding_window": WINDOW,
+         "max_window_layers": 1}),
+    "mistral_untied": Case("Mistral", False, 7, {"sliding_window": WINDOW}),
+}
+
+
+def make_model(case):
+    torch.manual_seed(case.seed)
+    sizes = dict(
         hidden_size=40, num_hidden_layers=3, num_attention_heads=4,
         num_key_value_heads=2, head_dim=16, intermediate_size=56,
-        vocab_size=211, max_position_embeddings=64, rope_theta=10000.0,
-        tie_word_embeddings=tied, use_cache=False)
+        vocab_size=211, max_position_embeddings=64,
+        tie_word_embeddings=case.tied, use_cache=False,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
+    config = getattr(transformers, case.family + "Config")(
+        **{**sizes, **case.config})
     config._attn_implementation = "sdpa"
-    model = transformers.Qwen3ForCausalLM(config)
+    model = getattr(transformers, case.family + "ForCausalLM")(config)
     with torch.no_grad():
-        for parameter in model.parameters():
-            center = 1.0 if parameter.dim() == 1 else 0.0
+        for name, parameter in model.named_parameters():
+            center = 1.0 if name.endswith("norm.weight") else 0.0
             values = center + 0.2 * torch.randn_like(parameter)
             parameter.copy_(values.to(torch.bfloat16).float())
     return model.float()
+
+
+def use_older_spelling(folder):
+    """As transformers 4 wrote it; transformers 5 reads it too."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    rope = config.pop("rope_parameters")
+    config["rope_theta"] = rope.pop("rope_theta")
+    config["rope_scaling"] = rope
+    config["torch_dtype"] = config.pop("dtype")
+    path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def make_batches(seed, vocab):
@@ -152,7 +200,7 @@ def goldens_of(model, folder, tokens, lengths):
          for n in (1, 2, 8)])
     # As users load it: rotary frequencies stay in fp32.
     bf16 = forward_and_gradients(
-        transformers.Qwen3ForCausalLM.from_pretrained(
+        type(model).from_pretrained(
             folder, dtype=torch.bfloat16, attn_implementation="sdpa"), *first)
     eager = forward_and_gradients(with_attention(model, "eager"), *first)
     for name, reference in exact.items():
@@ -194,13 +242,16 @@ def main():
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    for case, (tied, seed) in CASES.items():
-        folder = out / case
+    for name, case in CASES.items():
+        folder = out / name
         folder.mkdir(parents=True, exist_ok=True)
-        model = make_model(tied, seed)
-        tokens, lengths = make_batches(seed + 100, model.config.vocab_size)
+        model = make_model(case)
+        tokens, lengths = make_batches(case.seed + 100,
+                                       model.config.vocab_size)
         copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder)
         (folder / "generation_config.json").unlink(missing_ok=True)
+        if case.older_spelling:
+            use_older_spelling(folder)
         goldens = goldens_of(model, folder, tokens, lengths)
         safetensors.torch.save_file(
             {name: value.contiguous() for name, value in goldens.items()},

@@ -85,6 +85,59 @@ struct Batches {
   std::vector<int32_t> tokens, labels;
 };
 
+// Step 0's sequences, as many to a row of twice their padded length as fit.
+class PackedBatch {
+ public:
+  explicit PackedBatch(const Batches& batches)
+      : row_tokens_(2 * batches.row_tokens()) {
+    for (int64_t row = 0; row < batches.rows(); ++row) {
+      const int64_t begin = row * batches.row_tokens();
+      int64_t tokens = batches.row_tokens();
+      // The last token of a sequence has no target, the one before it has.
+      while (batches.labels[static_cast<size_t>(begin + tokens - 2)] == -100) {
+        --tokens;
+      }
+      Append(batches, begin, tokens);
+    }
+    PadRow();
+  }
+
+  SequentialBatch Borrow() const {
+    return {static_cast<int64_t>(tokens_.size()) / row_tokens_, row_tokens_,
+            tokens_.data(), labels_.data(), positions_.data()};
+  }
+  int64_t sequences() const {
+    return std::count(positions_.begin(), positions_.end(), 0);
+  }
+
+ private:
+  int64_t RoomInRow() const {
+    const int64_t used = static_cast<int64_t>(tokens_.size()) % row_tokens_;
+    return used == 0 ? 0 : row_tokens_ - used;
+  }
+
+  void PadRow() {
+    for (int64_t room = RoomInRow(); room > 0; --room) {
+      tokens_.push_back(0);
+      labels_.push_back(-100);
+      positions_.push_back(positions_.back() + 1);
+    }
+  }
+
+  void Append(const Batches& batches, int64_t begin, int64_t tokens) {
+    if (RoomInRow() < tokens) PadRow();
+    for (int64_t i = 0; i < tokens; ++i) {
+      const auto at = static_cast<size_t>(begin + i);
+      tokens_.push_back(batches.tokens[at]);
+      labels_.push_back(batches.labels[at]);
+      positions_.push_back(static_cast<int32_t>(i));
+    }
+  }
+
+  const int64_t row_tokens_;
+  std::vector<int32_t> tokens_, labels_, positions_;
+};
+
 class ParityTest : public testing::TestWithParam<const char*> {
  protected:
   ParityTest()
@@ -120,7 +173,9 @@ class ParityTest : public testing::TestWithParam<const char*> {
   }
 
   void CheckLogitsAndLosses(DType dtype);
+  void CheckGradients(const SequentialTrainer& trainer, DType dtype);
   void CheckGradients(DType dtype);
+  void CheckPacked(DType dtype);
 
   const Goldens goldens_;
   const Checkpoint checkpoint_;
@@ -209,14 +264,12 @@ void ParityTest::CheckLogitsAndLosses(DType dtype) {
   }
 }
 
-void ParityTest::CheckGradients(DType dtype) {
-  const auto trainer = MakeTrainer({.dtype = dtype});
-  const auto step = trainer->Step(batches_.Split(0, 1), kLearningRate);
-  ASSERT_TRUE(step.ok()) << step.status();
+// Of step 0.
+void ParityTest::CheckGradients(const SequentialTrainer& trainer, DType dtype) {
   ForEachParameter([&](const std::string& name, int unit,
                        const ParameterSpec& parameter) {
     const float* values =
-        trainer->gradient(unit) + parameter.unit_offset_elements;
+        trainer.gradient(unit) + parameter.unit_offset_elements;
     const double error = Relative({values, values + parameter.element_count},
                                   goldens_.Floats("grad." + name));
     if (dtype == DType::kF32) {
@@ -225,6 +278,29 @@ void ParityTest::CheckGradients(DType dtype) {
       Check(name, error, kBf16Ratio * goldens_.Scalar("bf16.grad." + name));
     }
   });
+}
+
+void ParityTest::CheckGradients(DType dtype) {
+  const auto trainer = MakeTrainer({.dtype = dtype});
+  const auto step = trainer->Step(batches_.Split(0, 1), kLearningRate);
+  ASSERT_TRUE(step.ok()) << step.status();
+  CheckGradients(*trainer, dtype);
+}
+
+// Packed rows of ours against transformers' rows of one sequence each.
+void ParityTest::CheckPacked(DType dtype) {
+  const PackedBatch packed(batches_);
+  ASSERT_LT(packed.Borrow().rows, batches_.rows());
+  ASSERT_EQ(packed.sequences(), batches_.rows());
+  const auto trainer = MakeTrainer({.dtype = dtype});
+  const auto step = trainer->Step({packed.Borrow()}, kLearningRate);
+  ASSERT_TRUE(step.ok()) << step.status();
+  const double error =
+      std::abs(step->loss.mean() / goldens_.Floats("step_loss")[0] - 1);
+  Check("step loss, relative", error,
+        dtype == DType::kF32 ? kTolerance
+                             : kBf16Ratio * goldens_.Scalar("bf16.token_loss"));
+  CheckGradients(*trainer, dtype);
 }
 
 TEST_P(ParityTest, LogitsAndTokenLossesFp32) {
@@ -238,6 +314,10 @@ TEST_P(ParityTest, LogitsAndTokenLossesBf16) {
 TEST_P(ParityTest, EveryGradientFp32) { CheckGradients(DType::kF32); }
 
 TEST_P(ParityTest, EveryGradientBf16) { CheckGradients(DType::kBF16); }
+
+TEST_P(ParityTest, PackedFp32) { CheckPacked(DType::kF32); }
+
+TEST_P(ParityTest, PackedBf16) { CheckPacked(DType::kBF16); }
 
 TEST_P(ParityTest, AccumulationFp32) {
   const std::vector<float> losses = goldens_.Floats("split_loss");
@@ -294,13 +374,19 @@ TEST_P(ParityTest, TenAdamWStepsFp32) {
       ours.push_back(trainer->master(unit)[at] - start);
       theirs[i] -= start;
     }
-    Check("update of " + name, Relative(ours, theirs), kUpdateTolerance,
-          goldens_.Scalar("eager.final." + name));
+    // Adam amplifies the noise of a gradient that is nearly 0: no closer to
+    // transformers than its own two attentions are to each other.
+    const double own = goldens_.Scalar("eager.final." + name);
+    Check("update of " + name, Relative(ours, theirs),
+          std::max(kUpdateTolerance, own), own);
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Qwen3, ParityTest,
-                         testing::Values("qwen3_tied", "qwen3_untied"),
+INSTANTIATE_TEST_SUITE_P(Families, ParityTest,
+                         testing::Values("llama_tied", "llama_untied",
+                                         "mistral_untied", "qwen2_tied",
+                                         "qwen2_untied", "qwen3_tied",
+                                         "qwen3_untied"),
                          [](const auto& info) { return info.param; });
 
 TEST(ScheduleParityTest, LearningRates) {

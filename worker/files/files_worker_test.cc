@@ -271,6 +271,13 @@ TEST_F(FilesTest, InitFillsBothCopies) {
     ASSERT_EQ(master[i], want[i]) << i;
     ASSERT_EQ(compute[i], F32ToBF16(want[i])) << i;
   }
+  tensors[0].init = static_cast<uint32_t>(wire::TensorInit::kUniform);
+  op = Op(wire::FileOpKind::kInit, {}, {tensors[0]});
+  op.shards_offset = 0;
+  op.seed = 9;
+  ASSERT_TRUE(DoFileOp(job_.arena(), op).ok());
+  FillUniform(9, 77, 0, 0.5, want.data(), kCount);
+  for (uint64_t i = 0; i < kCount; ++i) ASSERT_EQ(master[i], want[i]) << i;
   const auto* ones = job_.arena().At<uint16_t>(tensors[1].first_offset, 100);
   for (int i = 0; i < 100; ++i) EXPECT_EQ(ones[i], i < 50 ? 0x3f80 : 0);
 }

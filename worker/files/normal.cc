@@ -1,9 +1,11 @@
 #include "worker/files/normal.h"
 
+#include <array>
 #include <bit>
 #include <cmath>
 
 #include "base/log.h"
+#include "base/philox.h"
 
 namespace roundhouse::worker {
 namespace {
@@ -65,13 +67,17 @@ double Fraction(uint32_t high, uint32_t low) {
   return static_cast<double>(bits) * 0x1p-53;
 }
 
-std::array<double, 2> NormalPair(uint64_t seed, uint64_t stream,
-                                 uint64_t pair) {
+// The random words of elements 2 `pair` and 2 `pair` + 1.
+PhiloxBlock Block(uint64_t seed, uint64_t stream, uint64_t pair) {
   const auto low = [](uint64_t v) { return static_cast<uint32_t>(v); };
   const auto high = [](uint64_t v) { return static_cast<uint32_t>(v >> 32); };
-  const std::array<uint32_t, 4> r =
-      Philox4x32({low(pair), high(pair), low(stream), high(stream)},
-                 {low(seed), high(seed)});
+  return Philox4x32({low(pair), high(pair), low(stream), high(stream)},
+                    {low(seed), high(seed)});
+}
+
+std::array<double, 2> NormalPair(uint64_t seed, uint64_t stream,
+                                 uint64_t pair) {
+  const PhiloxBlock r = Block(seed, stream, pair);
   const double radius =
       std::sqrt(-2.0 * Log(1.0 - Fraction(r[0], r[1])));  // Log of (0, 1]
   const SineCosine angle = OfTurn(Fraction(r[2], r[3]));
@@ -79,20 +85,6 @@ std::array<double, 2> NormalPair(uint64_t seed, uint64_t stream,
 }
 
 }  // namespace
-
-std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter,
-                                   std::array<uint32_t, 2> key) {
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t{0xD2511F53} * counter[0];
-    const uint64_t b = uint64_t{0xCD9E8D57} * counter[2];
-    counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ key[0],
-               static_cast<uint32_t>(b),
-               static_cast<uint32_t>(a >> 32) ^ counter[3] ^ key[1],
-               static_cast<uint32_t>(a)};
-    key = {key[0] + 0x9E3779B9, key[1] + 0xBB67AE85};
-  }
-  return counter;
-}
 
 void FillNormal(uint64_t seed, uint64_t stream, uint64_t first,
                 double deviation, float* values, uint64_t count) {
@@ -102,6 +94,17 @@ void FillNormal(uint64_t seed, uint64_t stream, uint64_t first,
         NormalPair(seed, stream, (first + i) / 2);
     values[i] = static_cast<float>(deviation * pair[0]);
     if (i + 1 < count) values[i + 1] = static_cast<float>(deviation * pair[1]);
+  }
+}
+
+void FillUniform(uint64_t seed, uint64_t stream, uint64_t first, double bound,
+                 float* values, uint64_t count) {
+  ROUNDHOUSE_CHECK(first % 2 == 0);
+  for (uint64_t i = 0; i < count; ++i) {
+    const PhiloxBlock r = Block(seed, stream, (first + i) / 2);
+    const double fraction =
+        i % 2 == 0 ? Fraction(r[0], r[1]) : Fraction(r[2], r[3]);
+    values[i] = static_cast<float>(bound * (2 * fraction - 1));
   }
 }
 

@@ -1,34 +1,22 @@
 #include "worker/files/normal.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <vector>
 
+#include "base/philox.h"
 #include "gtest/gtest.h"
 
 namespace roundhouse::worker {
 namespace {
-
-using Block = std::array<uint32_t, 4>;
-
-// The published known answers of Philox4x32-10.
-TEST(NormalTest, PhiloxGivesItsKnownAnswers) {
-  EXPECT_EQ(Philox4x32({0, 0, 0, 0}, {0, 0}),
-            (Block{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
-  const uint32_t ones = 0xffffffff;
-  EXPECT_EQ(Philox4x32({ones, ones, ones, ones}, {ones, ones}),
-            (Block{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
-  EXPECT_EQ(Philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
-                       {0xa4093822, 0x299f31d0}),
-            (Block{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
-}
 
 // Box-Muller straight from the formula with libm: within rounding of ours.
 TEST(NormalTest, FollowsBoxMuller) {
   std::vector<float> values(4000);
   FillNormal(12, 34, 1000, 1.0, values.data(), values.size());
   for (uint64_t i = 0; i < values.size(); i += 2) {
-    const Block r =
+    const PhiloxBlock r =
         Philox4x32({static_cast<uint32_t>((1000 + i) / 2), 0, 34, 0}, {12, 0});
     const auto fraction = [](uint64_t high, uint64_t low) {
       return std::ldexp(static_cast<double>((high << 32 | low) >> 11), -53);
@@ -80,6 +68,41 @@ TEST(NormalTest, GoldenBits) {
     hash = (hash ^ std::bit_cast<uint32_t>(value)) * 1099511628211u;
   }
   EXPECT_EQ(hash, 11160626078315243363u);
+}
+
+TEST(UniformTest, HasTheMomentsOfAUniformAndStaysWithinItsBound) {
+  constexpr int kCount = 400000;
+  std::vector<float> values(kCount);
+  FillUniform(1, 2, 0, 0.25, values.data(), kCount);
+  double mean = 0;
+  double square = 0;
+  float least = 1;
+  float most = -1;
+  for (float value : values) {
+    mean += value / 0.25 / kCount;
+    square += value / 0.25 * value / 0.25 / kCount;
+    least = std::min(least, value);
+    most = std::max(most, value);
+  }
+  EXPECT_NEAR(mean, 0, 0.005);
+  EXPECT_NEAR(square, 1.0 / 3, 0.005);
+  EXPECT_GE(least, -0.25f);
+  EXPECT_LE(most, 0.25f);
+  EXPECT_LT(least, -0.2499f);
+  EXPECT_GT(most, 0.2499f);
+}
+
+TEST(UniformTest, AnElementDependsOnSeedStreamAndItselfOnly) {
+  std::vector<float> whole(1001);
+  FillUniform(5, 6, 0, 1.0, whole.data(), whole.size());
+  std::vector<float> part(401);
+  FillUniform(5, 6, 600, 1.0, part.data(), part.size());
+  for (size_t i = 0; i < part.size(); ++i) EXPECT_EQ(part[i], whole[600 + i]);
+  std::vector<float> other(1001);
+  FillUniform(5, 7, 0, 1.0, other.data(), other.size());
+  EXPECT_NE(other, whole);
+  FillUniform(6, 6, 0, 1.0, other.data(), other.size());
+  EXPECT_NE(other, whole);
 }
 
 }  // namespace

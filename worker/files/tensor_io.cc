@@ -149,8 +149,7 @@ absl::Status FileOperation::Init(const wire::FileTensor& tensor) {
                    PlaceAt(arena_, tensor.second_offset, tensor.second_dtype,
                            tensor.element_count));
   const auto init = static_cast<wire::TensorInit>(tensor.init);
-  if (init != wire::TensorInit::kNormal && init != wire::TensorInit::kOnes &&
-      init != wire::TensorInit::kZeros) {
+  if (init == wire::TensorInit::kNone || init > wire::TensorInit::kUniform) {
     return absl::InvalidArgumentError(
         absl::StrCat("unknown initialisation ", tensor.init));
   }
@@ -159,6 +158,9 @@ absl::Status FileOperation::Init(const wire::FileTensor& tensor) {
         if (init == wire::TensorInit::kNormal) {
           FillNormal(op_.seed, tensor.init_stream, at, tensor.init_std,
                      values_.data(), count);
+        } else if (init == wire::TensorInit::kUniform) {
+          FillUniform(op_.seed, tensor.init_stream, at, tensor.init_std,
+                      values_.data(), count);
         } else {
           std::fill_n(values_.begin(), count,
                       init == wire::TensorInit::kOnes ? 1.0f : 0.0f);

@@ -332,8 +332,8 @@ wire::HostOp UpdateOp(TestJob& job, uint32_t unit, uint64_t step) {
 // worker.
 void ReferenceUpdates(TestJob& job, const std::vector<float>& scales) {
   UseOneTorchThread();
-  const DType dtype = static_cast<DType>(job.layout().dtype);
   const wire::UnitLayout& u = job.unit(1);
+  const DType dtype = static_cast<DType>(u.dtype);
   for (uint64_t s = 1; s <= scales.size(); ++s) {
     const wire::HostOp op = UpdateOp(job, 1, s);
     const AdamWStep step = {{op.beta1, op.beta2, op.epsilon, op.weight_decay},
@@ -392,6 +392,41 @@ TEST(HostWorkerTest, UpdateEqualsTheFusedKernelForAnyThreadCount) {
           << DTypeName(dtype) << " " << threads;
     }
   }
+}
+
+// Adapters are fp32 beside a bf16 model, which has no state to update.
+TEST(HostWorkerTest, AdaptersUpdateInFp32AndFrozenUnitsAreRefused) {
+  TestJob want({.dtype = DType::kBF16, .adapters = true});
+  const wire::UnitLayout& u = want.unit(1);
+  for (uint64_t i = 0; i < u.element_count; ++i) {
+    want.Fp32(u.grad_sum_offset, u.element_count)[i] = want.RandomValue();
+  }
+  want.Save();
+  ReferenceUpdates(want, {0.5f});
+  TestJob got({.dtype = DType::kBF16, .adapters = true});
+  got.RestoreFrom(want);
+  HostWorkerThread worker(got, 2);
+  worker.Configure(got);
+  wire::HostOp op = UpdateOp(got, 1, 1);
+  op.gradient_scale = 0.5f;
+  EXPECT_TRUE(worker.Do(op).ok());
+  EXPECT_TRUE(got.State() == want.State());
+  // The compute copy is the master.
+  const wire::UnitLayout& updated = got.unit(1);
+  const uint64_t bytes = updated.element_count * sizeof(float);
+  EXPECT_TRUE(got.Bytes({updated.compute_offset, bytes}) ==
+              got.Bytes({updated.master_offset, bytes}));
+
+  wire::HostOp reduce = Op(wire::HostOpKind::kReduce, 0, 2);
+  MakeRound(got, 4, true, true, &reduce);
+  for (const wire::HostOp& frozen : {reduce, UpdateOp(got, 0, 3)}) {
+    const absl::Status status = worker.Do(frozen).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status));
+    EXPECT_NE(std::string(status.message()).find("unit 0 of job 7 is frozen"),
+              std::string::npos)
+        << status;
+  }
+  EXPECT_TRUE(got.State() == want.State());
 }
 
 TEST(HostWorkerTest, AnOperationSentAgainChangesNothing) {
@@ -576,6 +611,12 @@ TEST_F(BadCommandTest, RefusesALayoutItCannotTrust) {
   job_.unit(1).chunk_count += 1;
   EXPECT_TRUE(absl::IsInvalidArgument(configure()));
   job_.unit(1).chunk_count -= 1;
+  job_.unit(1).dtype = static_cast<uint32_t>(DType::kBF16);
+  EXPECT_TRUE(absl::IsInvalidArgument(configure()));
+  job_.unit(1).dtype = static_cast<uint32_t>(DType::kF32);
+  const uint64_t journal = std::exchange(job_.unit(1).journal_offset, 0);
+  EXPECT_TRUE(absl::IsInvalidArgument(configure()));
+  job_.unit(1).journal_offset = journal;
   EXPECT_TRUE(configure().ok());
   ASSERT_TRUE(worker_.daemon().Send(wire::ReleaseJob{TestJob::kJob}).ok());
   ExpectFailure(GoodReduce(1), absl::StatusCode::kFailedPrecondition,

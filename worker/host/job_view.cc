@@ -10,6 +10,22 @@ namespace roundhouse::worker {
 
 static_assert(sizeof(double) <= kScratchHeaderBytes);
 
+namespace {
+
+// How many of the tensors that only a trainable unit has are there.
+int TrainingTensors(const wire::UnitLayout& unit) {
+  int count = 0;
+  for (uint64_t offset :
+       {unit.master_offset, unit.exp_avg_offset, unit.exp_avg_sq_offset,
+        unit.grad_sum_offset, unit.journal_offset, unit.norm_partials_offset}) {
+    if (offset != 0) ++count;
+  }
+  return count;
+}
+constexpr int kTrainingTensors = 6;
+
+}  // namespace
+
 JobView::JobView(wire::Arena& arena, const wire::JobLayout* layout)
     : arena_(&arena),
       layout_(layout),
@@ -57,6 +73,14 @@ absl::Status JobView::CheckUnit(uint32_t unit) const {
       u.parameter_count > layout_->parameter_count - u.first_parameter) {
     return bad("parameters outside the table");
   }
+  if (u.dtype != layout_->dtype &&
+      u.dtype != static_cast<uint32_t>(DType::kF32)) {
+    return bad("its dtype is neither the job's nor fp32");
+  }
+  const int tensors = TrainingTensors(u);
+  if (u.compute_offset == 0 || (tensors != 0 && tensors != kTrainingTensors)) {
+    return bad("it lacks a tensor");
+  }
   uint64_t chunks = 0;
   for (uint32_t p = 0; p < u.parameter_count; ++p) {
     const wire::ParameterLayout& parameter = parameters_[u.first_parameter + p];
@@ -70,6 +94,15 @@ absl::Status JobView::CheckUnit(uint32_t unit) const {
   }
   return chunks == u.chunk_count ? absl::OkStatus()
                                  : bad("chunk_count differs from its chunks");
+}
+
+absl::Status JobView::CheckTrainable(uint32_t unit) const {
+  if (TrainingTensors(units_[unit]) == kTrainingTensors) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("unit ", unit, " of job ", job(),
+                   " is frozen: it has no master, moments or gradient sum"));
 }
 
 std::byte* JobView::Scratch(uint32_t slot) const {
@@ -102,13 +135,13 @@ absl::StatusOr<uint64_t> JobView::EmbeddingElement(uint32_t unit) const {
   for (uint32_t p = 0; p < u.parameter_count; ++p) {
     const wire::ParameterLayout& parameter = parameters_[u.first_parameter + p];
     if (parameter.role == static_cast<uint32_t>(ParamRole::kEmbedding) &&
-        parameter.element_count == want) {
+        parameter.element_count == want && u.dtype == layout_->dtype) {
       return parameter.unit_offset_elements;
     }
   }
   return absl::InvalidArgumentError(
       absl::StrCat("unit ", unit, " has no embedding of ", model().vocab_size,
-                   " x ", model().hidden_size));
+                   " x ", model().hidden_size, " in ", DTypeName(dtype())));
 }
 
 std::atomic<uint64_t>* JobView::Journal(uint32_t unit) const {
@@ -128,7 +161,7 @@ float* JobView::Fp32(uint32_t unit, uint64_t offset) const {
 std::byte* JobView::Compute(uint32_t unit) const {
   return arena_->At<std::byte>(
       units_[unit].compute_offset,
-      units_[unit].element_count * DTypeBytes(dtype()));
+      units_[unit].element_count * DTypeBytes(dtype(unit)));
 }
 
 }  // namespace roundhouse::worker

@@ -33,11 +33,14 @@ struct Chunk {
 class JobView {
  public:
   // INVALID_ARGUMENT naming what is wrong: another layout version, scratch
-  // slots that are too few or too small, units whose chunks don't add up.
+  // slots that are too few or too small, units whose chunks don't add up, whose
+  // dtype is neither the job's nor fp32, or that have some of what training
+  // needs and lack the rest.
   static absl::StatusOr<JobView> Create(wire::Arena& arena,
                                         uint64_t layout_offset);
 
   uint64_t job() const { return layout_->job; }
+  // Of activations and of the model's weights.
   DType dtype() const { return static_cast<DType>(layout_->dtype); }
   const wire::ModelDims& model() const { return layout_->model; }
   uint32_t scratch_slot_count() const { return layout_->scratch_slot_count; }
@@ -46,10 +49,17 @@ class JobView {
   uint32_t unit_count() const { return layout_->unit_count; }
   // REQUIRES: unit < unit_count().
   const wire::UnitLayout& unit(uint32_t unit) const { return units_[unit]; }
+  // Of the unit's compute weights: the job's, or fp32 for adapters.
+  DType dtype(uint32_t unit) const {
+    return static_cast<DType>(units_[unit].dtype);
+  }
+  // INVALID_ARGUMENT: the unit is frozen; it has compute weights only.
+  absl::Status CheckTrainable(uint32_t unit) const;
   // In chunk order.
   std::vector<Chunk> Chunks(uint32_t unit) const;
   // Where the embedding's matrix starts in `unit`, in elements.
-  // INVALID_ARGUMENT: the unit has none, or not [vocab_size, hidden_size].
+  // INVALID_ARGUMENT: the unit has none, or not [vocab_size, hidden_size] of
+  // the job's dtype.
   absl::StatusOr<uint64_t> EmbeddingElement(uint32_t unit) const;
 
   std::atomic<uint64_t>* Journal(uint32_t unit) const;

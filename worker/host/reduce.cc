@@ -60,10 +60,7 @@ absl::StatusOr<std::unique_ptr<Reduce>> Reduce::Make(wire::Arena& arena,
     return absl::InvalidArgumentError(
         absl::StrCat("nothing to add for unit ", op.unit));
   }
-  if (unit.grad_sum_offset == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("unit ", op.unit, " has no gradient sum"));
-  }
+  RETURN_IF_ERROR(job.CheckTrainable(op.unit));
   std::unique_ptr<Reduce> reduce(new Reduce(job, op));
   reduce->grad_sum_ = job.Fp32(op.unit, unit.grad_sum_offset);
   if (op.want_norm != 0) reduce->norm_partials_ = job.NormPartials(op.unit);

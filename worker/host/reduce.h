@@ -29,7 +29,8 @@ namespace roundhouse::worker {
 class Reduce : public ChunkWork {
  public:
   // `job` outlives it.  INVALID_ARGUMENT naming what is wrong: groups not
-  // covered once, a range that is no subtree, a buffer too small, bad tokens.
+  // covered once, a range that is no subtree, a buffer too small, bad tokens, a
+  // frozen unit.
   // FAILED_PRECONDITION: a gradient's word is not raised yet.
   static absl::StatusOr<std::unique_ptr<Reduce>> Make(wire::Arena& arena,
                                                       const JobView& job,

@@ -57,16 +57,20 @@ void TestJob::LayOutUnit(uint32_t index,
     u.element_count += (parameters[p] + 63) / 64 * 64;
     u.chunk_count += static_cast<uint32_t>(wire::ChunkCount(parameters[p]));
   }
-  u.master_offset = RandomValues(DType::kF32, u.element_count).offset;
-  u.compute_offset =
-      Allocate(u.element_count * DTypeBytes(options_.dtype)).offset;
-  FromF32(options_.dtype, Fp32(u.master_offset, u.element_count),
+  const DType dtype =
+      options_.adapters && index == 1 ? DType::kF32 : options_.dtype;
+  u.dtype = static_cast<uint32_t>(dtype);
+  const uint64_t master = RandomValues(DType::kF32, u.element_count).offset;
+  u.compute_offset = Allocate(u.element_count * DTypeBytes(dtype)).offset;
+  FromF32(dtype, Fp32(master, u.element_count),
           arena_->At<std::byte>(u.compute_offset), u.element_count);
+  u.version_word_offset = AllocateWord();
+  if (options_.adapters && index == 0) return;
+  u.master_offset = master;
   const uint64_t bytes = u.element_count * sizeof(float);
   u.exp_avg_offset = Allocate(bytes).offset;
   u.exp_avg_sq_offset = Allocate(bytes).offset;
   u.grad_sum_offset = Allocate(bytes).offset;
-  u.version_word_offset = AllocateWord();
   u.journal_offset = Allocate(u.chunk_count * sizeof(uint64_t)).offset;
   u.norm_partials_offset = Allocate(u.chunk_count * sizeof(double)).offset;
 }
@@ -127,13 +131,15 @@ std::string TestJob::State() {
   for (uint32_t index = 0; index < 2; ++index) {
     const wire::UnitLayout& u = unit(index);
     const uint64_t bytes = u.element_count * sizeof(float);
+    state += Bytes({u.compute_offset,
+                    u.element_count * DTypeBytes(static_cast<DType>(u.dtype))});
     for (uint64_t offset : {u.master_offset, u.exp_avg_offset,
                             u.exp_avg_sq_offset, u.grad_sum_offset}) {
-      state += Bytes({offset, bytes});
+      if (offset != 0) state += Bytes({offset, bytes});
     }
-    state +=
-        Bytes({u.compute_offset, u.element_count * DTypeBytes(options_.dtype)});
-    state += Bytes({u.norm_partials_offset, u.chunk_count * sizeof(double)});
+    if (u.norm_partials_offset != 0) {
+      state += Bytes({u.norm_partials_offset, u.chunk_count * sizeof(double)});
+    }
     state += Bytes({u.version_word_offset, sizeof(wire::Word)});
   }
   return state;

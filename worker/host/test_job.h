@@ -1,7 +1,7 @@
 // For tests: a small job laid out in an arena of its own, and the daemon's side
 // of a conversation with a worker.  Two units: 0 is the embedding (or the tied
 // matrix), 1 a layer of three parameters, one of them without weight decay.
-// Chunk ends fall inside rows.
+// Chunk ends fall inside rows.  With adapters unit 0 is frozen and unit 1 fp32.
 #ifndef ROUNDHOUSE_WORKER_HOST_TEST_JOB_H_
 #define ROUNDHOUSE_WORKER_HOST_TEST_JOB_H_
 
@@ -20,6 +20,7 @@ namespace roundhouse::worker {
 
 struct TestJobOptions {
   DType dtype = DType::kF32;
+  bool adapters = false;
   int64_t vocab = 300;
   int64_t hidden = 120;
   uint32_t scratch_slots = 3;
@@ -65,7 +66,7 @@ class TestJob {
   void Restore() { RestoreFrom(*this); }
   // REQUIRES: `saved` has the same options.
   void RestoreFrom(const TestJob& saved);
-  // Every tensor and norm partial of both units, and the version words.
+  // Every tensor and norm partial that the units have, and the version words.
   std::string State();
 
  private:

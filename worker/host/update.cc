@@ -36,7 +36,7 @@ AdamWStep StepOf(const wire::HostOp& op) {
 Update::Update(const JobView& job, const wire::HostOp& op, int threads)
     : step_(StepOf(op)),
       gradient_scale_(op.gradient_scale),
-      dtype_(job.dtype()),
+      dtype_(job.dtype(op.unit)),
       chunks_(job.Chunks(op.unit)),
       master_(job.Fp32(op.unit, job.unit(op.unit).master_offset)),
       exp_avg_(job.Fp32(op.unit, job.unit(op.unit).exp_avg_offset)),
@@ -52,16 +52,10 @@ Update::Update(const JobView& job, const wire::HostOp& op, int threads)
 absl::StatusOr<std::unique_ptr<Update>> Update::Make(const JobView& job,
                                                      const wire::HostOp& op,
                                                      int threads) {
-  const wire::UnitLayout& unit = job.unit(op.unit);
   if (op.step < 1) {
     return absl::InvalidArgumentError("update: step numbers begin with 1");
   }
-  if (unit.master_offset == 0 || unit.exp_avg_offset == 0 ||
-      unit.exp_avg_sq_offset == 0 || unit.grad_sum_offset == 0 ||
-      unit.compute_offset == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "unit ", op.unit, " lacks a tensor that its update needs"));
-  }
+  RETURN_IF_ERROR(job.CheckTrainable(op.unit));
   return std::unique_ptr<Update>(new Update(job, op, threads));
 }
 

@@ -16,8 +16,7 @@ namespace roundhouse::worker {
 
 class Update : public ChunkWork {
  public:
-  // `job` outlives it.  INVALID_ARGUMENT: a step below 1, or a unit without
-  // master, moments or gradient sum (a frozen one).
+  // `job` outlives it.  INVALID_ARGUMENT: a step below 1, or a frozen unit.
   static absl::StatusOr<std::unique_ptr<Update>> Make(const JobView& job,
                                                       const wire::HostOp& op,
                                                       int threads);
@@ -32,7 +31,7 @@ class Update : public ChunkWork {
 
   const AdamWStep step_;
   const float gradient_scale_;
-  const DType dtype_;
+  const DType dtype_;  // of the unit's compute copy
   const std::vector<Chunk> chunks_;
   // Of the whole unit.
   float* const master_;

@@ -54,6 +54,7 @@ void AddInFp32(const at::Tensor& addend, at::Tensor* sum) {
 
 void ZeroGradients(const HeadInputs& inputs, HeadGradients* gradients) {
   gradients->x = at::zeros_like(inputs.x);
+  if (inputs.frozen) return;
   gradients->final_norm = at::zeros_like(inputs.final_norm);
   gradients->lm_head = at::zeros_like(
       inputs.lm_head, inputs.lm_head.options().dtype(at::kFloat));
@@ -88,7 +89,8 @@ at::Tensor TargetLossesAndGradients(const HeadInputs& inputs, double loss_scale,
   }
   const at::Tensor x =
       inputs.x.index_select(0, inputs.target_rows).requires_grad_(true);
-  const at::Tensor norm = inputs.final_norm.detach().requires_grad_(true);
+  const at::Tensor norm =
+      inputs.final_norm.detach().requires_grad_(!inputs.frozen);
   at::Tensor normed;
   {
     const c10::AutoGradMode with_grad(true);
@@ -102,13 +104,16 @@ at::Tensor TargetLossesAndGradients(const HeadInputs& inputs, double loss_scale,
     const at::Tensor logits_gradient =
         LogitGradient(&chunk, loss_scale, inputs.x.scalar_type());
     normed_gradients.push_back(Product(logits_gradient, inputs.lm_head));
+    if (inputs.frozen) continue;
     AddInFp32(Product(logits_gradient.t(), chunk.x), &lm_head_gradient);
   }
+  std::vector<at::Tensor> leaves = {x};
+  if (!inputs.frozen) leaves.push_back(norm);
   const auto norm_gradients =
-      torch::autograd::grad({normed}, {x, norm}, {at::cat(normed_gradients)});
+      torch::autograd::grad({normed}, leaves, {at::cat(normed_gradients)});
   gradients->x = at::zeros_like(inputs.x).index_copy_(0, inputs.target_rows,
                                                       norm_gradients[0]);
-  gradients->final_norm = norm_gradients[1];
+  if (!inputs.frozen) gradients->final_norm = norm_gradients[1];
   gradients->lm_head = lm_head_gradient;
   return at::cat(losses);
 }

@@ -21,10 +21,12 @@ struct HeadInputs {
   at::Tensor targets;      // [t] int64, the rows' labels
   double rms_norm_eps = 1e-6;
   int64_t token_chunk = 1024;
+  bool frozen = false;  // no gradients of final_norm and lm_head
 };
 
 struct HeadGradients {
-  at::Tensor x;           // [n, hidden], model dtype; 0 in rows without target
+  at::Tensor x;  // [n, hidden], model dtype; 0 in rows without target
+  // Undefined where the weights are frozen.
   at::Tensor final_norm;  // [hidden], model dtype
   at::Tensor lm_head;     // [vocab, hidden], fp32
 };

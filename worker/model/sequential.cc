@@ -45,17 +45,19 @@ double SequentialLoss::mean() const {
 
 SequentialTrainer::SequentialTrainer(const SequentialOptions& options)
     : options_(options),
-      units_(ModelUnits(options.config)),
+      units_(TrainingUnits(options.config, options.adapter)),
       units_state_(units_.size()) {
   for (size_t unit = 0; unit < units_.size(); ++unit) {
     const size_t count = static_cast<size_t>(units_[unit].element_count);
+    const int number = static_cast<int>(unit);
     UnitState& state = units_state_[unit];
+    state.compute.assign(count * DTypeBytes(DTypeOf(number)), std::byte{0});
+    if (!trainable(number)) continue;
     state.master.assign(count, 0.0f);
     state.exp_avg.assign(count, 0.0f);
     state.exp_avg_sq.assign(count, 0.0f);
-    state.compute.assign(count * DTypeBytes(options.dtype), std::byte{0});
   }
-  gradient_ = SequentialGradient(options_.config, units_);
+  gradient_ = SequentialGradient(options_.config, options_.adapter, units_);
 }
 
 absl::StatusOr<std::unique_ptr<SequentialTrainer>> SequentialTrainer::Create(
@@ -77,6 +79,13 @@ absl::Status SequentialTrainer::SetUnit(int unit, const float* master,
                                         const float* exp_avg_sq) {
   UnitState& state = units_state_[static_cast<size_t>(unit)];
   const int64_t count = units_[static_cast<size_t>(unit)].element_count;
+  if (!trainable(unit)) {
+    if (exp_avg != nullptr || exp_avg_sq != nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("unit ", unit, " is frozen and has no moments"));
+    }
+    return CastMaster(master, count, DTypeOf(unit), state.compute.data());
+  }
   const auto set = [count](const float* from, AlignedVector<float>* to) {
     if (from != nullptr) {
       std::copy_n(from, count, to->data());
@@ -87,12 +96,13 @@ absl::Status SequentialTrainer::SetUnit(int unit, const float* master,
   set(master, &state.master);
   set(exp_avg, &state.exp_avg);
   set(exp_avg_sq, &state.exp_avg_sq);
-  return CastMaster(master, count, options_.dtype, state.compute.data());
+  return CastMaster(master, count, DTypeOf(unit), state.compute.data());
 }
 
 LayerWeights SequentialTrainer::WeightsOf(int64_t layer) const {
   LayerWeights weights;
-  for (int unit : UnitsOfLayer(options_.config, layer)) {
+  for (int unit :
+       TrainingUnitsOfLayer(options_.config, options_.adapter, layer)) {
     for (const ParameterSpec& parameter :
          units_[static_cast<size_t>(unit)].parameters) {
       // The head uses the tied matrix as its own.
@@ -102,7 +112,7 @@ LayerWeights SequentialTrainer::WeightsOf(int64_t layer) const {
       weights.weight[static_cast<int>(role)] =
           compute(unit) +
           static_cast<uint64_t>(parameter.unit_offset_elements) *
-              DTypeBytes(options_.dtype);
+              DTypeBytes(DTypeOf(unit));
     }
   }
   return weights;
@@ -128,20 +138,44 @@ absl::StatusOr<AlignedVector<std::byte>> SequentialTrainer::Embed(
 }
 
 absl::StatusOr<std::unique_ptr<StageRun>> SequentialTrainer::Forward(
-    const SequentialBatch& batch, const std::byte* input, Keep keep) const {
+    const SequentialBatch& batch, const std::byte* input,
+    std::optional<uint64_t> micro_batch) const {
+  const bool train = micro_batch.has_value();
   ASSIGN_OR_RETURN(
       std::unique_ptr<StageRun> run,
       StageRun::Create({.config = options_.config,
+                        .adapter = options_.adapter,
                         .dtype = options_.dtype,
                         .rows = batch.rows,
                         .row_tokens = batch.row_tokens,
-                        .keep = keep,
-                        .head_token_chunk = options_.head_token_chunk}));
+                        .keep = train ? options_.keep : Keep::kNothing,
+                        .head_token_chunk = options_.head_token_chunk,
+                        .train = train,
+                        .seed = options_.seed,
+                        .step = static_cast<uint64_t>(completed_steps_) + 1,
+                        .micro_batch = micro_batch.value_or(0)}));
   RETURN_IF_ERROR(run->SetInput(input));
+  if (batch.positions != nullptr) {
+    RETURN_IF_ERROR(run->SetPositions(batch.positions));
+  }
   for (int64_t layer = 0; layer < options_.config.layer_count; ++layer) {
     RETURN_IF_ERROR(run->ForwardLayer(layer, WeightsOf(layer)));
   }
   return run;
+}
+
+absl::Status SequentialTrainer::AddEmbeddingGradient(
+    const SequentialBatch& batch, StageRun* run,
+    SequentialGradient* group) const {
+  const int64_t tokens = batch.rows * batch.row_tokens;
+  const auto elements =
+      static_cast<size_t>(tokens * options_.config.hidden_size);
+  AlignedVector<std::byte> gradient(elements * DTypeBytes(options_.dtype));
+  RETURN_IF_ERROR(run->CopyInputGradient(gradient.data()));
+  AlignedVector<float> wide(elements);
+  ToF32(options_.dtype, gradient.data(), wide.data(), wide.size());
+  group->AddEmbeddingTokens(batch.tokens, tokens, wide.data());
+  return absl::OkStatus();
 }
 
 absl::Status SequentialTrainer::RunMicroBatch(const SequentialBatch& batch,
@@ -150,7 +184,7 @@ absl::Status SequentialTrainer::RunMicroBatch(const SequentialBatch& batch,
                                               SequentialLoss* loss) {
   ASSIGN_OR_RETURN(AlignedVector<std::byte> input, Embed(batch));
   ASSIGN_OR_RETURN(std::unique_ptr<StageRun> run,
-                   Forward(batch, input.data(), options_.keep));
+                   Forward(batch, input.data(), next_micro_batch_++));
   group->BeginMicroBatch();
   ASSIGN_OR_RETURN(
       const HeadResult head,
@@ -160,20 +194,14 @@ absl::Status SequentialTrainer::RunMicroBatch(const SequentialBatch& batch,
   for (int64_t layer = options_.config.layer_count - 1; layer >= 0; --layer) {
     RETURN_IF_ERROR(run->BackwardLayer(layer, group));
   }
-  AlignedVector<std::byte> gradient(input.size());
-  RETURN_IF_ERROR(run->CopyInputGradient(gradient.data()));
-  const int64_t tokens = batch.rows * batch.row_tokens;
-  AlignedVector<float> wide(
-      static_cast<size_t>(tokens * options_.config.hidden_size));
-  ToF32(options_.dtype, gradient.data(), wide.data(), wide.size());
-  group->AddEmbeddingTokens(batch.tokens, tokens, wide.data());
-  return absl::OkStatus();
+  if (!trainable(0)) return absl::OkStatus();
+  return AddEmbeddingGradient(batch, run.get(), group);
 }
 
 absl::StatusOr<SequentialGradient> SequentialTrainer::RunGroup(
     const std::vector<SequentialBatch>& batches, double loss_scale,
     SequentialLoss* loss) {
-  SequentialGradient group(options_.config, units_);
+  SequentialGradient group(options_.config, options_.adapter, units_);
   for (const SequentialBatch& batch : batches) {
     RETURN_IF_ERROR(RunMicroBatch(batch, loss_scale, &group, loss));
   }
@@ -208,6 +236,7 @@ absl::StatusOr<SequentialGradient> SequentialTrainer::RunRound(
 double SequentialTrainer::GradientNorm() const {
   double total = 0;
   for (size_t unit = 0; unit < units_.size(); ++unit) {
+    if (!trainable(static_cast<int>(unit))) continue;
     double sum = 0;
     for (const ParameterSpec& parameter : units_[unit].parameters) {
       const float* values =
@@ -252,13 +281,14 @@ absl::Status SequentialTrainer::Update(double learning_rate,
                        .learning_rate = learning_rate,
                        .step = completed_steps_ + 1};
   for (size_t unit = 0; unit < units_.size(); ++unit) {
+    const int number = static_cast<int>(unit);
+    if (!trainable(number)) continue;
     for (const ParameterSpec& parameter : units_[unit].parameters) {
-      RETURN_IF_ERROR(UpdateParameter(parameter, static_cast<int>(unit), step,
-                                      clip_factor));
+      RETURN_IF_ERROR(UpdateParameter(parameter, number, step, clip_factor));
     }
     UnitState& state = units_state_[unit];
     RETURN_IF_ERROR(CastMaster(state.master.data(), units_[unit].element_count,
-                               options_.dtype, state.compute.data()));
+                               DTypeOf(number), state.compute.data()));
   }
   ++completed_steps_;
   return absl::OkStatus();
@@ -272,6 +302,7 @@ absl::StatusOr<SequentialStep> SequentialTrainer::Step(
   const double loss_scale =
       1.0 / static_cast<double>(std::max<int64_t>(1, CountTargets(batches)));
   SequentialStep result;
+  next_micro_batch_ = 0;
   bool is_first = true;
   for (IndexRange range : RoundRanges(static_cast<int64_t>(batches.size()),
                                       options_.round_limit)) {
@@ -300,7 +331,7 @@ absl::StatusOr<SequentialLoss> SequentialTrainer::Evaluate(
   for (const SequentialBatch& batch : batches) {
     ASSIGN_OR_RETURN(AlignedVector<std::byte> input, Embed(batch));
     ASSIGN_OR_RETURN(std::unique_ptr<StageRun> run,
-                     Forward(batch, input.data(), Keep::kNothing));
+                     Forward(batch, input.data(), std::nullopt));
     ASSIGN_OR_RETURN(
         const HeadResult head,
         run->Head(WeightsOf(options_.config.layer_count), batch.labels,

@@ -17,6 +17,9 @@
 // Then the norm (units, parameters, chunks in order), clipping, AdamW on fp32
 // masters in chunks of kReduceChunkElements, and the compute copies.
 //
+// With adapters the model's own units are frozen: they have compute weights
+// only, no gradient, and no part in the norm.
+//
 // Thread-compatible: all calls on one thread.
 #ifndef ROUNDHOUSE_WORKER_MODEL_SEQUENTIAL_H_
 #define ROUNDHOUSE_WORKER_MODEL_SEQUENTIAL_H_
@@ -24,6 +27,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -39,11 +43,13 @@ namespace roundhouse::worker {
 
 struct SequentialOptions {
   ModelConfig config;
-  DType dtype = DType::kF32;        // of compute copies and activations
-  Keep keep = Keep::kStage;         // no effect on bits
-  int threads = 1;                  // LibTorch's, of the calling thread
-  int64_t round_limit = 1;          // M, micro-batches
-  int64_t group_limit = 1;          // G, groups
+  AdapterConfig adapter;      // not present: the whole model trains
+  uint64_t seed = 0;          // of dropout masks
+  DType dtype = DType::kF32;  // of the model's compute copies and activations
+  Keep keep = Keep::kStage;   // no effect on bits
+  int threads = 1;            // LibTorch's, of the calling thread
+  int64_t round_limit = 1;    // M, micro-batches
+  int64_t group_limit = 1;    // G, groups
   int64_t head_token_chunk = 1024;  // target rows
   AdamWOptions adamw;
   double max_gradient_norm = 0;  // 0: no clipping
@@ -56,6 +62,8 @@ struct SequentialBatch {
   int64_t row_tokens = 0;
   const int32_t* tokens = nullptr;
   const int32_t* labels = nullptr;
+  // [rows, row_tokens] int32 where rows pack sequences (StageRun::SetPositions)
+  const int32_t* positions = nullptr;
 };
 
 struct SequentialLoss {
@@ -77,8 +85,10 @@ class SequentialTrainer {
   static absl::StatusOr<std::unique_ptr<SequentialTrainer>> Create(
       const SequentialOptions& options);
 
-  // Sets a unit's masters and its compute copy; moments become 0 unless given.
-  // All are [UnitSpec::element_count], padding included.
+  // Sets a unit's masters and its compute copy, which is the rounded master;
+  // moments become 0 unless given.  All are [UnitSpec::element_count], padding
+  // included.  A frozen unit keeps the compute copy only; INVALID_ARGUMENT when
+  // moments are given for one.
   absl::Status SetUnit(int unit, const float* master,
                        const float* exp_avg = nullptr,
                        const float* exp_avg_sq = nullptr);
@@ -94,7 +104,11 @@ class SequentialTrainer {
       const std::vector<SequentialBatch>& batches);
 
   const std::vector<UnitSpec>& units() const { return units_; }
-  // The unit's values after the last Step; `gradient` before clipping.
+  bool trainable(int unit) const {
+    return IsTrainable(options_.config, options_.adapter, unit);
+  }
+  // The unit's values after the last Step; `gradient` before clipping.  All but
+  // `compute` REQUIRE a trainable unit.
   const float* master(int unit) const { return State(unit).master.data(); }
   const float* exp_avg(int unit) const { return State(unit).exp_avg.data(); }
   const float* exp_avg_sq(int unit) const {
@@ -116,11 +130,18 @@ class SequentialTrainer {
   const UnitState& State(int unit) const {
     return units_state_[static_cast<size_t>(unit)];
   }
+  DType DTypeOf(int unit) const {
+    return UnitDType(options_.config, options_.dtype, unit);
+  }
   LayerWeights WeightsOf(int64_t layer) const;
   absl::StatusOr<AlignedVector<std::byte>> Embed(
       const SequentialBatch& batch) const;
+  // `micro_batch` is its number in the step; none: an evaluation.
   absl::StatusOr<std::unique_ptr<StageRun>> Forward(
-      const SequentialBatch& batch, const std::byte* input, Keep keep) const;
+      const SequentialBatch& batch, const std::byte* input,
+      std::optional<uint64_t> micro_batch) const;
+  absl::Status AddEmbeddingGradient(const SequentialBatch& batch, StageRun* run,
+                                    SequentialGradient* group) const;
   absl::Status RunMicroBatch(const SequentialBatch& batch, double loss_scale,
                              SequentialGradient* group, SequentialLoss* loss);
   absl::StatusOr<SequentialGradient> RunGroup(
@@ -139,6 +160,7 @@ class SequentialTrainer {
   std::vector<UnitState> units_state_;
   SequentialGradient gradient_;
   int64_t completed_steps_ = 0;
+  uint64_t next_micro_batch_ = 0;  // of the step under way
 };
 
 }  // namespace roundhouse::worker

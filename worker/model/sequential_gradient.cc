@@ -19,20 +19,28 @@ void CopyOrAdd(bool copy, const float* from, int64_t count, float* into) {
 }  // namespace
 
 SequentialGradient::SequentialGradient(const ModelConfig& config,
+                                       const AdapterConfig& adapter,
                                        const std::vector<UnitSpec>& units)
     : tied_(config.tie_word_embeddings),
+      adapters_only_(adapter.present()),
       layer_count_(config.layer_count),
       hidden_(config.hidden_size),
       units_(&units) {
-  for (const UnitSpec& unit : units) {
-    dense_.emplace_back(static_cast<size_t>(unit.element_count), 0.0f);
+  for (size_t unit = 0; unit < units.size(); ++unit) {
+    const bool trains =
+        IsTrainable(config, adapter, static_cast<int64_t>(unit));
+    dense_.emplace_back(
+        trains ? static_cast<size_t>(units[unit].element_count) : 0, 0.0f);
   }
 }
 
 SequentialGradient::Place SequentialGradient::PlaceOf(int64_t layer,
                                                       ParamRole role) const {
-  if (layer == layer_count_ && role == ParamRole::kLmHead && tied_) return {};
-  const size_t unit = static_cast<size_t>(1 + layer);
+  const bool is_head = layer == layer_count_ && role == ParamRole::kLmHead;
+  if (is_head && tied_ && !adapters_only_) return {};
+  const size_t unit = static_cast<size_t>(
+      adapters_only_ ? layer_count_ + 2 + layer : 1 + layer);
+  ROUNDHOUSE_CHECK(unit < units_->size()) << "layer " << layer;
   for (const ParameterSpec& parameter : (*units_)[unit].parameters) {
     if (parameter.role == role) return {unit, parameter.unit_offset_elements};
   }

@@ -17,7 +17,9 @@ namespace roundhouse::worker {
 class SequentialGradient : public GradientSink {
  public:
   SequentialGradient() = default;
-  SequentialGradient(const ModelConfig& config,
+  // `units` are TrainingUnits(config, adapter) and outlive it; frozen ones have
+  // no values.
+  SequentialGradient(const ModelConfig& config, const AdapterConfig& adapter,
                      const std::vector<UnitSpec>& units);
 
   // Called before each micro-batch; the first one's gradients are copied.
@@ -48,6 +50,7 @@ class SequentialGradient : public GradientSink {
   Place PlaceOf(int64_t layer, ParamRole role) const;
 
   bool tied_ = false;
+  bool adapters_only_ = false;
   int64_t layer_count_ = 0;
   int64_t hidden_ = 0;
   const std::vector<UnitSpec>* units_ = nullptr;

@@ -15,10 +15,12 @@ namespace roundhouse::worker {
 namespace {
 
 constexpr int kHidden = 40;
+constexpr uint64_t kSeed = 4711;
 
 SequentialBatch Borrow(const TestBatch& batch) {
   return {batch.rows, batch.row_tokens, batch.tokens.data(),
-          batch.labels.data()};
+          batch.labels.data(),
+          batch.positions.empty() ? nullptr : batch.positions.data()};
 }
 
 std::vector<SequentialBatch> Borrow(const std::vector<TestBatch>& batches) {
@@ -94,16 +96,24 @@ struct MicroBatchGradients {
 };
 
 MicroBatchGradients RunOne(const TestModel& model, const TestBatch& batch,
-                           double loss_scale) {
+                           double loss_scale, uint64_t micro_batch = 0) {
   MicroBatchGradients result;
   const int64_t layers = model.config.layer_count;
   auto run = *StageRun::Create({.config = model.config,
+                                .adapter = model.adapter,
                                 .dtype = model.dtype,
                                 .rows = batch.rows,
                                 .row_tokens = batch.row_tokens,
-                                .keep = Keep::kStage});
+                                .keep = Keep::kStage,
+                                .train = true,
+                                .seed = kSeed,
+                                .step = 1,
+                                .micro_batch = micro_batch});
   const auto input = model.Embed(batch.tokens);
   EXPECT_TRUE(run->SetInput(input.data()).ok());
+  if (!batch.positions.empty()) {
+    EXPECT_TRUE(run->SetPositions(batch.positions.data()).ok());
+  }
   for (int64_t layer = 0; layer < layers; ++layer) {
     EXPECT_TRUE(run->ForwardLayer(layer, model.Weights(layer)).ok());
   }
@@ -327,6 +337,124 @@ TEST(SequentialTest, RefusesBadInput) {
             std::string::npos)
       << step.status();
 }
+
+AdapterConfig Adapter() {
+  return {.rank = 3, .alpha = 6, .dropout = 0.3, .targets = 0b1001010};
+}
+
+SequentialOptions AdapterOptions(const TestModel& model) {
+  return {.config = model.config,
+          .adapter = model.adapter,
+          .seed = kSeed,
+          .dtype = model.dtype,
+          .round_limit = 4,
+          .group_limit = 2,
+          .adamw = {.weight_decay = 0.1}};
+}
+
+// Rows of two sequences each.
+std::vector<TestBatch> MakePackedBatches(const ModelConfig& config, int count) {
+  std::vector<TestBatch> batches = MakeBatches(config, count);
+  for (TestBatch& batch : batches) {
+    for (int64_t i = 0; i < batch.rows * batch.row_tokens; ++i) {
+      const int64_t token = i % batch.row_tokens;
+      batch.positions.push_back(
+          static_cast<int32_t>(token < 4 ? token : token - 4));
+    }
+  }
+  return batches;
+}
+
+class AdapterTest : public testing::TestWithParam<bool> {};
+
+TEST_P(AdapterTest, OnlyAdaptersHaveSumsAndTheNormIsTheirs) {
+  const TestModel model(TinyConfig(2, GetParam()), DType::kBF16, 9, Adapter());
+  const auto batches = MakePackedBatches(model.config, 7);
+  auto trainer = MakeTrainer(model, AdapterOptions(model));
+  const auto step = trainer->Step(Borrow(batches), 1e-3);
+  ASSERT_TRUE(step.ok()) << step.status();
+  EXPECT_TRUE(step->updated);
+
+  std::vector<MicroBatchGradients> ones;
+  for (size_t m = 0; m < batches.size(); ++m) {
+    ones.push_back(RunOne(model, batches[m], LossScale(batches), m));
+  }
+  double squares = 0;
+  for (int unit : {4, 5}) {
+    for (const ParameterSpec& parameter :
+         model.units[static_cast<size_t>(unit)].parameters) {
+      std::vector<std::vector<Sum>> addends;
+      for (const MicroBatchGradients& one : ones) {
+        addends.push_back({one.sink.gradients.at({unit - 4, parameter.role})});
+      }
+      const Sum expected =
+          Plus(RoundSum(addends, 0, 4, 2), RoundSum(addends, 4, 7, 2));
+      EXPECT_EQ(
+          std::memcmp(trainer->gradient(unit) + parameter.unit_offset_elements,
+                      expected->data(), expected->size() * sizeof(float)),
+          0)
+          << parameter.name;
+      for (float value : *expected) {
+        squares += static_cast<double>(value) * value;
+      }
+    }
+  }
+  EXPECT_NEAR(step->gradient_norm, std::sqrt(squares), 1e-9);
+}
+
+TEST_P(AdapterTest, LearnsWhileTheModelStays) {
+  const TestModel model(TinyConfig(2, GetParam()), DType::kBF16, 9, Adapter());
+  const auto batches = MakePackedBatches(model.config, 2);
+  auto trainer = MakeTrainer(model, AdapterOptions(model));
+  const double before = trainer->Evaluate(Borrow(batches))->mean();
+  EXPECT_EQ(trainer->Evaluate(Borrow(batches))->mean(), before);
+  for (int step = 0; step < 60; ++step) {
+    ASSERT_TRUE(trainer->Step(Borrow(batches), 2e-2)->updated);
+  }
+  EXPECT_LT(trainer->Evaluate(Borrow(batches))->mean(), 0.7 * before);
+  for (int unit = 0; unit < 6; ++unit) {
+    const auto& start = model.compute[static_cast<size_t>(unit)];
+    EXPECT_EQ(trainer->trainable(unit), unit > 3);
+    EXPECT_EQ(
+        std::memcmp(trainer->compute(unit), start.data(), start.size()) == 0,
+        unit <= 3)
+        << unit;
+  }
+  // Adapters have no second rounding.
+  EXPECT_EQ(std::memcmp(trainer->compute(4), trainer->master(4),
+                        model.master[4].size() * sizeof(float)),
+            0);
+}
+
+TEST_P(AdapterTest, ResumesToTheSameBits) {
+  const TestModel model(TinyConfig(2, GetParam()), DType::kBF16, 9, Adapter());
+  const auto batches = MakePackedBatches(model.config, 5);
+  auto straight = MakeTrainer(model, AdapterOptions(model));
+  ASSERT_TRUE(straight->Step(Borrow(batches), 1e-2).ok());
+  auto resumed = MakeTrainer(model, AdapterOptions(model));
+  for (int unit : {4, 5}) {
+    ASSERT_TRUE(resumed
+                    ->SetUnit(unit, straight->master(unit),
+                              straight->exp_avg(unit),
+                              straight->exp_avg_sq(unit))
+                    .ok());
+  }
+  resumed->SetCompletedSteps(1);
+  ASSERT_TRUE(straight->Step(Borrow(batches), 1e-2).ok());
+  ASSERT_TRUE(resumed->Step(Borrow(batches), 1e-2).ok());
+  for (int unit : {4, 5}) {
+    EXPECT_EQ(std::memcmp(straight->master(unit), resumed->master(unit),
+                          model.master[static_cast<size_t>(unit)].size() *
+                              sizeof(float)),
+              0);
+  }
+  const float* const moments = straight->exp_avg(4);
+  EXPECT_EQ(
+      resumed->SetUnit(1, model.master[1].data(), moments, moments).code(),
+      absl::StatusCode::kInvalidArgument);
+}
+
+INSTANTIATE_TEST_SUITE_P(Tied, AdapterTest, testing::Bool());
 
 }  // namespace
 }  // namespace roundhouse::worker

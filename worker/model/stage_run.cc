@@ -10,9 +10,10 @@
 #include "base/status.h"
 #include "c10/core/GradMode.h"
 #include "torch/csrc/autograd/autograd.h"
+#include "worker/model/decoder_layer.h"
 #include "worker/model/head.h"
 #include "worker/model/layers.h"
-#include "worker/model/qwen3.h"
+#include "worker/model/lora.h"
 #include "worker/model/tensors.h"
 
 namespace roundhouse::worker {
@@ -21,19 +22,6 @@ namespace {
 constexpr int32_t kNoTarget = -100;
 constexpr uintptr_t kTensorAlignBytes = 64;
 
-using DecoderLayer = at::Tensor (*)(const ModelConfig&, const RopeTables&,
-                                    const LayerTensors&, const at::Tensor&);
-
-absl::StatusOr<DecoderLayer> DecoderLayerOf(Architecture architecture) {
-  switch (architecture) {
-    case Architecture::kQwen3:
-      return &Qwen3Layer;
-  }
-  return absl::UnimplementedError(
-      absl::StrCat("architecture ", static_cast<uint32_t>(architecture),
-                   " has no layers in this build"));
-}
-
 // Matrix products have equal bits for equal alignments only.
 absl::Status CheckAligned(const void* data, const std::string& what) {
   if (reinterpret_cast<uintptr_t>(data) % kTensorAlignBytes == 0) {
@@ -41,6 +29,13 @@ absl::Status CheckAligned(const void* data, const std::string& what) {
   }
   return absl::InvalidArgumentError(absl::StrCat(
       what, " must start at a multiple of ", kTensorAlignBytes, " bytes"));
+}
+
+AdapterContext AdapterContextOf(const StageRunOptions& options) {
+  return {.config = options.adapter,
+          .dropout = options.train,
+          .key = {options.seed, options.step, options.micro_batch},
+          .row_tokens = options.row_tokens};
 }
 
 // A layer whose backward is still to come.
@@ -53,15 +48,15 @@ struct KeptLayer {
 
 class TorchStageRun : public StageRun {
  public:
-  TorchStageRun(const StageRunOptions& options, DecoderLayer decoder_layer,
-                RopeTables rope)
+  TorchStageRun(const StageRunOptions& options, RopeTables rope)
       : options_(options),
-        units_(ModelUnits(options.config)),
-        decoder_layer_(decoder_layer),
-        rope_(std::move(rope)),
+        units_(TrainingUnits(options.config, options.adapter)),
+        adapter_(AdapterContextOf(options)),
+        row_rope_(std::move(rope)),
         shape_{options.rows, options.row_tokens, options.config.hidden_size} {}
 
   absl::Status SetInput(const void* input) override;
+  absl::Status SetPositions(const int32_t* positions) override;
   absl::Status ForwardLayer(int64_t layer,
                             const LayerWeights& weights) override;
   absl::Status CopyOutput(void* output) override;
@@ -75,8 +70,15 @@ class TorchStageRun : public StageRun {
 
  private:
   bool KeepsGraph() const { return options_.keep == Keep::kStage; }
+  bool HasAdapter() const { return options_.adapter.present(); }
   const std::vector<ParameterSpec>& DecoderParameters(int64_t layer) const {
     return units_[static_cast<size_t>(1 + layer)].parameters;
+  }
+  // The layer's adapters, or all of it where there are none.
+  const std::vector<ParameterSpec>& Trainable(int64_t layer) const {
+    if (!HasAdapter()) return DecoderParameters(layer);
+    return units_[static_cast<size_t>(options_.config.layer_count + 2 + layer)]
+        .parameters;
   }
   absl::StatusOr<LayerTensors> BorrowWeights(int64_t layer,
                                              const LayerWeights& weights) const;
@@ -84,15 +86,22 @@ class TorchStageRun : public StageRun {
                                         const int32_t* labels) const;
   absl::Status SetTargets(const int32_t* labels, HeadInputs* head) const;
   at::Tensor Compute(const KeptLayer& layer) const {
-    return decoder_layer_(options_.config, rope_, layer.weights, layer.input);
+    return DecoderLayer({.config = options_.config,
+                         .layer = layer.layer,
+                         .rope = rope_,
+                         .packing = packing_,
+                         .adapter = HasAdapter() ? &adapter_ : nullptr},
+                        layer.weights, layer.input);
   }
   void RunForward(KeptLayer layer);
   void RunBackward(KeptLayer layer, GradientSink* sink);
 
   const StageRunOptions options_;
   const std::vector<UnitSpec> units_;
-  const DecoderLayer decoder_layer_;
-  const RopeTables rope_;
+  const AdapterContext adapter_;
+  const RopeTables row_rope_;  // of rows of one sequence
+  RopeTables rope_;
+  Packing packing_;
   const std::vector<int64_t> shape_;
   at::Tensor current_;       // the last layer's output, without graph
   at::Tensor gradient_;      // of the input of the layer last passed backward
@@ -125,23 +134,55 @@ absl::Status TorchStageRun::SetInput(const void* input) {
   gradient_ = at::Tensor();
   next_layer_ = -1;
   kept_.clear();
+  rope_ = row_rope_;
+  packing_ = Packing();
   return absl::OkStatus();
 }
 
-absl::StatusOr<LayerTensors> TorchStageRun::BorrowWeights(
-    int64_t layer, const LayerWeights& weights) const {
-  const bool requires_grad = options_.keep != Keep::kNothing;
-  LayerTensors tensors;
-  for (const ParameterSpec& parameter : DecoderParameters(layer)) {
+absl::Status TorchStageRun::SetPositions(const int32_t* positions) {
+  if (!current_.defined() || next_layer_ >= 0) {
+    return absl::FailedPreconditionError(
+        "SetPositions stands between SetInput and the first ForwardLayer");
+  }
+  ASSIGN_OR_RETURN(packing_,
+                   ReadPacking(positions, options_.rows, options_.row_tokens));
+  if (packing_.sequence_tokens.empty()) return absl::OkStatus();
+  return GuardTorch("rotary tables of packed rows", [&] {
+    rope_ =
+        RopeAt(row_rope_,
+               at::from_blob(const_cast<int32_t*>(positions),
+                             {options_.rows, options_.row_tokens}, at::kInt));
+    return absl::OkStatus();
+  });
+}
+
+absl::Status BorrowParameters(int64_t layer,
+                              const std::vector<ParameterSpec>& parameters,
+                              const LayerWeights& weights, DType dtype,
+                              bool requires_grad, LayerTensors* tensors) {
+  for (const ParameterSpec& parameter : parameters) {
     const void* data = weights.weight[static_cast<int>(parameter.role)];
     if (data == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat(
           "layer ", layer, ": no weights given for ", parameter.name));
     }
     RETURN_IF_ERROR(CheckAligned(data, parameter.name));
-    tensors[parameter.role] =
-        BorrowTensor(data, parameter.shape, options_.dtype)
-            .requires_grad_(requires_grad);
+    (*tensors)[parameter.role] = BorrowTensor(data, parameter.shape, dtype)
+                                     .requires_grad_(requires_grad);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LayerTensors> TorchStageRun::BorrowWeights(
+    int64_t layer, const LayerWeights& weights) const {
+  const bool has_backward = options_.keep != Keep::kNothing;
+  LayerTensors tensors;
+  RETURN_IF_ERROR(BorrowParameters(layer, DecoderParameters(layer), weights,
+                                   options_.dtype,
+                                   has_backward && !HasAdapter(), &tensors));
+  if (HasAdapter()) {
+    RETURN_IF_ERROR(BorrowParameters(layer, Trainable(layer), weights,
+                                     DType::kF32, has_backward, &tensors));
   }
   return tensors;
 }
@@ -229,6 +270,7 @@ absl::StatusOr<HeadInputs> TorchStageRun::BorrowHead(
                               options_.dtype);
   head.rms_norm_eps = options_.config.rms_norm_eps;
   head.token_chunk = options_.head_token_chunk;
+  head.frozen = HasAdapter();
   RETURN_IF_ERROR(SetTargets(labels, &head));
   return head;
 }
@@ -249,10 +291,11 @@ absl::StatusOr<HeadResult> TorchStageRun::Head(const LayerWeights& weights,
     }
     HeadGradients gradients;
     result = SumLosses(TargetLossesAndGradients(head, loss_scale, &gradients));
+    gradient_ = gradients.x.view(shape_);
+    if (head.frozen) return absl::OkStatus();
     const int64_t layer = options_.config.layer_count;
     Deliver(layer, ParamRole::kFinalNorm, gradients.final_norm, sink);
     Deliver(layer, ParamRole::kLmHead, gradients.lm_head, sink);
-    gradient_ = gradients.x.view(shape_);
     return absl::OkStatus();
   }));
   return result;
@@ -271,14 +314,14 @@ void TorchStageRun::RunBackward(KeptLayer layer, GradientSink* sink) {
     layer.output = Compute(layer);
   }
   std::vector<at::Tensor> leaves = {layer.input};
-  for (const ParameterSpec& parameter : DecoderParameters(layer.layer)) {
+  for (const ParameterSpec& parameter : Trainable(layer.layer)) {
     leaves.push_back(layer.weights[parameter.role]);
   }
   const auto gradients =
       torch::autograd::grad({layer.output}, leaves, {gradient_});
   gradient_ = gradients[0].detach();
   size_t next = 1;
-  for (const ParameterSpec& parameter : DecoderParameters(layer.layer)) {
+  for (const ParameterSpec& parameter : Trainable(layer.layer)) {
     Deliver(layer.layer, parameter.role, gradients[next++], sink);
   }
 }
@@ -313,6 +356,26 @@ absl::Status TorchStageRun::CopyInputGradient(void* output) {
   });
 }
 
+absl::Status CheckAdapter(const StageRunOptions& options) {
+  const AdapterConfig& adapter = options.adapter;
+  constexpr uint32_t kAllTargets = (1u << kLinearRoleCount) - 1;
+  if (adapter.targets == 0 || adapter.targets > kAllTargets) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("adapter.targets ", adapter.targets,
+                     " must name matrices out of the bits ", kAllTargets));
+  }
+  if (!(adapter.dropout >= 0 && adapter.dropout < 1)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "adapter.dropout must be from 0 to below 1, not ", adapter.dropout));
+  }
+  if (options.step >> 32 != 0 || options.micro_batch >> 32 != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("step ", options.step, " and micro_batch ",
+                     options.micro_batch, " must be below 2^32"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckOptions(const StageRunOptions& options) {
   const auto check = [](const char* name, int64_t value) {
     if (value >= 1) return absl::OkStatus();
@@ -321,7 +384,9 @@ absl::Status CheckOptions(const StageRunOptions& options) {
   };
   RETURN_IF_ERROR(check("rows", options.rows));
   RETURN_IF_ERROR(check("row_tokens", options.row_tokens));
-  return check("head_token_chunk", options.head_token_chunk);
+  RETURN_IF_ERROR(check("head_token_chunk", options.head_token_chunk));
+  if (options.adapter.present()) return CheckAdapter(options);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -329,14 +394,11 @@ absl::Status CheckOptions(const StageRunOptions& options) {
 absl::StatusOr<std::unique_ptr<StageRun>> StageRun::Create(
     const StageRunOptions& options) {
   RETURN_IF_ERROR(CheckOptions(options));
-  ASSIGN_OR_RETURN(const DecoderLayer decoder_layer,
-                   DecoderLayerOf(options.config.architecture));
   std::unique_ptr<StageRun> run;
   RETURN_IF_ERROR(GuardTorch("rotary tables", [&] {
     run = std::make_unique<TorchStageRun>(
-        options, decoder_layer,
-        MakeRopeTables(options.config, options.row_tokens,
-                       ScalarTypeOf(options.dtype)));
+        options, MakeRopeTables(options.config, options.row_tokens,
+                                ScalarTypeOf(options.dtype)));
     return absl::OkStatus();
   }));
   return run;

@@ -6,6 +6,8 @@
 // calls on one thread, which has called SetComputeThreads.  LibTorch exceptions
 // stop here and come back as a Status.
 //
+// SetPositions follows SetInput where rows pack several sequences.
+//
 // Forward slot:   SetInput, ForwardLayer(first..last), CopyOutput.
 // Backward slot:  SetInput, ForwardLayer(first..last), BackwardFrom(grad),
 //                 BackwardLayer(last..first), CopyInputGradient.
@@ -14,7 +16,11 @@
 // Evaluation:     SetInput, ForwardLayer(first..L-1), Head(kLossOnly).
 //
 // Bits do not depend on where the stage boundaries lie, nor on the recompute
-// mode: a layer's forward is the same function in all of them.
+// mode: a layer's forward is the same function in all of them, and dropout
+// masks are a function of seed, step, micro-batch and place.
+//
+// With adapters only these train: frozen weights are no leaves of autograd,
+// nothing computes their gradients, and the sink never sees one.
 #ifndef ROUNDHOUSE_WORKER_MODEL_STAGE_RUN_H_
 #define ROUNDHOUSE_WORKER_MODEL_STAGE_RUN_H_
 
@@ -30,13 +36,13 @@
 namespace roundhouse::worker {
 
 // Pointers to a layer's weights, indexed by ParamRole; null where the layer
-// has none.  Row-major, dense, 64-byte aligned, of the run's dtype.  The tied
-// matrix is passed to the head as kLmHead.
+// has none.  Row-major, dense, 64-byte aligned, of the run's dtype, adapters
+// fp32.  The tied matrix is passed to the head as kLmHead.
 struct LayerWeights {
   const void* weight[kParamRoleCount] = {};
 };
 
-// The gradient of one parameter of one layer for this micro-batch.
+// The gradient of one trainable parameter of one layer for this micro-batch.
 // `fp32` is [element_count], row-major, valid during the call only.
 class GradientSink {
  public:
@@ -55,11 +61,17 @@ enum class HeadMode { kLossOnly, kLossAndGradient };
 
 struct StageRunOptions {
   ModelConfig config;
-  DType dtype = DType::kF32;  // of weights and activations
+  AdapterConfig adapter;      // not present: the whole model trains
+  DType dtype = DType::kF32;  // of the model's weights and of activations
   int64_t rows = 0;           // b
   int64_t row_tokens = 0;     // s, padded
   Keep keep = Keep::kNothing;
   int64_t head_token_chunk = 1024;  // target rows per LM-head chunk
+  bool train = false;  // false: an evaluation, without the adapters' dropout
+  // The key of dropout masks (dropout.h); step and micro-batch below 2^32.
+  uint64_t seed = 0;
+  uint64_t step = 0;
+  uint64_t micro_batch = 0;  // of the step
 };
 
 // What the head found.  `loss_sum` is the sum over target tokens of the
@@ -80,6 +92,14 @@ class StageRun {
   // read during the call or until the run ends (it must stay valid that long).
   virtual absl::Status SetInput(const void* input) = 0;
 
+  // For rows that pack several sequences: `positions` is [rows, row_tokens]
+  // int32, each token's position in its sequence; read during the call.  Every
+  // sequence attends to itself only.  Between SetInput and the first
+  // ForwardLayer; without it each row is one sequence.
+  // INVALID_ARGUMENT naming row and token: a row that does not begin with 0, or
+  // a value that is neither 0 nor one more than the value before it.
+  virtual absl::Status SetPositions(const int32_t* positions) = 0;
+
   // Layers in ascending order.  `weights` must stay valid until the layer's
   // BackwardLayer returned (kStage, kLayer), else for the call.
   virtual absl::Status ForwardLayer(int64_t layer,
@@ -92,8 +112,9 @@ class StageRun {
   // Final norm, LM head and loss on the current output.  `labels` is
   // [rows, row_tokens] int32, already shifted: labels[i] is the target
   // predicted at position i, -100 where none.  With kLossAndGradient the
-  // gradient of loss_sum * loss_scale goes to `sink` for kFinalNorm and kLmHead
-  // and is kept as the gradient of the last layer's output.
+  // gradient of loss_sum * loss_scale goes to `sink` for kFinalNorm and
+  // kLmHead, unless they are frozen, and is kept as the gradient of the last
+  // layer's output.
   virtual absl::StatusOr<HeadResult> Head(const LayerWeights& weights,
                                           const int32_t* labels, HeadMode mode,
                                           double loss_scale,
@@ -103,7 +124,8 @@ class StageRun {
   // alignment; it must stay valid until the first BackwardLayer returned.
   virtual absl::Status BackwardFrom(const void* output_gradient) = 0;
 
-  // Layers in descending order; each parameter's gradient goes to `sink` once.
+  // Layers in descending order; the gradient of each trainable parameter goes
+  // to `sink` once.
   virtual absl::Status BackwardLayer(int64_t layer, GradientSink* sink) = 0;
 
   // Writes the gradient of the stage's input, [rows, row_tokens, hidden].

@@ -1,5 +1,6 @@
 #include "worker/model/stage_run.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -21,17 +22,37 @@ struct Outcome {
   GradientMap sink;
 };
 
-std::unique_ptr<StageRun> MakeRun(const TestModel& model,
-                                  const TestBatch& batch, Keep keep,
-                                  int64_t head_token_chunk = 1024) {
-  auto run = StageRun::Create({.config = model.config,
-                               .dtype = model.dtype,
-                               .rows = batch.rows,
-                               .row_tokens = batch.row_tokens,
-                               .keep = keep,
-                               .head_token_chunk = head_token_chunk});
+// Of a training step: with the model's dropout.
+StageRunOptions OptionsOf(const TestModel& model, const TestBatch& batch,
+                          Keep keep) {
+  return {.config = model.config,
+          .adapter = model.adapter,
+          .dtype = model.dtype,
+          .rows = batch.rows,
+          .row_tokens = batch.row_tokens,
+          .keep = keep,
+          .train = true,
+          .seed = 77,
+          .step = 5,
+          .micro_batch = 2};
+}
+
+std::unique_ptr<StageRun> MakeRun(const StageRunOptions& options) {
+  auto run = StageRun::Create(options);
   EXPECT_TRUE(run.ok()) << run.status();
   return *std::move(run);
+}
+
+std::unique_ptr<StageRun> MakeRun(const TestModel& model,
+                                  const TestBatch& batch, Keep keep) {
+  return MakeRun(OptionsOf(model, batch, keep));
+}
+
+void SetInput(StageRun* run, const TestBatch& batch, const Bytes& input) {
+  ASSERT_TRUE(run->SetInput(input.data()).ok());
+  if (batch.positions.empty()) return;
+  const absl::Status status = run->SetPositions(batch.positions.data());
+  ASSERT_TRUE(status.ok()) << status;
 }
 
 void Forward(const TestModel& model, StageRun* run, int64_t begin,
@@ -60,7 +81,7 @@ Outcome RunStages(const TestModel& model, const TestBatch& batch,
   std::vector<Bytes> inputs = {model.Embed(batch.tokens)};
   for (size_t stage = 0; stage + 1 < cuts.size(); ++stage) {
     auto run = MakeRun(model, batch, Keep::kNothing);
-    EXPECT_TRUE(run->SetInput(inputs.back().data()).ok());
+    SetInput(run.get(), batch, inputs.back());
     Forward(model, run.get(), cuts[stage], cuts[stage + 1]);
     Bytes output(inputs.back().size());
     EXPECT_TRUE(run->CopyOutput(output.data()).ok());
@@ -70,7 +91,7 @@ Outcome RunStages(const TestModel& model, const TestBatch& batch,
   int64_t end = layers;
   for (size_t stage = cuts.size(); stage-- > 0;) {
     auto run = MakeRun(model, batch, keep);
-    EXPECT_TRUE(run->SetInput(inputs[stage].data()).ok());
+    SetInput(run.get(), batch, inputs[stage]);
     Forward(model, run.get(), cuts[stage], end);
     if (end == layers && stage + 1 == cuts.size()) {
       auto head =
@@ -142,10 +163,11 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Bool(),
                      testing::Values(Keep::kStage, Keep::kLayer)));
 
-double LossOf(const TestModel& model, const TestBatch& batch) {
-  auto run = MakeRun(model, batch, Keep::kNothing);
+double LossOf(const TestModel& model, const TestBatch& batch,
+              const StageRunOptions& options) {
+  auto run = MakeRun(options);
   const Bytes input = model.Embed(batch.tokens);
-  EXPECT_TRUE(run->SetInput(input.data()).ok());
+  SetInput(run.get(), batch, input);
   Forward(model, run.get(), 0, model.config.layer_count);
   auto head = run->Head(model.Weights(model.config.layer_count),
                         batch.labels.data(), HeadMode::kLossOnly, 1, nullptr);
@@ -153,16 +175,23 @@ double LossOf(const TestModel& model, const TestBatch& batch) {
   return head->loss_sum;
 }
 
-// Each parameter moves along its own gradient by a small step; the loss must
-// change by step * |gradient|^2.
-TEST(StageRunTest, GradientsMatchFiniteDifferences) {
-  TestModel model(TinyConfig(2, false), DType::kF32, 3);
-  const TestBatch batch = MakeBatch(model.config, 2, 9, 5);
+double LossOf(const TestModel& model, const TestBatch& batch) {
+  return LossOf(model, batch, OptionsOf(model, batch, Keep::kNothing));
+}
+
+// Each trained parameter moves along its own gradient by a small step; the loss
+// must change by step * |gradient|^2.
+void CheckFiniteDifferences(TestModel model, const TestBatch& batch) {
+  const int64_t layers = model.config.layer_count;
   const Outcome outcome = RunStages(model, batch, {}, Keep::kStage, 1.0);
   for (size_t unit = 1; unit < model.units.size(); ++unit) {
+    const auto number = static_cast<int64_t>(unit);
+    if (!IsTrainable(model.config, model.adapter, number)) continue;
+    const int64_t layer =
+        number > layers + 1 ? number - layers - 2 : number - 1;
     for (const ParameterSpec& parameter : model.units[unit].parameters) {
-      const std::vector<float>& gradient = outcome.sink.gradients.at(
-          {static_cast<int64_t>(unit) - 1, parameter.role});
+      const std::vector<float>& gradient =
+          outcome.sink.gradients.at({layer, parameter.role});
       double squared = 0;
       for (float g : gradient) squared += static_cast<double>(g) * g;
       ASSERT_GT(squared, 0) << parameter.name;
@@ -186,6 +215,11 @@ TEST(StageRunTest, GradientsMatchFiniteDifferences) {
   }
 }
 
+TEST(StageRunTest, GradientsMatchFiniteDifferences) {
+  const TestModel model(TinyConfig(2, false), DType::kF32, 3);
+  CheckFiniteDifferences(model, MakeBatch(model.config, 2, 9, 5));
+}
+
 TEST(StageRunTest, LossScaleScalesGradientsOnly) {
   const TestModel model(TinyConfig(1, true), DType::kF32, 3);
   const TestBatch batch = MakeBatch(model.config, 2, 9, 5);
@@ -204,7 +238,9 @@ TEST(StageRunTest, HeadChunksAgree) {
   const TestModel model(TinyConfig(1, false), DType::kF32, 3);
   const TestBatch batch = MakeBatch(model.config, 3, 12, 5);
   const auto run_head = [&](int64_t chunk, Outcome* outcome) {
-    auto run = MakeRun(model, batch, Keep::kStage, chunk);
+    StageRunOptions options = OptionsOf(model, batch, Keep::kStage);
+    options.head_token_chunk = chunk;
+    auto run = MakeRun(options);
     const Bytes input = model.Embed(batch.tokens);
     ASSERT_TRUE(run->SetInput(input.data()).ok());
     auto head = run->Head(model.Weights(1), batch.labels.data(),
@@ -309,6 +345,145 @@ TEST(StageRunTest, RefusesBadInput) {
   EXPECT_NE(head.status().message().find("label 61 at position 1"),
             std::string::npos)
       << head.status();
+}
+
+// All seven matrices, or some.
+AdapterConfig Adapter(double dropout, uint32_t targets = 0b1111111) {
+  return {.rank = 3, .alpha = 6, .dropout = dropout, .targets = targets};
+}
+
+// Two sequences a row.
+TestBatch MakePackedBatch(const ModelConfig& config, int64_t rows,
+                          int64_t row_tokens, uint64_t seed) {
+  TestBatch batch = MakeBatch(config, rows, row_tokens, seed);
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t first = 3 + row;
+    for (int64_t i = 0; i < row_tokens; ++i) {
+      batch.positions.push_back(
+          static_cast<int32_t>(i < first ? i : i - first));
+    }
+  }
+  return batch;
+}
+
+class AdapterSplitTest
+    : public testing::TestWithParam<std::tuple<DType, bool, Keep, bool>> {};
+
+TEST_P(AdapterSplitTest, BitsDoNotDependOnTheSplit) {
+  const auto [dtype, tied, keep, packed] = GetParam();
+  SetComputeThreads(1);
+  const TestModel model(TinyConfig(3, tied), dtype, 7, Adapter(0.3, 0b0110101));
+  const TestBatch batch = packed ? MakePackedBatch(model.config, 3, 12, 11)
+                                 : MakeBatch(model.config, 3, 12, 11);
+  const Outcome whole = RunStages(model, batch, {}, Keep::kStage);
+  EXPECT_GT(whole.head.loss_sum, 0);
+  // A and B of four matrices in each layer, and nothing else.
+  EXPECT_EQ(whole.sink.gradients.size(), 24u);
+  for (const auto& [key, gradient] : whole.sink.gradients) {
+    EXPECT_GE(key.second, ParamRole::kQLoraA);
+    EXPECT_GT(LargestAbsolute(gradient), 0);
+  }
+  ExpectSameBits(RunStages(model, batch, {}, keep), whole);
+  for (int64_t cut = 1; cut <= 3; ++cut) {
+    SCOPED_TRACE(cut);
+    ExpectSameBits(RunStages(model, batch, {cut}, keep), whole);
+  }
+  ExpectSameBits(RunStages(model, batch, {1, 2, 3}, keep), whole);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, AdapterSplitTest,
+    testing::Combine(testing::Values(DType::kF32, DType::kBF16),
+                     testing::Bool(),
+                     testing::Values(Keep::kStage, Keep::kLayer),
+                     testing::Bool()));
+
+class AdapterRunTest : public testing::Test {
+ protected:
+  AdapterRunTest() { SetComputeThreads(1); }
+};
+
+TEST_F(AdapterRunTest, GradientsMatchFiniteDifferences) {
+  for (const double dropout : {0.0, 0.4}) {
+    SCOPED_TRACE(dropout);
+    const TestModel model(TinyConfig(2, false), DType::kF32, 3,
+                          Adapter(dropout));
+    CheckFiniteDifferences(model, MakePackedBatch(model.config, 2, 9, 5));
+  }
+}
+
+TEST_F(AdapterRunTest, AZeroBLeavesTheModelAsItIs) {
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    const TestModel plain(TinyConfig(2, true), dtype, 3);
+    TestModel model(TinyConfig(2, true), dtype, 3, Adapter(0.5));
+    for (int unit : {4, 5}) {
+      for (const ParameterSpec& parameter :
+           model.units[static_cast<size_t>(unit)].parameters) {
+        if (parameter.role < ParamRole::kQLoraB) continue;
+        std::fill_n(model.master[static_cast<size_t>(unit)].begin() +
+                        parameter.unit_offset_elements,
+                    parameter.element_count, 0.0f);
+      }
+      model.Refresh(unit);
+    }
+    const TestBatch batch = MakeBatch(model.config, 2, 9, 5);
+    const Outcome adapted = RunStages(model, batch, {}, Keep::kStage);
+    const Outcome base = RunStages(plain, batch, {}, Keep::kStage);
+    EXPECT_EQ(adapted.head.loss_sum, base.head.loss_sum);
+    EXPECT_EQ(
+        LargestAbsolute(adapted.sink.gradients.at({0, ParamRole::kQLoraA})), 0);
+    EXPECT_GT(
+        LargestAbsolute(adapted.sink.gradients.at({0, ParamRole::kQLoraB})), 0);
+  }
+}
+
+TEST_F(AdapterRunTest, DropoutIsOfTrainingStepsAndKeyed) {
+  const TestModel model(TinyConfig(1, true), DType::kF32, 3, Adapter(0.5));
+  const TestModel undropped(TinyConfig(1, true), DType::kF32, 3, Adapter(0));
+  const TestBatch batch = MakeBatch(model.config, 2, 9, 5);
+  const StageRunOptions train = OptionsOf(model, batch, Keep::kNothing);
+  const auto loss_with = [&](auto change) {
+    StageRunOptions options = train;
+    change(options);
+    return LossOf(model, batch, options);
+  };
+  const double loss = LossOf(model, batch, train);
+  EXPECT_EQ(LossOf(model, batch, train), loss);
+  EXPECT_EQ(loss_with([](auto& o) { o.train = false; }),
+            LossOf(undropped, batch));
+  EXPECT_NE(LossOf(undropped, batch), loss);
+  EXPECT_NE(loss_with([](auto& o) { o.seed = 78; }), loss);
+  EXPECT_NE(loss_with([](auto& o) { o.step = 6; }), loss);
+  EXPECT_NE(loss_with([](auto& o) { o.micro_batch = 3; }), loss);
+}
+
+TEST_F(AdapterRunTest, RefusesBadInput) {
+  const TestModel model(TinyConfig(1, false), DType::kF32, 3, Adapter(0));
+  const TestBatch batch = MakeBatch(model.config, 1, 5, 5);
+  const auto refuses = [&](auto change, const char* says) {
+    StageRunOptions options = OptionsOf(model, batch, Keep::kStage);
+    change(options);
+    const absl::Status status = StageRun::Create(options).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find(says), std::string::npos) << status;
+  };
+  refuses([](auto& o) { o.adapter.targets = 0; }, "adapter.targets 0");
+  refuses([](auto& o) { o.adapter.targets = 128; }, "adapter.targets 128");
+  refuses([](auto& o) { o.adapter.dropout = 1; }, "adapter.dropout");
+  refuses([](auto& o) { o.step = uint64_t{1} << 32; }, "below 2^32");
+  auto run = MakeRun(model, batch, Keep::kStage);
+  const Bytes input = model.Embed(batch.tokens);
+  const int32_t positions[] = {0, 1, 0, 2, 3};
+  EXPECT_EQ(run->SetPositions(positions).code(),
+            absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(run->SetInput(input.data()).ok());
+  EXPECT_EQ(run->SetPositions(positions).code(),
+            absl::StatusCode::kInvalidArgument);
+  LayerWeights weights = model.Weights(0);
+  weights.weight[static_cast<int>(ParamRole::kVLoraB)] = nullptr;
+  const absl::Status missing = run->ForwardLayer(0, weights);
+  EXPECT_NE(missing.message().find("v_proj.lora_B"), std::string::npos)
+      << missing;
 }
 
 }  // namespace

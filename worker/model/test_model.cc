@@ -48,15 +48,49 @@ ModelConfig TinyConfig(int64_t layers, bool tied) {
   return config;
 }
 
-TestModel::TestModel(const ModelConfig& config, DType dtype, uint64_t seed)
-    : config(config), dtype(dtype), units(ModelUnits(config)) {
+ModelConfig TinyFamilyConfig(Architecture architecture, int64_t layers) {
+  ModelConfig config = TinyConfig(layers, false);
+  config.architecture = architecture;
+  switch (architecture) {
+    case Architecture::kQwen3:
+      break;
+    case Architecture::kLlama:
+      config.query_key_value_bias = true;
+      config.output_bias = true;
+      config.mlp_bias = true;
+      config.rope_scaling = {.type = RopeType::kLlama3,
+                             .factor = 8,
+                             .low_freq_factor = 1,
+                             .high_freq_factor = 4,
+                             .original_max_position_tokens = 32};
+      break;
+    case Architecture::kQwen2:
+      config.query_key_value_bias = true;
+      config.sliding_window = 5;
+      config.first_sliding_layer = 1;
+      break;
+    case Architecture::kMistral:
+      config.sliding_window = 5;
+      break;
+  }
+  return config;
+}
+
+TestModel::TestModel(const ModelConfig& config, DType dtype, uint64_t seed,
+                     const AdapterConfig& adapter)
+    : config(config),
+      dtype(dtype),
+      adapter(adapter),
+      units(TrainingUnits(config, adapter)) {
   Random random(seed);
   for (size_t unit = 0; unit < units.size(); ++unit) {
     const size_t count = static_cast<size_t>(units[unit].element_count);
     master.emplace_back(count, 0.0f);
-    compute.emplace_back(count * DTypeBytes(dtype));
+    compute.emplace_back(count * DTypeBytes(DTypeOf(static_cast<int>(unit))));
     for (const ParameterSpec& parameter : units[unit].parameters) {
-      const float center = parameter.shape.size() == 1 ? 1.0f : 0.0f;
+      const bool norm =
+          parameter.shape.size() == 1 && !parameter.name.ends_with(".bias");
+      const float center = norm ? 1.0f : 0.0f;
       float* values = master[unit].data() + parameter.unit_offset_elements;
       for (int64_t i = 0; i < parameter.element_count; ++i) {
         values[i] = center + random.Spread(0.2f);
@@ -68,12 +102,13 @@ TestModel::TestModel(const ModelConfig& config, DType dtype, uint64_t seed)
 
 void TestModel::Refresh(int unit) {
   const auto at = static_cast<size_t>(unit);
-  FromF32(dtype, master[at].data(), compute[at].data(), master[at].size());
+  FromF32(DTypeOf(unit), master[at].data(), compute[at].data(),
+          master[at].size());
 }
 
 LayerWeights TestModel::Weights(int64_t layer) const {
   LayerWeights weights;
-  for (int unit : UnitsOfLayer(config, layer)) {
+  for (int unit : TrainingUnitsOfLayer(config, adapter, layer)) {
     const auto at = static_cast<size_t>(unit);
     for (const ParameterSpec& parameter : units[at].parameters) {
       const ParamRole role = parameter.role == ParamRole::kEmbedding
@@ -82,7 +117,7 @@ LayerWeights TestModel::Weights(int64_t layer) const {
       weights.weight[static_cast<int>(role)] =
           compute[at].data() +
           static_cast<uint64_t>(parameter.unit_offset_elements) *
-              DTypeBytes(dtype);
+              DTypeBytes(DTypeOf(unit));
     }
   }
   return weights;

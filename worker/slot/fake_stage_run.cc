@@ -18,13 +18,20 @@ class FakeStageRun : public StageRun {
  public:
   FakeStageRun(const StageRunOptions& options, const FakeHook& hook)
       : options_(options),
-        units_(ModelUnits(options.config)),
+        units_(TrainingUnits(options.config, options.adapter)),
         hook_(hook),
         count_(static_cast<size_t>(options.rows * options.row_tokens *
                                    options.config.hidden_size)) {}
 
   absl::Status SetInput(const void* input) override {
     current_ = Read(input, count_);
+    positions_.clear();
+    return absl::OkStatus();
+  }
+
+  absl::Status SetPositions(const int32_t* positions) override {
+    positions_.assign(positions,
+                      positions + options_.rows * options_.row_tokens);
     return absl::OkStatus();
   }
 
@@ -36,7 +43,8 @@ class FakeStageRun : public StageRun {
     }
     const Values scale = Scale(layer, weights);
     for (size_t i = 0; i < count_; ++i) {
-      current_[i] = std::tanh(current_[i] * scale[i % scale.size()]);
+      current_[i] = std::tanh(current_[i] * scale[i % scale.size()] +
+                              PositionTerm(i) + DropoutTerm(layer));
     }
     Round(current_);
     return absl::OkStatus();
@@ -69,7 +77,7 @@ class FakeStageRun : public StageRun {
       gradient_[i] = term * static_cast<float>(loss_scale);
     }
     Round(gradient_);
-    if (!backward) return result;
+    if (!backward || options_.adapter.present()) return result;
     Deliver(head, ParamRole::kFinalNorm, options_.config.hidden_size, current_,
             sink);
     Deliver(head, ParamRole::kLmHead,
@@ -91,8 +99,10 @@ class FakeStageRun : public StageRun {
     }
     const Kept kept = std::move(kept_.back());
     kept_.pop_back();
+    const int trained =
+        TrainingUnitsOfLayer(options_.config, options_.adapter, layer).back();
     for (const ParameterSpec& spec :
-         units_[static_cast<size_t>(layer + 1)].parameters) {
+         units_[static_cast<size_t>(trained)].parameters) {
       Deliver(layer, spec.role, spec.element_count, kept.input, sink);
     }
     const Values scale = Scale(layer, kept.weights);
@@ -119,9 +129,24 @@ class FakeStageRun : public StageRun {
     return hook_ == nullptr ? absl::OkStatus() : hook_(layer, backward);
   }
   Values Read(const void* from, size_t count) const {
+    return Read(options_.dtype, from, count);
+  }
+  static Values Read(DType dtype, const void* from, size_t count) {
     Values values(count);
-    ToF32(options_.dtype, from, values.data(), count);
+    ToF32(dtype, from, values.data(), count);
     return values;
+  }
+  float PositionTerm(size_t i) const {
+    if (positions_.empty()) return 0;
+    const auto hidden = static_cast<size_t>(options_.config.hidden_size);
+    return 0.02f * static_cast<float>(positions_[i / hidden]);
+  }
+  float DropoutTerm(int64_t layer) const {
+    if (!options_.adapter.present() || !options_.train) return 0;
+    const uint64_t mixed = options_.seed * 3 + options_.step * 5 +
+                           options_.micro_batch * 7 +
+                           static_cast<uint64_t>(layer) * 11;
+    return 0.01f * static_cast<float>(mixed % 101);
   }
   Values ReadRole(const LayerWeights& weights, ParamRole role,
                   size_t count) const {
@@ -135,12 +160,17 @@ class FakeStageRun : public StageRun {
   // Every weight of the layer shows in it.
   Values Scale(int64_t layer, const LayerWeights& weights) const {
     Values scale(static_cast<size_t>(options_.config.hidden_size), 0.5f);
-    for (const ParameterSpec& spec :
-         units_[static_cast<size_t>(layer + 1)].parameters) {
-      const Values all =
-          ReadRole(weights, spec.role, static_cast<size_t>(spec.element_count));
-      for (size_t i = 0; i < all.size(); ++i) {
-        scale[i % scale.size()] += 0.05f * all[i];
+    for (int unit :
+         TrainingUnitsOfLayer(options_.config, options_.adapter, layer)) {
+      const DType dtype = UnitDType(options_.config, options_.dtype, unit);
+      for (const ParameterSpec& spec :
+           units_[static_cast<size_t>(unit)].parameters) {
+        const Values all =
+            Read(dtype, weights.weight[static_cast<int>(spec.role)],
+                 static_cast<size_t>(spec.element_count));
+        for (size_t i = 0; i < all.size(); ++i) {
+          scale[i % scale.size()] += 0.05f * all[i];
+        }
       }
     }
     return scale;
@@ -159,6 +189,7 @@ class FakeStageRun : public StageRun {
   const std::vector<UnitSpec> units_;
   const FakeHook hook_;
   const size_t count_;
+  std::vector<int32_t> positions_;  // empty: not packed
   Values current_;
   Values gradient_;
   std::vector<Kept> kept_;

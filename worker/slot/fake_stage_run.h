@@ -1,6 +1,7 @@
 // A StageRun without LibTorch, for tests of what is around it: cheap arithmetic
-// in which every byte of input, weights, gradient and labels shows.  Its bits,
-// like the real one's, do not depend on stages or recomputation.
+// in which every byte of input, weights, gradient, labels and positions shows,
+// and with adapters the key of dropout masks.  Its bits, like the real one's,
+// do not depend on stages or recomputation.
 #ifndef ROUNDHOUSE_WORKER_SLOT_FAKE_STAGE_RUN_H_
 #define ROUNDHOUSE_WORKER_SLOT_FAKE_STAGE_RUN_H_
 

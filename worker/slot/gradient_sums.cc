@@ -75,13 +75,14 @@ absl::Status GradientSums::FinishLayer(int64_t layer) {
 }
 
 absl::Status GradientSums::FinishUnit(size_t unit) {
+  const uint32_t number = slot_.units[unit].unit;
   const uint32_t expected =
-      tables_.units[slot_.units[unit].unit].parameter_count;
+      tables_.trainable(number) ? tables_.units[number].parameter_count : 0;
   const uint32_t found = std::exchange(units_[unit].gradients, 0);
   if (found != expected) {
-    return absl::InternalError(absl::StrCat("unit ", slot_.units[unit].unit,
-                                            ": ", found, " gradients for ",
-                                            expected, " parameters"));
+    return absl::InternalError(absl::StrCat("unit ", number, ": ", found,
+                                            " gradients for ", expected,
+                                            " trainable parameters"));
   }
   if (plan_.units[unit].contributions.empty() ||
       !plan_.micro_batches[micro_batch_].last_of_group) {

@@ -1,7 +1,10 @@
 #include "worker/slot/job_tables.h"
 
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/wire/model_dims.h"
 
 namespace roundhouse::worker {
 namespace {
@@ -18,25 +21,6 @@ absl::StatusOr<std::vector<T>> ReadTable(const wire::Arena& arena,
   }
   const T* const first = arena.At<T>(offset, count);
   return std::vector<T>(first, first + count);
-}
-
-ModelConfig ConfigOf(const wire::JobLayout& layout) {
-  const wire::ModelDims& dims = layout.model;
-  ModelConfig config;
-  config.architecture = static_cast<Architecture>(dims.architecture);
-  config.hidden_size = dims.hidden_size;
-  config.layer_count = dims.layer_count;
-  config.head_count = dims.head_count;
-  config.kv_head_count = dims.kv_head_count;
-  config.head_dim = dims.head_dim;
-  config.intermediate_size = dims.intermediate_size;
-  config.vocab_size = dims.vocab_size;
-  config.max_position_tokens = dims.max_position_tokens;
-  config.rope_theta = dims.rope_theta;
-  config.rms_norm_eps = dims.rms_norm_eps;
-  config.tie_word_embeddings = dims.tie_word_embeddings != 0;
-  config.dtype = static_cast<DType>(layout.dtype);
-  return config;
 }
 
 absl::Status CheckLayout(const wire::JobLayout& layout) {
@@ -79,12 +63,40 @@ absl::Status CheckParameters(const JobTables& tables) {
   return absl::OkStatus();
 }
 
+absl::Status CheckAdapter(const wire::AdapterDims& adapter) {
+  constexpr uint32_t kAllTargets = (1u << kLinearRoleCount) - 1;
+  if (adapter.rank == 0) return absl::OkStatus();
+  if (adapter.rank < 0 || adapter.targets == 0 ||
+      adapter.targets > kAllTargets ||
+      !(adapter.dropout >= 0 && adapter.dropout < 1) ||
+      !std::isfinite(adapter.alpha)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "layout: adapter of rank ", adapter.rank, ", alpha ", adapter.alpha,
+        ", dropout ", adapter.dropout, ", targets ", adapter.targets));
+  }
+  return absl::OkStatus();
+}
+
+// Adapters stand behind the model's units and are fp32.
+absl::Status CheckUnitDType(const JobTables& tables, size_t u) {
+  const DType expected =
+      UnitDType(tables.config, tables.dtype, static_cast<int64_t>(u));
+  if (tables.units[u].dtype == static_cast<uint32_t>(expected)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "layout: unit ", u, " has dtype ", tables.units[u].dtype, ", expected ",
+      static_cast<uint32_t>(expected), " (", DTypeName(expected), ")"));
+}
+
 absl::Status CheckUnits(const JobTables& tables) {
-  const auto expected = static_cast<size_t>(tables.config.layer_count) + 2;
-  if (tables.config.layer_count < 1 || tables.units.size() != expected) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("layout: ", tables.units.size(), " units for ",
-                     tables.config.layer_count, " layers"));
+  const int64_t layers = tables.config.layer_count;
+  const auto expected =
+      static_cast<size_t>(layers + 2 + (tables.adapter.present() ? layers : 0));
+  if (layers < 1 || tables.units.size() != expected) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "layout: ", tables.units.size(), " units for ", layers,
+        tables.adapter.present() ? " layers with adapters" : " layers"));
   }
   for (size_t u = 0; u < tables.units.size(); ++u) {
     const wire::UnitLayout& unit = tables.units[u];
@@ -95,6 +107,7 @@ absl::Status CheckUnits(const JobTables& tables) {
           "layout: unit ", u, " has parameters ", unit.first_parameter, "+",
           unit.parameter_count, " of ", tables.parameters.size()));
     }
+    RETURN_IF_ERROR(CheckUnitDType(tables, u));
   }
   return absl::OkStatus();
 }
@@ -114,9 +127,13 @@ absl::StatusOr<std::shared_ptr<const JobTables>> ReadJobTables(
                    ReadTable<wire::JobLayout>(arena, "job", layout_offset, 1));
   const wire::JobLayout& layout = layouts.front();
   RETURN_IF_ERROR(CheckLayout(layout));
+  RETURN_IF_ERROR(CheckAdapter(layout.adapter));
   auto tables = std::make_shared<JobTables>();
   tables->job = layout.job;
-  tables->config = ConfigOf(layout);
+  tables->config =
+      wire::ConfigOf(layout.model, static_cast<DType>(layout.dtype));
+  tables->adapter = wire::ConfigOf(layout.adapter);
+  tables->seed = layout.seed;
   tables->dtype = static_cast<DType>(layout.dtype);
   tables->head_token_chunk = layout.head_token_chunk;
   ASSIGN_OR_RETURN(tables->units,

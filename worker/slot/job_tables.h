@@ -20,13 +20,23 @@ namespace roundhouse::worker {
 struct JobTables {
   uint64_t job = 0;
   ModelConfig config;
-  DType dtype = DType::kF32;
+  AdapterConfig adapter;
+  uint64_t seed = 0;
+  DType dtype = DType::kF32;  // of the model's weights and of activations
   int64_t head_token_chunk = 0;
   std::vector<wire::UnitLayout> units;
   std::vector<wire::ParameterLayout> parameters;
 
   // The head's layer number.
   int64_t head_layer() const { return config.layer_count; }
+  // REQUIRES: unit < units.size(), here and below.
+  bool trainable(uint32_t unit) const {
+    return IsTrainable(config, adapter, unit);
+  }
+  // Of the unit's compute weights.
+  uint64_t element_bytes(uint32_t unit) const {
+    return DTypeBytes(static_cast<DType>(units[unit].dtype));
+  }
 };
 
 // The role a parameter has in `layer`: a tied matrix is the LM head's there.
@@ -34,7 +44,8 @@ ParamRole RoleInLayer(const JobTables& tables,
                       const wire::ParameterLayout& parameter, int64_t layer);
 
 // INVALID_ARGUMENT naming the field: wrong magic or version, a table outside
-// the arena, a parameter outside its unit.
+// the arena, a parameter outside its unit, a unit of another dtype than the
+// job's (adapters: fp32), adapter values without meaning.
 absl::StatusOr<std::shared_ptr<const JobTables>> ReadJobTables(
     const wire::Arena& arena, uint64_t layout_offset);
 

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 
 #include "base/kill_point.h"
 #include "gtest/gtest.h"
@@ -140,30 +141,46 @@ RoundShape Shape() {
   return {{{0, 1}, {2, 3}}, {{4, 4}, {2, 3}, {0, 1}}, 4, 4, 2};
 }
 
-class KillReplayTest : public testing::TestWithParam<const char*> {};
+// The same of a frozen bf16 model with fp32 adapters on packed rows.
+RoundShape AdapterShape() {
+  RoundShape shape = Shape();
+  shape.dtype = DType::kBF16;
+  shape.adapter = {.rank = 2, .alpha = 4, .dropout = 0.5, .targets = 0b0001111};
+  shape.packed = true;
+  return shape;
+}
+
+class KillReplayTest
+    : public testing::TestWithParam<std::tuple<const char*, bool>> {};
 
 TEST_P(KillReplayTest, TheRoundEndsWithTheSameBytes) {
-  Replayer replayer(Shape());
+  const auto [point, adapters] = GetParam();
+  Replayer replayer(adapters ? AdapterShape() : Shape());
   uint64_t pass = 0;
   int kills = 0;
   for (const int count : {1, 2, 3, 5}) {
     SCOPED_TRACE(count);
     const std::string kill_at =
-        std::string(GetParam()) + ":" + std::to_string(count);
+        std::string(point) + ":" + std::to_string(count);
     kills += replayer.RunRound(++pass, kill_at);
   }
   // There are five slots; the process may end before it dies of the last.
   EXPECT_GE(kills, 3);
 }
 
-INSTANTIATE_TEST_SUITE_P(Points, KillReplayTest, testing::ValuesIn(kPoints),
-                         [](const testing::TestParamInfo<const char*>& info) {
-                           std::string name = info.param;
-                           for (char& c : name) {
-                             if (c == '.') c = '_';
-                           }
-                           return name;
-                         });
+std::string NameOf(
+    const testing::TestParamInfo<std::tuple<const char*, bool>>& info) {
+  std::string name = std::get<0>(info.param);
+  for (char& c : name) {
+    if (c == '.') c = '_';
+  }
+  return std::get<1>(info.param) ? name + "_adapters" : name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Points, KillReplayTest,
+                         testing::Combine(testing::ValuesIn(kPoints),
+                                          testing::Bool()),
+                         NameOf);
 
 }  // namespace
 }  // namespace roundhouse::worker

@@ -4,6 +4,25 @@
 
 namespace roundhouse::worker {
 
+namespace {
+
+// Of every other matrix, with dropout, on packed rows of a bf16 model.
+RoundShape WithAdapters(RoundShape shape, bool tied) {
+  shape.adapter = {
+      .rank = 3, .alpha = 6, .dropout = 0.25, .targets = 0b1010101};
+  shape.packed = true;
+  shape.dtype = DType::kBF16;
+  shape.tied = tied;
+  shape.name += "_lora_packed_bf16";
+  if (tied) {
+    shape.recompute = wire::Recompute::kLayer;
+    shape.name += "_tied_layer";
+  }
+  return shape;
+}
+
+}  // namespace
+
 std::vector<RoundShape> AllRoundShapes() {
   using wire::Recompute;
   const std::vector<Stage> pairs = {{0, 1}, {2, 3}};
@@ -31,6 +50,9 @@ std::vector<RoundShape> AllRoundShapes() {
     variant.tied = true;
     variant.name += "_bf16_tied_layer";
     shapes.push_back(variant);
+  }
+  for (size_t i = 0; i < count; ++i) {
+    shapes.push_back(WithAdapters(shapes[i], i % 2 == 1));
   }
   return shapes;
 }

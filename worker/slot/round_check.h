@@ -10,7 +10,8 @@
 
 namespace roundhouse::worker {
 
-// Partitions of four layers and a head, M, G, dtypes, recompute modes, tied.
+// Partitions of four layers and a head, M, G, dtypes, recompute modes, tied,
+// adapters with dropout on packed rows.
 std::vector<RoundShape> AllRoundShapes();
 
 // Looks at a finished round besides.

@@ -19,11 +19,16 @@ StageRunOptions OptionsOf(const wire::RunSlot& command, const JobTables& tables,
                           const wire::SlotMicroBatch& micro_batch) {
   StageRunOptions options;
   options.config = tables.config;
+  options.adapter = tables.adapter;
   options.dtype = tables.dtype;
   options.rows = micro_batch.rows;
   options.row_tokens = micro_batch.row_tokens;
   options.keep = KeepOf(command);
   options.head_token_chunk = tables.head_token_chunk;
+  options.train = command.train != 0;
+  options.seed = tables.seed;
+  options.step = command.step;
+  options.micro_batch = micro_batch.step_index;
   return options;
 }
 
@@ -85,13 +90,14 @@ absl::StatusOr<LayerWeights> SlotComputation::AwaitWeights(uint32_t layer) {
   LayerWeights weights;
   for (uint32_t u : slot_.plan.layer_units[layer - command_.first_layer]) {
     ASSIGN_OR_RETURN(DeviceBuffer* const buffer, AwaitUpload(slot_.weights[u]));
-    const wire::UnitLayout& unit = tables_.units[command_.units[u].unit];
+    const uint32_t number = command_.units[u].unit;
+    const wire::UnitLayout& unit = tables_.units[number];
     for (uint32_t p = 0; p < unit.parameter_count; ++p) {
       const auto& parameter = tables_.parameters[unit.first_parameter + p];
       const auto role =
           static_cast<size_t>(RoleInLayer(tables_, parameter, layer));
       weights.weight[role] = buffer->data() + parameter.unit_offset_elements *
-                                                  DTypeBytes(tables_.dtype);
+                                                  tables_.element_bytes(number);
     }
   }
   return weights;
@@ -118,6 +124,7 @@ absl::Status SlotComputation::RunMicroBatch(size_t m) {
                      context_.make_run(OptionsOf(command_, tables_,
                                                  command_.micro_batches[m])));
     RETURN_IF_ERROR(run->SetInput(input->data()));
+    RETURN_IF_ERROR(SetPositions(*run, m));
     RETURN_IF_ERROR(
         Emit(m, command_.first_layer, false, [&](std::byte* output) {
           return context_.stream.CopyOnDevice(
@@ -131,6 +138,13 @@ absl::Status SlotComputation::RunMicroBatch(size_t m) {
   }
   ReleaseUploads(m);
   return absl::OkStatus();
+}
+
+absl::Status SlotComputation::SetPositions(StageRun& run, size_t m) {
+  if (command_.micro_batches[m].positions.bytes == 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(DeviceBuffer* const positions,
+                   AwaitUpload(slot_.uploads[m].positions));
+  return run.SetPositions(reinterpret_cast<const int32_t*>(positions->data()));
 }
 
 absl::Status SlotComputation::Forward(StageRun& run, size_t m) {
@@ -201,6 +215,7 @@ void SlotComputation::ReleaseUploads(size_t m) {
     give(slot_.inputs, uploads.input);
     give(slot_.gradients, uploads.gradient);
     give(slot_.labels, uploads.labels);
+    give(slot_.positions, uploads.positions);
   });
 }
 

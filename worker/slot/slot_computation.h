@@ -53,6 +53,7 @@ class SlotComputation : private SumStore {
 
   absl::Status Start();
   absl::Status RunMicroBatch(size_t m);
+  absl::Status SetPositions(StageRun& run, size_t m);
   absl::Status Forward(StageRun& run, size_t m);
   absl::Status RunHead(StageRun& run, size_t m);
   absl::Status Backward(StageRun& run, size_t m);

@@ -136,17 +136,29 @@ void SlotFeeder::FeedWeights(SlotState& slot) {
   }
 }
 
+bool SlotFeeder::FeedTokenTable(SlotState& slot, BufferPool& pool,
+                                Upload& upload, const wire::BufferRef& from) {
+  if (from.bytes == 0 || upload.arrival != Arrival::kAbsent) return true;
+  DeviceBuffer* buffer = nullptr;
+  if (!TakeBuffer(slot, pool, &buffer)) return false;
+  StartUpload(slot, upload, buffer, from, CopyPriority::kActivation,
+              wire::Purpose::kOther);
+  return true;
+}
+
 void SlotFeeder::FeedInputs(SlotState& slot) {
   const bool with_labels = SlotPlan::HasHead(slot.command.kind);
   for (size_t& m = slot.next_input; m < slot.uploads.size(); ++m) {
     const wire::SlotMicroBatch& given = slot.command.micro_batches[m];
     MicroBatchUploads& uploads = slot.uploads[m];
     if (Awaited(given.input_ready)) return;
-    DeviceBuffer* labels = nullptr;
-    if (with_labels && uploads.labels.arrival == Arrival::kAbsent) {
-      if (!TakeBuffer(slot, slot.labels, &labels)) return;
-      StartUpload(slot, uploads.labels, labels, given.labels,
-                  CopyPriority::kActivation, wire::Purpose::kOther);
+    if (with_labels &&
+        !FeedTokenTable(slot, slot.labels, uploads.labels, given.labels)) {
+      return;
+    }
+    if (!FeedTokenTable(slot, slot.positions, uploads.positions,
+                        given.positions)) {
+      return;
     }
     DeviceBuffer* input = nullptr;
     if (!TakeBuffer(slot, slot.inputs, &input)) return;

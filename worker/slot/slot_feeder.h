@@ -53,6 +53,10 @@ class SlotFeeder {
   void FeedSlots();
   void FeedWeights(SlotState& slot);
   void FeedInputs(SlotState& slot);
+  // Labels or positions of a micro-batch, unless there are none or they are on
+  // their way; false when there is no buffer for them now.
+  bool FeedTokenTable(SlotState& slot, BufferPool& pool, Upload& upload,
+                      const wire::BufferRef& from);
   void FeedGradients(SlotState& slot);
   bool Awaited(const wire::WordRef& word);  // true: not reached yet
   bool TakeBuffer(SlotState& slot, BufferPool& pool, DeviceBuffer** buffer);

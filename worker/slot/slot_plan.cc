@@ -24,6 +24,7 @@ class Planner {
 
   absl::StatusOr<SlotPlan> Plan() {
     RETURN_IF_ERROR(CheckLayers());
+    RETURN_IF_ERROR(CheckTrain());
     RETURN_IF_ERROR(PlanUnits());
     RETURN_IF_ERROR(CheckLayerUnits());
     RETURN_IF_ERROR(PlanMicroBatches());
@@ -44,6 +45,7 @@ class Planner {
   absl::Status CheckWord(const wire::WordRef& word,
                          const std::string& name) const;
   absl::Status CheckLayers() const;
+  absl::Status CheckTrain() const;
   absl::Status PlanUnits();
   absl::Status CheckLayerUnits() const;
   absl::Status PlanMicroBatches();
@@ -111,8 +113,16 @@ absl::Status Planner::CheckLayers() const {
   return absl::OkStatus();
 }
 
+absl::Status Planner::CheckTrain() const {
+  const bool known = slot_.train <= 1;
+  const bool fits = slot_.train == 1 ? slot_.kind != SlotKind::kEvaluate
+                                     : !SlotPlan::HasBackward(slot_.kind);
+  if (known && fits) return absl::OkStatus();
+  return Bad("train is ", slot_.train, " in a slot of kind ",
+             static_cast<uint32_t>(slot_.kind));
+}
+
 absl::Status Planner::PlanUnits() {
-  const uint64_t element_bytes = DTypeBytes(tables_.dtype);
   plan_.layer_units.resize(slot_.last_layer - slot_.first_layer + 1);
   for (size_t u = 0; u < slot_.units.size(); ++u) {
     const wire::SlotUnit& unit = slot_.units[u];
@@ -122,8 +132,8 @@ absl::Status Planner::PlanUnits() {
       return Bad(name, " is unit ", unit.unit, " of layer ", unit.layer);
     }
     PlannedUnit planned;
-    planned.weight_bytes =
-        tables_.units[unit.unit].element_count * element_bytes;
+    planned.weight_bytes = tables_.units[unit.unit].element_count *
+                           tables_.element_bytes(unit.unit);
     RETURN_IF_ERROR(
         CheckBuffer(unit.weights, planned.weight_bytes, name + ".weights"));
     RETURN_IF_ERROR(CheckWord(unit.version, name + ".version"));
@@ -141,7 +151,8 @@ absl::Status Planner::CheckLayerUnits() const {
     for (uint32_t u : plan_.layer_units[layer - slot_.first_layer]) {
       given.push_back(static_cast<int>(slot_.units[u].unit));
     }
-    std::vector<int> needed = UnitsOfLayer(tables_.config, layer);
+    std::vector<int> needed =
+        TrainingUnitsOfLayer(tables_.config, tables_.adapter, layer);
     std::sort(given.begin(), given.end());
     std::sort(needed.begin(), needed.end());
     if (given != needed) {
@@ -168,11 +179,16 @@ absl::Status Planner::PlanMicroBatch(size_t m) {
     RETURN_IF_ERROR(CheckWord(given.gradient_ready, name + ".gradient_ready"));
     plan_.gradients.bytes = std::max(plan_.gradients.bytes, bytes);
   }
+  const uint64_t token_bytes =
+      uint64_t{given.rows} * given.row_tokens * sizeof(int32_t);
   if (SlotPlan::HasHead(slot_.kind)) {
-    const uint64_t label_bytes =
-        uint64_t{given.rows} * given.row_tokens * sizeof(int32_t);
-    RETURN_IF_ERROR(CheckBuffer(given.labels, label_bytes, name + ".labels"));
-    plan_.labels.bytes = std::max(plan_.labels.bytes, label_bytes);
+    RETURN_IF_ERROR(CheckBuffer(given.labels, token_bytes, name + ".labels"));
+    plan_.labels.bytes = std::max(plan_.labels.bytes, token_bytes);
+  }
+  if (given.positions.bytes > 0) {
+    RETURN_IF_ERROR(
+        CheckBuffer(given.positions, token_bytes, name + ".positions"));
+    plan_.positions.bytes = std::max(plan_.positions.bytes, token_bytes);
   }
   return absl::OkStatus();
 }
@@ -195,6 +211,7 @@ absl::Status Planner::PlanMicroBatches() {
   plan_.inputs = Pair(plan_.inputs.bytes);
   plan_.gradients = Pair(plan_.gradients.bytes);
   plan_.labels = Pair(plan_.labels.bytes);
+  plan_.positions = Pair(plan_.positions.bytes);
   return absl::OkStatus();
 }
 
@@ -249,6 +266,9 @@ absl::Status Planner::PlanContributions() {
     if (unit == slot_.units.end()) {
       return Bad(name, " is of unit ", given.unit,
                  ", which is none of the slot's");
+    }
+    if (!tables_.trainable(given.unit)) {
+      return Bad(name, " is of unit ", given.unit, ", which is frozen");
     }
     RETURN_IF_ERROR(CheckBuffer(
         given.buffer, tables_.units[given.unit].element_count * sizeof(float),
@@ -311,7 +331,8 @@ uint64_t SlotPlan::draining_bytes() const {
 
 uint64_t SlotPlan::device_bytes() const {
   return draining_bytes() + weight_bytes + inputs.total_bytes() +
-         gradients.total_bytes() + labels.total_bytes();
+         gradients.total_bytes() + labels.total_bytes() +
+         positions.total_bytes();
 }
 
 bool SlotPlan::HasHead(SlotKind kind) {

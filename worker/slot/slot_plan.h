@@ -42,6 +42,7 @@ struct SlotPlan {
   BufferNeed inputs;          // one computing, one uploaded ahead
   BufferNeed gradients;       // likewise, of backward slots
   BufferNeed labels;          // likewise, of slots with the head
+  BufferNeed positions;       // likewise, of slots with packed rows
   BufferNeed outputs;         // one micro-batch's written, one's downloading
   uint64_t weight_bytes = 0;  // of all units
 
@@ -56,7 +57,8 @@ struct SlotPlan {
 
 // INVALID_ARGUMENT naming field and entry: a buffer or word outside the arena,
 // a size that does not fit the shape, layers without their units, groups that
-// the contributions do not cover exactly.
+// the contributions do not cover exactly, a contribution of a frozen unit,
+// `train` that does not fit the kind.
 // RESOURCE_EXHAUSTED: the slot alone needs more than `device_limit_bytes`.
 absl::StatusOr<SlotPlan> PlanSlot(const wire::RunSlot& slot,
                                   const JobTables& tables, uint64_t arena_bytes,

@@ -15,12 +15,15 @@ RoundShape Shape() {
 
 class SlotPlanTest : public testing::Test {
  protected:
+  explicit SlotPlanTest(const RoundShape& shape = Shape())
+      : job_(SmallConfig(4, true), shape, 1) {}
+
   absl::StatusOr<SlotPlan> Plan(const wire::RunSlot& slot,
                                 uint64_t limit = UINT64_MAX) {
     return PlanSlot(slot, *tables_, job_.arena().size_bytes(), limit);
   }
 
-  SlotTestJob job_{SmallConfig(4, true), Shape(), 1};
+  SlotTestJob job_;
   std::shared_ptr<const JobTables> tables_ =
       *ReadJobTables(job_.arena(), job_.layout_offset());
   std::vector<wire::RunSlot> slots_ = job_.MakeRound(1);
@@ -123,6 +126,10 @@ std::vector<BadCase> BadCases() {
       {"version_unaligned", 0,
        [](RunSlot& s) { s.units[0].version.offset = 8; },
        "units[0].version at 8"},
+      {"fused_in_evaluation", 2, [](RunSlot& s) { s.train = 0; },
+       "train is 0 in a slot of kind 2"},
+      {"train_unknown", 0, [](RunSlot& s) { s.train = 2; },
+       "train is 2 in a slot of kind 1"},
       {"rows_zero", 0, [](RunSlot& s) { s.micro_batches[2].rows = 0; },
        "micro_batches[2] has 0 rows"},
       {"rows_huge", 0,
@@ -132,6 +139,11 @@ std::vector<BadCase> BadCases() {
        "micro_batches[1].input at 0"},
       {"labels_none", 2, [](RunSlot& s) { s.micro_batches[1].labels = {}; },
        "micro_batches[1].labels has 0"},
+      {"positions_short", 0,
+       [](RunSlot& s) {
+         s.micro_batches[1].positions = {s.micro_batches[1].input.offset, 4};
+       },
+       "micro_batches[1].positions has 4"},
       {"gradient_none", 3, [](RunSlot& s) { s.micro_batches[1].gradient = {}; },
        "micro_batches[1].gradient has 0"},
       {"groups_skip", 3, [](RunSlot& s) { s.micro_batches[5].group = 9; },
@@ -204,7 +216,66 @@ TEST_F(SlotPlanTest, BadLayoutsNameTheField) {
   says("has parameters");
   layout.head_token_chunk = 0;
   says("head_token_chunk");
+  layout.adapter = {.rank = 4, .alpha = 8, .dropout = 1, .targets = 1};
+  says("dropout 1");
+  layout.adapter = {.rank = 4, .alpha = 8, .dropout = 0, .targets = 128};
+  says("targets 128");
+  layout.adapter = {.rank = 4, .alpha = 8, .dropout = 0, .targets = 1};
+  says("6 units for 4 layers with adapters");
+  auto& unit = job_.arena().At<wire::UnitLayout>(layout.units_offset, 6)[2];
+  unit.dtype = static_cast<uint32_t>(DType::kBF16);
+  says("unit 2 has dtype 2, expected 1 (fp32)");
+  unit.dtype = static_cast<uint32_t>(DType::kF32);
   EXPECT_FALSE(ReadJobTables(job_.arena(), uint64_t{1} << 50).ok());
+}
+
+class AdapterPlanTest : public SlotPlanTest {
+ protected:
+  AdapterPlanTest() : SlotPlanTest(AdapterShape()) {}
+
+  static RoundShape AdapterShape() {
+    RoundShape shape = Shape();
+    shape.dtype = DType::kBF16;
+    shape.adapter = {.rank = 2, .alpha = 4, .dropout = 0, .targets = 1};
+    shape.packed = true;
+    return shape;
+  }
+};
+
+TEST_F(AdapterPlanTest, AdaptersAreFp32UnitsOfTheirLayers) {
+  const wire::RunSlot& slot = slots_[3];
+  const SlotPlan plan = *Plan(slot);
+  ASSERT_EQ(slot.units.size(), 4u);
+  for (size_t u = 0; u < slot.units.size(); ++u) {
+    const uint32_t number = slot.units[u].unit;
+    const bool adapter = number > 5;
+    EXPECT_EQ(plan.units[u].weight_bytes,
+              tables_->units[number].element_count * (adapter ? 4 : 2));
+    EXPECT_EQ(plan.units[u].contributions.empty(), !adapter);
+    EXPECT_EQ(plan.units[u].sums.total_bytes() > 0, adapter);
+  }
+  EXPECT_EQ(plan.layer_units[0].size(), 2u);
+  EXPECT_EQ(plan.positions.count, 2u);
+}
+
+TEST_F(AdapterPlanTest, AContributionOfAFrozenUnitIsRefused) {
+  wire::RunSlot slot = slots_[3];
+  slot.contributions[0].unit = slot.units[0].unit;
+  slot.contributions[0].buffer = slot.units[0].weights;
+  slot.contributions[0].buffer.bytes *= 2;
+  const absl::Status status = Plan(slot).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(std::string(status.message()).find("which is frozen"),
+            std::string::npos)
+      << status.message();
+}
+
+TEST_F(AdapterPlanTest, AnAdapterLeftOutIsRefused) {
+  wire::RunSlot slot = slots_[0];
+  slot.units.pop_back();
+  EXPECT_NE(std::string(Plan(slot).status().message())
+                .find("units lists 1 units for layer 1, not the 2"),
+            std::string::npos);
 }
 
 }  // namespace

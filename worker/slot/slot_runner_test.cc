@@ -58,6 +58,9 @@ RoundShape Shape() {
 
 class SlotRunnerTest : public testing::Test {
  protected:
+  explicit SlotRunnerTest(const RoundShape& shape = Shape())
+      : job_(SmallConfig(4, false), shape, 5) {}
+
   std::unique_ptr<TestWorker> Start(FakeHook hook = nullptr,
                                     TestWorkerOptions options = {}) {
     options.runner.make_run = FakeStageRuns(std::move(hook));
@@ -86,7 +89,7 @@ class SlotRunnerTest : public testing::Test {
     job_.CheckRound(slots_, RunSlots(workers, slots_), reference_);
   }
 
-  SlotTestJob job_{SmallConfig(4, false), Shape(), 5};
+  SlotTestJob job_;
   std::vector<wire::RunSlot> slots_ = job_.MakeRound(1);
   SlotTestJob::Reference reference_ = job_.ComputeReference(FakeStageRuns());
   int next_index_ = 0;
@@ -561,6 +564,9 @@ TEST_F(SlotRunnerTest, EvaluationGivesTheSameLosses) {
   auto workers = Fleet(Start());
   wire::RunSlot evaluate = slots_[2];
   evaluate.kind = wire::SlotKind::kEvaluate;
+  for (wire::RunSlot* slot : {&slots_[0], &slots_[1], &evaluate}) {
+    slot->train = 0;
+  }
   evaluate.outputs.clear();
   evaluate.contributions.clear();
   const auto done = RunSlots(workers, {slots_[0], slots_[1], evaluate});
@@ -569,6 +575,78 @@ TEST_F(SlotRunnerTest, EvaluationGivesTheSameLosses) {
   for (size_t m = 0; m < results.size(); ++m) {
     EXPECT_EQ(results[m].loss_sum, reference_.results[m].loss_sum);
   }
+}
+
+class AdapterSlotTest : public SlotRunnerTest {
+ protected:
+  AdapterSlotTest() : SlotRunnerTest(AdapterShape()) {}
+
+  static RoundShape AdapterShape() {
+    RoundShape shape = Shape();
+    shape.dtype = DType::kBF16;
+    shape.adapter = {
+        .rank = 2, .alpha = 4, .dropout = 0.5, .targets = 0b0000101};
+    shape.packed = true;
+    return shape;
+  }
+};
+
+TEST_F(AdapterSlotTest, OnlyAdaptersGradientsComeBack) {
+  RaiseAll();
+  auto workers = Fleet(Start());
+  const auto done = RunSlots(workers, slots_);
+  job_.CheckRound(slots_, done, reference_);
+  for (const wire::RunSlot& slot : slots_) {
+    uint64_t expected = 0;
+    for (const auto& one : slot.contributions) {
+      EXPECT_GT(one.unit, 5u);
+      expected += one.buffer.bytes;
+    }
+    EXPECT_EQ(done.at(slot.slot).bytes[1][1], expected);
+  }
+  // The first stage's last slot: nothing wants the embedding's gradient.
+  EXPECT_TRUE(slots_[4].outputs.empty());
+  EXPECT_EQ(done.at(slots_[4].slot).bytes[1][2], 0u);
+}
+
+TEST_F(AdapterSlotTest, PositionsGoToEverySlot) {
+  RaiseAll();
+  auto workers = Fleet(Start());
+  const auto done = RunSlots(workers, slots_);
+  for (const wire::RunSlot& slot : slots_) {
+    uint64_t expected = 0;
+    for (const auto& one : slot.micro_batches) {
+      expected += one.positions.bytes + one.labels.bytes;
+    }
+    EXPECT_GT(expected, 0u);
+    EXPECT_EQ(done.at(slot.slot).bytes[0][3], expected);
+  }
+}
+
+// The key of masks and the step's kind reach the model.
+TEST_F(AdapterSlotTest, DropoutFollowsStepMicroBatchAndTrain) {
+  RaiseAll();
+  auto workers = Fleet(Start());
+  const auto output_of = [&](const wire::RunSlot& slot) {
+    EXPECT_EQ(RunSlots(workers, {slot}).size(), 1u);
+    return job_.Bytes(slot.outputs[1].buffer);
+  };
+  wire::RunSlot slot = slots_[0];
+  for (auto& output : slot.outputs) output.raise = {};
+  const std::string first = output_of(slot);
+  EXPECT_TRUE(output_of(slot) == first);
+  wire::RunSlot other = slot;
+  other.step = 4;
+  EXPECT_FALSE(output_of(other) == first);
+  other = slot;
+  other.micro_batches[1].step_index = 7;
+  EXPECT_FALSE(output_of(other) == first);
+  other = slot;
+  other.train = 0;
+  const std::string evaluated = output_of(other);
+  EXPECT_FALSE(evaluated == first);
+  other.step = 4;
+  EXPECT_TRUE(output_of(other) == evaluated);
 }
 
 }  // namespace

@@ -30,6 +30,7 @@ SlotState::SlotState(uint64_t attempt_in, int64_t received_in,
       inputs{plan.inputs, "an input"},
       gradients{plan.gradients, "an output's gradient"},
       labels{plan.labels, "labels"},
+      positions{plan.positions, "positions"},
       output_buffers{plan.outputs, "an output"},
       outputs(command.outputs.size(), OutputState::kComing),
       contributions_left(command.contributions.size()) {
@@ -67,6 +68,7 @@ void SlotState::ReleaseInputs() {
   Release(inputs, held_bytes);
   Release(gradients, held_bytes);
   Release(labels, held_bytes);
+  Release(positions, held_bytes);
 }
 
 void SlotState::ReleaseAll() {

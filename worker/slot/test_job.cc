@@ -5,7 +5,7 @@
 
 #include "base/convert.h"
 #include "base/log.h"
-#include "gtest/gtest.h"
+#include "base/wire/model_dims.h"
 
 namespace roundhouse::worker {
 namespace {
@@ -25,39 +25,6 @@ float RandomFloat(uint64_t& state, float spread) {
   const double unit = static_cast<double>(NextRandom(state) >> 11) * 0x1p-53;
   return static_cast<float>(2 * unit - 1) * spread;
 }
-
-// Adds each gradient it gets to the unit's place for it.
-class UnitGradients : public GradientSink {
- public:
-  UnitGradients(const ModelConfig& config, const std::vector<UnitSpec>& units)
-      : config_(config), units_(units) {
-    for (const UnitSpec& unit : units) {
-      sums.emplace_back(static_cast<size_t>(unit.element_count), 0.0f);
-    }
-  }
-
-  void OnGradient(int64_t layer, ParamRole role, const float* fp32,
-                  int64_t element_count) override {
-    for (int u : UnitsOfLayer(config_, layer)) {
-      for (const ParameterSpec& spec :
-           units_[static_cast<size_t>(u)].parameters) {
-        const bool tied =
-            spec.role == ParamRole::kEmbedding && role == ParamRole::kLmHead;
-        if (spec.role != role && !tied) continue;
-        ASSERT_EQ(spec.element_count, element_count);
-        std::copy(
-            fp32, fp32 + element_count,
-            sums[static_cast<size_t>(u)].begin() + spec.unit_offset_elements);
-      }
-    }
-  }
-
-  std::vector<std::vector<float>> sums;
-
- private:
-  const ModelConfig& config_;
-  const std::vector<UnitSpec>& units_;
-};
 
 }  // namespace
 
@@ -79,7 +46,7 @@ SlotTestJob::SlotTestJob(const ModelConfig& config, const RoundShape& shape,
                          uint64_t seed)
     : config_(config),
       shape_(shape),
-      units_(ModelUnits(config)),
+      units_(TrainingUnits(config, shape.adapter)),
       arena_(*wire::Arena::Create(kArenaBytes, 8)),
       next_((sizeof(wire::ArenaHeader) + 63) / 64 * 64),
       seed_(seed) {
@@ -96,6 +63,7 @@ void SlotTestJob::MakeMicroBatch() {
   inputs_.push_back(Allocate(activation_bytes()));
   std::byte* const input = arena_->Bytes(inputs_.back());
   labels_.push_back(Allocate(kRows * kRowTokens * sizeof(int32_t)));
+  positions_.push_back(shape_.packed ? MakePositions() : wire::BufferRef());
   int32_t* const labels =
       arena_->At<int32_t>(labels_.back().offset, kRows * kRowTokens);
   std::vector<int32_t>& tokens = tokens_.emplace_back();
@@ -109,6 +77,26 @@ void SlotTestJob::MakeMicroBatch() {
                     : static_cast<int32_t>(NextRandom(seed_) % vocabulary);
     if (labels[i] >= 0) ++targets_;
   }
+}
+
+wire::BufferRef SlotTestJob::MakePositions() {
+  const wire::BufferRef buffer = Allocate(kRows * kRowTokens * sizeof(int32_t));
+  int32_t* const positions =
+      arena_->At<int32_t>(buffer.offset, kRows * kRowTokens);
+  for (uint32_t row = 0; row < kRows; ++row) {
+    const auto first = static_cast<uint32_t>(1 + NextRandom(seed_) % 4);
+    for (uint32_t t = 0; t < kRowTokens; ++t) {
+      positions[row * kRowTokens + t] =
+          static_cast<int32_t>(t < first ? t : t - first);
+    }
+  }
+  return buffer;
+}
+
+const int32_t* SlotTestJob::positions(size_t micro_batch) const {
+  const wire::BufferRef& buffer = positions_[micro_batch];
+  if (buffer.bytes == 0) return nullptr;
+  return arena_->At<int32_t>(buffer.offset, kRows * kRowTokens);
 }
 
 wire::BufferRef SlotTestJob::Allocate(uint64_t bytes) {
@@ -145,18 +133,9 @@ void SlotTestJob::LayOut() {
   layout.magic = wire::kLayoutMagic;
   layout.version = wire::kWireVersion;
   layout.job = kJob;
-  layout.model = {.architecture = static_cast<uint32_t>(config_.architecture),
-                  .tie_word_embeddings = config_.tie_word_embeddings ? 1u : 0u,
-                  .hidden_size = config_.hidden_size,
-                  .layer_count = config_.layer_count,
-                  .head_count = config_.head_count,
-                  .kv_head_count = config_.kv_head_count,
-                  .head_dim = config_.head_dim,
-                  .intermediate_size = config_.intermediate_size,
-                  .vocab_size = config_.vocab_size,
-                  .max_position_tokens = config_.max_position_tokens,
-                  .rope_theta = config_.rope_theta,
-                  .rms_norm_eps = config_.rms_norm_eps};
+  layout.model = wire::DimsOf(config_);
+  layout.adapter = wire::DimsOf(shape_.adapter);
+  layout.seed = kJobSeed;
   layout.dtype = static_cast<uint32_t>(shape_.dtype);
   layout.head_token_chunk = 1024;
   layout.unit_count = static_cast<uint32_t>(units_.size());
@@ -178,7 +157,8 @@ void SlotTestJob::LayOutUnit(size_t u, uint32_t first_parameter) {
   unit.first_parameter = first_parameter;
   unit.parameter_count = static_cast<uint32_t>(spec.parameters.size());
   unit.element_count = elements;
-  unit.compute_offset = Allocate(elements * DTypeBytes(shape_.dtype)).offset;
+  unit.dtype = static_cast<uint32_t>(DTypeOf(u));
+  unit.compute_offset = Allocate(elements * DTypeBytes(DTypeOf(u))).offset;
   unit.version_word_offset = Allocate(sizeof(wire::Word)).offset;
   std::vector<float> master(elements, 0.0f);
   for (size_t p = 0; p < spec.parameters.size(); ++p) {
@@ -197,8 +177,8 @@ void SlotTestJob::LayOutUnit(size_t u, uint32_t first_parameter) {
           center + RandomFloat(seed_, 0.3f);
     }
   }
-  FromF32(shape_.dtype, master.data(),
-          arena_->At<std::byte>(unit.compute_offset), elements);
+  FromF32(DTypeOf(u), master.data(), arena_->At<std::byte>(unit.compute_offset),
+          elements);
   masters_.push_back(std::move(master));
 }
 
@@ -228,6 +208,8 @@ std::vector<wire::RunSlot> SlotTestJob::MakeRound(uint64_t pass,
       }
     }
     for (const Stage& stage : shape_.backward) {
+      // Nobody reads the gradient of a frozen embedding.
+      if (stage.first == 0 && !trainable(0)) continue;
       gradients_[{stage.first, m}] = NewCell(pass);
     }
   }
@@ -247,6 +229,8 @@ wire::RunSlot SlotTestJob::NewSlot(wire::SlotKind kind, const Stage& stage,
   wire::RunSlot slot;
   slot.job = kJob;
   slot.pass = pass;
+  slot.step = kStep;
+  slot.train = 1;
   slot.kind = kind;
   slot.recompute = shape_.recompute;
   slot.first_layer = stage.first;
@@ -254,14 +238,15 @@ wire::RunSlot SlotTestJob::NewSlot(wire::SlotKind kind, const Stage& stage,
   slot.total_groups = static_cast<uint32_t>(shape_.groups);
   slot.loss_scale = loss_scale();
   for (uint32_t layer = stage.first; layer <= stage.last; ++layer) {
-    for (int unit : UnitsOfLayer(config_, layer)) {
+    for (int unit : TrainingUnitsOfLayer(config_, shape_.adapter, layer)) {
       const auto& layout = arena_->At<wire::UnitLayout>(
           units_offset_, units_.size())[static_cast<size_t>(unit)];
       slot.units.push_back(
           {.unit = static_cast<uint32_t>(unit),
            .layer = layer,
            .weights = {layout.compute_offset,
-                       layout.element_count * DTypeBytes(shape_.dtype)},
+                       layout.element_count *
+                           DTypeBytes(DTypeOf(static_cast<size_t>(unit)))},
            .version = {layout.version_word_offset, 1}});
     }
   }
@@ -269,12 +254,15 @@ wire::RunSlot SlotTestJob::NewSlot(wire::SlotKind kind, const Stage& stage,
   for (size_t g = 0; g < groups.size(); ++g) {
     for (int64_t m = groups[g].begin; m < groups[g].end; ++m) {
       const Cell& input = activations_.at({stage.first, m});
-      slot.micro_batches.push_back({.index = static_cast<uint32_t>(m),
-                                    .group = static_cast<uint32_t>(g),
-                                    .rows = kRows,
-                                    .row_tokens = kRowTokens,
-                                    .input = input.buffer,
-                                    .input_ready = input.word});
+      slot.micro_batches.push_back(
+          {.index = static_cast<uint32_t>(m),
+           .group = static_cast<uint32_t>(g),
+           .rows = kRows,
+           .row_tokens = kRowTokens,
+           .step_index = static_cast<uint32_t>(m),
+           .positions = positions_[static_cast<size_t>(m)],
+           .input = input.buffer,
+           .input_ready = input.word});
     }
   }
   return slot;
@@ -308,12 +296,13 @@ wire::RunSlot SlotTestJob::BackwardSlot(const Stage& stage, bool fused,
       micro_batch.gradient = gradient.buffer;
       micro_batch.gradient_ready = gradient.word;
     }
-    const Cell& output = gradients_.at({stage.first, m});
+    const auto output = gradients_.find({stage.first, m});
+    if (output == gradients_.end()) continue;
     slot.outputs.push_back({.micro_batch = m,
                             .boundary = stage.first,
                             .is_gradient = 1,
-                            .buffer = output.buffer,
-                            .raise = output.word});
+                            .buffer = output->second.buffer,
+                            .raise = output->second.word});
   }
   AddContributions(&slot);
   return slot;
@@ -322,6 +311,7 @@ wire::RunSlot SlotTestJob::BackwardSlot(const Stage& stage, bool fused,
 void SlotTestJob::AddContributions(wire::RunSlot* slot) {
   const int64_t all = shape_.groups;
   for (const wire::SlotUnit& unit : slot->units) {
+    if (!trainable(static_cast<int>(unit.unit))) continue;
     const uint64_t bytes =
         static_cast<uint64_t>(units_[unit.unit].element_count) * sizeof(float);
     for (int64_t first = 0; first < all; first += shape_.largest_subtree) {
@@ -359,7 +349,7 @@ void SlotTestJob::RaiseVersions() {
 
 LayerWeights SlotTestJob::Weights(int64_t layer) const {
   LayerWeights weights;
-  for (int u : UnitsOfLayer(config_, layer)) {
+  for (int u : TrainingUnitsOfLayer(config_, shape_.adapter, layer)) {
     const auto& unit = arena_->At<wire::UnitLayout>(
         units_offset_, units_.size())[static_cast<size_t>(u)];
     for (const ParameterSpec& spec :
@@ -369,114 +359,10 @@ LayerWeights SlotTestJob::Weights(int64_t layer) const {
       weights.weight[static_cast<int>(role)] = arena_->At<std::byte>(
           unit.compute_offset +
           static_cast<uint64_t>(spec.unit_offset_elements) *
-              DTypeBytes(shape_.dtype));
+              DTypeBytes(DTypeOf(static_cast<size_t>(u))));
     }
   }
   return weights;
-}
-
-SlotTestJob::Reference SlotTestJob::ComputeReference(
-    const StageRunFactory& make_run) const {
-  Reference reference;
-  const int64_t head = config_.layer_count;
-  for (size_t m = 0; m < inputs_.size(); ++m) {
-    UnitGradients sink(config_, units_);
-    auto run = *make_run({.config = config_,
-                          .dtype = shape_.dtype,
-                          .rows = kRows,
-                          .row_tokens = kRowTokens,
-                          .keep = Keep::kStage});
-    const wire::BufferRef copy = {0, activation_bytes()};
-    std::string bytes(copy.bytes, '\0');
-    EXPECT_TRUE(run->SetInput(arena_->Bytes(inputs_[m])).ok());
-    for (int64_t layer = 0; layer < head; ++layer) {
-      EXPECT_TRUE(run->ForwardLayer(layer, Weights(layer)).ok());
-      EXPECT_TRUE(run->CopyOutput(bytes.data()).ok());
-      reference.activations[{static_cast<uint32_t>(layer + 1), m}] = bytes;
-    }
-    reference.results.push_back(
-        *run->Head(Weights(head),
-                   arena_->At<int32_t>(labels_[m].offset, kRows * kRowTokens),
-                   HeadMode::kLossAndGradient, loss_scale(), &sink));
-    for (int64_t layer = head - 1; layer >= 0; --layer) {
-      EXPECT_TRUE(run->BackwardLayer(layer, &sink).ok());
-    }
-    EXPECT_TRUE(run->CopyInputGradient(bytes.data()).ok());
-    reference.input_gradients[m] = bytes;
-    reference.gradients.push_back(std::move(sink.sums));
-  }
-  return reference;
-}
-
-std::vector<float> SlotTestJob::GroupSum(const Reference& reference,
-                                         uint32_t unit, int64_t group) const {
-  const IndexRange range = GroupRanges(
-      shape_.micro_batches, shape_.groups)[static_cast<size_t>(group)];
-  std::vector<float> sum =
-      reference.gradients[static_cast<size_t>(range.begin)][unit];
-  for (int64_t m = range.begin + 1; m < range.end; ++m) {
-    const auto& addend = reference.gradients[static_cast<size_t>(m)][unit];
-    for (size_t i = 0; i < sum.size(); ++i) sum[i] += addend[i];
-  }
-  return sum;
-}
-
-std::vector<float> SlotTestJob::TreeSum(const Reference& reference,
-                                        uint32_t unit,
-                                        IndexRange groups) const {
-  if (groups.size() == 1) return GroupSum(reference, unit, groups.begin);
-  int64_t split = 1;
-  while (split * 2 < groups.size()) split *= 2;
-  std::vector<float> sum =
-      TreeSum(reference, unit, {groups.begin, groups.begin + split});
-  const std::vector<float> right =
-      TreeSum(reference, unit, {groups.begin + split, groups.end});
-  for (size_t i = 0; i < sum.size(); ++i) sum[i] += right[i];
-  return sum;
-}
-
-std::string SlotTestJob::ExpectedSum(const Reference& reference, uint32_t unit,
-                                     IndexRange groups) const {
-  const std::vector<float> sum = TreeSum(reference, unit, groups);
-  return std::string(reinterpret_cast<const char*>(sum.data()),
-                     sum.size() * sizeof(float));
-}
-
-void SlotTestJob::CheckRound(const std::vector<wire::RunSlot>& slots,
-                             const std::map<uint64_t, wire::SlotDone>& done,
-                             const Reference& reference) const {
-  for (const wire::RunSlot& slot : slots) {
-    SCOPED_TRACE("slot " + std::to_string(slot.slot));
-    for (const wire::SlotOutput& output : slot.outputs) {
-      EXPECT_EQ(WordValue(output.raise), output.raise.value);
-      const auto at =
-          std::make_pair(output.boundary, size_t{output.micro_batch});
-      if (output.is_gradient == 0) {
-        EXPECT_TRUE(Bytes(output.buffer) == reference.activations.at(at))
-            << "boundary " << output.boundary << " micro-batch "
-            << output.micro_batch;
-      } else if (output.boundary == 0) {
-        EXPECT_TRUE(Bytes(output.buffer) ==
-                    reference.input_gradients.at(at.second))
-            << "micro-batch " << output.micro_batch;
-      }
-    }
-    for (const wire::SlotContribution& given : slot.contributions) {
-      EXPECT_TRUE(Bytes(given.buffer) ==
-                  ExpectedSum(reference, given.unit,
-                              {given.first_group,
-                               given.first_group + given.group_count}))
-          << "unit " << given.unit << " groups from " << given.first_group;
-    }
-    if (slot.kind != wire::SlotKind::kFused) continue;
-    const auto& results = done.at(slot.slot).results;
-    ASSERT_EQ(results.size(), reference.results.size());
-    for (size_t m = 0; m < results.size(); ++m) {
-      EXPECT_EQ(results[m].loss_sum, reference.results[m].loss_sum);
-      EXPECT_EQ(results[m].target_tokens,
-                static_cast<uint64_t>(reference.results[m].target_tokens));
-    }
-  }
 }
 
 }  // namespace roundhouse::worker

@@ -43,6 +43,8 @@ struct RoundShape {
   wire::Recompute recompute = wire::Recompute::kStage;
   bool tied = false;
   std::string name;
+  AdapterConfig adapter = {};  // present: the model is frozen
+  bool packed = false;         // rows of two sequences each
 };
 
 ModelConfig SmallConfig(int64_t layers, bool tied);
@@ -54,6 +56,8 @@ class SlotTestJob {
   static constexpr uint64_t kArenaBytes = 48 << 20;
   static constexpr uint32_t kRows = 2;
   static constexpr uint32_t kRowTokens = 6;
+  static constexpr uint64_t kJobSeed = 0x123456789abcdef;  // of dropout
+  static constexpr uint64_t kStep = 3;
 
   SlotTestJob(const ModelConfig& config, const RoundShape& shape,
               uint64_t seed);
@@ -72,6 +76,8 @@ class SlotTestJob {
   const int32_t* labels(size_t micro_batch) const {
     return arena_->At<int32_t>(labels_[micro_batch].offset, kRows * kRowTokens);
   }
+  // Null unless the shape is packed.
+  const int32_t* positions(size_t micro_batch) const;
 
   // Every slot of a round in dispatch order; fresh buffers and words for it.
   // Slot numbers count from `first_slot`.
@@ -117,6 +123,13 @@ class SlotTestJob {
   void LayOut();
   void LayOutUnit(size_t unit, uint32_t first_parameter);
   void MakeMicroBatch();
+  wire::BufferRef MakePositions();
+  bool trainable(int unit) const {
+    return IsTrainable(config_, shape_.adapter, unit);
+  }
+  DType DTypeOf(size_t unit) const {
+    return UnitDType(config_, shape_.dtype, static_cast<int64_t>(unit));
+  }
   Cell NewCell(uint64_t pass);
   LayerWeights Weights(int64_t layer) const;
   wire::RunSlot NewSlot(wire::SlotKind kind, const Stage& stage, uint64_t pass);
@@ -144,6 +157,7 @@ class SlotTestJob {
   std::vector<std::vector<int32_t>> tokens_;  // by micro-batch
   std::vector<wire::BufferRef> inputs_;
   std::vector<wire::BufferRef> labels_;
+  std::vector<wire::BufferRef> positions_;  // of no bytes unless packed
   // By (boundary, micro-batch), of the round made last.
   std::map<std::pair<uint32_t, size_t>, Cell> activations_;
   std::map<std::pair<uint32_t, size_t>, Cell> gradients_;

@@ -1,0 +1,124 @@
+"""Prepared splits by their content: nothing is tokenised twice."""
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.metadata
+import json
+import os
+import shutil
+import sys
+import tempfile
+
+from prepare_common import DataError, file_sha256
+from prepare_output import (ARRAYS, FORMAT_VERSION, ROWS, read_manifest,
+                            sync_folder)
+
+KEPT_ENTRIES = 32  # of a cache folder; the least recently used go first
+PACKAGES = ("tokenizers", "jinja2", "pyarrow")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json",
+                   "special_tokens_map.json", "chat_template.jinja",
+                   "chat_template.json", "generation_config.json",
+                   "config.json")
+
+
+def content_key(data_sha256, folder, settings):
+    """Names what preparing this data with this tokenizer directory and these
+    settings (anything JSON) gives, by this code and these packages."""
+    parts = [FORMAT_VERSION, sys.version, packages(), code_sha256(),
+             data_sha256, settings,
+             [file_sha256(os.path.join(folder, n)) for n in TOKENIZER_FILES]]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def packages():
+    versions = {}
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
+
+
+def code_sha256():
+    """Of the helper's own files: all the modules of this program."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    names = sorted(
+        name for name in os.listdir(here) if name.endswith(".py") and
+        name.startswith("prepare") and "test" not in name)
+    return [file_sha256(os.path.join(here, name)) for name in names]
+
+
+def prepared_files(folder, key):
+    """The files of a whole split with this key; None when it is none."""
+    try:
+        manifest = read_manifest(folder)
+    except (DataError, OSError):
+        return None
+    files = manifest.get("files")
+    if manifest.get("key") != key or not isinstance(files, dict):
+        return None
+    if not ARRAYS.keys() <= files.keys() <= {*ARRAYS, ROWS}:
+        return None
+    for name, record in files.items():
+        if file_sha256(os.path.join(folder, name)) != record["sha256"]:
+            return None
+    return [*files, "manifest.json"]
+
+
+class Cache:
+    """A folder of prepared splits, KEPT_ENTRIES at most, each in a folder
+    named by its key. Files are shared as hard links, so that one let go here
+    stays whole where it is used; both must be on one file system."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        os.makedirs(folder, exist_ok=True)
+
+    @contextlib.contextmanager
+    def locked(self):
+        with open(os.path.join(self.folder, "lock"), "wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def take(self, key, out):
+        """Links the split into the folder `out`; whether there is one."""
+        with self.locked():
+            entry = os.path.join(self.folder, key)
+            files = prepared_files(entry, key)
+            if files is None:
+                return False
+            link_split(entry, files, out)
+            os.utime(entry)
+            return True
+
+    def add(self, key, out):
+        """Takes in the split that is in the folder `out`."""
+        with self.locked():
+            files = prepared_files(out, key)
+            if files is None:
+                raise DataError("was changed while it was written", out)
+            entry = os.path.join(self.folder, key)
+            shutil.rmtree(entry, ignore_errors=True)
+            part = tempfile.mkdtemp(prefix="part.", dir=self.folder)
+            link_split(out, files, part)
+            os.rename(part, entry)
+            sync_folder(self.folder)
+            self._forget_old()
+
+    def _forget_old(self):
+        entries = [entry for entry in os.scandir(self.folder)
+                   if entry.is_dir(follow_symlinks=False)]
+        entries.sort(key=lambda entry: entry.stat().st_mtime_ns, reverse=True)
+        for entry in entries[KEPT_ENTRIES:]:
+            shutil.rmtree(entry.path)
+
+
+def link_split(source, files, folder):
+    """The manifest comes last, as when the files are written."""
+    os.makedirs(folder, exist_ok=True)
+    for name in [*ARRAYS, ROWS, "manifest.json"]:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, name))
+    for name in files:
+        os.link(os.path.join(source, name), os.path.join(folder, name))
+    sync_folder(folder)

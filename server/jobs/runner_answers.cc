@@ -1,0 +1,187 @@
+// JobRunner: the workers' answers.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/jobs/runner.h"
+
+namespace roundhouse {
+
+void JobRunner::OnMessage(WorkerId worker, const wire::Message& message) {
+  if (phase_ == Phase::kFinished) return;
+  const wire::Body& body = message.body;
+  if (const auto* done = std::get_if<wire::SlotDone>(&body)) {
+    OnSlotDone(worker, message.attempt, *done);
+  } else if (const auto* op = std::get_if<wire::HostOpDone>(&body)) {
+    OnHostOpDone(*op);
+  } else if (const auto* file = std::get_if<wire::FileOpDone>(&body)) {
+    OnFileOpDone(*file);
+  } else if (const auto* out = std::get_if<wire::Withdrawn>(&body)) {
+    if (dispatcher_ != nullptr) {
+      dispatcher_->SlotWithdrawn(static_cast<SlotId>(out->slot));
+    }
+  } else if (const auto* started = std::get_if<wire::SlotStarted>(&body)) {
+    OnSlotStarted(message.attempt, *started);
+  } else if (const auto* failed = std::get_if<wire::Failed>(&body)) {
+    OnFailed(worker, message.attempt, *failed);
+  }
+  if (dispatcher_ != nullptr) CarryOut();
+}
+
+void JobRunner::OnSlotStarted(uint64_t attempt,
+                              const wire::SlotStarted& started) {
+  const auto slot = out_slots_.find(static_cast<SlotId>(started.slot));
+  if (slot == out_slots_.end() || slot->second.attempt != attempt) return;
+  const int64_t enabled_ns = slot->second.enabled_ns;
+  if (enabled_ns == 0) return;
+  listener_->OnDispatchLatency(
+      static_cast<double>(started.received_ns - enabled_ns) * 1e-9);
+}
+
+void JobRunner::OnFileOpDone(const wire::FileOpDone& done) {
+  if (!file_op_.has_value() || done.operation != file_op_->op.operation) {
+    return;
+  }
+  const auto finished = file_op_->done;
+  finished(absl::OkStatus());
+  if (file_op_.has_value() && file_op_->op.operation == done.operation) {
+    file_op_.reset();
+  }
+  AfterQuiet();
+}
+
+void JobRunner::OnSlotDone(WorkerId worker, uint64_t attempt,
+                           const wire::SlotDone& done) {
+  const SlotId id = static_cast<SlotId>(done.slot);
+  const auto found = out_slots_.find(id);
+  if (found == out_slots_.end() || found->second.attempt != attempt ||
+      pool_.DeviceWorker(found->second.device) != worker) {
+    return;
+  }
+  // Committed from here on: the ledger first, then everything that follows.
+  state_->CommitToLedger(done.slot);
+  const OutSlot out = found->second;
+  out_slots_.erase(found);
+  const auto entry = steps_.find(out.action.place.step_number);
+  bool finite = true;
+  for (size_t i = 0; i < done.results.size() && entry != steps_.end(); ++i) {
+    entry->second.results[{out.action.place.round, static_cast<uint32_t>(i)}] =
+        done.results[i];
+    finite &= done.results[i].finite != 0;
+  }
+  ObserveTimes(out, done);
+  NoteRecovery(out.device, done.started_ns);
+  listener_->OnSlot(out.device, out.action.pass, done);
+  event_ns_ = done.ended_ns;
+  dispatcher_->SlotDone(id);
+  // After the dispatcher knows that the slot is done: failing withdraws those
+  // that are out.
+  if (!finite) FailNonFinite(entry->second, "loss");
+  CarryOut();
+  event_ns_ = 0;
+}
+
+void JobRunner::ObserveTimes(const OutSlot& out, const wire::SlotDone& done) {
+  const bool forward_only = out.action.pass == SlotPass::kForward ||
+                            out.action.pass == SlotPass::kEvaluate;
+  for (const wire::LayerTime& time : done.layers) {
+    const int layer = static_cast<int>(time.layer);
+    // What a worker reports of itself is checked by the cost model; a value
+    // outside its range is not an observation.
+    costs_
+        ->Observe(layer,
+                  forward_only ? LayerPass::kForward : LayerPass::kRecompute,
+                  absl::Nanoseconds(time.forward_ns))
+        .IgnoreError();
+    if (forward_only) continue;
+    costs_
+        ->Observe(layer, LayerPass::kBackward,
+                  absl::Nanoseconds(time.backward_ns))
+        .IgnoreError();
+  }
+}
+
+void JobRunner::OnHostOpDone(const wire::HostOpDone& done) {
+  const HostOpId id = static_cast<HostOpId>(done.operation);
+  const auto found = out_host_ops_.find(id);
+  if (found == out_host_ops_.end() || dispatcher_ == nullptr) return;
+  const auto [step_number, action] = found->second;
+  out_host_ops_.erase(found);
+  const auto entry = steps_.find(step_number);
+  if (entry != steps_.end() && action.type != HostOpType::kGather) {
+    NoteUnitWork(entry->second, action, done);
+  }
+  event_ns_ = done.ended_ns;
+  dispatcher_->HostOpDone(id);
+  CarryOut();
+  event_ns_ = 0;
+}
+
+void JobRunner::NoteUnitWork(StepEntry& entry, const RunHostOpAction& action,
+                             const wire::HostOpDone& done) {
+  int64_t& spent_ns = entry.unit_ns[action.unit];
+  spent_ns += done.ended_ns - done.started_ns;
+  if (action.type == HostOpType::kUpdate) {
+    listener_->OnUnitUpdated(static_cast<double>(spent_ns) * 1e-9);
+  } else if (action.last_round) {
+    entry.unit_norms[action.unit] = done.norm_squared;
+  }
+}
+
+void JobRunner::NoteLostSlots(DeviceId device) {
+  for (auto& [id, out] : out_slots_) {
+    if (out.device != device || out.lost) continue;
+    out.lost = true;
+    down_since_ns_.emplace(device, MonotonicNs());
+  }
+}
+
+void JobRunner::NoteRecovery(DeviceId device, int64_t started_ns) {
+  const auto down = down_since_ns_.find(device);
+  if (down == down_since_ns_.end()) return;
+  const int64_t down_ns = started_ns - down->second;
+  down_since_ns_.erase(down);
+  listener_->OnRecovered(device, static_cast<double>(down_ns) * 1e-9);
+}
+
+void JobRunner::OnFailed(WorkerId worker, uint64_t attempt,
+                         const wire::Failed& failed) {
+  if (worker == pool_.FilesWorker()) {
+    if (!file_op_.has_value() || failed.id != file_op_->op.operation) return;
+    const auto finished = file_op_->done;
+    file_op_.reset();
+    finished(
+        absl::Status(static_cast<absl::StatusCode>(failed.code), failed.text));
+    AfterQuiet();
+    return;
+  }
+  if (worker == pool_.HostWorker()) {
+    // What it was computing is lost with the job.
+    Fail(JobReason::kInternal, absl::StrCat("host worker: ", failed.text));
+    const HostOpId op = static_cast<HostOpId>(failed.id);
+    if (dispatcher_ != nullptr && out_host_ops_.erase(op) != 0) {
+      dispatcher_->HostOpDone(op);
+    }
+    return;
+  }
+  OnSlotFailed(worker, attempt, failed);
+}
+
+void JobRunner::OnSlotFailed(WorkerId worker, uint64_t attempt,
+                             const wire::Failed& failed) {
+  const auto slot = out_slots_.find(static_cast<SlotId>(failed.id));
+  if (slot == out_slots_.end() || slot->second.attempt != attempt) return;
+  const SlotId id = slot->first;
+  const bool exhausted = static_cast<absl::StatusCode>(failed.code) ==
+                         absl::StatusCode::kResourceExhausted;
+  failed_slots_.insert(id);
+  listener_->OnSlotFailed(slot->second.device);
+  Fail(exhausted ? JobReason::kDeviceMemory : JobReason::kInternal,
+       absl::StrCat("device ", Number(worker), ": ", failed.text));
+  // When the job was stopping already, the slot has been asked for: no other
+  // answer follows.
+  if (dispatcher_ != nullptr && failed_slots_.erase(id) != 0) {
+    dispatcher_->SlotWithdrawn(id);
+  }
+}
+
+}  // namespace roundhouse

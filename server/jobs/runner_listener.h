@@ -1,0 +1,75 @@
+// What a JobRunner tells whoever runs jobs: progress, events, measurements.
+//
+// All calls come on the event loop's thread.
+#ifndef ROUNDHOUSE_SERVER_JOBS_RUNNER_LISTENER_H_
+#define ROUNDHOUSE_SERVER_JOBS_RUNNER_LISTENER_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "base/ids.h"
+#include "base/wire/messages.h"
+#include "scheduler/dispatch/dispatcher.h"
+#include "scheduler/jobs/lifecycle.h"
+
+namespace roundhouse {
+
+struct StepReport {
+  int64_t step = 0;
+  double loss = 0;
+  double learning_rate = 0;
+  std::optional<double> grad_norm;
+  double epoch = 0;
+  int64_t tokens = 0;  // targets of this step
+  double seconds = 0;
+};
+
+struct CheckpointReport {
+  int64_t step = 0;
+  std::string path;
+  uint64_t bytes = 0;
+  double seconds = 0;  // from the first file to the rename on disk
+};
+
+struct JobOutcome {
+  JobState state = JobState::kFailed;  // SUCCEEDED, PAUSED, CANCELLED, FAILED,
+                                       // or QUEUED: memory was not there
+  JobReason reason = JobReason::kNone;
+  std::string message;
+  std::string output_path;
+};
+
+class RunnerListener {
+ public:
+  virtual ~RunnerListener() = default;
+  // Steps begin after `step`; `tokens` targets were trained on up to it.
+  virtual void OnRunning(int64_t step, int64_t total_steps, int64_t tokens) = 0;
+  virtual void OnStep(const StepReport& report) = 0;
+  virtual void OnEvaluation(int64_t step, double loss) = 0;
+  virtual void OnCheckpoint(const CheckpointReport& report) = 0;
+  virtual void OnCheckpointFailed(int64_t step, const absl::Status& status) = 0;
+  // For the job's log.
+  virtual void OnNote(const std::string& text) = 0;
+  // For the job's log and events: it goes on, but its user should know.
+  virtual void OnWarning(const std::string& text) = 0;
+  virtual void OnFinalizing() = 0;
+  virtual void OnSlot(DeviceId device, SlotPass pass,
+                      const wire::SlotDone& done) = 0;
+  // A slot that `device` had when its worker died was sent again.
+  virtual void OnSlotReplayed(DeviceId device) = 0;
+  // The worker could not do it.
+  virtual void OnSlotFailed(DeviceId device) = 0;
+  virtual void OnDispatchLatency(double seconds) = 0;
+  // The reductions of one unit in one step and its update, added up.
+  virtual void OnUnitUpdated(double seconds) = 0;
+  // From the death of a worker that had slots to its device's next slot.
+  virtual void OnRecovered(DeviceId device, double seconds) = 0;
+  // The last call; the runner holds no arena memory any more.
+  virtual void OnFinished(const JobOutcome& outcome) = 0;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_JOBS_RUNNER_LISTENER_H_

@@ -1,0 +1,262 @@
+// JobRunner: what a job starts from, and its first moments.
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/model/parameters.h"
+#include "base/status.h"
+#include "nlohmann/json.hpp"
+#include "server/jobs/runner.h"
+
+namespace roundhouse {
+
+JobRunner::StartPoint JobRunner::BestCheckpoint(
+    std::vector<std::string> candidates) {
+  StartPoint start;
+  for (const std::string& path : candidates) {
+    auto manifest = ReadCheckpoint(path, true);
+    if (manifest.ok()) {
+      start.path = path;
+      start.manifest = *std::move(manifest);
+      return start;
+    }
+    start.notes.push_back(absl::StrCat(
+        "checkpoint ", path,
+        " is not used: ", std::string(manifest.status().message())));
+    const absl::Status moved = QuarantineCheckpoint(path);
+    if (!moved.ok()) start.notes.push_back(std::string(moved.message()));
+  }
+  return start;
+}
+
+JobRunner::StartPoint JobRunner::ChooseStart(
+    const std::vector<std::string>& own, const std::string& named) {
+  StartPoint start = BestCheckpoint(own);
+  start.own = !start.path.empty();
+  if (start.own || named.empty()) return start;
+  auto manifest = ReadCheckpoint(named, true);
+  start.status = manifest.status();
+  if (!manifest.ok()) return start;
+  start.path = named;
+  start.manifest = *std::move(manifest);
+  return start;
+}
+
+// The job's own checkpoints, newest first; then the one its spec names.
+void JobRunner::FindStart() {
+  std::vector<std::string> own;
+  const std::vector<int64_t> steps = ListCheckpointSteps(options_.directory);
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    own.push_back(CheckpointPath(options_.directory, *step));
+  }
+  auto start = std::make_shared<StartPoint>();
+  InBackground(
+      [start, own, named = spec().resume_from_checkpoint] {
+        *start = ChooseStart(own, named);
+        return start->status;
+      },
+      [this, start](absl::Status) { OnStartChosen(*start); });
+}
+
+void JobRunner::OnStartChosen(const StartPoint& start) {
+  for (const std::string& note : start.notes) listener_->OnNote(note);
+  if (!start.status.ok()) {
+    Fail(JobReason::kCheckpointCorrupt, std::string(start.status.message()));
+  } else if (outcome_.has_value()) {
+    Finish();
+  } else if (CheckStart(start)) {
+    Load(start);
+  }
+}
+
+// Other data would give other bits: an error in the same job, legal in a new
+// one, whose order of batches goes on from the checkpoint's step.
+bool JobRunner::CheckStart(const StartPoint& start) {
+  const std::string& now = options_.train->counts().tokens_sha256;
+  const std::string& then = start.manifest.dataset_sha256;
+  if (start.path.empty() || now == then) return true;
+  const std::string text =
+      absl::StrCat(start.path, " was trained on tokens with SHA-256 ", then,
+                   ", the job's dataset has ", now);
+  if (start.own) {
+    Fail(JobReason::kInvalidDataset,
+         absl::StrCat(text, ": the prepared dataset changed under the job"));
+    return false;
+  }
+  listener_->OnWarning(absl::StrCat(text, ": the job goes on with step ",
+                                    start.manifest.step + 1,
+                                    " of its own order of batches"));
+  return true;
+}
+
+std::optional<JobRunner::FirstWeights> JobRunner::ResumeWeights(
+    const StartPoint& start) {
+  const AdapterConfig& adapter = state_->options().adapter;
+  absl::Status status;
+  if (adapter.present()) {
+    const auto saved = OpenAdapterDirectory(start.path, options_.model.config);
+    status = saved.ok() ? CheckAdapterIs(adapter, *saved) : saved.status();
+  }
+  auto parts = ResumeParts(start.path, *state_);
+  if (status.ok()) status = parts.status();
+  if (!status.ok()) {
+    Fail(JobReason::kCheckpointCorrupt, std::string(status.message()));
+    return std::nullopt;
+  }
+  completed_step_ = begun_step_ = saved_step_ = start.manifest.step;
+  tokens_trained_ = static_cast<int64_t>(start.manifest.tokens_trained);
+  RestoreHistory(start.path);
+  listener_->OnNote(absl::StrCat("going on from ", start.path));
+  return FirstWeights{wire::FileOpKind::kLoad, *std::move(parts)};
+}
+
+void JobRunner::NoteAdapter() {
+  const AdapterDirectory& adapter = *options_.adapter;
+  listener_->OnNote(absl::StrCat("going on from the adapter ", adapter.path));
+  if (SameBaseName(adapter.base_model, options_.model.path)) return;
+  listener_->OnWarning(absl::StrCat(
+      adapter.path, ": made for the base model \"", adapter.base_model,
+      "\"; the job's is ", options_.model.path, ", which has its shapes"));
+}
+
+std::optional<JobRunner::FirstWeights> JobRunner::ChooseWeights(
+    const StartPoint& start) {
+  if (!start.path.empty()) return ResumeWeights(start);
+  if (options_.adapter.has_value()) {
+    NoteAdapter();
+    const auto model_units =
+        static_cast<int>(ModelUnits(options_.model.config).size());
+    return FirstWeights{
+        wire::FileOpKind::kLoad,
+        LoadParts(options_.adapter->sources, model_units, *state_)};
+  }
+  if (state_->base() != nullptr || spec().model_init == ModelInit::kRandom) {
+    return FirstWeights{wire::FileOpKind::kInit, InitParts(*state_)};
+  }
+  return FirstWeights{wire::FileOpKind::kLoad,
+                      LoadParts(options_.model.sources, 0, *state_)};
+}
+
+void JobRunner::Load(const StartPoint& start) {
+  const std::optional<FirstWeights> weights = ChooseWeights(start);
+  if (!weights.has_value()) return;
+  // Held: what follows may end the job at once.
+  const std::shared_ptr<BaseWeights> base = state_->base();
+  if (base == nullptr) {
+    LoadTrained(*weights);
+    return;
+  }
+  base_ticket_ = base->Join([this, weights](BaseWeights::Turn turn) {
+    if (turn == BaseWeights::Turn::kLoad) {
+      LoadBase(*weights);
+      return;
+    }
+    listener_->OnNote("the base model is in host memory already");
+    LoadTrained(*weights);
+  });
+}
+
+void JobRunner::LoadBase(const FirstWeights& next) {
+  const FirstWeights frozen{wire::FileOpKind::kLoad,
+                            LoadParts(options_.model.sources, 0, *state_)};
+  RunParts(frozen, [this, next](absl::Status status) {
+    OnBaseLoaded(status);
+    if (outcome_.has_value()) {
+      Finish();
+    } else if (!status.ok()) {
+      FailLoading(status);
+    } else {
+      LoadTrained(next);
+    }
+  });
+}
+
+void JobRunner::OnBaseLoaded(const absl::Status& status) {
+  BaseWeights& base = *state_->base();
+  const auto key = BaseKey(options_.model, state_->options().dtype);
+  // Files that changed meanwhile may have given a mixture: for this job as it
+  // is, as with full fine-tuning, for no other.
+  if (!key.ok() || *key != base_key_) options_.bases->Forget(base);
+  base.LoadEnded(status.ok());
+}
+
+void JobRunner::LoadTrained(const FirstWeights& weights) {
+  RunParts(weights, [this](absl::Status status) { OnLoaded(status); });
+}
+
+void JobRunner::RunParts(const FirstWeights& weights,
+                         std::function<void(absl::Status)> done) {
+  auto table = FileTable::Create(arena_, weights.kind, weights.parts);
+  if (table.ok()) {
+    RunFileOp(*std::move(table), std::move(done));
+  } else {
+    done(table.status());
+  }
+}
+
+void JobRunner::FailLoading(const absl::Status& status) {
+  Fail(absl::IsResourceExhausted(status) ? JobReason::kHostMemory
+                                         : JobReason::kInvalidModel,
+       std::string(status.message()));
+}
+
+void JobRunner::RestoreHistory(const std::string& checkpoint) {
+  std::ifstream file(checkpoint + "/trainer_state.json");
+  std::stringstream text;
+  text << file.rdbuf();
+  const auto json = nlohmann::json::parse(text.str(), nullptr, false);
+  if (!json.is_object() || !json.contains("log_history")) return;
+  for (const auto& entry : json["log_history"]) {
+    // Later steps were seen but not kept: they come again.
+    if (!entry.is_object() || !entry.contains("step") ||
+        !entry["step"].is_number_integer() || entry["step"] > completed_step_) {
+      continue;
+    }
+    history_.push_back(entry.dump());
+    evaluated_before_ |= entry.contains("eval_loss");
+  }
+}
+
+void JobRunner::OnLoaded(const absl::Status& status) {
+  if (outcome_.has_value()) {
+    Finish();
+    return;
+  }
+  if (!status.ok()) {
+    FailLoading(status);
+    return;
+  }
+  version_ = next_pass_++;
+  for (size_t i = 0; i < state_->units().size(); ++i) {
+    const int unit = static_cast<int>(i);
+    if (!state_->trainable(unit)) continue;  // a base raises its own
+    wire::Raise(arena_.arena().WordAt(state_->layout(unit).version_word_offset),
+                version_, arena_.arena().doorbells());
+  }
+  StartDispatcher();
+  if (phase_ == Phase::kFinished) return;  // no device is left
+  listener_->OnRunning(completed_step_, total_steps_, tokens_trained_);
+  BeginNext();
+}
+
+void JobRunner::StartDispatcher() {
+  const ModelConfig& model = options_.model.config;
+  const int layers = static_cast<int>(model.layer_count) + 1;
+  JobShape shape = {layers, layers + 1, model.tie_word_embeddings, {}};
+  for (int unit = 0; state_->base() != nullptr && unit <= layers; ++unit) {
+    shape.trainable.push_back(unit > 0 && unit < layers);
+  }
+  dispatcher_ = std::make_unique<Dispatcher>(shape, DispatcherOptions{});
+  phase_ = Phase::kStepping;
+  if (pool_.up(pool_.HostWorker())) dispatcher_->HostUp();
+  for (int i = 0; i < pool_.device_count(); ++i) {
+    const DeviceId device = static_cast<DeviceId>(i);
+    if (pool_.up(pool_.DeviceWorker(device))) dispatcher_->DeviceUp(device);
+  }
+  FailWithoutDevices("all of them were lost before the job started");
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,222 @@
+// What the tests of JobRunner share: a job over workers that compute nothing
+// (tests/fakes).
+#ifndef ROUNDHOUSE_SERVER_JOBS_RUNNER_TEST_FIXTURE_H_
+#define ROUNDHOUSE_SERVER_JOBS_RUNNER_TEST_FIXTURE_H_
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "server/jobs/runner.h"
+#include "server/jobs/test_model.h"
+
+namespace roundhouse {
+
+namespace fs = std::filesystem;
+inline constexpr int kDevices = 2;
+
+class RunnerTest : public testing::Test,
+                   public JobRunner::Listener,
+                   public WorkerPool::Listener {
+ protected:
+  RunnerTest()
+      : root_(testing::TempDir() + "/runner_test"),
+        loop_(*EventLoop::Create()),
+        arena_(*HostArena::Create(64 << 20, kDevices + 2)) {
+    fs::remove_all(root_);
+    fs::create_directories(root_ + "/job");
+    pool_options_.worker_program = "tests/fakes/wire_worker";
+    pool_options_.device_count = kDevices;
+    pool_options_.restart_delay = absl::Milliseconds(1);
+  }
+  ~RunnerTest() override {
+    runner_.reset();
+    fs::remove_all(root_);
+  }
+
+  // For another job in the same test: nothing of the last one is left.
+  void Fresh() {
+    NextLife();
+    fs::remove_all(root_ + "/job");
+    fs::create_directories(root_ + "/job");
+  }
+  // The same job in another daemon: its files are there.
+  void NextLife() {
+    runner_.reset();
+    pool_.reset();
+    loop_ = *EventLoop::Create();
+    arena_ = *HostArena::Create(64 << 20, kDevices + 2);
+    pool_options_.kill_at.clear();
+    finished_ = false;
+    steps_.clear();
+    checkpoints_.clear();
+  }
+
+  void Misbehave(int worker, const std::string& way, int times = 1) {
+    pool_options_.kill_at[static_cast<WorkerId>(worker)].assign(times, way);
+  }
+
+  // Runs a job of 10 sequences to its end.
+  void Run(const std::string& fields) {
+    WriteDataset();
+    train_ = *Dataset::Open(root_, 50);
+    validation_ = *Dataset::Open(root_, 50);
+    const auto spec = ParseJobSpec(
+        absl::StrCat("model_name_or_path: m\ndataset: d\n", method_,
+                     "batch_size: 4\nmicro_batch_size: 2\n", fields),
+        "job.yaml");
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    RunnerOptions options{.job = 3,
+                          .directory = root_ + "/job",
+                          .output_path = root_ + output_,
+                          .spec = ResolvedSpec::Resolve(*spec, kDevices),
+                          .model = {},
+                          .train = train_.get(),
+                          .validation = validation_.get(),
+                          .device_memory_bytes = 1 << 30};
+    options.model.config = TestModel(false);
+    options.model.config_json = R"({"model_type": "qwen3"})";
+    options.model.path = root_ + "/model";
+    options.model.tokenizer_files = tokenizer_files_;
+    if (change_options_) change_options_(options);
+    pool_ = *WorkerPool::Create(*loop_, *arena_, pool_options_);
+    free_bytes_ = arena_->used_bytes();
+    runner_ = std::make_unique<JobRunner>(*loop_, *arena_, *pool_,
+                                          std::move(options), this);
+    ASSERT_TRUE(pool_->Start(this).ok());
+    runner_->Start();
+    loop_->Run();
+    if (on_end_) on_end_();
+    EXPECT_EQ(arena_->used_bytes(), free_bytes_) << "memory was kept";
+  }
+
+  // JobRunner::Listener
+  void OnRunning(int64_t step, int64_t, int64_t tokens) override {
+    started_at_ = {step, tokens};
+  }
+  void OnStep(const StepReport& report) override {
+    steps_.push_back(report.step);
+    if (on_step_) on_step_(report.step);
+  }
+  void OnEvaluation(int64_t step, double) override {
+    evaluations_.push_back(step);
+  }
+  void OnCheckpoint(const CheckpointReport& report) override {
+    checkpoints_.push_back(report.step);
+    EXPECT_TRUE(fs::exists(report.path + "/checkpoint.json"));
+    EXPECT_GT(report.bytes, 0u);
+    EXPECT_GT(report.seconds, 0);
+  }
+  void OnCheckpointFailed(int64_t step, const absl::Status& status) override {
+    EXPECT_FALSE(status.ok());
+    failed_checkpoints_.push_back(step);
+  }
+  void OnNote(const std::string& text) override { notes_.push_back(text); }
+  void OnWarning(const std::string& text) override {
+    warnings_.push_back(text);
+  }
+  void OnFinalizing() override {
+    if (on_finalizing_) on_finalizing_();
+  }
+  void OnSlot(DeviceId, SlotPass pass, const wire::SlotDone&) override {
+    ++slots_[pass];
+  }
+  void OnSlotReplayed(DeviceId device) override {
+    replayed_.push_back(Number(device));
+  }
+  void OnSlotFailed(DeviceId) override { ++failed_slots_; }
+  void OnDispatchLatency(double) override {}
+  void OnUnitUpdated(double seconds) override {
+    unit_seconds_.push_back(seconds);
+  }
+  void OnRecovered(DeviceId device, double seconds) override {
+    EXPECT_GT(seconds, 0);
+    recovered_.push_back(Number(device));
+  }
+  void OnFinished(const JobOutcome& outcome) override {
+    outcome_ = outcome;
+    finished_ = true;
+    loop_->After(absl::ZeroDuration(), [this] {
+      pool_->Stop(absl::Minutes(5), [this] { loop_->Quit(); });
+    });
+  }
+
+  // WorkerPool::Listener
+  void OnWorkerUp(WorkerId worker) override {
+    if (!finished_) runner_->OnWorkerUp(worker);
+  }
+  void OnMessage(WorkerId worker, const wire::Message& message) override {
+    if (!finished_) runner_->OnMessage(worker, message);
+  }
+  void OnWorkerDown(WorkerId worker, const std::string&) override {
+    if (!finished_) runner_->OnWorkerDown(worker);
+  }
+  void OnDeviceLost(DeviceId device, const std::string& why) override {
+    if (!finished_) runner_->OnDeviceLost(device, why);
+  }
+
+  const std::string root_;
+  std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<HostArena> arena_;
+  WorkerPoolOptions pool_options_;
+  std::unique_ptr<WorkerPool> pool_;
+  std::unique_ptr<Dataset> train_, validation_;
+  std::unique_ptr<JobRunner> runner_;
+  std::vector<int64_t> steps_, evaluations_, checkpoints_, failed_checkpoints_;
+  std::pair<int64_t, int64_t> started_at_;  // step, tokens
+  std::vector<std::string> warnings_;
+  std::map<SlotPass, int> slots_;
+  std::vector<int> replayed_, recovered_;  // devices
+  int failed_slots_ = 0;
+  std::vector<double> unit_seconds_;
+  std::function<void(int64_t)> on_step_;
+  std::function<void()> on_finalizing_;
+  JobOutcome outcome_;
+  bool finished_ = false;
+  std::string output_ = "/output";
+  std::string method_ = "model_init: random\n";
+  std::function<void(RunnerOptions&)> change_options_;
+  std::function<void()> on_end_;
+  std::vector<std::string> notes_;
+  std::vector<std::string> tokenizer_files_;
+  std::string tokens_sha256_ = "a1";
+
+ private:
+  void WriteDataset() {
+    std::vector<uint32_t> tokens(30);
+    std::vector<uint64_t> offsets;
+    for (uint64_t i = 0; i <= 10; ++i) offsets.push_back(3 * i);
+    WriteTestFile(root_ + "/tokens.u32",
+                  {reinterpret_cast<char*>(tokens.data()), 120});
+    WriteTestFile(root_ + "/labels.u8", std::string(30, '\1'));
+    WriteTestFile(root_ + "/offsets.u64",
+                  {reinterpret_cast<char*>(offsets.data()), 88});
+    WriteTestFile(root_ + "/manifest.json",
+                  nlohmann::json{
+                      {"format_version", 1},
+                      {"sequences", 10},
+                      {"tokens", 30},
+                      {"target_tokens", 20},
+                      {"truncated", 0},
+                      {"files", {{"tokens.u32", {{"sha256", tokens_sha256_}}}}},
+                      {"max_sequence_tokens", 3}}
+                      .dump());
+  }
+
+ protected:
+  uint64_t free_bytes_ = 0;
+};
+
+using Steps = std::vector<int64_t>;
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_JOBS_RUNNER_TEST_FIXTURE_H_

@@ -1,0 +1,123 @@
+#include "worker/model/attention.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+
+namespace roundhouse::worker {
+namespace {
+
+// Queries of a block share one mask, and blocks bound its size.
+constexpr int64_t kMinWindowBlockTokens = 256;
+
+// [b, heads, n, d], [b, kv_heads, m, d] -> [b, heads, n, d].  Without a mask
+// causal.
+at::Tensor Sdpa(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                const std::optional<at::Tensor>& mask) {
+  return at::scaled_dot_product_attention(
+      q, k, v, mask, /*dropout_p=*/0.0, /*is_causal=*/!mask.has_value(),
+      /*scale=*/std::nullopt, /*enable_gqa=*/q.size(1) != k.size(1));
+}
+
+// [queries, keys]; query i stands at key i + keys - queries.
+at::Tensor WindowMask(int64_t queries, int64_t keys, int64_t window,
+                      const at::TensorOptions& options) {
+  const at::Tensor query =
+      at::arange(keys - queries, keys, options).unsqueeze(1);
+  const at::Tensor key = at::arange(0, keys, options).unsqueeze(0);
+  return at::logical_and(key <= query, key > query - window);
+}
+
+// Blocks of queries, at least `window` each: a block needs its own keys and the
+// window - 1 before them, which the block before it has.
+at::Tensor WindowAttention(const at::Tensor& q, const at::Tensor& k,
+                           const at::Tensor& v, int64_t window) {
+  const int64_t block = std::max(window, kMinWindowBlockTokens);
+  const auto queries = q.split(block, 2);
+  const auto keys = k.split(block, 2);
+  const auto values = v.split(block, 2);
+  std::vector<at::Tensor> mixed;
+  for (size_t i = 0; i < queries.size(); ++i) {
+    const auto with_earlier = [&](const std::vector<at::Tensor>& blocks) {
+      if (i == 0) return blocks[i];
+      return at::cat({blocks[i - 1].slice(2, block - (window - 1)), blocks[i]},
+                     2);
+    };
+    const at::Tensor key = with_earlier(keys);
+    const at::Tensor mask =
+        WindowMask(queries[i].size(2), key.size(2), window,
+                   at::TensorOptions().dtype(at::kLong).device(q.device()));
+    mixed.push_back(Sdpa(queries[i], key, with_earlier(values), mask));
+  }
+  return at::cat(mixed, 2);
+}
+
+at::Tensor Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                  int64_t window) {
+  if (window == 0 || q.size(2) <= window) return Sdpa(q, k, v, std::nullopt);
+  return WindowAttention(q, k, v, window);
+}
+
+// [b, heads, n, d] -> [b * n, heads * d].
+at::Tensor TokenRows(const at::Tensor& mixed) {
+  return mixed.transpose(1, 2).reshape(
+      {mixed.size(0) * mixed.size(2), mixed.size(1) * mixed.size(3)});
+}
+
+// [rows, heads, row_tokens, d] -> per sequence [1, heads, tokens, d].  Splits
+// all tokens at once: its backward is one concatenation.
+std::vector<at::Tensor> Sequences(const at::Tensor& x, const Packing& packing) {
+  const at::Tensor tokens =
+      x.transpose(1, 2).reshape({x.size(0) * x.size(2), x.size(1), x.size(3)});
+  std::vector<at::Tensor> sequences =
+      tokens.split_with_sizes(packing.sequence_tokens, 0);
+  for (at::Tensor& sequence : sequences) {
+    sequence = sequence.transpose(0, 1).unsqueeze(0);
+  }
+  return sequences;
+}
+
+}  // namespace
+
+absl::StatusOr<Packing> ReadPacking(const int32_t* positions, int64_t rows,
+                                    int64_t row_tokens) {
+  Packing packing;
+  for (int64_t i = 0; i < rows * row_tokens; ++i) {
+    const int32_t position = positions[i];
+    const int64_t token = i % row_tokens;
+    if (position == 0) {
+      packing.sequence_tokens.push_back(1);
+      continue;
+    }
+    if (token == 0 || position - 1 != positions[i - 1]) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "row ", i / row_tokens, ", token ", token, ": position ", position,
+          token == 0 ? " begins a row, expected 0"
+                     : absl::StrCat(" follows ", positions[i - 1],
+                                    ", expected the next one or 0")));
+    }
+    ++packing.sequence_tokens.back();
+  }
+  if (static_cast<int64_t>(packing.sequence_tokens.size()) == rows)
+    return Packing();
+  return packing;
+}
+
+at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k,
+                           const at::Tensor& v, const Packing& packing,
+                           int64_t window) {
+  if (packing.sequence_tokens.empty()) {
+    return TokenRows(Attend(q, k, v, window));
+  }
+  const std::vector<at::Tensor> queries = Sequences(q, packing);
+  const std::vector<at::Tensor> keys = Sequences(k, packing);
+  const std::vector<at::Tensor> values = Sequences(v, packing);
+  std::vector<at::Tensor> mixed;
+  for (size_t i = 0; i < queries.size(); ++i) {
+    mixed.push_back(TokenRows(Attend(queries[i], keys[i], values[i], window)));
+  }
+  return at::cat(mixed);
+}
+
+}  // namespace roundhouse::worker

@@ -1,0 +1,48 @@
+// Causal attention of a micro-batch: over whole rows, or over the sequences
+// that are packed into them, with or without a sliding window.
+//
+// What has the same bits as what, for the same q, k and v of a sequence:
+//   rows of one sequence each   SDPA over all rows at once, packing or not
+//   a packed sequence           SDPA over that sequence alone, so the bits of a
+//                               row that holds it without padding; they may
+//                               differ where a token's heads are no multiple of
+//                               64 bytes, because then tensors lie differently
+//   a window not below the
+//   sequence's length           no window
+// In a whole model a packed sequence equals an unpacked one closely, not
+// bitwise: matrix products of another number of rows may add in another order.
+#ifndef ROUNDHOUSE_WORKER_MODEL_ATTENTION_H_
+#define ROUNDHOUSE_WORKER_MODEL_ATTENTION_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "ATen/ATen.h"
+#include "absl/status/statusor.h"
+
+namespace roundhouse::worker {
+
+// The sequences of a micro-batch's rows.
+struct Packing {
+  // Tokens of each sequence, row after row, each within one row and all tokens
+  // of each row covered.  Empty: every row is one sequence.
+  std::vector<int64_t> sequence_tokens;
+};
+
+// `positions` is [rows, row_tokens], a token's position within its sequence.
+// INVALID_ARGUMENT, naming row and token, unless each row starts with 0 and
+// every other value is 0 or one more than the value before it.
+absl::StatusOr<Packing> ReadPacking(const int32_t* positions, int64_t rows,
+                                    int64_t row_tokens);
+
+// q is [rows, heads, row_tokens, head_dim], k and v have kv_heads.  A token
+// attends to itself and to those before it in its sequence, with a window above
+// 0 to itself and the window - 1 before it.
+// Returns [rows * row_tokens, heads * head_dim].
+at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k,
+                           const at::Tensor& v, const Packing& packing,
+                           int64_t window);
+
+}  // namespace roundhouse::worker
+
+#endif  // ROUNDHOUSE_WORKER_MODEL_ATTENTION_H_

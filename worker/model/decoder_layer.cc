@@ -1,0 +1,70 @@
+#include "worker/model/decoder_layer.h"
+
+#include "base/model/family.h"
+#include "worker/model/projection.h"
+
+namespace roundhouse::worker {
+namespace {
+
+struct Shape {
+  int64_t rows;
+  int64_t row_tokens;
+};
+
+int64_t WindowOf(const LayerContext& context) {
+  const ModelConfig& config = context.config;
+  return context.layer < config.first_sliding_layer ? 0 : config.sliding_window;
+}
+
+// Returns [rows * row_tokens, hidden], as `x` is.
+at::Tensor Attention(const LayerContext& context, const LayerTensors& weights,
+                     const Shape& shape, const at::Tensor& x) {
+  const ModelConfig& config = context.config;
+  // [rows, row_tokens, heads, head_dim].
+  const auto heads = [&](ParamRole matrix) {
+    return Projection(context, weights, matrix, x)
+        .view({shape.rows, shape.row_tokens, -1, config.head_dim});
+  };
+  const bool has_norms = FamilyOf(config.architecture).query_key_norm;
+  const auto query_or_key = [&](ParamRole matrix, ParamRole norm) {
+    at::Tensor states = heads(matrix);
+    if (has_norms) {
+      states = RmsNorm(states, weights[norm], config.rms_norm_eps);
+    }
+    return ApplyRope(states.transpose(1, 2), context.rope);
+  };
+  const at::Tensor q = query_or_key(ParamRole::kQ, ParamRole::kQNorm);
+  const at::Tensor k = query_or_key(ParamRole::kK, ParamRole::kKNorm);
+  const at::Tensor v = heads(ParamRole::kV).transpose(1, 2);
+  return Projection(
+      context, weights, ParamRole::kO,
+      CausalAttention(q, k, v, context.packing, WindowOf(context)));
+}
+
+// down(silu(gate(x)) * up(x)) of x [n, hidden].
+at::Tensor SwiGlu(const LayerContext& context, const LayerTensors& weights,
+                  const at::Tensor& x) {
+  const at::Tensor gate =
+      at::silu(Projection(context, weights, ParamRole::kGate, x));
+  const at::Tensor up = Projection(context, weights, ParamRole::kUp, x);
+  return Projection(context, weights, ParamRole::kDown, gate * up);
+}
+
+}  // namespace
+
+at::Tensor DecoderLayer(const LayerContext& context,
+                        const LayerTensors& weights, const at::Tensor& x) {
+  const Shape shape{x.size(0), x.size(1)};
+  const auto norm = [&](const at::Tensor& input, ParamRole role) {
+    return RmsNorm(input, weights[role], context.config.rms_norm_eps);
+  };
+  const at::Tensor flat = x.view({-1, context.config.hidden_size});
+  const at::Tensor attended =
+      flat +
+      Attention(context, weights, shape, norm(flat, ParamRole::kInputNorm));
+  const at::Tensor output =
+      attended + SwiGlu(context, weights, norm(attended, ParamRole::kPostNorm));
+  return output.view(x.sizes());
+}
+
+}  // namespace roundhouse::worker

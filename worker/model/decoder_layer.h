@@ -1,0 +1,20 @@
+// The decoder layer of all dense families: RMS norms, rotary embedding,
+// grouped-query attention and SwiGLU around two residual sums.  Where families
+// differ (biases, norms of query and key heads, sliding windows), the
+// configuration says so.
+#ifndef ROUNDHOUSE_WORKER_MODEL_DECODER_LAYER_H_
+#define ROUNDHOUSE_WORKER_MODEL_DECODER_LAYER_H_
+
+#include "ATen/ATen.h"
+#include "worker/model/layers.h"
+
+namespace roundhouse::worker {
+
+// `x` is [rows, row_tokens, hidden]; returns the same shape.  REQUIRES: the
+// weights that ModelUnit lists for the layer are defined, no others.
+at::Tensor DecoderLayer(const LayerContext& context,
+                        const LayerTensors& weights, const at::Tensor& x);
+
+}  // namespace roundhouse::worker
+
+#endif  // ROUNDHOUSE_WORKER_MODEL_DECODER_LAYER_H_
