@@ -16,6 +16,8 @@ Dispatcher::Dispatcher(const JobShape& shape, const DispatcherOptions& options)
                    static_cast<int>(shape.trainable.size()) == shape.unit_count)
       << shape.trainable.size();
   ROUNDHOUSE_CHECK(shape.trainable_count() >= 1);
+  ROUNDHOUSE_CHECK(shape.contribution_sets == 1 || shape.contribution_sets == 2)
+      << shape.contribution_sets;
   ROUNDHOUSE_CHECK(options.max_dispatched_slots >= 1 &&
                    options.max_host_ops >= 1);
 }
@@ -277,6 +279,7 @@ bool Dispatcher::MaySend(const Slot& slot) const {
   for (const Round& round : rounds_) {
     if (round.number >= slot.round_number) break;
     if (round.number % 2 == slot.round_number % 2) return false;
+    if (shape_.contribution_sets == 2) continue;
     for (int unit : units) {
       if (!round.reduce_done[unit]) return false;
     }
@@ -361,7 +364,8 @@ bool Dispatcher::SendReduce() {
     if (abandoned_step_ == round.step_number) return false;
     const Step& step = *FindStep(round.step_number);
     for (int unit = 0; unit < shape_.unit_count; ++unit) {
-      if (round.reduce_sent[unit] || round.contributors_left[unit] != 0) {
+      if (round.reduce_sent[unit] || round.contributors_left[unit] != 0 ||
+          EarlierReduceWaits(round, unit)) {
         continue;
       }
       round.reduce_sent[unit] = true;
@@ -380,6 +384,12 @@ bool Dispatcher::SendReduce() {
     }
   }
   return false;
+}
+
+bool Dispatcher::EarlierReduceWaits(const Round& round, int unit) const {
+  return std::any_of(rounds_.begin(), rounds_.end(), [&](const Round& earlier) {
+    return earlier.number < round.number && !earlier.reduce_sent[unit];
+  });
 }
 
 void Dispatcher::SendHostOp(RunHostOpAction action) {

@@ -34,9 +34,11 @@
 //
 // A round uses one of two sets of activation buffers, by its running number's
 // parity: it starts when the round before the last has *retired*, i.e. its
-// slots committed and its reductions are done.  Contribution buffers exist
-// once: a backward slot is sent when the previous round's reductions of its
-// units are done.
+// slots committed and its reductions are done.  Where contribution buffers
+// exist once, a backward slot is sent when the previous round's reductions of
+// its units are done; where there are two sets, two rounds' backward slots of
+// one unit can run at a time, as a plan of one stage needs for its rounds to
+// run on several devices at once.  Reductions of a unit go out in round order.
 //
 // Losses.  DeviceDown: its slots wait for the device to come back (DeviceUp
 // sends them again, in order).  DeviceLost: every dispatched slot is withdrawn
@@ -71,6 +73,7 @@ struct JobShape {
   // embedding nor the head has any.  Empty: every unit.  REQUIRES: at least
   // one.
   std::vector<bool> trainable;
+  int contribution_sets = 1;  // 1, or 2: chosen by the round's buffer_set
 
   bool Trains(int unit) const { return trainable.empty() || trainable[unit]; }
   int trainable_count() const {
@@ -256,6 +259,7 @@ class Dispatcher {
   bool SendGather();
   bool SendUpdate();
   bool SendReduce();
+  bool EarlierReduceWaits(const Round& round, int unit) const;
   void SendHostOp(RunHostOpAction action);
   void FinishRounds();
   void FinishSteps();

@@ -146,6 +146,18 @@ class World {
     EXPECT_LE(queue.size(), 2u);
     EXPECT_EQ(committed_.count(action.slot), 0u)
         << "a committed slot ran again";
+    if (action.pass == SlotPass::kFused || action.pass == SlotPass::kBackward) {
+      CheckContributions(action);
+    }
+  }
+  // What the slot will write over has been reduced.
+  void CheckContributions(const RunSlotAction& slot) {
+    const int before = slot.place.round - shape_.contribution_sets;
+    for (int layer = slot.layers.first; layer <= slot.layers.last; ++layer) {
+      if (before < 0 || !shape_.Trains(1 + layer)) continue;
+      EXPECT_EQ(reduces_.count({slot.place.step_number, before, 1 + layer}), 1u)
+          << "unit " << 1 + layer << " of round " << before;
+    }
   }
   void Carry(const WithdrawSlotAction& action) {
     withdrawing_.insert(action.slot);
@@ -291,6 +303,26 @@ TEST(DispatcherTest, LooksAheadTwoSlotsPerDeviceBeforeAnyInputExists) {
   World wide(kShape, 4, 1);
   wide.Begin(TrainStep(1, true));
   EXPECT_EQ(wide.sent.size(), 4u);
+}
+
+// One stage, so that a round is one slot.
+size_t SlotsSentAhead(int contribution_sets) {
+  JobShape shape = kShape;
+  shape.contribution_sets = contribution_sets;
+  World world(shape, 2, 1);
+  StepSpec spec = TrainStep(4, true);
+  spec.plan = {{}, {{0, 3}}, true};
+  world.Begin(spec);
+  const size_t sent = world.sent.size();
+  world.RunToEnd();
+  EXPECT_EQ(world.steps_done, 1);
+  EXPECT_EQ(world.sent.size(), 4u);
+  return sent;
+}
+
+TEST(DispatcherTest, TwoContributionSetsLetTwoRoundsOfOneStageRunAtOnce) {
+  EXPECT_EQ(SlotsSentAhead(1), 1u);
+  EXPECT_EQ(SlotsSentAhead(2), 2u);
 }
 
 TEST(DispatcherTest, ClippedUpdatesWaitForTheCaller) {
@@ -523,6 +555,7 @@ TEST(DispatcherTest, RandomLossesNeverStopOrRepeatAStep) {
         if (random() % 2 == 0) shape.trainable[unit] = true;
       }
     }
+    shape.contribution_sets = 1 + static_cast<int>(random() % 2);
     World world(shape, devices, seed * 7);
     int lost = 0;
     for (int step = 0; step < 4; ++step) {

@@ -46,8 +46,9 @@ void AddUnits(const RunSlotAction& action, const StepData& step,
                             static_cast<uint32_t>(layer), state.Weights(unit),
                             state.Version(unit, step.version)});
       if (!ComputesGradients(action.pass) || !state.trainable(unit)) continue;
-      slot.contributions.push_back({static_cast<uint32_t>(unit), 0, groups, 0,
-                                    state.Contribution(unit, 0)});
+      slot.contributions.push_back(
+          {static_cast<uint32_t>(unit), 0, groups, 0,
+           state.Contribution(unit, action.place.buffer_set)});
     }
   }
 }
@@ -153,7 +154,7 @@ void FillReduce(const RunHostOpAction& action, const StepData& step,
   if (!embedding || state.options().model.tie_word_embeddings) {
     op.contributions.push_back(
         {0, round.group_count,
-         state.Contribution(static_cast<int>(op.unit), 0)});
+         state.Contribution(static_cast<int>(op.unit), action.buffer_set)});
   }
 }
 

@@ -34,6 +34,7 @@ class CommandsTest : public testing::TestWithParam<Trained> {
   CommandsTest() : arena_(*HostArena::Create(64 << 20, 3)) {
     TrainingStateOptions state = TestStateOptions(GetParam().tied);
     if (GetParam().adapters) state.adapter = TestAdapter();
+    state.contribution_sets = 2;
     state_ = MakeTestState(*arena_, state);
     RoundBuffersOptions options;
     options.plan = TestPlan();
@@ -56,10 +57,11 @@ class CommandsTest : public testing::TestWithParam<Trained> {
     round.group_count = 2;
   }
 
-  wire::RunSlot Slot(SlotPass pass, LayerRange layers) const {
+  wire::RunSlot Slot(SlotPass pass, LayerRange layers,
+                     int buffer_set = 1) const {
     RunSlotAction action;
     action.slot = SlotId{9};
-    action.place.buffer_set = 1;
+    action.place.buffer_set = buffer_set;
     action.pass = pass;
     action.layers = layers;
     return SlotCommand(action, step_, *state_, *buffers_);
@@ -121,6 +123,17 @@ TEST_P(CommandsTest, ASlotSaysWhatItIs) {
     EXPECT_EQ(slot.micro_batches[i].step_index, i);
   }
   EXPECT_EQ(slot.train, 1u);
+}
+
+TEST_P(CommandsTest, RoundsOfTheTwoSetsContributeIntoBuffersOfTheirOwn) {
+  const wire::RunSlot even = Slot(SlotPass::kFused, {2, 3}, 0);
+  const wire::RunSlot odd = Slot(SlotPass::kFused, {2, 3}, 1);
+  ASSERT_FALSE(even.contributions.empty());
+  ASSERT_EQ(even.contributions.size(), odd.contributions.size());
+  for (size_t i = 0; i < even.contributions.size(); ++i) {
+    EXPECT_NE(even.contributions[i].buffer.offset,
+              odd.contributions[i].buffer.offset);
+  }
 }
 
 // Part of the key of dropout masks: the same for a micro-batch in every slot,

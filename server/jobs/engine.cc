@@ -313,6 +313,7 @@ void Engine::StartValidation(const std::string& id) {
   options.truncation = TruncationName(spec->spec().truncation);
   options.packing = spec->spec().packing;
   options.seed = spec->spec().seed;
+  options.template_date = spec->spec().template_date;
   preparer_ = Preparer::Start(loop_, options, [this, id](absl::Status status) {
     // Not from within the child's own callback.
     loop_.After(absl::ZeroDuration(), [this, id, status] {

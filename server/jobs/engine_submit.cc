@@ -6,6 +6,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/civil_time.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/model/parameters.h"
 #include "base/status.h"
 #include "server/jobs/checkpoint.h"
@@ -252,8 +255,11 @@ absl::StatusOr<JobRecord> Engine::Submit(const SubmitRequest& request) {
   }
   ASSIGN_OR_RETURN(const JobSpec located, ResolvePaths(written));
   ASSIGN_OR_RETURN(const ModelDirectory model, CheckModel(located));
-  ASSIGN_OR_RETURN(const JobSpec complete,
-                   CompleteAdapter(located, model.config));
+  ASSIGN_OR_RETURN(JobSpec complete, CompleteAdapter(located, model.config));
+  if (complete.template_date.empty()) {
+    complete.template_date = absl::FormatCivilTime(
+        absl::ToCivilDay(absl::Now(), absl::UTCTimeZone()));
+  }
   const ResolvedSpec spec =
       ResolvedSpec::Resolve(complete, pool_.device_count());
   RETURN_IF_ERROR(CheckResume(spec, model.config));

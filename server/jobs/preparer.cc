@@ -96,6 +96,10 @@ void Preparer::StartSplit(bool validation) {
         child.arguments.end(),
         {"--packing", "--seed", absl::StrCat(options_.seed)});
   }
+  if (!options_.template_date.empty()) {
+    child.arguments.insert(child.arguments.end(),
+                           {"--template-date", options_.template_date});
+  }
   if (!options_.cache_directory.empty()) {
     child.arguments.insert(child.arguments.end(),
                            {"--cache", options_.cache_directory});

@@ -32,6 +32,7 @@ struct PreparerOptions {
   std::string truncation = "right";  // of longer sequences; or left, drop
   bool packing = false;              // several sequences a row
   int64_t seed = 0;                  // of which share a row
+  std::string template_date;         // YYYY-MM-DD, for templates that ask
   // A child that prints nothing for this long is killed.
   absl::Duration silence_limit = absl::Seconds(kMaxHelperSilenceSeconds);
 };

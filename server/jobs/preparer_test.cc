@@ -37,7 +37,12 @@ class PreparerTest : public testing::Test {
                                            .train_file = "train.jsonl",
                                            .validation_file = "valid.jsonl",
                                            .output_directory = root_ + "/data",
+                                           .cache_directory = "c",
                                            .max_length = 8,
+                                           .truncation = "left",
+                                           .packing = true,
+                                           .seed = 5,
+                                           .template_date = "2026-01-02",
                                            .silence_limit = limit},
                                           [&](absl::Status status) {
                                             result = std::move(status);
@@ -63,6 +68,19 @@ TEST_F(PreparerTest, BothSplitsArePrepared) {
                       absl::Minutes(5))
                   .ok());
   EXPECT_EQ(ReadTestFile(root_ + "/splits"), "train\nvalidation\n");
+}
+
+TEST_F(PreparerTest, TheHelperIsToldEveryOption) {
+  ASSERT_TRUE(
+      Prepare(absl::StrCat("echo \"$*\" >>", root_, "/words"), absl::Minutes(5))
+          .ok());
+  const std::string words = ReadTestFile(root_ + "/words");
+  for (const char* option :
+       {"--tokenizer t ", "--max-length 8 ", "--truncation left ",
+        "--packing --seed 5", "--template-date 2026-01-02", "--cache c",
+        "--bigram-from"}) {
+    EXPECT_TRUE(absl::StrContains(words, option)) << option << "\n" << words;
+  }
 }
 
 TEST_F(PreparerTest, AHelperThatHangsIsKilledAndNamesItsFile) {

@@ -43,8 +43,19 @@ LrSchedule MakeSchedule(const JobSpec& spec, int64_t total_steps) {
   return schedule;
 }
 
+int64_t StepMicroBatches(const ResolvedSpec& spec) {
+  return (spec.spec().batch_size + spec.micro_batch_size() - 1) /
+         spec.micro_batch_size();
+}
+
+// A plan of one stage runs on several devices by running several rounds.
+int ContributionSets(const ResolvedSpec& spec, const Plan& plan) {
+  const bool rounds = StepMicroBatches(spec) > spec.micro_batches_per_round();
+  return rounds && plan.backward.size() == 1 ? 2 : 1;
+}
+
 TrainingStateOptions StateOptions(uint64_t job, const ResolvedSpec& spec,
-                                  const ModelConfig& model) {
+                                  const ModelConfig& model, const Plan& plan) {
   TrainingStateOptions options;
   options.job = job;
   options.model = model;
@@ -52,6 +63,7 @@ TrainingStateOptions StateOptions(uint64_t job, const ResolvedSpec& spec,
   options.dtype = ComputeDtype(spec.spec().dtype);
   options.seed = static_cast<uint64_t>(spec.spec().seed);
   options.head_token_chunk = spec.spec().head_token_chunk;
+  options.contribution_sets = ContributionSets(spec, plan);
   return options;
 }
 
@@ -60,10 +72,7 @@ TrainedModel TrainedOf(const ResolvedSpec& spec, const ModelConfig& model) {
 }
 
 int64_t RoundMicroBatches(const ResolvedSpec& spec) {
-  const int64_t micro_batches =
-      (spec.spec().batch_size + spec.micro_batch_size() - 1) /
-      spec.micro_batch_size();
-  return std::min(micro_batches, spec.micro_batches_per_round());
+  return std::min(StepMicroBatches(spec), spec.micro_batches_per_round());
 }
 
 RoundBuffersOptions BufferOptions(const ResolvedSpec& spec,
@@ -126,7 +135,7 @@ HostNeed JobRunner::NeedOf(const ResolvedSpec& spec, const ModelConfig& model,
   if (adapter.present()) {
     need.base_bytes = BaseWeightsBytes(model, ComputeDtype(spec.spec().dtype));
   }
-  need.state_bytes = TrainingStateBytes(StateOptions(0, spec, model));
+  need.state_bytes = TrainingStateBytes(StateOptions(0, spec, model, plan));
   need.buffer_bytes =
       RoundBuffersBytes(BufferOptions(spec, model, plan, max_row_tokens));
   int64_t parameters = 0;
@@ -174,7 +183,7 @@ HostUse JobRunner::host_use() const {
     const uint64_t fp32_bytes = layout.element_count * DTypeBytes(DType::kF32);
     use.optimizer_bytes += 3 * fp32_bytes;
     use.gradient_bytes +=
-        (1 + static_cast<uint64_t>(state_->options().contributions_per_unit)) *
+        (1 + static_cast<uint64_t>(state_->options().contribution_sets)) *
         fp32_bytes;
   }
   return use;
@@ -221,10 +230,11 @@ absl::Status JobRunner::TryAllocate() {
     ASSIGN_OR_RETURN(base,
                      options_.bases->Get(base_key_, model, trained.dtype));
   }
-  ASSIGN_OR_RETURN(state_,
-                   TrainingState::Create(
-                       arena_, StateOptions(options_.job, options_.spec, model),
-                       std::move(base)));
+  ASSIGN_OR_RETURN(
+      state_,
+      TrainingState::Create(
+          arena_, StateOptions(options_.job, options_.spec, model, plan_),
+          std::move(base)));
   int64_t longest = options_.train->counts().max_row_tokens;
   if (options_.validation != nullptr) {
     longest = std::max(longest, options_.validation->counts().max_row_tokens);

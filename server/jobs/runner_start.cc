@@ -245,10 +245,14 @@ void JobRunner::OnLoaded(const absl::Status& status) {
 void JobRunner::StartDispatcher() {
   const ModelConfig& model = options_.model.config;
   const int layers = static_cast<int>(model.layer_count) + 1;
-  JobShape shape = {layers, layers + 1, model.tie_word_embeddings, {}};
+  JobShape shape;
+  shape.layer_count = layers;
+  shape.unit_count = layers + 1;
+  shape.tied_head = model.tie_word_embeddings;
   for (int unit = 0; state_->base() != nullptr && unit <= layers; ++unit) {
     shape.trainable.push_back(unit > 0 && unit < layers);
   }
+  shape.contribution_sets = state_->options().contribution_sets;
   dispatcher_ = std::make_unique<Dispatcher>(shape, DispatcherOptions{});
   phase_ = Phase::kStepping;
   if (pool_.up(pool_.HostWorker())) dispatcher_->HostUp();

@@ -76,7 +76,8 @@ struct JobSpec {
   int64_t head_token_chunk = 1024;
   int64_t max_length = 1024;  // tokens
   Truncation truncation = Truncation::kRight;
-  bool packing = false;  // several sequences a row
+  bool packing = false;       // several sequences a row
+  std::string template_date;  // YYYY-MM-DD; "": the day of submission
   double learning_rate = 5e-5;
   LrSchedulerType lr_scheduler_type = LrSchedulerType::kLinear;
   double warmup_ratio = 0;  // share of all steps; 0 where warmup_steps says it

@@ -99,6 +99,8 @@ void AddBatches(std::vector<SpecFieldRow>* rows) {
                {}, {"truncation", "right, left, drop", "-", "right"}));
   rows->push_back(Boolean(
       &J::packing, {"packing", "boolean", "-", "false", {"sample_packing"}}));
+  rows->push_back(DateRow(&J::template_date,
+                          {"template_date", "date", "-", "day of submission"}));
 }
 
 void AddSchedule(std::vector<SpecFieldRow>* rows) {

@@ -5,6 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/civil_time.h"
 #include "base/status.h"
 
 namespace roundhouse {
@@ -362,6 +363,24 @@ SpecFieldRow OutputNameRow(SpecField info) {
   row.set = SetOutputName;
   row.put = [](const JobSpec& s, Json* out) {
     if (!s.output_name.empty()) (*out)["output_name"] = s.output_name;
+  };
+  return row;
+}
+
+SpecFieldRow DateRow(std::string JobSpec::*member, SpecField info) {
+  SpecFieldRow row{.info = std::move(info)};
+  row.set = [member](const SpecValue& v, SpecDraft* d) {
+    absl::CivilDay day;
+    // Written back, since the parser takes more forms than one.
+    if (!absl::ParseCivilTime(v.text, &day) ||
+        absl::FormatCivilTime(day) != v.text || v.text.size() != 10) {
+      return Expected("a date as YYYY-MM-DD", v);
+    }
+    d->spec.*member = v.text;
+    return absl::OkStatus();
+  };
+  row.put = [member, name = row.info.name](const JobSpec& s, Json* out) {
+    if (!(s.*member).empty()) (*out)[name] = s.*member;
   };
   return row;
 }

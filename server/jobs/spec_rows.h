@@ -84,6 +84,8 @@ SpecFieldRow Reserved(std::string off, SpecField info);
 SpecFieldRow PlanRow(SpecField info);
 SpecFieldRow MetadataRow(SpecField info);
 SpecFieldRow OutputNameRow(SpecField info);
+// YYYY-MM-DD of the Gregorian calendar.
+SpecFieldRow DateRow(std::string JobSpec::*member, SpecField info);
 SpecFieldRow TargetModulesRow(SpecField info);
 SpecFieldRow AccumulationRow(SpecField info);
 SpecFieldRow Bf16Row(SpecField info);

@@ -261,6 +261,14 @@ TEST(SpecTest, PackingAndTruncation) {
   EXPECT_TRUE(With("sample_packing: true")->packing);
   EXPECT_EQ(With("truncation: left")->truncation, Truncation::kLeft);
   EXPECT_EQ(With("truncation: drop")->truncation, Truncation::kDrop);
+  EXPECT_EQ(With("template_date: 2026-02-28")->template_date, "2026-02-28");
+  for (const char* bad : {"2026-02-30", "2026-2-8", "28.2.2026", "2026-02"}) {
+    ExpectError(absl::StrCat("template_date: \"", bad, "\""), "INVALID_VALUE",
+                "template_date",
+                absl::StrCat("job.yaml:3: template_date: expected a date as "
+                             "YYYY-MM-DD, got the text \"",
+                             bad, "\""));
+  }
   ExpectError("packing: 1", "INVALID_VALUE", "packing",
               "job.yaml:3: packing: expected true or false, got the number 1");
 }
@@ -441,6 +449,7 @@ TEST(ResolvedSpecTest, JsonIsAJobFileThatResolvesToItself) {
 TEST(ResolvedSpecTest, EveryFieldWithAValueIsInTheJson) {
   auto json = nlohmann::json::parse(
       ResolvedSpec::Resolve(*With("validation_dataset: v\noutput_name: o\n"
+                                  "template_date: 2026-01-01\n"
                                   "resume_from_checkpoint: job:a"),
                             2)
           .ToJson());

@@ -72,7 +72,7 @@ void PlaceTrained(const TrainingStateOptions& options, Cursor& cursor,
   layout.journal_offset = cursor.Take(layout.chunk_count * sizeof(uint64_t));
   layout.norm_partials_offset =
       cursor.Take(layout.chunk_count * sizeof(double));
-  for (int i = 0; i < options.contributions_per_unit; ++i) {
+  for (int i = 0; i < options.contribution_sets; ++i) {
     placement.contributions.push_back(cursor.Take(fp32));
   }
 }
@@ -89,7 +89,7 @@ void PlaceUnit(const TrainingStateOptions& options, const BaseWeights* base,
   }
   layout.dtype = static_cast<uint32_t>(options.dtype);
   placement.contributions.resize(placement.contributions.size() +
-                                 options.contributions_per_unit);
+                                 options.contribution_sets);
   if (base == nullptr) return;
   layout.compute_offset = base->unit(unit).compute_offset;
   layout.version_word_offset = base->unit(unit).version_word_offset;
@@ -172,9 +172,10 @@ wire::BufferRef TrainingState::Weights(int unit) const {
           layouts_[unit].element_count * DTypeBytes(dtype(unit))};
 }
 
-wire::BufferRef TrainingState::Contribution(int unit, int index) const {
+wire::BufferRef TrainingState::Contribution(int unit, int buffer_set) const {
   ROUNDHOUSE_CHECK(trainable(unit)) << "unit " << unit << " is frozen";
-  return {contribution_offsets_[unit * options_.contributions_per_unit + index],
+  const int index = buffer_set % options_.contribution_sets;
+  return {contribution_offsets_[unit * options_.contribution_sets + index],
           layouts_[unit].element_count * kFp32Bytes};
 }
 

@@ -7,8 +7,9 @@
 // share, and the state holds the adapters only.
 //
 // Host bytes per trainable parameter: compute 2 (bf16) or 4 (fp32, and adapters
-// always), master 4, moments 8, gradient sum 4, contribution 4.  Per frozen
-// parameter, once for all jobs: 2 or 4.  Runs on the event loop's thread.
+// always), master 4, moments 8, gradient sum 4, contribution 4 or 8.  Per
+// frozen parameter, once for all jobs: 2 or 4.  Runs on the event loop's
+// thread.
 #ifndef ROUNDHOUSE_SERVER_JOBS_TRAINING_STATE_H_
 #define ROUNDHOUSE_SERVER_JOBS_TRAINING_STATE_H_
 
@@ -33,9 +34,9 @@ struct TrainingStateOptions {
   DType dtype = DType::kF32;  // of the model's weights and of activations
   uint64_t seed = 0;
   int64_t head_token_chunk = 1024;
-  // Largest subtrees that one slot sends per unit: 1 while slots are one
-  // device wide.
-  int contributions_per_unit = 1;
+  // Rounds whose contributions can be there at a time, 1 or 2 (JobShape).  A
+  // slot sends one subtree per unit while slots are one device wide.
+  int contribution_sets = 1;
   int scratch_slots = 8;  // the host worker's chunks in flight
 };
 
@@ -73,8 +74,8 @@ class TrainingState {
   }
 
   wire::BufferRef Weights(int unit) const;
-  // REQUIRES: trainable(unit).
-  wire::BufferRef Contribution(int unit, int index) const;
+  // Of rounds that use this set of buffers.  REQUIRES: trainable(unit).
+  wire::BufferRef Contribution(int unit, int buffer_set) const;
   // Of a frozen unit the only version there is, whatever `value`.
   wire::WordRef Version(int unit, uint64_t value) const {
     return {layouts_[unit].version_word_offset,

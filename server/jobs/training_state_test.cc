@@ -57,7 +57,7 @@ void AddUnit(const TrainingState& state, int unit, Ranges& ranges) {
   ranges.Add(name + "journal", layout.journal_offset, layout.chunk_count * 8);
   ranges.Add(name + "norms", layout.norm_partials_offset,
              layout.chunk_count * 8);
-  for (int i = 0; i < state.options().contributions_per_unit; ++i) {
+  for (int i = 0; i < state.options().contribution_sets; ++i) {
     const wire::BufferRef buffer = state.Contribution(unit, i);
     EXPECT_EQ(buffer.bytes, fp32);
     ranges.Add(name + "contribution " + std::to_string(i), buffer.offset,
@@ -69,7 +69,7 @@ TEST(TrainingStateTest, EverythingHasItsOwnAlignedBytesAndNoneAreLeftOver) {
   for (const bool tied : {false, true}) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       TrainingStateOptions options = TestStateOptions(tied, dtype);
-      options.contributions_per_unit = 2;
+      options.contribution_sets = 2;
       auto arena = *HostArena::Create(64 * kMiB, 3);
       auto state = *TrainingState::Create(*arena, options);
       const auto& job =
