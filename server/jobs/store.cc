@@ -154,7 +154,9 @@ void JobStore::DropProgress(int64_t number) {
   live_.erase(number);
 }
 
+// The end of a job is on disk whole; what is in memory then is about to go.
 void JobStore::Overlay(int64_t number, JobRecord* job) const {
+  if (IsFinal(job->state)) return;
   const auto progress = LiveProgress(number);
   if (progress.has_value()) job->progress = *progress;
 }

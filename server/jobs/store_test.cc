@@ -189,6 +189,27 @@ TEST_F(StoreTest, ProgressIsInMemoryAndGoesToDiskWithATransition) {
   EXPECT_EQ(store_->Get(id)->progress.step, 7) << "it has ended";
 }
 
+TEST_F(StoreTest, WhoeverSeesTheEndSeesTheLastRecord) {
+  Open();
+  const std::string id = Create().id;
+  Move(id, {S::kQueued, S::kLoading, S::kRunning, S::kFinalizing});
+  JobProgress p{.step = 9, .total_steps = 9};
+  p.tokens_per_second = 1341;  // of a running job only
+  p.eta = absl::Now();
+  store_->UpdateProgress(id, p);
+  std::optional<JobRecord> first;  // as soon as the commit can be seen
+  std::thread reader([&] {
+    while (!first.has_value()) {
+      const auto job = store_->Get(id);
+      if (job->state == S::kSucceeded) first = *job;
+    }
+  });
+  Move(id, {S::kSucceeded});
+  reader.join();
+  EXPECT_EQ(first->progress.step, 9);
+  EXPECT_EQ(first->progress, store_->Get(id)->progress);
+}
+
 TEST_F(StoreTest, AttemptsAreCounted) {
   Open();
   const std::string id = Create().id;
