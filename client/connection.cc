@@ -44,12 +44,14 @@ Connection::Connection(const ServerAddress& address) : address_(address) {
   KeepGrpcToTheEnd();
   const std::shared_ptr<grpc::Channel> channel = MakeChannel(address.target);
   jobs_ = v1::FineTuningJobService::NewStub(channel);
+  datasets_ = v1::DatasetService::NewStub(channel);
   system_ = v1::SystemService::NewStub(channel);
 }
 
-UnaryContext::UnaryContext(Interrupt* interrupt)
+UnaryContext::UnaryContext(Interrupt* interrupt, absl::Duration deadline)
     : scope_(interrupt, &context_) {
-  context_.set_deadline(absl::ToChronoTime(absl::Now() + kCallDeadline));
+  if (deadline == absl::InfiniteDuration()) return;
+  context_.set_deadline(absl::ToChronoTime(absl::Now() + deadline));
 }
 
 }  // namespace roundhouse::client

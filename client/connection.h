@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "client/interrupt.h"
 #include "client/server_address.h"
+#include "proto/roundhouse/v1/dataset.grpc.pb.h"
 #include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
 #include "proto/roundhouse/v1/system.grpc.pb.h"
 
@@ -24,20 +25,23 @@ class Connection {
   explicit Connection(const ServerAddress& address);
 
   v1::FineTuningJobService::StubInterface& jobs() { return *jobs_; }
+  v1::DatasetService::StubInterface& datasets() { return *datasets_; }
   v1::SystemService::StubInterface& system() { return *system_; }
   const ServerAddress& address() const { return address_; }
 
  private:
   ServerAddress address_;
   std::unique_ptr<v1::FineTuningJobService::StubInterface> jobs_;
+  std::unique_ptr<v1::DatasetService::StubInterface> datasets_;
   std::unique_ptr<v1::SystemService::StubInterface> system_;
 };
 
-// The context of one call that answers once: with a deadline, cancelled by
-// Ctrl-C.
+// The context of one call that answers once: with a deadline (none when
+// infinite), cancelled by Ctrl-C.
 class UnaryContext {
  public:
-  explicit UnaryContext(Interrupt* interrupt);
+  explicit UnaryContext(Interrupt* interrupt,
+                        absl::Duration deadline = kCallDeadline);
   grpc::ClientContext* get() { return &context_; }
 
  private:

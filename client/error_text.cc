@@ -94,11 +94,16 @@ std::string ErrorText(const std::string& doing, const grpc::Status& status,
 }
 
 std::string Printable(const std::string& text) {
-  std::string printable = text;
-  for (char& c : printable) {
+  std::string printable;
+  for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f) {
-      c = '?';
+      printable += '?';
+    } else if ((byte & 0xe0) == 0x80 && !printable.empty() &&
+               printable.back() == '\xc2') {
+      printable.back() = '?';
+    } else {
+      printable += c;
     }
   }
   return printable;

@@ -90,6 +90,9 @@ TEST(ErrorTextTest, UnavailableSaysWhereItLooked) {
 
 TEST(ErrorTextTest, NoTextMovesTheCursor) {
   EXPECT_EQ(Printable("a\x1b[2J\rb\n\tc\x7f\xc3\xa9"), "a?[2J?b\n\tc?\xc3\xa9");
+  EXPECT_EQ(Printable("a\xc2\x9b"
+                      "2J\xc2\x85\xc2\xa0"),
+            "a?2J?\xc2\xa0");
 }
 
 }  // namespace

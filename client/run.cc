@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "base/version.h"
 #include "client/commands/change.h"
+#include "client/commands/dataset.h"
 #include "client/commands/device.h"
 #include "client/commands/get.h"
 #include "client/commands/job_template.h"
@@ -28,11 +29,11 @@ struct GlobalFlags {
 };
 
 using Factory = std::unique_ptr<Command> (*)();
-constexpr Factory kFactories[] = {MakeSubmitCommand, MakeListCommand,
-                                  MakeGetCommand,    MakeWatchCommand,
-                                  MakeLogsCommand,   MakePauseCommand,
-                                  MakeResumeCommand, MakeCancelCommand,
-                                  MakeDeviceCommand, MakeJobTemplateCommand};
+constexpr Factory kFactories[] = {
+    MakeSubmitCommand, MakeListCommand,       MakeGetCommand,
+    MakeWatchCommand,  MakeLogsCommand,       MakePauseCommand,
+    MakeResumeCommand, MakeCancelCommand,     MakeDatasetCommand,
+    MakeDeviceCommand, MakeJobTemplateCommand};
 
 void DefineGlobalFlags(GlobalFlags* global, FlagSet* flags) {
   flags->AddString("server", 0, "unix:PATH", &global->server,

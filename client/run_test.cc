@@ -33,8 +33,9 @@ TEST_F(RunTest, VersionAndHelp) {
 }
 
 TEST_F(RunTest, EveryCommandHasHelp) {
-  for (const char* command : {"submit", "list", "get", "watch", "logs", "pause",
-                              "resume", "cancel", "device", "job-template"}) {
+  for (const char* command :
+       {"submit", "list", "get", "watch", "logs", "pause", "resume", "cancel",
+        "dataset", "device", "job-template"}) {
     EXPECT_EQ(Run({command, "--help"}), ExitCode::kOk);
     EXPECT_TRUE(Has(out(), std::string("Usage: roundhouse ") + command))
         << out();

@@ -23,6 +23,10 @@ v1::FineTuningJobService::StubInterface& Session::jobs() {
   return connection().jobs();
 }
 
+v1::DatasetService::StubInterface& Session::datasets() {
+  return connection().datasets();
+}
+
 v1::SystemService::StubInterface& Session::system() {
   return connection().system();
 }

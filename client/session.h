@@ -31,6 +31,7 @@ class Session {
   std::ostream& err() { return *environment_->err; }
   OutputFormat format() const { return format_; }
   v1::FineTuningJobService::StubInterface& jobs();
+  v1::DatasetService::StubInterface& datasets();
   v1::SystemService::StubInterface& system();
   Interrupt* interrupt() { return environment_->interrupt; }
 

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "server/api/api_server.h"
+#include "server/jobs/dataset_inspector.h"
 #include "server/jobs/engine.h"
 #include "server/observe/metrics.h"
 #include "server/observe/sample_log.h"
@@ -175,10 +176,16 @@ absl::Status RunDaemon(const DaemonOptions& options) {
                      *loop, *arena, *pool, *store, *metrics));
   RETURN_IF_ERROR(pool->Start(engine.get()));
   RETURN_IF_ERROR(engine->Recover());
+  DatasetInspector inspector(
+      *loop, {.python = options.python, .script = options.prepare_script},
+      [engine = engine.get()](const std::string& field, const std::string& path,
+                              PathKind kind) {
+        return engine->ResolvePath(field, path, kind);
+      });
   ASSIGN_OR_RETURN(const auto api,
                    ApiServer::Start({.listen = options.listen,
                                      .state_dir = options.state_dir},
-                                    engine.get(), store.get()));
+                                    engine.get(), store.get(), &inspector));
   RH_LOG(kInfo) << "serving on " << options.listen << ", metrics on "
                 << (metrics->address().empty() ? "nothing" : metrics->address())
                 << ", " << options.device_count << " devices";
@@ -192,6 +199,7 @@ absl::Status RunDaemon(const DaemonOptions& options) {
     StopInOrder(*loop, *engine, *pool);
   });
   loop->Run();
+  inspector.Stop();
   api->Shutdown(kCallGrace);
   RH_LOG(kInfo) << "stopped";
   return absl::OkStatus();

@@ -87,6 +87,26 @@ class FakeServer::Jobs : public v1::FineTuningJobService::Service {
   const FakeAnswers& answers_;
 };
 
+class FakeServer::Datasets : public v1::DatasetService::Service {
+ public:
+  explicit Datasets(const FakeAnswers* answers) : answers_(*answers) {}
+
+  grpc::Status ValidateDataset(grpc::ServerContext*,
+                               const v1::ValidateDatasetRequest* request,
+                               v1::ValidateDatasetResponse* response) override {
+    return answers_.validate ? answers_.validate(*request, response)
+                             : NoAnswer();
+  }
+  grpc::Status PreviewDataset(grpc::ServerContext*,
+                              const v1::PreviewDatasetRequest* request,
+                              v1::PreviewDatasetResponse* response) override {
+    return answers_.preview ? answers_.preview(*request, response) : NoAnswer();
+  }
+
+ private:
+  const FakeAnswers& answers_;
+};
+
 class FakeServer::System : public v1::SystemService::Service {
  public:
   explicit System(const FakeAnswers* answers) : answers_(*answers) {}
@@ -109,10 +129,12 @@ FakeServer::FakeServer() {
   folder_ = folder;
   address_ = "unix:" + folder_ + "/socket";
   jobs_ = std::make_unique<Jobs>(&answers_);
+  datasets_ = std::make_unique<Datasets>(&answers_);
   system_ = std::make_unique<System>(&answers_);
   grpc::ServerBuilder builder;
   builder.AddListeningPort(address_, grpc::InsecureServerCredentials());
   builder.RegisterService(jobs_.get());
+  builder.RegisterService(datasets_.get());
   builder.RegisterService(system_.get());
   server_ = builder.BuildAndStart();
   ROUNDHOUSE_CHECK(server_ != nullptr) << address_;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "proto/roundhouse/v1/dataset.grpc.pb.h"
 #include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
 #include "proto/roundhouse/v1/system.grpc.pb.h"
 
@@ -40,6 +41,12 @@ struct FakeAnswers {
                              v1::FineTuningJob*)>
       change;
   std::function<grpc::Status(v1::ListDevicesResponse*)> devices;
+  std::function<grpc::Status(const v1::ValidateDatasetRequest&,
+                             v1::ValidateDatasetResponse*)>
+      validate;
+  std::function<grpc::Status(const v1::PreviewDatasetRequest&,
+                             v1::PreviewDatasetResponse*)>
+      preview;
 };
 
 class FakeServer {
@@ -53,6 +60,7 @@ class FakeServer {
   const std::string& address() const { return address_; }
 
  private:
+  class Datasets;
   class Jobs;
   class System;
 
@@ -60,6 +68,7 @@ class FakeServer {
   std::string address_;
   FakeAnswers answers_;
   std::unique_ptr<Jobs> jobs_;
+  std::unique_ptr<Datasets> datasets_;
   std::unique_ptr<System> system_;
   std::unique_ptr<grpc::Server> server_;
 };

@@ -17,6 +17,7 @@
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
+#include "server/api/dataset_service.h"
 #include "server/api/job_service.h"
 #include "server/api/stream_pump.h"
 #include "server/api/system_service.h"
@@ -68,15 +69,18 @@ absl::Status ClearSocketPath(const std::string& path) {
 
 // Destroyed from the bottom up: the server before what it calls.
 struct ApiServer::Parts {
-  Parts(const ApiOptions& options, JobEngine* engine, JobStore* job_store)
+  Parts(const ApiOptions& options, JobEngine* engine, JobStore* job_store,
+        DatasetInspector* inspector)
       : store(job_store),
         jobs(engine, job_store, options.state_dir, &work, &pump),
+        datasets(inspector, &work),
         system(engine, job_store, &work) {}
 
   JobStore* store;
   StreamPump pump;
   WorkPool work;
   JobService jobs;
+  DatasetService datasets;
   SystemService system;
   std::unique_ptr<grpc::Server> server;
 };
@@ -105,10 +109,11 @@ absl::StatusOr<std::string> SocketPath(const std::string& listen) {
 ApiServer::ApiServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 absl::StatusOr<std::unique_ptr<ApiServer>> ApiServer::Start(
-    const ApiOptions& options, JobEngine* engine, JobStore* store) {
+    const ApiOptions& options, JobEngine* engine, JobStore* store,
+    DatasetInspector* inspector) {
   ASSIGN_OR_RETURN(const std::string path, SocketPath(options.listen));
   RETURN_IF_ERROR(ClearSocketPath(path));
-  auto parts = std::make_unique<Parts>(options, engine, store);
+  auto parts = std::make_unique<Parts>(options, engine, store, inspector);
   StreamPump* const pump = &parts->pump;
   store->SetListener([pump] { pump->Wake(); });
 
@@ -123,6 +128,7 @@ absl::StatusOr<std::unique_ptr<ApiServer>> ApiServer::Start(
   builder.AddListeningPort(absl::StrCat("unix:", path),
                            grpc::InsecureServerCredentials());
   builder.RegisterService(&parts->jobs);
+  builder.RegisterService(&parts->datasets);
   builder.RegisterService(&parts->system);
   // Nobody may connect between bind and chmod.
   const mode_t old_mask = umask(0777 & ~kSocketMode);
@@ -148,7 +154,8 @@ void ApiServer::SetServing(bool serving) {
   ROUNDHOUSE_CHECK(health != nullptr);
   health->SetServingStatus(serving);
   for (const char* name :
-       {"roundhouse.v1.FineTuningJobService", "roundhouse.v1.SystemService"}) {
+       {"roundhouse.v1.FineTuningJobService", "roundhouse.v1.DatasetService",
+        "roundhouse.v1.SystemService"}) {
     health->SetServingStatus(name, serving);
   }
 }

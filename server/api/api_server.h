@@ -1,4 +1,5 @@
-// The gRPC server: jobs, system, health and reflection on a Unix socket.
+// The gRPC server: jobs, datasets, system, health and reflection on a Unix
+// socket.
 //
 // There is no TCP listener: loopback is shared by every user of a machine, and
 // tokens do not exist yet.  The socket's mode is 0660; its folder decides who
@@ -12,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/api/engine.h"
+#include "server/jobs/dataset_inspector.h"
 #include "server/jobs/store.h"
 
 namespace roundhouse {
@@ -35,9 +37,11 @@ class ApiServer {
  public:
   // Serves when it returns.  Removes a socket that nobody listens on;
   // kAlreadyExists when a server does, or when something else has the name.
-  // Takes the store's listener.  `engine` and `store` outlive the server.
+  // Takes the store's listener.  `engine`, `store` and `inspector` outlive the
+  // server.
   static absl::StatusOr<std::unique_ptr<ApiServer>> Start(
-      const ApiOptions& options, JobEngine* engine, JobStore* store);
+      const ApiOptions& options, JobEngine* engine, JobStore* store,
+      DatasetInspector* inspector);
   // Shutdown(absl::ZeroDuration()).
   ~ApiServer();
   ApiServer(const ApiServer&) = delete;

@@ -1,4 +1,5 @@
-// A real ApiServer on a Unix socket over a real store and a fake engine.
+// A real ApiServer on a Unix socket over a real store, a fake engine and a
+// dataset inspector whose helper is a shell script that the test writes.
 #ifndef ROUNDHOUSE_SERVER_API_API_TEST_FIXTURE_H_
 #define ROUNDHOUSE_SERVER_API_API_TEST_FIXTURE_H_
 
@@ -8,14 +9,19 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
+#include "proto/roundhouse/v1/dataset.grpc.pb.h"
 #include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
 #include "proto/roundhouse/v1/system.grpc.pb.h"
 #include "server/api/api_server.h"
 #include "server/api/fake_engine.h"
+#include "server/jobs/dataset_inspector.h"
+#include "server/jobs/spec_error.h"
 #include "server/jobs/store.h"
+#include "server/pool/event_loop.h"
 
 namespace roundhouse {
 
@@ -41,21 +47,46 @@ class ApiTestFixture : public testing::Test {
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
     engine_ = std::make_unique<FakeEngine>(store_.get());
+    StartInspector();
     auto server =
         ApiServer::Start({.listen = "unix:" + socket_, .state_dir = dir_},
-                         engine_.get(), store_.get());
+                         engine_.get(), store_.get(), inspector_.get());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     channel_ = grpc::CreateChannel("unix:" + socket_,
                                    grpc::InsecureChannelCredentials());
     jobs_ = v1::FineTuningJobService::NewStub(channel_);
+    datasets_ = v1::DatasetService::NewStub(channel_);
     system_ = v1::SystemService::NewStub(channel_);
   }
+  // Paths mean themselves; "outside" is refused.
+  void StartInspector() {
+    loop_ = *EventLoop::Create();
+    inspector_ = std::make_unique<DatasetInspector>(
+        *loop_,
+        InspectorOptions{.python = "/bin/bash", .script = dir_ / "helper"},
+        [](const std::string& field, const std::string& path,
+           PathKind) -> absl::StatusOr<std::string> {
+          if (path != "outside") return path;
+          return FieldError("PATH_OUTSIDE_DATA_ROOTS", field, "no such path");
+        });
+    loop_thread_ = std::thread([this] { loop_->Run(); });
+  }
+  void StopInspector() {
+    if (!loop_thread_.joinable()) return;
+    loop_->Post([this] { loop_->Quit(); }).IgnoreError();
+    loop_thread_.join();
+    inspector_->Stop();
+  }
   void StopServer() {
+    StopInspector();
     jobs_.reset();
+    datasets_.reset();
     system_.reset();
     channel_.reset();
     server_.reset();
+    inspector_.reset();
+    loop_.reset();
     engine_.reset();
     store_.reset();
   }
@@ -97,9 +128,13 @@ class ApiTestFixture : public testing::Test {
   std::string socket_;
   std::unique_ptr<JobStore> store_;
   std::unique_ptr<FakeEngine> engine_;
+  std::unique_ptr<EventLoop> loop_;
+  std::thread loop_thread_;  // runs loop_
+  std::unique_ptr<DatasetInspector> inspector_;
   std::unique_ptr<ApiServer> server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::FineTuningJobService::Stub> jobs_;
+  std::unique_ptr<v1::DatasetService::Stub> datasets_;
   std::unique_ptr<v1::SystemService::Stub> system_;
 };
 

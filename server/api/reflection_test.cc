@@ -57,11 +57,12 @@ TEST_F(ReflectionTest, EveryServiceIsListed) {
   for (const auto& service : response.services().service()) {
     names.insert(service.name());
   }
-  EXPECT_EQ(names,
-            (std::set<std::string>{"grpc.health.v1.Health",
-                                   "grpc.reflection.v1alpha.ServerReflection",
-                                   "roundhouse.v1.FineTuningJobService",
-                                   "roundhouse.v1.SystemService"}));
+  EXPECT_EQ(
+      names,
+      (std::set<std::string>{
+          "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection",
+          "roundhouse.v1.DatasetService", "roundhouse.v1.FineTuningJobService",
+          "roundhouse.v1.SystemService"}));
 }
 
 TEST_F(ReflectionTest, AServicesMethodsAreDescribed) {

@@ -65,6 +65,12 @@ class Engine final : public JobEngine,
   // Ends the running step, checkpoints, starts nothing more; then `drained`.
   void Drain(std::function<void()> drained);
 
+  // What a path in a job file means: under a data root, or of "job:NAME".  Any
+  // thread.  kInvalidArgument naming the field.
+  absl::StatusOr<std::string> ResolvePath(const std::string& field,
+                                          const std::string& path,
+                                          PathKind kind) const;
+
   // JobEngine; any thread but the loop's.
   absl::StatusOr<JobRecord> Submit(const SubmitRequest& request) override;
   absl::StatusOr<JobRecord> Cancel(const std::string& id) override;
@@ -120,9 +126,6 @@ class Engine final : public JobEngine,
 
   // engine_submit.cc; any thread
   absl::StatusOr<JobSpec> ResolvePaths(JobSpec spec) const;
-  absl::StatusOr<std::string> ResolvePath(const std::string& field,
-                                          const std::string& path,
-                                          PathKind kind) const;
   absl::StatusOr<JobRecord> FindJob(const std::string& name) const;
   absl::StatusOr<ModelDirectory> CheckModel(const JobSpec& spec) const;
   // The adapter that the spec names, checked against the model; none: none.

@@ -11,6 +11,13 @@ SILENT_SECONDS = 10  # a longer silence might be taken for a hang
 HASHED_BYTES = 1 << 20  # at once
 
 
+def json_line(record):
+    """As JSON. Half of a surrogate pair, which a name in the data may have and
+    UTF-8 can't, becomes '?'."""
+    text = json.dumps(record, ensure_ascii=False)
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 class DataError(Exception):
     """What is wrong with the input, and where."""
 
@@ -25,7 +32,7 @@ class DataError(Exception):
             record["file"] = str(self.file)
         if self.line is not None:
             record["line"] = self.line
-        return json.dumps(record, ensure_ascii=False)
+        return json_line(record)
 
 
 class Speaker:
@@ -35,7 +42,7 @@ class Speaker:
         self.last = time.monotonic()
 
     def say(self, **record):
-        print(json.dumps(record, ensure_ascii=False), flush=True)
+        print(json_line(record), flush=True)
         self.last = time.monotonic()
 
     def still(self, doing):

@@ -425,6 +425,11 @@ class ShownTest(PrepareTest):
         self.assertEqual(done.returncode, 3)
         self.assertEqual(json.loads(done.stderr)["line"], 2)
 
+    def test_names_that_utf8_cannot_have_are_told_too(self):
+        report = self.report(["--validate"],
+                             b'{"text": "one two", "a\\ud800": 1}\n')["report"]
+        self.assertEqual(report["ignored_fields"], {"a?": 1})
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -25,7 +25,13 @@ std::string Text(const nlohmann::json& object, const char* key) {
                                                      : std::string();
 }
 
-// The helper's JSON line on stderr, or all of it when there is none.
+}  // namespace
+
+std::vector<std::string> HelperEnvironment() {
+  return {"LANG=C.UTF-8", "PATH=/usr/bin:/bin", "TOKENIZERS_PARALLELISM=false",
+          "PYTHONDONTWRITEBYTECODE=1"};
+}
+
 absl::Status HelperError(int wait_status, const std::string& errors) {
   const int exit_code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1;
   for (const absl::string_view line :
@@ -48,8 +54,6 @@ absl::Status HelperError(int wait_status, const std::string& errors) {
   return absl::InternalError(absl::StrCat(
       "the dataset helper ", DescribeExit(wait_status), ": ", errors));
 }
-
-}  // namespace
 
 Preparer::Preparer(EventLoop& loop, const PreparerOptions& options,
                    std::function<void(absl::Status)> done)
@@ -108,9 +112,7 @@ void Preparer::StartSplit(bool validation) {
     child.arguments.push_back("--bigram-from");
     child.arguments.push_back(train);
   }
-  child.environment = {"LANG=C.UTF-8", "PATH=/usr/bin:/bin",
-                       "TOKENIZERS_PARALLELISM=false",
-                       "PYTHONDONTWRITEBYTECODE=1"};
+  child.environment = HelperEnvironment();
   child.capture_stdout = true;
   auto started = ChildProcess::Start(
       loop_, child,

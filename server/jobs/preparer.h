@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -19,6 +20,14 @@
 #include "server/pool/event_loop.h"
 
 namespace roundhouse {
+
+// Of every run of the helper.
+std::vector<std::string> HelperEnvironment();
+
+// Why the helper ended with `wait_status` other than 0: its JSON line on
+// stderr, or all that it wrote when there is none.  INVALID_ARGUMENT with file
+// and line (the dataset is bad), RESOURCE_EXHAUSTED (disk full) or INTERNAL.
+absl::Status HelperError(int wait_status, const std::string& errors);
 
 struct PreparerOptions {
   std::string python;  // interpreter with the tokenizers package

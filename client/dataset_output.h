@@ -1,0 +1,29 @@
+// Datasets for people: what validation found, and samples with their trained
+// text marked.
+//
+// Text of a dataset is somebody else's: no character of it moves the cursor,
+// changes colours or turns the direction of writing.  Pure; thread-safe.
+#ifndef ROUNDHOUSE_CLIENT_DATASET_OUTPUT_H_
+#define ROUNDHOUSE_CLIENT_DATASET_OUTPUT_H_
+
+#include <string>
+
+#include "proto/roundhouse/v1/dataset.pb.h"
+
+namespace roundhouse::client {
+
+// `text` (UTF-8) with every control character but newline and tab, and every
+// character that turns the direction of writing, as "\x1b" or "\u202e"; a byte
+// that is not UTF-8 as "\xff".
+std::string VisibleText(const std::string& text);
+
+// A "key: value" line each.
+std::string ValidationText(const v1::ValidateDatasetResponse& response);
+
+// A head line for each sample, then its text: what is trained in green, or
+// without `color` between "[[" and "]]".
+std::string PreviewText(const v1::PreviewDatasetResponse& response, bool color);
+
+}  // namespace roundhouse::client
+
+#endif  // ROUNDHOUSE_CLIENT_DATASET_OUTPUT_H_

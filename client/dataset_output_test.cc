@@ -1,0 +1,107 @@
+#include "client/dataset_output.h"
+
+#include "gtest/gtest.h"
+
+namespace roundhouse::client {
+namespace {
+
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(VisibleTextTest, PrintableTextIsKept) {
+  for (const char* text :
+       {"", "a b\n\tc", "\xc3\xa4 \xe6\x97\xa5 \xf0\x9f\x9a\x82", "\xc2\xa0",
+        "[[x]]"}) {
+    EXPECT_EQ(VisibleText(text), text);
+  }
+}
+
+TEST(VisibleTextTest, ControlCharactersAreSpelledOut) {
+  EXPECT_EQ(VisibleText("a\x1b[31mb\r\x7f\a"), "a\\x1b[31mb\\x0d\\x7f\\x07");
+  EXPECT_EQ(VisibleText(std::string("a\0b", 3)), "a\\x00b");
+  // CSI and NEL as one character each.
+  EXPECT_EQ(VisibleText("\xc2\x9b\xc2\x85"), "\\u009b\\u0085");
+}
+
+TEST(VisibleTextTest, WhatTurnsTheDirectionIsSpelledOut) {
+  EXPECT_EQ(VisibleText("\xe2\x80\xae\xe2\x81\xa6\xd8\x9c\xe2\x80\xa8"),
+            "\\u202e\\u2066\\u061c\\u2028");
+}
+
+TEST(VisibleTextTest, BytesThatAreNotUtf8AreSpelledOut) {
+  EXPECT_EQ(VisibleText("\xff\xc3"), "\\xff\\xc3");
+  EXPECT_EQ(VisibleText("\xc3("), "\\xc3(");
+  // ESC in two bytes.
+  EXPECT_EQ(VisibleText("\xc0\x9b"), "\\xc0\\x9b");
+  EXPECT_EQ(VisibleText("\x9b"), "\\x9b");
+}
+
+TEST(ValidationTextTest, NamesWhatWasFound) {
+  v1::ValidateDatasetResponse response;
+  response.set_format("messages");
+  response.set_rows(9);
+  response.set_sequences(8);
+  response.set_tokens(400);
+  response.set_target_tokens(90);
+  response.set_truncated(7);
+  response.set_max_sequence_tokens(64);
+  for (int line = 1; line <= 5; ++line) response.add_truncated_lines(line);
+  v1::DatasetRows* dropped = response.add_dropped();
+  dropped->set_reason("too_long");
+  dropped->set_rows(1);
+  dropped->add_lines(9);
+  v1::IgnoredField* field = response.add_ignored_fields();
+  field->set_name(
+      "i\x1b"
+      "d");
+  field->set_rows(3);
+  v1::DatasetWarning* warning = response.add_warnings();
+  warning->set_message("beware");
+  warning->set_rows(1);
+  warning->add_lines(2);
+  const std::string text = ValidationText(response);
+  EXPECT_TRUE(Has(text, "format:          messages\n")) << text;
+  EXPECT_TRUE(Has(text, "trained tokens:  90\n")) << text;
+  EXPECT_TRUE(Has(text, "7 (lines 1, 2, 3, 4, 5, ...)\n")) << text;
+  EXPECT_TRUE(Has(text, "1 too_long (line 9)\n")) << text;
+  EXPECT_TRUE(Has(text, "i\\x1bd in 3 rows\n")) << text;
+  EXPECT_TRUE(Has(text, "beware (line 2)\n")) << text;
+  EXPECT_FALSE(Has(text, "packed")) << text;
+  response.clear_dropped();
+  response.set_packed_rows(4);
+  response.set_max_row_tokens(60);
+  const std::string packed = ValidationText(response);
+  EXPECT_TRUE(Has(packed, "4, the longest 60 tokens\n")) << packed;
+  EXPECT_TRUE(Has(packed, "dropped:         0\n")) << packed;
+}
+
+v1::PreviewDatasetResponse TwoSamples() {
+  v1::PreviewDatasetResponse response;
+  for (const int line : {2, 5}) {
+    v1::DatasetSample* sample = response.add_samples();
+    sample->set_line(line);
+    sample->set_tokens(3);
+    sample->set_target_tokens(1);
+    sample->add_spans()->set_text("ask\x1b ");
+    v1::DatasetSpan* trained = sample->add_spans();
+    trained->set_text("an\x1bswer");
+    trained->set_trained(true);
+  }
+  return response;
+}
+
+TEST(PreviewTextTest, TrainedTextIsInBrackets) {
+  EXPECT_EQ(PreviewText(TwoSamples(), false),
+            "--- line 2: 3 tokens, 1 trained\nask\\x1b [[an\\x1bswer]]\n\n"
+            "--- line 5: 3 tokens, 1 trained\nask\\x1b [[an\\x1bswer]]\n");
+}
+
+TEST(PreviewTextTest, OrInColour) {
+  const std::string text = PreviewText(TwoSamples(), true);
+  EXPECT_TRUE(Has(text, "ask\\x1b \x1b[32man\\x1bswer\x1b[0m\n")) << text;
+  EXPECT_FALSE(Has(text, "[[")) << text;
+}
+
+}  // namespace
+}  // namespace roundhouse::client

@@ -1,0 +1,46 @@
+// roundhouse.v1.DatasetService.
+#ifndef ROUNDHOUSE_SERVER_API_DATASET_SERVICE_H_
+#define ROUNDHOUSE_SERVER_API_DATASET_SERVICE_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "proto/roundhouse/v1/dataset.grpc.pb.h"
+#include "server/api/work_pool.h"
+#include "server/jobs/dataset_inspector.h"
+
+namespace roundhouse {
+
+// Of PreviewDatasetRequest.samples 0.
+inline constexpr int kDefaultPreviewSamples = 3;
+
+// prepare.py's {"report"} or {"samples"} as the API's message.  kInternal when
+// the text is not what the helper prints.  Pure.
+absl::StatusOr<v1::ValidateDatasetResponse> ReportFromJson(
+    const std::string& text);
+absl::StatusOr<v1::PreviewDatasetResponse> SamplesFromJson(
+    const std::string& text);
+
+// Thread-safe.  Everything given must outlive the gRPC server.
+class DatasetService final : public v1::DatasetService::CallbackService {
+ public:
+  DatasetService(DatasetInspector* inspector, WorkPool* work)
+      : inspector_(inspector), work_(work) {}
+
+  grpc::ServerUnaryReactor* ValidateDataset(
+      grpc::CallbackServerContext* context,
+      const v1::ValidateDatasetRequest* request,
+      v1::ValidateDatasetResponse* response) override;
+  grpc::ServerUnaryReactor* PreviewDataset(
+      grpc::CallbackServerContext* context,
+      const v1::PreviewDatasetRequest* request,
+      v1::PreviewDatasetResponse* response) override;
+
+ private:
+  DatasetInspector* const inspector_;
+  WorkPool* const work_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_API_DATASET_SERVICE_H_

@@ -1,0 +1,227 @@
+"""`roundhouse dataset` through the real daemon, helper and client."""
+
+import json
+import os
+import pathlib
+import pty
+import re
+import signal
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+import harness
+
+EXIT_ERROR, EXIT_QUOTA, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 1, 7, 8, 130
+TEMPLATE = (
+    "{% for message in messages %}{{ message.role }} "
+    "{% if message.role == 'assistant' %}"
+    "{% generation %}{{ message.content + eos_token }}{% endgeneration %}"
+    "{% else %}{{ message.content }}{% endif %} {% endfor %}")
+MAX_LENGTH = 48
+# Takes the helper much longer than a client takes to be told no.
+MANY_ROWS = 1_000_000
+COLOR = re.compile("\x1b\\[(32|0)m")
+
+
+def conversation(question, answer):
+    return {"messages": [{"role": "user", "content": question},
+                         {"role": "assistant", "content": answer}]}
+
+
+class DatasetClientTest(unittest.TestCase):
+    def setUp(self):
+        self.scratch = self.enterContext(harness.Scratch())
+        self.scratch.make_model("model")
+        path = self.scratch.data / "model/tokenizer_config.json"
+        path.write_text(json.dumps({"eos_token": harness.EOS,
+                                    "chat_template": TEMPLATE}))
+        self.daemon = self.scratch.daemon()
+        self.daemon.start()
+
+    def write(self, name, rows):
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (self.scratch.data / name).write_text(text, encoding="utf-8")
+
+    def dataset(self, what, name, *words, check=True):
+        return self.daemon.client("dataset", what, name, "--model", "model",
+                                  "--max-length", MAX_LENGTH, *words,
+                                  check=check)
+
+    def as_json(self, what, name, *words):
+        return json.loads(
+            self.dataset(what, name, *words, "-o", "json").stdout)
+
+    def command(self, *words):
+        return [harness.ROOT / "client/roundhouse",
+                f"--server=unix:{self.daemon.socket}", "dataset", *words,
+                "--model=model"]
+
+    def helpers(self):
+        """Process ids of helpers that read for a client."""
+        return [pid for pid, words in
+                harness.children(self.daemon.process.pid).items()
+                if "--validate" in words or "--preview" in words]
+
+    def on_terminal(self, *words, **environment):
+        """What the client shows on a terminal."""
+        ours, theirs = pty.openpty()
+        with subprocess.Popen(
+                self.command(*words), stdin=subprocess.DEVNULL, stdout=theirs,
+                stderr=subprocess.PIPE,
+                env={"HOME": str(self.scratch.folder), "TERM": "xterm",
+                     **environment}) as client:
+            os.close(theirs)
+            shown = b""
+            try:
+                while part := os.read(ours, 65536):
+                    shown += part
+            except OSError:  # how a terminal ends
+                pass
+            errors = client.stderr.read()
+            self.assertEqual(client.wait(), 0, errors)
+        os.close(ours)
+        return shown.decode().replace("\r\n", "\n")
+
+    # Validation.
+
+    def test_validate_counts_what_a_job_is_trained_on(self):
+        words = harness.WORDS
+        self.write("chat.jsonl", [{**conversation(words[i % 7], words[i % 11]),
+                                   "id": i} for i in range(20)])
+        for packing in (False, True):
+            job = self.daemon.submit({
+                "model_name_or_path": "model", "dataset": "chat.jsonl",
+                "max_length": MAX_LENGTH, "packing": packing, "batch_size": 2,
+                "max_steps": 1})
+            self.daemon.wait(job)
+            manifest = json.loads(
+                (self.daemon.directory(job) / "data/train/manifest.json")
+                .read_text())
+            found = self.as_json("validate", "chat.jsonl",
+                                 *["--packing"] * packing)
+            for name in ("format", "rows", "sequences", "tokens",
+                         "target_tokens", "max_sequence_tokens", "truncated"):
+                self.assertEqual(found[name], manifest[name], name)
+            self.assertEqual(found.get("packed_rows"),
+                             manifest.get("packed_rows"))
+            self.assertEqual(found["ignored_fields"],
+                             [{"name": "id", "rows": 20}])
+        jobs = json.loads(self.daemon.client("list", "-o", "json").stdout)
+        self.assertEqual(len(jobs.get("jobs", jobs)), 2)
+
+    def test_truncated_and_dropped_rows_are_named(self):
+        self.write("text.jsonl", [{"text": "one two"}, {"text": "six " * 90},
+                                  {"text": ""}, {"text": "two one"}])
+        cut = self.as_json("validate", "text.jsonl")
+        self.assertEqual((cut["truncated"], cut["truncated_lines"]), (1, [2]))
+        left = self.as_json("validate", "text.jsonl", "--truncation", "drop")
+        self.assertEqual(left["sequences"], 2)
+        self.assertIn({"reason": "too_long", "rows": 1, "lines": [2]},
+                      left["dropped"])
+        self.assertIn({"reason": "all_labels_masked", "rows": 1, "lines": [3]},
+                      left["dropped"])
+        shown = self.dataset("validate", "text.jsonl", "--truncation", "drop")
+        self.assertIn("1 too_long (line 2)\n", shown.stdout)
+
+    def test_a_bad_dataset_is_refused_with_its_line(self):
+        self.write("bad.jsonl", [{"text": "one"}, {"text": 2}])
+        for what in ("validate", "preview"):
+            done = self.dataset(what, "bad.jsonl", check=False)
+            self.assertEqual(done.returncode, EXIT_ERROR, done.stderr)
+            self.assertEqual(done.stdout, "")
+            for part in ("INVALID_ARGUMENT", "bad.jsonl:2", "text"):
+                self.assertIn(part, done.stderr)
+
+    def test_paths_stay_under_the_data_roots(self):
+        self.write("text.jsonl", [{"text": "one two"}])
+        for name, model, field in (
+                ("../daemon.log", "model", "dataset"),
+                ("/etc/passwd", "model", "dataset"),
+                ("missing.jsonl", "model", "dataset"),
+                ("text.jsonl", "nowhere", "model_name_or_path"),
+                ("text.jsonl", "job:job-9", "model_name_or_path")):
+            done = self.daemon.client("dataset", "validate", name, "--model",
+                                      model, check=False)
+            self.assertEqual(done.returncode, EXIT_ERROR, done.stderr)
+            self.assertIn(f"INVALID_ARGUMENT: {field}: ", done.stderr)
+
+    # Preview.
+
+    def test_preview_marks_what_is_trained(self):
+        self.write("chat.jsonl", [conversation("one plus two", "three"),
+                                  conversation("two plus two", "four"),
+                                  conversation("one", "one")])
+        found = self.as_json("preview", "chat.jsonl", "-n", "2")
+        self.assertEqual([sample["line"] for sample in found["samples"]],
+                         [1, 2])
+        for sample, answer in zip(found["samples"], ("three", "four")):
+            trained = [span["text"] for span in sample["spans"]
+                       if span["trained"]]
+            # The token that begins the answer has the space before it.
+            self.assertEqual(trained, [" " + answer + harness.EOS])
+        shown = self.dataset("preview", "chat.jsonl").stdout
+        self.assertEqual(shown.count("--- line"), 3)
+        self.assertIn("user one plus two assistant"
+                      f"[[ three{harness.EOS}]]", shown)
+
+    def test_control_characters_never_reach_the_terminal(self):
+        self.write("chat.jsonl", [conversation(
+            "\x1b]0;owned\a\x1b[2J\r\x7f", "\u009b31m\u202eyes\nno")])
+        shown = self.on_terminal("preview", "chat.jsonl")
+        self.assertIn("\x1b[32m", shown)
+        self.assertIn("yes\nno", shown)
+        rest = COLOR.sub("", shown)
+        plain = self.on_terminal("preview", "chat.jsonl", NO_COLOR="1")
+        self.assertIn("[[", plain)
+        text = self.on_terminal("preview", "chat.jsonl", "-o", "json")
+        for output in (rest, plain, text,
+                       self.dataset("preview", "chat.jsonl").stdout):
+            self.assertNotRegex(
+                output, "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
+        self.assertIn("\\x1b]0;owned\\x07", rest)
+
+    # Processes.
+
+    def test_two_at_once_and_none_is_left_behind(self):
+        row = json.dumps({"text": " ".join(harness.WORDS)}) + "\n"
+        (self.scratch.data / "large.jsonl").write_text(row * MANY_ROWS)
+        self.write("text.jsonl", [{"text": "one two"}])
+        clients = [subprocess.Popen(
+            self.command("validate", "large.jsonl"), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={"HOME": str(self.scratch.folder)}) for _ in range(2)]
+        for client in clients:
+            self.addCleanup(client.communicate)
+            self.addCleanup(client.kill)
+        harness.wait_until(lambda: len(self.helpers()) == 2, "two helpers")
+        third = self.dataset("validate", "text.jsonl", check=False)
+        self.assertEqual(third.returncode, EXIT_QUOTA, third.stderr)
+        self.assertIn("RESOURCE_EXHAUSTED", third.stderr)
+        # One is told to leave, the other just dies.
+        clients[0].send_signal(signal.SIGINT)
+        clients[1].kill()
+        self.assertEqual(clients[0].wait(harness.DEADLINE_SECONDS),
+                         EXIT_INTERRUPTED)
+        harness.wait_until(lambda: not self.helpers(), "helpers' end")
+        self.assertEqual(self.as_json("validate", "text.jsonl")["rows"], 1)
+
+    def test_a_stopping_daemon_ends_the_reading(self):
+        row = json.dumps({"text": " ".join(harness.WORDS)}) + "\n"
+        (self.scratch.data / "large.jsonl").write_text(row * MANY_ROWS)
+        with subprocess.Popen(
+                self.command("validate", "large.jsonl"),
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, text=True,
+                env={"HOME": str(self.scratch.folder)}) as client:
+            helper = harness.wait_until(self.helpers, "helper")[0]
+            self.daemon.stop()
+            _, errors = client.communicate(timeout=harness.DEADLINE_SECONDS)
+            self.assertEqual(client.returncode, EXIT_UNAVAILABLE, errors)
+        self.assertFalse(pathlib.Path(f"/proc/{helper}").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
