@@ -1,5 +1,8 @@
 #include "base/model/family.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "absl/strings/str_join.h"
 #include "base/log.h"
 
@@ -100,6 +103,14 @@ const ModelFamily& FamilyOf(Architecture architecture) {
   ROUNDHOUSE_CHECK(false) << "architecture "
                           << static_cast<uint32_t>(architecture);
   return kFamilies[0];
+}
+
+bool IsArchitecture(uint32_t number) {
+  return std::any_of(std::begin(kFamilies), std::end(kFamilies),
+                     [number](const ModelFamily& family) {
+                       return static_cast<uint32_t>(family.architecture) ==
+                              number;
+                     });
 }
 
 std::string SupportedArchitectures() {

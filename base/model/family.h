@@ -47,7 +47,9 @@ struct ModelFamily {
 const ModelFamily* FindFamilyByClass(absl::string_view class_name);
 const ModelFamily* FindFamilyByType(absl::string_view model_type);
 
+// REQUIRES: IsArchitecture.
 const ModelFamily& FamilyOf(Architecture architecture);
+bool IsArchitecture(uint32_t number);
 
 // "Qwen3ForCausalLM", comma-separated, for error messages.
 std::string SupportedArchitectures();

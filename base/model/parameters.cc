@@ -1,5 +1,6 @@
 #include "base/model/parameters.h"
 
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -167,6 +168,19 @@ std::vector<int> UnitsOfLayer(const ModelConfig& config, int64_t layer) {
     return {0, unit};
   }
   return {unit};
+}
+
+absl::Status CheckAdapter(const AdapterConfig& adapter) {
+  constexpr uint32_t kAllTargets = (1u << kLinearRoleCount) - 1;
+  if (adapter.rank == 0) return absl::OkStatus();
+  if (adapter.rank > 0 && adapter.targets != 0 &&
+      adapter.targets <= kAllTargets && std::isfinite(adapter.alpha) &&
+      adapter.dropout >= 0 && adapter.dropout < 1) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "adapter of rank ", adapter.rank, ", alpha ", adapter.alpha, ", dropout ",
+      adapter.dropout, ", targets ", adapter.targets));
 }
 
 UnitSpec AdapterUnit(const ModelConfig& config, const AdapterConfig& adapter,

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "base/model/config.h"
 
 namespace roundhouse {
@@ -119,6 +120,10 @@ struct AdapterConfig {
   double scale() const { return alpha / static_cast<double>(rank); }
   bool operator==(const AdapterConfig&) const = default;
 };
+
+// INVALID_ARGUMENT naming what no adapter can have.  One that is not present()
+// is right.
+absl::Status CheckAdapter(const AdapterConfig& adapter);
 
 struct ParameterSpec {
   std::string

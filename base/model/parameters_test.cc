@@ -1,5 +1,6 @@
 #include "base/model/parameters.h"
 
+#include <cmath>
 #include <set>
 
 #include "gtest/gtest.h"
@@ -210,6 +211,23 @@ TEST(TargetModulesTest, NamesAndBitsAreEachOthersInverse) {
   for (const char* other : {"", "proj", "lm_head", "mlp.q_proj", "q_proj "}) {
     EXPECT_EQ(TargetModuleBit(other), 0u) << other;
   }
+}
+
+TEST(CheckAdapterTest, WhatNoAdapterCanHave) {
+  const AdapterConfig good = {.rank = 2, .alpha = 4, .targets = 1};
+  EXPECT_TRUE(CheckAdapter(good).ok());
+  EXPECT_TRUE(CheckAdapter(AdapterConfig()).ok()) << "there is none";
+  const auto refuses = [&](auto change) {
+    AdapterConfig bad = good;
+    change(bad);
+    EXPECT_TRUE(absl::IsInvalidArgument(CheckAdapter(bad)));
+  };
+  refuses([](AdapterConfig& a) { a.rank = -1; });
+  refuses([](AdapterConfig& a) { a.alpha = INFINITY; });
+  refuses([](AdapterConfig& a) { a.dropout = 1; });
+  refuses([](AdapterConfig& a) { a.dropout = NAN; });
+  refuses([](AdapterConfig& a) { a.targets = 0; });
+  refuses([](AdapterConfig& a) { a.targets = 128; });
 }
 
 TEST(AdapterUnitsTest, FollowTheModelsAndAloneTrain) {

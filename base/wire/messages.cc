@@ -185,6 +185,18 @@ void Walk(C& c, RunSlot& m) {
 }
 
 template <typename C>
+void Walk(C& c, RunSample& m) {
+  c.Plain("job", m.job);
+  c.Plain("sample", m.sample);
+  c.Plain("new_tokens", m.new_tokens);
+  c.Plain("temperature", m.temperature);
+  c.Plain("seed", m.seed);
+  c.Array("units", m.units);
+  c.Array("sequences", m.sequences);
+  c.Array("end_tokens", m.end_tokens);
+}
+
+template <typename C>
 void Walk(C& c, HostOp& m) {
   c.Plain("job", m.job);
   c.Plain("operation", m.operation);
@@ -262,6 +274,16 @@ void Walk(C& c, SlotDone& m) {
 template <typename C>
 void Walk(C& c, Withdrawn& m) {
   c.Plain("slot", m.slot);
+}
+
+template <typename C>
+void Walk(C& c, SampleDone& m) {
+  c.Plain("sample", m.sample);
+  c.Plain("started_ns", m.started_ns);
+  c.Plain("ended_ns", m.ended_ns);
+  c.Plain("weight_bytes", m.weight_bytes);
+  c.Array("counts", m.counts);
+  c.Array("tokens", m.tokens);
 }
 
 template <typename C>

@@ -52,6 +52,33 @@ TEST(MessagesTest, RunSlotComesBackWhole) {
   EXPECT_EQ(slot.loss_scale, 0.125);
 }
 
+TEST(MessagesTest, ASampleComesBackWhole) {
+  RunSample command{.job = 7, .sample = 3, .new_tokens = 16};
+  command.temperature = 0.5;
+  command.seed = 11;
+  command.units = {{4, 3, {4096, 128}, {64, 5}}};
+  command.sequences = {{1, 5, {8192, 28}}};
+  command.end_tokens = {2, 9};
+  const auto sent = Decode(*Encode({6, command}));
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  const RunSample& got = std::get<RunSample>(sent->body);
+  EXPECT_EQ(got.sample, 3u);
+  EXPECT_EQ(got.new_tokens, 16u);
+  EXPECT_EQ(got.temperature, 0.5);
+  EXPECT_EQ(got.seed, 11u);
+  EXPECT_EQ(got.units[0].weights.offset, 4096u);
+  EXPECT_EQ(got.sequences[0].prompt_tokens, 5u);
+  EXPECT_EQ(got.sequences[0].tokens.bytes, 28u);
+  EXPECT_EQ(got.end_tokens, (std::vector<int32_t>{2, 9}));
+  const SampleDone done{3, 10, 20, 4096, {2, 0}, {17, 2}};
+  const auto answer = Decode(*Encode({6, done}));
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  const SampleDone& back = std::get<SampleDone>(answer->body);
+  EXPECT_EQ(back.weight_bytes, 4096u);
+  EXPECT_EQ(back.counts, (std::vector<uint32_t>{2, 0}));
+  EXPECT_EQ(back.tokens, (std::vector<int32_t>{17, 2}));
+}
+
 TEST(MessagesTest, EveryTypeKeepsItsTag) {
   const Body bodies[] = {ConfigureJob{1, 2},
                          ReleaseJob{3},
@@ -69,7 +96,9 @@ TEST(MessagesTest, EveryTypeKeepsItsTag) {
                          HostOpDone{6, 0.5, 1, 2},
                          FileOpDone{7, 8},
                          Failed{9, 3, "why"},
-                         Heartbeat{10}};
+                         Heartbeat{10},
+                         RunSample{},
+                         SampleDone{}};
   static_assert(std::size(bodies) == std::variant_size_v<Body>);
   for (const Body& body : bodies) {
     const auto datagram = Encode({1, body});

@@ -21,7 +21,7 @@
 #include "server/api/job_service.h"
 #include "server/api/stream_pump.h"
 #include "server/api/system_service.h"
-#include "server/api/work_pool.h"
+#include "server/pool/work_pool.h"
 
 namespace roundhouse {
 namespace {

@@ -63,8 +63,7 @@ class ApiTestFixture : public testing::Test {
   void StartInspector() {
     loop_ = *EventLoop::Create();
     inspector_ = std::make_unique<DatasetInspector>(
-        *loop_,
-        InspectorOptions{.python = "/bin/bash", .script = dir_ / "helper"},
+        *loop_, HelperProgram{.python = "/bin/bash", .script = dir_ / "helper"},
         [](const std::string& field, const std::string& path,
            PathKind) -> absl::StatusOr<std::string> {
           if (path != "outside") return path;

@@ -6,8 +6,8 @@
 
 #include "absl/status/statusor.h"
 #include "proto/roundhouse/v1/dataset.grpc.pb.h"
-#include "server/api/work_pool.h"
 #include "server/jobs/dataset_inspector.h"
+#include "server/pool/work_pool.h"
 
 namespace roundhouse {
 

@@ -22,7 +22,7 @@ std::map<std::string, absl::Status> Errors() {
       {"precondition", absl::FailedPreconditionError("it has ended")},
       {"missing", absl::NotFoundError("there is no job job-9")},
       {"busy", absl::UnavailableError("the daemon is stopping")},
-      {"ours", absl::InternalError("secret: /root/key")},
+      {"ours", absl::InternalError("secret: host key")},
   };
 }
 

@@ -16,7 +16,7 @@ absl::StatusOr<JobRecord> FakeEngine::Submit(const SubmitRequest& request) {
                       "host_memory", "needs 9 bytes, the limit is 8");
   }
   if (spec.batch_size == 998) {
-    return absl::InternalError("secret: /root/key");
+    return absl::InternalError("secret: host key");
   }
   if (request.validate_only) {
     JobRecord job;

@@ -8,8 +8,8 @@
 #include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
 #include "server/api/engine.h"
 #include "server/api/stream_pump.h"
-#include "server/api/work_pool.h"
 #include "server/jobs/store.h"
+#include "server/pool/work_pool.h"
 
 namespace roundhouse {
 

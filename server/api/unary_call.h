@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "grpcpp/grpcpp.h"
 #include "server/api/errors.h"
-#include "server/api/work_pool.h"
+#include "server/pool/work_pool.h"
 
 namespace roundhouse {
 

@@ -1,19 +1,13 @@
 #include "server/jobs/dataset_inspector.h"
 
-#include <signal.h>
-
 #include <filesystem>
-#include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/civil_time.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
-#include "server/jobs/preparer.h"
 #include "server/jobs/spec_error.h"
-#include "server/pool/child_process.h"
 
 namespace roundhouse {
 namespace {
@@ -54,16 +48,12 @@ absl::Status CheckNumbers(const DatasetQuestion& question) {
 }
 
 absl::Status CheckWords(const DatasetQuestion& question) {
-  static const auto& truncations =
-      *new std::set<std::string>{"right", "left", "drop"};
-  if (!truncations.contains(question.truncation)) {
+  if (!FindTruncation(question.truncation).has_value()) {
     return Invalid("truncation", absl::StrCat("\"", question.truncation,
                                               "\" is none of right, left, "
                                               "drop"));
   }
-  absl::CivilDay day;
-  if (!absl::ParseCivilTime(question.template_date, &day) ||
-      absl::FormatCivilTime(day) != question.template_date) {
+  if (!IsTemplateDate(question.template_date)) {
     return Invalid("template_date", absl::StrCat("\"", question.template_date,
                                                  "\" is not YYYY-MM-DD"));
   }
@@ -78,136 +68,69 @@ absl::Status CheckTokenizer(const std::string& model) {
       absl::StrCat("model_name_or_path: ", path, ": no such file"));
 }
 
-std::vector<std::string> Arguments(const std::string& script,
-                                   const DatasetQuestion& question) {
-  std::vector<std::string> arguments = {script,
-                                        "--tokenizer",
-                                        question.model_name_or_path,
-                                        "--data",
-                                        question.dataset,
-                                        "--max-length",
-                                        absl::StrCat(question.max_length),
-                                        "--truncation",
-                                        question.truncation,
-                                        "--template-date",
-                                        question.template_date};
-  if (question.packing) {
-    arguments.insert(arguments.end(),
-                     {"--packing", "--seed", absl::StrCat(question.seed)});
-  }
-  if (question.samples == 0) {
-    arguments.push_back("--validate");
-  } else {
-    arguments.insert(arguments.end(),
-                     {"--preview", absl::StrCat(question.samples)});
-  }
-  return arguments;
+ReadingOptions Reading(const DatasetQuestion& question) {
+  return {.tokenizer_directory = question.model_name_or_path,
+          .data_file = question.dataset,
+          .max_length = question.max_length,
+          .truncation = question.truncation,
+          .packing = question.packing,
+          .seed = question.seed,
+          .template_date = question.template_date};
+}
+
+std::vector<std::string> Mode(const DatasetQuestion& question) {
+  if (question.samples == 0) return {"--validate"};
+  return {"--preview", absl::StrCat(question.samples)};
+}
+
+absl::Status Explained(const absl::Status& status) {
+  if (!absl::IsInvalidArgument(status)) return status;
+  return FieldError("INVALID_DATASET", "", std::string(status.message()));
 }
 
 }  // namespace
 
 // One child.  Loop thread.
-class DatasetInspector::Inspection {
- public:
-  // `ended` may destroy this object.
-  Inspection(EventLoop& loop, absl::Duration silence_limit, Done done,
-             std::function<void(absl::StatusOr<std::string>)> ended)
-      : loop_(loop),
-        silence_limit_(silence_limit),
-        done_(std::move(done)),
-        ended_(std::move(ended)) {}
-  ~Inspection() { loop_.CancelTimer(watchdog_); }
-
-  absl::Status Start(const ChildOptions& options) {
-    ASSIGN_OR_RETURN(child_,
-                     ChildProcess::Start(
-                         loop_, options, [this](int status) { OnExit(status); },
-                         [this](const std::string& text) { OnOutput(text); }));
-    WaitAnew();
-    return absl::OkStatus();
-  }
-
-  // Its end is waited for: a child that hangs in the kernel still counts.
-  void Kill(absl::Status why) {
-    if (killed_.ok()) killed_ = std::move(why);
-    child_->Kill(SIGKILL);
-  }
-
-  const Done& done() const { return done_; }
-
- private:
-  void WaitAnew() {
-    loop_.CancelTimer(watchdog_);
-    watchdog_ = loop_.After(silence_limit_, [this] {
-      Kill(absl::DeadlineExceededError(absl::StrCat(
-          "the dataset helper told no progress for ",
-          absl::FormatDuration(silence_limit_), " and was killed")));
-    });
-  }
-
+struct DatasetInspector::Inspection {
   // Keeps the last whole line; what comes before it is progress.
   void OnOutput(const std::string& text) {
-    if (!killed_.ok()) return;
-    WaitAnew();
     for (const char c : text) {
       if (c == '\n') {
-        last_line_ = std::exchange(line_, "");
+        last_line = std::exchange(line, "");
       } else {
-        line_ += c;
+        line += c;
       }
     }
-    if (line_.size() > kMaxInspectionBytes) {
-      line_.clear();
-      Kill(FieldError(absl::StatusCode::kResourceExhausted, "QUOTA", "samples",
-                      absl::StrCat("samples: the answer has more than ",
-                                   kMaxInspectionBytes,
-                                   " bytes; ask for fewer samples or a "
-                                   "smaller max_length")));
-    }
+    if (line.size() <= kMaxInspectionBytes) return;
+    line.clear();
+    helper->Kill(FieldError(
+        absl::StatusCode::kResourceExhausted, "QUOTA", "samples",
+        absl::StrCat("samples: the answer has more than ", kMaxInspectionBytes,
+                     " bytes; ask for fewer samples or a smaller "
+                     "max_length")));
   }
 
-  void OnExit(int wait_status) {
-    loop_.CancelTimer(watchdog_);
-    absl::StatusOr<std::string> answer = std::move(last_line_);
-    if (!killed_.ok()) {
-      answer = killed_;
-    } else if (wait_status != 0) {
-      answer = Explained(HelperError(wait_status, child_->stderr_tail()));
-    }
-    const auto ended = ended_;  // outlives this object
-    ended(std::move(answer));
-  }
-
-  static absl::Status Explained(const absl::Status& status) {
-    if (!absl::IsInvalidArgument(status)) return status;
-    return FieldError("INVALID_DATASET", "", std::string(status.message()));
-  }
-
-  EventLoop& loop_;
-  const absl::Duration silence_limit_;
-  const Done done_;
-  const std::function<void(absl::StatusOr<std::string>)> ended_;
-  std::unique_ptr<ChildProcess> child_;
-  EventLoop::TimerId watchdog_ = 0;
-  absl::Status killed_;  // not OK: why
-  std::string line_;     // being received
-  std::string last_line_;
+  Done done;
+  std::string line;  // being received
+  std::string last_line;
+  std::unique_ptr<DatasetHelper> helper;
 };
 
 DatasetInspector::DatasetInspector(EventLoop& loop,
-                                   const InspectorOptions& options,
+                                   const HelperProgram& program,
                                    PathResolver resolve)
-    : loop_(loop), options_(options), resolve_(std::move(resolve)) {}
+    : loop_(loop), program_(program), resolve_(std::move(resolve)) {}
 
 DatasetInspector::~DatasetInspector() { Stop(); }
 
 absl::StatusOr<DatasetQuestion> DatasetInspector::Check(
     DatasetQuestion question) const {
   if (question.max_length == 0) question.max_length = JobSpec().max_length;
-  if (question.truncation.empty()) question.truncation = "right";
+  if (question.truncation.empty()) {
+    question.truncation = TruncationName(JobSpec().truncation);
+  }
   if (question.template_date.empty()) {
-    question.template_date = absl::FormatCivilTime(
-        absl::ToCivilDay(absl::Now(), absl::UTCTimeZone()));
+    question.template_date = TemplateDateAt(absl::Now());
   }
   RETURN_IF_ERROR(CheckGiven(question));
   RETURN_IF_ERROR(CheckNumbers(question));
@@ -240,18 +163,16 @@ void DatasetInspector::StartNow(InspectionId id,
         absl::StrCat("the server reads ", kMaxInspections,
                      " datasets at once, and does now; try again later")));
   }
-  auto inspection = std::make_unique<Inspection>(
-      loop_, options_.silence_limit, done,
-      [this, id](absl::StatusOr<std::string> answer) {
-        Finish(id, std::move(answer));
-      });
-  ChildOptions child;
-  child.program = options_.python;
-  child.arguments = Arguments(options_.script, question);
-  child.environment = HelperEnvironment();
-  child.capture_stdout = true;
-  const absl::Status started = inspection->Start(child);
-  if (!started.ok()) return done(started);
+  auto inspection = std::make_unique<Inspection>();
+  inspection->done = done;
+  auto helper = DatasetHelper::Start(
+      loop_, program_, Reading(question), Mode(question),
+      [self = inspection.get()](const std::string& text) {
+        self->OnOutput(text);
+      },
+      [this, id](const absl::Status& status) { Finish(id, status); });
+  if (!helper.ok()) return done(helper.status());
+  inspection->helper = *std::move(helper);
   running_[id] = std::move(inspection);
 }
 
@@ -261,20 +182,25 @@ void DatasetInspector::Cancel(InspectionId id) {
       .Post([this, id] {
         const auto found = running_.find(id);
         if (found == running_.end()) return;
-        found->second->Kill(absl::CancelledError("the call was cancelled"));
+        found->second->helper->Kill(
+            absl::CancelledError("the call was cancelled"));
       })
       .IgnoreError();
 }
 
-void DatasetInspector::Finish(InspectionId id,
-                              absl::StatusOr<std::string> answer) {
+void DatasetInspector::Finish(InspectionId id, const absl::Status& status) {
   const auto ended = running_.extract(id);
-  ended.mapped()->done()(std::move(answer));
+  const Inspection& inspection = *ended.mapped();
+  if (status.ok()) {
+    inspection.done(inspection.last_line);
+  } else {
+    inspection.done(Explained(status));
+  }
 }
 
 void DatasetInspector::Stop() {
   for (const auto& [id, inspection] : std::exchange(running_, {})) {
-    inspection->done()(absl::UnavailableError("the server is stopping"));
+    inspection->done(absl::UnavailableError("the server is stopping"));
   }
 }
 

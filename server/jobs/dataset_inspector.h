@@ -1,8 +1,7 @@
 // Reads datasets for people who have no job yet: server/jobs/prepare.py with
 // --validate or --preview, one supervised child for each question.
 //
-// The children are started and watched on the event loop's thread.  Few run at
-// once, what they answer is bounded, and one that says nothing or that nobody
+// Few children run at once, what they answer is bounded, and one that nobody
 // waits for any more is killed.
 #ifndef ROUNDHOUSE_SERVER_JOBS_DATASET_INSPECTOR_H_
 #define ROUNDHOUSE_SERVER_JOBS_DATASET_INSPECTOR_H_
@@ -16,8 +15,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
-#include "base/limits.h"
+#include "server/jobs/dataset_helper.h"
 #include "server/jobs/paths.h"
 #include "server/jobs/spec.h"
 #include "server/pool/event_loop.h"
@@ -41,12 +39,6 @@ struct DatasetQuestion {
   int samples = 0;                // to show; 0: read all and count
 };
 
-struct InspectorOptions {
-  std::string python;  // interpreter with the tokenizers package
-  std::string script;  // prepare.py
-  absl::Duration silence_limit = absl::Seconds(kMaxHelperSilenceSeconds);
-};
-
 // A path of a job file's field as DataRoots::Resolve gives it; thread-safe.
 using PathResolver = std::function<absl::StatusOr<std::string>(
     const std::string& field, const std::string& path, PathKind kind)>;
@@ -61,7 +53,7 @@ class DatasetInspector {
   using Done = std::function<void(absl::StatusOr<std::string>)>;
 
   // `loop` outlives the inspector.
-  DatasetInspector(EventLoop& loop, const InspectorOptions& options,
+  DatasetInspector(EventLoop& loop, const HelperProgram& program,
                    PathResolver resolve);
   // REQUIRES: the loop has ended.  Stop().
   ~DatasetInspector();
@@ -87,14 +79,14 @@ class DatasetInspector {
   void Stop();
 
  private:
-  class Inspection;
+  struct Inspection;
 
   void StartNow(InspectionId id, const DatasetQuestion& question,
                 const std::function<bool()>& cancelled, const Done& done);
-  void Finish(InspectionId id, absl::StatusOr<std::string> answer);
+  void Finish(InspectionId id, const absl::Status& status);
 
   EventLoop& loop_;
-  const InspectorOptions options_;
+  const HelperProgram program_;
   const PathResolver resolve_;
   std::atomic<InspectionId> next_id_ = 1;
   std::map<InspectionId, std::unique_ptr<Inspection>> running_;

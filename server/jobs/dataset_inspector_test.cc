@@ -41,9 +41,9 @@ class DatasetInspectorTest : public testing::Test {
     WriteTestFile(root_ + "/helper", script);
     inspector_ = std::make_unique<DatasetInspector>(
         *loop_,
-        InspectorOptions{.python = "/bin/bash",
-                         .script = root_ + "/helper",
-                         .silence_limit = silence_limit},
+        HelperProgram{.python = "/bin/bash",
+                      .script = root_ + "/helper",
+                      .silence_limit = silence_limit},
         [this](const std::string& field, const std::string& path,
                PathKind) -> absl::StatusOr<std::string> {
           if (path != "nowhere") return absl::StrCat(root_, "/", path);

@@ -21,24 +21,12 @@ JobReason ReasonOf(const absl::Status& status) {
              : JobReason::kInternal;
 }
 
-const char* TruncationName(Truncation truncation) {
-  switch (truncation) {
-    case Truncation::kLeft:
-      return "left";
-    case Truncation::kDrop:
-      return "drop";
-    case Truncation::kRight:
-      break;
-  }
-  return "right";
-}
-
 // A job by epochs knows its steps only now.
 absl::Status CheckStepsLeft(const JobSpec& spec, int64_t rows) {
   if (spec.resume_from_checkpoint.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const CheckpointManifest manifest,
                    ReadCheckpoint(spec.resume_from_checkpoint, false));
-  const int64_t steps = JobRunner::TotalSteps(spec, rows);
+  const int64_t steps = TotalSteps(spec, rows);
   if (manifest.step < steps) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("resume_from_checkpoint: ", spec.resume_from_checkpoint,
@@ -301,19 +289,19 @@ void Engine::StartValidation(const std::string& id) {
     return;
   }
   validating_ = id;
+  const JobSpec& job_spec = spec->spec();
   PreparerOptions options;
-  options.python = options_.python;
-  options.script = options_.prepare_script;
-  options.tokenizer_directory = spec->spec().model_name_or_path;
-  options.train_file = spec->spec().dataset;
-  options.validation_file = spec->spec().validation_dataset;
+  options.program = {options_.python, options_.prepare_script};
+  options.reading = {.tokenizer_directory = job_spec.model_name_or_path,
+                     .data_file = job_spec.dataset,
+                     .max_length = job_spec.max_length,
+                     .truncation = TruncationName(job_spec.truncation),
+                     .packing = job_spec.packing,
+                     .seed = job_spec.seed,
+                     .template_date = job_spec.template_date};
+  options.validation_file = job_spec.validation_dataset;
   options.output_directory = JobDirectory(*job) + "/data";
   options.cache_directory = options_.state_dir + "/datasets";
-  options.max_length = spec->spec().max_length;
-  options.truncation = TruncationName(spec->spec().truncation);
-  options.packing = spec->spec().packing;
-  options.seed = spec->spec().seed;
-  options.template_date = spec->spec().template_date;
   preparer_ = Preparer::Start(loop_, options, [this, id](absl::Status status) {
     // Not from within the child's own callback.
     loop_.After(absl::ZeroDuration(), [this, id, status] {

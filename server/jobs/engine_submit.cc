@@ -6,9 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/civil_time.h"
 #include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "base/model/parameters.h"
 #include "base/status.h"
 #include "server/jobs/checkpoint.h"
@@ -175,8 +173,8 @@ absl::StatusOr<JobSpec> Engine::CompleteAdapter(
 
 absl::Status Engine::CheckMemory(const ResolvedSpec& spec,
                                  const ModelConfig& model) const {
-  auto plan = JobRunner::InitialPlan(spec, model, pool_.device_count(),
-                                     options_.device_memory_bytes);
+  auto plan = InitialPlan(spec, model, pool_.device_count(),
+                          options_.device_memory_bytes);
   if (!plan.ok()) {
     if (plan.status().code() != absl::StatusCode::kResourceExhausted) {
       return plan.status();
@@ -195,8 +193,7 @@ absl::Status Engine::CheckMemory(const ResolvedSpec& spec,
             "micro_batches_per_round: ", spec.micro_batches_per_round(),
             "; with this plan a round has at most ", most));
   }
-  const HostNeed need =
-      JobRunner::NeedOf(spec, model, *plan, spec.spec().max_length);
+  const HostNeed need = NeedOf(spec, model, *plan, spec.spec().max_length);
   if (need.total() <= arena_.limit_bytes()) return absl::OkStatus();
   return FieldError(
       absl::StatusCode::kResourceExhausted, "HOST_MEMORY", "model_name_or_path",
@@ -257,8 +254,7 @@ absl::StatusOr<JobRecord> Engine::Submit(const SubmitRequest& request) {
   ASSIGN_OR_RETURN(const ModelDirectory model, CheckModel(located));
   ASSIGN_OR_RETURN(JobSpec complete, CompleteAdapter(located, model.config));
   if (complete.template_date.empty()) {
-    complete.template_date = absl::FormatCivilTime(
-        absl::ToCivilDay(absl::Now(), absl::UTCTimeZone()));
+    complete.template_date = TemplateDateAt(absl::Now());
   }
   const ResolvedSpec spec =
       ResolvedSpec::Resolve(complete, pool_.device_count());

@@ -30,24 +30,23 @@ class PreparerTest : public testing::Test {
                       script);
     auto loop = *EventLoop::Create();
     absl::Status result = absl::UnknownError("not called");
-    const auto preparer = Preparer::Start(*loop,
-                                          {.python = "/bin/bash",
-                                           .script = root_ + "/helper",
-                                           .tokenizer_directory = "t",
-                                           .train_file = "train.jsonl",
-                                           .validation_file = "valid.jsonl",
-                                           .output_directory = root_ + "/data",
-                                           .cache_directory = "c",
-                                           .max_length = 8,
-                                           .truncation = "left",
-                                           .packing = true,
-                                           .seed = 5,
-                                           .template_date = "2026-01-02",
-                                           .silence_limit = limit},
-                                          [&](absl::Status status) {
-                                            result = std::move(status);
-                                            loop->Quit();
-                                          });
+    const PreparerOptions options = {
+        .program = {"/bin/bash", root_ + "/helper", limit},
+        .reading = {.tokenizer_directory = "t",
+                    .data_file = "train.jsonl",
+                    .max_length = 8,
+                    .truncation = "left",
+                    .packing = true,
+                    .seed = 5,
+                    .template_date = "2026-01-02"},
+        .validation_file = "valid.jsonl",
+        .output_directory = root_ + "/data",
+        .cache_directory = "c"};
+    const auto preparer =
+        Preparer::Start(*loop, options, [&](absl::Status status) {
+          result = std::move(status);
+          loop->Quit();
+        });
     loop->Run();
     return result;
   }

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "server/jobs/plan_costs.h"
-#include "server/jobs/spec_error.h"
 
 namespace roundhouse {
 namespace {
@@ -43,109 +42,7 @@ LrSchedule MakeSchedule(const JobSpec& spec, int64_t total_steps) {
   return schedule;
 }
 
-int64_t StepMicroBatches(const ResolvedSpec& spec) {
-  return (spec.spec().batch_size + spec.micro_batch_size() - 1) /
-         spec.micro_batch_size();
-}
-
-// A plan of one stage runs on several devices by running several rounds.
-int ContributionSets(const ResolvedSpec& spec, const Plan& plan) {
-  const bool rounds = StepMicroBatches(spec) > spec.micro_batches_per_round();
-  return rounds && plan.backward.size() == 1 ? 2 : 1;
-}
-
-TrainingStateOptions StateOptions(uint64_t job, const ResolvedSpec& spec,
-                                  const ModelConfig& model, const Plan& plan) {
-  TrainingStateOptions options;
-  options.job = job;
-  options.model = model;
-  options.adapter = spec.adapter();
-  options.dtype = ComputeDtype(spec.spec().dtype);
-  options.seed = static_cast<uint64_t>(spec.spec().seed);
-  options.head_token_chunk = spec.spec().head_token_chunk;
-  options.contribution_sets = ContributionSets(spec, plan);
-  return options;
-}
-
-TrainedModel TrainedOf(const ResolvedSpec& spec, const ModelConfig& model) {
-  return {model, spec.adapter(), ComputeDtype(spec.spec().dtype)};
-}
-
-int64_t RoundMicroBatches(const ResolvedSpec& spec) {
-  return std::min(StepMicroBatches(spec), spec.micro_batches_per_round());
-}
-
-RoundBuffersOptions BufferOptions(const ResolvedSpec& spec,
-                                  const ModelConfig& model, const Plan& plan,
-                                  int64_t max_row_tokens) {
-  RoundBuffersOptions options;
-  options.plan = plan;
-  options.micro_batches = static_cast<int>(RoundMicroBatches(spec));
-  options.rows = spec.micro_batch_size();
-  options.row_tokens = max_row_tokens;
-  options.hidden_size = model.hidden_size;
-  options.dtype = ComputeDtype(spec.spec().dtype);
-  options.input_gradient = !spec.adapter().present();
-  options.packed = spec.spec().packing;
-  return options;
-}
-
-absl::StatusOr<Plan> ExplicitToPlan(const ExplicitPlan& text, int layers) {
-  Plan plan;
-  plan.fused = true;
-  for (const StageRange& s : text.forward) {
-    plan.forward.push_back({s.first, s.last});
-  }
-  for (const StageRange& s : text.backward) {
-    plan.backward.push_back({s.first, s.last});
-  }
-  absl::Status status = CheckPlan(plan, layers);
-  if (status.ok() && plan.backward.empty()) {
-    status = absl::InvalidArgumentError("plan.backward: has no stage");
-  }
-  if (!status.ok()) {
-    return FieldError("INVALID_VALUE", "plan", std::string(status.message()));
-  }
-  return plan;
-}
-
 }  // namespace
-
-DType ComputeDtype(SpecDtype dtype) {
-  return dtype == SpecDtype::kBf16 ? DType::kBF16 : DType::kF32;
-}
-
-absl::StatusOr<Plan> JobRunner::InitialPlan(const ResolvedSpec& spec,
-                                            const ModelConfig& model,
-                                            int device_count,
-                                            uint64_t device_memory_bytes) {
-  const int layers = static_cast<int>(model.layer_count) + 1;
-  if (spec.spec().plan.has_value()) {
-    return ExplicitToPlan(*spec.spec().plan, layers);
-  }
-  const TrainedModel trained = TrainedOf(spec, model);
-  return PlanFromCosts(CostModel(LayerBytes(trained)), trained, device_count,
-                       device_memory_bytes);
-}
-
-HostNeed JobRunner::NeedOf(const ResolvedSpec& spec, const ModelConfig& model,
-                           const Plan& plan, int64_t max_row_tokens) {
-  const AdapterConfig adapter = spec.adapter();
-  HostNeed need;
-  if (adapter.present()) {
-    need.base_bytes = BaseWeightsBytes(model, ComputeDtype(spec.spec().dtype));
-  }
-  need.state_bytes = TrainingStateBytes(StateOptions(0, spec, model, plan));
-  need.buffer_bytes =
-      RoundBuffersBytes(BufferOptions(spec, model, plan, max_row_tokens));
-  int64_t parameters = 0;
-  for (const UnitSpec& unit : TrainingUnits(model, adapter)) {
-    parameters += static_cast<int64_t>(unit.parameters.size());
-  }
-  // Four tensors of each parameter, with their names in the files' headers.
-  need.table_bytes = static_cast<uint64_t>(parameters) * 4 * 512 + (1 << 16);
-  return need;
-}
 
 JobRunner::JobRunner(EventLoop& loop, HostArena& arena, WorkerPool& pool,
                      RunnerOptions options, Listener* listener)
@@ -162,14 +59,6 @@ JobRunner::JobRunner(EventLoop& loop, HostArena& arena, WorkerPool& pool,
 }
 
 JobRunner::~JobRunner() = default;
-
-int64_t JobRunner::TotalSteps(const JobSpec& spec, int64_t rows) {
-  if (spec.max_steps > 0) return spec.max_steps;
-  const BatchOrder order(rows, spec.batch_size, 0);
-  const auto steps = static_cast<int64_t>(std::ceil(
-      spec.num_train_epochs * static_cast<double>(order.steps_per_epoch())));
-  return std::max<int64_t>(steps, 1);
-}
 
 HostUse JobRunner::host_use() const {
   HostUse use;

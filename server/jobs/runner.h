@@ -30,25 +30,23 @@
 #include "scheduler/dispatch/dispatcher.h"
 #include "scheduler/jobs/lifecycle.h"
 #include "scheduler/plan/cost_model.h"
-#include "server/api/work_pool.h"
 #include "server/jobs/adapter_files.h"
 #include "server/jobs/base_weights.h"
 #include "server/jobs/checkpoint.h"
 #include "server/jobs/commands.h"
 #include "server/jobs/dataset.h"
 #include "server/jobs/file_table.h"
+#include "server/jobs/job_needs.h"
 #include "server/jobs/round_buffers.h"
 #include "server/jobs/runner_listener.h"
 #include "server/jobs/spec.h"
 #include "server/jobs/training_state.h"
 #include "server/pool/event_loop.h"
 #include "server/pool/host_arena.h"
+#include "server/pool/work_pool.h"
 #include "server/pool/worker_pool.h"
 
 namespace roundhouse {
-
-// Of weights and activations in computation.
-DType ComputeDtype(SpecDtype dtype);
 
 struct RunnerOptions {
   uint64_t job = 0;
@@ -68,17 +66,6 @@ struct RunnerOptions {
 // Pieces of work that may wait for a job's background thread.
 inline constexpr size_t kMaxBackgroundWork = 16;
 
-// What a job needs of the host arena, in bytes, with this plan.
-struct HostNeed {
-  uint64_t base_bytes = 0;  // frozen weights, which other jobs may share
-  uint64_t state_bytes = 0;
-  uint64_t buffer_bytes = 0;
-  uint64_t table_bytes = 0;  // of the files worker, at load and save
-  uint64_t total() const {
-    return base_bytes + state_bytes + buffer_bytes + table_bytes;
-  }
-};
-
 // What a running job's arena memory holds, in bytes.
 struct HostUse {
   uint64_t weight_bytes = 0;      // compute weights
@@ -94,17 +81,6 @@ class JobRunner {
   JobRunner(EventLoop& loop, HostArena& arena, WorkerPool& pool,
             RunnerOptions options, Listener* listener);
   ~JobRunner();
-
-  // The plan of a job that has measured nothing yet.  RESOURCE_EXHAUSTED names
-  // the layer that fits no device; INVALID_ARGUMENT a wrong `plan` field.
-  static absl::StatusOr<Plan> InitialPlan(const ResolvedSpec& spec,
-                                          const ModelConfig& model,
-                                          int device_count,
-                                          uint64_t device_memory_bytes);
-  static HostNeed NeedOf(const ResolvedSpec& spec, const ModelConfig& model,
-                         const Plan& plan, int64_t max_row_tokens);
-  // Optimizer steps of a job over `rows` training rows.
-  static int64_t TotalSteps(const JobSpec& spec, int64_t rows);
 
   void Start();
   // Stops at the next moment that loses no finished step, saves, ends PAUSED;

@@ -238,6 +238,37 @@ int64_t AutoMicroBatchSize(int64_t batch_size, int device_count) {
 
 }  // namespace
 
+const char* TruncationName(Truncation truncation) {
+  switch (truncation) {
+    case Truncation::kRight:
+      return "right";
+    case Truncation::kLeft:
+      return "left";
+    case Truncation::kDrop:
+      return "drop";
+  }
+  return "right";
+}
+
+std::optional<Truncation> FindTruncation(const std::string& name) {
+  for (const Truncation t :
+       {Truncation::kRight, Truncation::kLeft, Truncation::kDrop}) {
+    if (name == TruncationName(t)) return t;
+  }
+  return std::nullopt;
+}
+
+bool IsTemplateDate(const std::string& text) {
+  absl::CivilDay day;
+  // Written back, since the parser takes more forms than one.
+  return text.size() == 10 && absl::ParseCivilTime(text, &day) &&
+         absl::FormatCivilTime(day) == text;
+}
+
+std::string TemplateDateAt(absl::Time time) {
+  return absl::FormatCivilTime(absl::ToCivilDay(time, absl::UTCTimeZone()));
+}
+
 AdapterConfig DefaultAdapter() {
   return {.rank = 8,
           .alpha = 8,

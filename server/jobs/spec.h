@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/model/config.h"
 #include "base/model/parameters.h"
 
@@ -33,6 +34,14 @@ enum class Method { kFull, kLora };
 // Of a sequence longer than max_length: its end or its beginning is cut off, or
 // it is left out.
 enum class Truncation { kRight, kLeft, kDrop };
+// "right", "left", "drop".
+const char* TruncationName(Truncation truncation);
+std::optional<Truncation> FindTruncation(const std::string& name);
+
+// YYYY-MM-DD, a day of the Gregorian calendar.
+bool IsTemplateDate(const std::string& text);
+// The day in UTC.
+std::string TemplateDateAt(absl::Time time);
 
 // First and last layer of a stage; layers 0..L-1 are decoder blocks, L is the
 // head (final norm, LM head, loss).

@@ -93,10 +93,12 @@ void AddBatches(std::vector<SpecFieldRow>* rows) {
                            "1024",
                            {"sequence_len", "cutoff_len", "max_seq_length"}}));
   using T = Truncation;
-  rows->push_back(
-      OneOf<T>(&J::truncation,
-               {{"right", T::kRight}, {"left", T::kLeft}, {"drop", T::kDrop}},
-               {}, {"truncation", "right, left, drop", "-", "right"}));
+  std::vector<Choice<T>> truncations;
+  for (const T t : {T::kRight, T::kLeft, T::kDrop}) {
+    truncations.push_back({TruncationName(t), t});
+  }
+  rows->push_back(OneOf<T>(&J::truncation, truncations, {},
+                           {"truncation", "right, left, drop", "-", "right"}));
   rows->push_back(Boolean(
       &J::packing, {"packing", "boolean", "-", "false", {"sample_packing"}}));
   rows->push_back(DateRow(&J::template_date,

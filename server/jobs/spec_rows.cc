@@ -5,7 +5,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/civil_time.h"
 #include "base/status.h"
 
 namespace roundhouse {
@@ -370,12 +369,7 @@ SpecFieldRow OutputNameRow(SpecField info) {
 SpecFieldRow DateRow(std::string JobSpec::*member, SpecField info) {
   SpecFieldRow row{.info = std::move(info)};
   row.set = [member](const SpecValue& v, SpecDraft* d) {
-    absl::CivilDay day;
-    // Written back, since the parser takes more forms than one.
-    if (!absl::ParseCivilTime(v.text, &day) ||
-        absl::FormatCivilTime(day) != v.text || v.text.size() != 10) {
-      return Expected("a date as YYYY-MM-DD", v);
-    }
+    if (!IsTemplateDate(v.text)) return Expected("a date as YYYY-MM-DD", v);
     d->spec.*member = v.text;
     return absl::OkStatus();
   };

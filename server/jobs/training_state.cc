@@ -81,13 +81,12 @@ void PlaceTrained(const TrainingStateOptions& options, Cursor& cursor,
 void PlaceUnit(const TrainingStateOptions& options, const BaseWeights* base,
                int unit, Cursor& cursor, Placement& placement) {
   wire::UnitLayout& layout = placement.units[unit];
+  layout.dtype =
+      static_cast<uint32_t>(UnitDType(options.model, options.dtype, unit));
   if (IsTrainable(options.model, options.adapter, unit)) {
-    const DType dtype = options.adapter.present() ? DType::kF32 : options.dtype;
-    layout.dtype = static_cast<uint32_t>(dtype);
     PlaceTrained(options, cursor, placement, layout);
     return;
   }
-  layout.dtype = static_cast<uint32_t>(options.dtype);
   placement.contributions.resize(placement.contributions.size() +
                                  options.contribution_sets);
   if (base == nullptr) return;

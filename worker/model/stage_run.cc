@@ -356,24 +356,14 @@ absl::Status TorchStageRun::CopyInputGradient(void* output) {
   });
 }
 
-absl::Status CheckAdapter(const StageRunOptions& options) {
-  const AdapterConfig& adapter = options.adapter;
-  constexpr uint32_t kAllTargets = (1u << kLinearRoleCount) - 1;
-  if (adapter.targets == 0 || adapter.targets > kAllTargets) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("adapter.targets ", adapter.targets,
-                     " must name matrices out of the bits ", kAllTargets));
+// They are words of the mask's counter.
+absl::Status CheckMaskKey(const StageRunOptions& options) {
+  if (options.step >> 32 == 0 && options.micro_batch >> 32 == 0) {
+    return absl::OkStatus();
   }
-  if (!(adapter.dropout >= 0 && adapter.dropout < 1)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "adapter.dropout must be from 0 to below 1, not ", adapter.dropout));
-  }
-  if (options.step >> 32 != 0 || options.micro_batch >> 32 != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("step ", options.step, " and micro_batch ",
-                     options.micro_batch, " must be below 2^32"));
-  }
-  return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("step ", options.step, " and micro_batch ",
+                   options.micro_batch, " must be below 2^32"));
 }
 
 absl::Status CheckOptions(const StageRunOptions& options) {
@@ -385,8 +375,8 @@ absl::Status CheckOptions(const StageRunOptions& options) {
   RETURN_IF_ERROR(check("rows", options.rows));
   RETURN_IF_ERROR(check("row_tokens", options.row_tokens));
   RETURN_IF_ERROR(check("head_token_chunk", options.head_token_chunk));
-  if (options.adapter.present()) return CheckAdapter(options);
-  return absl::OkStatus();
+  RETURN_IF_ERROR(CheckAdapter(options.adapter));
+  return options.adapter.present() ? CheckMaskKey(options) : absl::OkStatus();
 }
 
 }  // namespace

@@ -467,9 +467,9 @@ TEST_F(AdapterRunTest, RefusesBadInput) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_NE(status.message().find(says), std::string::npos) << status;
   };
-  refuses([](auto& o) { o.adapter.targets = 0; }, "adapter.targets 0");
-  refuses([](auto& o) { o.adapter.targets = 128; }, "adapter.targets 128");
-  refuses([](auto& o) { o.adapter.dropout = 1; }, "adapter.dropout");
+  refuses([](auto& o) { o.adapter.targets = 0; }, "targets 0");
+  refuses([](auto& o) { o.adapter.targets = 128; }, "targets 128");
+  refuses([](auto& o) { o.adapter.dropout = 1; }, "dropout 1");
   refuses([](auto& o) { o.step = uint64_t{1} << 32; }, "below 2^32");
   auto run = MakeRun(model, batch, Keep::kStage);
   const Bytes input = model.Embed(batch.tokens);

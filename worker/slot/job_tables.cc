@@ -1,8 +1,7 @@
 #include "worker/slot/job_tables.h"
 
-#include <cmath>
-
 #include "absl/strings/str_cat.h"
+#include "base/model/family.h"
 #include "base/status.h"
 #include "base/wire/model_dims.h"
 
@@ -63,18 +62,21 @@ absl::Status CheckParameters(const JobTables& tables) {
   return absl::OkStatus();
 }
 
-absl::Status CheckAdapter(const wire::AdapterDims& adapter) {
-  constexpr uint32_t kAllTargets = (1u << kLinearRoleCount) - 1;
-  if (adapter.rank == 0) return absl::OkStatus();
-  if (adapter.rank < 0 || adapter.targets == 0 ||
-      adapter.targets > kAllTargets ||
-      !(adapter.dropout >= 0 && adapter.dropout < 1) ||
-      !std::isfinite(adapter.alpha)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "layout: adapter of rank ", adapter.rank, ", alpha ", adapter.alpha,
-        ", dropout ", adapter.dropout, ", targets ", adapter.targets));
+// What else the computation takes from the layout and could not make sense of.
+absl::Status CheckModel(const wire::ModelDims& model,
+                        const AdapterConfig& adapter) {
+  if (!IsArchitecture(model.architecture)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layout: architecture ", model.architecture));
   }
-  return absl::OkStatus();
+  if (model.rope_type > static_cast<uint32_t>(RopeType::kLlama3)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layout: rope type ", model.rope_type));
+  }
+  const absl::Status status = CheckAdapter(adapter);
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(
+      absl::StrCat("layout: ", std::string(status.message())));
 }
 
 // Adapters stand behind the model's units and are fp32.
@@ -127,7 +129,7 @@ absl::StatusOr<std::shared_ptr<const JobTables>> ReadJobTables(
                    ReadTable<wire::JobLayout>(arena, "job", layout_offset, 1));
   const wire::JobLayout& layout = layouts.front();
   RETURN_IF_ERROR(CheckLayout(layout));
-  RETURN_IF_ERROR(CheckAdapter(layout.adapter));
+  RETURN_IF_ERROR(CheckModel(layout.model, wire::ConfigOf(layout.adapter)));
   auto tables = std::make_shared<JobTables>();
   tables->job = layout.job;
   tables->config =

@@ -208,6 +208,10 @@ TEST_F(SlotPlanTest, BadLayoutsNameTheField) {
   says("version 9");
   layout.dtype = 17;
   says("dtype 17");
+  layout.model.architecture = 99;
+  says("architecture 99");
+  layout.model.rope_type = 7;
+  says("rope type 7");
   layout.unit_count = 5;
   says("5 units for 4 layers");
   layout.units_offset = uint64_t{1} << 50;

@@ -1,4 +1,4 @@
-#include "server/api/work_pool.h"
+#include "server/pool/work_pool.h"
 
 #include <atomic>
 #include <future>

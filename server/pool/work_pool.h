@@ -4,8 +4,8 @@
 // With one thread, work runs in the order given.
 //
 // Thread-safe.
-#ifndef ROUNDHOUSE_SERVER_API_WORK_POOL_H_
-#define ROUNDHOUSE_SERVER_API_WORK_POOL_H_
+#ifndef ROUNDHOUSE_SERVER_POOL_WORK_POOL_H_
+#define ROUNDHOUSE_SERVER_POOL_WORK_POOL_H_
 
 #include <condition_variable>
 #include <deque>
@@ -46,4 +46,4 @@ class WorkPool {
 
 }  // namespace roundhouse
 
-#endif  // ROUNDHOUSE_SERVER_API_WORK_POOL_H_
+#endif  // ROUNDHOUSE_SERVER_POOL_WORK_POOL_H_

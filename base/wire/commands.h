@@ -1,0 +1,192 @@
+// What the daemon asks of its workers (base/wire/messages.h).
+#ifndef ROUNDHOUSE_BASE_WIRE_COMMANDS_H_
+#define ROUNDHOUSE_BASE_WIRE_COMMANDS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "base/wire/layout.h"
+
+namespace roundhouse::wire {
+
+struct ConfigureJob {
+  uint64_t job = 0;
+  uint64_t layout_offset = 0;  // JobLayout
+};
+
+struct ReleaseJob {
+  uint64_t job = 0;
+};
+
+struct Stop {};
+
+// Asks for `withdrawn` or, when the slot has nothing left to give up, nothing:
+// its SlotDone is the "too late".
+struct Withdraw {
+  uint64_t target_attempt = 0;
+};
+
+enum class SlotKind : uint32_t {
+  kForward = 1,
+  kFused = 2,
+  kBackward = 3,
+  kEvaluate = 4
+};
+
+enum class Recompute : uint32_t { kStage = 1, kLayer = 2 };
+
+// A unit whose weights the slot reads, in the order its layers need them.
+struct SlotUnit {
+  uint32_t unit = 0;
+  uint32_t layer = 0;  // the layer that needs it; L is the head
+  BufferRef weights;   // in the arena, the unit's dtype
+  WordRef version;     // uploaded once this is reached
+};
+
+// Buffers of one micro-batch.  Activations and their gradients are
+// [rows, row_tokens, hidden] in the job's dtype; labels [rows, row_tokens]
+// int32.
+struct SlotMicroBatch {
+  uint32_t index = 0;  // of the round
+  uint32_t group = 0;  // of the round
+  uint32_t rows = 0;
+  uint32_t row_tokens = 0;
+  uint32_t step_index = 0;  // of the step: part of the key of dropout masks
+  uint32_t pad = 0;
+  // [rows, row_tokens] int32: a token's position in its sequence, 0 where the
+  // next sequence of a packed row begins.  bytes 0: one sequence a row.
+  BufferRef positions;
+  BufferRef labels;  // fused and evaluate slots
+  BufferRef input;   // the stage's input
+  WordRef input_ready;
+  BufferRef gradient;  // backward: gradient of the stage's output
+  WordRef gradient_ready;
+};
+
+// What leaves the device per micro-batch: the activation at `boundary` (the
+// input of that layer), or the gradient of it.
+struct SlotOutput {
+  uint32_t micro_batch = 0;  // position in RunSlot::micro_batches
+  uint32_t boundary = 0;
+  uint32_t is_gradient = 0;
+  uint32_t pad = 0;
+  BufferRef buffer;
+  WordRef raise;
+};
+
+// The sum of a subtree of groups of one unit's gradient, fp32, element_count
+// of the unit; parameters at their offsets, padding zero.  Of trainable units
+// only.
+struct SlotContribution {
+  uint32_t unit = 0;
+  uint32_t first_group = 0;
+  uint32_t group_count = 0;
+  uint32_t pad = 0;
+  BufferRef buffer;
+};
+
+struct RunSlot {
+  uint64_t job = 0;
+  uint64_t slot = 0;  // the daemon's number of it; the same in a replay
+  uint64_t pass = 0;
+  uint64_t step = 0;   // from 1; part of the key of dropout masks
+  uint32_t train = 0;  // 1: of a training step; 0: an evaluation, no dropout
+  SlotKind kind = SlotKind::kForward;
+  Recompute recompute = Recompute::kStage;
+  uint32_t first_layer = 0;
+  uint32_t last_layer = 0;  // inclusive; L is the head
+  uint32_t total_groups = 0;
+  double loss_scale = 0;
+  std::vector<SlotUnit> units;
+  std::vector<SlotMicroBatch> micro_batches;
+  std::vector<SlotOutput> outputs;
+  std::vector<SlotContribution> contributions;
+};
+
+// A sequence to be continued.
+struct SampleSequence {
+  uint32_t number = 0;         // of the sample; part of the key of its draws
+  uint32_t prompt_tokens = 0;  // the first of `tokens`; draws count from here
+  BufferRef tokens;            // int32: the prompt, then what was drawn so far
+};
+
+// Continues each sequence by `new_tokens` tokens, fewer where an end token
+// comes, with the whole model on one device.  Bounded work: a sample is a row
+// of these commands, each of which carries all tokens so far.  What a worker
+// keeps between them (keys and values of `sample`) is a cache that only saves
+// time.  Weights are those that the arena holds: nobody writes them meanwhile.
+struct RunSample {
+  uint64_t job = 0;     // whose layout says what the units are
+  uint64_t sample = 0;  // the daemon's number of it; never reused
+  uint32_t new_tokens = 0;
+  uint32_t pad = 0;
+  double temperature = 0;  // 0: greedy
+  uint64_t seed = 0;
+  std::vector<SlotUnit> units;  // all of the model's and adapters', by layer
+  std::vector<SampleSequence> sequences;
+  std::vector<int32_t> end_tokens;
+};
+
+enum class HostOpKind : uint32_t { kGather = 1, kReduce = 2, kUpdate = 3 };
+
+// One micro-batch whose embedding rows are gathered, or whose input gradient is
+// added to the embedding's.  Tokens are [rows, row_tokens] int32; positions
+// whose token is negative are padding: gathered as row 0, never added.
+struct HostMicroBatch {
+  uint32_t group = 0;
+  uint32_t rows = 0;
+  uint32_t row_tokens = 0;
+  uint32_t pad = 0;
+  BufferRef tokens;
+  BufferRef data;  // gather: output; reduce: gradient; job's dtype
+  WordRef word;    // gather: raised; reduce: reached already
+};
+
+struct HostContribution {
+  uint32_t first_group = 0;
+  uint32_t group_count = 0;
+  BufferRef buffer;  // fp32
+};
+
+struct HostOp {
+  uint64_t job = 0;
+  uint64_t operation = 0;  // numbered per job, rising; the same in a replay
+  HostOpKind kind = HostOpKind::kGather;
+  uint32_t unit = 0;
+  // reduce: value = (embedding use) + (contributions up the tree over
+  // total_groups); then grad_sum = value, or grad_sum + value.
+  uint32_t total_groups = 0;
+  uint32_t add_to_sum = 0;
+  uint32_t want_norm = 0;  // sum of squares of the final sum
+  uint32_t pad = 0;
+  WordRef version;  // gather: waits; update: raises when the unit is published
+  // update: AdamW
+  uint64_t step = 0;  // from 1; bias correction
+  double learning_rate = 0;
+  double beta1 = 0;
+  double beta2 = 0;
+  double epsilon = 0;
+  double weight_decay = 0;
+  float gradient_scale = 1;  // the clip factor
+  uint32_t pad2 = 0;
+  std::vector<HostMicroBatch> micro_batches;
+  std::vector<HostContribution> contributions;
+};
+
+enum class FileOpKind : uint32_t { kLoad = 1, kInit = 2, kSave = 3 };
+
+struct FileOp {
+  uint64_t job = 0;
+  uint64_t operation = 0;
+  FileOpKind kind = FileOpKind::kLoad;
+  uint32_t shard_count = 0;
+  uint32_t tensor_count = 0;
+  uint32_t pad = 0;
+  uint64_t shards_offset = 0;   // FileShard[shard_count]; 0 for kInit
+  uint64_t tensors_offset = 0;  // FileTensor[tensor_count]
+  uint64_t seed = 0;
+};
+
+}  // namespace roundhouse::wire
+
+#endif  // ROUNDHOUSE_BASE_WIRE_COMMANDS_H_

@@ -1,0 +1,117 @@
+// What workers tell the daemon (base/wire/messages.h).  Times are
+// CLOCK_MONOTONIC nanoseconds.
+#ifndef ROUNDHOUSE_BASE_WIRE_EVENTS_H_
+#define ROUNDHOUSE_BASE_WIRE_EVENTS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/wire/layout.h"
+
+namespace roundhouse::wire {
+
+struct Hello {
+  uint32_t version = kWireVersion;
+  uint32_t pid = 0;
+  uint64_t device_memory_bytes = 0;
+};
+
+struct JobConfigured {
+  uint64_t job = 0;
+};
+
+struct SlotStarted {
+  uint64_t slot = 0;
+  int64_t received_ns = 0;  // the command's receipt
+  int64_t time_ns = 0;
+};
+
+struct MicroBatchDone {
+  uint64_t slot = 0;
+  uint32_t index = 0;
+  uint32_t pad = 0;
+  int64_t time_ns = 0;
+};
+
+enum class Direction : uint32_t { kH2D = 0, kD2H = 1 };
+enum class Purpose : uint32_t {
+  kWeights = 0,
+  kGradients = 1,
+  kActivations = 2,
+  kOther = 3
+};
+inline constexpr int kDirections = 2;
+inline constexpr int kPurposes = 4;
+
+struct MicroBatchResult {
+  double loss_sum = 0;
+  uint64_t target_tokens = 0;
+  uint32_t finite = 1;
+  uint32_t pad = 0;
+};
+
+struct LayerTime {
+  uint32_t layer = 0;
+  uint32_t samples = 0;
+  int64_t forward_ns = 0;   // mean; of a backward slot: recompute included
+  int64_t backward_ns = 0;  // mean; 0 in forward slots
+};
+
+struct SlotDone {
+  uint64_t slot = 0;
+  int64_t started_ns = 0;
+  int64_t ended_ns = 0;  // the event's own time
+  int64_t wait_ns = 0;   // compute had nothing to do: inputs not there
+  int64_t h2d_ns = 0;    // link busy
+  int64_t compute_ns = 0;
+  int64_t d2h_ns = 0;                      // link busy
+  int64_t longest_activation_wait_ns = 0;  // behind bulk copies, any queue
+  uint64_t bytes[kDirections][kPurposes] = {};
+  uint64_t device_memory_peak_bytes = 0;
+  std::vector<MicroBatchResult> results;  // fused and evaluate slots
+  std::vector<LayerTime> layers;
+};
+
+struct Withdrawn {
+  uint64_t slot = 0;
+};
+
+struct SampleDone {
+  uint64_t sample = 0;
+  int64_t started_ns = 0;
+  int64_t ended_ns = 0;
+  uint64_t weight_bytes = 0;  // uploaded
+  // By sequence: how many tokens were drawn, and these, one sequence after the
+  // other, with the end token where there is one.
+  std::vector<uint32_t> counts;
+  std::vector<int32_t> tokens;
+};
+
+struct HostOpDone {
+  uint64_t operation = 0;
+  double norm_squared = 0;  // reduce with want_norm: chunks added in order
+  int64_t started_ns = 0;
+  int64_t ended_ns = 0;
+};
+
+struct FileOpDone {
+  uint64_t operation = 0;
+  uint64_t bytes = 0;
+};
+
+// A command that could not be done; the worker goes on.  `code` is an
+// absl::StatusCode.
+struct Failed {
+  uint64_t id = 0;  // slot or operation
+  uint32_t code = 0;
+  std::string text;
+};
+
+struct Heartbeat {
+  int64_t time_ns = 0;
+};
+
+}  // namespace roundhouse::wire
+
+#endif  // ROUNDHOUSE_BASE_WIRE_EVENTS_H_

@@ -1,0 +1,111 @@
+// Dispatcher: what the host worker does next.
+#include <algorithm>
+
+#include "scheduler/dispatch/dispatcher.h"
+
+namespace roundhouse {
+
+void Dispatcher::SendHostOps() {
+  while (host_up_ &&
+         static_cast<int>(host_ops_.size()) < options_.max_host_ops &&
+         SendNextHostOp()) {
+  }
+}
+
+// Gathers first: the first stage of a round waits for them.  Updates before
+// reductions: the next step's stages wait for those.
+bool Dispatcher::SendNextHostOp() {
+  return SendGather() || SendUpdate() || SendReduce();
+}
+
+bool Dispatcher::SendGather() {
+  for (Round& round : rounds_) {
+    if (round.gather_sent) continue;
+    if (abandoned_step_ == round.step_number) return false;
+    for (const Round& earlier : rounds_) {
+      if (earlier.number >= round.number) break;
+      if (earlier.number % 2 == round.number % 2) return false;
+    }
+    // The host worker takes operations in order: the gather may wait for an
+    // update that was sent before it, never for a later one.
+    const Step& oldest = steps_.front();
+    if (oldest.number != round.step_number && oldest.spec.train &&
+        shape_.Trains(0) && !oldest.update_sent[0]) {
+      return false;
+    }
+    round.gather_sent = true;
+    RunHostOpAction action;
+    action.type = HostOpType::kGather;
+    action.step_number = round.step_number;
+    action.round = round.index;
+    action.buffer_set = static_cast<int>(round.number % 2);
+    SendHostOp(action);
+    return true;
+  }
+  return false;
+}
+
+bool Dispatcher::SendUpdate() {
+  if (steps_.empty()) return false;
+  Step& step = steps_.front();
+  if (held_after_.has_value() && step.number > *held_after_) return false;
+  if (!step.spec.train || !step.updates_allowed) return false;
+  if (abandoned_step_ == step.number) return false;
+  for (int unit = 0; unit < shape_.unit_count; ++unit) {
+    if (step.update_sent[unit] || !shape_.Trains(unit)) continue;
+    bool reduced = true;
+    for (const Round& round : rounds_) {
+      reduced &= round.step_number != step.number || round.reduce_done[unit];
+    }
+    if (!reduced) continue;
+    step.update_sent[unit] = true;
+    RunHostOpAction action;
+    action.type = HostOpType::kUpdate;
+    action.step_number = step.number;
+    action.unit = unit;
+    SendHostOp(action);
+    return true;
+  }
+  return false;
+}
+
+bool Dispatcher::SendReduce() {
+  for (Round& round : rounds_) {
+    if (abandoned_step_ == round.step_number) return false;
+    const Step& step = *FindStep(round.step_number);
+    for (int unit = 0; unit < shape_.unit_count; ++unit) {
+      if (round.reduce_sent[unit] || round.contributors_left[unit] != 0 ||
+          EarlierReduceWaits(round, unit)) {
+        continue;
+      }
+      round.reduce_sent[unit] = true;
+      RunHostOpAction action;
+      action.type = HostOpType::kReduce;
+      action.step_number = round.step_number;
+      action.round = round.index;
+      action.buffer_set = static_cast<int>(round.number % 2);
+      action.unit = unit;
+      action.add_to_sum = round.index > 0;
+      action.last_round =
+          round.index + 1 ==
+          static_cast<int>(step.spec.round_micro_batches.size());
+      SendHostOp(action);
+      return true;
+    }
+  }
+  return false;
+}
+
+bool Dispatcher::EarlierReduceWaits(const Round& round, int unit) const {
+  return std::any_of(rounds_.begin(), rounds_.end(), [&](const Round& earlier) {
+    return earlier.number < round.number && !earlier.reduce_sent[unit];
+  });
+}
+
+void Dispatcher::SendHostOp(RunHostOpAction action) {
+  action.op = static_cast<HostOpId>(next_host_op_++);
+  host_ops_.push_back({action, true});
+  actions_.push_back(action);
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,56 @@
+// What a job will need, from its spec and its model: the plan it begins with,
+// its steps, its host memory.
+//
+// Pure functions.
+#ifndef ROUNDHOUSE_SERVER_JOBS_JOB_NEEDS_H_
+#define ROUNDHOUSE_SERVER_JOBS_JOB_NEEDS_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "base/model/config.h"
+#include "scheduler/plan/plan.h"
+#include "server/jobs/plan_costs.h"
+#include "server/jobs/round_buffers.h"
+#include "server/jobs/spec.h"
+#include "server/jobs/training_state.h"
+
+namespace roundhouse {
+
+// Of weights and activations in computation.
+DType ComputeDtype(SpecDtype dtype);
+
+TrainedModel TrainedOf(const ResolvedSpec& spec, const ModelConfig& model);
+// Of the job's two allocations.
+TrainingStateOptions StateOptions(uint64_t job, const ResolvedSpec& spec,
+                                  const ModelConfig& model, const Plan& plan);
+RoundBuffersOptions BufferOptions(const ResolvedSpec& spec,
+                                  const ModelConfig& model, const Plan& plan,
+                                  int64_t max_row_tokens);
+
+// The plan of a job that has measured nothing yet.  RESOURCE_EXHAUSTED names
+// the layer that fits no device; INVALID_ARGUMENT a wrong `plan` field.
+absl::StatusOr<Plan> InitialPlan(const ResolvedSpec& spec,
+                                 const ModelConfig& model, int device_count,
+                                 uint64_t device_memory_bytes);
+
+// What a job needs of the host arena, in bytes, with this plan.
+struct HostNeed {
+  uint64_t base_bytes = 0;  // frozen weights, which other jobs may share
+  uint64_t state_bytes = 0;
+  uint64_t buffer_bytes = 0;
+  uint64_t table_bytes = 0;  // of the files worker, at load and save
+  uint64_t total() const {
+    return base_bytes + state_bytes + buffer_bytes + table_bytes;
+  }
+};
+
+HostNeed NeedOf(const ResolvedSpec& spec, const ModelConfig& model,
+                const Plan& plan, int64_t max_row_tokens);
+
+// Optimizer steps of a job over `rows` training rows.
+int64_t TotalSteps(const JobSpec& spec, int64_t rows);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_JOBS_JOB_NEEDS_H_
