@@ -114,7 +114,7 @@ TEST_F(DatasetInspectorTest, TheHelperIsToldEveryOption) {
   EXPECT_EQ(*answer,
             absl::StrCat("--tokenizer ", root_, "/model --data ", root_,
                          "/d.jsonl --max-length 77 --truncation left "
-                         "--template-date 2026-01-02 --packing --seed 5 "
+                         "--packing --seed 5 --template-date 2026-01-02 "
                          "--preview 4"));
 }
 

@@ -218,6 +218,7 @@ class JobRunner {
   static LossSum SumLoss(const StepEntry& entry);
   void FailNonFinite(const StepEntry& entry, const char* what);
   void Report(StepEntry& entry, double loss, std::optional<double> norm);
+  void TellSteps();  // writes files: after the workers have their commands
   void AfterEvaluation(const StepEntry& entry);
   void MaybeReplan();
 
@@ -274,6 +275,7 @@ class JobRunner {
   bool abandoned_ = false;  // the dispatcher was told to stop
   bool quiet_ = false;      // nothing of the job is with a worker
   bool carrying_out_ = false;
+  std::vector<StepReport> untold_steps_;
   uint64_t next_pass_ = 1;
   uint64_t version_ = 0;  // of the weights that the next step reads
   std::map<uint64_t, StepEntry> steps_;  // by the dispatcher's step number

@@ -140,6 +140,13 @@ void JobRunner::CarryOut() {
     }
   }
   carrying_out_ = false;
+  TellSteps();
+}
+
+void JobRunner::TellSteps() {
+  for (const StepReport& report : std::exchange(untold_steps_, {})) {
+    listener_->OnStep(report);
+  }
 }
 
 void JobRunner::FillIfNeeded(StepEntry& entry, int round, int set) {
@@ -253,10 +260,11 @@ void JobRunner::Report(StepEntry& entry, double loss,
     loss_since_log_ = 0;
     steps_since_log_ = 0;
   }
-  listener_->OnStep(report);
+  untold_steps_.push_back(report);
 }
 
 void JobRunner::Carry(const StepDoneAction& action) {
+  TellSteps();
   const auto found = steps_.find(action.step_number);
   const StepEntry entry = std::move(found->second);
   steps_.erase(found);
@@ -284,6 +292,7 @@ void JobRunner::Carry(const StepDoneAction& action) {
 }
 
 void JobRunner::Carry(const QuietAction&) {
+  TellSteps();
   steps_.clear();
   out_slots_.clear();
   quiet_ = true;
