@@ -45,6 +45,7 @@ Connection::Connection(const ServerAddress& address) : address_(address) {
   const std::shared_ptr<grpc::Channel> channel = MakeChannel(address.target);
   jobs_ = v1::FineTuningJobService::NewStub(channel);
   datasets_ = v1::DatasetService::NewStub(channel);
+  checkpoints_ = v1::CheckpointService::NewStub(channel);
   system_ = v1::SystemService::NewStub(channel);
 }
 

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "client/interrupt.h"
 #include "client/server_address.h"
+#include "proto/roundhouse/v1/checkpoint.grpc.pb.h"
 #include "proto/roundhouse/v1/dataset.grpc.pb.h"
 #include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
 #include "proto/roundhouse/v1/system.grpc.pb.h"
@@ -26,6 +27,7 @@ class Connection {
 
   v1::FineTuningJobService::StubInterface& jobs() { return *jobs_; }
   v1::DatasetService::StubInterface& datasets() { return *datasets_; }
+  v1::CheckpointService::StubInterface& checkpoints() { return *checkpoints_; }
   v1::SystemService::StubInterface& system() { return *system_; }
   const ServerAddress& address() const { return address_; }
 
@@ -33,6 +35,7 @@ class Connection {
   ServerAddress address_;
   std::unique_ptr<v1::FineTuningJobService::StubInterface> jobs_;
   std::unique_ptr<v1::DatasetService::StubInterface> datasets_;
+  std::unique_ptr<v1::CheckpointService::StubInterface> checkpoints_;
   std::unique_ptr<v1::SystemService::StubInterface> system_;
 };
 

@@ -33,6 +33,11 @@ void FlagSet::AddInt(const std::string& name, char letter,
   flags_.push_back(flag);
 }
 
+bool FlagSet::Has(const std::string& name) const {
+  return std::any_of(flags_.begin(), flags_.end(),
+                     [&](const Flag& flag) { return flag.name == name; });
+}
+
 absl::StatusOr<FlagSet::Given> FlagSet::TakeApart(
     const std::string& arg) const {
   Given given;

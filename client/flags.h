@@ -38,6 +38,9 @@ class FlagSet {
               const std::string& value_name, int64_t lowest, int64_t* target,
               const std::string& help);
 
+  // Whether --name was added.
+  bool Has(const std::string& name) const;
+
   // What is no flag.  kInvalidArgument names the flag: unknown, no value, a
   // value too many, not a number.
   absl::StatusOr<std::vector<std::string>> Parse(

@@ -138,10 +138,22 @@ TEST_F(FollowTest, DryRunShowsTheServersAnswer) {
   server_.answers().create = [](const auto& request, v1::FineTuningJob* job) {
     EXPECT_TRUE(request.validate_only());
     job->set_resolved_spec(R"({"seed":1})");
+    job->mutable_needs()->set_parameters(1234);
+    v1::DatasetSpan* span = job->mutable_sample()->add_spans();
+    span->set_text("answer");
+    span->set_trained(true);
     return grpc::Status::OK;
   };
   EXPECT_EQ(Run({"submit", "-f", file_, "--dry-run"}), ExitCode::kOk);
   EXPECT_EQ(out(), "{\n  \"seed\": 1\n}\n");
+  EXPECT_TRUE(Has(err(), "1234, trained 0")) << err();
+  EXPECT_TRUE(Has(err(), "[[answer]]")) << err();
+  EXPECT_TRUE(Has(err(), "no job was made")) << err();
+  EXPECT_EQ(Run({"submit", "-f", file_, "--dry-run", "-o", "json"}),
+            ExitCode::kOk);
+  const auto json = nlohmann::json::parse(out());
+  EXPECT_EQ(json["needs"]["parameters"], 1234);
+  EXPECT_EQ(json["sample"]["spans"][0]["text"], "answer");
   server_.answers().create = [](const auto&, auto*) {
     return grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "comes later");
   };

@@ -10,6 +10,7 @@
 #include "client/commands/change.h"
 #include "client/commands/dataset.h"
 #include "client/commands/device.h"
+#include "client/commands/export.h"
 #include "client/commands/get.h"
 #include "client/commands/job_template.h"
 #include "client/commands/list.h"
@@ -30,15 +31,18 @@ struct GlobalFlags {
 
 using Factory = std::unique_ptr<Command> (*)();
 constexpr Factory kFactories[] = {
-    MakeSubmitCommand, MakeListCommand,       MakeGetCommand,
-    MakeWatchCommand,  MakeLogsCommand,       MakePauseCommand,
-    MakeResumeCommand, MakeCancelCommand,     MakeDatasetCommand,
-    MakeDeviceCommand, MakeJobTemplateCommand};
+    MakeSubmitCommand,     MakeListCommand,   MakeGetCommand,
+    MakeWatchCommand,      MakeLogsCommand,   MakePauseCommand,
+    MakeResumeCommand,     MakeFinishCommand, MakeCancelCommand,
+    MakeDatasetCommand,    MakeExportCommand, MakeDeviceCommand,
+    MakeJobTemplateCommand};
 
 void DefineGlobalFlags(GlobalFlags* global, FlagSet* flags) {
   flags->AddString("server", 0, "unix:PATH", &global->server,
                    "the server's socket");
-  flags->AddString("output", 'o', "FORMAT", &global->output,
+  // A command may have an output of its own; -o is always the format.
+  const char* const format = flags->Has("output") ? "format" : "output";
+  flags->AddString(format, 'o', "FORMAT", &global->output,
                    "table, json or name");
   flags->AddBool("help", 'h', &global->help, "this text");
 }

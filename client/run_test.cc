@@ -34,12 +34,12 @@ TEST_F(RunTest, VersionAndHelp) {
 
 TEST_F(RunTest, EveryCommandHasHelp) {
   for (const char* command :
-       {"submit", "list", "get", "watch", "logs", "pause", "resume", "cancel",
-        "dataset", "device", "job-template"}) {
+       {"submit", "list", "get", "watch", "logs", "pause", "resume", "finish",
+        "cancel", "dataset", "device", "export", "job-template"}) {
     EXPECT_EQ(Run({command, "--help"}), ExitCode::kOk);
     EXPECT_TRUE(Has(out(), std::string("Usage: roundhouse ") + command))
         << out();
-    EXPECT_TRUE(Has(out(), "--output=FORMAT"));
+    EXPECT_TRUE(Has(out(), "=FORMAT"));
   }
 }
 
@@ -167,13 +167,14 @@ TEST_F(RunTest, ListSendsItsStates) {
   EXPECT_EQ(nlohmann::json::parse(out()).dump(), R"({"jobs":[]})");
 }
 
-TEST_F(RunTest, PauseResumeCancelShowTheNewState) {
+TEST_F(RunTest, ChangesShowTheNewState) {
   server_.answers().change = [](const std::string& call,
                                 const std::string& name,
                                 v1::FineTuningJob* job) {
     EXPECT_EQ(name, "a1");
     *job = MakeJob(call == "pause"    ? v1::PAUSING
                    : call == "resume" ? v1::QUEUED
+                   : call == "finish" ? v1::RUNNING
                                       : v1::CANCELLING);
     return grpc::Status::OK;
   };
@@ -181,6 +182,8 @@ TEST_F(RunTest, PauseResumeCancelShowTheNewState) {
   EXPECT_EQ(out(), "a1 PAUSING\n");
   EXPECT_EQ(Run({"resume", "a1"}), ExitCode::kOk);
   EXPECT_EQ(out(), "a1 QUEUED\n");
+  EXPECT_EQ(Run({"finish", "a1"}), ExitCode::kOk);
+  EXPECT_EQ(out(), "a1 RUNNING\n");
   EXPECT_EQ(Run({"cancel", "a1", "-o", "json"}), ExitCode::kOk);
   EXPECT_EQ(nlohmann::json::parse(out())["state"], "CANCELLING");
   server_.answers().change = [](const auto&, const auto&, auto*) {

@@ -27,6 +27,10 @@ v1::DatasetService::StubInterface& Session::datasets() {
   return connection().datasets();
 }
 
+v1::CheckpointService::StubInterface& Session::checkpoints() {
+  return connection().checkpoints();
+}
+
 v1::SystemService::StubInterface& Session::system() {
   return connection().system();
 }

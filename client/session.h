@@ -32,6 +32,7 @@ class Session {
   OutputFormat format() const { return format_; }
   v1::FineTuningJobService::StubInterface& jobs();
   v1::DatasetService::StubInterface& datasets();
+  v1::CheckpointService::StubInterface& checkpoints();
   v1::SystemService::StubInterface& system();
   Interrupt* interrupt() { return environment_->interrupt; }
 

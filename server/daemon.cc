@@ -167,6 +167,7 @@ absl::Status RunDaemon(const DaemonOptions& options) {
       const auto engine,
       Engine::Create({.state_dir = options.state_dir,
                       .data_roots = options.data_roots,
+                      .hf_cache = options.hf_cache,
                       .python = options.python,
                       .prepare_script = options.prepare_script,
                       .device_memory_bytes = options.device_memory_bytes,

@@ -129,6 +129,11 @@ absl::Status FillPlaces(const Settings& settings,
   options.data_roots =
       absl::StrSplit(settings.Get("data-root", home), ',', absl::SkipEmpty());
   if (options.data_roots.empty()) return Bad("data-root", "names no folder");
+  // Where huggingface_hub keeps it.
+  options.hf_cache = settings.Get(
+      "hf-cache",
+      Lookup(environment, "HF_HUB_CACHE",
+             Lookup(environment, "HF_HOME", cache + "/huggingface") + "/hub"));
   options.worker_program = settings.Get(
       "worker-program",
       FindBeside(program, "roundhouse-worker", "worker/roundhouse-worker"));
@@ -159,6 +164,8 @@ const std::vector<SettingHelp>& DaemonSettingsHelp() {
        "Prometheus text on loopback; empty: none"},
       {"data-root", "the home directory",
        "folders, comma-separated, that job files may name files in"},
+      {"hf-cache", "HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub",
+       "the Hugging Face cache whose models jobs may name by id; empty: none"},
       {"link-gbps", "0",
        "throttle of each device's link per direction, 10^9 bit/s; 0: none"},
       {"worker-program", "beside this program", "roundhouse-worker"},

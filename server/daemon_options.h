@@ -27,6 +27,7 @@ struct DaemonOptions {
   std::string listen;          // "unix:PATH"
   std::string metrics_listen;  // "HOST:PORT"; "": none
   std::vector<std::string> data_roots;
+  std::string hf_cache;  // the Hugging Face cache; "": none
   uint64_t host_memory_bytes = uint64_t{8} << 30;
   int host_threads = 1;
   double link_gbps = 0;  // 10^9 bits per second; 0: not throttled
@@ -61,7 +62,8 @@ absl::StatusOr<DaemonSettings> ParseConfigFile(const std::string& text,
                                                const std::string& path);
 
 // Values of `settings` over the defaults that `environment` gives
-// (XDG_STATE_HOME, XDG_RUNTIME_DIR, XDG_CACHE_HOME, HOME, ROUNDHOUSE_PYTHON).
+// (XDG_STATE_HOME, XDG_RUNTIME_DIR, XDG_CACHE_HOME, HOME, ROUNDHOUSE_PYTHON,
+// HF_HUB_CACHE, HF_HOME).
 // `program` is this executable's real path: the worker and the dataset helper
 // are looked for beside it.
 absl::StatusOr<DaemonOptions> MakeDaemonOptions(

@@ -39,6 +39,7 @@ TEST(DaemonOptionsTest, TheDefaultsAreTheDocumentedOnes) {
   EXPECT_EQ(options->state_dir, "/home/me/.local/state/roundhouse");
   EXPECT_EQ(options->data_roots, std::vector<std::string>{"/home/me"});
   EXPECT_EQ(options->python, "/home/me/.cache/roundhouse/venv/bin/python");
+  EXPECT_EQ(options->hf_cache, "/home/me/.cache/huggingface/hub");
   EXPECT_EQ(options->worker_program, "/opt/rh/bin/roundhouse-worker");
   EXPECT_EQ(options->prepare_script, "/opt/rh/bin/prepare.py");
   EXPECT_EQ(options->listen.rfind("unix:/tmp/roundhouse-", 0), 0u);
@@ -55,6 +56,17 @@ TEST(DaemonOptionsTest, XdgVariablesMoveThem) {
   EXPECT_EQ(options->listen, "unix:/r/roundhouse/roundhoused.sock");
   EXPECT_EQ(options->python, "/c/roundhouse/venv/bin/python");
   EXPECT_EQ(Make({}, {{"ROUNDHOUSE_PYTHON", "/py"}})->python, "/py");
+}
+
+TEST(DaemonOptionsTest, TheHubsCacheIsWhereHuggingFaceHasIt) {
+  Environment environment = {{"HOME", "/home/me"}, {"XDG_CACHE_HOME", "/c"}};
+  EXPECT_EQ(Make({}, environment)->hf_cache, "/c/huggingface/hub");
+  environment["HF_HOME"] = "/hf";
+  EXPECT_EQ(Make({}, environment)->hf_cache, "/hf/hub");
+  environment["HF_HUB_CACHE"] = "/models";
+  EXPECT_EQ(Make({}, environment)->hf_cache, "/models");
+  EXPECT_EQ(Make({"--hf-cache=/mine"}, environment)->hf_cache, "/mine");
+  EXPECT_EQ(Make({"--hf-cache="}, environment)->hf_cache, "");
 }
 
 TEST(DaemonOptionsTest, EverySettingIsTaken) {

@@ -33,8 +33,9 @@ void PrintHelp() {
 
 std::map<std::string, std::string> Environment() {
   std::map<std::string, std::string> environment;
-  for (const char* name : {"HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR",
-                           "XDG_CACHE_HOME", "ROUNDHOUSE_PYTHON"}) {
+  for (const char* name :
+       {"HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME",
+        "ROUNDHOUSE_PYTHON", "HF_HUB_CACHE", "HF_HOME"}) {
     const char* value = std::getenv(name);
     if (value != nullptr) environment[name] = value;
   }

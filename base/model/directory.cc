@@ -49,6 +49,12 @@ struct FoundTensor {
 };
 using FoundTensors = std::map<std::string, FoundTensor>;
 
+// Whether there is such a regular file, links followed.
+bool IsFile(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+}
+
 class DirectoryReader {
  public:
   DirectoryReader(std::string path, const ModelDirectoryOptions& options)
@@ -63,11 +69,7 @@ class DirectoryReader {
     return options_.check_path(path);
   }
 
-  // Whether there is such a regular file, links followed.
-  bool Exists(const std::string& name) const {
-    struct stat info;
-    return stat(FilePath(name).c_str(), &info) == 0 && S_ISREG(info.st_mode);
-  }
+  bool Exists(const std::string& name) const { return IsFile(FilePath(name)); }
 
   absl::Status CheckIsDirectory() const {
     RETURN_IF_ERROR(CheckPath(path_));
@@ -95,11 +97,9 @@ class DirectoryReader {
   }
 
   absl::StatusOr<std::vector<std::string>> FindTokenizerFiles() const {
-    std::vector<std::string> found;
-    for (const char* name : kTokenizerFiles) {
-      if (!Exists(name)) continue;
+    const std::vector<std::string> found = TokenizerFilesIn(path_);
+    for (const std::string& name : found) {
       RETURN_IF_ERROR(CheckPath(FilePath(name)));
-      found.push_back(name);
     }
     return found;
   }
@@ -295,6 +295,14 @@ absl::Status CheckLeftovers(const FoundTensors& found,
 }
 
 }  // namespace
+
+std::vector<std::string> TokenizerFilesIn(const std::string& directory) {
+  std::vector<std::string> found;
+  for (const char* name : kTokenizerFiles) {
+    if (IsFile(absl::StrCat(directory, "/", name))) found.push_back(name);
+  }
+  return found;
+}
 
 absl::StatusOr<ModelDirectory> OpenModelDirectory(
     const std::string& path, const ModelDirectoryOptions& options) {

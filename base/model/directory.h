@@ -51,6 +51,9 @@ struct ModelDirectory {
   std::vector<std::string> ignored;
 };
 
+// The names, in `directory`, of tokenizer_files' kind that are there.
+std::vector<std::string> TokenizerFilesIn(const std::string& directory);
+
 // Blocks on file reads.  NOT_FOUND names the missing file, INVALID_ARGUMENT
 // what is wrong with which file and parameter (shape found and expected, bytes
 // found and expected, tensors without a place), UNIMPLEMENTED an architecture

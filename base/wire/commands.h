@@ -3,6 +3,7 @@
 #define ROUNDHOUSE_BASE_WIRE_COMMANDS_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/wire/layout.h"
@@ -186,6 +187,37 @@ struct FileOp {
   uint64_t tensors_offset = 0;  // FileTensor[tensor_count]
   uint64_t seed = 0;
 };
+
+// A tensor in a file that is only read: row-major, dense.
+struct FileMatrix {
+  std::string path;
+  uint64_t file_bytes = 0;  // of the whole file; another size is refused
+  uint64_t offset = 0;      // of the first element, in bytes
+  DType dtype = DType::kF32;
+};
+
+// Rows [first_row, first_row + row_count) of
+//   output = base + scale * (B A)
+// into a file that is there already; without a rank a copy of the base.
+// Computed in fp32, rounded once.  Bounded work: an export is a row of these,
+// so that a checkpoint is saved between two of them.
+struct MergeRows {
+  uint64_t operation = 0;  // of FileOp's numbers, but with kMergeOperation set
+  uint64_t first_row = 0;
+  uint64_t row_count = 0;
+  uint64_t columns = 0;
+  uint64_t rank = 0;
+  double scale = 0;
+  FileMatrix base;    // [rows, columns]
+  FileMatrix lora_a;  // [rank, columns]; unused without a rank, as the next
+  FileMatrix lora_b;  // [rows, rank]
+  std::string output_path;
+  uint64_t output_offset = 0;  // of first_row, in bytes
+  DType output_dtype = DType::kF32;
+};
+
+// Keeps their numbers apart from those that a job gives its FileOps.
+inline constexpr uint64_t kMergeOperation = uint64_t{1} << 63;
 
 }  // namespace roundhouse::wire
 

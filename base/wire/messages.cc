@@ -230,6 +230,30 @@ void Walk(C& c, FileOp& m) {
 }
 
 template <typename C>
+void Walk(C& c, FileMatrix& m) {
+  c.Text("path", m.path);
+  c.Plain("file_bytes", m.file_bytes);
+  c.Plain("offset", m.offset);
+  c.Enum("dtype", m.dtype, DType::kF32, DType::kF16);
+}
+
+template <typename C>
+void Walk(C& c, MergeRows& m) {
+  c.Plain("operation", m.operation);
+  c.Plain("first_row", m.first_row);
+  c.Plain("row_count", m.row_count);
+  c.Plain("columns", m.columns);
+  c.Plain("rank", m.rank);
+  c.Plain("scale", m.scale);
+  Walk(c, m.base);
+  Walk(c, m.lora_a);
+  Walk(c, m.lora_b);
+  c.Text("output_path", m.output_path);
+  c.Plain("output_offset", m.output_offset);
+  c.Enum("output_dtype", m.output_dtype, DType::kF32, DType::kF16);
+}
+
+template <typename C>
 void Walk(C& c, Hello& m) {
   c.Plain("version", m.version);
   c.Plain("pid", m.pid);

@@ -3,7 +3,7 @@
 //
 //   daemon -> device  ConfigureJob ReleaseJob RunSlot RunSample Withdraw Stop
 //   daemon -> host    ConfigureJob ReleaseJob HostOp Stop
-//   daemon -> files   FileOp Stop
+//   daemon -> files   FileOp MergeRows Stop
 //   worker -> daemon  Hello JobConfigured SlotStarted MicroBatchDone SlotDone
 //                     Withdrawn SampleDone HostOpDone FileOpDone Failed
 //                     Heartbeat
@@ -33,10 +33,11 @@ inline constexpr uint32_t kMaxTextBytes = 4096;
 // At most this many entries in each array of a message.
 inline constexpr uint32_t kMaxArray = 4096;
 
-using Body = std::variant<ConfigureJob, ReleaseJob, Stop, Withdraw, RunSlot,
-                          HostOp, FileOp, Hello, JobConfigured, SlotStarted,
-                          MicroBatchDone, SlotDone, Withdrawn, HostOpDone,
-                          FileOpDone, Failed, Heartbeat, RunSample, SampleDone>;
+using Body =
+    std::variant<ConfigureJob, ReleaseJob, Stop, Withdraw, RunSlot, HostOp,
+                 FileOp, Hello, JobConfigured, SlotStarted, MicroBatchDone,
+                 SlotDone, Withdrawn, HostOpDone, FileOpDone, Failed, Heartbeat,
+                 RunSample, SampleDone, MergeRows>;
 
 struct Message {
   uint64_t attempt = 0;

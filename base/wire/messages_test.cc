@@ -79,6 +79,44 @@ TEST(MessagesTest, ASampleComesBackWhole) {
   EXPECT_EQ(back.tokens, (std::vector<int32_t>{17, 2}));
 }
 
+TEST(MessagesTest, RowsToMergeComeBackWhole) {
+  MergeRows command{.operation = kMergeOperation | 5,
+                    .first_row = 2,
+                    .row_count = 3,
+                    .columns = 7,
+                    .rank = 4,
+                    .scale = 0.5};
+  command.base = {"/base", 100, 8, DType::kBF16};
+  command.lora_a = {"/adapter", 90, 16, DType::kF32};
+  command.lora_b = {"/adapter", 90, 24, DType::kF16};
+  command.output_path = "/out";
+  command.output_offset = 64;
+  command.output_dtype = DType::kF16;
+  const auto datagram = Encode({6, command});
+  ASSERT_TRUE(datagram.ok()) << datagram.status();
+  const auto sent = Decode(*datagram);
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  const MergeRows& got = std::get<MergeRows>(sent->body);
+  EXPECT_EQ(got.operation, kMergeOperation | 5);
+  EXPECT_EQ(got.first_row, 2u);
+  EXPECT_EQ(got.row_count, 3u);
+  EXPECT_EQ(got.columns, 7u);
+  EXPECT_EQ(got.rank, 4u);
+  EXPECT_EQ(got.scale, 0.5);
+  EXPECT_EQ(got.base.path, "/base");
+  EXPECT_EQ(got.base.dtype, DType::kBF16);
+  EXPECT_EQ(got.lora_a.file_bytes, 90u);
+  EXPECT_EQ(got.lora_a.offset, 16u);
+  EXPECT_EQ(got.lora_b.offset, 24u);
+  EXPECT_EQ(got.lora_b.dtype, DType::kF16);
+  EXPECT_EQ(got.output_path, "/out");
+  EXPECT_EQ(got.output_offset, 64u);
+  EXPECT_EQ(got.output_dtype, DType::kF16);
+
+  command.output_dtype = static_cast<DType>(4);
+  EXPECT_FALSE(Decode(*Encode({6, command})).ok());
+}
+
 TEST(MessagesTest, EveryTypeKeepsItsTag) {
   const Body bodies[] = {ConfigureJob{1, 2},
                          ReleaseJob{3},
@@ -98,7 +136,8 @@ TEST(MessagesTest, EveryTypeKeepsItsTag) {
                          Failed{9, 3, "why"},
                          Heartbeat{10},
                          RunSample{},
-                         SampleDone{}};
+                         SampleDone{},
+                         MergeRows{}};
   static_assert(std::size(bodies) == std::variant_size_v<Body>);
   for (const Body& body : bodies) {
     const auto datagram = Encode({1, body});

@@ -82,6 +82,19 @@ std::unique_ptr<Command> MakeResumeCommand() {
       });
 }
 
+std::unique_ptr<Command> MakeFinishCommand() {
+  return std::make_unique<ChangeCommand>(
+      Info("finish", "end a running job now and keep what it has learned",
+           "Returns at once; the step that runs is the last one.  As after any "
+           "last step an\nevaluation, a checkpoint and the export follow, and "
+           "the job has SUCCEEDED."),
+      [](auto& jobs, auto* context, const std::string& name, auto* job) {
+        v1::FinishFineTuningJobRequest request;
+        request.set_name(name);
+        return jobs.FinishFineTuningJob(context, request, job);
+      });
+}
+
 std::unique_ptr<Command> MakeCancelCommand() {
   return std::make_unique<ChangeCommand>(
       Info("cancel", "end a job for good",

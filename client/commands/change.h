@@ -1,4 +1,4 @@
-// roundhouse pause, resume and cancel: one request, one new state.
+// roundhouse pause, resume, finish and cancel: one request, one new state.
 #ifndef ROUNDHOUSE_CLIENT_COMMANDS_CHANGE_H_
 #define ROUNDHOUSE_CLIENT_COMMANDS_CHANGE_H_
 
@@ -10,6 +10,7 @@ namespace roundhouse::client {
 
 std::unique_ptr<Command> MakePauseCommand();
 std::unique_ptr<Command> MakeResumeCommand();
+std::unique_ptr<Command> MakeFinishCommand();
 std::unique_ptr<Command> MakeCancelCommand();
 
 }  // namespace roundhouse::client

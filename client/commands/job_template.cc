@@ -23,6 +23,9 @@ model_name_or_path: path/to/model
 dataset: path/to/train.jsonl
 # Its loss is measured before step 1 and after the last step.
 # validation_dataset: path/to/validation.jsonl
+# eval_steps: 100                # and every 100 steps between
+# load_best_model_at_end: true   # the output is the one with the lowest loss
+# early_stopping_patience: 3     # end after 3 evaluations without a lower one
 
 # full trains every weight, lora low-rank adapters (PEFT) over frozen ones.
 method: full

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/dataset_output.h"
+#include "client/dry_run.h"
 #include "client/error_text.h"
 #include "client/files.h"
 #include "client/follow.h"
@@ -70,7 +72,8 @@ void SubmitCommand::DefineFlags(FlagSet* flags) {
                    "the job file (YAML or JSON); - is standard input");
   flags->AddBool("wait", 0, &wait_, "follow the job to its end");
   flags->AddBool("dry-run", 0, &dry_run_,
-                 "let the server check and resolve it, make no job");
+                 "let the server check and resolve it, say what it needs and "
+                 "show a sample; make no job");
   flags->AddString("request-id", 0, "ID", &request_id_,
                    "made up when not given; the same id makes no second job");
 }
@@ -91,7 +94,9 @@ grpc::Status SubmitCommand::Create(
     v1::FineTuningJob* job) const {
   const RetryPolicy& retry = session->environment().submit_retry;
   for (int failures = 0;;) {
-    UnaryContext context(session->interrupt());
+    // A dry run reads the dataset's beginning, which has limits of its own.
+    UnaryContext context(session->interrupt(),
+                         dry_run_ ? absl::InfiniteDuration() : kCallDeadline);
     const grpc::Status status =
         session->jobs().CreateFineTuningJob(context.get(), request, job);
     ++failures;
@@ -126,9 +131,19 @@ ExitCode SubmitCommand::ShowDryRun(const v1::FineTuningJob& job,
                                    Session* session) const {
   const nlohmann::ordered_json json = JobJson(job);
   if (session->format() == OutputFormat::kJson) {
-    session->out() << JsonText(json, 2) << "\n";
+    // A dataset's text may hold any character; a terminal gets ASCII only.
+    session->out() << json.dump(2, ' ', session->environment().out_is_terminal,
+                                nlohmann::json::error_handler_t::replace)
+                   << "\n";
   } else if (session->format() == OutputFormat::kTable) {
+    const Environment& environment = session->environment();
+    v1::PreviewDatasetResponse preview;
+    *preview.add_samples() = job.sample();
     session->out() << JsonText(json["resolved_spec"], 2) << "\n";
+    session->err() << NeedsText(job.needs()) << "\n"
+                   << PreviewText(preview, environment.err_is_terminal &&
+                                               environment.ColorsAllowed())
+                   << "\n";
   }
   session->err() << "The server would accept " << file_
                  << "; no job was made.\n";

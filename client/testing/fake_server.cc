@@ -72,6 +72,11 @@ class FakeServer::Jobs : public v1::FineTuningJobService::Service {
       v1::FineTuningJob* job) override {
     return Change("resume", request->name(), job);
   }
+  grpc::Status FinishFineTuningJob(
+      grpc::ServerContext*, const v1::FinishFineTuningJobRequest* request,
+      v1::FineTuningJob* job) override {
+    return Change("finish", request->name(), job);
+  }
   grpc::Status CancelFineTuningJob(
       grpc::ServerContext*, const v1::CancelFineTuningJobRequest* request,
       v1::FineTuningJob* job) override {
@@ -107,6 +112,25 @@ class FakeServer::Datasets : public v1::DatasetService::Service {
   const FakeAnswers& answers_;
 };
 
+class FakeServer::Checkpoints : public v1::CheckpointService::Service {
+ public:
+  explicit Checkpoints(const FakeAnswers* answers) : answers_(*answers) {}
+
+  grpc::Status ExportCheckpoint(
+      grpc::ServerContext*, const v1::ExportCheckpointRequest* request,
+      grpc::ServerWriter<v1::ExportCheckpointResponse>* writer) override {
+    return answers_.export_checkpoint
+               ? answers_.export_checkpoint(*request,
+                                            [writer](const auto& message) {
+                                              return writer->Write(message);
+                                            })
+               : NoAnswer();
+  }
+
+ private:
+  const FakeAnswers& answers_;
+};
+
 class FakeServer::System : public v1::SystemService::Service {
  public:
   explicit System(const FakeAnswers* answers) : answers_(*answers) {}
@@ -130,11 +154,13 @@ FakeServer::FakeServer() {
   address_ = "unix:" + folder_ + "/socket";
   jobs_ = std::make_unique<Jobs>(&answers_);
   datasets_ = std::make_unique<Datasets>(&answers_);
+  checkpoints_ = std::make_unique<Checkpoints>(&answers_);
   system_ = std::make_unique<System>(&answers_);
   grpc::ServerBuilder builder;
   builder.AddListeningPort(address_, grpc::InsecureServerCredentials());
   builder.RegisterService(jobs_.get());
   builder.RegisterService(datasets_.get());
+  builder.RegisterService(checkpoints_.get());
   builder.RegisterService(system_.get());
   server_ = builder.BuildAndStart();
   ROUNDHOUSE_CHECK(server_ != nullptr) << address_;

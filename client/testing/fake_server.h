@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "proto/roundhouse/v1/checkpoint.grpc.pb.h"
 #include "proto/roundhouse/v1/dataset.grpc.pb.h"
 #include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
 #include "proto/roundhouse/v1/system.grpc.pb.h"
@@ -19,6 +20,7 @@ namespace roundhouse::client {
 // Sends one message of a stream; false when the client is gone.
 using SendWatch = std::function<bool(const v1::WatchFineTuningJobsResponse&)>;
 using SendLog = std::function<bool(const std::string&)>;
+using SendExport = std::function<bool(const v1::ExportCheckpointResponse&)>;
 
 // What the server does; an empty function answers UNIMPLEMENTED.  Called on
 // the server's threads; set before the client runs.
@@ -36,7 +38,7 @@ struct FakeAnswers {
   std::function<grpc::Status(const v1::StreamFineTuningJobLogsRequest&,
                              const SendLog&)>
       logs;
-  // `call` is "pause", "resume" or "cancel".
+  // `call` is "pause", "resume", "finish" or "cancel".
   std::function<grpc::Status(const std::string& call, const std::string& name,
                              v1::FineTuningJob*)>
       change;
@@ -47,6 +49,9 @@ struct FakeAnswers {
   std::function<grpc::Status(const v1::PreviewDatasetRequest&,
                              v1::PreviewDatasetResponse*)>
       preview;
+  std::function<grpc::Status(const v1::ExportCheckpointRequest&,
+                             const SendExport&)>
+      export_checkpoint;
 };
 
 class FakeServer {
@@ -60,6 +65,7 @@ class FakeServer {
   const std::string& address() const { return address_; }
 
  private:
+  class Checkpoints;
   class Datasets;
   class Jobs;
   class System;
@@ -69,6 +75,7 @@ class FakeServer {
   FakeAnswers answers_;
   std::unique_ptr<Jobs> jobs_;
   std::unique_ptr<Datasets> datasets_;
+  std::unique_ptr<Checkpoints> checkpoints_;
   std::unique_ptr<System> system_;
   std::unique_ptr<grpc::Server> server_;
 };

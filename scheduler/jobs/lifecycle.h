@@ -2,6 +2,8 @@
 //
 //   VALIDATING -> QUEUED -> LOADING -> RUNNING -> FINALIZING -> SUCCEEDED
 //
+//   RUNNING -> FINALIZING comes after the last step: of the job file, or the
+//     one that early stopping or a finish made the last
 //   LOADING, RUNNING -> PAUSING -> PAUSED -> QUEUED          pause, resume
 //   QUEUED -> PAUSED -> QUEUED
 //   FINALIZING -> PAUSED              what it writes does not fit on the disk

@@ -17,6 +17,7 @@
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
+#include "server/api/checkpoint_service.h"
 #include "server/api/dataset_service.h"
 #include "server/api/job_service.h"
 #include "server/api/stream_pump.h"
@@ -72,8 +73,9 @@ struct ApiServer::Parts {
   Parts(const ApiOptions& options, JobEngine* engine, JobStore* job_store,
         DatasetInspector* inspector)
       : store(job_store),
-        jobs(engine, job_store, options.state_dir, &work, &pump),
+        jobs(engine, job_store, inspector, options.state_dir, &work, &pump),
         datasets(inspector, &work),
+        checkpoints(engine, &pump),
         system(engine, job_store, &work) {}
 
   JobStore* store;
@@ -81,6 +83,7 @@ struct ApiServer::Parts {
   WorkPool work;
   JobService jobs;
   DatasetService datasets;
+  CheckpointService checkpoints;
   SystemService system;
   std::unique_ptr<grpc::Server> server;
 };
@@ -129,6 +132,7 @@ absl::StatusOr<std::unique_ptr<ApiServer>> ApiServer::Start(
                            grpc::InsecureServerCredentials());
   builder.RegisterService(&parts->jobs);
   builder.RegisterService(&parts->datasets);
+  builder.RegisterService(&parts->checkpoints);
   builder.RegisterService(&parts->system);
   // Nobody may connect between bind and chmod.
   const mode_t old_mask = umask(0777 & ~kSocketMode);
@@ -155,7 +159,7 @@ void ApiServer::SetServing(bool serving) {
   health->SetServingStatus(serving);
   for (const char* name :
        {"roundhouse.v1.FineTuningJobService", "roundhouse.v1.DatasetService",
-        "roundhouse.v1.SystemService"}) {
+        "roundhouse.v1.CheckpointService", "roundhouse.v1.SystemService"}) {
     health->SetServingStatus(name, serving);
   }
 }

@@ -1,5 +1,5 @@
-// The gRPC server: jobs, datasets, system, health and reflection on a Unix
-// socket.
+// The gRPC server: jobs, datasets, checkpoints, system, health and reflection
+// on a Unix socket.
 //
 // There is no TCP listener: loopback is shared by every user of a machine, and
 // tokens do not exist yet.  The socket's mode is 0660; its folder decides who

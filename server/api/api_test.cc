@@ -39,6 +39,18 @@ class ApiTest : public ApiTestFixture {
     Limit(&context);
     return jobs_->ListFineTuningJobs(&context, request, response);
   }
+  // A model, and a helper that shows one sample.
+  void SetUpDryRun(v1::CreateFineTuningJobRequest* request) {
+    std::filesystem::create_directories(dir_ / "model");
+    std::ofstream(dir_ / "model/tokenizer.json") << "{}";
+    std::ofstream(dir_ / "helper")
+        << "cat <<'E'\n"
+        << R"({"format": "text", "samples": [{"line": 3, "tokens": 5,)"
+        << R"( "target_tokens": 2, "spans": [{"text": "a", "trained": true}]}]})"
+        << "\nE\n";
+    request->set_text(
+        absl::StrCat("model: ", dir_.string(), "/model\ndataset: d\n"));
+  }
 };
 
 // The first detail of type Detail in grpc-status-details-bin.
@@ -101,17 +113,64 @@ TEST_F(ApiTest, GetHasTheHistories) {
   EXPECT_NEAR(got.eval_history(0).perplexity(), 7.389, 1e-3);
 }
 
+void ExpectFakeNeeds(const v1::JobNeeds& needs) {
+  EXPECT_EQ(needs.host_base_bytes(), 1);
+  EXPECT_EQ(needs.host_state_bytes(), 2);
+  EXPECT_EQ(needs.host_buffer_bytes(), 3);
+  EXPECT_EQ(needs.host_table_bytes(), 4);
+  EXPECT_EQ(needs.host_limit_bytes(), 5);
+  EXPECT_EQ(needs.device_slot_bytes(), 6);
+  EXPECT_EQ(needs.device_limit_bytes(), 7);
+  EXPECT_EQ(needs.checkpoint_bytes(), 8);
+  EXPECT_EQ(needs.checkpoint_count(), 9);
+  EXPECT_EQ(needs.export_bytes(), 10);
+  EXPECT_EQ(needs.disk_bytes(), 11);
+  EXPECT_EQ(needs.disk_free_bytes(), 12);
+  EXPECT_EQ(needs.disk_path(), "13");
+  EXPECT_EQ(needs.parameters(), 14);
+  EXPECT_EQ(needs.trainable_parameters(), 15);
+  EXPECT_EQ(needs.steps(), 16);
+  EXPECT_EQ(needs.step_seconds(), 17.5);
+  EXPECT_EQ(needs.measured_in(), "projects/default/fineTuningJobs/job-18");
+}
+
 TEST_F(ApiTest, ValidateOnlyStoresNothing) {
   v1::CreateFineTuningJobRequest request;
-  request.set_text(kJobText);
   request.set_validate_only(true);
+  request.set_request_id("r1");
+  SetUpDryRun(&request);
   v1::FineTuningJob job;
-  ASSERT_TRUE(Create(request, &job).ok());
+  const grpc::Status status = Create(request, &job);
+  ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(job.name(), "");
   EXPECT_NE(job.resolved_spec(), "");
+  ExpectFakeNeeds(job.needs());
+  EXPECT_EQ(job.sample().line(), 3);
+  EXPECT_EQ(job.sample().spans(0).text(), "a");
   v1::ListFineTuningJobsResponse list;
   ASSERT_TRUE(List({}, &list).ok());
   EXPECT_EQ(list.jobs_size(), 0);
+}
+
+TEST_F(ApiTest, ADryRunOfBadDataOrABadJobFileFails) {
+  v1::CreateFineTuningJobRequest request;
+  request.set_validate_only(true);
+  SetUpDryRun(&request);
+  v1::FineTuningJob job;
+  std::ofstream(dir_ / "helper")
+      << R"(echo '{"error": "no text", "file": "d", "line": 3}' >&2; exit 3)";
+  grpc::Status status = Create(request, &job);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_TRUE(absl::StrContains(status.error_message(), "d:3"))
+      << status.error_message();
+  std::ofstream(dir_ / "helper")
+      << R"(echo '{"format": "text", "samples": []}')";
+  EXPECT_EQ(Create(request, &job).error_code(), grpc::StatusCode::INTERNAL);
+  request.set_text("model: m\ndataset: d\nbatch_sise: 3\n");
+  status = Create(request, &job);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_TRUE(absl::StrContains(status.error_message(), "batch_size"))
+      << status.error_message();
 }
 
 TEST_F(ApiTest, RetriesWithOneRequestIdMakeOneJobAlsoAfterARestart) {
@@ -220,6 +279,25 @@ TEST_F(ApiTest, CommandsMoveAJob) {
   ASSERT_TRUE(jobs_->CancelFineTuningJob(&context, request, &job).ok());
   EXPECT_EQ(job.state(), v1::CANCELLED);
   EXPECT_TRUE(job.has_end_time());
+}
+
+TEST_F(ApiTest, OnlyARunningJobIsFinished) {
+  MustCreate();
+  Move("job-1", {JobState::kQueued});
+  v1::FinishFineTuningJobRequest request;
+  request.set_name("job-1");
+  v1::FineTuningJob job;
+  {
+    grpc::ClientContext context;
+    Limit(&context);
+    EXPECT_EQ(jobs_->FinishFineTuningJob(&context, request, &job).error_code(),
+              grpc::StatusCode::FAILED_PRECONDITION);
+  }
+  Move("job-1", {JobState::kLoading, JobState::kRunning});
+  grpc::ClientContext context;
+  Limit(&context);
+  ASSERT_TRUE(jobs_->FinishFineTuningJob(&context, request, &job).ok());
+  EXPECT_EQ(job.state(), v1::FINALIZING);
 }
 
 TEST_F(ApiTest, PagesCoverEveryJobOnce) {

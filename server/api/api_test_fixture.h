@@ -13,6 +13,7 @@
 
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
+#include "proto/roundhouse/v1/checkpoint.grpc.pb.h"
 #include "proto/roundhouse/v1/dataset.grpc.pb.h"
 #include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
 #include "proto/roundhouse/v1/system.grpc.pb.h"
@@ -57,6 +58,7 @@ class ApiTestFixture : public testing::Test {
                                    grpc::InsecureChannelCredentials());
     jobs_ = v1::FineTuningJobService::NewStub(channel_);
     datasets_ = v1::DatasetService::NewStub(channel_);
+    checkpoints_ = v1::CheckpointService::NewStub(channel_);
     system_ = v1::SystemService::NewStub(channel_);
   }
   // Paths mean themselves; "outside" is refused.
@@ -81,6 +83,7 @@ class ApiTestFixture : public testing::Test {
     StopInspector();
     jobs_.reset();
     datasets_.reset();
+    checkpoints_.reset();
     system_.reset();
     channel_.reset();
     server_.reset();
@@ -134,6 +137,7 @@ class ApiTestFixture : public testing::Test {
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::FineTuningJobService::Stub> jobs_;
   std::unique_ptr<v1::DatasetService::Stub> datasets_;
+  std::unique_ptr<v1::CheckpointService::Stub> checkpoints_;
   std::unique_ptr<v1::SystemService::Stub> system_;
 };
 

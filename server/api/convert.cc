@@ -140,8 +140,7 @@ absl::StatusOr<SubmitRequest> FromProto(
                        .file_name = request.file_name().empty()
                                         ? "job file"
                                         : request.file_name(),
-                       .request_id = request.request_id(),
-                       .validate_only = request.validate_only()};
+                       .request_id = request.request_id()};
 }
 
 absl::StatusOr<ListQuery> FromProto(
@@ -232,6 +231,30 @@ v1::FineTuningJobEvent ToProto(const JobEvent& event) {
   out.set_reason(static_cast<v1::JobReason>(event.reason));
   out.set_message(event.message);
   out.set_step(event.step);
+  return out;
+}
+
+v1::JobNeeds ToProto(const JobNeeds& needs) {
+  v1::JobNeeds out;
+  out.set_host_base_bytes(needs.host_base_bytes);
+  out.set_host_state_bytes(needs.host_state_bytes);
+  out.set_host_buffer_bytes(needs.host_buffer_bytes);
+  out.set_host_table_bytes(needs.host_table_bytes);
+  out.set_host_limit_bytes(needs.host_limit_bytes);
+  out.set_device_slot_bytes(needs.device_slot_bytes);
+  out.set_device_limit_bytes(needs.device_limit_bytes);
+  out.set_checkpoint_bytes(needs.checkpoint_bytes);
+  out.set_checkpoint_count(needs.checkpoint_count);
+  out.set_export_bytes(needs.export_bytes);
+  out.set_disk_bytes(needs.disk_bytes);
+  out.set_disk_free_bytes(needs.disk_free_bytes);
+  out.set_disk_path(needs.disk_path);
+  out.set_parameters(needs.parameters);
+  out.set_trainable_parameters(needs.trainable_parameters);
+  out.set_steps(needs.steps);
+  if (!needs.step_seconds.has_value()) return out;
+  out.set_step_seconds(*needs.step_seconds);
+  out.set_measured_in(JobName(needs.measured_in));
   return out;
 }
 

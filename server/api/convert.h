@@ -59,6 +59,7 @@ std::string PageToken(int64_t position);
 // Without histories; the record's text and resolved spec as they are.
 v1::FineTuningJob ToProto(const JobRecord& job);
 v1::FineTuningJobEvent ToProto(const JobEvent& event);
+v1::JobNeeds ToProto(const JobNeeds& needs);
 v1::Device ToProto(const DeviceInfo& device);
 google::protobuf::Timestamp ToProto(absl::Time time);
 

@@ -1,66 +1,14 @@
 #include "server/api/dataset_service.h"
 
-#include <atomic>
-#include <functional>
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
-#include "server/api/errors.h"
+#include "server/api/inspection_call.h"
 
 namespace roundhouse {
 namespace {
 
 using nlohmann::json;
-// Fills the response from the helper's answer.
-using Fill = std::function<absl::Status(const std::string&)>;
-
-// One call: the question is checked on the work pool, the helper runs on the
-// event loop, its answer is read on the work pool.  Deletes itself.
-class InspectionCall final : public grpc::ServerUnaryReactor {
- public:
-  InspectionCall(DatasetInspector* inspector, WorkPool* work, Fill fill)
-      : inspector_(inspector),
-        work_(work),
-        fill_(std::move(fill)),
-        id_(inspector->NewId()) {}
-
-  void Begin(const DatasetQuestion& question) {
-    Work([this, question] { Ask(question); });
-  }
-
-  void OnCancel() override {
-    cancelled_ = true;
-    inspector_->Cancel(id_);
-  }
-  void OnDone() override { delete this; }
-
- private:
-  void Work(std::function<void()> work) {
-    if (work_->TryRun(std::move(work))) return;
-    Answer(absl::UnavailableError("the server is busy; try again"));
-  }
-
-  void Ask(const DatasetQuestion& question) {
-    const auto checked = inspector_->Check(question);
-    if (!checked.ok()) return Answer(checked.status());
-    inspector_->Start(
-        id_, *checked, [this] { return cancelled_.load(); },
-        [this](absl::StatusOr<std::string> text) {
-          if (!text.ok()) return Answer(text.status());
-          Work([this, text = *std::move(text)] { Answer(fill_(text)); });
-        });
-  }
-
-  void Answer(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
-
-  DatasetInspector* const inspector_;
-  WorkPool* const work_;
-  const Fill fill_;
-  const DatasetInspector::InspectionId id_;
-  std::atomic<bool> cancelled_ = false;
-};
 
 DatasetQuestion Question(const v1::DatasetOptions& options) {
   DatasetQuestion question;
@@ -168,28 +116,29 @@ absl::StatusOr<v1::PreviewDatasetResponse> SamplesFromJson(
 grpc::ServerUnaryReactor* DatasetService::ValidateDataset(
     grpc::CallbackServerContext*, const v1::ValidateDatasetRequest* request,
     v1::ValidateDatasetResponse* response) {
-  auto* call = new InspectionCall(
-      inspector_, work_, [response](const std::string& text) -> absl::Status {
+  return RunInspection(
+      inspector_, work_, [request] { return Question(request->options()); },
+      [response](const std::string& text) -> absl::Status {
         ASSIGN_OR_RETURN(*response, ReportFromJson(text));
         return absl::OkStatus();
       });
-  call->Begin(Question(request->options()));
-  return call;
 }
 
 grpc::ServerUnaryReactor* DatasetService::PreviewDataset(
     grpc::CallbackServerContext*, const v1::PreviewDatasetRequest* request,
     v1::PreviewDatasetResponse* response) {
-  auto* call = new InspectionCall(
-      inspector_, work_, [response](const std::string& text) -> absl::Status {
+  return RunInspection(
+      inspector_, work_,
+      [request] {
+        DatasetQuestion question = Question(request->options());
+        question.samples = request->samples() == 0 ? kDefaultPreviewSamples
+                                                   : request->samples();
+        return question;
+      },
+      [response](const std::string& text) -> absl::Status {
         ASSIGN_OR_RETURN(*response, SamplesFromJson(text));
         return absl::OkStatus();
       });
-  DatasetQuestion question = Question(request->options());
-  question.samples =
-      request->samples() == 0 ? kDefaultPreviewSamples : request->samples();
-  call->Begin(question);
-  return call;
 }
 
 }  // namespace roundhouse

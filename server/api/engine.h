@@ -4,11 +4,15 @@
 #define ROUNDHOUSE_SERVER_API_ENGINE_H_
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/jobs/dataset_inspector.h"
+#include "server/jobs/export_task.h"
 #include "server/jobs/store_records.h"
 
 namespace roundhouse {
@@ -17,7 +21,34 @@ struct SubmitRequest {
   std::string text;
   std::string file_name;   // Begins the messages about the text; never empty.
   std::string request_id;  // "": not idempotent.
-  bool validate_only = false;
+};
+
+// v1::JobNeeds.
+struct JobNeeds {
+  int64_t host_base_bytes = 0;
+  int64_t host_state_bytes = 0;
+  int64_t host_buffer_bytes = 0;
+  int64_t host_table_bytes = 0;
+  int64_t host_limit_bytes = 0;
+  int64_t device_slot_bytes = 0;
+  int64_t device_limit_bytes = 0;
+  int64_t checkpoint_bytes = 0;
+  int64_t checkpoint_count = 0;
+  int64_t export_bytes = 0;
+  int64_t disk_bytes = 0;
+  int64_t disk_free_bytes = 0;
+  std::string disk_path;
+  int64_t parameters = 0;
+  int64_t trainable_parameters = 0;
+  int64_t steps = 0;  // 0: not known before the dataset is read
+  std::optional<double> step_seconds;
+  std::string measured_in;  // a job's id
+};
+
+struct DryRunResult {
+  JobRecord job;  // without an id
+  JobNeeds needs;
+  DatasetQuestion first_sequence;  // for DatasetInspector::Check
 };
 
 enum class DeviceState { kStarting, kUp, kLost, kFenced };
@@ -57,9 +88,11 @@ class JobEngine {
 
   // Checks and stores a job; returns when it is durable.  A known request_id
   // with the same text gives its job before anything is checked again
-  // (JobStore::FindRequest).  With validate_only nothing is stored and the
-  // record has no id.  kInvalidArgument, kUnimplemented, kResourceExhausted.
+  // (JobStore::FindRequest).  kInvalidArgument, kUnimplemented,
+  // kResourceExhausted.
   virtual absl::StatusOr<JobRecord> Submit(const SubmitRequest& request) = 0;
+  // The same checks; nothing is stored.
+  virtual absl::StatusOr<DryRunResult> DryRun(const SubmitRequest& request) = 0;
 
   // The job after the first committed transition; what follows is seen by
   // watching.  kNotFound, kFailedPrecondition.  Cancelling a job that is being
@@ -67,6 +100,15 @@ class JobEngine {
   virtual absl::StatusOr<JobRecord> Cancel(const std::string& id) = 0;
   virtual absl::StatusOr<JobRecord> Pause(const std::string& id) = 0;
   virtual absl::StatusOr<JobRecord> Resume(const std::string& id) = 0;
+  // The job ends as after its last step, after the step that runs.  Durable
+  // when it returns, with the job still RUNNING; kFailedPrecondition in any
+  // state but that and FINALIZING.
+  virtual absl::StatusOr<JobRecord> Finish(const std::string& id) = 0;
+
+  // Begins to write a directory with an adapter or a model.  Returns at once;
+  // the task has every error, and the directory when it is there.  An output
+  // that is there is never replaced (kAlreadyExists).
+  virtual std::shared_ptr<ExportTask> Export(const ExportRequest& request) = 0;
 
   // By index.
   virtual std::vector<DeviceInfo> Devices() = 0;

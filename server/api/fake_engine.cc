@@ -18,16 +18,41 @@ absl::StatusOr<JobRecord> FakeEngine::Submit(const SubmitRequest& request) {
   if (spec.batch_size == 998) {
     return absl::InternalError("secret: host key");
   }
-  if (request.validate_only) {
-    JobRecord job;
-    job.text = request.text;
-    job.resolved = resolved.ToJson();
-    return job;
-  }
   return store_->Create({.text = request.text,
                          .resolved = resolved.ToJson(),
                          .output_name = spec.output_name,
                          .request_id = request.request_id});
+}
+
+absl::StatusOr<DryRunResult> FakeEngine::DryRun(const SubmitRequest& request) {
+  ASSIGN_OR_RETURN(const JobSpec spec,
+                   ParseJobSpec(request.text, request.file_name));
+  DryRunResult dry;
+  dry.job.text = request.text;
+  dry.job.resolved = ResolvedSpec::Resolve(spec, 4).ToJson();
+  dry.needs = {.host_base_bytes = 1,
+               .host_state_bytes = 2,
+               .host_buffer_bytes = 3,
+               .host_table_bytes = 4,
+               .host_limit_bytes = 5,
+               .device_slot_bytes = 6,
+               .device_limit_bytes = 7,
+               .checkpoint_bytes = 8,
+               .checkpoint_count = 9,
+               .export_bytes = 10,
+               .disk_bytes = 11,
+               .disk_free_bytes = 12,
+               .disk_path = "13",
+               .parameters = 14,
+               .trainable_parameters = 15,
+               .steps = 16,
+               .step_seconds = 17.5,
+               .measured_in = "job-18"};
+  dry.first_sequence = {.dataset = spec.dataset,
+                        .model_name_or_path = spec.model_name_or_path,
+                        .max_length = spec.max_length,
+                        .samples = 1};
+  return dry;
 }
 
 absl::StatusOr<JobRecord> FakeEngine::Cancel(const std::string& id) {
@@ -40,6 +65,27 @@ absl::StatusOr<JobRecord> FakeEngine::Pause(const std::string& id) {
 
 absl::StatusOr<JobRecord> FakeEngine::Resume(const std::string& id) {
   return store_->Transition(id, JobState::kQueued, {});
+}
+
+absl::StatusOr<JobRecord> FakeEngine::Finish(const std::string& id) {
+  return store_->Transition(id, JobState::kFinalizing, {});
+}
+
+std::shared_ptr<ExportTask> FakeEngine::Export(const ExportRequest& request) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  export_request_ = request;
+  export_task_ = std::make_shared<ExportTask>();
+  return export_task_;
+}
+
+ExportRequest FakeEngine::export_request() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return export_request_;
+}
+
+std::shared_ptr<ExportTask> FakeEngine::export_task() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return export_task_;
 }
 
 std::vector<DeviceInfo> FakeEngine::Devices() {

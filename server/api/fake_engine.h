@@ -4,6 +4,8 @@
 #define ROUNDHOUSE_SERVER_API_FAKE_ENGINE_H_
 
 #include <atomic>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -18,17 +20,27 @@ class FakeEngine final : public JobEngine {
   explicit FakeEngine(JobStore* store) : store_(store) {}
 
   absl::StatusOr<JobRecord> Submit(const SubmitRequest& request) override;
+  absl::StatusOr<DryRunResult> DryRun(const SubmitRequest& request) override;
   absl::StatusOr<JobRecord> Cancel(const std::string& id) override;
   absl::StatusOr<JobRecord> Pause(const std::string& id) override;
   absl::StatusOr<JobRecord> Resume(const std::string& id) override;
+  absl::StatusOr<JobRecord> Finish(const std::string& id) override;
+  // The test moves the task on.
+  std::shared_ptr<ExportTask> Export(const ExportRequest& request) override;
   std::vector<DeviceInfo> Devices() override;
   ServerInfo Server() override;
 
   int submits() const { return submits_; }
+  // What was asked and given last; null before.
+  ExportRequest export_request() const;
+  std::shared_ptr<ExportTask> export_task() const;
 
  private:
   JobStore* const store_;
   std::atomic<int> submits_ = 0;
+  mutable std::mutex mutex_;
+  ExportRequest export_request_;             // By mutex_.
+  std::shared_ptr<ExportTask> export_task_;  // By mutex_.
 };
 
 }  // namespace roundhouse

@@ -6,7 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "server/api/convert.h"
+#include "server/api/dataset_service.h"
 #include "server/api/file_streams.h"
+#include "server/api/inspection_call.h"
 #include "server/api/step_history.h"
 #include "server/api/unary_call.h"
 #include "server/api/watch_stream.h"
@@ -15,9 +17,11 @@
 namespace roundhouse {
 
 JobService::JobService(JobEngine* engine, JobStore* store,
-                       std::string state_dir, WorkPool* work, StreamPump* pump)
+                       DatasetInspector* inspector, std::string state_dir,
+                       WorkPool* work, StreamPump* pump)
     : engine_(engine),
       store_(store),
+      inspector_(inspector),
       state_dir_(std::move(state_dir)),
       work_(work),
       pump_(pump) {}
@@ -26,12 +30,36 @@ grpc::ServerUnaryReactor* JobService::CreateFineTuningJob(
     grpc::CallbackServerContext* context,
     const v1::CreateFineTuningJobRequest* request,
     v1::FineTuningJob* response) {
+  if (request->validate_only()) return DryRun(request, response);
   return RunUnary(context, work_, "", [=, this]() -> absl::Status {
     ASSIGN_OR_RETURN(const SubmitRequest submit, FromProto(*request));
     ASSIGN_OR_RETURN(const JobRecord job, engine_->Submit(submit));
     *response = ToProto(job);
     return absl::OkStatus();
   });
+}
+
+grpc::ServerUnaryReactor* JobService::DryRun(
+    const v1::CreateFineTuningJobRequest* request,
+    v1::FineTuningJob* response) {
+  return RunInspection(
+      inspector_, work_,
+      [=, this]() -> absl::StatusOr<DatasetQuestion> {
+        ASSIGN_OR_RETURN(const SubmitRequest submit, FromProto(*request));
+        ASSIGN_OR_RETURN(const DryRunResult dry, engine_->DryRun(submit));
+        *response = ToProto(dry.job);
+        *response->mutable_needs() = ToProto(dry.needs);
+        return dry.first_sequence;
+      },
+      [response](const std::string& text) -> absl::Status {
+        ASSIGN_OR_RETURN(v1::PreviewDatasetResponse preview,
+                         SamplesFromJson(text));
+        if (preview.samples_size() == 0) {
+          return absl::InternalError("the dataset helper shows no sample");
+        }
+        response->mutable_sample()->Swap(preview.mutable_samples(0));
+        return absl::OkStatus();
+      });
 }
 
 grpc::ServerUnaryReactor* JobService::GetFineTuningJob(
@@ -106,6 +134,13 @@ grpc::ServerUnaryReactor* JobService::ResumeFineTuningJob(
     const v1::ResumeFineTuningJobRequest* request,
     v1::FineTuningJob* response) {
   return RunCommand(context, request->name(), &JobEngine::Resume, response);
+}
+
+grpc::ServerUnaryReactor* JobService::FinishFineTuningJob(
+    grpc::CallbackServerContext* context,
+    const v1::FinishFineTuningJobRequest* request,
+    v1::FineTuningJob* response) {
+  return RunCommand(context, request->name(), &JobEngine::Finish, response);
 }
 
 grpc::ServerUnaryReactor* JobService::ListFineTuningJobEvents(

@@ -8,6 +8,7 @@
 #include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
 #include "server/api/engine.h"
 #include "server/api/stream_pump.h"
+#include "server/jobs/dataset_inspector.h"
 #include "server/jobs/store.h"
 #include "server/pool/work_pool.h"
 
@@ -18,8 +19,8 @@ class JobService final : public v1::FineTuningJobService::CallbackService {
  public:
   // A job's log and step metrics are
   // <state_dir>/jobs/<uid>/{log,metrics.jsonl}.
-  JobService(JobEngine* engine, JobStore* store, std::string state_dir,
-             WorkPool* work, StreamPump* pump);
+  JobService(JobEngine* engine, JobStore* store, DatasetInspector* inspector,
+             std::string state_dir, WorkPool* work, StreamPump* pump);
 
   grpc::ServerUnaryReactor* CreateFineTuningJob(
       grpc::CallbackServerContext* context,
@@ -45,6 +46,10 @@ class JobService final : public v1::FineTuningJobService::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::ResumeFineTuningJobRequest* request,
       v1::FineTuningJob* response) override;
+  grpc::ServerUnaryReactor* FinishFineTuningJob(
+      grpc::CallbackServerContext* context,
+      const v1::FinishFineTuningJobRequest* request,
+      v1::FineTuningJob* response) override;
   grpc::ServerUnaryReactor* ListFineTuningJobEvents(
       grpc::CallbackServerContext* context,
       const v1::ListFineTuningJobEventsRequest* request,
@@ -64,6 +69,9 @@ class JobService final : public v1::FineTuningJobService::CallbackService {
  private:
   using Command = absl::StatusOr<JobRecord> (JobEngine::*)(const std::string&);
 
+  grpc::ServerUnaryReactor* DryRun(
+      const v1::CreateFineTuningJobRequest* request,
+      v1::FineTuningJob* response);
   grpc::ServerUnaryReactor* RunCommand(grpc::CallbackServerContext* context,
                                        const std::string& name, Command command,
                                        v1::FineTuningJob* response);
@@ -78,6 +86,7 @@ class JobService final : public v1::FineTuningJobService::CallbackService {
 
   JobEngine* const engine_;
   JobStore* const store_;
+  DatasetInspector* const inspector_;
   const std::string state_dir_;
   WorkPool* const work_;
   StreamPump* const pump_;

@@ -25,6 +25,8 @@
 namespace roundhouse {
 
 inline constexpr char kAdapterConfigName[] = "adapter_config.json";
+// Its field that names the base.
+inline constexpr char kBaseModel[] = "base_model_name_or_path";
 inline constexpr char kAdapterWeightsName[] = "adapter_model.safetensors";
 
 struct AdapterDirectory {

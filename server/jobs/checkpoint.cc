@@ -107,8 +107,13 @@ std::string TemporaryName(const std::string& final_path) {
   return (path.parent_path() / ("tmp-" + path.filename().string())).string();
 }
 
+std::string TemporaryPath(const DirectoryPlan& plan) {
+  return plan.temporary_path.empty() ? TemporaryName(plan.final_path)
+                                     : plan.temporary_path;
+}
+
 absl::Status BeginDirectory(const DirectoryPlan& plan) {
-  const std::string temporary = TemporaryName(plan.final_path);
+  const std::string temporary = TemporaryPath(plan);
   std::error_code error;
   fs::remove_all(temporary, error);
   fs::create_directories(temporary, error);
@@ -124,7 +129,7 @@ absl::Status BeginDirectory(const DirectoryPlan& plan) {
 }
 
 absl::Status FinishDirectory(const DirectoryPlan& plan) {
-  const std::string temporary = TemporaryName(plan.final_path);
+  const std::string temporary = TemporaryPath(plan);
   for (const std::string& source : plan.copied_files) {
     ASSIGN_OR_RETURN(const std::string content, ReadFile(source));
     RETURN_IF_ERROR(WriteSynced(
@@ -139,9 +144,13 @@ absl::Status FinishDirectory(const DirectoryPlan& plan) {
   KillPoint("daemon.save.before_rename");
   // An older directory of that name is swapped out, not removed first: at no
   // moment is there none.
-  const bool swap = fs::exists(plan.final_path);
+  const bool swap = plan.replaces_existing && fs::exists(plan.final_path);
   if (renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, plan.final_path.c_str(),
                 swap ? RENAME_EXCHANGE : RENAME_NOREPLACE) != 0) {
+    if (errno == EEXIST) {
+      return absl::AlreadyExistsError(
+          absl::StrCat(plan.final_path, ": is there already"));
+    }
     return FileError("renaming", temporary, errno);
   }
   KillPoint("daemon.save.after_rename");
@@ -151,7 +160,7 @@ absl::Status FinishDirectory(const DirectoryPlan& plan) {
 
 void AbandonDirectory(const DirectoryPlan& plan) {
   std::error_code error;
-  fs::remove_all(TemporaryName(plan.final_path), error);
+  fs::remove_all(TemporaryPath(plan), error);
 }
 
 std::string ManifestJson(const CheckpointManifest& manifest) {
@@ -391,11 +400,13 @@ std::string CheckpointPath(const std::string& directory, int64_t step) {
   return absl::StrCat(directory, "/", kPrefix, step);
 }
 
-absl::Status RemoveOldCheckpoints(const std::string& directory, int64_t kept) {
+absl::Status RemoveOldCheckpoints(const std::string& directory, int64_t kept,
+                                  std::optional<int64_t> best_step) {
   const std::vector<int64_t> steps = ListCheckpointSteps(directory);
   const auto surplus = static_cast<int64_t>(steps.size()) - kept;
   absl::Status first;
   for (int64_t i = 0; i < surplus; ++i) {
+    if (steps[i] == best_step) continue;
     std::error_code error;
     fs::remove_all(CheckpointPath(directory, steps[i]), error);
     if (error && first.ok()) {

@@ -22,6 +22,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,9 +47,13 @@ struct CheckpointManifest {
   std::vector<CheckpointShard> shards;
 };
 
-// The parts of a new directory.  Paths lie in TemporaryName(final_path).
+// The parts of a new directory.  Paths lie in TemporaryPath(plan).
 struct DirectoryPlan {
   std::string final_path;
+  // Where the directory is made, beside final_path; "": TemporaryName of it.
+  std::string temporary_path;
+  // What to do where final_path is there when all is written.
+  bool replaces_existing = true;             // false: ALREADY_EXISTS
   std::vector<FilePart> parts;               // written by the files worker
   std::map<std::string, std::string> texts;  // name -> content
   std::vector<std::string> copied_files;     // paths, copied by name
@@ -56,13 +61,15 @@ struct DirectoryPlan {
 };
 
 std::string TemporaryName(const std::string& final_path);
+std::string TemporaryPath(const DirectoryPlan& plan);
 
 // Makes the empty temporary directory, removing one left by a crash.
 // RESOURCE_EXHAUSTED when the disk has not `total_bytes` free.
 absl::Status BeginDirectory(const DirectoryPlan& plan);
 
 // After the files worker is done: writes texts and copies, syncs everything,
-// renames, syncs the parent.  An existing directory of that name is replaced.
+// renames, syncs the parent.  An existing directory of that name is replaced,
+// or kept: ALREADY_EXISTS.
 absl::Status FinishDirectory(const DirectoryPlan& plan);
 
 // Removes what BeginDirectory and the files worker left.
@@ -94,9 +101,12 @@ absl::StatusOr<CheckpointManifest> CheckResumable(const std::string& path,
 std::vector<int64_t> ListCheckpointSteps(const std::string& directory);
 std::string CheckpointPath(const std::string& directory, int64_t step);
 
-// Removes the oldest beyond the newest `kept`.  INTERNAL names the first that
-// could not be removed; the others are.  REQUIRES: kept > 0.
-absl::Status RemoveOldCheckpoints(const std::string& directory, int64_t kept);
+// Removes the oldest beyond the newest `kept`, never that of `best_step`.
+// INTERNAL names the first that could not be removed; the others are.
+// REQUIRES: kept > 0.
+absl::Status RemoveOldCheckpoints(
+    const std::string& directory, int64_t kept,
+    std::optional<int64_t> best_step = std::nullopt);
 
 // Renames it to <path>.corrupt, so that it is neither used nor lost.
 absl::Status QuarantineCheckpoint(const std::string& path);

@@ -357,7 +357,9 @@ TEST_F(CheckpointTest, TheOldestAreRemoved) {
   }
   EXPECT_TRUE(RemoveOldCheckpoints(root_, 3).ok());
   EXPECT_EQ(ListCheckpointSteps(root_), (std::vector<int64_t>{2, 4, 10}));
-  EXPECT_TRUE(RemoveOldCheckpoints(root_, 1).ok());
+  EXPECT_TRUE(RemoveOldCheckpoints(root_, 1, 2).ok());
+  EXPECT_EQ(ListCheckpointSteps(root_), (std::vector<int64_t>{2, 10}));
+  EXPECT_TRUE(RemoveOldCheckpoints(root_, 1, 10).ok());
   EXPECT_EQ(ListCheckpointSteps(root_), std::vector<int64_t>{10});
 }
 

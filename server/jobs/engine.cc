@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <future>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +21,15 @@ JobReason ReasonOf(const absl::Status& status) {
          : code == absl::StatusCode::kResourceExhausted
              ? JobReason::kStorageFull
              : JobReason::kInternal;
+}
+
+// What a finish of an earlier life of the job left; none: nullopt.
+absl::StatusOr<std::optional<int64_t>> ReadFinishStep(const std::string& path) {
+  std::ifstream file(path);
+  if (!file.is_open()) return std::nullopt;
+  int64_t step = 0;
+  if (file >> step && step > 0) return step;
+  return absl::InternalError(absl::StrCat(path, ": holds no step"));
 }
 
 // A job by epochs knows its steps only now.
@@ -45,6 +56,7 @@ Engine::Engine(const EngineOptions& options, EventLoop& loop, HostArena& arena,
       pool_(pool),
       store_(store),
       metrics_(metrics),
+      hub_(options.hf_cache),
       bases_(arena) {
   for (int i = 0; i < pool.device_count(); ++i) {
     ledgers_.emplace_back(MonotonicNs());
@@ -77,6 +89,11 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(
     roots.push_back(options.state_dir + own);
   }
   ASSIGN_OR_RETURN(engine->roots_, DataRoots::Open(roots));
+  engine->exporter_ = std::make_unique<Exporter>(
+      loop, pool, options.state_dir + "/export-in-progress",
+      [self = engine.get()](const ExportRequest& request) {
+        return self->PlanExportOf(request);
+      });
   return engine;
 }
 
@@ -87,6 +104,10 @@ std::string Engine::JobDirectory(const JobRecord& job) const {
 std::string Engine::OutputPath(const JobRecord& job) const {
   return absl::StrCat(options_.state_dir, "/outputs/",
                       job.output_name.empty() ? job.id : job.output_name);
+}
+
+std::string Engine::FinishPath(const JobRecord& job) const {
+  return JobDirectory(job) + "/finish-after-step";
 }
 
 // --- taking up and ending ---
@@ -138,6 +159,7 @@ void Engine::Drain(std::function<void()> drained) {
   draining_ = true;
   drained_ = std::move(drained);
   preparer_.reset();
+  exporter_->Stop();
   if (running_.has_value()) {
     running_->runner->Pause();
   } else {
@@ -166,6 +188,10 @@ absl::StatusOr<JobRecord> Engine::Pause(const std::string& id) {
 
 absl::StatusOr<JobRecord> Engine::Resume(const std::string& id) {
   return OnLoop([this, id] { return ResumeNow(id); });
+}
+
+absl::StatusOr<JobRecord> Engine::Finish(const std::string& id) {
+  return OnLoop([this, id] { return FinishNow(id); });
 }
 
 absl::StatusOr<JobRecord> Engine::CancelNow(const std::string& id) {
@@ -215,6 +241,26 @@ absl::StatusOr<JobRecord> Engine::ResumeNow(const std::string& id) {
                    store_.Transition(job.id, JobState::kQueued, {}));
   Enqueue(job.id);
   return changed;
+}
+
+absl::StatusOr<JobRecord> Engine::FinishNow(const std::string& id) {
+  ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
+  if (job.state == JobState::kFinalizing) return job;
+  const bool stepping = running_.has_value() && running_->id == job.id &&
+                        running_->runner->stepping();
+  if (job.state != JobState::kRunning || !stepping) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "a job in state ", JobStateName(job.state),
+        " can't be finished early: it is ",
+        job.state == JobState::kRunning ? "ending already" : "not RUNNING"));
+  }
+  const int64_t step = running_->runner->FinishStep();
+  // First on disk: another life of the job ends there too.
+  RETURN_IF_ERROR(
+      WriteFileAtomically(FinishPath(job), absl::StrCat(step, "\n")));
+  running_->runner->FinishAfter(step);
+  OnNote(absl::StrCat("asked to finish: its last step is ", step));
+  return job;
 }
 
 void Engine::Forget(const std::string& id) {
@@ -371,6 +417,8 @@ absl::Status Engine::StartJob(const Queued& queued) {
   running.progress = job.progress;
   ASSIGN_OR_RETURN(running.files, JobFiles::Open(JobDirectory(job)));
   ASSIGN_OR_RETURN(ResolvedSpec spec, ResolvedSpec::FromJson(job.resolved));
+  ASSIGN_OR_RETURN(const std::optional<int64_t> finish_step,
+                   ReadFinishStep(FinishPath(job)));
   // A job that was cancelled or is not on disk must not run.
   RETURN_IF_ERROR(store_.Transition(id, JobState::kLoading, {}).status());
   UpdateCounts();
@@ -403,6 +451,7 @@ absl::Status Engine::StartJob(const Queued& queued) {
                         .device_memory_bytes = options_.device_memory_bytes};
   running.runner = std::make_unique<JobRunner>(loop_, arena_, pool_,
                                                std::move(options), this);
+  if (finish_step.has_value()) running.runner->FinishAfter(*finish_step);
   running_ = std::move(running);
   running_->files->Log(absl::StrCat("starting ", job.id));
   running_->runner->Start();

@@ -24,6 +24,8 @@
 #include "server/jobs/adapter_files.h"
 #include "server/jobs/base_weights.h"
 #include "server/jobs/dataset.h"
+#include "server/jobs/exporter.h"
+#include "server/jobs/hub_cache.h"
 #include "server/jobs/job_files.h"
 #include "server/jobs/paths.h"
 #include "server/jobs/preparer.h"
@@ -42,6 +44,7 @@ namespace roundhouse {
 struct EngineOptions {
   std::string state_dir;
   std::vector<std::string> data_roots;
+  std::string hf_cache;  // hub_cache.h; "": none
   std::string python;
   std::string prepare_script;
   uint64_t device_memory_bytes = 0;
@@ -65,17 +68,21 @@ class Engine final : public JobEngine,
   // Ends the running step, checkpoints, starts nothing more; then `drained`.
   void Drain(std::function<void()> drained);
 
-  // What a path in a job file means: under a data root, or of "job:NAME".  Any
-  // thread.  kInvalidArgument naming the field.
+  // What a path in a job file means: under a data root, or of "job:NAME"; of a
+  // model also a hub id, or a path, in the Hugging Face cache.  Any thread.
+  // kInvalidArgument naming the field.
   absl::StatusOr<std::string> ResolvePath(const std::string& field,
                                           const std::string& path,
                                           PathKind kind) const;
 
   // JobEngine; any thread but the loop's.
   absl::StatusOr<JobRecord> Submit(const SubmitRequest& request) override;
+  absl::StatusOr<DryRunResult> DryRun(const SubmitRequest& request) override;
   absl::StatusOr<JobRecord> Cancel(const std::string& id) override;
   absl::StatusOr<JobRecord> Pause(const std::string& id) override;
   absl::StatusOr<JobRecord> Resume(const std::string& id) override;
+  absl::StatusOr<JobRecord> Finish(const std::string& id) override;
+  std::shared_ptr<ExportTask> Export(const ExportRequest& request) override;
   std::vector<DeviceInfo> Devices() override;
   ServerInfo Server() override;
 
@@ -107,7 +114,7 @@ class Engine final : public JobEngine,
   void OnDeviceLost(DeviceId device, const std::string& why) override;
 
   // JobRunner::Listener
-  void OnRunning(int64_t step, int64_t total_steps, int64_t tokens) override;
+  void OnRunning(const RunningReport& report) override;
   void OnStep(const StepReport& report) override;
   void OnEvaluation(int64_t step, double loss) override;
   void OnCheckpoint(const CheckpointReport& report) override;
@@ -126,6 +133,8 @@ class Engine final : public JobEngine,
 
   // engine_submit.cc; any thread
   absl::StatusOr<JobSpec> ResolvePaths(JobSpec spec) const;
+  absl::StatusOr<std::string> ResolveModel(const std::string& field,
+                                           const std::string& name) const;
   absl::StatusOr<JobRecord> FindJob(const std::string& name) const;
   absl::StatusOr<ModelDirectory> CheckModel(const JobSpec& spec) const;
   // The adapter that the spec names, checked against the model; none: none.
@@ -134,11 +143,31 @@ class Engine final : public JobEngine,
   // The spec with what it leaves to the adapter that it goes on from.
   absl::StatusOr<JobSpec> CompleteAdapter(JobSpec spec,
                                           const ModelConfig& model) const;
-  absl::Status CheckMemory(const ResolvedSpec& spec,
-                           const ModelConfig& model) const;
-  absl::Status CheckResume(const ResolvedSpec& resolved,
-                           const ModelConfig& model) const;
+  absl::StatusOr<Plan> CheckPlan(const ResolvedSpec& spec,
+                                 const ModelConfig& model) const;
+  absl::Status CheckMemory(const ResolvedSpec& spec, const ModelConfig& model,
+                           const Plan& plan, JobNeeds* needs) const;
+  absl::Status CheckFreeDisk(const ResolvedSpec& spec, const ModelConfig& model,
+                             int64_t start_step, JobNeeds* needs) const;
+  absl::StatusOr<int64_t> CheckResume(const ResolvedSpec& resolved,
+                                      const ModelConfig& model) const;
   absl::Status CheckOutputName(const JobSpec& spec) const;
+  // What Submit and DryRun check.
+  struct CheckedJob {
+    ResolvedSpec spec;
+    ModelConfig model;
+    JobNeeds needs;
+    int64_t start_step = 0;  // of the checkpoint it goes on from
+  };
+  absl::StatusOr<CheckedJob> CheckJob(const SubmitRequest& request) const;
+
+  // engine_dry_run.cc; any thread
+  absl::Status MeasureSteps(const CheckedJob& job, JobNeeds* needs) const;
+
+  // engine_export.cc; any thread
+  absl::StatusOr<ExportPlan> PlanExportOf(const ExportRequest& request) const;
+  absl::StatusOr<std::string> ExportSource(const std::string& source) const;
+  absl::StatusOr<std::string> ExportOutput(const std::string& output) const;
 
   // Runs `change` on the loop and waits for its answer.
   absl::StatusOr<JobRecord> OnLoop(
@@ -146,6 +175,7 @@ class Engine final : public JobEngine,
   absl::StatusOr<JobRecord> CancelNow(const std::string& id);
   absl::StatusOr<JobRecord> PauseNow(const std::string& id);
   absl::StatusOr<JobRecord> ResumeNow(const std::string& id);
+  absl::StatusOr<JobRecord> FinishNow(const std::string& id);
 
   void Enqueue(const std::string& id);
   void Forget(const std::string& id);
@@ -167,6 +197,8 @@ class Engine final : public JobEngine,
   void AccountDeviceUse();
   std::string JobDirectory(const JobRecord& job) const;
   std::string OutputPath(const JobRecord& job) const;
+  // Holds the step after which a job that was asked to finish ends.
+  std::string FinishPath(const JobRecord& job) const;
 
   const EngineOptions options_;
   EventLoop& loop_;
@@ -174,7 +206,8 @@ class Engine final : public JobEngine,
   WorkerPool& pool_;
   JobStore& store_;
   ServerMetrics& metrics_;
-  std::unique_ptr<DataRoots> roots_;
+  std::unique_ptr<DataRoots> roots_;  // own jobs and outputs last
+  const HubCache hub_;
   const absl::Time start_time_ = absl::Now();
 
   std::deque<std::string> to_validate_;
@@ -191,6 +224,7 @@ class Engine final : public JobEngine,
   std::mutex mutex_;
   std::vector<DeviceInfo> devices_;  // guarded by mutex_; as of the last tick
   uint64_t arena_used_bytes_ = 0;    // guarded by mutex_
+  std::unique_ptr<Exporter> exporter_;  // last: its thread calls the engine
 };
 
 }  // namespace roundhouse

@@ -1,6 +1,5 @@
 // Engine: what the runner and the workers report, and who is told of it.
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +7,7 @@
 #include "base/version.h"
 #include "nlohmann/json.hpp"
 #include "server/jobs/engine.h"
+#include "server/jobs/evaluations.h"
 
 namespace roundhouse {
 namespace {
@@ -35,15 +35,15 @@ SlotPassLabel LabelOf(SlotPass pass) {
 
 }  // namespace
 
-void Engine::OnRunning(int64_t step, int64_t total_steps, int64_t tokens) {
+void Engine::OnRunning(const RunningReport& report) {
   const absl::Status kept =
-      running_->files->KeepMetricsUpTo(step == 0 ? -1 : step);
+      running_->files->KeepMetricsUpTo(report.step, report.evaluated_step);
   if (!kept.ok()) OnNote(std::string(kept.message()));
-  running_->start_step = step;
-  running_->progress.step = step;
-  running_->progress.total_steps = total_steps;
+  running_->start_step = report.step;
+  running_->progress.step = report.step;
+  running_->progress.total_steps = report.total_steps;
   // Steps that a crash undid are done, and counted, again.
-  running_->progress.tokens = tokens;
+  running_->progress.tokens = report.tokens;
   const int64_t now = MonotonicNs();
   for (DeviceLedger& ledger : ledgers_) {
     ledger.SetBusy(true, now);
@@ -99,10 +99,12 @@ void Engine::OnStep(const StepReport& report) {
 }
 
 void Engine::OnEvaluation(int64_t step, double loss) {
+  const double perplexity = Perplexity(loss);
   running_->files->Metric(nlohmann::json{
-      {"step", step}, {"eval_loss", loss}, {"eval_perplexity", std::exp(loss)}}
+      {"step", step}, {"eval_loss", loss}, {"eval_perplexity", perplexity}}
                               .dump());
-  OnNote(absl::StrCat("validation after step ", step, ": loss ", loss));
+  OnNote(absl::StrCat("validation after step ", step, ": loss ", loss,
+                      ", perplexity ", perplexity));
 }
 
 void Engine::OnCheckpoint(const CheckpointReport& report) {
@@ -244,6 +246,7 @@ void Engine::OnWorkerUp(WorkerId worker) {
     metrics_.SetDeviceUp(Number(worker), true);
   }
   if (running_.has_value()) running_->runner->OnWorkerUp(worker);
+  if (worker == pool_.FilesWorker()) exporter_->OnWorkerUp();
 }
 
 void Engine::OnMessage(WorkerId worker, const wire::Message& message) {
@@ -252,12 +255,14 @@ void Engine::OnMessage(WorkerId worker, const wire::Message& message) {
     options_.samples->AddHostOp(*op);
   }
   if (running_.has_value()) running_->runner->OnMessage(worker, message);
+  if (worker == pool_.FilesWorker()) exporter_->OnMessage(message);
 }
 
 void Engine::OnWorkerDown(WorkerId worker, const std::string& why) {
   if (Number(worker) < pool_.device_count()) {
     metrics_.SetDeviceUp(Number(worker), false);
   }
+  if (worker == pool_.FilesWorker()) exporter_->OnWorkerDown(why);
   if (!running_.has_value()) return;
   OnNote(why);
   running_->runner->OnWorkerDown(worker);

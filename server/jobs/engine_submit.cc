@@ -10,7 +10,9 @@
 #include "base/model/parameters.h"
 #include "base/status.h"
 #include "server/jobs/checkpoint.h"
+#include "server/jobs/disk_need.h"
 #include "server/jobs/engine.h"
+#include "server/jobs/job_needs.h"
 #include "server/jobs/plan_costs.h"
 #include "server/jobs/spec_error.h"
 
@@ -51,6 +53,14 @@ std::string FrozenText(const HostNeed& need) {
              : absl::StrCat(need.base_bytes, " of the base model, ");
 }
 
+// What a file's rows are is found later; that it can have none, here.
+absl::Status CheckHasBytes(const std::string& field, const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::file_size(path, error) > 0) return absl::OkStatus();
+  return FieldError("INVALID_DATASET", field,
+                    absl::StrCat(field, ": ", path, ": the file is empty"));
+}
+
 // "job-7": the folder of the outputs of a job without an output_name.
 bool LooksLikeJobId(const std::string& name) {
   return absl::StartsWith(name, kIdPrefix) &&
@@ -74,7 +84,9 @@ absl::StatusOr<std::string> Engine::ResolvePath(const std::string& field,
                                                 const std::string& path,
                                                 PathKind kind) const {
   if (!absl::StartsWith(path, kJobPrefix)) {
-    return roots_->Resolve(field, path, kind);
+    const bool model = field == "model_name_or_path" || field == kBaseModel;
+    return model ? ResolveModel(field, path)
+                 : roots_->Resolve(field, path, kind);
   }
   auto job = FindJob(path.substr(sizeof(kJobPrefix) - 1));
   const bool checkpoint = field == "resume_from_checkpoint";
@@ -92,6 +104,21 @@ absl::StatusOr<std::string> Engine::ResolvePath(const std::string& field,
   return found;
 }
 
+absl::StatusOr<std::string> Engine::ResolveModel(
+    const std::string& field, const std::string& name) const {
+  if (hub_.Contains(name)) return hub_.Resolve(field, name);
+  auto found = roots_->Resolve(field, name, PathKind::kDirectory);
+  if (found.ok() || ErrorReason(found.status()) != "PATH_NOT_FOUND" ||
+      !HubCache::IsId(name)) {
+    return found;
+  }
+  const auto cached = hub_.Find(field, name);
+  if (ErrorReason(cached.status()) != "PATH_NOT_FOUND") return cached;
+  return FieldError("PATH_NOT_FOUND", field,
+                    absl::StrCat(std::string(found.status().message()), "; ",
+                                 std::string(cached.status().message())));
+}
+
 absl::StatusOr<JobSpec> Engine::ResolvePaths(JobSpec spec) const {
   ASSIGN_OR_RETURN(spec.model_name_or_path,
                    ResolvePath("model_name_or_path", spec.model_name_or_path,
@@ -102,6 +129,8 @@ absl::StatusOr<JobSpec> Engine::ResolvePaths(JobSpec spec) const {
     ASSIGN_OR_RETURN(spec.validation_dataset,
                      ResolvePath("validation_dataset", spec.validation_dataset,
                                  PathKind::kFile));
+    RETURN_IF_ERROR(
+        CheckHasBytes("validation_dataset", spec.validation_dataset));
   }
   if (!spec.resume_from_checkpoint.empty()) {
     ASSIGN_OR_RETURN(
@@ -122,6 +151,11 @@ absl::StatusOr<ModelDirectory> Engine::CheckModel(const JobSpec& spec) const {
   ModelDirectoryOptions options;
   options.init = spec.model_init;
   const std::string& path = spec.model_name_or_path;
+  if (hub_.Contains(path)) {
+    options.check_path = [this](const std::string& file) {
+      return hub_.CheckFile(file);
+    };
+  }
   if (IsAdapter(path)) {
     return ModelError(absl::InvalidArgumentError(absl::StrCat(
         path,
@@ -171,8 +205,8 @@ absl::StatusOr<JobSpec> Engine::CompleteAdapter(
   return WithAdapter(std::move(spec), *adapter);
 }
 
-absl::Status Engine::CheckMemory(const ResolvedSpec& spec,
-                                 const ModelConfig& model) const {
+absl::StatusOr<Plan> Engine::CheckPlan(const ResolvedSpec& spec,
+                                       const ModelConfig& model) const {
   auto plan = InitialPlan(spec, model, pool_.device_count(),
                           options_.device_memory_bytes);
   if (!plan.ok()) {
@@ -193,7 +227,21 @@ absl::Status Engine::CheckMemory(const ResolvedSpec& spec,
             "micro_batches_per_round: ", spec.micro_batches_per_round(),
             "; with this plan a round has at most ", most));
   }
-  const HostNeed need = NeedOf(spec, model, *plan, spec.spec().max_length);
+  return plan;
+}
+
+absl::Status Engine::CheckMemory(const ResolvedSpec& spec,
+                                 const ModelConfig& model, const Plan& plan,
+                                 JobNeeds* needs) const {
+  const HostNeed need = NeedOf(spec, model, plan, spec.spec().max_length);
+  needs->host_base_bytes = static_cast<int64_t>(need.base_bytes);
+  needs->host_state_bytes = static_cast<int64_t>(need.state_bytes);
+  needs->host_buffer_bytes = static_cast<int64_t>(need.buffer_bytes);
+  needs->host_table_bytes = static_cast<int64_t>(need.table_bytes);
+  needs->host_limit_bytes = static_cast<int64_t>(arena_.limit_bytes());
+  needs->device_slot_bytes = LargestSlotBytes(plan, TrainedOf(spec, model));
+  needs->device_limit_bytes =
+      static_cast<int64_t>(options_.device_memory_bytes);
   if (need.total() <= arena_.limit_bytes()) return absl::OkStatus();
   return FieldError(
       absl::StatusCode::kResourceExhausted, "HOST_MEMORY", "model_name_or_path",
@@ -204,12 +252,32 @@ absl::Status Engine::CheckMemory(const ResolvedSpec& spec,
                    arena_.limit_bytes(), " (--host-memory)"));
 }
 
-// What the checkpoint is, before a job waits for its turn to find out.
-absl::Status Engine::CheckResume(const ResolvedSpec& resolved,
-                                 const ModelConfig& model) const {
+absl::Status Engine::CheckFreeDisk(const ResolvedSpec& spec,
+                                   const ModelConfig& model, int64_t start_step,
+                                   JobNeeds* needs) const {
+  const DiskNeed need = DiskNeedOf(spec, model, start_step);
+  std::error_code error;
+  const auto space = std::filesystem::space(options_.state_dir, error);
+  if (error) {
+    return absl::InternalError(absl::StrCat("free disk of ", options_.state_dir,
+                                            ": ", error.message()));
+  }
+  needs->checkpoint_bytes = static_cast<int64_t>(need.checkpoint_bytes);
+  needs->checkpoint_count = need.checkpoint_count;
+  needs->export_bytes = static_cast<int64_t>(need.export_bytes);
+  needs->disk_bytes = static_cast<int64_t>(need.total_bytes());
+  needs->disk_free_bytes = static_cast<int64_t>(space.available);
+  needs->disk_path = options_.state_dir;
+  return CheckDisk(need, space.available, options_.state_dir);
+}
+
+// What the checkpoint is, before a job waits for its turn to find out; its
+// step, or 0.
+absl::StatusOr<int64_t> Engine::CheckResume(const ResolvedSpec& resolved,
+                                            const ModelConfig& model) const {
   const JobSpec& spec = resolved.spec();
   const std::string& path = spec.resume_from_checkpoint;
-  if (path.empty()) return absl::OkStatus();
+  if (path.empty()) return 0;
   const auto manifest =
       CheckResumable(path, model, resolved.adapter(), ComputeDtype(spec.dtype));
   if (!manifest.ok()) {
@@ -220,7 +288,7 @@ absl::Status Engine::CheckResume(const ResolvedSpec& resolved,
                                    std::string(manifest.status().message())));
   }
   if (spec.max_steps == 0 || manifest->step < spec.max_steps) {
-    return absl::OkStatus();
+    return manifest->step;
   }
   return FieldError(
       "INVALID_VALUE", "resume_from_checkpoint",
@@ -235,14 +303,19 @@ absl::Status Engine::CheckOutputName(const JobSpec& spec) const {
         absl::StrCat("output_name: \"", spec.output_name,
                      "\" is kept for the job of that id; give another one"));
   }
-  return store_.CheckOutputName(spec.output_name);
+  RETURN_IF_ERROR(store_.CheckOutputName(spec.output_name));
+  const std::string path =
+      absl::StrCat(options_.state_dir, "/outputs/", spec.output_name);
+  if (spec.output_name.empty() || !std::filesystem::exists(path)) {
+    return absl::OkStatus();
+  }
+  return FieldError("INVALID_VALUE", "output_name",
+                    absl::StrCat("output_name: ", path,
+                                 " is there already; give another one"));
 }
 
-absl::StatusOr<JobRecord> Engine::Submit(const SubmitRequest& request) {
-  ASSIGN_OR_RETURN(
-      const auto known,
-      store_.FindRequest(NewJob().principal, request.request_id, request.text));
-  if (known.has_value()) return *known;
+absl::StatusOr<Engine::CheckedJob> Engine::CheckJob(
+    const SubmitRequest& request) const {
   ASSIGN_OR_RETURN(const JobSpec written,
                    ParseJobSpec(request.text, request.file_name));
   if (pool_.device_count() == 0) {
@@ -256,23 +329,28 @@ absl::StatusOr<JobRecord> Engine::Submit(const SubmitRequest& request) {
   if (complete.template_date.empty()) {
     complete.template_date = TemplateDateAt(absl::Now());
   }
-  const ResolvedSpec spec =
-      ResolvedSpec::Resolve(complete, pool_.device_count());
-  RETURN_IF_ERROR(CheckResume(spec, model.config));
-  RETURN_IF_ERROR(CheckMemory(spec, model.config));
-  RETURN_IF_ERROR(CheckOutputName(spec.spec()));
+  CheckedJob job{
+      ResolvedSpec::Resolve(complete, pool_.device_count()), model.config, {}};
+  ASSIGN_OR_RETURN(job.start_step, CheckResume(job.spec, job.model));
+  ASSIGN_OR_RETURN(const Plan plan, CheckPlan(job.spec, job.model));
+  RETURN_IF_ERROR(CheckMemory(job.spec, job.model, plan, &job.needs));
+  RETURN_IF_ERROR(
+      CheckFreeDisk(job.spec, job.model, job.start_step, &job.needs));
+  RETURN_IF_ERROR(CheckOutputName(job.spec.spec()));
+  return job;
+}
+
+absl::StatusOr<JobRecord> Engine::Submit(const SubmitRequest& request) {
+  ASSIGN_OR_RETURN(
+      const auto known,
+      store_.FindRequest(NewJob().principal, request.request_id, request.text));
+  if (known.has_value()) return *known;
+  ASSIGN_OR_RETURN(const CheckedJob checked, CheckJob(request));
   NewJob job;
   job.text = request.text;
-  job.resolved = spec.ToJson();
-  job.output_name = spec.spec().output_name;
+  job.resolved = checked.spec.ToJson();
+  job.output_name = checked.spec.spec().output_name;
   job.request_id = request.request_id;
-  if (request.validate_only) {
-    JobRecord record;
-    record.text = job.text;
-    record.resolved = job.resolved;
-    record.output_name = job.output_name;
-    return record;
-  }
   bool created = false;
   ASSIGN_OR_RETURN(JobRecord record, store_.Create(job, &created));
   if (created) {

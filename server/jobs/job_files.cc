@@ -69,7 +69,7 @@ void JobFiles::Metric(const std::string& json) {
   Append(metrics_fd_, json + "\n");
 }
 
-absl::Status JobFiles::KeepMetricsUpTo(int64_t step) {
+absl::Status JobFiles::KeepMetricsUpTo(int64_t step, int64_t evaluated_step) {
   const std::string path = directory_ + "/metrics.jsonl";
   std::ifstream file(path);
   std::string kept, line;
@@ -79,7 +79,7 @@ absl::Status JobFiles::KeepMetricsUpTo(int64_t step) {
         !json["step"].is_number_integer()) {
       continue;
     }
-    const int64_t last = json.contains("eval_loss") ? step - 1 : step;
+    const int64_t last = json.contains("eval_loss") ? evaluated_step : step;
     if (json["step"] <= last) kept += line + "\n";
   }
   RETURN_IF_ERROR(WriteFileAtomically(path, kept));

@@ -30,9 +30,10 @@ class JobFiles {
   // One JSON object, without its line end.
   void Metric(const std::string& json);
 
-  // Drops what will be done again: steps after `step`, evaluations from `step`
-  // on (a checkpoint is older than the evaluation of its step).
-  absl::Status KeepMetricsUpTo(int64_t step);
+  // Drops what will be done again: steps after `step`, and evaluations after
+  // `evaluated_step`, which may be earlier (a job can stop between a step and
+  // its evaluation) or -1, none.
+  absl::Status KeepMetricsUpTo(int64_t step, int64_t evaluated_step);
 
  private:
   JobFiles(const std::string& directory, int log_fd, int metrics_fd)

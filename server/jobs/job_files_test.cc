@@ -42,23 +42,28 @@ TEST_F(JobFilesTest, StepsThatWillBeDoneAgainAreDropped) {
   for (int step = 0; step <= 4; ++step) {
     files->Metric("{\"step\":" + std::to_string(step) + "}");
   }
-  ASSERT_TRUE(files->KeepMetricsUpTo(2).ok());
+  ASSERT_TRUE(files->KeepMetricsUpTo(2, -1).ok());
   files->Metric(R"({"step":3,"again":true})");
   EXPECT_EQ(Metrics(),
             "{\"step\":0}\n{\"step\":1}\n{\"step\":2}\n"
             "{\"step\":3,\"again\":true}\n");
-  ASSERT_TRUE(files->KeepMetricsUpTo(-1).ok());
+  ASSERT_TRUE(files->KeepMetricsUpTo(-1, -1).ok());
   EXPECT_EQ(Metrics(), "");
 }
 
-TEST_F(JobFilesTest, TheEvaluationAfterTheCheckpointIsDroppedToo) {
+TEST_F(JobFilesTest, EvaluationsThatWillBeDoneAgainAreDropped) {
   auto files = *JobFiles::Open(directory_);
   for (const char* metric : {R"({"eval_loss":2,"step":0})", R"({"step":1})",
                              R"({"eval_loss":1,"step":1})"}) {
     files->Metric(metric);
   }
-  ASSERT_TRUE(files->KeepMetricsUpTo(1).ok());
+  const std::string all = Metrics();
+  ASSERT_TRUE(files->KeepMetricsUpTo(1, 1).ok());
+  EXPECT_EQ(Metrics(), all);
+  ASSERT_TRUE(files->KeepMetricsUpTo(1, 0).ok());
   EXPECT_EQ(Metrics(), "{\"eval_loss\":2,\"step\":0}\n{\"step\":1}\n");
+  ASSERT_TRUE(files->KeepMetricsUpTo(0, -1).ok());
+  EXPECT_EQ(Metrics(), "");
 }
 
 // A daemon that died while it wrote leaves half a line.
@@ -68,7 +73,7 @@ TEST_F(JobFilesTest, LinesThatAreNoneAreDropped) {
                 "{\"step\":1}\n[]\nnull\n{}\n{\"step\":\"1\"}\n"
                 "{\"step\":null}\n{\"step\":1.5}\n\n{\"step\":2}\n{\"ste");
   auto files = *JobFiles::Open(directory_);
-  ASSERT_TRUE(files->KeepMetricsUpTo(9).ok());
+  ASSERT_TRUE(files->KeepMetricsUpTo(9, 9).ok());
   EXPECT_EQ(Metrics(), "{\"step\":1}\n{\"step\":2}\n");
 }
 

@@ -45,6 +45,14 @@ struct HostNeed {
   }
 };
 
+// What a running job's arena memory holds, in bytes.
+struct HostUse {
+  uint64_t weight_bytes = 0;      // compute weights
+  uint64_t optimizer_bytes = 0;   // masters and moments
+  uint64_t gradient_bytes = 0;    // sums and contributions
+  uint64_t activation_bytes = 0;  // round buffers, with tokens and labels
+};
+
 HostNeed NeedOf(const ResolvedSpec& spec, const ModelConfig& model,
                 const Plan& plan, int64_t max_row_tokens);
 

@@ -60,6 +60,22 @@ absl::StatusOr<Plan> PlanFromCosts(const CostModel& costs,
   return PublishedPlan(layers, options);
 }
 
+int64_t LargestSlotBytes(const Plan& plan, const TrainedModel& model) {
+  const std::vector<int64_t> weights = LayerBytes(model);
+  const std::vector<int64_t> gradients = LayerGradientBytes(model);
+  int64_t largest = 0;
+  const auto add = [&](const LayerRange& stage, bool backward) {
+    int64_t bytes = 0;
+    for (int layer = stage.first; layer <= stage.last; ++layer) {
+      bytes += weights[layer] + (backward ? gradients[layer] : 0);
+    }
+    largest = std::max(largest, bytes);
+  };
+  for (const LayerRange& stage : plan.forward) add(stage, false);
+  for (const LayerRange& stage : plan.backward) add(stage, true);
+  return largest;
+}
+
 double PredictedRoundSeconds(const Plan& plan, const CostModel& costs,
                              int device_count) {
   absl::Duration longest;

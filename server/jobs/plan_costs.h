@@ -37,6 +37,10 @@ absl::StatusOr<Plan> PlanFromCosts(const CostModel& costs,
                                    const TrainedModel& model, int device_count,
                                    uint64_t device_memory_bytes);
 
+// What the largest slot of the plan holds of parameters: the weights of its
+// layers and, in a backward one, their gradients.  Activations come on top.
+int64_t LargestSlotBytes(const Plan& plan, const TrainedModel& model);
+
 // What the planner minimises, for one micro-batch: the longest stage times the
 // stages, or the devices where there are more of them.
 double PredictedRoundSeconds(const Plan& plan, const CostModel& costs,

@@ -1,5 +1,7 @@
 #include "server/jobs/plan_costs.h"
 
+#include <algorithm>
+
 #include "base/wire/messages.h"
 #include "gtest/gtest.h"
 #include "server/jobs/test_model.h"
@@ -52,6 +54,21 @@ TEST(PlanFromCostsTest, ADeviceHoldsGradientsOfWhatTrainsOnly) {
   model.adapter = TestAdapter();
   const auto adapters = PlanFromCosts(costs, model, 1, device);
   EXPECT_TRUE(adapters.ok()) << adapters.status();
+}
+
+TEST(LargestSlotBytesTest, ABackwardSlotHoldsGradientsToo) {
+  const TrainedModel model = TestTrained(false);
+  const std::vector<int64_t> weights = LayerBytes(model);
+  Plan plan;
+  plan.forward = {{0, 1}, {2, 2}};
+  plan.backward = {{3, 3}, {2, 2}, {1, 1}, {0, 0}};
+  // fp32 gradients of bf16 weights.
+  EXPECT_EQ(LargestSlotBytes(plan, model),
+            3 * *std::max_element(weights.begin(), weights.end()));
+  plan.forward = {{0, 2}};
+  EXPECT_EQ(LargestSlotBytes(plan, model),
+            std::max(weights[0] + weights[1] + weights[2],
+                     3 * *std::max_element(weights.begin(), weights.end())));
 }
 
 TEST(MaxRoundMicroBatchesTest, TheLargestSlotFitsAMessage) {

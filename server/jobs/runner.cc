@@ -52,7 +52,10 @@ JobRunner::JobRunner(EventLoop& loop, HostArena& arena, WorkerPool& pool,
       options_(std::move(options)),
       listener_(listener),
       order_(options_.train->counts().rows, options_.spec.spec().batch_size,
-             static_cast<uint64_t>(options_.spec.spec().seed)) {
+             static_cast<uint64_t>(options_.spec.spec().seed)),
+      evaluations_({options_.validation != nullptr,
+                    options_.spec.spec().eval_steps,
+                    options_.spec.spec().early_stopping_patience}) {
   const JobSpec& job = options_.spec.spec();
   total_steps_ = TotalSteps(job, options_.train->counts().rows);
   schedule_ = MakeSchedule(job, total_steps_);
@@ -78,8 +81,7 @@ HostUse JobRunner::host_use() const {
   return use;
 }
 
-void JobRunner::InBackground(std::function<absl::Status()> work,
-                             std::function<void(absl::Status)> done) {
+void JobRunner::InBackground(std::function<absl::Status()> work, Done done) {
   ++background_count_;
   const bool taken = background_.TryRun([this, work, done] {
     const absl::Status status = work();
@@ -286,7 +288,8 @@ void JobRunner::AfterQuiet() {
   if (phase_ != Phase::kStopping || !quiet_ || saving_ || Busy()) return;
   const bool save = outcome_->state == JobState::kPaused &&
                     outcome_->reason == JobReason::kNone &&
-                    completed_step_ > 0 && completed_step_ != saved_step_;
+                    completed_step_ > 0 && completed_step_ != saved_step_ &&
+                    !best_in_arena_;
   if (!save) {
     Finish();
     return;

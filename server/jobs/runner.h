@@ -27,6 +27,7 @@
 #include "absl/time/time.h"
 #include "base/lr_schedule.h"
 #include "base/model/directory.h"
+#include "nlohmann/json_fwd.hpp"
 #include "scheduler/dispatch/dispatcher.h"
 #include "scheduler/jobs/lifecycle.h"
 #include "scheduler/plan/cost_model.h"
@@ -35,11 +36,13 @@
 #include "server/jobs/checkpoint.h"
 #include "server/jobs/commands.h"
 #include "server/jobs/dataset.h"
+#include "server/jobs/evaluations.h"
 #include "server/jobs/file_table.h"
 #include "server/jobs/job_needs.h"
 #include "server/jobs/round_buffers.h"
 #include "server/jobs/runner_listener.h"
 #include "server/jobs/spec.h"
+#include "server/jobs/start_point.h"
 #include "server/jobs/training_state.h"
 #include "server/pool/event_loop.h"
 #include "server/pool/host_arena.h"
@@ -66,14 +69,6 @@ struct RunnerOptions {
 // Pieces of work that may wait for a job's background thread.
 inline constexpr size_t kMaxBackgroundWork = 16;
 
-// What a running job's arena memory holds, in bytes.
-struct HostUse {
-  uint64_t weight_bytes = 0;      // compute weights
-  uint64_t optimizer_bytes = 0;   // masters and moments
-  uint64_t gradient_bytes = 0;    // sums and contributions
-  uint64_t activation_bytes = 0;  // round buffers, with tokens and labels
-};
-
 class JobRunner {
  public:
   using Listener = RunnerListener;
@@ -86,6 +81,12 @@ class JobRunner {
   // Stops at the next moment that loses no finished step, saves, ends PAUSED;
   // with STORAGE_FULL when the save does not fit on the disk.
   void Pause();
+  // The first step that it can end after and drop no work: the newest that has
+  // begun, one of this job at least.  Once FinishAfter was called, that one.
+  int64_t FinishStep() const;
+  // Ends after `step` as it would after its last one.  REQUIRES: FinishStep(),
+  // or what it was in an earlier life of the job, before Start.
+  void FinishAfter(int64_t step) { finish_step_ = step; }
   // Ends CANCELLED; saves nothing.
   void Cancel();
 
@@ -101,6 +102,7 @@ class JobRunner {
   HostUse host_use() const;
 
  private:
+  using Done = std::function<void(absl::Status)>;
   enum class Phase { kLoading, kStepping, kFinalizing, kStopping, kFinished };
   struct OutSlot {
     DeviceId device{};
@@ -121,16 +123,7 @@ class JobRunner {
   struct PendingFileOp {
     std::unique_ptr<FileTable> table;
     wire::FileOp op;
-    std::function<void(absl::Status)> done;
-  };
-
-  // A checkpoint to start from, verified in the background; empty: none.
-  struct StartPoint {
-    std::string path;
-    CheckpointManifest manifest;
-    bool own = false;                // of this job, not named by its spec
-    std::vector<std::string> notes;  // what was found corrupt
-    absl::Status status;             // of the one that the spec names
+    Done done;
   };
 
   // runner.cc: life
@@ -140,17 +133,13 @@ class JobRunner {
   void ConfigureWorker(WorkerId worker);
   // Runs `work` off the loop's thread, after what was given before, then `done`
   // with its result on the loop's.
-  void InBackground(std::function<absl::Status()> work,
-                    std::function<void(absl::Status)> done);
+  void InBackground(std::function<absl::Status()> work, Done done);
   // A file operation or background work is going on; AfterQuiet comes when it
   // has ended.
   bool Busy() const { return file_op_.has_value() || background_count_ > 0; }
 
   // runner_start.cc: what the job starts from
   void FindStart();
-  static StartPoint BestCheckpoint(std::vector<std::string> candidates);
-  static StartPoint ChooseStart(const std::vector<std::string>& own,
-                                const std::string& named);
   void OnStartChosen(const StartPoint& start);
   bool CheckStart(const StartPoint& start);
   // The parts of what trains, and how they are made; none: the job failed.
@@ -167,9 +156,8 @@ class JobRunner {
   void LoadTrained(const FirstWeights& weights);
   void FailLoading(const absl::Status& status);
   // `done` may come at once.
-  void RunParts(const FirstWeights& weights,
-                std::function<void(absl::Status)> done);
-  void RestoreHistory(const std::string& checkpoint);
+  void RunParts(const FirstWeights& weights, Done done);
+  void RestoreHistory(const StartPoint& start);
   void OnLoaded(const absl::Status& status);
   void StartDispatcher();
   void FailWithoutDevices(const std::string& why);
@@ -179,11 +167,22 @@ class JobRunner {
   void AfterQuiet();
   void Finish();
 
+  // runner_evaluation.cc: evaluations, and how the job ends
+  int64_t EndStep() const;
+  bool EvaluationDue() const;
+  bool SaveDue() const;
+  void BeginEvaluation();
+  void AfterEvaluation(const StepEntry& entry);
+  void EndEvaluation(bool best);
+  void EvaluationsFrom(const nlohmann::json& state, const StartPoint& start);
+  void BeginFinal();
+  void LoadBest(int64_t step);
+  void OnBestLoaded(const absl::Status& status);
+  std::string FinalMessage() const;
+
   // runner_steps.cc: steps
   void BeginNext();
   void BeginTrainStep();
-  void BeginEvaluation();
-  void BeginFinal();
   StepEntry MakeStep(bool train, const std::vector<MicroBatch>& batches);
   void Begin(StepEntry entry, bool clip);
   void HoldForNextSave();
@@ -219,26 +218,23 @@ class JobRunner {
   void FailNonFinite(const StepEntry& entry, const char* what);
   void Report(StepEntry& entry, double loss, std::optional<double> norm);
   void TellSteps();  // writes files: after the workers have their commands
-  void AfterEvaluation(const StepEntry& entry);
   void MaybeReplan();
 
   // runner_files.cc: loads, checkpoints, export
-  void RunFileOp(std::unique_ptr<FileTable> table,
-                 std::function<void(absl::Status)> done);
+  void RunFileOp(std::unique_ptr<FileTable> table, Done done);
   void SendFileOp();
-  void Save(std::function<void(absl::Status)> done);
+  void Save(Done done);
+  void SaveAndGoOn();
   void Export();
   absl::StatusOr<DirectoryPlan> PlanDirectory(const std::string& path,
                                               bool checkpoint) const;
   void WriteDirectory(std::shared_ptr<DirectoryPlan> plan, bool checkpoint,
-                      std::function<void(absl::Status)> done);
+                      Done done);
   void WriteParts(std::shared_ptr<DirectoryPlan> plan, bool checkpoint,
-                  std::function<void(absl::Status)> done);
-  void FinishParts(std::shared_ptr<DirectoryPlan> plan,
-                   std::function<void(absl::Status)> done);
+                  Done done);
+  void FinishParts(std::shared_ptr<DirectoryPlan> plan, Done done);
   void AbandonParts(std::shared_ptr<DirectoryPlan> plan,
-                    const absl::Status& why,
-                    std::function<void(absl::Status)> done);
+                    const absl::Status& why, Done done);
   std::string ManifestText(const DirectoryPlan& plan,
                            const FileTable& table) const;
   std::string TrainerStateJson() const;
@@ -265,12 +261,14 @@ class JobRunner {
   LrSchedule schedule_;
   int64_t total_steps_ = 0;
   int64_t completed_step_ = 0;  // updates finished
+  int64_t base_step_ = 0;       // of another job's checkpoint
   int64_t begun_step_ = 0;      // newest optimizer step begun
+  std::optional<int64_t> finish_step_;
   int64_t saved_step_ = -1;
   int64_t tokens_trained_ = 0;
   int64_t tokens_saved_ = 0;  // of the checkpoint being written
-  bool evaluated_before_ = false;
-  bool final_evaluation_done_ = false;
+  Evaluations evaluations_;
+  bool best_in_arena_ = false;  // in place of the last step's weights
   bool saving_ = false;
   bool abandoned_ = false;  // the dispatcher was told to stop
   bool quiet_ = false;      // nothing of the job is with a worker

@@ -9,9 +9,17 @@
 #include "server/jobs/runner.h"
 
 namespace roundhouse {
+namespace {
 
-void JobRunner::RunFileOp(std::unique_ptr<FileTable> table,
-                          std::function<void(absl::Status)> done) {
+std::string Lines(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) absl::StrAppend(&text, line, "\n");
+  return text;
+}
+
+}  // namespace
+
+void JobRunner::RunFileOp(std::unique_ptr<FileTable> table, Done done) {
   wire::FileOp op = table->op();
   op.job = options_.job;
   op.operation = next_file_op_++;
@@ -56,6 +64,7 @@ absl::StatusOr<DirectoryPlan> JobRunner::PlanDirectory(const std::string& path,
                                         state_->options().dtype));
   }
   plan.texts["trainer_state.json"] = TrainerStateJson();
+  if (!checkpoint) plan.texts["metrics.jsonl"] = Lines(history_);
   for (const std::string& name : options_.model.tokenizer_files) {
     plan.copied_files.push_back(absl::StrCat(options_.model.path, "/", name));
   }
@@ -63,8 +72,7 @@ absl::StatusOr<DirectoryPlan> JobRunner::PlanDirectory(const std::string& path,
 }
 
 void JobRunner::WriteDirectory(std::shared_ptr<DirectoryPlan> plan,
-                               bool checkpoint,
-                               std::function<void(absl::Status)> done) {
+                               bool checkpoint, Done done) {
   InBackground([plan] { return BeginDirectory(*plan); },
                [this, plan, checkpoint, done](absl::Status begun) {
                  if (begun.ok()) {
@@ -76,7 +84,7 @@ void JobRunner::WriteDirectory(std::shared_ptr<DirectoryPlan> plan,
 }
 
 void JobRunner::WriteParts(std::shared_ptr<DirectoryPlan> plan, bool checkpoint,
-                           std::function<void(absl::Status)> done) {
+                           Done done) {
   auto table = FileTable::Create(arena_, wire::FileOpKind::kSave, plan->parts);
   if (!table.ok()) {
     AbandonParts(plan, table.status(), done);
@@ -95,8 +103,7 @@ void JobRunner::WriteParts(std::shared_ptr<DirectoryPlan> plan, bool checkpoint,
   });
 }
 
-void JobRunner::FinishParts(std::shared_ptr<DirectoryPlan> plan,
-                            std::function<void(absl::Status)> done) {
+void JobRunner::FinishParts(std::shared_ptr<DirectoryPlan> plan, Done done) {
   InBackground(
       [plan] {
         const absl::Status status = FinishDirectory(*plan);
@@ -107,8 +114,7 @@ void JobRunner::FinishParts(std::shared_ptr<DirectoryPlan> plan,
 }
 
 void JobRunner::AbandonParts(std::shared_ptr<DirectoryPlan> plan,
-                             const absl::Status& why,
-                             std::function<void(absl::Status)> done) {
+                             const absl::Status& why, Done done) {
   InBackground(
       [plan, why] {
         AbandonDirectory(*plan);
@@ -117,7 +123,7 @@ void JobRunner::AbandonParts(std::shared_ptr<DirectoryPlan> plan,
       done);
 }
 
-void JobRunner::Save(std::function<void(absl::Status)> done) {
+void JobRunner::Save(Done done) {
   const int64_t step = completed_step_;
   const int64_t begun_ns = MonotonicNs();
   const std::string path = CheckpointPath(options_.directory, step);
@@ -139,6 +145,18 @@ void JobRunner::Save(std::function<void(absl::Status)> done) {
   }
   WriteDirectory(std::make_shared<DirectoryPlan>(*std::move(plan)), true,
                  std::move(finish));
+}
+
+// A checkpoint that failed costs what a crash would lose, not the job.
+void JobRunner::SaveAndGoOn() {
+  Save([this, step = completed_step_](absl::Status status) {
+    if (!status.ok() && spec().load_best_model_at_end) {
+      evaluations_.DropBestOf(step);
+    }
+    HoldForNextSave();
+    if (!outcome_.has_value() && dispatcher_->Idle()) BeginNext();
+    CarryOut();
+  });
 }
 
 void JobRunner::OnSaved(int64_t step, int64_t begun_ns) {
@@ -163,17 +181,17 @@ void JobRunner::Export() {
     Stop(OutcomeOf(plan.status()));
     return;
   }
-  WriteDirectory(
-      std::make_shared<DirectoryPlan>(*std::move(plan)), false,
-      [this, path](absl::Status status) {
-        if (outcome_.has_value()) return;  // AfterQuiet finishes
-        if (!status.ok()) {
-          Stop(OutcomeOf(status));
-          return;
-        }
-        outcome_ = JobOutcome{JobState::kSucceeded, JobReason::kNone, "", path};
-        Finish();
-      });
+  WriteDirectory(std::make_shared<DirectoryPlan>(*std::move(plan)), false,
+                 [this, path](absl::Status status) {
+                   if (outcome_.has_value()) return;  // AfterQuiet finishes
+                   if (!status.ok()) {
+                     Stop(OutcomeOf(status));
+                     return;
+                   }
+                   outcome_ = JobOutcome{JobState::kSucceeded, JobReason::kNone,
+                                         FinalMessage(), path};
+                   Finish();
+                 });
 }
 
 std::string JobRunner::ManifestText(const DirectoryPlan& plan,
@@ -201,16 +219,27 @@ std::string JobRunner::TrainerStateJson() const {
   }
   const double epoch = static_cast<double>(completed_step_) /
                        static_cast<double>(order_.steps_per_epoch());
-  return nlohmann::json{{"global_step", completed_step_},
-                        {"max_steps", total_steps_},
-                        {"epoch", epoch},
-                        {"num_train_epochs", spec().num_train_epochs},
-                        {"train_batch_size", spec().batch_size},
-                        {"logging_steps", spec().logging_steps},
-                        {"save_steps", spec().save_steps},
-                        {"log_history", entries}}
-             .dump(2) +
-         "\n";
+  nlohmann::json state = {{"global_step", completed_step_},
+                          {"max_steps", total_steps_},
+                          {"epoch", epoch},
+                          {"num_train_epochs", spec().num_train_epochs},
+                          {"train_batch_size", spec().batch_size},
+                          {"logging_steps", spec().logging_steps},
+                          {"eval_steps", spec().eval_steps},
+                          {"save_steps", spec().save_steps},
+                          {"best_global_step", nullptr},
+                          {"best_metric", nullptr},
+                          {"best_model_checkpoint", nullptr},
+                          {"log_history", entries}};
+  if (const auto& best = evaluations_.best()) {
+    state["best_global_step"] = best->step;
+    state["best_metric"] = best->loss;
+    if (spec().load_best_model_at_end) {
+      state["best_model_checkpoint"] =
+          CheckpointPath(options_.directory, best->step);
+    }
+  }
+  return state.dump(2) + "\n";
 }
 
 // The newer one is on disk: order on the background thread keeps a crash from
@@ -218,8 +247,12 @@ std::string JobRunner::TrainerStateJson() const {
 void JobRunner::DropOldCheckpoints() {
   const int64_t limit = spec().save_total_limit;
   if (limit <= 0) return;
-  InBackground([directory = options_.directory,
-                limit] { return RemoveOldCheckpoints(directory, limit); },
+  std::optional<int64_t> best;
+  if (spec().load_best_model_at_end && evaluations_.best().has_value()) {
+    best = evaluations_.best()->step;
+  }
+  InBackground([directory = options_.directory, limit,
+                best] { return RemoveOldCheckpoints(directory, limit, best); },
                [this](absl::Status status) {
                  if (!status.ok())
                    listener_->OnNote(std::string(status.message()));

@@ -16,6 +16,14 @@
 
 namespace roundhouse {
 
+struct RunningReport {
+  int64_t step = 0;  // steps begin after it
+  int64_t total_steps = 0;
+  int64_t tokens = 0;  // targets trained on up to `step`
+  // Evaluations up to this step's will not come again; -1: there is none.
+  int64_t evaluated_step = -1;
+};
+
 struct StepReport {
   int64_t step = 0;
   double loss = 0;
@@ -44,8 +52,7 @@ struct JobOutcome {
 class RunnerListener {
  public:
   virtual ~RunnerListener() = default;
-  // Steps begin after `step`; `tokens` targets were trained on up to it.
-  virtual void OnRunning(int64_t step, int64_t total_steps, int64_t tokens) = 0;
+  virtual void OnRunning(const RunningReport& report) = 0;
   virtual void OnStep(const StepReport& report) = 0;
   virtual void OnEvaluation(int64_t step, double loss) = 0;
   virtual void OnCheckpoint(const CheckpointReport& report) = 0;

@@ -13,38 +13,6 @@
 
 namespace roundhouse {
 
-JobRunner::StartPoint JobRunner::BestCheckpoint(
-    std::vector<std::string> candidates) {
-  StartPoint start;
-  for (const std::string& path : candidates) {
-    auto manifest = ReadCheckpoint(path, true);
-    if (manifest.ok()) {
-      start.path = path;
-      start.manifest = *std::move(manifest);
-      return start;
-    }
-    start.notes.push_back(absl::StrCat(
-        "checkpoint ", path,
-        " is not used: ", std::string(manifest.status().message())));
-    const absl::Status moved = QuarantineCheckpoint(path);
-    if (!moved.ok()) start.notes.push_back(std::string(moved.message()));
-  }
-  return start;
-}
-
-JobRunner::StartPoint JobRunner::ChooseStart(
-    const std::vector<std::string>& own, const std::string& named) {
-  StartPoint start = BestCheckpoint(own);
-  start.own = !start.path.empty();
-  if (start.own || named.empty()) return start;
-  auto manifest = ReadCheckpoint(named, true);
-  start.status = manifest.status();
-  if (!manifest.ok()) return start;
-  start.path = named;
-  start.manifest = *std::move(manifest);
-  return start;
-}
-
 // The job's own checkpoints, newest first; then the one its spec names.
 void JobRunner::FindStart() {
   std::vector<std::string> own;
@@ -107,8 +75,9 @@ std::optional<JobRunner::FirstWeights> JobRunner::ResumeWeights(
     return std::nullopt;
   }
   completed_step_ = begun_step_ = saved_step_ = start.manifest.step;
+  if (!start.own) base_step_ = completed_step_;
   tokens_trained_ = static_cast<int64_t>(start.manifest.tokens_trained);
-  RestoreHistory(start.path);
+  RestoreHistory(start);
   listener_->OnNote(absl::StrCat("going on from ", start.path));
   return FirstWeights{wire::FileOpKind::kLoad, *std::move(parts)};
 }
@@ -187,8 +156,7 @@ void JobRunner::LoadTrained(const FirstWeights& weights) {
   RunParts(weights, [this](absl::Status status) { OnLoaded(status); });
 }
 
-void JobRunner::RunParts(const FirstWeights& weights,
-                         std::function<void(absl::Status)> done) {
+void JobRunner::RunParts(const FirstWeights& weights, Done done) {
   auto table = FileTable::Create(arena_, weights.kind, weights.parts);
   if (table.ok()) {
     RunFileOp(*std::move(table), std::move(done));
@@ -203,12 +171,15 @@ void JobRunner::FailLoading(const absl::Status& status) {
        std::string(status.message()));
 }
 
-void JobRunner::RestoreHistory(const std::string& checkpoint) {
-  std::ifstream file(checkpoint + "/trainer_state.json");
+void JobRunner::RestoreHistory(const StartPoint& start) {
+  std::ifstream file(start.path + "/trainer_state.json");
   std::stringstream text;
   text << file.rdbuf();
   const auto json = nlohmann::json::parse(text.str(), nullptr, false);
-  if (!json.is_object() || !json.contains("log_history")) return;
+  if (!json.is_object() || !json.contains("log_history")) {
+    EvaluationsFrom(nlohmann::json::object(), start);
+    return;
+  }
   for (const auto& entry : json["log_history"]) {
     // Later steps were seen but not kept: they come again.
     if (!entry.is_object() || !entry.contains("step") ||
@@ -216,8 +187,8 @@ void JobRunner::RestoreHistory(const std::string& checkpoint) {
       continue;
     }
     history_.push_back(entry.dump());
-    evaluated_before_ |= entry.contains("eval_loss");
   }
+  EvaluationsFrom(json, start);
 }
 
 void JobRunner::OnLoaded(const absl::Status& status) {
@@ -238,7 +209,8 @@ void JobRunner::OnLoaded(const absl::Status& status) {
   }
   StartDispatcher();
   if (phase_ == Phase::kFinished) return;  // no device is left
-  listener_->OnRunning(completed_step_, total_steps_, tokens_trained_);
+  listener_->OnRunning({completed_step_, total_steps_, tokens_trained_,
+                        evaluations_.evaluated_step()});
   BeginNext();
 }
 

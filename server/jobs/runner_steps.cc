@@ -1,7 +1,6 @@
-// JobRunner: steps, evaluations, and what the dispatcher's actions become.
+// JobRunner: steps, and what the dispatcher's actions become.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,16 +16,13 @@ namespace roundhouse {
 
 void JobRunner::BeginNext() {
   if (outcome_.has_value() || phase_ != Phase::kStepping) return;
-  if (options_.validation != nullptr && !evaluated_before_) {
+  ROUNDHOUSE_CHECK(dispatcher_->Idle()) << "step " << begun_step_;
+  if (EvaluationDue()) {
     BeginEvaluation();
-  } else if (begun_step_ < total_steps_) {
+  } else if (begun_step_ < EndStep()) {
     BeginTrainStep();
-  } else if (dispatcher_->Idle()) {
-    if (options_.validation != nullptr && !final_evaluation_done_) {
-      BeginEvaluation();
-    } else {
-      BeginFinal();
-    }
+  } else {
+    BeginFinal();
   }
 }
 
@@ -81,19 +77,9 @@ void JobRunner::BeginTrainStep() {
                        1.0f};
   entry.unit_norms.assign(state_->units().size(), 0.0);
   entry.unit_ns.assign(state_->units().size(), 0);
-  entry.save_after = step == total_steps_ ||
-                     (spec().save_steps > 0 && step % spec().save_steps == 0);
+  // Where an evaluation follows, the checkpoint comes after it and has it.
+  entry.save_after = SaveDue() && !EvaluationDue();
   Begin(std::move(entry), spec().max_grad_norm > 0);
-}
-
-void JobRunner::BeginEvaluation() {
-  std::vector<int64_t> all(options_.validation->counts().rows);
-  std::iota(all.begin(), all.end(), 0);
-  StepEntry entry =
-      MakeStep(false, CutMicroBatches(*options_.validation, all,
-                                      options_.spec.micro_batch_size()));
-  entry.data.step = completed_step_;
-  Begin(std::move(entry), false);
 }
 
 void JobRunner::Begin(StepEntry entry, bool clip) {
@@ -220,7 +206,8 @@ void JobRunner::Carry(const StepReducedAction& action) {
   if (spec().max_grad_norm > 0) dispatcher_->AllowUpdates(action.step_number);
   if (outcome_.has_value()) return;
   MaybeReplan();
-  if (begun_step_ < total_steps_) BeginTrainStep();
+  // An evaluation waits for the last update.
+  if (begun_step_ < EndStep() && !EvaluationDue()) BeginTrainStep();
 }
 
 void JobRunner::FailNonFinite(const StepEntry& entry, const char* what) {
@@ -249,7 +236,7 @@ void JobRunner::Report(StepEntry& entry, double loss,
   tokens_trained_ += report.tokens;
   loss_since_log_ += loss;
   ++steps_since_log_;
-  if (report.step % spec().logging_steps == 0 || report.step == total_steps_) {
+  if (report.step % spec().logging_steps == 0 || report.step == EndStep()) {
     history_.push_back(nlohmann::json{
         {"step", report.step},
         {"epoch", report.epoch},
@@ -273,14 +260,9 @@ void JobRunner::Carry(const StepDoneAction& action) {
     if (dispatcher_ == nullptr) return;  // it failed the job
   } else {
     completed_step_ = entry.data.step;
-    if (entry.save_after && !outcome_.has_value()) {
-      // One that failed costs what a crash would lose, not the job.
-      Save([this](absl::Status) {
-        HoldForNextSave();
-        if (!outcome_.has_value() && dispatcher_->Idle()) BeginNext();
-        CarryOut();
-      });
-    }
+    const bool last = begun_step_ == completed_step_;
+    const bool save = last ? SaveDue() && !EvaluationDue() : entry.save_after;
+    if (save && !outcome_.has_value()) SaveAndGoOn();
   }
   if (phase_ == Phase::kFinished) return;  // a save or an export failed at once
   if (outcome_.has_value()) {
@@ -297,28 +279,6 @@ void JobRunner::Carry(const QuietAction&) {
   out_slots_.clear();
   quiet_ = true;
   AfterQuiet();
-}
-
-void JobRunner::AfterEvaluation(const StepEntry& entry) {
-  const LossSum loss = SumLoss(entry);
-  if (!loss.finite) {
-    FailNonFinite(entry, "validation loss");
-    return;
-  }
-  const bool before = !evaluated_before_;
-  evaluated_before_ = true;
-  final_evaluation_done_ = !before || completed_step_ >= total_steps_;
-  history_.push_back(nlohmann::json{
-      {"step", completed_step_},
-      {"eval_loss",
-       loss.mean}}.dump());
-  listener_->OnEvaluation(completed_step_, loss.mean);
-}
-
-void JobRunner::BeginFinal() {
-  phase_ = Phase::kFinalizing;
-  listener_->OnFinalizing();
-  Export();
 }
 
 // A new plan when measured times say that it takes a tenth less; results do not

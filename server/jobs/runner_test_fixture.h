@@ -70,7 +70,8 @@ class RunnerTest : public testing::Test,
     train_ = *Dataset::Open(root_, 50);
     validation_ = *Dataset::Open(root_, 50);
     const auto spec = ParseJobSpec(
-        absl::StrCat("model_name_or_path: m\ndataset: d\n", method_,
+        absl::StrCat("model_name_or_path: m\ndataset: d\n",
+                     "validation_dataset: d\n", method_,
                      "batch_size: 4\nmicro_batch_size: 2\n", fields),
         "job.yaml");
     ASSERT_TRUE(spec.ok()) << spec.status();
@@ -99,8 +100,9 @@ class RunnerTest : public testing::Test,
   }
 
   // JobRunner::Listener
-  void OnRunning(int64_t step, int64_t, int64_t tokens) override {
-    started_at_ = {step, tokens};
+  void OnRunning(const RunningReport& report) override {
+    started_at_ = {report.step, report.tokens};
+    kept_evaluations_ = report.evaluated_step;
   }
   void OnStep(const StepReport& report) override {
     steps_.push_back(report.step);
@@ -108,6 +110,7 @@ class RunnerTest : public testing::Test,
   }
   void OnEvaluation(int64_t step, double) override {
     evaluations_.push_back(step);
+    if (on_evaluation_) on_evaluation_(step);
   }
   void OnCheckpoint(const CheckpointReport& report) override {
     checkpoints_.push_back(report.step);
@@ -172,12 +175,14 @@ class RunnerTest : public testing::Test,
   std::unique_ptr<JobRunner> runner_;
   std::vector<int64_t> steps_, evaluations_, checkpoints_, failed_checkpoints_;
   std::pair<int64_t, int64_t> started_at_;  // step, tokens
+  int64_t kept_evaluations_ = 0;
   std::vector<std::string> warnings_;
   std::map<SlotPass, int> slots_;
   std::vector<int> replayed_, recovered_;  // devices
   int failed_slots_ = 0;
   std::vector<double> unit_seconds_;
   std::function<void(int64_t)> on_step_;
+  std::function<void(int64_t)> on_evaluation_;
   std::function<void()> on_finalizing_;
   JobOutcome outcome_;
   bool finished_ = false;

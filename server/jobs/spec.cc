@@ -66,6 +66,7 @@ class Reader {
     RETURN_IF_ERROR(ApplyDtype());
     RETURN_IF_ERROR(ApplyBatch());
     RETURN_IF_ERROR(ApplySchedule());
+    RETURN_IF_ERROR(CheckEvaluation());
     return draft_.spec;
   }
 
@@ -220,6 +221,26 @@ class Reader {
     if (warmup && spec.lr_scheduler_type == LrSchedulerType::kConstant) {
       return Error("CONFLICTING_FIELDS", *Find("lr_scheduler_type"),
                    "constant has no warm-up; say constant_with_warmup");
+    }
+    return absl::OkStatus();
+  }
+
+  // What asks for evaluations has a set to evaluate, and says how often.
+  absl::Status CheckEvaluation() const {
+    const JobSpec& spec = draft_.spec;
+    const std::pair<const char*, bool> asked[] = {
+        {"eval_steps", spec.eval_steps > 0},
+        {"load_best_model_at_end", spec.load_best_model_at_end},
+        {"early_stopping_patience", spec.early_stopping_patience > 0}};
+    for (const auto& [name, on] : asked) {
+      if (!on) continue;
+      if (spec.validation_dataset.empty()) {
+        return Error("MISSING_FIELD", *Find(name),
+                     "needs a validation_dataset");
+      }
+      if (spec.eval_steps == 0) {
+        return Error("MISSING_FIELD", *Find(name), "needs eval_steps");
+      }
     }
     return absl::OkStatus();
   }

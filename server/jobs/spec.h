@@ -101,6 +101,10 @@ struct JobSpec {
   int64_t logging_steps = 1;
   int64_t save_steps = 500;      // 0: only at pauses and stops
   int64_t save_total_limit = 0;  // 0: keep all
+  // 0: only before the first step and after the last.
+  int64_t eval_steps = 0;
+  bool load_best_model_at_end = false;
+  int64_t early_stopping_patience = 0;  // evaluations; 0: off
   GradientCheckpointing gradient_checkpointing = GradientCheckpointing::kAuto;
   std::string output_name;  // "": the job's id
   std::vector<std::pair<std::string, std::string>> metadata;

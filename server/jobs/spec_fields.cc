@@ -188,19 +188,17 @@ void AddOutputs(std::vector<SpecFieldRow>* rows) {
   rows->push_back(
       Integer(&J::save_total_limit, {0, 1000000},
               {"save_total_limit", "integer", "checkpoints (0: all)", "0"}));
-  constexpr const char* kEval = "evaluation during training";
+  constexpr const char* kPrompts = "samples during training";
   rows->push_back(
-      Reserved("", {"eval_steps", "reserved", "steps", "none", {}, kEval}));
+      Integer(&J::eval_steps, {0, 1000000000},
+              {"eval_steps", "integer", "steps (0: first and last)", "0"}));
   rows->push_back(
-      Reserved("", {"eval_prompts", "reserved", "-", "none", {}, kEval}));
-  rows->push_back(Reserved(
-      "false", {"load_best_model_at_end", "false", "-", "false", {}, kEval}));
-  rows->push_back(Reserved("", {"early_stopping_patience",
-                                "reserved",
-                                "evaluations",
-                                "none",
-                                {},
-                                kEval}));
+      Reserved("", {"eval_prompts", "reserved", "-", "none", {}, kPrompts}));
+  rows->push_back(Boolean(&J::load_best_model_at_end,
+                          {"load_best_model_at_end", "boolean", "-", "false"}));
+  rows->push_back(Integer(
+      &J::early_stopping_patience, {0, 1000000},
+      {"early_stopping_patience", "integer", "evaluations (0: off)", "0"}));
   rows->push_back(
       OutputNameRow({"output_name", "text", "-", "the job's id", {"suffix"}}));
   rows->push_back(MetadataRow({"metadata", "mapping", "-", "empty"}));

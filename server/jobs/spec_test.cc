@@ -161,12 +161,10 @@ TEST(SpecTest, MetadataIsBounded) {
 
 TEST(SpecTest, LaterPartsAreRefusedByNameAndNeverIgnored) {
   for (const char* text :
-       {"objective: dpo", "fp16: true", "eval_steps: 10", "fp16: true",
-        "dtype: fp16", "optimizer_mode: async", "determinism: fast",
-        "objective: dpo", "priority: urgent", "resources: {max_devices: 1}",
-        "max_runtime: 1h", "retry: 2", "load_best_model_at_end: true",
-        "early_stopping_patience: 3", "eval_prompts: [a]",
-        "lr_scheduler_type: polynomial", "optim: lion"}) {
+       {"objective: dpo", "fp16: true", "dtype: fp16", "optimizer_mode: async",
+        "determinism: fast", "objective: dpo", "priority: urgent",
+        "resources: {max_devices: 1}", "max_runtime: 1h", "retry: 2",
+        "eval_prompts: [a]", "lr_scheduler_type: polynomial", "optim: lion"}) {
     const auto result = With(text);
     const std::string field = std::string(text, std::string(text).find(':'));
     EXPECT_TRUE(absl::IsUnimplemented(result.status())) << text;
@@ -184,6 +182,40 @@ TEST(SpecTest, TheirDefaultsAreAccepted) {
                    "load_best_model_at_end: false\npriority: normal\n"
                    "determinism: bitwise\nobjective: sft\nmax_steps: -1")
                   .ok());
+}
+
+TEST(SpecTest, EvaluationsDuringTraining) {
+  const std::string every = "validation_dataset: v\neval_steps: 5\n";
+  const auto spec = With(every +
+                         "load_best_model_at_end: true\n"
+                         "early_stopping_patience: 3\n");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->eval_steps, 5);
+  EXPECT_TRUE(spec->load_best_model_at_end);
+  EXPECT_EQ(spec->early_stopping_patience, 3);
+  const auto none = With("");
+  ASSERT_TRUE(none.ok());
+  EXPECT_EQ(none->eval_steps, 0);
+  EXPECT_FALSE(none->load_best_model_at_end);
+  EXPECT_EQ(none->early_stopping_patience, 0);
+  EXPECT_TRUE(With("eval_steps: 0\nearly_stopping_patience: 0").ok());
+}
+
+TEST(SpecTest, EvaluationsNeedASetAndWhen) {
+  for (const char* field : {"eval_steps: 5", "load_best_model_at_end: true",
+                            "early_stopping_patience: 3"}) {
+    const std::string name = std::string(field, std::string(field).find(':'));
+    const auto result = With(field);
+    EXPECT_TRUE(absl::IsInvalidArgument(result.status())) << field;
+    EXPECT_EQ(ErrorField(result.status()), name);
+    EXPECT_EQ(Message(result), absl::StrCat("job.yaml:3: ", name,
+                                            ": needs a validation_dataset"));
+    if (name == "eval_steps") continue;
+    const auto seldom = With(absl::StrCat(field, "\nvalidation_dataset: v"));
+    EXPECT_EQ(ErrorField(seldom.status()), name);
+    EXPECT_EQ(Message(seldom),
+              absl::StrCat("job.yaml:3: ", name, ": needs eval_steps"));
+  }
 }
 
 TEST(SpecTest, AdaptersOfALoraJob) {

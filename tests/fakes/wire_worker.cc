@@ -122,6 +122,18 @@ bool Save(wire::Arena& arena, const wire::FileOp& op) {
   return good;
 }
 
+// Fills its part of the output with "m".
+bool Merge(const wire::MergeRows& rows) {
+  std::fstream file(rows.output_path,
+                    std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(static_cast<std::streamoff>(rows.output_offset));
+  file << std::string(
+              rows.row_count * rows.columns * DTypeBytes(rows.output_dtype),
+              'm')
+       << std::flush;
+  return file.good();
+}
+
 wire::Body Failure(uint64_t id) {
   constexpr uint32_t kResourceExhausted = 8;
   return wire::Failed{id, kResourceExhausted, "out of memory"};
@@ -153,6 +165,10 @@ void Answer(wire::Channel& channel, wire::Arena& arena, int index,
     answer.body = fail || full || !Save(arena, *file)
                       ? Failure(file->operation)
                       : wire::Body(wire::FileOpDone{file->operation, 1});
+  } else if (const auto* rows = std::get_if<wire::MergeRows>(&message.body)) {
+    answer.body = fail || way == "full" || !Merge(*rows)
+                      ? Failure(rows->operation)
+                      : wire::Body(wire::FileOpDone{rows->operation, 1});
   } else {
     return;
   }

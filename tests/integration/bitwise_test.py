@@ -82,6 +82,32 @@ ADAPTERS = {
 }
 
 
+# One of each other family: what its model has, what the job says. A window is
+# shorter than the rows.
+LLAMA3_ROPE = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+               "high_freq_factor": 4.0,
+               "original_max_position_embeddings": 32}
+FAMILIES = {
+    "qwen2_biases": (
+        2, {"family": "qwen2", "tied": True, "dtype": "bf16"},
+        {"dtype": "bf16", "packing": True, "plan": PLANS["uneven"],
+         "weight_decay": 0.1}),
+    "llama_rope_scaling": (
+        4, {"family": "llama", "rope_scaling": LLAMA3_ROPE},
+        {"dtype": "fp32", "plan": PLANS["layer_each"],
+         "gradient_checkpointing": "layer", "max_grad_norm": 1}),
+    "mistral_window": (
+        2, {"family": "mistral", "sliding_window": 5, "dtype": "fp16"},
+        {"dtype": "fp32", "micro_batch_size": 3}),
+}
+FAMILY_ADAPTERS = {
+    "mistral_window_packed": (
+        2, {"family": "mistral", "sliding_window": 5, "dtype": "fp16"},
+        {"dtype": "bf16", "packing": True, "lora_dropout": 0.1,
+         "target_modules": "all-linear", "plan": PLANS["uneven"]}),
+}
+
+
 def possible(row):
     """A round has no more groups than micro-batches."""
     value = {name: FACTORS[name][index] for name, index in row.items()}
@@ -210,15 +236,14 @@ class BitwiseTest(unittest.TestCase):
             self.assertNotEqual(found[name + ".master"][2],
                                 harness.as_fp32(dtype, data), name)
 
-    def check(self, row):
-        devices, spec = self.job(row)
+    def check(self, devices, spec):
         daemon = self.daemon(devices)
         job = daemon.submit(spec)
         daemon.wait(job)
         metrics, states = self.reference(daemon, job)
         found = daemon.metrics(job)
         self.same_metrics(found, metrics)
-        every = spec["save_steps"] or STEPS
+        every = spec.get("save_steps") or STEPS
         self.assertEqual(sorted(states), list(range(every, STEPS + 1, every)))
         self.assertEqual(daemon.checkpoints(job), sorted(states))
         for step in sorted(states):
@@ -227,8 +252,44 @@ class BitwiseTest(unittest.TestCase):
             self.scratch.data / spec["model_name_or_path"] /
             "model.safetensors"))
         norms = [line["grad_norm"] for line in found if "grad_norm" in line]
-        if spec["max_grad_norm"]:  # else clipping was not tried
+        if spec.get("max_grad_norm"):  # else clipping was not tried
             self.assertGreater(max(norms), spec["max_grad_norm"])
+
+    def check_family(self, devices, model, changes):
+        name = f"model-{model['family']}"
+        if not (self.scratch.data / name).exists():
+            self.scratch.make_model(name, seed=3, **model)
+        if changes.get("lora_dropout"):
+            self.check_adapters(devices, {**changes, "model": name})
+            return
+        self.check(devices, {
+            "model_name_or_path": name, "dataset": "train.jsonl",
+            "validation_dataset": "validation.jsonl", "max_length": 32,
+            "batch_size": BATCH, "max_steps": STEPS, "learning_rate": 0.01,
+            "save_steps": 0, "seed": 7, **changes})
+
+    def test_what_a_family_adds_changes_the_bits(self):
+        """So a run that left it out would be noticed."""
+        daemon = self.daemon(2)
+        for name in ("llama_rope_scaling", "mistral_window"):
+            _, model, changes = FAMILIES[name]
+            plain = {key: value for key, value in model.items()
+                     if key not in ("rope_scaling", "sliding_window")}
+            for variant, fields in (("with", model), ("without", plain)):
+                self.scratch.make_model(f"{variant}-{name}", seed=3, **fields)
+            job = daemon.submit({
+                "model_name_or_path": f"with-{name}", "max_length": 32,
+                "dataset": "train.jsonl", "batch_size": BATCH,
+                "max_steps": STEPS, "seed": 7, "micro_batch_size": 2,
+                "dtype": changes["dtype"]})
+            daemon.wait(job)
+            found = daemon.tensors(job, STEPS)
+            for variant, same in (("with", True), ("without", False)):
+                _, states = self.reference(
+                    daemon, job, model_name_or_path=str(
+                        self.scratch.data / f"{variant}-{name}"))
+                self.assertEqual(found == states[STEPS], same,
+                                 (name, variant))
 
     def adapter_spec(self, changes):
         spec = {
@@ -308,7 +369,7 @@ class SampleTest(unittest.TestCase):
 def add_runs():
     for index, row in enumerate(sample()):
         def run(self, row=row):
-            self.check(row)
+            self.check(*self.job(row))
         run.__doc__ = None
         name = "_".join(
             str(FACTORS[factor][row[factor]]).lower() for factor in
@@ -320,6 +381,11 @@ def add_runs():
             self.check_adapters(devices, changes)
         run_adapters.__doc__ = None
         setattr(BitwiseTest, f"test_adapters_{name}", run_adapters)
+    for name, case in {**FAMILIES, **FAMILY_ADAPTERS}.items():
+        def run_family(self, case=case):
+            self.check_family(*case)
+        run_family.__doc__ = None
+        setattr(BitwiseTest, f"test_family_{name}", run_family)
 
 
 add_runs()

@@ -183,6 +183,103 @@ class DatasetClientTest(unittest.TestCase):
                 output, "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
         self.assertIn("\\x1b]0;owned\\x07", rest)
 
+    # Dry runs.
+
+    def dry_run(self, check=True, **fields):
+        path = self.scratch.folder / "job.yaml"
+        if "num_train_epochs" not in fields:
+            fields = {"max_steps": 5, **fields}
+        path.write_text(json.dumps({
+            "model_name_or_path": "model", "dataset": "chat.jsonl",
+            "max_length": MAX_LENGTH, "batch_size": 2, **fields}))
+        return self.daemon.client("submit", "-f", path, "--dry-run", "-o",
+                                  "json", "--request-id", "mine", check=check)
+
+    def needs(self, **fields):
+        return json.loads(self.dry_run(**fields).stdout)["needs"]
+
+    def test_a_dry_run_says_what_the_job_needs(self):
+        self.write("chat.jsonl", [conversation("one", "two")] * 4)
+        dry = json.loads(self.dry_run().stdout)
+        self.assertEqual([span["text"] for span in dry["sample"]["spans"]
+                          if span["trained"]], [" two" + harness.EOS])
+        needs = dry["needs"]
+        self.assertNotIn("step_seconds", needs)
+        self.assertEqual(needs["steps"], 5)
+        # The same request_id makes a job now: none was stored.
+        path = self.scratch.folder / "job.yaml"
+        job = self.daemon.client("submit", "-f", path, "--request-id", "mine",
+                                 "--wait").stdout.strip()
+        self.assertEqual(job, "job-1")
+        parameters = sum(
+            len(data) // 4 for _, _, data in harness.read_safetensors(
+                self.daemon.checkpoint(job, 5) / "model.safetensors").values())
+        self.assertEqual(needs["parameters"], parameters)
+        self.assertEqual(needs["trainable_parameters"], parameters)
+        self.assertEqual(needs["export_bytes"], 4 * parameters)
+        self.assertEqual(needs["checkpoint_bytes"], 16 * parameters)
+        self.assertEqual(needs["checkpoint_count"], 1)
+        self.assertEqual(needs["disk_bytes"], 20 * parameters)
+        self.assertGreater(needs["host_state_bytes"], 20 * parameters)
+        self.assertEqual(needs["host_limit_bytes"], 256 << 20)
+        self.assertGreater(needs["disk_free_bytes"], needs["disk_bytes"])
+        self.assertEqual(needs["disk_path"], str(self.daemon.state))
+
+    def test_a_dry_run_knows_the_time_of_a_job_like_it(self):
+        self.write("chat.jsonl", [conversation("one", "two")] * 4)
+        self.dry_run()
+        path = self.scratch.folder / "job.yaml"
+        job = self.daemon.client("submit", "-f", path, "--wait").stdout.strip()
+        seconds = [entry["step_seconds"] for entry in self.daemon.metrics(job)]
+        needs = self.needs(learning_rate=0.5, max_steps=70)
+        self.assertAlmostEqual(needs["step_seconds"],
+                               sum(seconds) / len(seconds))
+        self.assertTrue(needs["measured_in"].endswith("/" + job))
+        self.assertEqual(needs["steps"], 70)
+        # Four rows, two a step.
+        self.assertEqual(self.needs(num_train_epochs=3)["steps"], 6)
+        self.assertNotIn("step_seconds", self.needs(batch_size=1))
+
+    def test_a_dry_run_of_an_adapter_trains_less(self):
+        self.write("chat.jsonl", [conversation("one", "two")] * 4)
+        full = self.needs()
+        lora = self.needs(method="lora", lora_r=2, save_steps=1,
+                          save_total_limit=3)
+        self.assertLess(lora["trainable_parameters"],
+                        full["trainable_parameters"])
+        self.assertEqual(lora["parameters"], full["parameters"] +
+                         lora["trainable_parameters"])
+        self.assertGreater(lora["host_base_bytes"], 0)
+        self.assertEqual(full["host_base_bytes"], 0)
+        self.assertEqual(lora["checkpoint_bytes"],
+                         16 * lora["trainable_parameters"])
+        self.assertEqual(lora["checkpoint_count"], 4)
+
+    def test_a_dry_run_of_bad_data_fails(self):
+        self.write("chat.jsonl", [{"text": 3}])
+        done = self.dry_run(check=False)
+        self.assertEqual(done.returncode, EXIT_ERROR)
+        self.assertIn("chat.jsonl:1", done.stderr)
+
+    def test_a_job_that_does_not_fit_on_the_disk_is_refused(self):
+        self.write("chat.jsonl", [conversation("one", "two")] * 4)
+        for words in ([], ["--dry-run"]):
+            path = self.scratch.folder / "job.yaml"
+            path.write_text(json.dumps({
+                "model_name_or_path": "model", "dataset": "chat.jsonl",
+                "max_length": MAX_LENGTH, "max_steps": 1_000_000_000,
+                "save_steps": 1}))
+            done = self.daemon.client("submit", "-f", path, *words,
+                                      check=False)
+            self.assertEqual(done.returncode, EXIT_QUOTA)
+            for part in ("RESOURCE_EXHAUSTED", "bytes of disk",
+                         "1000000000 checkpoints at once", "save_total_limit",
+                         f"are free in {self.daemon.state}"):
+                self.assertIn(part, done.stderr)
+        self.assertEqual(
+            json.loads(self.daemon.client("list", "-o", "json").stdout)["jobs"],
+            [])
+
     # Processes.
 
     def test_two_at_once_and_none_is_left_behind(self):

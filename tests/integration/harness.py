@@ -40,6 +40,17 @@ WORDS = ("one two three four five six seven eight nine ten plus minus is and "
 HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, INNER = 32, 4, 2, 1, 16, 64
 VOCABULARY = 280  # at most
 DEADLINE_SECONDS = 120.0
+# config.json of a family, beside what every tiny model has.
+FAMILIES = {
+    "qwen3": {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
+              "attention_bias": False, "use_sliding_window": False},
+    "qwen2": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2",
+              "use_sliding_window": False},
+    "llama": {"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+              "attention_bias": False, "mlp_bias": False},
+    "mistral": {"architectures": ["MistralForCausalLM"],
+                "model_type": "mistral", "sliding_window": None},
+}
 
 
 class Failure(Exception):
@@ -64,12 +75,17 @@ def layer_shapes():
     }
 
 
-def parameter_shapes(vocabulary, tied):
+def parameter_shapes(vocabulary, tied, family="qwen3"):
     """{name: shape} of every tensor of a model's files, in their order."""
     shapes = {"model.embed_tokens.weight": [vocabulary, HIDDEN]}
     for layer in range(LAYERS):
         for name, shape in layer_shapes().items():
-            shapes[f"model.layers.{layer}.{name}.weight"] = shape
+            path = f"model.layers.{layer}.{name}"
+            if family == "qwen3" or name[-6:] not in ("q_norm", "k_norm"):
+                shapes[f"{path}.weight"] = shape
+            if family == "qwen2" and name[-6:] in ("q_proj", "k_proj",
+                                                   "v_proj"):
+                shapes[f"{path}.bias"] = shape[:1]
     shapes["model.norm.weight"] = [HIDDEN]
     if not tied:
         shapes["lm_head.weight"] = [vocabulary, HIDDEN]
@@ -102,27 +118,34 @@ def read_safetensors(path):
 
 
 def as_fp32(dtype, data):
-    """The bytes of a tensor of "F32" or "BF16" as fp32; exact."""
+    """The bytes of a tensor of "F32", "BF16" or "F16" as fp32; exact."""
     if dtype == "F32":
         return data
+    if dtype == "F16":
+        count = len(data) // 2
+        return struct.pack(f"<{count}f", *struct.unpack(f"<{count}e", data))
     wide = bytearray(2 * len(data))
     wide[2::4], wide[3::4] = data[::2], data[1::2]
     return bytes(wide)
 
 
-def random_values(shape, dtype, chosen):
+def random_values(shape, dtype, chosen, mean=None):
     """Norms near one, matrices near zero; never a plain constant, so that a
     wrong offset shows."""
     count = 1
     for size in shape:
         count *= size
-    mean, deviation = (1.0, 0.1) if len(shape) == 1 else (0.0, 0.08)
+    deviation = 0.1 if len(shape) == 1 else 0.08
+    if mean is None:
+        mean = 1.0 if len(shape) == 1 else 0.0
     values = array.array("f", (chosen.gauss(mean, deviation)
                                for _ in range(count)))
     if sys.byteorder != "little":
         values.byteswap()
     if dtype == "fp32":
         return "F32", values.tobytes()
+    if dtype == "fp16":
+        return "F16", struct.pack(f"<{count}e", *values)
     words = array.array("H", values.tobytes())  # low half first
     return "BF16", words[1::2].tobytes()
 
@@ -139,8 +162,10 @@ def make_tokenizer():
     return tokenizer
 
 
-def make_model(folder, tied=False, dtype="fp32", seed=1):
-    """A Hugging Face directory of a tiny random Qwen3 with its tokenizer."""
+def make_model(folder, tied=False, dtype="fp32", seed=1, family="qwen3",
+               **fields):
+    """A Hugging Face directory of a tiny random model with its tokenizer;
+    `fields` are more of config.json."""
     folder.mkdir(parents=True)
     tokenizer = make_tokenizer()
     tokenizer.save(str(folder / "tokenizer.json"))
@@ -148,21 +173,21 @@ def make_model(folder, tied=False, dtype="fp32", seed=1):
         json.dumps({"eos_token": EOS}))
     vocabulary = tokenizer.get_vocab_size()
     (folder / "config.json").write_text(json.dumps({
-        "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
         "hidden_size": HIDDEN, "intermediate_size": INNER,
         "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
         "num_key_value_heads": KV_HEADS, "head_dim": HEAD_DIM,
         "max_position_embeddings": 128, "vocab_size": vocabulary,
         "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
-        "attention_bias": False, "attention_dropout": 0.0,
-        "initializer_range": 0.02, "tie_word_embeddings": tied,
-        "use_sliding_window": False,
+        "attention_dropout": 0.0, "initializer_range": 0.02,
+        "tie_word_embeddings": tied,
         "eos_token_id": tokenizer.token_to_id(EOS),
-        "dtype": {"fp32": "float32", "bf16": "bfloat16"}[dtype]}))
+        "dtype": {"fp32": "float32", "bf16": "bfloat16",
+                  "fp16": "float16"}[dtype], **FAMILIES[family], **fields}))
     chosen = random.Random(seed)
     tensors = {}
-    for name, shape in parameter_shapes(vocabulary, tied).items():
-        file_dtype, data = random_values(shape, dtype, chosen)
+    for name, shape in parameter_shapes(vocabulary, tied, family).items():
+        mean = 0.0 if name.endswith(".bias") else None
+        file_dtype, data = random_values(shape, dtype, chosen, mean)
         tensors[name] = (file_dtype, shape, data)
     write_safetensors(folder / "model.safetensors", tensors)
 

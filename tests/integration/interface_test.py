@@ -174,7 +174,7 @@ class ExitCodeTest(InterfaceTest):
         path = self.job_file()
         job = self.client(0, "submit", "-f", path, "--wait").stdout.strip()
         self.client(0, "watch", job)
-        for command in ("pause", "resume", "cancel"):
+        for command in ("pause", "resume", "finish", "cancel"):
             done = self.client(6, command, job)
             self.assertIn("FAILED_PRECONDITION", done.stderr)
         for command in ("get", "pause", "logs", "watch", "cancel"):

@@ -392,7 +392,8 @@ class SubmitTest(LifecycleTest):
         self.assertEqual(
             {path.name for path in folder.iterdir()},
             {"config.json", "model.safetensors", "tokenizer.json",
-             "tokenizer_config.json", "trainer_state.json"})
+             "tokenizer_config.json", "trainer_state.json",
+             "metrics.jsonl"})
         model = self.scratch.data / "model"
         for name in ("tokenizer.json", "tokenizer_config.json"):
             self.assertEqual((folder / name).read_bytes(),

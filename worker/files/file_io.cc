@@ -24,6 +24,16 @@ absl::Status SystemError(const std::string& path, const char* what, int error) {
   return absl::Status(absl::ErrnoToStatusCode(error), text);
 }
 
+// Of a write: a full disk, a quota or a limit is told apart from the rest.
+absl::Status WriteError(const std::string& path, const char* what,
+                        uint64_t bytes, int error) {
+  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  return absl::Status(
+      full ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kInternal,
+      absl::StrCat(path, ": ", what, " after ", bytes,
+                   " bytes: ", std::strerror(error)));
+}
+
 absl::Status RemoveLeftover(const std::string& path) {
   struct stat info;
   if (lstat(path.c_str(), &info) != 0) return absl::OkStatus();
@@ -109,11 +119,7 @@ OutputFile::~OutputFile() {
 }
 
 absl::Status OutputFile::Failure(const char* what, int error) const {
-  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  return absl::Status(
-      full ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kInternal,
-      absl::StrCat(path_, ": ", what, " after ", written_bytes_,
-                   " bytes: ", std::strerror(error)));
+  return WriteError(path_, what, written_bytes_, error);
 }
 
 absl::Status OutputFile::Write(const void* data, uint64_t bytes) {
@@ -150,6 +156,39 @@ absl::StatusOr<OutputFile::Sha256> OutputFile::Finish(uint64_t file_bytes) {
   ROUNDHOUSE_CHECK(EVP_DigestFinal_ex(hash_, sum.data(), nullptr) == 1);
   remove_ = false;
   return sum;
+}
+
+absl::StatusOr<std::unique_ptr<RangeFile>> RangeFile::Open(
+    const std::string& path) {
+  const int fd = open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return SystemError(path, "open", errno);
+  return std::unique_ptr<RangeFile>(new RangeFile(path, fd));
+}
+
+RangeFile::~RangeFile() { close(fd_); }
+
+absl::Status RangeFile::Write(uint64_t offset, const void* data,
+                              uint64_t bytes) {
+  const auto* from = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t put = pwrite(fd_, from, std::min(bytes, kPieceBytes),
+                               static_cast<off_t>(offset));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return WriteError(path_, "write", offset, errno);
+    from += put;
+    offset += static_cast<uint64_t>(put);
+    bytes -= static_cast<uint64_t>(put);
+    unsynced_bytes_ += static_cast<uint64_t>(put);
+  }
+  return unsynced_bytes_ < kSyncBytes ? absl::OkStatus() : Sync();
+}
+
+absl::Status RangeFile::Sync() {
+  if (fdatasync(fd_) != 0) {
+    return WriteError(path_, "sync", unsynced_bytes_, errno);
+  }
+  unsynced_bytes_ = 0;
+  return absl::OkStatus();
 }
 
 }  // namespace roundhouse::worker

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -75,6 +76,30 @@ class OutputFile {
   evp_md_ctx_st* const hash_;
   uint64_t written_bytes_ = 0;
   uint64_t synced_bytes_ = 0;
+};
+
+// A file that is there already, written in ranges: what was written before
+// stays, and the same range again is the same file.
+class RangeFile {
+ public:
+  // NOT_FOUND and others as the system says; symbolic links are not followed.
+  static absl::StatusOr<std::unique_ptr<RangeFile>> Open(
+      const std::string& path);
+  ~RangeFile();
+  RangeFile(const RangeFile&) = delete;
+  RangeFile& operator=(const RangeFile&) = delete;
+
+  // All of [offset, offset + bytes).  Errors as OutputFile::Write's.
+  absl::Status Write(uint64_t offset, const void* data, uint64_t bytes);
+  // Returns when what was written is on the disk.
+  absl::Status Sync();
+
+ private:
+  RangeFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+
+  const std::string path_;
+  const int fd_;
+  uint64_t unsynced_bytes_ = 0;
 };
 
 }  // namespace roundhouse::worker

@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -9,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "base/kill_point.h"
 #include "base/status.h"
+#include "worker/files/merge.h"
 #include "worker/files/tensor_io.h"
 #include "worker/host/inbox.h"
 
@@ -24,18 +26,19 @@ absl::Status Fail(Inbox& inbox, uint64_t attempt, uint64_t id,
       wire::Failed{id, static_cast<uint32_t>(why.code()), std::move(text)});
 }
 
-absl::Status Answer(wire::Arena& arena, Inbox& inbox, uint64_t attempt,
-                    const wire::FileOp& op) {
+// Does `work`, which returns its bytes, and answers for `operation`.
+absl::Status Answer(Inbox& inbox, uint64_t attempt, uint64_t operation,
+                    const std::function<absl::StatusOr<uint64_t>()>& work) {
   uint64_t bytes = 0;
   // On a thread of its own: a disk may take seconds for one call, and killing
   // the process would not hurry it.
   const absl::Status done = inbox.RunBeating([&]() -> absl::Status {
-    ASSIGN_OR_RETURN(bytes, DoFileOp(arena, op));
+    ASSIGN_OR_RETURN(bytes, work());
     return absl::OkStatus();
   });
-  if (!done.ok()) return Fail(inbox, attempt, op.operation, done);
+  if (!done.ok()) return Fail(inbox, attempt, operation, done);
   KillPoint("files.done.before");
-  RETURN_IF_ERROR(inbox.Answer(attempt, wire::FileOpDone{op.operation, bytes}));
+  RETURN_IF_ERROR(inbox.Answer(attempt, wire::FileOpDone{operation, bytes}));
   KillPoint("files.done.after");
   return absl::OkStatus();
 }
@@ -51,14 +54,17 @@ absl::Status RunFilesWorker(const WorkerContext& context) {
     if (std::holds_alternative<wire::Stop>(message.body)) {
       return absl::OkStatus();
     }
-    const auto* op = std::get_if<wire::FileOp>(&message.body);
-    if (op == nullptr) {
+    if (const auto* op = std::get_if<wire::FileOp>(&message.body)) {
+      RETURN_IF_ERROR(Answer(inbox, message.attempt, op->operation,
+                             [&] { return DoFileOp(context.arena, *op); }));
+    } else if (const auto* rows = std::get_if<wire::MergeRows>(&message.body)) {
+      RETURN_IF_ERROR(Answer(inbox, message.attempt, rows->operation,
+                             [&] { return DoMerge(*rows); }));
+    } else {
       RETURN_IF_ERROR(Fail(
           inbox, message.attempt, 0,
           absl::InvalidArgumentError("not a command of the files worker")));
-      continue;
     }
-    RETURN_IF_ERROR(Answer(context.arena, inbox, message.attempt, *op));
   }
 }
 

@@ -1,0 +1,69 @@
+#include "client/dry_run.h"
+
+#include <cstdint>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "client/error_text.h"
+#include "client/output.h"
+
+namespace roundhouse::client {
+namespace {
+
+std::string HostText(const v1::JobNeeds& needs) {
+  const int64_t total = needs.host_base_bytes() + needs.host_state_bytes() +
+                        needs.host_buffer_bytes() + needs.host_table_bytes();
+  const std::string base =
+      needs.host_base_bytes() == 0
+          ? ""
+          : absl::StrCat("frozen weights ",
+                         FormatBytes(needs.host_base_bytes()), ", ");
+  return absl::StrCat(
+      FormatBytes(total), " of ", FormatBytes(needs.host_limit_bytes()), " (",
+      base, "training state ", FormatBytes(needs.host_state_bytes()),
+      ", activations and tokens ", FormatBytes(needs.host_buffer_bytes()),
+      ", file tables ", FormatBytes(needs.host_table_bytes()), ")");
+}
+
+std::string DiskText(const v1::JobNeeds& needs) {
+  return absl::StrCat(FormatBytes(needs.disk_bytes()), " (checkpoints ",
+                      needs.checkpoint_count(), " x ",
+                      FormatBytes(needs.checkpoint_bytes()), ", result ",
+                      FormatBytes(needs.export_bytes()), "); ",
+                      FormatBytes(needs.disk_free_bytes()), " are free in ",
+                      Printable(needs.disk_path()));
+}
+
+std::string EtaText(const v1::JobNeeds& needs) {
+  if (!needs.has_step_seconds()) {
+    return "not known: no job has trained this model on these data in this way";
+  }
+  const std::string each =
+      absl::StrFormat("%.3g s a step, measured in %s", needs.step_seconds(),
+                      Printable(ShortName(needs.measured_in())));
+  if (needs.steps() == 0) {
+    return absl::StrCat(each, "; steps are known once the data are read");
+  }
+  const double seconds =
+      needs.step_seconds() * static_cast<double>(needs.steps());
+  return absl::StrCat(ClockText(absl::Seconds(seconds)), " for ", needs.steps(),
+                      " steps (", each, ")");
+}
+
+}  // namespace
+
+std::string NeedsText(const v1::JobNeeds& needs) {
+  return FormatTable(
+      {{"host memory:", HostText(needs)},
+       {"device memory:",
+        absl::StrCat(FormatBytes(needs.device_slot_bytes()), " of ",
+                     FormatBytes(needs.device_limit_bytes()),
+                     " in the largest slot, without activations")},
+       {"disk:", DiskText(needs)},
+       {"parameters:", absl::StrCat(needs.parameters(), ", trained ",
+                                    needs.trainable_parameters())},
+       {"training time:", EtaText(needs)}});
+}
+
+}  // namespace roundhouse::client

@@ -1,0 +1,130 @@
+#include "server/api/checkpoint_service.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "server/jobs/spec_error.h"
+
+namespace roundhouse {
+namespace {
+
+constexpr size_t kMaxPathBytes = 4096;
+
+absl::Status CheckPath(const char* field, const std::string& value) {
+  if (value.empty()) {
+    return FieldError("MISSING_FIELD", field,
+                      absl::StrCat(field, ": is missing"));
+  }
+  if (value.size() <= kMaxPathBytes && value.find('\0') == std::string::npos) {
+    return absl::OkStatus();
+  }
+  return FieldError(
+      "INVALID_VALUE", field,
+      absl::StrCat(field, ": is no path: ", value.size(), " bytes, at most ",
+                   kMaxPathBytes, ", none of them zero"));
+}
+
+absl::StatusOr<ExportKind> KindFromProto(v1::ExportKind kind) {
+  switch (kind) {
+    case v1::EXPORT_KIND_UNSPECIFIED:
+      return ExportKind::kAsIs;
+    case v1::EXPORT_KIND_ADAPTER:
+      return ExportKind::kAdapter;
+    case v1::EXPORT_KIND_MERGED:
+      return ExportKind::kMerged;
+    case v1::EXPORT_KIND_FULL:
+      return ExportKind::kFull;
+    default:
+      return FieldError(
+          "INVALID_VALUE", "kind",
+          absl::StrCat("kind: there is no kind ", static_cast<int>(kind)));
+  }
+}
+
+v1::ExportKind ToProto(ExportKind kind) {
+  switch (kind) {
+    case ExportKind::kAsIs:
+      break;
+    case ExportKind::kAdapter:
+      return v1::EXPORT_KIND_ADAPTER;
+    case ExportKind::kMerged:
+      return v1::EXPORT_KIND_MERGED;
+    case ExportKind::kFull:
+      return v1::EXPORT_KIND_FULL;
+  }
+  return v1::EXPORT_KIND_UNSPECIFIED;
+}
+
+absl::StatusOr<std::optional<DType>> DTypeFromText(const std::string& text) {
+  if (text.empty()) return std::optional<DType>();
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    if (text == DTypeName(dtype)) return std::optional<DType>(dtype);
+  }
+  return FieldError(
+      "INVALID_VALUE", "dtype",
+      absl::StrCat("dtype: expected fp32, bf16 or fp16, got \"", text, "\""));
+}
+
+}  // namespace
+
+absl::StatusOr<ExportRequest> FromProto(
+    const v1::ExportCheckpointRequest& request) {
+  RETURN_IF_ERROR(CheckPath("source", request.source()));
+  RETURN_IF_ERROR(CheckPath("output", request.output()));
+  ExportRequest out;
+  out.source = request.source();
+  out.output = request.output();
+  ASSIGN_OR_RETURN(out.kind, KindFromProto(request.kind()));
+  ASSIGN_OR_RETURN(out.dtype, DTypeFromText(request.dtype()));
+  return out;
+}
+
+ExportStream::ExportStream(StreamPump* pump,
+                           grpc::CallbackServerContext* context,
+                           const std::string& source,
+                           std::shared_ptr<ExportTask> task)
+    : PumpedWriter(pump, context), task_(std::move(task)) {
+  resource_ = source;
+}
+
+ExportStream::~ExportStream() { task_->Cancel(); }
+
+absl::StatusOr<NextMessage> ExportStream::Next(
+    absl::Time now, v1::ExportCheckpointResponse* out) {
+  if (ended_) return NextMessage::kEnd;
+  // Before the progress, which is final then.
+  const auto result = task_->result();
+  if (result.has_value()) RETURN_IF_ERROR(result->status());
+  const ExportProgress progress = task_->progress();
+  if (!result.has_value() && (progress == sent_ || now < next_)) {
+    return NextMessage::kNothing;
+  }
+  sent_ = progress;
+  next_ = now + kExportProgressInterval;
+  out->set_kind(ToProto(progress.kind));
+  out->set_done_bytes(static_cast<int64_t>(progress.done_bytes));
+  out->set_total_bytes(static_cast<int64_t>(progress.total_bytes));
+  if (result.has_value()) {
+    out->set_path(**result);
+    ended_ = true;
+  }
+  return NextMessage::kSend;
+}
+
+grpc::ServerWriteReactor<v1::ExportCheckpointResponse>*
+CheckpointService::ExportCheckpoint(
+    grpc::CallbackServerContext* context,
+    const v1::ExportCheckpointRequest* request) {
+  using Response = v1::ExportCheckpointResponse;
+  const auto wanted = FromProto(*request);
+  if (!wanted.ok()) {
+    return new RefusedStream<Response>(wanted.status(), request->source());
+  }
+  return BeginStream<Response>(
+      pump_, std::make_shared<ExportStream>(pump_, context, request->source(),
+                                            engine_->Export(*wanted)));
+}
+
+}  // namespace roundhouse

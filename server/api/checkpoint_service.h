@@ -1,0 +1,58 @@
+// roundhouse.v1.CheckpointService.
+#ifndef ROUNDHOUSE_SERVER_API_CHECKPOINT_SERVICE_H_
+#define ROUNDHOUSE_SERVER_API_CHECKPOINT_SERVICE_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/roundhouse/v1/checkpoint.grpc.pb.h"
+#include "server/api/engine.h"
+#include "server/api/stream_pump.h"
+
+namespace roundhouse {
+
+// Between two messages of one export.
+inline constexpr absl::Duration kExportProgressInterval =
+    absl::Milliseconds(200);
+
+// kInvalidArgument with the field.  Pure.
+absl::StatusOr<ExportRequest> FromProto(
+    const v1::ExportCheckpointRequest& request);
+
+// One export's progress, and its end.  Dropping the stream cancels the export.
+class ExportStream final : public PumpedWriter<v1::ExportCheckpointResponse> {
+ public:
+  ExportStream(StreamPump* pump, grpc::CallbackServerContext* context,
+               const std::string& source, std::shared_ptr<ExportTask> task);
+  ~ExportStream() override;
+
+ protected:
+  absl::StatusOr<NextMessage> Next(absl::Time now,
+                                   v1::ExportCheckpointResponse* out) override;
+
+ private:
+  const std::shared_ptr<ExportTask> task_;
+  ExportProgress sent_;
+  absl::Time next_ = absl::InfinitePast();
+  bool ended_ = false;
+};
+
+// Thread-safe.  Everything given must outlive the gRPC server.
+class CheckpointService final : public v1::CheckpointService::CallbackService {
+ public:
+  CheckpointService(JobEngine* engine, StreamPump* pump)
+      : engine_(engine), pump_(pump) {}
+
+  grpc::ServerWriteReactor<v1::ExportCheckpointResponse>* ExportCheckpoint(
+      grpc::CallbackServerContext* context,
+      const v1::ExportCheckpointRequest* request) override;
+
+ private:
+  JobEngine* const engine_;
+  StreamPump* const pump_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_API_CHECKPOINT_SERVICE_H_

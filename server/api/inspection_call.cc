@@ -1,0 +1,75 @@
+#include "server/api/inspection_call.h"
+
+#include <atomic>
+#include <utility>
+
+#include "base/status.h"
+#include "server/api/errors.h"
+
+namespace roundhouse {
+namespace {
+
+class InspectionCall final : public grpc::ServerUnaryReactor {
+ public:
+  InspectionCall(DatasetInspector* inspector, WorkPool* work,
+                 MakeQuestion question, FillAnswer fill)
+      : inspector_(inspector),
+        work_(work),
+        question_(std::move(question)),
+        fill_(std::move(fill)),
+        id_(inspector->NewId()) {}
+
+  void Begin() {
+    Work([this] { Ask(); });
+  }
+
+  void OnCancel() override {
+    cancelled_ = true;
+    inspector_->Cancel(id_);
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  void Work(std::function<void()> work) {
+    if (work_->TryRun(std::move(work))) return;
+    Answer(absl::UnavailableError("the server is busy; try again"));
+  }
+
+  absl::StatusOr<DatasetQuestion> Question() const {
+    ASSIGN_OR_RETURN(DatasetQuestion question, question_());
+    return inspector_->Check(std::move(question));
+  }
+
+  void Ask() {
+    const auto checked = Question();
+    if (!checked.ok()) return Answer(checked.status());
+    inspector_->Start(
+        id_, *checked, [this] { return cancelled_.load(); },
+        [this](absl::StatusOr<std::string> text) {
+          if (!text.ok()) return Answer(text.status());
+          Work([this, text = *std::move(text)] { Answer(fill_(text)); });
+        });
+  }
+
+  void Answer(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
+
+  DatasetInspector* const inspector_;
+  WorkPool* const work_;
+  const MakeQuestion question_;
+  const FillAnswer fill_;
+  const DatasetInspector::InspectionId id_;
+  std::atomic<bool> cancelled_ = false;
+};
+
+}  // namespace
+
+grpc::ServerUnaryReactor* RunInspection(DatasetInspector* inspector,
+                                        WorkPool* work, MakeQuestion question,
+                                        FillAnswer fill) {
+  auto* call =
+      new InspectionCall(inspector, work, std::move(question), std::move(fill));
+  call->Begin();
+  return call;
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,82 @@
+// Engine: what a job would need.  Any thread; reads only.
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/model/parameters.h"
+#include "base/status.h"
+#include "server/jobs/engine.h"
+#include "server/jobs/job_needs.h"
+#include "server/jobs/step_times.h"
+
+namespace roundhouse {
+namespace {
+
+// The newest, in which one that trained in the same way is looked for.
+constexpr int kJobsLookedAt = 200;
+
+// Steps of a job that reads the same data as `like` did; 0: not known.
+int64_t StepsLike(const JobSpec& spec, const JobRecord& like) {
+  if (spec.max_steps > 0) return spec.max_steps;
+  // Packed rows are counted when they are packed.
+  if (spec.packing || !like.dataset.has_value()) return 0;
+  return TotalSteps(spec, like.dataset->train_sequences);
+}
+
+}  // namespace
+
+absl::Status Engine::MeasureSteps(const CheckedJob& job,
+                                  JobNeeds* needs) const {
+  const JobSpec& spec = job.spec.spec();
+  needs->steps = std::max<int64_t>(0, spec.max_steps - job.start_step);
+  const std::string resolved = job.spec.ToJson();
+  ASSIGN_OR_RETURN(const JobPage page,
+                   store_.List({}, std::nullopt, kJobsLookedAt));
+  const auto devices = static_cast<size_t>(pool_.device_count());
+  for (const JobRecord& listed : page.jobs) {
+    if (listed.progress.step < kFewestMeasuredSteps ||
+        listed.progress.device_use.size() != devices) {
+      continue;
+    }
+    // A list has no specs.
+    ASSIGN_OR_RETURN(const JobRecord other, store_.Get(listed.id));
+    if (!SameStepWork(resolved, other.resolved)) continue;
+    const auto seconds =
+        MeasuredStepSeconds(JobDirectory(other) + "/metrics.jsonl");
+    if (!seconds.has_value()) continue;
+    needs->step_seconds = seconds;
+    needs->measured_in = other.id;
+    needs->steps =
+        std::max<int64_t>(0, StepsLike(spec, other) - job.start_step);
+    break;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DryRunResult> Engine::DryRun(const SubmitRequest& request) {
+  ASSIGN_OR_RETURN(const CheckedJob checked, CheckJob(request));
+  const JobSpec& spec = checked.spec.spec();
+  DryRunResult dry;
+  dry.job.text = request.text;
+  dry.job.resolved = checked.spec.ToJson();
+  dry.job.output_name = spec.output_name;
+  dry.needs = checked.needs;
+  const AdapterConfig adapter = checked.spec.adapter();
+  const int64_t trained = TrainableParameterCount(checked.model, adapter);
+  dry.needs.trainable_parameters = trained;
+  dry.needs.parameters =
+      adapter.present() ? ParameterCount(checked.model) + trained : trained;
+  RETURN_IF_ERROR(MeasureSteps(checked, &dry.needs));
+  dry.first_sequence = {.dataset = spec.dataset,
+                        .model_name_or_path = spec.model_name_or_path,
+                        .max_length = spec.max_length,
+                        .truncation = TruncationName(spec.truncation),
+                        .packing = spec.packing,
+                        .seed = spec.seed,
+                        .template_date = spec.template_date,
+                        .samples = 1};
+  return dry;
+}
+
+}  // namespace roundhouse

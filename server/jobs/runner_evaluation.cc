@@ -1,0 +1,161 @@
+// JobRunner: evaluations, and how the job ends.
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+#include "server/jobs/runner.h"
+
+namespace roundhouse {
+
+// --- evaluations ---
+
+// The step after which none begins, as far as is known now.
+int64_t JobRunner::EndStep() const {
+  if (evaluations_.OutOfPatience()) return begun_step_;
+  return std::min(total_steps_, finish_step_.value_or(total_steps_));
+}
+
+bool JobRunner::EvaluationDue() const {
+  return evaluations_.DueAfter(begun_step_, begun_step_ >= EndStep());
+}
+
+bool JobRunner::SaveDue() const {
+  const int64_t step = begun_step_;
+  if (step == 0 || step == saved_step_) return false;
+  const bool periodic = spec().save_steps > 0 && step % spec().save_steps == 0;
+  return periodic || step >= EndStep();
+}
+
+void JobRunner::BeginEvaluation() {
+  std::vector<int64_t> all(options_.validation->counts().rows);
+  std::iota(all.begin(), all.end(), 0);
+  StepEntry entry =
+      MakeStep(false, CutMicroBatches(*options_.validation, all,
+                                      options_.spec.micro_batch_size()));
+  entry.data.step = completed_step_;
+  Begin(std::move(entry), false);
+}
+
+void JobRunner::AfterEvaluation(const StepEntry& entry) {
+  const LossSum loss = SumLoss(entry);
+  if (!loss.finite) {
+    FailNonFinite(entry, "validation loss");
+    return;
+  }
+  const bool best = evaluations_.Add({completed_step_, loss.mean});
+  const double epoch = static_cast<double>(completed_step_) /
+                       static_cast<double>(order_.steps_per_epoch());
+  history_.push_back(nlohmann::json{{"step", completed_step_},
+                                    {"epoch", epoch},
+                                    {"eval_loss", loss.mean},
+                                    {"eval_perplexity", Perplexity(loss.mean)}}
+                         .dump());
+  listener_->OnEvaluation(completed_step_, loss.mean);
+  if (!outcome_.has_value()) EndEvaluation(best);
+}
+
+// The losses are known and the dispatcher is drained: the arena holds the
+// weights of completed_step_ until BeginNext.
+void JobRunner::EndEvaluation(bool best) {
+  const bool keep_best =
+      best && spec().load_best_model_at_end && completed_step_ != saved_step_;
+  if (keep_best || SaveDue()) SaveAndGoOn();
+}
+
+// What a checkpoint's history says of them; the best one only where it is of
+// this job, which then has a checkpoint of it.
+void JobRunner::EvaluationsFrom(const nlohmann::json& state,
+                                const StartPoint& start) {
+  EvaluationStart known;
+  known.base_step = base_step_;
+  const auto step = state.find("best_global_step");
+  const auto loss = state.find("best_metric");
+  if (start.own && step != state.end() && step->is_number_integer() &&
+      loss != state.end() && loss->is_number()) {
+    known.best = {step->get<int64_t>(), loss->get<double>()};
+  }
+  for (const std::string& text : history_) {
+    const auto entry = nlohmann::json::parse(text);
+    if (!entry.contains("eval_loss")) continue;
+    const int64_t evaluated = entry["step"];
+    known.evaluated_step = std::max(known.evaluated_step, evaluated);
+    if (known.best.has_value() && evaluated > known.best->step) {
+      ++known.since_best;
+    }
+  }
+  evaluations_.GoOnFrom(known);
+}
+
+// --- the end ---
+
+int64_t JobRunner::FinishStep() const {
+  return finish_step_.value_or(std::max(begun_step_, base_step_ + 1));
+}
+
+void JobRunner::BeginFinal() {
+  phase_ = Phase::kFinalizing;
+  listener_->OnFinalizing();
+  const std::optional<Evaluation>& best = evaluations_.best();
+  if (spec().load_best_model_at_end && best.has_value() &&
+      best->step != completed_step_) {
+    LoadBest(best->step);
+  } else {
+    Export();
+  }
+}
+
+void JobRunner::LoadBest(int64_t step) {
+  const std::string path = CheckpointPath(options_.directory, step);
+  InBackground([path] { return ReadCheckpoint(path, true).status(); },
+               [this, path](absl::Status status) {
+                 if (outcome_.has_value()) return;  // AfterQuiet finishes
+                 absl::StatusOr<std::vector<FilePart>> parts =
+                     ResumeParts(path, *state_);
+                 if (!status.ok()) parts = status;
+                 if (!parts.ok()) {
+                   Fail(JobReason::kCheckpointCorrupt,
+                        absl::StrCat("load_best_model_at_end: ",
+                                     std::string(parts.status().message())));
+                   return;
+                 }
+                 best_in_arena_ = true;
+                 RunParts(
+                     {wire::FileOpKind::kLoad, *std::move(parts)},
+                     [this](absl::Status loaded) { OnBestLoaded(loaded); });
+               });
+}
+
+void JobRunner::OnBestLoaded(const absl::Status& status) {
+  if (outcome_.has_value()) return;  // AfterQuiet finishes
+  if (status.ok()) {
+    Export();
+    return;
+  }
+  Fail(absl::IsResourceExhausted(status) ? JobReason::kHostMemory
+                                         : JobReason::kCheckpointCorrupt,
+       absl::StrCat("load_best_model_at_end: ", std::string(status.message())));
+}
+
+std::string JobRunner::FinalMessage() const {
+  std::string text;
+  const std::optional<Evaluation>& best = evaluations_.best();
+  if (completed_step_ < total_steps_) {
+    text = absl::StrCat("stopped after step ", completed_step_, " of ",
+                        total_steps_);
+    absl::StrAppend(
+        &text, evaluations_.OutOfPatience()
+                   ? absl::StrCat(": no better eval_loss in ",
+                                  evaluations_.since_best(), " evaluations")
+                   : " on request");
+  }
+  if (spec().load_best_model_at_end && best.has_value()) {
+    absl::StrAppend(&text, text.empty() ? "" : "; ",
+                    "the output is the model of step ", best->step,
+                    ", eval_loss ", best->loss);
+  }
+  return text;
+}
+
+}  // namespace roundhouse

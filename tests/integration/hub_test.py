@@ -1,0 +1,119 @@
+"""Models named by their ids on the hub, from a made-up Hugging Face cache."""
+
+import json
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+import harness
+
+EXIT_ERROR = 1
+ID, FOLDER = "Org/Tiny-0.1M", "models--Org--Tiny-0.1M"
+REVISION = "0123456789abcdef0123456789abcdef01234567"
+JOB = {"model_name_or_path": ID, "dataset": "train.jsonl", "max_length": 32,
+       "batch_size": 4, "micro_batch_size": 2, "max_steps": 2,
+       "learning_rate": 0.01}
+
+
+class HubTest(unittest.TestCase):
+    def setUp(self):
+        self.scratch = self.enterContext(harness.Scratch())
+        self.scratch.make_data("train.jsonl", count=12)
+        self.cache = self.scratch.folder / "hub"
+        self.snapshot = self.cache / FOLDER / "snapshots" / REVISION
+        self.daemon = self.scratch.daemon(hf_cache=self.cache)
+
+    def fill_cache(self):
+        """As `hf download` leaves it: files are links to blobs."""
+        harness.make_model(self.snapshot)
+        blobs = self.cache / FOLDER / "blobs"
+        blobs.mkdir()
+        for number, path in enumerate(sorted(self.snapshot.iterdir())):
+            path.rename(blobs / f"{number:040}")
+            path.symlink_to(f"../../blobs/{number:040}")
+        (self.cache / FOLDER / "refs").mkdir()
+        (self.cache / FOLDER / "refs/main").write_text(REVISION)
+
+    def refused(self, *parts, **fields):
+        path = self.scratch.folder / "job.yaml"
+        path.write_text(json.dumps({**JOB, **fields}))
+        done = self.daemon.client("submit", "-f", path, check=False)
+        self.assertEqual(done.returncode, EXIT_ERROR, done.stderr)
+        for part in parts:
+            self.assertIn(str(part), done.stderr)
+
+    def test_a_job_on_an_id_and_one_on_its_resolved_spec(self):
+        self.fill_cache()
+        self.daemon.start()
+        job = self.daemon.submit(JOB)
+        found = self.daemon.wait(job)
+        self.assertEqual(found["resolved_spec"]["model_name_or_path"],
+                         str(self.snapshot))
+        output = pathlib.Path(found["output_path"])
+        self.assertEqual([path for path in output.iterdir()
+                          if path.is_symlink()], [])
+        again = self.daemon.submit(json.dumps(found["resolved_spec"]))
+        self.daemon.wait(again)
+        self.assertEqual(self.daemon.tensors(job, 2),
+                         self.daemon.tensors(again, 2))
+        done = self.daemon.client("dataset", "validate", "train.jsonl",
+                                  "--model", ID, "-o", "json")
+        self.assertEqual(json.loads(done.stdout)["sequences"], 12)
+
+    def test_an_adapter_on_an_id_is_merged(self):
+        self.fill_cache()
+        self.daemon.start()
+        job = self.daemon.wait(self.daemon.submit(
+            {**JOB, "method": "lora", "lora_r": 2}))
+        config = (pathlib.Path(job["output_path"]) / "adapter_config.json")
+        text = json.loads(config.read_text())
+        self.assertEqual(text["base_model_name_or_path"], str(self.snapshot))
+        self.daemon.client("export", "job-1", "--merge", "--output=one")
+        # As PEFT records it elsewhere.
+        text["base_model_name_or_path"] = ID
+        config.write_text(json.dumps(text))
+        self.daemon.client("export", "job-1", "--merge", "--output=two")
+        outputs = self.daemon.state / "outputs"
+        names = {path.name for path in (outputs / "one").iterdir()}
+        self.assertEqual(names, {path.name
+                                 for path in self.snapshot.iterdir()})
+        for name in names:
+            self.assertEqual((outputs / "one" / name).read_bytes(),
+                             (outputs / "two" / name).read_bytes(), name)
+
+    def test_what_is_not_there_is_told(self):
+        self.daemon.start()
+        self.refused(f'model_name_or_path: "{ID}" is not under the data roots',
+                     f"no model of the Hugging Face cache {self.cache}",
+                     f"hf download {ID} --cache-dir {self.cache}")
+        self.fill_cache()
+        self.refused('"Org/Other" is not under', "models--Org--Other",
+                     model_name_or_path="Org/Other")
+        (self.snapshot / "model.safetensors").unlink()
+        self.refused(self.snapshot, "model.safetensors", "is there")
+
+    def test_no_link_leads_out(self):
+        self.fill_cache()
+        secret = self.scratch.folder / "secret.json"
+        secret.write_text("{}")
+        path = self.snapshot / "tokenizer_config.json"
+        path.unlink()
+        path.symlink_to(secret)
+        self.daemon.start()
+        for name in (ID, str(self.snapshot)):
+            self.refused(f"model_name_or_path: {path}: leads out of the cache",
+                         model_name_or_path=name)
+
+    def test_a_directory_under_a_data_root_comes_first(self):
+        self.fill_cache()
+        self.scratch.make_model(ID, seed=2)
+        self.daemon.start()
+        found = self.daemon.wait(self.daemon.submit(JOB))
+        self.assertEqual(found["resolved_spec"]["model_name_or_path"],
+                         str(self.scratch.data / ID))
+
+
+if __name__ == "__main__":
+    unittest.main()

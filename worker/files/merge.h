@@ -1,0 +1,43 @@
+// MergeRows (base/wire/commands.h): rows of base + scale * (B A) from files
+// into a file.
+//
+// The sum over the rank runs in its order, in fp32, every product rounded: the
+// same bits in any cut into rows.  Memory is bounded whatever the shapes are:
+// A is taken kMergeElements of it at a time.
+#ifndef ROUNDHOUSE_WORKER_FILES_MERGE_H_
+#define ROUNDHOUSE_WORKER_FILES_MERGE_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "base/dtype.h"
+#include "base/wire/messages.h"
+
+namespace roundhouse::worker {
+
+// fp32 values of A in memory at once.
+inline constexpr uint64_t kMergeElements = uint64_t{4} << 20;
+
+// merged[i][j] = base[i][j] + scale * sum over k of b[i][k] a[k][j], for `rows`
+// rows; base and merged [rows, columns], a [rank, columns], b [rows, rank],
+// dense.  `merged` may be `base`; `sum` has room for a row.  Pure.
+void AddProduct(const float* base, const float* a, const float* b,
+                uint64_t rows, uint64_t columns, uint64_t rank, float scale,
+                float* sum, float* merged);
+
+// Whether `value`, rounded to `dtype`, is a finite number.
+bool StaysFinite(float value, DType dtype);
+
+// Does all of it, and returns the bytes written when they are on the disk.
+// Repeatable: killed anywhere and done again, the file is the same.
+//   INVALID_ARGUMENT  a file has another size than the command says, a matrix
+//                     ends after its file, or a finite value of the base
+//                     becomes one that the output's dtype can't hold (names
+//                     row and column)
+//   RESOURCE_EXHAUSTED  disk full
+//   others as the system says, with the path
+absl::StatusOr<uint64_t> DoMerge(const wire::MergeRows& merge);
+
+}  // namespace roundhouse::worker
+
+#endif  // ROUNDHOUSE_WORKER_FILES_MERGE_H_
