@@ -46,6 +46,7 @@ Connection::Connection(const ServerAddress& address) : address_(address) {
   jobs_ = v1::FineTuningJobService::NewStub(channel);
   datasets_ = v1::DatasetService::NewStub(channel);
   checkpoints_ = v1::CheckpointService::NewStub(channel);
+  models_ = v1::ModelService::NewStub(channel);
   system_ = v1::SystemService::NewStub(channel);
 }
 

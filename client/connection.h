@@ -14,6 +14,7 @@
 #include "proto/roundhouse/v1/checkpoint.grpc.pb.h"
 #include "proto/roundhouse/v1/dataset.grpc.pb.h"
 #include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
+#include "proto/roundhouse/v1/model.grpc.pb.h"
 #include "proto/roundhouse/v1/system.grpc.pb.h"
 
 namespace roundhouse::client {
@@ -28,6 +29,7 @@ class Connection {
   v1::FineTuningJobService::StubInterface& jobs() { return *jobs_; }
   v1::DatasetService::StubInterface& datasets() { return *datasets_; }
   v1::CheckpointService::StubInterface& checkpoints() { return *checkpoints_; }
+  v1::ModelService::StubInterface& models() { return *models_; }
   v1::SystemService::StubInterface& system() { return *system_; }
   const ServerAddress& address() const { return address_; }
 
@@ -36,10 +38,11 @@ class Connection {
   std::unique_ptr<v1::FineTuningJobService::StubInterface> jobs_;
   std::unique_ptr<v1::DatasetService::StubInterface> datasets_;
   std::unique_ptr<v1::CheckpointService::StubInterface> checkpoints_;
+  std::unique_ptr<v1::ModelService::StubInterface> models_;
   std::unique_ptr<v1::SystemService::StubInterface> system_;
 };
 
-// The context of one call that answers once: with a deadline (none when
+// The context of one call: with a deadline (none when
 // infinite), cancelled by Ctrl-C.
 class UnaryContext {
  public:

@@ -24,6 +24,15 @@ void FlagSet::AddString(const std::string& name, char letter,
   flags_.push_back(flag);
 }
 
+void FlagSet::AddStrings(const std::string& name, char letter,
+                         const std::string& value_name,
+                         std::vector<std::string>* target,
+                         const std::string& help) {
+  Flag flag{name, letter, value_name, help};
+  flag.strings_target = target;
+  flags_.push_back(flag);
+}
+
 void FlagSet::AddInt(const std::string& name, char letter,
                      const std::string& value_name, int64_t lowest,
                      int64_t* target, const std::string& help) {
@@ -72,6 +81,10 @@ absl::Status FlagSet::Set(const Given& given) {
   }
   if (flag.string_target != nullptr) {
     *flag.string_target = given.value;
+    return absl::OkStatus();
+  }
+  if (flag.strings_target != nullptr) {
+    flag.strings_target->push_back(given.value);
     return absl::OkStatus();
   }
   int64_t number = 0;

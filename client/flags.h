@@ -33,6 +33,10 @@ class FlagSet {
   void AddString(const std::string& name, char letter,
                  const std::string& value_name, std::string* target,
                  const std::string& help);
+  // May be given again: each value goes behind those before.
+  void AddStrings(const std::string& name, char letter,
+                  const std::string& value_name,
+                  std::vector<std::string>* target, const std::string& help);
   // A decimal number from `lowest` on.
   void AddInt(const std::string& name, char letter,
               const std::string& value_name, int64_t lowest, int64_t* target,
@@ -57,6 +61,7 @@ class FlagSet {
     std::string help;
     bool* bool_target = nullptr;
     std::string* string_target = nullptr;
+    std::vector<std::string>* strings_target = nullptr;
     int64_t* int_target = nullptr;
     int64_t lowest = 0;
   };

@@ -81,5 +81,16 @@ TEST_F(FlagsTest, HelpAlignsTheTexts) {
             "  -n, --tail=N     lines\n");
 }
 
+TEST(FlagSetTest, AListTakesEveryValue) {
+  FlagSet flags;
+  std::vector<std::string> given;
+  flags.AddStrings("prompt", 'p', "TEXT", &given, "what to say");
+  const auto rest = flags.Parse({"--prompt", "a", "-pb", "x", "--prompt="});
+  ASSERT_TRUE(rest.ok()) << rest.status();
+  EXPECT_EQ(given, (std::vector<std::string>{"a", "b", ""}));
+  EXPECT_EQ(*rest, (std::vector<std::string>{"x"}));
+  EXPECT_FALSE(flags.Parse({"--prompt"}).ok());
+}
+
 }  // namespace
 }  // namespace roundhouse::client

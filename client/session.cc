@@ -31,6 +31,10 @@ v1::CheckpointService::StubInterface& Session::checkpoints() {
   return connection().checkpoints();
 }
 
+v1::ModelService::StubInterface& Session::models() {
+  return connection().models();
+}
+
 v1::SystemService::StubInterface& Session::system() {
   return connection().system();
 }

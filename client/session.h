@@ -33,6 +33,7 @@ class Session {
   v1::FineTuningJobService::StubInterface& jobs();
   v1::DatasetService::StubInterface& datasets();
   v1::CheckpointService::StubInterface& checkpoints();
+  v1::ModelService::StubInterface& models();
   v1::SystemService::StubInterface& system();
   Interrupt* interrupt() { return environment_->interrupt; }
 

@@ -183,10 +183,11 @@ absl::Status RunDaemon(const DaemonOptions& options) {
                               PathKind kind) {
         return engine->ResolvePath(field, path, kind);
       });
-  ASSIGN_OR_RETURN(const auto api,
-                   ApiServer::Start({.listen = options.listen,
-                                     .state_dir = options.state_dir},
-                                    engine.get(), store.get(), &inspector));
+  ASSIGN_OR_RETURN(
+      const auto api,
+      ApiServer::Start(
+          {.listen = options.listen, .state_dir = options.state_dir},
+          engine.get(), store.get(), &inspector, &engine->sampler()));
   RH_LOG(kInfo) << "serving on " << options.listen << ", metrics on "
                 << (metrics->address().empty() ? "nothing" : metrics->address())
                 << ", " << options.device_count << " devices";

@@ -30,6 +30,7 @@
 #include "worker/device/cpu/cpu_device.h"
 #include "worker/files/files_worker.h"
 #include "worker/host/host_worker.h"
+#include "worker/model/generation.h"
 #include "worker/model/stage_run.h"
 #include "worker/slot/device_worker.h"
 
@@ -125,6 +126,7 @@ absl::Status RunDevice(const WorkerContext& context) {
       NewCpuDevice(absl::GetFlag(FLAGS_device_memory));
   SlotRunnerOptions options;
   options.make_run = &StageRun::Create;
+  options.make_generation = &GenerationRun::Create;
   options.prepare_compute_thread = [threads = context.threads] {
     SetComputeThreads(threads);
   };

@@ -131,6 +131,23 @@ class FakeServer::Checkpoints : public v1::CheckpointService::Service {
   const FakeAnswers& answers_;
 };
 
+class FakeServer::Models : public v1::ModelService::Service {
+ public:
+  explicit Models(const FakeAnswers* answers) : answers_(*answers) {}
+
+  grpc::Status Sample(grpc::ServerContext*, const v1::SampleRequest* request,
+                      grpc::ServerWriter<v1::SampleResponse>* writer) override {
+    return answers_.sample ? answers_.sample(*request,
+                                             [writer](const auto& message) {
+                                               return writer->Write(message);
+                                             })
+                           : NoAnswer();
+  }
+
+ private:
+  const FakeAnswers& answers_;
+};
+
 class FakeServer::System : public v1::SystemService::Service {
  public:
   explicit System(const FakeAnswers* answers) : answers_(*answers) {}
@@ -155,12 +172,14 @@ FakeServer::FakeServer() {
   jobs_ = std::make_unique<Jobs>(&answers_);
   datasets_ = std::make_unique<Datasets>(&answers_);
   checkpoints_ = std::make_unique<Checkpoints>(&answers_);
+  models_ = std::make_unique<Models>(&answers_);
   system_ = std::make_unique<System>(&answers_);
   grpc::ServerBuilder builder;
   builder.AddListeningPort(address_, grpc::InsecureServerCredentials());
   builder.RegisterService(jobs_.get());
   builder.RegisterService(datasets_.get());
   builder.RegisterService(checkpoints_.get());
+  builder.RegisterService(models_.get());
   builder.RegisterService(system_.get());
   server_ = builder.BuildAndStart();
   ROUNDHOUSE_CHECK(server_ != nullptr) << address_;

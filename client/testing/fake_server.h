@@ -13,12 +13,14 @@
 #include "proto/roundhouse/v1/checkpoint.grpc.pb.h"
 #include "proto/roundhouse/v1/dataset.grpc.pb.h"
 #include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
+#include "proto/roundhouse/v1/model.grpc.pb.h"
 #include "proto/roundhouse/v1/system.grpc.pb.h"
 
 namespace roundhouse::client {
 
 // Sends one message of a stream; false when the client is gone.
 using SendWatch = std::function<bool(const v1::WatchFineTuningJobsResponse&)>;
+using SendSample = std::function<bool(const v1::SampleResponse&)>;
 using SendLog = std::function<bool(const std::string&)>;
 using SendExport = std::function<bool(const v1::ExportCheckpointResponse&)>;
 
@@ -52,6 +54,8 @@ struct FakeAnswers {
   std::function<grpc::Status(const v1::ExportCheckpointRequest&,
                              const SendExport&)>
       export_checkpoint;
+  std::function<grpc::Status(const v1::SampleRequest&, const SendSample&)>
+      sample;
 };
 
 class FakeServer {
@@ -68,6 +72,7 @@ class FakeServer {
   class Checkpoints;
   class Datasets;
   class Jobs;
+  class Models;
   class System;
 
   std::string folder_;
@@ -76,6 +81,7 @@ class FakeServer {
   std::unique_ptr<Jobs> jobs_;
   std::unique_ptr<Datasets> datasets_;
   std::unique_ptr<Checkpoints> checkpoints_;
+  std::unique_ptr<Models> models_;
   std::unique_ptr<System> system_;
   std::unique_ptr<grpc::Server> server_;
 };

@@ -1,11 +1,14 @@
-"""Writes the quickstart's dataset: small questions with one right answer.
+"""Writes the quickstart's two datasets: small questions with one right answer.
 
     make_data.py --out DIR [--seed N] [--train N] [--validation N]
 
-Sums in words, the day after or before a date, and conversions of units, as
-prompt and completion, into DIR/train.jsonl and DIR/validation.jsonl. No
-question is in both files, so that the validation loss shows what was learned
-and not what was remembered. The same arguments give the same bytes.
+Sums in words, the day after or before a date, and conversions of units: as
+prompt and completion into DIR/train.jsonl and DIR/validation.jsonl, and as
+short conversations into DIR/chat-train.jsonl and DIR/chat-validation.jsonl. No
+question is in both a training and a validation file, so that the validation
+loss shows what was learned and not what was remembered. A hundred questions of
+the validation part with their answers are in DIR/questions.jsonl and
+DIR/chat-questions.jsonl. The same arguments give the same bytes.
 """
 
 import argparse
@@ -24,6 +27,7 @@ UNITS = (  # one of the first is so many of the second
     ("tonnes", "kilograms", 1000), ("litres", "millilitres", 1000),
     ("litres", "centilitres", 100), ("euros", "cents", 100),
 )
+QUESTIONS = 100  # of the validation part, to be asked
 YEAR = 2025  # any year without a 29th of February
 
 
@@ -63,16 +67,16 @@ def conversions():
 
 
 def split(seed, train, validation):
-    """Two disjoint lists of questions, in random order. Every kind gives the
-    same share of its questions to the validation part."""
+    """Two disjoint lists of facts, in random order. Every kind gives the same
+    share of its facts to the validation part."""
     chosen = random.Random(seed)
     parts = [], []
     for kind in (sums, days, conversions):
-        questions = list(kind())
-        chosen.shuffle(questions)
-        tenth = len(questions) // 10
-        parts[0].append(questions[tenth:])
-        parts[1].append(questions[:tenth])
+        facts = list(kind())
+        chosen.shuffle(facts)
+        tenth = len(facts) // 10
+        parts[0].append(facts[tenth:])
+        parts[1].append(facts[:tenth])
     return [take(chosen, *args) for args in zip(parts, (train, validation))]
 
 
@@ -88,12 +92,26 @@ def take(chosen, kinds, count):
     return taken
 
 
-def write(path, questions):
+def prompts(facts):
+    for question, answer in facts:
+        yield {"prompt": f"{question}\n", "completion": answer}
+
+
+def conversations(facts, turns):
+    """turns questions in each, fewer in the last."""
+    for first in range(0, len(facts), turns):
+        messages = []
+        for question, answer in facts[first:first + turns]:
+            messages += [{"role": "user", "content": question},
+                         {"role": "assistant", "content": answer}]
+        yield {"messages": messages}
+
+
+def write(path, rows):
     part = path.with_suffix(".part")
     with open(part, "w", encoding="utf-8") as file:
-        for question, answer in questions:
-            file.write(json.dumps({"prompt": f"{question}\n",
-                                   "completion": answer}) + "\n")
+        for row in rows:
+            file.write(json.dumps(row) + "\n")
     os.replace(part, path)
 
 
@@ -106,8 +124,16 @@ def main():
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     train, validation = split(args.seed, args.train, args.validation)
-    write(args.out / "train.jsonl", train)
-    write(args.out / "validation.jsonl", validation)
+    asked = validation[:QUESTIONS]
+    write(args.out / "train.jsonl", prompts(train))
+    write(args.out / "validation.jsonl", prompts(validation))
+    write(args.out / "questions.jsonl", (
+        {"prompt": f"{question}\n", "answer": answer}
+        for question, answer in asked))
+    write(args.out / "chat-questions.jsonl", (
+        {"prompt": question, "answer": answer} for question, answer in asked))
+    write(args.out / "chat-train.jsonl", conversations(train, 2))
+    write(args.out / "chat-validation.jsonl", conversations(validation, 1))
     print(f"{len(train)} training and {len(validation)} validation questions")
 
 

@@ -3,7 +3,7 @@
     make_model.py --text FILE.jsonl --out DIR [--seed N]
 
 A Hugging Face model directory: a byte-level BPE tokenizer trained on the
-strings of the file, and a Qwen3 of about one million parameters (fp32, tied
+strings of the file, with a chat template, and a Qwen3 of about one million parameters (fp32, tied
 embeddings). Weights are normal with a standard deviation of 0.02, norms one.
 The same arguments give the same bytes.
 """
@@ -19,6 +19,18 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 VOCABULARY = 1024
 EOS, PAD = "<|endoftext|>", "<|pad|>"
+TURN, END = "<|im_start|>", "<|im_end|>"
+# ChatML; the tags say what an assistant's turn is trained on.
+CHAT_TEMPLATE = """\
+{%- for message in messages %}
+  {{- '<|im_start|>' + message['role'] + '\\n' }}
+  {%- if message['role'] == 'assistant' %}
+    {%- generation %}{{- message['content'] + '<|im_end|>' }}{% endgeneration %}
+  {%- else %}{{- message['content'] + '<|im_end|>' }}{% endif %}
+  {{- '\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{% endif %}
+"""
 STD = 0.02
 SHAPE = {
     "hidden_size": 128,
@@ -42,8 +54,8 @@ def make_tokenizer(text):
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.train_from_iterator(text, trainers.BpeTrainer(
-        vocab_size=VOCABULARY, special_tokens=[EOS, PAD], show_progress=False,
-        min_frequency=20,
+        vocab_size=VOCABULARY, special_tokens=[EOS, PAD, TURN, END],
+        show_progress=False, min_frequency=20,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
     return tokenizer
 
@@ -53,7 +65,7 @@ def write_json(path, value):
 
 
 def write_configs(out, tokenizer):
-    eos, pad = map(tokenizer.token_to_id, (EOS, PAD))
+    eos, pad, end = map(tokenizer.token_to_id, (EOS, PAD, END))
     write_json(out / "config.json", {
         "architectures": ["Qwen3ForCausalLM"],
         "model_type": "qwen3",
@@ -74,11 +86,12 @@ def write_configs(out, tokenizer):
         "dtype": "float32",
     })
     write_json(out / "generation_config.json",
-               {"eos_token_id": eos, "pad_token_id": pad})
+               {"eos_token_id": [eos, end], "pad_token_id": pad})
     write_json(out / "tokenizer_config.json", {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": EOS,
         "pad_token": PAD,
+        "chat_template": CHAT_TEMPLATE,
         "model_max_length": SHAPE["max_position_embeddings"],
     })
 

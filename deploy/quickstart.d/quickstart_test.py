@@ -77,6 +77,13 @@ class DataTest(Scratch):
                  for text in self.make_data("data", 1)]
         self.assertEqual([len(part) for part in parts], [1000, 100])
         self.assertFalse(parts[0] & parts[1])
+        chats = [(self.folder / "data" / f"chat-{part}.jsonl").read_text()
+                 for part in ("train", "validation")]
+        chats = [[message["content"] for line in text.splitlines()
+                  for message in json.loads(line)["messages"][::2]]
+                 for text in chats]
+        self.assertEqual(list(map(len, chats)), [1000, 100])
+        self.assertFalse(set(chats[0]) & set(chats[1]))
         for part in parts:
             for start in ("What is", "Which day", "How many"):
                 self.assertTrue(any(q.startswith(start) for q in part))
@@ -147,34 +154,50 @@ class ModelTest(Scratch):
 
 
 class ResultTest(Scratch):
-    def show(self, after=0.5, state="SUCCEEDED", steps=(0, 150),
-             compute=9.0):
-        (self.folder / "out").mkdir(exist_ok=True)
-        (self.folder / "out" / "config.json").write_text("{}")
-        job = {"state": state, "step": "150",
-               "output_path": str(self.folder / "out"),
+    def write_job(self, prefix, after, state, steps, right):
+        output = self.folder / f"{prefix}out"
+        output.mkdir(exist_ok=True)
+        (output / "config.json").write_text("{}")
+        job = {"name": f"{prefix}job", "state": state, "step": "150",
+               "output_path": str(output),
                "eval_history": [
                    # As protobuf's JSON: int64 is text, zero is left out.
                    {**({"step": str(s)} if s else {}),
                     "loss": 6.0 if s == 0 else after} for s in steps],
                "dataset": {"bigram_validation_loss": 1.5}}
-        (self.folder / "job.json").write_text(json.dumps(job))
+        (self.folder / f"{prefix}job.json").write_text(json.dumps(job))
+        (self.folder / "data").mkdir(exist_ok=True)
+        (self.folder / "data" / f"{prefix}questions.jsonl").write_text(
+            '{"prompt": "1 and 1?", "answer": "2"}\n'
+            '{"prompt": "1 and 2?", "answer": "3"}\n')
+        for when, count in (("before", 0), ("after", right)):
+            (self.folder / f"{prefix}{when}.json").write_text(json.dumps(
+                {"samples": [{"completion": text if at < count else "22"}
+                             for at, text in enumerate(("2", " 3\n"))]}))
+
+    def show(self, after=0.5, state="SUCCEEDED", steps=(0, 150),
+             compute=9.0, chat_after=0.25, questions=None):
+        self.write_job("", after, state, steps, right=1)
+        self.write_job("chat-", chat_after, "SUCCEEDED", (0, 150), right=2)
+        if questions is not None:
+            (self.folder / "data" / "questions.jsonl").write_text(questions)
         name = "roundhouse_device_time_seconds_total"
         (self.folder / "metrics").write_text(
             f"# TYPE {name} counter\n"
             f'{name}{{device="0",state="compute"}} {compute}\n'
             f'{name}{{device="0",state="bubble"}} 1\n'
             f'{name}{{device="0",state="idle"}} 5e+01\n')
-        return self.start("result", "--job", self.folder / "job.json",
-                          "--metrics", self.folder / "metrics",
-                          "--seconds", 42)
+        return self.start("result", "--home", self.folder, "--metrics",
+                          self.folder / "metrics", "--seconds", "42,77")
 
-    def test_shows_the_losses_and_bubbles(self):
+    def test_shows_losses_answers_and_bubbles(self):
         done = self.show()
         self.assertEqual(done.returncode, 0, done.stderr)
-        for text in ("before             6.0000", "after              0.5000",
-                     "bigram model       1.5000", "device 0            10.0%",
-                     str(self.folder / "out"), "42 s"):
+        for text in ("6.0000    0.5000", "6.0000    0.2500", "loss       ",
+                     "1.5000", "of 2 questions                0         1\n",
+                     "of 2 questions                0         2\n",
+                     "device 0    10.0%", str(self.folder / "out"),
+                     str(self.folder / "chat-out"), "42 s", "77 s"):
             self.assertIn(text, done.stdout)
 
     def test_breaks_no_promise_silently(self):
@@ -184,7 +207,10 @@ class ResultTest(Scratch):
                 ({"state": "FAILED"}, "ended FAILED"),
                 ({"steps": (0, 100)}, "evaluations at steps"),
                 ({"steps": (150,)}, "evaluations at steps"),
-                ({"compute": 0.0}, "computed nothing")):
+                ({"compute": 0.0}, "computed nothing"),
+                ({"chat_after": 6.5}, "did not fall"),
+                ({"chat_after": math.nan}, "did not fall"),
+                ({"questions": ""}, "2 samples")):
             with self.subTest(change):
                 done = self.show(**change)
                 self.assertEqual(done.returncode, 1)

@@ -1,10 +1,15 @@
-"""Prints the quickstart's result and checks its promise.
+"""Prints the quickstart's result and checks its promises.
 
-    result.py --job JOB.json --metrics METRICS.txt --seconds N
+    result.py --home DIR --metrics METRICS.txt --seconds FIRST,ALL
 
-JOB.json is the answer of `roundhouse get -o json`, METRICS.txt one scrape of
-the daemon. Exit status 1 when the job did not succeed or its validation loss
-is not MARGIN nats below that of a bigram count model on the same tokens.
+DIR has, of each of the two jobs, the answer of `roundhouse get -o json`
+(job.json, chat-job.json), those of `roundhouse sample -o json` before and
+after it (before.json, after.json, chat-before.json, chat-after.json), and the
+questions that these were asked with their answers (data/questions.jsonl,
+data/chat-questions.jsonl). METRICS.txt is one scrape of the daemon. Exit status
+1 when a job did not succeed, the full run's validation loss is not MARGIN nats
+below that of a bigram count model on the same tokens, or the adapter's did not
+fall.
 """
 
 import argparse
@@ -40,49 +45,78 @@ def bubble_ratio(seconds):
 
 
 def losses(job):
-    """Validation loss before the first and after the last step, and the
-    bigram model's."""
+    """Validation loss before the first and after the last step."""
+    if job["state"] != "SUCCEEDED":
+        raise SystemExit(f"quickstart: {job['name']} ended {job['state']}: "
+                         f"{job.get('message', '')}")
     points = job.get("eval_history", [])
     steps = [int(point.get("step", 0)) for point in points]
     if len(points) < 2 or steps[0] != 0 or steps[-1] != int(job["step"]):
         raise SystemExit(f"quickstart: evaluations at steps {steps}, wanted "
                          f"0 and {job['step']}")
     # float(): protobuf's JSON has a loss of NaN as text.
-    return (float(points[0]["loss"]), float(points[-1]["loss"]),
-            float(job["dataset"]["bigram_validation_loss"]))
+    return float(points[0]["loss"]), float(points[-1]["loss"])
+
+
+def exactly_right(answers, questions):
+    """(right, asked): completions that are the answers, word for word."""
+    samples = json.loads(answers.read_text())["samples"]
+    lines = questions.read_text(encoding="utf-8").splitlines()
+    if not samples or len(samples) != len(lines):
+        raise SystemExit(f"quickstart: {answers.name} has {len(samples)} "
+                         f"samples, {questions.name} {len(lines)} questions")
+    right = sum(sample["completion"].strip() == json.loads(line)["answer"]
+                for sample, line in zip(samples, lines))
+    return right, len(samples)
+
+
+def show_job(home, prefix, title):
+    """Prints one job's lines; its losses and its record."""
+    job = json.loads((home / f"{prefix}job.json").read_text())
+    output = pathlib.Path(job["output_path"])
+    if not any(output.glob("*config.json")):
+        raise SystemExit(f"quickstart: there is nothing at {output}")
+    before, after = losses(job)
+    right = [exactly_right(home / f"{prefix}{when}.json",
+                           home / "data" / f"{prefix}questions.jsonl")
+             for when in ("before", "after")]
+    heading = f"{title} ({job['step']} steps)"
+    print(f"\n{heading:37} {'before':>9} {'after':>9}")
+    print(f"{'  validation loss, nats per token':37} {before:9.4f} {after:9.4f}")
+    asked = f"  exactly right of {right[0][1]} questions"
+    print(f"{asked:37} {right[0][0]:9d} {right[1][0]:9d}")
+    return before, after, job
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--job", type=pathlib.Path, required=True)
+    parser.add_argument("--home", type=pathlib.Path, required=True)
     parser.add_argument("--metrics", type=pathlib.Path, required=True)
     parser.add_argument("--seconds", required=True)
     args = parser.parse_args()
-    job = json.loads(args.job.read_text())
-    if job["state"] != "SUCCEEDED":
-        raise SystemExit(f"quickstart: the job ended {job['state']}: "
-                         f"{job.get('message', '')}")
-    before, after, bigram = losses(job)
     devices = device_seconds(args.metrics.read_text())
     if not devices:
         raise SystemExit("quickstart: the metrics name no device")
-    output = pathlib.Path(job["output_path"])
-    if not (output / "config.json").is_file():
-        raise SystemExit(f"quickstart: there is no model at {output}")
 
-    print(f"\nvalidation loss, nats per token ({job['step']} steps)")
-    print(f"  before            {before:7.4f}")
-    print(f"  after             {after:7.4f}")
-    print(f"  bigram model      {bigram:7.4f}")
-    print("bubble ratio (idle while the job had work)")
+    _, after, job = show_job(args.home, "", "full, from random weights")
+    bigram = float(job["dataset"]["bigram_validation_loss"])
+    text = "  bigram model's loss"
+    print(f"{text:47} {bigram:9.4f}")
+    print(f"  model  {job['output_path']}")
+    chat_before, chat_after, chat_job = show_job(args.home, "chat-",
+                                                 "LoRA on it, chat")
+    print(f"  adapter  {chat_job['output_path']}")
+    print("\nbubble ratio (idle while a job had work)")
     for device in sorted(devices, key=int):
-        print(f"  device {device}          "
-              f"{bubble_ratio(devices[device]):7.1%}")
-    print(f"model               {output}")
-    print(f"time                {args.seconds} s", flush=True)
+        print(f"  device {device}   {bubble_ratio(devices[device]):6.1%}")
+    first, whole = args.seconds.split(",")
+    print(f"time         {first} s the first job's part, {whole} s in all",
+          flush=True)
     if not after <= bigram - MARGIN:
         sys.exit(f"quickstart: the validation loss did not end {MARGIN} nats "
                  "below the bigram model's")
+    if not chat_after < chat_before:
+        sys.exit("quickstart: the adapter's validation loss did not fall")
 
 
 if __name__ == "__main__":

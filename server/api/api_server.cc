@@ -20,6 +20,7 @@
 #include "server/api/checkpoint_service.h"
 #include "server/api/dataset_service.h"
 #include "server/api/job_service.h"
+#include "server/api/model_service.h"
 #include "server/api/stream_pump.h"
 #include "server/api/system_service.h"
 #include "server/pool/work_pool.h"
@@ -71,11 +72,12 @@ absl::Status ClearSocketPath(const std::string& path) {
 // Destroyed from the bottom up: the server before what it calls.
 struct ApiServer::Parts {
   Parts(const ApiOptions& options, JobEngine* engine, JobStore* job_store,
-        DatasetInspector* inspector)
+        DatasetInspector* inspector, SampleEngine* sampler)
       : store(job_store),
         jobs(engine, job_store, inspector, options.state_dir, &work, &pump),
         datasets(inspector, &work),
         checkpoints(engine, &pump),
+        models(sampler, &work, &pump),
         system(engine, job_store, &work) {}
 
   JobStore* store;
@@ -84,6 +86,7 @@ struct ApiServer::Parts {
   JobService jobs;
   DatasetService datasets;
   CheckpointService checkpoints;
+  ModelService models;
   SystemService system;
   std::unique_ptr<grpc::Server> server;
 };
@@ -113,10 +116,11 @@ ApiServer::ApiServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 absl::StatusOr<std::unique_ptr<ApiServer>> ApiServer::Start(
     const ApiOptions& options, JobEngine* engine, JobStore* store,
-    DatasetInspector* inspector) {
+    DatasetInspector* inspector, SampleEngine* sampler) {
   ASSIGN_OR_RETURN(const std::string path, SocketPath(options.listen));
   RETURN_IF_ERROR(ClearSocketPath(path));
-  auto parts = std::make_unique<Parts>(options, engine, store, inspector);
+  auto parts =
+      std::make_unique<Parts>(options, engine, store, inspector, sampler);
   StreamPump* const pump = &parts->pump;
   store->SetListener([pump] { pump->Wake(); });
 
@@ -133,6 +137,7 @@ absl::StatusOr<std::unique_ptr<ApiServer>> ApiServer::Start(
   builder.RegisterService(&parts->jobs);
   builder.RegisterService(&parts->datasets);
   builder.RegisterService(&parts->checkpoints);
+  builder.RegisterService(&parts->models);
   builder.RegisterService(&parts->system);
   // Nobody may connect between bind and chmod.
   const mode_t old_mask = umask(0777 & ~kSocketMode);
@@ -159,7 +164,8 @@ void ApiServer::SetServing(bool serving) {
   health->SetServingStatus(serving);
   for (const char* name :
        {"roundhouse.v1.FineTuningJobService", "roundhouse.v1.DatasetService",
-        "roundhouse.v1.CheckpointService", "roundhouse.v1.SystemService"}) {
+        "roundhouse.v1.CheckpointService", "roundhouse.v1.ModelService",
+        "roundhouse.v1.SystemService"}) {
     health->SetServingStatus(name, serving);
   }
 }

@@ -1,5 +1,5 @@
-// The gRPC server: jobs, datasets, checkpoints, system, health and reflection
-// on a Unix socket.
+// The gRPC server: jobs, datasets, models, checkpoints, system, health and
+// reflection on a Unix socket.
 //
 // There is no TCP listener: loopback is shared by every user of a machine, and
 // tokens do not exist yet.  The socket's mode is 0660; its folder decides who
@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/api/engine.h"
+#include "server/api/sample_engine.h"
 #include "server/jobs/dataset_inspector.h"
 #include "server/jobs/store.h"
 
@@ -37,11 +38,10 @@ class ApiServer {
  public:
   // Serves when it returns.  Removes a socket that nobody listens on;
   // kAlreadyExists when a server does, or when something else has the name.
-  // Takes the store's listener.  `engine`, `store` and `inspector` outlive the
-  // server.
+  // Takes the store's listener.  All of them outlive the server.
   static absl::StatusOr<std::unique_ptr<ApiServer>> Start(
       const ApiOptions& options, JobEngine* engine, JobStore* store,
-      DatasetInspector* inspector);
+      DatasetInspector* inspector, SampleEngine* sampler);
   // Shutdown(absl::ZeroDuration()).
   ~ApiServer();
   ApiServer(const ApiServer&) = delete;

@@ -384,7 +384,7 @@ TEST_F(ApiTest, TheSocketIsForTheGroupAtMost) {
 
 TEST_F(ApiTest, ASecondServerIsRefusedAndAnOldSocketRemoved) {
   auto second = ApiServer::Start({.listen = "unix:" + socket_}, engine_.get(),
-                                 store_.get(), inspector_.get());
+                                 store_.get(), inspector_.get(), &sampler_);
   EXPECT_TRUE(absl::IsAlreadyExists(second.status())) << second.status();
   const std::string stale = dir_ / "stale";
   ASSERT_EQ(link(socket_.c_str(), stale.c_str()), 0);
@@ -401,7 +401,7 @@ TEST_F(ApiTest, AFileInTheWayIsNeverRemoved) {
   std::ofstream(dir_ / "file") << "mine";
   auto server = ApiServer::Start(
       {.listen = absl::StrCat("unix:", (dir_ / "file").string())},
-      engine_.get(), store_.get(), inspector_.get());
+      engine_.get(), store_.get(), inspector_.get(), &sampler_);
   EXPECT_TRUE(absl::IsAlreadyExists(server.status())) << server.status();
   EXPECT_TRUE(std::filesystem::exists(dir_ / "file"));
 }

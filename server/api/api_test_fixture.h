@@ -16,9 +16,11 @@
 #include "proto/roundhouse/v1/checkpoint.grpc.pb.h"
 #include "proto/roundhouse/v1/dataset.grpc.pb.h"
 #include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
+#include "proto/roundhouse/v1/model.grpc.pb.h"
 #include "proto/roundhouse/v1/system.grpc.pb.h"
 #include "server/api/api_server.h"
 #include "server/api/fake_engine.h"
+#include "server/api/fake_sampler.h"
 #include "server/jobs/dataset_inspector.h"
 #include "server/jobs/spec_error.h"
 #include "server/jobs/store.h"
@@ -49,9 +51,9 @@ class ApiTestFixture : public testing::Test {
     store_ = *std::move(store);
     engine_ = std::make_unique<FakeEngine>(store_.get());
     StartInspector();
-    auto server =
-        ApiServer::Start({.listen = "unix:" + socket_, .state_dir = dir_},
-                         engine_.get(), store_.get(), inspector_.get());
+    auto server = ApiServer::Start(
+        {.listen = "unix:" + socket_, .state_dir = dir_}, engine_.get(),
+        store_.get(), inspector_.get(), &sampler_);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     channel_ = grpc::CreateChannel("unix:" + socket_,
@@ -59,6 +61,7 @@ class ApiTestFixture : public testing::Test {
     jobs_ = v1::FineTuningJobService::NewStub(channel_);
     datasets_ = v1::DatasetService::NewStub(channel_);
     checkpoints_ = v1::CheckpointService::NewStub(channel_);
+    models_ = v1::ModelService::NewStub(channel_);
     system_ = v1::SystemService::NewStub(channel_);
   }
   // Paths mean themselves; "outside" is refused.
@@ -84,6 +87,7 @@ class ApiTestFixture : public testing::Test {
     jobs_.reset();
     datasets_.reset();
     checkpoints_.reset();
+    models_.reset();
     system_.reset();
     channel_.reset();
     server_.reset();
@@ -130,6 +134,7 @@ class ApiTestFixture : public testing::Test {
   std::string socket_;
   std::unique_ptr<JobStore> store_;
   std::unique_ptr<FakeEngine> engine_;
+  FakeSampler sampler_;
   std::unique_ptr<EventLoop> loop_;
   std::thread loop_thread_;  // runs loop_
   std::unique_ptr<DatasetInspector> inspector_;
@@ -138,6 +143,7 @@ class ApiTestFixture : public testing::Test {
   std::unique_ptr<v1::FineTuningJobService::Stub> jobs_;
   std::unique_ptr<v1::DatasetService::Stub> datasets_;
   std::unique_ptr<v1::CheckpointService::Stub> checkpoints_;
+  std::unique_ptr<v1::ModelService::Stub> models_;
   std::unique_ptr<v1::SystemService::Stub> system_;
 };
 

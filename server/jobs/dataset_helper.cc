@@ -48,17 +48,12 @@ absl::Status HelperError(int wait_status, const std::string& errors) {
       "the dataset helper ", DescribeExit(wait_status), ": ", errors));
 }
 
-std::vector<std::string> Arguments(const std::string& script,
-                                   const ReadingOptions& options) {
-  std::vector<std::string> arguments = {script,
-                                        "--tokenizer",
-                                        options.tokenizer_directory,
-                                        "--data",
-                                        options.data_file,
-                                        "--max-length",
-                                        absl::StrCat(options.max_length),
-                                        "--truncation",
-                                        options.truncation};
+std::vector<std::string> Arguments(const ReadingOptions& options) {
+  std::vector<std::string> arguments = {
+      "--tokenizer",  options.tokenizer_directory,
+      "--data",       options.data_file,
+      "--max-length", absl::StrCat(options.max_length),
+      "--truncation", options.truncation};
   if (options.packing) {
     arguments.insert(arguments.end(),
                      {"--packing", "--seed", absl::StrCat(options.seed)});
@@ -73,12 +68,12 @@ std::vector<std::string> Arguments(const std::string& script,
 }  // namespace
 
 DatasetHelper::DatasetHelper(EventLoop& loop, const HelperProgram& program,
-                             const std::string& data_file,
+                             const std::string& about,
                              std::function<void(const std::string&)> output,
                              std::function<void(absl::Status)> ended)
     : loop_(loop),
       silence_limit_(program.silence_limit),
-      data_file_(data_file),
+      about_(about),
       output_(std::move(output)),
       ended_(std::move(ended)) {}
 
@@ -87,12 +82,26 @@ absl::StatusOr<std::unique_ptr<DatasetHelper>> DatasetHelper::Start(
     const ReadingOptions& options, const std::vector<std::string>& mode,
     std::function<void(const std::string&)> output,
     std::function<void(absl::Status)> ended) {
+  std::vector<std::string> arguments = Arguments(options);
+  arguments.insert(arguments.end(), mode.begin(), mode.end());
+  return Start(loop, program, options.data_file, arguments, {},
+               std::move(output), std::move(ended));
+}
+
+absl::StatusOr<std::unique_ptr<DatasetHelper>> DatasetHelper::Start(
+    EventLoop& loop, const HelperProgram& program, const std::string& about,
+    const std::vector<std::string>& arguments,
+    const std::vector<int>& descriptors,
+    std::function<void(const std::string&)> output,
+    std::function<void(absl::Status)> ended) {
   std::unique_ptr<DatasetHelper> helper(new DatasetHelper(
-      loop, program, options.data_file, std::move(output), std::move(ended)));
+      loop, program, about, std::move(output), std::move(ended)));
   ChildOptions child;
   child.program = program.python;
-  child.arguments = Arguments(program.script, options);
-  child.arguments.insert(child.arguments.end(), mode.begin(), mode.end());
+  child.arguments = {program.script};
+  child.arguments.insert(child.arguments.end(), arguments.begin(),
+                         arguments.end());
+  child.descriptors = descriptors;
   child.environment = {"LANG=C.UTF-8", "PATH=/usr/bin:/bin",
                        "TOKENIZERS_PARALLELISM=false",
                        "PYTHONDONTWRITEBYTECODE=1"};
@@ -118,7 +127,7 @@ void DatasetHelper::WaitAnew() {
   loop_.CancelTimer(watchdog_);
   watchdog_ = loop_.After(silence_limit_, [this] {
     Kill(absl::DeadlineExceededError(
-        absl::StrCat(data_file_, ": the dataset helper told no progress for ",
+        absl::StrCat(about_, ": the dataset helper told no progress for ",
                      absl::FormatDuration(silence_limit_), " and was killed")));
   });
 }

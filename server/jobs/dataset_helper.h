@@ -1,5 +1,5 @@
-// One run of server/jobs/prepare.py: a short-lived child, supervised from the
-// event loop's thread.
+// One run of server/jobs/prepare.py or a script beside it: a short-lived child,
+// supervised from the event loop's thread.
 //
 // What it prints on stdout says that it is alive, and belongs to the caller;
 // the last JSON line with an "error" on stderr is what is reported.
@@ -51,6 +51,15 @@ class DatasetHelper {
       const ReadingOptions& options, const std::vector<std::string>& mode,
       std::function<void(const std::string&)> output,
       std::function<void(absl::Status)> ended);
+  // The same with these arguments behind the script's name, and descriptors
+  // that the child inherits (ChildOptions).  `about` begins messages about the
+  // child.
+  static absl::StatusOr<std::unique_ptr<DatasetHelper>> Start(
+      EventLoop& loop, const HelperProgram& program, const std::string& about,
+      const std::vector<std::string>& arguments,
+      const std::vector<int>& descriptors,
+      std::function<void(const std::string&)> output,
+      std::function<void(absl::Status)> ended);
   // Kills the child; nothing is called any more.
   ~DatasetHelper();
 
@@ -60,7 +69,7 @@ class DatasetHelper {
 
  private:
   DatasetHelper(EventLoop& loop, const HelperProgram& program,
-                const std::string& data_file,
+                const std::string& about,
                 std::function<void(const std::string&)> output,
                 std::function<void(absl::Status)> ended);
 
@@ -70,7 +79,7 @@ class DatasetHelper {
 
   EventLoop& loop_;
   const absl::Duration silence_limit_;
-  const std::string data_file_;
+  const std::string about_;
   const std::function<void(const std::string&)> output_;
   const std::function<void(absl::Status)> ended_;
   EventLoop::TimerId watchdog_ = 0;

@@ -89,11 +89,24 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(
     roots.push_back(options.state_dir + own);
   }
   ASSIGN_OR_RETURN(engine->roots_, DataRoots::Open(roots));
+  Engine* const self = engine.get();
   engine->exporter_ = std::make_unique<Exporter>(
       loop, pool, options.state_dir + "/export-in-progress",
-      [self = engine.get()](const ExportRequest& request) {
+      [self](const ExportRequest& request) {
         return self->PlanExportOf(request);
       });
+  const std::filesystem::path scripts =
+      std::filesystem::path(options.prepare_script).parent_path();
+  engine->sampler_ = std::make_unique<Sampler>(
+      loop, arena, pool, engine->bases_,
+      SamplerOptions{
+          .program = {options.python, scripts / "prepare_sample.py"},
+          .open = [self](const std::string& m) { return self->OpenSample(m); },
+          .reserved_bytes =
+              [self] {
+                return self->running_.has_value() ? self->running_->table_bytes
+                                                  : 0;
+              }});
   return engine;
 }
 
@@ -160,6 +173,7 @@ void Engine::Drain(std::function<void()> drained) {
   drained_ = std::move(drained);
   preparer_.reset();
   exporter_->Stop();
+  sampler_->Stop();
   if (running_.has_value()) {
     running_->runner->Pause();
   } else {
@@ -317,6 +331,7 @@ void Engine::StartNext() {
   }
   while (!running_.has_value() && !queue_.empty()) {
     const Queued queued = queue_.front();
+    if (!MakeRoom(queued.id)) return;
     queue_.pop_front();
     const absl::Status status = StartJob(queued);
     if (status.ok()) continue;
@@ -431,6 +446,9 @@ absl::Status Engine::StartJob(const Queued& queued) {
             std::string(adapter.status().message()));
     return absl::OkStatus();
   }
+  const auto need = NeedOfSpec(spec, model->config);
+  // Without one the runner fails the job.
+  if (need.ok()) running.table_bytes = need->table_bytes;
   const std::string data = JobDirectory(job) + "/data";
   ASSIGN_OR_RETURN(running.train,
                    Dataset::Open(data + "/train", model->config.vocab_size));

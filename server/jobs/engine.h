@@ -30,6 +30,7 @@
 #include "server/jobs/paths.h"
 #include "server/jobs/preparer.h"
 #include "server/jobs/runner.h"
+#include "server/jobs/sampler.h"
 #include "server/jobs/spec.h"
 #include "server/jobs/store.h"
 #include "server/observe/device_ledger.h"
@@ -75,6 +76,9 @@ class Engine final : public JobEngine,
                                           const std::string& path,
                                           PathKind kind) const;
 
+  // Any thread.
+  SampleEngine& sampler() { return *sampler_; }
+
   // JobEngine; any thread but the loop's.
   absl::StatusOr<JobRecord> Submit(const SubmitRequest& request) override;
   absl::StatusOr<DryRunResult> DryRun(const SubmitRequest& request) override;
@@ -96,6 +100,7 @@ class Engine final : public JobEngine,
     JobProgress progress;
     double seconds_per_step = 0;  // smoothed
     int64_t start_step = 0;
+    uint64_t table_bytes = 0;  // HostNeed's
     std::vector<DeviceTimes> times_at_start;
   };
 
@@ -169,6 +174,17 @@ class Engine final : public JobEngine,
   absl::StatusOr<std::string> ExportSource(const std::string& source) const;
   absl::StatusOr<std::string> ExportOutput(const std::string& output) const;
 
+  // engine_sample.cc.  What a sample's model means; any thread.
+  absl::StatusOr<SampleSource> OpenSample(const std::string& model) const;
+  absl::StatusOr<SampleSource> OpenJobSample(const std::string& name) const;
+  // For sequences of any length that the spec allows.
+  absl::StatusOr<HostNeed> NeedOfSpec(const ResolvedSpec& spec,
+                                      const ModelConfig& model) const;
+  absl::StatusOr<HostNeed> NeedOfJob(const std::string& id) const;
+  // False: a sample is in the way of the job's memory; it ends, and StartNext
+  // comes again.
+  bool MakeRoom(const std::string& id);
+
   // Runs `change` on the loop and waits for its answer.
   absl::StatusOr<JobRecord> OnLoop(
       std::function<absl::StatusOr<JobRecord>()> change);
@@ -194,6 +210,7 @@ class Engine final : public JobEngine,
   void PublishDevices();
   void PublishArena();
   void ObserveSlot(SlotPass pass, const wire::SlotDone& done);
+  void OnSampleDone(int device, const wire::SampleDone& done);
   void AccountDeviceUse();
   std::string JobDirectory(const JobRecord& job) const;
   std::string OutputPath(const JobRecord& job) const;
@@ -215,6 +232,7 @@ class Engine final : public JobEngine,
   std::string validating_;
   std::deque<Queued> queue_;
   BaseCache bases_;  // outlives running_
+  std::unique_ptr<Sampler> sampler_;
   std::optional<Running> running_;
   bool draining_ = false;
   std::function<void()> drained_;

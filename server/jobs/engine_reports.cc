@@ -247,6 +247,7 @@ void Engine::OnWorkerUp(WorkerId worker) {
   }
   if (running_.has_value()) running_->runner->OnWorkerUp(worker);
   if (worker == pool_.FilesWorker()) exporter_->OnWorkerUp();
+  sampler_->OnWorkerUp(worker);
 }
 
 void Engine::OnMessage(WorkerId worker, const wire::Message& message) {
@@ -254,8 +255,22 @@ void Engine::OnMessage(WorkerId worker, const wire::Message& message) {
   if (op != nullptr && options_.samples != nullptr) {
     options_.samples->AddHostOp(*op);
   }
+  const auto* sample = std::get_if<wire::SampleDone>(&message.body);
+  if (sample != nullptr && Number(worker) < pool_.device_count()) {
+    OnSampleDone(Number(worker), *sample);
+  }
   if (running_.has_value()) running_->runner->OnMessage(worker, message);
   if (worker == pool_.FilesWorker()) exporter_->OnMessage(message);
+  sampler_->OnMessage(worker, message);
+}
+
+void Engine::OnSampleDone(int device, const wire::SampleDone& done) {
+  const auto bytes = static_cast<int64_t>(done.weight_bytes);
+  metrics_.AddTransfer(
+      device, static_cast<TransferDirection>(wire::Direction::kH2D),
+      static_cast<TransferPurpose>(wire::Purpose::kWeights), bytes);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  devices_[device].h2d_bytes += bytes;
 }
 
 void Engine::OnWorkerDown(WorkerId worker, const std::string& why) {
@@ -263,6 +278,7 @@ void Engine::OnWorkerDown(WorkerId worker, const std::string& why) {
     metrics_.SetDeviceUp(Number(worker), false);
   }
   if (worker == pool_.FilesWorker()) exporter_->OnWorkerDown(why);
+  sampler_->OnWorkerDown(worker);
   if (!running_.has_value()) return;
   OnNote(why);
   running_->runner->OnWorkerDown(worker);
@@ -271,6 +287,7 @@ void Engine::OnWorkerDown(WorkerId worker, const std::string& why) {
 void Engine::OnDeviceLost(DeviceId device, const std::string& why) {
   RH_LOG(kError) << "device " << Number(device) << " is lost: " << why;
   if (running_.has_value()) running_->runner->OnDeviceLost(device, why);
+  sampler_->OnDeviceLost();
 }
 
 // --- telling ---

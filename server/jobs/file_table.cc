@@ -182,20 +182,24 @@ namespace {
 
 // The destination of a parameter that is read or drawn: compute copy and, where
 // it trains, master.
-wire::FileTensor Incoming(const TrainingState& state, int unit,
-                          const ParameterSpec& spec) {
-  const wire::UnitLayout& layout = state.layout(unit);
-  const DType dtype = state.dtype(unit);
+wire::FileTensor Incoming(const LoadTarget& target, const ParameterSpec& spec) {
   wire::FileTensor tensor = {};
   tensor.element_count = static_cast<uint64_t>(spec.element_count);
-  tensor.first_offset = ElementOffset(layout.compute_offset, spec, dtype);
-  tensor.first_dtype = static_cast<uint32_t>(dtype);
+  tensor.first_offset =
+      ElementOffset(target.compute_offset, spec, target.dtype);
+  tensor.first_dtype = static_cast<uint32_t>(target.dtype);
   tensor.second_dtype = static_cast<uint32_t>(DType::kF32);
-  if (state.trainable(unit)) {
+  if (target.master_offset != 0) {
     tensor.second_offset =
-        ElementOffset(layout.master_offset, spec, DType::kF32);
+        ElementOffset(target.master_offset, spec, DType::kF32);
   }
   return tensor;
+}
+
+// A frozen unit has no master.
+LoadTarget TargetOf(const TrainingState& state, int unit) {
+  const wire::UnitLayout& layout = state.layout(unit);
+  return {layout.compute_offset, state.dtype(unit), layout.master_offset};
 }
 
 bool IsLoraB(ParamRole role) {
@@ -234,15 +238,15 @@ void ForTrained(const TrainingState& state,
 }  // namespace
 
 std::vector<FilePart> LoadParts(
-    const std::vector<std::vector<ParameterSource>>& sources, int first_unit,
-    const TrainingState& state) {
+    const std::vector<std::vector<ParameterSource>>& sources,
+    const std::vector<UnitSpec>& units,
+    const std::vector<LoadTarget>& targets) {
   std::map<std::string, FilePart> parts;
   for (size_t u = 0; u < sources.size(); ++u) {
-    const int unit = first_unit + static_cast<int>(u);
-    const auto& parameters = state.units()[unit].parameters;
+    const auto& parameters = units[u].parameters;
     for (size_t p = 0; p < parameters.size(); ++p) {
       const ParameterSource& source = sources[u][p];
-      wire::FileTensor tensor = Incoming(state, unit, parameters[p]);
+      wire::FileTensor tensor = Incoming(targets[u], parameters[p]);
       tensor.file_offset = source.offset;
       tensor.file_dtype = static_cast<uint32_t>(source.dtype);
       FilePart& part = parts[source.file];
@@ -256,11 +260,24 @@ std::vector<FilePart> LoadParts(
   return ordered;
 }
 
+std::vector<FilePart> LoadParts(
+    const std::vector<std::vector<ParameterSource>>& sources, int first_unit,
+    const TrainingState& state) {
+  std::vector<UnitSpec> units;
+  std::vector<LoadTarget> targets;
+  for (size_t u = 0; u < sources.size(); ++u) {
+    const int unit = first_unit + static_cast<int>(u);
+    units.push_back(state.units()[unit]);
+    targets.push_back(TargetOf(state, unit));
+  }
+  return LoadParts(sources, units, targets);
+}
+
 std::vector<FilePart> InitParts(const TrainingState& state) {
   FilePart part;
   uint64_t stream = 0;
   ForTrained(state, [&](int unit, const ParameterSpec& spec) {
-    wire::FileTensor tensor = Incoming(state, unit, spec);
+    wire::FileTensor tensor = Incoming(TargetOf(state, unit), spec);
     SetInit(state, spec, tensor);
     tensor.init_stream = stream++;
     part.tensors.push_back(tensor);

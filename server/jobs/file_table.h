@@ -46,6 +46,17 @@ class FileTable {
   wire::FileOp op_;
 };
 
+// Where the parameters of one unit are read to.
+struct LoadTarget {
+  uint64_t compute_offset = 0;  // in the arena
+  DType dtype = DType::kF32;    // there
+  uint64_t master_offset = 0;   // fp32; 0: none
+};
+// sources[u][p] belongs to units[u].parameters[p], which goes to targets[u].
+// REQUIRES: as many of each.
+std::vector<FilePart> LoadParts(
+    const std::vector<std::vector<ParameterSource>>& sources,
+    const std::vector<UnitSpec>& units, const std::vector<LoadTarget>& targets);
 // Reads parameters into compute copies and, of units that train, masters.
 // sources[u][p] belongs to state.units()[first_unit + u].parameters[p].
 std::vector<FilePart> LoadParts(

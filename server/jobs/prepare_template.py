@@ -3,6 +3,7 @@ of it are the assistant's turns."""
 
 import collections
 import datetime
+import functools
 import hashlib
 import itertools
 import json
@@ -125,9 +126,14 @@ class Template:
             raise DataError(f"malformed chat template: {error.message} (line "
                             f"{error.lineno} of the template)", path) from error
         self.generation = environment.extensions[Generation.identifier]
-        self.family = None
-        if not self.generation.used:
-            self.family = find_family(text, path)
+        self.text, self.path = text, path
+
+    @functools.cached_property
+    def family(self):
+        """Whose markers tell the assistant's turns; None: its own marks do."""
+        if self.generation.used:
+            return None
+        return find_family(self.text, self.path)
 
     @property
     def masks(self):
@@ -135,15 +141,16 @@ class Template:
 
     def render(self, **variables):
         """Text and spans of the assistant's turns."""
-        text = self._text(variables)
-        if self.family is not None:
-            return text, scanned_spans(self.family, text)
+        family = self.family
+        text = self.write(**variables)
+        if family is not None:
+            return text, scanned_spans(family, text)
         if OPEN in text or CLOSE in text:
             raise ValueError("has U+10FFFE or U+10FFFF, which are no "
                              "characters")
         self.generation.marks = (OPEN, CLOSE)
         try:
-            unmarked, spans = marked_spans(self._text(variables))
+            unmarked, spans = marked_spans(self.write(**variables))
         finally:
             self.generation.marks = ("", "")
         if unmarked != text:
@@ -152,7 +159,8 @@ class Template:
                              "told")
         return text, spans
 
-    def _text(self, variables):
+    def write(self, **variables):
+        """The text alone."""
         try:
             text = self.template.render(variables)
             text.encode("utf-8")
@@ -208,6 +216,12 @@ class ChatTemplate:
         # A template's own marks need no message to go with.
         told = template.family is None and all(trained)
         return text, spans if told else None
+
+    def prompt(self, text):
+        """A user's message and what begins the answer to it."""
+        return self._pick(None).write(
+            messages=[{"role": "user", "content": text}], tools=None,
+            documents=None, add_generation_prompt=True, **self.special_tokens)
 
     def _pick(self, tools):
         name = "default"

@@ -8,29 +8,13 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/wire/model_dims.h"
+#include "server/jobs/unit_layout.h"
 
 namespace roundhouse {
 namespace {
 
 constexpr uint64_t kLedgerEntries = 4096;
 constexpr uint64_t kFp32Bytes = 4;
-
-// Hands out 64-byte-aligned pieces of one range, in a fixed order: run once to
-// count the bytes and once to place them.
-class Cursor {
- public:
-  explicit Cursor(uint64_t offset) : start_(offset), next_(offset) {}
-  uint64_t Take(uint64_t bytes) {
-    const uint64_t offset = next_;
-    next_ += (bytes + 63) / 64 * 64;
-    return offset;
-  }
-  uint64_t bytes() const { return next_ - start_; }
-
- private:
-  const uint64_t start_;
-  uint64_t next_;
-};
 
 struct Placement {
   wire::JobLayout job = {};
@@ -40,26 +24,7 @@ struct Placement {
   uint64_t bytes = 0;
 };
 
-void AddParameters(const UnitSpec& unit, uint32_t index, Placement& placement,
-                   wire::UnitLayout& layout) {
-  layout.first_parameter = static_cast<uint32_t>(placement.parameters.size());
-  layout.parameter_count = static_cast<uint32_t>(unit.parameters.size());
-  layout.element_count = static_cast<uint64_t>(unit.element_count);
-  for (const ParameterSpec& spec : unit.parameters) {
-    const auto elements = static_cast<uint64_t>(spec.element_count);
-    placement.parameters.push_back(
-        {.unit = index,
-         .role = static_cast<uint32_t>(spec.role),
-         .unit_offset_elements =
-             static_cast<uint64_t>(spec.unit_offset_elements),
-         .element_count = elements,
-         .first_chunk = layout.chunk_count,
-         .weight_decay = spec.weight_decay ? 1u : 0u});
-    layout.chunk_count += static_cast<uint32_t>(wire::ChunkCount(elements));
-  }
-}
-
-void PlaceTrained(const TrainingStateOptions& options, Cursor& cursor,
+void PlaceTrained(const TrainingStateOptions& options, LayoutCursor& cursor,
                   Placement& placement, wire::UnitLayout& layout) {
   const uint64_t fp32 = layout.element_count * kFp32Bytes;
   const auto dtype = static_cast<DType>(layout.dtype);
@@ -79,7 +44,7 @@ void PlaceTrained(const TrainingStateOptions& options, Cursor& cursor,
 
 // `base` may be null: nothing but the bytes of the rest is wanted.
 void PlaceUnit(const TrainingStateOptions& options, const BaseWeights* base,
-               int unit, Cursor& cursor, Placement& placement) {
+               int unit, LayoutCursor& cursor, Placement& placement) {
   wire::UnitLayout& layout = placement.units[unit];
   layout.dtype =
       static_cast<uint32_t>(UnitDType(options.model, options.dtype, unit));
@@ -101,10 +66,10 @@ Placement Place(const TrainingStateOptions& options, const BaseWeights* base,
   Placement placement;
   placement.units.resize(units.size());
   for (size_t i = 0; i < units.size(); ++i) {
-    AddParameters(units[i], static_cast<uint32_t>(i), placement,
-                  placement.units[i]);
+    AddParameterLayouts(units[i], static_cast<uint32_t>(i),
+                        placement.parameters, placement.units[i]);
   }
-  Cursor cursor(offset);
+  LayoutCursor cursor(offset);
   cursor.Take(sizeof(wire::JobLayout));
   wire::JobLayout& job = placement.job;
   job.units_offset = cursor.Take(units.size() * sizeof(wire::UnitLayout));

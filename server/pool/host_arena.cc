@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -51,6 +52,16 @@ absl::StatusOr<uint64_t> HostArena::FindGap(uint64_t bytes) const {
   }
   if (arena_->size_bytes() - end >= bytes) return end;
   return absl::ResourceExhaustedError("");
+}
+
+uint64_t HostArena::largest_gap_bytes() const {
+  uint64_t largest = 0;
+  uint64_t end = 0;
+  for (const auto& [offset, size] : allocations_) {
+    largest = std::max(largest, offset - end);
+    end = offset + size;
+  }
+  return std::max(largest, arena_->size_bytes() - end);
 }
 
 absl::StatusOr<uint64_t> HostArena::Allocate(uint64_t bytes) {

@@ -31,6 +31,8 @@ class HostArena {
 
   uint64_t limit_bytes() const { return limit_bytes_; }
   uint64_t used_bytes() const { return used_bytes_; }
+  // Allocations of together that many bytes, each rounded up to pages, succeed.
+  uint64_t largest_gap_bytes() const;
   wire::Arena& arena() { return *arena_; }
 
  private:

@@ -37,6 +37,18 @@ TEST(HostArenaTest, FreedMemoryComesBackZeroed) {
   }
 }
 
+TEST(HostArenaTest, TheLargestGapCanBeHad) {
+  auto arena = *HostArena::Create(kLimit, 4);
+  EXPECT_EQ(arena->largest_gap_bytes(), kLimit - arena->used_bytes());
+  const uint64_t first = *arena->Allocate(300000);
+  const uint64_t wall = *arena->Allocate(1);
+  arena->Free(first);
+  const uint64_t gap = arena->largest_gap_bytes();
+  EXPECT_LT(gap, kLimit - arena->used_bytes());
+  EXPECT_TRUE(arena->Allocate(gap).ok());
+  EXPECT_EQ(arena->largest_gap_bytes(), wall - first);
+}
+
 TEST(HostArenaTest, FreeOfSomethingElseIsABug) {
   auto arena = *HostArena::Create(kLimit, 4);
   const uint64_t offset = *arena->Allocate(1);

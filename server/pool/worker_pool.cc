@@ -27,6 +27,7 @@ const char* RoleName(WorkerRole role) {
 // A command that a worker finished: it is not dying at its start.
 bool IsResult(const wire::Body& body) {
   return std::holds_alternative<wire::SlotDone>(body) ||
+         std::holds_alternative<wire::SampleDone>(body) ||
          std::holds_alternative<wire::HostOpDone>(body) ||
          std::holds_alternative<wire::FileOpDone>(body);
 }

@@ -9,13 +9,15 @@
 //   deaf              ignores Stop
 //   nan               its losses are not finite
 //   fail              every command fails, short of memory
+//   fail-two          samples of more than one sequence fail, short of memory
 //   slow              takes 30 ms for each command
 //   full              what it saves does not fit on the disk
 //
 // It computes nothing: a loss is 1 nat per micro-batch, a norm 1; a slot says
 // it took 1, 2, 3 and 4 ms in its phases, a host operation 2 ms.  Slots wait
 // for the versions of the units they read, updates raise them.  Saves write
-// what lies in the arena, loads leave it as it is.
+// what lies in the arena, loads leave it as it is.  A sample's next token is
+// the last one plus one, modulo 50.
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -27,6 +29,7 @@
 #include <fstream>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "base/wire/arena.h"
 #include "base/wire/channel.h"
@@ -55,9 +58,10 @@ void WaitForMail(int fd) {
 
 // False when the daemon wanted the slot back first.
 bool WaitForVersions(wire::Arena& arena, int index,
-                     const wire::Message& message, const wire::RunSlot& slot) {
+                     const wire::Message& message,
+                     const std::vector<wire::SlotUnit>& units) {
   const wire::Doorbell& bell = arena.doorbells().bell[index];
-  for (const wire::SlotUnit& unit : slot.units) {
+  for (const wire::SlotUnit& unit : units) {
     const wire::Word& word = arena.WordAt(unit.version.offset);
     while (!wire::Reached(word, unit.version.value)) {
       if (wire::Cancelled(bell, message.attempt)) return false;
@@ -87,6 +91,26 @@ wire::Body DoneSlot(const wire::RunSlot& slot, bool finite) {
     for (size_t i = 0; i < slot.micro_batches.size(); ++i) {
       done.results.push_back({1.0, 1, finite ? 1u : 0u, 0});
     }
+  }
+  return done;
+}
+
+wire::Body DoneSample(const wire::Arena& arena, const wire::RunSample& sample) {
+  constexpr int32_t kVocabulary = 50;
+  wire::SampleDone done;
+  done.sample = sample.sample;
+  for (const wire::SampleSequence& sequence : sample.sequences) {
+    const uint64_t count = sequence.tokens.bytes / sizeof(int32_t);
+    int32_t last = arena.At<int32_t>(sequence.tokens.offset, count)[count - 1];
+    uint32_t drawn = 0;
+    bool ended = false;
+    while (drawn < sample.new_tokens && !ended) {
+      last = (last + 1) % kVocabulary;
+      done.tokens.push_back(last);
+      ++drawn;
+      for (const int32_t end : sample.end_tokens) ended |= end == last;
+    }
+    done.counts.push_back(drawn);
   }
   return done;
 }
@@ -147,11 +171,18 @@ void Answer(wire::Channel& channel, wire::Arena& arena, int index,
   if (const auto* slot = std::get_if<wire::RunSlot>(&message.body)) {
     if (fail) {
       answer.body = Failure(slot->slot);
-    } else if (WaitForVersions(arena, index, message, *slot)) {
+    } else if (WaitForVersions(arena, index, message, slot->units)) {
       answer.body = DoneSlot(*slot, way != "nan");
     } else {
       answer.body = wire::Withdrawn{slot->slot};
     }
+  } else if (const auto* sample = std::get_if<wire::RunSample>(&message.body)) {
+    const bool refuse =
+        fail || (way == "fail-two" && sample->sequences.size() > 1);
+    answer.body =
+        !refuse && WaitForVersions(arena, index, message, sample->units)
+            ? DoneSample(arena, *sample)
+            : Failure(sample->sample);
   } else if (const auto* op = std::get_if<wire::HostOp>(&message.body)) {
     wire::HostOpDone done;
     done.operation = op->operation;

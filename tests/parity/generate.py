@@ -2,7 +2,8 @@
 """Tiny random checkpoints and what real transformers computes from them.
 
   generate.py OUT    writes OUT/<case>/{config.json,model.safetensors} as
-                     save_pretrained does, OUT/<case>/goldens.safetensors and
+                     save_pretrained does, OUT/<case>/goldens.safetensors,
+                     OUT/<case>/generated.safetensors and
                      OUT/schedules.safetensors
 
 Runs in the environment that tests/parity/setup makes. The weights are bf16
@@ -20,6 +21,10 @@ goldens.safetensors, B sequences of at most S tokens, K steps:
   bf16.logits, bf16.token_loss, bf16.grad.<name> [1]
                      relative L2 error of the bf16 model against the fp32 one
   eager.*            [1] relative L2 difference of eager attention from SDPA
+
+generated.safetensors, greedy decoding of the fp32 model with its KV cache:
+  lengths            [B] int32: the prompt is that much of step 0's sequence
+  tokens             [B, N] int32, what generate() drew behind each prompt
 """
 
 import copy
@@ -34,6 +39,10 @@ import transformers
 
 BATCH, TOKENS, STEPS = 8, 20, 10
 LEARNING_RATE, MAX_NORM, WEIGHT_DECAY = 1e-3, 1.0, 0.01
+NEW_TOKENS = 20
+# A drawn token's logit is above the next one's by at least this much of it, so
+# that rounding decides nowhere.
+LEAST_MARGIN = 1e-5
 # Shorter than a sequence.
 WINDOW = 6
 LLAMA3_ROPE = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0,
@@ -217,6 +226,23 @@ def goldens_of(model, folder, tokens, lengths):
     return goldens
 
 
+def generated(model, tokens, lengths):
+    model.generation_config.eos_token_id = None  # nothing ends
+    drawn = []
+    for row, length in zip(tokens[0], lengths[0]):
+        prompt = row[None, :length]
+        out = model.generate(
+            prompt, attention_mask=torch.ones_like(prompt), use_cache=True,
+            do_sample=False, max_new_tokens=NEW_TOKENS, pad_token_id=0,
+            output_logits=True, return_dict_in_generate=True)
+        for logits in out.logits:
+            first, second = logits[0].topk(2).values
+            if (first - second) < LEAST_MARGIN * first.abs():
+                raise ValueError("two logits are nearly equal: other seed")
+        drawn.append(out.sequences[0, length:])
+    return {"lengths": lengths[0].int(), "tokens": torch.stack(drawn).int()}
+
+
 def schedules():
     """Factors of transformers' schedules: warm-up 4, 20 steps, then 0."""
     make = {"constant": transformers.get_constant_schedule_with_warmup,
@@ -256,6 +282,8 @@ def main():
         safetensors.torch.save_file(
             {name: value.contiguous() for name, value in goldens.items()},
             folder / "goldens.safetensors")
+        safetensors.torch.save_file(generated(model, tokens, lengths),
+                                    folder / "generated.safetensors")
     safetensors.torch.save_file(schedules(), out / "schedules.safetensors")
 
 

@@ -11,13 +11,17 @@ namespace {
 // Queries of a block share one mask, and blocks bound its size.
 constexpr int64_t kMinWindowBlockTokens = 256;
 
-// [b, heads, n, d], [b, kv_heads, m, d] -> [b, heads, n, d].  Without a mask
-// causal.
+// Which keys a query sees where no mask says it.
+enum class Sees { kItselfAndEarlier, kAll };
+
+// [b, heads, n, d], [b, kv_heads, m, d] -> [b, heads, n, d].
 at::Tensor Sdpa(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                const std::optional<at::Tensor>& mask) {
+                const std::optional<at::Tensor>& mask,
+                Sees sees = Sees::kItselfAndEarlier) {
+  const bool causal = !mask.has_value() && sees == Sees::kItselfAndEarlier;
   return at::scaled_dot_product_attention(
-      q, k, v, mask, /*dropout_p=*/0.0, /*is_causal=*/!mask.has_value(),
-      /*scale=*/std::nullopt, /*enable_gqa=*/q.size(1) != k.size(1));
+      q, k, v, mask, /*dropout_p=*/0.0, causal, /*scale=*/std::nullopt,
+      /*enable_gqa=*/q.size(1) != k.size(1));
 }
 
 // [queries, keys]; query i stands at key i + keys - queries.
@@ -57,6 +61,25 @@ at::Tensor Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                   int64_t window) {
   if (window == 0 || q.size(2) <= window) return Sdpa(q, k, v, std::nullopt);
   return WindowAttention(q, k, v, window);
+}
+
+// Query i stands at key i + m - n of [1, kv_heads, m, d].
+at::Tensor AttendFurther(const at::Tensor& q, const at::Tensor& k,
+                         const at::Tensor& v, int64_t window) {
+  const int64_t queries = q.size(2), keys = k.size(2);
+  if (queries == keys) return Attend(q, k, v, window);
+  const int64_t reach = window == 0 ? keys : window;
+  // The keys that any of the queries sees.
+  const int64_t first = std::max<int64_t>(0, keys - (reach - 1) - queries);
+  const at::Tensor seen_keys = k.slice(2, first);
+  const at::Tensor seen_values = v.slice(2, first);
+  if (queries == 1) {
+    return Sdpa(q, seen_keys, seen_values, std::nullopt, Sees::kAll);
+  }
+  return Sdpa(
+      q, seen_keys, seen_values,
+      WindowMask(queries, keys - first, reach,
+                 at::TensorOptions().dtype(at::kLong).device(q.device())));
 }
 
 // [b, heads, n, d] -> [b * n, heads * d].
@@ -116,6 +139,34 @@ at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k,
   std::vector<at::Tensor> mixed;
   for (size_t i = 0; i < queries.size(); ++i) {
     mixed.push_back(TokenRows(Attend(queries[i], keys[i], values[i], window)));
+  }
+  return at::cat(mixed);
+}
+
+at::Tensor CachedAttention(const at::Tensor& q, const at::Tensor& k,
+                           const at::Tensor& v, const KeyValueCache& cache,
+                           int64_t window) {
+  std::vector<int64_t> counts;
+  for (const auto& one : cache.sequences) counts.push_back(one.new_tokens);
+  const std::vector<at::Tensor> queries = Sequences(q, {counts});
+  const std::vector<at::Tensor> keys = Sequences(k, {counts});
+  const std::vector<at::Tensor> values = Sequences(v, {counts});
+  std::vector<at::Tensor> mixed;
+  for (size_t i = 0; i < queries.size(); ++i) {
+    const KeyValueCache::Sequence& one = cache.sequences[i];
+    const int64_t end = one.cached_tokens + one.new_tokens;
+    // [1, kv_heads, tokens, d] -> the cached ones and these, tokens first.
+    const auto extend = [&](const at::Tensor& memory, const at::Tensor& added) {
+      memory.slice(0, one.cached_tokens, end)
+          .copy_(added.squeeze(0).transpose(0, 1));
+      return one.cached_tokens == 0
+                 ? added
+                 : memory.slice(0, 0, end).transpose(0, 1).unsqueeze(0);
+    };
+    const at::Tensor all_keys = extend(one.keys, keys[i]);
+    const at::Tensor all_values = extend(one.values, values[i]);
+    mixed.push_back(
+        TokenRows(AttendFurther(queries[i], all_keys, all_values, window)));
   }
   return at::cat(mixed);
 }

@@ -1,5 +1,6 @@
 // Causal attention of a micro-batch: over whole rows, or over the sequences
-// that are packed into them, with or without a sliding window.
+// that are packed into them, with or without a sliding window; and of sequences
+// that go on from cached keys and values.
 //
 // What has the same bits as what, for the same q, k and v of a sequence:
 //   rows of one sequence each   SDPA over all rows at once, packing or not
@@ -41,6 +42,27 @@ absl::StatusOr<Packing> ReadPacking(const int32_t* positions, int64_t rows,
 // Returns [rows * row_tokens, heads * head_dim].
 at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k,
                            const at::Tensor& v, const Packing& packing,
+                           int64_t window);
+
+// One layer's keys and values of sequences that are being generated.
+struct KeyValueCache {
+  struct Sequence {
+    at::Tensor keys;    // [capacity, kv_heads, head_dim]
+    at::Tensor values;  // likewise
+    int64_t cached_tokens = 0;
+    int64_t new_tokens = 0;  // at least 1; they fit behind the cached ones
+  };
+  std::vector<Sequence> sequences;
+};
+
+// q is [1, heads, n, head_dim], k and v have kv_heads; n is the sum of the
+// sequences' new tokens, one sequence after the other.  Writes k and v behind
+// each sequence's cached ones, where they stay for the next call, and attends
+// as CausalAttention does, sequence by sequence: none depends on another.
+// Without cached tokens it is CausalAttention of packed sequences, bit for bit.
+// Returns [n, heads * head_dim].
+at::Tensor CachedAttention(const at::Tensor& q, const at::Tensor& k,
+                           const at::Tensor& v, const KeyValueCache& cache,
                            int64_t window);
 
 }  // namespace roundhouse::worker

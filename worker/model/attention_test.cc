@@ -130,6 +130,64 @@ TEST(AttentionTest, GradientsStayInsideTheirSequence) {
   }
 }
 
+// Caches of sequences of at most `capacity` tokens; what is not written shows.
+KeyValueCache MakeCache(size_t sequences, int64_t capacity,
+                        at::ScalarType dtype) {
+  KeyValueCache cache;
+  for (size_t i = 0; i < sequences; ++i) {
+    const auto memory = [&] {
+      return at::full({capacity, kKvHeads, kHeadDim}, std::nan(""),
+                      at::TensorOptions().dtype(dtype));
+    };
+    cache.sequences.push_back({.keys = memory(), .values = memory()});
+  }
+  return cache;
+}
+
+TEST(CachedAttentionTest, WithoutCachedTokensItIsPackedAttention) {
+  const std::vector<int64_t> tokens = {3, 8, 1, 12};
+  for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (int64_t window : {0, 4}) {
+      const Inputs x = Random(1, 24, dtype);
+      KeyValueCache cache = MakeCache(tokens.size(), 12, dtype);
+      for (size_t i = 0; i < tokens.size(); ++i) {
+        cache.sequences[i].new_tokens = tokens[i];
+      }
+      EXPECT_TRUE(CachedAttention(x.q, x.k, x.v, cache, window)
+                      .equal(Attend(x, {tokens}, window)))
+          << dtype << " " << window;
+    }
+  }
+}
+
+// Two sequences that grow by pieces of different lengths, cut differently.
+TEST(CachedAttentionTest, PiecesSeeTheTokensBeforeThem) {
+  const int64_t ends[2][6] = {{0, 6, 7, 12, 13, 20}, {0, 1, 4, 5, 17, 18}};
+  for (int64_t window : {0, 1, 2, 5, 9, 30}) {
+    const Inputs x = Random(2, 20, at::kFloat);
+    const at::Tensor expected =
+        Reference(x, window == 0 ? 20 : window).view({2, 20, -1});
+    KeyValueCache cache = MakeCache(2, 20, at::kFloat);
+    for (size_t piece = 0; piece < 5; ++piece) {
+      std::vector<at::Tensor> q, k, v, seen;
+      for (size_t s = 0; s < 2; ++s) {
+        const int64_t begin = ends[s][piece], end = ends[s][piece + 1];
+        const Inputs part = Slice(x, static_cast<int64_t>(s), begin, end);
+        q.push_back(part.q);
+        k.push_back(part.k);
+        v.push_back(part.v);
+        seen.push_back(expected[static_cast<int64_t>(s)].slice(0, begin, end));
+        cache.sequences[s].cached_tokens = begin;
+        cache.sequences[s].new_tokens = end - begin;
+      }
+      const at::Tensor mixed = CachedAttention(at::cat(q, 2), at::cat(k, 2),
+                                               at::cat(v, 2), cache, window);
+      EXPECT_LT(LargestDifference(mixed, at::cat(seen)), 1e-5)
+          << "window " << window << ", piece " << piece;
+    }
+  }
+}
+
 TEST(PackingTest, ReadsSequences) {
   const int32_t positions[] = {0, 1, 0, 0, 1, 2, 0, 1, 2, 3, 4, 5};
   const auto packing = ReadPacking(positions, 2, 6);

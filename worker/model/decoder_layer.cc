@@ -36,9 +36,11 @@ at::Tensor Attention(const LayerContext& context, const LayerTensors& weights,
   const at::Tensor q = query_or_key(ParamRole::kQ, ParamRole::kQNorm);
   const at::Tensor k = query_or_key(ParamRole::kK, ParamRole::kKNorm);
   const at::Tensor v = heads(ParamRole::kV).transpose(1, 2);
-  return Projection(
-      context, weights, ParamRole::kO,
-      CausalAttention(q, k, v, context.packing, WindowOf(context)));
+  const int64_t window = WindowOf(context);
+  return Projection(context, weights, ParamRole::kO,
+                    context.cache != nullptr
+                        ? CachedAttention(q, k, v, *context.cache, window)
+                        : CausalAttention(q, k, v, context.packing, window));
 }
 
 // down(silu(gate(x)) * up(x)) of x [n, hidden].

@@ -36,6 +36,9 @@ struct LayerContext {
   RopeTables rope;
   const Packing& packing;
   const AdapterContext* adapter = nullptr;  // null: no adapters
+  // Set where sequences go on from cached tokens; then `packing` is not looked
+  // at and a single row holds the new tokens of all of them.
+  const KeyValueCache* cache = nullptr;
 };
 
 // x / rms(x) in fp32, cast back, times weight.  Over the last dimension.

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "c10/core/GradMode.h"
 #include "torch/csrc/autograd/autograd.h"
+#include "worker/model/borrowed_weights.h"
 #include "worker/model/decoder_layer.h"
 #include "worker/model/head.h"
 #include "worker/model/layers.h"
@@ -20,17 +21,6 @@ namespace roundhouse::worker {
 namespace {
 
 constexpr int32_t kNoTarget = -100;
-constexpr uintptr_t kTensorAlignBytes = 64;
-
-// Matrix products have equal bits for equal alignments only.
-absl::Status CheckAligned(const void* data, const std::string& what) {
-  if (reinterpret_cast<uintptr_t>(data) % kTensorAlignBytes == 0) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      what, " must start at a multiple of ", kTensorAlignBytes, " bytes"));
-}
-
 AdapterContext AdapterContextOf(const StageRunOptions& options) {
   return {.config = options.adapter,
           .dropout = options.train,
@@ -156,23 +146,6 @@ absl::Status TorchStageRun::SetPositions(const int32_t* positions) {
   });
 }
 
-absl::Status BorrowParameters(int64_t layer,
-                              const std::vector<ParameterSpec>& parameters,
-                              const LayerWeights& weights, DType dtype,
-                              bool requires_grad, LayerTensors* tensors) {
-  for (const ParameterSpec& parameter : parameters) {
-    const void* data = weights.weight[static_cast<int>(parameter.role)];
-    if (data == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "layer ", layer, ": no weights given for ", parameter.name));
-    }
-    RETURN_IF_ERROR(CheckAligned(data, parameter.name));
-    (*tensors)[parameter.role] = BorrowTensor(data, parameter.shape, dtype)
-                                     .requires_grad_(requires_grad);
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<LayerTensors> TorchStageRun::BorrowWeights(
     int64_t layer, const LayerWeights& weights) const {
   const bool has_backward = options_.keep != Keep::kNothing;
@@ -254,20 +227,12 @@ absl::Status TorchStageRun::SetTargets(const int32_t* labels,
 
 absl::StatusOr<HeadInputs> TorchStageRun::BorrowHead(
     const LayerWeights& weights, const int32_t* labels) const {
-  const int64_t hidden = options_.config.hidden_size;
-  const void* norm = weights.weight[static_cast<int>(ParamRole::kFinalNorm)];
-  const void* matrix = weights.weight[static_cast<int>(ParamRole::kLmHead)];
-  if (norm == nullptr || matrix == nullptr) {
-    return absl::InvalidArgumentError(
-        "the head needs the final norm and the LM head's matrix");
-  }
-  RETURN_IF_ERROR(CheckAligned(norm, "the final norm"));
-  RETURN_IF_ERROR(CheckAligned(matrix, "the LM head's matrix"));
+  ASSIGN_OR_RETURN(const HeadTensors tensors,
+                   BorrowHeadTensors(options_.config, options_.dtype, weights));
   HeadInputs head;
-  head.x = current_.reshape({-1, hidden});
-  head.final_norm = BorrowTensor(norm, {hidden}, options_.dtype);
-  head.lm_head = BorrowTensor(matrix, {options_.config.vocab_size, hidden},
-                              options_.dtype);
+  head.x = current_.reshape({-1, options_.config.hidden_size});
+  head.final_norm = tensors.final_norm;
+  head.lm_head = tensors.lm_head;
   head.rms_norm_eps = options_.config.rms_norm_eps;
   head.token_chunk = options_.head_token_chunk;
   head.frozen = HasAdapter();

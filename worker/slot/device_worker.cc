@@ -43,7 +43,12 @@ class DeviceWorker {
   absl::Status AwaitMessage() const;
   void Handle(uint64_t attempt, wire::Body body);
   void Configure(uint64_t attempt, const wire::ConfigureJob& command);
+  void Release(uint64_t job);
   void Submit(uint64_t attempt, wire::RunSlot command);
+  void Submit(uint64_t attempt, wire::RunSample command);
+  // Null: it answered Failed for the `what` numbered `id`.
+  std::shared_ptr<const JobTables> TablesOf(uint64_t job, uint64_t attempt,
+                                            const char* what, uint64_t id);
   void Fail(uint64_t attempt, uint64_t id, const absl::Status& status) {
     outbox_.Send(attempt, wire::Failed{id, static_cast<uint32_t>(status.code()),
                                        std::string(status.message())});
@@ -92,9 +97,11 @@ void DeviceWorker::Handle(uint64_t attempt, wire::Body body) {
   if (const auto* configure = std::get_if<wire::ConfigureJob>(&body)) {
     Configure(attempt, *configure);
   } else if (const auto* release = std::get_if<wire::ReleaseJob>(&body)) {
-    jobs_.erase(release->job);
+    Release(release->job);
   } else if (auto* slot = std::get_if<wire::RunSlot>(&body)) {
     Submit(attempt, std::move(*slot));
+  } else if (auto* sample = std::get_if<wire::RunSample>(&body)) {
+    Submit(attempt, std::move(*sample));
   } else if (const auto* withdraw = std::get_if<wire::Withdraw>(&body)) {
     runner_->Withdraw(withdraw->target_attempt);
   } else {
@@ -107,21 +114,41 @@ void DeviceWorker::Configure(uint64_t attempt,
                              const wire::ConfigureJob& command) {
   auto tables = ReadJobTables(context_.arena, command.layout_offset);
   if (!tables.ok()) return Fail(attempt, command.job, tables.status());
+  runner_->ForgetSample(command.job);
   jobs_[command.job] = *std::move(tables);
   outbox_.Send(attempt, wire::JobConfigured{command.job});
+}
+
+void DeviceWorker::Release(uint64_t job) {
+  jobs_.erase(job);
+  runner_->ForgetSample(job);
+}
+
+std::shared_ptr<const JobTables> DeviceWorker::TablesOf(uint64_t job,
+                                                        uint64_t attempt,
+                                                        const char* what,
+                                                        uint64_t id) {
+  const auto found = jobs_.find(job);
+  if (found != jobs_.end()) return found->second;
+  Fail(attempt, id,
+       absl::FailedPreconditionError(
+           absl::StrCat(what, " ", id, ": job ", job,
+                        " is not configured on worker ", context_.index)));
+  return nullptr;
 }
 
 void DeviceWorker::Submit(uint64_t attempt, wire::RunSlot command) {
   const int64_t received_ns = MonotonicNow();
   KillPoint("slot.received");
-  const auto job = jobs_.find(command.job);
-  if (job == jobs_.end()) {
-    return Fail(attempt, command.slot,
-                absl::FailedPreconditionError(absl::StrCat(
-                    "slot ", command.slot, ": job ", command.job,
-                    " is not configured on worker ", context_.index)));
-  }
-  runner_->Submit(attempt, received_ns, std::move(command), job->second);
+  auto tables = TablesOf(command.job, attempt, "slot", command.slot);
+  if (tables == nullptr) return;
+  runner_->Submit(attempt, received_ns, std::move(command), std::move(tables));
+}
+
+void DeviceWorker::Submit(uint64_t attempt, wire::RunSample command) {
+  auto tables = TablesOf(command.job, attempt, "sample", command.sample);
+  if (tables == nullptr) return;
+  runner_->SubmitSample(attempt, std::move(command), std::move(tables));
 }
 
 }  // namespace

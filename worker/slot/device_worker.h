@@ -9,10 +9,10 @@
 
 namespace roundhouse::worker {
 
-// Says Hello, then serves ConfigureJob, ReleaseJob, RunSlot and Withdraw, with
-// heartbeats, until Stop (OK) or until the daemon is gone (UNAVAILABLE).  Slots
-// not finished by then are given up without an answer.  A malformed or foreign
-// message is logged and dropped.
+// Says Hello, then serves ConfigureJob, ReleaseJob, RunSlot, RunSample and
+// Withdraw, with heartbeats, until Stop (OK) or until the daemon is gone
+// (UNAVAILABLE).  Slots and samples not finished by then are given up without
+// an answer.  A malformed or foreign message is logged and dropped.
 absl::Status RunDeviceWorker(const WorkerContext& context, Device& device,
                              SlotRunnerOptions options);
 

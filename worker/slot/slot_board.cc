@@ -1,5 +1,6 @@
 #include "worker/slot/slot_board.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,11 +17,43 @@ absl::Status SlotBoard::Add(std::unique_ptr<SlotState> slot) {
           absl::StrCat("slot ", slot->command.slot, ": ", slots.size(),
                        " slots are with this worker already"));
     }
+    slot->behind_sample = SampleIsDue();
     slots.push_back(std::move(slot));
   }
   changed_.notify_all();
   RingFeeder();
   return absl::OkStatus();
+}
+
+absl::Status SlotBoard::AddSample(std::unique_ptr<SampleState> sample) {
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    const size_t here = samples_.size() + (sample_bytes_ > 0 ? 1 : 0);
+    if (here >= kMaxSampleCommands) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("sample ", sample->command.sample, ": ", here,
+                       " samples are with this worker already"));
+    }
+    samples_.push_back(std::move(sample));
+  }
+  changed_.notify_all();
+  return absl::OkStatus();
+}
+
+void SlotBoard::ForgetSample(uint64_t job) {
+  Update([&] {
+    if (kept_.job == job) kept_ = SampleCache();
+    if (sample_job_ == job) forget_sample_ = true;
+  });
+}
+
+void SlotBoard::EndSample(SampleCache cache) {
+  Update([&] {
+    if (std::exchange(forget_sample_, false)) cache = SampleCache();
+    kept_ = std::move(cache);
+    sample_bytes_ = 0;
+    sample_job_ = 0;
+  });
 }
 
 void SlotBoard::Withdraw(uint64_t attempt) {
@@ -46,16 +79,57 @@ SlotState* SlotBoard::FirstQueued() const {
   return nullptr;
 }
 
-SlotState* SlotBoard::NextToCompute() {
-  std::unique_lock<std::mutex> lock(mutex);
-  SlotState* slot = nullptr;
-  changed_.wait(lock, [&] {
-    slot = FirstQueued();
-    return stopping() || slot != nullptr;
-  });
-  if (stopping()) return nullptr;
+uint64_t SlotBoard::BytesBeforeSample() const {
+  uint64_t bytes = 0;
+  for (const auto& slot : slots) {
+    bytes += slot->behind_sample ? slot->held_bytes : slot->planned_bytes();
+  }
+  return bytes;
+}
+
+bool SlotBoard::TakeSample(Work& work) {
+  const SampleState& sample = *samples_[0];
+  const uint64_t before = BytesBeforeSample();
+  const uint64_t limit = device_.memory().limit_bytes;
+  const uint64_t free = limit - std::min(limit, before);
+  const uint64_t resident = sample.plan.resident_bytes();
+  if (sample.plan.least_bytes() > free) return false;
+  kept_.Prune(sample.command, sample.plan);
+  work.sample = std::move(samples_[0]);
+  samples_.pop_front();
+  work.sample->resident = resident <= free;
+  sample_bytes_ = std::max<uint64_t>(
+      1, work.sample->resident ? resident : work.sample->plan.streamed_bytes());
+  sample_job_ = work.sample->command.job;
+  work.cache = std::exchange(kept_, SampleCache());
+  for (const auto& slot : slots) slot->behind_sample = false;
+  return true;
+}
+
+bool SlotBoard::TakeWork(Work& work) {
+  SlotState* const slot = FirstQueued();
+  const bool ready =
+      slot != nullptr && slot->uploads.front().input.arrival == Arrival::kThere;
+  if (!samples_.empty() && (!ready || samples_[0]->due()) && TakeSample(work)) {
+    return true;
+  }
+  if (!ready || slot->behind_sample) return false;
+  if (!samples_.empty()) ++samples_[0]->passed_over;
   slot->phase = ComputePhase::kComputing;
-  return slot;
+  work.slot = slot;
+  return true;
+}
+
+SlotBoard::Work SlotBoard::NextToCompute() {
+  Work work;
+  std::unique_lock<std::mutex> lock(mutex);
+  changed_.wait(lock, [&] { return stopping() || TakeWork(work); });
+  return work;
+}
+
+void SlotBoard::WaitUntil(const std::function<bool()>& ready) {
+  std::unique_lock<std::mutex> lock(mutex);
+  changed_.wait(lock, ready);
 }
 
 absl::Status SlotBoard::Await(SlotState& slot,
@@ -98,13 +172,17 @@ void SlotBoard::RingFeeder() {
   wire::Ring(doorbell_);
 }
 
-bool SlotBoard::MayHold(const SlotState& slot, uint64_t bytes) const {
-  uint64_t committed = slot.held_bytes + bytes;
+bool SlotBoard::MayHold(const SlotState& slot, uint64_t bytes) {
+  uint64_t committed = slot.held_bytes + bytes + sample_bytes_;
+  if (slot.behind_sample) committed += samples_[0]->plan.least_bytes();
   for (const auto& older : slots) {
     if (older.get() == &slot) break;
     committed += older->planned_bytes();
   }
-  return committed <= device_.memory().limit_bytes;
+  const uint64_t limit = device_.memory().limit_bytes;
+  if (committed > limit) return false;
+  if (committed + kept_.bytes() > limit) kept_ = SampleCache();
+  return true;
 }
 
 absl::StatusOr<DeviceBuffer*> SlotBoard::TryTake(SlotState& slot,

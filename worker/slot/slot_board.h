@@ -1,14 +1,24 @@
-// The slots that are with this worker, in the order they were dispatched, and
-// what its threads tell each other about them.
+// The slots that are with this worker, in the order they were dispatched, the
+// samples that wait, and what its threads tell each other about them.
 //
 //   main loop   Submit, Withdraw
 //   feeder      looks at words, starts uploads, raises words, ends slots
-//   compute     takes slots in order, waits for uploads, produces outputs
+//   compute     takes slots in order, waits for uploads, produces outputs;
+//               between slots it computes samples
 //   copy queues report each copy through Finished
 //
 // Device memory: a slot may take memory only beyond what every older slot may
 // still come to need, so an older slot never waits for a younger one, and the
-// youngest ones are uploaded ahead as far as memory allows.
+// youngest ones are uploaded ahead as far as memory allows.  A sample takes all
+// it needs at once, beyond what all slots may still come to need; slots that
+// come while it computes wait for what it has, and the cache that it leaves is
+// dropped for the first slot that needs the memory.
+//
+// Whose turn it is: the oldest slot's, once its first input is there; else a
+// sample's.  A sample that was passed over kMaxPassedOver times is *due*: it
+// goes first, and slots that come from then on go, and take memory, behind it.
+// So it waits for no more than the slots that were here, which do not wait for
+// it or for those behind it.
 //
 // Thread-safe.  `mutex` guards the slots; only leaf calls (Device::Allocate,
 // atomics) are made under it.
@@ -18,6 +28,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <list>
 #include <memory>
@@ -26,6 +37,8 @@
 #include "absl/status/status.h"
 #include "base/wire/words.h"
 #include "worker/device/device.h"
+#include "worker/slot/sample_cache.h"
+#include "worker/slot/sample_state.h"
 #include "worker/slot/slot_state.h"
 
 namespace roundhouse::worker {
@@ -42,12 +55,24 @@ class SlotBoard {
   absl::Status Add(std::unique_ptr<SlotState> slot);
   // Marks the attempt withdrawn, if it is here.
   void Withdraw(uint64_t attempt);
-  // Every wait ends; NextToCompute returns null.
+  // RESOURCE_EXHAUSTED: kMaxSampleCommands are here already.
+  absl::Status AddSample(std::unique_ptr<SampleState> sample);
+  // What is kept of the job's sample goes, now or when its command has ended.
+  void ForgetSample(uint64_t job);
+  // Every wait ends; NextToCompute returns nothing.
   void Stop();
   bool stopping() const { return stopping_.load(); }
 
-  // The oldest slot whose computation has not begun, now kComputing; blocks.
-  SlotState* NextToCompute();
+  struct Work {
+    SlotState* slot = nullptr;            // now kComputing
+    std::unique_ptr<SampleState> sample;  // EndSample must follow
+    SampleCache cache;                    // what was kept of the sample
+  };
+  // The slot or the sample whose turn it is; blocks.  Neither: the board stops.
+  Work NextToCompute();
+  // The sample taken last is over; it holds no memory but `cache`, which is
+  // kept.
+  void EndSample(SampleCache cache);
 
   // Blocks until ready() holds (called under `mutex`).  CANCELLED when the slot
   // is given up or the board stops.  Adds the time to `waited_ns`.
@@ -56,6 +81,10 @@ class SlotBoard {
 
   // Whether the slot is given up; looks at the cancel word too.
   bool GivenUp(SlotState& slot);
+
+  // Blocks until ready() holds (called under `mutex`), even when the board
+  // stops.
+  void WaitUntil(const std::function<bool()>& ready);
 
   // Changes the slot under `mutex`, then wakes feeder and compute.
   void Update(const std::function<void()>& change);
@@ -78,12 +107,24 @@ class SlotBoard {
   Slots slots;  // guarded by mutex; erased by the feeder only
 
  private:
-  bool MayHold(const SlotState& slot, uint64_t bytes) const;
+  // The following hold `mutex`.
+  bool MayHold(const SlotState& slot, uint64_t bytes);
   SlotState* FirstQueued() const;
+  bool SampleIsDue() const { return !samples_.empty() && samples_[0]->due(); }
+  bool TakeWork(Work& work);
+  bool TakeSample(Work& work);
+  // What the slots may come to need, as far as a sample leaves it to them.
+  uint64_t BytesBeforeSample() const;
 
   Device& device_;
   wire::Doorbell& doorbell_;
   std::condition_variable changed_;
+  // Guarded by `mutex`.
+  std::deque<std::unique_ptr<SampleState>> samples_;  // waiting
+  uint64_t sample_bytes_ = 0;   // of the one that computes; else 0
+  uint64_t sample_job_ = 0;     // likewise
+  bool forget_sample_ = false;  // likewise
+  SampleCache kept_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> rung_{false};
 };

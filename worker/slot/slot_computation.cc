@@ -5,6 +5,7 @@
 #include "base/kill_point.h"
 #include "base/status.h"
 #include "worker/clock.h"
+#include "worker/slot/unit_weights.h"
 
 namespace roundhouse::worker {
 namespace {
@@ -90,15 +91,8 @@ absl::StatusOr<LayerWeights> SlotComputation::AwaitWeights(uint32_t layer) {
   LayerWeights weights;
   for (uint32_t u : slot_.plan.layer_units[layer - command_.first_layer]) {
     ASSIGN_OR_RETURN(DeviceBuffer* const buffer, AwaitUpload(slot_.weights[u]));
-    const uint32_t number = command_.units[u].unit;
-    const wire::UnitLayout& unit = tables_.units[number];
-    for (uint32_t p = 0; p < unit.parameter_count; ++p) {
-      const auto& parameter = tables_.parameters[unit.first_parameter + p];
-      const auto role =
-          static_cast<size_t>(RoleInLayer(tables_, parameter, layer));
-      weights.weight[role] = buffer->data() + parameter.unit_offset_elements *
-                                                  tables_.element_bytes(number);
-    }
+    AddUnitWeights(tables_, command_.units[u].unit, layer, buffer->data(),
+                   &weights);
   }
   return weights;
 }

@@ -9,6 +9,7 @@
 #include "base/reduction.h"
 #include "base/status.h"
 #include "worker/device/device.h"
+#include "worker/slot/arena_refs.h"
 
 namespace roundhouse::worker {
 namespace {
@@ -39,11 +40,18 @@ class Planner {
     return absl::InvalidArgumentError(
         absl::StrCat("slot ", slot_.slot, ": ", args...));
   }
+  absl::Status Named(const absl::Status& status) const {
+    return status.ok() ? status : Bad(std::string(status.message()));
+  }
 
   absl::Status CheckBuffer(const wire::BufferRef& buffer, uint64_t want,
-                           const std::string& name) const;
+                           const std::string& name) const {
+    return Named(worker::CheckBuffer(arena_bytes_, buffer, want, name));
+  }
   absl::Status CheckWord(const wire::WordRef& word,
-                         const std::string& name) const;
+                         const std::string& name) const {
+    return Named(worker::CheckWord(arena_bytes_, word, name));
+  }
   absl::Status CheckLayers() const;
   absl::Status CheckTrain() const;
   absl::Status PlanUnits();
@@ -72,31 +80,6 @@ class Planner {
   const uint64_t arena_bytes_;
   SlotPlan plan_;
 };
-
-absl::Status Planner::CheckBuffer(const wire::BufferRef& buffer, uint64_t want,
-                                  const std::string& name) const {
-  if (buffer.bytes != want) {
-    return Bad(name, " has ", buffer.bytes, " bytes, its shape needs ", want);
-  }
-  if (buffer.offset == 0 || buffer.offset % kDeviceAlignBytes != 0 ||
-      buffer.offset > arena_bytes_ ||
-      buffer.bytes > arena_bytes_ - buffer.offset) {
-    return Bad(name, " at ", buffer.offset, ", ", buffer.bytes,
-               " bytes, is not a buffer of the arena of ", arena_bytes_,
-               " bytes");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Planner::CheckWord(const wire::WordRef& word,
-                                const std::string& name) const {
-  if (word.offset % alignof(wire::Word) != 0 || word.offset > arena_bytes_ ||
-      arena_bytes_ - word.offset < sizeof(wire::Word)) {
-    return Bad(name, " at ", word.offset, " is not a word of the arena of ",
-               arena_bytes_, " bytes");
-  }
-  return absl::OkStatus();
-}
 
 absl::Status Planner::CheckLayers() const {
   const int64_t head = tables_.head_layer();

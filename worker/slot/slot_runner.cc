@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "worker/slot/sample_computation.h"
 
 namespace roundhouse::worker {
 
@@ -61,15 +62,57 @@ void SlotRunner::Submit(uint64_t attempt, int64_t received_ns,
                                     std::move(tables), std::move(plan)));
   };
   const absl::Status taken = take();
-  if (taken.ok()) return;
-  outbox_.Send(attempt,
-               wire::Failed{number, static_cast<uint32_t>(taken.code()),
-                            std::string(taken.message())});
+  if (!taken.ok()) Fail(attempt, number, taken);
+}
+
+void SlotRunner::SubmitSample(uint64_t attempt, wire::RunSample command,
+                              std::shared_ptr<const JobTables> tables) {
+  const uint64_t number = command.sample;
+  const auto take = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(SamplePlan plan, PlanSample(command, *tables, arena_,
+                                                 device_.memory().limit_bytes));
+    return board_.AddSample(std::make_unique<SampleState>(
+        attempt, std::move(command), std::move(tables), std::move(plan)));
+  };
+  const absl::Status taken = take();
+  if (!taken.ok()) Fail(attempt, number, taken);
+}
+
+void SlotRunner::Fail(uint64_t attempt, uint64_t id,
+                      const absl::Status& status) {
+  std::string text(status.message());
+  if (text.size() > wire::kMaxTextBytes) text.resize(wire::kMaxTextBytes);
+  outbox_.Send(attempt, wire::Failed{id, static_cast<uint32_t>(status.code()),
+                                     std::move(text)});
 }
 
 void SlotRunner::Compute() {
   options_.prepare_compute_thread();
-  while (SlotState* slot = board_.NextToCompute()) ComputeSlot(*slot);
+  while (true) {
+    SlotBoard::Work work = board_.NextToCompute();
+    if (work.slot != nullptr) {
+      ComputeSlot(*work.slot);
+    } else if (work.sample != nullptr) {
+      ComputeSample(std::move(work));
+    } else {
+      return;
+    }
+  }
+}
+
+void SlotRunner::ComputeSample(SlotBoard::Work work) {
+  const SampleContext context{board_,   *uploads_, device_,
+                              *stream_, arena_,    options_.make_generation};
+  absl::StatusOr<wire::SampleDone> done =
+      SampleComputation(context, *work.sample, work.cache).Run();
+  if (!done.ok()) work.cache = SampleCache();
+  board_.EndSample(std::move(work.cache));
+  if (board_.stopping()) return;
+  if (done.ok()) {
+    outbox_.Send(work.sample->attempt, *std::move(done));
+  } else {
+    Fail(work.sample->attempt, work.sample->command.sample, done.status());
+  }
 }
 
 void SlotRunner::ComputeSlot(SlotState& slot) {

@@ -1,15 +1,19 @@
-// Runs the slots of one device worker, in the order they come: copy queues, the
-// feeder and the compute thread around one SlotBoard.
+// Runs the slots of one device worker, in the order they come, and samples
+// between them: copy queues, the feeder and the compute thread around one
+// SlotBoard.
 //
 //   SlotRunner::Create(options, device, arena, index, outbox)
 //   runner->Submit(attempt, received_ns, command, tables)  // for each RunSlot
+//   runner->SubmitSample(attempt, command, tables)       // for each RunSample
 //   runner->Withdraw(attempt)
 //
 // Each submitted slot is answered once: SlotDone, Withdrawn or Failed;
-// SlotStarted and MicroBatchDone come before.
+// SlotStarted and MicroBatchDone come before.  Each sample is answered once:
+// SampleDone or Failed.
 //
-// Thread rule: Submit and Withdraw by one thread.  Owns its threads; destroying
-// it gives every slot up without an answer and joins them.
+// Thread rule: Submit, SubmitSample, ForgetSample and Withdraw by one thread.
+// Owns its threads; destroying it gives every slot and sample up without an
+// answer and joins them.
 #ifndef ROUNDHOUSE_WORKER_SLOT_SLOT_RUNNER_H_
 #define ROUNDHOUSE_WORKER_SLOT_SLOT_RUNNER_H_
 
@@ -21,6 +25,7 @@
 #include "absl/status/statusor.h"
 #include "base/wire/arena.h"
 #include "worker/device/device.h"
+#include "worker/model/generation.h"
 #include "worker/outbox.h"
 #include "worker/slot/job_tables.h"
 #include "worker/slot/slot_board.h"
@@ -32,6 +37,7 @@ namespace roundhouse::worker {
 
 struct SlotRunnerOptions {
   StageRunFactory make_run;
+  GenerationFactory make_generation;
   // Called first on the compute thread: SetComputeThreads in a real worker.
   std::function<void()> prepare_compute_thread = [] {};
   double link_gbps = 0;  // per direction, 10^9 bits per second; 0: no throttle
@@ -52,6 +58,12 @@ class SlotRunner {
   void Submit(uint64_t attempt, int64_t received_ns, wire::RunSlot command,
               std::shared_ptr<const JobTables> tables);
 
+  // Takes the sample or answers Failed.
+  void SubmitSample(uint64_t attempt, wire::RunSample command,
+                    std::shared_ptr<const JobTables> tables);
+  // The job's tables change or go: so does what is kept of its sample.
+  void ForgetSample(uint64_t job) { board_.ForgetSample(job); }
+
   // Asks for the attempt back; nothing happens when it is not here any more.
   void Withdraw(uint64_t attempt) { board_.Withdraw(attempt); }
 
@@ -67,6 +79,8 @@ class SlotRunner {
   absl::Status Start(int index);
   void Compute();
   void ComputeSlot(SlotState& slot);
+  void ComputeSample(SlotBoard::Work work);
+  void Fail(uint64_t attempt, uint64_t id, const absl::Status& status);
 
   const SlotRunnerOptions options_;
   Device& device_;

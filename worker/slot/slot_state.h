@@ -74,6 +74,7 @@ struct SlotState {
 
   ComputePhase phase = ComputePhase::kQueued;
   bool withdrawn = false;
+  bool behind_sample = false;  // came after a sample was due that still waits
   absl::Status failure;
   // Withdrawn or failed: copies not yet made stay unmade.
   std::atomic<bool> abandoned{false};

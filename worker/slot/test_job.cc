@@ -224,6 +224,48 @@ std::vector<wire::RunSlot> SlotTestJob::MakeRound(uint64_t pass,
   return slots;
 }
 
+wire::SlotUnit SlotTestJob::UnitOf(uint32_t unit, uint32_t layer) const {
+  const auto& layout =
+      arena_->At<wire::UnitLayout>(units_offset_, units_.size())[unit];
+  return {.unit = unit,
+          .layer = layer,
+          .weights = {layout.compute_offset,
+                      layout.element_count * DTypeBytes(DTypeOf(unit))},
+          .version = {layout.version_word_offset, 1}};
+}
+
+std::vector<wire::SlotUnit> SlotTestJob::UnitsOf(uint32_t layer) const {
+  std::vector<wire::SlotUnit> units;
+  for (int unit : TrainingUnitsOfLayer(config_, shape_.adapter, layer)) {
+    units.push_back(UnitOf(static_cast<uint32_t>(unit), layer));
+  }
+  return units;
+}
+
+wire::RunSample SlotTestJob::MakeSample(
+    uint64_t sample, const std::vector<std::vector<int32_t>>& sequences,
+    uint32_t new_tokens, uint32_t prompt_tokens) {
+  wire::RunSample command{
+      .job = kJob, .sample = sample, .new_tokens = new_tokens};
+  command.units = {UnitOf(0, 0)};
+  for (uint32_t layer = 0; layer <= config_.layer_count; ++layer) {
+    for (const wire::SlotUnit& unit : UnitsOf(layer)) {
+      command.units.push_back(unit);
+    }
+  }
+  for (const std::vector<int32_t>& tokens : sequences) {
+    const wire::BufferRef buffer = Allocate(tokens.size() * sizeof(int32_t));
+    std::memcpy(arena_->Bytes(buffer), tokens.data(), buffer.bytes);
+    command.sequences.push_back(
+        {.number = static_cast<uint32_t>(command.sequences.size()),
+         .prompt_tokens = prompt_tokens != 0
+                              ? prompt_tokens
+                              : static_cast<uint32_t>(tokens.size()),
+         .tokens = buffer});
+  }
+  return command;
+}
+
 wire::RunSlot SlotTestJob::NewSlot(wire::SlotKind kind, const Stage& stage,
                                    uint64_t pass) {
   wire::RunSlot slot;
@@ -238,16 +280,8 @@ wire::RunSlot SlotTestJob::NewSlot(wire::SlotKind kind, const Stage& stage,
   slot.total_groups = static_cast<uint32_t>(shape_.groups);
   slot.loss_scale = loss_scale();
   for (uint32_t layer = stage.first; layer <= stage.last; ++layer) {
-    for (int unit : TrainingUnitsOfLayer(config_, shape_.adapter, layer)) {
-      const auto& layout = arena_->At<wire::UnitLayout>(
-          units_offset_, units_.size())[static_cast<size_t>(unit)];
-      slot.units.push_back(
-          {.unit = static_cast<uint32_t>(unit),
-           .layer = layer,
-           .weights = {layout.compute_offset,
-                       layout.element_count *
-                           DTypeBytes(DTypeOf(static_cast<size_t>(unit)))},
-           .version = {layout.version_word_offset, 1}});
+    for (const wire::SlotUnit& unit : UnitsOf(layer)) {
+      slot.units.push_back(unit);
     }
   }
   const auto groups = GroupRanges(shape_.micro_batches, shape_.groups);

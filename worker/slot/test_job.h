@@ -79,6 +79,9 @@ class SlotTestJob {
   // Null unless the shape is packed.
   const int32_t* positions(size_t micro_batch) const;
 
+  // In the arena, for a run over all layers.
+  LayerWeights Weights(int64_t layer) const;
+
   // Every slot of a round in dispatch order; fresh buffers and words for it.
   // Slot numbers count from `first_slot`.
   std::vector<wire::RunSlot> MakeRound(uint64_t pass, uint64_t first_slot = 1);
@@ -86,6 +89,12 @@ class SlotTestJob {
   void RaiseInputs();
   void RaiseInput(size_t micro_batch);
   void RaiseVersions();
+
+  // A sample's command with all units, its sequences numbered from 0.  Of each
+  // the first `prompt_tokens` are the prompt; 0: all are.
+  wire::RunSample MakeSample(uint64_t sample,
+                             const std::vector<std::vector<int32_t>>& sequences,
+                             uint32_t new_tokens, uint32_t prompt_tokens = 0);
 
   wire::BufferRef Allocate(uint64_t bytes);
   std::string Bytes(const wire::BufferRef& buffer) const;
@@ -131,7 +140,9 @@ class SlotTestJob {
     return UnitDType(config_, shape_.dtype, static_cast<int64_t>(unit));
   }
   Cell NewCell(uint64_t pass);
-  LayerWeights Weights(int64_t layer) const;
+  // Of one layer, as a slot's.
+  std::vector<wire::SlotUnit> UnitsOf(uint32_t layer) const;
+  wire::SlotUnit UnitOf(uint32_t unit, uint32_t layer) const;
   wire::RunSlot NewSlot(wire::SlotKind kind, const Stage& stage, uint64_t pass);
   wire::RunSlot ForwardSlot(const Stage& stage, uint64_t pass);
   wire::RunSlot BackwardSlot(const Stage& stage, bool fused, uint64_t pass);
@@ -179,7 +190,7 @@ class TestWorker {
   void Cancel(uint64_t attempt);  // the cancel word and the doorbell
   // The next event but Hello, Heartbeat; CHECK-fails when the channel is gone.
   wire::Message Next();
-  // The one that ends the attempt: SlotDone, Withdrawn or Failed.
+  // The one that ends the attempt: SlotDone, SampleDone, Withdrawn or Failed.
   wire::Body End(uint64_t attempt);
   // Drops events until one of type T; returns it.
   template <typename T>

@@ -63,6 +63,7 @@ wire::Body TestWorker::End(uint64_t attempt) {
     wire::Message message = Next();
     if (message.attempt != attempt) continue;
     if (std::holds_alternative<wire::SlotDone>(message.body) ||
+        std::holds_alternative<wire::SampleDone>(message.body) ||
         std::holds_alternative<wire::Withdrawn>(message.body) ||
         std::holds_alternative<wire::Failed>(message.body)) {
       return std::move(message.body);

@@ -1,0 +1,158 @@
+// One sample from its prompts to its end: the prompts are tokenized, weights
+// come into the arena (a base that is there already is used), and groups of
+// sequences are continued on one device each, 16 tokens at a time.
+//
+//   tokenizing -> loading the base (or waiting for who loads it)
+//     -> loading adapters -> drawing <-> decoding -> over
+//
+// However it ends, the arena's bytes go back only when no worker has work on
+// them any more; then `over` comes.  Runs on the event loop's thread; the
+// pool's events come through the sampler.
+#ifndef ROUNDHOUSE_SERVER_JOBS_SAMPLE_RUN_H_
+#define ROUNDHOUSE_SERVER_JOBS_SAMPLE_RUN_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/api/sample_engine.h"
+#include "server/jobs/base_weights.h"
+#include "server/jobs/file_table.h"
+#include "server/jobs/sample_batch.h"
+#include "server/jobs/sample_source.h"
+#include "server/jobs/sampling_state.h"
+#include "server/jobs/text_helper.h"
+#include "server/pool/event_loop.h"
+#include "server/pool/host_arena.h"
+#include "server/pool/worker_pool.h"
+
+namespace roundhouse {
+
+// Numbers of jobs, file operations and samples with this bit are a sampler's:
+// none of a training job has it.
+inline constexpr uint64_t kSamplingNumber = uint64_t{1} << 63;
+// A run's number is a multiple of it: each of its groups has the next one.
+inline constexpr uint64_t kSampleNumbers = 1024;
+// Sequences of one group: what one device continues together.
+inline constexpr size_t kSampleGroup = 32;
+// A command whose device died that often is given up, before it has cost every
+// device.
+inline constexpr int kMaxSampleDeaths = 3;
+// Read by one file operation, behind which a job's save may have to wait.
+inline constexpr uint64_t kSampleLoadBytes = uint64_t{256} << 20;
+
+struct SampleRunOptions {
+  uint64_t number = 0;  // with kSamplingNumber
+  SampleSource source;
+  SampleQuestion question;
+  HelperProgram program;  // prepare_sample.py
+  // How many bytes must stay free in one piece: what the running job takes when
+  // it saves.
+  std::function<uint64_t()> reserved_bytes = [] { return uint64_t{0}; };
+};
+
+// The parts with at most `bytes` of tensors each, or one tensor.
+std::deque<FilePart> SplitParts(const std::vector<FilePart>& parts,
+                                uint64_t bytes);
+
+class SampleRun {
+ public:
+  // `sink` is shared with the API's thread.  `over` is called once, with what
+  // ended it, when nothing of it is left in the arena; it may not destroy the
+  // run.
+  SampleRun(EventLoop& loop, HostArena& arena, WorkerPool& pool,
+            BaseCache& bases, SampleRunOptions options,
+            std::shared_ptr<SampleSink> sink,
+            std::function<void(absl::Status)> over);
+  // REQUIRES: `over` came, or the workers are gone.
+  ~SampleRun();
+
+  void Start();
+  // The first `why` counts.
+  void End(absl::Status why);
+  bool holds_memory() const { return state_ != nullptr; }
+
+  void OnWorkerUp(WorkerId worker);
+  void OnMessage(WorkerId worker, const wire::Message& message);
+  void OnWorkerDown(WorkerId worker);
+  void OnDeviceLost();
+
+ private:
+  struct OutCommand {
+    WorkerId worker{};
+    uint64_t attempt = 0;
+  };
+  struct FileWork {
+    std::unique_ptr<FileTable> table;
+    wire::FileOp op;
+  };
+
+  void OnTokenized(TokenizedPrompts prompts);
+  absl::Status CheckPrompts(const TokenizedPrompts& prompts) const;
+  absl::Status TakeMemory();
+  void OnHelperEnded(const absl::Status& status);
+
+  // Loading.
+  void LoadBase();
+  void OnBaseLoaded();
+  void LoadAdapters();
+  void Load(const std::vector<FilePart>& parts, std::function<void()> loaded);
+  void LoadNext();
+  void SendFileOp();
+  void OnFileOpDone(const wire::FileOpDone& done);
+
+  // Drawing.
+  void BeginGroup();
+  void SendCommand();
+  std::optional<DeviceId> UpDevice() const;
+  void Configure(WorkerId worker);
+  void OnSampleDone(const wire::SampleDone& done);
+  void OnDecoded(std::vector<SamplePiece> pieces,
+                 const std::vector<std::string>& texts);
+  void GoOn();
+
+  void OnFailed(WorkerId worker, uint64_t attempt, const wire::Failed& failed);
+  void OnSampleFailed(const wire::Failed& failed);
+  bool IsOut(WorkerId worker, uint64_t attempt) const;
+  void ReleaseIfQuiet();
+
+  EventLoop& loop_;
+  HostArena& arena_;
+  WorkerPool& pool_;
+  BaseCache& bases_;
+  const SampleRunOptions options_;
+  const std::shared_ptr<SampleSink> sink_;
+  const std::function<void(absl::Status)> over_;
+
+  std::unique_ptr<TextHelper> helper_;
+  TokenizedPrompts prompts_;
+  std::string base_key_;
+  std::unique_ptr<SamplingState> state_;
+  BaseWeights::Ticket base_ticket_ = 0;
+  std::deque<FilePart> to_load_;
+  std::function<void()> loaded_;  // when all of to_load_ is
+  std::optional<FileWork> file_work_;
+  uint64_t last_file_op_ = kSamplingNumber;
+  std::unique_ptr<SampleBatch> batch_;
+  size_t next_prompt_ = 0;  // the first that is in no group yet
+  size_t group_size_ = kSampleGroup;
+  uint64_t next_sample_;
+  int device_ = 0;  // of the group, while it lives
+  int deaths_ = 0;  // of devices with the command
+  bool wants_device_ = false;
+  std::optional<OutCommand> out_;
+  std::set<WorkerId> configured_;
+  std::optional<absl::Status> ended_;
+  bool released_ = false;
+  EventLoop::TimerId release_timer_ = 0;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_JOBS_SAMPLE_RUN_H_

@@ -1,0 +1,96 @@
+#include "server/jobs/sample_source.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/limits.h"
+#include "base/model/input_file.h"
+#include "base/status.h"
+#include "server/jobs/checkpoint.h"
+#include "server/jobs/spec_error.h"
+
+namespace roundhouse {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A directory's own error, about the field that named it.
+absl::Status ModelError(const absl::Status& status) {
+  const bool unimplemented = absl::IsUnimplemented(status);
+  return FieldError(unimplemented ? absl::StatusCode::kUnimplemented
+                                  : absl::StatusCode::kInvalidArgument,
+                    unimplemented ? "NOT_AVAILABLE" : "INVALID_MODEL", "model",
+                    absl::StrCat("model: ", std::string(status.message())));
+}
+
+bool IsAdapter(const std::string& path) {
+  return fs::exists(path + "/" + kAdapterConfigName) &&
+         !fs::exists(path + "/config.json");
+}
+
+// What the adapter at `path` says it was made for.
+absl::StatusOr<std::string> BaseOf(const std::string& path,
+                                   const PathResolver& resolve) {
+  const std::string file = absl::StrCat(path, "/", kAdapterConfigName);
+  ASSIGN_OR_RETURN(const std::string json,
+                   ReadWholeFile(file, kMaxConfigBytes));
+  ASSIGN_OR_RETURN(const AdapterDirectory adapter,
+                   ParseAdapterConfig(json, file));
+  if (adapter.base_model.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, ": base_model_name_or_path: is empty"));
+  }
+  return resolve("model", adapter.base_model, PathKind::kDirectory);
+}
+
+absl::StatusOr<DType> DTypeOf(const std::string& path,
+                              const ModelConfig& model) {
+  if (fs::exists(path + "/checkpoint.json")) {
+    ASSIGN_OR_RETURN(const CheckpointManifest manifest,
+                     ReadCheckpoint(path, false));
+    return manifest.dtype == DTypeName(DType::kBF16) ? DType::kBF16
+                                                     : DType::kF32;
+  }
+  return model.dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
+}
+
+absl::StatusOr<SampleSource> Open(const std::string& path,
+                                  std::optional<DType> dtype,
+                                  const PathResolver& resolve) {
+  SampleSource source;
+  source.path = path;
+  const bool is_adapter = IsAdapter(path);
+  std::string model = path;
+  if (is_adapter) {
+    ASSIGN_OR_RETURN(model, BaseOf(path, resolve));
+  }
+  ASSIGN_OR_RETURN(source.model, OpenModelDirectory(model));
+  if (is_adapter) {
+    ASSIGN_OR_RETURN(source.adapter,
+                     OpenAdapterDirectory(path, source.model.config));
+  }
+  if (dtype.has_value()) {
+    source.dtype = *dtype;
+  } else {
+    ASSIGN_OR_RETURN(source.dtype, DTypeOf(path, source.model.config));
+  }
+  const bool own = fs::exists(path + "/tokenizer.json");
+  source.tokenizer_directory = own ? path : model;
+  if (own || fs::exists(model + "/tokenizer.json")) return source;
+  return absl::NotFoundError(
+      absl::StrCat(model, "/tokenizer.json: no such file"));
+}
+
+}  // namespace
+
+absl::StatusOr<SampleSource> OpenSampleSource(const std::string& path,
+                                              std::optional<DType> dtype,
+                                              const PathResolver& resolve) {
+  auto source = Open(path, dtype, resolve);
+  // A path that `resolve` refused says so itself.
+  if (source.ok() || !ErrorReason(source.status()).empty()) return source;
+  return ModelError(source.status());
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,320 @@
+// Whose turn it is on the compute thread, and who may take device memory, where
+// training slots and samples share a worker.  The feeder's part is the test's.
+#include "worker/slot/slot_board.h"
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "gtest/gtest.h"
+#include "worker/device/cpu/cpu_device.h"
+#include "worker/slot/test_job.h"
+
+namespace roundhouse::worker {
+namespace {
+
+class SlotBoardTest : public testing::Test {
+ protected:
+  SlotBoardTest() {
+    const RoundShape shape{{{0, 1}, {2, 3}}, {{4, 4}, {2, 3}, {0, 1}}, 4, 2};
+    job_ = std::make_unique<SlotTestJob>(SmallConfig(4, false), shape, 5);
+    tables_ = *ReadJobTables(job_->arena(), job_->layout_offset());
+    slot_ = job_->MakeRound(1)[0];
+    slot_bytes_ = MakeState()->plan.device_bytes();
+    sample_bytes_ = NewSample(1)->plan.least_bytes();
+    MakeBoard(1 << 30);
+  }
+
+  void MakeBoard(uint64_t memory_bytes) {
+    board_.reset();
+    device_ = NewCpuDevice(memory_bytes);
+    board_ = std::make_unique<SlotBoard>(*device_, bell_);
+  }
+
+  std::unique_ptr<SlotState> MakeState() {
+    return std::make_unique<SlotState>(
+        ++attempt_, 0, slot_, tables_,
+        *PlanSlot(slot_, *tables_, job_->arena().size_bytes(), UINT64_MAX));
+  }
+
+  // Dispatched; with `ready` its first input is there.
+  SlotState* AddSlot(bool ready) {
+    EXPECT_EQ(board_->Add(MakeState()), absl::OkStatus());
+    SlotState* const slot = board_->slots.back().get();
+    if (ready) {
+      board_->Update(
+          [&] { slot->uploads.front().input.arrival = Arrival::kThere; });
+    }
+    return slot;
+  }
+
+  // Takes everything that it may come to need.
+  bool TakeAll(SlotState* slot) {
+    bool taken = false;
+    board_->Update([&] {
+      taken = *board_->TryTakeWeights(*slot, slot_bytes_) != nullptr;
+    });
+    return taken;
+  }
+
+  void End(SlotState* slot) {
+    board_->Update([&] {
+      slot->phase = ComputePhase::kComputed;
+      slot->ReleaseAll();
+      board_->slots.remove_if(
+          [&](const auto& one) { return one.get() == slot; });
+    });
+  }
+
+  std::unique_ptr<SampleState> NewSample(uint64_t number) {
+    wire::RunSample command = job_->MakeSample(number, {{1, 2, 3}}, 4);
+    SamplePlan plan = *PlanSample(command, *tables_, job_->arena(), UINT64_MAX);
+    return std::make_unique<SampleState>(++attempt_, std::move(command),
+                                         tables_, std::move(plan));
+  }
+  void AddSample(uint64_t number) {
+    EXPECT_EQ(board_->AddSample(NewSample(number)), absl::OkStatus());
+  }
+
+  // The number of the sample whose turn it is; 0: a slot's.
+  uint64_t NextSample() {
+    SlotBoard::Work work = board_->NextToCompute();
+    if (work.sample == nullptr) return 0;
+    const uint64_t number = work.sample->command.sample;
+    board_->EndSample(std::move(work.cache));
+    return number;
+  }
+
+  // The sample is the next work, but not before `slot` ends.
+  void ExpectSampleAfter(uint64_t number, SlotState* slot) {
+    std::atomic<bool> ended{false};
+    auto next = std::async(std::launch::async, [&] {
+      const uint64_t sample = NextSample();
+      return std::pair(sample, ended.load());
+    });
+    // Time to go too early in.
+    next.wait_for(std::chrono::milliseconds(20));
+    ended.store(true);
+    End(slot);
+    EXPECT_EQ(next.get(), std::pair(number, true));
+  }
+
+  // A cache of `bytes` that the next command of sample `number` finds.
+  SampleCache CacheOf(uint64_t number, uint64_t bytes) {
+    SampleCache cache;
+    cache.job = SlotTestJob::kJob;
+    cache.sample = number;
+    cache.sequences[0] = {*device_->Allocate(bytes, "a cache"), 3, {1, 2}};
+    return cache;
+  }
+  void Keep(uint64_t number, uint64_t bytes) {
+    AddSample(number);
+    SlotBoard::Work work = board_->NextToCompute();
+    ASSERT_NE(work.sample, nullptr);
+    board_->EndSample(CacheOf(number, bytes));
+  }
+  uint64_t used_bytes() const { return device_->memory().used_bytes; }
+
+  std::unique_ptr<SlotTestJob> job_;
+  std::shared_ptr<const JobTables> tables_;
+  wire::RunSlot slot_;
+  wire::Doorbell bell_{};
+  uint64_t attempt_ = 0;
+  uint64_t slot_bytes_ = 0, sample_bytes_ = 0;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<SlotBoard> board_;
+};
+
+TEST_F(SlotBoardTest, ASlotWhoseInputIsThereGoesFirst) {
+  AddSample(7);
+  SlotState* const slot = AddSlot(true);
+  EXPECT_EQ(board_->NextToCompute().slot, slot);
+  EXPECT_EQ(slot->phase, ComputePhase::kComputing);
+  EXPECT_EQ(NextSample(), 7u);
+}
+
+TEST_F(SlotBoardTest, ASampleGoesWhileASlotWaitsForItsInput) {
+  SlotState* const slot = AddSlot(false);
+  AddSample(7);
+  EXPECT_EQ(NextSample(), 7u);
+  EXPECT_EQ(slot->phase, ComputePhase::kQueued);
+  board_->Update(
+      [&] { slot->uploads.front().input.arrival = Arrival::kThere; });
+  EXPECT_EQ(board_->NextToCompute().slot, slot);
+}
+
+TEST_F(SlotBoardTest, ASampleIsPassedOverEightTimes) {
+  AddSample(7);
+  AddSample(8);
+  for (int turn = 0; turn < kMaxPassedOver; ++turn) {
+    SlotState* const slot = AddSlot(true);
+    ASSERT_EQ(board_->NextToCompute().slot, slot) << turn;
+    End(slot);
+  }
+  SlotState* const slot = AddSlot(true);
+  EXPECT_EQ(NextSample(), 7u);
+  // Not due yet: its turns count from now on.
+  EXPECT_EQ(board_->NextToCompute().slot, slot);
+  EXPECT_EQ(NextSample(), 8u);
+}
+
+TEST_F(SlotBoardTest, ASampleTakesOnlyWhatSlotsLeaveIt) {
+  MakeBoard(slot_bytes_ + sample_bytes_ - 1);
+  SlotState* const slot = AddSlot(false);
+  AddSample(7);
+  // The slot may come to need too much; without it there is enough.
+  ExpectSampleAfter(7, slot);
+}
+
+TEST_F(SlotBoardTest, SlotsWaitForWhatAComputingSampleHas) {
+  MakeBoard(slot_bytes_ + sample_bytes_ - 1);
+  AddSample(7);
+  SlotBoard::Work work = board_->NextToCompute();
+  ASSERT_NE(work.sample, nullptr);
+  SlotState* const slot = AddSlot(true);
+  EXPECT_FALSE(TakeAll(slot));
+  board_->EndSample(SampleCache());
+  EXPECT_TRUE(TakeAll(slot));
+  End(slot);
+}
+
+// Memory for one slot and the sample, but not for two slots and the sample.
+TEST_F(SlotBoardTest, SlotsThatComeAfterADueSampleAreBehindIt) {
+  ASSERT_GT(slot_bytes_, sample_bytes_);
+  MakeBoard(slot_bytes_ + sample_bytes_);
+  AddSample(7);
+  SlotState* older = AddSlot(true);
+  for (int turn = 0; turn < kMaxPassedOver - 1; ++turn) {
+    ASSERT_EQ(board_->NextToCompute().slot, older);
+    SlotState* const next = AddSlot(true);
+    End(older);
+    older = next;
+  }
+  SlotState* const other = AddSlot(true);
+  ASSERT_EQ(board_->NextToCompute().slot, older);
+  // Due from here on, but two slots need all memory.
+  SlotState* const behind = AddSlot(true);
+  ASSERT_EQ(board_->NextToCompute().slot, other);
+  EXPECT_TRUE(TakeAll(older));
+  EXPECT_FALSE(TakeAll(behind));
+  End(older);
+  EXPECT_TRUE(TakeAll(other));
+  EXPECT_FALSE(TakeAll(behind));
+  EXPECT_EQ(NextSample(), 7u);
+  EXPECT_EQ(board_->NextToCompute().slot, behind);
+  EXPECT_FALSE(TakeAll(behind));
+  End(other);
+  EXPECT_TRUE(TakeAll(behind));
+  End(behind);
+}
+
+// No slot that is behind is computed before the sample, even if the sample has
+// to wait for memory.
+TEST_F(SlotBoardTest, ADueSampleWaitsForOlderSlotsOnly) {
+  MakeBoard(slot_bytes_ + sample_bytes_ - 1);
+  AddSample(7);
+  SlotState* older = AddSlot(true);
+  for (int turn = 0; turn < kMaxPassedOver; ++turn) {
+    ASSERT_EQ(board_->NextToCompute().slot, older);
+    if (turn + 1 == kMaxPassedOver) break;
+    SlotState* const next = AddSlot(true);
+    End(older);
+    older = next;
+  }
+  SlotState* const behind = AddSlot(true);
+  ExpectSampleAfter(7, older);
+  EXPECT_EQ(board_->NextToCompute().slot, behind);
+}
+
+TEST_F(SlotBoardTest, WeightsStayWhereThereIsMemoryForAll) {
+  const uint64_t resident = NewSample(1)->plan.resident_bytes();
+  ASSERT_GT(resident, sample_bytes_);
+  for (const auto& [bytes, expected] :
+       {std::pair(resident, true), std::pair(resident - 1, false)}) {
+    MakeBoard(bytes);
+    AddSample(1);
+    SlotBoard::Work work = board_->NextToCompute();
+    ASSERT_NE(work.sample, nullptr);
+    EXPECT_EQ(work.sample->resident, expected);
+    board_->EndSample(SampleCache());
+  }
+}
+
+TEST_F(SlotBoardTest, ACacheIsKeptForItsSampleOnly) {
+  Keep(7, 128);
+  EXPECT_EQ(used_bytes(), 128u);
+  AddSample(7);
+  SlotBoard::Work work = board_->NextToCompute();
+  ASSERT_EQ(work.cache.sequences.size(), 1u);
+  EXPECT_EQ(work.cache.sequences[0].tokens, (std::vector<int32_t>{1, 2}));
+  board_->EndSample(std::move(work.cache));
+  AddSample(8);
+  work = board_->NextToCompute();
+  EXPECT_TRUE(work.cache.sequences.empty());
+  EXPECT_EQ(used_bytes(), 0u);
+}
+
+TEST_F(SlotBoardTest, ASlotThatNeedsTheMemoryDropsTheCache) {
+  MakeBoard(slot_bytes_ + sample_bytes_);
+  Keep(7, 128);
+  SlotState* const slot = AddSlot(true);
+  EXPECT_TRUE(TakeAll(slot));
+  EXPECT_EQ(used_bytes(), slot_bytes_ + 128);
+  SlotState* const second = AddSlot(true);
+  EXPECT_FALSE(TakeAll(second));  // older slots need it: the cache may stay
+  EXPECT_EQ(used_bytes(), slot_bytes_ + 128);
+  bool taken = false;
+  board_->Update([&] {
+    taken = *board_->TryTakeWeights(*second, sample_bytes_ - 64) != nullptr;
+  });
+  EXPECT_TRUE(taken);
+  EXPECT_EQ(used_bytes(), slot_bytes_ + sample_bytes_ - 64);
+  End(slot);
+  End(second);
+}
+
+TEST_F(SlotBoardTest, ForgettingTheJobDropsTheCache) {
+  Keep(7, 128);
+  board_->ForgetSample(SlotTestJob::kJob + 1);
+  EXPECT_EQ(used_bytes(), 128u);
+  board_->ForgetSample(SlotTestJob::kJob);
+  EXPECT_EQ(used_bytes(), 0u);
+  AddSample(8);
+  SlotBoard::Work work = board_->NextToCompute();
+  ASSERT_NE(work.sample, nullptr);
+  board_->ForgetSample(SlotTestJob::kJob);
+  board_->EndSample(CacheOf(8, 128));
+  EXPECT_EQ(used_bytes(), 0u);
+}
+
+TEST_F(SlotBoardTest, OneSampleTooManyIsRefused) {
+  for (size_t i = 1; i <= kMaxSampleCommands; ++i) AddSample(i);
+  const auto refused = [&] {
+    const absl::Status status = board_->AddSample(NewSample(9));
+    EXPECT_NE(std::string(status.message()).find("sample 9: 4 samples"),
+              std::string::npos)
+        << status;
+    return status.code() == absl::StatusCode::kResourceExhausted;
+  };
+  EXPECT_TRUE(refused());
+  const SlotBoard::Work work = board_->NextToCompute();
+  EXPECT_TRUE(refused());  // one computes
+  board_->EndSample(SampleCache());
+  EXPECT_EQ(board_->AddSample(NewSample(9)), absl::OkStatus());
+}
+
+TEST_F(SlotBoardTest, StopEndsTheWait) {
+  AddSlot(false);
+  auto next =
+      std::async(std::launch::async, [&] { return board_->NextToCompute(); });
+  board_->Stop();
+  const SlotBoard::Work work = next.get();
+  EXPECT_EQ(work.slot, nullptr);
+  EXPECT_EQ(work.sample, nullptr);
+}
+
+}  // namespace
+}  // namespace roundhouse::worker
