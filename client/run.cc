@@ -15,6 +15,7 @@
 #include "client/commands/job_template.h"
 #include "client/commands/list.h"
 #include "client/commands/logs.h"
+#include "client/commands/model.h"
 #include "client/commands/sample.h"
 #include "client/commands/submit.h"
 #include "client/commands/watch.h"
@@ -32,11 +33,11 @@ struct GlobalFlags {
 
 using Factory = std::unique_ptr<Command> (*)();
 constexpr Factory kFactories[] = {
-    MakeSubmitCommand,  MakeListCommand,       MakeGetCommand,
-    MakeWatchCommand,   MakeLogsCommand,       MakePauseCommand,
-    MakeResumeCommand,  MakeFinishCommand,     MakeCancelCommand,
-    MakeDatasetCommand, MakeSampleCommand,     MakeExportCommand,
-    MakeDeviceCommand,  MakeJobTemplateCommand};
+    MakeSubmitCommand,  MakeListCommand,   MakeGetCommand,
+    MakeWatchCommand,   MakeLogsCommand,   MakePauseCommand,
+    MakeResumeCommand,  MakeFinishCommand, MakeCancelCommand,
+    MakeDatasetCommand, MakeModelCommand,  MakeSampleCommand,
+    MakeExportCommand,  MakeDeviceCommand, MakeJobTemplateCommand};
 
 void DefineGlobalFlags(GlobalFlags* global, FlagSet* flags) {
   flags->AddString("server", 0, "unix:PATH", &global->server,

@@ -35,7 +35,7 @@ TEST_F(RunTest, VersionAndHelp) {
 TEST_F(RunTest, EveryCommandHasHelp) {
   for (const char* command :
        {"submit", "list", "get", "watch", "logs", "pause", "resume", "finish",
-        "cancel", "dataset", "device", "export", "job-template"}) {
+        "cancel", "dataset", "model", "device", "export", "job-template"}) {
     EXPECT_EQ(Run({command, "--help"}), ExitCode::kOk);
     EXPECT_TRUE(Has(out(), std::string("Usage: roundhouse ") + command))
         << out();
@@ -165,6 +165,32 @@ TEST_F(RunTest, ListSendsItsStates) {
   EXPECT_EQ(Run({"list", "--state=running,PAUSED", "-o", "json"}),
             ExitCode::kOk);
   EXPECT_EQ(nlohmann::json::parse(out()).dump(), R"({"jobs":[]})");
+}
+
+TEST_F(RunTest, ModelsAreListedAndShown) {
+  server_.answers().models = [](v1::ListModelsResponse* response) {
+    v1::Model* model = response->add_models();
+    model->set_name("/m/a");
+    model->set_family("qwen3");
+    response->set_truncated(true);
+    return grpc::Status::OK;
+  };
+  server_.answers().model = [](const std::string& name, v1::Model* model) {
+    model->set_name(name);
+    model->set_problem("broken");
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"model", "list"}), ExitCode::kOk);
+  EXPECT_TRUE(Has(out(), "/m/a  qwen3")) << out();
+  EXPECT_TRUE(Has(err(), "more models")) << err();
+  EXPECT_EQ(Run({"model", "list", "-o", "name"}), ExitCode::kOk);
+  EXPECT_EQ(out(), "/m/a\n");
+  EXPECT_EQ(Run({"model", "show", "x"}), ExitCode::kOk);
+  EXPECT_TRUE(Has(out(), "broken")) << out();
+  EXPECT_EQ(Run({"model", "show", "x", "-o", "json"}), ExitCode::kOk);
+  EXPECT_EQ(nlohmann::json::parse(out())["problem"], "broken");
+  EXPECT_EQ(Run({"model", "show"}), ExitCode::kUsage);
+  EXPECT_EQ(Run({"model", "list", "x"}), ExitCode::kUsage);
 }
 
 TEST_F(RunTest, ChangesShowTheNewState) {

@@ -21,6 +21,7 @@
 #include "server/api/api_server.h"
 #include "server/jobs/dataset_inspector.h"
 #include "server/jobs/engine.h"
+#include "server/jobs/model_catalog.h"
 #include "server/observe/metrics.h"
 #include "server/observe/sample_log.h"
 #include "server/pool/event_loop.h"
@@ -177,17 +178,30 @@ absl::Status RunDaemon(const DaemonOptions& options) {
                      *loop, *arena, *pool, *store, *metrics));
   RETURN_IF_ERROR(pool->Start(engine.get()));
   RETURN_IF_ERROR(engine->Recover());
+  const PathResolver resolve = [engine = engine.get()](const std::string& field,
+                                                       const std::string& path,
+                                                       PathKind kind) {
+    return engine->ResolvePath(field, path, kind);
+  };
   DatasetInspector inspector(
       *loop, {.python = options.python, .script = options.prepare_script},
-      [engine = engine.get()](const std::string& field, const std::string& path,
-                              PathKind kind) {
-        return engine->ResolvePath(field, path, kind);
-      });
-  ASSIGN_OR_RETURN(
-      const auto api,
-      ApiServer::Start(
-          {.listen = options.listen, .state_dir = options.state_dir},
-          engine.get(), store.get(), &inspector, &engine->sampler()));
+      resolve);
+  const ModelCatalog catalog(
+      {.data_roots = options.data_roots,
+       .state_dir = options.state_dir,
+       .hf_cache = options.hf_cache,
+       .device_count = options.device_count,
+       .device_memory_bytes = options.device_memory_bytes,
+       .host_limit_bytes = arena->limit_bytes()},
+      *store, resolve);
+  ASSIGN_OR_RETURN(const auto api,
+                   ApiServer::Start({.listen = options.listen,
+                                     .state_dir = options.state_dir},
+                                    {.jobs = engine.get(),
+                                     .store = store.get(),
+                                     .datasets = &inspector,
+                                     .models = &catalog,
+                                     .sampler = &engine->sampler()}));
   RH_LOG(kInfo) << "serving on " << options.listen << ", metrics on "
                 << (metrics->address().empty() ? "nothing" : metrics->address())
                 << ", " << options.device_count << " devices";

@@ -135,6 +135,16 @@ class FakeServer::Models : public v1::ModelService::Service {
  public:
   explicit Models(const FakeAnswers* answers) : answers_(*answers) {}
 
+  grpc::Status ListModels(grpc::ServerContext*, const v1::ListModelsRequest*,
+                          v1::ListModelsResponse* response) override {
+    return answers_.models ? answers_.models(response) : NoAnswer();
+  }
+  grpc::Status GetModel(grpc::ServerContext*,
+                        const v1::GetModelRequest* request,
+                        v1::Model* response) override {
+    return answers_.model ? answers_.model(request->name(), response)
+                          : NoAnswer();
+  }
   grpc::Status Sample(grpc::ServerContext*, const v1::SampleRequest* request,
                       grpc::ServerWriter<v1::SampleResponse>* writer) override {
     return answers_.sample ? answers_.sample(*request,

@@ -54,6 +54,8 @@ struct FakeAnswers {
   std::function<grpc::Status(const v1::ExportCheckpointRequest&,
                              const SendExport&)>
       export_checkpoint;
+  std::function<grpc::Status(v1::ListModelsResponse*)> models;
+  std::function<grpc::Status(const std::string& name, v1::Model*)> model;
   std::function<grpc::Status(const v1::SampleRequest&, const SendSample&)>
       sample;
 };

@@ -71,14 +71,13 @@ absl::Status ClearSocketPath(const std::string& path) {
 
 // Destroyed from the bottom up: the server before what it calls.
 struct ApiServer::Parts {
-  Parts(const ApiOptions& options, JobEngine* engine, JobStore* job_store,
-        DatasetInspector* inspector, SampleEngine* sampler)
-      : store(job_store),
-        jobs(engine, job_store, inspector, options.state_dir, &work, &pump),
-        datasets(inspector, &work),
-        checkpoints(engine, &pump),
-        models(sampler, &work, &pump),
-        system(engine, job_store, &work) {}
+  Parts(const ApiOptions& options, const ApiBackends& to)
+      : store(to.store),
+        jobs(to.jobs, to.store, to.datasets, options.state_dir, &work, &pump),
+        datasets(to.datasets, &work),
+        checkpoints(to.jobs, &pump),
+        models(to.models, to.sampler, &work, &pump),
+        system(to.jobs, to.store, &work) {}
 
   JobStore* store;
   StreamPump pump;
@@ -115,14 +114,12 @@ absl::StatusOr<std::string> SocketPath(const std::string& listen) {
 ApiServer::ApiServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 absl::StatusOr<std::unique_ptr<ApiServer>> ApiServer::Start(
-    const ApiOptions& options, JobEngine* engine, JobStore* store,
-    DatasetInspector* inspector, SampleEngine* sampler) {
+    const ApiOptions& options, const ApiBackends& backends) {
   ASSIGN_OR_RETURN(const std::string path, SocketPath(options.listen));
   RETURN_IF_ERROR(ClearSocketPath(path));
-  auto parts =
-      std::make_unique<Parts>(options, engine, store, inspector, sampler);
+  auto parts = std::make_unique<Parts>(options, backends);
   StreamPump* const pump = &parts->pump;
-  store->SetListener([pump] { pump->Wake(); });
+  backends.store->SetListener([pump] { pump->Wake(); });
 
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();

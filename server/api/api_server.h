@@ -15,6 +15,7 @@
 #include "server/api/engine.h"
 #include "server/api/sample_engine.h"
 #include "server/jobs/dataset_inspector.h"
+#include "server/jobs/model_catalog.h"
 #include "server/jobs/store.h"
 
 namespace roundhouse {
@@ -29,6 +30,15 @@ struct ApiOptions {
   std::string state_dir;  // Holds jobs/<uid>/.
 };
 
+// What answers the calls.
+struct ApiBackends {
+  JobEngine* jobs = nullptr;
+  JobStore* store = nullptr;
+  DatasetInspector* datasets = nullptr;
+  const ModelCatalog* models = nullptr;
+  SampleEngine* sampler = nullptr;
+};
+
 // The path of "unix:PATH".  kInvalidArgument for TCP, for abstract sockets and
 // for a path that does not fit, by name.
 absl::StatusOr<std::string> SocketPath(const std::string& listen);
@@ -38,10 +48,10 @@ class ApiServer {
  public:
   // Serves when it returns.  Removes a socket that nobody listens on;
   // kAlreadyExists when a server does, or when something else has the name.
-  // Takes the store's listener.  All of them outlive the server.
+  // Takes the store's listener.  Every backend is there and outlives the
+  // server.
   static absl::StatusOr<std::unique_ptr<ApiServer>> Start(
-      const ApiOptions& options, JobEngine* engine, JobStore* store,
-      DatasetInspector* inspector, SampleEngine* sampler);
+      const ApiOptions& options, const ApiBackends& backends);
   // Shutdown(absl::ZeroDuration()).
   ~ApiServer();
   ApiServer(const ApiServer&) = delete;

@@ -281,6 +281,34 @@ TEST_F(ApiTest, CommandsMoveAJob) {
   EXPECT_TRUE(job.has_end_time());
 }
 
+TEST_F(ApiTest, ModelsAndWhatIsWrongWithThem) {
+  std::filesystem::create_directories(dir_ / "models/bad");
+  std::ofstream(dir_ / "models/bad/config.json") << "{}";
+  v1::ListModelsResponse list;
+  {
+    grpc::ClientContext context;
+    Limit(&context);
+    ASSERT_TRUE(
+        models_->ListModels(&context, v1::ListModelsRequest(), &list).ok());
+  }
+  ASSERT_EQ(list.models_size(), 1);
+  EXPECT_EQ(list.models(0).name(), (dir_ / "models/bad").string());
+  EXPECT_TRUE(absl::StrContains(list.models(0).problem(), "config.json"))
+      << list.models(0).problem();
+  EXPECT_FALSE(list.models(0).has_full());
+  EXPECT_EQ(list.models(0).host_limit_bytes(), 100);
+  for (const char* name : {"", "outside"}) {
+    grpc::ClientContext context;
+    Limit(&context);
+    v1::GetModelRequest request;
+    request.set_name(name);
+    v1::Model model;
+    EXPECT_EQ(models_->GetModel(&context, request, &model).error_code(),
+              grpc::StatusCode::INVALID_ARGUMENT)
+        << name;
+  }
+}
+
 TEST_F(ApiTest, OnlyARunningJobIsFinished) {
   MustCreate();
   Move("job-1", {JobState::kQueued});
@@ -383,8 +411,7 @@ TEST_F(ApiTest, TheSocketIsForTheGroupAtMost) {
 }
 
 TEST_F(ApiTest, ASecondServerIsRefusedAndAnOldSocketRemoved) {
-  auto second = ApiServer::Start({.listen = "unix:" + socket_}, engine_.get(),
-                                 store_.get(), inspector_.get(), &sampler_);
+  auto second = ApiServer::Start({.listen = "unix:" + socket_}, backends());
   EXPECT_TRUE(absl::IsAlreadyExists(second.status())) << second.status();
   const std::string stale = dir_ / "stale";
   ASSERT_EQ(link(socket_.c_str(), stale.c_str()), 0);
@@ -400,8 +427,7 @@ TEST_F(ApiTest, ASecondServerIsRefusedAndAnOldSocketRemoved) {
 TEST_F(ApiTest, AFileInTheWayIsNeverRemoved) {
   std::ofstream(dir_ / "file") << "mine";
   auto server = ApiServer::Start(
-      {.listen = absl::StrCat("unix:", (dir_ / "file").string())},
-      engine_.get(), store_.get(), inspector_.get(), &sampler_);
+      {.listen = absl::StrCat("unix:", (dir_ / "file").string())}, backends());
   EXPECT_TRUE(absl::IsAlreadyExists(server.status())) << server.status();
   EXPECT_TRUE(std::filesystem::exists(dir_ / "file"));
 }

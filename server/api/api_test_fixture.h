@@ -22,6 +22,7 @@
 #include "server/api/fake_engine.h"
 #include "server/api/fake_sampler.h"
 #include "server/jobs/dataset_inspector.h"
+#include "server/jobs/model_catalog.h"
 #include "server/jobs/spec_error.h"
 #include "server/jobs/store.h"
 #include "server/pool/event_loop.h"
@@ -51,9 +52,14 @@ class ApiTestFixture : public testing::Test {
     store_ = *std::move(store);
     engine_ = std::make_unique<FakeEngine>(store_.get());
     StartInspector();
+    catalog_ = std::make_unique<ModelCatalog>(
+        ModelCatalogOptions{.data_roots = {(dir_ / "models").string()},
+                            .state_dir = dir_,
+                            .device_memory_bytes = 1 << 30,
+                            .host_limit_bytes = 100},
+        *store_, Resolver());
     auto server = ApiServer::Start(
-        {.listen = "unix:" + socket_, .state_dir = dir_}, engine_.get(),
-        store_.get(), inspector_.get(), &sampler_);
+        {.listen = "unix:" + socket_, .state_dir = dir_}, backends());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     channel_ = grpc::CreateChannel("unix:" + socket_,
@@ -64,16 +70,26 @@ class ApiTestFixture : public testing::Test {
     models_ = v1::ModelService::NewStub(channel_);
     system_ = v1::SystemService::NewStub(channel_);
   }
+  ApiBackends backends() {
+    return {.jobs = engine_.get(),
+            .store = store_.get(),
+            .datasets = inspector_.get(),
+            .models = catalog_.get(),
+            .sampler = &sampler_};
+  }
   // Paths mean themselves; "outside" is refused.
+  static PathResolver Resolver() {
+    return [](const std::string& field, const std::string& path,
+              PathKind) -> absl::StatusOr<std::string> {
+      if (path != "outside") return path;
+      return FieldError("PATH_OUTSIDE_DATA_ROOTS", field, "no such path");
+    };
+  }
   void StartInspector() {
     loop_ = *EventLoop::Create();
     inspector_ = std::make_unique<DatasetInspector>(
         *loop_, HelperProgram{.python = "/bin/bash", .script = dir_ / "helper"},
-        [](const std::string& field, const std::string& path,
-           PathKind) -> absl::StatusOr<std::string> {
-          if (path != "outside") return path;
-          return FieldError("PATH_OUTSIDE_DATA_ROOTS", field, "no such path");
-        });
+        Resolver());
     loop_thread_ = std::thread([this] { loop_->Run(); });
   }
   void StopInspector() {
@@ -92,6 +108,7 @@ class ApiTestFixture : public testing::Test {
     channel_.reset();
     server_.reset();
     inspector_.reset();
+    catalog_.reset();
     loop_.reset();
     engine_.reset();
     store_.reset();
@@ -138,6 +155,7 @@ class ApiTestFixture : public testing::Test {
   std::unique_ptr<EventLoop> loop_;
   std::thread loop_thread_;  // runs loop_
   std::unique_ptr<DatasetInspector> inspector_;
+  std::unique_ptr<ModelCatalog> catalog_;
   std::unique_ptr<ApiServer> server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::FineTuningJobService::Stub> jobs_;

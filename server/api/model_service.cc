@@ -1,8 +1,63 @@
 #include "server/api/model_service.h"
 
+#include "base/status.h"
 #include "server/api/sample_stream.h"
+#include "server/api/unary_call.h"
+#include "server/jobs/spec_error.h"
 
 namespace roundhouse {
+namespace {
+
+void Put(const MethodNeed& need, v1::MethodNeed* out) {
+  out->set_host_bytes(static_cast<int64_t>(need.host_bytes));
+  out->set_fits(need.fits);
+  out->set_problem(need.problem);
+}
+
+v1::Model ToProto(const ModelInfo& info, uint64_t host_limit_bytes) {
+  v1::Model out;
+  out.set_name(info.name);
+  out.set_path(info.path);
+  out.set_family(info.family);
+  out.set_parameters(info.parameters);
+  out.set_dtype(info.dtype);
+  out.set_bytes(static_cast<int64_t>(info.bytes));
+  out.set_adapter(info.adapter);
+  out.set_base_model(info.base_model);
+  out.set_host_limit_bytes(static_cast<int64_t>(host_limit_bytes));
+  if (info.full.has_value()) Put(*info.full, out.mutable_full());
+  if (info.lora.has_value()) Put(*info.lora, out.mutable_lora());
+  out.set_problem(info.problem);
+  return out;
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* ModelService::ListModels(
+    grpc::CallbackServerContext* context, const v1::ListModelsRequest*,
+    v1::ListModelsResponse* response) {
+  return RunUnary(context, work_, "", [this, response]() -> absl::Status {
+    ASSIGN_OR_RETURN(const ModelList list, catalog_->List());
+    for (const ModelInfo& info : list.models) {
+      *response->add_models() = ToProto(info, catalog_->host_limit_bytes());
+    }
+    response->set_truncated(list.truncated);
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* ModelService::GetModel(
+    grpc::CallbackServerContext* context, const v1::GetModelRequest* request,
+    v1::Model* response) {
+  return RunUnary(context, work_, request->name(), [=, this]() -> absl::Status {
+    if (request->name().empty()) {
+      return FieldError("MISSING_FIELD", "name", "name: is missing");
+    }
+    ASSIGN_OR_RETURN(const ModelInfo info, catalog_->Get(request->name()));
+    *response = ToProto(info, catalog_->host_limit_bytes());
+    return absl::OkStatus();
+  });
+}
 
 grpc::ServerWriteReactor<v1::SampleResponse>* ModelService::Sample(
     grpc::CallbackServerContext* context, const v1::SampleRequest* request) {

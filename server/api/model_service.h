@@ -5,6 +5,7 @@
 #include "proto/roundhouse/v1/model.grpc.pb.h"
 #include "server/api/sample_engine.h"
 #include "server/api/stream_pump.h"
+#include "server/jobs/model_catalog.h"
 #include "server/pool/work_pool.h"
 
 namespace roundhouse {
@@ -12,14 +13,23 @@ namespace roundhouse {
 // Thread-safe.  Everything given must outlive the gRPC server.
 class ModelService final : public v1::ModelService::CallbackService {
  public:
-  ModelService(SampleEngine* sampler, WorkPool* work, StreamPump* pump)
-      : sampler_(sampler), work_(work), pump_(pump) {}
+  ModelService(const ModelCatalog* catalog, SampleEngine* sampler,
+               WorkPool* work, StreamPump* pump)
+      : catalog_(catalog), sampler_(sampler), work_(work), pump_(pump) {}
 
+  grpc::ServerUnaryReactor* ListModels(
+      grpc::CallbackServerContext* context,
+      const v1::ListModelsRequest* request,
+      v1::ListModelsResponse* response) override;
+  grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context,
+                                     const v1::GetModelRequest* request,
+                                     v1::Model* response) override;
   grpc::ServerWriteReactor<v1::SampleResponse>* Sample(
       grpc::CallbackServerContext* context,
       const v1::SampleRequest* request) override;
 
  private:
+  const ModelCatalog* const catalog_;
   SampleEngine* const sampler_;
   WorkPool* const work_;
   StreamPump* const pump_;

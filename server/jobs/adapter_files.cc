@@ -220,6 +220,10 @@ absl::Status FindSources(const std::string& path, const ModelConfig& base,
       unused.size() > 1 ? " and others" : ""));
 }
 
+std::string ConfigPath(const std::string& directory) {
+  return absl::StrCat(directory, "/", kAdapterConfigName);
+}
+
 // The last component of a path or of a name on the hub.
 std::string LastPart(const std::string& name) {
   const fs::path path(name);
@@ -255,13 +259,32 @@ absl::StatusOr<AdapterDirectory> ParseAdapterConfig(const std::string& json,
   return adapter;
 }
 
+absl::StatusOr<AdapterDirectory> ReadAdapterConfig(
+    const std::string& directory) {
+  const std::string path = ConfigPath(directory);
+  ASSIGN_OR_RETURN(const std::string text,
+                   ReadWholeFile(path, kMaxConfigBytes));
+  ASSIGN_OR_RETURN(AdapterDirectory adapter, ParseAdapterConfig(text, path));
+  adapter.path = directory;
+  return adapter;
+}
+
+bool IsAdapterDirectory(const std::string& path) {
+  return fs::exists(ConfigPath(path)) && !fs::exists(path + "/config.json");
+}
+
+absl::StatusOr<std::string> BaseOfAdapter(const std::string& path) {
+  ASSIGN_OR_RETURN(const AdapterDirectory adapter, ReadAdapterConfig(path));
+  if (!adapter.base_model.empty()) return adapter.base_model;
+  return absl::InvalidArgumentError(
+      absl::StrCat(ConfigPath(path),
+                   ": base_model_name_or_path is missing: it says what the "
+                   "adapter belongs to"));
+}
+
 absl::StatusOr<AdapterDirectory> OpenAdapterDirectory(const std::string& path,
                                                       const ModelConfig& base) {
-  const std::string config = absl::StrCat(path, "/", kAdapterConfigName);
-  ASSIGN_OR_RETURN(const std::string text,
-                   ReadWholeFile(config, kMaxConfigBytes));
-  ASSIGN_OR_RETURN(AdapterDirectory adapter, ParseAdapterConfig(text, config));
-  adapter.path = path;
+  ASSIGN_OR_RETURN(AdapterDirectory adapter, ReadAdapterConfig(path));
   const std::string weights = absl::StrCat(path, "/", kAdapterWeightsName);
   if (!fs::exists(weights) && fs::exists(path + "/adapter_model.bin")) {
     return absl::NotFoundError(

@@ -8,7 +8,7 @@
 // An option of PEFT that would change what the adapter computes and is not
 // implemented is refused by name, also one that this version does not know.
 //
-// Thread-safe.  Only OpenAdapterDirectory touches files: it blocks.
+// Thread-safe.  What takes a directory blocks on its files.
 #ifndef ROUNDHOUSE_SERVER_JOBS_ADAPTER_FILES_H_
 #define ROUNDHOUSE_SERVER_JOBS_ADAPTER_FILES_H_
 
@@ -42,6 +42,18 @@ struct AdapterDirectory {
 // or dtype by name.
 absl::StatusOr<AdapterDirectory> OpenAdapterDirectory(const std::string& path,
                                                       const ModelConfig& base);
+
+// adapter_config.json without config.json: PEFT's directories.
+bool IsAdapterDirectory(const std::string& path);
+
+// What the adapter at `path` says it was made for, as it says it; no weights
+// are looked at.  Errors as OpenAdapterDirectory's; INVALID_ARGUMENT where it
+// says nothing.
+absl::StatusOr<std::string> BaseOfAdapter(const std::string& path);
+
+// `directory`'s adapter_config.json alone: no sources.
+absl::StatusOr<AdapterDirectory> ReadAdapterConfig(
+    const std::string& directory);
 
 // The text of an adapter_config.json, without any file: no sources.  `path`
 // names it in errors.

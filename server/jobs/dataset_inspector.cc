@@ -139,7 +139,7 @@ absl::StatusOr<DatasetQuestion> DatasetInspector::Check(
                    resolve_("dataset", question.dataset, PathKind::kFile));
   ASSIGN_OR_RETURN(question.model_name_or_path,
                    resolve_("model_name_or_path", question.model_name_or_path,
-                            PathKind::kDirectory));
+                            PathKind::kModel));
   RETURN_IF_ERROR(CheckTokenizer(question.model_name_or_path));
   return question;
 }

@@ -169,6 +169,18 @@ class Engine final : public JobEngine,
   // engine_dry_run.cc; any thread
   absl::Status MeasureSteps(const CheckedJob& job, JobNeeds* needs) const;
 
+  // engine_weights.cc; any thread.  What a name of trained weights means: a
+  // job's id or output name (its output; "": none yet), either with
+  // "/checkpoint-40" behind it, or a path as ResolvePath has it.
+  struct NamedWeights {
+    std::string path;
+    std::optional<JobRecord> job;
+  };
+  absl::StatusOr<NamedWeights> FindWeights(const std::string& field,
+                                           const std::string& name,
+                                           PathKind kind) const;
+  std::string CheckpointsText(const JobRecord& job) const;
+
   // engine_export.cc; any thread
   absl::StatusOr<ExportPlan> PlanExportOf(const ExportRequest& request) const;
   absl::StatusOr<std::string> ExportSource(const std::string& source) const;
@@ -176,7 +188,6 @@ class Engine final : public JobEngine,
 
   // engine_sample.cc.  What a sample's model means; any thread.
   absl::StatusOr<SampleSource> OpenSample(const std::string& model) const;
-  absl::StatusOr<SampleSource> OpenJobSample(const std::string& name) const;
   // For sequences of any length that the spec allows.
   absl::StatusOr<HostNeed> NeedOfSpec(const ResolvedSpec& spec,
                                       const ModelConfig& model) const;

@@ -4,14 +4,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <optional>
-#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "server/jobs/checkpoint.h"
 #include "server/jobs/engine.h"
@@ -22,42 +18,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kResourcePrefix[] = "projects/default/fineTuningJobs/";
 constexpr size_t kMaxOutputNameBytes = 64;
 
 absl::Status Refused(const char* field, const std::string& why) {
   return FieldError("INVALID_VALUE", field, absl::StrCat(field, ": ", why));
-}
-
-absl::Status Missing(const std::string& what) {
-  return FieldError(absl::StatusCode::kNotFound, "NOT_FOUND", "source",
-                    "source: " + what);
-}
-
-// "job-7", or "job-7/checkpoint-40" or job-7/checkpoints/40 with the step.
-struct JobPart {
-  std::string job;
-  std::optional<int64_t> step;
-};
-
-JobPart SplitSource(const std::string& source) {
-  for (const char* between : {"/checkpoint-", "/checkpoints/"}) {
-    const size_t at = source.find(between);
-    int64_t step = 0;
-    if (at != std::string::npos &&
-        absl::SimpleAtoi(source.substr(at + std::string(between).size()),
-                         &step)) {
-      return {source.substr(0, at), step};
-    }
-  }
-  return {source, std::nullopt};
-}
-
-std::string CheckpointsText(const std::string& directory) {
-  const std::vector<int64_t> steps = ListCheckpointSteps(directory);
-  if (steps.empty()) return "it has no checkpoints";
-  return absl::StrCat("it has checkpoint-",
-                      absl::StrJoin(steps, ", checkpoint-"));
 }
 
 bool IsOutputName(const std::string& name) {
@@ -76,32 +40,12 @@ std::shared_ptr<ExportTask> Engine::Export(const ExportRequest& request) {
 
 absl::StatusOr<std::string> Engine::ExportSource(
     const std::string& source) const {
-  std::string name = source;
-  bool must_be_job = false;
-  for (const char* prefix : {"job:", kResourcePrefix}) {
-    if (!absl::StartsWith(name, prefix)) continue;
-    name = name.substr(std::string(prefix).size());
-    must_be_job = true;
-  }
-  const auto [id, step] = SplitSource(name);
-  const auto job = FindJob(id);
-  if (!job.ok()) {
-    if (must_be_job || JobNumber(id).has_value()) {
-      return Missing(std::string(job.status().message()));
-    }
-    return roots_->Resolve("source", source, PathKind::kDirectory);
-  }
-  const std::string directory = JobDirectory(*job);
-  if (step.has_value()) {
-    const std::string path = CheckpointPath(directory, *step);
-    if (fs::is_directory(path)) return path;
-    return Missing(absl::StrCat(job->id, " has no checkpoint-", *step, "; ",
-                                CheckpointsText(directory)));
-  }
-  if (!job->output_path.empty()) return job->output_path;
+  ASSIGN_OR_RETURN(const NamedWeights found,
+                   FindWeights("source", source, PathKind::kDirectory));
+  if (!found.path.empty()) return found.path;
   return absl::FailedPreconditionError(
-      absl::StrCat(job->id, " is ", JobStateName(job->state),
-                   " and has no output; ", CheckpointsText(directory)));
+      absl::StrCat(found.job->id, " is ", JobStateName(found.job->state),
+                   " and has no output; ", CheckpointsText(*found.job)));
 }
 
 absl::StatusOr<std::string> Engine::ExportOutput(
@@ -158,8 +102,7 @@ absl::StatusOr<ExportPlan> Engine::PlanExportOf(
     }
   }
   return PlanExport(located, {.find_base = [this](const std::string& name) {
-                      return ResolvePath(kBaseModel, name,
-                                         PathKind::kDirectory);
+                      return ResolvePath(kBaseModel, name, PathKind::kModel);
                     }});
 }
 

@@ -2,7 +2,6 @@
 // short.
 #include <algorithm>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "server/jobs/engine.h"
@@ -12,7 +11,6 @@
 namespace roundhouse {
 namespace {
 
-constexpr char kJobPrefix[] = "job:";
 // What rounding each of a job's allocations up to pages may add.
 constexpr uint64_t kRoundingBytes = 64 << 10;
 
@@ -36,42 +34,27 @@ absl::Status NoWeights(const JobRecord& job, const JobSpec& spec) {
 
 }  // namespace
 
-absl::StatusOr<SampleSource> Engine::OpenJobSample(
-    const std::string& name) const {
-  const auto job = FindJob(name);
-  if (!job.ok()) {
-    if (!absl::IsNotFound(job.status())) return job.status();
-    return FieldError(absl::StatusCode::kNotFound, "NOT_FOUND", "model",
-                      absl::StrCat("model: ", job.status().message()));
-  }
-  ASSIGN_OR_RETURN(const ResolvedSpec resolved,
-                   ResolvedSpec::FromJson(job->resolved));
-  const JobSpec& spec = resolved.spec();
-  const std::string path =
-      job->output_path.empty() ? job->last_checkpoint_path : job->output_path;
-  if (path.empty()) return NoWeights(*job, spec);
-  ASSIGN_OR_RETURN(
-      SampleSource source,
-      OpenSampleSource(
-          path, ComputeDtype(spec.dtype),
-          [this](const std::string& field, const std::string& named,
-                 PathKind kind) { return ResolvePath(field, named, kind); }));
-  source.template_date = spec.template_date;
-  return source;
-}
-
 absl::StatusOr<SampleSource> Engine::OpenSample(
     const std::string& model) const {
-  if (absl::StartsWith(model, kJobPrefix)) {
-    return OpenJobSample(model.substr(sizeof(kJobPrefix) - 1));
+  ASSIGN_OR_RETURN(const NamedWeights found,
+                   FindWeights("model", model, PathKind::kModel));
+  const auto resolve = [this](const std::string& field, const std::string& path,
+                              PathKind kind) {
+    return ResolvePath(field, path, kind);
+  };
+  if (!found.job.has_value()) {
+    return OpenSampleSource(found.path, std::nullopt, resolve);
   }
-  if (JobNumber(model).has_value()) return OpenJobSample(model);
-  ASSIGN_OR_RETURN(const std::string path,
-                   ResolvePath("model", model, PathKind::kDirectory));
-  return OpenSampleSource(
-      path, std::nullopt,
-      [this](const std::string& field, const std::string& named,
-             PathKind kind) { return ResolvePath(field, named, kind); });
+  ASSIGN_OR_RETURN(const ResolvedSpec resolved,
+                   ResolvedSpec::FromJson(found.job->resolved));
+  const JobSpec& spec = resolved.spec();
+  const std::string& path =
+      found.path.empty() ? found.job->last_checkpoint_path : found.path;
+  if (path.empty()) return NoWeights(*found.job, spec);
+  ASSIGN_OR_RETURN(SampleSource source,
+                   OpenSampleSource(path, ComputeDtype(spec.dtype), resolve));
+  source.template_date = spec.template_date;
+  return source;
 }
 
 absl::StatusOr<HostNeed> Engine::NeedOfSpec(const ResolvedSpec& spec,

@@ -42,11 +42,6 @@ absl::Status AdapterError(const std::string& field,
                     absl::StrCat(field, ": ", std::string(status.message())));
 }
 
-bool IsAdapter(const std::string& path) {
-  return std::filesystem::exists(path + "/" + kAdapterConfigName) &&
-         !std::filesystem::exists(path + "/config.json");
-}
-
 std::string FrozenText(const HostNeed& need) {
   return need.base_bytes == 0
              ? ""
@@ -84,9 +79,8 @@ absl::StatusOr<std::string> Engine::ResolvePath(const std::string& field,
                                                 const std::string& path,
                                                 PathKind kind) const {
   if (!absl::StartsWith(path, kJobPrefix)) {
-    const bool model = field == "model_name_or_path" || field == kBaseModel;
-    return model ? ResolveModel(field, path)
-                 : roots_->Resolve(field, path, kind);
+    return kind == PathKind::kModel ? ResolveModel(field, path)
+                                    : roots_->Resolve(field, path, kind);
   }
   auto job = FindJob(path.substr(sizeof(kJobPrefix) - 1));
   const bool checkpoint = field == "resume_from_checkpoint";
@@ -122,7 +116,7 @@ absl::StatusOr<std::string> Engine::ResolveModel(
 absl::StatusOr<JobSpec> Engine::ResolvePaths(JobSpec spec) const {
   ASSIGN_OR_RETURN(spec.model_name_or_path,
                    ResolvePath("model_name_or_path", spec.model_name_or_path,
-                               PathKind::kDirectory));
+                               PathKind::kModel));
   ASSIGN_OR_RETURN(spec.dataset,
                    ResolvePath("dataset", spec.dataset, PathKind::kFile));
   if (!spec.validation_dataset.empty()) {
@@ -156,7 +150,7 @@ absl::StatusOr<ModelDirectory> Engine::CheckModel(const JobSpec& spec) const {
       return hub_.CheckFile(file);
     };
   }
-  if (IsAdapter(path)) {
+  if (IsAdapterDirectory(path)) {
     return ModelError(absl::InvalidArgumentError(absl::StrCat(
         path,
         ": is an adapter; name its base model here, and the adapter in "

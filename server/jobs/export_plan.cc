@@ -9,9 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/limits.h"
 #include "base/model/directory.h"
-#include "base/model/input_file.h"
 #include "base/model/parameters.h"
 #include "base/model/safetensors.h"
 #include "base/model/safetensors_index.h"
@@ -221,23 +219,14 @@ absl::Status Planner::TakeMerged() {
 }
 
 absl::StatusOr<std::string> Planner::FindBase() const {
-  const std::string config =
-      absl::StrCat(request_.source, "/", kAdapterConfigName);
-  const auto text = ReadWholeFile(config, kMaxConfigBytes);
-  if (!text.ok()) return About("source", text.status());
-  const auto adapter = ParseAdapterConfig(*text, config);
-  if (!adapter.ok()) return About("source", adapter.status());
-  if (adapter->base_model.empty()) {
-    return Refused("source",
-                   absl::StrCat(config,
-                                ": base_model_name_or_path is missing: "
-                                "it says what to merge with"));
-  }
-  auto path = options_.find_base(adapter->base_model);
+  const auto base = BaseOfAdapter(request_.source);
+  if (!base.ok()) return About("source", base.status());
+  auto path = options_.find_base(*base);
   if (path.ok()) return path;
-  return FieldError(ErrorReason(path.status()), "source",
-                    absl::StrCat("source: ", config, ": ",
-                                 std::string(path.status().message())));
+  return FieldError(
+      ErrorReason(path.status()), "source",
+      absl::StrCat("source: ", request_.source, "/", kAdapterConfigName, ": ",
+                   std::string(path.status().message())));
 }
 
 void Planner::TakeModel(const ModelDirectory& model) {
@@ -381,11 +370,6 @@ void Planner::CutPieces(const Tensor& tensor, const std::string& path,
 }
 
 }  // namespace
-
-bool IsAdapterDirectory(const std::string& path) {
-  return fs::exists(absl::StrCat(path, "/", kAdapterConfigName)) &&
-         !fs::exists(path + "/config.json");
-}
 
 absl::StatusOr<ExportPlan> PlanExport(const ExportRequest& request,
                                       const ExportPlanOptions& options) {

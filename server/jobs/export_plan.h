@@ -61,9 +61,6 @@ struct ExportPlanOptions {
 absl::StatusOr<ExportPlan> PlanExport(const ExportRequest& request,
                                       const ExportPlanOptions& options);
 
-// adapter_config.json without config.json: PEFT's directories.
-bool IsAdapterDirectory(const std::string& path);
-
 }  // namespace roundhouse
 
 #endif  // ROUNDHOUSE_SERVER_JOBS_EXPORT_PLAN_H_

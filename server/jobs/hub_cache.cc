@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/model/input_file.h"
 #include "base/status.h"
@@ -21,6 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMaxWordBytes = 96;
 constexpr uint64_t kMaxRefBytes = 256;
+constexpr char kModelPrefix[] = "models--";
 
 bool IsWord(const std::string& word) {
   return !word.empty() && word.size() <= kMaxWordBytes && word[0] != '.' &&
@@ -48,6 +51,22 @@ bool HubCache::IsId(const std::string& name) {
   return words.size() == 2 && std::all_of(words.begin(), words.end(), IsWord);
 }
 
+std::vector<std::string> HubCache::Ids(size_t limit) const {
+  std::vector<std::string> ids;
+  std::error_code error;
+  for (auto entry = fs::directory_iterator(directory_, error);
+       !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (!absl::StartsWith(name, kModelPrefix)) continue;
+    std::string id = absl::StrReplaceAll(name.substr(sizeof(kModelPrefix) - 1),
+                                         {{"--", "/"}});
+    if (IsId(id)) ids.push_back(std::move(id));
+  }
+  std::sort(ids.begin(), ids.end());
+  ids.resize(std::min(ids.size(), limit));
+  return ids;
+}
+
 bool HubCache::Contains(const std::string& path) const {
   return LiesIn(directory_, path) || LiesIn(RealPath(directory_), path);
 }
@@ -66,7 +85,7 @@ absl::StatusOr<std::string> HubCache::Find(const std::string& field,
                       "the server has no Hugging Face cache (--hf-cache)");
   }
   const std::vector<std::string> words = absl::StrSplit(id, '/');
-  const std::string folder = "models--" + absl::StrJoin(words, "--");
+  const std::string folder = kModelPrefix + absl::StrJoin(words, "--");
   const auto cache = DataRoots::Open({directory_});
   if (!cache.ok()) return missing("the cache");
   const auto ref =

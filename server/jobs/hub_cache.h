@@ -16,6 +16,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -37,6 +38,9 @@ class HubCache {
   // REQUIRES: IsId(id).
   absl::StatusOr<std::string> Find(const std::string& field,
                                    const std::string& id) const;
+
+  // What the cache has a folder of, whole or not; by name, at most `limit`.
+  std::vector<std::string> Ids(size_t limit) const;
 
   // Whether the absolute `path` names something in the cache.
   bool Contains(const std::string& path) const;

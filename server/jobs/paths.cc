@@ -67,7 +67,7 @@ absl::Status CheckKind(int fd, PathKind kind) {
   if (kind == PathKind::kFile && !S_ISREG(info.st_mode)) {
     return FieldError("INVALID_VALUE", "", "is not a regular file");
   }
-  if (kind == PathKind::kDirectory && !S_ISDIR(info.st_mode)) {
+  if (kind != PathKind::kFile && !S_ISDIR(info.st_mode)) {
     return FieldError("INVALID_VALUE", "", "is not a directory");
   }
   return absl::OkStatus();

@@ -18,7 +18,8 @@
 
 namespace roundhouse {
 
-enum class PathKind { kFile, kDirectory };
+// kModel: a directory here; who resolves names may know models by others, too.
+enum class PathKind { kFile, kDirectory, kModel };
 
 class DataRoots {
  public:

@@ -4,8 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/limits.h"
-#include "base/model/input_file.h"
 #include "base/status.h"
 #include "server/jobs/checkpoint.h"
 #include "server/jobs/spec_error.h"
@@ -24,26 +22,6 @@ absl::Status ModelError(const absl::Status& status) {
                     absl::StrCat("model: ", std::string(status.message())));
 }
 
-bool IsAdapter(const std::string& path) {
-  return fs::exists(path + "/" + kAdapterConfigName) &&
-         !fs::exists(path + "/config.json");
-}
-
-// What the adapter at `path` says it was made for.
-absl::StatusOr<std::string> BaseOf(const std::string& path,
-                                   const PathResolver& resolve) {
-  const std::string file = absl::StrCat(path, "/", kAdapterConfigName);
-  ASSIGN_OR_RETURN(const std::string json,
-                   ReadWholeFile(file, kMaxConfigBytes));
-  ASSIGN_OR_RETURN(const AdapterDirectory adapter,
-                   ParseAdapterConfig(json, file));
-  if (adapter.base_model.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file, ": base_model_name_or_path: is empty"));
-  }
-  return resolve("model", adapter.base_model, PathKind::kDirectory);
-}
-
 absl::StatusOr<DType> DTypeOf(const std::string& path,
                               const ModelConfig& model) {
   if (fs::exists(path + "/checkpoint.json")) {
@@ -60,10 +38,11 @@ absl::StatusOr<SampleSource> Open(const std::string& path,
                                   const PathResolver& resolve) {
   SampleSource source;
   source.path = path;
-  const bool is_adapter = IsAdapter(path);
+  const bool is_adapter = IsAdapterDirectory(path);
   std::string model = path;
   if (is_adapter) {
-    ASSIGN_OR_RETURN(model, BaseOf(path, resolve));
+    ASSIGN_OR_RETURN(const std::string base, BaseOfAdapter(path));
+    ASSIGN_OR_RETURN(model, resolve("model", base, PathKind::kModel));
   }
   ASSIGN_OR_RETURN(source.model, OpenModelDirectory(model));
   if (is_adapter) {

@@ -1,6 +1,5 @@
 #include "server/jobs/sampling_state.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -65,17 +64,6 @@ uint64_t SamplingState::Place(uint64_t offset) {
   return cursor.bytes();
 }
 
-void SamplingState::WriteLayout() const {
-  const wire::Arena& memory = arena_.arena();
-  *memory.At<wire::JobLayout>(range_.offset()) = job_layout_;
-  std::copy(
-      layouts_.begin(), layouts_.end(),
-      memory.At<wire::UnitLayout>(job_layout_.units_offset, layouts_.size()));
-  std::copy(parameters_.begin(), parameters_.end(),
-            memory.At<wire::ParameterLayout>(job_layout_.parameters_offset,
-                                             parameters_.size()));
-}
-
 absl::StatusOr<std::unique_ptr<SamplingState>> SamplingState::Create(
     HostArena& arena, const SamplingStateOptions& options,
     std::shared_ptr<BaseWeights> base) {
@@ -85,16 +73,13 @@ absl::StatusOr<std::unique_ptr<SamplingState>> SamplingState::Create(
   ASSIGN_OR_RETURN(state->range_, ArenaRange::Allocate(arena, state->Place(0)));
   state->Place(state->range_.offset());
   wire::JobLayout& job = state->job_layout_;
-  job.magic = wire::kLayoutMagic;
-  job.version = wire::kWireVersion;
   job.job = options.job;
   job.model = wire::DimsOf(options.model);
   job.adapter = wire::DimsOf(options.adapter);
   job.dtype = static_cast<uint32_t>(options.dtype);
   job.head_token_chunk = kHeadTokenChunk;
-  job.unit_count = static_cast<uint32_t>(state->layouts_.size());
-  job.parameter_count = static_cast<uint32_t>(state->parameters_.size());
-  state->WriteLayout();
+  WriteJobTables(arena.arena(), state->range_.offset(), state->layouts_,
+                 state->parameters_, job);
   return state;
 }
 

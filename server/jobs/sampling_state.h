@@ -67,7 +67,6 @@ class SamplingState {
       : arena_(arena), options_(options), base_(std::move(base)) {}
 
   uint64_t Place(uint64_t offset);
-  void WriteLayout() const;
   std::vector<FilePart> Parts(
       const std::vector<std::vector<ParameterSource>>& sources,
       size_t first_unit) const;

@@ -1,6 +1,5 @@
 #include "server/jobs/training_state.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <utility>
@@ -107,23 +106,14 @@ absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
   Placement placement =
       Place(options, state->base_.get(), state->range_.offset());
   wire::JobLayout& job = placement.job;
-  job.magic = wire::kLayoutMagic;
-  job.version = wire::kWireVersion;
   job.job = options.job;
   job.model = wire::DimsOf(options.model);
   job.adapter = wire::DimsOf(options.adapter);
   job.dtype = static_cast<uint32_t>(options.dtype);
   job.head_token_chunk = static_cast<uint32_t>(options.head_token_chunk);
   job.seed = options.seed;
-  job.unit_count = static_cast<uint32_t>(placement.units.size());
-  job.parameter_count = static_cast<uint32_t>(placement.parameters.size());
-  const wire::Arena& memory = arena.arena();
-  *memory.At<wire::JobLayout>(state->range_.offset()) = job;
-  std::copy(placement.units.begin(), placement.units.end(),
-            memory.At<wire::UnitLayout>(job.units_offset, job.unit_count));
-  std::copy(placement.parameters.begin(), placement.parameters.end(),
-            memory.At<wire::ParameterLayout>(job.parameters_offset,
-                                             job.parameter_count));
+  WriteJobTables(arena.arena(), state->range_.offset(), placement.units,
+                 placement.parameters, job);
   state->units_ = TrainingUnits(options.model, options.adapter);
   state->layouts_ = std::move(placement.units);
   state->contribution_offsets_ = std::move(placement.contributions);

@@ -1,5 +1,7 @@
 #include "server/jobs/unit_layout.h"
 
+#include <algorithm>
+
 namespace roundhouse {
 
 void AddParameterLayouts(const UnitSpec& unit, uint32_t index,
@@ -19,6 +21,22 @@ void AddParameterLayouts(const UnitSpec& unit, uint32_t index,
                           .weight_decay = spec.weight_decay ? 1u : 0u});
     layout.chunk_count += static_cast<uint32_t>(wire::ChunkCount(elements));
   }
+}
+
+void WriteJobTables(const wire::Arena& arena, uint64_t offset,
+                    const std::vector<wire::UnitLayout>& units,
+                    const std::vector<wire::ParameterLayout>& parameters,
+                    wire::JobLayout& job) {
+  job.magic = wire::kLayoutMagic;
+  job.version = wire::kWireVersion;
+  job.unit_count = static_cast<uint32_t>(units.size());
+  job.parameter_count = static_cast<uint32_t>(parameters.size());
+  *arena.At<wire::JobLayout>(offset) = job;
+  std::copy(units.begin(), units.end(),
+            arena.At<wire::UnitLayout>(job.units_offset, units.size()));
+  std::copy(parameters.begin(), parameters.end(),
+            arena.At<wire::ParameterLayout>(job.parameters_offset,
+                                            parameters.size()));
 }
 
 }  // namespace roundhouse

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/model/parameters.h"
+#include "base/wire/arena.h"
 #include "base/wire/layout.h"
 
 namespace roundhouse {
@@ -33,6 +34,13 @@ class LayoutCursor {
 void AddParameterLayouts(const UnitSpec& unit, uint32_t index,
                          std::vector<wire::ParameterLayout>& parameters,
                          wire::UnitLayout& layout);
+
+// Writes a job's tables: `job` at `offset`, the others where it says.  Fills in
+// what says that it is one, and the counts.
+void WriteJobTables(const wire::Arena& arena, uint64_t offset,
+                    const std::vector<wire::UnitLayout>& units,
+                    const std::vector<wire::ParameterLayout>& parameters,
+                    wire::JobLayout& job);
 
 }  // namespace roundhouse
 

@@ -83,6 +83,41 @@ class HubTest(unittest.TestCase):
             self.assertEqual((outputs / "one" / name).read_bytes(),
                              (outputs / "two" / name).read_bytes(), name)
 
+    def sample(self, model):
+        done = self.daemon.client("sample", model, "-pone two", "-o", "json")
+        return json.loads(done.stdout)["samples"]
+
+    def test_samples_of_an_id_and_of_an_adapter_on_it(self):
+        self.fill_cache()
+        self.daemon.start()
+        job = self.daemon.wait(self.daemon.submit(
+            {**JOB, "method": "lora", "lora_r": 2, "max_steps": 20}))
+        base, adapted = self.sample(ID), self.sample("job-1")
+        self.assertNotEqual(base, adapted)
+        config = pathlib.Path(job["output_path"]) / "adapter_config.json"
+        text = json.loads(config.read_text())
+        text["base_model_name_or_path"] = ID
+        config.write_text(json.dumps(text))
+        self.assertEqual(self.sample("job-1"), adapted)
+
+    def test_models_of_the_cache_are_listed(self):
+        self.fill_cache()
+        (self.cache / "models--Org--Half/snapshots").mkdir(parents=True)
+        (self.cache / "datasets--Org--Other").mkdir()
+        self.daemon.start()
+        listed = json.loads(self.daemon.client(
+            "model", "list", "-o", "json").stdout)["models"]
+        self.assertEqual([model["name"] for model in listed],
+                         ["Org/Half", ID])
+        half, whole = listed
+        self.assertIn("models--Org--Half/refs/main is not there",
+                      half["problem"])
+        self.assertEqual((whole["path"], whole["problem"]),
+                         (str(self.snapshot), ""))
+        shown = json.loads(self.daemon.client(
+            "model", "show", ID, "-o", "json").stdout)
+        self.assertEqual(shown, whole)
+
     def test_what_is_not_there_is_told(self):
         self.daemon.start()
         self.refused(f'model_name_or_path: "{ID}" is not under the data roots',

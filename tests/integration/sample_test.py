@@ -104,6 +104,22 @@ class FinishedTest(SampleTest):
         self.assertEqual(shown.count("--- "), len(PROMPTS))
         self.assertIn(f"{PROMPTS[0]}[[", shown)
 
+    def test_a_checkpoint_and_an_output_name(self):
+        job, found = self.finished(save_steps=10, output_name="mine")
+        ended = self.sample(job)
+        for name in ("mine", "job:mine", f"{job}/checkpoint-20",
+                     "mine/checkpoint-20"):
+            self.assertEqual(self.sample(name)["samples"], ended["samples"])
+        earlier = self.sample(f"{job}/checkpoint-10")
+        self.assertEqual(earlier["source"],
+                         str(self.daemon.checkpoint(job, 10)))
+        self.assertNotEqual(earlier["samples"], ended["samples"])
+        done = self.command(f"{job}/checkpoint-15", check=False)
+        self.assertEqual(done.returncode, EXIT_NOT_FOUND, done.stderr)
+        self.assertIn("model: job-1 has no checkpoint-15; it has "
+                      "checkpoint-10, checkpoint-20", done.stderr)
+        self.assertEqual(found["output_path"], ended["source"])
+
     def test_draws_follow_from_the_seed(self):
         job, _ = self.finished()
         draws = [self.sample(job, "--temperature", 2, "--seed", seed)

@@ -1,5 +1,7 @@
 #include "worker/slot/job_tables.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "base/model/family.h"
 #include "base/status.h"
@@ -121,6 +123,29 @@ ParamRole RoleInLayer(const JobTables& tables,
   const auto role = static_cast<ParamRole>(parameter.role);
   const bool in_head = layer == tables.head_layer();
   return in_head && role == ParamRole::kEmbedding ? ParamRole::kLmHead : role;
+}
+
+absl::Status CheckLayerUnits(
+    const JobTables& tables, const std::vector<wire::SlotUnit>& units,
+    int64_t first_layer,
+    const std::vector<std::vector<uint32_t>>& layer_units) {
+  for (size_t i = 0; i < layer_units.size(); ++i) {
+    const int64_t layer = first_layer + static_cast<int64_t>(i);
+    std::vector<int> given;
+    for (uint32_t u : layer_units[i]) {
+      given.push_back(static_cast<int>(units[u].unit));
+    }
+    std::vector<int> needed =
+        TrainingUnitsOfLayer(tables.config, tables.adapter, layer);
+    std::sort(given.begin(), given.end());
+    std::sort(needed.begin(), needed.end());
+    if (given != needed) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("units lists ", given.size(), " units for layer ", layer,
+                       ", not the ", needed.size(), " it reads"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<const JobTables>> ReadJobTables(

@@ -13,6 +13,7 @@
 #include "base/model/config.h"
 #include "base/model/parameters.h"
 #include "base/wire/arena.h"
+#include "base/wire/commands.h"
 #include "base/wire/layout.h"
 
 namespace roundhouse::worker {
@@ -42,6 +43,12 @@ struct JobTables {
 // The role a parameter has in `layer`: a tied matrix is the LM head's there.
 ParamRole RoleInLayer(const JobTables& tables,
                       const wire::ParameterLayout& parameter, int64_t layer);
+
+// Whether the units that layer_units[i] indexes in `units` are those that layer
+// first_layer + i reads.  INVALID_ARGUMENT with the layer.
+absl::Status CheckLayerUnits(
+    const JobTables& tables, const std::vector<wire::SlotUnit>& units,
+    int64_t first_layer, const std::vector<std::vector<uint32_t>>& layer_units);
 
 // INVALID_ARGUMENT naming the field: wrong magic or version, a table outside
 // the arena, a parameter outside its unit, a unit of another dtype than the

@@ -32,7 +32,8 @@ class SamplePlanner {
   absl::StatusOr<SamplePlan> Plan() {
     RETURN_IF_ERROR(CheckDraws());
     RETURN_IF_ERROR(PlanUnits());
-    RETURN_IF_ERROR(CheckLayerUnits());
+    RETURN_IF_ERROR(
+        Named(CheckLayerUnits(tables_, command_.units, 0, plan_.layer_units)));
     RETURN_IF_ERROR(PlanEmbedding());
     RETURN_IF_ERROR(PlanSequences());
     return std::move(plan_);
@@ -57,7 +58,6 @@ class SamplePlanner {
 
   absl::Status CheckDraws() const;
   absl::Status PlanUnits();
-  absl::Status CheckLayerUnits() const;
   absl::Status PlanEmbedding();
   absl::Status PlanSequences();
   absl::Status ReadTokens(size_t s);
@@ -115,24 +115,6 @@ absl::Status SamplePlanner::PlanUnits() {
     }
     plan_.weight_bytes += bytes;
     plan_.largest_layer_bytes = std::max(plan_.largest_layer_bytes, bytes);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status SamplePlanner::CheckLayerUnits() const {
-  for (size_t layer = 0; layer < plan_.layer_units.size(); ++layer) {
-    std::vector<int> given;
-    for (uint32_t u : plan_.layer_units[layer]) {
-      given.push_back(static_cast<int>(command_.units[u].unit));
-    }
-    std::vector<int> needed = TrainingUnitsOfLayer(
-        tables_.config, tables_.adapter, static_cast<int64_t>(layer));
-    std::sort(given.begin(), given.end());
-    std::sort(needed.begin(), needed.end());
-    if (given != needed) {
-      return Bad("units lists ", given.size(), " units for layer ", layer,
-                 ", not the ", needed.size(), " it reads");
-    }
   }
   return absl::OkStatus();
 }

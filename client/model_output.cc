@@ -1,0 +1,70 @@
+#include "client/model_output.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/error_text.h"
+#include "client/output.h"
+
+namespace roundhouse::client {
+namespace {
+
+// "9.3 GiB", with what it says when that does not fit.
+std::string NeedText(const v1::MethodNeed& need) {
+  if (need.fits()) return FormatBytes(need.host_bytes());
+  if (need.host_bytes() == 0) return "no";
+  return absl::StrCat("no (", FormatBytes(need.host_bytes()), ")");
+}
+
+std::string KindText(const v1::Model& model) {
+  if (!model.adapter()) return Printable(model.family());
+  return absl::StrCat("adapter of ", model.base_model().empty()
+                                         ? "?"
+                                         : Printable(model.base_model()));
+}
+
+std::string LongNeedText(const v1::MethodNeed& need, int64_t limit) {
+  if (!need.problem().empty()) return "no: " + Printable(need.problem());
+  return absl::StrCat(FormatBytes(need.host_bytes()), " of ",
+                      FormatBytes(limit), " host memory");
+}
+
+}  // namespace
+
+std::string ModelTable(const v1::ListModelsResponse& response) {
+  std::vector<std::vector<std::string>> rows = {
+      {"NAME", "FAMILY", "PARAMETERS", "DTYPE", "SIZE", "FULL", "LORA"}};
+  for (const v1::Model& model : response.models()) {
+    const bool usable = model.problem().empty();
+    rows.push_back(
+        {Printable(model.name()), usable ? KindText(model) : "not usable",
+         usable ? FormatCount(static_cast<double>(model.parameters())) : "",
+         Printable(model.dtype()), usable ? FormatBytes(model.bytes()) : "",
+         model.has_full() ? NeedText(model.full()) : "",
+         model.has_lora() ? NeedText(model.lora()) : ""});
+  }
+  return FormatTable(rows);
+}
+
+std::string ModelText(const v1::Model& model) {
+  std::vector<std::vector<std::string>> rows = {
+      {"name:", Printable(model.name())}, {"path:", Printable(model.path())}};
+  if (!model.problem().empty()) {
+    rows.push_back({"not usable:", Printable(model.problem())});
+    return FormatTable(rows);
+  }
+  rows.push_back({"family:", KindText(model)});
+  rows.push_back({"parameters:", absl::StrCat(model.parameters())});
+  rows.push_back({"dtype:", Printable(model.dtype())});
+  rows.push_back({"size:", FormatBytes(model.bytes())});
+  const int64_t limit = model.host_limit_bytes();
+  if (model.has_full()) {
+    rows.push_back({"full:", LongNeedText(model.full(), limit)});
+  }
+  if (model.has_lora()) {
+    rows.push_back({"lora:", LongNeedText(model.lora(), limit)});
+  }
+  return FormatTable(rows);
+}
+
+}  // namespace roundhouse::client

@@ -1,0 +1,58 @@
+#include "client/model_output.h"
+
+#include "gtest/gtest.h"
+
+namespace roundhouse::client {
+namespace {
+
+v1::Model Usable() {
+  v1::Model model;
+  model.set_name("/m/a\x1b");
+  model.set_path("/m/a");
+  model.set_family("qwen3");
+  model.set_parameters(1234567);
+  model.set_dtype("bf16");
+  model.set_bytes(3 << 20);
+  model.set_host_limit_bytes(8 << 20);
+  model.mutable_full()->set_host_bytes(9 << 20);
+  model.mutable_full()->set_problem("needs 9 bytes");
+  model.mutable_lora()->set_host_bytes(4 << 20);
+  model.mutable_lora()->set_fits(true);
+  return model;
+}
+
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(ModelOutputTest, ATableOfAll) {
+  v1::ListModelsResponse response;
+  *response.add_models() = Usable();
+  v1::Model* adapter = response.add_models();
+  adapter->set_name("job:x");
+  adapter->set_adapter(true);
+  adapter->set_base_model("base");
+  v1::Model* broken = response.add_models();
+  broken->set_name("/m/b");
+  broken->set_problem("is broken");
+  const std::string text = ModelTable(response);
+  EXPECT_FALSE(Has(text, "\x1b")) << text;
+  for (const char* part : {"qwen3", "1.2M", "bf16", "3.0 MiB", "no (9.0 MiB)",
+                           "4.0 MiB", "adapter of base", "not usable"}) {
+    EXPECT_TRUE(Has(text, part)) << part << "\n" << text;
+  }
+}
+
+TEST(ModelOutputTest, OneInFull) {
+  const std::string text = ModelText(Usable());
+  for (const char* part :
+       {"1234567", "no: needs 9 bytes", "4.0 MiB of 8.0 MiB host memory"}) {
+    EXPECT_TRUE(Has(text, part)) << text;
+  }
+  v1::Model broken;
+  broken.set_problem("is broken");
+  EXPECT_TRUE(Has(ModelText(broken), "not usable:  is broken\n"));
+}
+
+}  // namespace
+}  // namespace roundhouse::client
