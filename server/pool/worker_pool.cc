@@ -32,6 +32,12 @@ bool IsResult(const wire::Body& body) {
          std::holds_alternative<wire::FileOpDone>(body);
 }
 
+// Layers allocate and free tensors of tens of megabytes: with malloc's defaults
+// each is mapped, filled with zeroes page by page and unmapped again.
+constexpr char kDeviceMalloc[] =
+    "GLIBC_TUNABLES=glibc.malloc.arena_max=1:glibc.malloc.mmap_max=0:"
+    "glibc.malloc.trim_threshold=268435456:glibc.malloc.hugetlb=1";
+
 }  // namespace
 
 WorkerPool::WorkerPool(EventLoop& loop, HostArena& arena,
@@ -105,6 +111,7 @@ ChildOptions WorkerPool::Child(WorkerId id, int channel_fd) {
   child.environment = {"OMP_DYNAMIC=FALSE", "MKL_DYNAMIC=FALSE", "LANG=C.UTF-8",
                        absl::StrCat("OMP_NUM_THREADS=", threads),
                        absl::StrCat("MKL_NUM_THREADS=", threads)};
+  if (device) child.environment.push_back(kDeviceMalloc);
   for (const char* name : {"TSAN_OPTIONS", "ASAN_OPTIONS", "UBSAN_OPTIONS"}) {
     const char* value = getenv(name);
     if (value != nullptr) {

@@ -2,7 +2,8 @@
 loop over the same model, batches and threads.
 
     bazel run //tests/bench:cpu_training -- [--length 512,2048]
-        [--dtype fp32,bf16] [--method full,lora] [--steps 4] [--runs 3] [-o csv]
+        [--dtype fp32,bf16] [--method full,lora] [--steps 4] [--runs 3]
+        [--side TEXT] [-o csv]
 
 Per combination, in turn in one run: the PyTorch loop (one process of two
 threads) without and with gradient checkpointing, and the daemon with two
@@ -12,8 +13,9 @@ layers, layer recomputation). Batch 16. A model of about 50 million parameters
 with random weights; rows of exactly the length.
 
 Throughput is that of the steps after the first. Memory is the largest sum of
-PSS over all processes of one side, the daemon's included, sampled ten times a
-second. Needs tests/parity/setup.
+PSS over all processes of one side, the daemon's included, sampled once a
+second: reading it holds up the process that is read. --side: only those with
+this text in their names. Needs tests/parity/setup.
 """
 
 import argparse
@@ -73,7 +75,7 @@ class PeakMemory:
         self.thread.join()
 
     def run(self):
-        while not self.ended.wait(0.1):
+        while not self.ended.wait(1):
             self.peak = max(self.peak, sum(map(pss, self.pids())))
 
 
@@ -180,7 +182,7 @@ SIDES = {
 Case = collections.namedtuple("Case", "length dtype method steps")
 
 
-def measure(case, runs):
+def measure(case, sides, runs):
     """{side: [Result]}, the sides taking turns."""
     found = collections.defaultdict(list)
     with harness.Scratch() as scratch:
@@ -188,8 +190,8 @@ def measure(case, runs):
         make_rows(scratch, scratch.data / "model", case.length,
                   BATCH * case.steps)
         for _ in range(runs):
-            for side, run in SIDES.items():
-                found[side].append(run(scratch, case))
+            for side in sides:
+                found[side].append(SIDES[side](scratch, case))
                 print(case, side, found[side][-1], file=sys.stderr, flush=True)
     return found
 
@@ -199,13 +201,14 @@ def print_case(case, found, form):
         return statistics.median(getattr(r, field) for r in found[side])
 
     name = f"{case.method} {case.dtype} length {case.length}"
-    for side in SIDES:
+    first = next(iter(found))  # PyTorch, unless --side leaves it out
+    for side in found:
         rate = median(side, "tokens_per_second")
         peak = median(side, "peak_bytes")
         cells = [name, side, f"{rate:.0f}",
-                 f"{rate / median('PyTorch', 'tokens_per_second'):.2f}",
+                 f"{rate / median(first, 'tokens_per_second'):.2f}",
                  f"{peak / 2**20:.0f}",
-                 f"{peak / median('PyTorch', 'peak_bytes'):.2f}",
+                 f"{peak / median(first, 'peak_bytes'):.2f}",
                  f"{found[side][-1].loss:.4f}"]
         print(",".join(f'"{cell}"' for cell in cells) if form == "csv"
               else "| " + " | ".join(cells) + " |", flush=True)
@@ -219,11 +222,15 @@ def main():
     parser.add_argument("--method", default="full,lora")
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--side", default="")
     parser.add_argument("-o", dest="form", choices=("table", "csv"),
                         default="table")
     options = parser.parse_args()
     if not ORACLE.exists():
         parser.error(f"{ORACLE} does not exist: run tests/parity/setup")
+    sides = [side for side in SIDES if options.side in side]
+    if not sides:
+        parser.error(f"--side: {options.side}: these are: {', '.join(SIDES)}")
     if options.steps < 2:
         parser.error("--steps: at least 2, the first is not counted")
     header = ["case", "side", "tokens/s", "ratio", "peak MiB", "ratio", "loss"]
@@ -235,7 +242,8 @@ def main():
         for dtype in options.dtype.split(","):
             for method in options.method.split(","):
                 case = Case(length, dtype, method, options.steps)
-                print_case(case, measure(case, options.runs), options.form)
+                print_case(case, measure(case, sides, options.runs),
+                           options.form)
 
 
 if __name__ == "__main__":
