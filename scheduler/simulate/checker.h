@@ -1,0 +1,61 @@
+// Whether a schedule is one that devices could have run: the judge of every
+// simulator and planner here.  It reads nothing but the intervals.
+//
+//   1. Every interval is of a resource, layers and a micro-batch that exist,
+//      and compute takes exactly as long as the costs say.
+//   2. No two intervals overlap on a resource.
+//   3. Every layer runs once forward and once backward per micro-batch, and is
+//      recomputed once, on the device of its backward, unless it was fused.
+//   4. Nothing starts before what it needs is on its device.
+//
+// Under the published rules what another device made arrives `hop_ns` after its
+// end.  With transfers it arrives by intervals of the links:
+//
+//   5. No link is faster than its rate, at no moment are all transfers and
+//      reductions together faster than host memory.
+//   6. Activations go down after they are made, up after they are down, and
+//      are up before they are used; saved inputs likewise.
+//   7. A layer's weights are up, once per device and direction, before it is
+//      first used there.
+//   8. A device's gradients of a layer go down after its last backward of it,
+//      as whole contributions, and are reduced, all of them, once they are
+//      down.  The input gradient of layer 0 goes down where the embedding
+//      trains.
+//   9. What is known to be on a device fits into its memory: weights from their
+//      upload to their last use, one fp32 sum from a layer's first backward to
+//      the end of its download, inner activations while they are
+//      made or used.
+//
+// Pure functions; thread-safe.
+#ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_CHECKER_H_
+#define ROUNDHOUSE_SCHEDULER_SIMULATE_CHECKER_H_
+
+#include "absl/status/status.h"
+#include "scheduler/simulate/machine.h"
+#include "scheduler/simulate/model_costs.h"
+#include "scheduler/simulate/schedule.h"
+#include "scheduler/simulate/step_simulator.h"
+
+namespace roundhouse {
+
+struct CheckOptions {
+  Machine machine;
+  int micro_batches = 1;
+  // RoundPipe's published simulator starts the head's forward while it waits
+  // for the input.
+  bool head_forward_waits = true;
+};
+
+// FAILED_PRECONDITION naming the interval, or the layer and micro-batch, that
+// breaks a rule first.
+absl::Status CheckPublishedSchedule(const Schedule& schedule,
+                                    const ModelCosts& costs,
+                                    const CheckOptions& options);
+absl::Status CheckStepSchedule(const Schedule& schedule,
+                               const ModelCosts& costs,
+                               const CheckOptions& options,
+                               Contributions contributions);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SCHEDULER_SIMULATE_CHECKER_H_

@@ -1,0 +1,99 @@
+#include "scheduler/simulate/device_memory.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "absl/strings/str_cat.h"
+
+namespace roundhouse {
+namespace {
+
+int64_t StageSumBytes(const Part& part, const ModelCosts& costs) {
+  int64_t bytes = 0;
+  for (int layer = part.layers.first; layer <= part.layers.last; ++layer) {
+    bytes += SumBytes(costs, layer);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+int64_t ActivationBytes(const ModelCosts& costs, int layer) {
+  if (layer == costs.head()) {
+    const int64_t vocabulary = costs.head_bytes / (2 * costs.hidden);
+    return std::min(kHeadChunkTokens, costs.tokens) * vocabulary * 8;
+  }
+  const int64_t attention =
+      8 * costs.hidden + 4 * (costs.heads + costs.kv_heads) * costs.head_dim;
+  return costs.tokens * (attention + 6 * costs.inner * costs.experts_per_token);
+}
+
+int64_t BoundaryBufferBytes(const ModelCosts& costs) {
+  // Input and gradient of two micro-batches, and the outputs of one going down.
+  constexpr int64_t kBuffers = 6;
+  return kBuffers * 2 * costs.tokens * costs.hidden;
+}
+
+int64_t SumBytes(const ModelCosts& costs, int layer) {
+  return 2 * costs.GradientBytes(layer);
+}
+
+int64_t PartWeightBytes(const Part& part, const ModelCosts& costs) {
+  int64_t bytes = 0;
+  for (int layer = part.layers.first; layer <= part.layers.last; ++layer) {
+    bytes += costs.WeightBytes(layer);
+  }
+  return bytes;
+}
+
+int64_t PartSumBytes(const Part& part, const ModelCosts& costs) {
+  if (!part.backward()) return 0;
+  const auto groups = static_cast<uint64_t>(part.groups);
+  const int64_t tree = std::bit_width(groups - 1) + 1;
+  return std::max(tree, part.contributions) * StageSumBytes(part, costs);
+}
+
+int64_t PartDownBytes(const Part& part, const ModelCosts& costs) {
+  return part.contributions * StageSumBytes(part, costs);
+}
+
+int64_t PartActivationBytes(const Part& part, const ModelCosts& costs) {
+  int64_t inner = 0;
+  for (int layer = part.layers.first; layer <= part.layers.last; ++layer) {
+    const int64_t bytes = ActivationBytes(costs, layer);
+    // A forward part keeps nothing behind it.
+    inner = part.backward() ? inner + bytes : std::max(inner, bytes);
+  }
+  return inner + BoundaryBufferBytes(costs);
+}
+
+absl::Status CheckDeviceMemory(const std::vector<Part>& parts,
+                               const std::vector<int>& device_of,
+                               const ModelCosts& costs, const Machine& machine,
+                               int look_ahead) {
+  std::vector<std::vector<const Part*>> sequences(machine.devices.size());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    sequences[device_of[i]].push_back(&parts[i]);
+  }
+  for (size_t d = 0; d < sequences.size(); ++d) {
+    const auto& sequence = sequences[d];
+    int64_t down = 0;
+    for (size_t i = 0; i < sequence.size(); ++i) {
+      const Part& part = *sequence[i];
+      int64_t bytes = PartWeightBytes(part, costs) + PartSumBytes(part, costs) +
+                      PartActivationBytes(part, costs) + down;
+      for (size_t j = i + 1; j <= i + look_ahead && j < sequence.size(); ++j) {
+        bytes += PartWeightBytes(*sequence[j], costs);
+      }
+      if (bytes > machine.devices[d].memory_bytes) {
+        return absl::ResourceExhaustedError(absl::StrCat(
+            "device ", d, " needs ", bytes, " bytes for slot ", part.slot,
+            ", it has ", machine.devices[d].memory_bytes));
+      }
+      down = PartDownBytes(part, costs);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,56 @@
+// What a part needs of its device's memory: weights, fp32 gradient sums, and
+// activations with stage recomputation (a backward part keeps the inner
+// activations of its stage for the micro-batch that runs).
+//
+// Pure functions; thread-safe.
+#ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_DEVICE_MEMORY_H_
+#define ROUNDHOUSE_SCHEDULER_SIMULATE_DEVICE_MEMORY_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/simulate/machine.h"
+#include "scheduler/simulate/model_costs.h"
+#include "scheduler/simulate/step_plan.h"
+
+namespace roundhouse {
+
+// Tokens whose logits exist at a time.
+inline constexpr int64_t kHeadChunkTokens = 1024;
+
+// Inner activations of one decoder block and micro-batch, bf16 with flash
+// attention: tokens * (8 hidden + 4 heads d + 4 kv_heads d + 6 inner experts).
+// Of the head: fp32 logits and their gradient of one chunk.
+int64_t ActivationBytes(const ModelCosts& costs, int layer);
+
+// Boundary tensors of the running and the next micro-batch, up and down.
+int64_t BoundaryBufferBytes(const ModelCosts& costs);
+
+// One fp32 sum of a layer's gradient.
+int64_t SumBytes(const ModelCosts& costs, int layer);
+
+// Weights of the stage: also what the next part holds while this one runs.
+int64_t PartWeightBytes(const Part& part, const ModelCosts& costs);
+
+// Sums while the part runs: of g groups up a tree at most ceil(log2 g) + 1, or
+// all that it sends at its end.
+int64_t PartSumBytes(const Part& part, const ModelCosts& costs);
+// Sums that go down while the next part runs.
+int64_t PartDownBytes(const Part& part, const ModelCosts& costs);
+
+// Inner activations of the micro-batch that runs, and boundaries.
+int64_t PartActivationBytes(const Part& part, const ModelCosts& costs);
+
+// Whether every device holds, at any time, the part that runs, the weights of
+// the `look_ahead` parts after it and the sums of the one before it.
+// RESOURCE_EXHAUSTED naming device, slot and bytes.
+// REQUIRES: `device_of` has a device for every part.
+absl::Status CheckDeviceMemory(const std::vector<Part>& parts,
+                               const std::vector<int>& device_of,
+                               const ModelCosts& costs, const Machine& machine,
+                               int look_ahead);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SCHEDULER_SIMULATE_DEVICE_MEMORY_H_

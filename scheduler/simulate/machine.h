@@ -1,0 +1,51 @@
+// The server that a simulation runs on: devices, their links, host memory.
+//
+// Rates are bytes per nanosecond, which is GB/s.  Pure values;
+// thread-compatible.
+#ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_MACHINE_H_
+#define ROUNDHOUSE_SCHEDULER_SIMULATE_MACHINE_H_
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace roundhouse {
+
+inline constexpr int kMaxSimulatedDevices = 64;
+
+struct SimulatedDevice {
+  int64_t memory_bytes = int64_t{24} << 30;
+  // Of the device that the model's costs were measured on; 0.5 takes twice as
+  // long.
+  double speed = 1;
+
+  // What takes `ns` at speed 1.
+  int64_t RunNs(int64_t ns) const {
+    return std::llround(static_cast<double>(ns) / speed);
+  }
+
+  friend bool operator==(const SimulatedDevice&,
+                         const SimulatedDevice&) = default;
+};
+
+struct Machine {
+  std::vector<SimulatedDevice> devices;
+  double link_rate = 21;   // per device and direction
+  double host_rate = 200;  // uploads, downloads and host work together
+
+  int device_count() const { return static_cast<int>(devices.size()); }
+  double TotalSpeed() const;
+};
+
+// "8" (24 GiB each), or a list such as "4x24GiB,3x16GiB,1x24GiB@0.5": number,
+// memory, speed.  INVALID_ARGUMENT naming the item that is wrong.
+absl::StatusOr<std::vector<SimulatedDevice>> ParseDevices(
+    absl::string_view text);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SCHEDULER_SIMULATE_MACHINE_H_

@@ -1,0 +1,86 @@
+#include "scheduler/simulate/part_feed.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "scheduler/simulate/device_memory.h"
+
+namespace roundhouse {
+
+EarliestFinishFeed::EarliestFinishFeed(const std::vector<Part>& parts,
+                                       const ModelCosts& costs,
+                                       const Machine& machine, int most_sent)
+    : parts_(parts),
+      machine_(machine),
+      most_sent_(most_sent),
+      devices_(machine.devices.size()) {
+  ROUNDHOUSE_CHECK(most_sent >= 1);
+  for (const Part& part : parts) {
+    part_ns_.push_back(static_cast<double>(PartNs(part, costs)));
+    part_bytes_.push_back(PartWeightBytes(part, costs) +
+                          PartSumBytes(part, costs) +
+                          PartActivationBytes(part, costs));
+  }
+}
+
+double EarliestFinishFeed::FinishNs(int device, int part) const {
+  return devices_[device].work_ns +
+         part_ns_[part] / machine_.devices[device].speed;
+}
+
+int EarliestFinishFeed::EarliestFinish(int part) const {
+  const int slot = parts_[part].slot;
+  int best = -1;
+  // Too small a device last.
+  std::pair<bool, double> best_rank;
+  for (int d = 0; d < static_cast<int>(devices_.size()); ++d) {
+    if (devices_[d].slot == slot) continue;
+    const bool small = machine_.devices[d].memory_bytes < part_bytes_[part];
+    const std::pair<bool, double> rank{small, FinishNs(d, part)};
+    if (best >= 0 && rank >= best_rank) continue;
+    best = d;
+    best_rank = rank;
+  }
+  ROUNDHOUSE_CHECK(best >= 0) << "slot " << slot << " has too many parts";
+  return best;
+}
+
+std::vector<PartFeed::Sent> EarliestFinishFeed::TakeSent() {
+  std::vector<Sent> sent;
+  if (blocked_on_ >= 0 && devices_[blocked_on_].sent == most_sent_) return sent;
+  blocked_on_ = -1;
+  while (device_of_.size() < parts_.size()) {
+    const int part = static_cast<int>(device_of_.size());
+    const int d = EarliestFinish(part);
+    Device& device = devices_[d];
+    if (device.sent == most_sent_) {
+      blocked_on_ = d;
+      break;
+    }
+    device.work_ns = FinishNs(d, part);
+    ++device.sent;
+    device.slot = parts_[part].slot;
+    device_of_.push_back(d);
+    sent.push_back({part, d});
+  }
+  return sent;
+}
+
+void EarliestFinishFeed::Computed(int part) {
+  --devices_[device_of_.at(part)].sent;
+}
+
+std::vector<int> AssignDevices(const std::vector<Part>& parts,
+                               const ModelCosts& costs,
+                               const Machine& machine) {
+  const int all = std::max(1, static_cast<int>(parts.size()));
+  EarliestFinishFeed feed(parts, costs, machine, all);
+  std::vector<int> devices;
+  for (const PartFeed::Sent& sent : feed.TakeSent()) {
+    devices.push_back(sent.device);
+  }
+  return devices;
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,121 @@
+#include "scheduler/simulate/part_run.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "scheduler/simulate/step_simulator.h"
+
+namespace roundhouse {
+
+PartRun::PartRun(const Part& part, const ModelCosts& costs,
+                 const std::vector<int>& saved)
+    : part_(part),
+      costs_(costs),
+      saved_(saved),
+      input_(part.micro_batches.size()),
+      gradient_(part.micro_batches.size()),
+      next_(part.layers.first) {}
+
+std::vector<Boundary> PartRun::Inputs(int turn) const {
+  std::vector<Boundary> inputs = {
+      {part_.layers.first, PassDirection::kForward, micro_batch(turn)}};
+  if (part_.pass == SlotPass::kBackward) {
+    inputs.push_back(
+        {part_.layers.last + 1, PassDirection::kBackward, micro_batch(turn)});
+  }
+  return inputs;
+}
+
+void PartRun::InputArrived(int turn, PassDirection direction) {
+  (direction == PassDirection::kForward ? input_ : gradient_).at(turn) = true;
+}
+
+std::optional<PartRun::Op> PartRun::Next() const {
+  if (finished() || !input_[turn_]) return std::nullopt;
+  if (part_.pass == SlotPass::kForward) return NextForward(WorkKind::kForward);
+  if (part_.pass == SlotPass::kFused) return NextFused();
+  return backpropagates_ ? NextBackward() : NextForward(WorkKind::kRecompute);
+}
+
+std::optional<PartRun::Op> PartRun::NextForward(WorkKind kind) const {
+  int end = part_.layers.first + weights_;
+  if (end <= next_) return std::nullopt;
+  const auto inside = std::upper_bound(saved_.begin(), saved_.end(), next_);
+  if (kind == WorkKind::kForward && inside != saved_.end()) {
+    end = std::min(end, *inside);
+  }
+  return Op{kind, next_, end};
+}
+
+std::optional<PartRun::Op> PartRun::NextFused() const {
+  const int head = costs_.head();
+  if (weights_ < part_.layers.layer_count()) return std::nullopt;
+  if (HeadOnly() && !backpropagates_) {
+    return Op{WorkKind::kHeadForward, head, head + 1};
+  }
+  if (!sums_allowed_) return std::nullopt;
+  if (HeadOnly()) return Op{WorkKind::kHeadBackward, head, head + 1};
+  return Op{WorkKind::kFused, part_.layers.first, head + 1};
+}
+
+std::optional<PartRun::Op> PartRun::NextBackward() const {
+  if (!gradient_[turn_] || !sums_allowed_) return std::nullopt;
+  // In the last turn layer by layer: each one's sums can go down at once.
+  const int begin = LastTurn() ? next_ - 1 : part_.layers.first;
+  return Op{WorkKind::kBackward, begin, next_};
+}
+
+PartRun::Results PartRun::Finish(const Op& op) {
+  Results results;
+  switch (op.kind) {
+    case WorkKind::kForward:
+      FinishForward(op, results);
+      break;
+    case WorkKind::kRecompute:
+      next_ = op.end;
+      backpropagates_ = op.end == part_.layers.last + 1;
+      break;
+    case WorkKind::kHeadForward:
+      backpropagates_ = true;
+      break;
+    default:
+      FinishBackward(op, results);
+  }
+  return results;
+}
+
+void PartRun::FinishForward(const Op& op, Results& results) {
+  next_ = op.end;
+  const bool ended = op.end == part_.layers.last + 1;
+  const bool saved = std::binary_search(saved_.begin(), saved_.end(), op.end);
+  if (ended || saved) {
+    results.down.push_back(
+        {op.end, PassDirection::kForward, micro_batch(turn_)});
+  }
+  if (ended) EndTurn(results);
+}
+
+void PartRun::FinishBackward(const Op& op, Results& results) {
+  next_ = op.begin;
+  if (LastTurn()) {
+    for (int layer = op.end - 1; layer >= op.begin; --layer) {
+      results.gradients.push_back(layer);
+    }
+  }
+  const int first = part_.layers.first;
+  if (next_ > first) return;
+  if (first > 0 || TrainsEmbedding(costs_)) {
+    results.down.push_back(
+        {first, PassDirection::kBackward, micro_batch(turn_)});
+  }
+  EndTurn(results);
+}
+
+void PartRun::EndTurn(Results& results) {
+  ++turn_;
+  next_ = part_.layers.first;
+  backpropagates_ = false;
+  results.turn_done = true;
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,89 @@
+// One part on its device, as the simulator of a step sees it: what it computes
+// next, once what it needs is there.
+//
+// Thread-compatible.
+#ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_PART_RUN_H_
+#define ROUNDHOUSE_SCHEDULER_SIMULATE_PART_RUN_H_
+
+#include <optional>
+#include <vector>
+
+#include "scheduler/simulate/model_costs.h"
+#include "scheduler/simulate/schedule.h"
+#include "scheduler/simulate/step_plan.h"
+
+namespace roundhouse {
+
+// A tensor at a boundary: the input of layer `layer`, or its gradient.
+struct Boundary {
+  int layer = 0;
+  PassDirection direction = PassDirection::kForward;
+  int micro_batch = 0;
+};
+
+class PartRun {
+ public:
+  struct Op {
+    WorkKind kind = WorkKind::kForward;
+    int begin = 0;  // layers, end exclusive
+    int end = 0;
+  };
+
+  // `saved`: the first layers of backward stages, ascending; what lies inside a
+  // forward part is sent down on the way.  All must outlive it.
+  PartRun(const Part& part, const ModelCosts& costs,
+          const std::vector<int>& saved);
+
+  const Part& part() const { return part_; }
+  int turn_count() const {
+    return static_cast<int>(part_.micro_batches.size());
+  }
+  int turn() const { return turn_; }
+  bool finished() const { return turn_ == turn_count(); }
+  int micro_batch(int turn) const {
+    return static_cast<int>(part_.micro_batches.begin) + turn;
+  }
+
+  // What each turn uploads, in the order in which it is needed.
+  std::vector<Boundary> Inputs(int turn) const;
+  void InputArrived(int turn, PassDirection direction);
+  // The next layer's weights are there, in ascending order.
+  void WeightsArrived() { ++weights_; }
+  // Sums of a part before are down: this one's may be made.
+  void AllowSums() { sums_allowed_ = true; }
+
+  // What can be computed now; as many layers as have their weights.
+  std::optional<Op> Next() const;
+
+  struct Results {
+    std::vector<Boundary> down;  // to be sent down
+    std::vector<int> gradients;  // layers whose sums are complete
+    bool turn_done = false;
+  };
+  // REQUIRES: `op` came from Next.
+  Results Finish(const Op& op);
+
+ private:
+  std::optional<Op> NextForward(WorkKind kind) const;
+  std::optional<Op> NextFused() const;
+  std::optional<Op> NextBackward() const;
+  bool LastTurn() const { return turn_ + 1 == turn_count(); }
+  bool HeadOnly() const { return part_.layers.first == costs_.head(); }
+  void FinishForward(const Op& op, Results& results);
+  void FinishBackward(const Op& op, Results& results);
+  void EndTurn(Results& results);
+
+  const Part& part_;
+  const ModelCosts& costs_;
+  const std::vector<int>& saved_;
+  std::vector<bool> input_, gradient_;  // there, per turn
+  int weights_ = 0;                     // layers from the first
+  bool sums_allowed_ = false;
+  int turn_ = 0;
+  bool backpropagates_ = false;  // this turn's recompute (head forward) is done
+  int next_;                     // layer; going down: one above it
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SCHEDULER_SIMULATE_PART_RUN_H_

@@ -1,0 +1,106 @@
+// A schedule in virtual time: who did what, from when to when.  What every
+// simulator here returns, what the checker reads and what
+// `bubble_table --dump` writes.
+//
+// Time is whole nanoseconds from the schedule's start: intervals that touch
+// then have equal ends exactly, ties are decided alike on every machine, and
+// the dump's milliseconds with six digits are the whole truth.
+//
+// Pure values and functions; thread-compatible.
+#ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_SCHEDULE_H_
+#define ROUNDHOUSE_SCHEDULER_SIMULATE_SCHEDULE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace roundhouse {
+
+enum class ResourceType {
+  kCompute,  // a device's compute stream
+  kH2d,      // a device's link, host to device
+  kD2h,      // and back
+  kHost,     // host threads; the index is a HostThreads
+};
+
+enum class HostThreads { kReduce, kOptimizer };
+
+struct Resource {
+  ResourceType type = ResourceType::kCompute;
+  int index = 0;  // the device, or the host threads
+
+  friend auto operator<=>(const Resource&, const Resource&) = default;
+};
+
+enum class WorkKind {
+  // Compute.
+  kForward,
+  kRecompute,
+  kBackward,  // without the recompute
+  kHeadForward,
+  kHeadBackward,
+  kFused,  // forward and backward of layers and head, one after the other
+  // Links.
+  kWeights,
+  kGradients,    // of weights, one contribution
+  kActivations,  // at a boundary, or their gradients
+  // Host.
+  kReduce,
+  kOptimizer,
+};
+bool IsCompute(WorkKind kind);
+
+enum class PassDirection { kForward, kBackward };
+
+inline constexpr int kNoMicroBatch = -1;
+
+struct Interval {
+  Resource resource;
+  WorkKind kind = WorkKind::kForward;
+  int job = 0;
+  int step = 0;
+  // Of the slot that it belongs to; of activations: kForward for a layer's
+  // input, kBackward for the gradient of that input.
+  PassDirection direction = PassDirection::kForward;
+  // layer_end is exclusive.  Of activations both are the layer whose input it
+  // is.  Head kinds: L and L + 1.
+  int layer_begin = 0;
+  int layer_end = 0;
+  int micro_batch = kNoMicroBatch;  // of the step
+  int64_t start_ns = 0;
+  int64_t end_ns = 0;
+  int64_t bytes = 0;  // moved; 0 for compute
+
+  int64_t length_ns() const { return end_ns - start_ns; }
+};
+
+struct Schedule {
+  int device_count = 0;
+  std::vector<Interval> intervals;  // in no particular order
+
+  // The latest end of an interval of more than no length; 0 without any.
+  int64_t MakespanNs() const;
+  // Compute over all devices.
+  int64_t BusyNs() const;
+  // The share of device time without compute, in per cent; 0 for an empty
+  // schedule.
+  double BubblePercent() const;
+};
+
+// "compute:3", "h2d:0", "host:reduce".
+std::string ResourceName(const Resource& resource);
+absl::string_view WorkKindName(WorkKind kind);
+absl::string_view PassDirectionName(PassDirection direction);
+
+// One line naming the interval, for messages.
+std::string ToString(const Interval& interval);
+
+// By resource, then time.  Columns resource, kind, job, step, direction,
+// layer_begin, layer_end, micro_batch (-1: none), start_ms, end_ms, bytes.
+std::string ScheduleCsv(const Schedule& schedule);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SCHEDULER_SIMULATE_SCHEDULE_H_

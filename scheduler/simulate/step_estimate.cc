@@ -1,0 +1,126 @@
+#include "scheduler/simulate/step_estimate.h"
+
+#include <algorithm>
+
+#include "scheduler/simulate/device_memory.h"
+
+namespace roundhouse {
+namespace {
+
+// Fitted to simulations: from this share of host memory's time on, steps take
+// longer than links alone would have it.
+constexpr double kCrowded = 0.78;
+constexpr double kSlowedByCrowding = 0.3;
+
+struct Device {
+  double free_ns = 0;
+  double link_free_ns = 0;
+  std::vector<double> starts_ns;  // of its parts
+};
+
+// One turn of a part: what can run before the gradient is there, and the rest.
+struct Turn {
+  double before_ns = 0;
+  double after_ns = 0;
+};
+
+Turn TurnOf(const Part& part, const ModelCosts& costs, double speed) {
+  Turn turn;
+  for (int layer = part.layers.first; layer <= part.layers.last; ++layer) {
+    if (part.pass == SlotPass::kBackward) {
+      turn.before_ns += static_cast<double>(costs.RecomputeNs(layer));
+    } else {
+      turn.after_ns += static_cast<double>(costs.ForwardNs(layer));
+    }
+    if (part.backward()) {
+      turn.after_ns += static_cast<double>(costs.BackwardNs(layer));
+    }
+  }
+  return {turn.before_ns / speed, turn.after_ns / speed};
+}
+
+}  // namespace
+
+int64_t HostBytes(const std::vector<Part>& parts, const ModelCosts& costs,
+                  Contributions contributions) {
+  int64_t bytes = 0;
+  for (const Part& part : parts) {
+    bytes += PartWeightBytes(part, costs);
+    // Input up and output down; a backward part also uploads a gradient.
+    const int boundaries = part.pass == SlotPass::kBackward ? 3 : 2;
+    bytes += boundaries * part.micro_batches.size() * costs.BoundaryBytes();
+    if (!part.backward()) continue;
+    for (int layer = part.layers.first; layer <= part.layers.last; ++layer) {
+      // Down, and read once more.
+      bytes += 2 * part.contributions *
+               ContributionBytes(costs, layer, contributions);
+    }
+  }
+  for (int layer = 0; layer <= costs.head(); ++layer) {
+    bytes += ReduceBytes(costs, layer, contributions, 0);
+  }
+  return bytes;
+}
+
+double EstimateStepNs(const std::vector<Part>& parts,
+                      const std::vector<int>& device_of,
+                      const ModelCosts& costs, const Machine& machine,
+                      int micro_batches, int look_ahead,
+                      Contributions contributions) {
+  const double hop_ns =
+      static_cast<double>(2 * costs.BoundaryBytes()) / machine.link_rate;
+  std::vector<Device> devices(machine.devices.size());
+  // When each micro-batch left the slot before, and leaves this one.
+  std::vector<double> before(micro_batches), now(micro_batches);
+  double end_ns = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Part& part = parts[i];
+    if (i > 0 && part.slot != parts[i - 1].slot) std::swap(before, now);
+    const int d = device_of[i];
+    Device& device = devices[d];
+    const size_t sent = device.starts_ns.size();
+    const size_t ahead = static_cast<size_t>(look_ahead);
+    const double upload_ns =
+        std::max(device.link_free_ns,
+                 sent >= ahead ? device.starts_ns[sent - ahead] : 0.0);
+    const auto first_bytes =
+        static_cast<double>(costs.WeightBytes(part.layers.first));
+    const auto all_bytes = static_cast<double>(PartWeightBytes(part, costs));
+    const auto activation_bytes =
+        static_cast<double>((part.pass == SlotPass::kBackward ? 2 : 1) *
+                            part.micro_batches.size() * costs.BoundaryBytes());
+    const double all_up_ns = upload_ns + all_bytes / machine.link_rate;
+    device.link_free_ns = all_up_ns + activation_bytes / machine.link_rate;
+    const bool whole = part.pass == SlotPass::kFused;
+    double t =
+        std::max(device.free_ns, upload_ns + (whole ? all_bytes : first_bytes) /
+                                                 machine.link_rate);
+    const Turn turn = TurnOf(part, costs, machine.devices[d].speed);
+    device.starts_ns.push_back(t);
+    for (int64_t m = part.micro_batches.begin; m < part.micro_batches.end;
+         ++m) {
+      const double there_ns = before[m] + hop_ns;
+      t = std::max(t + turn.before_ns, there_ns) + turn.after_ns;
+      if (m == part.micro_batches.begin) t = std::max(t, all_up_ns);
+      now[m] = t;
+    }
+    device.free_ns = t;
+    end_ns = std::max(end_ns, t);
+  }
+  // The last layer's sums go down and are reduced.
+  int64_t last_contributions = 0;
+  for (const Part& part : parts) {
+    if (part.backward() && part.layers.first == 0) {
+      last_contributions += part.contributions;
+    }
+  }
+  const auto contribution =
+      static_cast<double>(ContributionBytes(costs, 0, contributions));
+  const auto reduced = static_cast<double>(
+      ReduceBytes(costs, 0, contributions, last_contributions));
+  end_ns += contribution / machine.link_rate + reduced / machine.host_rate;
+  const auto host = static_cast<double>(HostBytes(parts, costs, contributions));
+  return std::max(end_ns, host / machine.host_rate);
+}
+
+}  // namespace roundhouse

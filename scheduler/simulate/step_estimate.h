@@ -1,0 +1,36 @@
+// How long a plan takes, without simulating its transfers one by one: the
+// closed form by which the search ranks plans.
+//
+// Micro-batch by micro-batch over the slots, each transfer at its link's full
+// rate; longer where host memory is nearly full, never less than all the host
+// bytes take.  Within a per cent of the simulation where it is not.
+//
+// Pure functions; thread-safe; deterministic.
+#ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_STEP_ESTIMATE_H_
+#define ROUNDHOUSE_SCHEDULER_SIMULATE_STEP_ESTIMATE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "scheduler/simulate/machine.h"
+#include "scheduler/simulate/model_costs.h"
+#include "scheduler/simulate/step_plan.h"
+#include "scheduler/simulate/step_simulator.h"
+
+namespace roundhouse {
+
+// What the step moves through host memory: uploads, downloads, reduction.
+int64_t HostBytes(const std::vector<Part>& parts, const ModelCosts& costs,
+                  Contributions contributions);
+
+// REQUIRES: `device_of` has a device for every part, the parts are those of a
+// checked plan over `micro_batches`.
+double EstimateStepNs(const std::vector<Part>& parts,
+                      const std::vector<int>& device_of,
+                      const ModelCosts& costs, const Machine& machine,
+                      int micro_batches, int look_ahead,
+                      Contributions contributions);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SCHEDULER_SIMULATE_STEP_ESTIMATE_H_

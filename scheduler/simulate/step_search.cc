@@ -1,0 +1,372 @@
+#include "scheduler/simulate/step_search.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "scheduler/simulate/baselines.h"
+#include "scheduler/simulate/device_memory.h"
+#include "scheduler/simulate/part_feed.h"
+#include "scheduler/simulate/step_estimate.h"
+
+namespace roundhouse {
+namespace {
+
+// Tails whose plans are improved by estimate; of those, simulated; of those,
+// improved by simulation.
+constexpr size_t kRanked = 6;
+constexpr size_t kSimulated = 4;
+constexpr size_t kImproved = 1;
+constexpr size_t kWidthsRanked = 4;
+// A change whose estimate is this much worse is not simulated.
+constexpr double kWorthSimulating = 1.005;
+constexpr int kMostLookAhead = 3;
+
+struct Candidate {
+  PlanShape shape;
+  double estimate_ns = 0;
+  double step_ns = 0;  // simulated
+};
+
+class Search {
+ public:
+  Search(const ModelCosts& costs, const Machine& machine, int micro_batches,
+         const SearchOptions& options)
+      : costs_(costs),
+        machine_(machine),
+        micro_batches_(micro_batches),
+        options_(options),
+        work_left_(options.work) {}
+
+  absl::StatusOr<SearchResult> Run() {
+    std::vector<Candidate> best = RankTails();
+    if (best.empty()) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("no plan of ", costs_.name, " fits: ", misfit_));
+    }
+    SpreadWork(best.size(), options_.rank_work,
+               [&](size_t i) { Improve(best[i], &Search::EstimatesShorter); });
+    KeepBest(best, kSimulated, &Candidate::estimate_ns);
+    // No plan may be slower than this one, however wrong the estimates are.
+    const PlanShape all_wide = AllWide();
+    const std::optional<double> estimate_ns = Estimate(all_wide);
+    if (estimate_ns.has_value()) best.push_back({all_wide, *estimate_ns});
+    for (Candidate& candidate : best) Simulate(candidate);
+    KeepBest(best, kImproved, &Candidate::step_ns);
+    SpreadWork(best.size(), work_left_,
+               [&](size_t i) { Improve(best[i], &Search::SimulatesShorter); });
+    KeepBest(best, 1, &Candidate::step_ns);
+    SearchResult result;
+    result.shape = best.front().shape;
+    result.plan = ShapePlan(result.shape, costs_, machine_, micro_batches_);
+    result.step_ns = static_cast<int64_t>(best.front().step_ns);
+    result.ranked = ranked_;
+    result.simulated = simulated_;
+    return result;
+  }
+
+ private:
+  using Trial = bool (Search::*)(const PlanShape&, Candidate&);
+
+  // Gives each of `count` improvements an equal share of the work.
+  template <typename Improvement>
+  void SpreadWork(size_t count, int64_t work, Improvement improve) {
+    const int64_t share = work / static_cast<int64_t>(count);
+    for (size_t i = 0; i < count; ++i) {
+      work_left_ = share;
+      improve(i);
+    }
+    work_left_ = options_.work;
+  }
+
+  // The best `count` different ones, best first.
+  static void KeepBest(std::vector<Candidate>& candidates, size_t count,
+                       double Candidate::*time) {
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [time](const Candidate& a, const Candidate& b) {
+                       return a.*time < b.*time;
+                     });
+    std::vector<Candidate> kept;
+    for (const Candidate& candidate : candidates) {
+      const bool known =
+          std::any_of(kept.begin(), kept.end(), [&](const Candidate& other) {
+            return other.shape == candidate.shape;
+          });
+      if (!known && kept.size() < count) kept.push_back(candidate);
+    }
+    candidates = std::move(kept);
+  }
+
+  int Devices() const { return machine_.device_count(); }
+
+  // N, N/2, N/3, ... without repeats, at most as many as micro-batches.
+  std::vector<int> WidthsToTry() const {
+    std::vector<int> widths;
+    for (int share = 1; share <= Devices(); ++share) {
+      const int width =
+          std::min((Devices() + share - 1) / share, micro_batches_);
+      if (widths.empty() || widths.back() != width) widths.push_back(width);
+    }
+    return widths;
+  }
+
+  // The lengths of the fused tail that promise most, each with the best of a
+  // few widths and stages.
+  std::vector<Candidate> RankTails() {
+    std::vector<Candidate> best;
+    for (int tail = 0; tail <= costs_.layers;
+         tail = std::max(tail + 1, tail * 4 / 3)) {
+      std::vector<Candidate> candidates;
+      for (const PlanShape& shape : ShapesOfTail(tail)) {
+        const std::optional<double> estimate_ns = Estimate(shape);
+        if (estimate_ns.has_value())
+          candidates.push_back({shape, *estimate_ns});
+      }
+      // A longer tail needs more memory still.
+      if (candidates.empty() && tail > 0) break;
+      KeepBest(candidates, 1, &Candidate::estimate_ns);
+      best.insert(best.end(), candidates.begin(), candidates.end());
+    }
+    KeepBest(best, kRanked, &Candidate::estimate_ns);
+    return best;
+  }
+
+  std::vector<PlanShape> ShapesOfTail(int tail) const {
+    std::vector<PlanShape> shapes;
+    PlanShape shape = AllWide();
+    shape.fused_layers = tail;
+    std::vector<int> widths = WidthsToTry();
+    if (widths.size() > kWidthsRanked) widths.resize(kWidthsRanked);
+    for (const int layers : {1, 4}) {
+      for (const int forward : widths) {
+        for (const int backward : widths) {
+          shape.forward_layers = shape.backward_layers = layers;
+          shape.widths.forward = forward;
+          shape.widths.backward = backward;
+          shapes.push_back(shape);
+        }
+      }
+    }
+    return shapes;
+  }
+
+  // Block by block at the greatest width.
+  PlanShape AllWide() const {
+    const int width = std::min(Devices(), micro_batches_);
+    PlanShape shape;
+    shape.widths = {width, width, width};
+    // Unequal shares need groups to cut at.
+    shape.groups = EqualSpeeds() ? width : micro_batches_;
+    return shape;
+  }
+
+  bool EqualSpeeds() const {
+    return std::all_of(machine_.devices.begin(), machine_.devices.end(),
+                       [this](const SimulatedDevice& device) {
+                         return device.speed == machine_.devices[0].speed;
+                       });
+  }
+
+  // Nothing when it does not fit.
+  std::optional<double> Estimate(const PlanShape& shape) {
+    const StepPlan plan = ShapePlan(shape, costs_, machine_, micro_batches_);
+    const std::vector<Part> parts = PartsOf(plan, micro_batches_);
+    const std::vector<int> devices = AssignDevices(parts, costs_, machine_);
+    const absl::Status fits =
+        CheckDeviceMemory(parts, devices, costs_, machine_, plan.look_ahead);
+    if (!fits.ok()) {
+      if (misfit_.empty()) misfit_ = std::string(fits.message());
+      return std::nullopt;
+    }
+    ++ranked_;
+    work_left_ -= WorkOf(parts);
+    return EstimateStepNs(parts, devices, costs_, machine_, micro_batches_,
+                          plan.look_ahead, options_.contributions);
+  }
+
+  static int64_t WorkOf(const std::vector<Part>& parts) {
+    int64_t work = 0;
+    for (const Part& part : parts) {
+      work += part.micro_batches.size() + part.layers.layer_count();
+    }
+    return work;
+  }
+
+  void Simulate(Candidate& candidate) {
+    const StepPlan plan =
+        ShapePlan(candidate.shape, costs_, machine_, micro_batches_);
+    work_left_ -= WorkOf(PartsOf(plan, micro_batches_));
+    StepOptions step;
+    step.contributions = options_.contributions;
+    step.split_at_rates = false;
+    const auto schedule =
+        SimulateStep(costs_, machine_, plan, micro_batches_, step);
+    ROUNDHOUSE_CHECK(schedule.ok()) << schedule.status();
+    candidate.step_ns = static_cast<double>(schedule->MakespanNs());
+    ++simulated_;
+  }
+
+  // Changes one thing after the other, first come first kept, until nothing
+  // helps or the work is used up.
+  void Improve(Candidate& best, Trial trial) {
+    bool better = true;
+    while (better) {
+      better = false;
+      for (const PlanShape& shape : Changes(best.shape)) {
+        if (work_left_ <= 0) return;
+        better |= (this->*trial)(shape, best);
+      }
+    }
+  }
+
+  bool EstimatesShorter(const PlanShape& shape, Candidate& best) {
+    const std::optional<double> estimate_ns = Estimate(shape);
+    if (!estimate_ns.has_value() || *estimate_ns >= best.estimate_ns) {
+      return false;
+    }
+    best = {shape, *estimate_ns};
+    return true;
+  }
+
+  bool SimulatesShorter(const PlanShape& shape, Candidate& best) {
+    const std::optional<double> estimate_ns = Estimate(shape);
+    if (!estimate_ns.has_value() ||
+        *estimate_ns > kWorthSimulating * best.estimate_ns) {
+      return false;
+    }
+    Candidate changed{shape, *estimate_ns};
+    Simulate(changed);
+    if (changed.step_ns >= best.step_ns) return false;
+    best = changed;
+    return true;
+  }
+
+  std::vector<PlanShape> Changes(const PlanShape& shape) const {
+    std::vector<PlanShape> changes;
+    auto add = [&](auto&& change) {
+      PlanShape changed = shape;
+      change(changed);
+      if (Valid(changed) && !(changed == shape)) changes.push_back(changed);
+    };
+    for (const int step : {1, -1}) {
+      add([&](PlanShape& s) { s.fused_layers += step; });
+      add([&](PlanShape& s) { s.look_ahead += step; });
+      add([&](PlanShape& s) { s.widths.forward += step; });
+      add([&](PlanShape& s) { s.widths.backward += step; });
+      add([&](PlanShape& s) { s.widths.fused += step; });
+      add([&](PlanShape& s) { s.forward_layers += step; });
+      add([&](PlanShape& s) { s.backward_layers += step; });
+      add([&](PlanShape& s) {
+        s.forward_layers += 2 * step;
+        s.backward_layers += 2 * step;
+      });
+      add([&](PlanShape& s) { s.first_slots += step; });
+      add([&](PlanShape& s) { s.last_slots += 2 * step; });
+    }
+    for (const int width : WidthsToTry()) {
+      add([&](PlanShape& s) {
+        s.widths.forward = width;
+        s.forward_layers = std::max(1, s.forward_layers * width / Devices());
+      });
+      add([&](PlanShape& s) {
+        s.widths.forward = width;
+        s.forward_layers *= 2;
+      });
+      add([&](PlanShape& s) { s.first_width = width; });
+      add([&](PlanShape& s) { s.last_width = width; });
+      add([&](PlanShape& s) {
+        s.first_slots += 2;
+        s.first_width = width;
+      });
+      add([&](PlanShape& s) {
+        s.last_slots += 4;
+        s.last_width = width;
+      });
+    }
+    add([&](PlanShape& s) { s.groups = micro_batches_; });
+    add([&](PlanShape& s) { s.groups = std::min(Devices(), micro_batches_); });
+    return changes;
+  }
+
+  bool Valid(const PlanShape& shape) const {
+    auto width = [this](int w) { return 1 <= w && w <= Devices(); };
+    auto stage = [this](int n) { return 1 <= n && n <= costs_.layers; };
+    return 0 <= shape.fused_layers && shape.fused_layers <= costs_.layers &&
+           stage(shape.forward_layers) && stage(shape.backward_layers) &&
+           width(shape.widths.forward) && width(shape.widths.fused) &&
+           width(shape.widths.backward) && width(shape.first_width) &&
+           width(shape.last_width) && shape.first_slots >= 0 &&
+           shape.first_slots <= costs_.layers && shape.last_slots >= 0 &&
+           shape.last_slots <= costs_.layers && shape.look_ahead >= 1 &&
+           shape.look_ahead <= kMostLookAhead;
+  }
+
+  const ModelCosts& costs_;
+  const Machine& machine_;
+  const int micro_batches_;
+  const SearchOptions& options_;
+  int64_t work_left_;
+  int ranked_ = 0;
+  int simulated_ = 0;
+  std::string misfit_;  // why the first plan that did not fit did not
+};
+
+std::vector<LayerRange> EqualStages(int end, int length) {
+  std::vector<LayerRange> stages;
+  for (int first = 0; first < end; first += length) {
+    stages.push_back({first, std::min(first + length, end) - 1});
+  }
+  return stages;
+}
+
+}  // namespace
+
+StepPlan ShapePlan(const PlanShape& shape, const ModelCosts& costs,
+                   const Machine& machine, int micro_batches) {
+  const int tail = costs.layers - shape.fused_layers;
+  Plan stages;
+  stages.fused = true;
+  stages.forward = EqualStages(tail, shape.forward_layers);
+  stages.backward = EqualStages(tail, shape.backward_layers);
+  stages.backward.push_back({tail, costs.head()});
+  std::reverse(stages.backward.begin(), stages.backward.end());
+  std::vector<double> speeds;
+  for (const SimulatedDevice& device : machine.devices) {
+    speeds.push_back(device.speed);
+  }
+  StepPlan plan = ProportionalPlan(stages, shape.widths, micro_batches,
+                                   shape.groups, speeds);
+  const StepPlan ends =
+      ProportionalPlan(stages, {shape.first_width, 1, shape.last_width},
+                       micro_batches, shape.groups, speeds);
+  const int forward = static_cast<int>(stages.forward.size());
+  const int slots = plan.slot_count();
+  for (int i = 0; i < std::min(shape.first_slots, forward); ++i) {
+    plan.shares[i] = ends.shares[i];
+  }
+  for (int i = std::max(forward + 1, slots - shape.last_slots); i < slots;
+       ++i) {
+    plan.shares[i] = ends.shares[i];
+  }
+  plan.look_ahead = shape.look_ahead;
+  return plan;
+}
+
+absl::StatusOr<SearchResult> SearchStepPlan(const ModelCosts& costs,
+                                            const Machine& machine,
+                                            int micro_batches,
+                                            const SearchOptions& options) {
+  if (machine.devices.empty() || micro_batches < 1 ||
+      micro_batches > kMaxSimulatedMicroBatches) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(micro_batches, " micro-batches on ",
+                     machine.device_count(), " devices"));
+  }
+  return Search(costs, machine, micro_batches, options).Run();
+}
+
+}  // namespace roundhouse

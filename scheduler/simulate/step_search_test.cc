@@ -1,0 +1,166 @@
+#include "scheduler/simulate/step_search.h"
+
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "scheduler/simulate/checker.h"
+#include "scheduler/simulate/test_costs.h"
+
+namespace roundhouse {
+namespace {
+
+std::vector<ModelCosts> Models() {
+  std::ifstream file("scheduler/testdata/bubble_inputs.csv");
+  std::stringstream text;
+  text << file.rdbuf();
+  return *ParseModelCosts("bubble_inputs.csv", text.str());
+}
+
+Machine Devices(int count) {
+  Machine machine;
+  machine.devices.resize(count);
+  return machine;
+}
+
+absl::Status Check(const SearchResult& result, const ModelCosts& costs,
+                   const Machine& machine, int micro_batches) {
+  const auto schedule =
+      SimulateStep(costs, machine, result.plan, micro_batches, {});
+  EXPECT_EQ(schedule->MakespanNs(), result.step_ns);
+  CheckOptions options;
+  options.machine = machine;
+  options.micro_batches = micro_batches;
+  return CheckStepSchedule(*schedule, costs, options,
+                           Contributions::kModelDtype);
+}
+
+TEST(StepSearchTest, AShapeIsAPlan) {
+  PlanShape shape;
+  shape.fused_layers = 1;
+  shape.forward_layers = 2;
+  shape.backward_layers = 3;
+  shape.widths = {1, 3, 2};
+  shape.first_slots = 1;
+  shape.first_width = 4;
+  shape.last_slots = 1;
+  shape.last_width = 3;
+  shape.groups = 4;
+  shape.look_ahead = 2;
+  const StepPlan plan = ShapePlan(shape, SmallModel(8), Devices(4), 8);
+  EXPECT_EQ(ToString(plan),
+            "forward [0,1] x4 [2,3] x1 [4,5] x1 [6,6] x1 fused [7,8] x3 "
+            "backward [6,6] x2 [3,5] x2 [0,2] x3");
+  EXPECT_EQ(plan.look_ahead, 2);
+  EXPECT_EQ(CheckStepPlan(plan, 9, 8, 4), absl::OkStatus());
+}
+
+TEST(StepSearchTest, NothingButTheFusedStageIsAPlan) {
+  PlanShape shape;
+  shape.fused_layers = 4;
+  shape.last_slots = 3;
+  const StepPlan plan = ShapePlan(shape, SmallModel(4), Devices(1), 2);
+  EXPECT_EQ(CheckStepPlan(plan, 5, 2, 1), absl::OkStatus());
+  EXPECT_EQ(plan.slot_count(), 1);
+}
+
+// What the step may lose against all layers forward, recompute and backward on
+// evenly busy devices, in per cent.
+struct Target {
+  int devices = 0;
+  int micro_batches = 0;
+  std::vector<double> loss_percent;  // per model
+};
+
+TEST(StepSearchTest, PublishedModelsLoseLittle) {
+  const Target targets[] = {{8, 16, {1.5, 2, 4, 1, 2}},
+                            {8, 12, {3.9, 3.1, 7.2, 1.4, 2.9}},
+                            {7, 16, {1.5, 1.6, 4, 1, 2}}};
+  const std::vector<ModelCosts> models = Models();
+  for (const Target& target : targets) {
+    const Machine machine = Devices(target.devices);
+    for (size_t i = 0; i < models.size(); ++i) {
+      SCOPED_TRACE(testing::Message()
+                   << models[i].name << " on " << target.devices << " with "
+                   << target.micro_batches);
+      const auto result =
+          SearchStepPlan(models[i], machine, target.micro_batches, {});
+      ASSERT_TRUE(result.ok()) << result.status();
+      const double reference_ns =
+          static_cast<double>(models[i].MicroBatchNs()) * target.micro_batches /
+          target.devices;
+      EXPECT_LE(static_cast<double>(result->step_ns),
+                reference_ns / (1 - target.loss_percent[i] / 100));
+      EXPECT_EQ(Check(*result, models[i], machine, target.micro_batches),
+                absl::OkStatus());
+      EXPECT_GT(result->ranked, 100);
+      EXPECT_LT(result->simulated, result->ranked / 5);
+    }
+  }
+}
+
+// RoundPipe's width and all-wide are two points of the space that is searched.
+TEST(StepSearchTest, IsNeverSlowerThanTheEnds) {
+  const ModelCosts costs = SmallModel(10);
+  for (int devices = 1; devices <= 8; ++devices) {
+    const Machine machine = Devices(devices);
+    for (const int micro_batches : {1, 3, 8, 12, 16, 24}) {
+      SCOPED_TRACE(testing::Message() << devices << " " << micro_batches);
+      const auto result = SearchStepPlan(costs, machine, micro_batches, {});
+      ASSERT_TRUE(result.ok()) << result.status();
+      ASSERT_EQ(Check(*result, costs, machine, micro_batches),
+                absl::OkStatus());
+      for (const int width : {1, devices}) {
+        PlanShape shape;
+        shape.groups = std::min(devices, micro_batches);
+        shape.widths = {width, width, width};
+        const auto end = SimulateStep(
+            costs, machine, ShapePlan(shape, costs, machine, micro_batches),
+            micro_batches, {});
+        EXPECT_LE(result->step_ns, end->MakespanNs()) << "width " << width;
+      }
+    }
+  }
+}
+
+TEST(StepSearchTest, TheSameArgumentsGiveTheSamePlan) {
+  const ModelCosts costs = SmallModel(10);
+  const auto first = SearchStepPlan(costs, Devices(5), 12, {});
+  const auto second = SearchStepPlan(costs, Devices(5), 12, {});
+  EXPECT_EQ(first->shape, second->shape);
+  EXPECT_EQ(first->step_ns, second->step_ns);
+  EXPECT_EQ(first->ranked, second->ranked);
+}
+
+TEST(StepSearchTest, LessMemoryMeansAShorterTail) {
+  ModelCosts costs = SmallModel(10);
+  Machine machine = Devices(4);
+  const auto large = SearchStepPlan(costs, machine, 8, {});
+  for (SimulatedDevice& device : machine.devices) {
+    device.memory_bytes = 500'000'000;
+  }
+  const auto small = SearchStepPlan(costs, machine, 8, {});
+  ASSERT_TRUE(large.ok() && small.ok()) << small.status();
+  EXPECT_GT(large->shape.fused_layers, small->shape.fused_layers);
+  EXPECT_EQ(Check(*small, costs, machine, 8), absl::OkStatus());
+}
+
+TEST(StepSearchTest, WhatDoesNotFitIsSaid) {
+  Machine machine = Devices(2);
+  machine.devices[1].memory_bytes = 50'000'000;
+  const auto status = SearchStepPlan(SmallModel(4), machine, 4, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.message().rfind("no plan of small fits: device 1 needs ", 0),
+            0u)
+      << status;
+}
+
+TEST(StepSearchTest, WrongCountsAreRefused) {
+  EXPECT_FALSE(SearchStepPlan(SmallModel(4), Devices(0), 4, {}).ok());
+  EXPECT_FALSE(SearchStepPlan(SmallModel(4), Devices(2), 0, {}).ok());
+}
+
+}  // namespace
+}  // namespace roundhouse

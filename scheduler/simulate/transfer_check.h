@@ -1,0 +1,88 @@
+// Rules 5 to 9 of checker.h: what holds of a schedule's transfers.
+//
+// Thread-compatible.
+#ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_TRANSFER_CHECK_H_
+#define ROUNDHOUSE_SCHEDULER_SIMULATE_TRANSFER_CHECK_H_
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "scheduler/simulate/checker.h"
+#include "scheduler/simulate/compute_check.h"
+#include "scheduler/simulate/model_costs.h"
+#include "scheduler/simulate/schedule.h"
+
+namespace roundhouse {
+
+// Rule 6.  Between two parts everything goes through host memory, also on one
+// device; inside a part it stays on the device.
+class LinkDelivery : public Delivery {
+ public:
+  // Both must outlive it.
+  LinkDelivery(const Schedule& schedule, const ModelCosts& costs);
+
+  absl::StatusOr<int64_t> Arrival(const Request& request) const override;
+
+ private:
+  // Link, layer, direction, micro-batch.
+  using Key = std::tuple<Resource, int, PassDirection, int>;
+  struct Whole {
+    int64_t start_ns = 0;
+    int64_t end_ns = 0;
+  };
+
+  // The end of the first whole transfer that begins at `from_ns` or later,
+  // after `skipped` others.
+  absl::StatusOr<int64_t> FirstEnd(const Request& request, Resource link,
+                                   int64_t from_ns, int skipped) const;
+
+  const ModelCosts& costs_;
+  std::map<Key, std::vector<Whole>> transfers_;
+};
+
+class TransferCheck {
+ public:
+  // The first three must outlive it.
+  TransferCheck(const Schedule& schedule, const ModelCosts& costs,
+                const CheckOptions& options, Contributions contributions);
+
+  absl::Status CheckRates() const;
+  absl::Status CheckWeights() const;
+  absl::Status CheckGradients() const;
+  absl::Status CheckEmbeddingGradients() const;
+  absl::Status CheckMemory() const;
+
+ private:
+  // Device, layer, direction of the slot.
+  using Use = std::tuple<int, int, PassDirection>;
+  struct Span {
+    int64_t begin_ns = 0;
+    int64_t end_ns = 0;
+    int64_t bytes = 0;
+  };
+  using Spans = std::map<Use, Span>;
+
+  static void Extend(Spans& spans, const Use& use, const Interval& interval);
+  absl::Status CheckHostRate() const;
+  absl::Status CheckReduction(int layer, int64_t contributions,
+                              int64_t down_ns) const;
+  int64_t PeakBytes(int device) const;
+
+  const Schedule& schedule_;
+  const ModelCosts& costs_;
+  const CheckOptions& options_;
+  const Contributions contributions_;
+  Spans compute_;    // every use of a layer
+  Spans weights_;    // its upload for it
+  Spans backward_;   // its backward, fused included
+  Spans gradients_;  // their way down
+  std::map<int, Span> reduce_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SCHEDULER_SIMULATE_TRANSFER_CHECK_H_

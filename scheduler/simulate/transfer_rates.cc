@@ -1,0 +1,121 @@
+#include "scheduler/simulate/transfer_rates.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/log.h"
+
+namespace roundhouse {
+
+TransferRates::TransferRates(std::vector<double> channel_rates,
+                             double total_rate)
+    : total_rate_(total_rate),
+      channels_(channel_rates.size()),
+      old_rates_(channel_rates.size()) {
+  ROUNDHOUSE_CHECK(total_rate > 0);
+  for (size_t i = 0; i < channel_rates.size(); ++i) {
+    ROUNDHOUSE_CHECK(channel_rates[i] > 0) << i;
+    channels_[i].limit = channel_rates[i];
+  }
+}
+
+void TransferRates::Start(int channel, int64_t bytes) {
+  Channel& state = channels_.at(channel);
+  ROUNDHOUSE_CHECK(!state.busy && bytes > 0) << channel << " " << bytes;
+  state.busy = true;
+  state.bytes = bytes;
+  state.moved = 0;
+  state.rate = 0;
+  state.end_ns = kNever;
+  settled_ = false;
+}
+
+void TransferRates::EndAtChunk(int channel, int64_t chunk_bytes,
+                               int64_t offset) {
+  Channel& state = channels_.at(channel);
+  ROUNDHOUSE_CHECK(state.busy && chunk_bytes > 0);
+  const auto moved = static_cast<int64_t>(std::ceil(state.moved)) + offset;
+  const int64_t chunks = std::max<int64_t>(
+      (moved + chunk_bytes - 1) / chunk_bytes, offset / chunk_bytes + 1);
+  state.bytes = std::min(state.bytes, chunks * chunk_bytes - offset);
+  state.rate = 0;  // So that its end is computed anew.
+  settled_ = false;
+}
+
+const std::vector<int>& TransferRates::Settle() {
+  changed_.clear();
+  if (settled_) return changed_;
+  settled_ = true;
+  int waiting = 0;
+  for (size_t i = 0; i < channels_.size(); ++i) {
+    Channel& channel = channels_[i];
+    old_rates_[i] = channel.rate;
+    channel.rate = 0;
+    waiting += channel.busy ? 1 : 0;
+  }
+  double left = total_rate_;
+  // Each pass settles those that cannot use an even share, the last pass all.
+  while (waiting > 0) {
+    const double share = left / waiting;
+    int bounded = 0;
+    for (Channel& channel : channels_) {
+      if (!channel.busy || channel.rate > 0 || channel.limit > share) continue;
+      channel.rate = channel.limit;
+      left -= channel.limit;
+      ++bounded;
+    }
+    waiting -= bounded;
+    if (bounded > 0) continue;
+    for (Channel& channel : channels_) {
+      if (channel.busy && channel.rate == 0) channel.rate = share;
+    }
+    waiting = 0;
+  }
+  for (size_t i = 0; i < channels_.size(); ++i) {
+    Channel& channel = channels_[i];
+    if (!channel.busy || channel.rate == old_rates_[i]) continue;
+    changed_.push_back(static_cast<int>(i));
+    const double missing = static_cast<double>(channel.bytes) - channel.moved;
+    channel.end_ns =
+        now_ns_ +
+        std::max<int64_t>(0, std::llround(std::ceil(missing / channel.rate)));
+  }
+  return changed_;
+}
+
+int64_t TransferRates::NextEndNs() const {
+  ROUNDHOUSE_CHECK(settled_);
+  int64_t next = kNever;
+  for (const Channel& channel : channels_) {
+    if (channel.busy) next = std::min(next, channel.end_ns);
+  }
+  return next;
+}
+
+void TransferRates::AdvanceTo(int64_t now_ns) {
+  const auto passed = static_cast<double>(now_ns - now_ns_);
+  for (Channel& channel : channels_) {
+    if (!channel.busy) continue;
+    ROUNDHOUSE_CHECK(now_ns <= channel.end_ns);
+    const auto bytes = static_cast<double>(channel.bytes);
+    channel.moved =
+        now_ns == channel.end_ns
+            ? bytes
+            : std::min(bytes, channel.moved + channel.rate * passed);
+  }
+  now_ns_ = now_ns;
+}
+
+int64_t TransferRates::MovedBytes(int channel) const {
+  return static_cast<int64_t>(std::floor(channels_.at(channel).moved));
+}
+
+bool TransferRates::TakeEnded(int channel) {
+  Channel& state = channels_.at(channel);
+  if (!state.busy || state.end_ns > now_ns_) return false;
+  state.busy = false;
+  settled_ = false;
+  return true;
+}
+
+}  // namespace roundhouse

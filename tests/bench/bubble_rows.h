@@ -1,0 +1,51 @@
+// The rows of bubble_table: every schedule of a model on a machine, under
+// several rules.  No files, no flags.
+#ifndef ROUNDHOUSE_TESTS_BENCH_BUBBLE_ROWS_H_
+#define ROUNDHOUSE_TESTS_BENCH_BUBBLE_ROWS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "scheduler/simulate/machine.h"
+#include "scheduler/simulate/model_costs.h"
+#include "scheduler/simulate/partitions.h"
+#include "scheduler/simulate/schedule.h"
+
+namespace roundhouse::bench {
+
+// What to simulate.  An empty filter takes everything.
+struct BubbleOptions {
+  Machine machine;
+  int micro_batches = 16;
+  std::vector<PublishedPartition> partitions;
+  std::string schedule;  // filter: "roundpipe"
+  std::string rules;     // filter: "published"
+};
+
+struct BubbleRow {
+  std::string model;
+  std::string schedule;
+  std::string rules;
+  Schedule result;
+  // All layers forward, recompute and backward and the head once, times
+  // micro-batches, over the devices' speeds together.
+  double reference_ns = 0;
+  absl::Duration plan_time;  // of choosing the stages, wall time
+};
+
+// The rows of one model that pass the filters, in the order of the table.  Each
+// was checked (scheduler/simulate/checker.h).  Errors of the simulators, with
+// model and schedule in front.
+absl::StatusOr<std::vector<BubbleRow>> BubbleRows(const ModelCosts& costs,
+                                                  const BubbleOptions& options);
+
+// model,schedule,rules,makespan_ms,reference_ms,bubble_percent,plan_ms
+std::string BubbleCsv(const std::vector<BubbleRow>& rows);
+// The same columns as Markdown.
+std::string BubbleMarkdown(const std::vector<BubbleRow>& rows);
+
+}  // namespace roundhouse::bench
+
+#endif  // ROUNDHOUSE_TESTS_BENCH_BUBBLE_ROWS_H_

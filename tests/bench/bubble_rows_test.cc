@@ -1,0 +1,113 @@
+#include "tests/bench/bubble_rows.h"
+
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace roundhouse::bench {
+namespace {
+
+ModelCosts Model() {
+  ModelCosts costs;
+  costs.name = "m";
+  costs.layers = 6;
+  costs.forward_ns = 1'000'000;
+  costs.backward_ns = 2'000'000;
+  costs.head_forward_ns = 1'500'000;
+  costs.head_backward_ns = 2'500'000;
+  costs.hop_ns = 100'000;
+  costs.layer_bytes = costs.layer_gradient_bytes = 1'000'000;
+  costs.head_bytes = costs.head_gradient_bytes = 2'000'000;
+  costs.tokens = costs.hidden = costs.heads = costs.kv_heads = 4;
+  costs.head_dim = costs.inner = costs.experts_per_token = 1;
+  return costs;
+}
+
+BubbleOptions Options(const std::string& devices) {
+  BubbleOptions options;
+  options.machine.devices = *ParseDevices(devices);
+  options.micro_batches = 4;
+  options.rules = "published";
+  return options;
+}
+
+TEST(BubbleRowsTest, EveryBaselineHasARow) {
+  const auto rows = BubbleRows(Model(), Options("2"));
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  std::vector<std::string> schedules;
+  for (const BubbleRow& row : *rows) {
+    schedules.push_back(row.schedule);
+    EXPECT_EQ(row.model, "m");
+    // (6 * 4 + 4) ms * 4 micro-batches / 2 devices.
+    EXPECT_DOUBLE_EQ(row.reference_ns, 56e6);
+  }
+  EXPECT_EQ(schedules,
+            (std::vector<std::string>{"gpipe", "1f1b", "interleaved-1f1b",
+                                      "looped-bfs", "roundpipe", "all-wide"}));
+}
+
+TEST(BubbleRowsTest, APublishedPartitionCountsForEightDevices) {
+  BubbleOptions options = Options("8");
+  options.schedule = "gpipe";
+  const auto computed = BubbleRows(Model(), options);
+  options.partitions = {{"m", {"gpipe"}, {6, 0, 0, 0, 0, 0, 0, 0}, {}}};
+  const auto published = BubbleRows(Model(), options);
+  ASSERT_TRUE(published.ok()) << published.status();
+  EXPECT_GT(published->front().result.MakespanNs(),
+            computed->front().result.MakespanNs());
+  options.machine.devices.resize(4);
+  const auto four = BubbleRows(Model(), options);
+  ASSERT_TRUE(four.ok()) << four.status();
+}
+
+TEST(BubbleRowsTest, AnErrorNamesModelAndSchedule) {
+  BubbleOptions options = Options("2");
+  options.micro_batches = 0;
+  EXPECT_EQ(BubbleRows(Model(), options).status().message(),
+            "m, gpipe: 0 micro-batches: expected 1 to 4096");
+}
+
+TEST(BubbleRowsTest, TransfersCostTime) {
+  BubbleOptions options = Options("2");
+  options.schedule = "all-wide";
+  options.rules = "";
+  const auto rows = BubbleRows(Model(), options);
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  ASSERT_EQ(rows->size(), 3u);
+  EXPECT_EQ((*rows)[0].rules, "published");
+  EXPECT_EQ((*rows)[0].result.MakespanNs(), 56e6);
+  EXPECT_EQ((*rows)[1].rules, "transfers");
+  EXPECT_GT((*rows)[1].result.MakespanNs(), (*rows)[0].result.MakespanNs());
+  EXPECT_EQ((*rows)[2].rules, "transfers4");
+  EXPECT_GT((*rows)[2].result.MakespanNs(), (*rows)[1].result.MakespanNs());
+}
+
+TEST(BubbleRowsTest, PublishedRulesKnowOneSpeed) {
+  const auto rows = BubbleRows(Model(), Options("1x24GiB,1x24GiB@0.5"));
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  EXPECT_TRUE(rows->empty());
+}
+
+TEST(BubbleRowsTest, FormatsHaveTheSameCells) {
+  BubbleRow row;
+  row.model = "m";
+  row.schedule = "s";
+  row.rules = "r";
+  row.result.device_count = 1;
+  Interval interval;
+  interval.end_ns = 1'500'000;
+  row.result.intervals = {interval};
+  row.reference_ns = 1e6;
+  row.plan_time = absl::Microseconds(12);
+  EXPECT_EQ(BubbleCsv({row}),
+            "model,schedule,rules,makespan_ms,reference_ms,bubble_percent,"
+            "plan_ms\nm,s,r,1.5000,1.0000,0.0000,0.012\n");
+  EXPECT_EQ(BubbleMarkdown({row}),
+            "| model | schedule | rules | makespan_ms | reference_ms | "
+            "bubble_percent | plan_ms |\n|---|---|---|---:|---:|---:|---:|\n"
+            "| m | s | r | 1.5000 | 1.0000 | 0.0000 | 0.012 |\n");
+}
+
+}  // namespace
+}  // namespace roundhouse::bench
