@@ -39,6 +39,20 @@ Turn TurnOf(const Part& part, const ModelCosts& costs, double speed) {
   return {turn.before_ns / speed, turn.after_ns / speed};
 }
 
+// The first layer's sums, the last to be complete, go down and are reduced.
+double LastReductionNs(const std::vector<Part>& parts, const ModelCosts& costs,
+                       const Machine& machine, Contributions contributions) {
+  int64_t count = 0;
+  for (const Part& part : parts) {
+    if (part.backward() && part.layers.first == 0) count += part.contributions;
+  }
+  const auto down =
+      static_cast<double>(ContributionBytes(costs, 0, contributions));
+  const auto reduced =
+      static_cast<double>(ReduceBytes(costs, 0, contributions, count));
+  return down / machine.link_rate + reduced / machine.host_rate;
+}
+
 }  // namespace
 
 int64_t HostBytes(const std::vector<Part>& parts, const ModelCosts& costs,
@@ -107,18 +121,7 @@ double EstimateStepNs(const std::vector<Part>& parts,
     device.free_ns = t;
     end_ns = std::max(end_ns, t);
   }
-  // The last layer's sums go down and are reduced.
-  int64_t last_contributions = 0;
-  for (const Part& part : parts) {
-    if (part.backward() && part.layers.first == 0) {
-      last_contributions += part.contributions;
-    }
-  }
-  const auto contribution =
-      static_cast<double>(ContributionBytes(costs, 0, contributions));
-  const auto reduced = static_cast<double>(
-      ReduceBytes(costs, 0, contributions, last_contributions));
-  end_ns += contribution / machine.link_rate + reduced / machine.host_rate;
+  end_ns += LastReductionNs(parts, costs, machine, contributions);
   const auto host = static_cast<double>(HostBytes(parts, costs, contributions));
   return std::max(end_ns, host / machine.host_rate);
 }

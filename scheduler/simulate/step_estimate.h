@@ -2,8 +2,8 @@
 // closed form by which the search ranks plans.
 //
 // Micro-batch by micro-batch over the slots, each transfer at its link's full
-// rate; longer where host memory is nearly full, never less than all the host
-// bytes take.  Within a per cent of the simulation where it is not.
+// rate; never less than all the host bytes take.  Within a per cent or so of
+// the simulation, except where host memory is nearly full: there it is too low.
 //
 // Pure functions; thread-safe; deterministic.
 #ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_STEP_ESTIMATE_H_

@@ -11,6 +11,8 @@
 #include "scheduler/plan/published_planner.h"
 #include "scheduler/simulate/baselines.h"
 #include "scheduler/simulate/checker.h"
+#include "scheduler/simulate/device_memory.h"
+#include "scheduler/simulate/part_feed.h"
 #include "scheduler/simulate/step_plan.h"
 #include "scheduler/simulate/step_search.h"
 #include "scheduler/simulate/step_simulator.h"
@@ -196,6 +198,10 @@ absl::StatusOr<BubbleRow> StepRow(absl::string_view schedule,
   ASSIGN_OR_RETURN(const StepPlan plan,
                    PlanOf(schedule, costs, options, contributions));
   row.plan_time = absl::Now() - begin;
+  const std::vector<Part> parts = PartsOf(plan, options.micro_batches);
+  RETURN_IF_ERROR(
+      CheckDeviceMemory(parts, AssignDevices(parts, costs, options.machine),
+                        costs, options.machine, plan.look_ahead));
   StepOptions step;
   step.contributions = contributions;
   ASSIGN_OR_RETURN(row.result, SimulateStep(costs, options.machine, plan,
@@ -207,14 +213,20 @@ absl::StatusOr<BubbleRow> StepRow(absl::string_view schedule,
 
 absl::Status AddSteps(const ModelCosts& costs, const BubbleOptions& options,
                       const std::string& rules, Contributions contributions,
-                      std::vector<BubbleRow>& rows) {
+                      BubbleTable& table) {
   for (const char* schedule : {"roundpipe", "all-wide", "roundhouse"}) {
     if (!Passes(options.schedule, schedule)) continue;
     auto row = StepRow(schedule, costs, options, contributions);
-    RETURN_IF_ERROR(InRow(row.status(), costs, schedule));
+    const absl::Status status = InRow(row.status(), costs, schedule);
+    if (absl::IsResourceExhausted(status)) {
+      table.left_out.push_back(
+          absl::StrCat(rules, ": ", std::string(status.message())));
+      continue;
+    }
+    RETURN_IF_ERROR(status);
     row->schedule = schedule;
     row->rules = rules;
-    rows.push_back(*std::move(row));
+    table.rows.push_back(*std::move(row));
   }
   return absl::OkStatus();
 }
@@ -238,26 +250,26 @@ const std::vector<std::string>& Columns() {
 
 }  // namespace
 
-absl::StatusOr<std::vector<BubbleRow>> BubbleRows(
-    const ModelCosts& costs, const BubbleOptions& options) {
-  std::vector<BubbleRow> rows;
+absl::StatusOr<BubbleTable> BubbleRows(const ModelCosts& costs,
+                                       const BubbleOptions& options) {
+  BubbleTable table;
   if (Passes(options.rules, "published")) {
-    RETURN_IF_ERROR(AddPublished(costs, options, rows));
+    RETURN_IF_ERROR(AddPublished(costs, options, table.rows));
   }
   if (Passes(options.rules, "transfers")) {
     RETURN_IF_ERROR(AddSteps(costs, options, "transfers",
-                             Contributions::kModelDtype, rows));
+                             Contributions::kModelDtype, table));
   }
   if (Passes(options.rules, "transfers4")) {
     RETURN_IF_ERROR(
-        AddSteps(costs, options, "transfers4", Contributions::kFp32, rows));
+        AddSteps(costs, options, "transfers4", Contributions::kFp32, table));
   }
-  for (BubbleRow& row : rows) {
+  for (BubbleRow& row : table.rows) {
     row.model = costs.name;
     row.reference_ns = static_cast<double>(costs.MicroBatchNs()) *
                        options.micro_batches / options.machine.TotalSpeed();
   }
-  return rows;
+  return table;
 }
 
 std::string BubbleCsv(const std::vector<BubbleRow>& rows) {

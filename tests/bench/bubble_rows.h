@@ -35,11 +35,18 @@ struct BubbleRow {
   absl::Duration plan_time;  // of choosing the stages, wall time
 };
 
+struct BubbleTable {
+  std::vector<BubbleRow> rows;
+  // A line for each schedule that has no row because it does not fit into the
+  // devices' memory.
+  std::vector<std::string> left_out;
+};
+
 // The rows of one model that pass the filters, in the order of the table.  Each
 // was checked (scheduler/simulate/checker.h).  Errors of the simulators, with
 // model and schedule in front.
-absl::StatusOr<std::vector<BubbleRow>> BubbleRows(const ModelCosts& costs,
-                                                  const BubbleOptions& options);
+absl::StatusOr<BubbleTable> BubbleRows(const ModelCosts& costs,
+                                       const BubbleOptions& options);
 
 // model,schedule,rules,makespan_ms,reference_ms,bubble_percent,plan_ms
 std::string BubbleCsv(const std::vector<BubbleRow>& rows);

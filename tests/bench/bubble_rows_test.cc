@@ -36,7 +36,7 @@ TEST(BubbleRowsTest, EveryBaselineHasARow) {
   const auto rows = BubbleRows(Model(), Options("2"));
   ASSERT_TRUE(rows.ok()) << rows.status();
   std::vector<std::string> schedules;
-  for (const BubbleRow& row : *rows) {
+  for (const BubbleRow& row : rows->rows) {
     schedules.push_back(row.schedule);
     EXPECT_EQ(row.model, "m");
     // (6 * 4 + 4) ms * 4 micro-batches / 2 devices.
@@ -54,8 +54,8 @@ TEST(BubbleRowsTest, APublishedPartitionCountsForEightDevices) {
   options.partitions = {{"m", {"gpipe"}, {6, 0, 0, 0, 0, 0, 0, 0}, {}}};
   const auto published = BubbleRows(Model(), options);
   ASSERT_TRUE(published.ok()) << published.status();
-  EXPECT_GT(published->front().result.MakespanNs(),
-            computed->front().result.MakespanNs());
+  EXPECT_GT(published->rows.front().result.MakespanNs(),
+            computed->rows.front().result.MakespanNs());
   options.machine.devices.resize(4);
   const auto four = BubbleRows(Model(), options);
   ASSERT_TRUE(four.ok()) << four.status();
@@ -74,19 +74,33 @@ TEST(BubbleRowsTest, TransfersCostTime) {
   options.rules = "";
   const auto rows = BubbleRows(Model(), options);
   ASSERT_TRUE(rows.ok()) << rows.status();
-  ASSERT_EQ(rows->size(), 3u);
-  EXPECT_EQ((*rows)[0].rules, "published");
-  EXPECT_EQ((*rows)[0].result.MakespanNs(), 56e6);
-  EXPECT_EQ((*rows)[1].rules, "transfers");
-  EXPECT_GT((*rows)[1].result.MakespanNs(), (*rows)[0].result.MakespanNs());
-  EXPECT_EQ((*rows)[2].rules, "transfers4");
-  EXPECT_GT((*rows)[2].result.MakespanNs(), (*rows)[1].result.MakespanNs());
+  ASSERT_EQ(rows->rows.size(), 3u);
+  EXPECT_EQ(rows->rows[0].rules, "published");
+  EXPECT_EQ(rows->rows[0].result.MakespanNs(), 56e6);
+  EXPECT_EQ(rows->rows[1].rules, "transfers");
+  EXPECT_GT(rows->rows[1].result.MakespanNs(),
+            rows->rows[0].result.MakespanNs());
+  EXPECT_EQ(rows->rows[2].rules, "transfers4");
+  EXPECT_GT(rows->rows[2].result.MakespanNs(),
+            rows->rows[1].result.MakespanNs());
 }
 
 TEST(BubbleRowsTest, PublishedRulesKnowOneSpeed) {
   const auto rows = BubbleRows(Model(), Options("1x24GiB,1x24GiB@0.5"));
   ASSERT_TRUE(rows.ok()) << rows.status();
-  EXPECT_TRUE(rows->empty());
+  EXPECT_TRUE(rows->rows.empty());
+}
+
+TEST(BubbleRowsTest, WhatDoesNotFitIsLeftOutAndSaid) {
+  BubbleOptions options = Options("2");
+  options.rules = "transfers";
+  options.machine.devices[1].memory_bytes = 3'000'000;
+  const auto table = BubbleRows(Model(), options);
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_TRUE(table->rows.empty());
+  ASSERT_EQ(table->left_out.size(), 3u);
+  const std::string start = "transfers: m, all-wide: device 1 needs ";
+  EXPECT_EQ(table->left_out[1].substr(0, start.size()), start);
 }
 
 TEST(BubbleRowsTest, FormatsHaveTheSameCells) {

@@ -42,8 +42,10 @@ ABSL_FLAG(std::string, format, "table", "table (Markdown) or csv");
 ABSL_FLAG(std::string, model, "", "only this model");
 ABSL_FLAG(std::string, schedule, "", "only this schedule");
 ABSL_FLAG(std::string, rules, "", "only these rules");
-ABSL_FLAG(std::string, dump, "",
-          "write every interval of the schedule that is left to this file");
+ABSL_FLAG(
+    std::string, dump, "",
+    "write every interval of the schedule that is left, or of one model's "
+    "roundhouse under transfers, to this file");
 
 namespace roundhouse::bench {
 namespace {
@@ -119,15 +121,28 @@ absl::StatusOr<BubbleOptions> ReadOptions() {
   return options;
 }
 
+// The schedule that --dump means: the only one, or of one model's ours.
+const BubbleRow* RowToDump(const std::vector<BubbleRow>& rows) {
+  if (rows.size() == 1) return &rows[0];
+  const BubbleRow* ours = nullptr;
+  for (const BubbleRow& row : rows) {
+    if (row.schedule != "roundhouse" || row.rules != "transfers") continue;
+    if (ours != nullptr) return nullptr;
+    ours = &row;
+  }
+  return ours;
+}
+
 absl::Status Dump(const std::vector<BubbleRow>& rows) {
   const std::string path = absl::GetFlag(FLAGS_dump);
   if (path.empty()) return absl::OkStatus();
-  if (rows.size() != 1) {
+  const BubbleRow* row = RowToDump(rows);
+  if (row == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("--dump writes one schedule, but ", rows.size(),
                      " are left: name it by --model, --schedule, --rules"));
   }
-  return WriteFile(UserPath(path), ScheduleCsv(rows[0].result));
+  return WriteFile(UserPath(path), ScheduleCsv(row->result));
 }
 
 absl::Status Run() {
@@ -139,8 +154,11 @@ absl::Status Run() {
   ASSIGN_OR_RETURN(const BubbleOptions options, ReadOptions());
   std::vector<BubbleRow> rows;
   for (const ModelCosts& model : models) {
-    ASSIGN_OR_RETURN(std::vector<BubbleRow> more, BubbleRows(model, options));
-    for (BubbleRow& row : more) rows.push_back(std::move(row));
+    ASSIGN_OR_RETURN(BubbleTable table, BubbleRows(model, options));
+    for (BubbleRow& row : table.rows) rows.push_back(std::move(row));
+    for (const std::string& line : table.left_out) {
+      std::cerr << "bubble_table: left out: " << line << "\n";
+    }
   }
   if (rows.empty()) {
     return absl::InvalidArgumentError(
