@@ -1,10 +1,11 @@
-"""Fuzz tests that every compiler runs."""
+"""Fuzz tests that every compiler runs, and libFuzzer."""
 
 def fuzz_test(name, deps, corpus = [], tags = [], **kwargs):
     """Runs a libFuzzer entry on its corpus and on seeded mutations of it.
 
-    An ordinary test (20,000 mutations, under the sanitizers too); .ci/run
-    runs all targets tagged "fuzz" for longer.
+    An ordinary test (20,000 mutations, under the sanitizers too); with
+    --config=libfuzzer it is libFuzzer's, which .ci/run gives a minute for each
+    target tagged "fuzz".
 
     Args:
       deps: a cc_library with LLVMFuzzerTestOneInput, alwayslink = True.
@@ -17,7 +18,14 @@ def fuzz_test(name, deps, corpus = [], tags = [], **kwargs):
         name = name,
         args = args,
         data = corpus,
-        deps = deps + ["//tests/fakes:fuzz_driver"],
+        deps = deps + select({
+            "//tests/fakes:libfuzzer": ["//tests/fakes:libfuzzer_arguments"],
+            "//conditions:default": ["//tests/fakes:fuzz_driver"],
+        }),
+        linkopts = select({
+            "//tests/fakes:libfuzzer": ["-fsanitize=fuzzer"],
+            "//conditions:default": [],
+        }),
         tags = tags + ["fuzz"],
         **kwargs
     )

@@ -11,8 +11,10 @@
 #include <fstream>
 #include <numeric>
 #include <sstream>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
@@ -22,6 +24,8 @@ namespace {
 
 constexpr int64_t kManifestVersion = 1;
 constexpr int64_t kMaxCount = int64_t{1} << 48;
+constexpr size_t kMaxWarnings = 16;
+constexpr size_t kMaxNamedLines = 16;  // of a warning
 
 // SplitMix64 (Steele, Lea, Flood 2014): one well-mixed value per counter.
 uint64_t Mix(uint64_t x) {
@@ -68,6 +72,46 @@ int64_t Dropped(const nlohmann::json& manifest) {
   return sum;
 }
 
+bool AreLines(const nlohmann::json& lines) {
+  return lines.is_array() && !lines.empty() && lines.size() <= kMaxNamedLines &&
+         std::all_of(lines.begin(), lines.end(), [](const auto& line) {
+           return line.is_number_unsigned();
+         });
+}
+
+// "TEXT (lines 2, 7)"; there are more lines where there are more rows.
+absl::StatusOr<std::string> ParseWarning(const nlohmann::json& warning,
+                                         const std::string& path) {
+  const auto text = warning.find("warning");
+  const auto lines = warning.find("lines");
+  if (text == warning.end() || !text->is_string() || lines == warning.end() ||
+      !AreLines(*lines)) {
+    return absl::InvalidArgumentError(path + ": malformed warnings");
+  }
+  std::vector<std::string> named;
+  for (const nlohmann::json& line : *lines) named.push_back(line.dump());
+  ASSIGN_OR_RETURN(const int64_t rows, Count(warning, "rows", path));
+  if (rows > static_cast<int64_t>(named.size())) named.push_back("...");
+  return absl::StrCat(text->get<std::string>(),
+                      named.size() == 1 ? " (line " : " (lines ",
+                      absl::StrJoin(named, ", "), ")");
+}
+
+absl::StatusOr<std::vector<std::string>> ParseWarnings(
+    const nlohmann::json& manifest, const std::string& path) {
+  std::vector<std::string> warnings;
+  const auto found = manifest.find("warnings");
+  if (found == manifest.end()) return warnings;
+  if (!found->is_array() || found->size() > kMaxWarnings) {
+    return absl::InvalidArgumentError(path + ": malformed warnings");
+  }
+  for (const nlohmann::json& warning : *found) {
+    ASSIGN_OR_RETURN(std::string text, ParseWarning(warning, path));
+    warnings.push_back(std::move(text));
+  }
+  return warnings;
+}
+
 absl::StatusOr<Dataset::Counts> ParseCounts(const nlohmann::json& manifest,
                                             const std::string& path) {
   Dataset::Counts counts;
@@ -87,6 +131,7 @@ absl::StatusOr<Dataset::Counts> ParseCounts(const nlohmann::json& manifest,
                      Count(manifest, "max_row_tokens", path));
   }
   counts.dropped = Dropped(manifest);
+  ASSIGN_OR_RETURN(counts.warnings, ParseWarnings(manifest, path));
   const auto bigram = manifest.find("bigram_loss");
   if (bigram != manifest.end() && bigram->is_number()) {
     counts.bigram_loss = bigram->get<double>();

@@ -44,6 +44,7 @@ class Dataset {
     int64_t max_row_tokens = 0;
     std::optional<double> bigram_loss;  // nats per target token
     std::string tokens_sha256;
+    std::vector<std::string> warnings;  // each with the first lines it is of
   };
   const Counts& counts() const { return counts_; }
 

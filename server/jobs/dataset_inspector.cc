@@ -6,7 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/model/directory.h"
 #include "base/status.h"
+#include "server/jobs/model_limits.h"
 #include "server/jobs/spec_error.h"
 
 namespace roundhouse {
@@ -66,6 +68,16 @@ absl::Status CheckTokenizer(const std::string& model) {
   return FieldError(
       "INVALID_MODEL", "model_name_or_path",
       absl::StrCat("model_name_or_path: ", path, ": no such file"));
+}
+
+// A directory with a tokenizer alone says nothing of lengths, and no weights
+// are needed to look at data.
+absl::Status CheckModelAllows(const DatasetQuestion& question) {
+  const auto model = OpenModelDirectory(question.model_name_or_path,
+                                        {.init = ModelInit::kRandom});
+  if (absl::IsNotFound(model.status())) return absl::OkStatus();
+  if (!model.ok()) return ModelError(model.status());
+  return CheckMaxLength(question.max_length, model->config);
 }
 
 ReadingOptions Reading(const DatasetQuestion& question) {
@@ -141,6 +153,7 @@ absl::StatusOr<DatasetQuestion> DatasetInspector::Check(
                    resolve_("model_name_or_path", question.model_name_or_path,
                             PathKind::kModel));
   RETURN_IF_ERROR(CheckTokenizer(question.model_name_or_path));
+  RETURN_IF_ERROR(CheckModelAllows(question));
   return question;
 }
 

@@ -128,6 +128,30 @@ TEST_F(DatasetInspectorTest, DefaultsAreThoseOfAJob) {
   EXPECT_EQ(question->template_date.size(), 10u);
 }
 
+TEST_F(DatasetInspectorTest, RowsLongerThanTheModelAllows) {
+  Make("");
+  const std::string config = root_ + "/model/config.json";
+  WriteTestFile(config, R"({"architectures": ["Qwen3ForCausalLM"],
+      "model_type": "qwen3", "hidden_size": 24, "intermediate_size": 36,
+      "num_hidden_layers": 3, "num_attention_heads": 2, "head_dim": 10,
+      "num_key_value_heads": 1, "vocab_size": 50, "rms_norm_eps": 1e-6,
+      "max_position_embeddings": 64, "tie_word_embeddings": true})");
+  DatasetQuestion question = Question();
+  question.max_length = 64;
+  EXPECT_TRUE(inspector_->Check(question).ok())
+      << inspector_->Check(question).status();
+  for (const bool packing : {false, true}) {
+    question.packing = packing;
+    question.max_length = 65;
+    ExpectField(question, "max_length");
+    question.max_length = 0;  // a job's default
+    ExpectField(question, "max_length");
+  }
+  WriteTestFile(config, "{");
+  question.max_length = 64;
+  ExpectField(question, "model_name_or_path");
+}
+
 TEST_F(DatasetInspectorTest, WhatIsWrongIsNamedByField) {
   Make("");
   const auto with = [this](auto change) {

@@ -95,6 +95,42 @@ TEST_F(DatasetTest, CountsAreTheManifests) {
   EXPECT_EQ((*dataset)->TargetTokens(2), 1);
 }
 
+json Warning(const json& text, int rows, const std::vector<int>& lines) {
+  json warning = {{"kind", "k"}, {"rows", rows}, {"lines", json::array()}};
+  warning["warning"] = text;
+  for (int line : lines) warning["lines"].push_back(line);
+  return warning;
+}
+
+TEST_F(DatasetTest, WarningsNameTheirFirstLines) {
+  EXPECT_TRUE((*Open())->counts().warnings.empty());
+  manifest_["warnings"] =
+      json::array({Warning("one", 1, {3}), Warning("two", 2, {3, 8}),
+                   Warning("more", 9, {3, 8})});
+  const auto dataset = Open();
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->counts().warnings,
+            (std::vector<std::string>{"one (line 3)", "two (lines 3, 8)",
+                                      "more (lines 3, 8, ...)"}));
+}
+
+TEST_F(DatasetTest, MalformedWarnings) {
+  manifest_["warnings"] = 5;
+  ExpectBad("manifest.json: malformed warnings");
+  manifest_["warnings"] = std::vector<json>(17, Warning("x", 1, {1}));
+  ExpectBad("manifest.json: malformed warnings");
+  for (const json& bad :
+       {json(5), json::object(), Warning(5, 1, {1}), Warning("x", 1, {}),
+        Warning("x", 1, {-1}), Warning("x", 99, std::vector<int>(17, 1))}) {
+    manifest_["warnings"] = json::array();
+    manifest_["warnings"].push_back(bad);
+    ExpectBad("manifest.json: malformed warnings");
+  }
+  manifest_["warnings"] = json::array();
+  manifest_["warnings"].push_back(Warning("x", -1, {1}));
+  ExpectBad("manifest.json: rows is not a count");
+}
+
 TEST_F(DatasetTest, ARowIsTheTokensTheirTargetsAndPadding) {
   const auto dataset = *Open();
   std::vector<int32_t> tokens(5), labels(5);

@@ -371,8 +371,7 @@ void Engine::StartValidation(const std::string& id) {
   });
 }
 
-absl::StatusOr<DatasetCounts> Engine::CountDatasets(
-    const JobRecord& job) const {
+absl::StatusOr<DatasetCounts> Engine::TakeDatasets(const JobRecord& job) {
   ASSIGN_OR_RETURN(const ResolvedSpec spec,
                    ResolvedSpec::FromJson(job.resolved));
   ASSIGN_OR_RETURN(const ModelDirectory model, CheckModel(spec.spec()));
@@ -385,6 +384,7 @@ absl::StatusOr<DatasetCounts> Engine::CountDatasets(
   counts.train_truncated = train->counts().truncated;
   counts.train_dropped = train->counts().dropped;
   counts.sha256 = train->counts().tokens_sha256;
+  WarnOfData(job, spec.spec().dataset, *train);
   RETURN_IF_ERROR(CheckStepsLeft(spec.spec(), train->counts().rows));
   if (spec.spec().validation_dataset.empty()) return counts;
   ASSIGN_OR_RETURN(
@@ -395,6 +395,7 @@ absl::StatusOr<DatasetCounts> Engine::CountDatasets(
   counts.validation_truncated = validation->counts().truncated;
   counts.validation_dropped = validation->counts().dropped;
   counts.bigram_validation_loss = validation->counts().bigram_loss;
+  WarnOfData(job, spec.spec().validation_dataset, *validation);
   return counts;
 }
 
@@ -404,7 +405,7 @@ void Engine::OnValidated(const std::string& id, absl::Status status) {
   const auto job = store_.Get(id);
   absl::StatusOr<DatasetCounts> counts = !status.ok() ? status
                                          : !job.ok()  ? job.status()
-                                                      : CountDatasets(*job);
+                                                      : TakeDatasets(*job);
   if (counts.ok()) {
     JobDetails details;
     details.dataset = *counts;

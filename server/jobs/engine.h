@@ -209,7 +209,10 @@ class Engine final : public JobEngine,
   void StartNext();
   void StartValidation(const std::string& id);
   void OnValidated(const std::string& id, absl::Status status);
-  absl::StatusOr<DatasetCounts> CountDatasets(const JobRecord& job) const;
+  // Of the prepared splits; says what there is to warn of.
+  absl::StatusOr<DatasetCounts> TakeDatasets(const JobRecord& job);
+  void WarnOfData(const JobRecord& job, const std::string& file,
+                  const Dataset& data);
   // Makes it the running job, or fails it.
   absl::Status StartJob(const Queued& queued);
   void SetState(const std::string& id, JobState state, JobReason reason,

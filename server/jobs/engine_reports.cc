@@ -135,6 +135,17 @@ void Engine::OnWarning(const std::string& text) {
   if (!status.ok()) RH_LOG(kError) << running_->id << ": " << status;
 }
 
+void Engine::WarnOfData(const JobRecord& job, const std::string& file,
+                        const Dataset& data) {
+  for (const std::string& warning : data.counts().warnings) {
+    const std::string text = absl::StrCat("WARNING: ", file, ": ", warning);
+    const auto files = JobFiles::Open(JobDirectory(job));
+    if (files.ok()) (*files)->Log(text);
+    const absl::Status status = store_.AddEvent(job.id, "note", text);
+    if (!status.ok()) RH_LOG(kError) << job.id << ": " << status;
+  }
+}
+
 void Engine::OnFinalizing() {
   AccountDeviceUse();
   store_.UpdateProgress(running_->id, running_->progress);

@@ -13,6 +13,7 @@
 #include "server/jobs/disk_need.h"
 #include "server/jobs/engine.h"
 #include "server/jobs/job_needs.h"
+#include "server/jobs/model_limits.h"
 #include "server/jobs/plan_costs.h"
 #include "server/jobs/spec_error.h"
 
@@ -21,16 +22,6 @@ namespace {
 
 constexpr char kJobPrefix[] = "job:";
 constexpr char kIdPrefix[] = "job-";
-
-// A model's own error, with the field that named the model.
-absl::Status ModelError(const absl::Status& status) {
-  const bool unimplemented = status.code() == absl::StatusCode::kUnimplemented;
-  return FieldError(
-      unimplemented ? absl::StatusCode::kUnimplemented
-                    : absl::StatusCode::kInvalidArgument,
-      unimplemented ? "NOT_AVAILABLE" : "INVALID_MODEL", "model_name_or_path",
-      absl::StrCat("model_name_or_path: ", std::string(status.message())));
-}
 
 // An adapter's own error, with the field that named it.
 absl::Status AdapterError(const std::string& field,
@@ -162,13 +153,7 @@ absl::StatusOr<ModelDirectory> Engine::CheckModel(const JobSpec& spec) const {
   if (!std::filesystem::exists(tokenizer)) {
     return ModelError(absl::NotFoundError(tokenizer + ": no such file"));
   }
-  if (spec.max_length > model->config.max_position_tokens) {
-    return FieldError("INVALID_VALUE", "max_length",
-                      absl::StrCat("max_length: ", spec.max_length,
-                                   " tokens; the model allows ",
-                                   model->config.max_position_tokens,
-                                   " (max_position_embeddings)"));
-  }
+  RETURN_IF_ERROR(CheckMaxLength(spec.max_length, model->config));
   return model;
 }
 

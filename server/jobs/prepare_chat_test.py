@@ -1,6 +1,7 @@
 """Tests of prepare.py on conversations: templates of each family, exact ids
 and masks."""
 
+import datetime
 import json
 import pathlib
 import random
@@ -9,6 +10,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import prepare_template  # noqa: E402  found by the line before
+from prepare_formats import messages_row  # noqa: E402
 from prepare_testing import (CHATML, LLAMA3, MARKED,  # noqa: E402
                              PrepareTest, make_chatml, make_llama3,
                              make_mistral, save_tokenizer)
@@ -365,18 +367,30 @@ class GoldensTest(ChatTest):
     """Text, ids and masks as the real transformers gave them, for the same
     templates with {% generation %} (tests/parity/chat_masks.py)."""
 
+    def check(self, family):
+        for file, content in family["files"].items():
+            (self.model / file).write_text(json.dumps(content))
+        template = prepare_template.load_template(
+            str(self.model), datetime.date.today())
+        for case in family["cases"]:
+            row = messages_row(1, case["row"])
+            text, _ = template.render(row.messages, row.tools, row.trained)
+            self.assertEqual(text, case["text"])
+        manifest, sequences, _ = self.prepared(
+            *(case["row"] for case in family["cases"]), max_length=4096)
+        self.assertEqual(sequences, [(case["ids"], case["mask"])
+                                     for case in family["cases"]])
+        self.assertNotIn("generation", manifest["template"]["masks"].values())
+
     def test_as_transformers(self):
         path = pathlib.Path(__file__).parent / "testdata/chat_goldens.json"
         goldens = json.loads(path.read_text(encoding="utf-8"))
-        self.assertEqual(set(goldens), {"chatml", "llama3", "mistral"})
+        self.assertEqual(set(goldens), {"qwen2", "qwen3", "llama3", "mistral"})
         for name, family in goldens.items():
-            for file, content in family["files"].items():
-                (self.model / file).write_text(json.dumps(content))
-            _, sequences, _ = self.prepared(
-                *({"messages": case["messages"]} for case in family["cases"]),
-                max_length=4096)
-            self.assertEqual(sequences, [(case["ids"], case["mask"])
-                                         for case in family["cases"]], name)
+            with self.subTest(name):
+                self.assertTrue(any("tools" in case["row"]
+                                    for case in family["cases"]))
+                self.check(family)
 
 
 class SourcesTest(ChatTest):

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -167,8 +168,8 @@ class Builder final : public YAML::EventHandler {
       CheckKey(value, &parent);
       parent.key = std::move(value);
     } else {
-      parent.value.entries.emplace_back(*std::move(parent.key),
-                                        std::move(value));
+      parent.value.entries.push_back(
+          {*std::move(parent.key), std::move(value)});
       parent.key.reset();
     }
   }

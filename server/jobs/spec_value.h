@@ -7,7 +7,6 @@
 #define ROUNDHOUSE_SERVER_JOBS_SPEC_VALUE_H_
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,14 +19,20 @@ inline constexpr size_t kMaxJobTextBytes = 1 << 20;
 inline constexpr int kMaxSpecValues = 10000;
 inline constexpr int kMaxSpecDepth = 8;
 
+struct SpecEntry;
+
 struct SpecValue {
   enum class Kind { kNull, kBool, kInteger, kNumber, kString, kList, kMap };
 
   Kind kind = Kind::kNull;
-  int line = 0;                  // From 1.
-  std::string text;              // Scalars: as written, without quotes.
-  std::vector<SpecValue> items;  // kList
-  std::vector<std::pair<SpecValue, SpecValue>> entries;  // kMap
+  int line = 0;                    // From 1.
+  std::string text;                // Scalars: as written, without quotes.
+  std::vector<SpecValue> items;    // kList
+  std::vector<SpecEntry> entries;  // kMap
+};
+
+struct SpecEntry {
+  SpecValue key, value;
 };
 
 // "the number 3", "the text \"abc\"", "a list": for messages.

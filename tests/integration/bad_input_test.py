@@ -236,9 +236,23 @@ class DataTest(BadInputTest):
                               dataset="empty.jsonl")
 
     def test_length_above_what_the_model_allows(self):
-        self.assert_refused(
-            "max_length: 129 tokens; the model allows 128",
-            "max_position_embeddings", max_length=129)
+        for packing in (False, True):
+            self.assert_refused(
+                "max_length: 129 tokens; the model allows 128",
+                "max_position_embeddings", max_length=129, packing=packing)
+
+    def test_packed_rows_are_as_long_as_the_model_allows_at_most(self):
+        texts = ["one two " * count for count in (3, 20, 200)]
+        (self.data / "rows.jsonl").write_text("".join(
+            json.dumps({"text": text}) + "\n" for text in texts * 3))
+        done = self.submit(dataset="rows.jsonl", packing=True, max_length=128,
+                           batch_size=2, max_steps=2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        manifest = json.loads((self.daemon.directory(done.stdout.strip()) /
+                               "data/train/manifest.json").read_text())
+        self.assertEqual(manifest["max_row_tokens"], 128)
+        self.assertEqual(manifest["truncated"], 3)
+        self.assertLess(manifest["packed_rows"], 9)
 
     def test_longer_rows_are_cut_and_counted(self):
         texts = ["one two" * count for count in (1, 2, 40, 100)]

@@ -77,6 +77,15 @@ ADAPTERS = {
                        "max_grad_norm": 0, "plan": PLANS["layer_each"]}),
     "packed": (2, {"packing": True, "dtype": "bf16", "lora_dropout": 0.1,
                    "target_modules": "all-linear", "micro_batch_size": 1}),
+    "packed_layer_each": (4, {
+        "packing": True, "dtype": "bf16", "lora_dropout": 0.1,
+        "target_modules": "all-linear", "micro_batch_size": 2,
+        "micro_batches_per_round": 3, "gradient_groups": 2,
+        "plan": PLANS["layer_each"], "max_grad_norm": 0.05}),
+    "packed_one_slot": (1, {
+        "packing": True, "dtype": "bf16", "lora_dropout": 0.1,
+        "target_modules": "all-linear", "micro_batch_size": 2,
+        "plan": PLANS["all_fused"]}),
     "without_dropout": (2, {"target_modules": "all-linear",
                             "max_grad_norm": 0}),
 }

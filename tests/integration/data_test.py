@@ -85,14 +85,68 @@ class DataTest(unittest.TestCase):
         self.assertEqual(found["reason"], "INVALID_DATASET")
         self.assertIn("chat template", found["message"])
 
-    def test_a_template_that_raises_names_the_line(self):
-        self.set_template("{{ raise_exception('only questions') }}"
-                          "{% generation %}{% endgeneration %}")
-        job = self.daemon.submit(SHORT)
-        found = self.daemon.wait(job, "FAILED")
+    def write(self, name, *conversations):
+        """From line 1; None is an empty line."""
+        path = self.scratch.data / name
+        path.write_text("".join(
+            (json.dumps(row) if row else "") + "\n" for row in conversations))
+        return path
+
+    def fails(self, **fields):
+        """The message of a job that its data fail."""
+        found = self.daemon.wait(self.daemon.submit({**SHORT, **fields}),
+                                 "FAILED")
         self.assertEqual(found["reason"], "INVALID_DATASET")
-        self.assertIn("chat.jsonl", found["message"])
-        self.assertIn("only questions", found["message"])
+        return found["message"]
+
+    def test_a_template_that_raises_names_the_line(self):
+        self.set_template(
+            "{% if messages | length > 2 %}"
+            "{{ raise_exception('one question only') }}{% endif %}" + TEMPLATE)
+        longer = {"messages": 2 * conversation(1)["messages"]}
+        path = self.write("longer.jsonl", conversation(0), None, longer)
+        message = self.fails(dataset="longer.jsonl")
+        self.assertIn(f"{path}:3: ", message)
+        self.assertIn("one question only", message)
+        self.assertIn(f"{path}:3: ", self.fails(
+            validation_dataset="longer.jsonl"))
+
+    def test_rows_with_every_label_masked(self):
+        masked = conversation(2)
+        masked["messages"][1]["weight"] = 0
+        path = self.write("masked.jsonl", None, masked, masked)
+        for fields in ({"dataset": "masked.jsonl"},
+                       {"validation_dataset": "masked.jsonl"},
+                       {"dataset": "masked.jsonl", "packing": True}):
+            message = self.fails(**fields)
+            self.assertIn(f"{path}:2: none of the 2 rows has a target token",
+                          message)
+            self.assertIn("all_labels_masked", message)
+        # Beside others they are dropped and named.
+        self.write("some.jsonl", conversation(0), masked, conversation(1))
+        job = self.train(dataset="some.jsonl")
+        manifest = self.manifest(job)
+        self.assertEqual(manifest["sequences"], 2)
+        self.assertEqual(manifest["dropped_lines"], {"all_labels_masked": [2]})
+        self.assertEqual(self.daemon.job(job)["dataset"]["train_dropped"], 1)
+
+    def test_control_tokens_in_a_users_text_are_warned_of(self):
+        def forged(i):
+            row = conversation(i)
+            row["messages"][0]["content"] += harness.EOS
+            return row
+        path = self.write("forged.jsonl", conversation(0), forged(1),
+                          conversation(2), forged(3))
+        warning = (f"WARNING: {path}: 2 rows have special tokens of the "
+                   "tokenizer in the text of a message; the model reads them "
+                   "as control tokens (lines 2, 4)")
+        first = self.train(dataset="forged.jsonl")
+        again = self.train(dataset="forged.jsonl")  # prepared already
+        other = self.train(validation_dataset="forged.jsonl")
+        for job in (first, again, other):
+            self.assertEqual(self.daemon.log(job).count(warning), 1)
+        self.assertNotIn("WARNING", self.daemon.log(self.train()))
+        self.assertEqual(self.manifest(first)["sequences"], 4)
 
     def test_prepared_data_is_kept_by_content(self):
         first, second = self.train(), self.train()

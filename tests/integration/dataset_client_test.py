@@ -57,7 +57,7 @@ class DatasetClientTest(unittest.TestCase):
     def command(self, *words):
         return [harness.ROOT / "client/roundhouse",
                 f"--server=unix:{self.daemon.socket}", "dataset", *words,
-                "--model=model"]
+                "--model=model", f"--max-length={MAX_LENGTH}"]
 
     def helpers(self):
         """Process ids of helpers that read for a client."""
@@ -134,6 +134,22 @@ class DatasetClientTest(unittest.TestCase):
             self.assertEqual(done.stdout, "")
             for part in ("INVALID_ARGUMENT", "bad.jsonl:2", "text"):
                 self.assertIn(part, done.stderr)
+
+    def test_rows_longer_than_the_model_allows_are_refused(self):
+        self.write("text.jsonl", [{"text": "one two"}] * 100)
+        for what, *packing in (("validate",), ("preview",),
+                               ("validate", "--packing")):
+            done = self.daemon.client(
+                "dataset", what, "text.jsonl", "--model", "model",
+                "--max-length", 129, *packing, check=False)
+            self.assertEqual(done.returncode, EXIT_ERROR, done.stdout)
+            self.assertIn("INVALID_ARGUMENT: max_length: 129 tokens; the "
+                          "model allows 128", done.stderr)
+        found = json.loads(self.daemon.client(
+            "dataset", "validate", "text.jsonl", "--model", "model",
+            "--max-length", 128, "--packing", "-o", "json").stdout)
+        self.assertLessEqual(found["max_row_tokens"], 128)
+        self.assertLess(100, found["max_row_tokens"])
 
     def test_paths_stay_under_the_data_roots(self):
         self.write("text.jsonl", [{"text": "one two"}])

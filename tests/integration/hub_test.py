@@ -59,7 +59,8 @@ class HubTest(unittest.TestCase):
         self.assertEqual(self.daemon.tensors(job, 2),
                          self.daemon.tensors(again, 2))
         done = self.daemon.client("dataset", "validate", "train.jsonl",
-                                  "--model", ID, "-o", "json")
+                                  "--model", ID, "--max-length=32", "-o",
+                                  "json")
         self.assertEqual(json.loads(done.stdout)["sequences"], 12)
 
     def test_an_adapter_on_an_id_is_merged(self):

@@ -73,24 +73,30 @@ RANDOM_PHASES = {
     "files": ["random.saving"],
     "daemon": ["random.loading", "random.stepping"],
 }
-NAMED = (KILLS + 1) // 2
-RANDOM = KILLS - NAMED
 
 
 class KillTest(unittest.TestCase):
+    # Of a kind of job; kill_adapter_test.py has another.
+    spec, points, kill_count = SPEC, POINTS, KILLS
+    model = {"tied": True}
+    draws = {"model_init": "random"}  # the fields that make it draw weights
+
     @classmethod
     def setUpClass(cls):
-        print(f"ROUNDHOUSE_SEED={SEED} ROUNDHOUSE_KILLS={KILLS}", flush=True)
+        print(f"ROUNDHOUSE_SEED={SEED} ROUNDHOUSE_KILLS={cls.kill_count}",
+              flush=True)
+        cls.named_count = (cls.kill_count + 1) // 2
+        cls.random_count = cls.kill_count - cls.named_count
         cls.scratch = harness.Scratch()
         cls.scratch.__enter__()
         cls.addClassCleanup(cls.scratch.__exit__)
-        cls.scratch.make_model("model", tied=True, seed=4)
+        cls.scratch.make_model("model", seed=4, **cls.model)
         cls.scratch.make_data("train.jsonl", count=50, seed=1)
         cls.scratch.make_data("validation.jsonl", count=5, seed=2)
         cls.kills = collections.Counter()  # of (kind, phase)
         daemon = cls.scratch.daemon()
         daemon.start()
-        job = daemon.submit(SPEC)
+        job = daemon.submit(cls.spec)
         daemon.wait(job)
         cls.undisturbed = cls.results(daemon, job)
         daemon.stop()
@@ -106,7 +112,9 @@ class KillTest(unittest.TestCase):
             "checkpoint": daemon.tensors(job, STEPS),
             "trainer_state": (daemon.checkpoint(job, STEPS) /
                               "trainer_state.json").read_text(),
-            "export": harness.read_safetensors(output / "model.safetensors"),
+            "export": {name: tensor for path in output.glob("*.safetensors")
+                       for name, tensor in
+                       harness.read_safetensors(path).items()},
         }
 
     def same_results(self, daemon, job):
@@ -157,12 +165,14 @@ class KillTest(unittest.TestCase):
         """`count` kill points, all of a kind in turn."""
         points = []
         for index in range(count):
-            done = sum(self.kills[kind, point] for point in POINTS[kind])
-            point = list(POINTS[kind])[(done + index) % len(POINTS[kind])]
+            names = list(self.points[kind])
+            done = sum(self.kills[kind, point] for point in names)
+            point = names[(done + index) % len(names)]
             # A job is loaded once, by its first process.
             if point == "files.load.tensor" and index > 0:
                 point = "files.save.tensor"
-            points.append((point, chosen.randint(*POINTS[kind][point])))
+            points.append((point,
+                           chosen.randint(*self.points[kind][point])))
         return points
 
     def plan_named(self, chosen):
@@ -170,7 +180,7 @@ class KillTest(unittest.TestCase):
         plan, kinds = {}, {"0": "device", "1": "device", "2": "host",
                            "3": "files"}
         for kind, indices in (("device", "01"), ("host", "2"), ("files", "3")):
-            left = self.missing(kind, POINTS[kind], NAMED)
+            left = self.missing(kind, self.points[kind], self.named_count)
             points = self.planned(chosen, kind,
                                   min(max(left, 0), KILLS_A_JOB))
             for place, index in enumerate(indices):
@@ -187,7 +197,7 @@ class KillTest(unittest.TestCase):
             daemon.start(worker_kill_at=";".join(
                 f"{index}={point}:{count}" for index, points in plan.items()
                 for point, count in points))
-            job = daemon.submit(SPEC)
+            job = daemon.submit(self.spec)
             daemon.wait(job)
             self.same_step(daemon, job)
             self.same_results(daemon, job)
@@ -198,10 +208,10 @@ class KillTest(unittest.TestCase):
                 for point, _ in points[:deaths[index]]:
                     self.count(kinds[index], point)
         for kind in ("device", "host", "files"):
-            self.enough(kind, POINTS[kind], NAMED)
+            self.enough(kind, self.points[kind], self.named_count)
 
     def test_files_worker_while_it_draws_weights(self):
-        spec = {**SPEC, "model_init": "random", "max_steps": 2}
+        spec = {**self.spec, **self.draws, "max_steps": 2}
         found = []
         for point in ("", "files.init.tensor:20"):
             daemon = self.scratch.daemon()
@@ -246,7 +256,7 @@ class KillTest(unittest.TestCase):
         killed = 0
         while (step := self.steps_done(daemon, job)) < STEPS:
             ready = [kind for kind in due if due[kind] <= step and
-                     self.missing(kind, RANDOM_PHASES[kind], RANDOM) > 0]
+                     self.missing(kind, RANDOM_PHASES[kind], self.random_count) > 0]
             chosen.shuffle(ready)
             for kind in ready:
                 if self.kill_worker(daemon, job, kind, chosen):
@@ -263,10 +273,10 @@ class KillTest(unittest.TestCase):
         daemon.start()
         killed = 0
         for _ in range(MOST_RUNS):
-            if all(self.missing(kind, RANDOM_PHASES[kind], RANDOM) <= 0
+            if all(self.missing(kind, RANDOM_PHASES[kind], self.random_count) <= 0
                    for kind in ("device", "host", "files")):
                 break
-            job = daemon.submit(SPEC)
+            job = daemon.submit(self.spec)
             harness.wait_until(lambda job=job: self.steps_done(daemon, job),
                                "the first step")
             killed += self.disturb(daemon, job, chosen)
@@ -276,7 +286,7 @@ class KillTest(unittest.TestCase):
         daemon.stop()
         self.assertEqual(sum(self.worker_deaths(daemon).values()), killed)
         for kind in ("device", "host", "files"):
-            self.enough(kind, RANDOM_PHASES[kind], RANDOM)
+            self.enough(kind, RANDOM_PHASES[kind], self.random_count)
 
     # --- the daemon ---
 
@@ -291,7 +301,7 @@ class KillTest(unittest.TestCase):
     def started_job(self, daemon):
         """A job that has its first checkpoint; the daemon is then killed."""
         daemon.start()
-        job = daemon.submit(SPEC)
+        job = daemon.submit(self.spec)
         daemon.directory(job)
         harness.wait_until(lambda: daemon.checkpoints(job), "a checkpoint",
                            pause=0.001)
@@ -320,15 +330,19 @@ class KillTest(unittest.TestCase):
             self.finish_after_deaths(daemon, job)
         self.enough(kind, phases, wanted)
 
+    def output(self, daemon, job):
+        """There once the job is done."""
+        return daemon.directory(job).parents[1] / "outputs" / job
+
     def test_daemon_at_named_points(self):
         chosen = random.Random(SEED + 2)
-        points = list(POINTS["daemon"])
+        points = list(self.points["daemon"])
 
         def one_life(daemon, job, index):
             point = points[index % len(points)]
-            count = chosen.randint(*POINTS["daemon"][point])
+            count = chosen.randint(*self.points["daemon"][point])
             daemon.launch(kill_at=f"{point}:{count}")
-            done = (daemon.directory(job).parents[1] / "outputs" / job)
+            done = self.output(daemon, job)
             harness.wait_until(lambda: daemon.ended() or done.exists(),
                                "the daemon's death or the job's end")
             if not daemon.ended():
@@ -336,7 +350,7 @@ class KillTest(unittest.TestCase):
             self.assertEqual(daemon.process.returncode, -signal.SIGKILL)
             return point
 
-        self.lives("daemon", points, NAMED, one_life)
+        self.lives("daemon", points, self.named_count, one_life)
 
     def test_daemon_at_random_times(self):
         chosen = random.Random(SEED + 3)
@@ -350,16 +364,18 @@ class KillTest(unittest.TestCase):
             waited = "starting " if phase.endswith("loading") else " loss "
             before = log_lines(daemon, job, waited)
             daemon.launch()
+            # The last kill may have come after the last step.
+            done = self.output(daemon, job)
             harness.wait_until(
-                lambda: log_lines(daemon, job, waited) > before,
-                "the job's start")
+                lambda: log_lines(daemon, job, waited) > before or
+                done.exists(), "the job's start")
             time.sleep(chosen.uniform(0, 0.3))
             if self.steps_done(daemon, job) >= STEPS:
                 return None
             daemon.kill()
             return phase
 
-        self.lives("daemon", RANDOM_PHASES["daemon"], RANDOM, one_life)
+        self.lives("daemon", RANDOM_PHASES["daemon"], self.random_count, one_life)
 
 
 if __name__ == "__main__":

@@ -271,6 +271,39 @@ class RefusedTest(LoraTest):
         self.edit(r=5)
         self.refused("shape [4, 32] found, [5, 32] expected")
 
+    def other_base(self, name, change, **fields):
+        """A copy of the base with change(tensors) and fields of config.json."""
+        folder = self.data / name
+        shutil.copytree(self.data / "model", folder)
+        tensors = harness.read_safetensors(folder / "model.safetensors")
+        change(tensors)
+        harness.write_safetensors(folder / "model.safetensors", tensors)
+        path = folder / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+    def test_the_adapter_of_another_base(self):
+        def widen(tensors):
+            for name, (dtype, shape, data) in tensors.items():
+                if ".mlp." in name:
+                    sizes = [2 * n if n == harness.INNER else n for n in shape]
+                    tensors[name] = (dtype, sizes, 2 * data)
+
+        def flatten(tensors):
+            for name in list(tensors):
+                if f"layers.{harness.LAYERS - 1}." in name:
+                    del tensors[name]
+        self.other_base("wider", widen, intermediate_size=2 * harness.INNER)
+        self.other_base("flatter", flatten,
+                        num_hidden_layers=harness.LAYERS - 1)
+        for name in ("wider", "flatter"):  # good bases, by themselves
+            done = self.submit(model_name_or_path=name)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.refused(
+            "layers.0.mlp.gate_proj.lora_B.weight", f"[{harness.INNER}, 4] "
+            f"found, [{2 * harness.INNER}, 4] expected",
+            model_name_or_path="wider")
+        self.refused("14 tensors have no place", model_name_or_path="flatter")
+
     def test_fields_that_are_not_the_adapters(self):
         self.refused("lora_r: 16; the adapter in", "has 4", lora_r=16)
         self.refused("target_modules: q_proj; the adapter in",

@@ -87,22 +87,22 @@ def check_tensors(model, folder):
 
 
 def read_sequences(folder):
+    """[(line in the dataset, token ids, labels)]"""
     def values(name, code):
         found = array.array(code)
         found.frombytes((folder / name).read_bytes())
         return found
     tokens, labels = values("tokens.u32", "I"), values("labels.u8", "B")
-    ends = values("offsets.u64", "Q")
-    return [(tokens[begin:end].tolist(), labels[begin:end].tolist())
-            for begin, end in zip(ends, ends[1:])]
+    ends, lines = values("offsets.u64", "Q"), values("lines.u32", "I")
+    return [(line, tokens[begin:end].tolist(), labels[begin:end].tolist())
+            for line, begin, end in zip(lines, ends, ends[1:])]
 
 
-def check_tokenizer(folder, sequences, dataset):
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+def check_tokenizer(tokenizer, sequences, dataset):
     with open(dataset, encoding="utf-8") as file:
-        rows = [json.loads(line) for line in file if line.strip()]
-    require(len(rows) == len(sequences), "rows were dropped: can't compare")
-    for row, (tokens, _) in zip(rows, sequences):
+        rows = [json.loads(line) if line.strip() else None for line in file]
+    for line, tokens, _ in sequences:
+        row = rows[line - 1]
         text = row["text"] if "text" in row else (row["prompt"]
                                                   + row["completion"])
         found = tokenizer(text)["input_ids"]
@@ -113,7 +113,7 @@ def check_tokenizer(folder, sequences, dataset):
 def mean_loss(model, sequences):
     total, targets = 0.0, 0
     with torch.no_grad():
-        for tokens, labels in sequences:
+        for _, tokens, labels in sequences:
             logits = model(torch.tensor([tokens])).logits[0].float()
             wanted = torch.tensor(
                 [token if label else -100
@@ -125,7 +125,9 @@ def mean_loss(model, sequences):
     return total / targets, targets
 
 
-def check(job, state):
+def check(job, state, tokenizer=transformers.AutoTokenizer):
+    """The relative difference of the losses, and its limit; `tokenizer` is
+    the class that loads the result's."""
     folder = pathlib.Path(job["output_path"])
     if (folder / "adapter_config.json").exists():
         model = load_adapter(folder)
@@ -136,7 +138,7 @@ def check(job, state):
     print(f"{folder}: {count} tensors, {dtype}, equal")
     sequences = read_sequences(
         state / "jobs" / job["uid"] / "data" / "validation")
-    check_tokenizer(folder, sequences,
+    check_tokenizer(tokenizer.from_pretrained(folder), sequences,
                     job["resolved_spec"]["validation_dataset"])
     print(f"tokenizer: {len(sequences)} rows encode to the same tokens")
     last = job["eval_history"][-1]
@@ -147,6 +149,7 @@ def check(job, state):
           f"{last['loss']:.9f}, relative difference {difference:.2e} of "
           f"{LOSS_LIMIT[dtype]:.0e} allowed")
     require(difference <= LOSS_LIMIT[dtype], "the losses differ")
+    return difference, LOSS_LIMIT[dtype]
 
 
 def main():

@@ -3,7 +3,8 @@
 
   generate.py OUT    writes OUT/<case>/{config.json,model.safetensors} as
                      save_pretrained does, OUT/<case>/goldens.safetensors,
-                     OUT/<case>/generated.safetensors and
+                     OUT/<case>/generated.safetensors,
+                     OUT/<case>/packed.safetensors and
                      OUT/schedules.safetensors
 
 Runs in the environment that tests/parity/setup makes. The weights are bf16
@@ -25,6 +26,10 @@ goldens.safetensors, B sequences of at most S tokens, K steps:
 generated.safetensors, greedy decoding of the fp32 model with its KV cache:
   lengths            [B] int32: the prompt is that much of step 0's sequence
   tokens             [B, N] int32, what generate() drew behind each prompt
+
+packed.safetensors, transformers itself with each step's sequences in one row:
+  final.<name>       [1] relative L2 difference of the K steps' update from that
+                     of padded rows
 """
 
 import copy
@@ -172,12 +177,24 @@ def optimizer_of(model):
          {"params": vectors, "weight_decay": 0.0}], lr=LEARNING_RATE)
 
 
-def train(model, tokens, lengths):
+def packed_loss(model, tokens, lengths):
+    """As mean_loss, of one row of all sequences; positions tell them apart."""
+    rows = [row[:length] for row, length in zip(tokens, lengths)]
+    positions = torch.cat([torch.arange(len(row)) for row in rows])[None]
+    ids = torch.cat(rows)[None]
+    labels = ids.masked_fill(positions == 0, -100)
+    loss = model(input_ids=ids, position_ids=positions, labels=labels,
+                 num_items_in_batch=int((labels != -100).sum())).loss
+    loss.backward()
+    return float(loss.detach())
+
+
+def train(model, tokens, lengths, step_loss=mean_loss):
     optimizer = optimizer_of(model)
     losses, norms = [], []
     for step in range(STEPS):
         optimizer.zero_grad()
-        losses.append(mean_loss(model, tokens[step], lengths[step]))
+        losses.append(step_loss(model, tokens[step], lengths[step]))
         norms.append(float(torch.nn.utils.clip_grad_norm_(
             model.parameters(), MAX_NORM)))
         optimizer.step()
@@ -224,6 +241,14 @@ def goldens_of(model, folder, tokens, lengths):
         goldens["eager." + name] = relative(eager_end[name] - value,
                                             end[name] - value)
     return goldens
+
+
+def packed_noise(model, goldens, tokens, lengths):
+    end = train(copy.deepcopy(model), tokens, lengths, packed_loss)
+    return {"final." + name: relative(
+        end["final." + name] - start.detach(),
+        goldens["final." + name] - start.detach())
+            for name, start in model.named_parameters()}
 
 
 def generated(model, tokens, lengths):
@@ -282,6 +307,9 @@ def main():
         safetensors.torch.save_file(
             {name: value.contiguous() for name, value in goldens.items()},
             folder / "goldens.safetensors")
+        safetensors.torch.save_file(
+            packed_noise(model, goldens, tokens, lengths),
+            folder / "packed.safetensors")
         safetensors.torch.save_file(generated(model, tokens, lengths),
                                     folder / "generated.safetensors")
     safetensors.torch.save_file(schedules(), out / "schedules.safetensors")

@@ -63,15 +63,14 @@ std::vector<int32_t> Goldens::Ints(const std::string& name) const {
   return Read<int32_t>(name, FileDType::kI32);
 }
 
-Checkpoint::Checkpoint(const std::string& folder) {
-  auto directory = OpenModelDirectory(folder);
-  ROUNDHOUSE_CHECK(directory.ok()) << directory.status();
-  config = directory->config;
-  units = ModelUnits(config);
+std::vector<worker::AlignedVector<float>> ReadUnits(
+    const std::vector<UnitSpec>& units,
+    const std::vector<std::vector<ParameterSource>>& sources) {
+  std::vector<worker::AlignedVector<float>> weights;
   for (size_t u = 0; u < units.size(); ++u) {
     weights.emplace_back(static_cast<size_t>(units[u].element_count), 0.0f);
     for (size_t p = 0; p < units[u].parameters.size(); ++p) {
-      const ParameterSource& source = directory->sources[u][p];
+      const ParameterSource& source = sources[u][p];
       const ParameterSpec& parameter = units[u].parameters[p];
       worker::AlignedVector<std::byte> data(source.bytes);
       const std::string file = ReadFile(source.file);
@@ -81,6 +80,15 @@ Checkpoint::Checkpoint(const std::string& folder) {
             static_cast<uint64_t>(parameter.element_count));
     }
   }
+  return weights;
+}
+
+Checkpoint::Checkpoint(const std::string& folder) {
+  auto directory = OpenModelDirectory(folder);
+  ROUNDHOUSE_CHECK(directory.ok()) << directory.status();
+  config = directory->config;
+  units = ModelUnits(config);
+  weights = ReadUnits(units, directory->sources);
 }
 
 }  // namespace roundhouse::parity

@@ -1,5 +1,6 @@
-// What tests/parity/generate.py wrote: tensors of goldens.safetensors and the
-// checkpoint beside it.  For tests: anything wrong aborts with its name.
+// What tests/parity/generate.py and generate_adapters.py wrote: tensors of
+// goldens and the checkpoint beside them.  For tests: anything wrong aborts
+// with its name.
 #ifndef ROUNDHOUSE_TESTS_PARITY_GOLDENS_H_
 #define ROUNDHOUSE_TESTS_PARITY_GOLDENS_H_
 
@@ -42,7 +43,12 @@ class Goldens {
   SafetensorsHeader header_;
 };
 
-// A checkpoint, widened to fp32: per unit, laid out as UnitSpec says.
+// What the sources hold, widened to fp32: per unit, laid out as UnitSpec says.
+std::vector<worker::AlignedVector<float>> ReadUnits(
+    const std::vector<UnitSpec>& units,
+    const std::vector<std::vector<ParameterSource>>& sources);
+
+// A checkpoint, and its weights as ReadUnits has them.
 struct Checkpoint {
   explicit Checkpoint(const std::string& folder);
 

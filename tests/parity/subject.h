@@ -1,0 +1,68 @@
+// What is compared with the real libraries: a checkpoint, or one with an
+// adapter over it, with its batches and goldens.
+#ifndef ROUNDHOUSE_TESTS_PARITY_SUBJECT_H_
+#define ROUNDHOUSE_TESTS_PARITY_SUBJECT_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/model/parameters.h"
+#include "tests/parity/batches.h"
+#include "tests/parity/goldens.h"
+#include "worker/model/sequential.h"
+#include "worker/model/stage_run.h"
+
+namespace roundhouse::parity {
+
+// Of a batch with every token's own loss; 0 where there is no target.
+struct Outputs {
+  std::vector<float> logits;        // [rows, row tokens, vocab]
+  std::vector<float> token_losses;  // [rows, row tokens]
+};
+
+// Thread-compatible; computes with one thread.  For tests: anything wrong
+// aborts with its name.
+class Subject {
+ public:
+  // A folder of generate.py; `adapted` with that of generate_adapters.py in it.
+  Subject(const std::string& folder, bool adapted);
+
+  const ModelConfig& config() const { return checkpoint_.config; }
+  const Batches& batches() const { return batches_; }
+  const Goldens& goldens() const { return *goldens_; }
+
+  // With the subject's weights; options.config and .adapter are set here.
+  std::unique_ptr<worker::SequentialTrainer> MakeTrainer(
+      worker::SequentialOptions options) const;
+
+  // Every parameter that trains, with its unit, named as in its file.
+  using Visit = std::function<void(int unit, const ParameterSpec& parameter)>;
+  void ForEachTrained(const Visit& visit) const;
+  // As it starts.
+  std::vector<float> Start(int unit, const ParameterSpec& parameter) const;
+
+  // A layer's weights in the compute dtype; borrowed from the trainer.
+  worker::LayerWeights WeightsOf(const worker::SequentialTrainer& trainer,
+                                 DType dtype, int64_t layer) const;
+  Outputs Run(DType dtype, const worker::SequentialBatch& batch) const;
+
+ private:
+  std::unique_ptr<worker::StageRun> Forward(
+      const worker::SequentialTrainer& trainer, DType dtype,
+      const worker::SequentialBatch& batch,
+      const worker::AlignedVector<std::byte>& input) const;
+
+  const Checkpoint checkpoint_;
+  const Batches batches_;
+  AdapterConfig adapter_;  // not present: the whole model trains
+  std::vector<UnitSpec> units_;
+  std::vector<worker::AlignedVector<float>> weights_;
+  std::unique_ptr<Goldens> goldens_;
+};
+
+}  // namespace roundhouse::parity
+
+#endif  // ROUNDHOUSE_TESTS_PARITY_SUBJECT_H_
