@@ -127,8 +127,8 @@ ordered_json JobJson(const v1::FineTuningJob& job) {
 
 ordered_json BriefJobJson(const v1::FineTuningJob& job) {
   ordered_json json = MessageJson(job);
-  for (const char* field :
-       {"submitted_text", "resolved_spec", "loss_history", "eval_history"}) {
+  for (const char* field : {"submitted_text", "resolved_spec", "loss_history",
+                            "eval_history", "eval_samples"}) {
     json.erase(field);
   }
   return json;

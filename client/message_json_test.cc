@@ -56,6 +56,7 @@ TEST(MessageJsonTest, TheResolvedSpecIsAnObject) {
 TEST(MessageJsonTest, BriefLeavesTheLargeFieldsOut) {
   const nlohmann::ordered_json json = BriefJobJson(SomeJob());
   EXPECT_FALSE(json.contains("loss_history"));
+  EXPECT_FALSE(json.contains("eval_samples"));
   EXPECT_FALSE(json.contains("submitted_text"));
   EXPECT_EQ(json["step"], 12);
 }

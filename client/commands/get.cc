@@ -20,8 +20,9 @@ const CommandInfo& GetCommand::info() const {
       "JOB",
       "one job in full",
       "With -o json: state, step, loss_history (the last 1,000 points), "
-      "eval_history,\noutput_path, the submitted text, the resolved spec and "
-      "more, named as in\nproto/roundhouse/v1/fine_tuning_job.proto.",
+      "eval_history,\neval_samples (the newest of eval_prompts), output_path, "
+      "the submitted text,\nthe resolved spec and more, named as in\n"
+      "proto/roundhouse/v1/fine_tuning_job.proto.",
       1,
       1};
   return info;

@@ -113,6 +113,30 @@ TEST_F(ApiTest, GetHasTheHistories) {
   EXPECT_NEAR(got.eval_history(0).perplexity(), 7.389, 1e-3);
 }
 
+TEST_F(ApiTest, GetHasTheNewestSamples) {
+  const v1::FineTuningJob job = MustCreate();
+  v1::FineTuningJob got;
+  ASSERT_TRUE(Get("job-1", &got).ok());
+  EXPECT_EQ(got.eval_samples_size(), 0);
+  JobFile(job.uid(), "samples.jsonl")
+      << R"({"step":0,"index":0,"prompt":"p","completion":"a","tokens":[1]})"
+      << "\nnull\n"
+      << R"({"step":4,"index":0,"prompt":"p","completion":"b","tokens":[2,3]})"
+      << "\n"
+      << R"({"step":4,"index":1,"prompt":"q","completion":"","tokens":[9]})"
+      << "\n{\"step\":8,\"ind";
+  ASSERT_TRUE(Get("job-1", &got).ok());
+  ASSERT_EQ(got.eval_samples_size(), 2);
+  EXPECT_EQ(got.eval_samples(0).step(), 4);
+  EXPECT_EQ(got.eval_samples(0).index(), 0);
+  EXPECT_EQ(got.eval_samples(0).prompt(), "p");
+  EXPECT_EQ(got.eval_samples(0).completion(), "b");
+  ASSERT_EQ(got.eval_samples(0).tokens_size(), 2);
+  EXPECT_EQ(got.eval_samples(0).tokens(1), 3);
+  EXPECT_EQ(got.eval_samples(1).index(), 1);
+  EXPECT_EQ(got.eval_samples(1).prompt(), "q");
+}
+
 void ExpectFakeNeeds(const v1::JobNeeds& needs) {
   EXPECT_EQ(needs.host_base_bytes(), 1);
   EXPECT_EQ(needs.host_state_bytes(), 2);

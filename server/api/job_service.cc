@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -9,6 +10,7 @@
 #include "server/api/dataset_service.h"
 #include "server/api/file_streams.h"
 #include "server/api/inspection_call.h"
+#include "server/api/sample_history.h"
 #include "server/api/step_history.h"
 #include "server/api/unary_call.h"
 #include "server/api/watch_stream.h"
@@ -79,6 +81,9 @@ absl::Status JobService::Get(const std::string& name,
                                            history.losses.end());
   response->mutable_eval_history()->Assign(history.evals.begin(),
                                            history.evals.end());
+  ASSIGN_OR_RETURN(const std::vector<v1::EvalSample> samples,
+                   ReadNewestSamples(JobFile(job, "samples.jsonl")));
+  response->mutable_eval_samples()->Assign(samples.begin(), samples.end());
   return absl::OkStatus();
 }
 

@@ -17,8 +17,8 @@ namespace roundhouse {
 // Thread-safe.  Everything given must outlive the gRPC server.
 class JobService final : public v1::FineTuningJobService::CallbackService {
  public:
-  // A job's log and step metrics are
-  // <state_dir>/jobs/<uid>/{log,metrics.jsonl}.
+  // A job's log, step metrics and samples are
+  // <state_dir>/jobs/<uid>/{log,metrics.jsonl,samples.jsonl}.
   JobService(JobEngine* engine, JobStore* store, DatasetInspector* inspector,
              std::string state_dir, WorkPool* work, StreamPump* pump);
 

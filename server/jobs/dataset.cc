@@ -132,6 +132,7 @@ absl::StatusOr<Dataset::Counts> ParseCounts(const nlohmann::json& manifest,
   }
   counts.dropped = Dropped(manifest);
   ASSIGN_OR_RETURN(counts.warnings, ParseWarnings(manifest, path));
+  counts.chat_template = manifest.contains("template");
   const auto bigram = manifest.find("bigram_loss");
   if (bigram != manifest.end() && bigram->is_number()) {
     counts.bigram_loss = bigram->get<double>();
@@ -148,6 +149,12 @@ absl::StatusOr<Dataset::Counts> ParseCounts(const nlohmann::json& manifest,
 }
 
 }  // namespace
+
+absl::StatusOr<bool> UsesChatTemplate(const std::string& path) {
+  ASSIGN_OR_RETURN(const nlohmann::json manifest,
+                   ReadManifest(path + "/manifest.json"));
+  return manifest.contains("template");
+}
 
 Dataset::~Dataset() {
   for (const Mapping& mapping : mappings_) {

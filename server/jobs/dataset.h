@@ -43,6 +43,7 @@ class Dataset {
     int64_t max_sequence_tokens = 0;
     int64_t max_row_tokens = 0;
     std::optional<double> bigram_loss;  // nats per target token
+    bool chat_template = false;         // the model's template wrote the rows
     std::string tokens_sha256;
     std::vector<std::string> warnings;  // each with the first lines it is of
   };
@@ -99,6 +100,10 @@ class Dataset {
   const uint64_t* offsets_ = nullptr;
   const uint64_t* rows_ = nullptr;  // null: every row has one sequence
 };
+
+// Counts::chat_template of the split at `path`; reads its manifest only.
+// INVALID_ARGUMENT as Dataset::Open.
+absl::StatusOr<bool> UsesChatTemplate(const std::string& path);
 
 // Which rows each optimizer step takes: every epoch is a permutation of
 // all of them drawn from (seed, epoch), cut into batches; the last, short batch

@@ -131,6 +131,16 @@ TEST_F(DatasetTest, MalformedWarnings) {
   ExpectBad("manifest.json: rows is not a count");
 }
 
+TEST_F(DatasetTest, TheManifestTellsWhetherATemplateWroteTheRows) {
+  EXPECT_FALSE((*Open())->counts().chat_template);
+  EXPECT_FALSE(*UsesChatTemplate(path_));
+  manifest_["template"] = {{"file", "chat_template.jinja"}};
+  EXPECT_TRUE((*Open())->counts().chat_template);
+  EXPECT_TRUE(*UsesChatTemplate(path_));
+  const absl::Status status = UsesChatTemplate(path_ + "/none").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+}
+
 TEST_F(DatasetTest, ARowIsTheTokensTheirTargetsAndPadding) {
   const auto dataset = *Open();
   std::vector<int32_t> tokens(5), labels(5);

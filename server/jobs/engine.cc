@@ -172,6 +172,7 @@ void Engine::Drain(std::function<void()> drained) {
   draining_ = true;
   drained_ = std::move(drained);
   preparer_.reset();
+  prompt_check_.reset();
   exporter_->Stop();
   sampler_->Stop();
   if (running_.has_value()) {
@@ -282,6 +283,7 @@ void Engine::Forget(const std::string& id) {
   std::erase(to_validate_, id);
   if (validating_ == id) {
     preparer_.reset();
+    prompt_check_.reset();
     validating_.clear();
   }
 }
@@ -366,7 +368,7 @@ void Engine::StartValidation(const std::string& id) {
   preparer_ = Preparer::Start(loop_, options, [this, id](absl::Status status) {
     // Not from within the child's own callback.
     loop_.After(absl::ZeroDuration(), [this, id, status] {
-      if (validating_ == id) OnValidated(id, status);
+      if (validating_ == id) OnPrepared(id, status);
     });
   });
 }
@@ -402,6 +404,7 @@ absl::StatusOr<DatasetCounts> Engine::TakeDatasets(const JobRecord& job) {
 void Engine::OnValidated(const std::string& id, absl::Status status) {
   validating_.clear();
   preparer_.reset();
+  prompt_check_.reset();
   const auto job = store_.Get(id);
   absl::StatusOr<DatasetCounts> counts = !status.ok() ? status
                                          : !job.ok()  ? job.status()
@@ -458,6 +461,8 @@ absl::Status Engine::StartJob(const Queued& queued) {
         running.validation,
         Dataset::Open(data + "/validation", model->config.vocab_size));
   }
+  TextHelperOptions text =
+      TextOptions(spec.spec(), running.train->counts().chat_template);
   RunnerOptions options{.job = static_cast<uint64_t>(*JobNumber(job.id)),
                         .directory = JobDirectory(job),
                         .output_path = OutputPath(job),
@@ -467,6 +472,7 @@ absl::Status Engine::StartJob(const Queued& queued) {
                         .bases = &bases_,
                         .train = running.train.get(),
                         .validation = running.validation.get(),
+                        .text = std::move(text),
                         .device_memory_bytes = options_.device_memory_bytes};
   running.runner = std::make_unique<JobRunner>(loop_, arena_, pool_,
                                                std::move(options), this);

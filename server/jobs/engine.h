@@ -29,6 +29,7 @@
 #include "server/jobs/job_files.h"
 #include "server/jobs/paths.h"
 #include "server/jobs/preparer.h"
+#include "server/jobs/prompt_run.h"
 #include "server/jobs/runner.h"
 #include "server/jobs/sampler.h"
 #include "server/jobs/spec.h"
@@ -122,6 +123,7 @@ class Engine final : public JobEngine,
   void OnRunning(const RunningReport& report) override;
   void OnStep(const StepReport& report) override;
   void OnEvaluation(int64_t step, double loss) override;
+  void OnSamples(const EvaluationSamples::Found& found) override;
   void OnCheckpoint(const CheckpointReport& report) override;
   void OnCheckpointFailed(int64_t step, const absl::Status& status) override;
   void OnNote(const std::string& text) override;
@@ -196,6 +198,13 @@ class Engine final : public JobEngine,
   // comes again.
   bool MakeRoom(const std::string& id);
 
+  // engine_prompts.cc: eval_prompts of a job that is validated or started.
+  TextHelperOptions TextOptions(const JobSpec& spec, bool chat_template) const;
+  // The datasets are prepared, or not.
+  void OnPrepared(const std::string& id, const absl::Status& status);
+  // False: there is none.
+  absl::StatusOr<bool> StartPromptCheck(const std::string& id);
+
   // Runs `change` on the loop and waits for its answer.
   absl::StatusOr<JobRecord> OnLoop(
       std::function<absl::StatusOr<JobRecord>()> change);
@@ -243,6 +252,7 @@ class Engine final : public JobEngine,
 
   std::deque<std::string> to_validate_;
   std::unique_ptr<Preparer> preparer_;
+  std::unique_ptr<PromptRun> prompt_check_;
   std::string validating_;
   std::deque<Queued> queue_;
   BaseCache bases_;  // outlives running_

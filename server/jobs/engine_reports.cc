@@ -39,6 +39,8 @@ void Engine::OnRunning(const RunningReport& report) {
   const absl::Status kept =
       running_->files->KeepMetricsUpTo(report.step, report.evaluated_step);
   if (!kept.ok()) OnNote(std::string(kept.message()));
+  const absl::Status samples = running_->files->SetSamples(report.samples);
+  if (!samples.ok()) OnNote(std::string(samples.message()));
   running_->start_step = report.step;
   running_->progress.step = report.step;
   running_->progress.total_steps = report.total_steps;
@@ -105,6 +107,18 @@ void Engine::OnEvaluation(int64_t step, double loss) {
                               .dump());
   OnNote(absl::StrCat("validation after step ", step, ": loss ", loss,
                       ", perplexity ", perplexity));
+}
+
+void Engine::OnSamples(const EvaluationSamples::Found& found) {
+  running_->files->AddSamples(found.lines);
+  for (const EvaluationSample& sample : found.samples) {
+    // On one line, whatever it says.
+    const std::string text =
+        nlohmann::json(sample.completion)
+            .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    OnNote(absl::StrCat("after step ", sample.step, " eval_prompts[",
+                        sample.prompt, "] is completed by ", text));
+  }
 }
 
 void Engine::OnCheckpoint(const CheckpointReport& report) {

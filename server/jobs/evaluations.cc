@@ -12,23 +12,23 @@ double Perplexity(double loss) {
   return std::min(std::exp(loss), std::numeric_limits<double>::max());
 }
 
+bool EvaluationTimes::DueAfter(int64_t step, bool last) const {
+  if (!wanted_ || step <= done_step_) return false;
+  if (done_step_ < 0 || last) return true;
+  return every_ > 0 && step % every_ == 0;
+}
+
 void Evaluations::GoOnFrom(const EvaluationStart& start) {
-  ROUNDHOUSE_CHECK(evaluated_step_ < 0) << evaluated_step_;
+  ROUNDHOUSE_CHECK(evaluated_step() < 0) << evaluated_step();
   base_step_ = start.base_step;
-  evaluated_step_ = start.evaluated_step;
+  times_.DoneUpTo(start.evaluated_step);
   best_ = start.best;
   since_best_ = start.since_best;
 }
 
-bool Evaluations::DueAfter(int64_t step, bool last) const {
-  if (!rules_.has_validation_set || step <= evaluated_step_) return false;
-  if (evaluated_step_ < 0 || last) return true;
-  return rules_.eval_steps > 0 && step % rules_.eval_steps == 0;
-}
-
 bool Evaluations::Add(const Evaluation& evaluation) {
-  ROUNDHOUSE_CHECK(evaluation.step > evaluated_step_) << evaluation.step;
-  evaluated_step_ = evaluation.step;
+  ROUNDHOUSE_CHECK(evaluation.step > evaluated_step()) << evaluation.step;
+  times_.DoneUpTo(evaluation.step);
   if (evaluation.step <= base_step_) return false;
   if (best_.has_value() && evaluation.loss >= best_->loss) {
     ++since_best_;

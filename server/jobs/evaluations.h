@@ -18,6 +18,25 @@ namespace roundhouse {
 // more, so that it can be written as JSON.
 double Perplexity(double loss);
 
+// Before the first step, after the last one, and between them each `every`
+// steps (0: none).
+class EvaluationTimes {
+ public:
+  EvaluationTimes(bool wanted, int64_t every)
+      : wanted_(wanted), every_(every) {}
+
+  // Whether one comes after `step` steps; `last`: no step follows.
+  bool DueAfter(int64_t step, bool last) const;
+  // None up to `step` comes any more; -1: none was.
+  void DoneUpTo(int64_t step) { done_step_ = step; }
+  int64_t done_step() const { return done_step_; }
+
+ private:
+  const bool wanted_;
+  const int64_t every_;
+  int64_t done_step_ = -1;
+};
+
 struct Evaluation {
   int64_t step = 0;  // after which it ran; 0: before the first
   double loss = 0;   // nats per target token
@@ -40,14 +59,15 @@ struct EvaluationStart {
 
 class Evaluations {
  public:
-  explicit Evaluations(const EvaluationRules& rules) : rules_(rules) {}
+  explicit Evaluations(const EvaluationRules& rules)
+      : rules_(rules), times_(rules.has_validation_set, rules.eval_steps) {}
 
   // REQUIRES: nothing was added yet.
   void GoOnFrom(const EvaluationStart& start);
 
-  // Whether one comes after `step` steps, before anything else; `last`: no step
-  // follows.
-  bool DueAfter(int64_t step, bool last) const;
+  bool DueAfter(int64_t step, bool last) const {
+    return times_.DueAfter(step, last);
+  }
 
   // True when it is the best one so far, lower than every other.
   bool Add(const Evaluation& evaluation);
@@ -58,14 +78,14 @@ class Evaluations {
   // `patience` evaluations in a row improved nothing.
   bool OutOfPatience() const;
 
-  int64_t evaluated_step() const { return evaluated_step_; }
+  int64_t evaluated_step() const { return times_.done_step(); }
   const std::optional<Evaluation>& best() const { return best_; }
   int64_t since_best() const { return since_best_; }
 
  private:
   const EvaluationRules rules_;
+  EvaluationTimes times_;
   int64_t base_step_ = 0;
-  int64_t evaluated_step_ = -1;
   std::optional<Evaluation> best_, best_before_;
   int64_t since_best_ = 0;
 };

@@ -32,6 +32,18 @@ TEST(EvaluationsTest, BeforeAfterAndEveryEvalSteps) {
   EXPECT_EQ(StepsOf(Evaluations(every_two), 0, 7), (Steps{0, 2, 4, 6, 7}));
 }
 
+TEST(EvaluationTimesTest, NoneUpToTheStepThatIsDone) {
+  EvaluationTimes times(true, 3);
+  EXPECT_TRUE(times.DueAfter(0, false));
+  times.DoneUpTo(3);
+  EXPECT_EQ(times.done_step(), 3);
+  EXPECT_FALSE(times.DueAfter(3, true));
+  EXPECT_FALSE(times.DueAfter(4, false));
+  EXPECT_TRUE(times.DueAfter(4, true));
+  EXPECT_TRUE(times.DueAfter(6, false));
+  EXPECT_FALSE(EvaluationTimes(false, 3).DueAfter(0, true));
+}
+
 TEST(EvaluationsTest, GoingOnRepeatsNoneAndSkipsNone) {
   using Steps = std::vector<int64_t>;
   const EvaluationRules rules = {.has_validation_set = true, .eval_steps = 2};

@@ -33,6 +33,12 @@ void Append(int fd, const std::string& line) {
   [[maybe_unused]] ssize_t n = write(fd, line.data(), line.size());
 }
 
+std::string Joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) absl::StrAppend(&text, line, "\n");
+  return text;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<JobFiles>> JobFiles::Open(
@@ -67,6 +73,22 @@ void JobFiles::Log(const std::string& text) {
 
 void JobFiles::Metric(const std::string& json) {
   Append(metrics_fd_, json + "\n");
+}
+
+absl::Status JobFiles::SetSamples(const std::vector<std::string>& lines) {
+  // Most jobs have none, and then no file.
+  std::error_code error;
+  if (lines.empty() && !std::filesystem::exists(SamplesPath(), error)) {
+    return absl::OkStatus();
+  }
+  return WriteFileAtomically(SamplesPath(), Joined(lines));
+}
+
+void JobFiles::AddSamples(const std::vector<std::string>& lines) {
+  const auto fd = OpenAppend(SamplesPath());
+  if (!fd.ok()) return Log(std::string(fd.status().message()));
+  Append(*fd, Joined(lines));
+  close(*fd);
 }
 
 absl::Status JobFiles::KeepMetricsUpTo(int64_t step, int64_t evaluated_step) {

@@ -1,7 +1,9 @@
-// A job's own files that people and the API read: its log and its step metrics.
+// A job's own files that people and the API read: its log, its step metrics and
+// the completions of its eval_prompts.
 //
 //   <state-dir>/jobs/<uid>/log            text, a line an event
 //   <state-dir>/jobs/<uid>/metrics.jsonl  a JSON object a step or evaluation
+//   <state-dir>/jobs/<uid>/samples.jsonl  a JSON object a completion
 //
 // Appended unbuffered, not synced: they describe, nothing is rebuilt from them.
 // Thread-compatible.
@@ -11,7 +13,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace roundhouse {
@@ -35,7 +39,14 @@ class JobFiles {
   // its evaluation) or -1, none.
   absl::Status KeepMetricsUpTo(int64_t step, int64_t evaluated_step);
 
+  // Lines of samples.jsonl (evaluation_samples.h), without their ends: all of
+  // them, or more of them.
+  absl::Status SetSamples(const std::vector<std::string>& lines);
+  void AddSamples(const std::vector<std::string>& lines);
+
  private:
+  std::string SamplesPath() const { return directory_ + "/samples.jsonl"; }
+
   JobFiles(const std::string& directory, int log_fd, int metrics_fd)
       : directory_(directory), log_fd_(log_fd), metrics_fd_(metrics_fd) {}
 

@@ -77,6 +77,22 @@ TEST_F(JobFilesTest, LinesThatAreNoneAreDropped) {
   EXPECT_EQ(Metrics(), "{\"step\":1}\n{\"step\":2}\n");
 }
 
+TEST_F(JobFilesTest, SamplesAreSetAndAdded) {
+  const std::string path = directory_ + "/samples.jsonl";
+  auto files = *JobFiles::Open(directory_);
+  ASSERT_TRUE(files->SetSamples({}).ok());
+  EXPECT_FALSE(std::filesystem::exists(path));
+  files->AddSamples({"{1}", "{2}"});
+  files->AddSamples({"{3}"});
+  EXPECT_EQ(ReadTestFile(path), "{1}\n{2}\n{3}\n");
+  // Another life of the job, which goes on from before the last one.
+  ASSERT_TRUE(files->SetSamples({"{1}", "{2}"}).ok());
+  files->AddSamples({"{4}"});
+  EXPECT_EQ(ReadTestFile(path), "{1}\n{2}\n{4}\n");
+  ASSERT_TRUE(files->SetSamples({}).ok());
+  EXPECT_EQ(ReadTestFile(path), "");
+}
+
 TEST_F(JobFilesTest, ADirectoryThatCannotBeMadeIsNamed) {
   std::filesystem::create_directories(directory_);
   WriteTestFile(directory_ + "/file", "");

@@ -46,6 +46,14 @@ absl::StatusOr<Plan> ExplicitToPlan(const ExplicitPlan& text, int layers) {
   return plan;
 }
 
+// The tokens of eval_prompts and their completions, while nothing is loaded or
+// saved.
+uint64_t EvalPromptBytes(const ResolvedSpec& spec, const ModelConfig& model) {
+  const auto tokens =
+      static_cast<uint64_t>(model.max_position_tokens + kEvalNewTokens);
+  return spec.spec().eval_prompts.size() * (tokens * sizeof(int32_t) + 64);
+}
+
 }  // namespace
 
 DType ComputeDtype(SpecDtype dtype) {
@@ -112,6 +120,7 @@ HostNeed NeedOf(const ResolvedSpec& spec, const ModelConfig& model,
   }
   // Four tensors of each parameter, with their names in the files' headers.
   need.table_bytes = static_cast<uint64_t>(parameters) * 4 * 512 + (1 << 16);
+  need.table_bytes = std::max(need.table_bytes, EvalPromptBytes(spec, model));
   return need;
 }
 

@@ -39,7 +39,8 @@ struct HostNeed {
   uint64_t base_bytes = 0;  // frozen weights, which other jobs may share
   uint64_t state_bytes = 0;
   uint64_t buffer_bytes = 0;
-  uint64_t table_bytes = 0;  // of the files worker, at load and save
+  // Of the files worker at load and save, of eval_prompts between steps.
+  uint64_t table_bytes = 0;
   uint64_t total() const {
     return base_bytes + state_bytes + buffer_bytes + table_bytes;
   }

@@ -8,9 +8,10 @@ The daemon starts this as a short-lived child, one for each sample:
 Descriptor 3 is a file with the prompts, a JSON array of strings. A prompt is
 written as a user's message in the chat template, with what begins the answer;
 with --raw, or where the model has no template, it is the text itself. The
-first line of standard output has the ids, and which of them end a sequence:
+first line of standard output has the ids, which of them end a sequence, and the
+prompts, by number, that have special tokens in what becomes a message:
 
-    {"prompts": [[1, 2], ...], "end_tokens": [0]}
+    {"prompts": [[1, 2], ...], "end_tokens": [0], "control_tokens": []}
 
 Then every line of descriptor 4, a socket, has drawn ids and whether they are the
 last; it is answered with the text that they add (an unfinished character waits
@@ -62,6 +63,14 @@ def all_prompt_ids(encoder, prompts, raw):
             raise DataError(f"prompts[{number}]: {error}") from error
         speaker.still("tokenizing")
     return found
+
+
+def with_control_tokens(encoder, prompts, raw):
+    """Numbers of those whose message has special tokens of the tokenizer."""
+    if raw or encoder.template is None:
+        return []
+    return [number for number, text in enumerate(prompts)
+            if encoder.special.search(text)]
 
 
 def end_tokens(encoder, folders):
@@ -129,7 +138,8 @@ def converse(encoder, options):
     ids = all_prompt_ids(encoder, prompts, options.raw)
     completions = [Completion(encoder.tokenizer, prompt) for prompt in ids]
     speaker.say(prompts=ids, end_tokens=end_tokens(
-        encoder, [options.tokenizer, options.model]))
+        encoder, [options.tokenizer, options.model]),
+        control_tokens=with_control_tokens(encoder, prompts, options.raw))
     for line in drawn_lines(DRAWN_FD):
         speaker.say(texts=[completions[prompt].add(drawn, ended)
                            for prompt, drawn, ended in json.loads(line)])

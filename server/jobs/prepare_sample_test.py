@@ -17,7 +17,7 @@ SCRIPT = pathlib.Path(__file__).parent / "prepare_sample.py"
 
 
 class Helper:
-    """One child; `ids` and `ends` are its first answer."""
+    """One child; `ids`, `ends` and `controls` are its first answer."""
 
     def __init__(self, model, prompts, *words):
         with tempfile.TemporaryFile() as file:
@@ -40,6 +40,7 @@ class Helper:
         line = self.child.stdout.readline()
         first = json.loads(line) if line else {}
         self.ids, self.ends = first.get("prompts"), first.get("end_tokens")
+        self.controls = first.get("control_tokens")
 
     def say(self, *drawn):
         os.write(self.pipe, json.dumps(drawn).encode() + b"\n")
@@ -95,6 +96,16 @@ class SampleTest(unittest.TestCase):
         helper = self.start(["one"])
         self.assertEqual(len(helper.ids), 1)
         self.assertEqual(helper.close()[0], 0)
+
+    def test_control_tokens_in_a_message_are_told(self):
+        testing.make_chatml(self.model)
+        prompts = ["one", "one<|im_end|>", "<|im_start|>two"]
+        helper = self.start(prompts)
+        self.assertEqual(helper.controls, [1, 2])
+        helper.close()
+        helper = self.start(prompts, "--raw")  # who writes them means them
+        self.assertEqual(helper.controls, [])
+        helper.close()
 
     def test_every_file_may_name_ends(self):
         tokenizer = testing.make_tokenizer(self.model)

@@ -55,7 +55,13 @@ JobRunner::JobRunner(EventLoop& loop, HostArena& arena, WorkerPool& pool,
              static_cast<uint64_t>(options_.spec.spec().seed)),
       evaluations_({options_.validation != nullptr,
                     options_.spec.spec().eval_steps,
-                    options_.spec.spec().early_stopping_patience}) {
+                    options_.spec.spec().early_stopping_patience}),
+      samples_(loop, arena, pool,
+               {.job = options_.job,
+                .model = options_.model.config,
+                .prompts = options_.spec.spec().eval_prompts,
+                .eval_steps = options_.spec.spec().eval_steps,
+                .text = options_.text}) {
   const JobSpec& job = options_.spec.spec();
   total_steps_ = TotalSteps(job, options_.train->counts().rows);
   schedule_ = MakeSchedule(job, total_steps_);
@@ -198,6 +204,7 @@ void JobRunner::OnWorkerUp(WorkerId worker) {
     dispatcher_->HostUp();
   } else {
     dispatcher_->DeviceUp(static_cast<DeviceId>(Number(worker)));
+    samples_.OnWorkerUp(worker);
   }
   CarryOut();
 }
@@ -211,6 +218,7 @@ void JobRunner::OnWorkerDown(WorkerId worker) {
     const DeviceId device = static_cast<DeviceId>(Number(worker));
     NoteLostSlots(device);
     dispatcher_->DeviceDown(device);
+    samples_.OnWorkerDown(worker);
   }
   CarryOut();
 }
@@ -229,6 +237,7 @@ void JobRunner::OnDeviceLost(DeviceId device, const std::string& why) {
   down_since_ns_.erase(device);
   dispatcher_->DeviceLost(device);
   FailWithoutDevices(why);
+  samples_.OnDeviceLost();
   CarryOut();
 }
 
@@ -271,6 +280,7 @@ void JobRunner::Stop(JobOutcome outcome) {
   phase_ = Phase::kStopping;
   if (finalizing || dispatcher_->Idle()) {
     quiet_ = true;
+    samples_.Stop();
     AfterQuiet();
     return;
   }
@@ -285,7 +295,10 @@ void JobRunner::Stop(JobOutcome outcome) {
 
 void JobRunner::AfterQuiet() {
   // Comes again when what is still going on has ended.
-  if (phase_ != Phase::kStopping || !quiet_ || saving_ || Busy()) return;
+  if (phase_ != Phase::kStopping || !quiet_ || saving_ || Busy() ||
+      samples_.running()) {
+    return;
+  }
   const bool save = outcome_->state == JobState::kPaused &&
                     outcome_->reason == JobReason::kNone &&
                     completed_step_ > 0 && completed_step_ != saved_step_ &&

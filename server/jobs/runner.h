@@ -36,11 +36,13 @@
 #include "server/jobs/checkpoint.h"
 #include "server/jobs/commands.h"
 #include "server/jobs/dataset.h"
+#include "server/jobs/evaluation_samples.h"
 #include "server/jobs/evaluations.h"
 #include "server/jobs/file_table.h"
 #include "server/jobs/job_needs.h"
 #include "server/jobs/round_buffers.h"
 #include "server/jobs/runner_listener.h"
+#include "server/jobs/runner_options.h"
 #include "server/jobs/spec.h"
 #include "server/jobs/start_point.h"
 #include "server/jobs/training_state.h"
@@ -50,21 +52,6 @@
 #include "server/pool/worker_pool.h"
 
 namespace roundhouse {
-
-struct RunnerOptions {
-  uint64_t job = 0;
-  std::string directory;    // of the job; checkpoints lie in it
-  std::string output_path;  // of the exported model
-  ResolvedSpec spec;
-  ModelDirectory model;
-  std::optional<AdapterDirectory> adapter;  // that its spec names
-  // Of the engine; outlives the runner.  Null: the job shares no base, and has
-  // no adapters.
-  BaseCache* bases = nullptr;
-  const Dataset* train = nullptr;
-  const Dataset* validation = nullptr;  // null: none
-  uint64_t device_memory_bytes = 0;
-};
 
 // Pieces of work that may wait for a job's background thread.
 inline constexpr size_t kMaxBackgroundWork = 16;
@@ -173,6 +160,9 @@ class JobRunner {
   bool SaveDue() const;
   void BeginEvaluation();
   void AfterEvaluation(const StepEntry& entry);
+  void BeginSamples(bool best);
+  void AfterSamples(bool best,
+                    const absl::StatusOr<EvaluationSamples::Found>& found);
   void EndEvaluation(bool best);
   void EvaluationsFrom(const nlohmann::json& state, const StartPoint& start);
   void BeginFinal();
@@ -182,6 +172,7 @@ class JobRunner {
 
   // runner_steps.cc: steps
   void BeginNext();
+  void GoOn();
   void BeginTrainStep();
   StepEntry MakeStep(bool train, const std::vector<MicroBatch>& batches);
   void Begin(StepEntry entry, bool clip);
@@ -268,6 +259,7 @@ class JobRunner {
   int64_t tokens_trained_ = 0;
   int64_t tokens_saved_ = 0;  // of the checkpoint being written
   Evaluations evaluations_;
+  EvaluationSamples samples_;   // no step goes on while it runs
   bool best_in_arena_ = false;  // in place of the last step's weights
   bool saving_ = false;
   bool abandoned_ = false;  // the dispatcher was told to stop

@@ -24,6 +24,7 @@ void JobRunner::OnMessage(WorkerId worker, const wire::Message& message) {
   } else if (const auto* failed = std::get_if<wire::Failed>(&body)) {
     OnFailed(worker, message.attempt, *failed);
   }
+  samples_.OnMessage(worker, message);
   if (dispatcher_ != nullptr) CarryOut();
 }
 

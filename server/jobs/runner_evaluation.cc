@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "server/jobs/runner.h"
+#include "server/jobs/sampling_state.h"
 
 namespace roundhouse {
 
@@ -18,7 +19,9 @@ int64_t JobRunner::EndStep() const {
 }
 
 bool JobRunner::EvaluationDue() const {
-  return evaluations_.DueAfter(begun_step_, begun_step_ >= EndStep());
+  const bool last = begun_step_ >= EndStep();
+  return evaluations_.DueAfter(begun_step_, last) ||
+         samples_.DueAfter(begun_step_, last);
 }
 
 bool JobRunner::SaveDue() const {
@@ -29,6 +32,10 @@ bool JobRunner::SaveDue() const {
 }
 
 void JobRunner::BeginEvaluation() {
+  if (!evaluations_.DueAfter(begun_step_, begun_step_ >= EndStep())) {
+    BeginSamples(false);
+    return;
+  }
   std::vector<int64_t> all(options_.validation->counts().rows);
   std::iota(all.begin(), all.end(), 0);
   StepEntry entry =
@@ -53,11 +60,50 @@ void JobRunner::AfterEvaluation(const StepEntry& entry) {
                                     {"eval_perplexity", Perplexity(loss.mean)}}
                          .dump());
   listener_->OnEvaluation(completed_step_, loss.mean);
-  if (!outcome_.has_value()) EndEvaluation(best);
+  if (!outcome_.has_value()) BeginSamples(best);
 }
 
 // The losses are known and the dispatcher is drained: the arena holds the
 // weights of completed_step_ until BeginNext.
+void JobRunner::BeginSamples(bool best) {
+  if (!samples_.DueAfter(completed_step_, completed_step_ >= EndStep())) {
+    EndEvaluation(best);
+    return;
+  }
+  samples_.Begin(
+      completed_step_,
+      SampleUnits(
+          options_.model.config, state_->options().adapter,
+          [this](int unit) { return state_->Weights(unit); },
+          [this](int unit) { return state_->Version(unit, version_); }),
+      [this, best](const absl::StatusOr<EvaluationSamples::Found>& found) {
+        AfterSamples(best, found);
+      });
+}
+
+// Samples are for people to look at: what is in their way costs them, never the
+// job.
+void JobRunner::AfterSamples(
+    bool best, const absl::StatusOr<EvaluationSamples::Found>& found) {
+  const bool stopping = outcome_.has_value();
+  if (found.ok()) {
+    for (const int prompt : found->control_tokens) {
+      listener_->OnWarning(absl::StrCat(
+          "eval_prompts[", prompt,
+          "]: has special tokens of the tokenizer in its text; the model reads "
+          "them as control tokens"));
+    }
+    listener_->OnSamples(*found);
+  } else if (!stopping) {
+    listener_->OnWarning(absl::StrCat("no samples after step ", completed_step_,
+                                      ": ",
+                                      std::string(found.status().message())));
+  }
+  if (!stopping) EndEvaluation(best);
+  GoOn();
+  CarryOut();
+}
+
 void JobRunner::EndEvaluation(bool best) {
   const bool keep_best =
       best && spec().load_best_model_at_end && completed_step_ != saved_step_;

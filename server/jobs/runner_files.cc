@@ -65,6 +65,9 @@ absl::StatusOr<DirectoryPlan> JobRunner::PlanDirectory(const std::string& path,
   }
   plan.texts["trainer_state.json"] = TrainerStateJson();
   if (!checkpoint) plan.texts["metrics.jsonl"] = Lines(history_);
+  if (!samples_.lines().empty()) {
+    plan.texts["samples.jsonl"] = Lines(samples_.lines());
+  }
   for (const std::string& name : options_.model.tokenizer_files) {
     plan.copied_files.push_back(absl::StrCat(options_.model.path, "/", name));
   }

@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "base/ids.h"
 #include "base/wire/messages.h"
 #include "scheduler/dispatch/dispatcher.h"
 #include "scheduler/jobs/lifecycle.h"
+#include "server/jobs/evaluation_samples.h"
 
 namespace roundhouse {
 
@@ -22,6 +24,7 @@ struct RunningReport {
   int64_t tokens = 0;  // targets trained on up to `step`
   // Evaluations up to this step's will not come again; -1: there is none.
   int64_t evaluated_step = -1;
+  std::vector<std::string> samples;  // lines of samples.jsonl so far
 };
 
 struct StepReport {
@@ -55,6 +58,8 @@ class RunnerListener {
   virtual void OnRunning(const RunningReport& report) = 0;
   virtual void OnStep(const StepReport& report) = 0;
   virtual void OnEvaluation(int64_t step, double loss) = 0;
+  // A completion of each of the eval_prompts.
+  virtual void OnSamples(const EvaluationSamples::Found& found) = 0;
   virtual void OnCheckpoint(const CheckpointReport& report) = 0;
   virtual void OnCheckpointFailed(int64_t step, const absl::Status& status) = 0;
   // For the job's log.

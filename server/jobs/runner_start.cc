@@ -12,6 +12,17 @@
 #include "server/jobs/runner.h"
 
 namespace roundhouse {
+namespace {
+
+// "" where there is no such file.
+std::string FileText(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+}  // namespace
 
 // The job's own checkpoints, newest first; then the one its spec names.
 void JobRunner::FindStart() {
@@ -172,10 +183,9 @@ void JobRunner::FailLoading(const absl::Status& status) {
 }
 
 void JobRunner::RestoreHistory(const StartPoint& start) {
-  std::ifstream file(start.path + "/trainer_state.json");
-  std::stringstream text;
-  text << file.rdbuf();
-  const auto json = nlohmann::json::parse(text.str(), nullptr, false);
+  samples_.GoOnFrom(FileText(start.path + "/samples.jsonl"), completed_step_);
+  const auto json = nlohmann::json::parse(
+      FileText(start.path + "/trainer_state.json"), nullptr, false);
   if (!json.is_object() || !json.contains("log_history")) {
     EvaluationsFrom(nlohmann::json::object(), start);
     return;
@@ -210,7 +220,7 @@ void JobRunner::OnLoaded(const absl::Status& status) {
   StartDispatcher();
   if (phase_ == Phase::kFinished) return;  // no device is left
   listener_->OnRunning({completed_step_, total_steps_, tokens_trained_,
-                        evaluations_.evaluated_step()});
+                        evaluations_.evaluated_step(), samples_.lines()});
   BeginNext();
 }
 

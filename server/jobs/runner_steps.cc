@@ -26,6 +26,18 @@ void JobRunner::BeginNext() {
   }
 }
 
+// A step or an evaluation has ended, and what follows it at once has begun.
+void JobRunner::GoOn() {
+  if (phase_ == Phase::kFinished) return;  // a save or an export failed at once
+  if (outcome_.has_value()) {
+    quiet_ |= dispatcher_->Idle();
+    AfterQuiet();
+    return;
+  }
+  const bool waits = saving_ || samples_.running();
+  if (!waits && dispatcher_->Idle()) BeginNext();
+}
+
 JobRunner::StepEntry JobRunner::MakeStep(
     bool train, const std::vector<MicroBatch>& batches) {
   StepEntry entry;
@@ -264,13 +276,7 @@ void JobRunner::Carry(const StepDoneAction& action) {
     const bool save = last ? SaveDue() && !EvaluationDue() : entry.save_after;
     if (save && !outcome_.has_value()) SaveAndGoOn();
   }
-  if (phase_ == Phase::kFinished) return;  // a save or an export failed at once
-  if (outcome_.has_value()) {
-    quiet_ |= dispatcher_->Idle();
-    AfterQuiet();
-    return;
-  }
-  if (!saving_ && dispatcher_->Idle()) BeginNext();
+  GoOn();
 }
 
 void JobRunner::Carry(const QuietAction&) {

@@ -103,6 +103,7 @@ class RunnerTest : public testing::Test,
   void OnRunning(const RunningReport& report) override {
     started_at_ = {report.step, report.tokens};
     kept_evaluations_ = report.evaluated_step;
+    kept_samples_ = report.samples.size();
   }
   void OnStep(const StepReport& report) override {
     steps_.push_back(report.step);
@@ -111,6 +112,11 @@ class RunnerTest : public testing::Test,
   void OnEvaluation(int64_t step, double) override {
     evaluations_.push_back(step);
     if (on_evaluation_) on_evaluation_(step);
+  }
+  void OnSamples(const EvaluationSamples::Found& found) override {
+    samples_.push_back(found.samples.at(0).step);
+    found_lines_.insert(found_lines_.end(), found.lines.begin(),
+                        found.lines.end());
   }
   void OnCheckpoint(const CheckpointReport& report) override {
     checkpoints_.push_back(report.step);
@@ -176,6 +182,9 @@ class RunnerTest : public testing::Test,
   std::vector<int64_t> steps_, evaluations_, checkpoints_, failed_checkpoints_;
   std::pair<int64_t, int64_t> started_at_;  // step, tokens
   int64_t kept_evaluations_ = 0;
+  std::vector<int64_t> samples_;  // their steps
+  size_t kept_samples_ = 0;       // lines
+  std::vector<std::string> found_lines_;
   std::vector<std::string> warnings_;
   std::map<SlotPass, int> slots_;
   std::vector<int> replayed_, recovered_;  // devices

@@ -1,9 +1,7 @@
 #include "server/jobs/sample_run.h"
 
-#include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "server/jobs/spec_error.h"
@@ -20,22 +18,6 @@ absl::Status HostMemoryError(const std::string& text) {
   return FieldError(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
                     "model",
                     absl::StrCat("model: ", text, "; training jobs go first"));
-}
-
-absl::Status WithoutDevices() {
-  return FieldError(absl::StatusCode::kFailedPrecondition, "NO_HEALTHY_DEVICE",
-                    "", "no device is left");
-}
-
-// Of the helper: the prompts, or the tokenizer's files.
-absl::Status HelperError(const absl::Status& status) {
-  if (status.ok()) return absl::InternalError("the text helper left early");
-  if (!absl::IsInvalidArgument(status)) return status;
-  const std::string text(status.message());
-  if (absl::StartsWith(text, "prompts[")) {
-    return FieldError("INVALID_VALUE", "prompts", text);
-  }
-  return FieldError("INVALID_MODEL", "model", absl::StrCat("model: ", text));
 }
 
 }  // namespace
@@ -62,74 +44,44 @@ SampleRun::SampleRun(EventLoop& loop, HostArena& arena, WorkerPool& pool,
                      BaseCache& bases, SampleRunOptions options,
                      std::shared_ptr<SampleSink> sink,
                      std::function<void(absl::Status)> over)
-    : loop_(loop),
-      arena_(arena),
+    : arena_(arena),
       pool_(pool),
       bases_(bases),
       options_(std::move(options)),
       sink_(std::move(sink)),
       over_(std::move(over)),
-      next_sample_(options_.number) {
-  device_ = static_cast<int>(options_.number / kSampleNumbers %
-                             static_cast<uint64_t>(pool.device_count()));
-}
+      prompts_(
+          loop, arena, pool, PromptOptions(),
+          {.tokenized = [this] { OnTokenized(); },
+           .configure = [this](WorkerId worker) { Configure(worker); },
+           .piece =
+               [this](SamplePiece piece) { sink_->OnPiece(std::move(piece)); },
+           .over = [this](absl::Status status) { OnPromptsOver(status); }}) {}
 
-SampleRun::~SampleRun() {
-  // A released one may live as long as the loop.
-  if (!released_) loop_.CancelTimer(release_timer_);
-}
+SampleRun::~SampleRun() = default;
 
 // --- the beginning ---
 
-void SampleRun::Start() {
-  auto helper = TextHelper::Start(
-      loop_,
-      {.program = options_.program,
-       .tokenizer_directory = options_.source.tokenizer_directory,
-       .model_directory = options_.source.model.path,
-       .raw = options_.question.raw,
-       .template_date = options_.source.template_date},
-      options_.question.prompts,
-      [this](TokenizedPrompts prompts) { OnTokenized(std::move(prompts)); },
-      [this](const absl::Status& status) { OnHelperEnded(status); });
-  if (helper.ok()) {
-    helper_ = *std::move(helper);
-  } else {
-    End(helper.status());
-  }
+PromptRunOptions SampleRun::PromptOptions() const {
+  const SampleQuestion& question = options_.question;
+  const uint64_t devices = static_cast<uint64_t>(pool_.device_count());
+  return {.text = {.program = options_.program,
+                   .tokenizer_directory = options_.source.tokenizer_directory,
+                   .model_directory = options_.source.model.path,
+                   .raw = question.raw,
+                   .template_date = options_.source.template_date},
+          .prompts = question.prompts,
+          .model = options_.source.model.config,
+          .job = options_.number,
+          .first_sample = options_.number,
+          .max_new_tokens = question.max_new_tokens,
+          .temperature = question.temperature,
+          .seed = question.seed,
+          .first_device =
+              static_cast<int>(options_.number / kSampleNumbers % devices)};
 }
 
-void SampleRun::OnHelperEnded(const absl::Status& status) {
-  helper_.reset();
-  End(HelperError(status));
-  ReleaseIfQuiet();
-}
-
-absl::Status SampleRun::CheckPrompts(const TokenizedPrompts& prompts) const {
-  const ModelConfig& model = options_.source.model.config;
-  for (size_t i = 0; i < prompts.prompts.size(); ++i) {
-    const std::vector<int32_t>& tokens = prompts.prompts[i];
-    const std::string name = absl::StrCat("prompts[", i, "]");
-    if (static_cast<int64_t>(tokens.size()) >= model.max_position_tokens) {
-      return FieldError(
-          "INVALID_VALUE", "prompts",
-          absl::StrCat(name, ": has ", tokens.size(),
-                       " tokens; the model takes ", model.max_position_tokens,
-                       " with the answer's"));
-    }
-    for (const int32_t token : tokens) {
-      if (token >= 0 && token < model.vocab_size) continue;
-      return FieldError("INVALID_MODEL", "model",
-                        absl::StrCat("model: ", name, ": has token ", token,
-                                     " of the tokenizer, the model's "
-                                     "vocabulary is ",
-                                     model.vocab_size));
-    }
-  }
-  return prompts.prompts.size() == options_.question.prompts.size()
-             ? absl::OkStatus()
-             : absl::InternalError("the text helper lost prompts");
-}
+void SampleRun::Start() { prompts_.Start(); }
 
 absl::Status SampleRun::TakeMemory() {
   const SampleSource& source = options_.source;
@@ -152,16 +104,9 @@ absl::Status SampleRun::TakeMemory() {
       "the host memory that is free is needed by the running job");
 }
 
-void SampleRun::OnTokenized(TokenizedPrompts prompts) {
-  if (ended_.has_value()) return;
-  absl::Status status = CheckPrompts(prompts);
-  if (!status.ok()) return End(status);
-  prompts_ = std::move(prompts);
-  // One that the model can't draw ends nothing.
-  const int64_t vocab_size = options_.source.model.config.vocab_size;
-  std::erase_if(prompts_.end_tokens,
-                [=](int32_t token) { return token >= vocab_size; });
-  status = TakeMemory();
+void SampleRun::OnTokenized() {
+  if (ended_) return;
+  const absl::Status status = TakeMemory();
   if (absl::IsResourceExhausted(status)) {
     return End(HostMemoryError(std::string(status.message())));
   }
@@ -193,17 +138,19 @@ void SampleRun::OnBaseLoaded() {
 }
 
 void SampleRun::LoadAdapters() {
-  if (!options_.source.adapter.has_value()) return BeginGroup();
+  if (!options_.source.adapter.has_value()) {
+    return prompts_.Draw(state_->units());
+  }
   Load(state_->AdapterParts(options_.source.adapter->sources), [this] {
     state_->PublishAdapters();
-    BeginGroup();
+    prompts_.Draw(state_->units());
   });
 }
 
 void SampleRun::Load(const std::vector<FilePart>& parts,
                      std::function<void()> loaded) {
   // Its turn at the base came late.
-  if (ended_.has_value()) return;
+  if (ended_) return;
   to_load_ = SplitParts(parts, kSampleLoadBytes);
   loaded_ = std::move(loaded);
   LoadNext();
@@ -236,51 +183,11 @@ void SampleRun::OnFileOpDone(const wire::FileOpDone& done) {
     return;
   }
   file_work_.reset();
-  if (ended_.has_value()) return ReleaseIfQuiet();
+  if (ended_) return ReleaseIfQuiet();
   LoadNext();
 }
 
-// --- drawing ---
-
-void SampleRun::BeginGroup() {
-  if (ended_.has_value()) return;
-  const SampleSource& source = options_.source;
-  const size_t end =
-      std::min(next_prompt_ + group_size_, prompts_.prompts.size());
-  std::vector<SamplePrompt> prompts;
-  for (size_t i = next_prompt_; i < end; ++i) {
-    prompts.push_back({static_cast<int>(i), prompts_.prompts[i]});
-  }
-  auto batch = SampleBatch::Create(
-      arena_,
-      {.job = options_.number,
-       .sample = next_sample_++,
-       .max_new_tokens = options_.question.max_new_tokens,
-       .max_position_tokens = source.model.config.max_position_tokens,
-       .vocab_size = source.model.config.vocab_size,
-       .temperature = options_.question.temperature,
-       .seed = options_.question.seed,
-       .units = state_->units(),
-       .end_tokens = prompts_.end_tokens},
-      prompts);
-  if (!batch.ok()) {
-    return End(HostMemoryError(std::string(batch.status().message())));
-  }
-  batch_ = *std::move(batch);
-  deaths_ = 0;
-  SendCommand();
-}
-
-// The group's device as long as it lives: it keeps what it computed of earlier
-// tokens.
-std::optional<DeviceId> SampleRun::UpDevice() const {
-  const int count = pool_.device_count();
-  for (int i = 0; i < count; ++i) {
-    const DeviceId device = static_cast<DeviceId>((device_ + i) % count);
-    if (pool_.up(pool_.DeviceWorker(device))) return device;
-  }
-  return std::nullopt;
-}
+// --- the workers ---
 
 void SampleRun::Configure(WorkerId worker) {
   if (!configured_.insert(worker).second) return;
@@ -288,85 +195,22 @@ void SampleRun::Configure(WorkerId worker) {
              wire::ConfigureJob{options_.number, state_->layout_offset()});
 }
 
-void SampleRun::SendCommand() {
-  const std::optional<DeviceId> device = UpDevice();
-  // Comes again when one is up.
-  wants_device_ = !device.has_value();
-  if (wants_device_) return OnDeviceLost();
-  device_ = Number(*device);
-  const WorkerId worker = pool_.DeviceWorker(*device);
-  Configure(worker);
-  out_ = OutCommand{worker, pool_.Send(worker, batch_->Command())};
-}
-
-bool SampleRun::IsOut(WorkerId worker, uint64_t attempt) const {
-  return out_.has_value() && out_->worker == worker && out_->attempt == attempt;
-}
-
-void SampleRun::OnSampleDone(const wire::SampleDone& done) {
-  out_.reset();
-  if (ended_.has_value()) return ReleaseIfQuiet();
-  auto pieces = batch_->Accept(done);
-  if (!pieces.ok()) return End(pieces.status());
-  deaths_ = 0;
-  std::vector<DrawnTokens> drawn;
-  for (const SamplePiece& piece : *pieces) {
-    drawn.push_back(
-        {piece.prompt, piece.tokens, piece.end != SampleEnd::kNone});
-  }
-  helper_->Decode(drawn, [this, pieces = *std::move(pieces)](
-                             const std::vector<std::string>& texts) {
-    OnDecoded(pieces, texts);
-  });
-}
-
-void SampleRun::OnDecoded(std::vector<SamplePiece> pieces,
-                          const std::vector<std::string>& texts) {
-  if (ended_.has_value()) return;
-  if (texts.size() != pieces.size()) {
-    return End(absl::InternalError("the text helper lost texts"));
-  }
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    pieces[i].text = texts[i];
-    sink_->OnPiece(std::move(pieces[i]));
-  }
-  GoOn();
-}
-
-void SampleRun::GoOn() {
-  if (!batch_->done()) return SendCommand();
-  next_prompt_ += batch_->size();
-  batch_.reset();
-  if (next_prompt_ == prompts_.prompts.size()) return End(absl::OkStatus());
-  device_ = (device_ + 1) % pool_.device_count();
-  BeginGroup();
-}
-
-// --- the workers ---
-
 void SampleRun::OnWorkerUp(WorkerId worker) {
-  if (worker == pool_.FilesWorker()) {
-    if (file_work_.has_value()) SendFileOp();
-  } else if (worker != pool_.HostWorker() && wants_device_ &&
-             !ended_.has_value()) {
-    SendCommand();
-  }
+  if (worker == pool_.FilesWorker() && file_work_.has_value()) SendFileOp();
+  prompts_.OnWorkerUp(worker);
 }
 
 void SampleRun::OnMessage(WorkerId worker, const wire::Message& message) {
+  prompts_.OnMessage(worker, message);
   const wire::Body& body = message.body;
   if (const auto* file = std::get_if<wire::FileOpDone>(&body)) {
     OnFileOpDone(*file);
   } else if (const auto* failed = std::get_if<wire::Failed>(&body)) {
-    OnFailed(worker, message.attempt, *failed);
-  } else if (const auto* done = std::get_if<wire::SampleDone>(&body)) {
-    if (IsOut(worker, message.attempt)) OnSampleDone(*done);
+    OnFailed(worker, *failed);
   }
 }
 
-void SampleRun::OnFailed(WorkerId worker, uint64_t attempt,
-                         const wire::Failed& failed) {
-  if (IsOut(worker, attempt)) return OnSampleFailed(failed);
+void SampleRun::OnFailed(WorkerId worker, const wire::Failed& failed) {
   if (worker != pool_.FilesWorker() || !file_work_.has_value() ||
       failed.id != file_work_->op.operation) {
     return;
@@ -374,82 +218,46 @@ void SampleRun::OnFailed(WorkerId worker, uint64_t attempt,
   file_work_.reset();
   End(FieldError(absl::StatusCode::kFailedPrecondition, "INVALID_MODEL",
                  "model", absl::StrCat("model: ", failed.text)));
-}
-
-void SampleRun::OnSampleFailed(const wire::Failed& failed) {
-  const auto code = static_cast<absl::StatusCode>(failed.code);
-  const std::string text = absl::StrCat("device ", device_, ": ", failed.text);
-  out_.reset();
-  if (ended_.has_value()) return ReleaseIfQuiet();
-  if (code == absl::StatusCode::kInvalidArgument ||
-      code == absl::StatusCode::kFailedPrecondition) {  // a logit is NaN
-    return End(FieldError(absl::StatusCode::kFailedPrecondition,
-                          "INVALID_MODEL", "model",
-                          absl::StrCat("model: ", text)));
-  }
-  if (code != absl::StatusCode::kResourceExhausted) {
-    return End(absl::Status(code, text));
-  }
-  if (batch_->size() > 1 && batch_->fresh()) {
-    group_size_ = batch_->size() / 2;
-    return BeginGroup();
-  }
-  End(FieldError(code, "DEVICE_MEMORY", "", text));
+  ReleaseIfQuiet();
 }
 
 void SampleRun::OnWorkerDown(WorkerId worker) {
   configured_.erase(worker);
   if (worker == pool_.FilesWorker()) {
     // Nobody reads into the arena any more.
-    if (ended_.has_value()) file_work_.reset();
+    if (ended_) file_work_.reset();
     return ReleaseIfQuiet();
   }
-  if (!out_.has_value() || out_->worker != worker) return;
-  out_.reset();
-  if (ended_.has_value()) return ReleaseIfQuiet();
-  if (++deaths_ == kMaxSampleDeaths) {
-    return End(absl::InternalError(absl::StrCat("the devices of a sample died ",
-                                                kMaxSampleDeaths, " times")));
-  }
-  SendCommand();
+  prompts_.OnWorkerDown(worker);
 }
 
-void SampleRun::OnDeviceLost() {
-  for (int i = 0; i < pool_.device_count(); ++i) {
-    const WorkerId worker = pool_.DeviceWorker(static_cast<DeviceId>(i));
-    if (!pool_.info(worker).lost) return;
-  }
-  End(WithoutDevices());
-}
+void SampleRun::OnDeviceLost() { prompts_.OnDeviceLost(); }
 
 // --- the end ---
 
 void SampleRun::End(absl::Status why) {
-  if (ended_.has_value()) return;
-  ended_ = std::move(why);
-  if (helper_ != nullptr) {
-    helper_->Kill(absl::CancelledError("the sample has ended"));
-  }
-  // Not from within a call of what is given back.
-  release_timer_ =
-      loop_.After(absl::ZeroDuration(), [this] { ReleaseIfQuiet(); });
+  ended_ = true;
+  prompts_.End(std::move(why));
+}
+
+void SampleRun::OnPromptsOver(const absl::Status& status) {
+  ended_ = true;
+  prompts_over_ = status;
+  ReleaseIfQuiet();
 }
 
 void SampleRun::ReleaseIfQuiet() {
-  if (!ended_.has_value() || released_ || helper_ != nullptr ||
-      file_work_.has_value() || out_.has_value()) {
+  if (!prompts_over_.has_value() || released_ || file_work_.has_value()) {
     return;
   }
   released_ = true;
-  loop_.CancelTimer(release_timer_);
   for (const WorkerId worker : configured_) {
     if (pool_.up(worker)) pool_.Send(worker, wire::ReleaseJob{options_.number});
   }
-  batch_.reset();
   if (state_ != nullptr) state_->base().Leave(base_ticket_);
   state_.reset();
   bases_.DropEmpty();
-  over_(*ended_);
+  over_(*prompts_over_);
 }
 
 }  // namespace roundhouse

@@ -1,9 +1,9 @@
 // One sample from its prompts to its end: the prompts are tokenized, weights
-// come into the arena (a base that is there already is used), and groups of
-// sequences are continued on one device each, 16 tokens at a time.
+// come into the arena (a base that is there already is used), and a PromptRun
+// continues the prompts.
 //
 //   tokenizing -> loading the base (or waiting for who loads it)
-//     -> loading adapters -> drawing <-> decoding -> over
+//     -> loading adapters -> drawing -> over
 //
 // However it ends, the arena's bytes go back only when no worker has work on
 // them any more; then `over` comes.  Runs on the event loop's thread; the
@@ -24,7 +24,7 @@
 #include "server/api/sample_engine.h"
 #include "server/jobs/base_weights.h"
 #include "server/jobs/file_table.h"
-#include "server/jobs/sample_batch.h"
+#include "server/jobs/prompt_run.h"
 #include "server/jobs/sample_source.h"
 #include "server/jobs/sampling_state.h"
 #include "server/jobs/text_helper.h"
@@ -37,18 +37,11 @@ namespace roundhouse {
 // Numbers of jobs, file operations and samples with this bit are a sampler's:
 // none of a training job has it.
 inline constexpr uint64_t kSamplingNumber = uint64_t{1} << 63;
-// A run's number is a multiple of it: each of its groups has the next one.
-inline constexpr uint64_t kSampleNumbers = 1024;
-// Sequences of one group: what one device continues together.
-inline constexpr size_t kSampleGroup = 32;
-// A command whose device died that often is given up, before it has cost every
-// device.
-inline constexpr int kMaxSampleDeaths = 3;
 // Read by one file operation, behind which a job's save may have to wait.
 inline constexpr uint64_t kSampleLoadBytes = uint64_t{256} << 20;
 
 struct SampleRunOptions {
-  uint64_t number = 0;  // with kSamplingNumber
+  uint64_t number = 0;  // with kSamplingNumber; of kSampleNumbers a multiple
   SampleSource source;
   SampleQuestion question;
   HelperProgram program;  // prepare_sample.py
@@ -84,19 +77,15 @@ class SampleRun {
   void OnDeviceLost();
 
  private:
-  struct OutCommand {
-    WorkerId worker{};
-    uint64_t attempt = 0;
-  };
   struct FileWork {
     std::unique_ptr<FileTable> table;
     wire::FileOp op;
   };
 
-  void OnTokenized(TokenizedPrompts prompts);
-  absl::Status CheckPrompts(const TokenizedPrompts& prompts) const;
+  PromptRunOptions PromptOptions() const;
   absl::Status TakeMemory();
-  void OnHelperEnded(const absl::Status& status);
+  void OnTokenized();
+  void OnPromptsOver(const absl::Status& status);
 
   // Loading.
   void LoadBase();
@@ -107,22 +96,10 @@ class SampleRun {
   void SendFileOp();
   void OnFileOpDone(const wire::FileOpDone& done);
 
-  // Drawing.
-  void BeginGroup();
-  void SendCommand();
-  std::optional<DeviceId> UpDevice() const;
   void Configure(WorkerId worker);
-  void OnSampleDone(const wire::SampleDone& done);
-  void OnDecoded(std::vector<SamplePiece> pieces,
-                 const std::vector<std::string>& texts);
-  void GoOn();
-
-  void OnFailed(WorkerId worker, uint64_t attempt, const wire::Failed& failed);
-  void OnSampleFailed(const wire::Failed& failed);
-  bool IsOut(WorkerId worker, uint64_t attempt) const;
+  void OnFailed(WorkerId worker, const wire::Failed& failed);
   void ReleaseIfQuiet();
 
-  EventLoop& loop_;
   HostArena& arena_;
   WorkerPool& pool_;
   BaseCache& bases_;
@@ -130,8 +107,7 @@ class SampleRun {
   const std::shared_ptr<SampleSink> sink_;
   const std::function<void(absl::Status)> over_;
 
-  std::unique_ptr<TextHelper> helper_;
-  TokenizedPrompts prompts_;
+  PromptRun prompts_;
   std::string base_key_;
   std::unique_ptr<SamplingState> state_;
   BaseWeights::Ticket base_ticket_ = 0;
@@ -139,18 +115,10 @@ class SampleRun {
   std::function<void()> loaded_;  // when all of to_load_ is
   std::optional<FileWork> file_work_;
   uint64_t last_file_op_ = kSamplingNumber;
-  std::unique_ptr<SampleBatch> batch_;
-  size_t next_prompt_ = 0;  // the first that is in no group yet
-  size_t group_size_ = kSampleGroup;
-  uint64_t next_sample_;
-  int device_ = 0;  // of the group, while it lives
-  int deaths_ = 0;  // of devices with the command
-  bool wants_device_ = false;
-  std::optional<OutCommand> out_;
   std::set<WorkerId> configured_;
-  std::optional<absl::Status> ended_;
+  bool ended_ = false;
+  std::optional<absl::Status> prompts_over_;  // nothing is with a device
   bool released_ = false;
-  EventLoop::TimerId release_timer_ = 0;
 };
 
 }  // namespace roundhouse

@@ -25,17 +25,6 @@ namespace fs = std::filesystem;
 using Tokens = std::vector<int32_t>;
 constexpr int kDevices = 2;
 
-// Answers with `prompts` and end token 9, then a "t" for each sequence.
-std::string HelperScript(const std::string& prompts) {
-  return absl::StrCat("echo '{\"prompts\": ", prompts,
-                      ", \"end_tokens\": [9, 77]}'\n",
-                      R"sh(while read -r line <&4; do
-  ends=$(grep -o 'true\|false' <<<"$line" | sed 's/.*/"t"/' | paste -sd,)
-  echo "{\"texts\": [$ends]}"
-done
-)sh");
-}
-
 class FakeSink final : public SampleSink {
  public:
   explicit FakeSink(std::function<void()> changed)
@@ -118,7 +107,7 @@ class SamplerTest : public testing::Test, public WorkerPool::Listener {
     source_.adapter = adapter;
   }
   void Helper(const std::string& prompts) {
-    WriteTestFile(root_ + "/helper", HelperScript(prompts));
+    WriteTestFile(root_ + "/helper", TextHelperScript(prompts));
   }
   void Misbehave(int worker, const std::string& way, int times = 1) {
     pool_options_.kill_at[static_cast<WorkerId>(worker)].assign(times, way);

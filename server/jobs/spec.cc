@@ -225,7 +225,7 @@ class Reader {
     return absl::OkStatus();
   }
 
-  // What asks for evaluations has a set to evaluate, and says how often.
+  // What asks for evaluations has something to evaluate, and says how often.
   absl::Status CheckEvaluation() const {
     const JobSpec& spec = draft_.spec;
     const std::pair<const char*, bool> asked[] = {
@@ -234,9 +234,12 @@ class Reader {
         {"early_stopping_patience", spec.early_stopping_patience > 0}};
     for (const auto& [name, on] : asked) {
       if (!on) continue;
-      if (spec.validation_dataset.empty()) {
+      const bool prompts = name == std::string("eval_steps");
+      if (spec.validation_dataset.empty() &&
+          !(prompts && !spec.eval_prompts.empty())) {
         return Error("MISSING_FIELD", *Find(name),
-                     "needs a validation_dataset");
+                     prompts ? "needs a validation_dataset or eval_prompts"
+                             : "needs a validation_dataset");
       }
       if (spec.eval_steps == 0) {
         return Error("MISSING_FIELD", *Find(name), "needs eval_steps");

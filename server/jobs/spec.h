@@ -24,6 +24,12 @@
 
 namespace roundhouse {
 
+// Of eval_prompts, each of which the model's positions bound too.  Written as
+// JSON, where a byte may take six, they leave room in a job file.
+inline constexpr size_t kMaxEvalPrompts = 16;
+inline constexpr size_t kMaxEvalPromptBytes = 8 << 10;
+inline constexpr int64_t kEvalNewTokens = 64;  // of each completion, at most
+
 enum class LrSchedulerType { kLinear, kCosine, kConstant, kConstantWithWarmup };
 enum class SpecDtype { kFp32, kBf16 };
 // Recomputation: kAuto leaves it to the planner.
@@ -103,6 +109,7 @@ struct JobSpec {
   int64_t save_total_limit = 0;  // 0: keep all
   // 0: only before the first step and after the last.
   int64_t eval_steps = 0;
+  std::vector<std::string> eval_prompts;  // empty: none
   bool load_best_model_at_end = false;
   int64_t early_stopping_patience = 0;  // evaluations; 0: off
   GradientCheckpointing gradient_checkpointing = GradientCheckpointing::kAuto;

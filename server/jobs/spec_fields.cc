@@ -188,12 +188,11 @@ void AddOutputs(std::vector<SpecFieldRow>* rows) {
   rows->push_back(
       Integer(&J::save_total_limit, {0, 1000000},
               {"save_total_limit", "integer", "checkpoints (0: all)", "0"}));
-  constexpr const char* kPrompts = "samples during training";
   rows->push_back(
       Integer(&J::eval_steps, {0, 1000000000},
               {"eval_steps", "integer", "steps (0: first and last)", "0"}));
   rows->push_back(
-      Reserved("", {"eval_prompts", "reserved", "-", "none", {}, kPrompts}));
+      EvalPromptsRow({"eval_prompts", "list of texts", "-", "none"}));
   rows->push_back(Boolean(&J::load_best_model_at_end,
                           {"load_best_model_at_end", "boolean", "-", "false"}));
   rows->push_back(Integer(

@@ -166,6 +166,30 @@ absl::StatusOr<uint32_t> ReadTargetModules(const SpecValue& v) {
   return targets;
 }
 
+absl::Status SetEvalPrompts(const SpecValue& v, SpecDraft* d) {
+  if (v.kind != Kind::kList || v.items.empty() ||
+      v.items.size() > kMaxEvalPrompts) {
+    const std::string got =
+        v.kind == Kind::kList ? absl::StrCat(v.items.size()) : Describe(v);
+    return absl::InvalidArgumentError(absl::StrCat(
+        "expected a list of 1 to ", kMaxEvalPrompts, " texts, got ", got));
+  }
+  for (size_t i = 0; i < v.items.size(); ++i) {
+    const SpecValue& item = v.items[i];
+    if (item.kind != Kind::kString || item.text.empty() ||
+        item.text.size() > kMaxEvalPromptBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("[", i, "]: expected a text of 1 to ",
+                       kMaxEvalPromptBytes, " bytes, got ",
+                       item.text.size() > kMaxEvalPromptBytes
+                           ? absl::StrCat(item.text.size(), " bytes")
+                           : Describe(item)));
+    }
+    d->spec.eval_prompts.push_back(item.text);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status SetMetadata(const SpecValue& v, SpecDraft* d) {
   if (v.kind != Kind::kMap || v.entries.size() > kMaxMetadataPairs) {
     return Expected(absl::StrCat("a mapping of at most ", kMaxMetadataPairs,
@@ -388,6 +412,15 @@ SpecFieldRow TargetModulesRow(SpecField info) {
   row.put = [](const JobSpec& s, Json* out) {
     if (!s.target_modules.has_value()) return;
     (*out)["target_modules"] = TargetModuleNames(*s.target_modules);
+  };
+  return row;
+}
+
+SpecFieldRow EvalPromptsRow(SpecField info) {
+  SpecFieldRow row{.info = std::move(info)};
+  row.set = SetEvalPrompts;
+  row.put = [](const JobSpec& s, Json* out) {
+    if (!s.eval_prompts.empty()) (*out)["eval_prompts"] = s.eval_prompts;
   };
   return row;
 }

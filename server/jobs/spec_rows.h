@@ -87,6 +87,7 @@ SpecFieldRow OutputNameRow(SpecField info);
 // YYYY-MM-DD of the Gregorian calendar.
 SpecFieldRow DateRow(std::string JobSpec::*member, SpecField info);
 SpecFieldRow TargetModulesRow(SpecField info);
+SpecFieldRow EvalPromptsRow(SpecField info);
 SpecFieldRow AccumulationRow(SpecField info);
 SpecFieldRow Bf16Row(SpecField info);
 // Written only where it is not 0: of two fields that replace each other.

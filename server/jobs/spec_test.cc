@@ -4,6 +4,8 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -164,7 +166,7 @@ TEST(SpecTest, LaterPartsAreRefusedByNameAndNeverIgnored) {
        {"objective: dpo", "fp16: true", "dtype: fp16", "optimizer_mode: async",
         "determinism: fast", "objective: dpo", "priority: urgent",
         "resources: {max_devices: 1}", "max_runtime: 1h", "retry: 2",
-        "eval_prompts: [a]", "lr_scheduler_type: polynomial", "optim: lion"}) {
+        "lr_scheduler_type: polynomial", "optim: lion"}) {
     const auto result = With(text);
     const std::string field = std::string(text, std::string(text).find(':'));
     EXPECT_TRUE(absl::IsUnimplemented(result.status())) << text;
@@ -208,14 +210,56 @@ TEST(SpecTest, EvaluationsNeedASetAndWhen) {
     const auto result = With(field);
     EXPECT_TRUE(absl::IsInvalidArgument(result.status())) << field;
     EXPECT_EQ(ErrorField(result.status()), name);
-    EXPECT_EQ(Message(result), absl::StrCat("job.yaml:3: ", name,
-                                            ": needs a validation_dataset"));
+    EXPECT_EQ(Message(result),
+              absl::StrCat("job.yaml:3: ", name, ": needs a validation_dataset",
+                           name == "eval_steps" ? " or eval_prompts" : ""));
     if (name == "eval_steps") continue;
     const auto seldom = With(absl::StrCat(field, "\nvalidation_dataset: v"));
     EXPECT_EQ(ErrorField(seldom.status()), name);
     EXPECT_EQ(Message(seldom),
               absl::StrCat("job.yaml:3: ", name, ": needs eval_steps"));
   }
+}
+
+TEST(SpecTest, EvalPromptsAreAFewTexts) {
+  const auto spec =
+      With("eval_prompts: [one, \"2\", 'a\u00e9']\neval_steps: 5");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->eval_prompts,
+            (std::vector<std::string>{"one", "2", "a\u00e9"}));
+  EXPECT_TRUE(With("")->eval_prompts.empty());
+  std::string most = "eval_prompts:\n";
+  for (int i = 0; i < 16; ++i) absl::StrAppend(&most, "- p", i, "\n");
+  EXPECT_EQ(With(most)->eval_prompts.size(), kMaxEvalPrompts);
+  const std::string longest(kMaxEvalPromptBytes, 'x');
+  EXPECT_TRUE(With(absl::StrCat("eval_prompts: [", longest, "]")).ok());
+  const std::pair<std::string, std::string> bad[] = {
+      {most + "- p16", "expected a list of 1 to 16 texts, got 17"},
+      {"eval_prompts: []", "expected a list of 1 to 16 texts, got 0"},
+      {"eval_prompts: one",
+       "expected a list of 1 to 16 texts, got the text \"one\""},
+      {"eval_prompts: [a, \"\"]",
+       "[1]: expected a text of 1 to 8192 bytes, got the text \"\""},
+      {"eval_prompts: [a, 7]",
+       "[1]: expected a text of 1 to 8192 bytes, got the number 7"},
+      {"eval_prompts: [null]",
+       "[0]: expected a text of 1 to 8192 bytes, got nothing"},
+      {"eval_prompts: [[a]]",
+       "[0]: expected a text of 1 to 8192 bytes, got a list"},
+      {absl::StrCat("eval_prompts: [", longest, "x]"),
+       "[0]: expected a text of 1 to 8192 bytes, got 8193 bytes"}};
+  for (const auto& [text, message] : bad) {
+    ExpectError(text, "INVALID_VALUE", "eval_prompts",
+                absl::StrCat("job.yaml:3: eval_prompts: ", message));
+  }
+}
+
+TEST(SpecTest, EvalPromptsAreEnoughForEvalStepsOnly) {
+  EXPECT_TRUE(With("eval_prompts: [a]\neval_steps: 5").ok());
+  const auto best =
+      With("eval_prompts: [a]\neval_steps: 5\nload_best_model_at_end: true");
+  EXPECT_EQ(Message(best),
+            "job.yaml:5: load_best_model_at_end: needs a validation_dataset");
 }
 
 TEST(SpecTest, AdaptersOfALoraJob) {
@@ -478,10 +522,22 @@ TEST(ResolvedSpecTest, JsonIsAJobFileThatResolvesToItself) {
   }
 }
 
+TEST(ResolvedSpecTest, TheLargestEvalPromptsCanBeReadAgain) {
+  JobSpec spec = *With("");
+  // A byte that takes six in JSON.
+  spec.eval_prompts.assign(kMaxEvalPrompts,
+                           std::string(kMaxEvalPromptBytes, '\x01'));
+  const ResolvedSpec resolved = ResolvedSpec::Resolve(spec, 2);
+  const auto again = ResolvedSpec::FromJson(resolved.ToJson());
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_TRUE(again->spec().eval_prompts == spec.eval_prompts);
+}
+
 TEST(ResolvedSpecTest, EveryFieldWithAValueIsInTheJson) {
   auto json = nlohmann::json::parse(
       ResolvedSpec::Resolve(*With("validation_dataset: v\noutput_name: o\n"
                                   "template_date: 2026-01-01\n"
+                                  "eval_prompts: [a]\n"
                                   "resume_from_checkpoint: job:a"),
                             2)
           .ToJson());

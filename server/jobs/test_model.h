@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "base/model/config.h"
 #include "base/model/parameters.h"
 #include "server/jobs/base_weights.h"
@@ -63,6 +64,20 @@ inline std::string ReadTestFile(const std::string& path) {
 
 inline void WriteTestFile(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
+}
+
+// In place of prepare_sample.py: answers with `prompts` and end tokens 9 and
+// 77, then a "t" for each sequence.
+inline std::string TextHelperScript(const std::string& prompts,
+                                    const std::string& control_tokens = "[]") {
+  return absl::StrCat(
+      "echo '{\"prompts\": ", prompts,
+      ", \"end_tokens\": [9, 77], \"control_tokens\": ", control_tokens, "}'\n",
+      R"sh(while read -r line <&4; do
+  ends=$(grep -o 'true\|false' <<<"$line" | sed 's/.*/"t"/' | paste -sd,)
+  echo "{\"texts\": [$ends]}"
+done
+)sh");
 }
 
 }  // namespace roundhouse

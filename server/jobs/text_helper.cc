@@ -136,6 +136,7 @@ bool TextHelper::OnLine(const std::string& line) {
       TokenizedPrompts found;
       answer.at("prompts").get_to(found.prompts);
       answer.at("end_tokens").get_to(found.end_tokens);
+      answer.at("control_tokens").get_to(found.control_tokens);
       std::exchange(tokenized_, nullptr)(std::move(found));
       return true;
     }

@@ -31,6 +31,9 @@ struct TextHelperOptions {
 struct TokenizedPrompts {
   std::vector<std::vector<int32_t>> prompts;  // none is empty
   std::vector<int32_t> end_tokens;            // ascending
+  // Prompts for the chat template that have special tokens of the tokenizer in
+  // their text, which the model reads as such; by number.
+  std::vector<int> control_tokens;
 };
 
 // Behind prompt number `prompt` and what was drawn before.

@@ -1,0 +1,57 @@
+// Engine: a job's eval_prompts, which are tokenized once before it is queued,
+// so that a bad one fails it there.
+#include <filesystem>
+#include <utility>
+
+#include "base/status.h"
+#include "server/jobs/engine.h"
+
+namespace roundhouse {
+
+TextHelperOptions Engine::TextOptions(const JobSpec& spec,
+                                      bool chat_template) const {
+  const std::filesystem::path scripts =
+      std::filesystem::path(options_.prepare_script).parent_path();
+  return {.program = {options_.python, scripts / "prepare_sample.py"},
+          .tokenizer_directory = spec.model_name_or_path,
+          .model_directory = spec.model_name_or_path,
+          .raw = !chat_template,
+          .template_date = spec.template_date};
+}
+
+void Engine::OnPrepared(const std::string& id, const absl::Status& status) {
+  const absl::StatusOr<bool> started =
+      status.ok() ? StartPromptCheck(id) : status;
+  if (!started.ok() || !*started) OnValidated(id, started.status());
+}
+
+absl::StatusOr<bool> Engine::StartPromptCheck(const std::string& id) {
+  ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
+  ASSIGN_OR_RETURN(const ResolvedSpec resolved,
+                   ResolvedSpec::FromJson(job.resolved));
+  const JobSpec& spec = resolved.spec();
+  if (spec.eval_prompts.empty()) return false;
+  ASSIGN_OR_RETURN(const ModelDirectory model, CheckModel(spec));
+  // As the rows are that the job trains on.
+  ASSIGN_OR_RETURN(const bool chat_template,
+                   UsesChatTemplate(JobDirectory(job) + "/data/train"));
+  prompt_check_ = std::make_unique<PromptRun>(
+      loop_, arena_, pool_,
+      EvalPromptOptions({.model = model.config,
+                         .prompts = spec.eval_prompts,
+                         .text = TextOptions(spec, chat_template)}),
+      PromptRunCalls{
+          .tokenized = [this] { prompt_check_->End(absl::OkStatus()); },
+          .piece = [](const SamplePiece&) {},
+          .over =
+              [this, id](absl::Status checked) {
+                // Not from within the check's own callback.
+                loop_.After(absl::ZeroDuration(), [this, id, checked] {
+                  if (validating_ == id) OnValidated(id, checked);
+                });
+              }});
+  prompt_check_->Start();
+  return true;
+}
+
+}  // namespace roundhouse

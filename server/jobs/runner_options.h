@@ -1,0 +1,36 @@
+// What a JobRunner runs.
+#ifndef ROUNDHOUSE_SERVER_JOBS_RUNNER_OPTIONS_H_
+#define ROUNDHOUSE_SERVER_JOBS_RUNNER_OPTIONS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/model/directory.h"
+#include "server/jobs/adapter_files.h"
+#include "server/jobs/base_weights.h"
+#include "server/jobs/dataset.h"
+#include "server/jobs/spec.h"
+#include "server/jobs/text_helper.h"
+
+namespace roundhouse {
+
+struct RunnerOptions {
+  uint64_t job = 0;
+  std::string directory;    // of the job; checkpoints lie in it
+  std::string output_path;  // of the exported model
+  ResolvedSpec spec;
+  ModelDirectory model;
+  std::optional<AdapterDirectory> adapter;  // that its spec names
+  // Of the engine; outlives the runner.  Null: the job shares no base, and has
+  // no adapters.
+  BaseCache* bases = nullptr;
+  const Dataset* train = nullptr;
+  const Dataset* validation = nullptr;  // null: none
+  TextHelperOptions text;               // of the spec's eval_prompts
+  uint64_t device_memory_bytes = 0;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_JOBS_RUNNER_OPTIONS_H_
