@@ -2,55 +2,26 @@
 // "Processes").  The daemon starts it with its socket and the arena inherited;
 // it ends with Stop, with its socket, or with its daemon.
 
-#include <poll.h>
-#include <signal.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cstddef>
-#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
-#include "base/kill_point.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "base/wire/arena.h"
-#include "base/wire/channel.h"
 #include "worker/context.h"
 #include "worker/device/cpu/cpu_device.h"
 #include "worker/files/files_worker.h"
 #include "worker/host/host_worker.h"
 #include "worker/model/generation.h"
 #include "worker/model/stage_run.h"
+#include "worker/program.h"
 #include "worker/slot/device_worker.h"
-
-ABSL_FLAG(std::string, role, "", "device, host or files");
-ABSL_FLAG(int, channel_fd, -1, "inherited SOCK_SEQPACKET to the daemon");
-ABSL_FLAG(int, arena_fd, -1, "inherited memfd of the host arena");
-ABSL_FLAG(int, lock_fd, -1,
-          "inherited lock file of the daemon, held until this process ends");
-ABSL_FLAG(int, index, 0, "this worker's doorbell in the arena");
-ABSL_FLAG(int, threads, 1, "compute threads");
-ABSL_FLAG(std::string, device, "cpu", "device role: what computes; cpu");
-ABSL_FLAG(uint64_t, device_memory, uint64_t{1} << 30,
-          "device role: bytes of device memory");
-ABSL_FLAG(double, link_gbps, 0,
-          "device role: throttle per direction in 10^9 bits per second; 0: "
-          "none");
-ABSL_FLAG(uint64_t, copy_chunk_bytes, 256 << 10,
-          "device role: weights and gradients are copied this much at a time");
-ABSL_FLAG(std::string, kill_at, "",
-          "test only: NAME:COUNT, die at the COUNT-th pass of a kill point");
 
 namespace roundhouse::worker {
 namespace {
@@ -72,109 +43,36 @@ absl::Status FixThreadCounts(char** argv) {
       absl::StrCat("cannot start anew: ", std::strerror(errno)));
 }
 
-// --device-memory=N is --device_memory=N.
-std::vector<std::string> FlagNames(int argc, char** argv) {
-  std::vector<std::string> arguments(argv, argv + argc);
-  for (std::string& argument : arguments) {
-    if (argument.compare(0, 2, "--") != 0) continue;
-    const size_t end = std::min(argument.find('='), argument.size());
-    std::replace(argument.begin() + 2,
-                 argument.begin() + static_cast<std::ptrdiff_t>(end), '-', '_');
-  }
-  return arguments;
-}
-
-absl::Status CheckFlags() {
-  const int index = absl::GetFlag(FLAGS_index);
-  if (index < 0 || index >= wire::kMaxWorkers) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--index must lie in 0..", wire::kMaxWorkers - 1, ", not ", index));
-  }
-  if (absl::GetFlag(FLAGS_threads) < 1) {
-    return absl::InvalidArgumentError("--threads must be at least 1");
-  }
-  if (absl::GetFlag(FLAGS_channel_fd) < 0 ||
-      absl::GetFlag(FLAGS_arena_fd) < 0) {
-    return absl::InvalidArgumentError(
-        "--channel-fd and --arena-fd must be inherited descriptors: this "
-        "program is started by roundhoused");
-  }
-  return absl::OkStatus();
-}
-
-// From here on the kernel kills this process with its daemon.  A daemon that
-// died before that has closed its end of the channel.
-absl::Status DieWithDaemon(const wire::Channel& channel) {
-  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) {
-    return absl::InternalError(
-        absl::StrCat("PR_SET_PDEATHSIG: ", std::strerror(errno)));
-  }
-  pollfd peer{channel.fd(), 0, 0};
-  if (poll(&peer, 1, 0) < 0 || (peer.revents & (POLLHUP | POLLNVAL)) != 0) {
-    return absl::UnavailableError("the daemon is gone already");
-  }
-  return absl::OkStatus();
-}
-
 absl::Status RunDevice(const WorkerContext& context) {
-  const std::string kind = absl::GetFlag(FLAGS_device);
-  if (kind != "cpu") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--device=", kind, ": this build has cpu only"));
-  }
-  const std::unique_ptr<Device> device =
-      NewCpuDevice(absl::GetFlag(FLAGS_device_memory));
+  ASSIGN_OR_RETURN(const DeviceFlags flags, GetDeviceFlags());
+  const std::unique_ptr<Device> device = NewCpuDevice(flags.memory_bytes);
   SlotRunnerOptions options;
   options.make_run = &StageRun::Create;
   options.make_generation = &GenerationRun::Create;
   options.prepare_compute_thread = [threads = context.threads] {
     SetComputeThreads(threads);
   };
-  options.link_gbps = absl::GetFlag(FLAGS_link_gbps);
-  options.chunk_bytes = absl::GetFlag(FLAGS_copy_chunk_bytes);
+  options.link_gbps = flags.link_gbps;
+  options.chunk_bytes = flags.copy_chunk_bytes;
   return RunDeviceWorker(context, *device, std::move(options));
 }
 
-absl::Status Dispatch(const std::string& role, const WorkerContext& context) {
+absl::Status Run(const std::string& role, const WorkerContext& context) {
   if (role == "device") return RunDevice(context);
   if (role == "host") return RunHostWorker(context);
   if (role == "files") return RunFilesWorker(context);
-  return absl::InvalidArgumentError(
-      absl::StrCat("--role must be device, host or files, not \"", role, "\""));
-}
-
-absl::Status Main(char** argv) {
-  RETURN_IF_ERROR(CheckFlags());
-  RETURN_IF_ERROR(FixThreadCounts(argv));
-  RETURN_IF_ERROR(ArmKillPoint(absl::GetFlag(FLAGS_kill_at)));
-  wire::Channel channel(absl::GetFlag(FLAGS_channel_fd));
-  RETURN_IF_ERROR(DieWithDaemon(channel));
-  ASSIGN_OR_RETURN(const std::unique_ptr<wire::Arena> arena,
-                   wire::Arena::Map(absl::GetFlag(FLAGS_arena_fd)));
-  return Dispatch(absl::GetFlag(FLAGS_role),
-                  WorkerContext{channel, *arena, absl::GetFlag(FLAGS_index),
-                                absl::GetFlag(FLAGS_threads)});
+  return UnknownRole(role);
 }
 
 }  // namespace
 }  // namespace roundhouse::worker
 
 int main(int argc, char** argv) {
-  std::vector<std::string> names = roundhouse::worker::FlagNames(argc, argv);
-  std::vector<char*> flags;
-  for (std::string& name : names) flags.push_back(name.data());
-  absl::ParseCommandLine(argc, flags.data());
-  const std::string name = absl::StrCat(absl::GetFlag(FLAGS_role), " worker ",
-                                        absl::GetFlag(FLAGS_index));
-  roundhouse::SetLogName(name.c_str());
-  const absl::Status status = roundhouse::worker::Main(argv);
-  if (absl::IsUnavailable(status)) {
-    RH_LOG(kInfo) << "the daemon is gone";
-    return 0;
-  }
-  if (!status.ok()) {
-    RH_LOG(kError) << status.ToString();
+  const absl::Status fixed = roundhouse::worker::FixThreadCounts(argv);
+  if (!fixed.ok()) {
+    RH_LOG(kError) << fixed.ToString();
     return 1;
   }
-  return 0;
+  return roundhouse::worker::RunWorkerProgram(argc, argv,
+                                              &roundhouse::worker::Run);
 }

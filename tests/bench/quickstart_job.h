@@ -1,5 +1,4 @@
-// The quickstart's job through the real daemon, client and workers, observed:
-// what of its steps is compute, and how long commands take to be dispatched.
+// The quickstart's job through the real daemon, client and workers, observed.
 #ifndef ROUNDHOUSE_TESTS_BENCH_QUICKSTART_JOB_H_
 #define ROUNDHOUSE_TESTS_BENCH_QUICKSTART_JOB_H_
 
@@ -7,8 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "tests/bench/cpu_use.h"
-#include "tests/bench/samples.h"
+#include "tests/bench/daemon_job.h"
 
 namespace roundhouse::bench {
 
@@ -23,17 +21,11 @@ struct QuickstartOptions {
   int64_t steps = 80;  // of the job; more than kFirstStep
 };
 
-struct QuickstartResult {
-  StepSamples samples;
-  UseShares use;
-};
-
 // Makes data and model into `scratch`.  Blocks for some seconds.
 absl::Status MakeQuickstartInputs(const QuickstartOptions& options);
 
-// Runs the job once.  REQUIRES: MakeQuickstartInputs.  Errors name the program
-// that failed and the file with what it printed.
-absl::StatusOr<QuickstartResult> RunQuickstartJob(
+// Runs the job once.  REQUIRES: MakeQuickstartInputs.  Errors as RunDaemonJob.
+absl::StatusOr<DaemonJobResult> RunQuickstartJob(
     const QuickstartOptions& options);
 
 }  // namespace roundhouse::bench

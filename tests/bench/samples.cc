@@ -109,6 +109,8 @@ absl::StatusOr<StepSamples> ReadSamples(const std::string& text, int64_t first,
   const Window window{samples[begin].numbers[1], samples[end].numbers[1]};
   StepSamples result;
   result.steps = last - first;
+  result.begin_ns = window.begin;
+  result.end_ns = window.end;
   double host_ns = 0;
   for (size_t i = 0; i < samples.size(); ++i) {
     const Sample& sample = samples[i];

@@ -23,6 +23,8 @@ struct DeviceShares {
 
 struct StepSamples {
   int64_t steps = 0;
+  int64_t begin_ns = 0;  // CLOCK_MONOTONIC
+  int64_t end_ns = 0;
   double step_seconds = 0;  // mean
   std::vector<double> dispatch_seconds;
   std::vector<DeviceShares> devices;

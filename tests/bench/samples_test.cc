@@ -20,6 +20,8 @@ TEST(SamplesTest, SharesOfTheTimeBetweenTwoSteps) {
       2, 4);
   ASSERT_TRUE(samples.ok()) << samples.status();
   EXPECT_EQ(samples->steps, 2);
+  EXPECT_EQ(samples->begin_ns, 1000);
+  EXPECT_EQ(samples->end_ns, 2000);
   EXPECT_DOUBLE_EQ(samples->step_seconds, 500e-9);
   ASSERT_EQ(samples->dispatch_seconds.size(), 1u);
   EXPECT_DOUBLE_EQ(samples->dispatch_seconds[0], 5e-6);

@@ -115,7 +115,7 @@ void AddUse(const std::string& pool, const UseShares& use, int64_t steps,
 absl::Status AddQuickstart(QuickstartOptions options, int devices,
                            Results& results) {
   options.devices = devices;
-  ASSIGN_OR_RETURN(const QuickstartResult run, RunQuickstartJob(options));
+  ASSIGN_OR_RETURN(const DaemonJobResult run, RunQuickstartJob(options));
   const std::string pool = absl::StrCat("cpu:", devices);
   AddSteps(pool, run.samples, results);
   AddUse(pool, run.use, run.samples.steps, results);

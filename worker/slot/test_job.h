@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,6 +20,7 @@
 #include "base/wire/arena.h"
 #include "base/wire/channel.h"
 #include "base/wire/messages.h"
+#include "worker/device/cpu/cpu_device.h"
 #include "worker/device/device.h"
 #include "worker/model/stage_run.h"
 #include "worker/slot/slot_computation.h"
@@ -177,6 +179,8 @@ class SlotTestJob {
 // One device worker in a thread, and the daemon's end of its channel.
 struct TestWorkerOptions {
   uint64_t device_memory_bytes = 64 << 20;
+  std::function<std::unique_ptr<Device>(uint64_t memory_bytes)> make_device =
+      NewCpuDevice;
   SlotRunnerOptions runner;
 };
 

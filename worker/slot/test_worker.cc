@@ -1,6 +1,5 @@
 #include "base/log.h"
 #include "gtest/gtest.h"
-#include "worker/device/cpu/cpu_device.h"
 #include "worker/slot/device_worker.h"
 #include "worker/slot/test_job.h"
 
@@ -9,7 +8,7 @@ namespace roundhouse::worker {
 TestWorker::TestWorker(SlotTestJob& job, int index, TestWorkerOptions options)
     : job_(job),
       index_(index),
-      device_(NewCpuDevice(options.device_memory_bytes)) {
+      device_(options.make_device(options.device_memory_bytes)) {
   auto ends = wire::Channel::Pair();
   ROUNDHOUSE_CHECK(ends.ok()) << ends.status().ToString();
   daemon_ = std::move(ends->first);

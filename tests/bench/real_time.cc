@@ -1,0 +1,172 @@
+// real_time: eight devices in real time on a machine of two cores.
+//
+//   bazel run //tests/bench:real_time -- [--model=qwen3-1.7b] [--devices=8]
+//       [--micro_batches=16] [--steps=8] [--scale=1] [--plan=published]
+//       [--clip=true] [--inputs=FILE] [--pcie_gbps=21] [--host_gbps=200]
+//       [--runs=1] [--format=table|csv]
+//
+// The real daemon and client, with workers that wait where others compute
+// (tests/fakes/fake_worker.cc).  --plan is the published planner's for these
+// inputs, or the JSON of a job file's plan.  Progress goes to stderr;
+// docs/benchmarks.md explains the quantities.
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/status.h"
+#include "tests/bench/fake_job.h"
+#include "tests/bench/model_inputs.h"
+#include "tests/bench/real_time_report.h"
+#include "tests/bench/socket_loop.h"
+
+ABSL_FLAG(std::string, inputs, "scheduler/testdata/bubble_inputs.csv",
+          "costs per layer, model by model");
+ABSL_FLAG(std::string, model, "qwen3-1.7b", "which row of them");
+ABSL_FLAG(int, devices, 8, "fake devices");
+ABSL_FLAG(int64_t, micro_batches, 16, "of a step, in one round");
+ABSL_FLAG(int64_t, steps, 8, "of the job; all but the first are counted");
+ABSL_FLAG(double, scale, 1, "the inputs' times are multiplied by this");
+ABSL_FLAG(std::string, plan, "published",
+          "published, or {\"forward\": ..., \"backward\": ...}");
+ABSL_FLAG(bool, clip, true, "updates wait for the norm of all gradients");
+ABSL_FLAG(double, pcie_gbps, 21, "10^9 bytes per second and direction");
+ABSL_FLAG(double, host_gbps, 200, "host operations, 10^9 bytes per second");
+ABSL_FLAG(int, runs, 1, "of the job");
+ABSL_FLAG(std::string, format, "table", "table (Markdown) or csv");
+
+namespace roundhouse::bench {
+namespace {
+
+constexpr absl::Duration kTripPause = absl::Milliseconds(5);
+constexpr int kMaxDevices = 62;
+
+absl::Status CheckRange(const char* flag, double value, double low,
+                        double high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--", flag, " must lie in ", low, "..", high, ", not ", value));
+}
+
+absl::Status CheckFlags() {
+  RETURN_IF_ERROR(
+      CheckRange("devices", absl::GetFlag(FLAGS_devices), 1, kMaxDevices));
+  RETURN_IF_ERROR(CheckRange(
+      "micro_batches", static_cast<double>(absl::GetFlag(FLAGS_micro_batches)),
+      1, 256));
+  RETURN_IF_ERROR(CheckRange(
+      "steps", static_cast<double>(absl::GetFlag(FLAGS_steps)), 2, 1e6));
+  RETURN_IF_ERROR(CheckRange("scale", absl::GetFlag(FLAGS_scale), 1e-3, 1e3));
+  RETURN_IF_ERROR(
+      CheckRange("pcie_gbps", absl::GetFlag(FLAGS_pcie_gbps), 0.1, 1e5));
+  RETURN_IF_ERROR(
+      CheckRange("host_gbps", absl::GetFlag(FLAGS_host_gbps), 0.1, 1e5));
+  RETURN_IF_ERROR(CheckRange("runs", absl::GetFlag(FLAGS_runs), 1, 1000));
+  const std::string format = absl::GetFlag(FLAGS_format);
+  if (format == "table" || format == "csv") return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--format: table or csv, not \"", format, "\""));
+}
+
+absl::StatusOr<FakeJobOptions> Options() {
+  FakeJobOptions options;
+  // `bazel run` starts programs in their runfiles.
+  options.root = std::filesystem::current_path().string();
+  const std::string path = absl::GetFlag(FLAGS_inputs);
+  const std::string text = Contents(path);
+  if (text.empty()) {
+    return absl::NotFoundError(
+        absl::StrCat("--inputs: ", path, " is empty or cannot be read"));
+  }
+  ASSIGN_OR_RETURN(options.costs,
+                   FindModelCosts(text, path, absl::GetFlag(FLAGS_model)));
+  options.devices = absl::GetFlag(FLAGS_devices);
+  options.micro_batches = absl::GetFlag(FLAGS_micro_batches);
+  options.steps = absl::GetFlag(FLAGS_steps);
+  options.scale = absl::GetFlag(FLAGS_scale);
+  options.clip = absl::GetFlag(FLAGS_clip);
+  options.pcie_gbps = absl::GetFlag(FLAGS_pcie_gbps);
+  options.host_gbps = absl::GetFlag(FLAGS_host_gbps);
+  const std::string plan = absl::GetFlag(FLAGS_plan);
+  if (plan == "published") {
+    ASSIGN_OR_RETURN(
+        options.plan,
+        PublishedPlanOf(options.costs, options.devices, kDeviceBytes));
+  } else {
+    ASSIGN_OR_RETURN(options.plan, ParsePlanJson(plan, options.costs.layers));
+  }
+  return options;
+}
+
+absl::StatusOr<RealTimeRun> Measure(const FakeJobOptions& options) {
+  ASSIGN_OR_RETURN(const DaemonJob job, MakeFakeJob(options));
+  ASSIGN_OR_RETURN(const auto loop, SocketLoop::Start(kTripPause));
+  ASSIGN_OR_RETURN(DaemonJobResult result, RunDaemonJob(job));
+  RealTimeRun run;
+  run.work_ms = WorkMs(options.costs, options.plan) *
+                static_cast<double>(options.micro_batches);
+  run.samples = std::move(result.samples);
+  run.use = result.use;
+  run.cores = static_cast<int>(std::thread::hardware_concurrency());
+  ASSIGN_OR_RETURN(run.trips, loop->Stop());
+  if (HasLatencies(run)) return run;
+  return absl::NotFoundError("no dispatch, or no round trip, in these steps");
+}
+
+RealTimeKey Key(const FakeJobOptions& options) {
+  return {options.costs.name,
+          absl::GetFlag(FLAGS_plan) == "published" ? "published" : "given",
+          options.devices,
+          options.micro_batches,
+          options.steps,
+          options.scale,
+          options.clip};
+}
+
+absl::Status MeasureRuns(const FakeJobOptions& options) {
+  std::cerr << options.costs.name << ", plan " << PlanJson(options.plan)
+            << std::endl;
+  const RealTimeKey key = Key(options);
+  std::vector<std::vector<RealTimeRow>> runs;
+  for (int run = 0; run < absl::GetFlag(FLAGS_runs); ++run) {
+    ASSIGN_OR_RETURN(const RealTimeRun measured, Measure(options));
+    runs.push_back(RealTimeRows(key, measured));
+    // After an error the logs stay.
+    std::filesystem::remove_all(options.scratch);
+  }
+  std::cout << (absl::GetFlag(FLAGS_format) == "csv" ? RealTimeCsv(key, runs)
+                                                     : RealTimeMarkdown(runs));
+  return absl::OkStatus();
+}
+
+absl::Status Main() {
+  RETURN_IF_ERROR(CheckFlags());
+  ASSIGN_OR_RETURN(FakeJobOptions options, Options());
+  options.scratch =
+      (std::filesystem::temp_directory_path() / "roundhouse.XXXXXX").string();
+  if (mkdtemp(options.scratch.data()) == nullptr) {
+    return absl::InternalError("cannot make " + options.scratch);
+  }
+  return MeasureRuns(options);
+}
+
+}  // namespace
+}  // namespace roundhouse::bench
+
+int main(int argc, char** argv) {
+  absl::ParseCommandLine(argc, argv);
+  const absl::Status status = roundhouse::bench::Main();
+  if (status.ok()) return 0;
+  std::cerr << "real_time: " << status.message() << "\n";
+  return 1;
+}

@@ -1,0 +1,111 @@
+// A worker program that waits where roundhouse-worker computes, so that a
+// daemon drives many devices in real time on a machine of two cores.  Torch-
+// free.
+//
+//   roundhoused --devices=cpu:8 --worker-program=SCRIPT ...
+//
+// where SCRIPT adds this program's own flags to the daemon's:
+//
+//   #!/bin/sh
+//   exec fake_worker --costs=costs.csv "$@"
+//
+// --costs        what each layer takes (tests/fakes/layer_costs.h)
+// --cost-scale   times this
+// --host-gbps    host memory, read and written together, in 10^9 bits per
+//                second as --link-gbps; 0: host operations take no time
+//
+// Device role: everything that roundhouse-worker's does, in the same code, on
+// a device (tests/fakes/fake_device.h) and with a model (fake_model.h) that
+// only take time; --link-gbps is each direction's rate.  Host role:
+// fake_host.h. Files role: the real one.
+#include <sys/prctl.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "tests/fakes/fake_device.h"
+#include "tests/fakes/fake_host.h"
+#include "tests/fakes/fake_model.h"
+#include "tests/fakes/layer_costs.h"
+#include "tests/fakes/pace.h"
+#include "worker/context.h"
+#include "worker/files/files_worker.h"
+#include "worker/program.h"
+#include "worker/slot/device_worker.h"
+
+ABSL_FLAG(std::string, costs, "", "CSV file of what each layer takes");
+ABSL_FLAG(double, cost_scale, 1, "the file's times are multiplied by this");
+ABSL_FLAG(double, host_gbps, 0,
+          "host memory in 10^9 bits per second; 0: takes no time");
+
+namespace roundhouse::fakes {
+namespace {
+
+using worker::WorkerContext;
+
+absl::StatusOr<double> BytesPerSecond(const char* flag, double gbps) {
+  if (gbps >= 0 && gbps <= 1e9) return gbps * 1e9 / 8;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, " must lie in 0..1e9, not ", gbps));
+}
+
+absl::StatusOr<std::vector<LayerCost>> Costs() {
+  const double scale = absl::GetFlag(FLAGS_cost_scale);
+  if (!(scale > 0 && scale <= 1e6)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--cost-scale must lie above 0, at most 1e6, not ", scale));
+  }
+  const std::string path = absl::GetFlag(FLAGS_costs);
+  if (path.empty()) {
+    return absl::InvalidArgumentError("--costs: a device worker needs it");
+  }
+  return ReadLayerCosts(path, scale);
+}
+
+absl::Status RunDevice(const WorkerContext& context) {
+  ASSIGN_OR_RETURN(const worker::DeviceFlags flags, worker::GetDeviceFlags());
+  ASSIGN_OR_RETURN(const std::vector<LayerCost> costs, Costs());
+  FakeDeviceOptions device_options;
+  device_options.memory_bytes = flags.memory_bytes;
+  ASSIGN_OR_RETURN(device_options.link_bytes_per_second,
+                   BytesPerSecond("link-gbps", flags.link_gbps));
+  FakeDevice device(std::move(device_options), MonotonicClock());
+  worker::SlotRunnerOptions options;
+  options.make_run = FakeStageRuns(device, costs);
+  options.make_generation = FakeGenerations(device, costs);
+  options.chunk_bytes = flags.copy_chunk_bytes;
+  return worker::RunDeviceWorker(context, device, std::move(options));
+}
+
+absl::Status RunHost(const WorkerContext& context) {
+  FakeHostOptions options;
+  ASSIGN_OR_RETURN(options.bytes_per_second,
+                   BytesPerSecond("host-gbps", absl::GetFlag(FLAGS_host_gbps)));
+  return RunFakeHostWorker(context, options, MonotonicClock());
+}
+
+absl::Status Run(const std::string& role, const WorkerContext& context) {
+  // Threads inherit it.  The kernel's default lets a sleeper sleep 50 us more.
+  if (prctl(PR_SET_TIMERSLACK, 1) != 0) {
+    return absl::InternalError(
+        absl::StrCat("PR_SET_TIMERSLACK: ", std::strerror(errno)));
+  }
+  if (role == "device") return RunDevice(context);
+  if (role == "host") return RunHost(context);
+  if (role == "files") return worker::RunFilesWorker(context);
+  return worker::UnknownRole(role);
+}
+
+}  // namespace
+}  // namespace roundhouse::fakes
+
+int main(int argc, char** argv) {
+  return roundhouse::worker::RunWorkerProgram(argc, argv,
+                                              &roundhouse::fakes::Run);
+}

@@ -1,0 +1,121 @@
+// The program itself: its roles, and what it refuses.
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/wire/arena.h"
+#include "base/wire/channel.h"
+#include "gtest/gtest.h"
+
+namespace roundhouse::fakes {
+namespace {
+
+constexpr const char* kProgram = "tests/fakes/fake_worker";
+
+std::string CostsFile() {
+  const std::string path = testing::TempDir() + "/costs.csv";
+  std::ofstream(path) << "layer,forward_ms,recompute_ms,backward_ms\n"
+                         "0,1,1,2\n1,3,0,4\n";
+  return path;
+}
+
+class Program {
+ public:
+  Program(const wire::Arena& arena, std::vector<std::string> flags) {
+    int ends[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+    fcntl(ends[0], F_SETFD, FD_CLOEXEC);
+    const int arena_fd = dup(arena.fd());  // without close-on-exec
+    flags.insert(flags.begin(), kProgram);
+    flags.push_back("--channel-fd=" + std::to_string(ends[1]));
+    flags.push_back("--arena-fd=" + std::to_string(arena_fd));
+    std::vector<char*> argv;
+    for (std::string& flag : flags) argv.push_back(flag.data());
+    argv.push_back(nullptr);
+    pid_ = fork();
+    if (pid_ == 0) {
+      execv(kProgram, argv.data());
+      _exit(99);
+    }
+    close(ends[1]);
+    close(arena_fd);
+    channel_ = std::make_unique<wire::Channel>(ends[0]);
+  }
+  ~Program() {
+    if (pid_ > 0) kill(pid_, SIGKILL);
+    if (pid_ > 0) Exit();
+  }
+
+  wire::Channel& channel() { return *channel_; }
+  int Exit() {
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+
+ private:
+  pid_t pid_ = 0;
+  std::unique_ptr<wire::Channel> channel_;
+};
+
+class RoleTest : public testing::TestWithParam<const char*> {
+ protected:
+  std::unique_ptr<wire::Arena> arena_ = *wire::Arena::Create(1 << 20, 4);
+};
+
+TEST_P(RoleTest, SaysHelloAndStops) {
+  Program program(*arena_,
+                  {std::string("--role=") + GetParam(), "--index=2",
+                   "--device-memory=123456", "--costs=" + CostsFile()});
+  const auto message = program.channel().Receive();
+  ASSERT_TRUE(message.ok()) << message.status();
+  const auto* hello = std::get_if<wire::Hello>(&message->body);
+  ASSERT_NE(hello, nullptr);
+  EXPECT_EQ(hello->version, wire::kWireVersion);
+  if (std::string(GetParam()) == "device") {
+    EXPECT_EQ(hello->device_memory_bytes, 123456u);
+  }
+  ASSERT_TRUE(program.channel().Send({1, wire::Stop{}}).ok());
+  EXPECT_EQ(program.Exit(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Roles, RoleTest,
+                         testing::Values("device", "host", "files"));
+
+class BadFlagsTest : public testing::TestWithParam<std::vector<std::string>> {};
+
+TEST_P(BadFlagsTest, AreRefused) {
+  const auto arena = *wire::Arena::Create(1 << 20, 4);
+  std::vector<std::string> flags = {"--costs=" + CostsFile()};
+  flags.insert(flags.end(), GetParam().begin(), GetParam().end());
+  Program program(*arena, flags);
+  EXPECT_EQ(program.Exit(), 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Flags, BadFlagsTest,
+    testing::Values(
+        std::vector<std::string>{"--role=cook"},
+        std::vector<std::string>{"--role=device", "--costs="},
+        std::vector<std::string>{"--role=device", "--costs=/no/such/file"},
+        std::vector<std::string>{"--role=device", "--cost-scale=0"},
+        std::vector<std::string>{"--role=device", "--cost-scale=fast"},
+        std::vector<std::string>{"--role=device", "--link-gbps=-1"},
+        std::vector<std::string>{"--role=device", "--device=cuda"},
+        std::vector<std::string>{"--role=device", "--kill-at=nowhere"},
+        std::vector<std::string>{"--role=host", "--host-gbps=-1"},
+        std::vector<std::string>{"--role=host", "--host-gbps=nan"},
+        std::vector<std::string>{"--role=device", "--no-such-flag"}));
+
+}  // namespace
+}  // namespace roundhouse::fakes
