@@ -1,65 +1,22 @@
 // The program itself: started as the daemon starts it, one process per role.
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <memory>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "base/wire/arena.h"
 #include "base/wire/channel.h"
 #include "gtest/gtest.h"
+#include "worker/worker_process.h"
 
 namespace roundhouse {
 namespace {
 
-constexpr const char* kProgram = "worker/roundhouse-worker";
-
-// A worker process, its channel and its exit.
-class Program {
+class Program : public worker::WorkerProcess {
  public:
-  Program(const wire::Arena& arena, std::vector<std::string> flags) {
-    int ends[2];
-    EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
-    fcntl(ends[0], F_SETFD, FD_CLOEXEC);
-    const int arena_fd = dup(arena.fd());  // without close-on-exec
-    flags.insert(flags.begin(), kProgram);
-    flags.push_back("--channel-fd=" + std::to_string(ends[1]));
-    flags.push_back("--arena-fd=" + std::to_string(arena_fd));
-    std::vector<char*> argv;
-    for (std::string& flag : flags) argv.push_back(flag.data());
-    argv.push_back(nullptr);
-    pid_ = fork();
-    if (pid_ == 0) {
-      execv(kProgram, argv.data());
-      _exit(99);
-    }
-    close(ends[1]);
-    close(arena_fd);
-    channel_ = std::make_unique<wire::Channel>(ends[0]);
-  }
-  ~Program() {
-    if (pid_ > 0) kill(pid_, SIGKILL);
-    if (pid_ > 0) Exit();
-  }
-
-  wire::Channel& channel() { return *channel_; }
-  void HangUp() { channel_.reset(); }
-  int Exit() {
-    int status = 0;
-    waitpid(pid_, &status, 0);
-    pid_ = 0;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  }
-
- private:
-  pid_t pid_ = 0;
-  std::unique_ptr<wire::Channel> channel_;
+  Program(const wire::Arena& arena, std::vector<std::string> flags)
+      : WorkerProcess("worker/roundhouse-worker", arena, std::move(flags)) {}
 };
 
 class MainTest : public testing::Test {

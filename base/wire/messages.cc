@@ -369,6 +369,11 @@ absl::Status CheckHeader(const Header& header, uint64_t bytes) {
 
 }  // namespace
 
+Failed FailedWith(uint64_t id, const absl::Status& why) {
+  return {id, static_cast<uint32_t>(why.code()),
+          std::string(why.message().substr(0, kMaxTextBytes))};
+}
+
 absl::StatusOr<std::string> Encode(const Message& message) {
   std::string out(sizeof(Header), '\0');
   Writer writer(out);

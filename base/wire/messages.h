@@ -22,6 +22,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/wire/commands.h"
 #include "base/wire/events.h"
@@ -43,6 +44,10 @@ struct Message {
   uint64_t attempt = 0;
   Body body;
 };
+
+// Of the command numbered `id`; what is beyond kMaxTextBytes of the message is
+// cut off.  REQUIRES: !why.ok().
+Failed FailedWith(uint64_t id, const absl::Status& why);
 
 // RESOURCE_EXHAUSTED when the datagram would exceed kMaxMessageBytes.
 absl::StatusOr<std::string> Encode(const Message& message);

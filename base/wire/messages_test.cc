@@ -256,5 +256,15 @@ TEST(ChannelTest, MailOfAPeerThatDiedUnreadIsDelivered) {
             absl::StatusCode::kUnavailable);
 }
 
+TEST(MessagesTest, AFailureOfAnyLengthIsEncoded) {
+  const Failed failed =
+      FailedWith(7, absl::NotFoundError(std::string(kMaxTextBytes + 9, 'x')));
+  EXPECT_EQ(failed.id, 7u);
+  EXPECT_EQ(failed.code, static_cast<uint32_t>(absl::StatusCode::kNotFound));
+  EXPECT_EQ(failed.text, std::string(kMaxTextBytes, 'x'));
+  EXPECT_TRUE(Encode({1, failed}).ok());
+  EXPECT_EQ(FailedWith(7, absl::NotFoundError("it")).text, "it");
+}
+
 }  // namespace
 }  // namespace roundhouse::wire

@@ -40,9 +40,7 @@ class FakeHost {
   absl::Status Handle(uint64_t attempt, const Other&);
 
   absl::Status Fail(uint64_t attempt, uint64_t id, const absl::Status& why) {
-    return inbox_.Answer(attempt,
-                         wire::Failed{id, static_cast<uint32_t>(why.code()),
-                                      std::string(why.message())});
+    return inbox_.Answer(attempt, wire::FailedWith(id, why));
   }
   absl::Status Do(const wire::HostOp& op);
   absl::Status Gather(const wire::HostOp& op);
@@ -61,16 +59,11 @@ class FakeHost {
 };
 
 absl::Status FakeHost::Run() {
-  RETURN_IF_ERROR(inbox_.SayHello());
-  while (true) {
-    ASSIGN_OR_RETURN(const wire::Message message, inbox_.Next());
-    if (std::holds_alternative<wire::Stop>(message.body)) {
-      return absl::OkStatus();
-    }
-    RETURN_IF_ERROR(std::visit(
+  return inbox_.Serve([this](const wire::Message& message) {
+    return std::visit(
         [&](const auto& body) { return Handle(message.attempt, body); },
-        message.body));
-  }
+        message.body);
+  });
 }
 
 absl::Status FakeHost::Handle(uint64_t attempt,

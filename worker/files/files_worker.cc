@@ -17,15 +17,6 @@
 namespace roundhouse::worker {
 namespace {
 
-absl::Status Fail(Inbox& inbox, uint64_t attempt, uint64_t id,
-                  const absl::Status& why) {
-  std::string text(why.message());
-  if (text.size() > wire::kMaxTextBytes) text.resize(wire::kMaxTextBytes);
-  return inbox.Answer(
-      attempt,
-      wire::Failed{id, static_cast<uint32_t>(why.code()), std::move(text)});
-}
-
 // Does `work`, which returns its bytes, and answers for `operation`.
 absl::Status Answer(Inbox& inbox, uint64_t attempt, uint64_t operation,
                     const std::function<absl::StatusOr<uint64_t>()>& work) {
@@ -36,7 +27,8 @@ absl::Status Answer(Inbox& inbox, uint64_t attempt, uint64_t operation,
     ASSIGN_OR_RETURN(bytes, work());
     return absl::OkStatus();
   });
-  if (!done.ok()) return Fail(inbox, attempt, operation, done);
+  if (!done.ok())
+    return inbox.Answer(attempt, wire::FailedWith(operation, done));
   KillPoint("files.done.before");
   RETURN_IF_ERROR(inbox.Answer(attempt, wire::FileOpDone{operation, bytes}));
   KillPoint("files.done.after");
@@ -48,24 +40,20 @@ absl::Status Answer(Inbox& inbox, uint64_t attempt, uint64_t operation,
 absl::Status RunFilesWorker(const WorkerContext& context) {
   std::signal(SIGXFSZ, SIG_IGN);
   Inbox inbox(context.channel);
-  RETURN_IF_ERROR(inbox.SayHello());
-  while (true) {
-    ASSIGN_OR_RETURN(const wire::Message message, inbox.Next());
-    if (std::holds_alternative<wire::Stop>(message.body)) {
-      return absl::OkStatus();
-    }
+  return inbox.Serve([&](const wire::Message& message) -> absl::Status {
     if (const auto* op = std::get_if<wire::FileOp>(&message.body)) {
-      RETURN_IF_ERROR(Answer(inbox, message.attempt, op->operation,
-                             [&] { return DoFileOp(context.arena, *op); }));
-    } else if (const auto* rows = std::get_if<wire::MergeRows>(&message.body)) {
-      RETURN_IF_ERROR(Answer(inbox, message.attempt, rows->operation,
-                             [&] { return DoMerge(*rows); }));
-    } else {
-      RETURN_IF_ERROR(Fail(
-          inbox, message.attempt, 0,
-          absl::InvalidArgumentError("not a command of the files worker")));
+      return Answer(inbox, message.attempt, op->operation,
+                    [&] { return DoFileOp(context.arena, *op); });
     }
-  }
+    if (const auto* rows = std::get_if<wire::MergeRows>(&message.body)) {
+      return Answer(inbox, message.attempt, rows->operation,
+                    [&] { return DoMerge(*rows); });
+    }
+    return inbox.Answer(
+        message.attempt,
+        wire::FailedWith(0, absl::InvalidArgumentError(
+                                "not a command of the files worker")));
+  });
 }
 
 }  // namespace roundhouse::worker

@@ -41,7 +41,9 @@ class HostWorker {
   template <typename Other>
   absl::Status Handle(uint64_t attempt, const Other&);
 
-  absl::Status Fail(uint64_t attempt, uint64_t id, const absl::Status& why);
+  absl::Status Fail(uint64_t attempt, uint64_t id, const absl::Status& why) {
+    return inbox_.Answer(attempt, wire::FailedWith(id, why));
+  }
   // The operation's squared norm.
   absl::StatusOr<double> Do(const wire::HostOp& op);
   absl::StatusOr<double> DoReduce(const JobView& job, const wire::HostOp& op);
@@ -59,25 +61,11 @@ class HostWorker {
 };
 
 absl::Status HostWorker::Run() {
-  RETURN_IF_ERROR(inbox_.SayHello());
-  while (true) {
-    ASSIGN_OR_RETURN(const wire::Message message, inbox_.Next());
-    if (std::holds_alternative<wire::Stop>(message.body)) {
-      return absl::OkStatus();
-    }
-    RETURN_IF_ERROR(std::visit(
+  return inbox_.Serve([this](const wire::Message& message) {
+    return std::visit(
         [&](const auto& body) { return Handle(message.attempt, body); },
-        message.body));
-  }
-}
-
-absl::Status HostWorker::Fail(uint64_t attempt, uint64_t id,
-                              const absl::Status& why) {
-  std::string text(why.message());
-  if (text.size() > wire::kMaxTextBytes) text.resize(wire::kMaxTextBytes);
-  return inbox_.Answer(
-      attempt,
-      wire::Failed{id, static_cast<uint32_t>(why.code()), std::move(text)});
+        message.body);
+  });
 }
 
 absl::Status HostWorker::Handle(uint64_t attempt,

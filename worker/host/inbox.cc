@@ -28,6 +28,18 @@ absl::Status Inbox::SayHello() {
   return Answer(0, hello);
 }
 
+absl::Status Inbox::Serve(
+    const std::function<absl::Status(const wire::Message&)>& handle) {
+  RETURN_IF_ERROR(SayHello());
+  while (true) {
+    ASSIGN_OR_RETURN(const wire::Message message, Next());
+    if (std::holds_alternative<wire::Stop>(message.body)) {
+      return absl::OkStatus();
+    }
+    RETURN_IF_ERROR(handle(message));
+  }
+}
+
 absl::StatusOr<wire::Message> Inbox::Next() {
   while (pending_.empty()) {
     Beat();

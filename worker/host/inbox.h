@@ -28,8 +28,6 @@ class Inbox {
   // `channel` outlives the inbox.
   explicit Inbox(wire::Channel& channel) : channel_(channel) {}
 
-  absl::Status SayHello();
-
   // Blocks for the next command, sending heartbeats.  Malformed datagrams are
   // logged and dropped.  UNAVAILABLE: the daemon is gone.
   absl::StatusOr<wire::Message> Next();
@@ -41,6 +39,11 @@ class Inbox {
   // Sends a heartbeat when one is due; drops it when the socket is full.
   void Beat();
 
+  // Says hello, then hands over the commands, in order, until Stop; ends with
+  // what `handle` or the channel failed of.
+  absl::Status Serve(
+      const std::function<absl::Status(const wire::Message&)>& handle);
+
   // Blocks while the daemon's buffer is full.
   absl::Status Answer(uint64_t attempt, wire::Body body);
 
@@ -48,6 +51,7 @@ class Inbox {
   absl::Status RunBeating(const std::function<absl::Status()>& work);
 
  private:
+  absl::Status SayHello();
   absl::Status TakeArrived();
 
   wire::Channel& channel_;

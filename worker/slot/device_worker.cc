@@ -50,8 +50,7 @@ class DeviceWorker {
   std::shared_ptr<const JobTables> TablesOf(uint64_t job, uint64_t attempt,
                                             const char* what, uint64_t id);
   void Fail(uint64_t attempt, uint64_t id, const absl::Status& status) {
-    outbox_.Send(attempt, wire::Failed{id, static_cast<uint32_t>(status.code()),
-                                       std::string(status.message())});
+    outbox_.Send(attempt, wire::FailedWith(id, status));
   }
 
   const WorkerContext& context_;

@@ -244,12 +244,8 @@ void SlotFeeder::EndSlot(const SlotState& slot) {
     outbox_.Send(slot.attempt, slot.Done(MonotonicNow(), device_.TakePeak()));
     KillPoint("slot.done.after");
   } else if (!slot.failure.ok()) {
-    std::string text(slot.failure.message());
-    if (text.size() > wire::kMaxTextBytes) text.resize(wire::kMaxTextBytes);
     outbox_.Send(slot.attempt,
-                 wire::Failed{slot.command.slot,
-                              static_cast<uint32_t>(slot.failure.code()),
-                              std::move(text)});
+                 wire::FailedWith(slot.command.slot, slot.failure));
   } else {
     outbox_.Send(slot.attempt, wire::Withdrawn{slot.command.slot});
   }

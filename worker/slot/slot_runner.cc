@@ -80,10 +80,7 @@ void SlotRunner::SubmitSample(uint64_t attempt, wire::RunSample command,
 
 void SlotRunner::Fail(uint64_t attempt, uint64_t id,
                       const absl::Status& status) {
-  std::string text(status.message());
-  if (text.size() > wire::kMaxTextBytes) text.resize(wire::kMaxTextBytes);
-  outbox_.Send(attempt, wire::Failed{id, static_cast<uint32_t>(status.code()),
-                                     std::move(text)});
+  outbox_.Send(attempt, wire::FailedWith(id, status));
 }
 
 void SlotRunner::Compute() {
