@@ -19,7 +19,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "server/api/api_server.h"
-#include "server/jobs/dataset_inspector.h"
+#include "server/dataset/dataset_inspector.h"
 #include "server/jobs/engine.h"
 #include "server/jobs/model_catalog.h"
 #include "server/observe/metrics.h"

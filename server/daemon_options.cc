@@ -14,7 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
-#include "server/jobs/spec.h"
+#include "server/spec/spec.h"
 
 namespace roundhouse {
 namespace {
@@ -137,9 +137,9 @@ absl::Status FillPlaces(const Settings& settings,
   options.worker_program = settings.Get(
       "worker-program",
       FindBeside(program, "roundhouse-worker", "worker/roundhouse-worker"));
-  options.prepare_script =
-      settings.Get("prepare-script",
-                   FindBeside(program, "prepare.py", "server/jobs/prepare.py"));
+  options.prepare_script = settings.Get(
+      "prepare-script",
+      FindBeside(program, "prepare.py", "server/dataset/prepare.py"));
   options.python =
       settings.Get("python", Lookup(environment, "ROUNDHOUSE_PYTHON",
                                     cache + "/roundhouse/venv/bin/python"));

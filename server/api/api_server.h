@@ -14,9 +14,9 @@
 #include "absl/time/time.h"
 #include "server/api/engine.h"
 #include "server/api/sample_engine.h"
-#include "server/jobs/dataset_inspector.h"
+#include "server/dataset/dataset_inspector.h"
 #include "server/jobs/model_catalog.h"
-#include "server/jobs/store.h"
+#include "server/store/store.h"
 
 namespace roundhouse {
 

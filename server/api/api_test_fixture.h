@@ -21,11 +21,11 @@
 #include "server/api/api_server.h"
 #include "server/api/fake_engine.h"
 #include "server/api/fake_sampler.h"
-#include "server/jobs/dataset_inspector.h"
+#include "server/dataset/dataset_inspector.h"
 #include "server/jobs/model_catalog.h"
-#include "server/jobs/spec_error.h"
-#include "server/jobs/store.h"
 #include "server/pool/event_loop.h"
+#include "server/spec/spec_error.h"
+#include "server/store/store.h"
 
 namespace roundhouse {
 

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "server/jobs/spec_error.h"
+#include "server/spec/spec_error.h"
 
 namespace roundhouse {
 namespace {

@@ -13,7 +13,7 @@
 #include "proto/roundhouse/v1/fine_tuning_job.pb.h"
 #include "proto/roundhouse/v1/system.pb.h"
 #include "server/api/engine.h"
-#include "server/jobs/store_records.h"
+#include "server/store/store_records.h"
 
 namespace roundhouse {
 

@@ -6,7 +6,7 @@
 #include "proto/google/rpc/status.pb.h"
 #include "server/api/errors.h"
 #include "server/api/step_history.h"
-#include "server/jobs/spec_error.h"
+#include "server/spec/spec_error.h"
 
 namespace roundhouse {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/roundhouse/v1/dataset.grpc.pb.h"
-#include "server/jobs/dataset_inspector.h"
+#include "server/dataset/dataset_inspector.h"
 #include "server/pool/work_pool.h"
 
 namespace roundhouse {

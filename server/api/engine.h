@@ -11,9 +11,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/jobs/dataset_inspector.h"
-#include "server/jobs/export_task.h"
-#include "server/jobs/store_records.h"
+#include "server/dataset/dataset_inspector.h"
+#include "server/store/store_records.h"
+#include "server/weights/export_task.h"
 
 namespace roundhouse {
 
@@ -81,7 +81,7 @@ struct ServerInfo {
 };
 
 // Thread-safe; called from several threads of the API at once.  Statuses carry
-// reason and field (server/jobs/spec_error.h).
+// reason and field (server/spec/spec_error.h).
 class JobEngine {
  public:
   virtual ~JobEngine() = default;

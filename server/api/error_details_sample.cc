@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "server/api/errors.h"
-#include "server/jobs/spec_error.h"
+#include "server/spec/spec_error.h"
 
 namespace roundhouse {
 namespace {

@@ -1,8 +1,8 @@
 #include "server/api/fake_engine.h"
 
 #include "base/status.h"
-#include "server/jobs/spec.h"
-#include "server/jobs/spec_error.h"
+#include "server/spec/spec.h"
+#include "server/spec/spec_error.h"
 
 namespace roundhouse {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "server/api/engine.h"
-#include "server/jobs/store.h"
+#include "server/store/store.h"
 
 namespace roundhouse {
 

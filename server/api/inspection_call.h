@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "grpcpp/grpcpp.h"
-#include "server/jobs/dataset_inspector.h"
+#include "server/dataset/dataset_inspector.h"
 #include "server/pool/work_pool.h"
 
 namespace roundhouse {

@@ -14,7 +14,7 @@
 #include "server/api/step_history.h"
 #include "server/api/unary_call.h"
 #include "server/api/watch_stream.h"
-#include "server/jobs/spec_error.h"
+#include "server/spec/spec_error.h"
 
 namespace roundhouse {
 

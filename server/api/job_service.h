@@ -8,9 +8,9 @@
 #include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
 #include "server/api/engine.h"
 #include "server/api/stream_pump.h"
-#include "server/jobs/dataset_inspector.h"
-#include "server/jobs/store.h"
+#include "server/dataset/dataset_inspector.h"
 #include "server/pool/work_pool.h"
+#include "server/store/store.h"
 
 namespace roundhouse {
 

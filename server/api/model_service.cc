@@ -3,7 +3,7 @@
 #include "base/status.h"
 #include "server/api/sample_stream.h"
 #include "server/api/unary_call.h"
-#include "server/jobs/spec_error.h"
+#include "server/spec/spec_error.h"
 
 namespace roundhouse {
 namespace {

@@ -1,4 +1,4 @@
-// What the API needs done to sample from a job's weights.  server/jobs/sampler
+// What the API needs done to sample from a job's weights. server/sample/sampler
 // implements it; tests have a fake.
 #ifndef ROUNDHOUSE_SERVER_API_SAMPLE_ENGINE_H_
 #define ROUNDHOUSE_SERVER_API_SAMPLE_ENGINE_H_
@@ -48,7 +48,7 @@ class SampleSink {
   virtual void OnSource(const std::string& path) = 0;
   virtual void OnPiece(SamplePiece piece) = 0;
   // Last: OK, or why there is no more.  Statuses carry reason and field
-  // (server/jobs/spec_error.h).
+  // (server/spec/spec_error.h).
   virtual void OnEnd(absl::Status status) = 0;
   // Nobody listens any more.
   virtual bool cancelled() const = 0;

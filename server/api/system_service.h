@@ -4,8 +4,8 @@
 
 #include "proto/roundhouse/v1/system.grpc.pb.h"
 #include "server/api/engine.h"
-#include "server/jobs/store.h"
 #include "server/pool/work_pool.h"
+#include "server/store/store.h"
 
 namespace roundhouse {
 

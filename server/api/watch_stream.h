@@ -13,7 +13,7 @@
 #include "proto/roundhouse/v1/fine_tuning_job.pb.h"
 #include "server/api/convert.h"
 #include "server/api/stream_pump.h"
-#include "server/jobs/store.h"
+#include "server/store/store.h"
 
 namespace roundhouse {
 

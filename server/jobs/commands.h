@@ -10,9 +10,9 @@
 
 #include "base/wire/messages.h"
 #include "scheduler/dispatch/dispatcher.h"
-#include "server/jobs/dataset.h"
+#include "server/dataset/dataset.h"
 #include "server/jobs/round_buffers.h"
-#include "server/jobs/training_state.h"
+#include "server/weights/training_state.h"
 
 namespace roundhouse {
 

@@ -11,7 +11,7 @@
 
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "server/jobs/test_model.h"
+#include "server/testing/test_model.h"
 
 namespace roundhouse {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/dtype.h"
 #include "base/model/parameters.h"
 #include "server/jobs/job_needs.h"
-#include "server/jobs/spec_error.h"
+#include "server/spec/spec_error.h"
 
 namespace roundhouse {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "base/model/config.h"
-#include "server/jobs/spec.h"
+#include "server/spec/spec.h"
 
 namespace roundhouse {
 

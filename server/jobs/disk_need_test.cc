@@ -5,10 +5,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "server/jobs/file_table.h"
 #include "server/jobs/job_needs.h"
-#include "server/jobs/spec_error.h"
-#include "server/jobs/test_model.h"
+#include "server/spec/spec_error.h"
+#include "server/testing/test_model.h"
+#include "server/weights/file_table.h"
 
 namespace roundhouse {
 namespace {

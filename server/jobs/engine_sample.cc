@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "server/jobs/engine.h"
 #include "server/jobs/job_needs.h"
-#include "server/jobs/spec_error.h"
+#include "server/spec/spec_error.h"
 
 namespace roundhouse {
 namespace {

@@ -9,13 +9,13 @@
 #include "absl/time/clock.h"
 #include "base/model/parameters.h"
 #include "base/status.h"
-#include "server/jobs/checkpoint.h"
 #include "server/jobs/disk_need.h"
 #include "server/jobs/engine.h"
 #include "server/jobs/job_needs.h"
-#include "server/jobs/model_limits.h"
 #include "server/jobs/plan_costs.h"
-#include "server/jobs/spec_error.h"
+#include "server/spec/model_limits.h"
+#include "server/spec/spec_error.h"
+#include "server/weights/checkpoint.h"
 
 namespace roundhouse {
 namespace {

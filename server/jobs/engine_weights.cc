@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
-#include "server/jobs/checkpoint.h"
 #include "server/jobs/engine.h"
-#include "server/jobs/spec_error.h"
+#include "server/spec/spec_error.h"
+#include "server/weights/checkpoint.h"
 
 namespace roundhouse {
 namespace {

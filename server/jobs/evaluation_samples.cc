@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "nlohmann/json.hpp"
-#include "server/jobs/spec.h"
+#include "server/spec/spec.h"
 
 namespace roundhouse {
 namespace {

@@ -22,12 +22,12 @@
 #include "absl/status/statusor.h"
 #include "base/model/config.h"
 #include "base/wire/commands.h"
+#include "server/dataset/text_helper.h"
 #include "server/jobs/evaluations.h"
-#include "server/jobs/prompt_run.h"
-#include "server/jobs/text_helper.h"
 #include "server/pool/event_loop.h"
 #include "server/pool/host_arena.h"
 #include "server/pool/worker_pool.h"
+#include "server/sample/prompt_run.h"
 
 namespace roundhouse {
 

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "server/jobs/test_model.h"
+#include "server/testing/test_model.h"
 
 namespace roundhouse {
 namespace {

@@ -13,7 +13,7 @@
 #include "absl/time/time.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
-#include "server/jobs/checkpoint.h"
+#include "server/weights/checkpoint.h"
 
 namespace roundhouse {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "server/jobs/test_model.h"
+#include "server/testing/test_model.h"
 
 namespace roundhouse {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "base/status.h"
-#include "server/jobs/base_weights.h"
-#include "server/jobs/dataset.h"
-#include "server/jobs/spec_error.h"
+#include "server/dataset/dataset.h"
+#include "server/spec/spec_error.h"
+#include "server/weights/base_weights.h"
 
 namespace roundhouse {
 namespace {

@@ -12,8 +12,8 @@
 #include "scheduler/plan/plan.h"
 #include "server/jobs/plan_costs.h"
 #include "server/jobs/round_buffers.h"
-#include "server/jobs/spec.h"
-#include "server/jobs/training_state.h"
+#include "server/spec/spec.h"
+#include "server/weights/training_state.h"
 
 namespace roundhouse {
 

@@ -12,9 +12,9 @@
 #include "base/model/parameters.h"
 #include "base/model/safetensors.h"
 #include "base/status.h"
-#include "server/jobs/adapter_files.h"
 #include "server/jobs/job_needs.h"
-#include "server/jobs/spec.h"
+#include "server/spec/spec.h"
+#include "server/weights/adapter_files.h"
 
 namespace roundhouse {
 namespace {

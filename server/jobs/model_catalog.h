@@ -11,9 +11,9 @@
 
 #include "absl/status/statusor.h"
 #include "base/model/config.h"
-#include "server/jobs/dataset_inspector.h"
-#include "server/jobs/hub_cache.h"
-#include "server/jobs/store.h"
+#include "server/dataset/dataset_inspector.h"
+#include "server/spec/hub_cache.h"
+#include "server/store/store.h"
 
 namespace roundhouse {
 

@@ -4,7 +4,7 @@
 
 #include "base/wire/messages.h"
 #include "gtest/gtest.h"
-#include "server/jobs/test_model.h"
+#include "server/testing/test_model.h"
 
 namespace roundhouse {
 namespace {

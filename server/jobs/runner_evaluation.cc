@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "server/jobs/runner.h"
-#include "server/jobs/sampling_state.h"
+#include "server/sample/sampling_state.h"
 
 namespace roundhouse {
 

@@ -7,11 +7,11 @@
 #include <string>
 
 #include "base/model/directory.h"
-#include "server/jobs/adapter_files.h"
-#include "server/jobs/base_weights.h"
-#include "server/jobs/dataset.h"
-#include "server/jobs/spec.h"
-#include "server/jobs/text_helper.h"
+#include "server/dataset/dataset.h"
+#include "server/dataset/text_helper.h"
+#include "server/spec/spec.h"
+#include "server/weights/adapter_files.h"
+#include "server/weights/base_weights.h"
 
 namespace roundhouse {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "server/jobs/checkpoint.h"
+#include "server/weights/checkpoint.h"
 
 namespace roundhouse {
 

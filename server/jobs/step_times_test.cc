@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "server/jobs/spec.h"
+#include "server/spec/spec.h"
 
 namespace roundhouse {
 namespace {

@@ -250,7 +250,7 @@ class Daemon:
         self.fixed = {"state_dir": self.state, "data_root": data_root,
                       "listen": f"unix:{self.socket}",
                       "worker_program": ROOT / "worker/roundhouse-worker",
-                      "prepare_script": ROOT / "server/jobs/prepare.py",
+                      "prepare_script": ROOT / "server/dataset/prepare.py",
                       "python": sys.executable}
 
     # Life.

@@ -37,9 +37,9 @@
 #include "base/model/safetensors.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
-#include "server/jobs/adapter_files.h"
-#include "server/jobs/dataset.h"
-#include "server/jobs/spec.h"
+#include "server/dataset/dataset.h"
+#include "server/spec/spec.h"
+#include "server/weights/adapter_files.h"
 #include "worker/files/normal.h"
 #include "worker/model/sequential.h"
 

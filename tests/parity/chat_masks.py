@@ -2,7 +2,7 @@
 text, token ids and the mask of what the assistant says.
 
     chat_masks.py              compares random conversations, 2,000 a family
-    chat_masks.py --write FILE writes goldens for server/jobs/prepare_chat_test
+    chat_masks.py --write FILE writes goldens for server/dataset/prepare_chat_test
 
 transformers tells what is the assistant's only by {% generation %}, so that it
 gets each family's template with those tags; the helper gets it without. Run in

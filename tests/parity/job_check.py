@@ -107,7 +107,7 @@ def main():
         write_rows(scratch.data / "validation.jsonl", 2)
         daemon = scratch.daemon()
         daemon.start(worker_program=harness.ROOT / "worker/roundhouse-worker",
-                     prepare_script=source / "server/jobs/prepare.py")
+                     prepare_script=source / "server/dataset/prepare.py")
         check = Check(scratch, daemon)
         for name in generate.CASES:
             for dtype in DTYPES:

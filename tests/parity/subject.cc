@@ -6,7 +6,7 @@
 
 #include "base/convert.h"
 #include "base/log.h"
-#include "server/jobs/adapter_files.h"
+#include "server/weights/adapter_files.h"
 #include "worker/model/logits.h"
 
 namespace roundhouse::parity {

@@ -1,0 +1,92 @@
+// One run of server/dataset/prepare.py or a script beside it: a short-lived
+// child, supervised from the event loop's thread.
+//
+// What it prints on stdout says that it is alive, and belongs to the caller;
+// the last JSON line with an "error" on stderr is what is reported.
+#ifndef ROUNDHOUSE_SERVER_DATASET_DATASET_HELPER_H_
+#define ROUNDHOUSE_SERVER_DATASET_DATASET_HELPER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/limits.h"
+#include "server/pool/child_process.h"
+#include "server/pool/event_loop.h"
+
+namespace roundhouse {
+
+struct HelperProgram {
+  std::string python;  // interpreter with the tokenizers package
+  std::string script;  // prepare.py
+  // A child that prints nothing for this long is killed.
+  absl::Duration silence_limit = absl::Seconds(kMaxHelperSilenceSeconds);
+};
+
+// How a dataset is read, whatever for.
+struct ReadingOptions {
+  std::string tokenizer_directory;
+  std::string data_file;
+  int64_t max_length = 0;            // tokens
+  std::string truncation = "right";  // of longer sequences; or left, drop
+  bool packing = false;              // several sequences a row
+  int64_t seed = 0;                  // of which share a row
+  std::string template_date;         // YYYY-MM-DD, for templates that ask
+};
+
+class DatasetHelper {
+ public:
+  // `mode` are the words behind the options.  `output` gets stdout as it comes;
+  // `ended` is called once, from the loop and never from within Start: OK,
+  // INVALID_ARGUMENT with file and line (the dataset is bad),
+  // RESOURCE_EXHAUSTED (disk full), DEADLINE_EXCEEDED (silence), INTERNAL, or
+  // what Kill said.  `ended` may destroy the helper.
+  static absl::StatusOr<std::unique_ptr<DatasetHelper>> Start(
+      EventLoop& loop, const HelperProgram& program,
+      const ReadingOptions& options, const std::vector<std::string>& mode,
+      std::function<void(const std::string&)> output,
+      std::function<void(absl::Status)> ended);
+  // The same with these arguments behind the script's name, and descriptors
+  // that the child inherits (ChildOptions).  `about` begins messages about the
+  // child.
+  static absl::StatusOr<std::unique_ptr<DatasetHelper>> Start(
+      EventLoop& loop, const HelperProgram& program, const std::string& about,
+      const std::vector<std::string>& arguments,
+      const std::vector<int>& descriptors,
+      std::function<void(const std::string&)> output,
+      std::function<void(absl::Status)> ended);
+  // Kills the child; nothing is called any more.
+  ~DatasetHelper();
+
+  // Its end is waited for without blocking: a child that hangs in the kernel
+  // dies only when the file system answers.  The first `why` is what is told.
+  void Kill(absl::Status why);
+
+ private:
+  DatasetHelper(EventLoop& loop, const HelperProgram& program,
+                const std::string& about,
+                std::function<void(const std::string&)> output,
+                std::function<void(absl::Status)> ended);
+
+  void WaitAnew();
+  void OnOutput(const std::string& text);
+  void OnExit(int wait_status);
+
+  EventLoop& loop_;
+  const absl::Duration silence_limit_;
+  const std::string about_;
+  const std::function<void(const std::string&)> output_;
+  const std::function<void(absl::Status)> ended_;
+  EventLoop::TimerId watchdog_ = 0;
+  absl::Status killed_;  // not OK: why
+  std::unique_ptr<ChildProcess> child_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_DATASET_DATASET_HELPER_H_

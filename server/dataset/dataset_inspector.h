@@ -1,0 +1,97 @@
+// Reads datasets for people who have no job yet: server/dataset/prepare.py with
+// --validate or --preview, one supervised child for each question.
+//
+// Few children run at once, what they answer is bounded, and one that nobody
+// waits for any more is killed.
+#ifndef ROUNDHOUSE_SERVER_DATASET_DATASET_INSPECTOR_H_
+#define ROUNDHOUSE_SERVER_DATASET_DATASET_INSPECTOR_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/dataset/dataset_helper.h"
+#include "server/pool/event_loop.h"
+#include "server/spec/paths.h"
+#include "server/spec/spec.h"
+
+namespace roundhouse {
+
+inline constexpr size_t kMaxInspections = 2;
+// Of the helper's answer; what it becomes must fit a gRPC message of 4 MiB.
+inline constexpr size_t kMaxInspectionBytes = 3 << 20;
+inline constexpr int kMaxPreviewSamples = 100;
+
+// As in a job file.
+struct DatasetQuestion {
+  std::string dataset;
+  std::string model_name_or_path;
+  int64_t max_length = 0;            // tokens; 0: a job's default
+  std::string truncation = "right";  // or left, drop
+  bool packing = false;
+  int64_t seed = JobSpec().seed;  // of packing
+  std::string template_date;      // YYYY-MM-DD
+  int samples = 0;                // to show; 0: read all and count
+};
+
+// A path of a job file's field as DataRoots::Resolve gives it; thread-safe.
+using PathResolver = std::function<absl::StatusOr<std::string>(
+    const std::string& field, const std::string& path, PathKind kind)>;
+
+class DatasetInspector {
+ public:
+  using InspectionId = uint64_t;
+  // The JSON object that prepare.py ends with ({"report"} or {"samples"}), as
+  // text.  INVALID_ARGUMENT with file and line, RESOURCE_EXHAUSTED,
+  // DEADLINE_EXCEEDED (silence), CANCELLED, UNAVAILABLE (the daemon stops) or
+  // INTERNAL.
+  using Done = std::function<void(absl::StatusOr<std::string>)>;
+
+  // `loop` outlives the inspector.
+  DatasetInspector(EventLoop& loop, const HelperProgram& program,
+                   PathResolver resolve);
+  // REQUIRES: the loop has ended.  Stop().
+  ~DatasetInspector();
+  DatasetInspector(const DatasetInspector&) = delete;
+  DatasetInspector& operator=(const DatasetInspector&) = delete;
+
+  // Any thread.  The question with the files' real names and every default.
+  // kInvalidArgument naming the field.
+  absl::StatusOr<DatasetQuestion> Check(DatasetQuestion question) const;
+
+  // Any thread; for Start and Cancel.
+  InspectionId NewId() { return next_id_++; }
+  // Any thread.  Calls `done` once, on the loop's thread, or on this one when
+  // the loop has ended.  Nothing is started when `cancelled` says so then.
+  // REQUIRES: `question` comes from Check.
+  void Start(InspectionId id, const DatasetQuestion& question,
+             std::function<bool()> cancelled, Done done);
+  // Any thread.  Kills the child; `done` gets CANCELLED once it is gone.  No
+  // effect before Start or after the end.
+  void Cancel(InspectionId id);
+  // After the loop's end, on its thread: kills every child; each `done` gets
+  // UNAVAILABLE.
+  void Stop();
+
+ private:
+  struct Inspection;
+
+  void StartNow(InspectionId id, const DatasetQuestion& question,
+                const std::function<bool()>& cancelled, const Done& done);
+  void Finish(InspectionId id, const absl::Status& status);
+
+  EventLoop& loop_;
+  const HelperProgram program_;
+  const PathResolver resolve_;
+  std::atomic<InspectionId> next_id_ = 1;
+  std::map<InspectionId, std::unique_ptr<Inspection>> running_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_DATASET_DATASET_INSPECTOR_H_

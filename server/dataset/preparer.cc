@@ -1,0 +1,63 @@
+#include "server/dataset/preparer.h"
+
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+namespace roundhouse {
+
+Preparer::Preparer(EventLoop& loop, const PreparerOptions& options,
+                   std::function<void(absl::Status)> done)
+    : loop_(loop), options_(options), done_(std::move(done)) {}
+
+std::unique_ptr<Preparer> Preparer::Start(
+    EventLoop& loop, const PreparerOptions& options,
+    std::function<void(absl::Status)> done) {
+  auto preparer =
+      std::unique_ptr<Preparer>(new Preparer(loop, options, std::move(done)));
+  preparer->StartSplit(false);
+  return preparer;
+}
+
+Preparer::~Preparer() { loop_.CancelTimer(next_); }
+
+void Preparer::StartSplit(bool validation) {
+  const std::string train = options_.output_directory + "/train";
+  const std::string out =
+      validation ? options_.output_directory + "/validation" : train;
+  std::error_code error;
+  std::filesystem::create_directories(out, error);
+  ReadingOptions reading = options_.reading;
+  if (validation) reading.data_file = options_.validation_file;
+  std::vector<std::string> mode = {"--out", out, "--split",
+                                   validation ? "validation" : "train"};
+  if (!options_.cache_directory.empty()) {
+    mode.insert(mode.end(), {"--cache", options_.cache_directory});
+  }
+  if (validation) mode.insert(mode.end(), {"--bigram-from", train});
+  auto started = DatasetHelper::Start(
+      loop_, options_.program, reading, mode, [](const std::string&) {},
+      [this, validation](absl::Status status) { OnEnded(validation, status); });
+  if (started.ok()) {
+    helper_ = *std::move(started);
+    return;
+  }
+  const absl::Status status = started.status();
+  next_ = loop_.After(absl::ZeroDuration(), [this, status] { Finish(status); });
+}
+
+void Preparer::OnEnded(bool validation, const absl::Status& status) {
+  if (status.ok() && !validation && !options_.validation_file.empty()) {
+    // Not from within the old child's own callback.
+    next_ = loop_.After(absl::ZeroDuration(), [this] { StartSplit(true); });
+    return;
+  }
+  Finish(status);
+}
+
+void Preparer::Finish(absl::Status status) {
+  const auto done = std::move(done_);
+  done(std::move(status));  // may destroy this object
+}
+
+}  // namespace roundhouse

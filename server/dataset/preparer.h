@@ -1,0 +1,50 @@
+// Runs server/dataset/prepare.py for one job: the training split, then the
+// validation split with the bigram baseline, one child after the other.
+#ifndef ROUNDHOUSE_SERVER_DATASET_PREPARER_H_
+#define ROUNDHOUSE_SERVER_DATASET_PREPARER_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "server/dataset/dataset_helper.h"
+#include "server/pool/event_loop.h"
+
+namespace roundhouse {
+
+struct PreparerOptions {
+  HelperProgram program;
+  ReadingOptions reading;        // data_file: the training split's
+  std::string validation_file;   // "": none
+  std::string output_directory;  // gets train/ and validation/
+  std::string cache_directory;   // same file system; "": none
+};
+
+class Preparer {
+ public:
+  // `done` is called once, from the loop, with what DatasetHelper ended with.
+  static std::unique_ptr<Preparer> Start(
+      EventLoop& loop, const PreparerOptions& options,
+      std::function<void(absl::Status)> done);
+  // Kills the child; `done` is not called any more.
+  ~Preparer();
+
+ private:
+  Preparer(EventLoop& loop, const PreparerOptions& options,
+           std::function<void(absl::Status)> done);
+
+  void StartSplit(bool validation);
+  void OnEnded(bool validation, const absl::Status& status);
+  void Finish(absl::Status status);
+
+  EventLoop& loop_;
+  const PreparerOptions options_;
+  std::function<void(absl::Status)> done_;
+  std::unique_ptr<DatasetHelper> helper_;
+  EventLoop::TimerId next_ = 0;  // what follows the child's end
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_DATASET_PREPARER_H_

@@ -1,0 +1,112 @@
+// The dataset helper's supervision, with shell scripts in its place.
+#include "server/dataset/preparer.h"
+
+#include <filesystem>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "server/testing/test_model.h"
+
+namespace roundhouse {
+namespace {
+
+namespace fs = std::filesystem;
+
+class PreparerTest : public testing::Test {
+ protected:
+  PreparerTest() : root_(testing::TempDir() + "/preparer_test") {
+    fs::remove_all(root_);
+    fs::create_directories(root_);
+  }
+  ~PreparerTest() override { fs::remove_all(root_); }
+
+  // What becomes of a helper that runs `script` for each split, named $SPLIT.
+  absl::Status Prepare(const std::string& script, absl::Duration limit) {
+    WriteTestFile(root_ + "/helper",
+                  "SPLIT=validation; [[ $* == *'--split train'* ]] && "
+                  "SPLIT=train\n" +
+                      script);
+    auto loop = *EventLoop::Create();
+    absl::Status result = absl::UnknownError("not called");
+    const PreparerOptions options = {
+        .program = {"/bin/bash", root_ + "/helper", limit},
+        .reading = {.tokenizer_directory = "t",
+                    .data_file = "train.jsonl",
+                    .max_length = 8,
+                    .truncation = "left",
+                    .packing = true,
+                    .seed = 5,
+                    .template_date = "2026-01-02"},
+        .validation_file = "valid.jsonl",
+        .output_directory = root_ + "/data",
+        .cache_directory = "c"};
+    const auto preparer =
+        Preparer::Start(*loop, options, [&](absl::Status status) {
+          result = std::move(status);
+          loop->Quit();
+        });
+    loop->Run();
+    return result;
+  }
+
+  const std::string root_;
+};
+
+void ExpectSilence(const absl::Status& status, const std::string& file) {
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_TRUE(absl::StrContains(
+      std::string(status.message()),
+      absl::StrCat(file, ": the dataset helper told no progress for 200ms")))
+      << status;
+}
+
+TEST_F(PreparerTest, BothSplitsArePrepared) {
+  EXPECT_TRUE(Prepare(absl::StrCat("echo $SPLIT >>", root_, "/splits"),
+                      absl::Minutes(5))
+                  .ok());
+  EXPECT_EQ(ReadTestFile(root_ + "/splits"), "train\nvalidation\n");
+}
+
+TEST_F(PreparerTest, TheHelperIsToldEveryOption) {
+  ASSERT_TRUE(
+      Prepare(absl::StrCat("echo \"$*\" >>", root_, "/words"), absl::Minutes(5))
+          .ok());
+  const std::string words = ReadTestFile(root_ + "/words");
+  for (const char* option :
+       {"--tokenizer t ", "--max-length 8 ", "--truncation left ",
+        "--packing --seed 5", "--template-date 2026-01-02", "--cache c",
+        "--bigram-from"}) {
+    EXPECT_TRUE(absl::StrContains(words, option)) << option << "\n" << words;
+  }
+}
+
+TEST_F(PreparerTest, AHelperThatHangsIsKilledAndNamesItsFile) {
+  ExpectSilence(Prepare("exec sleep 1000", absl::Milliseconds(200)),
+                "train.jsonl");
+}
+
+TEST_F(PreparerTest, TheSecondSplitIsWatchedToo) {
+  const absl::Status status = Prepare(
+      "[ $SPLIT = train ] && exit 0; exec sleep 1000", absl::Milliseconds(200));
+  ExpectSilence(status, "valid.jsonl");
+}
+
+TEST_F(PreparerTest, OneThatStopsTellingIsKilled) {
+  ExpectSilence(
+      Prepare("echo 1; echo 2; exec sleep 1000", absl::Milliseconds(200)),
+      "train.jsonl");
+}
+
+// Together they take longer than the limit; each line starts it anew.
+TEST_F(PreparerTest, OneThatTellsProgressMayTakeItsTime) {
+  const absl::Status status = Prepare(
+      "[ $SPLIT = validation ] && exit 0\n"
+      "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.4; echo $i; done",
+      absl::Seconds(3));
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+}  // namespace
+}  // namespace roundhouse

@@ -1,0 +1,152 @@
+#include "server/dataset/text_helper.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "nlohmann/json.hpp"
+
+namespace roundhouse {
+namespace {
+
+using nlohmann::json;
+
+absl::Status ErrnoError(const char* what) {
+  return absl::InternalError(absl::StrCat(what, ": ", std::strerror(errno)));
+}
+
+// Closed at the scope's end.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+absl::Status WriteAll(int fd, const std::string& text) {
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t written = write(fd, text.data() + done, text.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return ErrnoError("writing to the text helper");
+    done += static_cast<size_t>(written);
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> Arguments(const TextHelperOptions& options) {
+  std::vector<std::string> arguments = {"--tokenizer",
+                                        options.tokenizer_directory, "--model",
+                                        options.model_directory};
+  if (options.raw) arguments.push_back("--raw");
+  if (!options.template_date.empty()) {
+    arguments.insert(arguments.end(),
+                     {"--template-date", options.template_date});
+  }
+  return arguments;
+}
+
+std::string DrawnLine(const std::vector<DrawnTokens>& drawn) {
+  json line = json::array();
+  for (const DrawnTokens& one : drawn) {
+    line.push_back({one.prompt, one.tokens, one.last});
+  }
+  return line.dump() + "\n";
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TextHelper>> TextHelper::Start(
+    EventLoop& loop, const TextHelperOptions& options,
+    const std::vector<std::string>& prompts, Tokenized tokenized,
+    std::function<void(absl::Status)> ended) {
+  const Descriptor file(memfd_create("prompts", MFD_CLOEXEC));
+  if (file.get() < 0) return ErrnoError("memfd_create");
+  RETURN_IF_ERROR(WriteAll(
+      file.get(),
+      json(prompts).dump(-1, ' ', false, json::error_handler_t::replace)));
+  if (lseek(file.get(), 0, SEEK_SET) != 0) return ErrnoError("lseek");
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    return ErrnoError("socketpair");
+  }
+  const Descriptor childs(ends[0]);
+  std::unique_ptr<TextHelper> helper(new TextHelper(std::move(tokenized)));
+  helper->socket_fd_ = ends[1];
+  ASSIGN_OR_RETURN(
+      helper->helper_,
+      DatasetHelper::Start(
+          loop, options.program, options.tokenizer_directory,
+          Arguments(options), {file.get(), childs.get()},
+          [self = helper.get()](const std::string& t) { self->OnOutput(t); },
+          std::move(ended)));
+  return helper;
+}
+
+TextHelper::~TextHelper() {
+  if (socket_fd_ >= 0) close(socket_fd_);
+}
+
+void TextHelper::Decode(const std::vector<DrawnTokens>& drawn,
+                        Decoded decoded) {
+  decoded_ = std::move(decoded);
+  // It has read all that came before, so there is room; one that has ended or
+  // does not read must not stop the loop.
+  const std::string line = DrawnLine(drawn);
+  const ssize_t sent =
+      send(socket_fd_, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent == static_cast<ssize_t>(line.size())) return;
+  Kill(ErrnoError("writing to the text helper"));
+}
+
+void TextHelper::OnOutput(const std::string& text) {
+  rest_ += text;
+  size_t end = 0;
+  while ((end = rest_.find('\n')) != std::string::npos) {
+    const std::string line = rest_.substr(0, end);
+    rest_.erase(0, end + 1);
+    if (OnLine(line)) continue;
+    Kill(absl::InternalError(absl::StrCat(
+        "the text helper said what it should not: ", line.substr(0, 200))));
+    return;
+  }
+  if (rest_.size() > kMaxTextHelperBytes) {
+    Kill(absl::InternalError("the text helper says too much"));
+  }
+}
+
+bool TextHelper::OnLine(const std::string& line) {
+  try {
+    const json answer = json::parse(line);
+    if (answer.contains("still")) return true;
+    if (tokenized_ != nullptr) {
+      TokenizedPrompts found;
+      answer.at("prompts").get_to(found.prompts);
+      answer.at("end_tokens").get_to(found.end_tokens);
+      answer.at("control_tokens").get_to(found.control_tokens);
+      std::exchange(tokenized_, nullptr)(std::move(found));
+      return true;
+    }
+    if (decoded_ == nullptr) return false;
+    std::exchange(decoded_,
+                  nullptr)(answer.at("texts").get<std::vector<std::string>>());
+    return true;
+  } catch (const json::exception&) {
+    return false;
+  }
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,263 @@
+#include "server/sample/sample_run.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "server/spec/spec_error.h"
+
+namespace roundhouse {
+namespace {
+
+uint64_t FileBytes(const wire::FileTensor& tensor) {
+  return tensor.element_count *
+         DTypeBytes(static_cast<DType>(tensor.file_dtype));
+}
+
+absl::Status HostMemoryError(const std::string& text) {
+  return FieldError(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
+                    "model",
+                    absl::StrCat("model: ", text, "; training jobs go first"));
+}
+
+}  // namespace
+
+std::deque<FilePart> SplitParts(const std::vector<FilePart>& parts,
+                                uint64_t bytes) {
+  std::deque<FilePart> split;
+  for (const FilePart& part : parts) {
+    uint64_t taken = 0;
+    for (const wire::FileTensor& tensor : part.tensors) {
+      const uint64_t size = FileBytes(tensor);
+      if (taken == 0 || taken + size > bytes) {
+        split.push_back({part.path, part.prefix, part.file_bytes, {}});
+        taken = 0;
+      }
+      split.back().tensors.push_back(tensor);
+      taken += size;
+    }
+  }
+  return split;
+}
+
+SampleRun::SampleRun(EventLoop& loop, HostArena& arena, WorkerPool& pool,
+                     BaseCache& bases, SampleRunOptions options,
+                     std::shared_ptr<SampleSink> sink,
+                     std::function<void(absl::Status)> over)
+    : arena_(arena),
+      pool_(pool),
+      bases_(bases),
+      options_(std::move(options)),
+      sink_(std::move(sink)),
+      over_(std::move(over)),
+      prompts_(
+          loop, arena, pool, PromptOptions(),
+          {.tokenized = [this] { OnTokenized(); },
+           .configure = [this](WorkerId worker) { Configure(worker); },
+           .piece =
+               [this](SamplePiece piece) { sink_->OnPiece(std::move(piece)); },
+           .over = [this](absl::Status status) { OnPromptsOver(status); }}) {}
+
+SampleRun::~SampleRun() = default;
+
+// --- the beginning ---
+
+PromptRunOptions SampleRun::PromptOptions() const {
+  const SampleQuestion& question = options_.question;
+  const uint64_t devices = static_cast<uint64_t>(pool_.device_count());
+  return {.text = {.program = options_.program,
+                   .tokenizer_directory = options_.source.tokenizer_directory,
+                   .model_directory = options_.source.model.path,
+                   .raw = question.raw,
+                   .template_date = options_.source.template_date},
+          .prompts = question.prompts,
+          .model = options_.source.model.config,
+          .job = options_.number,
+          .first_sample = options_.number,
+          .max_new_tokens = question.max_new_tokens,
+          .temperature = question.temperature,
+          .seed = question.seed,
+          .first_device =
+              static_cast<int>(options_.number / kSampleNumbers % devices)};
+}
+
+void SampleRun::Start() { prompts_.Start(); }
+
+absl::Status SampleRun::TakeMemory() {
+  const SampleSource& source = options_.source;
+  ASSIGN_OR_RETURN(base_key_, BaseKey(source.model, source.dtype));
+  ASSIGN_OR_RETURN(std::shared_ptr<BaseWeights> base,
+                   bases_.Get(base_key_, source.model.config, source.dtype));
+  SamplingStateOptions state{.job = options_.number,
+                             .model = source.model.config,
+                             .dtype = source.dtype};
+  if (source.adapter.has_value()) {
+    state.adapter = source.adapter->config;
+    state.adapter.dropout = 0;
+  }
+  ASSIGN_OR_RETURN(state_,
+                   SamplingState::Create(arena_, state, std::move(base)));
+  if (arena_.largest_gap_bytes() >= options_.reserved_bytes()) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(
+      "the host memory that is free is needed by the running job");
+}
+
+void SampleRun::OnTokenized() {
+  if (ended_) return;
+  const absl::Status status = TakeMemory();
+  if (absl::IsResourceExhausted(status)) {
+    return End(HostMemoryError(std::string(status.message())));
+  }
+  if (!status.ok()) return End(status);
+  base_ticket_ = state_->base().Join([this](BaseWeights::Turn turn) {
+    turn == BaseWeights::Turn::kLoad ? LoadBase() : LoadAdapters();
+  });
+}
+
+// --- loading ---
+
+void SampleRun::LoadBase() {
+  Load(state_->BaseParts(options_.source.model.sources),
+       [this] { OnBaseLoaded(); });
+}
+
+void SampleRun::OnBaseLoaded() {
+  const auto key = BaseKey(options_.source.model, options_.source.dtype);
+  // Files that changed meanwhile may have given a mixture.
+  if (!key.ok() || *key != base_key_) {
+    bases_.Forget(state_->base());
+    return End(FieldError(
+        absl::StatusCode::kFailedPrecondition, "INVALID_MODEL", "model",
+        absl::StrCat("model: the files of ", options_.source.model.path,
+                     " changed while they were read")));
+  }
+  state_->base().LoadEnded(true);
+  LoadAdapters();
+}
+
+void SampleRun::LoadAdapters() {
+  if (!options_.source.adapter.has_value()) {
+    return prompts_.Draw(state_->units());
+  }
+  Load(state_->AdapterParts(options_.source.adapter->sources), [this] {
+    state_->PublishAdapters();
+    prompts_.Draw(state_->units());
+  });
+}
+
+void SampleRun::Load(const std::vector<FilePart>& parts,
+                     std::function<void()> loaded) {
+  // Its turn at the base came late.
+  if (ended_) return;
+  to_load_ = SplitParts(parts, kSampleLoadBytes);
+  loaded_ = std::move(loaded);
+  LoadNext();
+}
+
+void SampleRun::LoadNext() {
+  if (to_load_.empty()) return std::exchange(loaded_, nullptr)();
+  auto table = FileTable::Create(arena_, wire::FileOpKind::kLoad,
+                                 {std::move(to_load_.front())});
+  to_load_.pop_front();
+  if (!table.ok()) {
+    return End(HostMemoryError(std::string(table.status().message())));
+  }
+  wire::FileOp op = (*table)->op();
+  op.job = options_.number;
+  op.operation = ++last_file_op_;
+  file_work_ = FileWork{*std::move(table), op};
+  SendFileOp();
+}
+
+void SampleRun::SendFileOp() {
+  // When the worker is down, its coming up sends it.
+  if (pool_.up(pool_.FilesWorker())) {
+    pool_.Send(pool_.FilesWorker(), file_work_->op);
+  }
+}
+
+void SampleRun::OnFileOpDone(const wire::FileOpDone& done) {
+  if (!file_work_.has_value() || done.operation != file_work_->op.operation) {
+    return;
+  }
+  file_work_.reset();
+  if (ended_) return ReleaseIfQuiet();
+  LoadNext();
+}
+
+// --- the workers ---
+
+void SampleRun::Configure(WorkerId worker) {
+  if (!configured_.insert(worker).second) return;
+  pool_.Send(worker,
+             wire::ConfigureJob{options_.number, state_->layout_offset()});
+}
+
+void SampleRun::OnWorkerUp(WorkerId worker) {
+  if (worker == pool_.FilesWorker() && file_work_.has_value()) SendFileOp();
+  prompts_.OnWorkerUp(worker);
+}
+
+void SampleRun::OnMessage(WorkerId worker, const wire::Message& message) {
+  prompts_.OnMessage(worker, message);
+  const wire::Body& body = message.body;
+  if (const auto* file = std::get_if<wire::FileOpDone>(&body)) {
+    OnFileOpDone(*file);
+  } else if (const auto* failed = std::get_if<wire::Failed>(&body)) {
+    OnFailed(worker, *failed);
+  }
+}
+
+void SampleRun::OnFailed(WorkerId worker, const wire::Failed& failed) {
+  if (worker != pool_.FilesWorker() || !file_work_.has_value() ||
+      failed.id != file_work_->op.operation) {
+    return;
+  }
+  file_work_.reset();
+  End(FieldError(absl::StatusCode::kFailedPrecondition, "INVALID_MODEL",
+                 "model", absl::StrCat("model: ", failed.text)));
+  ReleaseIfQuiet();
+}
+
+void SampleRun::OnWorkerDown(WorkerId worker) {
+  configured_.erase(worker);
+  if (worker == pool_.FilesWorker()) {
+    // Nobody reads into the arena any more.
+    if (ended_) file_work_.reset();
+    return ReleaseIfQuiet();
+  }
+  prompts_.OnWorkerDown(worker);
+}
+
+void SampleRun::OnDeviceLost() { prompts_.OnDeviceLost(); }
+
+// --- the end ---
+
+void SampleRun::End(absl::Status why) {
+  ended_ = true;
+  prompts_.End(std::move(why));
+}
+
+void SampleRun::OnPromptsOver(const absl::Status& status) {
+  ended_ = true;
+  prompts_over_ = status;
+  ReleaseIfQuiet();
+}
+
+void SampleRun::ReleaseIfQuiet() {
+  if (!prompts_over_.has_value() || released_ || file_work_.has_value()) {
+    return;
+  }
+  released_ = true;
+  for (const WorkerId worker : configured_) {
+    if (pool_.up(worker)) pool_.Send(worker, wire::ReleaseJob{options_.number});
+  }
+  if (state_ != nullptr) state_->base().Leave(base_ticket_);
+  state_.reset();
+  bases_.DropEmpty();
+  over_(*prompts_over_);
+}
+
+}  // namespace roundhouse

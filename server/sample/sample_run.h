@@ -1,0 +1,126 @@
+// One sample from its prompts to its end: the prompts are tokenized, weights
+// come into the arena (a base that is there already is used), and a PromptRun
+// continues the prompts.
+//
+//   tokenizing -> loading the base (or waiting for who loads it)
+//     -> loading adapters -> drawing -> over
+//
+// However it ends, the arena's bytes go back only when no worker has work on
+// them any more; then `over` comes.  Runs on the event loop's thread; the
+// pool's events come through the sampler.
+#ifndef ROUNDHOUSE_SERVER_SAMPLE_SAMPLE_RUN_H_
+#define ROUNDHOUSE_SERVER_SAMPLE_SAMPLE_RUN_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/api/sample_engine.h"
+#include "server/dataset/text_helper.h"
+#include "server/pool/event_loop.h"
+#include "server/pool/host_arena.h"
+#include "server/pool/worker_pool.h"
+#include "server/sample/prompt_run.h"
+#include "server/sample/sample_source.h"
+#include "server/sample/sampling_state.h"
+#include "server/weights/base_weights.h"
+#include "server/weights/file_table.h"
+
+namespace roundhouse {
+
+// Numbers of jobs, file operations and samples with this bit are a sampler's:
+// none of a training job has it.
+inline constexpr uint64_t kSamplingNumber = uint64_t{1} << 63;
+// Read by one file operation, behind which a job's save may have to wait.
+inline constexpr uint64_t kSampleLoadBytes = uint64_t{256} << 20;
+
+struct SampleRunOptions {
+  uint64_t number = 0;  // with kSamplingNumber; of kSampleNumbers a multiple
+  SampleSource source;
+  SampleQuestion question;
+  HelperProgram program;  // prepare_sample.py
+  // How many bytes must stay free in one piece: what the running job takes when
+  // it saves.
+  std::function<uint64_t()> reserved_bytes = [] { return uint64_t{0}; };
+};
+
+// The parts with at most `bytes` of tensors each, or one tensor.
+std::deque<FilePart> SplitParts(const std::vector<FilePart>& parts,
+                                uint64_t bytes);
+
+class SampleRun {
+ public:
+  // `sink` is shared with the API's thread.  `over` is called once, with what
+  // ended it, when nothing of it is left in the arena; it may not destroy the
+  // run.
+  SampleRun(EventLoop& loop, HostArena& arena, WorkerPool& pool,
+            BaseCache& bases, SampleRunOptions options,
+            std::shared_ptr<SampleSink> sink,
+            std::function<void(absl::Status)> over);
+  // REQUIRES: `over` came, or the workers are gone.
+  ~SampleRun();
+
+  void Start();
+  // The first `why` counts.
+  void End(absl::Status why);
+  bool holds_memory() const { return state_ != nullptr; }
+
+  void OnWorkerUp(WorkerId worker);
+  void OnMessage(WorkerId worker, const wire::Message& message);
+  void OnWorkerDown(WorkerId worker);
+  void OnDeviceLost();
+
+ private:
+  struct FileWork {
+    std::unique_ptr<FileTable> table;
+    wire::FileOp op;
+  };
+
+  PromptRunOptions PromptOptions() const;
+  absl::Status TakeMemory();
+  void OnTokenized();
+  void OnPromptsOver(const absl::Status& status);
+
+  // Loading.
+  void LoadBase();
+  void OnBaseLoaded();
+  void LoadAdapters();
+  void Load(const std::vector<FilePart>& parts, std::function<void()> loaded);
+  void LoadNext();
+  void SendFileOp();
+  void OnFileOpDone(const wire::FileOpDone& done);
+
+  void Configure(WorkerId worker);
+  void OnFailed(WorkerId worker, const wire::Failed& failed);
+  void ReleaseIfQuiet();
+
+  HostArena& arena_;
+  WorkerPool& pool_;
+  BaseCache& bases_;
+  const SampleRunOptions options_;
+  const std::shared_ptr<SampleSink> sink_;
+  const std::function<void(absl::Status)> over_;
+
+  PromptRun prompts_;
+  std::string base_key_;
+  std::unique_ptr<SamplingState> state_;
+  BaseWeights::Ticket base_ticket_ = 0;
+  std::deque<FilePart> to_load_;
+  std::function<void()> loaded_;  // when all of to_load_ is
+  std::optional<FileWork> file_work_;
+  uint64_t last_file_op_ = kSamplingNumber;
+  std::set<WorkerId> configured_;
+  bool ended_ = false;
+  std::optional<absl::Status> prompts_over_;  // nothing is with a device
+  bool released_ = false;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_SAMPLE_SAMPLE_RUN_H_

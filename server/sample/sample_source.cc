@@ -1,0 +1,75 @@
+#include "server/sample/sample_source.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "server/spec/spec_error.h"
+#include "server/weights/checkpoint.h"
+
+namespace roundhouse {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A directory's own error, about the field that named it.
+absl::Status ModelError(const absl::Status& status) {
+  const bool unimplemented = absl::IsUnimplemented(status);
+  return FieldError(unimplemented ? absl::StatusCode::kUnimplemented
+                                  : absl::StatusCode::kInvalidArgument,
+                    unimplemented ? "NOT_AVAILABLE" : "INVALID_MODEL", "model",
+                    absl::StrCat("model: ", std::string(status.message())));
+}
+
+absl::StatusOr<DType> DTypeOf(const std::string& path,
+                              const ModelConfig& model) {
+  if (fs::exists(path + "/checkpoint.json")) {
+    ASSIGN_OR_RETURN(const CheckpointManifest manifest,
+                     ReadCheckpoint(path, false));
+    return manifest.dtype == DTypeName(DType::kBF16) ? DType::kBF16
+                                                     : DType::kF32;
+  }
+  return model.dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
+}
+
+absl::StatusOr<SampleSource> Open(const std::string& path,
+                                  std::optional<DType> dtype,
+                                  const PathResolver& resolve) {
+  SampleSource source;
+  source.path = path;
+  const bool is_adapter = IsAdapterDirectory(path);
+  std::string model = path;
+  if (is_adapter) {
+    ASSIGN_OR_RETURN(const std::string base, BaseOfAdapter(path));
+    ASSIGN_OR_RETURN(model, resolve("model", base, PathKind::kModel));
+  }
+  ASSIGN_OR_RETURN(source.model, OpenModelDirectory(model));
+  if (is_adapter) {
+    ASSIGN_OR_RETURN(source.adapter,
+                     OpenAdapterDirectory(path, source.model.config));
+  }
+  if (dtype.has_value()) {
+    source.dtype = *dtype;
+  } else {
+    ASSIGN_OR_RETURN(source.dtype, DTypeOf(path, source.model.config));
+  }
+  const bool own = fs::exists(path + "/tokenizer.json");
+  source.tokenizer_directory = own ? path : model;
+  if (own || fs::exists(model + "/tokenizer.json")) return source;
+  return absl::NotFoundError(
+      absl::StrCat(model, "/tokenizer.json: no such file"));
+}
+
+}  // namespace
+
+absl::StatusOr<SampleSource> OpenSampleSource(const std::string& path,
+                                              std::optional<DType> dtype,
+                                              const PathResolver& resolve) {
+  auto source = Open(path, dtype, resolve);
+  // A path that `resolve` refused says so itself.
+  if (source.ok() || !ErrorReason(source.status()).empty()) return source;
+  return ModelError(source.status());
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,35 @@
+// Where a sample's weights are read from: a model's directory, or an adapter's
+// with the base that it was made for.
+#ifndef ROUNDHOUSE_SERVER_SAMPLE_SAMPLE_SOURCE_H_
+#define ROUNDHOUSE_SERVER_SAMPLE_SAMPLE_SOURCE_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/dtype.h"
+#include "base/model/directory.h"
+#include "server/dataset/dataset_inspector.h"
+#include "server/weights/adapter_files.h"
+
+namespace roundhouse {
+
+struct SampleSource {
+  std::string path;  // what was asked for
+  ModelDirectory model;
+  std::optional<AdapterDirectory> adapter;
+  DType dtype = DType::kF32;        // of the model's weights in memory
+  std::string tokenizer_directory;  // `path`, or the base's
+  std::string template_date;        // YYYY-MM-DD; "": today
+};
+
+// Errors are about the field "model".  `dtype` empty: the checkpoint's, else
+// that of the model's config.json, fp32 in place of fp16.  An adapter's base is
+// looked up by `resolve`.  Blocks on file reads; thread-safe.
+absl::StatusOr<SampleSource> OpenSampleSource(const std::string& path,
+                                              std::optional<DType> dtype,
+                                              const PathResolver& resolve);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_SAMPLE_SAMPLE_SOURCE_H_

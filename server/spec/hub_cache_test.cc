@@ -1,0 +1,118 @@
+#include "server/spec/hub_cache.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "gtest/gtest.h"
+#include "server/spec/spec_error.h"
+
+namespace roundhouse {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kRevision[] = "0123456789abcdef0123456789abcdef01234567";
+
+class HubCacheTest : public testing::Test {
+ protected:
+  HubCacheTest()
+      : root_(fs::canonical(testing::TempDir()) / "hub_cache_test"),
+        cache_((root_ / "hub").string()),
+        model_(root_ / "hub/models--Org--Tiny-1.5B") {
+    fs::remove_all(root_);
+    Write(model_ / "refs/main", kRevision);
+    Write(model_ / "blobs/aa", "{}");
+    fs::create_directories(Snapshot());
+    fs::create_symlink("../../blobs/aa", Snapshot() / "config.json");
+  }
+  ~HubCacheTest() override { fs::remove_all(root_); }
+
+  static void Write(const fs::path& path, const std::string& text) {
+    fs::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+  }
+  fs::path Snapshot() const { return model_ / "snapshots" / kRevision; }
+
+  void ExpectError(const std::string& id, const std::string& text) {
+    const absl::Status status = cache_.Find("model_name_or_path", id).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_EQ(ErrorField(status), "model_name_or_path");
+    EXPECT_TRUE(absl::StrContains(status.message(), text)) << status;
+  }
+
+  const fs::path root_;
+  const HubCache cache_;
+  const fs::path model_;
+};
+
+TEST(HubIdTest, WhatTheHubAllows) {
+  for (const char* id : {"Qwen/Qwen3-0.6B", "a/b_c", "0/1"}) {
+    EXPECT_TRUE(HubCache::IsId(id)) << id;
+  }
+  for (const char* id :
+       {"", "gpt2", "/", "a/", "/a", "a/b/c", "../a", "a/..", "a/.b", "a--b/c",
+        "a b/c", "a/b\n", "-a/b", "a/b@main", "models/a:b"}) {
+    EXPECT_FALSE(HubCache::IsId(id)) << id;
+  }
+  EXPECT_FALSE(HubCache::IsId("a/" + std::string(200, 'b')));
+}
+
+TEST_F(HubCacheTest, AnIdIsTheSnapshotOfItsMain) {
+  const auto found = cache_.Find("f", "Org/Tiny-1.5B");
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(*found, Snapshot());
+  Write(model_ / "refs/main", std::string(kRevision) + "\n");
+  EXPECT_TRUE(cache_.Find("f", "Org/Tiny-1.5B").ok());
+}
+
+TEST_F(HubCacheTest, WhatIsMissingIsToldWithTheWayToGetIt) {
+  ExpectError("Org/Other",
+              "hf download Org/Other --cache-dir " + (root_ / "hub").string());
+  ExpectError("Org/Other", "models--Org--Other/refs/main is not there");
+  Write(model_ / "refs/main", "../..");
+  ExpectError("Org/Tiny-1.5B", "a revision in ");
+  Write(model_ / "refs/main", "feedface");
+  ExpectError("Org/Tiny-1.5B", "Tiny-1.5B/snapshots/feedface is not there");
+  fs::remove_all(root_ / "hub");
+  ExpectError("Org/Tiny-1.5B", "the cache is not there");
+  const absl::Status none = HubCache("").Find("f", "a/b").status();
+  EXPECT_TRUE(absl::StrContains(none.message(), "--hf-cache")) << none;
+}
+
+TEST_F(HubCacheTest, NoLinkLeadsOut) {
+  Write(root_ / "secret", "x");
+  fs::create_symlink(root_ / "secret", Snapshot() / "tokenizer.json");
+  ExpectError("Org/Tiny-1.5B", "tokenizer.json: leads out of the cache");
+  EXPECT_FALSE(cache_.CheckFile(Snapshot() / "tokenizer.json").ok());
+  EXPECT_TRUE(cache_.CheckFile(Snapshot() / "config.json").ok());
+  fs::remove(Snapshot() / "tokenizer.json");
+  fs::create_symlink("../../blobs/none", Snapshot() / "model.safetensors");
+  ExpectError("Org/Tiny-1.5B", "model.safetensors: a link to nothing");
+  fs::remove(Snapshot() / "model.safetensors");
+  // A link in place of a folder is none of the cache's own.
+  fs::rename(model_, root_ / "elsewhere");
+  fs::create_directory_symlink(root_ / "elsewhere", model_);
+  ExpectError("Org/Tiny-1.5B", "refs/main is not there");
+}
+
+TEST_F(HubCacheTest, PathsInTheCacheAreNamedAgain) {
+  EXPECT_TRUE(cache_.Contains(Snapshot()));
+  EXPECT_FALSE(cache_.Contains(root_ / "hubs/x"));
+  EXPECT_FALSE(HubCache("").Contains("/x"));
+  const auto found = cache_.Resolve("f", Snapshot());
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(*found, Snapshot());
+  EXPECT_FALSE(cache_.Resolve("f", Snapshot() / "gone").ok());
+  EXPECT_FALSE(cache_.Resolve("f", Snapshot() / "../../../..").ok());
+  // The cache itself may be a link, as its owner likes.
+  fs::create_directory_symlink(root_ / "hub", root_ / "link");
+  const HubCache link((root_ / "link").string());
+  EXPECT_EQ(*link.Find("f", "Org/Tiny-1.5B"), Snapshot());
+  EXPECT_TRUE(link.Contains(Snapshot()));
+  EXPECT_TRUE(link.Contains(root_ / "link/x"));
+}
+
+}  // namespace
+}  // namespace roundhouse

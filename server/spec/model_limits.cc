@@ -1,0 +1,27 @@
+#include "server/spec/model_limits.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "server/spec/spec_error.h"
+
+namespace roundhouse {
+
+absl::Status ModelError(const absl::Status& status) {
+  const bool unimplemented = absl::IsUnimplemented(status);
+  return FieldError(
+      unimplemented ? absl::StatusCode::kUnimplemented
+                    : absl::StatusCode::kInvalidArgument,
+      unimplemented ? "NOT_AVAILABLE" : "INVALID_MODEL", "model_name_or_path",
+      absl::StrCat("model_name_or_path: ", std::string(status.message())));
+}
+
+absl::Status CheckMaxLength(int64_t max_length, const ModelConfig& model) {
+  if (max_length <= model.max_position_tokens) return absl::OkStatus();
+  return FieldError(
+      "INVALID_VALUE", "max_length",
+      absl::StrCat("max_length: ", max_length, " tokens; the model allows ",
+                   model.max_position_tokens, " (max_position_embeddings)"));
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,97 @@
+#include "server/spec/paths.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "server/spec/spec_error.h"
+
+namespace roundhouse {
+namespace {
+
+namespace fs = std::filesystem;
+
+class PathsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/rh_paths.XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    top_ = fs::canonical(name);
+    for (const char* d : {"a/models/m", "b/data", "secret"}) {
+      fs::create_directories(top_ / d);
+    }
+    for (const char* f :
+         {"a/one.jsonl", "b/one.jsonl", "b/data/two.jsonl", "secret/key"}) {
+      std::ofstream(top_ / f) << "x";
+    }
+    fs::create_symlink(top_ / "secret", top_ / "a/way_out");
+    fs::create_symlink("one.jsonl", top_ / "a/link.jsonl");
+    auto roots = DataRoots::Open({top_ / "a", top_ / "b/"});
+    ASSERT_TRUE(roots.ok()) << roots.status();
+    roots_ = *std::move(roots);
+  }
+  void TearDown() override { fs::remove_all(top_); }
+
+  std::string Ok(const std::string& path, PathKind kind = PathKind::kFile) {
+    const auto found = roots_->Resolve("dataset", path, kind);
+    EXPECT_TRUE(found.ok()) << found.status();
+    return found.value_or("");
+  }
+  absl::Status Bad(const std::string& path, PathKind kind = PathKind::kFile) {
+    const absl::Status s = roots_->Resolve("dataset", path, kind).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(s)) << path << ": " << s;
+    EXPECT_EQ(ErrorField(s), "dataset");
+    EXPECT_TRUE(absl::StrContains(std::string(s.message()),
+                                  absl::StrCat("dataset: \"", path, "\"")))
+        << s;
+    return s;
+  }
+
+  fs::path top_;
+  std::unique_ptr<DataRoots> roots_;
+};
+
+TEST_F(PathsTest, RelativePathsAreLookedUpInTheOrderOfTheRoots) {
+  EXPECT_EQ(Ok("one.jsonl"), (top_ / "a/one.jsonl").string());
+  EXPECT_EQ(Ok("data/two.jsonl"), (top_ / "b/data/two.jsonl").string());
+  EXPECT_EQ(Ok("models/m/", PathKind::kDirectory),
+            (top_ / "a/models/m").string());
+}
+
+TEST_F(PathsTest, AbsolutePathsUnderARoot) {
+  EXPECT_EQ(Ok(top_ / "b/one.jsonl"), (top_ / "b/one.jsonl").string());
+  EXPECT_EQ(Ok(top_ / "a", PathKind::kDirectory), (top_ / "a").string());
+}
+
+TEST_F(PathsTest, NothingLeadsOut) {
+  for (const std::string& path :
+       {std::string("../secret/key"), std::string("models/../../secret/key"),
+        std::string("way_out/key"), std::string("link.jsonl"),
+        std::string("/etc/passwd"), (top_ / "secret/key").string(),
+        (top_ / "a/../secret/key").string(), (top_ / "ab").string()}) {
+    EXPECT_EQ(ErrorReason(Bad(path)), "PATH_OUTSIDE_DATA_ROOTS") << path;
+  }
+}
+
+TEST_F(PathsTest, WhatIsMissingOrOfTheWrongKind) {
+  EXPECT_EQ(ErrorReason(Bad("nothing.jsonl")), "PATH_NOT_FOUND");
+  EXPECT_EQ(ErrorReason(Bad("one.jsonl/x")), "PATH_NOT_FOUND");
+  EXPECT_EQ(ErrorReason(Bad("models")), "INVALID_VALUE");
+  EXPECT_EQ(ErrorReason(Bad("one.jsonl", PathKind::kDirectory)),
+            "INVALID_VALUE");
+}
+
+TEST_F(PathsTest, ARootThatIsNoDirectoryIsNamed) {
+  const auto roots = DataRoots::Open({top_ / "a/one.jsonl"});
+  EXPECT_TRUE(absl::StrContains(std::string(roots.status().message()),
+                                "a/one.jsonl\" is not a directory"))
+      << roots.status();
+}
+
+}  // namespace
+}  // namespace roundhouse

@@ -1,0 +1,182 @@
+// The job file: its text in the one vocabulary -> a validated JobSpec -> a
+// ResolvedSpec with every default filled in, and back to JSON.
+//
+// docs/job-spec.md says what each field means; a test holds it and
+// JobSpecVocabulary() together.  Nothing here opens a file or looks at a model:
+// paths are checked in server/spec/paths.h, the plan against the model's layers
+// by scheduler/plan.
+//
+// Pure functions and values; thread-safe.
+#ifndef ROUNDHOUSE_SERVER_SPEC_SPEC_H_
+#define ROUNDHOUSE_SERVER_SPEC_SPEC_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/model/config.h"
+#include "base/model/parameters.h"
+
+namespace roundhouse {
+
+// Of eval_prompts, each of which the model's positions bound too.  Written as
+// JSON, where a byte may take six, they leave room in a job file.
+inline constexpr size_t kMaxEvalPrompts = 16;
+inline constexpr size_t kMaxEvalPromptBytes = 8 << 10;
+inline constexpr int64_t kEvalNewTokens = 64;  // of each completion, at most
+
+enum class LrSchedulerType { kLinear, kCosine, kConstant, kConstantWithWarmup };
+enum class SpecDtype { kFp32, kBf16 };
+// Recomputation: kAuto leaves it to the planner.
+enum class GradientCheckpointing { kAuto, kStage, kLayer };
+
+// What trains: every weight, or low-rank adapters of some matrices.
+enum class Method { kFull, kLora };
+// Of a sequence longer than max_length: its end or its beginning is cut off, or
+// it is left out.
+enum class Truncation { kRight, kLeft, kDrop };
+// "right", "left", "drop".
+const char* TruncationName(Truncation truncation);
+std::optional<Truncation> FindTruncation(const std::string& name);
+
+// YYYY-MM-DD, a day of the Gregorian calendar.
+bool IsTemplateDate(const std::string& text);
+// The day in UTC.
+std::string TemplateDateAt(absl::Time time);
+
+// First and last layer of a stage; layers 0..L-1 are decoder blocks, L is the
+// head (final norm, LM head, loss).
+struct StageRange {
+  int first = 0;
+  int last = 0;
+  bool operator==(const StageRange&) const = default;
+};
+
+// backward[0] is the fused stage and ends with the head; the other backward
+// stages go down to layer 0; forward covers 0 .. backward[0].first - 1.
+struct ExplicitPlan {
+  std::vector<StageRange> forward;
+  std::vector<StageRange> backward;
+  bool operator==(const ExplicitPlan&) const = default;
+};
+
+// What the job file says, with the defaults of docs/job-spec.md.  An empty
+// optional is "auto".
+struct JobSpec {
+  std::string model_name_or_path;
+  ModelInit model_init = ModelInit::kPretrained;
+  std::string dataset;
+  std::string validation_dataset;      // "": none
+  std::string resume_from_checkpoint;  // "": none
+  Method method = Method::kFull;
+  // An adapter to go on from; "": new ones.  Only with kLora, as the four
+  // below, which are empty where the file says nothing: the adapter's or the
+  // default.
+  std::string adapter_name_or_path;
+  std::optional<int64_t> lora_r;
+  std::optional<double> lora_alpha;
+  std::optional<double> lora_dropout;
+  std::optional<uint32_t> target_modules;   // as AdapterConfig::targets
+  double num_train_epochs = 3;              // 0 where max_steps says it
+  int64_t max_steps = 0;                    // 0 where num_train_epochs says it
+  int64_t batch_size = 8;                   // sequences per optimizer step
+  std::optional<int64_t> micro_batch_size;  // sequences
+  std::optional<int64_t> micro_batches_per_round;  // M
+  std::optional<int64_t> gradient_groups;          // G
+  int64_t head_token_chunk = 1024;
+  int64_t max_length = 1024;  // tokens
+  Truncation truncation = Truncation::kRight;
+  bool packing = false;       // several sequences a row
+  std::string template_date;  // YYYY-MM-DD; "": the day of submission
+  double learning_rate = 5e-5;
+  LrSchedulerType lr_scheduler_type = LrSchedulerType::kLinear;
+  double warmup_ratio = 0;  // share of all steps; 0 where warmup_steps says it
+  int64_t warmup_steps = 0;
+  double weight_decay = 0;
+  double max_grad_norm = 1;  // 0: no clipping
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.999;
+  double adam_epsilon = 1e-8;
+  SpecDtype dtype = SpecDtype::kFp32;
+  int64_t seed = 42;
+  int64_t logging_steps = 1;
+  int64_t save_steps = 500;      // 0: only at pauses and stops
+  int64_t save_total_limit = 0;  // 0: keep all
+  // 0: only before the first step and after the last.
+  int64_t eval_steps = 0;
+  std::vector<std::string> eval_prompts;  // empty: none
+  bool load_best_model_at_end = false;
+  int64_t early_stopping_patience = 0;  // evaluations; 0: off
+  GradientCheckpointing gradient_checkpointing = GradientCheckpointing::kAuto;
+  std::string output_name;  // "": the job's id
+  std::vector<std::pair<std::string, std::string>> metadata;
+  std::optional<ExplicitPlan> plan;
+
+  bool operator==(const JobSpec&) const = default;
+};
+
+// PEFT's values where a job says nothing: rank and alpha 8, no dropout, the
+// query and value projections (its choice for each family of base/model).
+AdapterConfig DefaultAdapter();
+
+// One row of docs/job-spec.md.
+struct SpecField {
+  std::string name;
+  std::string type;
+  std::string unit;
+  std::string default_text;
+  std::vector<std::string> aliases;
+  // Not empty: values other than the default come with this later part.
+  std::string later;
+};
+const std::vector<SpecField>& JobSpecVocabulary();
+
+// kInvalidArgument: syntax, unknown field (with the nearest name), one thing
+// under two names, wrong type, value out of range, missing field.
+// kUnimplemented: a value that a later part brings.  Messages start with
+// "file_name:line: field: "; spec_error.h gives field and reason.
+absl::StatusOr<JobSpec> ParseJobSpec(const std::string& text,
+                                     const std::string& file_name);
+
+// A JobSpec without "auto" in its batch fields, and with all fields of its
+// adapters.  Immutable.
+class ResolvedSpec {
+ public:
+  // Fills in micro_batch_size (the largest power of two that is at most 8 and
+  // gives two micro-batches per device, at least 1), micro_batches_per_round
+  // (all of a step's, at most 32), gradient_groups (1: slots are one device
+  // wide) and, with adapters, DefaultAdapter().  REQUIRES: device_count >= 1
+  // and a spec from ParseJobSpec.
+  static ResolvedSpec Resolve(const JobSpec& spec, int device_count);
+  // What ToJson() wrote; kInvalidArgument for anything else.
+  static absl::StatusOr<ResolvedSpec> FromJson(const std::string& json);
+
+  const JobSpec& spec() const { return spec_; }
+  int64_t micro_batch_size() const { return *spec_.micro_batch_size; }
+  int64_t micro_batches_per_round() const {
+    return *spec_.micro_batches_per_round;
+  }
+  int64_t gradient_groups() const { return *spec_.gradient_groups; }
+  // What trains; not present() with full fine-tuning.
+  AdapterConfig adapter() const;
+
+  // A job file in the same vocabulary; submitted again it gives the same bits.
+  std::string ToJson() const;
+
+ private:
+  explicit ResolvedSpec(JobSpec spec) : spec_(std::move(spec)) {}
+  JobSpec spec_;
+};
+
+// "" when nothing is within reach: two edits, or a third of the name's length.
+std::string NearestName(const std::string& name,
+                        const std::vector<std::string>& names);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_SPEC_SPEC_H_

@@ -1,0 +1,464 @@
+#include "server/spec/spec_rows.h"
+
+#include <algorithm>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+
+namespace roundhouse {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Kind = SpecValue::Kind;
+
+constexpr size_t kMaxPathBytes = 4096;
+constexpr size_t kMaxMetadataPairs = 16;
+constexpr size_t kMaxMetadataKeyBytes = 64;
+constexpr size_t kMaxMetadataValueBytes = 512;
+constexpr size_t kMaxOutputNameBytes = 64;
+constexpr int kMaxPlanStages = 1000;
+
+absl::StatusOr<int64_t> ReadInteger(const SpecValue& v, IntRange range) {
+  int64_t number = 0;
+  if (v.kind != Kind::kInteger || !absl::SimpleAtoi(v.text, &number) ||
+      number < range.low || number > range.high) {
+    return Expected(
+        absl::StrCat("an integer from ", range.low, " to ", range.high), v);
+  }
+  return number;
+}
+
+bool Inside(double x, NumberRange r) {
+  return (r.above_low ? x > r.low : x >= r.low) &&
+         (r.below_high ? x < r.high : x <= r.high);
+}
+
+absl::StatusOr<double> ReadNumber(const SpecValue& v, NumberRange range) {
+  double number = 0;
+  const bool is_number = v.kind == Kind::kInteger || v.kind == Kind::kNumber;
+  if (!is_number || !absl::SimpleAtod(v.text, &number) ||
+      !Inside(number, range)) {
+    return Expected(
+        absl::StrCat("a number ", range.above_low ? "above " : "from ",
+                     range.low, range.below_high ? " to below " : " to ",
+                     range.high),
+        v);
+  }
+  return number;
+}
+
+absl::StatusOr<bool> ReadBoolean(const SpecValue& v) {
+  if (v.kind != Kind::kBool) return Expected("true or false", v);
+  return v.text == "true";
+}
+
+absl::StatusOr<StageRange> ReadRange(const SpecValue& v) {
+  constexpr IntRange kLayers = {0, 100000};
+  if (v.kind != Kind::kList || v.items.size() != 2) {
+    return Expected("a stage as [first layer, last layer]", v);
+  }
+  ASSIGN_OR_RETURN(const int64_t first, ReadInteger(v.items[0], kLayers));
+  ASSIGN_OR_RETURN(const int64_t last, ReadInteger(v.items[1], kLayers));
+  if (first > last) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the stage [", first, ", ", last, "] ends before it begins"));
+  }
+  return StageRange{static_cast<int>(first), static_cast<int>(last)};
+}
+
+absl::StatusOr<std::vector<StageRange>> ReadStages(const SpecValue& v) {
+  if (v.kind != Kind::kList || v.items.size() > kMaxPlanStages) {
+    return Expected(
+        absl::StrCat("a list of at most ", kMaxPlanStages, " stages"), v);
+  }
+  std::vector<StageRange> stages;
+  for (const SpecValue& item : v.items) {
+    ASSIGN_OR_RETURN(const StageRange range, ReadRange(item));
+    stages.push_back(range);
+  }
+  return stages;
+}
+
+// Every layer once in each direction; see ExplicitPlan.
+absl::Status CheckPlanShape(const ExplicitPlan& plan) {
+  if (plan.backward.empty()) {
+    return absl::InvalidArgumentError("backward needs at least one stage");
+  }
+  for (size_t i = 1; i < plan.backward.size(); ++i) {
+    if (plan.backward[i].last != plan.backward[i - 1].first - 1) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "backward stage ", i, " ends with layer ", plan.backward[i].last,
+          ", but ", plan.backward[i - 1].first - 1, " comes next"));
+    }
+  }
+  if (plan.backward.back().first != 0) {
+    return absl::InvalidArgumentError("backward does not reach layer 0");
+  }
+  int next = 0;
+  for (size_t i = 0; i < plan.forward.size(); ++i) {
+    if (plan.forward[i].first != next) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("forward stage ", i, " begins with layer ",
+                       plan.forward[i].first, ", but ", next, " comes next"));
+    }
+    next = plan.forward[i].last + 1;
+  }
+  if (next != plan.backward[0].first) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("forward ends before layer ", next,
+                     ", but the fused stage (the first "
+                     "of backward) begins with layer ",
+                     plan.backward[0].first));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetPlan(const SpecValue& v, SpecDraft* d) {
+  if (v.text == "auto") return absl::OkStatus();
+  ExplicitPlan plan;
+  bool forward = false;
+  bool backward = false;
+  if (v.kind != Kind::kMap) {
+    return Expected("auto, or forward and backward stages", v);
+  }
+  for (const auto& [key, value] : v.entries) {
+    if (key.text == "forward") {
+      ASSIGN_OR_RETURN(plan.forward, ReadStages(value));
+      forward = true;
+    } else if (key.text == "backward") {
+      ASSIGN_OR_RETURN(plan.backward, ReadStages(value));
+      backward = true;
+    } else if (key.text == "widths") {
+      return NotYet("widths", "wide slots");
+    } else {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "unknown field \"", key.text, "\"; it has forward and backward"));
+    }
+  }
+  if (!forward || !backward) {
+    return absl::InvalidArgumentError("needs both forward and backward");
+  }
+  RETURN_IF_ERROR(CheckPlanShape(plan));
+  d->spec.plan = std::move(plan);
+  return absl::OkStatus();
+}
+
+Json StagesJson(const std::vector<StageRange>& stages) {
+  Json out = Json::array();
+  for (const StageRange& s : stages) out.push_back({s.first, s.last});
+  return out;
+}
+
+absl::StatusOr<uint32_t> ReadTargetModules(const SpecValue& v) {
+  if (v.text == "all-linear") return kAllLinearTargets;
+  const std::string what =
+      absl::StrCat("all-linear, or a list of ",
+                   absl::StrJoin(TargetModuleNames(kAllLinearTargets), ", "));
+  if (v.kind != Kind::kList || v.items.empty()) return Expected(what, v);
+  uint32_t targets = 0;
+  for (const SpecValue& item : v.items) {
+    const uint32_t bit = TargetModuleBit(item.text);
+    if (bit == 0) return Expected(what, item);
+    targets |= bit;
+  }
+  return targets;
+}
+
+absl::Status SetEvalPrompts(const SpecValue& v, SpecDraft* d) {
+  if (v.kind != Kind::kList || v.items.empty() ||
+      v.items.size() > kMaxEvalPrompts) {
+    const std::string got =
+        v.kind == Kind::kList ? absl::StrCat(v.items.size()) : Describe(v);
+    return absl::InvalidArgumentError(absl::StrCat(
+        "expected a list of 1 to ", kMaxEvalPrompts, " texts, got ", got));
+  }
+  for (size_t i = 0; i < v.items.size(); ++i) {
+    const SpecValue& item = v.items[i];
+    if (item.kind != Kind::kString || item.text.empty() ||
+        item.text.size() > kMaxEvalPromptBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("[", i, "]: expected a text of 1 to ",
+                       kMaxEvalPromptBytes, " bytes, got ",
+                       item.text.size() > kMaxEvalPromptBytes
+                           ? absl::StrCat(item.text.size(), " bytes")
+                           : Describe(item)));
+    }
+    d->spec.eval_prompts.push_back(item.text);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetMetadata(const SpecValue& v, SpecDraft* d) {
+  if (v.kind != Kind::kMap || v.entries.size() > kMaxMetadataPairs) {
+    return Expected(absl::StrCat("a mapping of at most ", kMaxMetadataPairs,
+                                 " names to texts"),
+                    v);
+  }
+  for (const auto& [key, value] : v.entries) {
+    if (key.text.size() > kMaxMetadataKeyBytes) {
+      return Expected(
+          absl::StrCat("names of at most ", kMaxMetadataKeyBytes, " bytes"),
+          key);
+    }
+    if (value.kind == Kind::kList || value.kind == Kind::kMap ||
+        value.text.size() > kMaxMetadataValueBytes) {
+      return Expected(absl::StrCat("texts of at most ", kMaxMetadataValueBytes,
+                                   " bytes under \"", key.text, "\""),
+                      value);
+    }
+    d->spec.metadata.emplace_back(key.text, value.text);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetOutputName(const SpecValue& v, SpecDraft* d) {
+  const bool plain = std::all_of(v.text.begin(), v.text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+  });
+  if (!plain || v.text.empty() || v.text.size() > kMaxOutputNameBytes ||
+      v.text[0] == '.') {
+    return Expected(absl::StrCat("1 to ", kMaxOutputNameBytes,
+                                 " of letters, digits, '.', '_', '-', not "
+                                 "beginning with '.'"),
+                    v);
+  }
+  d->spec.output_name = v.text;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Expected(const std::string& what, const SpecValue& got) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("expected ", what, ", got ", Describe(got)));
+}
+
+absl::Status NotYet(const std::string& what, const std::string& part) {
+  return absl::UnimplementedError(absl::StrCat(
+      what, " is not available in this version; it comes with ", part));
+}
+
+SpecFieldRow Integer(int64_t JobSpec::*member, IntRange range, SpecField info) {
+  SpecFieldRow row{.info = info};
+  row.set = [member, range](const SpecValue& v, SpecDraft* d) -> absl::Status {
+    ASSIGN_OR_RETURN(d->spec.*member, ReadInteger(v, range));
+    return absl::OkStatus();
+  };
+  row.put = [member, name = info.name](const JobSpec& s, Json* out) {
+    (*out)[name] = s.*member;
+  };
+  return row;
+}
+
+SpecFieldRow IntegerOrAuto(std::optional<int64_t> JobSpec::*member,
+                           IntRange range, SpecField info) {
+  SpecFieldRow row{.info = info};
+  row.set = [member, range](const SpecValue& v, SpecDraft* d) -> absl::Status {
+    if (v.text == "auto") {
+      d->spec.*member = std::nullopt;
+      return absl::OkStatus();
+    }
+    const auto number = ReadInteger(v, range);
+    if (!number.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(std::string(number.status().message()), " (or auto)"));
+    }
+    d->spec.*member = *number;
+    return absl::OkStatus();
+  };
+  row.put = [member, name = info.name](const JobSpec& s, Json* out) {
+    if ((s.*member).has_value()) (*out)[name] = *(s.*member);
+  };
+  return row;
+}
+
+SpecFieldRow Number(double JobSpec::*member, NumberRange range,
+                    SpecField info) {
+  SpecFieldRow row{.info = info};
+  row.set = [member, range](const SpecValue& v, SpecDraft* d) -> absl::Status {
+    ASSIGN_OR_RETURN(d->spec.*member, ReadNumber(v, range));
+    return absl::OkStatus();
+  };
+  row.put = [member, name = info.name](const JobSpec& s, Json* out) {
+    (*out)[name] = s.*member;
+  };
+  return row;
+}
+
+SpecFieldRow IntegerOrNone(std::optional<int64_t> JobSpec::*member,
+                           IntRange range, SpecField info) {
+  SpecFieldRow row = IntegerOrAuto(member, range, std::move(info));
+  row.set = [member, range](const SpecValue& v, SpecDraft* d) -> absl::Status {
+    ASSIGN_OR_RETURN(d->spec.*member, ReadInteger(v, range));
+    return absl::OkStatus();
+  };
+  return row;
+}
+
+SpecFieldRow NumberOrNone(std::optional<double> JobSpec::*member,
+                          NumberRange range, SpecField info) {
+  SpecFieldRow row{.info = info};
+  row.set = [member, range](const SpecValue& v, SpecDraft* d) -> absl::Status {
+    ASSIGN_OR_RETURN(d->spec.*member, ReadNumber(v, range));
+    return absl::OkStatus();
+  };
+  row.put = [member, name = info.name](const JobSpec& s, Json* out) {
+    if ((s.*member).has_value()) (*out)[name] = *(s.*member);
+  };
+  return row;
+}
+
+SpecFieldRow Boolean(bool JobSpec::*member, SpecField info) {
+  SpecFieldRow row{.info = info};
+  row.set = [member](const SpecValue& v, SpecDraft* d) -> absl::Status {
+    ASSIGN_OR_RETURN(d->spec.*member, ReadBoolean(v));
+    return absl::OkStatus();
+  };
+  row.put = [member, name = info.name](const JobSpec& s, Json* out) {
+    (*out)[name] = s.*member;
+  };
+  return row;
+}
+
+SpecFieldRow Path(std::string JobSpec::*member, SpecField info) {
+  SpecFieldRow row{.info = info};
+  row.set = [member](const SpecValue& v, SpecDraft* d) {
+    if (v.kind == Kind::kList || v.kind == Kind::kMap || v.text.empty() ||
+        v.text.size() > kMaxPathBytes) {
+      return Expected(absl::StrCat("a path of 1 to ", kMaxPathBytes, " bytes"),
+                      v);
+    }
+    d->spec.*member = v.text;
+    return absl::OkStatus();
+  };
+  row.put = [member, name = info.name](const JobSpec& s, Json* out) {
+    if (!(s.*member).empty()) (*out)[name] = s.*member;
+  };
+  return row;
+}
+
+SpecFieldRow Only(std::vector<const char*> texts, std::vector<Later> later,
+                  SpecField info) {
+  std::vector<Choice<ModelInit>> choices;
+  for (const char* t : texts) choices.push_back({t, ModelInit::kPretrained});
+  return OneOf<ModelInit>(nullptr, choices, std::move(later), info);
+}
+
+SpecFieldRow Reserved(std::string off, SpecField info) {
+  SpecFieldRow row{.info = info};
+  row.set = [off, info](const SpecValue& v, SpecDraft*) {
+    if (!off.empty() && v.text == off) return absl::OkStatus();
+    return NotYet(info.name, info.later);
+  };
+  return row;
+}
+
+SpecFieldRow PlanRow(SpecField info) {
+  SpecFieldRow row{.info = std::move(info)};
+  row.set = SetPlan;
+  row.put = [](const JobSpec& s, Json* out) {
+    if (!s.plan.has_value()) {
+      (*out)["plan"] = "auto";
+      return;
+    }
+    (*out)["plan"] = {{"forward", StagesJson(s.plan->forward)},
+                      {"backward", StagesJson(s.plan->backward)}};
+  };
+  return row;
+}
+
+SpecFieldRow MetadataRow(SpecField info) {
+  SpecFieldRow row{.info = std::move(info)};
+  row.set = SetMetadata;
+  row.put = [](const JobSpec& s, Json* out) {
+    Json pairs = Json::object();
+    for (const auto& [key, value] : s.metadata) pairs[key] = value;
+    (*out)["metadata"] = std::move(pairs);
+  };
+  return row;
+}
+
+SpecFieldRow OutputNameRow(SpecField info) {
+  SpecFieldRow row{.info = std::move(info)};
+  row.set = SetOutputName;
+  row.put = [](const JobSpec& s, Json* out) {
+    if (!s.output_name.empty()) (*out)["output_name"] = s.output_name;
+  };
+  return row;
+}
+
+SpecFieldRow DateRow(std::string JobSpec::*member, SpecField info) {
+  SpecFieldRow row{.info = std::move(info)};
+  row.set = [member](const SpecValue& v, SpecDraft* d) {
+    if (!IsTemplateDate(v.text)) return Expected("a date as YYYY-MM-DD", v);
+    d->spec.*member = v.text;
+    return absl::OkStatus();
+  };
+  row.put = [member, name = row.info.name](const JobSpec& s, Json* out) {
+    if (!(s.*member).empty()) (*out)[name] = s.*member;
+  };
+  return row;
+}
+
+SpecFieldRow TargetModulesRow(SpecField info) {
+  SpecFieldRow row{.info = std::move(info)};
+  row.set = [](const SpecValue& v, SpecDraft* d) -> absl::Status {
+    ASSIGN_OR_RETURN(d->spec.target_modules, ReadTargetModules(v));
+    return absl::OkStatus();
+  };
+  row.put = [](const JobSpec& s, Json* out) {
+    if (!s.target_modules.has_value()) return;
+    (*out)["target_modules"] = TargetModuleNames(*s.target_modules);
+  };
+  return row;
+}
+
+SpecFieldRow EvalPromptsRow(SpecField info) {
+  SpecFieldRow row{.info = std::move(info)};
+  row.set = SetEvalPrompts;
+  row.put = [](const JobSpec& s, Json* out) {
+    if (!s.eval_prompts.empty()) (*out)["eval_prompts"] = s.eval_prompts;
+  };
+  return row;
+}
+
+SpecFieldRow AccumulationRow(SpecField info) {
+  SpecFieldRow row{.info = std::move(info)};
+  row.set = [](const SpecValue& v, SpecDraft* d) -> absl::Status {
+    ASSIGN_OR_RETURN(d->gradient_accumulation_steps,
+                     ReadInteger(v, {1, 1000000}));
+    return absl::OkStatus();
+  };
+  return row;
+}
+
+SpecFieldRow Bf16Row(SpecField info) {
+  SpecFieldRow row{.info = std::move(info)};
+  row.set = [](const SpecValue& v, SpecDraft* d) -> absl::Status {
+    ASSIGN_OR_RETURN(d->bf16, ReadBoolean(v));
+    return absl::OkStatus();
+  };
+  return row;
+}
+
+SpecFieldRow WhenNotZero(SpecFieldRow row) {
+  row.put = [put = row.put, name = row.info.name](const JobSpec& s, Json* out) {
+    Json one;
+    put(s, &one);
+    if (one[name] != 0) (*out)[name] = one[name];
+  };
+  return row;
+}
+
+SpecFieldRow StepsRow(SpecFieldRow row) {
+  row.set = [set = row.set](const SpecValue& v, SpecDraft* d) {
+    if (v.text == "-1") return absl::OkStatus();
+    return set(v, d);
+  };
+  return row;
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,129 @@
+// Makers of vocabulary rows: how a field of some type is read, checked and
+// written.  Private to server/spec/spec.
+#ifndef ROUNDHOUSE_SERVER_SPEC_SPEC_ROWS_H_
+#define ROUNDHOUSE_SERVER_SPEC_SPEC_ROWS_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_join.h"
+#include "nlohmann/json.hpp"
+#include "server/spec/spec.h"
+#include "server/spec/spec_value.h"
+
+namespace roundhouse {
+
+// A spec while it is being read, with the fields that only stand for others.
+struct SpecDraft {
+  JobSpec spec;
+  std::optional<int64_t> gradient_accumulation_steps;
+  bool bf16 = false;
+};
+
+struct SpecFieldRow {
+  SpecField info;
+  // Statuses without file, line and field: the caller adds them.
+  std::function<absl::Status(const SpecValue&, SpecDraft*)> set;
+  // Adds the field to a resolved spec; empty for what a resolved spec leaves
+  // out.
+  std::function<void(const JobSpec&, nlohmann::ordered_json*)> put;
+};
+
+// Both bounds belong to the range.
+struct IntRange {
+  int64_t low;
+  int64_t high;
+};
+
+// Bounds that belong to the range or not.
+struct NumberRange {
+  double low;
+  double high;
+  bool above_low = false;
+  bool below_high = false;
+};
+
+template <typename E>
+struct Choice {
+  const char* text;
+  E value;
+};
+
+// A value that exists but comes with a later part.
+struct Later {
+  const char* text;
+  const char* part;
+};
+
+// kInvalidArgument: "expected `what`, got ...".
+absl::Status Expected(const std::string& what, const SpecValue& got);
+// kUnimplemented, naming the part that brings it.
+absl::Status NotYet(const std::string& what, const std::string& part);
+
+SpecFieldRow Integer(int64_t JobSpec::*member, IntRange range, SpecField info);
+SpecFieldRow IntegerOrAuto(std::optional<int64_t> JobSpec::*member,
+                           IntRange range, SpecField info);
+SpecFieldRow Number(double JobSpec::*member, NumberRange range, SpecField info);
+// Empty where the file says nothing, and then not written.
+SpecFieldRow IntegerOrNone(std::optional<int64_t> JobSpec::*member,
+                           IntRange range, SpecField info);
+SpecFieldRow NumberOrNone(std::optional<double> JobSpec::*member,
+                          NumberRange range, SpecField info);
+SpecFieldRow Boolean(bool JobSpec::*member, SpecField info);
+SpecFieldRow Path(std::string JobSpec::*member, SpecField info);
+// A field with one value for now, which is nowhere stored.
+SpecFieldRow Only(std::vector<const char*> texts, std::vector<Later> later,
+                  SpecField info);
+// A field whose every value but `off` comes with info.later.
+SpecFieldRow Reserved(std::string off, SpecField info);
+SpecFieldRow PlanRow(SpecField info);
+SpecFieldRow MetadataRow(SpecField info);
+SpecFieldRow OutputNameRow(SpecField info);
+// YYYY-MM-DD of the Gregorian calendar.
+SpecFieldRow DateRow(std::string JobSpec::*member, SpecField info);
+SpecFieldRow TargetModulesRow(SpecField info);
+SpecFieldRow EvalPromptsRow(SpecField info);
+SpecFieldRow AccumulationRow(SpecField info);
+SpecFieldRow Bf16Row(SpecField info);
+// Written only where it is not 0: of two fields that replace each other.
+SpecFieldRow WhenNotZero(SpecFieldRow row);
+// max_steps: -1 is transformers' way of saying "by epochs".
+SpecFieldRow StepsRow(SpecFieldRow row);
+
+// `member` may be null: nothing is stored, the first choice is written.
+template <typename E>
+SpecFieldRow OneOf(E JobSpec::*member, std::vector<Choice<E>> choices,
+                   std::vector<Later> later, SpecField info) {
+  SpecFieldRow row{.info = info};
+  row.set = [member, choices, later](const SpecValue& v, SpecDraft* d) {
+    std::vector<std::string> names;
+    for (const Choice<E>& c : choices) {
+      names.push_back(c.text);
+      if (v.text != c.text) continue;
+      if (member != nullptr) d->spec.*member = c.value;
+      return absl::OkStatus();
+    }
+    for (const Later& l : later) {
+      if (v.text == l.text) return NotYet(l.text, l.part);
+    }
+    return Expected(absl::StrJoin(names, " or "), v);
+  };
+  row.put = [member, choices, name = info.name](const JobSpec& s,
+                                                nlohmann::ordered_json* out) {
+    for (const Choice<E>& c : choices) {
+      if (member != nullptr && s.*member != c.value) continue;
+      (*out)[name] = c.text;
+      return;
+    }
+  };
+  return row;
+}
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_SPEC_SPEC_ROWS_H_

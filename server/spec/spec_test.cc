@@ -1,0 +1,615 @@
+#include "server/spec/spec.h"
+
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "server/spec/spec_error.h"
+
+namespace roundhouse {
+namespace {
+
+constexpr char kLeast[] = "model_name_or_path: m\ndataset: d.jsonl\n";
+
+absl::StatusOr<JobSpec> Parse(const std::string& text) {
+  return ParseJobSpec(text, "job.yaml");
+}
+
+absl::StatusOr<JobSpec> With(const std::string& more) {
+  return Parse(absl::StrCat(kLeast, more, "\n"));
+}
+
+std::string Message(const absl::StatusOr<JobSpec>& result) {
+  return std::string(result.status().message());
+}
+
+void ExpectError(const std::string& more, const std::string& reason,
+                 const std::string& field, const std::string& message) {
+  const auto result = With(more);
+  EXPECT_EQ(Message(result), message) << more;
+  EXPECT_EQ(ErrorReason(result.status()), reason) << more;
+  EXPECT_EQ(ErrorField(result.status()), field) << more;
+}
+
+TEST(SpecTest, DefaultsAreThoseOfTrainingArguments) {
+  const auto spec = Parse(kLeast);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->model_name_or_path, "m");
+  EXPECT_EQ(spec->dataset, "d.jsonl");
+  EXPECT_EQ(spec->num_train_epochs, 3);
+  EXPECT_EQ(spec->learning_rate, 5e-5);
+  EXPECT_EQ(spec->lr_scheduler_type, LrSchedulerType::kLinear);
+  EXPECT_EQ(spec->max_grad_norm, 1.0);
+  EXPECT_EQ(spec->adam_beta2, 0.999);
+  EXPECT_EQ(spec->adam_epsilon, 1e-8);
+  EXPECT_EQ(spec->weight_decay, 0);
+  EXPECT_EQ(spec->seed, 42);
+  EXPECT_EQ(spec->batch_size, 8);
+  EXPECT_EQ(spec->save_steps, 500);
+  EXPECT_FALSE(spec->micro_batch_size.has_value());
+  EXPECT_FALSE(spec->plan.has_value());
+}
+
+TEST(SpecTest, JsonTextIsRead) {
+  const auto spec = Parse(
+      "{\n\t\"model_name_or_path\": \"m\", \"dataset\": \"a\\u00e9\\/b\",\n"
+      "\"learning_rate\": 1e-3, \"metadata\": {\"team\": \"x\"}}");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->learning_rate, 1e-3);
+  EXPECT_EQ(spec->dataset, "a\u00e9/b");
+  ASSERT_EQ(spec->metadata.size(), 1u);
+  EXPECT_EQ(spec->metadata[0].second, "x");
+}
+
+TEST(SpecTest, EveryAliasMeansItsField) {
+  const auto spec = Parse(
+      "base_model: m\ntrain_file: t\neval_dataset: v\ncutoff_len: 77\n"
+      "n_epochs: 2.5\nprecision: bf16\nsuffix: out\noptimizer: adamw\n"
+      "finetuning_type: full\nsample_packing: false\n");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->model_name_or_path, "m");
+  EXPECT_EQ(spec->dataset, "t");
+  EXPECT_EQ(spec->validation_dataset, "v");
+  EXPECT_EQ(spec->max_length, 77);
+  EXPECT_EQ(spec->num_train_epochs, 2.5);
+  EXPECT_EQ(spec->dtype, SpecDtype::kBf16);
+  EXPECT_EQ(spec->output_name, "out");
+}
+
+TEST(SpecTest, OneThingUnderTwoNamesIsAnError) {
+  ExpectError("base_model: x", "CONFLICTING_FIELDS", "base_model",
+              "job.yaml:3: base_model: is the same thing as "
+              "model_name_or_path (line 1); give one of them");
+  ExpectError("bf16: true\ndtype: fp32", "CONFLICTING_FIELDS", "bf16",
+              "job.yaml:3: bf16: is the same thing as dtype (line 4); give "
+              "one of them");
+  ExpectError("warmup_steps: 3\nwarmup_ratio: 0.1", "CONFLICTING_FIELDS",
+              "warmup_steps",
+              "job.yaml:3: warmup_steps: is the same thing as warmup_ratio "
+              "(line 4); give one of them");
+  ExpectError("num_train_epochs: 1\nmax_steps: 5", "CONFLICTING_FIELDS",
+              "max_steps",
+              "job.yaml:4: max_steps: is an end of the job as "
+              "num_train_epochs (line 3); give one of them");
+  ExpectError("seed: 1\nseed: 2", "DUPLICATE_FIELD", "seed",
+              "job.yaml:4: seed is given twice");
+}
+
+TEST(SpecTest, UnknownFieldsNameTheNearest) {
+  ExpectError("lerning_rate: 1", "UNKNOWN_FIELD", "lerning_rate",
+              "job.yaml:3: lerning_rate: unknown field; did you mean "
+              "learning_rate?");
+  ExpectError("max_step: 1", "UNKNOWN_FIELD", "max_step",
+              "job.yaml:3: max_step: unknown field; did you mean max_steps?");
+  ExpectError("zzzzzz: null", "UNKNOWN_FIELD", "zzzzzz",
+              "job.yaml:3: zzzzzz: unknown field; docs/job-spec.md lists them");
+}
+
+TEST(SpecTest, MissingFields) {
+  const auto no_model = Parse("dataset: d");
+  EXPECT_EQ(Message(no_model), "job.yaml: model_name_or_path is missing");
+  EXPECT_EQ(ErrorReason(no_model.status()), "MISSING_FIELD");
+  EXPECT_EQ(ErrorField(Parse("model: m\ndataset: null").status()), "dataset");
+}
+
+TEST(SpecTest, TypesAndRanges) {
+  ExpectError("batch_size: 0", "INVALID_VALUE", "batch_size",
+              "job.yaml:3: batch_size: expected an integer from 1 to 1000000, "
+              "got the number 0");
+  ExpectError("learning_rate: \"1e-3\"", "INVALID_VALUE", "learning_rate",
+              "job.yaml:3: learning_rate: expected a number from 0 to 10, got "
+              "the text \"1e-3\"");
+  ExpectError("adam_beta1: 1", "INVALID_VALUE", "adam_beta1",
+              "job.yaml:3: adam_beta1: expected a number from 0 to below 1, "
+              "got the number 1");
+  ExpectError("seed: 99999999999999999999999", "INVALID_VALUE", "seed",
+              "job.yaml:3: seed: expected an integer from 0 to 4294967295, got "
+              "the number 99999999999999999999999");
+  ExpectError("dtype: int4", "INVALID_VALUE", "dtype",
+              "job.yaml:3: dtype: expected fp32 or bf16, got the text "
+              "\"int4\"");
+  ExpectError("bf16: 1", "INVALID_VALUE", "bf16",
+              "job.yaml:3: bf16: expected true or false, got the number 1");
+  ExpectError("output_name: ../x", "INVALID_VALUE", "output_name",
+              "job.yaml:3: output_name: expected 1 to 64 of letters, digits, "
+              "'.', '_', '-', not beginning with '.', got the text \"../x\"");
+  for (const char* bad :
+       {"learning_rate: .nan", "learning_rate: .inf", "learning_rate: -1",
+        "learning_rate: 1e999", "max_steps: 2.5", "num_train_epochs: 0",
+        "dataset: [a]", "metadata: [1]", "seed: {a: 1}", "warmup_ratio: 2",
+        "micro_batch_size: small", "max_length: true"}) {
+    const auto result = Parse(absl::StrCat("model: m\n", bad, "\n"));
+    EXPECT_EQ(ErrorReason(result.status()), "INVALID_VALUE") << bad;
+  }
+}
+
+TEST(SpecTest, MetadataIsBounded) {
+  std::string many = "metadata:\n";
+  for (int i = 0; i < 16; ++i) absl::StrAppend(&many, "  k", i, ": v\n");
+  EXPECT_TRUE(With(many).ok());
+  EXPECT_FALSE(With(many + "  one_more: v\n").ok());
+  EXPECT_FALSE(
+      With(absl::StrCat("metadata: {k: ", std::string(513, 'x'), "}")).ok());
+}
+
+TEST(SpecTest, LaterPartsAreRefusedByNameAndNeverIgnored) {
+  for (const char* text :
+       {"objective: dpo", "fp16: true", "dtype: fp16", "optimizer_mode: async",
+        "determinism: fast", "objective: dpo", "priority: urgent",
+        "resources: {max_devices: 1}", "max_runtime: 1h", "retry: 2",
+        "lr_scheduler_type: polynomial", "optim: lion"}) {
+    const auto result = With(text);
+    const std::string field = std::string(text, std::string(text).find(':'));
+    EXPECT_TRUE(absl::IsUnimplemented(result.status())) << text;
+    EXPECT_EQ(ErrorField(result.status()), field) << text;
+    EXPECT_TRUE(absl::StrContains(Message(result), "it comes with ")) << text;
+  }
+  EXPECT_EQ(Message(With("objective: dpo")),
+            "job.yaml:3: objective: dpo is not available in this version; it "
+            "comes with preference training");
+}
+
+TEST(SpecTest, TheirDefaultsAreAccepted) {
+  EXPECT_TRUE(With("method: full\npacking: false\nfp16: false\n"
+                   "eval_steps: null\noptimizer_mode: sync\nretry: ~\n"
+                   "load_best_model_at_end: false\npriority: normal\n"
+                   "determinism: bitwise\nobjective: sft\nmax_steps: -1")
+                  .ok());
+}
+
+TEST(SpecTest, EvaluationsDuringTraining) {
+  const std::string every = "validation_dataset: v\neval_steps: 5\n";
+  const auto spec = With(every +
+                         "load_best_model_at_end: true\n"
+                         "early_stopping_patience: 3\n");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->eval_steps, 5);
+  EXPECT_TRUE(spec->load_best_model_at_end);
+  EXPECT_EQ(spec->early_stopping_patience, 3);
+  const auto none = With("");
+  ASSERT_TRUE(none.ok());
+  EXPECT_EQ(none->eval_steps, 0);
+  EXPECT_FALSE(none->load_best_model_at_end);
+  EXPECT_EQ(none->early_stopping_patience, 0);
+  EXPECT_TRUE(With("eval_steps: 0\nearly_stopping_patience: 0").ok());
+}
+
+TEST(SpecTest, EvaluationsNeedASetAndWhen) {
+  for (const char* field : {"eval_steps: 5", "load_best_model_at_end: true",
+                            "early_stopping_patience: 3"}) {
+    const std::string name = std::string(field, std::string(field).find(':'));
+    const auto result = With(field);
+    EXPECT_TRUE(absl::IsInvalidArgument(result.status())) << field;
+    EXPECT_EQ(ErrorField(result.status()), name);
+    EXPECT_EQ(Message(result),
+              absl::StrCat("job.yaml:3: ", name, ": needs a validation_dataset",
+                           name == "eval_steps" ? " or eval_prompts" : ""));
+    if (name == "eval_steps") continue;
+    const auto seldom = With(absl::StrCat(field, "\nvalidation_dataset: v"));
+    EXPECT_EQ(ErrorField(seldom.status()), name);
+    EXPECT_EQ(Message(seldom),
+              absl::StrCat("job.yaml:3: ", name, ": needs eval_steps"));
+  }
+}
+
+TEST(SpecTest, EvalPromptsAreAFewTexts) {
+  const auto spec =
+      With("eval_prompts: [one, \"2\", 'a\u00e9']\neval_steps: 5");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->eval_prompts,
+            (std::vector<std::string>{"one", "2", "a\u00e9"}));
+  EXPECT_TRUE(With("")->eval_prompts.empty());
+  std::string most = "eval_prompts:\n";
+  for (int i = 0; i < 16; ++i) absl::StrAppend(&most, "- p", i, "\n");
+  EXPECT_EQ(With(most)->eval_prompts.size(), kMaxEvalPrompts);
+  const std::string longest(kMaxEvalPromptBytes, 'x');
+  EXPECT_TRUE(With(absl::StrCat("eval_prompts: [", longest, "]")).ok());
+  const std::pair<std::string, std::string> bad[] = {
+      {most + "- p16", "expected a list of 1 to 16 texts, got 17"},
+      {"eval_prompts: []", "expected a list of 1 to 16 texts, got 0"},
+      {"eval_prompts: one",
+       "expected a list of 1 to 16 texts, got the text \"one\""},
+      {"eval_prompts: [a, \"\"]",
+       "[1]: expected a text of 1 to 8192 bytes, got the text \"\""},
+      {"eval_prompts: [a, 7]",
+       "[1]: expected a text of 1 to 8192 bytes, got the number 7"},
+      {"eval_prompts: [null]",
+       "[0]: expected a text of 1 to 8192 bytes, got nothing"},
+      {"eval_prompts: [[a]]",
+       "[0]: expected a text of 1 to 8192 bytes, got a list"},
+      {absl::StrCat("eval_prompts: [", longest, "x]"),
+       "[0]: expected a text of 1 to 8192 bytes, got 8193 bytes"}};
+  for (const auto& [text, message] : bad) {
+    ExpectError(text, "INVALID_VALUE", "eval_prompts",
+                absl::StrCat("job.yaml:3: eval_prompts: ", message));
+  }
+}
+
+TEST(SpecTest, EvalPromptsAreEnoughForEvalStepsOnly) {
+  EXPECT_TRUE(With("eval_prompts: [a]\neval_steps: 5").ok());
+  const auto best =
+      With("eval_prompts: [a]\neval_steps: 5\nload_best_model_at_end: true");
+  EXPECT_EQ(Message(best),
+            "job.yaml:5: load_best_model_at_end: needs a validation_dataset");
+}
+
+TEST(SpecTest, AdaptersOfALoraJob) {
+  auto spec = With(
+      "finetuning_type: lora\nlora_rank: 16\nlora_alpha: 32.5\n"
+      "lora_dropout: 0.1\ntarget_modules: [down_proj, q_proj]\n"
+      "adapter_name_or_path: a");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->method, Method::kLora);
+  EXPECT_EQ(spec->lora_r, 16);
+  EXPECT_EQ(spec->lora_alpha, 32.5);
+  EXPECT_EQ(spec->lora_dropout, 0.1);
+  EXPECT_EQ(spec->target_modules, 0x41u);
+  EXPECT_EQ(spec->adapter_name_or_path, "a");
+  spec = With("method: lora\nr: 4\ntarget_modules: all-linear");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->lora_r, 4);
+  EXPECT_EQ(spec->target_modules, kAllLinearTargets);
+  EXPECT_FALSE(spec->lora_alpha.has_value());
+  EXPECT_EQ(Parse(kLeast)->method, Method::kFull);
+}
+
+TEST(SpecTest, FieldsOfAdaptersNeedTheirMethod) {
+  for (const char* text :
+       {"lora_r: 8", "lora_alpha: 16", "lora_dropout: 0",
+        "target_modules: all-linear", "adapter_name_or_path: a", "r: 8"}) {
+    const std::string field = std::string(text, std::string(text).find(':'));
+    for (const char* method : {"", "method: full\n"}) {
+      const int line = *method == '\0' ? 3 : 4;
+      ExpectError(absl::StrCat(method, text), "CONFLICTING_FIELDS", field,
+                  absl::StrCat("job.yaml:", line, ": ", field,
+                               ": belongs to method: lora; the job's method "
+                               "is full"));
+    }
+  }
+  EXPECT_TRUE(With("lora_r: null").ok());
+  ExpectError("method: lora\nmodel_init: random", "CONFLICTING_FIELDS",
+              "model_init",
+              "job.yaml:4: model_init: method: lora needs the weights of a "
+              "model to adapt");
+  ExpectError(
+      "method: lora\nadapter_name_or_path: a\n"
+      "resume_from_checkpoint: c",
+      "CONFLICTING_FIELDS", "adapter_name_or_path",
+      "job.yaml:4: adapter_name_or_path: is where the adapter starts "
+      "from as resume_from_checkpoint (line 5); give one of them");
+}
+
+TEST(SpecTest, WrongAdaptersSayWhatIsWrong) {
+  const std::string modules =
+      "expected all-linear, or a list of q_proj, k_proj, v_proj, o_proj, "
+      "gate_proj, up_proj, down_proj, got ";
+  const std::pair<const char*, std::string> cases[] = {
+      {"lora_r: 0", "expected an integer from 1 to 4096, got the number 0"},
+      {"lora_r: auto",
+       "expected an integer from 1 to 4096, got the text \"auto\""},
+      {"lora_alpha: 0", "expected a number above 0 to 1e+06, got the number 0"},
+      {"lora_dropout: 1",
+       "expected a number from 0 to below 1, got the number 1"},
+      {"target_modules: q_proj", modules + "the text \"q_proj\""},
+      {"target_modules: []", modules + "a list"},
+      {"target_modules: [q_proj, lm_head]", modules + "the text \"lm_head\""},
+      {"target_modules: [[q_proj]]", modules + "a list"},
+  };
+  for (const auto& [text, message] : cases) {
+    const std::string field = std::string(text, std::string(text).find(':'));
+    ExpectError(absl::StrCat("method: lora\n", text), "INVALID_VALUE", field,
+                absl::StrCat("job.yaml:4: ", field, ": ", message));
+  }
+}
+
+TEST(SpecTest, PackingAndTruncation) {
+  EXPECT_FALSE(Parse(kLeast)->packing);
+  EXPECT_EQ(Parse(kLeast)->truncation, Truncation::kRight);
+  EXPECT_TRUE(With("sample_packing: true")->packing);
+  EXPECT_EQ(With("truncation: left")->truncation, Truncation::kLeft);
+  EXPECT_EQ(With("truncation: drop")->truncation, Truncation::kDrop);
+  EXPECT_EQ(With("template_date: 2026-02-28")->template_date, "2026-02-28");
+  for (const char* bad : {"2026-02-30", "2026-2-8", "28.2.2026", "2026-02"}) {
+    ExpectError(absl::StrCat("template_date: \"", bad, "\""), "INVALID_VALUE",
+                "template_date",
+                absl::StrCat("job.yaml:3: template_date: expected a date as "
+                             "YYYY-MM-DD, got the text \"",
+                             bad, "\""));
+  }
+  ExpectError("packing: 1", "INVALID_VALUE", "packing",
+              "job.yaml:3: packing: expected true or false, got the number 1");
+}
+
+TEST(SpecTest, BatchNamesOfOtherTools) {
+  auto spec =
+      With("per_device_train_batch_size: 4\ngradient_accumulation_steps: 6");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->batch_size, 24);
+  EXPECT_EQ(spec->micro_batch_size, 4);
+  spec = With("per_device_train_batch_size: 2");
+  EXPECT_EQ(spec->batch_size, 2);
+  EXPECT_EQ(With("micro_batch_size: 2")->batch_size, 8);
+  ExpectError(
+      "batch_size: 8\nper_device_train_batch_size: 2\n"
+      "gradient_accumulation_steps: 4",
+      "CONFLICTING_FIELDS", "gradient_accumulation_steps",
+      "job.yaml:5: gradient_accumulation_steps: is (times the "
+      "micro-batch) the same thing as batch_size (line 3); give one "
+      "of them");
+  ExpectError("gradient_accumulation_steps: 4", "MISSING_FIELD",
+              "gradient_accumulation_steps",
+              "job.yaml:3: gradient_accumulation_steps: needs "
+              "per_device_train_batch_size beside it");
+  ExpectError("micro_batch_size: 9", "INVALID_VALUE", "micro_batch_size",
+              "job.yaml:3: micro_batch_size: 9 is more than batch_size, 8");
+  ExpectError("gradient_groups: 9", "INVALID_VALUE", "gradient_groups",
+              "job.yaml:3: gradient_groups: 9 groups of 8 micro-batches at "
+              "most");
+}
+
+TEST(SpecTest, ConstantWithWarmupHasItsOwnName) {
+  ExpectError("lr_scheduler_type: constant\nwarmup_steps: 2",
+              "CONFLICTING_FIELDS", "lr_scheduler_type",
+              "job.yaml:3: lr_scheduler_type: constant has no warm-up; say "
+              "constant_with_warmup");
+  EXPECT_TRUE(
+      With("lr_scheduler_type: constant_with_warmup\nwarmup_steps: 2").ok());
+}
+
+TEST(SpecTest, ExplicitPlan) {
+  const auto spec = With(
+      "plan:\n  forward: [[0, 1], [2, 2]]\n"
+      "  backward: [[3, 4], [1, 2], [0, 0]]");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  ASSERT_TRUE(spec->plan.has_value());
+  EXPECT_EQ(spec->plan->forward[1], (StageRange{2, 2}));
+  EXPECT_EQ(spec->plan->backward[0], (StageRange{3, 4}));
+  EXPECT_TRUE(With("plan: {forward: [], backward: [[0, 4]]}").ok());
+}
+
+TEST(SpecTest, WrongPlansSayWhatIsWrong) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"{forward: [[0, 1]]}", "needs both forward and backward"},
+      {"{forward: [], backward: []}", "backward needs at least one stage"},
+      {"{forward: [[0, 2]], backward: [[2, 4], [0, 1]]}",
+       "forward ends before layer 3, but the fused stage (the first of "
+       "backward) begins with layer 2"},
+      {"{forward: [[0, 1]], backward: [[2, 4], [0, 0]]}",
+       "backward stage 1 ends with layer 0, but 1 comes next"},
+      {"{forward: [[0, 1]], backward: [[2, 4], [1, 1]]}",
+       "backward does not reach layer 0"},
+      {"{forward: [[1, 1]], backward: [[2, 4], [0, 1]]}",
+       "forward stage 0 begins with layer 1, but 0 comes next"},
+      {"{forward: [[1, 0]], backward: [[0, 4]]}",
+       "the stage [1, 0] ends before it begins"},
+      {"{forward: [3], backward: [[0, 4]]}",
+       "expected a stage as [first layer, last layer], got the number 3"},
+      {"{forwards: []}",
+       "unknown field \"forwards\"; it has forward and backward"},
+      {"fast",
+       "expected auto, or forward and backward stages, got the text \"fast\""},
+  };
+  for (const auto& [plan, message] : cases) {
+    ExpectError(absl::StrCat("plan: ", plan), "INVALID_VALUE", "plan",
+                absl::StrCat("job.yaml:3: plan: ", message));
+  }
+  EXPECT_TRUE(absl::IsUnimplemented(
+      With("plan: {widths: [2], forward: [], backward: [[0, 1]]}").status()));
+}
+
+TEST(SpecTest, BadSyntaxNamesTheLine) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"a: [1, 2\nb: }", "job.yaml:2: not YAML"},
+      {"a: 1\n---\nb: 2", "job.yaml:1: expected one YAML document, got more"},
+      {"", "job.yaml:1: the file is empty"},
+      {"- a\n- b", "job.yaml:1: expected fields (name: value), got a list"},
+      {"just text", "job.yaml:1: expected fields (name: value), got the text"},
+      {"dataset: !!binary aGk=", "job.yaml:1: YAML tags are not accepted"},
+      {"dataset: \"a\\0b\"", "job.yaml:1: a text holds a zero byte"},
+      {"model: m\n[1]: 2", "job.yaml:2: a key must be a name"},
+      {"dataset: \xff\xfe", "job.yaml:1: not UTF-8"},
+      {std::string("data\0set: x", 11), "job.yaml:1: a zero byte"},
+  };
+  for (const auto& [text, message] : cases) {
+    const auto result = Parse(text);
+    EXPECT_TRUE(absl::StartsWith(Message(result), message)) << text << "\n"
+                                                            << Message(result);
+    EXPECT_TRUE(absl::IsInvalidArgument(result.status()));
+  }
+}
+
+TEST(SpecTest, SizeDepthAndAliasesAreBounded) {
+  EXPECT_FALSE(Parse(std::string((1 << 20) + 1, ' ')).ok());
+  std::string deep = "metadata: ";
+  for (int i = 0; i < 400; ++i) deep += "[";
+  EXPECT_FALSE(With(deep).ok());
+  EXPECT_FALSE(With("metadata: {a: [[[[[[[[1]]]]]]]]}").ok());
+  std::string many = "metadata: [";
+  for (int i = 0; i < 10001; ++i) many += "1,";
+  EXPECT_TRUE(
+      absl::StrContains(Message(With(many + "]")), "more than 10000 values"));
+  EXPECT_EQ(Message(With("metadata: {a: &x 1, b: *x}")),
+            "job.yaml:3: YAML anchors are not accepted");
+  // The library gives documents for ever after this one.
+  EXPECT_FALSE(Parse("a: 1\n]\n").ok());
+  EXPECT_FALSE(Parse("]").ok());
+}
+
+TEST(ResolvedSpecTest, AutoBecomesNumbers) {
+  const auto spec = With("batch_size: 64");
+  const ResolvedSpec one = ResolvedSpec::Resolve(*spec, 4);
+  EXPECT_EQ(one.micro_batch_size(), 8);
+  EXPECT_EQ(one.micro_batches_per_round(), 8);
+  EXPECT_EQ(one.gradient_groups(), 1);
+  EXPECT_EQ(ResolvedSpec::Resolve(*With("batch_size: 3"), 8).micro_batch_size(),
+            1);
+  EXPECT_EQ(ResolvedSpec::Resolve(*With("batch_size: 1000"), 1)
+                .micro_batches_per_round(),
+            32);
+}
+
+TEST(ResolvedSpecTest, AdaptersGetPeftsDefaults) {
+  EXPECT_FALSE(ResolvedSpec::Resolve(*With(""), 1).adapter().present());
+  EXPECT_EQ(ResolvedSpec::Resolve(*With("method: lora"), 1).adapter(),
+            (AdapterConfig{8, 8, 0, 0x5}));
+  EXPECT_EQ(ResolvedSpec::Resolve(*With("method: lora\nlora_r: 2\n"
+                                        "lora_alpha: 3\nlora_dropout: 0.5\n"
+                                        "target_modules: [up_proj]"),
+                                  1)
+                .adapter(),
+            (AdapterConfig{2, 3, 0.5, 0x20}));
+}
+
+TEST(ResolvedSpecTest, WhatTheJobSaysStays) {
+  const auto spec = With(
+      "batch_size: 12\nmicro_batch_size: 5\nmicro_batches_per_round: 2\n"
+      "gradient_groups: 2");
+  const ResolvedSpec resolved = ResolvedSpec::Resolve(*spec, 4);
+  EXPECT_EQ(resolved.micro_batch_size(), 5);
+  EXPECT_EQ(resolved.micro_batches_per_round(), 2);
+  EXPECT_EQ(resolved.gradient_groups(), 2);
+}
+
+TEST(ResolvedSpecTest, JsonIsAJobFileThatResolvesToItself) {
+  for (const char* more :
+       {"", "max_steps: 7\nwarmup_steps: 2\nlearning_rate: 0.1",
+        "bf16: true\nper_device_train_batch_size: 3\n"
+        "gradient_accumulation_steps: 5\nmetadata: {a: \"x\\\"y\\n\\u2028\"}",
+        "warmup_ratio: 0.03\nplan: {forward: [[0,2]], backward: [[3,4],[0,2]]}"
+        "\noutput_name: x\ngradient_checkpointing: layer\nmodel_init: "
+        "random",
+        "method: lora", "packing: true\ntruncation: drop",
+        "method: lora\nlora_r: 3\nlora_alpha: 0.1\nlora_dropout: 0.05\n"
+        "target_modules: [k_proj, up_proj]\nadapter_name_or_path: a"}) {
+    const auto spec = With(more);
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    const ResolvedSpec resolved = ResolvedSpec::Resolve(*spec, 4);
+    const auto again = ResolvedSpec::FromJson(resolved.ToJson());
+    ASSERT_TRUE(again.ok()) << again.status() << resolved.ToJson();
+    EXPECT_EQ(again->spec(), resolved.spec()) << resolved.ToJson();
+    EXPECT_EQ(again->ToJson(), resolved.ToJson());
+    EXPECT_EQ(ResolvedSpec::Resolve(again->spec(), 7).ToJson(),
+              resolved.ToJson());
+  }
+}
+
+TEST(ResolvedSpecTest, TheLargestEvalPromptsCanBeReadAgain) {
+  JobSpec spec = *With("");
+  // A byte that takes six in JSON.
+  spec.eval_prompts.assign(kMaxEvalPrompts,
+                           std::string(kMaxEvalPromptBytes, '\x01'));
+  const ResolvedSpec resolved = ResolvedSpec::Resolve(spec, 2);
+  const auto again = ResolvedSpec::FromJson(resolved.ToJson());
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_TRUE(again->spec().eval_prompts == spec.eval_prompts);
+}
+
+TEST(ResolvedSpecTest, EveryFieldWithAValueIsInTheJson) {
+  auto json = nlohmann::json::parse(
+      ResolvedSpec::Resolve(*With("validation_dataset: v\noutput_name: o\n"
+                                  "template_date: 2026-01-01\n"
+                                  "eval_prompts: [a]\n"
+                                  "resume_from_checkpoint: job:a"),
+                            2)
+          .ToJson());
+  json.update(nlohmann::json::parse(
+      ResolvedSpec::Resolve(*With("method: lora\nadapter_name_or_path: a"), 2)
+          .ToJson()));
+  const std::set<std::string> stand_ins = {"gradient_accumulation_steps",
+                                           "bf16", "max_steps", "warmup_ratio",
+                                           "warmup_steps"};
+  for (const SpecField& field : JobSpecVocabulary()) {
+    EXPECT_EQ(json.contains(field.name),
+              field.later.empty() && stand_ins.count(field.name) == 0)
+        << field.name;
+  }
+}
+
+TEST(ResolvedSpecTest, FullFineTuningHasNoFieldsOfAdapters) {
+  const auto json =
+      nlohmann::json::parse(ResolvedSpec::Resolve(*With(""), 2).ToJson());
+  for (const char* name : {"lora_r", "lora_alpha", "lora_dropout",
+                           "target_modules", "adapter_name_or_path"}) {
+    EXPECT_FALSE(json.contains(name)) << name;
+  }
+}
+
+TEST(ResolvedSpecTest, AutoIsNotResolved) {
+  auto json = nlohmann::json::parse(
+      ResolvedSpec::Resolve(*With("method: lora"), 2).ToJson());
+  EXPECT_TRUE(ResolvedSpec::FromJson(json.dump()).ok());
+  json.erase("lora_alpha");
+  EXPECT_FALSE(ResolvedSpec::FromJson(json.dump()).ok());
+  EXPECT_FALSE(
+      ResolvedSpec::FromJson("{\"model\": \"m\", \"dataset\": \"d\"}").ok());
+}
+
+std::string FieldRow(const SpecField& f) {
+  std::vector<std::string> aliases;
+  for (const std::string& a : f.aliases) {
+    aliases.push_back(absl::StrCat("`", a, "`"));
+  }
+  return absl::StrCat(
+      "| `", f.name, "` | ", f.type, " | ", f.unit, " | ", f.default_text,
+      " | ", aliases.empty() ? "-" : absl::StrJoin(aliases, ", "), " |");
+}
+
+TEST(SpecDocTest, TheTableIsTheVocabularyRowByRow) {
+  std::ifstream file("docs/job-spec.md");
+  std::stringstream text;
+  text << file.rdbuf();
+  std::vector<std::string> rows;
+  for (absl::string_view line : absl::StrSplit(text.str(), '\n')) {
+    if (absl::StartsWith(line, "| `")) rows.push_back(std::string(line));
+  }
+  const auto& fields = JobSpecVocabulary();
+  ASSERT_EQ(rows.size(), fields.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_TRUE(absl::StartsWith(rows[i], FieldRow(fields[i])))
+        << rows[i] << "\n"
+        << FieldRow(fields[i]);
+    EXPECT_GT(rows[i].size(), FieldRow(fields[i]).size() + 5) << "no meaning";
+  }
+}
+
+TEST(SpecDocTest, NoNameOrAliasIsThereTwice) {
+  std::set<std::string> names;
+  for (const SpecField& field : JobSpecVocabulary()) {
+    EXPECT_TRUE(names.insert(field.name).second) << field.name;
+    for (const std::string& alias : field.aliases) {
+      EXPECT_TRUE(names.insert(alias).second) << alias;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace roundhouse

@@ -1,0 +1,50 @@
+// The text of a job file as a tree of values with line numbers.  YAML 1.2 core
+// typing of plain scalars; JSON is read as the YAML it is.  The only file that
+// knows the YAML library.
+//
+// Pure functions; thread-safe.
+#ifndef ROUNDHOUSE_SERVER_SPEC_SPEC_VALUE_H_
+#define ROUNDHOUSE_SERVER_SPEC_SPEC_VALUE_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace roundhouse {
+
+// Limits on what is accepted; beyond them kInvalidArgument.
+inline constexpr size_t kMaxJobTextBytes = 1 << 20;
+inline constexpr int kMaxSpecValues = 10000;
+inline constexpr int kMaxSpecDepth = 8;
+
+struct SpecEntry;
+
+struct SpecValue {
+  enum class Kind { kNull, kBool, kInteger, kNumber, kString, kList, kMap };
+
+  Kind kind = Kind::kNull;
+  int line = 0;                    // From 1.
+  std::string text;                // Scalars: as written, without quotes.
+  std::vector<SpecValue> items;    // kList
+  std::vector<SpecEntry> entries;  // kMap
+};
+
+struct SpecEntry {
+  SpecValue key, value;
+};
+
+// "the number 3", "the text \"abc\"", "a list": for messages.
+std::string Describe(const SpecValue& value);
+
+// The document's root.  kInvalidArgument with the line for bad syntax, more
+// than one document, tags, anchors, keys that are not plain text, a key given
+// twice in one mapping, and for the limits above.  `file_name` starts every
+// message.
+absl::StatusOr<SpecValue> ParseSpecText(const std::string& text,
+                                        const std::string& file_name);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_SPEC_SPEC_VALUE_H_

@@ -1,0 +1,415 @@
+#include "server/store/store.h"
+
+#include <sys/random.h>
+
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "openssl/sha.h"
+#include "server/spec/spec_error.h"
+#include "server/store/store_rows.h"
+#include "server/store/store_schema.h"
+
+namespace roundhouse {
+namespace {
+
+// Compaction runs once in so many events.
+constexpr int64_t kCompactEvery = 256;
+
+std::string Sha256(const std::string& text) {
+  unsigned char digest[SHA256_DIGEST_LENGTH];
+  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+         digest);
+  return absl::BytesToHexString(
+      absl::string_view(reinterpret_cast<const char*>(digest), sizeof(digest)));
+}
+
+std::string NewUid() {
+  char bytes[16];
+  ROUNDHOUSE_CHECK(getrandom(bytes, sizeof(bytes), 0) == sizeof(bytes));
+  return absl::BytesToHexString(absl::string_view(bytes, sizeof(bytes)));
+}
+
+absl::Status NoSuchJob(const std::string& id) {
+  return absl::NotFoundError(absl::StrCat("there is no job ", id));
+}
+
+absl::StatusOr<int64_t> NumberOf(const std::string& id) {
+  const auto number = JobNumber(id);
+  if (!number.has_value()) return NoSuchJob(id);
+  return *number;
+}
+
+// The job that `request_id` made; 0 when none did.
+absl::StatusOr<int64_t> RequestedJob(Database* db, const std::string& principal,
+                                     const std::string& request_id,
+                                     const std::string& text,
+                                     int64_t not_before_us) {
+  ASSIGN_OR_RETURN(
+      Statement select,
+      db->Prepare("SELECT job, payload_sha256 FROM requests WHERE principal = ?"
+                  " AND request_id = ? AND create_us >= ?"));
+  select.Bind(principal).Bind(request_id).Bind(not_before_us);
+  ASSIGN_OR_RETURN(const bool found, select.Step());
+  if (!found) return 0;
+  if (select.Text(1) == Sha256(text)) return select.Int(0);
+  return FieldError("REQUEST_ID_REUSED", "request_id",
+                    absl::StrCat("request_id \"", request_id,
+                                 "\" was used for another job file; take a "
+                                 "new one"));
+}
+
+absl::Status RememberRequest(Database* db, const NewJob& job, int64_t number,
+                             int64_t now_us) {
+  ASSIGN_OR_RETURN(
+      Statement insert,
+      db->Prepare("INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?)"));
+  return insert.Bind(job.principal)
+      .Bind(job.request_id)
+      .Bind(Sha256(job.text))
+      .Bind(number)
+      .Bind(now_us)
+      .Run();
+}
+
+absl::Status DropOldRequests(Database* db, int64_t before_us) {
+  ASSIGN_OR_RETURN(Statement drop,
+                   db->Prepare("DELETE FROM requests WHERE create_us < ?"));
+  return drop.Bind(before_us).Run();
+}
+
+}  // namespace
+
+JobStore::JobStore(StoreOptions options) : options_(std::move(options)) {}
+
+JobStore::~JobStore() = default;
+
+absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(StoreOptions options) {
+  std::unique_ptr<JobStore> store(new JobStore(std::move(options)));
+  const std::string& path = store->options_.path;
+  ASSIGN_OR_RETURN(auto writer, Database::Open(path, Database::Mode::kWrite));
+  RETURN_IF_ERROR(PrepareSchema(writer.get()));
+  ASSIGN_OR_RETURN(store->reader_, Database::Open(path, Database::Mode::kRead));
+  JobStore* self = store.get();
+  store->writer_ = std::make_unique<StoreWriter>(std::move(writer),
+                                                 [self] { self->Notify(); });
+  return store;
+}
+
+void JobStore::SetListener(std::function<void()> listener) {
+  std::lock_guard<std::mutex> lock(listener_mutex_);
+  listener_ = std::move(listener);
+}
+
+// The lock is held over the call, so that SetListener can promise its end.
+void JobStore::Notify() {
+  std::lock_guard<std::mutex> lock(listener_mutex_);
+  if (listener_ != nullptr) listener_();
+}
+
+// Progress.
+
+void JobStore::UpdateProgress(const std::string& id,
+                              const JobProgress& progress) {
+  const auto number = JobNumber(id);
+  if (!number.has_value()) return;
+  const auto job = Get(id);
+  if (!job.ok() || IsFinal(job->state)) return;
+  {
+    std::lock_guard<std::mutex> lock(progress_mutex_);
+    Live& live = live_[*number];
+    live.progress = progress;
+    ++live.version;
+  }
+  Notify();
+}
+
+uint64_t JobStore::ProgressVersion(const std::string& id) const {
+  std::lock_guard<std::mutex> lock(progress_mutex_);
+  const auto found = live_.find(JobNumber(id).value_or(0));
+  return found == live_.end() ? 0 : found->second.version;
+}
+
+std::map<std::string, uint64_t> JobStore::LiveJobs() const {
+  std::lock_guard<std::mutex> lock(progress_mutex_);
+  std::map<std::string, uint64_t> out;
+  for (const auto& [number, live] : live_) {
+    out.emplace(JobId(number), live.version);
+  }
+  return out;
+}
+
+std::optional<JobProgress> JobStore::LiveProgress(int64_t number) const {
+  std::lock_guard<std::mutex> lock(progress_mutex_);
+  const auto found = live_.find(number);
+  if (found == live_.end()) return std::nullopt;
+  return found->second.progress;
+}
+
+void JobStore::DropProgress(int64_t number) {
+  std::lock_guard<std::mutex> lock(progress_mutex_);
+  live_.erase(number);
+}
+
+// The end of a job is on disk whole; what is in memory then is about to go.
+void JobStore::Overlay(int64_t number, JobRecord* job) const {
+  if (IsFinal(job->state)) return;
+  const auto progress = LiveProgress(number);
+  if (progress.has_value()) job->progress = *progress;
+}
+
+absl::Status JobStore::FlushProgress(Database* db, int64_t number) {
+  const auto progress = LiveProgress(number);
+  if (!progress.has_value()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(
+      Statement update,
+      db->Prepare("UPDATE jobs SET progress = ? WHERE number = ?"));
+  return update.Bind(ProgressToJson(*progress)).Bind(number).Run();
+}
+
+// Writes.
+
+absl::StatusOr<JobRecord> JobStore::Create(const NewJob& job, bool* created) {
+  int64_t number = 0;
+  bool fresh = true;
+  const absl::Status written = writer_->Run([&](Database* db) -> absl::Status {
+    if (!job.request_id.empty()) {
+      const int64_t oldest =
+          ToMicros(options_.now() - options_.request_lifetime);
+      ASSIGN_OR_RETURN(number, RequestedJob(db, job.principal, job.request_id,
+                                            job.text, oldest));
+      if (number != 0) {
+        fresh = false;
+        return absl::OkStatus();
+      }
+      RETURN_IF_ERROR(DropOldRequests(db, oldest));
+    }
+    return InsertJob(db, job, &number);
+  });
+  RETURN_IF_ERROR(written);
+  if (created != nullptr) *created = fresh;
+  return Get(JobId(number));
+}
+
+absl::Status JobStore::InsertJob(Database* db, const NewJob& job,
+                                 int64_t* number) {
+  ASSIGN_OR_RETURN(const int64_t jobs,
+                   db->QueryInt("SELECT count(*) FROM jobs"));
+  if (jobs >= options_.max_jobs) {
+    return FieldError(
+        absl::StatusCode::kResourceExhausted, "QUOTA", "jobs",
+        absl::StrCat("the server keeps ", options_.max_jobs, " jobs at most"));
+  }
+  RETURN_IF_ERROR(OutputNameIsFree(db, job.output_name));
+  const int64_t now_us = ToMicros(options_.now());
+  ASSIGN_OR_RETURN(
+      Statement insert,
+      db->Prepare("INSERT INTO jobs (uid, state, reason, message, create_us, "
+                  "start_us, end_us, text, resolved, output_name, output_path, "
+                  "last_checkpoint, attempts, revision, dataset, progress) "
+                  "VALUES (?, ?, 0, '', ?, 0, 0, ?, ?, ?, '', '', 0, 0, '', "
+                  "'{}')"));
+  insert.Bind(NewUid()).Bind(static_cast<int64_t>(JobState::kValidating));
+  insert.Bind(now_us).Bind(job.text).Bind(job.resolved).Bind(job.output_name);
+  RETURN_IF_ERROR(insert.Run());
+  *number = db->LastInsertId();
+  if (!job.request_id.empty()) {
+    RETURN_IF_ERROR(RememberRequest(db, job, *number, now_us));
+  }
+  return InsertEvent(db, {.type = "state", .state = JobState::kValidating},
+                     *number);
+}
+
+absl::Status JobStore::InsertEvent(Database* db, JobEvent event,
+                                   int64_t number) {
+  ASSIGN_OR_RETURN(
+      Statement insert,
+      db->Prepare("INSERT INTO events (job, time_us, type, state, reason, "
+                  "message, step) VALUES (?, ?, ?, ?, ?, ?, ?)"));
+  insert.Bind(number).Bind(ToMicros(options_.now())).Bind(event.type);
+  insert.Bind(static_cast<int64_t>(event.state));
+  insert.Bind(static_cast<int64_t>(event.reason));
+  RETURN_IF_ERROR(insert.Bind(event.message).Bind(event.step).Run());
+  const int64_t revision = db->LastInsertId();
+  ASSIGN_OR_RETURN(
+      Statement update,
+      db->Prepare("UPDATE jobs SET revision = ? WHERE number = ?"));
+  RETURN_IF_ERROR(update.Bind(revision).Bind(number).Run());
+  return revision % kCompactEvery == 0 ? Compact(db, revision)
+                                       : absl::OkStatus();
+}
+
+absl::Status JobStore::Compact(Database* db, int64_t revision) {
+  const int64_t floor = revision - options_.max_events;
+  if (floor <= 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(Statement drop,
+                   db->Prepare("DELETE FROM events WHERE revision <= ?"));
+  RETURN_IF_ERROR(drop.Bind(floor).Run());
+  ASSIGN_OR_RETURN(
+      Statement update,
+      db->Prepare("UPDATE meta SET value = ? WHERE key = 'compaction_floor'"));
+  return update.Bind(floor).Run();
+}
+
+absl::StatusOr<std::optional<JobRecord>> JobStore::FindRequest(
+    const std::string& principal, const std::string& request_id,
+    const std::string& text) {
+  if (request_id.empty()) return std::optional<JobRecord>();
+  int64_t number = 0;
+  {
+    std::lock_guard<std::mutex> lock(read_mutex_);
+    const int64_t oldest = ToMicros(options_.now() - options_.request_lifetime);
+    ASSIGN_OR_RETURN(number, RequestedJob(reader_.get(), principal, request_id,
+                                          text, oldest));
+  }
+  if (number == 0) return std::optional<JobRecord>();
+  ASSIGN_OR_RETURN(JobRecord job, Get(JobId(number)));
+  return std::optional<JobRecord>(std::move(job));
+}
+
+absl::Status JobStore::Change(
+    const std::string& id,
+    const std::function<absl::Status(Database*, int64_t)>& write) {
+  ASSIGN_OR_RETURN(const int64_t number, NumberOf(id));
+  return writer_->Run([&](Database* db) { return write(db, number); });
+}
+
+absl::StatusOr<JobRecord> JobStore::Transition(const std::string& id,
+                                               JobState to,
+                                               const TransitionInfo& info) {
+  RETURN_IF_ERROR(Change(id, [&](Database* db, int64_t number) {
+    return ApplyTransition(db, number, to, info);
+  }));
+  ASSIGN_OR_RETURN(JobRecord job, Get(id));
+  if (IsFinal(to)) DropProgress(*JobNumber(id));
+  return job;
+}
+
+absl::Status JobStore::ApplyTransition(Database* db, int64_t number,
+                                       JobState to,
+                                       const TransitionInfo& info) {
+  RETURN_IF_ERROR(FlushProgress(db, number));
+  ASSIGN_OR_RETURN(const JobRecord job, SelectJob(db, number, false));
+  RETURN_IF_ERROR(CheckTransition(job.state, to));
+  RETURN_IF_ERROR(ApplyAttempt(db, job, number, to));
+  const int64_t now_us = ToMicros(options_.now());
+  const bool starts = to == JobState::kLoading && !job.start_time.has_value();
+  ASSIGN_OR_RETURN(
+      Statement update,
+      db->Prepare("UPDATE jobs SET state = ?, reason = ?, message = ?, "
+                  "start_us = start_us + ?, end_us = ? WHERE number = ?"));
+  update.Bind(static_cast<int64_t>(to));
+  update.Bind(static_cast<int64_t>(info.reason)).Bind(info.message);
+  update.Bind(starts ? now_us : int64_t{0});
+  update.Bind(IsFinal(to) ? now_us : int64_t{0}).Bind(number);
+  RETURN_IF_ERROR(update.Run());
+  return InsertEvent(db,
+                     {.type = "state",
+                      .state = to,
+                      .reason = info.reason,
+                      .message = info.message,
+                      .step = job.progress.step},
+                     number);
+}
+
+// An attempt begins with LOADING and ends with the first state in which no
+// process works for the job.
+absl::Status JobStore::ApplyAttempt(Database* db, const JobRecord& job,
+                                    int64_t number, JobState to) {
+  const int64_t now_us = ToMicros(options_.now());
+  if (to == JobState::kLoading) {
+    ASSIGN_OR_RETURN(
+        Statement count,
+        db->Prepare(
+            "UPDATE jobs SET attempts = attempts + 1 WHERE number = ?"));
+    RETURN_IF_ERROR(count.Bind(number).Run());
+    ASSIGN_OR_RETURN(
+        Statement insert,
+        db->Prepare("INSERT INTO attempts VALUES (?, ?, ?, 0, 0)"));
+    return insert.Bind(number)
+        .Bind(int64_t{job.attempts} + 1)
+        .Bind(now_us)
+        .Run();
+  }
+  if (job.attempts == 0 || IsActive(to)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(Statement end,
+                   db->Prepare("UPDATE attempts SET end_us = ?, end_state = ? "
+                               "WHERE job = ? AND attempt = ? AND end_us = 0"));
+  end.Bind(now_us).Bind(static_cast<int64_t>(to)).Bind(number);
+  return end.Bind(int64_t{job.attempts}).Run();
+}
+
+absl::Status JobStore::SetDetails(const std::string& id,
+                                  const JobDetails& details) {
+  return Change(id, [&](Database* db, int64_t number) -> absl::Status {
+    ASSIGN_OR_RETURN(JobRecord job, SelectJob(db, number, false));
+    if (details.output_path.has_value()) job.output_path = *details.output_path;
+    if (details.dataset.has_value()) job.dataset = details.dataset;
+    ASSIGN_OR_RETURN(Statement update,
+                     db->Prepare("UPDATE jobs SET output_path = ?, dataset = ? "
+                                 "WHERE number = ?"));
+    update.Bind(job.output_path).Bind(DatasetToJson(job.dataset)).Bind(number);
+    RETURN_IF_ERROR(update.Run());
+    return InsertEvent(
+        db, {.type = "details", .state = job.state, .step = job.progress.step},
+        number);
+  });
+}
+
+absl::Status JobStore::AddEvent(const std::string& id, const std::string& type,
+                                const std::string& message) {
+  return Change(id, [&](Database* db, int64_t number) -> absl::Status {
+    ASSIGN_OR_RETURN(JobRecord job, SelectJob(db, number, false));
+    Overlay(number, &job);
+    return InsertEvent(db,
+                       {.type = type,
+                        .state = job.state,
+                        .message = message,
+                        .step = job.progress.step},
+                       number);
+  });
+}
+
+absl::Status JobStore::AddCheckpoint(const std::string& id,
+                                     const CheckpointRecord& checkpoint) {
+  return Change(id, [&](Database* db, int64_t number) -> absl::Status {
+    RETURN_IF_ERROR(FlushProgress(db, number));
+    ASSIGN_OR_RETURN(const JobRecord job, SelectJob(db, number, false));
+    ASSIGN_OR_RETURN(
+        Statement insert,
+        db->Prepare("INSERT OR REPLACE INTO checkpoints VALUES (?,?,?,?,?)"));
+    insert.Bind(number).Bind(checkpoint.step).Bind(checkpoint.path);
+    insert.Bind(checkpoint.size_bytes).Bind(ToMicros(options_.now()));
+    RETURN_IF_ERROR(insert.Run());
+    ASSIGN_OR_RETURN(
+        Statement update,
+        db->Prepare("UPDATE jobs SET last_checkpoint = ? WHERE number = ?"));
+    RETURN_IF_ERROR(update.Bind(checkpoint.path).Bind(number).Run());
+    return InsertEvent(db,
+                       {.type = "checkpoint",
+                        .state = job.state,
+                        .message = checkpoint.path,
+                        .step = checkpoint.step},
+                       number);
+  });
+}
+
+absl::Status JobStore::RemoveCheckpoint(const std::string& id, int64_t step) {
+  return Change(id, [&](Database* db, int64_t number) -> absl::Status {
+    ASSIGN_OR_RETURN(
+        Statement remove,
+        db->Prepare("DELETE FROM checkpoints WHERE job = ? AND step = ?"));
+    RETURN_IF_ERROR(remove.Bind(number).Bind(step).Run());
+    ASSIGN_OR_RETURN(
+        Statement update,
+        db->Prepare("UPDATE jobs SET last_checkpoint = coalesce((SELECT path "
+                    "FROM checkpoints WHERE job = ?1 ORDER BY step DESC LIMIT "
+                    "1), '') WHERE number = ?1"));
+    return update.Bind(number).Run();
+  });
+}
+
+}  // namespace roundhouse

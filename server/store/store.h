@@ -1,0 +1,184 @@
+// The durable record of every job: SQLite in WAL mode, synchronous=FULL.
+//
+// A write returns when it is on disk; a transition is committed before anyone
+// can see it.  Every change gets the next global revision and an event; events
+// are kept up to a limit, above a compaction floor.  Progress numbers live in
+// memory and go to disk with the job's next transition or checkpoint.
+//
+//   auto store = JobStore::Open({.path = state_dir + "/jobs.db"});
+//   auto job = store->Create({.text = text, .resolved = json});
+//   store->Transition(job->id, JobState::kQueued, {});
+//
+// Thread-safe.  Writes block for about one fsync; reads don't wait for writes.
+#ifndef ROUNDHOUSE_SERVER_STORE_STORE_H_
+#define ROUNDHOUSE_SERVER_STORE_STORE_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/store/store_db.h"
+#include "server/store/store_records.h"
+#include "server/store/store_writer.h"
+
+namespace roundhouse {
+
+struct StoreOptions {
+  std::string path;
+  std::function<absl::Time()> now = [] { return absl::Now(); };
+  // A request_id is remembered this long.
+  absl::Duration request_lifetime = absl::Hours(7 * 24);
+  // Events kept, over all jobs; older ones are compacted.
+  int64_t max_events = 200000;
+  // Jobs that may exist; Create beyond it is kResourceExhausted.
+  int64_t max_jobs = 100000;
+};
+
+struct NewJob {
+  std::string text;
+  std::string resolved;
+  std::string output_name;
+  std::string request_id;  // "": not idempotent.
+  std::string principal = "local";
+};
+
+struct TransitionInfo {
+  JobReason reason = JobReason::kNone;
+  std::string message;
+};
+
+// What becomes known while a job runs; an empty optional leaves it as it is.
+struct JobDetails {
+  std::optional<std::string> output_path;
+  std::optional<DatasetCounts> dataset;
+};
+
+struct JobPage {
+  std::vector<JobRecord> jobs;  // Newest first, without text and resolved.
+  std::optional<int64_t> next_before;  // Give it back as `before`.
+  int64_t revision = 0;                // Of the store when the page was read.
+};
+
+struct EventPage {
+  std::vector<JobEvent> events;  // Oldest first.
+  bool more = false;             // Go on after the last one's revision.
+};
+
+// One committed change as it was then.
+struct JobChange {
+  JobEvent event;
+  JobRecord job;  // Without text and resolved; state and step of the event.
+};
+
+class JobStore {
+ public:
+  // Checks the file (quick_check), migrates it forward.  kDataLoss,
+  // kFailedPrecondition (written by a newer version), kResourceExhausted.
+  static absl::StatusOr<std::unique_ptr<JobStore>> Open(StoreOptions options);
+  ~JobStore();
+  JobStore(const JobStore&) = delete;
+  JobStore& operator=(const JobStore&) = delete;
+
+  // Called after each commit and each progress update, on the thread that made
+  // it; must return at once and not call the store.  At most one.  When
+  // SetListener returns, the one before is not running and won't be called.
+  void SetListener(std::function<void()> listener);
+
+  // A new job in VALIDATING.  With a known request_id: the job made first when
+  // the text is the same, else kInvalidArgument.  `created` may be null.
+  // kInvalidArgument for an output_name that another job has.
+  absl::StatusOr<JobRecord> Create(const NewJob& job, bool* created = nullptr);
+  // The job that this request_id made, for a retry before anything is checked
+  // again.  kInvalidArgument when the text differs.
+  absl::StatusOr<std::optional<JobRecord>> FindRequest(
+      const std::string& principal, const std::string& request_id,
+      const std::string& text);
+
+  // kNotFound; kFailedPrecondition when lifecycle.h has no such arrow.
+  absl::StatusOr<JobRecord> Transition(const std::string& id, JobState to,
+                                       const TransitionInfo& info);
+  absl::Status SetDetails(const std::string& id, const JobDetails& details);
+  absl::Status AddEvent(const std::string& id, const std::string& type,
+                        const std::string& message);
+  // The same step again replaces the row.
+  absl::Status AddCheckpoint(const std::string& id,
+                             const CheckpointRecord& checkpoint);
+  absl::Status RemoveCheckpoint(const std::string& id, int64_t step);
+
+  // In memory.  Ignored for a job that has ended.
+  void UpdateProgress(const std::string& id, const JobProgress& progress);
+  // Rises with each UpdateProgress of the job; 0 before the first.
+  uint64_t ProgressVersion(const std::string& id) const;
+  // Jobs with progress in memory, and its version.
+  std::map<std::string, uint64_t> LiveJobs() const;
+
+  // kNotFound.
+  absl::StatusOr<JobRecord> Get(const std::string& id) const;
+  // The id of the newest job of that output_name; "" is nobody's.
+  absl::StatusOr<std::optional<std::string>> FindOutputName(
+      const std::string& name) const;
+  // kInvalidArgument naming the job that has it; Create checks the same.
+  absl::Status CheckOutputName(const std::string& name) const;
+  // Jobs in one of `states` (empty: all) with numbers below `before`.
+  absl::StatusOr<JobPage> List(const std::vector<JobState>& states,
+                               std::optional<int64_t> before, int limit) const;
+  absl::StatusOr<EventPage> ListEvents(const std::string& id, int64_t after,
+                                       int limit) const;
+  // Oldest first.
+  absl::StatusOr<std::vector<CheckpointRecord>> ListCheckpoints(
+      const std::string& id) const;
+  // Number of jobs by state; states without one are left out.
+  absl::StatusOr<std::map<JobState, int64_t>> CountByState() const;
+
+  // At most `limit` changes after `revision`, of job `id` or (empty) of all.
+  // kOutOfRange when some of them were compacted away.
+  absl::StatusOr<std::vector<JobChange>> ChangesAfter(int64_t revision,
+                                                      const std::string& id,
+                                                      int limit) const;
+  absl::StatusOr<int64_t> Revision() const;
+
+ private:
+  struct Live {
+    JobProgress progress;
+    uint64_t version = 0;
+  };
+
+  explicit JobStore(StoreOptions options);
+  void Notify();
+  std::optional<JobProgress> LiveProgress(int64_t number) const;
+  void DropProgress(int64_t number);
+  absl::Status InsertJob(Database* db, const NewJob& job, int64_t* number);
+  absl::Status InsertEvent(Database* db, JobEvent event, int64_t number);
+  absl::Status Compact(Database* db, int64_t revision);
+  absl::Status ApplyTransition(Database* db, int64_t number, JobState to,
+                               const TransitionInfo& info);
+  absl::Status ApplyAttempt(Database* db, const JobRecord& job, int64_t number,
+                            JobState to);
+  absl::Status FlushProgress(Database* db, int64_t number);
+  void Overlay(int64_t number, JobRecord* job) const;
+  // Runs `write` on an existing job in the writer's transaction.
+  absl::Status Change(
+      const std::string& id,
+      const std::function<absl::Status(Database*, int64_t number)>& write);
+
+  const StoreOptions options_;
+  std::mutex listener_mutex_;
+  std::function<void()> listener_;  // Guarded by listener_mutex_.
+  mutable std::mutex progress_mutex_;
+  std::map<int64_t, Live> live_;  // Guarded by progress_mutex_.
+  mutable std::mutex read_mutex_;
+  std::unique_ptr<Database> reader_;  // Guarded by read_mutex_.
+  std::unique_ptr<StoreWriter> writer_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_STORE_STORE_H_

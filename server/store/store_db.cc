@@ -1,0 +1,134 @@
+#include "server/store/store_db.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "server/spec/spec_error.h"
+#include "sqlite3.h"
+
+namespace roundhouse {
+namespace {
+
+constexpr int kBusyTimeoutMs = 5000;
+
+absl::Status FromSqlite(sqlite3* db, int code) {
+  const std::string message = absl::StrCat(
+      "job store: ", db == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(db));
+  switch (code & 0xff) {
+    case SQLITE_FULL:
+      return FieldError(absl::StatusCode::kResourceExhausted, "STORAGE_FULL",
+                        "", message);
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+      return absl::DataLossError(message);
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return absl::UnavailableError(message);
+    default:
+      return absl::InternalError(message);
+  }
+}
+
+}  // namespace
+
+Statement::Statement(Statement&& other) noexcept
+    : db_(other.db_),
+      statement_(std::exchange(other.statement_, nullptr)),
+      next_parameter_(other.next_parameter_) {}
+
+Statement::~Statement() { sqlite3_finalize(statement_); }
+
+Statement& Statement::Bind(int64_t value) {
+  ROUNDHOUSE_CHECK(sqlite3_bind_int64(statement_, next_parameter_++, value) ==
+                   SQLITE_OK);
+  return *this;
+}
+
+Statement& Statement::Bind(double value) {
+  ROUNDHOUSE_CHECK(sqlite3_bind_double(statement_, next_parameter_++, value) ==
+                   SQLITE_OK);
+  return *this;
+}
+
+Statement& Statement::Bind(const std::string& value) {
+  ROUNDHOUSE_CHECK(sqlite3_bind_text64(statement_, next_parameter_++,
+                                       value.data(), value.size(),
+                                       SQLITE_TRANSIENT,
+                                       SQLITE_UTF8) == SQLITE_OK);
+  return *this;
+}
+
+absl::StatusOr<bool> Statement::Step() {
+  const int code = sqlite3_step(statement_);
+  if (code == SQLITE_ROW) return true;
+  if (code == SQLITE_DONE) return false;
+  return FromSqlite(db_, code);
+}
+
+absl::Status Statement::Run() { return Step().status(); }
+
+int64_t Statement::Int(int column) const {
+  return sqlite3_column_int64(statement_, column);
+}
+
+double Statement::Double(int column) const {
+  return sqlite3_column_double(statement_, column);
+}
+
+std::string Statement::Text(int column) const {
+  const auto* text = sqlite3_column_text(statement_, column);
+  if (text == nullptr) return "";
+  return std::string(reinterpret_cast<const char*>(text),
+                     sqlite3_column_bytes(statement_, column));
+}
+
+absl::StatusOr<std::unique_ptr<Database>> Database::Open(
+    const std::string& path, Mode mode) {
+  sqlite3* raw = nullptr;
+  const int code = sqlite3_open_v2(
+      path.c_str(), &raw,
+      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
+      nullptr);
+  std::unique_ptr<Database> db(new Database(raw));
+  if (code != SQLITE_OK) return FromSqlite(raw, code);
+  sqlite3_busy_timeout(raw, kBusyTimeoutMs);
+  RETURN_IF_ERROR(
+      db->Execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
+                  "PRAGMA foreign_keys=ON;"));
+  if (mode == Mode::kRead) {
+    RETURN_IF_ERROR(db->Execute("PRAGMA query_only=ON;"));
+  }
+  return db;
+}
+
+Database::~Database() { sqlite3_close_v2(db_); }
+
+absl::Status Database::Execute(const std::string& sql) {
+  const int code = sqlite3_exec(db_, sql.c_str(), nullptr, nullptr, nullptr);
+  return code == SQLITE_OK ? absl::OkStatus() : FromSqlite(db_, code);
+}
+
+absl::StatusOr<Statement> Database::Prepare(const std::string& sql) {
+  sqlite3_stmt* statement = nullptr;
+  const int code =
+      sqlite3_prepare_v2(db_, sql.c_str(), -1, &statement, nullptr);
+  if (code != SQLITE_OK) return FromSqlite(db_, code);
+  return Statement(db_, statement);
+}
+
+absl::StatusOr<int64_t> Database::QueryInt(const std::string& sql) {
+  ASSIGN_OR_RETURN(Statement statement, Prepare(sql));
+  ASSIGN_OR_RETURN(const bool row, statement.Step());
+  if (!row) return absl::NotFoundError("no row");
+  return statement.Int(0);
+}
+
+int64_t Database::LastInsertId() const {
+  return sqlite3_last_insert_rowid(db_);
+}
+
+int64_t Database::Changes() const { return sqlite3_changes(db_); }
+
+}  // namespace roundhouse

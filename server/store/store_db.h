@@ -1,0 +1,81 @@
+// SQLite behind absl::Status: a connection and a prepared statement.
+//
+//   kResourceExhausted  the disk is full (reason STORAGE_FULL)
+//   kDataLoss           the file is corrupt or no database
+//   kUnavailable        locked by someone else
+//   kInternal           everything else, with SQLite's words
+//
+// Thread-compatible: one thread at a time per connection and its statements.
+#ifndef ROUNDHOUSE_SERVER_STORE_STORE_DB_H_
+#define ROUNDHOUSE_SERVER_STORE_STORE_DB_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace roundhouse {
+
+class Database;
+
+// Parameters and columns count from 1 and 0, as in SQLite.
+class Statement {
+ public:
+  Statement(Statement&& other) noexcept;
+  ~Statement();
+
+  Statement& Bind(int64_t value);
+  Statement& Bind(double value);
+  Statement& Bind(const std::string& value);
+
+  // True: a row is there.  False: done.
+  absl::StatusOr<bool> Step();
+  // Runs a statement that gives no rows.
+  absl::Status Run();
+
+  int64_t Int(int column) const;
+  double Double(int column) const;
+  std::string Text(int column) const;
+
+ private:
+  friend class Database;
+  Statement(sqlite3* db, sqlite3_stmt* statement)
+      : db_(db), statement_(statement) {}
+
+  sqlite3* db_;
+  sqlite3_stmt* statement_;
+  int next_parameter_ = 1;
+};
+
+class Database {
+ public:
+  enum class Mode { kWrite, kRead };
+
+  // WAL, synchronous=FULL, foreign keys on.  kRead connections refuse writes.
+  static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path,
+                                                        Mode mode);
+  ~Database();
+  Database(const Database&) = delete;
+  Database& operator=(const Database&) = delete;
+
+  // One or more statements without parameters.
+  absl::Status Execute(const std::string& sql);
+  absl::StatusOr<Statement> Prepare(const std::string& sql);
+  // The first column of the first row; kNotFound without a row.
+  absl::StatusOr<int64_t> QueryInt(const std::string& sql);
+  int64_t LastInsertId() const;
+  int64_t Changes() const;
+
+ private:
+  explicit Database(sqlite3* db) : db_(db) {}
+  sqlite3* db_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_STORE_STORE_DB_H_

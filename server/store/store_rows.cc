@@ -1,0 +1,108 @@
+#include "server/store/store_rows.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "server/spec/spec_error.h"
+
+namespace roundhouse {
+namespace {
+
+std::optional<absl::Time> OptionalTime(int64_t micros) {
+  if (micros == 0) return std::nullopt;
+  return absl::FromUnixMicros(micros);
+}
+
+absl::StatusOr<JobState> ReadState(int64_t number) {
+  const auto state = JobStateFromNumber(static_cast<int>(number));
+  if (state.has_value()) return *state;
+  return absl::DataLossError(
+      absl::StrCat("job store: there is no state ", number));
+}
+
+absl::StatusOr<JobReason> ReadReason(int64_t number) {
+  const auto reason = JobReasonFromNumber(static_cast<int>(number));
+  if (reason.has_value()) return *reason;
+  return absl::DataLossError(
+      absl::StrCat("job store: there is no reason ", number));
+}
+
+}  // namespace
+
+std::string JobColumns(bool texts) {
+  return absl::StrCat(
+      "number, uid, state, reason, message, create_us, start_us, end_us, ",
+      texts ? "text, resolved, " : "'', '', ",
+      "output_name, output_path, last_checkpoint, attempts, revision, dataset, "
+      "progress");
+}
+
+absl::StatusOr<JobRecord> ReadJob(const Statement& row) {
+  JobRecord job;
+  job.id = JobId(row.Int(0));
+  job.uid = row.Text(1);
+  ASSIGN_OR_RETURN(job.state, ReadState(row.Int(2)));
+  ASSIGN_OR_RETURN(job.reason, ReadReason(row.Int(3)));
+  job.message = row.Text(4);
+  job.create_time = absl::FromUnixMicros(row.Int(5));
+  job.start_time = OptionalTime(row.Int(6));
+  job.end_time = OptionalTime(row.Int(7));
+  job.text = row.Text(8);
+  job.resolved = row.Text(9);
+  job.output_name = row.Text(10);
+  job.output_path = row.Text(11);
+  job.last_checkpoint_path = row.Text(12);
+  job.attempts = static_cast<int>(row.Int(13));
+  job.revision = row.Int(14);
+  ASSIGN_OR_RETURN(job.dataset, DatasetFromJson(row.Text(15)));
+  ASSIGN_OR_RETURN(job.progress, ProgressFromJson(row.Text(16)));
+  return job;
+}
+
+const char kEventColumns[] =
+    "revision, job, time_us, type, state, reason, message, step";
+
+absl::StatusOr<JobEvent> ReadEvent(const Statement& row) {
+  JobEvent event;
+  event.revision = row.Int(0);
+  event.job_id = JobId(row.Int(1));
+  event.time = absl::FromUnixMicros(row.Int(2));
+  event.type = row.Text(3);
+  ASSIGN_OR_RETURN(event.state, ReadState(row.Int(4)));
+  ASSIGN_OR_RETURN(event.reason, ReadReason(row.Int(5)));
+  event.message = row.Text(6);
+  event.step = row.Int(7);
+  return event;
+}
+
+absl::StatusOr<JobRecord> SelectJob(Database* db, int64_t number, bool texts) {
+  ASSIGN_OR_RETURN(Statement select,
+                   db->Prepare(absl::StrCat("SELECT ", JobColumns(texts),
+                                            " FROM jobs WHERE number = ?")));
+  select.Bind(number);
+  ASSIGN_OR_RETURN(const bool found, select.Step());
+  if (!found) {
+    return absl::NotFoundError(absl::StrCat("there is no job ", JobId(number)));
+  }
+  return ReadJob(select);
+}
+
+absl::StatusOr<int64_t> JobOfOutputName(Database* db, const std::string& name) {
+  // The second term is that of the index.
+  ASSIGN_OR_RETURN(
+      Statement select,
+      db->Prepare("SELECT number FROM jobs WHERE output_name = ? AND "
+                  "output_name <> '' ORDER BY number DESC LIMIT 1"));
+  select.Bind(name);
+  ASSIGN_OR_RETURN(const bool found, select.Step());
+  return found ? select.Int(0) : 0;
+}
+
+absl::Status OutputNameIsFree(Database* db, const std::string& name) {
+  ASSIGN_OR_RETURN(const int64_t number, JobOfOutputName(db, name));
+  if (number == 0) return absl::OkStatus();
+  return FieldError("INVALID_VALUE", "output_name",
+                    absl::StrCat("output_name: \"", name, "\" is taken by ",
+                                 JobId(number), "; give another output_name"));
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,36 @@
+// Rows of the job store's tables -> records.  Private to server/store/store.
+#ifndef ROUNDHOUSE_SERVER_STORE_STORE_ROWS_H_
+#define ROUNDHOUSE_SERVER_STORE_STORE_ROWS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/store/store_db.h"
+#include "server/store/store_records.h"
+
+namespace roundhouse {
+
+// The columns that ReadJob expects, for SELECT; `texts` false gives '' for the
+// two long ones.
+std::string JobColumns(bool texts);
+absl::StatusOr<JobRecord> ReadJob(const Statement& row);
+
+extern const char kEventColumns[];
+absl::StatusOr<JobEvent> ReadEvent(const Statement& row);
+
+// kNotFound.
+absl::StatusOr<JobRecord> SelectJob(Database* db, int64_t number, bool texts);
+
+// The number of the newest job of that output_name; 0: none.
+absl::StatusOr<int64_t> JobOfOutputName(Database* db, const std::string& name);
+// kInvalidArgument naming the job that has it.
+absl::Status OutputNameIsFree(Database* db, const std::string& name);
+
+// Microseconds since the epoch; 0 is "not yet".
+inline int64_t ToMicros(absl::Time t) { return absl::ToUnixMicros(t); }
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_STORE_STORE_ROWS_H_

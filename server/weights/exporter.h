@@ -1,0 +1,105 @@
+// Writes what people ask to be exported, one export at a time.
+//
+//   plan (a thread) -> pieces (files worker, from the loop) -> finish (a
+//   thread)
+//
+// The files worker gets one piece at a time and keeps nothing between two, so a
+// running job's checkpoints come in between, and a piece whose worker died is
+// sent again.  The directory is made under a name of its own beside the output
+// and renamed when all is on disk; the name is noted in a file meanwhile, so
+// that the next daemon removes what a killed one left.
+//
+// Start is thread-safe; the rest runs on the loop's thread.
+#ifndef ROUNDHOUSE_SERVER_WEIGHTS_EXPORTER_H_
+#define ROUNDHOUSE_SERVER_WEIGHTS_EXPORTER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/wire/messages.h"
+#include "server/pool/event_loop.h"
+#include "server/pool/work_pool.h"
+#include "server/pool/worker_pool.h"
+#include "server/weights/export_plan.h"
+#include "server/weights/export_task.h"
+
+namespace roundhouse {
+
+// Behind the one that runs; another one is refused.
+inline constexpr size_t kMaxWaitingExports = 8;
+// Deaths of the files worker over one piece before the export is given up.
+inline constexpr int kMaxPieceDeaths = 5;
+
+class Exporter {
+ public:
+  // Finds and checks what is asked; called on a thread that may wait for disks.
+  using Planner =
+      std::function<absl::StatusOr<ExportPlan>(const ExportRequest&)>;
+
+  // `note_path`: the file that notes the directory being made; what an earlier
+  // daemon noted there is removed.  References outlive the exporter.
+  Exporter(EventLoop& loop, WorkerPool& pool, std::string note_path,
+           Planner planner);
+  // REQUIRES: the loop has ended.
+  ~Exporter() = default;
+  Exporter(const Exporter&) = delete;
+  Exporter& operator=(const Exporter&) = delete;
+
+  // Any thread.  RESOURCE_EXHAUSTED (too many wait) and UNAVAILABLE (the daemon
+  // stops) come as the task's result, too.
+  std::shared_ptr<ExportTask> Start(const ExportRequest& request);
+
+  // Of the files worker.
+  void OnWorkerUp();
+  void OnWorkerDown(const std::string& why);
+  void OnMessage(const wire::Message& message);
+
+  // Ends the running export and those that wait with UNAVAILABLE.
+  void Stop();
+
+ private:
+  struct Export {
+    std::shared_ptr<ExportTask> task;
+    ExportRequest request;
+    ExportPlan plan;
+    bool writing = false;  // pieces are under way
+    size_t next_piece = 0;
+    int deaths = 0;  // of the files worker, over this piece
+    uint64_t operation = 0;
+    ExportProgress progress;
+  };
+  using Work = std::function<absl::Status()>;
+  using Done = std::function<void(const absl::Status&)>;
+
+  void Enqueue(Export waiting);
+  void Next();
+  void OnPlanned(absl::StatusOr<ExportPlan> plan);
+  void SendPiece();
+  void OnPieceDone();
+  void Finish();
+  // Removes what was written; the export ends with `why`.
+  void Abandon(const absl::Status& why);
+  void End(absl::StatusOr<std::string> result);
+  // `done` on the loop, unless that has ended.
+  void InBackground(Work work, Done done);
+
+  EventLoop& loop_;
+  WorkerPool& pool_;
+  const std::string note_path_;
+  const Planner planner_;
+  std::deque<Export> waiting_;
+  std::optional<Export> current_;
+  uint64_t next_operation_ = 1;
+  bool stopping_ = false;
+  WorkPool background_{1};  // last: its thread ends first
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_WEIGHTS_EXPORTER_H_

@@ -1,0 +1,91 @@
+// The table that tells the files worker which tensors lie where in which files
+// (base/wire/layout.h), in arena memory lent for one operation.
+//
+// Runs on the event loop's thread.
+#ifndef ROUNDHOUSE_SERVER_WEIGHTS_FILE_TABLE_H_
+#define ROUNDHOUSE_SERVER_WEIGHTS_FILE_TABLE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/model/directory.h"
+#include "base/wire/messages.h"
+#include "server/pool/host_arena.h"
+#include "server/weights/training_state.h"
+
+namespace roundhouse {
+
+// One file to read from or to write.
+struct FilePart {
+  std::string path;
+  std::string prefix;  // written before the tensors
+  uint64_t file_bytes = 0;
+  std::vector<wire::FileTensor> tensors;
+};
+
+class FileTable {
+ public:
+  // `kind` kInit takes one part without a path.
+  static absl::StatusOr<std::unique_ptr<FileTable>> Create(
+      HostArena& arena, wire::FileOpKind kind,
+      const std::vector<FilePart>& parts);
+
+  // The command; job, operation and seed are the caller's to fill in.
+  const wire::FileOp& op() const { return op_; }
+  // What the files worker found: lower-case hexadecimal, of part `index`.
+  std::string Sha256(int index) const;
+
+ private:
+  explicit FileTable(HostArena& arena) : arena_(arena) {}
+
+  HostArena& arena_;
+  ArenaRange range_;
+  wire::FileOp op_;
+};
+
+// Where the parameters of one unit are read to.
+struct LoadTarget {
+  uint64_t compute_offset = 0;  // in the arena
+  DType dtype = DType::kF32;    // there
+  uint64_t master_offset = 0;   // fp32; 0: none
+};
+// sources[u][p] belongs to units[u].parameters[p], which goes to targets[u].
+// REQUIRES: as many of each.
+std::vector<FilePart> LoadParts(
+    const std::vector<std::vector<ParameterSource>>& sources,
+    const std::vector<UnitSpec>& units, const std::vector<LoadTarget>& targets);
+// Reads parameters into compute copies and, of units that train, masters.
+// sources[u][p] belongs to state.units()[first_unit + u].parameters[p].
+std::vector<FilePart> LoadParts(
+    const std::vector<std::vector<ParameterSource>>& sources, int first_unit,
+    const TrainingState& state);
+// Draws every parameter that trains.  A whole model: normal with the
+// configuration's standard deviation, ones for norm weights, zeros for biases.
+// Adapters as PEFT: A uniform within 1 / sqrt(columns) of zero, B zeros.
+std::vector<FilePart> InitParts(const TrainingState& state);
+
+// Files of one set of tensors, at most kMaxShardBytes each, and the index that
+// Hugging Face expects where there are several ("" where there is one).
+inline constexpr uint64_t kMaxShardBytes = 5'000'000'000;
+struct WeightFiles {
+  std::vector<FilePart> parts;
+  std::string index_name;
+  std::string index_json;
+  uint64_t total_bytes = 0;
+};
+// Compute weights of what trains: a whole model as model.safetensors or its
+// shards, adapters as adapter_model.safetensors, one file of any size, since
+// PEFT reads no other.
+absl::StatusOr<WeightFiles> TrainedFiles(const TrainingState& state,
+                                         const std::string& directory);
+// Masters and moments as optimizer.safetensors or its shards; names are the
+// parameter's with .master, .exp_avg, .exp_avg_sq.
+absl::StatusOr<WeightFiles> OptimizerFiles(const TrainingState& state,
+                                           const std::string& directory);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_WEIGHTS_FILE_TABLE_H_
