@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstring>
 
 #include "absl/strings/numbers.h"
@@ -21,6 +22,7 @@ void KillPoint(const char* name) {
   if (hits_left.load(std::memory_order_relaxed) <= 0) return;
   if (std::strcmp(name, armed_name) != 0) return;
   if (hits_left.fetch_sub(1) == 1) {
+    dprintf(STDERR_FILENO, "killed at %s\n", name);
     kill(getpid(), SIGKILL);
     pause();
   }

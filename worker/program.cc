@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -19,9 +20,13 @@
 #include "base/status.h"
 #include "base/wire/arena.h"
 #include "base/wire/channel.h"
+#include "worker/nursery.h"
 
-ABSL_FLAG(std::string, role, "", "device, host or files");
+ABSL_FLAG(std::string, role, "",
+          "device, host, files, or nursery: what the others are forked from");
 ABSL_FLAG(int, channel_fd, -1, "inherited SOCK_SEQPACKET to the daemon");
+ABSL_FLAG(std::string, room, "",
+          "nursery: not read; makes room for the flags of what is forked");
 ABSL_FLAG(int, arena_fd, -1, "inherited memfd of the host arena");
 ABSL_FLAG(int, lock_fd, -1,
           "inherited lock file of the daemon, held until this process ends");
@@ -42,15 +47,16 @@ namespace roundhouse::worker {
 namespace {
 
 // --device-memory=N is --device_memory=N.
-std::vector<std::string> FlagNames(int argc, char** argv) {
-  std::vector<std::string> arguments(argv, argv + argc);
+void ParseFlags(std::vector<std::string> arguments) {
+  std::vector<char*> flags;
   for (std::string& argument : arguments) {
+    flags.push_back(argument.data());
     if (argument.compare(0, 2, "--") != 0) continue;
     const size_t end = std::min(argument.find('='), argument.size());
     std::replace(argument.begin() + 2,
                  argument.begin() + static_cast<std::ptrdiff_t>(end), '-', '_');
   }
-  return arguments;
+  absl::ParseCommandLine(static_cast<int>(flags.size()), flags.data());
 }
 
 absl::Status CheckFlags() {
@@ -85,6 +91,18 @@ absl::Status DieWithDaemon(const wire::Channel& channel) {
   return absl::OkStatus();
 }
 
+// False in the nursery, when it is no longer needed.
+absl::StatusOr<bool> LeaveNursery(int argc, char** argv) {
+  SetLogName("nursery");
+  ASSIGN_OR_RETURN(std::optional<std::vector<std::string>> arguments,
+                   RunNursery(absl::GetFlag(FLAGS_channel_fd)));
+  if (!arguments.has_value()) return false;
+  ShowArguments(argc, argv, *arguments);
+  arguments->insert(arguments->begin(), argv[0]);
+  ParseFlags(*std::move(arguments));
+  return true;
+}
+
 absl::Status Serve(const RunRole& run) {
   RETURN_IF_ERROR(CheckFlags());
   RETURN_IF_ERROR(ArmKillPoint(absl::GetFlag(FLAGS_kill_at)));
@@ -116,10 +134,12 @@ absl::Status UnknownRole(const std::string& role) {
 }
 
 int RunWorkerProgram(int argc, char** argv, const RunRole& run) {
-  std::vector<std::string> names = FlagNames(argc, argv);
-  std::vector<char*> flags;
-  for (std::string& name : names) flags.push_back(name.data());
-  absl::ParseCommandLine(argc, flags.data());
+  ParseFlags(std::vector<std::string>(argv, argv + argc));
+  if (absl::GetFlag(FLAGS_role) == "nursery") {
+    const absl::StatusOr<bool> born = LeaveNursery(argc, argv);
+    if (!born.ok()) RH_LOG(kError) << born.status().ToString();
+    if (!born.ok() || !*born) return born.ok() ? 0 : 1;
+  }
   const std::string name = absl::StrCat(absl::GetFlag(FLAGS_role), " worker ",
                                         absl::GetFlag(FLAGS_index));
   SetLogName(name.c_str());

@@ -34,18 +34,6 @@ absl::Status ErrnoStatus(const std::string& what, int error) {
   return absl::InternalError(absl::StrCat(what, ": ", std::strerror(error)));
 }
 
-struct Pipe {
-  int read_end = -1;
-  int write_end = -1;
-};
-
-absl::StatusOr<Pipe> MakePipe() {
-  int fds[2];
-  if (pipe2(fds, O_CLOEXEC) != 0) return ErrnoStatus("pipe", errno);
-  fcntl(fds[0], F_SETFL, O_NONBLOCK);
-  return Pipe{fds[0], fds[1]};
-}
-
 // posix_spawn's file actions, with sources moved out of the targets' way.
 class SpawnFiles {
  public:
@@ -108,6 +96,13 @@ absl::StatusOr<pid_t> Spawn(const ChildOptions& options, int stdout_fd,
 
 }  // namespace
 
+absl::StatusOr<OutputPipe> MakeOutputPipe() {
+  int fds[2];
+  if (pipe2(fds, O_CLOEXEC) != 0) return ErrnoStatus("pipe", errno);
+  fcntl(fds[0], F_SETFL, O_NONBLOCK);
+  return OutputPipe{fds[0], fds[1]};
+}
+
 std::string DescribeExit(int wait_status) {
   if (WIFSIGNALED(wait_status)) {
     return absl::StrCat("killed by signal ", WTERMSIG(wait_status));
@@ -127,11 +122,11 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(
     std::function<void(const std::string&)> on_stdout) {
   auto child = std::unique_ptr<ChildProcess>(
       new ChildProcess(loop, std::move(on_exit), std::move(on_stdout)));
-  ASSIGN_OR_RETURN(const Pipe errors, MakePipe());
+  ASSIGN_OR_RETURN(const OutputPipe errors, MakeOutputPipe());
   child->stderr_fd_ = errors.read_end;
-  Pipe output;
+  OutputPipe output;
   if (options.capture_stdout) {
-    ASSIGN_OR_RETURN(output, MakePipe());
+    ASSIGN_OR_RETURN(output, MakeOutputPipe());
     child->stdout_fd_ = output.read_end;
   }
   const absl::StatusOr<pid_t> pid = Spawn(
@@ -141,18 +136,31 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(
   if (output.write_end >= 0) close(output.write_end);
   if (!pid.ok()) return pid.status();
   child->pid_ = *pid;
-  child->pid_fd_ = static_cast<int>(syscall(SYS_pidfd_open, *pid, 0));
-  if (child->pid_fd_ < 0) return ErrnoStatus("pidfd_open", errno);
-  fcntl(child->pid_fd_, F_SETFD, FD_CLOEXEC);
-  ChildProcess* raw = child.get();
-  loop.Watch(child->pid_fd_, EPOLLIN, [raw](uint32_t) { raw->OnExit(); });
-  loop.Watch(child->stderr_fd_, EPOLLIN,
-             [raw](uint32_t) { raw->ReadStderr(); });
-  if (child->stdout_fd_ >= 0) {
-    loop.Watch(child->stdout_fd_, EPOLLIN,
-               [raw](uint32_t) { raw->ReadStdout(); });
-  }
+  RETURN_IF_ERROR(child->WatchAll());
   return child;
+}
+
+absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Adopt(
+    EventLoop& loop, pid_t pid, int stderr_fd,
+    std::function<void(int)> on_exit) {
+  auto child = std::unique_ptr<ChildProcess>(
+      new ChildProcess(loop, std::move(on_exit), nullptr));
+  child->pid_ = pid;
+  child->stderr_fd_ = stderr_fd;
+  RETURN_IF_ERROR(child->WatchAll());
+  return child;
+}
+
+absl::Status ChildProcess::WatchAll() {
+  pid_fd_ = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
+  if (pid_fd_ < 0) return ErrnoStatus("pidfd_open", errno);
+  fcntl(pid_fd_, F_SETFD, FD_CLOEXEC);
+  loop_.Watch(pid_fd_, EPOLLIN, [this](uint32_t) { OnExit(); });
+  loop_.Watch(stderr_fd_, EPOLLIN, [this](uint32_t) { ReadStderr(); });
+  if (stdout_fd_ >= 0) {
+    loop_.Watch(stdout_fd_, EPOLLIN, [this](uint32_t) { ReadStdout(); });
+  }
+  return absl::OkStatus();
 }
 
 ChildProcess::~ChildProcess() {

@@ -33,6 +33,14 @@ struct ChildOptions {
 
 inline constexpr int kFirstChildFd = 3;
 
+// A pipe for a child's output, both ends close-on-exec, reading without
+// blocking.
+struct OutputPipe {
+  int read_end = -1;
+  int write_end = -1;
+};
+absl::StatusOr<OutputPipe> MakeOutputPipe();
+
 // How a child ended: "killed by signal 9", "exited with status 3".
 std::string DescribeExit(int wait_status);
 
@@ -45,6 +53,12 @@ class ChildProcess {
       EventLoop& loop, const ChildOptions& options,
       std::function<void(int wait_status)> on_exit,
       std::function<void(const std::string&)> on_stdout = nullptr);
+  // The same of a child that another process made for this one
+  // (server/pool/nursery.h).  `stderr_fd` is the reading end of its stderr and
+  // its stdout, not blocking, and is closed with this object.
+  static absl::StatusOr<std::unique_ptr<ChildProcess>> Adopt(
+      EventLoop& loop, pid_t pid, int stderr_fd,
+      std::function<void(int wait_status)> on_exit);
   // Kills the child if it lives and reaps it; no callback follows.
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
@@ -59,6 +73,7 @@ class ChildProcess {
   ChildProcess(EventLoop& loop, std::function<void(int)> on_exit,
                std::function<void(const std::string&)> on_stdout);
 
+  absl::Status WatchAll();
   void OnExit();
   void ReadStderr();
   void ReadStdout();

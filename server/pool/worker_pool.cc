@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -34,7 +35,7 @@ bool IsResult(const wire::Body& body) {
 
 // Layers allocate and free tensors of tens of megabytes: with malloc's defaults
 // each is mapped, filled with zeroes page by page and unmapped again.
-constexpr char kDeviceMalloc[] =
+constexpr char kMalloc[] =
     "GLIBC_TUNABLES=glibc.malloc.arena_max=1:glibc.malloc.mmap_max=0:"
     "glibc.malloc.trim_threshold=268435456:glibc.malloc.hugetlb=1";
 
@@ -68,6 +69,10 @@ WorkerPool::~WorkerPool() {
   }
 }
 
+WorkerPool::Ends::~Ends() {
+  if (stderr_fd >= 0) close(stderr_fd);
+}
+
 absl::Status WorkerPool::Start(Listener* listener) {
   listener_ = listener;
   for (size_t i = 0; i < workers_.size(); ++i) {
@@ -78,62 +83,117 @@ absl::Status WorkerPool::Start(Listener* listener) {
   return absl::OkStatus();
 }
 
-ChildOptions WorkerPool::Child(WorkerId id, int channel_fd) {
-  Worker& worker = At(id);
-  const bool device = worker.info.role == WorkerRole::kDevice;
-  const int threads = device ? options_.device_threads : options_.host_threads;
-  ChildOptions child;
-  child.program = options_.worker_program;
-  child.arguments = {
-      absl::StrCat("--role=", RoleName(worker.info.role)),
-      absl::StrCat("--index=", Number(id)),
-      absl::StrCat("--threads=", threads),
-      absl::StrCat("--channel-fd=", kFirstChildFd),
-      absl::StrCat("--arena-fd=", kFirstChildFd + 1),
-  };
-  child.descriptors = {channel_fd, arena_.arena().fd()};
-  if (options_.lock_fd >= 0) {
-    child.arguments.push_back(absl::StrCat("--lock-fd=", kFirstChildFd + 2));
-    child.descriptors.push_back(options_.lock_fd);
-  }
-  if (device) {
-    child.arguments.push_back("--device=cpu");
-    child.arguments.push_back(
-        absl::StrCat("--device-memory=", options_.device_memory_bytes));
-    child.arguments.push_back(absl::StrCat("--link-gbps=", options_.link_gbps));
-  }
-  std::deque<std::string>& kill_at = options_.kill_at[id];
-  if (!kill_at.empty()) {
-    child.arguments.push_back(absl::StrCat("--kill-at=", kill_at.front()));
-    kill_at.pop_front();
-  }
+int WorkerPool::Threads(WorkerId id) const {
+  return info(id).role == WorkerRole::kDevice ? options_.device_threads
+                                              : options_.host_threads;
+}
+
+Nursery& WorkerPool::NurseryOf(WorkerId id) {
+  const int threads = Threads(id);
+  std::unique_ptr<Nursery>& nursery = nurseries_[threads];
+  if (nursery != nullptr) return *nursery;
+  NurseryOptions options;
+  options.program = options_.worker_program;
   // Thread counts are part of the bits: no library may choose its own.
-  child.environment = {"OMP_DYNAMIC=FALSE", "MKL_DYNAMIC=FALSE", "LANG=C.UTF-8",
-                       absl::StrCat("OMP_NUM_THREADS=", threads),
-                       absl::StrCat("MKL_NUM_THREADS=", threads)};
-  if (device) child.environment.push_back(kDeviceMalloc);
+  options.environment = {"OMP_DYNAMIC=FALSE",
+                         "MKL_DYNAMIC=FALSE",
+                         "LANG=C.UTF-8",
+                         absl::StrCat("OMP_NUM_THREADS=", threads),
+                         absl::StrCat("MKL_NUM_THREADS=", threads),
+                         kMalloc};
   for (const char* name : {"TSAN_OPTIONS", "ASAN_OPTIONS", "UBSAN_OPTIONS"}) {
     const char* value = getenv(name);
     if (value != nullptr) {
-      child.environment.push_back(absl::StrCat(name, "=", value));
+      options.environment.push_back(absl::StrCat(name, "=", value));
     }
   }
-  return child;
+  nursery = std::make_unique<Nursery>(loop_, std::move(options));
+  return *nursery;
+}
+
+std::vector<pid_t> WorkerPool::nursery_pids() const {
+  std::vector<pid_t> pids;
+  for (const auto& [threads, nursery] : nurseries_) {
+    if (nursery->pid() != 0) pids.push_back(nursery->pid());
+  }
+  return pids;
+}
+
+std::vector<std::string> WorkerPool::Arguments(WorkerId id) {
+  const WorkerRole role = info(id).role;
+  std::vector<std::string> arguments = {
+      absl::StrCat("--role=", RoleName(role)),
+      absl::StrCat("--index=", Number(id)),
+      absl::StrCat("--threads=", Threads(id)),
+      absl::StrCat("--channel-fd=", kFirstChildFd),
+      absl::StrCat("--arena-fd=", kFirstChildFd + 1),
+  };
+  if (options_.lock_fd >= 0) {
+    arguments.push_back(absl::StrCat("--lock-fd=", kFirstChildFd + 2));
+  }
+  if (role == WorkerRole::kDevice) {
+    arguments.push_back("--device=cpu");
+    arguments.push_back(
+        absl::StrCat("--device-memory=", options_.device_memory_bytes));
+    arguments.push_back(absl::StrCat("--link-gbps=", options_.link_gbps));
+  }
+  std::deque<std::string>& kill_at = options_.kill_at[id];
+  if (!kill_at.empty()) {
+    arguments.push_back(absl::StrCat("--kill-at=", kill_at.front()));
+    kill_at.pop_front();
+  }
+  return arguments;
 }
 
 absl::Status WorkerPool::Spawn(WorkerId id) {
   Worker& worker = At(id);
-  ASSIGN_OR_RETURN(auto ends, wire::Channel::Pair());
-  const int parent_fd = ends.first->fd();
+  ASSIGN_OR_RETURN(auto channels, wire::Channel::Pair());
+  ASSIGN_OR_RETURN(const OutputPipe errors, MakeOutputPipe());
+  auto ends = std::make_shared<Ends>();
+  ends->channel = std::move(channels.first);
+  ends->stderr_fd = errors.read_end;
+  wire::SpawnRequest request;
+  request.arguments = Arguments(id);
+  request.descriptors = {errors.write_end, errors.write_end,
+                         channels.second->fd(), arena_.arena().fd()};
+  if (options_.lock_fd >= 0) request.descriptors.push_back(options_.lock_fd);
+  const absl::Status asked = NurseryOf(id).Spawn(
+      request, [this, id, ends](const absl::StatusOr<pid_t>& pid) {
+        OnSpawned(id, pid, *ends);
+      });
+  close(errors.write_end);
+  RETURN_IF_ERROR(asked);
+  worker.awaited = true;
+  ++worker.info.starts;
+  return absl::OkStatus();
+}
+
+void WorkerPool::OnSpawned(WorkerId id, const absl::StatusOr<pid_t>& pid,
+                           Ends& ends) {
+  Worker& worker = At(id);
+  worker.awaited = false;
+  const absl::Status adopted = pid.ok() ? Adopt(id, *pid, ends) : pid.status();
+  if (adopted.ok() && stopping_) worker.process->Kill(SIGKILL);
+  if (adopted.ok()) return;
+  RH_LOG(kError) << "worker " << Number(id) << ": " << adopted;
+  if (stopping_) {
+    TellIfStopped();
+    return;
+  }
+  ++worker.fruitless_deaths;
+  Restart(id, std::string(adopted.message()));
+}
+
+absl::Status WorkerPool::Adopt(WorkerId id, pid_t pid, Ends& ends) {
+  Worker& worker = At(id);
   ASSIGN_OR_RETURN(
       worker.process,
-      ChildProcess::Start(loop_, Child(id, ends.second->fd()),
+      ChildProcess::Adopt(loop_, pid, std::exchange(ends.stderr_fd, -1),
                           [this, id](int status) { OnExit(id, status); }));
-  worker.channel = std::move(ends.first);
-  worker.info.pid = worker.process->pid();
-  ++worker.info.starts;
+  worker.channel = std::move(ends.channel);
+  worker.info.pid = pid;
   worker.last_heard_ns = MonotonicNs();
-  loop_.Watch(parent_fd, EPOLLIN, [this, id](uint32_t events) {
+  loop_.Watch(worker.channel->fd(), EPOLLIN, [this, id](uint32_t events) {
     if ((events & EPOLLOUT) != 0) FlushUnsent(id);
     if ((events & ~static_cast<uint32_t>(EPOLLOUT)) != 0) ReadChannel(id);
   });
@@ -253,15 +313,20 @@ void WorkerPool::OnExit(WorkerId id, int wait_status) {
   const auto process = std::move(worker.process);
   ++worker.fruitless_deaths;
   if (stopping_) {
-    const bool all_gone =
-        std::all_of(workers_.begin(), workers_.end(),
-                    [](const Worker& w) { return w.process == nullptr; });
-    if (all_gone && stopped_) std::exchange(stopped_, nullptr)();
+    TellIfStopped();
     return;
   }
   RH_LOG(kWarning) << why.substr(0, why.find('\n'));
   if (was_up) listener_->OnWorkerDown(id, why);
   Restart(id, why);
+}
+
+void WorkerPool::TellIfStopped() {
+  const bool all_gone =
+      std::all_of(workers_.begin(), workers_.end(), [](const Worker& worker) {
+        return worker.process == nullptr && !worker.awaited;
+      });
+  if (all_gone && stopped_) std::exchange(stopped_, nullptr)();
 }
 
 void WorkerPool::Restart(WorkerId id, const std::string& why) {
@@ -307,21 +372,16 @@ void WorkerPool::CheckHeartbeats() {
 void WorkerPool::Stop(absl::Duration grace, std::function<void()> stopped) {
   stopping_ = true;
   stopped_ = std::move(stopped);
-  bool any = false;
   for (size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
     if (worker.process == nullptr) continue;
-    any = true;
     if (worker.info.up) {
       Send(static_cast<WorkerId>(i), wire::Stop{});
     } else {
       worker.process->Kill(SIGKILL);
     }
   }
-  if (!any) {
-    std::exchange(stopped_, nullptr)();
-    return;
-  }
+  TellIfStopped();
   loop_.After(grace, [this] {
     for (Worker& worker : workers_) {
       if (worker.process != nullptr) worker.process->Kill(SIGKILL);

@@ -1,6 +1,6 @@
 // The daemon's worker processes: one per device, one host worker, one files
-// worker.  Starts them, talks to them, notices that one died or hangs, starts
-// it again.
+// worker.  Has them forked from a nursery (server/pool/nursery.h), talks to
+// them, notices that one died or hangs, starts it again.
 //
 // A worker's death is reported only after the process has been reaped and its
 // socket drained, so that a slot-done found there counts (DESIGN.md, "Commit
@@ -26,6 +26,7 @@
 #include "server/pool/child_process.h"
 #include "server/pool/event_loop.h"
 #include "server/pool/host_arena.h"
+#include "server/pool/nursery.h"
 
 namespace roundhouse {
 
@@ -83,7 +84,8 @@ class WorkerPool {
   // Kills what still runs.
   ~WorkerPool();
 
-  // Starts every process.  REQUIRES: called once; `listener` outlives the pool.
+  // Has every process started.  NOT_FOUND, INTERNAL: the program could not be.
+  // REQUIRES: called once; `listener` outlives the pool.
   absl::Status Start(Listener* listener);
 
   // Sends a command as a new attempt, whose number it returns; 0 when the
@@ -107,6 +109,8 @@ class WorkerPool {
     return static_cast<WorkerId>(options_.device_count + 1);
   }
   int device_count() const { return options_.device_count; }
+  // Of those that run.
+  std::vector<pid_t> nursery_pids() const;
   const WorkerInfo& info(WorkerId worker) const {
     return workers_[Number(worker)].info;
   }
@@ -115,6 +119,7 @@ class WorkerPool {
  private:
   struct Worker {
     WorkerInfo info;
+    bool awaited = false;  // from the nursery
     std::unique_ptr<ChildProcess> process;
     std::unique_ptr<wire::Channel> channel;
     std::deque<wire::Message> unsent;
@@ -127,8 +132,18 @@ class WorkerPool {
              const WorkerPoolOptions& options);
 
   Worker& At(WorkerId worker) { return workers_[Number(worker)]; }
+  int Threads(WorkerId worker) const;
+  Nursery& NurseryOf(WorkerId worker);
   absl::Status Spawn(WorkerId worker);
-  ChildOptions Child(WorkerId worker, int channel_fd);
+  std::vector<std::string> Arguments(WorkerId worker);
+  struct Ends {  // the daemon's, of what a worker inherits
+    std::unique_ptr<wire::Channel> channel;
+    int stderr_fd = -1;
+    ~Ends();
+  };
+  void OnSpawned(WorkerId worker, const absl::StatusOr<pid_t>& pid, Ends& ends);
+  absl::Status Adopt(WorkerId worker, pid_t pid, Ends& ends);
+  void TellIfStopped();
   void Deliver(WorkerId worker, const wire::Message& message);
   void ReadChannel(WorkerId worker);
   void FlushUnsent(WorkerId worker);
@@ -142,6 +157,8 @@ class WorkerPool {
   HostArena& arena_;
   WorkerPoolOptions options_;
   Listener* listener_ = nullptr;
+  // By the number of compute threads, which libraries read when loaded.
+  std::map<int, std::unique_ptr<Nursery>> nurseries_;
   std::vector<Worker> workers_;
   EventLoop::TimerId heartbeat_timer_ = 0;
   bool stopping_ = false;

@@ -35,6 +35,7 @@
 #include "base/wire/channel.h"
 #include "base/wire/words.h"
 #include "openssl/evp.h"
+#include "worker/nursery.h"
 
 namespace roundhouse {
 namespace {
@@ -243,11 +244,17 @@ int Main(const std::string& way, int index) {
 }  // namespace roundhouse
 
 int main(int argc, char** argv) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (!arguments.empty() && arguments[0] == "--role=nursery") {
+    auto forked = roundhouse::worker::RunNursery(3);
+    if (!forked.ok() || !forked->has_value()) return forked.ok() ? 0 : 1;
+    arguments = **std::move(forked);
+  }
   std::string way;
   int index = 0;
-  for (int i = 1; i < argc; ++i) {
-    if (std::strncmp(argv[i], "--kill-at=", 10) == 0) way = argv[i] + 10;
-    if (std::strncmp(argv[i], "--index=", 8) == 0) index = atoi(argv[i] + 8);
+  for (const std::string& flag : arguments) {
+    if (flag.compare(0, 10, "--kill-at=") == 0) way = flag.substr(10);
+    if (flag.compare(0, 8, "--index=") == 0) index = stoi(flag.substr(8));
   }
   return roundhouse::Main(way, index);
 }

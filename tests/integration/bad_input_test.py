@@ -375,7 +375,7 @@ class FullDiskTest(BadInputTest):
 
     def fill(self, full):
         limit = 4096 if full else resource.RLIM_INFINITY
-        resource.prlimit(self.daemon.workers()["files"],
+        resource.prlimit(self.daemon.worker("files"),
                          resource.RLIMIT_FSIZE,
                          (limit, resource.RLIM_INFINITY))
 
@@ -391,15 +391,15 @@ class FullDiskTest(BadInputTest):
         return found
 
     def test_checkpoint_that_does_not_fit(self):
-        job = self.daemon.submit({**JOB, "max_steps": 400, "save_steps": 200})
-        first = self.daemon.checkpoint(job, 200)
+        job = self.daemon.submit({**JOB, "max_steps": 160, "save_steps": 80})
+        first = self.daemon.checkpoint(job, 80)
         harness.wait_until(first.exists, "the first checkpoint")
         self.fill(True)
         before = self.files_of(first)
         found = self.paused_by_the_disk(job)
         self.assertIn("tmp-", found["message"])
-        self.assertIn("it goes on after step 200", found["message"])
-        self.assertIn("checkpoint of step 400 failed", self.daemon.log(job))
+        self.assertIn("it goes on after step 80", found["message"])
+        self.assertIn("checkpoint of step 160 failed", self.daemon.log(job))
         self.assertEqual(found["last_checkpoint_path"], str(first))
         self.assertEqual(self.files_of(first), before)
         names = [path.name for path in first.parent.iterdir()]

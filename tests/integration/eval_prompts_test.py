@@ -157,7 +157,7 @@ class GoingOnTest(EvalPromptsTest):
     def device(self, _):
         """One after the other; what each of them has is done by another."""
         for index in ("0", "1"):
-            os.kill(self.daemon.workers()[index], signal.SIGKILL)
+            os.kill(self.daemon.worker(index), signal.SIGKILL)
             harness.wait_until(lambda index=index:
                                index in self.daemon.workers(), "a new worker")
 

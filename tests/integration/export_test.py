@@ -277,7 +277,7 @@ class DisturbedTest(ExportTest):
                 ("files.merge.rows:1", "files.merge.rows:20",
                  "files.done.before:7", "files.done.after:9")):
             self.daemon.start(worker_kill_at=f"files={point}")
-            first = self.daemon.workers()["files"]
+            first = self.daemon.worker("files")
             self.check(self.export("adapter", "--merge", output=f"m{number}"))
             self.assertNotEqual(self.daemon.workers().get("files"), first)
             self.daemon.stop()
@@ -285,7 +285,7 @@ class DisturbedTest(ExportTest):
     def stopped_export(self):
         """A client in an export whose files worker stands still."""
         self.daemon.start()
-        worker = self.daemon.workers()["files"]
+        worker = self.daemon.worker("files")
         os.kill(worker, signal.SIGSTOP)
         self.addCleanup(self.continue_worker, worker)
         client = subprocess.Popen(
@@ -370,13 +370,13 @@ class DisturbedTest(ExportTest):
         before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         self.addCleanup(signal.signal, signal.SIGXFSZ, before)
         self.daemon.start()
-        resource.prlimit(self.daemon.workers()["files"],
+        resource.prlimit(self.daemon.worker("files"),
                          resource.RLIMIT_FSIZE,
                          (16384, resource.RLIM_INFINITY))
         self.refused(EXIT_QUOTA, "output: tensor ", "model.safetensors: write",
                      "File too large")
         self.assertEqual(list(self.outputs.iterdir()), [])
-        resource.prlimit(self.daemon.workers()["files"],
+        resource.prlimit(self.daemon.worker("files"),
                          resource.RLIMIT_FSIZE,
                          (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         self.check(self.export("adapter", "--merge"))

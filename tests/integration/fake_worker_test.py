@@ -107,7 +107,7 @@ class FakeWorkerTest(unittest.TestCase):
         daemon = self.start(slow)
         job = daemon.submit(SPEC)
         harness.wait_until(lambda: daemon.job(job)["step"] >= 1, "a step")
-        os.kill(daemon.workers()["2"], signal.SIGKILL)
+        os.kill(daemon.worker("2"), signal.SIGKILL)
         daemon.wait(job)
         self.check_losses(daemon, job)
         daemon.stop()

@@ -10,7 +10,7 @@
         daemon.wait(job)            # the job's JSON; raises unless SUCCEEDED
         daemon.metrics(job)         # [{"step": 1, "loss": ...}, ...]
         daemon.tensors(job, step=4) # {"x.weight": (dtype, shape, bytes), ...}
-        os.kill(daemon.workers()["host"], signal.SIGKILL)
+        os.kill(daemon.worker("host"), signal.SIGKILL)
         daemon.kill()               # SIGKILL; then start() on the same state
         daemon.stop()               # SIGTERM; raises unless it exits 0
 
@@ -298,7 +298,8 @@ class Daemon:
                           f"{self.tail()}")
 
     def workers(self):
-        """{"0": pid, ..., "host": pid, "files": pid} of those alive."""
+        """{"0": pid, ..., "host": pid, "files": pid, "nursery": pid} of those
+        alive."""
         found = {}
         for pid, words in children(self.process.pid).items():
             flags = dict(word[2:].split("=", 1) for word in words
@@ -307,6 +308,10 @@ class Daemon:
                 device = flags["role"] == "device"
                 found[flags["index"] if device else flags["role"]] = pid
         return found
+
+    def worker(self, name):
+        """The pid of one of workers(), once it is there."""
+        return wait_until(lambda: self.workers().get(name), f"worker {name}")
 
     def tail(self, lines=40):
         text = self.log_path.read_text(errors="replace")

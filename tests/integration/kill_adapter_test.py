@@ -1,7 +1,7 @@
 """kill_test.py's kills of every kind of process in a job that trains adapters
 with dropout in bf16 on packed rows: the same bits, too.
 
-ROUNDHOUSE_KILLS and ROUNDHOUSE_SEED as there; three quarters of the kills.
+ROUNDHOUSE_KILLS and ROUNDHOUSE_SEED as there; half of the kills.
 """
 
 import pathlib
@@ -19,7 +19,7 @@ class KillAdapterTest(kill_test.KillTest):
     # Per save two files with 224 tensors.
     points = {**kill_test.POINTS, "files": {
         **kill_test.POINTS["files"], "files.save.tensor": (230, 440)}}
-    kill_count = 3 * kill_test.KILLS // 4
+    kill_count = kill_test.KILLS // 2
     model = {"tied": True, "dtype": "bf16"}
     draws = {}  # new adapters are drawn
 

@@ -16,7 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import harness
 
 EXIT_ERROR = 1
-STEPS = 48
+STEPS = 32
 JOB = {"method": "lora", "model_name_or_path": "model",
        "dataset": "train.jsonl", "validation_dataset": "valid.jsonl",
        "max_length": 32, "batch_size": 8, "micro_batch_size": 2,
@@ -35,6 +35,8 @@ def shards(folder):
 
 
 class LoraTest(unittest.TestCase):
+    known = []  # the result of LONG
+
     def setUp(self):
         self.scratch = self.enterContext(harness.Scratch())
         self.data = self.scratch.data
@@ -60,10 +62,13 @@ class LoraTest(unittest.TestCase):
                    for entry in self.daemon.metrics(job)]
         return shards(self.daemon.checkpoint(job, step)), metrics
 
-    def undisturbed(self, **fields):
-        job = self.daemon.submit({**LONG, **fields})
-        self.daemon.wait(job)
-        return self.result(job)
+    def undisturbed(self):
+        """Models and data are the same in every test: so is its result."""
+        if not self.known:
+            job = self.daemon.submit(LONG)
+            self.daemon.wait(job)
+            self.known.append(self.result(job))
+        return self.known[0]
 
     def assert_same(self, found, wanted):
         self.assertEqual(set(found[0]), {"adapter_model.safetensors",
@@ -160,10 +165,10 @@ class DisturbedTest(LoraTest):
         self.assert_same(self.result(job), wanted)
 
     def test_deaths_of_workers_keep_the_bits(self):
-        wanted = self.undisturbed(dtype="bf16")
-        job = self.daemon.submit({**LONG, "dtype": "bf16"})
+        wanted = self.undisturbed()
+        job = self.daemon.submit(LONG)
         killed = []
-        for due, name in zip(range(2, STEPS - 10, 4),
+        for due, name in zip(range(2, STEPS - 8, 3),
                              itertools.cycle(("0", "host", "1"))):
             self.wait_step(job, due)
             pid = self.daemon.workers().get(name)

@@ -162,7 +162,7 @@ class UnfinishedTest(SampleTest):
     def test_a_running_jobs_checkpoint_changes_nothing(self):
         """And a job that is sampled all along has the bits of one that is
         not."""
-        spec = {**JOB, "max_steps": 60, "save_steps": 5}
+        spec = {**JOB, "max_steps": 30, "save_steps": 5}
         alone = self.daemon.submit(spec)
         self.daemon.wait(alone)
         for fields in ({}, LORA):
@@ -178,8 +178,8 @@ class UnfinishedTest(SampleTest):
             self.daemon.wait(job)
             self.assertTrue(any("checkpoint-" in path for path in sources),
                             sources)
-            self.assertEqual(shards(self.daemon.checkpoint(job, 60)),
-                             shards(self.daemon.checkpoint(alone, 60)))
+            self.assertEqual(shards(self.daemon.checkpoint(job, 30)),
+                             shards(self.daemon.checkpoint(alone, 30)))
 
     def test_a_job_without_weights(self):
         job = self.daemon.submit({**JOB, "max_steps": 4000, "save_steps": 900})
