@@ -16,8 +16,8 @@ roundhouse_cache=${XDG_CACHE_HOME:-$HOME/.cache}/roundhouse
 roundhouse_wheels=${ROUNDHOUSE_WHEELS:-$roundhouse_cache/wheels}
 roundhouse_python=${ROUNDHOUSE_PYTHON:-$roundhouse_cache/venv/bin/python}
 
-# Where install-deps --dev puts what only our tests import.
-roundhouse_dev_modules=$roundhouse_cache/dev-modules
+# Where install-deps --test puts what only our tests import.
+roundhouse_test_modules=$roundhouse_cache/test-modules
 
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 

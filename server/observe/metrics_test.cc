@@ -155,7 +155,7 @@ TEST(MetricsTest, ManyThreads) {
 TEST(MetricsTest, PromtoolIsContent) {
   const char* const kPromtool = "/usr/bin/promtool";
   ASSERT_EQ(access(kPromtool, X_OK), 0)
-      << "install it with deploy/install-deps --dev";
+      << "install it with deploy/install-deps --test";
   auto m = Start();
   Touch(m.get());
   FILE* promtool =
