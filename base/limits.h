@@ -17,6 +17,7 @@ inline constexpr int64_t kMaxIntermediateSize = 1 << 20;
 inline constexpr int64_t kMaxVocabSize = 1 << 21;  // token ids
 inline constexpr int64_t kMaxAttentionHeads = 1024;
 inline constexpr int64_t kMaxHeadDim = 1024;
+inline constexpr int64_t kMaxExperts = 1024;  // of a layer
 inline constexpr int64_t kMaxPositionTokens = 1 << 24;
 inline constexpr int64_t kMaxAdapterRank = 4096;
 inline constexpr double kMaxAdapterAlpha = 1e6;

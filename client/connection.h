@@ -15,6 +15,7 @@
 #include "proto/roundhouse/v1/dataset.grpc.pb.h"
 #include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
 #include "proto/roundhouse/v1/model.grpc.pb.h"
+#include "proto/roundhouse/v1/plan.grpc.pb.h"
 #include "proto/roundhouse/v1/system.grpc.pb.h"
 
 namespace roundhouse::client {
@@ -30,6 +31,7 @@ class Connection {
   v1::DatasetService::StubInterface& datasets() { return *datasets_; }
   v1::CheckpointService::StubInterface& checkpoints() { return *checkpoints_; }
   v1::ModelService::StubInterface& models() { return *models_; }
+  v1::PlanService::StubInterface& plans() { return *plans_; }
   v1::SystemService::StubInterface& system() { return *system_; }
   const ServerAddress& address() const { return address_; }
 
@@ -39,6 +41,7 @@ class Connection {
   std::unique_ptr<v1::DatasetService::StubInterface> datasets_;
   std::unique_ptr<v1::CheckpointService::StubInterface> checkpoints_;
   std::unique_ptr<v1::ModelService::StubInterface> models_;
+  std::unique_ptr<v1::PlanService::StubInterface> plans_;
   std::unique_ptr<v1::SystemService::StubInterface> system_;
 };
 

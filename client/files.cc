@@ -55,4 +55,26 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& path,
   return text;
 }
 
+absl::Status WriteTextFile(const std::string& path, const std::string& text) {
+  const auto failed = [&path] {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": cannot be written: ", std::strerror(errno)));
+  };
+  const int fd =
+      open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd < 0) return failed();
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t count = write(fd, text.data() + done, text.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      const absl::Status status = failed();
+      close(fd);
+      return status;
+    }
+    done += static_cast<size_t>(count);
+  }
+  return close(fd) == 0 ? absl::OkStatus() : failed();
+}
+
 }  // namespace roundhouse::client

@@ -1,10 +1,12 @@
-// Reading the small files a client needs: job files and its config.
+// The small files a client reads, job files and its config, and what it writes
+// for people to open elsewhere.
 #ifndef ROUNDHOUSE_CLIENT_FILES_H_
 #define ROUNDHOUSE_CLIENT_FILES_H_
 
 #include <cstddef>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace roundhouse::client {
@@ -14,6 +16,10 @@ namespace roundhouse::client {
 // file.  Blocking; thread-safe.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path,
                                           size_t limit_bytes);
+
+// Replaces what is there.  kInvalidArgument names the file and why it cannot be
+// written, whole.  Blocking; thread-safe.
+absl::Status WriteTextFile(const std::string& path, const std::string& text);
 
 }  // namespace roundhouse::client
 

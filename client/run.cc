@@ -16,6 +16,7 @@
 #include "client/commands/list.h"
 #include "client/commands/logs.h"
 #include "client/commands/model.h"
+#include "client/commands/plan.h"
 #include "client/commands/sample.h"
 #include "client/commands/submit.h"
 #include "client/commands/watch.h"
@@ -33,11 +34,12 @@ struct GlobalFlags {
 
 using Factory = std::unique_ptr<Command> (*)();
 constexpr Factory kFactories[] = {
-    MakeSubmitCommand,  MakeListCommand,   MakeGetCommand,
-    MakeWatchCommand,   MakeLogsCommand,   MakePauseCommand,
-    MakeResumeCommand,  MakeFinishCommand, MakeCancelCommand,
-    MakeDatasetCommand, MakeModelCommand,  MakeSampleCommand,
-    MakeExportCommand,  MakeDeviceCommand, MakeJobTemplateCommand};
+    MakeSubmitCommand,     MakeListCommand,   MakeGetCommand,
+    MakeWatchCommand,      MakeLogsCommand,   MakePauseCommand,
+    MakeResumeCommand,     MakeFinishCommand, MakeCancelCommand,
+    MakeDatasetCommand,    MakeModelCommand,  MakeSampleCommand,
+    MakeExportCommand,     MakePlanCommand,   MakeDeviceCommand,
+    MakeJobTemplateCommand};
 
 void DefineGlobalFlags(GlobalFlags* global, FlagSet* flags) {
   flags->AddString("server", 0, "unix:PATH", &global->server,

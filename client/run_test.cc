@@ -33,9 +33,9 @@ TEST_F(RunTest, VersionAndHelp) {
 }
 
 TEST_F(RunTest, EveryCommandHasHelp) {
-  for (const char* command :
-       {"submit", "list", "get", "watch", "logs", "pause", "resume", "finish",
-        "cancel", "dataset", "model", "device", "export", "job-template"}) {
+  for (const char* command : {"submit", "list", "get", "watch", "logs", "pause",
+                              "resume", "finish", "cancel", "dataset", "model",
+                              "device", "export", "job-template", "plan"}) {
     EXPECT_EQ(Run({command, "--help"}), ExitCode::kOk);
     EXPECT_TRUE(Has(out(), std::string("Usage: roundhouse ") + command))
         << out();

@@ -35,6 +35,10 @@ v1::ModelService::StubInterface& Session::models() {
   return connection().models();
 }
 
+v1::PlanService::StubInterface& Session::plans() {
+  return connection().plans();
+}
+
 v1::SystemService::StubInterface& Session::system() {
   return connection().system();
 }

@@ -34,6 +34,7 @@ class Session {
   v1::DatasetService::StubInterface& datasets();
   v1::CheckpointService::StubInterface& checkpoints();
   v1::ModelService::StubInterface& models();
+  v1::PlanService::StubInterface& plans();
   v1::SystemService::StubInterface& system();
   Interrupt* interrupt() { return environment_->interrupt; }
 

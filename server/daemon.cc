@@ -24,6 +24,7 @@
 #include "server/jobs/model_catalog.h"
 #include "server/observe/metrics.h"
 #include "server/observe/sample_log.h"
+#include "server/plan/training_planner.h"
 #include "server/pool/event_loop.h"
 #include "server/pool/host_arena.h"
 #include "server/pool/worker_pool.h"
@@ -194,6 +195,7 @@ absl::Status RunDaemon(const DaemonOptions& options) {
        .device_memory_bytes = options.device_memory_bytes,
        .host_limit_bytes = arena->limit_bytes()},
       *store, resolve);
+  const TrainingPlanner planner(resolve);
   ASSIGN_OR_RETURN(const auto api,
                    ApiServer::Start({.listen = options.listen,
                                      .state_dir = options.state_dir},
@@ -201,7 +203,8 @@ absl::Status RunDaemon(const DaemonOptions& options) {
                                      .store = store.get(),
                                      .datasets = &inspector,
                                      .models = &catalog,
-                                     .sampler = &engine->sampler()}));
+                                     .sampler = &engine->sampler(),
+                                     .planner = &planner}));
   RH_LOG(kInfo) << "serving on " << options.listen << ", metrics on "
                 << (metrics->address().empty() ? "nothing" : metrics->address())
                 << ", " << options.device_count << " devices";

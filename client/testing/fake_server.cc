@@ -158,6 +158,20 @@ class FakeServer::Models : public v1::ModelService::Service {
   const FakeAnswers& answers_;
 };
 
+class FakeServer::Plans : public v1::PlanService::Service {
+ public:
+  explicit Plans(const FakeAnswers* answers) : answers_(*answers) {}
+
+  grpc::Status PlanTraining(grpc::ServerContext*,
+                            const v1::PlanTrainingRequest* request,
+                            v1::PlanTrainingResponse* response) override {
+    return answers_.plan ? answers_.plan(*request, response) : NoAnswer();
+  }
+
+ private:
+  const FakeAnswers& answers_;
+};
+
 class FakeServer::System : public v1::SystemService::Service {
  public:
   explicit System(const FakeAnswers* answers) : answers_(*answers) {}
@@ -183,6 +197,7 @@ FakeServer::FakeServer() {
   datasets_ = std::make_unique<Datasets>(&answers_);
   checkpoints_ = std::make_unique<Checkpoints>(&answers_);
   models_ = std::make_unique<Models>(&answers_);
+  plans_ = std::make_unique<Plans>(&answers_);
   system_ = std::make_unique<System>(&answers_);
   grpc::ServerBuilder builder;
   builder.AddListeningPort(address_, grpc::InsecureServerCredentials());
@@ -190,6 +205,7 @@ FakeServer::FakeServer() {
   builder.RegisterService(datasets_.get());
   builder.RegisterService(checkpoints_.get());
   builder.RegisterService(models_.get());
+  builder.RegisterService(plans_.get());
   builder.RegisterService(system_.get());
   server_ = builder.BuildAndStart();
   ROUNDHOUSE_CHECK(server_ != nullptr) << address_;

@@ -14,6 +14,7 @@
 #include "proto/roundhouse/v1/dataset.grpc.pb.h"
 #include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
 #include "proto/roundhouse/v1/model.grpc.pb.h"
+#include "proto/roundhouse/v1/plan.grpc.pb.h"
 #include "proto/roundhouse/v1/system.grpc.pb.h"
 
 namespace roundhouse::client {
@@ -58,6 +59,9 @@ struct FakeAnswers {
   std::function<grpc::Status(const std::string& name, v1::Model*)> model;
   std::function<grpc::Status(const v1::SampleRequest&, const SendSample&)>
       sample;
+  std::function<grpc::Status(const v1::PlanTrainingRequest&,
+                             v1::PlanTrainingResponse*)>
+      plan;
 };
 
 class FakeServer {
@@ -75,6 +79,7 @@ class FakeServer {
   class Datasets;
   class Jobs;
   class Models;
+  class Plans;
   class System;
 
   std::string folder_;
@@ -84,6 +89,7 @@ class FakeServer {
   std::unique_ptr<Datasets> datasets_;
   std::unique_ptr<Checkpoints> checkpoints_;
   std::unique_ptr<Models> models_;
+  std::unique_ptr<Plans> plans_;
   std::unique_ptr<System> system_;
   std::unique_ptr<grpc::Server> server_;
 };

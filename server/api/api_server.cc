@@ -21,6 +21,7 @@
 #include "server/api/dataset_service.h"
 #include "server/api/job_service.h"
 #include "server/api/model_service.h"
+#include "server/api/plan_service.h"
 #include "server/api/stream_pump.h"
 #include "server/api/system_service.h"
 #include "server/pool/work_pool.h"
@@ -77,6 +78,7 @@ struct ApiServer::Parts {
         datasets(to.datasets, &work),
         checkpoints(to.jobs, &pump),
         models(to.models, to.sampler, &work, &pump),
+        plans(to.planner),
         system(to.jobs, to.store, &work) {}
 
   JobStore* store;
@@ -86,6 +88,7 @@ struct ApiServer::Parts {
   DatasetService datasets;
   CheckpointService checkpoints;
   ModelService models;
+  PlanService plans;
   SystemService system;
   std::unique_ptr<grpc::Server> server;
 };
@@ -135,6 +138,7 @@ absl::StatusOr<std::unique_ptr<ApiServer>> ApiServer::Start(
   builder.RegisterService(&parts->datasets);
   builder.RegisterService(&parts->checkpoints);
   builder.RegisterService(&parts->models);
+  builder.RegisterService(&parts->plans);
   builder.RegisterService(&parts->system);
   // Nobody may connect between bind and chmod.
   const mode_t old_mask = umask(0777 & ~kSocketMode);
@@ -162,7 +166,7 @@ void ApiServer::SetServing(bool serving) {
   for (const char* name :
        {"roundhouse.v1.FineTuningJobService", "roundhouse.v1.DatasetService",
         "roundhouse.v1.CheckpointService", "roundhouse.v1.ModelService",
-        "roundhouse.v1.SystemService"}) {
+        "roundhouse.v1.PlanService", "roundhouse.v1.SystemService"}) {
     health->SetServingStatus(name, serving);
   }
 }
@@ -173,6 +177,7 @@ void ApiServer::Shutdown(absl::Duration grace) {
   parts_->store->SetListener(nullptr);
   // Our threads may still be on their way out of the last calls.
   parts_->work.Stop();
+  parts_->plans.Stop();
   parts_->pump.Stop();
   parts_->server.reset();
 }

@@ -1,5 +1,5 @@
-// The gRPC server: jobs, datasets, models, checkpoints, system, health and
-// reflection on a Unix socket.
+// The gRPC server: jobs, datasets, models, checkpoints, plans, system, health
+// and reflection on a Unix socket.
 //
 // There is no TCP listener: loopback is shared by every user of a machine, and
 // tokens do not exist yet.  The socket's mode is 0660; its folder decides who
@@ -16,6 +16,7 @@
 #include "server/api/sample_engine.h"
 #include "server/dataset/dataset_inspector.h"
 #include "server/jobs/model_catalog.h"
+#include "server/plan/training_planner.h"
 #include "server/store/store.h"
 
 namespace roundhouse {
@@ -37,6 +38,7 @@ struct ApiBackends {
   DatasetInspector* datasets = nullptr;
   const ModelCatalog* models = nullptr;
   SampleEngine* sampler = nullptr;
+  const TrainingPlanner* planner = nullptr;
 };
 
 // The path of "unix:PATH".  kInvalidArgument for TCP, for abstract sockets and

@@ -17,12 +17,14 @@
 #include "proto/roundhouse/v1/dataset.grpc.pb.h"
 #include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
 #include "proto/roundhouse/v1/model.grpc.pb.h"
+#include "proto/roundhouse/v1/plan.grpc.pb.h"
 #include "proto/roundhouse/v1/system.grpc.pb.h"
 #include "server/api/api_server.h"
 #include "server/api/fake_engine.h"
 #include "server/api/fake_sampler.h"
 #include "server/dataset/dataset_inspector.h"
 #include "server/jobs/model_catalog.h"
+#include "server/plan/training_planner.h"
 #include "server/pool/event_loop.h"
 #include "server/spec/spec_error.h"
 #include "server/store/store.h"
@@ -68,6 +70,7 @@ class ApiTestFixture : public testing::Test {
     datasets_ = v1::DatasetService::NewStub(channel_);
     checkpoints_ = v1::CheckpointService::NewStub(channel_);
     models_ = v1::ModelService::NewStub(channel_);
+    plans_ = v1::PlanService::NewStub(channel_);
     system_ = v1::SystemService::NewStub(channel_);
   }
   ApiBackends backends() {
@@ -75,7 +78,8 @@ class ApiTestFixture : public testing::Test {
             .store = store_.get(),
             .datasets = inspector_.get(),
             .models = catalog_.get(),
-            .sampler = &sampler_};
+            .sampler = &sampler_,
+            .planner = &planner_};
   }
   // Paths mean themselves; "outside" is refused.
   static PathResolver Resolver() {
@@ -104,6 +108,7 @@ class ApiTestFixture : public testing::Test {
     datasets_.reset();
     checkpoints_.reset();
     models_.reset();
+    plans_.reset();
     system_.reset();
     channel_.reset();
     server_.reset();
@@ -152,6 +157,7 @@ class ApiTestFixture : public testing::Test {
   std::unique_ptr<JobStore> store_;
   std::unique_ptr<FakeEngine> engine_;
   FakeSampler sampler_;
+  const TrainingPlanner planner_{Resolver()};
   std::unique_ptr<EventLoop> loop_;
   std::thread loop_thread_;  // runs loop_
   std::unique_ptr<DatasetInspector> inspector_;
@@ -162,6 +168,7 @@ class ApiTestFixture : public testing::Test {
   std::unique_ptr<v1::DatasetService::Stub> datasets_;
   std::unique_ptr<v1::CheckpointService::Stub> checkpoints_;
   std::unique_ptr<v1::ModelService::Stub> models_;
+  std::unique_ptr<v1::PlanService::Stub> plans_;
   std::unique_ptr<v1::SystemService::Stub> system_;
 };
 

@@ -51,8 +51,8 @@ class Walk {
 
  private:
   bool Full() {
-    const bool full =
-        found_.paths.size() >= kMaxModels || looked_at_ >= kMaxFoldersLookedAt;
+    const bool full = found_.paths.size() >= kMaxListedModels ||
+                      looked_at_ >= kMaxFoldersLookedAt;
     found_.truncated |= full;
     return full;
   }
@@ -189,8 +189,9 @@ ModelInfo ModelCatalog::DescribeCached(const std::string& id) const {
 }
 
 absl::StatusOr<ModelList> ModelCatalog::List() const {
-  ASSIGN_OR_RETURN(const JobPage page, store_.List({JobState::kSucceeded},
-                                                   std::nullopt, kMaxModels));
+  ASSIGN_OR_RETURN(
+      const JobPage page,
+      store_.List({JobState::kSucceeded}, std::nullopt, kMaxListedModels));
   ModelList list;
   list.truncated = page.next_before.has_value();
   for (const JobRecord& job : page.jobs) {
@@ -206,9 +207,9 @@ absl::StatusOr<ModelList> ModelCatalog::List() const {
   for (const std::string& path : found.paths) {
     list.models.push_back(Describe(path, path));
   }
-  const std::vector<std::string> ids = hub_.Ids(kMaxModels + 1);
-  list.truncated |= ids.size() > kMaxModels;
-  for (size_t i = 0; i < std::min(ids.size(), kMaxModels); ++i) {
+  const std::vector<std::string> ids = hub_.Ids(kMaxListedModels + 1);
+  list.truncated |= ids.size() > kMaxListedModels;
+  for (size_t i = 0; i < std::min(ids.size(), kMaxListedModels); ++i) {
     list.models.push_back(DescribeCached(ids[i]));
   }
   return list;

@@ -18,7 +18,7 @@
 namespace roundhouse {
 
 inline constexpr int kMaxModelDepth = 6;  // folders below a root
-inline constexpr size_t kMaxModels = 200;
+inline constexpr size_t kMaxListedModels = 200;
 inline constexpr int64_t kMaxFoldersLookedAt = 20000;
 
 // What a job with default settings needs of the host.
@@ -75,7 +75,7 @@ class ModelCatalog {
                PathResolver resolve);
 
   // Outputs of jobs, newest first; the folders under the data roots; models of
-  // the Hugging Face cache.  At most kMaxModels of each.
+  // the Hugging Face cache.  At most kMaxListedModels of each.
   absl::StatusOr<ModelList> List() const;
   // As model_name_or_path names it; errors as those of a job file.
   absl::StatusOr<ModelInfo> Get(const std::string& name) const;

@@ -61,11 +61,11 @@ TEST_F(ModelCatalogTest, DepthAndCountAreBounded) {
   Write(deep + "/d/config.json", "{}");
   EXPECT_TRUE(Found().empty());
   EXPECT_TRUE(FindModelFolders({root_}, "").truncated);
-  for (size_t i = 0; i <= kMaxModels; ++i) {
+  for (size_t i = 0; i <= kMaxListedModels; ++i) {
     Write(absl::StrCat("m", i, "/config.json"), "{}");
   }
   const ModelFolders found = FindModelFolders({root_}, "");
-  EXPECT_EQ(found.paths.size(), kMaxModels);
+  EXPECT_EQ(found.paths.size(), kMaxListedModels);
   EXPECT_TRUE(found.truncated);
 }
 

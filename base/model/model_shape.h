@@ -1,0 +1,66 @@
+// A model's sizes as planning needs them: of every family that this build
+// trains, and of mixtures of experts (Qwen3-MoE, GPT-OSS), which it does not
+// train yet but can say the cost of.
+//
+// All of it follows from config.json; no weights are read.  Pure.
+#ifndef ROUNDHOUSE_BASE_MODEL_MODEL_SHAPE_H_
+#define ROUNDHOUSE_BASE_MODEL_MODEL_SHAPE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/model/config.h"
+
+namespace roundhouse {
+
+// Sizes are in elements, counts of parameters without padding.  A dense model
+// has one expert, which every token takes.
+struct ModelShape {
+  std::string model_type;  // config.json's: "qwen3_moe"
+  bool trainable = false;  // by this build
+  int64_t hidden_size = 0;
+  int64_t layer_count = 0;  // decoder layers, all alike but for their windows
+  int64_t head_count = 0;
+  int64_t kv_head_count = 0;
+  int64_t head_dim = 0;
+  int64_t inner_size = 0;  // of the MLP, or of one expert
+  int64_t expert_count = 1;
+  int64_t experts_per_token = 1;
+  int64_t vocab_size = 0;
+  int64_t max_position_tokens = 0;
+  int64_t sliding_window = 0;       // tokens, of those that have one
+  int64_t sliding_layer_count = 0;  // layers with it
+  bool tie_word_embeddings = false;
+
+  int64_t layer_parameters = 0;   // of one decoder layer, all its experts
+  int64_t router_parameters = 0;  // those of its router's matrix; 0: none
+
+  bool mixture() const { return expert_count > 1; }
+  int64_t embedding_parameters() const { return vocab_size * hidden_size; }
+  // What the head reads: final norm and matrix, also where that is tied.
+  int64_t head_parameters() const {
+    return hidden_size + embedding_parameters();
+  }
+  // Of the whole model, a tied matrix once.
+  int64_t parameter_count() const;
+  // Elements of the attention's four matrices, and of one expert's three.
+  int64_t attention_matrix_elements() const;
+  int64_t expert_matrix_elements() const;
+  // Elements of the matrices that one token is multiplied with in a layer.
+  int64_t active_matrix_elements() const;
+
+  friend bool operator==(const ModelShape&, const ModelShape&) = default;
+};
+
+// REQUIRES: `config` is as ParseModelConfig gives it.
+ModelShape ShapeOfConfig(const ModelConfig& config);
+
+// config.json's text, errors as ParseModelConfig's; a mixture whose layers are
+// not all alike is UNIMPLEMENTED by name.  `path` names the file in errors.
+absl::StatusOr<ModelShape> ParseModelShape(const std::string& json,
+                                           const std::string& path);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_BASE_MODEL_MODEL_SHAPE_H_

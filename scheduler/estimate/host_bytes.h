@@ -1,0 +1,55 @@
+// Host memory of a job that is planned for, by what takes it.  Bytes per
+// parameter are those of the daemon's training state (ARCHITECTURE.md), in
+// bf16; buffers are those of its rounds.
+//
+// Pure functions; thread-safe.
+#ifndef ROUNDHOUSE_SCHEDULER_ESTIMATE_HOST_BYTES_H_
+#define ROUNDHOUSE_SCHEDULER_ESTIMATE_HOST_BYTES_H_
+
+#include <cstdint>
+
+#include "scheduler/estimate/training_costs.h"
+#include "scheduler/plan/plan.h"
+#include "scheduler/simulate/schedule.h"
+
+namespace roundhouse {
+
+// Of a parameter that trains: compute weights 2, master 4, moments 8, gradient
+// sum 4, contribution 4.
+inline constexpr int64_t kFullStateBytes = 22;
+// Of an adapter's, whose compute weights are fp32.
+inline constexpr int64_t kAdapterStateBytes = 24;
+inline constexpr int64_t kFrozenBytes = 2;
+// Of the state, for contributions: what a plan has in flight beyond that counts
+// on top.
+inline constexpr int64_t kContributionBytes = 4;
+// Rounds whose boundaries exist: the one that runs and the one after it.
+inline constexpr int64_t kBoundarySets = 2;
+// A longer step is several rounds, as a job's (micro_batches_per_round: auto).
+inline constexpr int64_t kMaxRoundMicroBatches = 32;
+
+struct HostMemory {
+  int64_t base = 0;           // frozen weights, shared by jobs on them
+  int64_t state = 0;          // of what trains
+  int64_t boundaries = 0;     // activations and gradients between stages
+  int64_t contributions = 0;  // in flight, beyond those of the state
+
+  int64_t total() const { return base + state + boundaries + contributions; }
+};
+
+// Tensors between stages that one micro-batch has: the input of every stage,
+// and its gradient where a backward stage begins.
+int64_t BoundaryTensors(const Plan& stages, bool input_gradient);
+// The same when every stage is one block, the most there can be.
+int64_t MostBoundaryTensors(const TrainingSetup& setup);
+
+// base, state and boundaries.  `tensors` of each of a round's micro-batches.
+HostMemory HostBytesOf(const TrainingSetup& setup, int64_t tensors,
+                       int64_t round_micro_batches);
+
+// The most bytes of gradients that are down, or on their way, and not reduced.
+int64_t PeakContributionBytes(const Schedule& schedule);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SCHEDULER_ESTIMATE_HOST_BYTES_H_

@@ -1,0 +1,335 @@
+#include "scheduler/estimate/step_forecast.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "scheduler/simulate/device_memory.h"
+#include "scheduler/simulate/machine.h"
+#include "scheduler/simulate/part_feed.h"
+#include "scheduler/simulate/step_search.h"
+#include "scheduler/simulate/step_simulator.h"
+
+namespace roundhouse {
+namespace {
+
+constexpr int64_t kMostMicroBatchSequences = 8;  // the job file's `auto`
+constexpr double kLeastHostRate = 1;
+constexpr double kMostHostRate = 100'000;
+// The daemon adds gradients in fp32 (`bitwise`).
+constexpr Contributions kContributions = Contributions::kFp32;
+
+const DevicePreset& Smallest(const std::vector<const DevicePreset*>& devices) {
+  return **std::min_element(devices.begin(), devices.end(),
+                            [](const DevicePreset* a, const DevicePreset* b) {
+                              return a->memory_bytes < b->memory_bytes;
+                            });
+}
+
+// Speeds are those of the first device, for which the costs are.
+Machine MachineOf(const ForecastQuestion& question, int64_t reserve_bytes) {
+  Machine machine;
+  const DevicePreset& first = *question.devices.front();
+  machine.host_rate = question.host_rate;
+  machine.link_rate = first.link_rate;
+  for (const DevicePreset* device : question.devices) {
+    SimulatedDevice simulated;
+    simulated.memory_bytes =
+        std::max<int64_t>(0, device->memory_bytes - reserve_bytes);
+    simulated.speed = TflopsOf(*device, question.accumulation) /
+                      TflopsOf(first, question.accumulation);
+    machine.devices.push_back(simulated);
+    // The simulator has one rate for all links.
+    machine.link_rate = std::min(machine.link_rate, device->link_rate);
+  }
+  return machine;
+}
+
+absl::Status Check(const ForecastQuestion& question) {
+  if (question.devices.empty() ||
+      question.devices.size() > kMaxPlannedDevices) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(question.devices.size(), " devices: from 1 to ",
+                     kMaxPlannedDevices, " can be planned for"));
+  }
+  if (question.batch_sequences < 1 || question.host_memory_bytes < 0 ||
+      question.setup.micro_batch_sequences < 0 ||
+      question.setup.micro_batch_sequences > question.batch_sequences) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("micro-batches of ", question.setup.micro_batch_sequences,
+                     " sequences of a batch of ", question.batch_sequences));
+  }
+  if (!(question.host_rate >= kLeastHostRate &&
+        question.host_rate <= kMostHostRate)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "host memory at ", question.host_rate, " GB/s: from ", kLeastHostRate,
+        " to ", kMostHostRate, " can be planned for"));
+  }
+  return absl::OkStatus();
+}
+
+// The largest power of two up to 8 that gives two micro-batches a device, then
+// smaller ones until it fits the smallest device.
+int64_t AutoMicroBatch(const ForecastQuestion& question) {
+  const auto wanted = static_cast<int64_t>(2 * question.devices.size());
+  const DevicePreset& device = Smallest(question.devices);
+  TrainingSetup setup = question.setup;
+  int64_t sequences = 1;
+  while (2 * sequences <= kMostMicroBatchSequences &&
+         question.batch_sequences / (2 * sequences) >= wanted) {
+    sequences *= 2;
+  }
+  for (; sequences > 1; sequences /= 2) {
+    setup.micro_batch_sequences = sequences;
+    if (CheckSetup(setup).ok() &&
+        DeviceNeedBytes(setup, device) <= device.memory_bytes) {
+      break;
+    }
+  }
+  return sequences;
+}
+
+// How long each layer's update takes, in the order in which they run: the
+// embedding with layer 0, the head last.
+std::vector<int64_t> UpdateNs(const TrainingSetup& setup, double host_rate) {
+  const ModelShape& shape = setup.shape;
+  const auto ns = [host_rate](int64_t parameters) {
+    return std::llround(static_cast<double>(parameters * kUpdateBytes) /
+                        host_rate);
+  };
+  const bool full = setup.method == TrainingMethod::kFull;
+  const int64_t block =
+      full ? shape.layer_parameters : AdapterParameters(setup);
+  std::vector<int64_t> updates(shape.layer_count, ns(block));
+  if (!full) return updates;
+  updates.front() += ns(shape.embedding_parameters());
+  updates.push_back(shape.tie_word_embeddings ? ns(shape.hidden_size)
+                                              : ns(shape.head_parameters()));
+  return updates;
+}
+
+// How much later the next step starts so that none of its uploads waits for an
+// update.
+int64_t UpdateDelayNs(const Schedule& round, const TrainingSetup& setup,
+                      double host_rate) {
+  std::map<int, int64_t> first_upload;
+  for (const Interval& interval : round.intervals) {
+    if (interval.kind != WorkKind::kWeights) continue;
+    const auto [at, added] =
+        first_upload.emplace(interval.layer_begin, interval.start_ns);
+    if (!added) at->second = std::min(at->second, interval.start_ns);
+  }
+  const std::vector<int64_t> updates = UpdateNs(setup, host_rate);
+  int64_t updated_ns = 0;
+  int64_t delay_ns = 0;
+  for (size_t layer = 0; layer < updates.size(); ++layer) {
+    updated_ns += updates[layer];
+    delay_ns =
+        std::max(delay_ns, updated_ns - first_upload[static_cast<int>(layer)]);
+  }
+  return delay_ns;
+}
+
+// The most that each device holds at a time.
+std::vector<int64_t> UsedBytes(const StepPlan& plan, const ModelCosts& costs,
+                               const Machine& machine, int micro_batches) {
+  const std::vector<Part> parts = PartsOf(plan, micro_batches);
+  const std::vector<int> device_of = AssignDevices(parts, costs, machine);
+  std::vector<std::vector<const Part*>> sequences(machine.devices.size());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    sequences[device_of[i]].push_back(&parts[i]);
+  }
+  std::vector<int64_t> used;
+  for (const std::vector<const Part*>& sequence : sequences) {
+    int64_t most = 0;
+    int64_t down = 0;
+    for (size_t i = 0; i < sequence.size(); ++i) {
+      int64_t bytes = PartWeightBytes(*sequence[i], costs) +
+                      PartSumBytes(*sequence[i], costs) +
+                      PartActivationBytes(*sequence[i], costs) + down;
+      const size_t end = std::min(sequence.size(), i + 1 + plan.look_ahead);
+      for (size_t j = i + 1; j < end; ++j) {
+        bytes += PartWeightBytes(*sequence[j], costs);
+      }
+      most = std::max(most, bytes);
+      down = PartDownBytes(*sequence[i], costs);
+    }
+    used.push_back(most);
+  }
+  return used;
+}
+
+class Forecaster {
+ public:
+  explicit Forecaster(ForecastQuestion question)
+      : question_(std::move(question)), setup_(question_.setup) {}
+
+  absl::StatusOr<StepForecast> Run() {
+    RETURN_IF_ERROR(Check(question_));
+    if (setup_.micro_batch_sequences == 0) {
+      setup_.micro_batch_sequences = AutoMicroBatch(question_);
+    }
+    RETURN_IF_ERROR(CheckSetup(setup_));
+    RETURN_IF_ERROR(CountMicroBatches());
+    NeedMemory();
+    RETURN_IF_ERROR(FindPlan());
+    const int64_t limit = question_.host_memory_bytes;
+    if (limit > 0) {
+      forecast_.host_missing_bytes =
+          std::max<int64_t>(0, forecast_.host.total() - limit);
+    }
+    return std::move(forecast_);
+  }
+
+ private:
+  absl::Status CountMicroBatches() {
+    const int64_t sequences = setup_.micro_batch_sequences;
+    const int64_t count =
+        (question_.batch_sequences + sequences - 1) / sequences;
+    if (count > kMaxPlannedMicroBatches) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          count, " micro-batches of a step: at most ", kMaxPlannedMicroBatches,
+          " can be planned for; a larger micro-batch makes fewer"));
+    }
+    forecast_.micro_batch_sequences = sequences;
+    forecast_.micro_batches = count;
+    forecast_.round_micro_batches = std::min(count, kMaxRoundMicroBatches);
+    return absl::OkStatus();
+  }
+
+  // What can be said without a plan.
+  void NeedMemory() {
+    const DevicePreset& smallest = Smallest(question_.devices);
+    forecast_.device_needed_bytes = DeviceNeedBytes(setup_, smallest);
+    forecast_.host = HostBytesOf(setup_, MostBoundaryTensors(setup_),
+                                 forecast_.round_micro_batches);
+    forecast_.longest =
+        FindLongestSequence(setup_, smallest, question_.batch_sequences,
+                            question_.host_memory_bytes);
+  }
+
+  absl::Status FindPlan() {
+    costs_ =
+        CostsOf(setup_, *question_.devices.front(), question_.accumulation);
+    machine_ = MachineOf(question_, DeviceReserveBytes(setup_));
+    SearchOptions options;
+    options.contributions = kContributions;
+    const auto found =
+        SearchStepPlan(costs_, machine_, RoundMicroBatches(), options);
+    if (absl::IsResourceExhausted(found.status())) {
+      CountMissing();
+      return absl::OkStatus();
+    }
+    RETURN_IF_ERROR(found.status());
+    return Measure(found->plan);
+  }
+
+  // What the plan lacks that needs least: block by block at the greatest width.
+  void CountMissing() {
+    PlanShape shape;
+    const int width = std::min(machine_.device_count(), RoundMicroBatches());
+    shape.widths = {width, width, width};
+    // Unequal shares need groups to cut at.
+    shape.groups = EqualSpeeds() ? width : RoundMicroBatches();
+    const StepPlan plan =
+        ShapePlan(shape, costs_, machine_, RoundMicroBatches());
+    const std::vector<int64_t> used =
+        UsedBytes(plan, costs_, machine_, RoundMicroBatches());
+    const int64_t reserve_bytes = DeviceReserveBytes(setup_);
+    for (size_t d = 0; d < used.size(); ++d) {
+      const int64_t need_bytes = used[d] + reserve_bytes;
+      const int64_t missing = need_bytes - question_.devices[d]->memory_bytes;
+      if (missing <= forecast_.device_missing_bytes) continue;
+      forecast_.device_missing_bytes = missing;
+      forecast_.device_needed_bytes = need_bytes;
+    }
+  }
+
+  bool EqualSpeeds() const {
+    return std::all_of(machine_.devices.begin(), machine_.devices.end(),
+                       [this](const SimulatedDevice& device) {
+                         return device.speed == machine_.devices[0].speed;
+                       });
+  }
+
+  absl::Status Measure(const StepPlan& plan) {
+    StepOptions options;
+    options.contributions = kContributions;
+    options.split_at_rates = false;
+    ASSIGN_OR_RETURN(
+        forecast_.round,
+        SimulateStep(costs_, machine_, plan, RoundMicroBatches(), options));
+    forecast_.plan = ToString(plan);
+    const bool full = setup_.method == TrainingMethod::kFull;
+    forecast_.host = HostBytesOf(setup_, BoundaryTensors(plan.stages, full),
+                                 forecast_.round_micro_batches);
+    forecast_.host.contributions = std::max<int64_t>(
+        0, PeakContributionBytes(forecast_.round) -
+               kContributionBytes * TrainedParameters(setup_));
+    MeasureTimes();
+    const std::vector<int64_t> used =
+        UsedBytes(plan, costs_, machine_, RoundMicroBatches());
+    for (size_t d = 0; d < used.size(); ++d) {
+      forecast_.devices[d].used_bytes = used[d] + DeviceReserveBytes(setup_);
+    }
+    return absl::OkStatus();
+  }
+
+  void MeasureTimes() {
+    const double rounds = static_cast<double>(forecast_.micro_batches) /
+                          static_cast<double>(forecast_.round_micro_batches);
+    const auto scaled = [rounds](int64_t ns) {
+      return std::llround(rounds * static_cast<double>(ns));
+    };
+    const int64_t delay_ns =
+        UpdateDelayNs(forecast_.round, setup_, question_.host_rate);
+    for (DeviceStepTime time : ExplainBubbles(forecast_.round)) {
+      time.compute_ns = scaled(time.compute_ns);
+      BubbleCauses& bubble = time.bubble;
+      bubble.fill_and_drain_ns = scaled(bubble.fill_and_drain_ns);
+      bubble.weights_ns = scaled(bubble.weights_ns);
+      bubble.gradients_ns = scaled(bubble.gradients_ns);
+      bubble.end_of_step_ns = scaled(bubble.end_of_step_ns) + delay_ns;
+      forecast_.bubble.Add(bubble);
+      const size_t device = forecast_.devices.size();
+      forecast_.devices.push_back({question_.devices[device], 0, time});
+    }
+    forecast_.step_ns = scaled(forecast_.round.MakespanNs()) + delay_ns;
+    forecast_.tokens_per_step =
+        question_.batch_sequences * setup_.sequence_tokens;
+  }
+
+  int RoundMicroBatches() const {
+    return static_cast<int>(forecast_.round_micro_batches);
+  }
+
+  const ForecastQuestion question_;
+  TrainingSetup setup_;
+  StepForecast forecast_;
+  ModelCosts costs_;
+  Machine machine_;
+};
+
+}  // namespace
+
+double StepForecast::tokens_per_second() const {
+  if (step_ns == 0) return 0;
+  return 1e9 * static_cast<double>(tokens_per_step) /
+         static_cast<double>(step_ns);
+}
+
+double StepForecast::bubble_percent() const {
+  if (step_ns == 0) return 0;
+  const double whole =
+      static_cast<double>(step_ns) * static_cast<double>(devices.size());
+  return 100 * static_cast<double>(bubble.total_ns()) / whole;
+}
+
+absl::StatusOr<StepForecast> ForecastStep(const ForecastQuestion& question) {
+  return Forecaster(question).Run();
+}
+
+}  // namespace roundhouse

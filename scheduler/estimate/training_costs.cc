@@ -1,0 +1,248 @@
+#include "scheduler/estimate/training_costs.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "base/limits.h"
+#include "base/model/parameters.h"
+#include "scheduler/plan/plan.h"
+#include "scheduler/simulate/device_memory.h"
+
+namespace roundhouse {
+namespace {
+
+// The fit.  Dense blocks of at least kFullWidth reach the first two, narrower
+// ones the share of their width: 8B, 32B and 1.7B in the measurements.
+constexpr double kDenseForward = 0.612;
+constexpr double kDenseBackward = 0.547;
+constexpr double kFullWidth = 3443;
+// Of 20B and 235B; the input gradient is 235B's, whose experts are frozen, the
+// weight gradient what is left of 20B's backward.
+constexpr double kExpertsForward = 0.288;
+constexpr double kExpertsInputGradient = 0.218;
+constexpr double kExpertsWeightGradient = 0.123;
+
+// Beyond this many bytes nothing is planned, and no sum overflows.
+constexpr double kMostBytes = 1e15;
+
+int64_t ActiveInner(const ModelShape& shape) {
+  return shape.inner_size * shape.experts_per_token;
+}
+
+// Query-key pairs of one sequence with a window (w >= s: none).
+double Pairs(double tokens, double window) {
+  const double w = std::min(tokens, window);
+  return w * (w + 1) / 2 + (tokens - w) * w;
+}
+
+struct Matrix {
+  int64_t out;
+  int64_t in;
+};
+
+Matrix MatrixOf(const ModelShape& shape, ParamRole role) {
+  const int64_t hidden = shape.hidden_size;
+  const int64_t query = shape.head_count * shape.head_dim;
+  switch (role) {
+    case ParamRole::kQ:
+      return {query, hidden};
+    case ParamRole::kO:
+      return {hidden, query};
+    case ParamRole::kGate:
+    case ParamRole::kUp:
+      return {shape.inner_size, hidden};
+    case ParamRole::kDown:
+      return {hidden, shape.inner_size};
+    default:
+      return {shape.kv_head_count * shape.head_dim, hidden};
+  }
+}
+
+bool InMlp(ParamRole role) {
+  return role == ParamRole::kGate || role == ParamRole::kUp ||
+         role == ParamRole::kDown;
+}
+
+int64_t Nanoseconds(double flops, double tflops, double efficiency) {
+  return std::max<int64_t>(1,
+                           std::llround(flops / (tflops * efficiency) * 1e-3));
+}
+
+// Everything that a token keeps of a block, as device_memory.h counts it.
+int64_t BlockTokenBytes(const ModelShape& shape) {
+  return 8 * shape.hidden_size +
+         4 * (shape.head_count + shape.kv_head_count) * shape.head_dim +
+         6 * ActiveInner(shape);
+}
+
+void SetTimes(const TrainingSetup& setup, double tflops, ModelCosts* costs) {
+  const double matrix = BlockMatrixFlops(setup);
+  const double attention = BlockAttentionFlops(setup);
+  const double head = HeadFlops(setup);
+  const BlockEfficiency share = EfficiencyOf(setup.shape);
+  const bool full = setup.method == TrainingMethod::kFull;
+  costs->forward_ns = Nanoseconds(matrix + attention, tflops, share.forward);
+  costs->backward_ns =
+      Nanoseconds(matrix + 2 * attention, tflops, share.input_gradient) +
+      (full ? Nanoseconds(matrix, tflops, share.weight_gradient) : 0);
+  if (setup.layer_recompute) costs->backward_ns += costs->forward_ns;
+  costs->head_forward_ns = Nanoseconds(head, tflops, kHeadEfficiency);
+  costs->head_backward_ns =
+      Nanoseconds((full ? 2 : 1) * head, tflops, kHeadEfficiency);
+}
+
+void SetBytes(const TrainingSetup& setup, ModelCosts* costs) {
+  const ModelShape& shape = setup.shape;
+  const int64_t adapters = AdapterParameters(setup);
+  const bool full = setup.method == TrainingMethod::kFull;
+  costs->layer_bytes = 2 * shape.layer_parameters + 4 * adapters;
+  costs->head_bytes = 2 * shape.head_parameters();
+  costs->layer_gradient_bytes = 2 * (full ? shape.layer_parameters : adapters);
+  costs->head_gradient_bytes = full ? costs->head_bytes : 0;
+  // BoundaryBytes() makes bytes of it again.
+  costs->hop_ns =
+      (2 * setup.micro_batch_tokens() * shape.hidden_size + 20) / 21;
+}
+
+}  // namespace
+
+double TflopsOf(const DevicePreset& device, Accumulation accumulation) {
+  return accumulation == Accumulation::kFp16 ? device.fp16_accumulate_tflops
+                                             : device.fp32_accumulate_tflops;
+}
+
+absl::Status CheckSetup(const TrainingSetup& setup) {
+  const ModelShape& shape = setup.shape;
+  if (shape.layer_count >= kMaxPlanLayers) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "num_hidden_layers: ", shape.layer_count, " is more than the ",
+        kMaxPlanLayers - 1, " that can be planned for"));
+  }
+  const double tokens = static_cast<double>(setup.sequence_tokens) *
+                        static_cast<double>(setup.micro_batch_sequences);
+  if (!(tokens >= 1 && tokens <= static_cast<double>(kMaxMicroBatchTokens))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        setup.sequence_tokens, " tokens in ", setup.micro_batch_sequences,
+        " sequences: a micro-batch has 1 to ", kMaxMicroBatchTokens,
+        " tokens"));
+  }
+  const double layers = static_cast<double>(shape.layer_count) + 2;
+  const double activations =
+      layers * tokens * static_cast<double>(BlockTokenBytes(shape));
+  const double state = 32.0 * static_cast<double>(shape.parameter_count());
+  if (activations <= kMostBytes && state <= kMostBytes) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the model's state (", state, " bytes) or a micro-batch's activations (",
+      activations, " bytes) are more than can be planned for, ", kMostBytes));
+}
+
+int64_t AdapterParameters(const TrainingSetup& setup) {
+  if (setup.method == TrainingMethod::kFull) return 0;
+  int64_t count = 0;
+  for (const ParamRole role : kLinearRoles) {
+    if ((setup.lora_targets >> LinearIndex(role) & 1) == 0) continue;
+    const auto [out, in] = MatrixOf(setup.shape, role);
+    const int64_t copies = InMlp(role) ? setup.shape.expert_count : 1;
+    count += copies * setup.lora_rank * (out + in);
+  }
+  return count;
+}
+
+int64_t TrainedParameters(const TrainingSetup& setup) {
+  return setup.method == TrainingMethod::kFull
+             ? setup.shape.parameter_count()
+             : setup.shape.layer_count * AdapterParameters(setup);
+}
+
+double BlockMatrixFlops(const TrainingSetup& setup) {
+  return 2.0 * static_cast<double>(setup.micro_batch_tokens()) *
+         static_cast<double>(setup.shape.active_matrix_elements());
+}
+
+double BlockAttentionFlops(const TrainingSetup& setup) {
+  const ModelShape& shape = setup.shape;
+  const auto tokens = static_cast<double>(setup.sequence_tokens);
+  const double sliding =
+      static_cast<double>(shape.sliding_layer_count) /
+      static_cast<double>(std::max<int64_t>(1, shape.layer_count));
+  const double pairs =
+      sliding * Pairs(tokens, static_cast<double>(shape.sliding_window)) +
+      (1 - sliding) * Pairs(tokens, tokens);
+  // Scores and weighted values: two products per pair.
+  return 4.0 * static_cast<double>(setup.micro_batch_sequences) * pairs *
+         static_cast<double>(shape.head_count * shape.head_dim);
+}
+
+double HeadFlops(const TrainingSetup& setup) {
+  return 2.0 * static_cast<double>(setup.micro_batch_tokens()) *
+         static_cast<double>(setup.shape.embedding_parameters());
+}
+
+BlockEfficiency EfficiencyOf(const ModelShape& shape) {
+  if (shape.mixture()) {
+    return {kExpertsForward, kExpertsInputGradient, kExpertsWeightGradient};
+  }
+  const double width =
+      std::min(1.0, static_cast<double>(shape.hidden_size) / kFullWidth);
+  return {kDenseForward * width, kDenseBackward * width,
+          kDenseBackward * width};
+}
+
+ModelCosts CostsOf(const TrainingSetup& setup, const DevicePreset& device,
+                   Accumulation accumulation) {
+  const ModelShape& shape = setup.shape;
+  ModelCosts costs;
+  costs.name = shape.model_type;
+  costs.layers = static_cast<int>(shape.layer_count);
+  SetTimes(setup, TflopsOf(device, accumulation), &costs);
+  SetBytes(setup, &costs);
+  costs.tokens = setup.micro_batch_tokens();
+  costs.hidden = shape.hidden_size;
+  costs.experts_per_token = shape.experts_per_token;
+  // With layer_recompute a layer of a stage keeps its input only; the eight
+  // bytes a width that are counted still are more than that.
+  if (setup.layer_recompute) return costs;
+  costs.heads = shape.head_count;
+  costs.kv_heads = shape.kv_head_count;
+  costs.head_dim = shape.head_dim;
+  costs.inner = shape.inner_size;
+  return costs;
+}
+
+int64_t DeviceReserveBytes(const TrainingSetup& setup) {
+  const ModelShape& shape = setup.shape;
+  const int64_t tokens = setup.micro_batch_tokens();
+  const int64_t attention =
+      4 * (shape.head_count + shape.kv_head_count) * shape.head_dim;
+  int64_t block = tokens * (std::max(6 * ActiveInner(shape), attention) +
+                            4 * shape.hidden_size);
+  if (setup.layer_recompute) {
+    block += tokens * (BlockTokenBytes(shape) - 8 * shape.hidden_size);
+  }
+  // Logits and their gradient in bf16, beside those in fp32.
+  const int64_t head =
+      std::min(kHeadChunkTokens, tokens) * shape.vocab_size * 4 +
+      tokens * 4 * shape.hidden_size;
+  return kContextBytes + std::max(block, head);
+}
+
+int64_t LeastDeviceBytes(const ModelCosts& costs) {
+  const int head = costs.head();
+  const int64_t block_weights = costs.WeightBytes(0);
+  const int64_t head_weights = costs.WeightBytes(head);
+  const int64_t block_sums = SumBytes(costs, 0);
+  const int64_t head_sums = SumBytes(costs, head);
+  const int64_t block_inner = ActivationBytes(costs, 0);
+  const int64_t before_head = block_weights + head_weights + block_inner;
+  const int64_t in_head =
+      head_weights + block_weights + head_sums + ActivationBytes(costs, head);
+  const int64_t after_head = 2 * block_weights + block_sums +
+                             std::max(block_sums, head_sums) + block_inner;
+  return BoundaryBufferBytes(costs) +
+         std::max({before_head, in_head, after_head});
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,43 @@
+// roundhouse.v1.PlanService.
+#ifndef ROUNDHOUSE_SERVER_API_PLAN_SERVICE_H_
+#define ROUNDHOUSE_SERVER_API_PLAN_SERVICE_H_
+
+#include "absl/status/statusor.h"
+#include "proto/roundhouse/v1/plan.grpc.pb.h"
+#include "server/plan/training_planner.h"
+#include "server/pool/work_pool.h"
+
+namespace roundhouse {
+
+// Calls that wait for the one plan that is made at a time; more are refused.
+inline constexpr size_t kMaxWaitingPlans = 8;
+// Of a timeline in an answer of 4 MiB at most.
+inline constexpr size_t kMaxTimelineIntervals = 100'000;
+
+// kResourceExhausted when the timeline is wanted and too long.  Pure.
+absl::StatusOr<v1::PlanTrainingResponse> ToProto(const TrainingPlan& plan,
+                                                 bool timeline);
+
+// Thread-safe.  `planner` must outlive the gRPC server.
+class PlanService final : public v1::PlanService::CallbackService {
+ public:
+  explicit PlanService(const TrainingPlanner* planner)
+      : planner_(planner), work_(1, kMaxWaitingPlans) {}
+
+  grpc::ServerUnaryReactor* PlanTraining(
+      grpc::CallbackServerContext* context,
+      const v1::PlanTrainingRequest* request,
+      v1::PlanTrainingResponse* response) override;
+
+  // After the server's shutdown: waits for the plan that is made; plans of
+  // calls that are gone are not made.
+  void Stop() { work_.Stop(); }
+
+ private:
+  const TrainingPlanner* const planner_;
+  WorkPool work_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_API_PLAN_SERVICE_H_

@@ -1,0 +1,15 @@
+#include "server/plan/training_planner.h"
+
+#include "base/status.h"
+
+namespace roundhouse {
+
+absl::StatusOr<TrainingPlan> TrainingPlanner::Plan(
+    const PlanQuestion& question) const {
+  TrainingPlan plan;
+  ASSIGN_OR_RETURN(plan.question, ReadPlanQuestion(question, resolve_));
+  ASSIGN_OR_RETURN(plan.forecast, ForecastStep(plan.question));
+  return plan;
+}
+
+}  // namespace roundhouse
