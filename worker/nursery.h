@@ -27,7 +27,7 @@ absl::StatusOr<std::optional<std::vector<std::string>>> RunNursery(int fd);
 
 // Shows `arguments` in place of those that `argv` came with, where ps and the
 // daemon's children are looked at; cuts off what does not fit.  The nursery's
-// own command line makes room: kTitleRoom.
+// --room makes room for them.
 // REQUIRES: `argv` is main's, and nothing keeps pointers to its strings.
 void ShowArguments(int argc, char** argv,
                    const std::vector<std::string>& arguments);

@@ -25,8 +25,6 @@ inline constexpr int64_t kFrozenBytes = 2;
 inline constexpr int64_t kContributionBytes = 4;
 // Rounds whose boundaries exist: the one that runs and the one after it.
 inline constexpr int64_t kBoundarySets = 2;
-// A longer step is several rounds, as a job's (micro_batches_per_round: auto).
-inline constexpr int64_t kMaxRoundMicroBatches = 32;
 
 struct HostMemory {
   int64_t base = 0;           // frozen weights, shared by jobs on them

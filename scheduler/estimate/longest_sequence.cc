@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "scheduler/estimate/host_bytes.h"
+#include "scheduler/plan/auto_sizes.h"
 
 namespace roundhouse {
 
@@ -17,7 +18,7 @@ int64_t HostNeedBytes(const TrainingSetup& setup, int64_t batch_sequences) {
       (batch_sequences + setup.micro_batch_sequences - 1) /
       setup.micro_batch_sequences;
   return HostBytesOf(setup, MostBoundaryTensors(setup),
-                     std::min(micro_batches, kMaxRoundMicroBatches))
+                     std::min(micro_batches, kAutoRoundMicroBatches))
       .total();
 }
 

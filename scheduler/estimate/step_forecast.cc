@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "scheduler/plan/auto_sizes.h"
 #include "scheduler/simulate/device_memory.h"
 #include "scheduler/simulate/machine.h"
 #include "scheduler/simulate/part_feed.h"
@@ -16,7 +17,6 @@
 namespace roundhouse {
 namespace {
 
-constexpr int64_t kMostMicroBatchSequences = 8;  // the job file's `auto`
 constexpr double kLeastHostRate = 1;
 constexpr double kMostHostRate = 100'000;
 // The daemon adds gradients in fp32 (`bitwise`).
@@ -71,17 +71,12 @@ absl::Status Check(const ForecastQuestion& question) {
   return absl::OkStatus();
 }
 
-// The largest power of two up to 8 that gives two micro-batches a device, then
-// smaller ones until it fits the smallest device.
+// The job file's `auto`, halved until it fits the smallest device.
 int64_t AutoMicroBatch(const ForecastQuestion& question) {
-  const auto wanted = static_cast<int64_t>(2 * question.devices.size());
   const DevicePreset& device = Smallest(question.devices);
   TrainingSetup setup = question.setup;
-  int64_t sequences = 1;
-  while (2 * sequences <= kMostMicroBatchSequences &&
-         question.batch_sequences / (2 * sequences) >= wanted) {
-    sequences *= 2;
-  }
+  int64_t sequences = AutoMicroBatchSize(
+      question.batch_sequences, static_cast<int64_t>(question.devices.size()));
   for (; sequences > 1; sequences /= 2) {
     setup.micro_batch_sequences = sequences;
     if (CheckSetup(setup).ok() &&
@@ -134,32 +129,11 @@ int64_t UpdateDelayNs(const Schedule& round, const TrainingSetup& setup,
 }
 
 // The most that each device holds at a time.
-std::vector<int64_t> UsedBytes(const StepPlan& plan, const ModelCosts& costs,
-                               const Machine& machine, int micro_batches) {
+std::vector<DevicePeak> Peaks(const StepPlan& plan, const ModelCosts& costs,
+                              const Machine& machine, int micro_batches) {
   const std::vector<Part> parts = PartsOf(plan, micro_batches);
-  const std::vector<int> device_of = AssignDevices(parts, costs, machine);
-  std::vector<std::vector<const Part*>> sequences(machine.devices.size());
-  for (size_t i = 0; i < parts.size(); ++i) {
-    sequences[device_of[i]].push_back(&parts[i]);
-  }
-  std::vector<int64_t> used;
-  for (const std::vector<const Part*>& sequence : sequences) {
-    int64_t most = 0;
-    int64_t down = 0;
-    for (size_t i = 0; i < sequence.size(); ++i) {
-      int64_t bytes = PartWeightBytes(*sequence[i], costs) +
-                      PartSumBytes(*sequence[i], costs) +
-                      PartActivationBytes(*sequence[i], costs) + down;
-      const size_t end = std::min(sequence.size(), i + 1 + plan.look_ahead);
-      for (size_t j = i + 1; j < end; ++j) {
-        bytes += PartWeightBytes(*sequence[j], costs);
-      }
-      most = std::max(most, bytes);
-      down = PartDownBytes(*sequence[i], costs);
-    }
-    used.push_back(most);
-  }
-  return used;
+  return DevicePeaks(parts, AssignDevices(parts, costs, machine), costs,
+                     machine.device_count(), plan.look_ahead);
 }
 
 class Forecaster {
@@ -196,7 +170,7 @@ class Forecaster {
     }
     forecast_.micro_batch_sequences = sequences;
     forecast_.micro_batches = count;
-    forecast_.round_micro_batches = std::min(count, kMaxRoundMicroBatches);
+    forecast_.round_micro_batches = std::min(count, kAutoRoundMicroBatches);
     return absl::OkStatus();
   }
 
@@ -236,11 +210,11 @@ class Forecaster {
     shape.groups = EqualSpeeds() ? width : RoundMicroBatches();
     const StepPlan plan =
         ShapePlan(shape, costs_, machine_, RoundMicroBatches());
-    const std::vector<int64_t> used =
-        UsedBytes(plan, costs_, machine_, RoundMicroBatches());
+    const std::vector<DevicePeak> peaks =
+        Peaks(plan, costs_, machine_, RoundMicroBatches());
     const int64_t reserve_bytes = DeviceReserveBytes(setup_);
-    for (size_t d = 0; d < used.size(); ++d) {
-      const int64_t need_bytes = used[d] + reserve_bytes;
+    for (size_t d = 0; d < peaks.size(); ++d) {
+      const int64_t need_bytes = peaks[d].bytes + reserve_bytes;
       const int64_t missing = need_bytes - question_.devices[d]->memory_bytes;
       if (missing <= forecast_.device_missing_bytes) continue;
       forecast_.device_missing_bytes = missing;
@@ -270,10 +244,11 @@ class Forecaster {
         0, PeakContributionBytes(forecast_.round) -
                kContributionBytes * TrainedParameters(setup_));
     MeasureTimes();
-    const std::vector<int64_t> used =
-        UsedBytes(plan, costs_, machine_, RoundMicroBatches());
-    for (size_t d = 0; d < used.size(); ++d) {
-      forecast_.devices[d].used_bytes = used[d] + DeviceReserveBytes(setup_);
+    const std::vector<DevicePeak> peaks =
+        Peaks(plan, costs_, machine_, RoundMicroBatches());
+    for (size_t d = 0; d < peaks.size(); ++d) {
+      forecast_.devices[d].used_bytes =
+          peaks[d].bytes + DeviceReserveBytes(setup_);
     }
     return absl::OkStatus();
   }

@@ -2,10 +2,10 @@
 // plan that the width-aware search finds, its simulated step, bubbles by cause,
 // memory, and the longest sequence that fits.
 //
-// Rounds of a step have at most kMaxRoundMicroBatches micro-batches, as a job's
-// do; a step's time is the simulated round's in proportion.  The update waits
-// for the last reduction (global-norm clipping), layer 0 goes first, and the
-// next step's forward starts under it: what counts is how much later than
+// Rounds of a step have at most kAutoRoundMicroBatches micro-batches, as a
+// job's do; a step's time is the simulated round's in proportion.  The update
+// waits for the last reduction (global-norm clipping), layer 0 goes first, and
+// the next step's forward starts under it: what counts is how much later than
 // without it the next step's uploads can start.
 //
 // Pure function; thread-safe; deterministic.  May take seconds.

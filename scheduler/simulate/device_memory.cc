@@ -67,15 +67,16 @@ int64_t PartActivationBytes(const Part& part, const ModelCosts& costs) {
   return inner + BoundaryBufferBytes(costs);
 }
 
-absl::Status CheckDeviceMemory(const std::vector<Part>& parts,
-                               const std::vector<int>& device_of,
-                               const ModelCosts& costs, const Machine& machine,
-                               int look_ahead) {
-  std::vector<std::vector<const Part*>> sequences(machine.devices.size());
+std::vector<DevicePeak> DevicePeaks(const std::vector<Part>& parts,
+                                    const std::vector<int>& device_of,
+                                    const ModelCosts& costs, int device_count,
+                                    int look_ahead) {
+  std::vector<std::vector<const Part*>> sequences(device_count);
   for (size_t i = 0; i < parts.size(); ++i) {
     sequences[device_of[i]].push_back(&parts[i]);
   }
-  for (size_t d = 0; d < sequences.size(); ++d) {
+  std::vector<DevicePeak> peaks(device_count);
+  for (int d = 0; d < device_count; ++d) {
     const auto& sequence = sequences[d];
     int64_t down = 0;
     for (size_t i = 0; i < sequence.size(); ++i) {
@@ -85,13 +86,24 @@ absl::Status CheckDeviceMemory(const std::vector<Part>& parts,
       for (size_t j = i + 1; j <= i + look_ahead && j < sequence.size(); ++j) {
         bytes += PartWeightBytes(*sequence[j], costs);
       }
-      if (bytes > machine.devices[d].memory_bytes) {
-        return absl::ResourceExhaustedError(absl::StrCat(
-            "device ", d, " needs ", bytes, " bytes for slot ", part.slot,
-            ", it has ", machine.devices[d].memory_bytes));
-      }
+      if (bytes > peaks[d].bytes) peaks[d] = {bytes, part.slot};
       down = PartDownBytes(part, costs);
     }
+  }
+  return peaks;
+}
+
+absl::Status CheckDeviceMemory(const std::vector<Part>& parts,
+                               const std::vector<int>& device_of,
+                               const ModelCosts& costs, const Machine& machine,
+                               int look_ahead) {
+  const std::vector<DevicePeak> peaks =
+      DevicePeaks(parts, device_of, costs, machine.device_count(), look_ahead);
+  for (size_t d = 0; d < peaks.size(); ++d) {
+    if (peaks[d].bytes <= machine.devices[d].memory_bytes) continue;
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "device ", d, " needs ", peaks[d].bytes, " bytes for slot ",
+        peaks[d].slot, ", it has ", machine.devices[d].memory_bytes));
   }
   return absl::OkStatus();
 }

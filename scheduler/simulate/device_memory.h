@@ -42,10 +42,23 @@ int64_t PartDownBytes(const Part& part, const ModelCosts& costs);
 // Inner activations of the micro-batch that runs, and boundaries.
 int64_t PartActivationBytes(const Part& part, const ModelCosts& costs);
 
-// Whether every device holds, at any time, the part that runs, the weights of
-// the `look_ahead` parts after it and the sums of the one before it.
+// The most that a device has to hold at a time, and in which slot; 0 for one
+// that runs nothing.
+struct DevicePeak {
+  int64_t bytes = 0;
+  int slot = 0;
+};
+
+// Per device: the part that runs, the weights of the `look_ahead` parts after
+// it and the sums of the one before it. REQUIRES: `device_of` has a device for
+// every part.
+std::vector<DevicePeak> DevicePeaks(const std::vector<Part>& parts,
+                                    const std::vector<int>& device_of,
+                                    const ModelCosts& costs, int device_count,
+                                    int look_ahead);
+
+// Whether every device holds, at any time, what DevicePeaks says.
 // RESOURCE_EXHAUSTED naming device, slot and bytes.
-// REQUIRES: `device_of` has a device for every part.
 absl::Status CheckDeviceMemory(const std::vector<Part>& parts,
                                const std::vector<int>& device_of,
                                const ModelCosts& costs, const Machine& machine,

@@ -14,7 +14,6 @@
 namespace roundhouse {
 namespace {
 
-constexpr int64_t kDefaultLoraRank = 8;  // the job file's
 constexpr int64_t kMaxBatchSequences = 1 << 20;
 
 absl::Status Invalid(const char* field, absl::string_view message) {
@@ -63,9 +62,10 @@ absl::Status ReadMethod(const PlanQuestion& question, TrainingSetup* setup) {
     return FieldError("CONFLICTING_FIELDS", field,
                       absl::StrCat(field, ": needs method lora"));
   }
+  const AdapterConfig usual = DefaultAdapter();
   ASSIGN_OR_RETURN(setup->lora_rank, Count("lora_r", question.lora_r,
-                                           kDefaultLoraRank, kMaxAdapterRank));
-  setup->lora_targets = TargetModuleBit("q_proj") | TargetModuleBit("v_proj");
+                                           usual.rank, kMaxAdapterRank));
+  setup->lora_targets = usual.targets;
   if (!question.target_modules.empty()) setup->lora_targets = 0;
   for (const std::string& module : question.target_modules) {
     const uint32_t bits =

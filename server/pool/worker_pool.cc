@@ -111,14 +111,6 @@ Nursery& WorkerPool::NurseryOf(WorkerId id) {
   return *nursery;
 }
 
-std::vector<pid_t> WorkerPool::nursery_pids() const {
-  std::vector<pid_t> pids;
-  for (const auto& [threads, nursery] : nurseries_) {
-    if (nursery->pid() != 0) pids.push_back(nursery->pid());
-  }
-  return pids;
-}
-
 std::vector<std::string> WorkerPool::Arguments(WorkerId id) {
   const WorkerRole role = info(id).role;
   std::vector<std::string> arguments = {

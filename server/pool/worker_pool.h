@@ -109,8 +109,6 @@ class WorkerPool {
     return static_cast<WorkerId>(options_.device_count + 1);
   }
   int device_count() const { return options_.device_count; }
-  // Of those that run.
-  std::vector<pid_t> nursery_pids() const;
   const WorkerInfo& info(WorkerId worker) const {
     return workers_[Number(worker)].info;
   }

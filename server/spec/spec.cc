@@ -8,15 +8,13 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
+#include "scheduler/plan/auto_sizes.h"
 #include "server/spec/spec_error.h"
 #include "server/spec/spec_fields.h"
 #include "server/spec/spec_value.h"
 
 namespace roundhouse {
 namespace {
-
-constexpr int64_t kAutoMicroBatchSize = 8;
-constexpr int64_t kAutoMicroBatchesPerRound = 32;
 
 // Levenshtein distance, one row at a time.
 int EditDistance(const std::string& a, const std::string& b) {
@@ -253,13 +251,6 @@ class Reader {
   std::map<std::string, Given> given_;  // By the vocabulary's name.
 };
 
-int64_t AutoMicroBatchSize(int64_t batch_size, int device_count) {
-  const int64_t room = batch_size / (2 * int64_t{device_count});
-  int64_t size = 1;
-  while (size * 2 <= std::min(room, kAutoMicroBatchSize)) size *= 2;
-  return size;
-}
-
 }  // namespace
 
 const char* TruncationName(Truncation truncation) {
@@ -326,9 +317,8 @@ ResolvedSpec ResolvedSpec::Resolve(const JobSpec& spec, int device_count) {
   if (!out.micro_batches_per_round.has_value()) {
     const int64_t all =
         (spec.batch_size + *out.micro_batch_size - 1) / *out.micro_batch_size;
-    out.micro_batches_per_round =
-        std::max(std::min(all, kAutoMicroBatchesPerRound),
-                 out.gradient_groups.value_or(1));
+    out.micro_batches_per_round = std::max(
+        std::min(all, kAutoRoundMicroBatches), out.gradient_groups.value_or(1));
   }
   if (!out.gradient_groups.has_value()) out.gradient_groups = 1;
   if (out.method == Method::kLora) {

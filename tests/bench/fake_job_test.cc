@@ -73,7 +73,7 @@ TEST(FakeJobTest, RefusesWhatDoesNotShrink) {
 
 TEST(FakeJobTest, WritesWhatTheDaemonNeeds) {
   FakeJobOptions options;
-  options.root = "/runfiles/root";
+  options.root = "/runfiles/tree";
   options.scratch = testing::TempDir() + "/fake_job";
   options.costs = Costs();
   options.plan = *ParsePlanJson(
@@ -101,7 +101,7 @@ TEST(FakeJobTest, WritesWhatTheDaemonNeeds) {
                 options.scratch + "/model/tokenizer_config.json"))["eos_token"],
             "<end>");
   const std::string script = Contents(options.scratch + "/worker.sh");
-  EXPECT_NE(script.find("\"/runfiles/root/tests/fakes/fake_worker\""),
+  EXPECT_NE(script.find("\"/runfiles/tree/tests/fakes/fake_worker\""),
             std::string::npos);
   EXPECT_NE(script.find("--cost-scale=2 "), std::string::npos);
   std::filesystem::remove_all(options.scratch);
