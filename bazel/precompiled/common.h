@@ -1,0 +1,15 @@
+// What almost every file here includes, directly or through Abseil's Status.
+// Files still include what they use: the sanitizers' builds are without this.
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"

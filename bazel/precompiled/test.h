@@ -1,0 +1,2 @@
+#include "bazel/precompiled/common.h"
+#include "gtest/gtest.h"
