@@ -31,6 +31,7 @@ uint64_t Dispatcher::BeginStep(const StepSpec& spec) {
   ROUNDHOUSE_CHECK(CheckPlan(spec.plan, shape_.layer_count).ok())
       << ToString(spec.plan);
   ROUNDHOUSE_CHECK(spec.plan.fused && !spec.round_micro_batches.empty());
+  ROUNDHOUSE_CHECK(spec.groups >= 1) << spec.groups;
   Step step;
   step.number = next_step_++;
   step.spec = spec;
@@ -54,7 +55,6 @@ void Dispatcher::AddRound(const Step& step, int index) {
   round.reduce_done.assign(shape_.unit_count, true);
   for (int unit = 0; step.spec.train && unit < shape_.unit_count; ++unit) {
     if (!shape_.Trains(unit)) continue;
-    round.contributors_left[unit] = Contributors(step.spec, unit);
     round.reduce_sent[unit] = round.reduce_done[unit] = false;
     ++round.reduces_left;
   }
@@ -62,13 +62,8 @@ void Dispatcher::AddRound(const Step& step, int index) {
   rounds_.push_back(std::move(round));
 }
 
-// A unit waits for the slot of its layer; the embedding waits for the gradient
-// of stage 0's input and, when tied, for the head.
-int Dispatcher::Contributors(const StepSpec& spec, int unit) const {
-  const bool one_stage = spec.plan.backward.size() == 1;
-  return unit == 0 && shape_.tied_head && !one_stage ? 2 : 1;
-}
-
+// The units that wait for a slot: those of its layers; the embedding for the
+// gradient of stage 0's input and, when tied, for the head.
 std::vector<int> Dispatcher::UnitsOf(const Slot& slot) const {
   std::vector<int> units;
   if (slot.pass != SlotPass::kFused && slot.pass != SlotPass::kBackward) {
@@ -84,25 +79,22 @@ std::vector<int> Dispatcher::UnitsOf(const Slot& slot) const {
 }
 
 void Dispatcher::AddSlots(const Step& step, Round& round) {
-  auto add = [&](SlotPass pass, const LayerRange& layers) {
+  const int micro_batches = step.spec.round_micro_batches[round.index];
+  const StepPlan plan =
+      PlanOfRound(step.spec.plan, micro_batches, step.spec.groups);
+  for (const Part& part : PartsOf(plan, micro_batches)) {
+    if (!step.spec.train && part.pass == SlotPass::kBackward) break;
+    const bool evaluate = !step.spec.train && part.pass == SlotPass::kFused;
     Slot slot;
     slot.id = static_cast<SlotId>(next_slot_++);
     slot.place = {step.number, round.index, static_cast<int>(round.number % 2),
                   round.slots_left++};
-    slot.pass = pass;
-    slot.layers = layers;
+    slot.pass = evaluate ? SlotPass::kEvaluate : part.pass;
+    slot.layers = part.layers;
+    slot.micro_batches = part.micro_batches;
     slot.round_number = round.number;
+    for (int unit : UnitsOf(slot)) ++round.contributors_left[unit];
     slots_.emplace(slot.id, slot);
-  };
-  const Plan& plan = step.spec.plan;
-  for (const LayerRange& stage : plan.forward) add(SlotPass::kForward, stage);
-  if (!step.spec.train) {
-    add(SlotPass::kEvaluate, plan.backward.front());
-    return;
-  }
-  for (const LayerRange& stage : plan.backward) {
-    const bool fused = stage == plan.backward.front();
-    add(fused ? SlotPass::kFused : SlotPass::kBackward, stage);
   }
 }
 
@@ -291,8 +283,8 @@ void Dispatcher::Send(Slot& slot, DeviceId device) {
   slot.state = Slot::State::kOut;
   slot.device = device;
   devices_.at(device).out.push_back(slot.id);
-  actions_.push_back(
-      RunSlotAction{slot.id, device, slot.place, slot.pass, slot.layers});
+  actions_.push_back(RunSlotAction{slot.id, device, slot.place, slot.pass,
+                                   slot.layers, slot.micro_batches});
 }
 
 void Dispatcher::CommitToRound(const Slot& slot) {

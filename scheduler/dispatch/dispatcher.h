@@ -10,21 +10,29 @@
 // clocks, files or offsets in here: buffers and words belong to the caller.
 // Thread-compatible.
 //
-// Schedule (RoundPipe, arXiv 2604.27085, section "round-robin dispatch"; width
-// 1): the slots of all rounds form one global order in which producers precede
-// consumers; slot number p goes to live device p mod N, where p counts on over
-// rounds and steps, so the next step starts on the device that frees first.
+// Schedule (RoundPipe, arXiv 2604.27085, section "round-robin dispatch", with
+// widths): a slot of the plan that is w devices wide is w slots here, its
+// *parts*, each with an id and a share of the round's micro-batches of its own
+// (PlanOfRound in scheduler/plan/step_plan.h cuts every round, also a shorter
+// last one and those of evaluations).  The parts of all rounds form one global
+// order, the plan's slots in order and each one's parts in order, in which
+// producers precede consumers; number p goes to live device p mod N, where p
+// counts on over rounds and steps, so the next step starts on the device that
+// frees first.  The parts of one slot lie on devices of their own where there
+// are as many; where devices were lost they share.
 // Every device takes its slots in that order and holds at most
 // `max_dispatched_slots` (running and prefetched).  Slots are sent before their
 // inputs exist: workers wait on words (base/wire/words.h).  This cannot
-// deadlock while no device is lost for good, because the earliest unfinished
-// slot has all its inputs committed or running before it.
+// deadlock while no device is lost for good, at any width and any number of
+// devices, because the earliest unfinished slot is the first of its device and
+// all that it reads comes from slots before it.  One that must wait for a
+// reduction holds back those after it; what is reduced comes before it too.
 //
 // What a step is made of, in terms of units (base/model/parameters.h):
 //
 //   gather(round)       embedding rows into stage 0's inputs
 //   slots of the round  forward stages, fused, backward stages
-//   reduce(unit, round) when every slot contributing to the unit committed
+//   reduce(unit, round) when every part contributing to the unit committed
 //   update(unit)        when its last reduction is done and, with clipping,
 //                       every unit's is; unit 0 first, so that the next step's
 //                       gather and first stages start under later updates
@@ -53,15 +61,13 @@
 #include <deque>
 #include <map>
 #include <optional>
-#include <variant>
 #include <vector>
 
 #include "base/ids.h"
+#include "scheduler/dispatch/actions.h"
 #include "scheduler/plan/plan.h"
 
 namespace roundhouse {
-
-enum class SlotPass { kForward, kFused, kBackward, kEvaluate };
 
 // What the dispatcher must know of a job's model.
 struct JobShape {
@@ -88,60 +94,9 @@ struct StepSpec {
   bool train = true;  // false: forward and loss only, nothing reduced
   bool clip = false;  // updates wait for every reduction
   Plan plan;
+  int groups = 1;  // G: each round's micro-batches form at most as many
   std::vector<int> round_micro_batches;  // micro-batches of each round
 };
-
-struct SlotPlace {
-  uint64_t step_number = 0;  // of BeginStep calls, from 0
-  int round = 0;             // of the step
-  int buffer_set = 0;        // 0 or 1
-  int index = 0;             // of the round's slots
-};
-
-// An action: run this slot.  Sent again with the same id when its worker died.
-struct RunSlotAction {
-  SlotId slot{};
-  DeviceId device{};
-  SlotPlace place;
-  SlotPass pass = SlotPass::kForward;
-  LayerRange layers;
-};
-
-struct WithdrawSlotAction {
-  SlotId slot{};
-  DeviceId device{};
-};
-
-enum class HostOpType { kGather, kReduce, kUpdate };
-
-struct RunHostOpAction {
-  HostOpId op{};
-  HostOpType type = HostOpType::kGather;
-  uint64_t step_number = 0;
-  int round = 0;
-  int buffer_set = 0;
-  int unit = 0;
-  bool add_to_sum = false;  // reduce: not the step's first round
-  bool last_round = false;  // reduce: the sum is final
-};
-
-// Every slot committed, every reduction done: with clipping the norm can be
-// computed now, and the next step may begin.  Before the first update of a
-// clipped step the caller must call AllowUpdates.
-struct StepReducedAction {
-  uint64_t step_number = 0;
-};
-
-// Every update is done (an evaluation: every slot committed).
-struct StepDoneAction {
-  uint64_t step_number = 0;
-};
-
-// Abandon is complete: no slot and no host operation is out.
-struct QuietAction {};
-
-using Action = std::variant<RunSlotAction, WithdrawSlotAction, RunHostOpAction,
-                            StepReducedAction, StepDoneAction, QuietAction>;
 
 struct DispatcherOptions {
   int max_dispatched_slots = 2;  // per device: running and prefetched
@@ -210,6 +165,7 @@ class Dispatcher {
     SlotPlace place;
     SlotPass pass = SlotPass::kForward;
     LayerRange layers;
+    IndexRange micro_batches;
     uint64_t round_number = 0;
     enum class State { kWaiting, kOut, kLostWorker, kWithdrawing, kCommitted };
     State state = State::kWaiting;
@@ -221,7 +177,7 @@ class Dispatcher {
     int index = 0;
     int slots_left = 0;
     bool gather_sent = false;
-    std::vector<int> contributors_left;  // per unit
+    std::vector<int> contributors_left;  // per unit: slots
     std::vector<bool> reduce_sent;       // per unit
     std::vector<bool> reduce_done;       // per unit
     int reduces_left = 0;
@@ -247,7 +203,6 @@ class Dispatcher {
 
   void AddRound(const Step& step, int index);
   void AddSlots(const Step& step, Round& round);
-  int Contributors(const StepSpec& spec, int unit) const;
   std::vector<int> UnitsOf(const Slot& slot) const;
 
   void Pump();

@@ -34,8 +34,8 @@ StepSpec TrainStep(int rounds, bool clip) {
 }
 
 // Executes actions as workers would: a device runs its slots in order, and a
-// slot can finish only when what it reads has been produced.  Checks the rules
-// of the header on every event.
+// slot can finish only when what it reads of each of its micro-batches has been
+// produced.  Checks the rules of the header on every event.
 class World {
  public:
   World(const JobShape& shape, int devices, uint64_t seed)
@@ -187,18 +187,34 @@ class World {
     EXPECT_TRUE(host_queue_.empty());
   }
 
-  using BoundaryKey = std::tuple<uint64_t, int, bool, int>;
-  BoundaryKey Key(const SlotPlace& place, bool gradient, int boundary) {
-    return {place.step_number, place.round, gradient, boundary};
+  // Of a boundary's activations, or gradients, of a micro-batch.
+  using BoundaryKey = std::tuple<uint64_t, int, bool, int, int64_t>;
+  bool Produced(const RunSlotAction& slot, bool gradient, int boundary) {
+    for (int64_t m = slot.micro_batches.begin; m < slot.micro_batches.end;
+         ++m) {
+      if (produced_.count({slot.place.step_number, slot.place.round, gradient,
+                           boundary, m}) == 0) {
+        return false;
+      }
+    }
+    return true;
+  }
+  void Produce(const RunSlotAction& slot, bool gradient, int boundary) {
+    for (int64_t m = slot.micro_batches.begin; m < slot.micro_batches.end;
+         ++m) {
+      EXPECT_TRUE(produced_
+                      .insert({slot.place.step_number, slot.place.round,
+                               gradient, boundary, m})
+                      .second)
+          << "micro-batch " << m << " ran twice";
+    }
   }
 
   bool InputsReady(const RunSlotAction& slot) {
     if (withdrawing_.count(slot.slot) != 0 && random_() % 2 == 0) return false;
-    if (produced_.count(Key(slot.place, false, slot.layers.first)) == 0) {
-      return false;
-    }
-    return slot.pass != SlotPass::kBackward ||
-           produced_.count(Key(slot.place, true, slot.layers.last + 1)) != 0;
+    return Produced(slot, false, slot.layers.first) &&
+           (slot.pass != SlotPass::kBackward ||
+            Produced(slot, true, slot.layers.last + 1));
   }
 
   void FinishSlot(size_t device) {
@@ -208,10 +224,10 @@ class World {
     const bool backward =
         slot.pass == SlotPass::kFused || slot.pass == SlotPass::kBackward;
     if (backward) {
-      produced_.insert(Key(slot.place, true, slot.layers.first));
+      Produce(slot, true, slot.layers.first);
     } else {
       for (int b = slot.layers.first + 1; b <= slot.layers.last + 1; ++b) {
-        produced_.insert(Key(slot.place, false, b));
+        Produce(slot, false, b);
       }
     }
     EXPECT_TRUE(committed_.insert(slot.slot).second);
@@ -237,7 +253,10 @@ class World {
     const RunHostOpAction op = host_queue_.front();
     host_queue_.erase(host_queue_.begin());
     if (op.type == HostOpType::kGather) {
-      produced_.insert({op.step_number, op.round, false, 0});
+      const int count = specs_[op.step_number].round_micro_batches[op.round];
+      for (int64_t m = 0; m < count; ++m) {
+        produced_.insert({op.step_number, op.round, false, 0, m});
+      }
     } else if (op.type == HostOpType::kUpdate) {
       EXPECT_TRUE(shape_.Trains(op.unit)) << "unit " << op.unit;
       ++updates[{op.step_number, op.unit}];
@@ -254,15 +273,23 @@ class World {
     if (op.round > 0) {
       EXPECT_EQ(reduces_.count({op.step_number, op.round - 1, op.unit}), 1u);
     }
-    // The gradient of some boundary at or below the unit's layer exists only
-    // when the slot that holds the layer has committed.
     const int layer = std::max(op.unit - 1, 0);
-    bool contributed = false;
-    for (int boundary = 0; boundary <= layer; ++boundary) {
-      contributed |=
-          produced_.count({op.step_number, op.round, true, boundary}) != 0;
+    const int count = specs_[op.step_number].round_micro_batches[op.round];
+    for (int64_t m = 0; m < count; ++m) {
+      EXPECT_TRUE(Contributed(op, layer, m))
+          << "unit " << op.unit << " has no gradient of micro-batch " << m;
     }
-    EXPECT_TRUE(contributed) << "unit " << op.unit << " has no gradient yet";
+  }
+  // The gradient of some boundary at or below a layer exists only when a slot
+  // that holds the layer has committed.
+  bool Contributed(const RunHostOpAction& op, int layer, int64_t micro_batch) {
+    for (int boundary = 0; boundary <= layer; ++boundary) {
+      if (produced_.count(
+              {op.step_number, op.round, true, boundary, micro_batch}) != 0) {
+        return true;
+      }
+    }
+    return false;
   }
 
   const JobShape shape_;
@@ -456,6 +483,80 @@ TEST(DispatcherTest, EvaluationReducesNothing) {
   EXPECT_TRUE(world.updates.empty());
 }
 
+// The parts of a plan's slot, as (device, share).
+using Parts = std::vector<std::pair<int, IndexRange>>;
+Parts PartsOfSlot(const World& world, SlotPass pass, LayerRange layers,
+                  int round = 0) {
+  Parts parts;
+  for (const RunSlotAction& slot : world.sent) {
+    if (slot.pass == pass && slot.layers == layers &&
+        slot.place.round == round) {
+      parts.emplace_back(Number(slot.device), slot.micro_batches);
+    }
+  }
+  return parts;
+}
+
+TEST(DispatcherTest, PartsOfAWideSlotGoToDevicesOfTheirOwn) {
+  World world(kShape, 4, 21);
+  StepSpec spec = TrainStep(2, true);
+  spec.plan.split = {{2, 2}, {3, 1}, {1, 1, 1, 1}, {4}};
+  spec.groups = 4;
+  spec.round_micro_batches = {8, 3};
+  world.Begin(spec);
+  EXPECT_EQ(world.sent.size(), 8u);  // two a device
+  world.RunToEnd();
+  EXPECT_EQ(world.steps_done, 1);
+  EXPECT_EQ(PartsOfSlot(world, SlotPass::kForward, {0, 1}),
+            (Parts{{0, {0, 4}}, {1, {4, 8}}}));
+  EXPECT_EQ(PartsOfSlot(world, SlotPass::kFused, {2, 3}),
+            (Parts{{2, {0, 6}}, {3, {6, 8}}}));
+  EXPECT_EQ(PartsOfSlot(world, SlotPass::kBackward, {1, 1}),
+            (Parts{{0, {0, 2}}, {1, {2, 4}}, {2, {4, 6}}, {3, {6, 8}}}));
+  EXPECT_EQ(PartsOfSlot(world, SlotPass::kBackward, {0, 0}),
+            (Parts{{0, {0, 8}}}));
+  // A round of three groups, cut in proportion; positions count on.
+  EXPECT_EQ(PartsOfSlot(world, SlotPass::kForward, {0, 1}, 1),
+            (Parts{{1, {0, 2}}, {2, {2, 3}}}));
+  EXPECT_EQ(PartsOfSlot(world, SlotPass::kFused, {2, 3}, 1),
+            (Parts{{3, {0, 2}}, {0, {2, 3}}}));
+  EXPECT_EQ(PartsOfSlot(world, SlotPass::kBackward, {1, 1}, 1),
+            (Parts{{1, {0, 1}}, {2, {1, 2}}, {3, {2, 3}}}));
+}
+
+TEST(DispatcherTest, EvaluationsAreAsWideAsTheirPlan) {
+  World world(kShape, 2, 22);
+  StepSpec spec = TrainStep(1, false);
+  spec.train = false;
+  spec.plan.split = {{1, 1}, {1, 1}, {2}, {2}};
+  spec.groups = 2;
+  world.Begin(spec);
+  world.RunToEnd();
+  EXPECT_EQ(world.steps_done, 1);
+  EXPECT_EQ(world.sent.size(), 4u);
+  EXPECT_EQ(PartsOfSlot(world, SlotPass::kEvaluate, {2, 3}),
+            (Parts{{0, {0, 1}}, {1, {1, 2}}}));
+}
+
+// A plan that is wider than what is left.
+TEST(DispatcherTest, PartsShareTheDevicesThatAreLeft) {
+  World world(kShape, 4, 23);
+  StepSpec spec = TrainStep(2, true);
+  spec.plan.split.assign(4, {1, 1, 1, 1});
+  spec.groups = 4;
+  spec.round_micro_batches = {4, 4};
+  world.Begin(spec);
+  for (int device = 0; device < 3; ++device) {
+    for (int i = 0; i < 3; ++i) world.StepOnce();
+    world.Crash(device);
+    world.Lose(device);
+  }
+  world.RunToEnd();
+  EXPECT_EQ(world.steps_done, 1);
+  EXPECT_TRUE(world.dispatcher().Idle());
+  EXPECT_EQ(world.dispatcher().live_device_count(), 1);
+}
+
 TEST(DispatcherTest, RespawnedDeviceGetsItsSlotsAgainInOrder) {
   World world(kShape, 2, 11);
   world.Begin(TrainStep(1, true));
@@ -539,6 +640,19 @@ Plan RandomPlan(std::mt19937_64& random, int layers) {
   return plan;
 }
 
+// Some plans are wider than there are devices.
+void SplitAtRandom(std::mt19937_64& random, StepSpec& spec) {
+  spec.groups = 1 + static_cast<int>(random() % 8);
+  for (int& count : spec.round_micro_batches) {
+    count = 1 + static_cast<int>(random() % 10);
+  }
+  for (int slot = 0; slot < spec.plan.slot_count(); ++slot) {
+    std::vector<int>& parts = spec.plan.split.emplace_back();
+    parts.resize(1 + random() % 6);
+    for (int& part : parts) part = 1 + static_cast<int>(random() % 3);
+  }
+}
+
 // Whatever dies, every step ends, every unit is updated exactly once per step,
 // and no committed slot runs again.
 TEST(DispatcherTest, RandomLossesNeverStopOrRepeatAStep) {
@@ -562,6 +676,7 @@ TEST(DispatcherTest, RandomLossesNeverStopOrRepeatAStep) {
       StepSpec spec =
           TrainStep(1 + static_cast<int>(random() % 4), random() % 2 == 0);
       spec.plan = RandomPlan(random, layers);
+      if (random() % 2 == 0) SplitAtRandom(random, spec);
       spec.train = random() % 4 != 0;
       world.begin_next_when_reduced = spec.train && random() % 2 == 0;
       const int done_before = world.steps_done;
@@ -597,7 +712,9 @@ TEST(DispatcherTest, RandomAbandonsAlwaysComeToRest) {
     const int devices = 1 + static_cast<int>(random() % 4);
     World world(kShape, devices, seed);
     world.begin_next_when_reduced = random() % 2 == 0;
-    world.Begin(TrainStep(2, random() % 2 == 0));
+    StepSpec spec = TrainStep(2, random() % 2 == 0);
+    if (random() % 2 == 0) SplitAtRandom(random, spec);
+    world.Begin(spec);
     for (uint64_t i = random() % 60; i > 0; --i) world.StepOnce();
     // Torn weights are allowed too: a job that fails drops them.
     while (random() % 16 != 0 && world.dispatcher().Updating()) {

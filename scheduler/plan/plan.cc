@@ -1,8 +1,10 @@
 #include "scheduler/plan/plan.h"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/status.h"
 
@@ -72,6 +74,35 @@ absl::Status CheckBackward(const std::vector<LayerRange>& stages,
   return absl::OkStatus();
 }
 
+absl::Status CheckSplit(const Plan& plan) {
+  if (plan.split.empty()) return absl::OkStatus();
+  if (static_cast<int>(plan.split.size()) != plan.slot_count()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("plan.split has ", plan.split.size(), " slots: expected ",
+                     plan.slot_count()));
+  }
+  for (size_t slot = 0; slot < plan.split.size(); ++slot) {
+    const std::vector<int>& parts = plan.split[slot];
+    if (!parts.empty() && *std::min_element(parts.begin(), parts.end()) >= 1) {
+      continue;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("plan.split[", slot, "] is [", absl::StrJoin(parts, ","),
+                     "]: a slot has parts of at least 1"));
+  }
+  return absl::OkStatus();
+}
+
+// Of the slot's width; "" where it is one device.
+std::string SplitText(const Plan& plan, size_t slot) {
+  if (plan.split.empty() || plan.split[slot].size() == 1) return "";
+  const std::vector<int>& parts = plan.split[slot];
+  const bool equal = std::count(parts.begin(), parts.end(), parts[0]) ==
+                     static_cast<std::ptrdiff_t>(parts.size());
+  return equal ? absl::StrCat(" x", parts.size())
+               : absl::StrCat(" ", absl::StrJoin(parts, "+"));
+}
+
 }  // namespace
 
 absl::Status CheckPlan(const Plan& plan, int layer_count) {
@@ -88,17 +119,19 @@ absl::Status CheckPlan(const Plan& plan, int layer_count) {
     RETURN_IF_ERROR(CheckBackward(plan.backward, layer_count));
   }
   const int forward_end = plan.fused ? plan.backward[0].first : layer_count;
-  return CheckForward(plan.forward, forward_end, layer_count);
+  RETURN_IF_ERROR(CheckForward(plan.forward, forward_end, layer_count));
+  return CheckSplit(plan);
 }
 
 std::string ToString(const Plan& plan) {
   std::string text = "forward";
+  size_t slot = 0;
   for (const LayerRange& range : plan.forward) {
-    absl::StrAppend(&text, " ", RangeText(range));
+    absl::StrAppend(&text, " ", RangeText(range), SplitText(plan, slot++));
   }
   absl::StrAppend(&text, " backward", plan.fused ? " fused" : "");
   for (const LayerRange& range : plan.backward) {
-    absl::StrAppend(&text, " ", RangeText(range));
+    absl::StrAppend(&text, " ", RangeText(range), SplitText(plan, slot++));
   }
   return text;
 }

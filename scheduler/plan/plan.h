@@ -38,6 +38,14 @@ struct Plan {
   std::vector<LayerRange> backward;
   // backward[0] is the fused stage.
   bool fused = false;
+  // Per slot (the forward stages, then the backward ones) and part of it: how
+  // many groups of a full round it runs; rounds of another size are cut as
+  // step_plan.h says.  Empty: every slot is one device wide.
+  std::vector<std::vector<int>> split = {};
+
+  int slot_count() const {
+    return static_cast<int>(forward.size() + backward.size());
+  }
 
   friend bool operator==(const Plan&, const Plan&) = default;
 };
@@ -46,12 +54,14 @@ struct Plan {
 //   inference   forward covers 0..layer_count-1 ascending, backward is empty
 //   training    forward as above, backward covers layer_count-1..0 descending
 //   fused       backward as above, forward covers 0..backward[0].first-1
-// all without gap, overlap or empty stage.  INVALID_ARGUMENT otherwise, naming
-// the stage as the job file's `plan` field does ("plan.backward[1]").
+// all without gap, overlap or empty stage, and `split` is empty or gives every
+// slot at least one part, every part at least 1.  INVALID_ARGUMENT otherwise,
+// naming the stage as the job file's `plan` field does ("plan.backward[1]").
 // A caller that trains also requires that `plan.backward` is not empty.
 absl::Status CheckPlan(const Plan& plan, int layer_count);
 
-// "forward [0,3] [4,7] backward fused [8,8] [4,7] [0,3]".
+// "forward [0,3] [4,7] backward fused [8,8] [4,7] [0,3]"; a slot that is split
+// has its width behind it, "x4", or where parts differ what they are, "3+5".
 std::string ToString(const Plan& plan);
 
 // The share of device time lost in one isolated round of `slot_count` equal

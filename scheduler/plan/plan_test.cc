@@ -73,6 +73,20 @@ TEST(CheckPlanTest, RefusesForwardGapsOverlapsAndOrder) {
   ExpectBad(swapped, 7, "plan.forward[0] starts at layer 2: expected layer 0");
 }
 
+TEST(CheckPlanTest, ASplitGivesEverySlotItsParts) {
+  Plan plan = FusedPlan();
+  plan.split = {{1}, {1, 1}, {3, 5}, {1}, {2, 2, 2}};
+  EXPECT_TRUE(CheckPlan(plan, 7).ok());
+  EXPECT_EQ(ToString(plan),
+            "forward [0,1] [2,4] x2 backward fused [5,6] 3+5 [2,4] [0,1] x3");
+  plan.split.pop_back();
+  ExpectBad(plan, 7, "plan.split has 4 slots: expected 5");
+  plan.split.push_back({});
+  ExpectBad(plan, 7, "plan.split[4] is []: a slot has parts of at least 1");
+  plan.split[4] = {2, 0};
+  ExpectBad(plan, 7, "plan.split[4] is [2,0]");
+}
+
 TEST(CheckPlanTest, RefusesForwardOfTrainingThatStopsShort) {
   Plan plan = TrainingPlan();
   plan.forward.pop_back();

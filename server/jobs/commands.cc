@@ -1,5 +1,8 @@
 #include "server/jobs/commands.h"
 
+#include "base/reduction.h"
+#include "scheduler/plan/step_plan.h"
+
 namespace roundhouse {
 namespace {
 
@@ -36,19 +39,48 @@ bool ComputesGradients(SlotPass pass) {
   return pass == SlotPass::kFused || pass == SlotPass::kBackward;
 }
 
+// A sum that a slot leaves of each of its trained units.
+struct SlotSum {
+  IndexRange groups;  // of the round
+  int index = 0;      // of the unit's sums in the round
+};
+
+std::vector<SlotSum> SumsOf(const RunSlotAction& action, const RoundData& round,
+                            const RoundBuffers& buffers) {
+  std::vector<SlotSum> sums;
+  if (!ComputesGradients(action.pass)) return sums;
+  const int64_t first = round.groups[action.micro_batches.begin];
+  const int64_t last = round.groups[action.micro_batches.end - 1];
+  int index = 0;
+  for (const IndexRange& groups : ContributedGroups(
+           buffers.options().plan, action.layers.first, round.group_count)) {
+    if (first <= groups.begin && groups.end <= last + 1) {
+      sums.push_back({groups, index});
+    }
+    ++index;
+  }
+  return sums;
+}
+
 void AddUnits(const RunSlotAction& action, const StepData& step,
-              const TrainingState& state, wire::RunSlot& slot) {
-  const uint32_t groups = slot.total_groups;
+              const TrainingState& state, const RoundBuffers& buffers,
+              wire::RunSlot& slot) {
+  const auto sums = SumsOf(action, step.rounds[action.place.round], buffers);
   const TrainingStateOptions& job = state.options();
   for (int layer = action.layers.first; layer <= action.layers.last; ++layer) {
     for (int unit : TrainingUnitsOfLayer(job.model, job.adapter, layer)) {
       slot.units.push_back({static_cast<uint32_t>(unit),
                             static_cast<uint32_t>(layer), state.Weights(unit),
                             state.Version(unit, step.version)});
-      if (!ComputesGradients(action.pass) || !state.trainable(unit)) continue;
-      slot.contributions.push_back(
-          {static_cast<uint32_t>(unit), 0, groups, 0,
-           state.Contribution(unit, action.place.buffer_set)});
+      if (!state.trainable(unit)) continue;
+      for (const SlotSum& sum : sums) {
+        slot.contributions.push_back(
+            {static_cast<uint32_t>(unit),
+             static_cast<uint32_t>(sum.groups.begin),
+             static_cast<uint32_t>(sum.groups.size()), 0,
+             buffers.contributions().Buffer(unit, action.place.buffer_set,
+                                            sum.index)});
+      }
     }
   }
 }
@@ -98,10 +130,11 @@ void AddOutputs(const RunSlotAction& action, const StepData& step, int i,
   const RoundData& round = step.rounds[action.place.round];
   const int set = action.place.buffer_set;
   const uint64_t bytes = ActivationBytes(round.micro_batches[i], buffers);
+  const int64_t position = i - action.micro_batches.begin;  // in the slot
   auto add = [&](int boundary, bool gradient) {
     const auto buffer = gradient ? buffers.Gradient(set, boundary, i)
                                  : buffers.Activation(set, boundary, i);
-    slot.outputs.push_back({static_cast<uint32_t>(i),
+    slot.outputs.push_back({static_cast<uint32_t>(position),
                             static_cast<uint32_t>(boundary),
                             gradient ? 1u : 0u,
                             0,
@@ -151,10 +184,19 @@ void FillReduce(const RunHostOpAction& action, const StepData& step,
   op.want_norm = action.last_round ? 1 : 0;
   const bool embedding = action.unit == 0;
   if (embedding) AddHostMicroBatches(action, round, buffers, op);
-  if (!embedding || state.options().model.tie_word_embeddings) {
+  if (embedding && !state.options().model.tie_word_embeddings) return;
+  // The head's slot sends those of a tied embedding.
+  const int layer = embedding
+                        ? static_cast<int>(state.options().model.layer_count)
+                        : action.unit - 1;
+  int index = 0;
+  for (const IndexRange& groups :
+       ContributedGroups(buffers.options().plan, layer, round.group_count)) {
     op.contributions.push_back(
-        {0, round.group_count,
-         state.Contribution(static_cast<int>(op.unit), action.buffer_set)});
+        {static_cast<uint32_t>(groups.begin),
+         static_cast<uint32_t>(groups.size()),
+         buffers.contributions().Buffer(static_cast<int>(op.unit),
+                                        action.buffer_set, index++)});
   }
 }
 
@@ -188,8 +230,9 @@ wire::RunSlot SlotCommand(const RunSlotAction& action, const StepData& step,
   slot.last_layer = static_cast<uint32_t>(action.layers.last);
   slot.total_groups = round.group_count;
   slot.loss_scale = 1.0 / static_cast<double>(step.target_tokens);
-  AddUnits(action, step, state, slot);
-  for (size_t i = 0; i < round.micro_batches.size(); ++i) {
+  AddUnits(action, step, state, buffers, slot);
+  for (int64_t i = action.micro_batches.begin; i < action.micro_batches.end;
+       ++i) {
     const int index = static_cast<int>(i);
     AddMicroBatch(action, step, index, buffers, slot);
     AddOutputs(action, step, index, state, buffers, slot);

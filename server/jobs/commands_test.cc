@@ -27,6 +27,7 @@ constexpr uint64_t kNextVersion = 42;
 struct Trained {
   bool tied = false;
   bool adapters = false;
+  bool wide = false;  // slots of one or two parts
 };
 
 class CommandsTest : public testing::TestWithParam<Trained> {
@@ -34,16 +35,18 @@ class CommandsTest : public testing::TestWithParam<Trained> {
   CommandsTest() : arena_(*HostArena::Create(64 << 20, 3)) {
     TrainingStateOptions state = TestStateOptions(GetParam().tied);
     if (GetParam().adapters) state.adapter = TestAdapter();
-    state.contribution_sets = 2;
     state_ = MakeTestState(*arena_, state);
     RoundBuffersOptions options;
     options.plan = TestPlan();
+    if (GetParam().wide) options.plan.split = {{1, 1}, {1, 1}, {2}, {1, 1}};
     options.micro_batches = 3;
     options.rows = 2;
     options.row_tokens = 4;
     options.hidden_size = 24;
     options.input_gradient = !GetParam().adapters;
     options.packed = true;
+    options.contributions.units = ContributedUnits(state.model, state.adapter);
+    options.contributions.sets = 2;
     buffers_ = *RoundBuffers::Create(*arena_, options);
     step_.step = 5;
     step_.target_tokens = 10;
@@ -57,19 +60,24 @@ class CommandsTest : public testing::TestWithParam<Trained> {
     round.group_count = 2;
   }
 
-  wire::RunSlot Slot(SlotPass pass, LayerRange layers,
-                     int buffer_set = 1) const {
+  wire::RunSlot Slot(SlotPass pass, LayerRange layers, int buffer_set = 1,
+                     IndexRange micro_batches = {0, 3}) const {
     RunSlotAction action;
     action.slot = SlotId{9};
     action.place.buffer_set = buffer_set;
     action.pass = pass;
     action.layers = layers;
+    action.micro_batches = micro_batches;
     return SlotCommand(action, step_, *state_, *buffers_);
   }
+  // Those of the round, as the plan cuts it.
   std::vector<wire::RunSlot> TrainSlots() const {
-    return {Slot(SlotPass::kForward, {0, 1}), Slot(SlotPass::kFused, {2, 3}),
-            Slot(SlotPass::kBackward, {1, 1}),
-            Slot(SlotPass::kBackward, {0, 0})};
+    std::vector<wire::RunSlot> slots;
+    for (const Part& part :
+         PartsOf(PlanOfRound(buffers_->options().plan, 3, 2), 3)) {
+      slots.push_back(Slot(part.pass, part.layers, 1, part.micro_batches));
+    }
+    return slots;
   }
   wire::HostOp Host(HostOpType type, int unit = 0) const {
     RunHostOpAction action;
@@ -99,7 +107,9 @@ class CommandsTest : public testing::TestWithParam<Trained> {
 INSTANTIATE_TEST_SUITE_P(
     TiedAndNotAndWithAdapters, CommandsTest,
     testing::Values(Trained{}, Trained{.tied = true}, Trained{.adapters = true},
-                    Trained{.tied = true, .adapters = true}));
+                    Trained{.tied = true, .adapters = true},
+                    Trained{.wide = true}, Trained{.tied = true, .wide = true},
+                    Trained{.adapters = true, .wide = true}));
 
 TEST_P(CommandsTest, ASlotSaysWhatItIs) {
   const wire::RunSlot slot = Slot(SlotPass::kFused, {2, 3});
@@ -145,6 +155,7 @@ TEST_P(CommandsTest, MicroBatchesAreCountedOverTheRoundsOfAStep) {
   step_.rounds.push_back(second);
   RunSlotAction action;
   action.place.round = 1;
+  action.micro_batches = {0, 2};
   for (const auto& [pass, layers] :
        {std::make_pair(SlotPass::kForward, LayerRange{0, 1}),
         std::make_pair(SlotPass::kFused, LayerRange{2, 3}),
@@ -219,18 +230,44 @@ TEST_P(CommandsTest, EveryWaitHasExactlyOneRaise) {
   EXPECT_EQ(waited.size(), raised.size()) << "something nobody waits for";
 }
 
+// Micro-batches keep their index in the round; outputs say where they stand in
+// the command.
+TEST_P(CommandsTest, APartHasItsShareOfTheRound) {
+  const wire::RunSlot whole = Slot(SlotPass::kBackward, {1, 1});
+  const wire::RunSlot part = Slot(SlotPass::kBackward, {1, 1}, 1, {2, 3});
+  ASSERT_EQ(part.micro_batches.size(), 1u);
+  EXPECT_EQ(part.micro_batches[0].index, 2u);
+  EXPECT_EQ(part.micro_batches[0].step_index, 2u);
+  EXPECT_EQ(part.micro_batches[0].group, 1u);
+  EXPECT_EQ(part.micro_batches[0].input.offset,
+            whole.micro_batches[2].input.offset);
+  EXPECT_EQ(part.micro_batches[0].gradient_ready.offset,
+            whole.micro_batches[2].gradient_ready.offset);
+  ASSERT_EQ(part.outputs.size(), 1u);
+  EXPECT_EQ(part.outputs[0].micro_batch, 0u);
+  EXPECT_EQ(part.outputs[0].raise.offset, whole.outputs[2].raise.offset);
+  EXPECT_EQ(part.total_groups, 2u);
+  EXPECT_EQ(part.loss_scale, whole.loss_scale);
+}
+
 TEST_P(CommandsTest, ContributionsCoverEveryTrainedUnitOnce) {
   const bool tied = GetParam().tied;
   const bool adapters = GetParam().adapters;
-  std::map<uint32_t, uint64_t> contributed;
+  // Unit -> first group, groups, buffer of each sum.
+  using Sum = std::tuple<uint32_t, uint32_t, uint64_t>;
+  std::map<uint32_t, std::set<Sum>> contributed;
+  std::set<uint64_t> offsets;
   for (const wire::RunSlot& slot : TrainSlots()) {
     for (const wire::SlotContribution& sum : slot.contributions) {
-      EXPECT_EQ(sum.first_group, 0u);
-      EXPECT_EQ(sum.group_count, 2u);
+      EXPECT_GE(sum.first_group, slot.micro_batches.front().group);
+      EXPECT_LE(sum.first_group + sum.group_count,
+                slot.micro_batches.back().group + 1);
       EXPECT_TRUE(state_->trainable(static_cast<int>(sum.unit)));
       EXPECT_EQ(sum.buffer.bytes,
                 state_->layout(static_cast<int>(sum.unit)).element_count * 4);
-      EXPECT_TRUE(contributed.emplace(sum.unit, sum.buffer.offset).second);
+      contributed[sum.unit].insert(
+          {sum.first_group, sum.group_count, sum.buffer.offset});
+      EXPECT_TRUE(offsets.insert(sum.buffer.offset).second);
     }
   }
   // The embedding's comes from the host, and from the head when it is tied.
@@ -247,9 +284,17 @@ TEST_P(CommandsTest, ContributionsCoverEveryTrainedUnitOnce) {
       EXPECT_TRUE(op.contributions.empty());
       continue;
     }
-    ASSERT_EQ(op.contributions.size(), 1u);
-    EXPECT_EQ(op.contributions[0].buffer.offset, contributed.at(op.unit));
-    EXPECT_EQ(op.contributions[0].group_count, 2u);
+    const bool two = GetParam().wide && unit != 2;  // layer 1's slot is not
+    ASSERT_EQ(op.contributions.size(), two ? 2u : 1u);
+    std::set<Sum> reduced;
+    uint32_t next = 0;
+    for (const wire::HostContribution& sum : op.contributions) {
+      EXPECT_EQ(sum.first_group, next);
+      next += sum.group_count;
+      reduced.insert({sum.first_group, sum.group_count, sum.buffer.offset});
+    }
+    EXPECT_EQ(next, 2u);
+    EXPECT_EQ(reduced, contributed.at(op.unit));
   }
 }
 
@@ -309,6 +354,7 @@ TEST_P(CommandsTest, TheBuffersOfTheTwoSetsAreApart) {
   RunSlotAction action;
   action.pass = SlotPass::kFused;
   action.layers = {2, 3};
+  action.micro_batches = {0, 3};
   const wire::RunSlot other = SlotCommand(action, step_, *state_, *buffers_);
   const wire::RunSlot slot = Slot(SlotPass::kFused, {2, 3});
   for (size_t i = 0; i < 3; ++i) {

@@ -197,6 +197,7 @@ absl::StatusOr<Plan> Engine::CheckPlan(const ResolvedSpec& spec,
                       absl::StrCat("model_name_or_path: ",
                                    std::string(plan.status().message())));
   }
+  RETURN_IF_ERROR(CheckWidths(spec, model, *plan, pool_.device_count()));
   const int64_t most = MaxRoundMicroBatches(*plan);
   if (spec.micro_batches_per_round() > most &&
       spec.spec().batch_size > most * spec.micro_batch_size()) {
@@ -214,7 +215,8 @@ absl::Status Engine::CheckMemory(const ResolvedSpec& spec,
                                  JobNeeds* needs) const {
   const HostNeed need = NeedOf(spec, model, plan, spec.spec().max_length);
   needs->host_base_bytes = static_cast<int64_t>(need.base_bytes);
-  needs->host_state_bytes = static_cast<int64_t>(need.state_bytes);
+  const uint64_t state_bytes = need.state_bytes + need.contribution_bytes;
+  needs->host_state_bytes = static_cast<int64_t>(state_bytes);
   needs->host_buffer_bytes = static_cast<int64_t>(need.buffer_bytes);
   needs->host_table_bytes = static_cast<int64_t>(need.table_bytes);
   needs->host_limit_bytes = static_cast<int64_t>(arena_.limit_bytes());
@@ -225,8 +227,8 @@ absl::Status Engine::CheckMemory(const ResolvedSpec& spec,
   return FieldError(
       absl::StatusCode::kResourceExhausted, "HOST_MEMORY", "model_name_or_path",
       absl::StrCat("model_name_or_path: the job needs ", need.total(),
-                   " bytes of host memory (", FrozenText(need),
-                   need.state_bytes, " of training state, ", need.buffer_bytes,
+                   " bytes of host memory (", FrozenText(need), state_bytes,
+                   " of training state, ", need.buffer_bytes,
                    " of activations and tokens), the limit is ",
                    arena_.limit_bytes(), " (--host-memory)"));
 }

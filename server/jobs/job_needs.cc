@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "scheduler/plan/step_plan.h"
 #include "server/dataset/dataset.h"
 #include "server/spec/spec_error.h"
 #include "server/weights/base_weights.h"
@@ -27,7 +30,42 @@ int64_t RoundMicroBatches(const ResolvedSpec& spec) {
   return std::min(StepMicroBatches(spec), spec.micro_batches_per_round());
 }
 
-absl::StatusOr<Plan> ExplicitToPlan(const ExplicitPlan& text, int layers) {
+// Of a full round.
+int64_t RoundGroups(const ResolvedSpec& spec) {
+  return std::min(spec.gradient_groups(), RoundMicroBatches(spec));
+}
+
+// Plan::split of these stages.
+void AddSplits(const std::vector<StageWidth>& widths, int64_t groups,
+               Plan& plan) {
+  for (const StageWidth& width : widths) {
+    std::vector<int> parts(width.groups.begin(), width.groups.end());
+    if (parts.empty()) parts.assign(width.width, 1);
+    plan.split.push_back(SplitOf(parts, static_cast<int>(groups)));
+  }
+}
+
+absl::Status WidthError(const char* direction, size_t stage,
+                        const std::string& what) {
+  return FieldError("INVALID_VALUE", "plan",
+                    absl::StrCat("plan: ", direction, "[", stage, "] ", what));
+}
+
+absl::Status CheckDevices(const char* direction,
+                          const std::vector<StageWidth>& widths,
+                          int device_count) {
+  for (size_t stage = 0; stage < widths.size(); ++stage) {
+    if (widths[stage].devices() <= device_count) continue;
+    return WidthError(
+        direction, stage,
+        absl::StrCat("is ", widths[stage].devices(),
+                     " devices wide; this server has ", device_count));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Plan> ExplicitToPlan(const ResolvedSpec& spec, int layers) {
+  const ExplicitPlan& text = *spec.spec().plan;
   Plan plan;
   plan.fused = true;
   for (const StageRange& s : text.forward) {
@@ -36,6 +74,8 @@ absl::StatusOr<Plan> ExplicitToPlan(const ExplicitPlan& text, int layers) {
   for (const StageRange& s : text.backward) {
     plan.backward.push_back({s.first, s.last});
   }
+  AddSplits(text.forward_width, RoundGroups(spec), plan);
+  AddSplits(text.backward_width, RoundGroups(spec), plan);
   absl::Status status = CheckPlan(plan, layers);
   if (status.ok() && plan.backward.empty()) {
     status = absl::InvalidArgumentError("plan.backward: has no stage");
@@ -65,7 +105,7 @@ TrainedModel TrainedOf(const ResolvedSpec& spec, const ModelConfig& model) {
 }
 
 TrainingStateOptions StateOptions(uint64_t job, const ResolvedSpec& spec,
-                                  const ModelConfig& model, const Plan& plan) {
+                                  const ModelConfig& model) {
   TrainingStateOptions options;
   options.job = job;
   options.model = model;
@@ -73,7 +113,6 @@ TrainingStateOptions StateOptions(uint64_t job, const ResolvedSpec& spec,
   options.dtype = ComputeDtype(spec.spec().dtype);
   options.seed = static_cast<uint64_t>(spec.spec().seed);
   options.head_token_chunk = spec.spec().head_token_chunk;
-  options.contribution_sets = ContributionSets(spec, plan);
   return options;
 }
 
@@ -89,6 +128,8 @@ RoundBuffersOptions BufferOptions(const ResolvedSpec& spec,
   options.dtype = ComputeDtype(spec.spec().dtype);
   options.input_gradient = !spec.adapter().present();
   options.packed = spec.spec().packing;
+  options.contributions.units = ContributedUnits(model, spec.adapter());
+  options.contributions.sets = ContributionSets(spec, plan);
   return options;
 }
 
@@ -97,11 +138,33 @@ absl::StatusOr<Plan> InitialPlan(const ResolvedSpec& spec,
                                  uint64_t device_memory_bytes) {
   const int layers = static_cast<int>(model.layer_count) + 1;
   if (spec.spec().plan.has_value()) {
-    return ExplicitToPlan(*spec.spec().plan, layers);
+    return ExplicitToPlan(spec, layers);
   }
   const TrainedModel trained = TrainedOf(spec, model);
   return PlanFromCosts(CostModel(LayerBytes(trained)), trained, device_count,
                        device_memory_bytes);
+}
+
+absl::Status CheckWidths(const ResolvedSpec& spec, const ModelConfig& model,
+                         const Plan& plan, int device_count) {
+  if (plan.split.empty()) return absl::OkStatus();
+  const ExplicitPlan& text = *spec.spec().plan;
+  RETURN_IF_ERROR(
+      CheckDevices("forward_width", text.forward_width, device_count));
+  RETURN_IF_ERROR(
+      CheckDevices("backward_width", text.backward_width, device_count));
+  const TrainedModel trained = TrainedOf(spec, model);
+  for (size_t stage = 0; stage < plan.backward.size(); ++stage) {
+    const uint64_t bytes =
+        SlotUnitBytes(plan, static_cast<int>(stage), trained);
+    if (bytes <= kMaxSlotUnitBytes) continue;
+    return WidthError("backward_width", stage,
+                      absl::StrCat("has more sums of gradients to send than a "
+                                   "command can name (",
+                                   bytes, " bytes of ", kMaxSlotUnitBytes,
+                                   "); cut the stage, or its shares, anew"));
+  }
+  return absl::OkStatus();
 }
 
 HostNeed NeedOf(const ResolvedSpec& spec, const ModelConfig& model,
@@ -111,9 +174,11 @@ HostNeed NeedOf(const ResolvedSpec& spec, const ModelConfig& model,
   if (adapter.present()) {
     need.base_bytes = BaseWeightsBytes(model, ComputeDtype(spec.spec().dtype));
   }
-  need.state_bytes = TrainingStateBytes(StateOptions(0, spec, model, plan));
-  need.buffer_bytes =
-      RoundBuffersBytes(BufferOptions(spec, model, plan, max_row_tokens));
+  need.state_bytes = TrainingStateBytes(StateOptions(0, spec, model));
+  const RoundBuffersOptions buffers =
+      BufferOptions(spec, model, plan, max_row_tokens);
+  need.contribution_bytes = ContributionBytes(plan, buffers.contributions);
+  need.buffer_bytes = RoundBuffersBytes(buffers);
   int64_t parameters = 0;
   for (const UnitSpec& unit : TrainingUnits(model, adapter)) {
     parameters += static_cast<int64_t>(unit.parameters.size());

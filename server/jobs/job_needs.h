@@ -23,7 +23,7 @@ DType ComputeDtype(SpecDtype dtype);
 TrainedModel TrainedOf(const ResolvedSpec& spec, const ModelConfig& model);
 // Of the job's two allocations.
 TrainingStateOptions StateOptions(uint64_t job, const ResolvedSpec& spec,
-                                  const ModelConfig& model, const Plan& plan);
+                                  const ModelConfig& model);
 RoundBuffersOptions BufferOptions(const ResolvedSpec& spec,
                                   const ModelConfig& model, const Plan& plan,
                                   int64_t max_row_tokens);
@@ -34,15 +34,23 @@ absl::StatusOr<Plan> InitialPlan(const ResolvedSpec& spec,
                                  const ModelConfig& model, int device_count,
                                  uint64_t device_memory_bytes);
 
+// INVALID_ARGUMENT naming the stage of an own plan that asks for more devices
+// than there are, or whose slots have more sums to send than a command carries.
+// A job that has begun goes on with fewer devices: parts share them.
+absl::Status CheckWidths(const ResolvedSpec& spec, const ModelConfig& model,
+                         const Plan& plan, int device_count);
+
 // What a job needs of the host arena, in bytes, with this plan.
 struct HostNeed {
   uint64_t base_bytes = 0;  // frozen weights, which other jobs may share
   uint64_t state_bytes = 0;
-  uint64_t buffer_bytes = 0;
+  uint64_t contribution_bytes = 0;  // as many per unit as the plan is wide
+  uint64_t buffer_bytes = 0;        // activations and tokens
   // Of the files worker at load and save, of eval_prompts between steps.
   uint64_t table_bytes = 0;
   uint64_t total() const {
-    return base_bytes + state_bytes + buffer_bytes + table_bytes;
+    return base_bytes + state_bytes + contribution_bytes + buffer_bytes +
+           table_bytes;
   }
 };
 

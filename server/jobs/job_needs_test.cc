@@ -1,6 +1,7 @@
 #include "server/jobs/job_needs.h"
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -28,6 +29,77 @@ TEST(JobNeedsTest, EvalPromptsAndTablesAreNotThereAtOnce) {
   const uint64_t one = ((1 << 17) + kEvalNewTokens) * sizeof(int32_t) + 64;
   EXPECT_EQ(Need("eval_prompts: [a, b]", model).table_bytes, 2 * one);
   EXPECT_EQ(Need("", model).table_bytes, without.table_bytes);
+}
+
+constexpr char kWideJob[] =
+    "batch_size: 16\nmicro_batch_size: 2\ngradient_groups: 8\n"
+    "plan: {forward: [[0, 1]], backward: [[2, 3], [0, 1]]";
+
+absl::Status Widths(const std::string& fields, int devices) {
+  const auto spec = ParseJobSpec(
+      absl::StrCat("model_name_or_path: m\ndataset: d\n", fields), "job.yaml");
+  EXPECT_TRUE(spec.ok()) << spec.status();
+  const ResolvedSpec resolved = ResolvedSpec::Resolve(*spec, devices);
+  const ModelConfig model = TestModel(false);
+  const auto plan = InitialPlan(resolved, model, devices, 1 << 30);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return CheckWidths(resolved, model, *plan, devices);
+}
+
+TEST(JobNeedsTest, AWidePlanNeedsASumOfEachPart) {
+  const ModelConfig model = TestModel(false);
+  const HostNeed narrow = Need(absl::StrCat(kWideJob, "}"), model);
+  const HostNeed wide = Need(absl::StrCat(kWideJob, ", width: 2}"), model);
+  EXPECT_EQ(wide.contribution_bytes, 2 * narrow.contribution_bytes);
+  EXPECT_EQ(wide.state_bytes, narrow.state_bytes);
+  EXPECT_EQ(wide.buffer_bytes, narrow.buffer_bytes);
+  EXPECT_EQ(wide.total() - narrow.total(), narrow.contribution_bytes);
+  // Forward slots have none.
+  EXPECT_EQ(Need(absl::StrCat(kWideJob, ", forward_width: [8]}"), model)
+                .contribution_bytes,
+            narrow.contribution_bytes);
+  // Two of each part, of the stage with layers 0 and 1 only.
+  const HostNeed part =
+      Need(absl::StrCat(kWideJob, ", backward_width: [1, [3, 5]]}"), model);
+  const uint64_t layer = ContributedUnits(model, {})[0].bytes;
+  EXPECT_EQ(part.contribution_bytes - narrow.contribution_bytes, 2 * 3 * layer);
+}
+
+TEST(JobNeedsTest, WidthsBecomeTheSplitOfThePlan) {
+  const auto spec = ParseJobSpec(
+      absl::StrCat("model_name_or_path: m\ndataset: d\n", kWideJob,
+                   ", forward_width: 3, backward_width: [[3, 5], 8]}"),
+      "job.yaml");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  const auto plan = InitialPlan(ResolvedSpec::Resolve(*spec, 2),
+                                TestModel(false), 2, 1 << 30);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->split, (std::vector<std::vector<int>>{
+                             {3, 3, 2}, {3, 5}, {1, 1, 1, 1, 1, 1, 1, 1}}));
+}
+
+// gradient_groups is a limit: four micro-batches are four groups.
+TEST(JobNeedsTest, AStepOfFewMicroBatchesIsSplitByWhatItHas) {
+  const auto spec = ParseJobSpec(
+      "model_name_or_path: m\ndataset: d\nbatch_size: 8\n"
+      "micro_batch_size: 2\nmicro_batches_per_round: 8\ngradient_groups: 8\n"
+      "plan: {forward: [], backward: [[0, 3]], backward_width: [[3, 5]]}",
+      "job.yaml");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  const auto plan = InitialPlan(ResolvedSpec::Resolve(*spec, 2),
+                                TestModel(false), 2, 1 << 30);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->split, (std::vector<std::vector<int>>{{2, 2}}));
+}
+
+TEST(JobNeedsTest, AWidthBeyondTheDevicesIsRefusedByName) {
+  EXPECT_TRUE(Widths(absl::StrCat(kWideJob, ", width: 4}"), 4).ok());
+  EXPECT_EQ(Widths(absl::StrCat(kWideJob, ", width: 4}"), 3).message(),
+            "plan: forward_width[0] is 4 devices wide; this server has 3");
+  EXPECT_EQ(
+      Widths(absl::StrCat(kWideJob, ", backward_width: [2, [2, 3, 3]]}"), 2)
+          .message(),
+      "plan: backward_width[1] is 3 devices wide; this server has 2");
 }
 
 }  // namespace

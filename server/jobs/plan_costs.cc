@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "base/wire/messages.h"
 #include "scheduler/plan/published_planner.h"
+#include "scheduler/plan/step_plan.h"
 
 namespace roundhouse {
 
@@ -109,6 +109,21 @@ int64_t MaxRoundMicroBatches(const Plan& plan) {
   const uint64_t most =
       std::min<uint64_t>(bytes / one, wire::kMaxArray / most_outputs);
   return static_cast<int64_t>(std::max<uint64_t>(1, most));
+}
+
+uint64_t SlotUnitBytes(const Plan& plan, int stage, const TrainedModel& model) {
+  const int slot = static_cast<int>(plan.forward.size()) + stage;
+  const auto sums = static_cast<uint64_t>(MostContributionsOfAPart(plan, slot));
+  const LayerRange& layers = plan.backward[stage];
+  uint64_t bytes = 0;
+  for (int layer = layers.first; layer <= layers.last; ++layer) {
+    for (int unit : TrainingUnitsOfLayer(model.config, model.adapter, layer)) {
+      bytes += sizeof(wire::SlotUnit);
+      if (!IsTrainable(model.config, model.adapter, unit)) continue;
+      bytes += sums * sizeof(wire::SlotContribution);
+    }
+  }
+  return bytes;
 }
 
 }  // namespace roundhouse

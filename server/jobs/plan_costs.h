@@ -11,6 +11,7 @@
 #include "base/dtype.h"
 #include "base/model/config.h"
 #include "base/model/parameters.h"
+#include "base/wire/messages.h"
 #include "scheduler/plan/cost_model.h"
 #include "scheduler/plan/plan.h"
 
@@ -51,6 +52,12 @@ double PredictedRoundSeconds(const Plan& plan, const CostModel& costs,
 // backward stage that begins inside it, and a message is bounded
 // (base/wire/messages.h).  At least 1.
 int64_t MaxRoundMicroBatches(const Plan& plan);
+
+// What the command of one part of backward[stage] has of units and their
+// contributions, in bytes, at most; and what of a message is left for that
+// beside micro-batches.
+uint64_t SlotUnitBytes(const Plan& plan, int stage, const TrainedModel& model);
+inline constexpr uint64_t kMaxSlotUnitBytes = wire::kMaxMessageBytes / 4 - 512;
 
 }  // namespace roundhouse
 

@@ -97,6 +97,25 @@ TEST(MaxRoundMicroBatchesTest, CountsOnlyStagesThatBeginInside) {
   EXPECT_GT(MaxRoundMicroBatches(fine), MaxRoundMicroBatches(coarse));
 }
 
+// What SlotUnitBytes allows fits a message beside the most micro-batches.
+TEST(SlotUnitBytesTest, CountsUnitsAndTheSumsOfOnePart) {
+  const TrainedModel model{TestModel(true), {}, DType::kF32};
+  Plan plan = {{{0, 0}}, {{1, 3}, {0, 0}}, true};
+  // Layers 1 and 2, the head, the tied matrix.
+  EXPECT_EQ(SlotUnitBytes(plan, 0, model),
+            4 * (sizeof(wire::SlotUnit) + sizeof(wire::SlotContribution)));
+  EXPECT_EQ(SlotUnitBytes(plan, 1, model),
+            sizeof(wire::SlotUnit) + sizeof(wire::SlotContribution));
+  plan.split = {{8}, {3, 5}, {8}};
+  EXPECT_EQ(SlotUnitBytes(plan, 0, model),
+            4 * (sizeof(wire::SlotUnit) + 2 * sizeof(wire::SlotContribution)));
+  wire::RunSlot slot;
+  slot.contributions.resize(kMaxSlotUnitBytes / sizeof(wire::SlotContribution));
+  slot.micro_batches.resize(MaxRoundMicroBatches(plan));
+  slot.outputs.resize(slot.micro_batches.size());
+  EXPECT_TRUE(wire::Encode({1, slot}).ok());
+}
+
 TEST(PredictedRoundSecondsTest, LongestStageTimesStagesOrDevices) {
   const CostModel cold({1000, 1000, 2000});  // 1 ns a byte; backward 3
   const Plan plan = {{{0, 1}}, {{2, 2}, {1, 1}, {0, 0}}, true};

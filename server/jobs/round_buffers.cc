@@ -45,12 +45,20 @@ uint64_t RoundBuffersBytes(const RoundBuffersOptions& options) {
 }
 
 absl::StatusOr<std::unique_ptr<RoundBuffers>> RoundBuffers::Create(
-    HostArena& arena, const RoundBuffersOptions& options) {
+    HostArena& arena, const RoundBuffersOptions& options,
+    const RoundBuffers* before) {
   Map map = MakeMap(options);
   const uint64_t bytes = map.total_bytes;
   auto buffers =
       std::unique_ptr<RoundBuffers>(new RoundBuffers(options, std::move(map)));
   ASSIGN_OR_RETURN(buffers->range_, ArenaRange::Allocate(arena, bytes));
+  if (before != nullptr && before->contributions_->Serve(options.plan)) {
+    buffers->contributions_ = before->contributions_;
+    return buffers;
+  }
+  ASSIGN_OR_RETURN(
+      buffers->contributions_,
+      ContributionBuffers::Create(arena, options.plan, options.contributions));
   return buffers;
 }
 

@@ -5,7 +5,8 @@
 // A boundary l is the input of layer l.  Which exist follows from the plan:
 // the first layer of every stage.  Buffers are made for the largest micro-batch
 // of the job; smaller ones use their beginning.  Words only rise and start at
-// 0.  Runs on the event loop's thread.
+// 0.  The contribution buffers of the same plan come with them.  Runs on the
+// event loop's thread.
 #ifndef ROUNDHOUSE_SERVER_JOBS_ROUND_BUFFERS_H_
 #define ROUNDHOUSE_SERVER_JOBS_ROUND_BUFFERS_H_
 
@@ -18,6 +19,7 @@
 #include "base/dtype.h"
 #include "base/wire/layout.h"
 #include "scheduler/plan/plan.h"
+#include "server/jobs/contribution_buffers.h"
 #include "server/pool/host_arena.h"
 
 namespace roundhouse {
@@ -35,15 +37,20 @@ struct RoundBuffersOptions {
   bool input_gradient = true;
   // Rows hold several sequences, and positions say where each begins.
   bool packed = false;
+  ContributionOptions contributions;
 };
 
-// What RoundBuffers::Create takes from the arena, in bytes.
+// What RoundBuffers::Create takes from the arena, in bytes, without
+// contributions (ContributionBytes).
 uint64_t RoundBuffersBytes(const RoundBuffersOptions& options);
 
 class RoundBuffers {
  public:
+  // In place of `before`, of the same job and another plan, unless it is null:
+  // takes over its contribution buffers where they serve this plan too.
   static absl::StatusOr<std::unique_ptr<RoundBuffers>> Create(
-      HostArena& arena, const RoundBuffersOptions& options);
+      HostArena& arena, const RoundBuffersOptions& options,
+      const RoundBuffers* before = nullptr);
 
   struct Buffer {
     uint64_t offset = 0;
@@ -64,7 +71,10 @@ class RoundBuffers {
   // REQUIRES: options().packed (checked).
   uint64_t Positions(int set, int micro_batch) const;
 
+  const ContributionBuffers& contributions() const { return *contributions_; }
+
   const RoundBuffersOptions& options() const { return options_; }
+  // Without contributions.
   uint64_t host_bytes() const { return range_.bytes(); }
 
  private:
@@ -91,6 +101,8 @@ class RoundBuffers {
   const RoundBuffersOptions options_;
   const Map map_;
   ArenaRange range_;
+  // Shared: those of the next plan may go on with them.
+  std::shared_ptr<const ContributionBuffers> contributions_;
 };
 
 }  // namespace roundhouse

@@ -80,10 +80,9 @@ HostUse JobRunner::host_use() const {
     if (layout.grad_sum_offset == 0) continue;  // frozen
     const uint64_t fp32_bytes = layout.element_count * DTypeBytes(DType::kF32);
     use.optimizer_bytes += 3 * fp32_bytes;
-    use.gradient_bytes +=
-        (1 + static_cast<uint64_t>(state_->options().contribution_sets)) *
-        fp32_bytes;
+    use.gradient_bytes += fp32_bytes;
   }
+  use.gradient_bytes += buffers_->contributions().host_bytes();
   return use;
 }
 
@@ -127,11 +126,10 @@ absl::Status JobRunner::TryAllocate() {
     ASSIGN_OR_RETURN(base,
                      options_.bases->Get(base_key_, model, trained.dtype));
   }
-  ASSIGN_OR_RETURN(
-      state_,
-      TrainingState::Create(
-          arena_, StateOptions(options_.job, options_.spec, model, plan_),
-          std::move(base)));
+  ASSIGN_OR_RETURN(state_,
+                   TrainingState::Create(
+                       arena_, StateOptions(options_.job, options_.spec, model),
+                       std::move(base)));
   int64_t longest = options_.train->counts().max_row_tokens;
   if (options_.validation != nullptr) {
     longest = std::max(longest, options_.validation->counts().max_row_tokens);
@@ -153,7 +151,9 @@ void JobRunner::NoteResources() {
   const AdapterConfig adapter = options_.spec.adapter();
   std::string memory =
       absl::StrCat("plan: ", ToString(plan_), "; host memory ",
-                   state_->host_bytes() + buffers_->host_bytes(), " bytes");
+                   state_->host_bytes() + buffers_->host_bytes() +
+                       buffers_->contributions().host_bytes(),
+                   " bytes");
   if (adapter.present()) {
     absl::StrAppend(&memory, " and ", state_->base()->host_bytes(),
                     " of the base model, which other jobs may share");

@@ -64,10 +64,12 @@ void JobRunner::OnSlotDone(WorkerId worker, uint64_t attempt,
   out_slots_.erase(found);
   const auto entry = steps_.find(out.action.place.step_number);
   bool finite = true;
-  for (size_t i = 0; i < done.results.size() && entry != steps_.end(); ++i) {
-    entry->second.results[{out.action.place.round, static_cast<uint32_t>(i)}] =
-        done.results[i];
-    finite &= done.results[i].finite != 0;
+  // One for each of the slot's share of the round's micro-batches.
+  auto micro_batch = static_cast<uint32_t>(out.action.micro_batches.begin);
+  for (const wire::MicroBatchResult& result : done.results) {
+    if (entry == steps_.end()) break;
+    entry->second.results[{out.action.place.round, micro_batch++}] = result;
+    finite &= result.finite != 0;
   }
   ObserveTimes(out, done);
   NoteRecovery(out.device, done.started_ns);

@@ -234,7 +234,7 @@ void JobRunner::StartDispatcher() {
   for (int unit = 0; state_->base() != nullptr && unit <= layers; ++unit) {
     shape.trainable.push_back(unit > 0 && unit < layers);
   }
-  shape.contribution_sets = state_->options().contribution_sets;
+  shape.contribution_sets = buffers_->options().contributions.sets;
   dispatcher_ = std::make_unique<Dispatcher>(shape, DispatcherOptions{});
   phase_ = Phase::kStepping;
   if (pool_.up(pool_.HostWorker())) dispatcher_->HostUp();

@@ -100,6 +100,7 @@ void JobRunner::Begin(StepEntry entry, bool clip) {
   step.train = entry.data.train;
   step.clip = clip;
   step.plan = plan_;
+  step.groups = static_cast<int>(options_.spec.gradient_groups());
   for (const RoundData& round : entry.data.rounds) {
     step.round_micro_batches.push_back(
         static_cast<int>(round.micro_batches.size()));
@@ -310,7 +311,7 @@ void JobRunner::MaybeReplan() {
   RoundBuffersOptions options = buffers_->options();
   options.plan = *plan;
   absl::StatusOr<std::unique_ptr<RoundBuffers>> buffers =
-      RoundBuffers::Create(arena_, options);
+      RoundBuffers::Create(arena_, options, buffers_.get());
   if (!buffers.ok()) return;  // the old plan goes on: it has its memory
   buffers_ = *std::move(buffers);
   plan_ = *std::move(plan);

@@ -88,6 +88,25 @@ TEST_F(RunnerTest, ALostDeviceLeavesItsWorkToTheOthers) {
   EXPECT_EQ(steps_, (Steps{1, 2, 3, 4, 5}));
 }
 
+// Two micro-batches in two groups on two devices, and on one when that is all
+// there is.
+TEST_F(RunnerTest, WideSlotsRunOnWhatDevicesThereAre) {
+  for (const bool lost : {false, true}) {
+    Fresh();
+    slots_.clear();
+    steps_.clear();
+    if (lost) Misbehave(0, "die", kMaxFruitlessDeaths);
+    Run("max_steps: 3\ngradient_groups: 2\n"
+        "plan: {forward: [[0, 1]], backward: [[2, 3], [0, 1]], width: 2}");
+    EXPECT_EQ(outcome_.state, JobState::kSucceeded) << outcome_.message;
+    EXPECT_EQ(steps_, (Steps{1, 2, 3}));
+    // Two, two and one micro-batch; five in three rounds of each evaluation.
+    EXPECT_EQ(slots_[SlotPass::kFused], 5);
+    EXPECT_EQ(slots_[SlotPass::kBackward], 5);
+    EXPECT_EQ(slots_[SlotPass::kEvaluate], 10);
+  }
+}
+
 TEST_F(RunnerTest, APauseAtAnyStepSavesWhatItReported) {
   for (const char* clip : {"0", "1"}) {
     for (int64_t at = 1; at <= 5; ++at) {

@@ -11,6 +11,7 @@
 #include "scheduler/plan/auto_sizes.h"
 #include "server/spec/spec_error.h"
 #include "server/spec/spec_fields.h"
+#include "server/spec/spec_rows.h"
 #include "server/spec/spec_value.h"
 
 namespace roundhouse {
@@ -63,6 +64,7 @@ class Reader {
     RETURN_IF_ERROR(CheckMethod());
     RETURN_IF_ERROR(ApplyDtype());
     RETURN_IF_ERROR(ApplyBatch());
+    RETURN_IF_ERROR(CheckPlan());
     RETURN_IF_ERROR(ApplySchedule());
     RETURN_IF_ERROR(CheckEvaluation());
     return draft_.spec;
@@ -199,6 +201,15 @@ class Reader {
                                 " micro-batches at most"));
     }
     return absl::OkStatus();
+  }
+
+  absl::Status CheckPlan() const {
+    const JobSpec& spec = draft_.spec;
+    if (!spec.plan.has_value()) return absl::OkStatus();
+    const absl::Status status =
+        CheckPlanWidths(*spec.plan, spec.gradient_groups.value_or(1));
+    if (status.ok()) return status;
+    return Error("INVALID_VALUE", *Find("plan"), std::string(status.message()));
   }
 
   absl::Status ApplySchedule() {

@@ -57,11 +57,26 @@ struct StageRange {
   bool operator==(const StageRange&) const = default;
 };
 
+// How many devices run a stage: `width`, with shares of the groups as equal as
+// can be, or a device for each of `groups`, which says how many it runs.
+struct StageWidth {
+  int64_t width = 1;
+  std::vector<int64_t> groups = {};  // empty: by width
+
+  int64_t devices() const {
+    return groups.empty() ? width : static_cast<int64_t>(groups.size());
+  }
+  bool operator==(const StageWidth&) const = default;
+};
+
 // backward[0] is the fused stage and ends with the head; the other backward
 // stages go down to layer 0; forward covers 0 .. backward[0].first - 1.
 struct ExplicitPlan {
   std::vector<StageRange> forward;
   std::vector<StageRange> backward;
+  // One for each stage; both empty where every stage is one device wide.
+  std::vector<StageWidth> forward_width;
+  std::vector<StageWidth> backward_width;
   bool operator==(const ExplicitPlan&) const = default;
 };
 

@@ -175,8 +175,8 @@ void AddNumerics(std::vector<SpecFieldRow>* rows) {
       {"gradient_checkpointing", "auto, stage, layer", "-", "auto"}));
   rows->push_back(Only({"bitwise"}, {{"fast", "CUDA devices"}},
                        {"determinism", "bitwise", "-", "bitwise"}));
-  rows->push_back(PlanRow(
-      {"plan", "auto, or forward and backward stages", "layers", "auto"}));
+  rows->push_back(
+      PlanRow({"plan", "auto, or stages and widths", "layers", "auto"}));
 }
 
 void AddOutputs(std::vector<SpecFieldRow>* rows) {

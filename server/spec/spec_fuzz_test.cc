@@ -16,7 +16,8 @@ std::vector<std::string> Seeds() {
   return {
       "model: m\ndataset: d\n",
       "model_name_or_path: a\ndataset: b\nplan: {forward: [[0,1],[2,2]], "
-      "backward: [[3,4],[1,2],[0,0]]}\nmetadata: {k: \"v\\u00e9\", n: 1e5}\n",
+      "backward: [[3,4],[1,2],[0,0]], forward_width: 2, backward_width: "
+      "[1,[1,2],3]}\ngradient_groups: 3\nmetadata: {k: \"v\\u00e9\", n: 1e5}\n",
       "{\"model\": \"m\", \"dataset\": \"d\\\"q\", \"learning_rate\": 3e-4, "
       "\"max_steps\": 10, \"warmup_steps\": 2, \"bf16\": true}",
       "base_model: m\ntrain_file: |\n  a\n  b\nseed: 7\nsuffix: x.y\n"

@@ -18,17 +18,6 @@ constexpr size_t kMaxMetadataPairs = 16;
 constexpr size_t kMaxMetadataKeyBytes = 64;
 constexpr size_t kMaxMetadataValueBytes = 512;
 constexpr size_t kMaxOutputNameBytes = 64;
-constexpr int kMaxPlanStages = 1000;
-
-absl::StatusOr<int64_t> ReadInteger(const SpecValue& v, IntRange range) {
-  int64_t number = 0;
-  if (v.kind != Kind::kInteger || !absl::SimpleAtoi(v.text, &number) ||
-      number < range.low || number > range.high) {
-    return Expected(
-        absl::StrCat("an integer from ", range.low, " to ", range.high), v);
-  }
-  return number;
-}
 
 bool Inside(double x, NumberRange r) {
   return (r.above_low ? x > r.low : x >= r.low) &&
@@ -52,103 +41,6 @@ absl::StatusOr<double> ReadNumber(const SpecValue& v, NumberRange range) {
 absl::StatusOr<bool> ReadBoolean(const SpecValue& v) {
   if (v.kind != Kind::kBool) return Expected("true or false", v);
   return v.text == "true";
-}
-
-absl::StatusOr<StageRange> ReadRange(const SpecValue& v) {
-  constexpr IntRange kLayers = {0, 100000};
-  if (v.kind != Kind::kList || v.items.size() != 2) {
-    return Expected("a stage as [first layer, last layer]", v);
-  }
-  ASSIGN_OR_RETURN(const int64_t first, ReadInteger(v.items[0], kLayers));
-  ASSIGN_OR_RETURN(const int64_t last, ReadInteger(v.items[1], kLayers));
-  if (first > last) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the stage [", first, ", ", last, "] ends before it begins"));
-  }
-  return StageRange{static_cast<int>(first), static_cast<int>(last)};
-}
-
-absl::StatusOr<std::vector<StageRange>> ReadStages(const SpecValue& v) {
-  if (v.kind != Kind::kList || v.items.size() > kMaxPlanStages) {
-    return Expected(
-        absl::StrCat("a list of at most ", kMaxPlanStages, " stages"), v);
-  }
-  std::vector<StageRange> stages;
-  for (const SpecValue& item : v.items) {
-    ASSIGN_OR_RETURN(const StageRange range, ReadRange(item));
-    stages.push_back(range);
-  }
-  return stages;
-}
-
-// Every layer once in each direction; see ExplicitPlan.
-absl::Status CheckPlanShape(const ExplicitPlan& plan) {
-  if (plan.backward.empty()) {
-    return absl::InvalidArgumentError("backward needs at least one stage");
-  }
-  for (size_t i = 1; i < plan.backward.size(); ++i) {
-    if (plan.backward[i].last != plan.backward[i - 1].first - 1) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "backward stage ", i, " ends with layer ", plan.backward[i].last,
-          ", but ", plan.backward[i - 1].first - 1, " comes next"));
-    }
-  }
-  if (plan.backward.back().first != 0) {
-    return absl::InvalidArgumentError("backward does not reach layer 0");
-  }
-  int next = 0;
-  for (size_t i = 0; i < plan.forward.size(); ++i) {
-    if (plan.forward[i].first != next) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("forward stage ", i, " begins with layer ",
-                       plan.forward[i].first, ", but ", next, " comes next"));
-    }
-    next = plan.forward[i].last + 1;
-  }
-  if (next != plan.backward[0].first) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("forward ends before layer ", next,
-                     ", but the fused stage (the first "
-                     "of backward) begins with layer ",
-                     plan.backward[0].first));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status SetPlan(const SpecValue& v, SpecDraft* d) {
-  if (v.text == "auto") return absl::OkStatus();
-  ExplicitPlan plan;
-  bool forward = false;
-  bool backward = false;
-  if (v.kind != Kind::kMap) {
-    return Expected("auto, or forward and backward stages", v);
-  }
-  for (const auto& [key, value] : v.entries) {
-    if (key.text == "forward") {
-      ASSIGN_OR_RETURN(plan.forward, ReadStages(value));
-      forward = true;
-    } else if (key.text == "backward") {
-      ASSIGN_OR_RETURN(plan.backward, ReadStages(value));
-      backward = true;
-    } else if (key.text == "widths") {
-      return NotYet("widths", "wide slots");
-    } else {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "unknown field \"", key.text, "\"; it has forward and backward"));
-    }
-  }
-  if (!forward || !backward) {
-    return absl::InvalidArgumentError("needs both forward and backward");
-  }
-  RETURN_IF_ERROR(CheckPlanShape(plan));
-  d->spec.plan = std::move(plan);
-  return absl::OkStatus();
-}
-
-Json StagesJson(const std::vector<StageRange>& stages) {
-  Json out = Json::array();
-  for (const StageRange& s : stages) out.push_back({s.first, s.last});
-  return out;
 }
 
 absl::StatusOr<uint32_t> ReadTargetModules(const SpecValue& v) {
@@ -239,6 +131,16 @@ absl::Status Expected(const std::string& what, const SpecValue& got) {
 absl::Status NotYet(const std::string& what, const std::string& part) {
   return absl::UnimplementedError(absl::StrCat(
       what, " is not available in this version; it comes with ", part));
+}
+
+absl::StatusOr<int64_t> ReadInteger(const SpecValue& v, IntRange range) {
+  int64_t number = 0;
+  if (v.kind != Kind::kInteger || !absl::SimpleAtoi(v.text, &number) ||
+      number < range.low || number > range.high) {
+    return Expected(
+        absl::StrCat("an integer from ", range.low, " to ", range.high), v);
+  }
+  return number;
 }
 
 SpecFieldRow Integer(int64_t JobSpec::*member, IntRange range, SpecField info) {
@@ -352,20 +254,6 @@ SpecFieldRow Reserved(std::string off, SpecField info) {
   row.set = [off, info](const SpecValue& v, SpecDraft*) {
     if (!off.empty() && v.text == off) return absl::OkStatus();
     return NotYet(info.name, info.later);
-  };
-  return row;
-}
-
-SpecFieldRow PlanRow(SpecField info) {
-  SpecFieldRow row{.info = std::move(info)};
-  row.set = SetPlan;
-  row.put = [](const JobSpec& s, Json* out) {
-    if (!s.plan.has_value()) {
-      (*out)["plan"] = "auto";
-      return;
-    }
-    (*out)["plan"] = {{"forward", StagesJson(s.plan->forward)},
-                      {"backward", StagesJson(s.plan->backward)}};
   };
   return row;
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_join.h"
 #include "nlohmann/json.hpp"
 #include "server/spec/spec.h"
@@ -64,6 +65,11 @@ struct Later {
 absl::Status Expected(const std::string& what, const SpecValue& got);
 // kUnimplemented, naming the part that brings it.
 absl::Status NotYet(const std::string& what, const std::string& part);
+
+absl::StatusOr<int64_t> ReadInteger(const SpecValue& v, IntRange range);
+// kInvalidArgument names the stage: wider than there are groups, groups of its
+// devices that do not add up to all.
+absl::Status CheckPlanWidths(const ExplicitPlan& plan, int64_t gradient_groups);
 
 SpecFieldRow Integer(int64_t JobSpec::*member, IntRange range, SpecField info);
 SpecFieldRow IntegerOrAuto(std::optional<int64_t> JobSpec::*member,

@@ -396,6 +396,73 @@ TEST(SpecTest, ExplicitPlan) {
   EXPECT_TRUE(With("plan: {forward: [], backward: [[0, 4]]}").ok());
 }
 
+TEST(SpecTest, WidthsAreGivenOnceOrByStage) {
+  const auto all = With(
+      "gradient_groups: 4\n"
+      "plan: {forward: [[0, 1]], backward: [[2, 4], [0, 1]], width: 4}");
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_EQ(all->plan->forward_width, std::vector<StageWidth>{{4}});
+  EXPECT_EQ(all->plan->backward_width, (std::vector<StageWidth>(2, {4})));
+  const auto some = With(
+      "gradient_groups: 8\n"
+      "plan: {forward: [[0, 1]], backward: [[2, 4], [0, 1]], "
+      "backward_width: [[3, 5], 2]}");
+  ASSERT_TRUE(some.ok()) << some.status();
+  EXPECT_EQ(some->plan->forward_width, std::vector<StageWidth>{{1}});
+  EXPECT_EQ(some->plan->backward_width,
+            (std::vector<StageWidth>{{1, {3, 5}}, {2}}));
+  EXPECT_EQ(some->plan->backward_width[0].devices(), 2);
+  EXPECT_EQ(some->plan->backward_width[1].devices(), 2);
+  // Width 1 is what a plan without widths says.
+  const auto one =
+      With("plan: {forward: [[0, 1]], backward: [[2, 4], [0, 1]], width: 1}");
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_TRUE(one->plan->forward_width.empty());
+  EXPECT_TRUE(one->plan->backward_width.empty());
+}
+
+TEST(SpecTest, WrongWidthsSayWhatIsWrong) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"width: 5",
+       "forward_width[0] is 5 devices wide, but gradient_groups is 4: each "
+       "device runs at least one group"},
+      {"backward_width: [1, 5]",
+       "backward_width[1] is 5 devices wide, but gradient_groups is 4: each "
+       "device runs at least one group"},
+      {"backward_width: [[1, 2], 4]",
+       "backward_width[0] has 1 + 2 groups, but gradient_groups is 4"},
+      {"forward_width: [2, 2]", "forward_width: has 2 entries for 1 stages"},
+      {"forward_width: [[]]",
+       "forward_width: expected a number of devices, or 1 to 1024 numbers of "
+       "groups, got a list"},
+      {"width: 0",
+       "width: expected an integer from 1 to 1024, got the number 0"},
+      {"backward_width: [2, wide]",
+       "backward_width: expected an integer from 1 to 1024, got the text "
+       "\"wide\""},
+      {"width: [2]",
+       "width is one number; forward_width and backward_width have an entry "
+       "for each stage"},
+      {"width: 2, backward_width: 2",
+       "width says it for every stage; give it or forward_width and "
+       "backward_width"},
+      {"widths: 2",
+       "unknown field \"widths\"; it has forward, backward, width, "
+       "forward_width and backward_width"},
+  };
+  for (const auto& [widths, message] : cases) {
+    ExpectError(
+        absl::StrCat("gradient_groups: 4\nplan: {forward: [[0, 1]], backward: "
+                     "[[2, 4], [0, 1]], ",
+                     widths, "}"),
+        "INVALID_VALUE", "plan", absl::StrCat("job.yaml:4: plan: ", message));
+  }
+  ExpectError("plan: {forward: [], backward: [[0, 4]], width: 2}",
+              "INVALID_VALUE", "plan",
+              "job.yaml:3: plan: backward_width[0] is 2 devices wide, but "
+              "gradient_groups is 1: each device runs at least one group");
+}
+
 TEST(SpecTest, WrongPlansSayWhatIsWrong) {
   const std::pair<const char*, const char*> cases[] = {
       {"{forward: [[0, 1]]}", "needs both forward and backward"},
@@ -414,7 +481,8 @@ TEST(SpecTest, WrongPlansSayWhatIsWrong) {
       {"{forward: [3], backward: [[0, 4]]}",
        "expected a stage as [first layer, last layer], got the number 3"},
       {"{forwards: []}",
-       "unknown field \"forwards\"; it has forward and backward"},
+       "unknown field \"forwards\"; it has forward, backward, width, "
+       "forward_width and backward_width"},
       {"fast",
        "expected auto, or forward and backward stages, got the text \"fast\""},
   };
@@ -422,8 +490,6 @@ TEST(SpecTest, WrongPlansSayWhatIsWrong) {
     ExpectError(absl::StrCat("plan: ", plan), "INVALID_VALUE", "plan",
                 absl::StrCat("job.yaml:3: plan: ", message));
   }
-  EXPECT_TRUE(absl::IsUnimplemented(
-      With("plan: {widths: [2], forward: [], backward: [[0, 1]]}").status()));
 }
 
 TEST(SpecTest, BadSyntaxNamesTheLine) {
@@ -507,6 +573,8 @@ TEST(ResolvedSpecTest, JsonIsAJobFileThatResolvesToItself) {
         "warmup_ratio: 0.03\nplan: {forward: [[0,2]], backward: [[3,4],[0,2]]}"
         "\noutput_name: x\ngradient_checkpointing: layer\nmodel_init: "
         "random",
+        "gradient_groups: 8\nplan: {forward: [[0,2]], backward: [[3,4],[0,2]], "
+        "forward_width: 8, backward_width: [[3,5],[8]]}",
         "method: lora", "packing: true\ntruncation: drop",
         "method: lora\nlora_r: 3\nlora_alpha: 0.1\nlora_dropout: 0.05\n"
         "target_modules: [k_proj, up_proj]\nadapter_name_or_path: a"}) {

@@ -19,12 +19,10 @@ struct Placement {
   wire::JobLayout job = {};
   std::vector<wire::UnitLayout> units;
   std::vector<wire::ParameterLayout> parameters;
-  std::vector<uint64_t> contributions;
   uint64_t bytes = 0;
 };
 
-void PlaceTrained(const TrainingStateOptions& options, LayoutCursor& cursor,
-                  Placement& placement, wire::UnitLayout& layout) {
+void PlaceTrained(LayoutCursor& cursor, wire::UnitLayout& layout) {
   const uint64_t fp32 = layout.element_count * kFp32Bytes;
   const auto dtype = static_cast<DType>(layout.dtype);
   layout.compute_offset = cursor.Take(layout.element_count * DTypeBytes(dtype));
@@ -36,9 +34,6 @@ void PlaceTrained(const TrainingStateOptions& options, LayoutCursor& cursor,
   layout.journal_offset = cursor.Take(layout.chunk_count * sizeof(uint64_t));
   layout.norm_partials_offset =
       cursor.Take(layout.chunk_count * sizeof(double));
-  for (int i = 0; i < options.contribution_sets; ++i) {
-    placement.contributions.push_back(cursor.Take(fp32));
-  }
 }
 
 // `base` may be null: nothing but the bytes of the rest is wanted.
@@ -48,11 +43,9 @@ void PlaceUnit(const TrainingStateOptions& options, const BaseWeights* base,
   layout.dtype =
       static_cast<uint32_t>(UnitDType(options.model, options.dtype, unit));
   if (IsTrainable(options.model, options.adapter, unit)) {
-    PlaceTrained(options, cursor, placement, layout);
+    PlaceTrained(cursor, layout);
     return;
   }
-  placement.contributions.resize(placement.contributions.size() +
-                                 options.contribution_sets);
   if (base == nullptr) return;
   layout.compute_offset = base->unit(unit).compute_offset;
   layout.version_word_offset = base->unit(unit).version_word_offset;
@@ -116,7 +109,6 @@ absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
                  placement.parameters, job);
   state->units_ = TrainingUnits(options.model, options.adapter);
   state->layouts_ = std::move(placement.units);
-  state->contribution_offsets_ = std::move(placement.contributions);
   state->job_layout_ = job;
   return state;
 }
@@ -124,13 +116,6 @@ absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
 wire::BufferRef TrainingState::Weights(int unit) const {
   return {layouts_[unit].compute_offset,
           layouts_[unit].element_count * DTypeBytes(dtype(unit))};
-}
-
-wire::BufferRef TrainingState::Contribution(int unit, int buffer_set) const {
-  ROUNDHOUSE_CHECK(trainable(unit)) << "unit " << unit << " is frozen";
-  const int index = buffer_set % options_.contribution_sets;
-  return {contribution_offsets_[unit * options_.contribution_sets + index],
-          layouts_[unit].element_count * kFp32Bytes};
 }
 
 void TrainingState::CommitToLedger(uint64_t slot) {

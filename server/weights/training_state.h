@@ -1,15 +1,15 @@
 // A job's training state in the host arena: compute weights, fp32 masters,
-// moments, gradient sums and contributions per unit, with the layout table that
-// workers read (base/wire/layout.h).
+// moments and gradient sums per unit, with the layout table that workers read
+// (base/wire/layout.h).  What slots contribute to the sums belongs to the plan
+// (server/jobs/contribution_buffers.h).
 //
 // Units are those of the wire (base/model/parameters.h, TrainingUnits).  With
 // adapters the model's own are frozen: they lie in a BaseWeights that jobs
 // share, and the state holds the adapters only.
 //
 // Host bytes per trainable parameter: compute 2 (bf16) or 4 (fp32, and adapters
-// always), master 4, moments 8, gradient sum 4, contribution 4 or 8.  Per
-// frozen parameter, once for all jobs: 2 or 4.  Runs on the event loop's
-// thread.
+// always), master 4, moments 8, gradient sum 4.  Per frozen parameter, once for
+// all jobs: 2 or 4.  Runs on the event loop's thread.
 #ifndef ROUNDHOUSE_SERVER_WEIGHTS_TRAINING_STATE_H_
 #define ROUNDHOUSE_SERVER_WEIGHTS_TRAINING_STATE_H_
 
@@ -34,9 +34,6 @@ struct TrainingStateOptions {
   DType dtype = DType::kF32;  // of the model's weights and of activations
   uint64_t seed = 0;
   int64_t head_token_chunk = 1024;
-  // Rounds whose contributions can be there at a time, 1 or 2 (JobShape).  A
-  // slot sends one subtree per unit while slots are one device wide.
-  int contribution_sets = 1;
   int scratch_slots = 8;  // the host worker's chunks in flight
 };
 
@@ -74,8 +71,6 @@ class TrainingState {
   }
 
   wire::BufferRef Weights(int unit) const;
-  // Of rounds that use this set of buffers.  REQUIRES: trainable(unit).
-  wire::BufferRef Contribution(int unit, int buffer_set) const;
   // Of a frozen unit the only version there is, whatever `value`.
   wire::WordRef Version(int unit, uint64_t value) const {
     return {layouts_[unit].version_word_offset,
@@ -95,7 +90,6 @@ class TrainingState {
   ArenaRange range_;
   std::vector<UnitSpec> units_;
   std::vector<wire::UnitLayout> layouts_;
-  std::vector<uint64_t> contribution_offsets_;
   wire::JobLayout job_layout_ = {};
 };
 

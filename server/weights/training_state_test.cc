@@ -57,19 +57,12 @@ void AddUnit(const TrainingState& state, int unit, Ranges& ranges) {
   ranges.Add(name + "journal", layout.journal_offset, layout.chunk_count * 8);
   ranges.Add(name + "norms", layout.norm_partials_offset,
              layout.chunk_count * 8);
-  for (int i = 0; i < state.options().contribution_sets; ++i) {
-    const wire::BufferRef buffer = state.Contribution(unit, i);
-    EXPECT_EQ(buffer.bytes, fp32);
-    ranges.Add(name + "contribution " + std::to_string(i), buffer.offset,
-               buffer.bytes);
-  }
 }
 
 TEST(TrainingStateTest, EverythingHasItsOwnAlignedBytesAndNoneAreLeftOver) {
   for (const bool tied : {false, true}) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
-      TrainingStateOptions options = TestStateOptions(tied, dtype);
-      options.contribution_sets = 2;
+      const TrainingStateOptions options = TestStateOptions(tied, dtype);
       auto arena = *HostArena::Create(64 * kMiB, 3);
       auto state = *TrainingState::Create(*arena, options);
       const auto& job =
@@ -182,7 +175,6 @@ TEST(TrainingStateTest, WithAdaptersOnlyTheseHaveMoreThanWeights) {
     EXPECT_EQ(state->host_bytes(), TrainingStateBytes(options));
     EXPECT_EQ(state->TrainedUnit(1), 5);
     EXPECT_EQ(state->TrainedUnit(3), 7);
-    EXPECT_DEATH(state->Contribution(1, 0), "unit 1 is frozen");
   }
 }
 

@@ -212,6 +212,18 @@ class JobFileTest(BadInputTest):
     def test_wrong_plan(self):
         self.assert_refused("plan", "layer",
                             plan={"forward": [[0, 9]], "backward": [[3, 4]]})
+        stages = {"forward": [[0, 2]], "backward": [[3, 4], [0, 2]]}
+        for groups, widths, *words in (
+                (2, {"backward_width": [1, 3]}, "backward_width[1]",
+                 "gradient_groups is 2"),
+                (8, {"forward_width": [[3, 4]]}, "forward_width[0]",
+                 "3 + 4 groups"),
+                (8, {"width": 8}, "forward_width[0]", "8 devices wide",
+                 "this server has")):
+            with self.subTest(widths):
+                self.assert_refused(
+                    "plan", *words, batch_size=8, gradient_groups=groups,
+                    plan={**stages, **widths})
 
 
 class DataTest(BadInputTest):

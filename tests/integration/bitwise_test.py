@@ -117,6 +117,33 @@ FAMILY_ADAPTERS = {
 }
 
 
+# Slots on several devices at once, cut into equal and uneven parts. A step of
+# 20 micro-batches has rounds of 8, 8 and 4, one of 10 has 8 and 2, and the
+# validation set one of 7: each is cut, and adds, in another way.
+WIDE_BATCH = {"batch_size": 20, "micro_batch_size": 1,
+              "micro_batches_per_round": 8, "gradient_groups": 8}
+WIDE = {
+    "powers_of_two": {
+        "dtype": "fp32", "model_name_or_path": "model-False-fp32",
+        "plan": {**PLANS["backward_begins_inside"], "forward_width": [2, 4],
+                 "backward_width": [8, 4, 2]}},
+    "uneven_tied": {
+        "dtype": "bf16", "model_name_or_path": "model-True-bf16",
+        "max_grad_norm": 0, "save_steps": 2,
+        "plan": {**PLANS["other_cuts"], "forward_width": [[5, 3], 3],
+                 "backward_width": [[1, 7], [2, 3, 3], 1]}},
+    "one_stage": {
+        "dtype": "fp32", "model_name_or_path": "model-True-fp32",
+        "gradient_checkpointing": "layer", "packing": True,
+        "plan": {**PLANS["all_fused"], "width": 8}},
+    "adapters": {
+        "dtype": "bf16", "model": "model-False-fp32", "lora_dropout": 0.1,
+        "target_modules": "all-linear", "max_grad_norm": 0.05,
+        "plan": {**PLANS["layer_each"], "forward_width": 2,
+                 "backward_width": [1, 4, [1, 2, 5], 8, 3]}},
+}
+
+
 def possible(row):
     """A round has no more groups than micro-batches."""
     value = {name: FACTORS[name][index] for name, index in row.items()}
@@ -276,6 +303,45 @@ class BitwiseTest(unittest.TestCase):
             "validation_dataset": "validation.jsonl", "max_length": 32,
             "batch_size": BATCH, "max_steps": STEPS, "learning_rate": 0.01,
             "save_steps": 0, "seed": 7, **changes})
+
+    def start_only(self, devices, **flags):
+        """A daemon on so many devices, in place of all that run."""
+        for daemon in self.daemons.values():
+            if not daemon.ended():
+                daemon.stop()
+        self.daemons[devices] = self.scratch.daemon(devices=f"cpu:{devices}")
+        self.daemons[devices].start(**flags)
+        return self.daemons[devices]
+
+    def check_wide(self, devices, changes):
+        if changes.get("lora_dropout"):
+            self.check_adapters(devices, {**WIDE_BATCH, **changes})
+            return
+        self.check(devices, {
+            "dataset": "train.jsonl", "validation_dataset": "validation.jsonl",
+            "max_length": 32, "max_steps": STEPS, "learning_rate": 0.01,
+            "save_steps": 0, "seed": 7, **WIDE_BATCH, **changes})
+
+    def test_wide_slots(self):
+        """The first job's workers die in the middle of parts."""
+        daemon = self.start_only(8, worker_kill_at=(
+            "1=slot.micro_batch.done:3;4=slot.contribution.copied:7;"
+            "6=slot.output.copied:4"))
+        for name, changes in WIDE.items():
+            with self.subTest(name):
+                self.check_wide(8, changes)
+        for worker in "146":
+            self.assertIn(f"device worker {worker} killed by signal 9",
+                          daemon.log_path.read_text())
+
+    def test_a_plan_wider_than_the_devices_that_are_left(self):
+        """One of two dies whenever it starts a slot, until it is given up."""
+        daemon = self.start_only(2, worker_kill_at=";".join(
+            ["1=slot.started:1"] * 5))
+        self.check_wide(2, {**WIDE["one_stage"],
+                            "plan": {**PLANS["uneven"], "width": 2}})
+        self.assertIn("device 1 is lost", daemon.log_path.read_text())
+        daemon.stop()
 
     def test_what_a_family_adds_changes_the_bits(self):
         """So a run that left it out would be noticed."""

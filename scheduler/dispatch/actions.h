@@ -1,0 +1,71 @@
+// What the Dispatcher asks its caller to do (dispatcher.h).  Plain values.
+#ifndef ROUNDHOUSE_SCHEDULER_DISPATCH_ACTIONS_H_
+#define ROUNDHOUSE_SCHEDULER_DISPATCH_ACTIONS_H_
+
+#include <cstdint>
+#include <variant>
+
+#include "base/ids.h"
+#include "base/reduction.h"
+#include "scheduler/plan/plan.h"
+#include "scheduler/plan/step_plan.h"
+
+namespace roundhouse {
+
+struct SlotPlace {
+  uint64_t step_number = 0;  // of BeginStep calls, from 0
+  int round = 0;             // of the step
+  int buffer_set = 0;        // 0 or 1
+  int index = 0;             // of the round's slots, each part being one
+};
+
+// Run this slot: a part of the plan's, with its share of the round's
+// micro-batches.  Sent again with the same id when its worker died.
+struct RunSlotAction {
+  SlotId slot{};
+  DeviceId device{};
+  SlotPlace place;
+  SlotPass pass = SlotPass::kForward;
+  LayerRange layers;
+  IndexRange micro_batches;  // of the round
+};
+
+struct WithdrawSlotAction {
+  SlotId slot{};
+  DeviceId device{};
+};
+
+enum class HostOpType { kGather, kReduce, kUpdate };
+
+struct RunHostOpAction {
+  HostOpId op{};
+  HostOpType type = HostOpType::kGather;
+  uint64_t step_number = 0;
+  int round = 0;
+  int buffer_set = 0;
+  int unit = 0;
+  bool add_to_sum = false;  // reduce: not the step's first round
+  bool last_round = false;  // reduce: the sum is final
+};
+
+// Every slot committed, every reduction done: with clipping the norm can be
+// computed now, and the next step may begin.  Before the first update of a
+// clipped step the caller must call AllowUpdates.
+struct StepReducedAction {
+  uint64_t step_number = 0;
+};
+
+// Every update is done (an evaluation: every slot committed).
+struct StepDoneAction {
+  uint64_t step_number = 0;
+};
+
+// Abandon is complete: no slot and no host operation is out.
+struct QuietAction {};
+
+using Action = std::variant<RunSlotAction, WithdrawSlotAction, RunHostOpAction,
+                            StepReducedAction, StepDoneAction, QuietAction>;
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SCHEDULER_DISPATCH_ACTIONS_H_

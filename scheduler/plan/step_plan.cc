@@ -1,0 +1,341 @@
+#include "scheduler/plan/step_plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+
+namespace roundhouse {
+namespace {
+
+int ForwardCount(const Plan& plan) {
+  return static_cast<int>(plan.forward.size());
+}
+
+const LayerRange& StageOf(const Plan& plan, int slot) {
+  const int forward = ForwardCount(plan);
+  return slot < forward ? plan.forward[slot] : plan.backward[slot - forward];
+}
+
+SlotPass PassOf(const Plan& plan, int slot) {
+  const int forward = ForwardCount(plan);
+  if (slot < forward) return SlotPass::kForward;
+  return slot == forward ? SlotPass::kFused : SlotPass::kBackward;
+}
+
+// The groups whose micro-batches are `share`; empty when it ends inside one.
+IndexRange GroupsOf(const IndexRange& share,
+                    const std::vector<IndexRange>& groups) {
+  IndexRange covered{-1, -1};
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const auto index = static_cast<int64_t>(i);
+    if (groups[i].begin == share.begin) covered.begin = index;
+    if (groups[i].end == share.end) covered.end = index + 1;
+  }
+  if (covered.begin < 0 || covered.end <= covered.begin) return {0, 0};
+  return covered;
+}
+
+// How many of `count` groups each of the devices gets: whole quotas first, the
+// rest to the largest remainders, of equals to the first.
+std::vector<int64_t> Quotas(int64_t count, const double* speeds, int width) {
+  const double total = std::accumulate(speeds, speeds + width, 0.0);
+  std::vector<int64_t> quotas;
+  std::vector<std::pair<double, int>> remainders;
+  int64_t left = count;
+  for (int i = 0; i < width; ++i) {
+    const double quota = static_cast<double>(count) * speeds[i] / total;
+    quotas.push_back(static_cast<int64_t>(quota));
+    left -= quotas.back();
+    remainders.emplace_back(static_cast<double>(quotas.back()) - quota, i);
+  }
+  std::stable_sort(remainders.begin(), remainders.end());
+  for (int64_t i = 0; i < left; ++i) ++quotas[remainders[i].second];
+  return quotas;
+}
+
+// `count` groups in proportion to the first `width` of `speeds`; a part that
+// gets none is left out.
+std::vector<IndexRange> SplitGroups(int64_t count, const double* speeds,
+                                    int width) {
+  std::vector<IndexRange> shares;
+  int64_t next = 0;
+  for (const int64_t quota : Quotas(count, speeds, width)) {
+    if (quota == 0) continue;
+    shares.push_back({next, next + quota});
+    next += quota;
+  }
+  return shares;
+}
+
+// Cuts the node of leaves [begin, end) at nodes below it, one for each of
+// `parts`; where they are more than leaves, the greatest ones get one.
+void CutAtNodes(IndexRange node, std::vector<int> parts,
+                std::vector<IndexRange>* shares) {
+  while (static_cast<int64_t>(parts.size()) > node.size()) {
+    // Of equals the last goes.
+    parts.erase(
+        std::prev(std::min_element(parts.rbegin(), parts.rend()).base()));
+  }
+  const auto count = static_cast<int64_t>(parts.size());
+  if (count == 1) {
+    shares->push_back(node);
+    return;
+  }
+  const auto left = static_cast<int64_t>(
+      std::bit_floor(static_cast<uint64_t>(node.size() - 1)));
+  const double total = std::accumulate(parts.begin(), parts.end(), 0.0);
+  int64_t best = 0;
+  double least = 0;
+  for (int64_t cut = std::max<int64_t>(1, count - (node.size() - left));
+       cut <= std::min(count - 1, left); ++cut) {
+    const double sum = std::accumulate(parts.begin(), parts.begin() + cut, 0.0);
+    const double off = std::abs(sum * static_cast<double>(node.size()) -
+                                total * static_cast<double>(left));
+    if (best != 0 && off >= least) continue;
+    best = cut;
+    least = off;
+  }
+  CutAtNodes({node.begin, node.begin + left},
+             {parts.begin(), parts.begin() + best}, shares);
+  CutAtNodes({node.begin + left, node.end}, {parts.begin() + best, parts.end()},
+             shares);
+}
+
+// Of each of the parts with these shares of a round of `groups` groups.
+std::vector<int64_t> SumCounts(const std::vector<IndexRange>& shares,
+                               int64_t groups) {
+  std::vector<int64_t> counts;
+  for (const IndexRange& share : shares) {
+    counts.push_back(
+        static_cast<int64_t>(LargestSubtrees(groups, share).size()));
+  }
+  return counts;
+}
+
+int64_t SumCount(const std::vector<IndexRange>& shares, int64_t groups) {
+  const std::vector<int64_t> counts = SumCounts(shares, groups);
+  return std::accumulate(counts.begin(), counts.end(), int64_t{0});
+}
+
+int64_t FullGroups(const std::vector<int>& parts) {
+  return std::accumulate(parts.begin(), parts.end(), int64_t{0});
+}
+
+std::vector<IndexRange> InProportion(const std::vector<int>& parts,
+                                     int64_t groups) {
+  const std::vector<double> speeds(parts.begin(), parts.end());
+  return SplitGroups(groups, speeds.data(), static_cast<int>(speeds.size()));
+}
+
+std::vector<IndexRange> MicroBatchesOf(const std::vector<IndexRange>& shares,
+                                       const std::vector<IndexRange>& groups) {
+  std::vector<IndexRange> micro_batches;
+  for (const IndexRange& share : shares) {
+    micro_batches.push_back(
+        {groups[share.begin].begin, groups[share.end - 1].end});
+  }
+  return micro_batches;
+}
+
+absl::Status CheckShares(const StepPlan& plan, int slot, int micro_batches,
+                         int device_count,
+                         const std::vector<IndexRange>& groups) {
+  const auto& shares = plan.shares[slot];
+  auto error = [slot](const std::string& why) {
+    return absl::InvalidArgumentError(absl::StrCat("slot ", slot, why));
+  };
+  if (static_cast<int>(shares.size()) > device_count) {
+    return error(absl::StrCat(" has ", shares.size(), " parts for ",
+                              device_count, " devices"));
+  }
+  int64_t next = 0;
+  for (size_t i = 0; i < shares.size(); ++i) {
+    if (shares[i].begin != next || GroupsOf(shares[i], groups).size() == 0) {
+      return error(absl::StrCat(" part ", i, " has micro-batches ",
+                                shares[i].begin, "..", shares[i].end - 1,
+                                ": not the next whole groups"));
+    }
+    next = shares[i].end;
+  }
+  if (next != micro_batches) {
+    return error(
+        absl::StrCat(" runs ", next, " of ", micro_batches, " micro-batches"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<int> SplitOf(const std::vector<int>& proportions, int groups) {
+  std::vector<int> split;
+  for (const IndexRange& share : InProportion(proportions, groups)) {
+    split.push_back(static_cast<int>(share.size()));
+  }
+  return split;
+}
+
+std::vector<IndexRange> GroupShares(const Plan& plan, int slot,
+                                    int64_t groups) {
+  ROUNDHOUSE_CHECK(0 <= slot && slot < plan.slot_count() && groups >= 1)
+      << "slot " << slot << ", " << groups << " groups";
+  if (plan.split.empty()) return {{0, groups}};
+  const std::vector<int>& parts = plan.split[slot];
+  std::vector<IndexRange> shares = InProportion(parts, groups);
+  if (groups < FullGroups(parts) &&
+      SumCount(shares, groups) > MostContributions(plan, slot)) {
+    shares.clear();
+    CutAtNodes({0, groups}, parts, &shares);
+  }
+  return shares;
+}
+
+StepPlan PlanOfRound(const Plan& plan, int micro_batches, int groups) {
+  StepPlan round;
+  round.stages = plan;
+  round.groups = groups;
+  const auto ranges = GroupRanges(micro_batches, groups);
+  const auto count = static_cast<int64_t>(ranges.size());
+  for (int slot = 0; slot < plan.slot_count(); ++slot) {
+    round.shares.push_back(
+        MicroBatchesOf(GroupShares(plan, slot, count), ranges));
+  }
+  return round;
+}
+
+std::vector<IndexRange> ContributedGroups(const Plan& plan, int layer,
+                                          int64_t groups) {
+  const auto stage = std::find_if(
+      plan.backward.begin(), plan.backward.end(),
+      [layer](const LayerRange& range) { return range.Contains(layer); });
+  ROUNDHOUSE_CHECK(stage != plan.backward.end()) << "layer " << layer;
+  const int slot =
+      ForwardCount(plan) + static_cast<int>(stage - plan.backward.begin());
+  std::vector<IndexRange> sums;
+  for (const IndexRange& share : GroupShares(plan, slot, groups)) {
+    const auto subtrees = LargestSubtrees(groups, share);
+    sums.insert(sums.end(), subtrees.begin(), subtrees.end());
+  }
+  return sums;
+}
+
+int64_t MostContributions(const Plan& plan, int slot) {
+  if (plan.split.empty()) return 1;
+  const std::vector<int>& parts = plan.split[slot];
+  const int64_t full = FullGroups(parts);
+  return SumCount(InProportion(parts, full), full);
+}
+
+int64_t MostContributionsOfAPart(const Plan& plan, int slot) {
+  if (plan.split.empty()) return 1;
+  int64_t most = 1;
+  for (int64_t groups = FullGroups(plan.split[slot]); groups >= 1; --groups) {
+    const auto counts = SumCounts(GroupShares(plan, slot, groups), groups);
+    most = std::max(most, *std::max_element(counts.begin(), counts.end()));
+  }
+  return most;
+}
+
+StepPlan UniformPlan(const Plan& stages, const Widths& widths,
+                     int micro_batches, int groups) {
+  const int most = std::max({widths.forward, widths.fused, widths.backward});
+  return ProportionalPlan(stages, widths, micro_batches, groups,
+                          std::vector<double>(most, 1.0));
+}
+
+StepPlan ProportionalPlan(const Plan& stages, const Widths& widths,
+                          int micro_batches, int groups,
+                          std::vector<double> speeds) {
+  std::sort(speeds.begin(), speeds.end(), std::greater<>());
+  StepPlan plan;
+  plan.stages = stages;
+  plan.groups = groups;
+  const auto ranges = GroupRanges(micro_batches, groups);
+  const auto count = static_cast<int64_t>(ranges.size());
+  for (int slot = 0; slot < plan.slot_count(); ++slot) {
+    const SlotPass pass = PassOf(stages, slot);
+    const int width = pass == SlotPass::kForward ? widths.forward
+                      : pass == SlotPass::kFused ? widths.fused
+                                                 : widths.backward;
+    ROUNDHOUSE_CHECK(1 <= width && width <= static_cast<int>(speeds.size()));
+    const int parts = static_cast<int>(std::min<int64_t>(width, count));
+    plan.shares.push_back(
+        MicroBatchesOf(SplitGroups(count, speeds.data(), parts), ranges));
+  }
+  return plan;
+}
+
+absl::Status CheckStepPlan(const StepPlan& plan, int layer_count,
+                           int micro_batches, int device_count) {
+  RETURN_IF_ERROR(CheckPlan(plan.stages, layer_count));
+  if (!plan.stages.fused) {
+    return absl::InvalidArgumentError("the plan has no fused stage");
+  }
+  if (micro_batches < 1 || plan.groups < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        micro_batches, " micro-batches in ", plan.groups, " groups"));
+  }
+  if (plan.look_ahead < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("look_ahead is ", plan.look_ahead));
+  }
+  if (static_cast<int>(plan.shares.size()) != plan.slot_count()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "shares of ", plan.shares.size(), " slots of ", plan.slot_count()));
+  }
+  const auto groups = GroupRanges(micro_batches, plan.groups);
+  for (int slot = 0; slot < plan.slot_count(); ++slot) {
+    RETURN_IF_ERROR(
+        CheckShares(plan, slot, micro_batches, device_count, groups));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<Part> PartsOf(const StepPlan& plan, int micro_batches) {
+  const auto groups = GroupRanges(micro_batches, plan.groups);
+  const auto leaves = static_cast<int64_t>(groups.size());
+  std::vector<Part> parts;
+  for (int slot = 0; slot < plan.slot_count(); ++slot) {
+    for (const IndexRange& share : plan.shares[slot]) {
+      const IndexRange covered = GroupsOf(share, groups);
+      ROUNDHOUSE_CHECK(covered.size() > 0) << "slot " << slot;
+      Part part;
+      part.slot = slot;
+      part.pass = PassOf(plan.stages, slot);
+      part.layers = StageOf(plan.stages, slot);
+      part.micro_batches = share;
+      part.groups = covered.size();
+      if (part.backward()) {
+        part.contributions =
+            static_cast<int64_t>(LargestSubtrees(leaves, covered).size());
+      }
+      parts.push_back(part);
+    }
+  }
+  return parts;
+}
+
+std::string ToString(const StepPlan& plan) {
+  std::string text;
+  for (int slot = 0; slot < plan.slot_count(); ++slot) {
+    const LayerRange& stage = StageOf(plan.stages, slot);
+    if (slot == 0 && PassOf(plan.stages, 0) == SlotPass::kForward)
+      text = "forward";
+    if (slot == ForwardCount(plan.stages)) absl::StrAppend(&text, " fused");
+    if (slot == ForwardCount(plan.stages) + 1)
+      absl::StrAppend(&text, " backward");
+    absl::StrAppend(&text, " [", stage.first, ",", stage.last, "] x",
+                    plan.shares[slot].size());
+  }
+  return text;
+}
+
+}  // namespace roundhouse
