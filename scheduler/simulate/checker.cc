@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "scheduler/simulate/compute_check.h"
+#include "scheduler/simulate/steps_check.h"
 #include "scheduler/simulate/transfer_check.h"
 
 namespace roundhouse {
@@ -60,6 +61,18 @@ absl::Status CheckStepSchedule(const Schedule& schedule,
   RETURN_IF_ERROR(transfers.CheckGradients());
   RETURN_IF_ERROR(transfers.CheckEmbeddingGradients());
   return transfers.CheckMemory();
+}
+
+absl::Status CheckStepsSchedule(const Schedule& schedule,
+                                const ModelCosts& costs,
+                                const StepsCheckOptions& options) {
+  StepsCheck check(schedule, costs, options);
+  RETURN_IF_ERROR(check.Split());
+  RETURN_IF_ERROR(check.CheckRounds());
+  RETURN_IF_ERROR(check.CheckUpdates());
+  RETURN_IF_ERROR(check.CheckWeightVersions());
+  RETURN_IF_ERROR(check.CheckSums());
+  return check.CheckRows();
 }
 
 }  // namespace roundhouse

@@ -26,6 +26,19 @@
 //      the end of its download, inner activations while they are
 //      made or used.
 //
+// Consecutive steps are checked round by round, and moreover:
+//
+//  10. A layer is updated once a step, with all its bytes, at no more than
+//      kMostUpdateRate, after its last reduction of the step; with clipping
+//      after the last one of all layers.
+//  11. Trained weights of a step go up after the update that wrote them, and
+//      that update came after the last upload of what it overwrote.
+//  12. A layer's contributions of a round go down after the round before was
+//      reduced; a step's first reduction of it comes after the update that read
+//      the sum of the step before.
+//  13. Layer 0's inputs go up after the round before the last was reduced, and
+//      after all its input gradients of the step whose update they show.
+//
 // Pure functions; thread-safe.
 #ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_CHECKER_H_
 #define ROUNDHOUSE_SCHEDULER_SIMULATE_CHECKER_H_
@@ -44,6 +57,8 @@ struct CheckOptions {
   // RoundPipe's published simulator starts the head's forward while it waits
   // for the input.
   bool head_forward_waits = true;
+  // The round is not its step's first: reductions read the sum, too.
+  bool adds_to_sum = false;
 };
 
 // FAILED_PRECONDITION naming the interval, or the layer and micro-batch, that
@@ -55,6 +70,20 @@ absl::Status CheckStepSchedule(const Schedule& schedule,
                                const ModelCosts& costs,
                                const CheckOptions& options,
                                Contributions contributions);
+
+struct StepsCheckOptions {
+  Machine machine;
+  int micro_batches = 1;  // of a round
+  int steps = 1;
+  int rounds = 1;  // of a step
+  Updates updates = Updates::kAsReduced;
+  Contributions contributions = Contributions::kModelDtype;
+};
+
+// REQUIRES: transfers were split where their rates change.
+absl::Status CheckStepsSchedule(const Schedule& schedule,
+                                const ModelCosts& costs,
+                                const StepsCheckOptions& options);
 
 }  // namespace roundhouse
 

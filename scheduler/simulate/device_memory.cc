@@ -67,6 +67,11 @@ int64_t PartActivationBytes(const Part& part, const ModelCosts& costs) {
   return inner + BoundaryBufferBytes(costs);
 }
 
+int64_t PartPeakBytes(const Part& part, const ModelCosts& costs) {
+  return 2 * PartWeightBytes(part, costs) + PartSumBytes(part, costs) +
+         PartDownBytes(part, costs) + PartActivationBytes(part, costs);
+}
+
 std::vector<DevicePeak> DevicePeaks(const std::vector<Part>& parts,
                                     const std::vector<int>& device_of,
                                     const ModelCosts& costs, int device_count,

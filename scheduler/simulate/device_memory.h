@@ -42,6 +42,10 @@ int64_t PartDownBytes(const Part& part, const ModelCosts& costs);
 // Inner activations of the micro-batch that runs, and boundaries.
 int64_t PartActivationBytes(const Part& part, const ModelCosts& costs);
 
+// The part between two like it: the next one's weights are there, the last
+// one's sums go down.
+int64_t PartPeakBytes(const Part& part, const ModelCosts& costs);
+
 // The most that a device has to hold at a time, and in which slot; 0 for one
 // that runs nothing.
 struct DevicePeak {

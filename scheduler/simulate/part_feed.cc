@@ -18,9 +18,7 @@ EarliestFinishFeed::EarliestFinishFeed(const std::vector<Part>& parts,
   ROUNDHOUSE_CHECK(most_sent >= 1);
   for (const Part& part : parts) {
     part_ns_.push_back(static_cast<double>(PartNs(part, costs)));
-    part_bytes_.push_back(PartWeightBytes(part, costs) +
-                          PartSumBytes(part, costs) +
-                          PartActivationBytes(part, costs));
+    part_bytes_.push_back(PartPeakBytes(part, costs));
   }
 }
 
@@ -69,6 +67,27 @@ std::vector<PartFeed::Sent> EarliestFinishFeed::TakeSent() {
 
 void EarliestFinishFeed::Computed(int part) {
   --devices_[device_of_.at(part)].sent;
+}
+
+RingFeed::RingFeed(int part_count, int device_count, int most_sent)
+    : part_count_(part_count), most_sent_(most_sent), sent_(device_count) {
+  ROUNDHOUSE_CHECK(device_count >= 1 && most_sent >= 1);
+}
+
+std::vector<PartFeed::Sent> RingFeed::TakeSent() {
+  const int devices = static_cast<int>(sent_.size());
+  std::vector<Sent> sent;
+  for (; next_ < part_count_; ++next_) {
+    const int d = next_ % devices;
+    if (sent_[d] == most_sent_) break;
+    ++sent_[d];
+    sent.push_back({next_, d});
+  }
+  return sent;
+}
+
+void RingFeed::Computed(int part) {
+  --sent_[part % static_cast<int>(sent_.size())];
 }
 
 std::vector<int> AssignDevices(const std::vector<Part>& parts,

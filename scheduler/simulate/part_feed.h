@@ -29,10 +29,10 @@ class PartFeed {
 
 // Parts go out in order, each to the device that would finish it first if none
 // ever waited (of equals the lowest), has no other part of its slot, and has
-// the memory to run it alone (of none that has, any): with equal parts and
-// devices that is RoundPipe's ring.  A device has at most `most_sent` parts
-// that it has not computed: the one that runs, and those that are uploaded
-// under it. Deterministic; thread-compatible.
+// the memory to run it between two like it (of none that has, any): with equal
+// parts and devices that is RoundPipe's ring.  A device has at most `most_sent`
+// parts that it has not computed: the one that runs, and those that are
+// uploaded under it. Deterministic; thread-compatible.
 class EarliestFinishFeed : public PartFeed {
  public:
   // REQUIRES: no slot has more parts than there are devices, most_sent >= 1.
@@ -61,6 +61,23 @@ class EarliestFinishFeed : public PartFeed {
   std::vector<Device> devices_;
   std::vector<int> device_of_;  // per part sent
   int blocked_on_ = -1;         // the full device that the next part waits for
+};
+
+// Parts go out in order, each to the next device, whatever it has to do: the
+// order of RoundPipe.  Deterministic; thread-compatible.
+class RingFeed : public PartFeed {
+ public:
+  // REQUIRES: device_count and most_sent at least 1.
+  RingFeed(int part_count, int device_count, int most_sent);
+
+  std::vector<Sent> TakeSent() override;
+  void Computed(int part) override;
+
+ private:
+  const int part_count_;
+  const int most_sent_;
+  int next_ = 0;
+  std::vector<int> sent_;  // and not computed, per device
 };
 
 // The device of every part under an EarliestFinishFeed: it doesn't depend on

@@ -76,5 +76,21 @@ TEST(PartFeedTest, ASmallDeviceIsPassedOver) {
             (std::vector<int>{0, 2, 1}));
 }
 
+TEST(PartFeedTest, ARingTakesTheNextDevice) {
+  RingFeed feed(5, 2, 1);
+  auto sent = feed.TakeSent();
+  ASSERT_EQ(sent.size(), 2u);
+  EXPECT_EQ(sent[1].device, 1);
+  // The first device is still busy; the second waits for its turn.
+  feed.Computed(1);
+  EXPECT_TRUE(feed.TakeSent().empty());
+  feed.Computed(0);
+  sent = feed.TakeSent();
+  ASSERT_EQ(sent.size(), 2u);
+  EXPECT_EQ(sent[0].part, 2);
+  EXPECT_EQ(sent[0].device, 0);
+  EXPECT_EQ(sent[1].device, 1);
+}
+
 }  // namespace
 }  // namespace roundhouse

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "scheduler/simulate/step_simulator.h"
+#include "scheduler/simulate/host_work.h"
 
 namespace roundhouse {
 
@@ -14,6 +14,7 @@ PartRun::PartRun(const Part& part, const ModelCosts& costs,
       saved_(saved),
       input_(part.micro_batches.size()),
       gradient_(part.micro_batches.size()),
+      weights_there_(part.layers.layer_count()),
       next_(part.layers.first) {}
 
 std::vector<Boundary> PartRun::Inputs(int turn) const {
@@ -28,6 +29,11 @@ std::vector<Boundary> PartRun::Inputs(int turn) const {
 
 void PartRun::InputArrived(int turn, PassDirection direction) {
   (direction == PassDirection::kForward ? input_ : gradient_).at(turn) = true;
+}
+
+void PartRun::WeightsArrived(int layer) {
+  weights_there_.at(layer - part_.layers.first) = true;
+  while (!all_weights() && weights_there_[weights_]) ++weights_;
 }
 
 std::optional<PartRun::Op> PartRun::Next() const {
@@ -49,7 +55,7 @@ std::optional<PartRun::Op> PartRun::NextForward(WorkKind kind) const {
 
 std::optional<PartRun::Op> PartRun::NextFused() const {
   const int head = costs_.head();
-  if (weights_ < part_.layers.layer_count()) return std::nullopt;
+  if (!all_weights()) return std::nullopt;
   if (HeadOnly() && !backpropagates_) {
     return Op{WorkKind::kHeadForward, head, head + 1};
   }

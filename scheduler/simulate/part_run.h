@@ -47,8 +47,8 @@ class PartRun {
   // What each turn uploads, in the order in which it is needed.
   std::vector<Boundary> Inputs(int turn) const;
   void InputArrived(int turn, PassDirection direction);
-  // The next layer's weights are there, in ascending order.
-  void WeightsArrived() { ++weights_; }
+  void WeightsArrived(int layer);
+  bool all_weights() const { return weights_ == part_.layers.layer_count(); }
   // Sums of a part before are down: this one's may be made.
   void AllowSums() { sums_allowed_ = true; }
 
@@ -77,7 +77,8 @@ class PartRun {
   const ModelCosts& costs_;
   const std::vector<int>& saved_;
   std::vector<bool> input_, gradient_;  // there, per turn
-  int weights_ = 0;                     // layers from the first
+  std::vector<bool> weights_there_;     // per layer of the part
+  int weights_ = 0;                     // layers from the first, all there
   bool sums_allowed_ = false;
   int turn_ = 0;
   bool backpropagates_ = false;  // this turn's recompute (head forward) is done

@@ -7,8 +7,8 @@
 namespace roundhouse {
 namespace {
 
-// Fitted to simulations: from this share of host memory's time on, steps take
-// longer than links alone would have it.
+// Fitted to simulations: from this share of host memory's time on, consecutive
+// steps take longer than links alone would have it.
 constexpr double kCrowded = 0.78;
 constexpr double kSlowedByCrowding = 0.3;
 
@@ -124,6 +124,36 @@ double EstimateStepNs(const std::vector<Part>& parts,
   end_ns += LastReductionNs(parts, costs, machine, contributions);
   const auto host = static_cast<double>(HostBytes(parts, costs, contributions));
   return std::max(end_ns, host / machine.host_rate);
+}
+
+double EstimateStepsNs(const std::vector<Part>& parts, double step_ns,
+                       const ModelCosts& costs, const Machine& machine,
+                       const BoundOptions& options) {
+  double compute_ns = 0;
+  for (const Part& part : parts) {
+    compute_ns += static_cast<double>(PartNs(part, costs));
+  }
+  compute_ns /= machine.TotalSpeed();
+  double host_bytes =
+      static_cast<double>(HostBytes(parts, costs, options.contributions)) *
+      options.rounds;
+  for (int layer = 0; layer <= costs.head(); ++layer) {
+    host_bytes +=
+        static_cast<double>(UpdateBytes(costs, layer) +
+                            (options.rounds - 1) * AddToSumBytes(costs, layer));
+  }
+  // Between two updates nothing fills or drains.
+  const double least_ns = ComputeNs(costs, machine, options);
+  double all_ns = step_ns + (options.rounds - 1) * compute_ns;
+  if (options.updates == Updates::kStale) {
+    all_ns = options.rounds * compute_ns;
+  } else {
+    all_ns += BoundOf(costs, machine, options).ns - least_ns -
+              LastReductionNs(parts, costs, machine, options.contributions);
+  }
+  const double host_ns = host_bytes / machine.host_rate;
+  const double crowded = std::max(0.0, host_ns / all_ns - kCrowded);
+  return std::max(all_ns * (1 + kSlowedByCrowding * crowded), host_ns);
 }
 
 }  // namespace roundhouse

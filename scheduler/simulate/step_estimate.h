@@ -14,6 +14,7 @@
 
 #include "scheduler/simulate/machine.h"
 #include "scheduler/simulate/model_costs.h"
+#include "scheduler/simulate/step_bound.h"
 #include "scheduler/simulate/step_plan.h"
 #include "scheduler/simulate/step_simulator.h"
 
@@ -30,6 +31,12 @@ double EstimateStepNs(const std::vector<Part>& parts,
                       const ModelCosts& costs, const Machine& machine,
                       int micro_batches, int look_ahead,
                       Contributions contributions);
+
+// What a step of consecutive ones takes, from the estimate of an isolated one:
+// its rounds and updates more, and slower as host memory fills up.
+double EstimateStepsNs(const std::vector<Part>& parts, double step_ns,
+                       const ModelCosts& costs, const Machine& machine,
+                       const BoundOptions& options);
 
 }  // namespace roundhouse
 

@@ -11,6 +11,7 @@
 #include "scheduler/simulate/baselines.h"
 #include "scheduler/simulate/device_memory.h"
 #include "scheduler/simulate/part_feed.h"
+#include "scheduler/simulate/step_bound.h"
 #include "scheduler/simulate/step_estimate.h"
 
 namespace roundhouse {
@@ -109,9 +110,15 @@ class Search {
     for (int share = 1; share <= Devices(); ++share) {
       const int width =
           std::min((Devices() + share - 1) / share, micro_batches_);
+      if (!AllowsWidth(width)) continue;
       if (widths.empty() || widths.back() != width) widths.push_back(width);
     }
     return widths;
+  }
+
+  bool AllowsWidth(int width) const {
+    if (!options_.ideas.width) return width == 1;
+    return options_.ideas.uneven || micro_batches_ % width == 0;
   }
 
   // The lengths of the fused tail that promise most, each with the best of a
@@ -147,45 +154,86 @@ class Search {
           shape.forward_layers = shape.backward_layers = layers;
           shape.widths.forward = forward;
           shape.widths.backward = backward;
-          shapes.push_back(shape);
+          for (const int groups : GroupsToTry()) {
+            shape.groups = groups;
+            shapes.push_back(shape);
+          }
         }
       }
     }
     return shapes;
   }
 
+  // Fewer groups need less memory for their sums.
+  std::vector<int> GroupsToTry() const {
+    const int all = AllWide().groups;
+    const int fewer = std::min(Devices(), micro_batches_);
+    if (EqualDevices() || fewer == all) return {all};
+    return {all, fewer};
+  }
+
   // Block by block at the greatest width.
   PlanShape AllWide() const {
-    const int width = std::min(Devices(), micro_batches_);
+    int width = std::min(Devices(), micro_batches_);
+    while (!AllowsWidth(width)) --width;
     PlanShape shape;
     shape.widths = {width, width, width};
     // Unequal shares need groups to cut at.
-    shape.groups = EqualSpeeds() ? width : micro_batches_;
+    shape.groups = EqualDevices() ? width : micro_batches_;
+    shape.balanced = !EqualDevices();
     return shape;
   }
 
-  bool EqualSpeeds() const {
+  bool EqualDevices() const {
     return std::all_of(machine_.devices.begin(), machine_.devices.end(),
                        [this](const SimulatedDevice& device) {
-                         return device.speed == machine_.devices[0].speed;
+                         return device == machine_.devices[0];
                        });
   }
 
   // Nothing when it does not fit.
   std::optional<double> Estimate(const PlanShape& shape) {
     const StepPlan plan = ShapePlan(shape, costs_, machine_, micro_batches_);
+    if (!IdeasAllow(plan)) return std::nullopt;
     const std::vector<Part> parts = PartsOf(plan, micro_batches_);
     const std::vector<int> devices = AssignDevices(parts, costs_, machine_);
-    const absl::Status fits =
-        CheckDeviceMemory(parts, devices, costs_, machine_, plan.look_ahead);
+    const absl::Status fits = CheckMemory(parts, devices, plan.look_ahead);
     if (!fits.ok()) {
       if (misfit_.empty()) misfit_ = std::string(fits.message());
       return std::nullopt;
     }
     ++ranked_;
     work_left_ -= WorkOf(parts);
-    return EstimateStepNs(parts, devices, costs_, machine_, micro_batches_,
-                          plan.look_ahead, options_.contributions);
+    const double step_ns =
+        EstimateStepNs(parts, devices, costs_, machine_, micro_batches_,
+                       plan.look_ahead, options_.contributions);
+    if (options_.updates == Updates::kNone) return step_ns;
+    const BoundOptions bound{micro_batches_, options_.rounds, options_.updates,
+                             options_.contributions};
+    return EstimateStepsNs(parts, step_ns, costs_, machine_, bound);
+  }
+
+  // Also where a round follows a round.
+  absl::Status CheckMemory(const std::vector<Part>& parts,
+                           const std::vector<int>& devices,
+                           int look_ahead) const {
+    if (SimulatedRounds() == 1) {
+      return CheckDeviceMemory(parts, devices, costs_, machine_, look_ahead);
+    }
+    const std::vector<Part> rounds = RepeatedParts(parts, 2, micro_batches_);
+    return CheckDeviceMemory(rounds, AssignDevices(rounds, costs_, machine_),
+                             costs_, machine_, look_ahead);
+  }
+
+  bool IdeasAllow(const StepPlan& plan) const {
+    for (const auto& shares : plan.shares) {
+      if (!options_.ideas.width && shares.size() > 1) return false;
+      if (options_.ideas.uneven) continue;
+      for (const IndexRange& share : shares) {
+        if (share.size() != shares.front().size()) return false;
+      }
+    }
+    return true;
   }
 
   static int64_t WorkOf(const std::vector<Part>& parts) {
@@ -199,15 +247,60 @@ class Search {
   void Simulate(Candidate& candidate) {
     const StepPlan plan =
         ShapePlan(candidate.shape, costs_, machine_, micro_batches_);
-    work_left_ -= WorkOf(PartsOf(plan, micro_batches_));
-    StepOptions step;
-    step.contributions = options_.contributions;
-    step.split_at_rates = false;
-    const auto schedule =
-        SimulateStep(costs_, machine_, plan, micro_batches_, step);
-    ROUNDHOUSE_CHECK(schedule.ok()) << schedule.status();
-    candidate.step_ns = static_cast<double>(schedule->MakespanNs());
+    work_left_ -= WorkOf(PartsOf(plan, micro_batches_)) * SimulatedRounds();
     ++simulated_;
+    StepsOptions steps;
+    steps.step.contributions = options_.contributions;
+    steps.step.split_at_rates = false;
+    steps.step.ideas = options_.ideas;
+    if (options_.updates == Updates::kNone) {
+      const auto schedule =
+          SimulateStep(costs_, machine_, plan, micro_batches_, steps.step);
+      ROUNDHOUSE_CHECK(schedule.ok()) << schedule.status();
+      candidate.step_ns = static_cast<double>(schedule->MakespanNs());
+      return;
+    }
+    steps.steps = SimulatedSteps();
+    steps.rounds = RoundsOfStep();
+    steps.updates = options_.updates;
+    const auto schedule =
+        SimulateSteps(costs_, machine_, plan, micro_batches_, steps);
+    ROUNDHOUSE_CHECK(schedule.ok()) << schedule.status();
+    candidate.step_ns = SteadyStepNs(*schedule);
+  }
+
+  // A stale update shows in the step after the next.
+  int SimulatedSteps() const {
+    if (options_.updates == Updates::kNone) return 1;
+    return options_.updates == Updates::kStale ? 3 : 2;
+  }
+  int RoundsOfStep() const { return std::min(options_.rounds, 2); }
+  int SimulatedRounds() const { return SimulatedSteps() * RoundsOfStep(); }
+
+  // The last step's share of the time; a step's further rounds take as long as
+  // its second.
+  double SteadyStepNs(const Schedule& schedule) const {
+    const int last = SimulatedSteps() - 1;
+    const int rounds = RoundsOfStep();
+    const auto step_ns =
+        static_cast<double>(ComputedNs(schedule, last, rounds) -
+                            ComputedNs(schedule, last - 1, rounds));
+    if (options_.rounds <= rounds) return step_ns;
+    return step_ns + (options_.rounds - rounds) *
+                         static_cast<double>(ComputedNs(schedule, last, 2) -
+                                             ComputedNs(schedule, last, 1));
+  }
+
+  // When the first `rounds` rounds of the step are computed.
+  int64_t ComputedNs(const Schedule& schedule, int step, int rounds) const {
+    int64_t end_ns = 0;
+    for (const Interval& interval : schedule.intervals) {
+      if (interval.step == step && IsCompute(interval.kind) &&
+          interval.micro_batch < rounds * micro_batches_) {
+        end_ns = std::max(end_ns, interval.end_ns);
+      }
+    }
+    return end_ns;
   }
 
   // Changes one thing after the other, first come first kept, until nothing
@@ -218,9 +311,14 @@ class Search {
       better = false;
       for (const PlanShape& shape : Changes(best.shape)) {
         if (work_left_ <= 0) return;
+        if (!options_.ideas.uneven && HasOtherEnds(shape)) continue;
         better |= (this->*trial)(shape, best);
       }
     }
+  }
+
+  static bool HasOtherEnds(const PlanShape& shape) {
+    return shape.first_slots > 0 || shape.last_slots > 0;
   }
 
   bool EstimatesShorter(const PlanShape& shape, Candidate& best) {
@@ -287,6 +385,7 @@ class Search {
         s.last_width = width;
       });
     }
+    add([&](PlanShape& s) { s.balanced = !s.balanced; });
     add([&](PlanShape& s) { s.groups = micro_batches_; });
     add([&](PlanShape& s) { s.groups = std::min(Devices(), micro_batches_); });
     return changes;
@@ -315,46 +414,7 @@ class Search {
   std::string misfit_;  // why the first plan that did not fit did not
 };
 
-std::vector<LayerRange> EqualStages(int end, int length) {
-  std::vector<LayerRange> stages;
-  for (int first = 0; first < end; first += length) {
-    stages.push_back({first, std::min(first + length, end) - 1});
-  }
-  return stages;
-}
-
 }  // namespace
-
-StepPlan ShapePlan(const PlanShape& shape, const ModelCosts& costs,
-                   const Machine& machine, int micro_batches) {
-  const int tail = costs.layers - shape.fused_layers;
-  Plan stages;
-  stages.fused = true;
-  stages.forward = EqualStages(tail, shape.forward_layers);
-  stages.backward = EqualStages(tail, shape.backward_layers);
-  stages.backward.push_back({tail, costs.head()});
-  std::reverse(stages.backward.begin(), stages.backward.end());
-  std::vector<double> speeds;
-  for (const SimulatedDevice& device : machine.devices) {
-    speeds.push_back(device.speed);
-  }
-  StepPlan plan = ProportionalPlan(stages, shape.widths, micro_batches,
-                                   shape.groups, speeds);
-  const StepPlan ends =
-      ProportionalPlan(stages, {shape.first_width, 1, shape.last_width},
-                       micro_batches, shape.groups, speeds);
-  const int forward = static_cast<int>(stages.forward.size());
-  const int slots = plan.slot_count();
-  for (int i = 0; i < std::min(shape.first_slots, forward); ++i) {
-    plan.shares[i] = ends.shares[i];
-  }
-  for (int i = std::max(forward + 1, slots - shape.last_slots); i < slots;
-       ++i) {
-    plan.shares[i] = ends.shares[i];
-  }
-  plan.look_ahead = shape.look_ahead;
-  return plan;
-}
 
 absl::StatusOr<SearchResult> SearchStepPlan(const ModelCosts& costs,
                                             const Machine& machine,

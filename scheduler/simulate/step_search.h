@@ -1,5 +1,7 @@
 // The width-aware planner: searches stages, fused tail, widths and look-ahead
-// for the plan whose simulated step is shortest.
+// for the plan whose simulated step is shortest: an isolated one, or one of
+// many consecutive steps, which is another plan where updates crowd host
+// memory.
 //
 // For the lengths of the fused tail that promise most, one thing after another
 // is changed as long as the estimate (step_estimate.h) gets shorter; the best
@@ -18,37 +20,18 @@
 #include "absl/status/statusor.h"
 #include "scheduler/simulate/machine.h"
 #include "scheduler/simulate/model_costs.h"
+#include "scheduler/simulate/plan_shape.h"
 #include "scheduler/simulate/step_plan.h"
 #include "scheduler/simulate/step_simulator.h"
 
 namespace roundhouse {
 
-// A family of plans: stages of equal length, one width per direction, other
-// widths for the first forward and the last backward slots, where the pipeline
-// fills and drains.
-struct PlanShape {
-  int fused_layers = 0;     // decoder blocks in the fused stage
-  int forward_layers = 1;   // of a forward stage; the last has what is left
-  int backward_layers = 1;  // of a backward stage; likewise
-  Widths widths;
-  int first_slots = 0;
-  int first_width = 1;
-  int last_slots = 0;
-  int last_width = 1;
-  int groups = 1;
-  int look_ahead = 1;
-
-  friend bool operator==(const PlanShape&, const PlanShape&) = default;
-};
-
-// Shares in proportion to the devices' speeds.
-// REQUIRES: 0 <= fused_layers <= layers; everything else at least 1, slots 0;
-// no width above the number of devices.
-StepPlan ShapePlan(const PlanShape& shape, const ModelCosts& costs,
-                   const Machine& machine, int micro_batches);
-
 struct SearchOptions {
   Contributions contributions = Contributions::kModelDtype;
+  // kNone: an isolated step of one round.
+  Updates updates = Updates::kNone;
+  int rounds = 1;
+  Ideas ideas;
   // How much to estimate, and to simulate: turns and layers of all plans'
   // parts.
   int64_t rank_work = 600'000;
@@ -58,9 +41,10 @@ struct SearchOptions {
 struct SearchResult {
   PlanShape shape;
   StepPlan plan;
-  int64_t step_ns = 0;  // simulated
-  int ranked = 0;       // plans estimated
-  int simulated = 0;    // plans simulated
+  // Simulated: the isolated step, or what another step takes.
+  int64_t step_ns = 0;
+  int ranked = 0;     // plans estimated
+  int simulated = 0;  // plans simulated
 };
 
 // INVALID_ARGUMENT for counts out of range (baselines.h); RESOURCE_EXHAUSTED

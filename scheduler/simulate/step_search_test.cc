@@ -149,12 +149,23 @@ TEST(StepSearchTest, LessMemoryMeansAShorterTail) {
 
 TEST(StepSearchTest, WhatDoesNotFitIsSaid) {
   Machine machine = Devices(2);
-  machine.devices[1].memory_bytes = 50'000'000;
+  for (SimulatedDevice& device : machine.devices) {
+    device.memory_bytes = 50'000'000;
+  }
   const auto status = SearchStepPlan(SmallModel(4), machine, 4, {}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(status.message().rfind("no plan of small fits: device 1 needs ", 0),
+  EXPECT_EQ(status.message().rfind("no plan of small fits: device 0 needs ", 0),
             0u)
       << status;
+}
+
+TEST(StepSearchTest, ADeviceThatIsTooSmallStaysIdle) {
+  const ModelCosts costs = SmallModel(4);
+  Machine machine = Devices(2);
+  machine.devices[1].memory_bytes = 50'000'000;
+  const auto result = SearchStepPlan(costs, machine, 4, {});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(Check(*result, costs, machine, 4), absl::OkStatus());
 }
 
 TEST(StepSearchTest, WrongCountsAreRefused) {

@@ -4,8 +4,10 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "scheduler/simulate/part_run.h"
@@ -39,6 +41,9 @@ struct Device {
   std::optional<PartRun::Op> op;
   int64_t op_end_ns = TransferRates::kNever;
   std::deque<Upload> uploads;  // not yet queued, in order
+  // Bulk that waits for host work, in order.
+  std::deque<Transfer> held_weights;
+  std::deque<Transfer> held_gradients;
   int64_t turns_sent = 0;
   int64_t turns_done = 0;
   std::deque<Sums> sums;
@@ -63,26 +68,43 @@ PassDirection DirectionOf(const Part& part) {
   return part.backward() ? PassDirection::kBackward : PassDirection::kForward;
 }
 
+// The frozen bytes of a layer's weights: no update writes them.
+int64_t FrozenBytes(const ModelCosts& costs, int layer) {
+  return std::max<int64_t>(
+      0, costs.WeightBytes(layer) - costs.GradientBytes(layer));
+}
+
+Transfers::Options TransferOptions(const HostWork::Rounds& rounds,
+                                   const StepOptions& options) {
+  Transfers::Options transfers;
+  transfers.chunk_bytes = options.chunk_bytes;
+  transfers.split_at_rates = options.split_at_rates;
+  transfers.priorities = options.ideas.priorities;
+  transfers.update_rate = kMostUpdateRate * kUpdateBytesPerParameter;
+  transfers.rounds = rounds.per_step;
+  transfers.micro_batches = rounds.per_step * rounds.micro_batches;
+  return transfers;
+}
+
 class StepRun {
  public:
+  // `parts`: of all rounds.
   StepRun(const ModelCosts& costs, const Machine& machine,
-          const std::vector<Part>& parts, int micro_batches,
+          const std::vector<Part>& parts, const HostWork::Rounds& rounds,
           const StepOptions& options, PartFeed& feed)
       : costs_(costs),
         machine_(machine),
         parts_(parts),
-        micro_batches_(micro_batches),
+        rounds_(rounds),
         options_(options),
         feed_(feed),
-        transfers_(machine, options.chunk_bytes, options.split_at_rates,
-                   schedule_),
+        host_(costs, FirstRound(parts, rounds), rounds, options.contributions),
+        transfers_(machine, TransferOptions(rounds, options), schedule_),
         devices_(machine.devices.size()),
-        in_host_(2 * (costs.layers + 2) * static_cast<size_t>(micro_batches)),
-        contributors_left_(costs.layers + 1),
-        contributions_(costs.layers + 1) {
+        in_host_(2 * (costs.layers + 2) * MicroBatches()) {
     schedule_.device_count = machine.device_count();
-    CountContributions();
     MakeRuns();
+    PublishRows();
   }
 
   Schedule Run() {
@@ -108,14 +130,18 @@ class StepRun {
   }
 
  private:
-  void CountContributions() {
-    for (const Part& part : parts_) {
-      if (!part.backward()) continue;
-      for (int l = part.layers.first; l <= part.layers.last; ++l) {
-        ++contributors_left_[l];
-        contributions_[l] += part.contributions;
-      }
-    }
+  static std::vector<Part> FirstRound(const std::vector<Part>& parts,
+                                      const HostWork::Rounds& rounds) {
+    const auto count = parts.size() / static_cast<size_t>(rounds.count());
+    return {parts.begin(), parts.begin() + static_cast<ptrdiff_t>(count)};
+  }
+
+  size_t MicroBatches() const {
+    return static_cast<size_t>(rounds_.count()) * rounds_.micro_batches;
+  }
+
+  int RoundOf(const Part& part) const {
+    return static_cast<int>(part.micro_batches.begin / rounds_.micro_batches);
   }
 
   void MakeRuns() {
@@ -127,16 +153,24 @@ class StepRun {
     for (const Part& part : parts_) {
       runs_.push_back(std::make_unique<PartRun>(part, costs_, saved_));
     }
-    // Gathered rows are there before the step starts.
-    for (int m = 0; m < micro_batches_; ++m) {
-      InHost({0, PassDirection::kForward, m}) = true;
+  }
+
+  // Gathers rows for the rounds that may begin.
+  void PublishRows() {
+    while (rounds_begun_ < rounds_.count() &&
+           host_.RowsAreThere(rounds_begun_)) {
+      const int first = rounds_begun_++ * rounds_.micro_batches;
+      for (int m = first; m < first + rounds_.micro_batches; ++m) {
+        InHost({0, PassDirection::kForward, m}) = true;
+      }
+      for (Device& device : devices_) device.changed = true;
     }
   }
 
   std::vector<bool>::reference InHost(const Boundary& boundary) {
     const int backward = boundary.direction == PassDirection::kBackward ? 1 : 0;
     const auto row = static_cast<size_t>(2 * boundary.layer + backward);
-    return in_host_[row * micro_batches_ + boundary.micro_batch];
+    return in_host_[row * MicroBatches() + boundary.micro_batch];
   }
 
   int64_t NextEventNs() const {
@@ -168,9 +202,9 @@ class StepRun {
       ++device.turns_sent;
     }
     for (int layer = part.layers.first; layer <= part.layers.last; ++layer) {
-      PushBulk(Transfers::Up(d), WorkKind::kWeights, run, layer,
-               costs_.WeightBytes(layer));
+      HoldWeights(device, run, layer);
     }
+    ReleaseWeights(d);
     if (part.backward()) {
       device.sums.push_back({&run, part.layers.layer_count()});
       AllowSums(device);
@@ -183,15 +217,61 @@ class StepRun {
     }
   }
 
-  void PushBulk(int channel, WorkKind kind, PartRun& run, int layer,
-                int64_t bytes) {
+  Transfer Bulk(WorkKind kind, PartRun& run, int layer, int64_t bytes) const {
     Transfer transfer;
     transfer.kind = kind;
     transfer.boundary.layer = layer;
     transfer.boundary.direction = DirectionOf(run.part());
     transfer.bytes = bytes;
     transfer.run = &run;
-    transfers_.Push(channel, transfer);
+    transfer.rank = kBulkRank;
+    transfer.round = RoundOf(run.part());
+    return transfer;
+  }
+
+  void HoldWeights(Device& device, PartRun& run, int layer) const {
+    Transfer transfer =
+        Bulk(WorkKind::kWeights, run, layer, costs_.WeightBytes(layer));
+    // What was waited for goes before frozen bytes that are needed later.
+    transfer.rank +=
+        (&run.part() - parts_.data()) * (costs_.layers + 1) + layer;
+    const int64_t frozen = FrozenBytes(costs_, layer);
+    if (!host_.WeightsMayGoUp(transfer.round, layer) && frozen > 0) {
+      transfer.bytes -= frozen;
+      Transfer first = transfer;
+      first.bytes = frozen;
+      first.last = false;
+      device.held_weights.push_back(first);
+    }
+    device.held_weights.push_back(transfer);
+  }
+
+  // What may go up, whatever of other layers still waits before it.
+  void ReleaseWeights(int d) {
+    auto& held = devices_[d].held_weights;
+    std::set<int> waiting;  // layers
+    for (auto it = held.begin(); it != held.end();) {
+      const int layer = it->boundary.layer;
+      if (waiting.count(layer) != 0 ||
+          (it->last && !host_.WeightsMayGoUp(it->round, layer))) {
+        waiting.insert(layer);
+        ++it;
+        continue;
+      }
+      transfers_.Push(Transfers::Up(d), *it);
+      it = held.erase(it);
+    }
+  }
+
+  // In order: devices free their sums in order.
+  void ReleaseGradients(int d) {
+    auto& held = devices_[d].held_gradients;
+    while (!held.empty() &&
+           host_.ContributionsMayGoDown(held.front().round,
+                                        held.front().boundary.layer)) {
+      transfers_.Push(Transfers::Down(d), held.front());
+      held.pop_front();
+    }
   }
 
   // --- compute ---
@@ -200,15 +280,19 @@ class StepRun {
     Device& device = devices_[d];
     if (device.op.has_value() || device.parts.empty()) return;
     const PartRun& run = *device.parts.front();
+    if (!options_.ideas.per_layer && !run.all_weights()) return;
     device.op = run.Next();
     if (!device.op.has_value()) return;
     Interval interval;
     interval.resource = {ResourceType::kCompute, d};
     interval.kind = device.op->kind;
+    interval.step = RoundOf(run.part()) / rounds_.per_step;
     interval.direction = DirectionOf(run.part());
     interval.layer_begin = device.op->begin;
     interval.layer_end = device.op->end;
-    interval.micro_batch = run.micro_batch(run.turn());
+    interval.micro_batch =
+        run.micro_batch(run.turn()) -
+        interval.step * rounds_.per_step * rounds_.micro_batches;
     interval.start_ns = interval.end_ns = now_ns_;
     for (int layer = device.op->begin; layer < device.op->end; ++layer) {
       interval.end_ns +=
@@ -227,15 +311,19 @@ class StepRun {
     device.op_end_ns = TransferRates::kNever;
     device.changed = true;
     for (const Boundary& boundary : results.down) {
-      transfers_.Push(Transfers::Down(d), {WorkKind::kActivations, boundary,
-                                           costs_.BoundaryBytes(), &run});
+      Transfer transfer{WorkKind::kActivations, boundary,
+                        costs_.BoundaryBytes(), &run};
+      transfer.round = RoundOf(run.part());
+      transfers_.Push(Transfers::Down(d), transfer);
     }
     for (const int layer : results.gradients) {
       const int64_t bytes =
           run.part().contributions *
           ContributionBytes(costs_, layer, options_.contributions);
-      PushBulk(Transfers::Down(d), WorkKind::kGradients, run, layer, bytes);
+      device.held_gradients.push_back(
+          Bulk(WorkKind::kGradients, run, layer, bytes));
     }
+    ReleaseGradients(d);
     if (results.turn_done) ++device.turns_done;
     if (!run.finished()) return;
     device.parts.pop_front();
@@ -253,9 +341,14 @@ class StepRun {
         ++it;
         continue;
       }
-      transfers_.Push(Transfers::Up(d),
-                      {WorkKind::kActivations, it->boundary,
-                       costs_.BoundaryBytes(), it->run, it->turn, it->order});
+      Transfer transfer{WorkKind::kActivations,
+                        it->boundary,
+                        costs_.BoundaryBytes(),
+                        it->run,
+                        it->turn,
+                        it->order};
+      transfer.round = RoundOf(it->run->part());
+      transfers_.Push(Transfers::Up(d), transfer);
       it = device.uploads.erase(it);
     }
   }
@@ -265,75 +358,97 @@ class StepRun {
     const bool up = ended.channel % 2 == 0;
     if (transfer.run != nullptr) devices_[ended.channel / 2].changed = true;
     if (transfer.kind == WorkKind::kWeights) {
-      transfer.run->WeightsArrived();
+      if (transfer.last) transfer.run->WeightsArrived(transfer.boundary.layer);
     } else if (transfer.kind == WorkKind::kActivations && up) {
       transfer.run->InputArrived(transfer.turn, transfer.boundary.direction);
     } else if (transfer.kind == WorkKind::kActivations) {
-      InHost(transfer.boundary) = true;
-      for (Device& device : devices_) device.changed = true;
+      ActivationIsDown(transfer);
     } else if (transfer.kind == WorkKind::kGradients) {
-      SumsAreDown(devices_[ended.channel / 2], *transfer.run,
-                  transfer.boundary.layer);
+      SumsAreDown(devices_[ended.channel / 2], transfer);
+    } else {
+      HostWorkIsDone(transfer);
     }
   }
 
-  void SumsAreDown(Device& device, const PartRun& run, int layer) {
+  void ActivationIsDown(const Transfer& transfer) {
+    InHost(transfer.boundary) = true;
+    for (Device& device : devices_) device.changed = true;
+    if (transfer.boundary.layer > 0) return;
+    host_.RowsGradientDown(transfer.round);
+    PublishRows();
+  }
+
+  void SumsAreDown(Device& device, const Transfer& transfer) {
     // Parts send their sums in order, so it is the first one with any left.
     Sums& sums = device.sums.front();
-    ROUNDHOUSE_CHECK(sums.run == &run);
+    ROUNDHOUSE_CHECK(sums.run == transfer.run);
     if (--sums.layers_left == 0) {
       device.sums.pop_front();
       AllowSums(device);
     }
-    if (--contributors_left_[layer] > 0) return;
-    Transfer reduce;
-    reduce.kind = WorkKind::kReduce;
-    reduce.boundary.layer = layer;
-    reduce.boundary.direction = PassDirection::kBackward;
-    reduce.bytes = ReduceBytes(costs_, layer, options_.contributions,
-                               contributions_[layer]);
-    transfers_.Push(transfers_.reduce(), reduce);
+    host_.ContributionsDown(transfer.round, transfer.boundary.layer);
+    StartHostWork();
+  }
+
+  void StartHostWork() {
+    for (const HostWork::Job& job : host_.TakeJobs()) {
+      Transfer transfer;
+      transfer.kind = job.kind;
+      transfer.boundary.layer = job.layer;
+      transfer.boundary.direction = PassDirection::kBackward;
+      transfer.bytes = job.bytes;
+      transfer.round = job.round;
+      transfer.rank = kBulkRank;
+      // What the next step needs first.
+      if (rounds_.updates != Updates::kNone && options_.ideas.priorities) {
+        transfer.rank += int64_t{job.round} * (costs_.layers + 1) + job.layer;
+      }
+      const bool reduces = job.kind == WorkKind::kReduce;
+      transfers_.Push(transfers_.Host(reduces ? HostThreads::kReduce
+                                              : HostThreads::kOptimizer),
+                      transfer);
+    }
+  }
+
+  void HostWorkIsDone(const Transfer& transfer) {
+    host_.Done({transfer.kind, transfer.round, transfer.boundary.layer});
+    StartHostWork();
+    PublishRows();
+    for (int d = 0; d < machine_.device_count(); ++d) {
+      ReleaseWeights(d);
+      ReleaseGradients(d);
+    }
   }
 
   const ModelCosts& costs_;
   const Machine& machine_;
   const std::vector<Part>& parts_;
-  const int micro_batches_;
+  const HostWork::Rounds rounds_;
   const StepOptions& options_;
   PartFeed& feed_;
+  HostWork host_;
   Schedule schedule_;
   Transfers transfers_;
   std::vector<Device> devices_;
-  std::vector<bool> in_host_;           // by InHost
-  std::vector<int> contributors_left_;  // parts, per layer
-  std::vector<int64_t> contributions_;  // per layer
+  std::vector<bool> in_host_;  // by InHost
+  int rounds_begun_ = 0;
   std::vector<int> saved_;
   std::vector<std::unique_ptr<PartRun>> runs_;  // per part
   int64_t now_ns_ = 0;
 };
 
+int MostSent(const StepPlan& plan, const StepOptions& options) {
+  return options.ideas.prefetch ? 1 + plan.look_ahead : 1;
+}
+
 }  // namespace
-
-int64_t ContributionBytes(const ModelCosts& costs, int layer,
-                          Contributions contributions) {
-  const int64_t bytes = costs.GradientBytes(layer);
-  return contributions == Contributions::kFp32 ? 2 * bytes : bytes;
-}
-
-int64_t ReduceBytes(const ModelCosts& costs, int layer,
-                    Contributions contributions, int64_t count) {
-  return count * ContributionBytes(costs, layer, contributions) +
-         2 * costs.GradientBytes(layer);
-}
-
-bool TrainsEmbedding(const ModelCosts& costs) {
-  return costs.head_gradient_bytes > 0;
-}
 
 Schedule SimulateParts(const ModelCosts& costs, const Machine& machine,
                        const std::vector<Part>& parts, int micro_batches,
                        const StepOptions& options, PartFeed& feed) {
-  return StepRun(costs, machine, parts, micro_batches, options, feed).Run();
+  HostWork::Rounds one;
+  one.micro_batches = micro_batches;
+  return StepRun(costs, machine, parts, one, options, feed).Run();
 }
 
 absl::StatusOr<Schedule> SimulateStep(const ModelCosts& costs,
@@ -343,8 +458,45 @@ absl::StatusOr<Schedule> SimulateStep(const ModelCosts& costs,
   RETURN_IF_ERROR(CheckStepPlan(plan, costs.layers + 1, micro_batches,
                                 machine.device_count()));
   const std::vector<Part> parts = PartsOf(plan, micro_batches);
-  EarliestFinishFeed feed(parts, costs, machine, 1 + plan.look_ahead);
+  EarliestFinishFeed feed(parts, costs, machine, MostSent(plan, options));
   return SimulateParts(costs, machine, parts, micro_batches, options, feed);
+}
+
+std::vector<Part> RepeatedParts(const std::vector<Part>& parts, int rounds,
+                                int micro_batches) {
+  const int slots = parts.empty() ? 0 : parts.back().slot + 1;
+  std::vector<Part> all;
+  all.reserve(parts.size() * rounds);
+  for (int round = 0; round < rounds; ++round) {
+    for (Part part : parts) {
+      part.slot += round * slots;
+      part.micro_batches.begin += round * micro_batches;
+      part.micro_batches.end += round * micro_batches;
+      all.push_back(part);
+    }
+  }
+  return all;
+}
+
+absl::StatusOr<Schedule> SimulateSteps(const ModelCosts& costs,
+                                       const Machine& machine,
+                                       const StepPlan& plan, int micro_batches,
+                                       const StepsOptions& options) {
+  RETURN_IF_ERROR(CheckStepPlan(plan, costs.layers + 1, micro_batches,
+                                machine.device_count()));
+  if (options.steps < 1 || options.rounds < 1 ||
+      options.steps > kMaxSimulatedRounds / options.rounds) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.steps, " steps of ", options.rounds,
+                     " rounds: expected at least one each and at most ",
+                     kMaxSimulatedRounds, " rounds in all"));
+  }
+  const HostWork::Rounds rounds{options.steps, options.rounds, micro_batches,
+                                options.updates, options.step.ideas.per_layer};
+  const std::vector<Part> parts = RepeatedParts(PartsOf(plan, micro_batches),
+                                                rounds.count(), micro_batches);
+  EarliestFinishFeed feed(parts, costs, machine, MostSent(plan, options.step));
+  return StepRun(costs, machine, parts, rounds, options.step, feed).Run();
 }
 
 }  // namespace roundhouse

@@ -1,6 +1,6 @@
-// One step of one job in virtual time, with every transfer: devices with
-// compute and a link in each direction, host memory that all transfers share,
-// reduction on host threads.
+// Steps of one job in virtual time, with every transfer: devices with compute
+// and a link in each direction, host memory that all transfers share, reduction
+// and updates on host threads.
 //
 // A part waits for nothing but what it needs, layer by layer:
 //
@@ -17,7 +17,13 @@
 // contribution is down.  A fused part waits for all its weights and runs a
 // micro-batch's forward and backward as one interval.
 //
-// The schedule starts with the first upload and ends with the last reduction.
+// The schedule of one step starts with the first upload and ends with the last
+// reduction.
+//
+// Consecutive steps have no barrier between them: a part of the next round is
+// sent to a device like any other, and each of its transfers waits for what
+// host_work.h says and for nothing else.  Of weights that are only partly
+// trained the frozen bytes wait for no update.
 //
 // Pure function; thread-safe; deterministic.
 #ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_STEP_SIMULATOR_H_
@@ -27,6 +33,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "scheduler/simulate/host_work.h"
 #include "scheduler/simulate/machine.h"
 #include "scheduler/simulate/model_costs.h"
 #include "scheduler/simulate/part_feed.h"
@@ -35,9 +42,23 @@
 
 namespace roundhouse {
 
-// Bytes of gradient contributions on the links: as wide as the weights (`fast`)
-// or fp32 (`bitwise`).
-enum class Contributions { kModelDtype, kFp32 };
+// What a schedule may be told to do without, so that each idea's share is seen.
+struct Ideas {
+  // Of the planner: slots on several devices; shares of a slot that differ, and
+  // slots at the ends that are wider than the others.
+  bool width = true;
+  bool uneven = true;
+  // Of the machine.  Activations before bulk, lower layers' host work first;
+  // else all as it comes.
+  bool priorities = true;
+  // The next parts' weights while a part computes; else after it.
+  bool prefetch = true;
+  // A layer computes once its own weights are there, and its weights go up once
+  // it is updated; else the whole part, and once the whole step is.
+  bool per_layer = true;
+
+  friend bool operator==(const Ideas&, const Ideas&) = default;
+};
 
 struct StepOptions {
   Contributions contributions = Contributions::kModelDtype;
@@ -46,18 +67,8 @@ struct StepOptions {
   // Splits the intervals of transfers where their rates change, so that each
   // has one rate; else an interval has its mean.  Times are the same.
   bool split_at_rates = true;
+  Ideas ideas;
 };
-
-// Bytes of one contribution to a layer's gradient, and what reducing
-// `contributions` of them moves: all read, 4 bytes per parameter written.
-int64_t ContributionBytes(const ModelCosts& costs, int layer,
-                          Contributions contributions);
-int64_t ReduceBytes(const ModelCosts& costs, int layer,
-                    Contributions contributions, int64_t count);
-
-// The input gradient of layer 0 goes down where the embedding trains: where the
-// head does.
-bool TrainsEmbedding(const ModelCosts& costs);
 
 // REQUIRES: the parts are those of a checked plan, the feed sends them in an
 // order in which producers precede consumers.
@@ -72,6 +83,26 @@ absl::StatusOr<Schedule> SimulateStep(const ModelCosts& costs,
                                       const Machine& machine,
                                       const StepPlan& plan, int micro_batches,
                                       const StepOptions& options);
+
+struct StepsOptions {
+  StepOptions step;
+  int steps = 10;
+  int rounds = 1;  // of each step, each of them the plan once
+  Updates updates = Updates::kAsReduced;
+};
+
+inline constexpr int kMaxSimulatedRounds = 1000;  // of all steps
+
+// Consecutive steps of `rounds` times the plan.  INVALID_ARGUMENT for a plan
+// that CheckStepPlan refuses, no steps or rounds, or too many.
+absl::StatusOr<Schedule> SimulateSteps(const ModelCosts& costs,
+                                       const Machine& machine,
+                                       const StepPlan& plan, int micro_batches,
+                                       const StepsOptions& options);
+
+// The parts of consecutive rounds: slots and micro-batches are numbered on.
+std::vector<Part> RepeatedParts(const std::vector<Part>& parts, int rounds,
+                                int micro_batches);
 
 }  // namespace roundhouse
 

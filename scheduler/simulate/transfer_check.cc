@@ -131,8 +131,11 @@ absl::Status TransferCheck::CheckRates() const {
   for (const Interval& interval : schedule_.intervals) {
     if (IsCompute(interval.kind)) continue;
     const bool host = interval.resource.type == ResourceType::kHost;
-    const double limit =
+    double limit =
         host ? options_.machine.host_rate : options_.machine.link_rate;
+    if (interval.kind == WorkKind::kOptimizer) {
+      limit = std::min(limit, kMostUpdateRate * kUpdateBytesPerParameter);
+    }
     if (interval.length_ns() == 0 ||
         LeastRate(interval) > limit * (1 + kRelative)) {
       return Violation(
@@ -225,10 +228,11 @@ absl::Status TransferCheck::CheckReduction(int layer, int64_t contributions,
                                            int64_t down_ns) const {
   const auto found = reduce_.find(layer);
   const int64_t moved = found == reduce_.end() ? 0 : found->second.bytes;
-  const int64_t expected =
-      contributions == 0
-          ? 0
-          : ReduceBytes(costs_, layer, contributions_, contributions);
+  int64_t expected = 0;
+  if (contributions > 0) {
+    expected = ReduceBytes(costs_, layer, contributions_, contributions);
+    if (options_.adds_to_sum) expected += AddToSumBytes(costs_, layer);
+  }
   if (moved != expected) {
     return LayerViolation(layer, absl::StrCat("reducing it moves ", moved,
                                               " bytes, not ", expected));
@@ -273,18 +277,15 @@ absl::Status TransferCheck::CheckEmbeddingGradients() const {
 
 absl::Status TransferCheck::CheckMemory() const {
   for (int d = 0; d < options_.machine.device_count(); ++d) {
-    const int64_t peak = PeakBytes(d);
-    const int64_t memory = options_.machine.devices[d].memory_bytes;
-    if (peak > memory) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("device ", d, " holds ", peak, " bytes of ", memory));
-    }
+    Changes changes;
+    AppendHolds(d, changes);
+    RETURN_IF_ERROR(
+        CheckHolds(d, std::move(changes), costs_, options_.machine));
   }
   return absl::OkStatus();
 }
 
-int64_t TransferCheck::PeakBytes(int device) const {
-  std::vector<std::pair<int64_t, int64_t>> changes;
+void TransferCheck::AppendHolds(int device, Changes& changes) const {
   auto hold = [&](int64_t begin_ns, int64_t end_ns, int64_t bytes) {
     changes.emplace_back(begin_ns, bytes);
     changes.emplace_back(end_ns, -bytes);
@@ -309,13 +310,21 @@ int64_t TransferCheck::PeakBytes(int device) const {
     }
     hold(interval.start_ns, interval.end_ns, inner);
   }
+}
+
+absl::Status TransferCheck::CheckHolds(int device, Changes changes,
+                                       const ModelCosts& costs,
+                                       const Machine& machine) {
   std::sort(changes.begin(), changes.end());
-  int64_t held = BoundaryBufferBytes(costs_), peak = held;
+  int64_t held = BoundaryBufferBytes(costs), peak = held;
   for (const auto& [time_ns, bytes] : changes) {
     held += bytes;
     peak = std::max(peak, held);
   }
-  return peak;
+  const int64_t memory = machine.devices[device].memory_bytes;
+  if (peak <= memory) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("device ", device, " holds ", peak, " bytes of ", memory));
 }
 
 }  // namespace roundhouse

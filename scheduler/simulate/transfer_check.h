@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -56,6 +57,14 @@ class TransferCheck {
   absl::Status CheckEmbeddingGradients() const;
   absl::Status CheckMemory() const;
 
+  // What is known to come to (more than 0) and to leave the device, at a time.
+  using Changes = std::vector<std::pair<int64_t, int64_t>>;
+  void AppendHolds(int device, Changes& changes) const;
+  // FAILED_PRECONDITION where that is at any time more than it has.
+  static absl::Status CheckHolds(int device, Changes changes,
+                                 const ModelCosts& costs,
+                                 const Machine& machine);
+
  private:
   // Device, layer, direction of the slot.
   using Use = std::tuple<int, int, PassDirection>;
@@ -70,7 +79,6 @@ class TransferCheck {
   absl::Status CheckHostRate() const;
   absl::Status CheckReduction(int layer, int64_t contributions,
                               int64_t down_ns) const;
-  int64_t PeakBytes(int device) const;
 
   const Schedule& schedule_;
   const ModelCosts& costs_;

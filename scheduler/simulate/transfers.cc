@@ -6,27 +6,29 @@
 namespace roundhouse {
 namespace {
 
-std::vector<double> ChannelRates(const Machine& machine) {
+std::vector<double> ChannelRates(const Machine& machine, double update_rate) {
   std::vector<double> rates(2 * machine.devices.size(), machine.link_rate);
   rates.push_back(machine.host_rate);
+  rates.push_back(update_rate);
   return rates;
 }
 
 }  // namespace
 
-Transfers::Transfers(const Machine& machine, int64_t chunk_bytes,
-                     bool split_at_rates, Schedule& schedule)
-    : chunk_bytes_(chunk_bytes),
-      split_at_rates_(split_at_rates),
+Transfers::Transfers(const Machine& machine, const Options& options,
+                     Schedule& schedule)
+    : options_(options),
       schedule_(schedule),
-      rates_(ChannelRates(machine), machine.host_rate),
-      channels_(2 * machine.devices.size() + 1) {
+      rates_(ChannelRates(machine, options.update_rate), machine.host_rate),
+      channels_(2 * machine.devices.size() + 2) {
   for (int d = 0; d < machine.device_count(); ++d) {
     channels_[Up(d)].resource = {ResourceType::kH2d, d};
     channels_[Down(d)].resource = {ResourceType::kD2h, d};
   }
-  channels_.back().resource = {ResourceType::kHost,
-                               static_cast<int>(HostThreads::kReduce)};
+  for (const auto threads : {HostThreads::kReduce, HostThreads::kOptimizer}) {
+    channels_[Host(threads)].resource = {ResourceType::kHost,
+                                         static_cast<int>(threads)};
+  }
 }
 
 void Transfers::Push(int channel, const Transfer& transfer) {
@@ -36,15 +38,21 @@ void Transfers::Push(int channel, const Transfer& transfer) {
   }
   Channel& state = channels_.at(channel);
   state.changed = true;
-  if (transfer.kind != WorkKind::kActivations) {
-    state.bulk.push_back({transfer});
-    return;
-  }
-  const auto later = std::find_if(
-      state.urgent.begin(), state.urgent.end(), [&](const Queued& queued) {
-        return queued.transfer.order > transfer.order;
-      });
-  state.urgent.insert(later, {transfer});
+  Queued queued{transfer};
+  if (!options_.priorities) queued.transfer.rank = kBulkRank;
+  Insert(state.queue, queued, false);
+}
+
+void Transfers::Insert(std::deque<Queued>& queue, const Queued& queued,
+                       bool before_equals) {
+  const auto lower = [](const Queued& a, const Queued& b) {
+    return a.transfer.rank < b.transfer.rank;
+  };
+  const auto place =
+      before_equals
+          ? std::lower_bound(queue.begin(), queue.end(), queued, lower)
+          : std::upper_bound(queue.begin(), queue.end(), queued, lower);
+  queue.insert(place, queued);
 }
 
 void Transfers::Start() {
@@ -52,24 +60,24 @@ void Transfers::Start() {
     if (std::exchange(channels_[c].changed, false)) StartChannel(c);
   }
   for (const int changed : rates_.Settle()) {
-    if (split_at_rates_) EndPiece(changed);
+    if (options_.split_at_rates) EndPiece(changed);
   }
 }
 
 void Transfers::StartChannel(int index) {
   Channel& channel = channels_[index];
   if (channel.current.has_value()) {
-    const bool bulk = channel.current->transfer.kind != WorkKind::kActivations;
-    if (bulk && !channel.gives_way && !channel.urgent.empty()) {
+    const int64_t rank = channel.current->transfer.rank;
+    if (rank >= kBulkRank && !channel.gives_way && !channel.queue.empty() &&
+        channel.queue.front().transfer.rank < rank) {
       channel.gives_way = true;
-      rates_.EndAtChunk(index, chunk_bytes_, channel.current->moved);
+      rates_.EndAtChunk(index, options_.chunk_bytes, channel.current->moved);
     }
     return;
   }
-  auto& queue = channel.urgent.empty() ? channel.bulk : channel.urgent;
-  if (queue.empty()) return;
-  channel.current = std::move(queue.front());
-  queue.pop_front();
+  if (channel.queue.empty()) return;
+  channel.current = std::move(channel.queue.front());
+  channel.queue.pop_front();
   channel.gives_way = false;
   channel.piece_start_ns = now_ns_;
   channel.piece_begin = 0;
@@ -102,7 +110,7 @@ void Transfers::EndChannel(int index, std::vector<Ended>& ended) {
   if (done.moved == done.transfer.bytes) {
     ended.push_back({index, done.transfer});
   } else {
-    channel.bulk.push_front(done);
+    Insert(channel.queue, done, true);
   }
 }
 
@@ -114,12 +122,16 @@ void Transfers::EndPiece(int index) {
     Interval interval;
     interval.resource = channel.resource;
     interval.kind = transfer.kind;
+    interval.step = transfer.round / options_.rounds;
     interval.direction = transfer.boundary.direction;
     interval.layer_begin = transfer.boundary.layer;
     interval.layer_end = transfer.kind == WorkKind::kActivations
                              ? transfer.boundary.layer
                              : transfer.boundary.layer + 1;
-    interval.micro_batch = transfer.boundary.micro_batch;
+    if (transfer.boundary.micro_batch != kNoMicroBatch) {
+      interval.micro_batch = transfer.boundary.micro_batch -
+                             interval.step * options_.micro_batches;
+    }
     interval.start_ns = channel.piece_start_ns;
     interval.end_ns = now_ns_;
     interval.bytes = moved - channel.piece_begin;

@@ -1,10 +1,10 @@
 // The transfers of a simulation: per device a link in each direction, and the
-// host threads that reduce; their queues, and what they moved when.
+// host threads that reduce and update; their queues, and what they moved when.
 //
-// On a channel one transfer runs at a time; urgent ones first, those in the
-// order of their turns, bulk ones as they came.  A bulk transfer gives way to
-// an urgent one at its next chunk and goes on afterwards.  Rates are those of
-// transfer_rates.h.
+// On a channel one transfer runs at a time, the lowest rank first, of equal
+// ranks the first that came: activations in the order of their turns, then bulk
+// ones.  A bulk transfer gives way to one of lower rank at its next chunk and
+// goes on afterwards.  Rates are those of transfer_rates.h.
 //
 // Thread-compatible; deterministic.
 #ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_TRANSFERS_H_
@@ -22,29 +22,44 @@
 
 namespace roundhouse {
 
+// Of transfers that give way.
+inline constexpr int64_t kBulkRank = int64_t{1} << 40;
+
 struct Transfer {
   WorkKind kind = WorkKind::kWeights;
   // Of an activation; else its layer alone counts, and the slot's direction.
   Boundary boundary{0, PassDirection::kForward, kNoMicroBatch};
   int64_t bytes = 0;
   PartRun* run = nullptr;  // null: host work
-  // Of an activation that goes up: the part's turn that needs it, and that
-  // turn's place among all of the device.
+  // Of an activation that goes up: the part's turn that needs it.
   int turn = 0;
-  int64_t order = 0;
+  // Of an activation that goes up: its turn's place among all of the device.
+  int64_t rank = 0;
+  int round = 0;  // over all steps
+  // False: more of these weights follows.
+  bool last = true;
 };
 
 class Transfers {
  public:
+  struct Options {
+    int64_t chunk_bytes = 0;
+    bool split_at_rates = true;
+    bool priorities = true;  // false: everything as it comes
+    double update_rate = 1;  // bytes per nanosecond
+    int rounds = 1;          // per step
+    int micro_batches = 1;   // per step
+  };
+
   // Intervals are appended to `schedule`, which must outlive it.
-  Transfers(const Machine& machine, int64_t chunk_bytes, bool split_at_rates,
-            Schedule& schedule);
+  Transfers(const Machine& machine, const Options& options, Schedule& schedule);
 
   static int Up(int device) { return 2 * device; }
   static int Down(int device) { return 2 * device + 1; }
-  int reduce() const { return static_cast<int>(channels_.size()) - 1; }
+  int Host(HostThreads threads) const {
+    return static_cast<int>(channels_.size()) - 2 + static_cast<int>(threads);
+  }
 
-  // Activations are urgent, everything else is bulk.
   void Push(int channel, const Transfer& transfer);
 
   // Starts what can start; to be called once all pushes of a moment are made.
@@ -67,8 +82,7 @@ class Transfers {
   };
   struct Channel {
     Resource resource;
-    std::deque<Queued> urgent;
-    std::deque<Queued> bulk;
+    std::deque<Queued> queue;  // by rank
     std::optional<Queued> current;
     bool changed = false;  // since Start
     bool gives_way = false;
@@ -76,12 +90,13 @@ class Transfers {
     int64_t piece_begin = 0;  // bytes of the current run before this piece
   };
 
+  static void Insert(std::deque<Queued>& queue, const Queued& queued,
+                     bool before_equals);
   void StartChannel(int index);
   void EndChannel(int index, std::vector<Ended>& ended);
   void EndPiece(int index);
 
-  const int64_t chunk_bytes_;
-  const bool split_at_rates_;
+  const Options options_;
   Schedule& schedule_;
   TransferRates rates_;
   std::vector<Channel> channels_;

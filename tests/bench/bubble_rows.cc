@@ -160,73 +160,117 @@ Plan BlockByBlock(const ModelCosts& costs) {
   return plan;
 }
 
-absl::StatusOr<StepPlan> PlanOf(absl::string_view schedule,
-                                const ModelCosts& costs,
-                                const BubbleOptions& options,
-                                Contributions contributions) {
+struct StepRules {
+  std::string name;
+  Contributions contributions = Contributions::kModelDtype;
+};
+
+// A plan of `row.schedule` that is not searched.
+absl::StatusOr<StepPlan> FixedPlan(absl::string_view schedule,
+                                   const ModelCosts& costs,
+                                   const BubbleOptions& options) {
   const int micro_batches = options.micro_batches;
   const int devices = options.machine.device_count();
-  // As many groups as devices can share a slot.
-  const int groups = std::min(devices, micro_batches);
-  if (schedule == "roundhouse") {
-    SearchOptions search;
-    search.contributions = contributions;
-    ASSIGN_OR_RETURN(
-        const SearchResult result,
-        SearchStepPlan(costs, options.machine, micro_batches, search));
-    return result.plan;
+  if (micro_batches < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(micro_batches, " micro-batches: expected at least 1"));
   }
   if (schedule == "roundpipe") {
     ASSIGN_OR_RETURN(const Plan stages, RoundpipeStages(costs, options));
     // It knows no groups: a slot adds up one sum.
     return UniformPlan(stages, {1, 1, 1}, micro_batches, 1);
   }
-  if (micro_batches < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(micro_batches, " micro-batches: expected at least 1"));
-  }
+  // As many groups as devices can share a slot.
   return UniformPlan(BlockByBlock(costs), {devices, devices, devices},
-                     micro_batches, groups);
+                     micro_batches, std::min(devices, micro_batches));
 }
 
-absl::StatusOr<BubbleRow> StepRow(absl::string_view schedule,
-                                  const ModelCosts& costs,
-                                  const BubbleOptions& options,
-                                  Contributions contributions) {
-  BubbleRow row;
+absl::StatusOr<StepPlan> SearchedPlan(const ModelCosts& costs,
+                                      const BubbleOptions& options,
+                                      const StepOptions& step, BubbleRow& row) {
+  SearchOptions search;
+  search.contributions = step.contributions;
+  search.ideas = step.ideas;
+  ASSIGN_OR_RETURN(
+      const SearchResult result,
+      SearchStepPlan(costs, options.machine, options.micro_batches, search));
+  row.ranked = result.ranked;
+  row.simulated = result.simulated;
+  return result.plan;
+}
+
+// Slot after slot to device after device, whatever their speeds.
+absl::Status RunRing(const ModelCosts& costs, const BubbleOptions& options,
+                     const StepOptions& step, const StepPlan& plan,
+                     BubbleRow& row) {
+  const std::vector<Part> parts = PartsOf(plan, options.micro_batches);
+  const int devices = options.machine.device_count();
+  std::vector<int> device_of;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    device_of.push_back(static_cast<int>(i) % devices);
+  }
+  RETURN_IF_ERROR(CheckDeviceMemory(parts, device_of, costs, options.machine,
+                                    plan.look_ahead));
+  RingFeed feed(static_cast<int>(parts.size()), devices, 1 + plan.look_ahead);
+  row.result = SimulateParts(costs, options.machine, parts,
+                             options.micro_batches, step, feed);
+  return absl::OkStatus();
+}
+
+absl::Status RunStep(const ModelCosts& costs, const BubbleOptions& options,
+                     const StepOptions& step, BubbleRow& row) {
+  const bool searched = row.schedule.rfind("roundhouse", 0) == 0;
   const absl::Time begin = absl::Now();
   ASSIGN_OR_RETURN(const StepPlan plan,
-                   PlanOf(schedule, costs, options, contributions));
+                   searched ? SearchedPlan(costs, options, step, row)
+                            : FixedPlan(row.schedule, costs, options));
   row.plan_time = absl::Now() - begin;
-  const std::vector<Part> parts = PartsOf(plan, options.micro_batches);
-  RETURN_IF_ERROR(
-      CheckDeviceMemory(parts, AssignDevices(parts, costs, options.machine),
-                        costs, options.machine, plan.look_ahead));
+  if (row.schedule == "roundpipe") {
+    RETURN_IF_ERROR(RunRing(costs, options, step, plan, row));
+  } else {
+    const std::vector<Part> parts = PartsOf(plan, options.micro_batches);
+    RETURN_IF_ERROR(
+        CheckDeviceMemory(parts, AssignDevices(parts, costs, options.machine),
+                          costs, options.machine, plan.look_ahead));
+    ASSIGN_OR_RETURN(row.result, SimulateStep(costs, options.machine, plan,
+                                              options.micro_batches, step));
+  }
+  return CheckStepSchedule(row.result, costs, Checks(options),
+                           step.contributions);
+}
+
+absl::Status AddStep(const std::string& schedule, const ModelCosts& costs,
+                     const BubbleOptions& options, const StepRules& rules,
+                     const Ideas& ideas, BubbleTable& table) {
   StepOptions step;
-  step.contributions = contributions;
-  ASSIGN_OR_RETURN(row.result, SimulateStep(costs, options.machine, plan,
-                                            options.micro_batches, step));
-  RETURN_IF_ERROR(
-      CheckStepSchedule(row.result, costs, Checks(options), contributions));
-  return row;
+  step.contributions = rules.contributions;
+  step.ideas = ideas;
+  BubbleRow row;
+  row.schedule = schedule;
+  row.rules = rules.name;
+  const absl::Status status =
+      InRow(RunStep(costs, options, step, row), costs, schedule);
+  if (absl::IsResourceExhausted(status)) {
+    table.left_out.push_back(
+        absl::StrCat(rules.name, ": ", std::string(status.message())));
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(status);
+  table.rows.push_back(std::move(row));
+  return absl::OkStatus();
 }
 
 absl::Status AddSteps(const ModelCosts& costs, const BubbleOptions& options,
-                      const std::string& rules, Contributions contributions,
-                      BubbleTable& table) {
+                      const StepRules& rules, BubbleTable& table) {
   for (const char* schedule : {"roundpipe", "all-wide", "roundhouse"}) {
     if (!Passes(options.schedule, schedule)) continue;
-    auto row = StepRow(schedule, costs, options, contributions);
-    const absl::Status status = InRow(row.status(), costs, schedule);
-    if (absl::IsResourceExhausted(status)) {
-      table.left_out.push_back(
-          absl::StrCat(rules, ": ", std::string(status.message())));
-      continue;
-    }
-    RETURN_IF_ERROR(status);
-    row->schedule = schedule;
-    row->rules = rules;
-    table.rows.push_back(*std::move(row));
+    RETURN_IF_ERROR(AddStep(schedule, costs, options, rules, {}, table));
+  }
+  if (!Passes(options.schedule, "roundhouse")) return absl::OkStatus();
+  for (const std::string& name : options.without) {
+    ASSIGN_OR_RETURN(const Ideas ideas, IdeasWithout(name));
+    RETURN_IF_ERROR(AddStep(absl::StrCat("roundhouse without ", name), costs,
+                            options, rules, ideas, table));
   }
   return absl::OkStatus();
 }
@@ -250,6 +294,25 @@ const std::vector<std::string>& Columns() {
 
 }  // namespace
 
+absl::StatusOr<Ideas> IdeasWithout(absl::string_view name) {
+  constexpr std::pair<absl::string_view, bool Ideas::*> kNames[] = {
+      {"width", &Ideas::width},
+      {"uneven", &Ideas::uneven},
+      {"priorities", &Ideas::priorities},
+      {"prefetch", &Ideas::prefetch},
+      {"per_layer", &Ideas::per_layer}};
+  std::vector<absl::string_view> names;
+  for (const auto& [known, idea] : kNames) {
+    names.push_back(known);
+    if (known != name) continue;
+    Ideas ideas;
+    ideas.*idea = false;
+    return ideas;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", name, "\" is none of ", absl::StrJoin(names, ", ")));
+}
+
 absl::StatusOr<BubbleTable> BubbleRows(const ModelCosts& costs,
                                        const BubbleOptions& options) {
   BubbleTable table;
@@ -257,12 +320,12 @@ absl::StatusOr<BubbleTable> BubbleRows(const ModelCosts& costs,
     RETURN_IF_ERROR(AddPublished(costs, options, table.rows));
   }
   if (Passes(options.rules, "transfers")) {
-    RETURN_IF_ERROR(AddSteps(costs, options, "transfers",
-                             Contributions::kModelDtype, table));
+    RETURN_IF_ERROR(AddSteps(costs, options,
+                             {"transfers", Contributions::kModelDtype}, table));
   }
   if (Passes(options.rules, "transfers4")) {
     RETURN_IF_ERROR(
-        AddSteps(costs, options, "transfers4", Contributions::kFp32, table));
+        AddSteps(costs, options, {"transfers4", Contributions::kFp32}, table));
   }
   for (BubbleRow& row : table.rows) {
     row.model = costs.name;

@@ -7,11 +7,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "scheduler/simulate/machine.h"
 #include "scheduler/simulate/model_costs.h"
 #include "scheduler/simulate/partitions.h"
 #include "scheduler/simulate/schedule.h"
+#include "scheduler/simulate/step_simulator.h"
 
 namespace roundhouse::bench {
 
@@ -22,6 +24,9 @@ struct BubbleOptions {
   std::vector<PublishedPartition> partitions;
   std::string schedule;  // filter: "roundpipe"
   std::string rules;     // filter: "published"
+  // Roundhouse once more without each of these: "width", "uneven",
+  // "priorities", "prefetch", "per_layer".
+  std::vector<std::string> without;
 };
 
 struct BubbleRow {
@@ -33,6 +38,8 @@ struct BubbleRow {
   // micro-batches, over the devices' speeds together.
   double reference_ns = 0;
   absl::Duration plan_time;  // of choosing the stages, wall time
+  int ranked = 0;            // plans estimated
+  int simulated = 0;         // plans simulated
 };
 
 struct BubbleTable {
@@ -41,6 +48,9 @@ struct BubbleTable {
   // devices' memory.
   std::vector<std::string> left_out;
 };
+
+// Everything but the idea of that name.  INVALID_ARGUMENT where there is none.
+absl::StatusOr<Ideas> IdeasWithout(absl::string_view name);
 
 // The rows of one model that pass the filters, in the order of the table.  Each
 // was checked (scheduler/simulate/checker.h).  Errors of the simulators, with

@@ -3,7 +3,8 @@
 //   bazel run //tests/bench:bubble_table -- [--inputs=FILE.csv]
 //       [--devices=8] [--micro_batches=16] [--pcie_gbps=21] [--host_gbps=200]
 //       [--format=table|csv] [--model=NAME] [--schedule=NAME] [--rules=NAME]
-//       [--dump=FILE.csv]
+//       [--without=IDEA,...] [--dump=FILE.csv]
+//   ... --steps=10 [--rounds=1,4,8] [--mode=NAME]      consecutive steps
 //
 // docs/benchmarks.md explains rows and columns.  Exits 1 with a message on
 // stderr when an input is wrong.
@@ -21,6 +22,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "scheduler/simulate/machine.h"
@@ -28,6 +30,7 @@
 #include "scheduler/simulate/partitions.h"
 #include "scheduler/simulate/schedule.h"
 #include "tests/bench/bubble_rows.h"
+#include "tests/bench/steps_rows.h"
 
 ABSL_FLAG(std::string, inputs, "",
           "costs of the models, in the shape of bubble_inputs.csv; empty: that "
@@ -42,6 +45,16 @@ ABSL_FLAG(std::string, format, "table", "table (Markdown) or csv");
 ABSL_FLAG(std::string, model, "", "only this model");
 ABSL_FLAG(std::string, schedule, "", "only this schedule");
 ABSL_FLAG(std::string, rules, "", "only these rules");
+ABSL_FLAG(std::vector<std::string>, without, {},
+          "rows of roundhouse without each of these: width, uneven, "
+          "priorities, prefetch, per_layer");
+ABSL_FLAG(int, steps, 1,
+          "more than 1: consecutive steps with the optimizer instead of an "
+          "isolated one");
+ABSL_FLAG(std::vector<std::string>, rounds, {"1"},
+          "of --steps: rounds of accumulation in a step, a list");
+ABSL_FLAG(std::string, mode, "",
+          "of --steps: only synchronous, clipped or asynchronous");
 ABSL_FLAG(
     std::string, dump, "",
     "write every interval of the schedule that is left, or of one model's "
@@ -115,9 +128,30 @@ absl::StatusOr<BubbleOptions> ReadOptions() {
   options.micro_batches = absl::GetFlag(FLAGS_micro_batches);
   options.schedule = absl::GetFlag(FLAGS_schedule);
   options.rules = absl::GetFlag(FLAGS_rules);
+  options.without = absl::GetFlag(FLAGS_without);
   const std::string path = absl::StrCat(kTestdata, "published_partitions.csv");
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   ASSIGN_OR_RETURN(options.partitions, ParsePartitions(path, text));
+  return options;
+}
+
+absl::StatusOr<StepsTableOptions> ReadStepsOptions(
+    const BubbleOptions& bubbles) {
+  StepsTableOptions options;
+  options.machine = bubbles.machine;
+  options.micro_batches = bubbles.micro_batches;
+  options.steps = absl::GetFlag(FLAGS_steps);
+  options.mode = absl::GetFlag(FLAGS_mode);
+  options.keep_intervals = !absl::GetFlag(FLAGS_dump).empty();
+  options.rounds.clear();
+  for (const std::string& text : absl::GetFlag(FLAGS_rounds)) {
+    int rounds = 0;
+    if (!absl::SimpleAtoi(text, &rounds)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--rounds: \"", text, "\" is not a number"));
+    }
+    options.rounds.push_back(rounds);
+  }
   return options;
 }
 
@@ -145,17 +179,35 @@ absl::Status Dump(const std::vector<BubbleRow>& rows) {
   return WriteFile(UserPath(path), ScheduleCsv(row->result));
 }
 
-absl::Status Run() {
-  const std::string format = absl::GetFlag(FLAGS_format);
-  if (format != "table" && format != "csv") {
-    return absl::InvalidArgumentError("--format must be table or csv");
+absl::Status DumpSteps(const std::vector<StepsRow>& rows) {
+  const std::string path = absl::GetFlag(FLAGS_dump);
+  if (path.empty()) return absl::OkStatus();
+  if (rows.size() != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--dump writes one schedule, but ", rows.size(),
+                     " are left: name it by --model, --mode, --rounds"));
   }
-  ASSIGN_OR_RETURN(const std::vector<ModelCosts> models, ReadModels());
-  ASSIGN_OR_RETURN(const BubbleOptions options, ReadOptions());
+  return WriteFile(UserPath(path), ScheduleCsv(rows[0].result));
+}
+
+// How many plans stood to choice, where they were searched.
+template <typename Row>
+void PrintPlans(const Row& row, const std::string& name) {
+  if (row.ranked == 0) return;
+  std::cerr << "bubble_table: " << row.model << ", " << name << ": "
+            << row.ranked << " plans ranked, " << row.simulated
+            << " simulated\n";
+}
+
+absl::Status RunBubbles(const std::vector<ModelCosts>& models,
+                        const BubbleOptions& options, bool csv) {
   std::vector<BubbleRow> rows;
   for (const ModelCosts& model : models) {
     ASSIGN_OR_RETURN(BubbleTable table, BubbleRows(model, options));
-    for (BubbleRow& row : table.rows) rows.push_back(std::move(row));
+    for (BubbleRow& row : table.rows) {
+      PrintPlans(row, absl::StrCat(row.schedule, " under ", row.rules));
+      rows.push_back(std::move(row));
+    }
     for (const std::string& line : table.left_out) {
       std::cerr << "bubble_table: left out: " << line << "\n";
     }
@@ -165,9 +217,42 @@ absl::Status Run() {
         "no row has this --schedule and --rules on these --devices");
   }
   RETURN_IF_ERROR(Dump(rows));
-  std::cout << (format == "csv" ? BubbleCsv(rows) : BubbleMarkdown(rows))
-            << std::flush;
+  std::cout << (csv ? BubbleCsv(rows) : BubbleMarkdown(rows)) << std::flush;
   return absl::OkStatus();
+}
+
+absl::Status RunSteps(const std::vector<ModelCosts>& models,
+                      const StepsTableOptions& options, bool csv) {
+  std::vector<StepsRow> rows;
+  for (const ModelCosts& model : models) {
+    ASSIGN_OR_RETURN(std::vector<StepsRow> of_model, StepsRows(model, options));
+    for (StepsRow& row : of_model) {
+      PrintPlans(
+          row, absl::StrCat(row.mode, ", ", row.rounds, " rounds, ", row.plan));
+      rows.push_back(std::move(row));
+    }
+  }
+  if (rows.empty()) {
+    return absl::InvalidArgumentError(
+        "--mode must be synchronous, clipped or asynchronous");
+  }
+  RETURN_IF_ERROR(DumpSteps(rows));
+  std::cout << (csv ? StepsCsv(rows) : StepsMarkdown(rows)) << std::flush;
+  return absl::OkStatus();
+}
+
+absl::Status Run() {
+  const std::string format = absl::GetFlag(FLAGS_format);
+  if (format != "table" && format != "csv") {
+    return absl::InvalidArgumentError("--format must be table or csv");
+  }
+  ASSIGN_OR_RETURN(const std::vector<ModelCosts> models, ReadModels());
+  ASSIGN_OR_RETURN(const BubbleOptions options, ReadOptions());
+  if (absl::GetFlag(FLAGS_steps) == 1) {
+    return RunBubbles(models, options, format == "csv");
+  }
+  ASSIGN_OR_RETURN(const StepsTableOptions steps, ReadStepsOptions(options));
+  return RunSteps(models, steps, format == "csv");
 }
 
 }  // namespace

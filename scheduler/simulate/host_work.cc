@@ -1,0 +1,146 @@
+#include "scheduler/simulate/host_work.h"
+
+#include <utility>
+
+#include "base/log.h"
+
+namespace roundhouse {
+
+int64_t ContributionBytes(const ModelCosts& costs, int layer,
+                          Contributions contributions) {
+  const int64_t bytes = costs.GradientBytes(layer);
+  return contributions == Contributions::kFp32 ? 2 * bytes : bytes;
+}
+
+int64_t ReduceBytes(const ModelCosts& costs, int layer,
+                    Contributions contributions, int64_t count) {
+  return count * ContributionBytes(costs, layer, contributions) +
+         2 * costs.GradientBytes(layer);
+}
+
+int64_t AddToSumBytes(const ModelCosts& costs, int layer) {
+  return 2 * costs.GradientBytes(layer);
+}
+
+int64_t UpdateBytes(const ModelCosts& costs, int layer) {
+  return costs.GradientBytes(layer) / 2 * kUpdateBytesPerParameter;
+}
+
+bool TrainsEmbedding(const ModelCosts& costs) {
+  return costs.head_gradient_bytes > 0;
+}
+
+HostWork::HostWork(const ModelCosts& costs, const std::vector<Part>& parts,
+                   const Rounds& rounds, Contributions contributions)
+    : costs_(costs),
+      rounds_(rounds),
+      contributions_(contributions),
+      contribution_count_(costs.layers + 1) {
+  Round round;
+  round.layers.resize(costs.layers + 1);
+  round.layers_left = round.updates_left = costs.layers + 1;
+  round.rows_left = TrainsEmbedding(costs) ? rounds.micro_batches : 0;
+  for (const Part& part : parts) {
+    if (!part.backward()) continue;
+    for (int l = part.layers.first; l <= part.layers.last; ++l) {
+      ++round.layers[l].contributors_left;
+      contribution_count_[l] += part.contributions;
+    }
+  }
+  state_.assign(rounds.count(), round);
+}
+
+void HostWork::ContributionsDown(int round, int layer) {
+  int& left = state_.at(round).layers.at(layer).contributors_left;
+  ROUNDHOUSE_CHECK(left > 0) << "round " << round << " layer " << layer;
+  if (--left > 0) return;
+  const int step = round / rounds_.per_step;
+  const bool first = round % rounds_.per_step == 0;
+  // The sum is still to be read; Updated reduces it.
+  if (first && step > 0 && rounds_.updates != Updates::kNone &&
+      !state_[round - 1].layers[layer].updated) {
+    return;
+  }
+  Reduce(round, layer);
+}
+
+void HostWork::RowsGradientDown(int round) { --state_.at(round).rows_left; }
+
+void HostWork::Done(const Job& job) {
+  if (job.kind == WorkKind::kReduce) {
+    Reduced(job.round, job.layer);
+  } else {
+    Updated(job.round / rounds_.per_step, job.layer);
+  }
+}
+
+std::vector<HostWork::Job> HostWork::TakeJobs() {
+  return std::exchange(jobs_, {});
+}
+
+void HostWork::Reduce(int round, int layer) {
+  const int64_t sum =
+      round % rounds_.per_step == 0 ? 0 : AddToSumBytes(costs_, layer);
+  jobs_.push_back({WorkKind::kReduce, round, layer,
+                   sum + ReduceBytes(costs_, layer, contributions_,
+                                     contribution_count_[layer])});
+}
+
+void HostWork::Reduced(int round, int layer) {
+  Round& state = state_.at(round);
+  state.layers.at(layer).reduced = true;
+  --state.layers_left;
+  const int step = round / rounds_.per_step;
+  if (round != LastRound(step)) return;
+  if (rounds_.updates == Updates::kAsReduced ||
+      rounds_.updates == Updates::kStale) {
+    Update(step, layer);
+  } else if (rounds_.updates == Updates::kClipped && state.layers_left == 0) {
+    for (int l = 0; l <= costs_.layers; ++l) Update(step, l);
+  }
+}
+
+void HostWork::Update(int step, int layer) {
+  jobs_.push_back({WorkKind::kOptimizer, LastRound(step), layer,
+                   UpdateBytes(costs_, layer)});
+}
+
+void HostWork::Updated(int step, int layer) {
+  const int round = LastRound(step);
+  state_.at(round).layers.at(layer).updated = true;
+  --state_[round].updates_left;
+  const int next = round + 1;
+  if (next < rounds_.count() &&
+      state_[next].layers[layer].contributors_left == 0) {
+    Reduce(next, layer);
+  }
+}
+
+bool HostWork::ContributionsMayGoDown(int round, int layer) const {
+  return round == 0 || state_.at(round - 1).layers.at(layer).reduced;
+}
+
+int HostWork::SourceStep(int step) const {
+  if (rounds_.updates == Updates::kNone) return -1;
+  return step - (rounds_.updates == Updates::kStale ? 2 : 1);
+}
+
+bool HostWork::WeightsMayGoUp(int round, int layer) const {
+  if (costs_.GradientBytes(layer) == 0) return true;
+  const int source = SourceStep(round / rounds_.per_step);
+  if (source < 0) return true;
+  const Round& state = state_.at(LastRound(source));
+  return rounds_.per_layer ? state.layers.at(layer).updated
+                           : state.updates_left == 0;
+}
+
+bool HostWork::RowsAreThere(int round) const {
+  if (round >= 2 && state_.at(round - 2).layers_left > 0) return false;
+  const int source = SourceStep(round / rounds_.per_step);
+  for (int r = 0; source >= 0 && r < rounds_.per_step; ++r) {
+    if (state_.at(LastRound(source) - r).rows_left > 0) return false;
+  }
+  return true;
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,85 @@
+#include "scheduler/simulate/plan_shape.h"
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "scheduler/simulate/balanced_plan.h"
+
+namespace roundhouse {
+namespace {
+
+std::vector<LayerRange> EqualStages(int end, int length) {
+  std::vector<LayerRange> stages;
+  for (int first = 0; first < end; first += length) {
+    stages.push_back({first, std::min(first + length, end) - 1});
+  }
+  return stages;
+}
+
+Plan StagesOf(const PlanShape& shape, const ModelCosts& costs) {
+  const int tail = costs.layers - shape.fused_layers;
+  Plan stages;
+  stages.fused = true;
+  stages.forward = EqualStages(tail, shape.forward_layers);
+  stages.backward = EqualStages(tail, shape.backward_layers);
+  stages.backward.push_back({tail, costs.head()});
+  std::reverse(stages.backward.begin(), stages.backward.end());
+  return stages;
+}
+
+// Per slot.
+std::vector<int> WidthsOf(const PlanShape& shape, const Plan& stages) {
+  const int forward = static_cast<int>(stages.forward.size());
+  const int slots = forward + static_cast<int>(stages.backward.size());
+  std::vector<int> widths;
+  for (int i = 0; i < slots; ++i) {
+    if (i == forward) {
+      widths.push_back(shape.widths.fused);
+    } else if (i < forward) {
+      widths.push_back(i < shape.first_slots ? shape.first_width
+                                             : shape.widths.forward);
+    } else {
+      widths.push_back(i >= slots - shape.last_slots ? shape.last_width
+                                                     : shape.widths.backward);
+    }
+  }
+  return widths;
+}
+
+StepPlan EqualPlan(const Plan& stages, const std::vector<int>& widths,
+                   int micro_batches, int groups) {
+  StepPlan plan;
+  plan.stages = stages;
+  plan.groups = groups;
+  // Shares don't depend on the stage: those of a plan of one slot.
+  Plan one;
+  one.fused = true;
+  one.backward = {{0, 0}};
+  std::map<int, std::vector<IndexRange>> shares;
+  for (const int width : widths) {
+    auto& of_width = shares[width];
+    if (of_width.empty()) {
+      of_width = UniformPlan(one, {width, width, width}, micro_batches, groups)
+                     .shares[0];
+    }
+    plan.shares.push_back(of_width);
+  }
+  return plan;
+}
+
+}  // namespace
+
+StepPlan ShapePlan(const PlanShape& shape, const ModelCosts& costs,
+                   const Machine& machine, int micro_batches) {
+  const Plan stages = StagesOf(shape, costs);
+  const std::vector<int> widths = WidthsOf(shape, stages);
+  StepPlan plan = shape.balanced
+                      ? BalancedPlan(stages, widths, micro_batches,
+                                     shape.groups, costs, machine)
+                      : EqualPlan(stages, widths, micro_batches, shape.groups);
+  plan.look_ahead = shape.look_ahead;
+  return plan;
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,59 @@
+// The rows of bubble_table --steps: consecutive steps with the optimizer, each
+// against the bound of scheduler/simulate/step_bound.h.  No files, no flags.
+#ifndef ROUNDHOUSE_TESTS_BENCH_STEPS_ROWS_H_
+#define ROUNDHOUSE_TESTS_BENCH_STEPS_ROWS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "scheduler/simulate/machine.h"
+#include "scheduler/simulate/model_costs.h"
+#include "scheduler/simulate/schedule.h"
+#include "scheduler/simulate/step_bound.h"
+
+namespace roundhouse::bench {
+
+struct StepsTableOptions {
+  Machine machine;
+  int micro_batches = 16;  // of a round
+  int steps = 10;
+  std::vector<int> rounds = {1};  // of a step; a block of rows for each
+  std::string mode;               // filter: "clipped"; empty: all
+  // Rows keep their intervals, up to millions each.
+  bool keep_intervals = false;
+};
+
+struct StepsRow {
+  std::string model;
+  std::string mode;  // synchronous, clipped, asynchronous
+  int rounds = 1;
+  // First upload to last update, over the steps.
+  double step_ns = 0;
+  StepBound bound;          // of one step
+  double unclipped_ns = 0;  // the bound of the same without clipping
+  double bubble_percent = 0;
+  absl::Duration plan_time;  // wall time
+  int ranked = 0;            // plans estimated
+  int simulated = 0;         // plans simulated
+  std::string plan;
+  Schedule result;
+};
+
+// Of one model: for each number of rounds synchronous without clipping, with
+// clipping, and asynchronous.  The plan is the one that the search finds for
+// it.  Each row was checked.  Errors with model and mode in front.
+absl::StatusOr<std::vector<StepsRow>> StepsRows(
+    const ModelCosts& costs, const StepsTableOptions& options);
+
+// model,mode,rounds,step_ms,bound_ms,bound,percent_of_bound,bubble_percent,
+// speculative_bound_ms,plan_ms
+std::string StepsCsv(const std::vector<StepsRow>& rows);
+// The same columns as Markdown.
+std::string StepsMarkdown(const std::vector<StepsRow>& rows);
+
+}  // namespace roundhouse::bench
+
+#endif  // ROUNDHOUSE_TESTS_BENCH_STEPS_ROWS_H_
