@@ -9,6 +9,7 @@
 
 namespace roundhouse {
 
+enum class JobId : uint64_t {};     // a job of this server
 enum class DeviceId : int32_t {};   // index of a device of this server, from 0
 enum class SlotId : uint64_t {};    // drawn per daemon life, rising
 enum class HostOpId : uint64_t {};  // drawn per daemon life, rising

@@ -175,6 +175,7 @@ absl::Status RunDaemon(const DaemonOptions& options) {
                       .device_memory_bytes = options.device_memory_bytes,
                       .device_threads = options.device_threads,
                       .metrics_address = metrics->address(),
+                      .max_running_jobs = options.max_running_jobs,
                       .samples = samples.get()},
                      *loop, *arena, *pool, *store, *metrics));
   RETURN_IF_ERROR(pool->Start(engine.get()));

@@ -21,6 +21,7 @@ namespace {
 
 constexpr int kMaxDevices = 62;
 constexpr int kMaxThreads = 1024;
+constexpr int kMaxRunningJobs = 16;
 
 absl::Status Bad(const std::string& key, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("--", key, ": ", what));
@@ -158,6 +159,8 @@ const std::vector<SettingHelp>& DaemonSettingsHelp() {
       {"device-memory", "1GiB", "memory of each device"},
       {"host-memory", "8GiB", "the host arena: all training state"},
       {"host-threads", "1", "threads of the optimizer and the reductions"},
+      {"max-running-jobs", "2",
+       "jobs that share the devices at a time; others wait in QUEUED"},
       {"listen", "unix socket in the XDG runtime directory",
        "unix:PATH; there is no TCP listener"},
       {"metrics-listen", "127.0.0.1:9464",
@@ -272,6 +275,10 @@ absl::StatusOr<DaemonOptions> MakeDaemonOptions(
   ASSIGN_OR_RETURN(options.host_threads,
                    ParseCount("host-threads", settings.Get("host-threads", "1"),
                               kMaxThreads));
+  ASSIGN_OR_RETURN(
+      options.max_running_jobs,
+      ParseCount("max-running-jobs", settings.Get("max-running-jobs", "2"),
+                 kMaxRunningJobs));
   ASSIGN_OR_RETURN(
       options.device_memory_bytes,
       ParseBytes("device-memory", settings.Get("device-memory", "1GiB")));

@@ -30,6 +30,7 @@ struct DaemonOptions {
   std::string hf_cache;  // the Hugging Face cache; "": none
   uint64_t host_memory_bytes = uint64_t{8} << 30;
   int host_threads = 1;
+  int max_running_jobs = 2;
   double link_gbps = 0;  // 10^9 bits per second; 0: not throttled
   std::string worker_program;
   std::string prepare_script;

@@ -98,6 +98,8 @@ struct RunSlot {
   uint32_t last_layer = 0;  // inclusive; L is the head
   uint32_t total_groups = 0;
   double loss_scale = 0;
+  // Of slots of several jobs that can be computed, that of the lowest turn is.
+  uint64_t turn = 0;
   std::vector<SlotUnit> units;
   std::vector<SlotMicroBatch> micro_batches;
   std::vector<SlotOutput> outputs;

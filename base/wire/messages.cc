@@ -178,6 +178,7 @@ void Walk(C& c, RunSlot& m) {
   c.Plain("last_layer", m.last_layer);
   c.Plain("total_groups", m.total_groups);
   c.Plain("loss_scale", m.loss_scale);
+  c.Plain("turn", m.turn);
   c.Array("units", m.units);
   c.Array("micro_batches", m.micro_batches);
   c.Array("outputs", m.outputs);

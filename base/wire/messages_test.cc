@@ -21,6 +21,7 @@ RunSlot ExampleSlot() {
   slot.last_layer = 4;
   slot.total_groups = 2;
   slot.loss_scale = 0.125;
+  slot.turn = 6;
   slot.units = {{4, 3, {4096, 128}, {64, 5}}, {5, 4, {8192, 64}, {128, 5}}};
   slot.micro_batches.resize(2);
   slot.micro_batches[1].rows = 4;
@@ -50,6 +51,7 @@ TEST(MessagesTest, RunSlotComesBackWhole) {
   EXPECT_EQ(slot.outputs[0].raise.value, 12u);
   EXPECT_EQ(slot.contributions[0].group_count, 2u);
   EXPECT_EQ(slot.loss_scale, 0.125);
+  EXPECT_EQ(slot.turn, 6u);
 }
 
 TEST(MessagesTest, ASampleComesBackWhole) {

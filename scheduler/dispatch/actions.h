@@ -22,15 +22,20 @@ struct SlotPlace {
 // Run this slot: a part of the plan's, with its share of the round's
 // micro-batches.  Sent again with the same id when its worker died.
 struct RunSlotAction {
+  JobId job{};
   SlotId slot{};
   DeviceId device{};
   SlotPlace place;
   SlotPass pass = SlotPass::kForward;
   LayerRange layers;
   IndexRange micro_batches;  // of the round
+  // Of slots of several jobs that a device can compute it takes that of the
+  // lowest turn: the time that the job was given before, in nanoseconds.
+  uint64_t turn = 0;
 };
 
 struct WithdrawSlotAction {
+  JobId job{};
   SlotId slot{};
   DeviceId device{};
 };
@@ -38,6 +43,7 @@ struct WithdrawSlotAction {
 enum class HostOpType { kGather, kReduce, kUpdate };
 
 struct RunHostOpAction {
+  JobId job{};
   HostOpId op{};
   HostOpType type = HostOpType::kGather;
   uint64_t step_number = 0;
@@ -52,16 +58,20 @@ struct RunHostOpAction {
 // computed now, and the next step may begin.  Before the first update of a
 // clipped step the caller must call AllowUpdates.
 struct StepReducedAction {
+  JobId job{};
   uint64_t step_number = 0;
 };
 
 // Every update is done (an evaluation: every slot committed).
 struct StepDoneAction {
+  JobId job{};
   uint64_t step_number = 0;
 };
 
 // Abandon is complete: no slot and no host operation is out.
-struct QuietAction {};
+struct QuietAction {
+  JobId job{};
+};
 
 using Action = std::variant<RunSlotAction, WithdrawSlotAction, RunHostOpAction,
                             StepReducedAction, StepDoneAction, QuietAction>;

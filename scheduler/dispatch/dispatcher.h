@@ -1,52 +1,42 @@
 // The one place that decides what every device and the host worker do next: a
-// pure state machine over the slots of a job's steps.
+// pure state machine over the slots of all running jobs.
 //
-//   events in   BeginStep, SlotDone, HostOpDone, DeviceUp, DeviceDown,
+//   events in   AddJob, BeginStep, SlotDone, HostOpDone, DeviceUp, DeviceDown,
 //               DeviceLost, HostUp, HostDown, SlotWithdrawn, Abandon
 //   actions out RunSlot, WithdrawSlot, RunHostOp, StepReduced, StepDone, Quiet
 //
-// The caller (server/jobs/runner, later scheduler/simulate) hands in events in
-// the order they happened and carries out TakeActions() in order.  No threads,
-// clocks, files or offsets in here: buffers and words belong to the caller.
+// The caller (server/jobs/dispatch_loop) hands in events in the order they
+// happened and carries out TakeActions() in order.  No threads, clocks, files
+// or offsets in here: buffers and words belong to the caller.
 // Thread-compatible.
 //
 // Schedule (RoundPipe, arXiv 2604.27085, section "round-robin dispatch", with
-// widths): a slot of the plan that is w devices wide is w slots here, its
-// *parts*, each with an id and a share of the round's micro-batches of its own
-// (PlanOfRound in scheduler/plan/step_plan.h cuts every round, also a shorter
-// last one and those of evaluations).  The parts of all rounds form one global
-// order, the plan's slots in order and each one's parts in order, in which
-// producers precede consumers; number p goes to live device p mod N, where p
-// counts on over rounds and steps, so the next step starts on the device that
-// frees first.  The parts of one slot lie on devices of their own where there
-// are as many; where devices were lost they share.
-// Every device takes its slots in that order and holds at most
-// `max_dispatched_slots` (running and prefetched).  Slots are sent before their
-// inputs exist: workers wait on words (base/wire/words.h).  This cannot
-// deadlock while no device is lost for good, at any width and any number of
-// devices, because the earliest unfinished slot is the first of its device and
-// all that it reads comes from slots before it.  One that must wait for a
-// reduction holds back those after it; what is reduced comes before it too.
+// widths and several jobs): a slot of a job's plan that is w devices wide is w
+// slots here, its *parts*, each with an id and a share of the round's
+// micro-batches of its own (PlanOfRound in scheduler/plan/step_plan.h cuts
+// every round, also a shorter last one and those of evaluations).  The parts of
+// all of a job's rounds form one order, the plan's slots in order and each
+// one's parts in order, in which producers precede consumers.  A job's next
+// part goes to the device that would begin it first (SentWork::Place), and
+// waits for that one while it is full: with equal parts and one job that is
+// RoundPipe's ring.  The parts of one slot go to devices of their own where
+// there are as many.
 //
-// What a step is made of, in terms of units (base/model/parameters.h):
+// Between jobs: a job's *turn* is the compute time that its slots took, and
+// those that are out will take.  Of the jobs whose next part can be sent the
+// one of the lowest turn goes first, and devices compute what they have in the
+// order of turns.  So each gets an equal share where all have work, and all of
+// it where the others wait.  One that had no step for a while (it saved, or
+// drew samples) is owed nothing.
 //
-//   gather(round)       embedding rows into stage 0's inputs
-//   slots of the round  forward stages, fused, backward stages
-//   reduce(unit, round) when every part contributing to the unit committed
-//   update(unit)        when its last reduction is done and, with clipping,
-//                       every unit's is; unit 0 first, so that the next step's
-//                       gather and first stages start under later updates
-//
-// Units that do not train (JobShape::trainable) are neither reduced nor
-// updated, and nothing waits for them.
-//
-// A round uses one of two sets of activation buffers, by its running number's
-// parity: it starts when the round before the last has *retired*, i.e. its
-// slots committed and its reductions are done.  Where contribution buffers
-// exist once, a backward slot is sent when the previous round's reductions of
-// its units are done; where there are two sets, two rounds' backward slots of
-// one unit can run at a time, as a plan of one stage needs for its rounds to
-// run on several devices at once.  Reductions of a unit go out in round order.
+// Slots are sent before their inputs exist: workers wait on words
+// (base/wire/words.h), and begin a slot of one job before an older one of
+// another that waits only when everything that it reads is there
+// (worker/slot/slot_board.h).  This cannot deadlock while no device is lost for
+// good, at any width and any number of devices and jobs: all devices have their
+// slots in the one order in which they were sent, producers first, and a slot
+// that overtakes waits for nobody.  So the earliest unfinished slot is the
+// first of its device, and all that it reads comes from slots before it.
 //
 // Losses.  DeviceDown: its slots wait for the device to come back (DeviceUp
 // sends them again, in order).  DeviceLost: every dispatched slot is withdrawn
@@ -56,72 +46,62 @@
 #ifndef ROUNDHOUSE_SCHEDULER_DISPATCH_DISPATCHER_H_
 #define ROUNDHOUSE_SCHEDULER_DISPATCH_DISPATCHER_H_
 
-#include <algorithm>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
 #include "scheduler/dispatch/actions.h"
-#include "scheduler/plan/plan.h"
+#include "scheduler/dispatch/job_steps.h"
+#include "scheduler/dispatch/sent_work.h"
 
 namespace roundhouse {
 
-// What the dispatcher must know of a job's model.
-struct JobShape {
-  int layer_count = 0;     // layers of plans: decoder layers and the head
-  int unit_count = 0;      // unit 0 is the embedding, 1 + l is layer l's
-  bool tied_head = false;  // the head also contributes to unit 0
-  // Per unit: whether a step leaves a gradient of it to reduce and update.
-  // With adapters unit 1 + l stands for those of layer l, and neither the
-  // embedding nor the head has any.  Empty: every unit.  REQUIRES: at least
-  // one.
-  std::vector<bool> trainable;
-  int contribution_sets = 1;  // 1, or 2: chosen by the round's buffer_set
-
-  bool Trains(int unit) const { return trainable.empty() || trainable[unit]; }
-  int trainable_count() const {
-    if (trainable.empty()) return unit_count;
-    return static_cast<int>(
-        std::count(trainable.begin(), trainable.end(), true));
-  }
-};
-
-struct StepSpec {
-  uint64_t step = 0;  // of an evaluation: the step after which it runs
-  bool train = true;  // false: forward and loss only, nothing reduced
-  bool clip = false;  // updates wait for every reduction
-  Plan plan;
-  int groups = 1;  // G: each round's micro-batches form at most as many
-  std::vector<int> round_micro_batches;  // micro-batches of each round
-};
-
-struct DispatcherOptions {
-  int max_dispatched_slots = 2;  // per device: running and prefetched
-  int max_host_ops = 4;          // sent and not yet done
-};
-
 class Dispatcher {
  public:
-  Dispatcher(const JobShape& shape, const DispatcherOptions& options);
+  explicit Dispatcher(const DispatcherOptions& options);
+  Dispatcher(const Dispatcher&) = delete;
+  Dispatcher& operator=(const Dispatcher&) = delete;
+
+  // --- jobs; the others REQUIRE: added
+  void AddJob(JobId job, const JobShape& shape);
+  // What it has with the host worker is forgotten, and its answer ignored.
+  // REQUIRES: no slot of it is out.
+  void RemoveJob(JobId job);
+  bool HasJob(JobId job) const { return jobs_.count(job) != 0; }
 
   // Appends a step.  Returns its number.
   // REQUIRES: at most one step unfinished, and that one reduced; the plan is
   // valid for the shape (CheckPlan), fused when training; not abandoning.
-  uint64_t BeginStep(const StepSpec& spec);
-  // What the next BeginStep will return.
-  uint64_t next_step_number() const { return next_step_; }
+  uint64_t BeginStep(JobId job, const StepSpec& spec);
+  // What the job's next BeginStep will return.
+  uint64_t NextStepNumber(JobId job) const;
 
   // Lets the updates of a clipped step go out, once the caller has the factor.
   // REQUIRES: StepReducedAction was taken for it.
-  void AllowUpdates(uint64_t step_number);
+  void AllowUpdates(JobId job, uint64_t step_number);
 
   // Holds the updates of steps after `step_number`, until called with nullopt:
   // a save reads the units as that step leaves them.  To be called before that
   // step is reduced.
-  void HoldUpdatesAfter(std::optional<uint64_t> step_number);
+  void HoldUpdatesAfter(JobId job, std::optional<uint64_t> step_number);
+
+  // Gives up the newest step: withdraws its slots, waits for its host
+  // operations, then answers with QuietAction.  While Updating() it leaves the
+  // weights torn, some of them updated: only for a job that drops them.
+  // An older step that is updating goes on to its end first.
+  // With no step unfinished it answers at once.
+  void Abandon(JobId job);
+
+  // True when the newest unfinished step has begun to update, or waits only for
+  // a hold to end (HoldUpdatesAfter).
+  bool Updating(JobId job) const;
+  // No step is unfinished.
+  bool Idle(JobId job) const;
+
+  // --- devices and the host worker
 
   // A device can take slots; its earlier ones, if any, are sent again.
   void DeviceUp(DeviceId device);
@@ -130,122 +110,48 @@ class Dispatcher {
   // It will not come back.  REQUIRES: down.  No effect on a device that has
   // never been up.
   void DeviceLost(DeviceId device);
-
-  // The daemon has accepted the slot's result.  Ignored for a slot that is not
-  // out or has committed before.
-  void SlotDone(SlotId slot);
-  // The answer to a withdrawal: nothing of it will be written any more.
-  void SlotWithdrawn(SlotId slot);
+  int live_device_count() const { return sent_.live_device_count(); }
 
   void HostUp();
   void HostDown();
+
+  // --- answers
+
+  // The daemon has accepted the slot's result, which took `compute_ns` of its
+  // device.  Ignored for a slot that is not out or has committed before.
+  void SlotDone(SlotId slot, int64_t compute_ns);
+  // The answer to a withdrawal: nothing of it will be written any more.
+  void SlotWithdrawn(SlotId slot);
   void HostOpDone(HostOpId op);
-
-  // Gives up the newest step: withdraws its slots, waits for its host
-  // operations, then answers with QuietAction.  While Updating() it leaves the
-  // weights torn, some of them updated: only for a job that drops them.
-  // An older step that is updating goes on to its end first.
-  // With no step unfinished it answers at once.
-  void Abandon();
-
-  // True when the newest unfinished step has begun to update, or waits only for
-  // a hold to end (HoldUpdatesAfter).
-  bool Updating() const;
 
   std::vector<Action> TakeActions();
 
-  bool IsCommitted(SlotId slot) const;
-  // No step is unfinished.
-  bool Idle() const { return steps_.empty(); }
-  int live_device_count() const { return static_cast<int>(ring_.size()); }
-
  private:
-  struct Slot {
-    SlotId id{};
-    SlotPlace place;
-    SlotPass pass = SlotPass::kForward;
-    LayerRange layers;
-    IndexRange micro_batches;
-    uint64_t round_number = 0;
-    enum class State { kWaiting, kOut, kLostWorker, kWithdrawing, kCommitted };
-    State state = State::kWaiting;
-    DeviceId device{};
-  };
-  struct Round {
-    uint64_t number = 0;  // over all steps; its parity picks the buffer set
-    uint64_t step_number = 0;
-    int index = 0;
-    int slots_left = 0;
-    bool gather_sent = false;
-    std::vector<int> contributors_left;  // per unit: slots
-    std::vector<bool> reduce_sent;       // per unit
-    std::vector<bool> reduce_done;       // per unit
-    int reduces_left = 0;
-    bool retired() const { return slots_left == 0 && reduces_left == 0; }
-  };
-  struct Step {
-    uint64_t number = 0;
-    StepSpec spec;
-    int rounds_left = 0;
-    bool reduced = false;
-    bool updates_allowed = false;
-    std::vector<bool> update_sent;  // per unit
-    int updates_left = 0;
-  };
-  struct SentHostOp {
-    RunHostOpAction action;
-    bool out = false;  // false: the worker died, to be sent again
-  };
-  struct Device {
-    bool up = false;
-    std::vector<SlotId> out;  // in the order sent
+  struct Job {
+    explicit Job(JobSteps job_steps) : steps(std::move(job_steps)) {}
+
+    JobSteps steps;
+    double served_ns = 0;
+    double done_ns = 0;  // of slots that cost done_cost
+    double done_cost = 0;
+    bool away = true;                   // it has no step
+    std::optional<double> others_turn;  // LowestTurn() when it went
+    int64_t host_ops = 0;               // sent; for taking turns
   };
 
-  void AddRound(const Step& step, int index);
-  void AddSlots(const Step& step, Round& round);
-  std::vector<int> UnitsOf(const Slot& slot) const;
-
+  JobSteps& At(JobId job) { return jobs_.at(job).steps; }
+  const JobSteps& At(JobId job) const { return jobs_.at(job).steps; }
+  // Of the jobs that have a step.
+  std::optional<double> LowestTurn() const;
+  void NoteAway();
+  void ComeBack(JobId id);
+  double TurnOf(JobId id) const;
   void Pump();
-  void SendSlots();
-  bool MaySend(const Slot& slot) const;
-  void Send(Slot& slot, DeviceId device);
-  void SendHostOps();
-  bool SendNextHostOp();
-  bool SendGather();
-  bool SendUpdate();
-  bool SendReduce();
-  bool EarlierReduceWaits(const Round& round, int unit) const;
-  void SendHostOp(RunHostOpAction action);
-  void FinishRounds();
-  void FinishSteps();
-  void WithdrawOut(uint64_t first_step_number);
-  void AfterWithdrawal(Slot& slot);
-  void DropNewestStep();
-  void FinishAbandoning();
-  bool StepIsOut(uint64_t number) const;
-  void CommitToRound(const Slot& slot);
+  bool SendOneSlot();
+  bool SendOneHostOp();
 
-  Step* FindStep(uint64_t number);
-  bool AnyWithdrawing() const;
-  void Forget(DeviceId device, SlotId slot);
-
-  const JobShape shape_;
-  const DispatcherOptions options_;
-  std::deque<Step> steps_;        // unfinished, oldest first; at most two
-  std::deque<Round> rounds_;      // not retired, oldest first
-  std::map<SlotId, Slot> slots_;  // of rounds in rounds_, in global order
-  std::map<DeviceId, Device> devices_;
-  std::vector<DeviceId> ring_;  // devices slots are placed on, ascending
-  uint64_t next_position_ = 0;
-  uint64_t next_slot_ = 1;
-  uint64_t next_round_ = 0;
-  uint64_t next_step_ = 0;
-  uint64_t next_host_op_ = 1;
-  std::deque<SentHostOp> host_ops_;  // sent and not done, in order
-  bool host_up_ = false;
-  std::optional<uint64_t> held_after_;
-  bool abandoning_ = false;
-  std::optional<uint64_t> abandoned_step_;  // until it is dropped
+  SentWork sent_;
+  std::map<JobId, Job> jobs_;
   std::vector<Action> actions_;
 };
 

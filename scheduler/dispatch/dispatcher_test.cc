@@ -33,13 +33,17 @@ StepSpec TrainStep(int rounds, bool clip) {
   return spec;
 }
 
-// Executes actions as workers would: a device runs its slots in order, and a
-// slot can finish only when what it reads of each of its micro-batches has been
-// produced.  Checks the rules of the header on every event.
+constexpr JobId kJob{1};
+
+// Executes actions as workers would: a device begins its oldest slot once the
+// first micro-batch of what it reads is there, or the oldest of another job
+// once all is, and a slot can finish only when all has been produced.  Checks
+// the rules of the header on every event.
 class World {
  public:
   World(const JobShape& shape, int devices, uint64_t seed)
-      : shape_(shape), dispatcher_(shape, {}), random_(seed) {
+      : shape_(shape), dispatcher_({}), random_(seed) {
+    dispatcher_.AddJob(kJob, shape);
     dispatcher_.HostUp();
     for (int i = 0; i < devices; ++i) {
       dispatcher_.DeviceUp(static_cast<DeviceId>(i));
@@ -50,9 +54,9 @@ class World {
 
   Dispatcher& dispatcher() { return dispatcher_; }
 
-  uint64_t Begin(const StepSpec& spec) {
-    const uint64_t number = dispatcher_.BeginStep(spec);
-    specs_[number] = spec;
+  uint64_t Begin(const StepSpec& spec, JobId job = kJob) {
+    const uint64_t number = dispatcher_.BeginStep(job, spec);
+    specs_[{job, number}] = spec;
     Take();
     return number;
   }
@@ -60,15 +64,7 @@ class World {
   // One random event that can happen now; false when none can.
   bool StepOnce() {
     std::vector<std::function<void()>> events;
-    for (size_t d = 0; d < queues_.size(); ++d) {
-      if (queues_[d].empty()) continue;
-      if (withdrawing_.count(queues_[d].back().slot) != 0) {
-        events.push_back([this, d] { AnswerWithdrawal(d); });
-      }
-      if (InputsReady(queues_[d].front())) {
-        events.push_back([this, d] { FinishSlot(d); });
-      }
-    }
+    for (size_t d = 0; d < queues_.size(); ++d) AddDeviceEvents(d, events);
     if (!host_queue_.empty() && HostInputsReady(host_queue_.front())) {
       events.push_back([this] { FinishHostOp(); });
     }
@@ -88,6 +84,7 @@ class World {
       withdrawing_.erase(slot.slot);
     }
     queues_[device].clear();
+    computing_.erase(device);
     dispatcher_.DeviceDown(static_cast<DeviceId>(device));
     Take();
   }
@@ -110,19 +107,22 @@ class World {
   }
 
   void Allow(uint64_t step) {
-    dispatcher_.AllowUpdates(step);
+    dispatcher_.AllowUpdates(kJob, step);
     Take();
   }
 
   void HoldAfter(std::optional<uint64_t> step) {
-    dispatcher_.HoldUpdatesAfter(step);
+    dispatcher_.HoldUpdatesAfter(kJob, step);
     Take();
   }
 
-  void Abandon() {
-    dispatcher_.Abandon();
+  void Abandon(JobId job = kJob) {
+    dispatcher_.Abandon(job);
     Take();
   }
+
+  bool Idle(JobId job = kJob) { return dispatcher_.Idle(job); }
+  bool Updating() { return dispatcher_.Updating(kJob); }
 
   std::vector<std::string> trace;
   std::vector<RunSlotAction> sent;
@@ -131,6 +131,9 @@ class World {
   bool allow_updates = true;
   bool begin_next_when_reduced = false;
   std::map<std::pair<uint64_t, int>, int> updates;  // step, unit -> count
+  std::vector<uint64_t> done_of;                    // jobs, as steps end
+  std::map<uint64_t, int64_t> slot_ns = {{1, 1}, {2, 1}, {3, 1}};
+  std::map<uint64_t, int64_t> served;
 
  private:
   void Take() {
@@ -143,7 +146,12 @@ class World {
     auto& queue = queues_[Number(action.device)];
     queue.push_back(action);
     sent.push_back(action);
-    EXPECT_LE(queue.size(), 2u);
+    EXPECT_LE(queue.size(), 3u);
+    EXPECT_LE(std::count_if(queue.begin(), queue.end(),
+                            [&](const RunSlotAction& slot) {
+                              return slot.job == action.job;
+                            }),
+              2);
     EXPECT_EQ(committed_.count(action.slot), 0u)
         << "a committed slot ran again";
     if (action.pass == SlotPass::kFused || action.pass == SlotPass::kBackward) {
@@ -155,7 +163,9 @@ class World {
     const int before = slot.place.round - shape_.contribution_sets;
     for (int layer = slot.layers.first; layer <= slot.layers.last; ++layer) {
       if (before < 0 || !shape_.Trains(1 + layer)) continue;
-      EXPECT_EQ(reduces_.count({slot.place.step_number, before, 1 + layer}), 1u)
+      EXPECT_EQ(
+          reduces_.count({slot.job, slot.place.step_number, before, 1 + layer}),
+          1u)
           << "unit " << 1 + layer << " of round " << before;
     }
   }
@@ -165,35 +175,39 @@ class World {
   void Carry(const RunHostOpAction& action) { host_queue_.push_back(action); }
   void Carry(const StepReducedAction& action) {
     trace.push_back("reduced " + std::to_string(action.step_number));
-    reduced_.insert(action.step_number);
-    if (allow_updates && specs_[action.step_number].clip) {
-      dispatcher_.AllowUpdates(action.step_number);
+    reduced_.insert({action.job, action.step_number});
+    const StepSpec spec = specs_[{action.job, action.step_number}];
+    if (allow_updates && spec.clip) {
+      dispatcher_.AllowUpdates(action.job, action.step_number);
     }
     if (begin_next_when_reduced) {
       begin_next_when_reduced = false;
-      Begin(specs_[action.step_number]);
+      Begin(spec, action.job);
     }
     Take();
   }
   void Carry(const StepDoneAction& action) {
     trace.push_back("done " + std::to_string(action.step_number));
     ++steps_done;
+    done_of.push_back(Number(action.job));
   }
-  void Carry(const QuietAction&) {
+  void Carry(const QuietAction& action) {
     trace.push_back("quiet");
     ++quiet;
-    // Nothing may be out any more.
-    for (const auto& queue : queues_) EXPECT_TRUE(queue.empty());
-    EXPECT_TRUE(host_queue_.empty());
+    // Nothing of it may be out any more.
+    for (const auto& queue : queues_) {
+      for (const RunSlotAction& slot : queue) EXPECT_NE(slot.job, action.job);
+    }
+    for (const RunHostOpAction& op : host_queue_) EXPECT_NE(op.job, action.job);
   }
 
   // Of a boundary's activations, or gradients, of a micro-batch.
-  using BoundaryKey = std::tuple<uint64_t, int, bool, int, int64_t>;
-  bool Produced(const RunSlotAction& slot, bool gradient, int boundary) {
-    for (int64_t m = slot.micro_batches.begin; m < slot.micro_batches.end;
-         ++m) {
-      if (produced_.count({slot.place.step_number, slot.place.round, gradient,
-                           boundary, m}) == 0) {
+  using BoundaryKey = std::tuple<JobId, uint64_t, int, bool, int, int64_t>;
+  bool Produced(const RunSlotAction& slot, bool gradient, int boundary,
+                IndexRange micro_batches) {
+    for (int64_t m = micro_batches.begin; m < micro_batches.end; ++m) {
+      if (produced_.count({slot.job, slot.place.step_number, slot.place.round,
+                           gradient, boundary, m}) == 0) {
         return false;
       }
     }
@@ -203,23 +217,53 @@ class World {
     for (int64_t m = slot.micro_batches.begin; m < slot.micro_batches.end;
          ++m) {
       EXPECT_TRUE(produced_
-                      .insert({slot.place.step_number, slot.place.round,
-                               gradient, boundary, m})
+                      .insert({slot.job, slot.place.step_number,
+                               slot.place.round, gradient, boundary, m})
                       .second)
           << "micro-batch " << m << " ran twice";
     }
   }
 
-  bool InputsReady(const RunSlotAction& slot) {
-    if (withdrawing_.count(slot.slot) != 0 && random_() % 2 == 0) return false;
-    return Produced(slot, false, slot.layers.first) &&
+  bool InputsReady(const RunSlotAction& slot, IndexRange micro_batches) {
+    return Produced(slot, false, slot.layers.first, micro_batches) &&
            (slot.pass != SlotPass::kBackward ||
-            Produced(slot, true, slot.layers.last + 1));
+            Produced(slot, true, slot.layers.last + 1, micro_batches));
+  }
+
+  void AddDeviceEvents(size_t d, std::vector<std::function<void()>>& events) {
+    const std::vector<RunSlotAction>& queue = queues_[d];
+    if (queue.empty()) return;
+    const auto computing = computing_.find(d);
+    for (size_t i = queue.size(); i-- > 0;) {
+      if (withdrawing_.count(queue[i].slot) == 0) continue;
+      events.push_back([this, d, i] { AnswerWithdrawal(d, i); });
+      if (random_() % 2 == 0) return;  // before it goes on
+      break;
+    }
+    if (computing != computing_.end()) {
+      const RunSlotAction& slot = queue[computing->second];
+      if (InputsReady(slot, slot.micro_batches)) {
+        events.push_back([this, d] { FinishSlot(d); });
+      }
+      return;
+    }
+    std::set<JobId> older;
+    for (size_t i = 0; i < queue.size(); ++i) {
+      const RunSlotAction& slot = queue[i];
+      const IndexRange first = {slot.micro_batches.begin,
+                                slot.micro_batches.begin + 1};
+      if (older.insert(slot.job).second &&
+          InputsReady(slot, i == 0 ? first : slot.micro_batches)) {
+        events.push_back([this, d, i] { computing_[d] = i; });
+      }
+    }
   }
 
   void FinishSlot(size_t device) {
-    const RunSlotAction slot = queues_[device].front();
-    queues_[device].erase(queues_[device].begin());
+    const size_t index = computing_.at(device);
+    const RunSlotAction slot = queues_[device][index];
+    queues_[device].erase(queues_[device].begin() + index);
+    computing_.erase(device);
     withdrawing_.erase(slot.slot);
     const bool backward =
         slot.pass == SlotPass::kFused || slot.pass == SlotPass::kBackward;
@@ -231,12 +275,19 @@ class World {
       }
     }
     EXPECT_TRUE(committed_.insert(slot.slot).second);
-    dispatcher_.SlotDone(slot.slot);
+    const int64_t ns = slot.layers.layer_count() * slot.micro_batches.size() *
+                       slot_ns[Number(slot.job)];
+    served[Number(slot.job)] += ns;
+    dispatcher_.SlotDone(slot.slot, ns);
   }
 
-  void AnswerWithdrawal(size_t device) {
-    const RunSlotAction slot = queues_[device].back();
-    queues_[device].pop_back();
+  void AnswerWithdrawal(size_t device, size_t index) {
+    const RunSlotAction slot = queues_[device][index];
+    queues_[device].erase(queues_[device].begin() + index);
+    const auto computing = computing_.find(device);
+    if (computing != computing_.end() && computing->second >= index) {
+      if (computing->second-- == index) computing_.erase(computing);
+    }
     withdrawing_.erase(slot.slot);
     dispatcher_.SlotWithdrawn(slot.slot);
   }
@@ -245,21 +296,24 @@ class World {
     if (op.type != HostOpType::kGather || op.step_number == 0) return true;
     // The embedding of the step before: published, unless that was dropped.
     const uint64_t before = op.step_number - 1;
-    return !shape_.Trains(0) || !specs_[before].train ||
-           reduced_.count(before) == 0 || updates.count({before, 0}) != 0;
+    return !shape_.Trains(0) || !specs_[{op.job, before}].train ||
+           reduced_.count({op.job, before}) == 0 ||
+           updates_of_[{op.job, before, 0}] != 0;
   }
 
   void FinishHostOp() {
     const RunHostOpAction op = host_queue_.front();
     host_queue_.erase(host_queue_.begin());
     if (op.type == HostOpType::kGather) {
-      const int count = specs_[op.step_number].round_micro_batches[op.round];
+      const int count =
+          specs_[{op.job, op.step_number}].round_micro_batches[op.round];
       for (int64_t m = 0; m < count; ++m) {
-        produced_.insert({op.step_number, op.round, false, 0, m});
+        produced_.insert({op.job, op.step_number, op.round, false, 0, m});
       }
     } else if (op.type == HostOpType::kUpdate) {
       EXPECT_TRUE(shape_.Trains(op.unit)) << "unit " << op.unit;
       ++updates[{op.step_number, op.unit}];
+      ++updates_of_[{op.job, op.step_number, op.unit}];
     } else {
       CheckReduce(op);
     }
@@ -268,13 +322,16 @@ class World {
 
   void CheckReduce(const RunHostOpAction& op) {
     EXPECT_TRUE(shape_.Trains(op.unit)) << "unit " << op.unit << " is frozen";
-    EXPECT_TRUE(reduces_.insert({op.step_number, op.round, op.unit}).second);
+    EXPECT_TRUE(
+        reduces_.insert({op.job, op.step_number, op.round, op.unit}).second);
     EXPECT_EQ(op.add_to_sum, op.round > 0);
     if (op.round > 0) {
-      EXPECT_EQ(reduces_.count({op.step_number, op.round - 1, op.unit}), 1u);
+      EXPECT_EQ(reduces_.count({op.job, op.step_number, op.round - 1, op.unit}),
+                1u);
     }
     const int layer = std::max(op.unit - 1, 0);
-    const int count = specs_[op.step_number].round_micro_batches[op.round];
+    const int count =
+        specs_[{op.job, op.step_number}].round_micro_batches[op.round];
     for (int64_t m = 0; m < count; ++m) {
       EXPECT_TRUE(Contributed(op, layer, m))
           << "unit " << op.unit << " has no gradient of micro-batch " << m;
@@ -284,8 +341,8 @@ class World {
   // that holds the layer has committed.
   bool Contributed(const RunHostOpAction& op, int layer, int64_t micro_batch) {
     for (int boundary = 0; boundary <= layer; ++boundary) {
-      if (produced_.count(
-              {op.step_number, op.round, true, boundary, micro_batch}) != 0) {
+      if (produced_.count({op.job, op.step_number, op.round, true, boundary,
+                           micro_batch}) != 0) {
         return true;
       }
     }
@@ -295,14 +352,16 @@ class World {
   const JobShape shape_;
   Dispatcher dispatcher_;
   std::mt19937_64 random_;
-  std::map<uint64_t, StepSpec> specs_;
+  std::map<std::pair<JobId, uint64_t>, StepSpec> specs_;
   std::vector<std::vector<RunSlotAction>> queues_;
   std::vector<RunHostOpAction> host_queue_;
   std::set<BoundaryKey> produced_;
   std::set<SlotId> committed_;
   std::set<SlotId> withdrawing_;
-  std::set<uint64_t> reduced_;
-  std::set<std::tuple<uint64_t, int, int>> reduces_;
+  std::set<std::pair<JobId, uint64_t>> reduced_;
+  std::set<std::tuple<JobId, uint64_t, int, int>> reduces_;
+  std::map<std::tuple<JobId, uint64_t, int>, int> updates_of_;
+  std::map<size_t, size_t> computing_;  // device, place in its queue
 };
 
 TEST(DispatcherTest, SlotsGoRoundRobinAndCountOnOverSteps) {
@@ -386,13 +445,13 @@ TEST(DispatcherTest, AStepWhoseUpdatesAreHeldIsUpdating) {
     World world(kShape, 2, 6);
     world.HoldAfter(world.Begin(TrainStep(1, clip)));
     world.RunToEnd();
-    EXPECT_FALSE(world.dispatcher().Updating());
+    EXPECT_FALSE(world.Updating());
     world.allow_updates = false;
     const uint64_t step = world.Begin(TrainStep(1, clip));
     world.RunToEnd();
-    EXPECT_EQ(world.dispatcher().Updating(), !clip);
+    EXPECT_EQ(world.Updating(), !clip);
     if (clip) world.Allow(step);
-    EXPECT_TRUE(world.dispatcher().Updating());
+    EXPECT_TRUE(world.Updating());
     EXPECT_EQ(world.updates.size(), 5u);
     world.HoldAfter(std::nullopt);
     world.RunToEnd();
@@ -462,13 +521,15 @@ TEST(DispatcherTest, AStepOfFrozenUnitsIsUpdatingOnlyOnceAnUpdateIsSent) {
   world.allow_updates = false;
   const uint64_t step = world.Begin(TrainStep(1, true));
   world.RunToEnd();
-  EXPECT_FALSE(world.dispatcher().Updating());
+  EXPECT_FALSE(world.Updating());
   world.Allow(step);
-  EXPECT_TRUE(world.dispatcher().Updating());
+  EXPECT_TRUE(world.Updating());
 }
 
 TEST(DispatcherTest, AJobThatTrainsNothingIsABug) {
-  EXPECT_DEATH(Dispatcher({1, 2, false, {false, false}}, {}), "check failed");
+  Dispatcher dispatcher({});
+  EXPECT_DEATH(dispatcher.AddJob(kJob, {1, 2, false, {false, false}}),
+               "check failed");
 }
 
 TEST(DispatcherTest, EvaluationReducesNothing) {
@@ -511,17 +572,26 @@ TEST(DispatcherTest, PartsOfAWideSlotGoToDevicesOfTheirOwn) {
             (Parts{{0, {0, 4}}, {1, {4, 8}}}));
   EXPECT_EQ(PartsOfSlot(world, SlotPass::kFused, {2, 3}),
             (Parts{{2, {0, 6}}, {3, {6, 8}}}));
+  // Device 3 has less to do than 2 has.
   EXPECT_EQ(PartsOfSlot(world, SlotPass::kBackward, {1, 1}),
-            (Parts{{0, {0, 2}}, {1, {2, 4}}, {2, {4, 6}}, {3, {6, 8}}}));
+            (Parts{{0, {0, 2}}, {1, {2, 4}}, {3, {4, 6}}, {2, {6, 8}}}));
   EXPECT_EQ(PartsOfSlot(world, SlotPass::kBackward, {0, 0}),
             (Parts{{0, {0, 8}}}));
-  // A round of three groups, cut in proportion; positions count on.
-  EXPECT_EQ(PartsOfSlot(world, SlotPass::kForward, {0, 1}, 1),
-            (Parts{{1, {0, 2}}, {2, {2, 3}}}));
-  EXPECT_EQ(PartsOfSlot(world, SlotPass::kFused, {2, 3}, 1),
-            (Parts{{3, {0, 2}}, {0, {2, 3}}}));
-  EXPECT_EQ(PartsOfSlot(world, SlotPass::kBackward, {1, 1}, 1),
-            (Parts{{1, {0, 1}}, {2, {1, 2}}, {3, {2, 3}}}));
+  // A round of three groups, cut in proportion.
+  const auto expect_shares = [&](SlotPass pass, LayerRange layers,
+                                 const std::vector<IndexRange>& shares) {
+    std::set<int> devices;
+    std::vector<IndexRange> found;
+    for (const auto& [device, share] : PartsOfSlot(world, pass, layers, 1)) {
+      devices.insert(device);
+      found.push_back(share);
+    }
+    EXPECT_EQ(found, shares);
+    EXPECT_EQ(devices.size(), shares.size());
+  };
+  expect_shares(SlotPass::kForward, {0, 1}, {{0, 2}, {2, 3}});
+  expect_shares(SlotPass::kFused, {2, 3}, {{0, 2}, {2, 3}});
+  expect_shares(SlotPass::kBackward, {1, 1}, {{0, 1}, {1, 2}, {2, 3}});
 }
 
 TEST(DispatcherTest, EvaluationsAreAsWideAsTheirPlan) {
@@ -553,20 +623,20 @@ TEST(DispatcherTest, PartsShareTheDevicesThatAreLeft) {
   }
   world.RunToEnd();
   EXPECT_EQ(world.steps_done, 1);
-  EXPECT_TRUE(world.dispatcher().Idle());
+  EXPECT_TRUE(world.Idle());
   EXPECT_EQ(world.dispatcher().live_device_count(), 1);
 }
 
 TEST(DispatcherTest, RespawnedDeviceGetsItsSlotsAgainInOrder) {
   World world(kShape, 2, 11);
   world.Begin(TrainStep(1, true));
-  ASSERT_EQ(world.sent.size(), 4u);
-  world.Crash(1);
-  EXPECT_EQ(world.sent.size(), 4u);
-  world.Respawn(1);
+  ASSERT_EQ(world.sent.size(), 3u);  // the fused slot is long
+  world.Crash(0);
+  world.Respawn(0);
   ASSERT_EQ(world.sent.size(), 6u);
-  EXPECT_EQ(world.sent[4].slot, world.sent[1].slot);
-  EXPECT_EQ(world.sent[5].slot, world.sent[3].slot);
+  EXPECT_EQ(Number(world.sent[3].device), 1);  // meanwhile
+  EXPECT_EQ(world.sent[4].slot, world.sent[0].slot);
+  EXPECT_EQ(world.sent[5].slot, world.sent[2].slot);
   world.RunToEnd();
   EXPECT_EQ(world.steps_done, 1);
 }
@@ -616,6 +686,175 @@ TEST(DispatcherTest, BeginningTwoUnreducedStepsIsABug) {
   World world(kShape, 1, 19);
   world.Begin(TrainStep(1, true));
   EXPECT_DEATH(world.Begin(TrainStep(1, true)), "check failed");
+}
+
+// --- several jobs ---
+
+constexpr JobId kOther{2};
+
+// One device that takes its slots by turns, a host worker that needs no time,
+// and jobs that always have another round: who gets how much?
+class OneDevice {
+ public:
+  OneDevice() {
+    dispatcher_.HostUp();
+    dispatcher_.DeviceUp(DeviceId{0});
+  }
+  void Add(JobId job, int64_t slot_ns) {
+    JobShape shape = kShape;
+    shape.contribution_sets = 2;
+    dispatcher_.AddJob(job, shape);
+    slot_ns_[job] = slot_ns;
+    Begin(job);
+  }
+  void Run(int64_t ns) {
+    for (const int64_t end = now_ + ns; now_ < end;) {
+      Take();
+      ASSERT_FALSE(queue_.empty());
+      const auto next =
+          std::min_element(queue_.begin(), queue_.end(),
+                           [](const RunSlotAction& a, const RunSlotAction& b) {
+                             return a.turn < b.turn;
+                           });
+      const RunSlotAction slot = *next;
+      queue_.erase(next);
+      now_ += slot_ns_[slot.job];
+      served[slot.job] += slot_ns_[slot.job];
+      dispatcher_.SlotDone(slot.slot, slot_ns_[slot.job]);
+    }
+  }
+
+  std::map<JobId, int64_t> served;
+
+ private:
+  void Begin(JobId job) {
+    StepSpec spec = TrainStep(8, false);
+    spec.plan = {{}, {{0, 3}}, true};
+    dispatcher_.BeginStep(job, spec);
+  }
+  void Take() {
+    for (auto actions = dispatcher_.TakeActions(); !actions.empty();
+         actions = dispatcher_.TakeActions()) {
+      for (const Action& action : actions) {
+        if (const auto* slot = std::get_if<RunSlotAction>(&action)) {
+          queue_.push_back(*slot);
+        } else if (const auto* op = std::get_if<RunHostOpAction>(&action)) {
+          dispatcher_.HostOpDone(op->op);
+        } else if (const auto* done = std::get_if<StepDoneAction>(&action)) {
+          Begin(done->job);
+        }
+      }
+    }
+  }
+
+  Dispatcher dispatcher_{DispatcherOptions{}};
+  std::vector<RunSlotAction> queue_;
+  std::map<JobId, int64_t> slot_ns_;
+  int64_t now_ = 0;
+};
+
+TEST(DispatcherTest, JobsGetEqualComputeTimeHoweverLongTheirSlotsAre) {
+  OneDevice device;
+  device.Add(kJob, 10);
+  device.Add(kOther, 70);
+  device.Run(100000);
+  EXPECT_NEAR(static_cast<double>(device.served[kJob]), 50000, 300);
+}
+
+TEST(DispatcherTest, AJobThatWasAwayIsOwedNothing) {
+  OneDevice device;
+  device.Add(kJob, 10);
+  device.Run(100000);
+  device.Add(kOther, 10);
+  device.Run(10000);
+  EXPECT_NEAR(static_cast<double>(device.served[kOther]), 5000, 100);
+}
+
+TEST(DispatcherTest, AJobThatWaitsLeavesEveryDeviceToTheOthers) {
+  World world(kShape, 2, 32);
+  world.dispatcher().AddJob(kOther, kShape);
+  world.HoldAfter(world.Begin(TrainStep(1, false)));
+  world.RunToEnd();
+  world.Begin(TrainStep(1, false));
+  world.RunToEnd();
+  ASSERT_EQ(world.trace.back(), "reduced 1");  // and held
+  for (int step = 0; step < 3; ++step) {
+    world.Begin(TrainStep(2, true), kOther);
+    world.RunToEnd();
+    EXPECT_TRUE(world.Idle(kOther));
+  }
+  EXPECT_FALSE(world.Idle());
+  world.HoldAfter(std::nullopt);
+  world.RunToEnd();
+  EXPECT_TRUE(world.Idle());
+}
+
+TEST(DispatcherTest, AbandoningOneJobLeavesTheOther) {
+  World world(kShape, 2, 34);
+  world.dispatcher().AddJob(kOther, kShape);
+  world.Begin(TrainStep(2, true));
+  world.Begin(TrainStep(2, true), kOther);
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(world.StepOnce());
+  world.Abandon();
+  world.RunToEnd();
+  EXPECT_EQ(world.quiet, 1);
+  EXPECT_EQ(world.done_of, std::vector<uint64_t>{2});
+  world.dispatcher().RemoveJob(kJob);
+  EXPECT_FALSE(world.dispatcher().HasJob(kJob));
+  world.Begin(TrainStep(1, true), kOther);
+  world.RunToEnd();
+  EXPECT_EQ(world.done_of.size(), 2u);
+}
+
+TEST(DispatcherTest, AJobGoesOnlyWhenNoDeviceHasASlotOfIt) {
+  Dispatcher dispatcher({});
+  dispatcher.AddJob(kJob, kShape);
+  dispatcher.HostUp();
+  dispatcher.DeviceUp(DeviceId{0});
+  // A gather that was not answered is forgotten.
+  StepSpec spec = TrainStep(1, true);
+  dispatcher.BeginStep(kJob, spec);
+  EXPECT_DEATH(dispatcher.RemoveJob(kJob), "check failed");
+  dispatcher.DeviceDown(DeviceId{0});
+  dispatcher.DeviceLost(DeviceId{0});
+  HostOpId gather{};
+  for (const Action& action : dispatcher.TakeActions()) {
+    const auto* op = std::get_if<RunHostOpAction>(&action);
+    if (op != nullptr) gather = op->op;
+  }
+  dispatcher.RemoveJob(kJob);
+  dispatcher.HostOpDone(gather);
+  EXPECT_TRUE(dispatcher.TakeActions().empty());
+}
+
+// One device, so that all host operations of a job can be sent at once.
+TEST(DispatcherTest, TheHostWorkerServesJobsInTurns) {
+  Dispatcher dispatcher({});
+  for (const JobId job : {kJob, kOther}) {
+    dispatcher.AddJob(job, kShape);
+    dispatcher.BeginStep(job, TrainStep(2, true));
+  }
+  dispatcher.HostUp();
+  std::vector<JobId> jobs;
+  for (const Action& action : dispatcher.TakeActions()) {
+    jobs.push_back(std::get<RunHostOpAction>(action).job);
+  }
+  EXPECT_EQ(jobs, (std::vector<JobId>{kJob, kOther, kJob, kOther}));
+}
+
+TEST(DispatcherTest, CostsDecideWhichDeviceIsFreeFirst) {
+  World world(kShape, 2, 35);
+  StepSpec spec = TrainStep(1, true);
+  // Forward 8, fused 1 + 1, backward 1, backward 1: all but the first fit
+  // beside it.
+  spec.layer_costs = {{4, 0.5}, {0, 0.5}, {1, 0.5}, {1, 0.5}};
+  world.Begin(spec);
+  ASSERT_EQ(world.sent.size(), 3u);  // the third beside it; then that is full
+  EXPECT_EQ(Number(world.sent[0].device), 0);
+  EXPECT_EQ(Number(world.sent[1].device), 1);
+  EXPECT_EQ(Number(world.sent[2].device), 1);
+  world.RunToEnd();
+  EXPECT_EQ(world.steps_done, 1);
 }
 
 Plan RandomPlan(std::mt19937_64& random, int layers) {
@@ -697,11 +936,57 @@ TEST(DispatcherTest, RandomLossesNeverStopOrRepeatAStep) {
         }
       }
       ASSERT_GT(world.steps_done, done_before) << "stuck";
-      ASSERT_TRUE(world.dispatcher().Idle()) << "stuck";
+      ASSERT_TRUE(world.Idle()) << "stuck";
     }
     for (const auto& [key, count] : world.updates) {
       EXPECT_EQ(count, 1) << "step " << key.first << " unit " << key.second;
     }
+  }
+}
+
+// The same with three jobs, which begin and end as they like.
+TEST(DispatcherTest, RandomLossesNeverStopSeveralJobs) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const int devices = 1 + static_cast<int>(random() % 5);
+    World world(kShape, devices, seed * 7);
+    world.dispatcher().AddJob(kOther, kShape);
+    world.dispatcher().AddJob(JobId{3}, kShape);
+    std::map<uint64_t, int> left = {{1, 3}, {2, 2}, {3, 4}};
+    const auto begin = [&](uint64_t job) {
+      if (left[job]-- == 0) return;
+      StepSpec spec =
+          TrainStep(1 + static_cast<int>(random() % 4), random() % 2 == 0);
+      spec.plan = RandomPlan(random, 4);
+      if (random() % 2 == 0) SplitAtRandom(random, spec);
+      spec.train = random() % 4 != 0;
+      for (int i = 0; i < 4 && random() % 2 == 0; ++i) {
+        spec.layer_costs.resize(4);
+        spec.layer_costs[i] = {static_cast<double>(random() % 9 + 1), 2};
+      }
+      world.Begin(spec, JobId{job});
+    };
+    for (uint64_t job = 1; job <= 3; ++job) begin(job);
+    size_t seen = 0;
+    int lost = 0;
+    while (world.StepOnce()) {
+      const int live = devices - lost;
+      if (random() % 16 == 0) {
+        const int victim = lost + static_cast<int>(random() % live);
+        world.Crash(victim);
+        for (uint64_t i = random() % 4; i > 0; --i) world.StepOnce();
+        world.Respawn(victim);
+      }
+      if (random() % 16 == 0) world.CrashHost();
+      if (random() % 64 == 0 && live > 1) {
+        world.Crash(lost);
+        if (random() % 2 == 0) world.StepOnce();
+        world.Lose(lost++);
+      }
+      while (seen < world.done_of.size()) begin(world.done_of[seen++]);
+    }
+    EXPECT_EQ(world.steps_done, 9) << "stuck";
   }
 }
 
@@ -717,7 +1002,7 @@ TEST(DispatcherTest, RandomAbandonsAlwaysComeToRest) {
     world.Begin(spec);
     for (uint64_t i = random() % 60; i > 0; --i) world.StepOnce();
     // Torn weights are allowed too: a job that fails drops them.
-    while (random() % 16 != 0 && world.dispatcher().Updating()) {
+    while (random() % 16 != 0 && world.Updating()) {
       ASSERT_TRUE(world.StepOnce());
     }
     world.Abandon();
@@ -729,7 +1014,7 @@ TEST(DispatcherTest, RandomAbandonsAlwaysComeToRest) {
       }
     }
     EXPECT_EQ(world.quiet, 1);
-    EXPECT_TRUE(world.dispatcher().Idle());
+    EXPECT_TRUE(world.Idle());
     world.begin_next_when_reduced = false;
     const int done = world.steps_done;
     world.Begin(TrainStep(1, true));

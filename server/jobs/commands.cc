@@ -229,6 +229,7 @@ wire::RunSlot SlotCommand(const RunSlotAction& action, const StepData& step,
   slot.first_layer = static_cast<uint32_t>(action.layers.first);
   slot.last_layer = static_cast<uint32_t>(action.layers.last);
   slot.total_groups = round.group_count;
+  slot.turn = action.turn;
   slot.loss_scale = 1.0 / static_cast<double>(step.target_tokens);
   AddUnits(action, step, state, buffers, slot);
   for (int64_t i = action.micro_batches.begin; i < action.micro_batches.end;

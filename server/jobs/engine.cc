@@ -57,19 +57,12 @@ Engine::Engine(const EngineOptions& options, EventLoop& loop, HostArena& arena,
       store_(store),
       metrics_(metrics),
       hub_(options.hf_cache),
-      bases_(arena) {
-  for (int i = 0; i < pool.device_count(); ++i) {
-    ledgers_.emplace_back(MonotonicNs());
-    memory_peak_bytes_.push_back(0);
-    metrics_.AddDevice(i);
-    DeviceInfo device;
-    device.index = i;
-    device.kind = "cpu";
-    device.memory_limit_bytes =
-        static_cast<int64_t>(options.device_memory_bytes);
-    device.threads = options.device_threads;
-    devices_.push_back(device);
-  }
+      bases_(arena),
+      dispatch_(pool),
+      devices_(pool, metrics,
+               {.memory_bytes = options.device_memory_bytes,
+                .threads = options.device_threads,
+                .samples = options.samples}) {
   metrics_.SetHostArenaLimit(static_cast<int64_t>(arena.limit_bytes()));
   arena_used_bytes_ = arena.used_bytes();
 }
@@ -102,11 +95,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(
       SamplerOptions{
           .program = {options.python, scripts / "prepare_sample.py"},
           .open = [self](const std::string& m) { return self->OpenSample(m); },
-          .reserved_bytes =
-              [self] {
-                return self->running_.has_value() ? self->running_->table_bytes
-                                                  : 0;
-              }});
+          .reserved_bytes = [self] { return self->TableBytes(); }});
   return engine;
 }
 
@@ -175,11 +164,11 @@ void Engine::Drain(std::function<void()> drained) {
   prompt_check_.reset();
   exporter_->Stop();
   sampler_->Stop();
-  if (running_.has_value()) {
-    running_->runner->Pause();
-  } else {
+  if (running_.empty()) {
     std::exchange(drained_, nullptr)();
+    return;
   }
+  for (const auto& run : AllRunning()) run->runner().Pause();
 }
 
 // --- commands ---
@@ -214,12 +203,13 @@ absl::StatusOr<JobRecord> Engine::CancelNow(const std::string& id) {
   if (job.state == JobState::kCancelling || job.state == JobState::kCancelled) {
     return job;
   }
-  const bool running = running_.has_value() && running_->id == job.id;
-  const JobState to = running ? JobState::kCancelling : JobState::kCancelled;
+  RunningJob* const running = FindRunning(job.id);
+  const JobState to =
+      running != nullptr ? JobState::kCancelling : JobState::kCancelled;
   ASSIGN_OR_RETURN(const JobRecord changed, store_.Transition(job.id, to, {}));
   UpdateCounts();
-  if (running) {
-    running_->runner->Cancel();
+  if (running != nullptr) {
+    running->runner().Cancel();
   } else {
     Forget(job.id);
     StartNext();
@@ -232,14 +222,16 @@ absl::StatusOr<JobRecord> Engine::PauseNow(const std::string& id) {
   if (job.state == JobState::kPausing || job.state == JobState::kPaused) {
     return job;
   }
-  const bool running = running_.has_value() && running_->id == job.id;
-  const JobState to = running ? JobState::kPausing : JobState::kPaused;
+  RunningJob* const running = FindRunning(job.id);
+  const JobState to =
+      running != nullptr ? JobState::kPausing : JobState::kPaused;
   ASSIGN_OR_RETURN(const JobRecord changed, store_.Transition(job.id, to, {}));
   UpdateCounts();
-  if (running) {
-    running_->runner->Pause();
+  if (running != nullptr) {
+    running->runner().Pause();
   } else {
     Forget(job.id);
+    StartNext();
   }
   return changed;
 }
@@ -261,20 +253,20 @@ absl::StatusOr<JobRecord> Engine::ResumeNow(const std::string& id) {
 absl::StatusOr<JobRecord> Engine::FinishNow(const std::string& id) {
   ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
   if (job.state == JobState::kFinalizing) return job;
-  const bool stepping = running_.has_value() && running_->id == job.id &&
-                        running_->runner->stepping();
+  RunningJob* const running = FindRunning(job.id);
+  const bool stepping = running != nullptr && running->runner().stepping();
   if (job.state != JobState::kRunning || !stepping) {
     return absl::FailedPreconditionError(absl::StrCat(
         "a job in state ", JobStateName(job.state),
         " can't be finished early: it is ",
         job.state == JobState::kRunning ? "ending already" : "not RUNNING"));
   }
-  const int64_t step = running_->runner->FinishStep();
+  const int64_t step = running->runner().FinishStep();
   // First on disk: another life of the job ends there too.
   RETURN_IF_ERROR(
       WriteFileAtomically(FinishPath(job), absl::StrCat(step, "\n")));
-  running_->runner->FinishAfter(step);
-  OnNote(absl::StrCat("asked to finish: its last step is ", step));
+  running->runner().FinishAfter(step);
+  running->OnNote(absl::StrCat("asked to finish: its last step is ", step));
   return job;
 }
 
@@ -331,13 +323,13 @@ void Engine::StartNext() {
     to_validate_.pop_front();
     StartValidation(id);
   }
-  while (!running_.has_value() && !queue_.empty()) {
+  while (!queue_.empty() &&
+         static_cast<int>(running_.size()) < options_.max_running_jobs) {
     const Queued queued = queue_.front();
     if (!MakeRoom(queued.id)) return;
     queue_.pop_front();
     const absl::Status status = StartJob(queued);
     if (status.ok()) continue;
-    running_.reset();
     FailJob(queued.id, ReasonOf(status), std::string(status.message()));
   }
 }
@@ -431,10 +423,7 @@ void Engine::OnValidated(const std::string& id, absl::Status status) {
 absl::Status Engine::StartJob(const Queued& queued) {
   const std::string& id = queued.id;
   ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
-  Running running;
-  running.id = job.id;
-  running.progress = job.progress;
-  ASSIGN_OR_RETURN(running.files, JobFiles::Open(JobDirectory(job)));
+  ASSIGN_OR_RETURN(auto files, JobFiles::Open(JobDirectory(job)));
   ASSIGN_OR_RETURN(ResolvedSpec spec, ResolvedSpec::FromJson(job.resolved));
   ASSIGN_OR_RETURN(const std::optional<int64_t> finish_step,
                    ReadFinishStep(FinishPath(job)));
@@ -450,19 +439,32 @@ absl::Status Engine::StartJob(const Queued& queued) {
             std::string(adapter.status().message()));
     return absl::OkStatus();
   }
+  const auto run = std::make_shared<RunningJob>(
+      RunningJob::World{
+          .store = store_,
+          .metrics = metrics_,
+          .devices = devices_,
+          .samples = options_.samples,
+          .changed = [this](const std::string& job_id,
+                            JobState state) { OnChanged(job_id, state); },
+          .finished = [this](
+                          const std::string& job_id,
+                          const JobOutcome& out) { OnFinished(job_id, out); }},
+      job, std::move(files));
   const auto need = NeedOfSpec(spec, model->config);
   // Without one the runner fails the job.
-  if (need.ok()) running.table_bytes = need->table_bytes;
+  if (need.ok()) run->set_table_bytes(need->table_bytes);
   const std::string data = JobDirectory(job) + "/data";
-  ASSIGN_OR_RETURN(running.train,
+  ASSIGN_OR_RETURN(auto train,
                    Dataset::Open(data + "/train", model->config.vocab_size));
+  std::unique_ptr<Dataset> validation;
   if (!spec.spec().validation_dataset.empty()) {
-    ASSIGN_OR_RETURN(
-        running.validation,
-        Dataset::Open(data + "/validation", model->config.vocab_size));
+    ASSIGN_OR_RETURN(validation, Dataset::Open(data + "/validation",
+                                               model->config.vocab_size));
   }
+  run->SetData(std::move(train), std::move(validation));
   TextHelperOptions text =
-      TextOptions(spec.spec(), running.train->counts().chat_template);
+      TextOptions(spec.spec(), run->train().counts().chat_template);
   RunnerOptions options{.job = static_cast<uint64_t>(*JobNumber(job.id)),
                         .directory = JobDirectory(job),
                         .output_path = OutputPath(job),
@@ -470,16 +472,16 @@ absl::Status Engine::StartJob(const Queued& queued) {
                         .model = *std::move(model),
                         .adapter = *std::move(adapter),
                         .bases = &bases_,
-                        .train = running.train.get(),
-                        .validation = running.validation.get(),
+                        .train = &run->train(),
+                        .validation = run->validation(),
                         .text = std::move(text),
                         .device_memory_bytes = options_.device_memory_bytes};
-  running.runner = std::make_unique<JobRunner>(loop_, arena_, pool_,
-                                               std::move(options), this);
-  if (finish_step.has_value()) running.runner->FinishAfter(*finish_step);
-  running_ = std::move(running);
-  running_->files->Log(absl::StrCat("starting ", job.id));
-  running_->runner->Start();
+  run->SetRunner(std::make_unique<JobRunner>(loop_, arena_, pool_, dispatch_,
+                                             std::move(options), run.get()));
+  if (finish_step.has_value()) run->runner().FinishAfter(*finish_step);
+  run->files().Log(absl::StrCat("starting ", job.id));
+  running_[id] = run;
+  run->runner().Start();
   return absl::OkStatus();
 }
 

@@ -1,6 +1,10 @@
-// The daemon's job engine: takes jobs in, has their data prepared, runs them
-// one at a time, first come first served, and keeps the store, logs and metrics
-// told.
+// The daemon's job engine: takes jobs in, has their data prepared, runs them,
+// several at once, and keeps the store, logs and metrics told.
+//
+// Jobs start first come first served: the first of the queue waits until fewer
+// than max_running_jobs run and what it needs of host memory is free, and those
+// behind it wait with it.  With no job running it starts, and fails if its
+// memory is not there.
 //
 // Submit checks on the caller's thread; everything that decides runs on the
 // event loop's thread.  JobEngine's methods are thread-safe; the rest runs on
@@ -8,12 +12,12 @@
 #ifndef ROUNDHOUSE_SERVER_JOBS_ENGINE_H_
 #define ROUNDHOUSE_SERVER_JOBS_ENGINE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,9 +27,9 @@
 #include "server/api/engine.h"
 #include "server/dataset/dataset.h"
 #include "server/dataset/preparer.h"
-#include "server/jobs/job_files.h"
-#include "server/jobs/runner.h"
-#include "server/observe/device_ledger.h"
+#include "server/jobs/device_reports.h"
+#include "server/jobs/dispatch_loop.h"
+#include "server/jobs/running_job.h"
 #include "server/observe/metrics.h"
 #include "server/observe/sample_log.h"
 #include "server/pool/event_loop.h"
@@ -52,12 +56,11 @@ struct EngineOptions {
   uint64_t device_memory_bytes = 0;
   int device_threads = 1;
   std::string metrics_address;
+  int max_running_jobs = 2;
   SampleLog* samples = nullptr;  // test only; outlives the engine
 };
 
-class Engine final : public JobEngine,
-                     public WorkerPool::Listener,
-                     public JobRunner::Listener {
+class Engine final : public JobEngine, public WorkerPool::Listener {
  public:
   // All references outlive the engine.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(
@@ -92,19 +95,6 @@ class Engine final : public JobEngine,
   ServerInfo Server() override;
 
  private:
-  struct Running {
-    std::string id;
-    std::unique_ptr<JobFiles> files;
-    std::unique_ptr<Dataset> train;
-    std::unique_ptr<Dataset> validation;
-    std::unique_ptr<JobRunner> runner;
-    JobProgress progress;
-    double seconds_per_step = 0;  // smoothed
-    int64_t start_step = 0;
-    uint64_t table_bytes = 0;  // HostNeed's
-    std::vector<DeviceTimes> times_at_start;
-  };
-
   struct Queued {
     std::string id;
     absl::Time since;
@@ -119,24 +109,12 @@ class Engine final : public JobEngine,
   void OnWorkerDown(WorkerId worker, const std::string& why) override;
   void OnDeviceLost(DeviceId device, const std::string& why) override;
 
-  // JobRunner::Listener
-  void OnRunning(const RunningReport& report) override;
-  void OnStep(const StepReport& report) override;
-  void OnEvaluation(int64_t step, double loss) override;
-  void OnSamples(const EvaluationSamples::Found& found) override;
-  void OnCheckpoint(const CheckpointReport& report) override;
-  void OnCheckpointFailed(int64_t step, const absl::Status& status) override;
-  void OnNote(const std::string& text) override;
-  void OnWarning(const std::string& text) override;
-  void OnFinalizing() override;
-  void OnSlot(DeviceId device, SlotPass pass,
-              const wire::SlotDone& done) override;
-  void OnSlotReplayed(DeviceId device) override;
-  void OnSlotFailed(DeviceId device) override;
-  void OnDispatchLatency(double seconds) override;
-  void OnUnitUpdated(double seconds) override;
-  void OnRecovered(DeviceId device, double seconds) override;
-  void OnFinished(const JobOutcome& outcome) override;
+  // The job's, while it runs; null: it does not.
+  RunningJob* FindRunning(const std::string& id);
+  // Those that run now: what one is told may end it.
+  std::vector<std::shared_ptr<RunningJob>> AllRunning() const;
+  void OnChanged(const std::string& id, JobState state);
+  void OnFinished(const std::string& id, const JobOutcome& outcome);
 
   // engine_submit.cc; any thread
   absl::StatusOr<JobSpec> ResolvePaths(JobSpec spec) const;
@@ -190,13 +168,17 @@ class Engine final : public JobEngine,
 
   // engine_sample.cc.  What a sample's model means; any thread.
   absl::StatusOr<SampleSource> OpenSample(const std::string& model) const;
-  // For sequences of any length that the spec allows.
+
+  // engine_memory.cc.  For sequences of any length that the spec allows.
   absl::StatusOr<HostNeed> NeedOfSpec(const ResolvedSpec& spec,
                                       const ModelConfig& model) const;
-  absl::StatusOr<HostNeed> NeedOfJob(const std::string& id) const;
-  // False: a sample is in the way of the job's memory; it ends, and StartNext
-  // comes again.
+  // Whether what the job needs of the arena is there now.
+  absl::StatusOr<bool> Fits(const std::string& id) const;
+  // False: running jobs or a sample are in the way of the job's memory;
+  // StartNext comes again when one of them has ended, and samples do end.
   bool MakeRoom(const std::string& id);
+  // What running jobs take when they load and save.
+  uint64_t TableBytes() const;
 
   // engine_prompts.cc: eval_prompts of a job that is validated or started.
   TextHelperOptions TextOptions(const JobSpec& spec, bool chat_template) const;
@@ -230,11 +212,7 @@ class Engine final : public JobEngine,
                const std::string& message);
   void UpdateCounts();
   void Tick();
-  void PublishDevices();
   void PublishArena();
-  void ObserveSlot(SlotPass pass, const wire::SlotDone& done);
-  void OnSampleDone(int device, const wire::SampleDone& done);
-  void AccountDeviceUse();
   std::string JobDirectory(const JobRecord& job) const;
   std::string OutputPath(const JobRecord& job) const;
   // Holds the step after which a job that was asked to finish ends.
@@ -256,16 +234,14 @@ class Engine final : public JobEngine,
   std::string validating_;
   std::deque<Queued> queue_;
   BaseCache bases_;  // outlives running_
+  DispatchLoop dispatch_;
+  DeviceReports devices_;
   std::unique_ptr<Sampler> sampler_;
-  std::optional<Running> running_;
+  std::map<std::string, std::shared_ptr<RunningJob>> running_;  // by id
   bool draining_ = false;
   std::function<void()> drained_;
-  std::vector<DeviceLedger> ledgers_;
-  std::vector<uint64_t> memory_peak_bytes_;
 
-  std::mutex mutex_;
-  std::vector<DeviceInfo> devices_;  // guarded by mutex_; as of the last tick
-  uint64_t arena_used_bytes_ = 0;    // guarded by mutex_
+  std::atomic<uint64_t> arena_used_bytes_{0};  // as of the last tick
   std::unique_ptr<Exporter> exporter_;  // last: its thread calls the engine
 };
 

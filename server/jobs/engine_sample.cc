@@ -1,5 +1,4 @@
-// Engine: which weights a sample reads, and who goes first where memory is
-// short.
+// Engine: which weights a sample reads.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -10,9 +9,6 @@
 
 namespace roundhouse {
 namespace {
-
-// What rounding each of a job's allocations up to pages may add.
-constexpr uint64_t kRoundingBytes = 64 << 10;
 
 // A job has no checkpoint and no output.
 absl::Status NoWeights(const JobRecord& job, const JobSpec& spec) {
@@ -55,32 +51,6 @@ absl::StatusOr<SampleSource> Engine::OpenSample(
                    OpenSampleSource(path, ComputeDtype(spec.dtype), resolve));
   source.template_date = spec.template_date;
   return source;
-}
-
-absl::StatusOr<HostNeed> Engine::NeedOfSpec(const ResolvedSpec& spec,
-                                            const ModelConfig& model) const {
-  ASSIGN_OR_RETURN(const Plan plan,
-                   InitialPlan(spec, model, pool_.device_count(),
-                               options_.device_memory_bytes));
-  return NeedOf(spec, model, plan, spec.spec().max_length);
-}
-
-absl::StatusOr<HostNeed> Engine::NeedOfJob(const std::string& id) const {
-  ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
-  ASSIGN_OR_RETURN(const ResolvedSpec spec,
-                   ResolvedSpec::FromJson(job.resolved));
-  ASSIGN_OR_RETURN(const ModelDirectory model, CheckModel(spec.spec()));
-  return NeedOfSpec(spec, model.config);
-}
-
-bool Engine::MakeRoom(const std::string& id) {
-  if (!sampler_->holds_memory()) return true;
-  const auto need = NeedOfJob(id);
-  // Whatever is wrong with it, it fails as it starts.
-  if (!need.ok()) return true;
-  if (need->total() + kRoundingBytes <= arena_.largest_gap_bytes()) return true;
-  sampler_->GiveWay([this] { StartNext(); });
-  return false;
 }
 
 }  // namespace roundhouse

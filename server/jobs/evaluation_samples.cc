@@ -50,7 +50,8 @@ EvaluationSamples::EvaluationSamples(EventLoop& loop, HostArena& arena,
       arena_(arena),
       pool_(pool),
       options_(std::move(options)),
-      times_(!options_.prompts.empty(), options_.eval_steps) {}
+      times_(!options_.prompts.empty(), options_.eval_steps),
+      next_sample_(options_.job << 32) {}  // no two jobs share one
 
 EvaluationSamples::~EvaluationSamples() { loop_.CancelTimer(finish_timer_); }
 

@@ -45,10 +45,12 @@ LrSchedule MakeSchedule(const JobSpec& spec, int64_t total_steps) {
 }  // namespace
 
 JobRunner::JobRunner(EventLoop& loop, HostArena& arena, WorkerPool& pool,
-                     RunnerOptions options, Listener* listener)
+                     DispatchLoop& dispatch, RunnerOptions options,
+                     Listener* listener)
     : loop_(loop),
       arena_(arena),
       pool_(pool),
+      dispatch_(dispatch),
       options_(std::move(options)),
       listener_(listener),
       order_(options_.train->counts().rows, options_.spec.spec().batch_size,
@@ -67,7 +69,9 @@ JobRunner::JobRunner(EventLoop& loop, HostArena& arena, WorkerPool& pool,
   schedule_ = MakeSchedule(job, total_steps_);
 }
 
-JobRunner::~JobRunner() = default;
+JobRunner::~JobRunner() {
+  if (dispatching_) dispatch_.Leave(id());
+}
 
 HostUse JobRunner::host_use() const {
   HostUse use;
@@ -187,7 +191,9 @@ void JobRunner::Start() {
 
 void JobRunner::ConfigureWorker(WorkerId worker) {
   if (worker == pool_.FilesWorker() || !pool_.up(worker)) return;
-  pool_.Send(worker, wire::ConfigureJob{options_.job, state_->layout_offset()});
+  const uint64_t attempt = pool_.Send(
+      worker, wire::ConfigureJob{options_.job, state_->layout_offset()});
+  if (worker == pool_.HostWorker()) host_configure_attempt_ = attempt;
 }
 
 // --- the workers' comings and goings ---
@@ -199,28 +205,13 @@ void JobRunner::OnWorkerUp(WorkerId worker) {
     return;
   }
   ConfigureWorker(worker);
-  if (dispatcher_ == nullptr) return;
-  if (worker == pool_.HostWorker()) {
-    dispatcher_->HostUp();
-  } else {
-    dispatcher_->DeviceUp(static_cast<DeviceId>(Number(worker)));
-    samples_.OnWorkerUp(worker);
-  }
-  CarryOut();
+  if (dispatching_ && worker != pool_.HostWorker()) samples_.OnWorkerUp(worker);
 }
 
 void JobRunner::OnWorkerDown(WorkerId worker) {
-  if (dispatcher_ == nullptr || phase_ == Phase::kFinished) return;
-  if (worker == pool_.FilesWorker()) return;
-  if (worker == pool_.HostWorker()) {
-    dispatcher_->HostDown();
-  } else {
-    const DeviceId device = static_cast<DeviceId>(Number(worker));
-    NoteLostSlots(device);
-    dispatcher_->DeviceDown(device);
-    samples_.OnWorkerDown(worker);
-  }
-  CarryOut();
+  if (!dispatching_ || Number(worker) >= pool_.device_count()) return;
+  NoteLostSlots(static_cast<DeviceId>(Number(worker)));
+  samples_.OnWorkerDown(worker);
 }
 
 void JobRunner::FailWithoutDevices(const std::string& why) {
@@ -232,13 +223,11 @@ void JobRunner::FailWithoutDevices(const std::string& why) {
 }
 
 void JobRunner::OnDeviceLost(DeviceId device, const std::string& why) {
-  if (dispatcher_ == nullptr || phase_ == Phase::kFinished) return;
+  if (!dispatching_ || phase_ == Phase::kFinished) return;
   listener_->OnNote(absl::StrCat("device ", Number(device), " is lost"));
   down_since_ns_.erase(device);
-  dispatcher_->DeviceLost(device);
   FailWithoutDevices(why);
   samples_.OnDeviceLost();
-  CarryOut();
 }
 
 // --- stopping ---
@@ -278,7 +267,7 @@ void JobRunner::Stop(JobOutcome outcome) {
   if (abandoned_ || quiet_) return;
   const bool finalizing = phase_ == Phase::kFinalizing;
   phase_ = Phase::kStopping;
-  if (finalizing || dispatcher_->Idle()) {
+  if (finalizing || Idle()) {
     quiet_ = true;
     samples_.Stop();
     AfterQuiet();
@@ -287,9 +276,9 @@ void JobRunner::Stop(JobOutcome outcome) {
   // A paused job keeps its weights: the step that is being updated ends first,
   // StepDone follows.
   const bool keep_weights = outcome_->state == JobState::kPaused;
-  if (keep_weights && dispatcher_->Updating()) return;
+  if (keep_weights && dispatcher().Updating(id())) return;
   abandoned_ = true;
-  dispatcher_->Abandon();
+  dispatcher().Abandon(id());
   CarryOut();
 }
 
@@ -330,7 +319,7 @@ void JobRunner::Finish() {
     if (pool_.up(worker)) pool_.Send(worker, wire::ReleaseJob{options_.job});
   }
   file_op_.reset();
-  dispatcher_.reset();
+  if (std::exchange(dispatching_, false)) dispatch_.Remove(id());
   buffers_.reset();
   if (state_ != nullptr && state_->base() != nullptr) {
     state_->base()->Leave(base_ticket_);

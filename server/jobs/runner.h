@@ -28,11 +28,11 @@
 #include "base/lr_schedule.h"
 #include "base/model/directory.h"
 #include "nlohmann/json_fwd.hpp"
-#include "scheduler/dispatch/dispatcher.h"
 #include "scheduler/jobs/lifecycle.h"
 #include "scheduler/plan/cost_model.h"
 #include "server/dataset/dataset.h"
 #include "server/jobs/commands.h"
+#include "server/jobs/dispatch_loop.h"
 #include "server/jobs/evaluation_samples.h"
 #include "server/jobs/evaluations.h"
 #include "server/jobs/job_needs.h"
@@ -55,14 +55,17 @@ namespace roundhouse {
 
 // Pieces of work that may wait for a job's background thread.
 inline constexpr size_t kMaxBackgroundWork = 16;
+// Of file operations: no two jobs share one.
+inline constexpr uint64_t kOperationsPerJob = uint64_t{1} << 24;
 
-class JobRunner {
+class JobRunner final : private DispatchLoop::Job {
  public:
   using Listener = RunnerListener;
 
+  // All references outlive it.
   JobRunner(EventLoop& loop, HostArena& arena, WorkerPool& pool,
-            RunnerOptions options, Listener* listener);
-  ~JobRunner();
+            DispatchLoop& dispatch, RunnerOptions options, Listener* listener);
+  ~JobRunner() override;
 
   void Start();
   // Stops at the next moment that loses no finished step, saves, ends PAUSED;
@@ -77,6 +80,7 @@ class JobRunner {
   // Ends CANCELLED; saves nothing.
   void Cancel();
 
+  // The pool's events, before the dispatch loop's functions of these names.
   void OnWorkerUp(WorkerId worker);
   void OnMessage(WorkerId worker, const wire::Message& message);
   void OnWorkerDown(WorkerId worker);
@@ -97,6 +101,10 @@ class JobRunner {
     RunSlotAction action;
     int64_t enabled_ns = 0;  // the event that made it possible
     bool lost = false;       // its worker died; it will be sent again
+  };
+  struct OutHostOp {
+    RunHostOpAction action;
+    uint64_t attempt = 0;
   };
   struct StepEntry {
     StepData data;
@@ -175,9 +183,14 @@ class JobRunner {
   void GoOn();
   void BeginTrainStep();
   StepEntry MakeStep(bool train, const std::vector<MicroBatch>& batches);
+  // None before they are measured.
+  std::vector<LayerCost> LayerCosts() const;
   void Begin(StepEntry entry, bool clip);
   void HoldForNextSave();
-  void CarryOut();
+  // DispatchLoop::Job
+  void Carry(const Action& action) override;
+  void AfterActions() override { TellSteps(); }
+  void CarryOut() { dispatch_.CarryOut(); }
   void Carry(const RunSlotAction& action);
   void Carry(const WithdrawSlotAction& action);
   void Carry(const RunHostOpAction& action);
@@ -188,11 +201,13 @@ class JobRunner {
 
   // runner_answers.cc: what the workers say
   void OnSlotStarted(uint64_t attempt, const wire::SlotStarted& started);
+  void OnWithdrawn(uint64_t attempt, SlotId id);
   void OnFileOpDone(const wire::FileOpDone& done);
   void OnSlotDone(WorkerId worker, uint64_t attempt,
                   const wire::SlotDone& done);
   void OnHostOpDone(const wire::HostOpDone& done);
   void OnFailed(WorkerId worker, uint64_t attempt, const wire::Failed& failed);
+  void OnHostFailed(uint64_t attempt, const wire::Failed& failed);
   void OnSlotFailed(WorkerId worker, uint64_t attempt,
                     const wire::Failed& failed);
   void ObserveTimes(const OutSlot& out, const wire::SlotDone& done);
@@ -233,10 +248,14 @@ class JobRunner {
   void DropOldCheckpoints();
 
   const JobSpec& spec() const { return options_.spec.spec(); }
+  JobId id() const { return static_cast<JobId>(options_.job); }
+  Dispatcher& dispatcher() { return dispatch_.dispatcher(); }
+  bool Idle() const { return dispatch_.dispatcher().Idle(id()); }
 
   EventLoop& loop_;
   HostArena& arena_;
   WorkerPool& pool_;
+  DispatchLoop& dispatch_;
   const RunnerOptions options_;
   Listener* const listener_;
   Phase phase_ = Phase::kLoading;
@@ -245,7 +264,7 @@ class JobRunner {
   std::string base_key_;
   BaseWeights::Ticket base_ticket_ = 0;  // of state_->base(), while loading
   std::unique_ptr<RoundBuffers> buffers_;
-  std::unique_ptr<Dispatcher> dispatcher_;
+  bool dispatching_ = false;  // the dispatcher has the job
   std::unique_ptr<CostModel> costs_;
   Plan plan_;
   BatchOrder order_;
@@ -264,13 +283,13 @@ class JobRunner {
   bool saving_ = false;
   bool abandoned_ = false;  // the dispatcher was told to stop
   bool quiet_ = false;      // nothing of the job is with a worker
-  bool carrying_out_ = false;
   std::vector<StepReport> untold_steps_;
   uint64_t next_pass_ = 1;
   uint64_t version_ = 0;  // of the weights that the next step reads
   std::map<uint64_t, StepEntry> steps_;  // by the dispatcher's step number
   std::map<SlotId, OutSlot> out_slots_;
-  std::map<HostOpId, std::pair<uint64_t, RunHostOpAction>> out_host_ops_;
+  std::map<HostOpId, OutHostOp> out_host_ops_;
+  uint64_t host_configure_attempt_ = 0;
   std::map<DeviceId, int64_t> down_since_ns_;  // workers that died with slots
   std::set<SlotId> failed_slots_;
   std::optional<PendingFileOp> file_op_;

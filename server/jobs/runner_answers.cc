@@ -16,16 +16,20 @@ void JobRunner::OnMessage(WorkerId worker, const wire::Message& message) {
   } else if (const auto* file = std::get_if<wire::FileOpDone>(&body)) {
     OnFileOpDone(*file);
   } else if (const auto* out = std::get_if<wire::Withdrawn>(&body)) {
-    if (dispatcher_ != nullptr) {
-      dispatcher_->SlotWithdrawn(static_cast<SlotId>(out->slot));
-    }
+    OnWithdrawn(message.attempt, static_cast<SlotId>(out->slot));
   } else if (const auto* started = std::get_if<wire::SlotStarted>(&body)) {
     OnSlotStarted(message.attempt, *started);
   } else if (const auto* failed = std::get_if<wire::Failed>(&body)) {
     OnFailed(worker, message.attempt, *failed);
   }
   samples_.OnMessage(worker, message);
-  if (dispatcher_ != nullptr) CarryOut();
+  if (dispatching_) CarryOut();
+}
+
+void JobRunner::OnWithdrawn(uint64_t attempt, SlotId id) {
+  const auto slot = out_slots_.find(id);
+  if (slot == out_slots_.end() || slot->second.attempt != attempt) return;
+  if (dispatching_) dispatcher().SlotWithdrawn(id);
 }
 
 void JobRunner::OnSlotStarted(uint64_t attempt,
@@ -75,7 +79,7 @@ void JobRunner::OnSlotDone(WorkerId worker, uint64_t attempt,
   NoteRecovery(out.device, done.started_ns);
   listener_->OnSlot(out.device, out.action.pass, done);
   event_ns_ = done.ended_ns;
-  dispatcher_->SlotDone(id);
+  dispatcher().SlotDone(id, done.compute_ns);
   // After the dispatcher knows that the slot is done: failing withdraws those
   // that are out.
   if (!finite) FailNonFinite(entry->second, "loss");
@@ -106,15 +110,15 @@ void JobRunner::ObserveTimes(const OutSlot& out, const wire::SlotDone& done) {
 void JobRunner::OnHostOpDone(const wire::HostOpDone& done) {
   const HostOpId id = static_cast<HostOpId>(done.operation);
   const auto found = out_host_ops_.find(id);
-  if (found == out_host_ops_.end() || dispatcher_ == nullptr) return;
-  const auto [step_number, action] = found->second;
+  if (found == out_host_ops_.end() || !dispatching_) return;
+  const RunHostOpAction action = found->second.action;
   out_host_ops_.erase(found);
-  const auto entry = steps_.find(step_number);
+  const auto entry = steps_.find(action.step_number);
   if (entry != steps_.end() && action.type != HostOpType::kGather) {
     NoteUnitWork(entry->second, action, done);
   }
   event_ns_ = done.ended_ns;
-  dispatcher_->HostOpDone(id);
+  dispatcher().HostOpDone(id);
   CarryOut();
   event_ns_ = 0;
 }
@@ -158,15 +162,25 @@ void JobRunner::OnFailed(WorkerId worker, uint64_t attempt,
     return;
   }
   if (worker == pool_.HostWorker()) {
-    // What it was computing is lost with the job.
-    Fail(JobReason::kInternal, absl::StrCat("host worker: ", failed.text));
-    const HostOpId op = static_cast<HostOpId>(failed.id);
-    if (dispatcher_ != nullptr && out_host_ops_.erase(op) != 0) {
-      dispatcher_->HostOpDone(op);
-    }
+    OnHostFailed(attempt, failed);
     return;
   }
   OnSlotFailed(worker, attempt, failed);
+}
+
+void JobRunner::OnHostFailed(uint64_t attempt, const wire::Failed& failed) {
+  const HostOpId op = static_cast<HostOpId>(failed.id);
+  const auto found = out_host_ops_.find(op);
+  const bool operation =
+      found != out_host_ops_.end() && found->second.attempt == attempt;
+  // Other jobs' are not this one's.
+  if (!operation && attempt != host_configure_attempt_) return;
+  // What it was computing is lost with the job.
+  Fail(JobReason::kInternal, absl::StrCat("host worker: ", failed.text));
+  if (operation && dispatching_) {
+    out_host_ops_.erase(op);
+    dispatcher().HostOpDone(op);
+  }
 }
 
 void JobRunner::OnSlotFailed(WorkerId worker, uint64_t attempt,
@@ -182,8 +196,8 @@ void JobRunner::OnSlotFailed(WorkerId worker, uint64_t attempt,
        absl::StrCat("device ", Number(worker), ": ", failed.text));
   // When the job was stopping already, the slot has been asked for: no other
   // answer follows.
-  if (dispatcher_ != nullptr && failed_slots_.erase(id) != 0) {
-    dispatcher_->SlotWithdrawn(id);
+  if (dispatching_ && failed_slots_.erase(id) != 0) {
+    dispatcher().SlotWithdrawn(id);
   }
 }
 

@@ -22,7 +22,7 @@ std::string Lines(const std::vector<std::string>& lines) {
 void JobRunner::RunFileOp(std::unique_ptr<FileTable> table, Done done) {
   wire::FileOp op = table->op();
   op.job = options_.job;
-  op.operation = next_file_op_++;
+  op.operation = options_.job * kOperationsPerJob + next_file_op_++;
   op.seed = static_cast<uint64_t>(spec().seed);
   file_op_ = PendingFileOp{std::move(table), op, std::move(done)};
   SendFileOp();
@@ -157,7 +157,7 @@ void JobRunner::SaveAndGoOn() {
       evaluations_.DropBestOf(step);
     }
     HoldForNextSave();
-    if (!outcome_.has_value() && dispatcher_->Idle()) BeginNext();
+    if (!outcome_.has_value() && Idle()) BeginNext();
     CarryOut();
   });
 }

@@ -235,13 +235,9 @@ void JobRunner::StartDispatcher() {
     shape.trainable.push_back(unit > 0 && unit < layers);
   }
   shape.contribution_sets = buffers_->options().contributions.sets;
-  dispatcher_ = std::make_unique<Dispatcher>(shape, DispatcherOptions{});
+  dispatch_.Add(id(), shape, this);
+  dispatching_ = true;
   phase_ = Phase::kStepping;
-  if (pool_.up(pool_.HostWorker())) dispatcher_->HostUp();
-  for (int i = 0; i < pool_.device_count(); ++i) {
-    const DeviceId device = static_cast<DeviceId>(i);
-    if (pool_.up(pool_.DeviceWorker(device))) dispatcher_->DeviceUp(device);
-  }
   FailWithoutDevices("all of them were lost before the job started");
 }
 

@@ -16,7 +16,7 @@ namespace roundhouse {
 
 void JobRunner::BeginNext() {
   if (outcome_.has_value() || phase_ != Phase::kStepping) return;
-  ROUNDHOUSE_CHECK(dispatcher_->Idle()) << "step " << begun_step_;
+  ROUNDHOUSE_CHECK(Idle()) << "step " << begun_step_;
   if (EvaluationDue()) {
     BeginEvaluation();
   } else if (begun_step_ < EndStep()) {
@@ -30,12 +30,12 @@ void JobRunner::BeginNext() {
 void JobRunner::GoOn() {
   if (phase_ == Phase::kFinished) return;  // a save or an export failed at once
   if (outcome_.has_value()) {
-    quiet_ |= dispatcher_->Idle();
+    quiet_ |= Idle();
     AfterQuiet();
     return;
   }
   const bool waits = saving_ || samples_.running();
-  if (!waits && dispatcher_->Idle()) BeginNext();
+  if (!waits && Idle()) BeginNext();
 }
 
 JobRunner::StepEntry JobRunner::MakeStep(
@@ -94,6 +94,16 @@ void JobRunner::BeginTrainStep() {
   Begin(std::move(entry), spec().max_grad_norm > 0);
 }
 
+std::vector<LayerCost> JobRunner::LayerCosts() const {
+  std::vector<LayerCost> costs;
+  if (!costs_->training_measured()) return costs;
+  for (int layer = 0; layer < costs_->layer_count(); ++layer) {
+    costs.push_back({absl::ToDoubleSeconds(costs_->Forward(layer)),
+                     absl::ToDoubleSeconds(costs_->Backward(layer))});
+  }
+  return costs;
+}
+
 void JobRunner::Begin(StepEntry entry, bool clip) {
   StepSpec step;
   step.step = static_cast<uint64_t>(entry.data.step);
@@ -105,41 +115,31 @@ void JobRunner::Begin(StepEntry entry, bool clip) {
     step.round_micro_batches.push_back(
         static_cast<int>(round.micro_batches.size()));
   }
-  const uint64_t number = dispatcher_->next_step_number();
+  step.layer_costs = LayerCosts();
+  const uint64_t number = dispatcher().NextStepNumber(id());
   steps_.emplace(number, std::move(entry));
   HoldForNextSave();
-  ROUNDHOUSE_CHECK(dispatcher_->BeginStep(step) == number);
+  ROUNDHOUSE_CHECK(dispatcher().BeginStep(id(), step) == number);
   CarryOut();
 }
 
 // A save reads what its step left.  A later step may have begun that will be
 // saved too: the first one not yet on disk decides.
 void JobRunner::HoldForNextSave() {
-  if (saving_ || dispatcher_ == nullptr) return;
+  if (saving_ || !dispatching_) return;
   std::optional<uint64_t> after;
   for (const auto& [number, entry] : steps_) {
     if (!entry.save_after) continue;
     after = number;
     break;
   }
-  dispatcher_->HoldUpdatesAfter(after);
+  dispatcher().HoldUpdatesAfter(id(), after);
 }
 
 // --- the dispatcher's actions ---
 
-void JobRunner::CarryOut() {
-  if (carrying_out_) return;  // the loop below takes what was added
-  carrying_out_ = true;
-  while (dispatcher_ != nullptr) {
-    const std::vector<Action> actions = dispatcher_->TakeActions();
-    if (actions.empty()) break;
-    for (const Action& action : actions) {
-      if (dispatcher_ == nullptr) break;
-      std::visit([this](const auto& a) { Carry(a); }, action);
-    }
-  }
-  carrying_out_ = false;
-  TellSteps();
+void JobRunner::Carry(const Action& action) {
+  std::visit([this](const auto& a) { Carry(a); }, action);
 }
 
 void JobRunner::TellSteps() {
@@ -172,7 +172,7 @@ void JobRunner::Carry(const RunSlotAction& action) {
 void JobRunner::Carry(const WithdrawSlotAction& action) {
   // A slot that failed has left its worker already.
   if (failed_slots_.erase(action.slot) != 0) {
-    dispatcher_->SlotWithdrawn(action.slot);
+    dispatcher().SlotWithdrawn(action.slot);
     return;
   }
   pool_.Withdraw(action.device, out_slots_.at(action.slot).attempt);
@@ -183,9 +183,9 @@ void JobRunner::Carry(const RunHostOpAction& action) {
   if (action.type == HostOpType::kGather) {
     FillIfNeeded(entry, action.round, action.buffer_set);
   }
-  out_host_ops_[action.op] = {action.step_number, action};
-  pool_.Send(pool_.HostWorker(),
-             HostCommand(action, entry.data, *state_, *buffers_));
+  const uint64_t attempt = pool_.Send(
+      pool_.HostWorker(), HostCommand(action, entry.data, *state_, *buffers_));
+  out_host_ops_[action.op] = {action, attempt};
 }
 
 JobRunner::LossSum JobRunner::SumLoss(const StepEntry& entry) {
@@ -216,7 +216,9 @@ void JobRunner::Carry(const StepReducedAction& action) {
   }
   Report(entry, loss.mean, norm);
   costs_->EndStep();
-  if (spec().max_grad_norm > 0) dispatcher_->AllowUpdates(action.step_number);
+  if (spec().max_grad_norm > 0) {
+    dispatcher().AllowUpdates(id(), action.step_number);
+  }
   if (outcome_.has_value()) return;
   MaybeReplan();
   // An evaluation waits for the last update.
@@ -270,7 +272,7 @@ void JobRunner::Carry(const StepDoneAction& action) {
   steps_.erase(found);
   if (!entry.data.train) {
     AfterEvaluation(entry);
-    if (dispatcher_ == nullptr) return;  // it failed the job
+    if (!dispatching_) return;  // it failed the job
   } else {
     completed_step_ = entry.data.step;
     const bool last = begun_step_ == completed_step_;
@@ -295,7 +297,7 @@ void JobRunner::MaybeReplan() {
   const int64_t step = begun_step_;
   const bool due = step == 4 || step == 16 || step % 64 == 0;
   if (!due || spec().plan.has_value() || !costs_->training_measured()) return;
-  const int devices = dispatcher_->live_device_count();
+  const int devices = dispatcher().live_device_count();
   absl::StatusOr<Plan> plan =
       PlanFromCosts(*costs_,
                     {options_.model.config, state_->options().adapter,

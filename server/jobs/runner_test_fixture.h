@@ -90,7 +90,8 @@ class RunnerTest : public testing::Test,
     if (change_options_) change_options_(options);
     pool_ = *WorkerPool::Create(*loop_, *arena_, pool_options_);
     free_bytes_ = arena_->used_bytes();
-    runner_ = std::make_unique<JobRunner>(*loop_, *arena_, *pool_,
+    dispatch_ = std::make_unique<DispatchLoop>(*pool_);
+    runner_ = std::make_unique<JobRunner>(*loop_, *arena_, *pool_, *dispatch_,
                                           std::move(options), this);
     ASSERT_TRUE(pool_->Start(this).ok());
     runner_->Start();
@@ -161,15 +162,18 @@ class RunnerTest : public testing::Test,
   // WorkerPool::Listener
   void OnWorkerUp(WorkerId worker) override {
     if (!finished_) runner_->OnWorkerUp(worker);
+    dispatch_->OnWorkerUp(worker);
   }
   void OnMessage(WorkerId worker, const wire::Message& message) override {
     if (!finished_) runner_->OnMessage(worker, message);
   }
   void OnWorkerDown(WorkerId worker, const std::string&) override {
     if (!finished_) runner_->OnWorkerDown(worker);
+    dispatch_->OnWorkerDown(worker);
   }
   void OnDeviceLost(DeviceId device, const std::string& why) override {
     if (!finished_) runner_->OnDeviceLost(device, why);
+    dispatch_->OnDeviceLost(device);
   }
 
   const std::string root_;
@@ -178,6 +182,7 @@ class RunnerTest : public testing::Test,
   WorkerPoolOptions pool_options_;
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<Dataset> train_, validation_;
+  std::unique_ptr<DispatchLoop> dispatch_;
   std::unique_ptr<JobRunner> runner_;
   std::vector<int64_t> steps_, evaluations_, checkpoints_, failed_checkpoints_;
   std::pair<int64_t, int64_t> started_at_;  // step, tokens

@@ -137,7 +137,7 @@ std::map<std::string, uint64_t> JobStore::LiveJobs() const {
   std::lock_guard<std::mutex> lock(progress_mutex_);
   std::map<std::string, uint64_t> out;
   for (const auto& [number, live] : live_) {
-    out.emplace(JobId(number), live.version);
+    out.emplace(NameOfJob(number), live.version);
   }
   return out;
 }
@@ -191,7 +191,7 @@ absl::StatusOr<JobRecord> JobStore::Create(const NewJob& job, bool* created) {
   });
   RETURN_IF_ERROR(written);
   if (created != nullptr) *created = fresh;
-  return Get(JobId(number));
+  return Get(NameOfJob(number));
 }
 
 absl::Status JobStore::InsertJob(Database* db, const NewJob& job,
@@ -266,7 +266,7 @@ absl::StatusOr<std::optional<JobRecord>> JobStore::FindRequest(
                                           text, oldest));
   }
   if (number == 0) return std::optional<JobRecord>();
-  ASSIGN_OR_RETURN(JobRecord job, Get(JobId(number)));
+  ASSIGN_OR_RETURN(JobRecord job, Get(NameOfJob(number)));
   return std::optional<JobRecord>(std::move(job));
 }
 

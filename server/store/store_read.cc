@@ -81,7 +81,7 @@ absl::StatusOr<std::optional<std::string>> JobStore::FindOutputName(
   std::lock_guard<std::mutex> lock(read_mutex_);
   ASSIGN_OR_RETURN(const int64_t number, JobOfOutputName(reader_.get(), name));
   if (number == 0) return std::optional<std::string>();
-  return std::optional<std::string>(JobId(number));
+  return std::optional<std::string>(NameOfJob(number));
 }
 
 absl::Status JobStore::CheckOutputName(const std::string& name) const {

@@ -62,13 +62,15 @@ DatasetCounts ReadDataset(const Json& in) {
 
 }  // namespace
 
-std::string JobId(int64_t number) { return absl::StrCat(kIdPrefix, number); }
+std::string NameOfJob(int64_t number) {
+  return absl::StrCat(kIdPrefix, number);
+}
 
 std::optional<int64_t> JobNumber(const std::string& id) {
   int64_t number = 0;
   if (!absl::StartsWith(id, kIdPrefix) ||
       !absl::SimpleAtoi(absl::StripPrefix(id, kIdPrefix), &number) ||
-      number < 1 || JobId(number) != id) {
+      number < 1 || NameOfJob(number) != id) {
     return std::nullopt;
   }
   return number;

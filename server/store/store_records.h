@@ -94,7 +94,7 @@ struct CheckpointRecord {
 };
 
 // "job-17" <-> 17; nullopt for what no job was ever called.
-std::string JobId(int64_t number);
+std::string NameOfJob(int64_t number);
 std::optional<int64_t> JobNumber(const std::string& id);
 
 std::string ProgressToJson(const JobProgress& progress);

@@ -38,7 +38,7 @@ std::string JobColumns(bool texts) {
 
 absl::StatusOr<JobRecord> ReadJob(const Statement& row) {
   JobRecord job;
-  job.id = JobId(row.Int(0));
+  job.id = NameOfJob(row.Int(0));
   job.uid = row.Text(1);
   ASSIGN_OR_RETURN(job.state, ReadState(row.Int(2)));
   ASSIGN_OR_RETURN(job.reason, ReadReason(row.Int(3)));
@@ -64,7 +64,7 @@ const char kEventColumns[] =
 absl::StatusOr<JobEvent> ReadEvent(const Statement& row) {
   JobEvent event;
   event.revision = row.Int(0);
-  event.job_id = JobId(row.Int(1));
+  event.job_id = NameOfJob(row.Int(1));
   event.time = absl::FromUnixMicros(row.Int(2));
   event.type = row.Text(3);
   ASSIGN_OR_RETURN(event.state, ReadState(row.Int(4)));
@@ -81,7 +81,8 @@ absl::StatusOr<JobRecord> SelectJob(Database* db, int64_t number, bool texts) {
   select.Bind(number);
   ASSIGN_OR_RETURN(const bool found, select.Step());
   if (!found) {
-    return absl::NotFoundError(absl::StrCat("there is no job ", JobId(number)));
+    return absl::NotFoundError(
+        absl::StrCat("there is no job ", NameOfJob(number)));
   }
   return ReadJob(select);
 }
@@ -100,9 +101,10 @@ absl::StatusOr<int64_t> JobOfOutputName(Database* db, const std::string& name) {
 absl::Status OutputNameIsFree(Database* db, const std::string& name) {
   ASSIGN_OR_RETURN(const int64_t number, JobOfOutputName(db, name));
   if (number == 0) return absl::OkStatus();
-  return FieldError("INVALID_VALUE", "output_name",
-                    absl::StrCat("output_name: \"", name, "\" is taken by ",
-                                 JobId(number), "; give another output_name"));
+  return FieldError(
+      "INVALID_VALUE", "output_name",
+      absl::StrCat("output_name: \"", name, "\" is taken by ",
+                   NameOfJob(number), "; give another output_name"));
 }
 
 }  // namespace roundhouse

@@ -139,6 +139,11 @@ absl::StatusOr<std::shared_ptr<BaseWeights>> BaseCache::Get(
   return base;
 }
 
+bool BaseCache::Has(const std::string& key) const {
+  return std::any_of(bases_.begin(), bases_.end(),
+                     [&](const Entry& entry) { return entry.key == key; });
+}
+
 bool BaseCache::DropUnused() {
   return std::erase_if(bases_, [](const Entry& entry) {
            return entry.base.use_count() == 1;

@@ -94,6 +94,7 @@ class BaseCache {
                                                    const ModelConfig& model,
                                                    DType dtype);
 
+  bool Has(const std::string& key) const;
   // Gives back the bytes of every base that no job uses.  False: there is none.
   bool DropUnused();
   // Those of them that nobody has loaded.

@@ -21,7 +21,7 @@ JOB = {"model_name_or_path": "model", "dataset": "train.jsonl",
 
 
 class BadInputTest(unittest.TestCase):
-    flags = {}
+    flags = {"max_running_jobs": 1}
 
     def setUp(self):
         self.scratch = self.enterContext(harness.Scratch())

@@ -30,7 +30,7 @@ class EvaluationTest(unittest.TestCase):
         self.scratch.make_data("train.jsonl", count=60)
         self.scratch.make_data("few.jsonl", count=8)
         self.scratch.make_data("valid.jsonl", count=12, seed=2)
-        self.daemon = self.scratch.daemon()
+        self.daemon = self.scratch.daemon(max_running_jobs=1)
         self.daemon.start()
 
     def run_job(self, spec):

@@ -300,7 +300,8 @@ class LogsTest(InterfaceTest):
 
 
 class MetricsTest(InterfaceTest):
-    flags = {"devices": "cpu:2", "metrics_listen": "127.0.0.1:0"}
+    flags = {"devices": "cpu:2", "metrics_listen": "127.0.0.1:0",
+             "max_running_jobs": 1}
 
     def start(self, **flags):
         self.daemon.start(**flags)

@@ -45,7 +45,7 @@ class LifecycleTest(unittest.TestCase):
         self.scratch.make_model("model")
         self.scratch.make_data("train.jsonl", count=60)
         self.scratch.make_data("valid.jsonl", count=12, seed=2)
-        self.daemon = self.scratch.daemon()
+        self.daemon = self.scratch.daemon(max_running_jobs=1)
         self.daemon.start()
 
     def state(self, job):

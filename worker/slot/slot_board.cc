@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -79,6 +80,37 @@ SlotState* SlotBoard::FirstQueued() const {
   return nullptr;
 }
 
+bool SlotBoard::MayOvertake(const SlotState& slot) const {
+  if (!slot.published || slot.behind_sample || !slot.FirstInputThere() ||
+      !slot.FirstWeightsThere()) {
+    return false;
+  }
+  uint64_t bytes = slot.planned_bytes();
+  for (const auto& other : slots) {
+    if (other.get() == &slot) continue;
+    bytes += other->phase == ComputePhase::kQueued ? other->held_bytes
+                                                   : other->planned_bytes();
+  }
+  return bytes <= device_.memory().limit_bytes;
+}
+
+SlotState* SlotBoard::Overtaker(const SlotState& first) const {
+  std::vector<uint64_t> seen = {first.command.job};
+  SlotState* lowest = nullptr;
+  for (const auto& slot : slots) {
+    const uint64_t job = slot->command.job;
+    if (slot->phase != ComputePhase::kQueued || slot->abandoned ||
+        std::find(seen.begin(), seen.end(), job) != seen.end()) {
+      continue;
+    }
+    seen.push_back(job);
+    const bool lower =
+        lowest == nullptr || slot->command.turn < lowest->command.turn;
+    if (lower && MayOvertake(*slot)) lowest = slot.get();
+  }
+  return lowest;
+}
+
 uint64_t SlotBoard::BytesBeforeSample() const {
   uint64_t bytes = 0;
   for (const auto& slot : slots) {
@@ -107,9 +139,17 @@ bool SlotBoard::TakeSample(Work& work) {
 }
 
 bool SlotBoard::TakeWork(Work& work) {
-  SlotState* const slot = FirstQueued();
-  const bool ready =
-      slot != nullptr && slot->uploads.front().input.arrival == Arrival::kThere;
+  SlotState* slot = FirstQueued();
+  bool ready = slot != nullptr && slot->FirstInputThere();
+  if (slot != nullptr) {
+    const bool complete = ready && slot->FirstWeightsThere();
+    SlotState* const other = Overtaker(*slot);
+    if (other != nullptr &&
+        (!complete || other->command.turn < slot->command.turn)) {
+      slot = other;
+      ready = true;
+    }
+  }
   if (!samples_.empty() && (!ready || samples_[0]->due()) && TakeSample(work)) {
     return true;
   }
@@ -175,13 +215,27 @@ void SlotBoard::RingFeeder() {
 bool SlotBoard::MayHold(const SlotState& slot, uint64_t bytes) {
   uint64_t committed = slot.held_bytes + bytes + sample_bytes_;
   if (slot.behind_sample) committed += samples_[0]->plan.least_bytes();
-  for (const auto& older : slots) {
-    if (older.get() == &slot) break;
-    committed += older->planned_bytes();
+  uint64_t held = committed;  // where all older ones take no more than now
+  const bool waits = slot.phase == ComputePhase::kQueued;
+  bool older = true;
+  for (const auto& other : slots) {
+    if (other.get() == &slot) {
+      older = false;
+      continue;
+    }
+    if (other->phase == ComputePhase::kQueued) {
+      if (waits && older) committed += other->planned_bytes();
+      held += other->held_bytes;
+    } else {
+      const uint64_t first =
+          waits || older ? other->planned_bytes() : other->held_bytes;
+      committed += first;
+      held += first;
+    }
   }
   const uint64_t limit = device_.memory().limit_bytes;
-  if (committed > limit) return false;
-  if (committed + kept_.bytes() > limit) kept_ = SampleCache();
+  if (std::max(committed, held) > limit) return false;
+  if (std::max(committed, held) + kept_.bytes() > limit) kept_ = SampleCache();
   return true;
 }
 

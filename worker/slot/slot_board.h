@@ -7,9 +7,16 @@
 //               between slots it computes samples
 //   copy queues report each copy through Finished
 //
-// Device memory: a slot may take memory only beyond what every older slot may
-// still come to need, so an older slot never waits for a younger one, and the
-// youngest ones are uploaded ahead as far as memory allows.  A sample takes all
+// Slots of one job are computed in order.  One of another job overtakes the
+// oldest slot when its turn (RunSlot::turn) is lower, or that one lacks its
+// first input or weights; but only once everything that it reads itself is
+// there: so it waits for nobody, and the order in which slots were sent stays
+// one in which the first can go on.
+//
+// Device memory: a slot may take memory only beyond what every slot that is
+// older, or computes, may still come to need, so these never wait for it, and
+// the youngest ones are uploaded ahead as far as memory allows.  One that
+// overtakes must find all that it may come to need.  A sample takes all
 // it needs at once, beyond what all slots may still come to need; slots that
 // come while it computes wait for what it has, and the cache that it leaves is
 // dropped for the first slot that needs the memory.
@@ -110,6 +117,10 @@ class SlotBoard {
   // The following hold `mutex`.
   bool MayHold(const SlotState& slot, uint64_t bytes);
   SlotState* FirstQueued() const;
+  // Of the oldest queued slots of other jobs that may overtake `first`, the one
+  // of the lowest turn.
+  SlotState* Overtaker(const SlotState& first) const;
+  bool MayOvertake(const SlotState& slot) const;
   bool SampleIsDue() const { return !samples_.empty() && samples_[0]->due(); }
   bool TakeWork(Work& work);
   bool TakeSample(Work& work);

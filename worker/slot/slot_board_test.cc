@@ -51,14 +51,27 @@ class SlotBoardTest : public testing::Test {
     return slot;
   }
 
-  // Takes everything that it may come to need.
-  bool TakeAll(SlotState* slot) {
-    bool taken = false;
+  // Of another job: what it reads has been published, and its first input and
+  // weights are there.
+  SlotState* AddOther() {
+    slot_.job = SlotTestJob::kJob + 1;
+    SlotState* const slot = AddSlot(true);
+    slot_.job = SlotTestJob::kJob;
     board_->Update([&] {
-      taken = *board_->TryTakeWeights(*slot, slot_bytes_) != nullptr;
+      slot->published = true;
+      for (Upload& weights : slot->weights) weights.arrival = Arrival::kThere;
     });
+    return slot;
+  }
+
+  bool Take(SlotState* slot, uint64_t bytes) {
+    bool taken = false;
+    board_->Update(
+        [&] { taken = *board_->TryTakeWeights(*slot, bytes) != nullptr; });
     return taken;
   }
+  // Takes everything that it may come to need.
+  bool TakeAll(SlotState* slot) { return Take(slot, slot_bytes_); }
 
   void End(SlotState* slot) {
     board_->Update([&] {
@@ -144,6 +157,90 @@ TEST_F(SlotBoardTest, ASampleGoesWhileASlotWaitsForItsInput) {
   board_->Update(
       [&] { slot->uploads.front().input.arrival = Arrival::kThere; });
   EXPECT_EQ(board_->NextToCompute().slot, slot);
+}
+
+TEST_F(SlotBoardTest, AnotherJobsSlotOvertakesOneThatWaitsForItsInput) {
+  SlotState* const first = AddSlot(false);
+  SlotState* const other = AddOther();
+  EXPECT_EQ(board_->NextToCompute().slot, other);
+  board_->Update(
+      [&] { first->uploads.front().input.arrival = Arrival::kThere; });
+  End(other);
+  EXPECT_EQ(board_->NextToCompute().slot, first);
+}
+
+TEST_F(SlotBoardTest, AnotherJobsSlotOvertakesOneThatWaitsForItsWeights) {
+  SlotState* const first = AddSlot(true);
+  SlotState* const other = AddOther();
+  EXPECT_EQ(board_->NextToCompute().slot, other);
+  End(other);
+  // Its first weights can be awaited while it computes: nobody else is ready.
+  EXPECT_EQ(board_->NextToCompute().slot, first);
+}
+
+TEST_F(SlotBoardTest, AReadySlotIsNotOvertaken) {
+  SlotState* const first = AddSlot(true);
+  board_->Update([&] {
+    for (Upload& weights : first->weights) weights.arrival = Arrival::kThere;
+  });
+  SlotState* const other = AddOther();
+  EXPECT_EQ(board_->NextToCompute().slot, first);
+  End(first);
+  EXPECT_EQ(board_->NextToCompute().slot, other);
+}
+
+TEST_F(SlotBoardTest, OfReadySlotsThatOfTheLowestTurnGoes) {
+  slot_.turn = 5;
+  SlotState* const first = AddSlot(true);
+  board_->Update([&] {
+    for (Upload& weights : first->weights) weights.arrival = Arrival::kThere;
+  });
+  slot_.turn = 4;
+  SlotState* const other = AddOther();
+  EXPECT_EQ(board_->NextToCompute().slot, other);
+  End(other);
+  EXPECT_EQ(board_->NextToCompute().slot, first);
+}
+
+// Whoever overtakes must not wait for what may come after the one overtaken.
+TEST_F(SlotBoardTest, OnlyASlotWithAllItsInputsPublishedOvertakes) {
+  SlotState* const first = AddSlot(false);
+  SlotState* const other = AddOther();
+  other->published = false;
+  AddSample(7);
+  EXPECT_EQ(NextSample(), 7u);  // neither slot can go
+  other->published = true;
+  EXPECT_EQ(board_->NextToCompute().slot, other);
+  End(other);
+  End(first);
+}
+
+TEST_F(SlotBoardTest, SlotsOfOneJobNeverOvertake) {
+  AddSlot(false);
+  slot_.job = SlotTestJob::kJob + 1;
+  AddSlot(false);
+  SlotState* const second = AddOther();
+  AddSample(7);
+  EXPECT_EQ(NextSample(), 7u);
+  EXPECT_EQ(second->phase, ComputePhase::kQueued);
+}
+
+TEST_F(SlotBoardTest, ASlotOvertakesOnlyWithinMemoryThatNobodyHas) {
+  MakeBoard(2 * slot_bytes_ - 64);
+  SlotState* const first = AddSlot(false);
+  ASSERT_TRUE(Take(first, slot_bytes_ / 2 / 64 * 64 + 64));
+  SlotState* const other = AddOther();
+  EXPECT_EQ(board_->NextToCompute().slot, other);
+  // All that it planned is its own, whatever the older one would take.
+  EXPECT_FALSE(TakeAll(first));
+  EXPECT_TRUE(TakeAll(other));
+  End(other);
+  End(first);
+
+  SlotState* const full = AddSlot(true);  // and lacks its weights
+  ASSERT_TRUE(TakeAll(full));
+  AddOther();
+  EXPECT_EQ(board_->NextToCompute().slot, full);
 }
 
 TEST_F(SlotBoardTest, ASampleIsPassedOverEightTimes) {

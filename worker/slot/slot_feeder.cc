@@ -60,18 +60,41 @@ void SlotFeeder::MarkWithdrawals() {
   }
 }
 
-// The slots that drain, the one that computes, and the next.
+// The slots that drain, the one that computes, the next, and the first of every
+// other job once it could overtake.
 void SlotFeeder::FeedSlots() {
   int ahead = 0;
+  std::vector<uint64_t> jobs;
   for (const auto& slot : board_.slots) {
     if (slot->abandoned) continue;
     CollectRaises(*slot);
     if (slot->phase == ComputePhase::kComputed) continue;
-    if (++ahead > 2) break;
+    const bool computes = slot->phase == ComputePhase::kComputing;
+    const uint64_t job = slot->command.job;
+    const bool first_of_job =
+        std::find(jobs.begin(), jobs.end(), job) == jobs.end();
+    if (first_of_job && !computes) {
+      LookAtWords(*slot);
+      jobs.push_back(job);
+    }
+    const bool next = ++ahead <= 2;
+    if (!computes && !next && !(first_of_job && slot->published)) continue;
     FeedInputs(*slot);
     FeedGradients(*slot);
     FeedWeights(*slot);
   }
+}
+
+void SlotFeeder::LookAtWords(SlotState& slot) {
+  if (slot.published) return;
+  for (const wire::SlotUnit& unit : slot.command.units) {
+    if (Awaited(unit.version)) return;
+  }
+  for (const wire::SlotMicroBatch& micro_batch : slot.command.micro_batches) {
+    if (Awaited(micro_batch.input_ready)) return;
+    if (Awaited(micro_batch.gradient_ready)) return;
+  }
+  slot.published = true;
 }
 
 bool SlotFeeder::Awaited(const wire::WordRef& word) {

@@ -51,6 +51,8 @@ class SlotFeeder {
   // The following hold board_.mutex.
   void MarkWithdrawals();
   void FeedSlots();
+  // Marks it published when every word that it waits for is reached.
+  void LookAtWords(SlotState& slot);
   void FeedWeights(SlotState& slot);
   void FeedInputs(SlotState& slot);
   // Labels or positions of a micro-batch, unless there are none or they are on

@@ -39,6 +39,17 @@ SlotState::SlotState(uint64_t attempt_in, int64_t received_in,
   }
 }
 
+bool SlotState::FirstInputThere() const {
+  return uploads.front().input.arrival == Arrival::kThere;
+}
+
+bool SlotState::FirstWeightsThere() const {
+  const std::vector<uint32_t>& units = plan.layer_units.front();
+  return std::all_of(units.begin(), units.end(), [this](uint32_t unit) {
+    return weights[unit].arrival == Arrival::kThere;
+  });
+}
+
 void SlotState::Fail(absl::Status why) {
   if (failure.ok()) failure = std::move(why);
   Abandon();

@@ -75,6 +75,7 @@ struct SlotState {
   ComputePhase phase = ComputePhase::kQueued;
   bool withdrawn = false;
   bool behind_sample = false;  // came after a sample was due that still waits
+  bool published = false;      // every word that it waits for was reached
   absl::Status failure;
   // Withdrawn or failed: copies not yet made stay unmade.
   std::atomic<bool> abandoned{false};
@@ -103,6 +104,9 @@ struct SlotState {
   std::vector<wire::MicroBatchResult> results;
   std::vector<wire::LayerTime> layers;
 
+  // On the device: what the first micro-batch needs to begin.
+  bool FirstInputThere() const;
+  bool FirstWeightsThere() const;
   void Abandon() { abandoned.store(true); }
   void Fail(absl::Status why);
   bool Finished() const;

@@ -1,24 +1,11 @@
-// Dispatcher: what the host worker does next.
+// JobSteps: what the host worker does next.
 #include <algorithm>
 
-#include "scheduler/dispatch/dispatcher.h"
+#include "scheduler/dispatch/job_steps.h"
 
 namespace roundhouse {
 
-void Dispatcher::SendHostOps() {
-  while (host_up_ &&
-         static_cast<int>(host_ops_.size()) < options_.max_host_ops &&
-         SendNextHostOp()) {
-  }
-}
-
-// Gathers first: the first stage of a round waits for them.  Updates before
-// reductions: the next step's stages wait for those.
-bool Dispatcher::SendNextHostOp() {
-  return SendGather() || SendUpdate() || SendReduce();
-}
-
-bool Dispatcher::SendGather() {
+bool JobSteps::SendGather() {
   for (Round& round : rounds_) {
     if (round.gather_sent) continue;
     if (abandoned_step_ == round.step_number) return false;
@@ -39,13 +26,13 @@ bool Dispatcher::SendGather() {
     action.step_number = round.step_number;
     action.round = round.index;
     action.buffer_set = static_cast<int>(round.number % 2);
-    SendHostOp(action);
+    Emit(action);
     return true;
   }
   return false;
 }
 
-bool Dispatcher::SendUpdate() {
+bool JobSteps::SendUpdate() {
   if (steps_.empty()) return false;
   Step& step = steps_.front();
   if (held_after_.has_value() && step.number > *held_after_) return false;
@@ -63,13 +50,13 @@ bool Dispatcher::SendUpdate() {
     action.type = HostOpType::kUpdate;
     action.step_number = step.number;
     action.unit = unit;
-    SendHostOp(action);
+    Emit(action);
     return true;
   }
   return false;
 }
 
-bool Dispatcher::SendReduce() {
+bool JobSteps::SendReduce() {
   for (Round& round : rounds_) {
     if (abandoned_step_ == round.step_number) return false;
     const Step& step = *FindStep(round.step_number);
@@ -89,22 +76,23 @@ bool Dispatcher::SendReduce() {
       action.last_round =
           round.index + 1 ==
           static_cast<int>(step.spec.round_micro_batches.size());
-      SendHostOp(action);
+      Emit(action);
       return true;
     }
   }
   return false;
 }
 
-bool Dispatcher::EarlierReduceWaits(const Round& round, int unit) const {
+bool JobSteps::EarlierReduceWaits(const Round& round, int unit) const {
   return std::any_of(rounds_.begin(), rounds_.end(), [&](const Round& earlier) {
     return earlier.number < round.number && !earlier.reduce_sent[unit];
   });
 }
 
-void Dispatcher::SendHostOp(RunHostOpAction action) {
-  action.op = static_cast<HostOpId>(next_host_op_++);
-  host_ops_.push_back({action, true});
+void JobSteps::Emit(RunHostOpAction action) {
+  action.job = job_;
+  action.op = sent_.NextHostOpId();
+  sent_.AddHostOp(action);
   actions_.push_back(action);
 }
 

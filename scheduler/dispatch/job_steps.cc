@@ -1,0 +1,361 @@
+#include "scheduler/dispatch/job_steps.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+
+namespace roundhouse {
+
+JobSteps::JobSteps(JobId job, const JobShape& shape, SentWork& sent,
+                   std::vector<Action>& actions)
+    : job_(job), shape_(shape), sent_(sent), actions_(actions) {
+  ROUNDHOUSE_CHECK(shape.layer_count >= 1 &&
+                   shape.unit_count == shape.layer_count + 1)
+      << shape.layer_count << " layers, " << shape.unit_count << " units";
+  ROUNDHOUSE_CHECK(shape.trainable.empty() ||
+                   static_cast<int>(shape.trainable.size()) == shape.unit_count)
+      << shape.trainable.size();
+  ROUNDHOUSE_CHECK(shape.trainable_count() >= 1);
+  ROUNDHOUSE_CHECK(shape.contribution_sets == 1 || shape.contribution_sets == 2)
+      << shape.contribution_sets;
+}
+
+// --- building a step ---
+
+uint64_t JobSteps::BeginStep(const StepSpec& spec) {
+  ROUNDHOUSE_CHECK(!abandoning_);
+  ROUNDHOUSE_CHECK(steps_.size() <= 1 &&
+                   (steps_.empty() || steps_.front().reduced));
+  ROUNDHOUSE_CHECK(CheckPlan(spec.plan, shape_.layer_count).ok())
+      << ToString(spec.plan);
+  ROUNDHOUSE_CHECK(spec.plan.fused && !spec.round_micro_batches.empty());
+  ROUNDHOUSE_CHECK(spec.groups >= 1) << spec.groups;
+  ROUNDHOUSE_CHECK(spec.layer_costs.empty() ||
+                   static_cast<int>(spec.layer_costs.size()) ==
+                       shape_.layer_count)
+      << spec.layer_costs.size();
+  Step step;
+  step.number = next_step_++;
+  step.spec = spec;
+  step.rounds_left = static_cast<int>(spec.round_micro_batches.size());
+  step.updates_allowed = !spec.clip;
+  step.update_sent.assign(shape_.unit_count, false);
+  step.updates_left = spec.train ? shape_.trainable_count() : 0;
+  steps_.push_back(step);
+  for (int i = 0; i < step.rounds_left; ++i) AddRound(step, i);
+  return step.number;
+}
+
+void JobSteps::AddRound(const Step& step, int index) {
+  Round round;
+  round.number = next_round_++;
+  round.step_number = step.number;
+  round.index = index;
+  round.contributors_left.assign(shape_.unit_count, 0);
+  round.reduce_sent.assign(shape_.unit_count, true);
+  round.reduce_done.assign(shape_.unit_count, true);
+  for (int unit = 0; step.spec.train && unit < shape_.unit_count; ++unit) {
+    if (!shape_.Trains(unit)) continue;
+    round.reduce_sent[unit] = round.reduce_done[unit] = false;
+    ++round.reduces_left;
+  }
+  AddSlots(step, round);
+  rounds_.push_back(std::move(round));
+}
+
+// The units that wait for a slot: those of its layers; the embedding for the
+// gradient of stage 0's input and, when tied, for the head.
+std::vector<int> JobSteps::UnitsOf(const Slot& slot) const {
+  std::vector<int> units;
+  if (slot.pass != SlotPass::kFused && slot.pass != SlotPass::kBackward) {
+    return units;
+  }
+  const bool head = slot.layers.last == shape_.layer_count - 1;
+  if (slot.layers.first == 0 || (head && shape_.tied_head)) units.push_back(0);
+  for (int layer = slot.layers.first; layer <= slot.layers.last; ++layer) {
+    units.push_back(1 + layer);
+  }
+  std::erase_if(units, [this](int unit) { return !shape_.Trains(unit); });
+  return units;
+}
+
+double JobSteps::CostOf(const StepSpec& spec, const Slot& slot) {
+  double cost = 0;
+  for (int layer = slot.layers.first; layer <= slot.layers.last; ++layer) {
+    const LayerCost of_layer =
+        spec.layer_costs.empty() ? LayerCost() : spec.layer_costs[layer];
+    const bool forward =
+        slot.pass == SlotPass::kForward || slot.pass == SlotPass::kEvaluate;
+    cost += forward ? of_layer.forward : of_layer.backward;
+  }
+  return cost * static_cast<double>(slot.micro_batches.size());
+}
+
+void JobSteps::AddSlots(const Step& step, Round& round) {
+  const int micro_batches = step.spec.round_micro_batches[round.index];
+  const StepPlan plan =
+      PlanOfRound(step.spec.plan, micro_batches, step.spec.groups);
+  int plan_slot = -1;
+  SlotId first_part{};
+  for (const Part& part : PartsOf(plan, micro_batches)) {
+    if (!step.spec.train && part.pass == SlotPass::kBackward) break;
+    const bool evaluate = !step.spec.train && part.pass == SlotPass::kFused;
+    Slot slot;
+    slot.id = sent_.NextSlotId();
+    if (part.slot != plan_slot) first_part = slot.id;
+    plan_slot = part.slot;
+    slot.first_part = first_part;
+    slot.place = {step.number, round.index, static_cast<int>(round.number % 2),
+                  round.slots_left++};
+    slot.pass = evaluate ? SlotPass::kEvaluate : part.pass;
+    slot.layers = part.layers;
+    slot.micro_batches = part.micro_batches;
+    slot.round_number = round.number;
+    slot.cost = CostOf(step.spec, slot);
+    for (int unit : UnitsOf(slot)) ++round.contributors_left[unit];
+    slots_.emplace(slot.id, slot);
+  }
+}
+
+// --- events ---
+
+void JobSteps::AllowUpdates(uint64_t step_number) {
+  Step* step = FindStep(step_number);
+  ROUNDHOUSE_CHECK(step != nullptr && step->reduced);
+  step->updates_allowed = true;
+}
+
+void JobSteps::HoldUpdatesAfter(std::optional<uint64_t> step_number) {
+  held_after_ = step_number;
+}
+
+JobSteps::Slot* JobSteps::Find(SlotId id) {
+  const auto found = slots_.find(id);
+  return found == slots_.end() ? nullptr : &found->second;
+}
+
+std::optional<double> JobSteps::SlotDone(SlotId id) {
+  Slot* const slot = Find(id);
+  if (slot == nullptr || (slot->state != Slot::State::kOut &&
+                          slot->state != Slot::State::kWithdrawing)) {
+    return std::nullopt;
+  }
+  sent_.Remove(slot->device, id);
+  slot->state = Slot::State::kCommitted;
+  CommitToRound(*slot);
+  return slot->cost;
+}
+
+bool JobSteps::SlotWithdrawn(SlotId id) {
+  const Slot* const slot = Find(id);
+  if (slot == nullptr || slot->state != Slot::State::kWithdrawing) return false;
+  Unplace(id);
+  return true;
+}
+
+void JobSteps::SendAgain(SlotId id) { Emit(slots_.at(id)); }
+
+void JobSteps::WorkerDied(SlotId id) {
+  Slot& slot = slots_.at(id);
+  if (slot.state == Slot::State::kWithdrawing) {
+    Unplace(id);  // Its process is gone: nothing more comes.
+  } else {
+    slot.state = Slot::State::kLostWorker;
+  }
+}
+
+void JobSteps::Unplace(SlotId id) {
+  Slot& slot = slots_.at(id);
+  sent_.Remove(slot.device, id);
+  slot.state = Slot::State::kWaiting;
+}
+
+void JobSteps::HostOpDone(const RunHostOpAction& action) {
+  if (action.type == HostOpType::kUpdate) {
+    --FindStep(action.step_number)->updates_left;
+  }
+  for (Round& round : rounds_) {
+    if (action.type != HostOpType::kReduce ||
+        round.step_number != action.step_number ||
+        round.index != action.round) {
+      continue;
+    }
+    round.reduce_done[action.unit] = true;
+    --round.reduces_left;
+  }
+}
+
+void JobSteps::Abandon() {
+  ROUNDHOUSE_CHECK(!abandoning_);
+  abandoning_ = true;
+  if (!steps_.empty()) {
+    abandoned_step_ = steps_.back().number;
+    WithdrawOut(*abandoned_step_);
+  }
+}
+
+bool JobSteps::Updating() const {
+  if (steps_.empty()) return false;
+  const Step& step = steps_.back();
+  const bool held = step.spec.train && step.reduced && step.updates_allowed;
+  return held || std::find(step.update_sent.begin(), step.update_sent.end(),
+                           true) != step.update_sent.end();
+}
+
+// --- deciding ---
+
+void JobSteps::Settle() {
+  FinishRounds();
+  FinishSteps();
+  if (abandoning_) FinishAbandoning();
+}
+
+std::optional<SentWork::SentSlot> JobSteps::NextSlot() const {
+  if (AnyWithdrawing()) return std::nullopt;
+  const auto next =
+      std::find_if(slots_.begin(), slots_.end(), [](const auto& entry) {
+        return entry.second.state == Slot::State::kWaiting;
+      });
+  if (next == slots_.end()) return std::nullopt;
+  const Slot& slot = next->second;
+  if (abandoned_step_ == slot.place.step_number || !MaySend(slot)) {
+    return std::nullopt;
+  }
+  return SentWork::SentSlot{slot.id, job_, slot.first_part, slot.cost};
+}
+
+void JobSteps::Send(const SentWork::SentSlot& sent, DeviceId device) {
+  Slot& slot = slots_.at(sent.slot);
+  slot.device = device;
+  slot.turn = sent.turn;
+  sent_.Add(device, sent);
+  Emit(slot);
+}
+
+bool JobSteps::SendHostOp() {
+  // Gathers first: the first stage of a round waits for them.  Updates before
+  // reductions: the next step's stages wait for those.
+  return SendGather() || SendUpdate() || SendReduce();
+}
+
+bool JobSteps::MaySend(const Slot& slot) const {
+  const std::vector<int> units = UnitsOf(slot);
+  for (const Round& round : rounds_) {
+    if (round.number >= slot.round_number) break;
+    if (round.number % 2 == slot.round_number % 2) return false;
+    if (shape_.contribution_sets == 2) continue;
+    for (int unit : units) {
+      if (!round.reduce_done[unit]) return false;
+    }
+  }
+  return true;
+}
+
+void JobSteps::Emit(Slot& slot) {
+  slot.state = Slot::State::kOut;
+  actions_.push_back(RunSlotAction{job_, slot.id, slot.device, slot.place,
+                                   slot.pass, slot.layers, slot.micro_batches,
+                                   slot.turn});
+}
+
+void JobSteps::CommitToRound(const Slot& slot) {
+  for (Round& round : rounds_) {
+    if (round.number != slot.round_number) continue;
+    --round.slots_left;
+    for (int unit : UnitsOf(slot)) --round.contributors_left[unit];
+  }
+}
+
+void JobSteps::FinishRounds() {
+  while (!rounds_.empty() && rounds_.front().retired()) {
+    const uint64_t number = rounds_.front().number;
+    --FindStep(rounds_.front().step_number)->rounds_left;
+    rounds_.pop_front();
+    std::erase_if(slots_, [&](const auto& entry) {
+      return entry.second.round_number == number;
+    });
+  }
+}
+
+void JobSteps::FinishSteps() {
+  for (Step& step : steps_) {
+    if (step.rounds_left != 0 || step.reduced) continue;
+    if (abandoned_step_ == step.number) continue;
+    step.reduced = true;
+    if (step.spec.train)
+      actions_.push_back(StepReducedAction{job_, step.number});
+  }
+  while (!steps_.empty() && steps_.front().reduced &&
+         steps_.front().updates_left == 0) {
+    actions_.push_back(StepDoneAction{job_, steps_.front().number});
+    steps_.pop_front();
+  }
+}
+
+// --- losses ---
+
+void JobSteps::WithdrawOut(uint64_t first_step_number) {
+  for (auto entry = slots_.rbegin(); entry != slots_.rend(); ++entry) {
+    Slot& slot = entry->second;
+    if (slot.place.step_number < first_step_number) continue;
+    if (slot.state == Slot::State::kOut) {
+      slot.state = Slot::State::kWithdrawing;
+      actions_.push_back(WithdrawSlotAction{job_, slot.id, slot.device});
+    } else if (slot.state == Slot::State::kLostWorker) {
+      Unplace(slot.id);
+    }
+  }
+}
+
+bool JobSteps::AnyWithdrawing() const {
+  return std::any_of(slots_.begin(), slots_.end(), [](const auto& entry) {
+    return entry.second.state == Slot::State::kWithdrawing;
+  });
+}
+
+void JobSteps::FinishAbandoning() {
+  if (abandoned_step_.has_value() && !StepIsOut(*abandoned_step_)) {
+    // It may have ended: its last update was out already.
+    if (FindStep(*abandoned_step_) != nullptr) DropNewestStep();
+    abandoned_step_.reset();
+  }
+  if (!steps_.empty()) return;  // The older step's updates are still out.
+  abandoning_ = false;
+  actions_.push_back(QuietAction{job_});
+}
+
+bool JobSteps::StepIsOut(uint64_t number) const {
+  const bool slot_out =
+      std::any_of(slots_.begin(), slots_.end(), [&](const auto& entry) {
+        const Slot& slot = entry.second;
+        return slot.place.step_number == number &&
+               slot.state != Slot::State::kWaiting &&
+               slot.state != Slot::State::kCommitted;
+      });
+  return slot_out ||
+         std::any_of(sent_.host_ops().begin(), sent_.host_ops().end(),
+                     [&](const SentWork::SentHostOp& op) {
+                       return op.action.job == job_ &&
+                              op.action.step_number == number;
+                     });
+}
+
+void JobSteps::DropNewestStep() {
+  const uint64_t number = steps_.back().number;
+  std::erase_if(slots_, [&](const auto& entry) {
+    return entry.second.place.step_number == number;
+  });
+  std::erase_if(
+      rounds_, [&](const Round& round) { return round.step_number == number; });
+  steps_.pop_back();
+}
+
+JobSteps::Step* JobSteps::FindStep(uint64_t number) {
+  for (Step& step : steps_) {
+    if (step.number == number) return &step;
+  }
+  return nullptr;
+}
+
+}  // namespace roundhouse

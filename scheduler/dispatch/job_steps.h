@@ -1,0 +1,195 @@
+// The steps of one job as slots and host operations, and what may be sent next.
+// Part of the Dispatcher, whose header says what it decides.
+//
+// What a step is made of, in terms of units (base/model/parameters.h):
+//
+//   gather(round)       embedding rows into stage 0's inputs
+//   slots of the round  forward stages, fused, backward stages
+//   reduce(unit, round) when every part contributing to the unit committed
+//   update(unit)        when its last reduction is done and, with clipping,
+//                       every unit's is; unit 0 first, so that the next step's
+//                       gather and first stages start under later updates
+//
+// Units that do not train (JobShape::trainable) are neither reduced nor
+// updated, and nothing waits for them.
+//
+// A round uses one of two sets of activation buffers, by its running number's
+// parity: it starts when the round before the last has *retired*, i.e. its
+// slots committed and its reductions are done.  Where contribution buffers
+// exist once, a backward slot is sent when the previous round's reductions of
+// its units are done; where there are two sets, two rounds' backward slots of
+// one unit can run at a time, as a plan of one stage needs for its rounds to
+// run on several devices at once.  Reductions of a unit go out in round order.
+//
+// Thread-compatible.
+#ifndef ROUNDHOUSE_SCHEDULER_DISPATCH_JOB_STEPS_H_
+#define ROUNDHOUSE_SCHEDULER_DISPATCH_JOB_STEPS_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "base/ids.h"
+#include "scheduler/dispatch/actions.h"
+#include "scheduler/dispatch/sent_work.h"
+#include "scheduler/plan/plan.h"
+
+namespace roundhouse {
+
+// What the dispatcher must know of a job's model.
+struct JobShape {
+  int layer_count = 0;     // layers of plans: decoder layers and the head
+  int unit_count = 0;      // unit 0 is the embedding, 1 + l is layer l's
+  bool tied_head = false;  // the head also contributes to unit 0
+  // Per unit: whether a step leaves a gradient of it to reduce and update.
+  // With adapters unit 1 + l stands for those of layer l, and neither the
+  // embedding nor the head has any.  Empty: every unit.  REQUIRES: at least
+  // one.
+  std::vector<bool> trainable;
+  int contribution_sets = 1;  // 1, or 2: chosen by the round's buffer_set
+
+  bool Trains(int unit) const { return trainable.empty() || trainable[unit]; }
+  int trainable_count() const {
+    if (trainable.empty()) return unit_count;
+    return static_cast<int>(
+        std::count(trainable.begin(), trainable.end(), true));
+  }
+};
+
+// What one micro-batch costs in one layer, in a unit that all layers share.
+struct LayerCost {
+  double forward = 1;
+  double backward = 3;  // recomputation included
+};
+
+struct StepSpec {
+  uint64_t step = 0;  // of an evaluation: the step after which it runs
+  bool train = true;  // false: forward and loss only, nothing reduced
+  bool clip = false;  // updates wait for every reduction
+  Plan plan;
+  int groups = 1;  // G: each round's micro-batches form at most as many
+  std::vector<int> round_micro_batches;  // micro-batches of each round
+  std::vector<LayerCost> layer_costs;    // one per layer; empty: all equal
+};
+
+class JobSteps {
+ public:
+  // `sent` and `actions` outlive it.
+  JobSteps(JobId job, const JobShape& shape, SentWork& sent,
+           std::vector<Action>& actions);
+
+  // --- of the job (Dispatcher's functions of these names)
+  uint64_t BeginStep(const StepSpec& spec);
+  uint64_t next_step_number() const { return next_step_; }
+  void AllowUpdates(uint64_t step_number);
+  void HoldUpdatesAfter(std::optional<uint64_t> step_number);
+  void Abandon();
+  bool Updating() const;
+  bool Idle() const { return steps_.empty(); }
+
+  // --- of its slots; nothing, and no effect: it is not one of this job's that
+  // is out
+  std::optional<double> SlotDone(SlotId slot);  // its cost
+  bool SlotWithdrawn(SlotId slot);
+
+  // --- of the workers
+  void SendAgain(SlotId slot);  // its device is up again
+  // Its device's worker died; it will come back.
+  void WorkerDied(SlotId slot);
+  // Its device is lost: it waits to be placed anew.
+  void Unplace(SlotId slot);
+  // Asks for every slot that is out.
+  void WithdrawAll() { WithdrawOut(0); }
+  void HostOpDone(const RunHostOpAction& action);
+
+  // --- deciding
+  // Ends rounds, steps and an abandonment that can end.
+  void Settle();
+  // The next slot in order, where it may be sent now.
+  std::optional<SentWork::SentSlot> NextSlot() const;
+  // REQUIRES: NextSlot() is this slot.
+  void Send(const SentWork::SentSlot& slot, DeviceId device);
+  // Sends one operation, if one may be sent now.
+  bool SendHostOp();
+
+ private:
+  struct Slot {
+    SlotId id{};
+    SlotId first_part{};  // of the plan's slot
+    SlotPlace place;
+    SlotPass pass = SlotPass::kForward;
+    LayerRange layers;
+    IndexRange micro_batches;
+    uint64_t round_number = 0;
+    double cost = 0;
+    uint64_t turn = 0;
+    enum class State { kWaiting, kOut, kLostWorker, kWithdrawing, kCommitted };
+    State state = State::kWaiting;
+    DeviceId device{};
+  };
+  struct Round {
+    uint64_t number = 0;  // over all steps; its parity picks the buffer set
+    uint64_t step_number = 0;
+    int index = 0;
+    int slots_left = 0;
+    bool gather_sent = false;
+    std::vector<int> contributors_left;  // per unit: slots
+    std::vector<bool> reduce_sent;       // per unit
+    std::vector<bool> reduce_done;       // per unit
+    int reduces_left = 0;
+    bool retired() const { return slots_left == 0 && reduces_left == 0; }
+  };
+  struct Step {
+    uint64_t number = 0;
+    StepSpec spec;
+    int rounds_left = 0;
+    bool reduced = false;
+    bool updates_allowed = false;
+    std::vector<bool> update_sent;  // per unit
+    int updates_left = 0;
+  };
+
+  void AddRound(const Step& step, int index);
+  void AddSlots(const Step& step, Round& round);
+  std::vector<int> UnitsOf(const Slot& slot) const;
+  static double CostOf(const StepSpec& spec, const Slot& slot);
+  Slot* Find(SlotId slot);
+
+  bool MaySend(const Slot& slot) const;
+  void Emit(Slot& slot);
+  bool SendGather();
+  bool SendUpdate();
+  bool SendReduce();
+  bool EarlierReduceWaits(const Round& round, int unit) const;
+  void Emit(RunHostOpAction action);
+  void FinishRounds();
+  void FinishSteps();
+  void WithdrawOut(uint64_t first_step_number);
+  void DropNewestStep();
+  void FinishAbandoning();
+  bool StepIsOut(uint64_t number) const;
+  void CommitToRound(const Slot& slot);
+  Step* FindStep(uint64_t number);
+  bool AnyWithdrawing() const;
+
+  const JobId job_;
+  const JobShape shape_;
+  SentWork& sent_;
+  std::vector<Action>& actions_;
+  std::deque<Step> steps_;        // unfinished, oldest first; at most two
+  std::deque<Round> rounds_;      // not retired, oldest first
+  std::map<SlotId, Slot> slots_;  // of rounds in rounds_, in global order
+  SlotId newest_slot_{};
+  uint64_t next_round_ = 0;
+  uint64_t next_step_ = 0;
+  std::optional<uint64_t> held_after_;
+  bool abandoning_ = false;
+  std::optional<uint64_t> abandoned_step_;  // until it is dropped
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SCHEDULER_DISPATCH_JOB_STEPS_H_

@@ -1,0 +1,67 @@
+#include "server/jobs/dispatch_loop.h"
+
+#include <variant>
+#include <vector>
+
+namespace roundhouse {
+
+void DispatchLoop::Add(JobId id, const JobShape& shape, Job* job) {
+  dispatcher_.AddJob(id, shape);
+  jobs_[id] = job;
+}
+
+void DispatchLoop::Remove(JobId id) {
+  dispatcher_.RemoveJob(id);
+  jobs_.erase(id);
+}
+
+void DispatchLoop::CarryOne(const Action& action) {
+  const JobId id = std::visit([](const auto& a) { return a.job; }, action);
+  const auto job = jobs_.find(id);
+  if (job != jobs_.end()) job->second->Carry(action);
+}
+
+void DispatchLoop::CarryOut() {
+  if (carrying_out_) return;
+  carrying_out_ = true;
+  while (true) {
+    const std::vector<Action> actions = dispatcher_.TakeActions();
+    if (actions.empty()) break;
+    for (const Action& action : actions) CarryOne(action);
+  }
+  carrying_out_ = false;
+  std::vector<JobId> ids;
+  for (const auto& [id, job] : jobs_) ids.push_back(id);
+  for (const JobId id : ids) {
+    // One may end another's stay, or its own.
+    const auto job = jobs_.find(id);
+    if (job != jobs_.end()) job->second->AfterActions();
+  }
+}
+
+void DispatchLoop::OnWorkerUp(WorkerId worker) {
+  if (worker == pool_.FilesWorker()) return;
+  if (worker == pool_.HostWorker()) {
+    dispatcher_.HostUp();
+  } else {
+    dispatcher_.DeviceUp(static_cast<DeviceId>(Number(worker)));
+  }
+  CarryOut();
+}
+
+void DispatchLoop::OnWorkerDown(WorkerId worker) {
+  if (worker == pool_.FilesWorker()) return;
+  if (worker == pool_.HostWorker()) {
+    dispatcher_.HostDown();
+  } else {
+    dispatcher_.DeviceDown(static_cast<DeviceId>(Number(worker)));
+  }
+  CarryOut();
+}
+
+void DispatchLoop::OnDeviceLost(DeviceId device) {
+  dispatcher_.DeviceLost(device);
+  CarryOut();
+}
+
+}  // namespace roundhouse

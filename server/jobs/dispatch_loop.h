@@ -1,0 +1,62 @@
+// The daemon's one Dispatcher, and who carries out its actions: the running
+// jobs.
+//
+// Runs on the event loop's thread.
+#ifndef ROUNDHOUSE_SERVER_JOBS_DISPATCH_LOOP_H_
+#define ROUNDHOUSE_SERVER_JOBS_DISPATCH_LOOP_H_
+
+#include <map>
+
+#include "base/ids.h"
+#include "scheduler/dispatch/dispatcher.h"
+#include "server/pool/worker_pool.h"
+
+namespace roundhouse {
+
+class DispatchLoop {
+ public:
+  class Job {
+   public:
+    virtual ~Job() = default;
+    virtual void Carry(const Action& action) = 0;
+    // All actions so far are carried out.
+    virtual void AfterActions() = 0;
+  };
+
+  // `pool` outlives it.
+  explicit DispatchLoop(WorkerPool& pool) : pool_(pool) {}
+
+  // Its decisions are carried out by CarryOut, which must follow.
+  Dispatcher& dispatcher() { return dispatcher_; }
+  const Dispatcher& dispatcher() const { return dispatcher_; }
+
+  // `job` outlives its being here.
+  void Add(JobId id, const JobShape& shape, Job* job);
+  // Its actions that are not carried out yet are dropped.
+  // REQUIRES: Dispatcher::RemoveJob's.
+  void Remove(JobId id);
+  // Carries out nothing more, whatever is with workers: the daemon ends.
+  void Leave(JobId id) { jobs_.erase(id); }
+
+  // Has the jobs carry out what the dispatcher decided, until nothing is left.
+  // From within a Carry: returns at once, the outer call goes on.
+  void CarryOut();
+
+  // The pool's events of device and host workers, after every job has been told
+  // (a worker must know the jobs whose slots it gets).
+  void OnWorkerUp(WorkerId worker);
+  void OnWorkerDown(WorkerId worker);
+  void OnDeviceLost(DeviceId device);
+
+ private:
+  void CarryOne(const Action& action);
+
+  WorkerPool& pool_;
+  Dispatcher dispatcher_{DispatcherOptions{}};
+  std::map<JobId, Job*> jobs_;
+  bool carrying_out_ = false;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_JOBS_DISPATCH_LOOP_H_

@@ -1,0 +1,186 @@
+#include "server/jobs/running_job.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "nlohmann/json.hpp"
+#include "server/jobs/evaluations.h"
+
+namespace roundhouse {
+namespace {
+
+constexpr double kSmoothing = 0.9;
+
+double Seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+
+}  // namespace
+
+void RunningJob::SetData(std::unique_ptr<Dataset> train,
+                         std::unique_ptr<Dataset> validation) {
+  train_ = std::move(train);
+  validation_ = std::move(validation);
+}
+
+void RunningJob::OnRunning(const RunningReport& report) {
+  const absl::Status kept =
+      files_->KeepMetricsUpTo(report.step, report.evaluated_step);
+  if (!kept.ok()) OnNote(std::string(kept.message()));
+  const absl::Status samples = files_->SetSamples(report.samples);
+  if (!samples.ok()) OnNote(std::string(samples.message()));
+  progress_.step = report.step;
+  progress_.total_steps = report.total_steps;
+  // Steps that a crash undid are done, and counted, again.
+  progress_.tokens = report.tokens;
+  world_.store.UpdateProgress(id_, progress_);
+  world_.changed(id_, JobState::kRunning);
+  times_at_start_ = world_.devices.times();
+  compute_ns_.assign(times_at_start_.size(), 0);
+}
+
+void RunningJob::OnStep(const StepReport& report) {
+  if (world_.samples != nullptr) {
+    world_.samples->AddStep(report.step, MonotonicNs());
+  }
+  progress_.step = report.step;
+  progress_.epoch = report.epoch;
+  progress_.tokens += report.tokens;
+  progress_.loss = report.loss;
+  progress_.learning_rate = report.learning_rate;
+  progress_.grad_norm = report.grad_norm;
+  seconds_per_step_ =
+      seconds_per_step_ == 0
+          ? report.seconds
+          : kSmoothing * seconds_per_step_ + (1 - kSmoothing) * report.seconds;
+  if (report.seconds > 0) {
+    progress_.tokens_per_second =
+        static_cast<double>(report.tokens) / report.seconds;
+  }
+  progress_.eta =
+      absl::Now() +
+      absl::Seconds(seconds_per_step_ *
+                    static_cast<double>(progress_.total_steps - report.step));
+  UpdateProgress();
+  files_->Metric(nlohmann::json{{"step", report.step},
+                                {"loss", report.loss},
+                                {"learning_rate", report.learning_rate},
+                                {"grad_norm", *report.grad_norm},
+                                {"epoch", report.epoch},
+                                {"tokens", report.tokens},
+                                {"step_seconds", report.seconds}}
+                     .dump());
+  files_->Log(absl::StrCat("step ", report.step, "/", progress_.total_steps,
+                           " loss ", report.loss, " grad_norm ",
+                           *report.grad_norm, " lr ", report.learning_rate));
+  world_.metrics.SetJobLoss(id_, report.loss);
+  world_.metrics.AddJobSteps(id_, 1);
+  world_.metrics.AddJobTokens(id_, report.tokens);
+  world_.metrics.SetJobEta(id_, *progress_.eta);
+  world_.metrics.ObserveStep(absl::Seconds(report.seconds));
+}
+
+void RunningJob::OnEvaluation(int64_t step, double loss) {
+  const double perplexity = Perplexity(loss);
+  files_->Metric(nlohmann::json{
+      {"step", step}, {"eval_loss", loss}, {"eval_perplexity", perplexity}}
+                     .dump());
+  OnNote(absl::StrCat("validation after step ", step, ": loss ", loss,
+                      ", perplexity ", perplexity));
+}
+
+void RunningJob::OnSamples(const EvaluationSamples::Found& found) {
+  files_->AddSamples(found.lines);
+  for (const EvaluationSample& sample : found.samples) {
+    // On one line, whatever it says.
+    const std::string text =
+        nlohmann::json(sample.completion)
+            .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    OnNote(absl::StrCat("after step ", sample.step, " eval_prompts[",
+                        sample.prompt, "] is completed by ", text));
+  }
+}
+
+void RunningJob::OnCheckpoint(const CheckpointReport& report) {
+  world_.metrics.ObserveCheckpoint(absl::Seconds(report.seconds));
+  CheckpointRecord checkpoint;
+  checkpoint.step = report.step;
+  checkpoint.path = report.path;
+  checkpoint.size_bytes = static_cast<int64_t>(report.bytes);
+  checkpoint.create_time = absl::Now();
+  const absl::Status status = world_.store.AddCheckpoint(id_, checkpoint);
+  OnNote(
+      absl::StrCat("checkpoint of step ", report.step, ": ",
+                   status.ok() ? report.path : std::string(status.message())));
+}
+
+void RunningJob::OnCheckpointFailed(int64_t step, const absl::Status& status) {
+  world_.metrics.CountCheckpointFailure();
+  OnNote(absl::StrCat("checkpoint of step ", step,
+                      " failed: ", std::string(status.message())));
+}
+
+void RunningJob::OnWarning(const std::string& text) {
+  OnNote("WARNING: " + text);
+  const absl::Status status =
+      world_.store.AddEvent(id_, "note", "WARNING: " + text);
+  if (!status.ok()) RH_LOG(kError) << id_ << ": " << status;
+}
+
+void RunningJob::OnFinalizing() {
+  UpdateProgress();
+  world_.changed(id_, JobState::kFinalizing);
+}
+
+void RunningJob::OnSlot(DeviceId device, SlotPass pass,
+                        const wire::SlotDone& done) {
+  compute_ns_[Number(device)] += done.compute_ns;
+  world_.devices.OnSlot(id_, device, pass, done);
+}
+
+void RunningJob::OnSlotReplayed(DeviceId device) {
+  world_.devices.OnSlotReplayed(device);
+}
+
+void RunningJob::OnSlotFailed(DeviceId device) {
+  world_.devices.OnSlotFailed(device);
+}
+
+void RunningJob::OnUnitUpdated(double seconds) {
+  world_.metrics.ObserveOptimizer(absl::Seconds(seconds));
+}
+
+void RunningJob::OnRecovered(DeviceId device, double seconds) {
+  world_.metrics.ObserveRecovery(absl::Seconds(seconds));
+  OnNote(absl::StrCat("device ", Number(device), " works again after ", seconds,
+                      " s"));
+}
+
+void RunningJob::OnDispatchLatency(double seconds) {
+  world_.devices.OnDispatchLatency(seconds);
+}
+
+void RunningJob::OnFinished(const JobOutcome& outcome) {
+  UpdateProgress();
+  // The last thing: it may not touch this object any more.
+  world_.finished(id_, outcome);
+}
+
+void RunningJob::UpdateProgress() {
+  AccountDeviceUse();
+  world_.store.UpdateProgress(id_, progress_);
+}
+
+// Computation is of the job's own slots; a bubble is everybody's.
+void RunningJob::AccountDeviceUse() {
+  if (times_at_start_.empty()) return;
+  progress_.device_use.clear();
+  const std::vector<DeviceTimes> times = world_.devices.times();
+  for (size_t i = 0; i < times.size(); ++i) {
+    progress_.device_use.push_back(
+        {static_cast<int>(i), Seconds(compute_ns_[i]),
+         Seconds(times[i].bubble_ns - times_at_start_[i].bubble_ns)});
+  }
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,102 @@
+// One job that runs: its runner, what the runner reads, and who is told what
+// the runner reports (files, store, metrics).
+//
+// Runs on the event loop's thread.
+#ifndef ROUNDHOUSE_SERVER_JOBS_RUNNING_JOB_H_
+#define ROUNDHOUSE_SERVER_JOBS_RUNNING_JOB_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/dataset/dataset.h"
+#include "server/jobs/device_reports.h"
+#include "server/jobs/job_files.h"
+#include "server/jobs/runner.h"
+#include "server/jobs/runner_listener.h"
+#include "server/observe/metrics.h"
+#include "server/observe/sample_log.h"
+#include "server/store/store.h"
+
+namespace roundhouse {
+
+class RunningJob final : public RunnerListener {
+ public:
+  // Everything outlives it.
+  struct World {
+    JobStore& store;
+    ServerMetrics& metrics;
+    DeviceReports& devices;
+    SampleLog* samples = nullptr;  // test only
+    // The job is in another state; the last of them.
+    std::function<void(const std::string& id, JobState state)> changed;
+    std::function<void(const std::string& id, const JobOutcome& outcome)>
+        finished;
+  };
+
+  RunningJob(const World& world, const JobRecord& job,
+             std::unique_ptr<JobFiles> files)
+      : world_(world),
+        id_(job.id),
+        files_(std::move(files)),
+        progress_(job.progress) {}
+
+  const std::string& id() const { return id_; }
+  JobFiles& files() { return *files_; }
+  JobRunner& runner() { return *runner_; }
+  const Dataset& train() const { return *train_; }
+  const Dataset* validation() const { return validation_.get(); }
+  const JobProgress& progress() const { return progress_; }
+  // The arena's, that its loads and saves take when they come.
+  uint64_t table_bytes() const { return table_bytes_; }
+  void set_table_bytes(uint64_t bytes) { table_bytes_ = bytes; }
+
+  // Before SetRunner, which comes once; validation may be none.
+  void SetData(std::unique_ptr<Dataset> train,
+               std::unique_ptr<Dataset> validation);
+  void SetRunner(std::unique_ptr<JobRunner> runner) {
+    runner_ = std::move(runner);
+  }
+
+  // For the job's log.
+  void OnNote(const std::string& text) override { files_->Log(text); }
+
+ private:
+  void OnRunning(const RunningReport& report) override;
+  void OnStep(const StepReport& report) override;
+  void OnEvaluation(int64_t step, double loss) override;
+  void OnSamples(const EvaluationSamples::Found& found) override;
+  void OnCheckpoint(const CheckpointReport& report) override;
+  void OnCheckpointFailed(int64_t step, const absl::Status& status) override;
+  void OnWarning(const std::string& text) override;
+  void OnFinalizing() override;
+  void OnSlot(DeviceId device, SlotPass pass,
+              const wire::SlotDone& done) override;
+  void OnSlotReplayed(DeviceId device) override;
+  void OnSlotFailed(DeviceId device) override;
+  void OnDispatchLatency(double seconds) override;
+  void OnUnitUpdated(double seconds) override;
+  void OnRecovered(DeviceId device, double seconds) override;
+  void OnFinished(const JobOutcome& outcome) override;
+
+  void AccountDeviceUse();
+  void UpdateProgress();
+
+  const World world_;
+  const std::string id_;
+  std::unique_ptr<JobFiles> files_;
+  std::unique_ptr<Dataset> train_;
+  std::unique_ptr<Dataset> validation_;
+  JobProgress progress_;
+  double seconds_per_step_ = 0;  // smoothed
+  uint64_t table_bytes_ = 0;
+  std::vector<DeviceTimes> times_at_start_;
+  std::vector<int64_t> compute_ns_;    // of its slots, per device
+  std::unique_ptr<JobRunner> runner_;  // dies first
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_JOBS_RUNNING_JOB_H_
