@@ -16,11 +16,26 @@ def _with_header(name, kwargs):
     })
     return uses
 
-def cc_library(name, precompiled = "common", **kwargs):
-    native.cc_library(name = name, **_with_header(precompiled, kwargs))
+# Packages whose files parse more of gRPC than of anything else.
+_GRPC_PACKAGES = ["client", "client/commands", "server/api"]
 
-def cc_binary(name, precompiled = "common", **kwargs):
-    native.cc_binary(name = name, **_with_header(precompiled, kwargs))
+def _default(otherwise):
+    return "grpc" if native.package_name() in _GRPC_PACKAGES else otherwise
 
-def cc_test(name, precompiled = "test", **kwargs):
-    native.cc_test(name = name, **_with_header(precompiled, kwargs))
+def cc_library(name, precompiled = None, **kwargs):
+    native.cc_library(
+        name = name,
+        **_with_header(precompiled or _default("common"), kwargs)
+    )
+
+def cc_binary(name, precompiled = None, **kwargs):
+    native.cc_binary(
+        name = name,
+        **_with_header(precompiled or _default("common"), kwargs)
+    )
+
+def cc_test(name, precompiled = None, **kwargs):
+    native.cc_test(
+        name = name,
+        **_with_header(precompiled or _default("test"), kwargs)
+    )

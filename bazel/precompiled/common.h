@@ -1,5 +1,6 @@
 // What almost every file here includes, directly or through Abseil's Status.
-// Files still include what they use: the sanitizers' builds are without this.
+// Files still include what they use: TSan's build and the fuzzers' are without
+// this.
 #include <algorithm>
 #include <functional>
 #include <map>
