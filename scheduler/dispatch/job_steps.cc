@@ -83,8 +83,8 @@ std::vector<int> JobSteps::UnitsOf(const Slot& slot) const {
 double JobSteps::CostOf(const StepSpec& spec, const Slot& slot) {
   double cost = 0;
   for (int layer = slot.layers.first; layer <= slot.layers.last; ++layer) {
-    const LayerCost of_layer =
-        spec.layer_costs.empty() ? LayerCost() : spec.layer_costs[layer];
+    const MicroBatchCost of_layer =
+        spec.layer_costs.empty() ? MicroBatchCost() : spec.layer_costs[layer];
     const bool forward =
         slot.pass == SlotPass::kForward || slot.pass == SlotPass::kEvaluate;
     cost += forward ? of_layer.forward : of_layer.backward;

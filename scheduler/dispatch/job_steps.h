@@ -60,7 +60,7 @@ struct JobShape {
 };
 
 // What one micro-batch costs in one layer, in a unit that all layers share.
-struct LayerCost {
+struct MicroBatchCost {
   double forward = 1;
   double backward = 3;  // recomputation included
 };
@@ -71,8 +71,8 @@ struct StepSpec {
   bool clip = false;  // updates wait for every reduction
   Plan plan;
   int groups = 1;  // G: each round's micro-batches form at most as many
-  std::vector<int> round_micro_batches;  // micro-batches of each round
-  std::vector<LayerCost> layer_costs;    // one per layer; empty: all equal
+  std::vector<int> round_micro_batches;     // micro-batches of each round
+  std::vector<MicroBatchCost> layer_costs;  // one per layer; empty: all equal
 };
 
 class JobSteps {

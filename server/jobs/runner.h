@@ -184,7 +184,7 @@ class JobRunner final : private DispatchLoop::Job {
   void BeginTrainStep();
   StepEntry MakeStep(bool train, const std::vector<MicroBatch>& batches);
   // None before they are measured.
-  std::vector<LayerCost> LayerCosts() const;
+  std::vector<MicroBatchCost> MicroBatchCosts() const;
   void Begin(StepEntry entry, bool clip);
   void HoldForNextSave();
   // DispatchLoop::Job

@@ -94,8 +94,8 @@ void JobRunner::BeginTrainStep() {
   Begin(std::move(entry), spec().max_grad_norm > 0);
 }
 
-std::vector<LayerCost> JobRunner::LayerCosts() const {
-  std::vector<LayerCost> costs;
+std::vector<MicroBatchCost> JobRunner::MicroBatchCosts() const {
+  std::vector<MicroBatchCost> costs;
   if (!costs_->training_measured()) return costs;
   for (int layer = 0; layer < costs_->layer_count(); ++layer) {
     costs.push_back({absl::ToDoubleSeconds(costs_->Forward(layer)),
@@ -115,7 +115,7 @@ void JobRunner::Begin(StepEntry entry, bool clip) {
     step.round_micro_batches.push_back(
         static_cast<int>(round.micro_batches.size()));
   }
-  step.layer_costs = LayerCosts();
+  step.layer_costs = MicroBatchCosts();
   const uint64_t number = dispatcher().NextStepNumber(id());
   steps_.emplace(number, std::move(entry));
   HoldForNextSave();
