@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -73,6 +74,11 @@ int main(int argc, char** argv) {
     RH_LOG(kError) << fixed.ToString();
     return 1;
   }
-  return roundhouse::worker::RunWorkerProgram(argc, argv,
-                                              &roundhouse::worker::Run);
+  const int status = roundhouse::worker::RunWorkerProgram(
+      argc, argv, &roundhouse::worker::Run);
+  // Past LibTorch's static destructors: they take thousands of operators out of
+  // its registry, 0.15 s of a core in each process, and nothing is left that
+  // needs them.
+  std::fflush(nullptr);
+  _exit(status);
 }
