@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "server/jobs"))
+sys.path.insert(0, str(ROOT / "server/dataset"))
 import prepare_testing as families  # noqa: E402  found by the line before
 from prepare_formats import messages_row  # noqa: E402
 from prepare_tokens import Encoder  # noqa: E402
