@@ -77,7 +77,7 @@ int main(int argc, char** argv) {
   const int status = roundhouse::worker::RunWorkerProgram(
       argc, argv, &roundhouse::worker::Run);
   // Past LibTorch's static destructors: they take thousands of operators out of
-  // its registry, 0.15 s of a core in each process, and nothing is left that
+  // its registry, 0.18 s of CPU time in each process, and nothing is left that
   // needs them.
   std::fflush(nullptr);
   _exit(status);
