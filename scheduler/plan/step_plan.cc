@@ -211,6 +211,25 @@ StepPlan PlanOfRound(const Plan& plan, int micro_batches, int groups) {
   return round;
 }
 
+Plan PlanOfFullRound(const StepPlan& plan, int micro_batches) {
+  Plan full = plan.stages;
+  full.split.clear();
+  const auto groups = GroupRanges(micro_batches, plan.groups);
+  bool wide = false;
+  for (const auto& shares : plan.shares) {
+    std::vector<int>& parts = full.split.emplace_back();
+    for (const IndexRange& share : shares) {
+      parts.push_back(static_cast<int>(std::count_if(
+          groups.begin(), groups.end(), [&](const IndexRange& group) {
+            return share.begin <= group.begin && group.end <= share.end;
+          })));
+    }
+    wide |= parts.size() > 1;
+  }
+  if (!wide) full.split.clear();
+  return full;
+}
+
 std::vector<IndexRange> ContributedGroups(const Plan& plan, int layer,
                                           int64_t groups) {
   const auto stage = std::find_if(

@@ -77,6 +77,10 @@ std::vector<IndexRange> GroupShares(const Plan& plan, int slot, int64_t groups);
 // GroupShares says.  REQUIRES: CheckPlan is OK, a fused plan, both at least 1.
 StepPlan PlanOfRound(const Plan& plan, int micro_batches, int groups);
 
+// The plan whose full round, of `micro_batches`, is cut like this one: what
+// PlanOfRound undoes.  REQUIRES: CheckStepPlan is OK.
+Plan PlanOfFullRound(const StepPlan& plan, int micro_batches);
+
 // The groups of each sum that comes down for a trained unit of `layer` in a
 // round of `groups` groups, ascending, together all: the largest subtrees of
 // the parts of the backward slot that has the layer.

@@ -62,6 +62,18 @@ TEST(StepPlanTest, PartsSendOneSumASubtree) {
   EXPECT_EQ(parts[7].contributions, 2);
 }
 
+TEST(StepPlanTest, AFullRoundGivesBackWhatItIsCutBy) {
+  EXPECT_EQ(PlanOfFullRound(UniformPlan(Stages(), {1, 1, 1}, 8, 4), 8),
+            Stages());
+  for (const int micro_batches : {8, 11}) {
+    const StepPlan round = UniformPlan(Stages(), {2, 3, 4}, micro_batches, 8);
+    const Plan plan = PlanOfFullRound(round, micro_batches);
+    ASSERT_EQ(CheckPlan(plan, 5), absl::OkStatus());
+    EXPECT_EQ(plan.split[2], (std::vector<int>{3, 3, 2}));
+    EXPECT_EQ(PlanOfRound(plan, micro_batches, 8).shares, round.shares);
+  }
+}
+
 TEST(StepPlanTest, APlanOfARoundIsCutInProportion) {
   Plan plan = Stages();
   plan.split = {{8}, {4, 4}, {3, 5}, {3, 3, 2}, {4, 4}};

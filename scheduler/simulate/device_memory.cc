@@ -20,18 +20,21 @@ int64_t StageSumBytes(const Part& part, const ModelCosts& costs) {
 
 int64_t ActivationBytes(const ModelCosts& costs, int layer) {
   if (layer == costs.head()) {
-    const int64_t vocabulary = costs.head_bytes / (2 * costs.hidden);
+    const int64_t vocabulary =
+        costs.head_bytes / (costs.element_bytes * costs.hidden);
     return std::min(kHeadChunkTokens, costs.tokens) * vocabulary * 8;
   }
   const int64_t attention =
       8 * costs.hidden + 4 * (costs.heads + costs.kv_heads) * costs.head_dim;
-  return costs.tokens * (attention + 6 * costs.inner * costs.experts_per_token);
+  const int64_t bf16_bytes =
+      costs.tokens * (attention + 6 * costs.inner * costs.experts_per_token);
+  return bf16_bytes / 2 * costs.element_bytes;
 }
 
 int64_t BoundaryBufferBytes(const ModelCosts& costs) {
   // Input and gradient of two micro-batches, and the outputs of one going down.
   constexpr int64_t kBuffers = 6;
-  return kBuffers * 2 * costs.tokens * costs.hidden;
+  return kBuffers * costs.element_bytes * costs.tokens * costs.hidden;
 }
 
 int64_t SumBytes(const ModelCosts& costs, int layer) {

@@ -19,8 +19,8 @@ namespace roundhouse {
 // Tokens whose logits exist at a time.
 inline constexpr int64_t kHeadChunkTokens = 1024;
 
-// Inner activations of one decoder block and micro-batch, bf16 with flash
-// attention: tokens * (8 hidden + 4 heads d + 4 kv_heads d + 6 inner experts).
+// Inner activations of one decoder block and micro-batch, with flash attention:
+// in bf16 tokens * (8 hidden + 4 heads d + 4 kv_heads d + 6 inner experts).
 // Of the head: fp32 logits and their gradient of one chunk.
 int64_t ActivationBytes(const ModelCosts& costs, int layer);
 

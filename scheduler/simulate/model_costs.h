@@ -21,6 +21,9 @@
 
 namespace roundhouse {
 
+// At which published hops were measured, in bytes.
+inline constexpr int64_t kHopBytesPerNs = 21;
+
 struct ModelCosts {
   std::string name;
   int layers = 0;  // decoder blocks
@@ -39,7 +42,8 @@ struct ModelCosts {
   int64_t layer_gradient_bytes = 0;  // bf16; 0 where nothing trains
   int64_t head_gradient_bytes = 0;
 
-  int64_t tokens = 0;  // of a micro-batch
+  int64_t element_bytes = 2;  // of weights and activations on a device
+  int64_t tokens = 0;         // of a micro-batch
   int64_t hidden = 0;
   int64_t heads = 0;
   int64_t kv_heads = 0;
@@ -63,9 +67,8 @@ struct ModelCosts {
   int64_t GradientBytes(int layer) const {
     return layer == layers ? head_gradient_bytes : layer_gradient_bytes;
   }
-  // What crosses a boundary between two layers, in one direction: hop_ns at
-  // the 21 GB/s at which it was measured.
-  int64_t BoundaryBytes() const { return hop_ns * 21; }
+  // What crosses a boundary between two layers, in one direction.
+  int64_t BoundaryBytes() const { return hop_ns * kHopBytesPerNs; }
 
   // Forward, recompute and backward of every layer: one micro-batch's work.
   int64_t MicroBatchNs() const {

@@ -25,13 +25,53 @@ constexpr size_t kImproved = 1;
 constexpr size_t kWidthsRanked = 4;
 // A change whose estimate is this much worse is not simulated.
 constexpr double kWorthSimulating = 1.005;
-constexpr int kMostLookAhead = 3;
 
 struct Candidate {
   PlanShape shape;
   double estimate_ns = 0;
   double step_ns = 0;  // simulated
 };
+
+// A stale update shows in the step after the next.
+int SimulatedSteps(const SearchOptions& options) {
+  if (options.updates == Updates::kNone) return 1;
+  return options.updates == Updates::kStale ? 3 : 2;
+}
+
+int RoundsOfStep(const SearchOptions& options) {
+  return std::min(options.rounds, 2);
+}
+
+int SimulatedRounds(const SearchOptions& options) {
+  return SimulatedSteps(options) * RoundsOfStep(options);
+}
+
+// When the first `micro_batches` of the step are computed.
+int64_t ComputedNs(const Schedule& schedule, int step, int micro_batches) {
+  int64_t end_ns = 0;
+  for (const Interval& interval : schedule.intervals) {
+    if (interval.step == step && IsCompute(interval.kind) &&
+        interval.micro_batch < micro_batches) {
+      end_ns = std::max(end_ns, interval.end_ns);
+    }
+  }
+  return end_ns;
+}
+
+// The last step's share of the time; a step's further rounds take as long as
+// its second.
+int64_t SteadyStepNs(const Schedule& schedule, int micro_batches,
+                     const SearchOptions& options) {
+  const int last = SimulatedSteps(options) - 1;
+  const int rounds = RoundsOfStep(options);
+  const int64_t step_ns =
+      ComputedNs(schedule, last, rounds * micro_batches) -
+      ComputedNs(schedule, last - 1, rounds * micro_batches);
+  if (options.rounds <= rounds) return step_ns;
+  return step_ns + (options.rounds - rounds) *
+                       (ComputedNs(schedule, last, 2 * micro_batches) -
+                        ComputedNs(schedule, last, micro_batches));
+}
 
 class Search {
  public:
@@ -133,8 +173,9 @@ class Search {
         if (estimate_ns.has_value())
           candidates.push_back({shape, *estimate_ns});
       }
-      // A longer tail needs more memory still.
-      if (candidates.empty() && tail > 0) break;
+      // A longer tail needs more memory still, but fewer activations between
+      // stages.
+      if (candidates.empty() && tail > 0 && options_.accepts == nullptr) break;
       KeepBest(candidates, 1, &Candidate::estimate_ns);
       best.insert(best.end(), candidates.begin(), candidates.end());
     }
@@ -148,7 +189,7 @@ class Search {
     shape.fused_layers = tail;
     std::vector<int> widths = WidthsToTry();
     if (widths.size() > kWidthsRanked) widths.resize(kWidthsRanked);
-    for (const int layers : {1, 4}) {
+    for (const int layers : StageLengths()) {
       for (const int forward : widths) {
         for (const int backward : widths) {
           shape.forward_layers = shape.backward_layers = layers;
@@ -164,8 +205,17 @@ class Search {
     return shapes;
   }
 
+  // Longer stages keep fewer activations: who refuses plans may want those.
+  std::vector<int> StageLengths() const {
+    std::vector<int> lengths = {1, 4};
+    const int share = costs_.layers / Devices();
+    if (options_.accepts != nullptr && share > 4) lengths.push_back(share);
+    return lengths;
+  }
+
   // Fewer groups need less memory for their sums.
   std::vector<int> GroupsToTry() const {
+    if (options_.groups > 0) return {options_.groups};
     const int all = AllWide().groups;
     const int fewer = std::min(Devices(), micro_batches_);
     if (EqualDevices() || fewer == all) return {all};
@@ -179,7 +229,9 @@ class Search {
     PlanShape shape;
     shape.widths = {width, width, width};
     // Unequal shares need groups to cut at.
-    shape.groups = EqualDevices() ? width : micro_batches_;
+    shape.groups = options_.groups > 0 ? options_.groups
+                   : EqualDevices()    ? width
+                                       : micro_batches_;
     shape.balanced = !EqualDevices();
     return shape;
   }
@@ -202,6 +254,10 @@ class Search {
       if (misfit_.empty()) misfit_ = std::string(fits.message());
       return std::nullopt;
     }
+    if (options_.accepts != nullptr && !options_.accepts(plan)) {
+      if (misfit_.empty()) misfit_ = "whoever is to run it refuses it";
+      return std::nullopt;
+    }
     ++ranked_;
     work_left_ -= WorkOf(parts);
     const double step_ns =
@@ -217,7 +273,7 @@ class Search {
   absl::Status CheckMemory(const std::vector<Part>& parts,
                            const std::vector<int>& devices,
                            int look_ahead) const {
-    if (SimulatedRounds() == 1) {
+    if (SimulatedRounds(options_) == 1) {
       return CheckDeviceMemory(parts, devices, costs_, machine_, look_ahead);
     }
     const std::vector<Part> rounds = RepeatedParts(parts, 2, micro_batches_);
@@ -247,60 +303,13 @@ class Search {
   void Simulate(Candidate& candidate) {
     const StepPlan plan =
         ShapePlan(candidate.shape, costs_, machine_, micro_batches_);
-    work_left_ -= WorkOf(PartsOf(plan, micro_batches_)) * SimulatedRounds();
+    work_left_ -=
+        WorkOf(PartsOf(plan, micro_batches_)) * SimulatedRounds(options_);
     ++simulated_;
-    StepsOptions steps;
-    steps.step.contributions = options_.contributions;
-    steps.step.split_at_rates = false;
-    steps.step.ideas = options_.ideas;
-    if (options_.updates == Updates::kNone) {
-      const auto schedule =
-          SimulateStep(costs_, machine_, plan, micro_batches_, steps.step);
-      ROUNDHOUSE_CHECK(schedule.ok()) << schedule.status();
-      candidate.step_ns = static_cast<double>(schedule->MakespanNs());
-      return;
-    }
-    steps.steps = SimulatedSteps();
-    steps.rounds = RoundsOfStep();
-    steps.updates = options_.updates;
-    const auto schedule =
-        SimulateSteps(costs_, machine_, plan, micro_batches_, steps);
-    ROUNDHOUSE_CHECK(schedule.ok()) << schedule.status();
-    candidate.step_ns = SteadyStepNs(*schedule);
-  }
-
-  // A stale update shows in the step after the next.
-  int SimulatedSteps() const {
-    if (options_.updates == Updates::kNone) return 1;
-    return options_.updates == Updates::kStale ? 3 : 2;
-  }
-  int RoundsOfStep() const { return std::min(options_.rounds, 2); }
-  int SimulatedRounds() const { return SimulatedSteps() * RoundsOfStep(); }
-
-  // The last step's share of the time; a step's further rounds take as long as
-  // its second.
-  double SteadyStepNs(const Schedule& schedule) const {
-    const int last = SimulatedSteps() - 1;
-    const int rounds = RoundsOfStep();
     const auto step_ns =
-        static_cast<double>(ComputedNs(schedule, last, rounds) -
-                            ComputedNs(schedule, last - 1, rounds));
-    if (options_.rounds <= rounds) return step_ns;
-    return step_ns + (options_.rounds - rounds) *
-                         static_cast<double>(ComputedNs(schedule, last, 2) -
-                                             ComputedNs(schedule, last, 1));
-  }
-
-  // When the first `rounds` rounds of the step are computed.
-  int64_t ComputedNs(const Schedule& schedule, int step, int rounds) const {
-    int64_t end_ns = 0;
-    for (const Interval& interval : schedule.intervals) {
-      if (interval.step == step && IsCompute(interval.kind) &&
-          interval.micro_batch < rounds * micro_batches_) {
-        end_ns = std::max(end_ns, interval.end_ns);
-      }
-    }
-    return end_ns;
+        SimulatedStepNs(costs_, machine_, plan, micro_batches_, options_);
+    ROUNDHOUSE_CHECK(step_ns.ok()) << step_ns.status();
+    candidate.step_ns = static_cast<double>(*step_ns);
   }
 
   // Changes one thing after the other, first come first kept, until nothing
@@ -386,6 +395,7 @@ class Search {
       });
     }
     add([&](PlanShape& s) { s.balanced = !s.balanced; });
+    if (options_.groups > 0) return changes;
     add([&](PlanShape& s) { s.groups = micro_batches_; });
     add([&](PlanShape& s) { s.groups = std::min(Devices(), micro_batches_); });
     return changes;
@@ -401,7 +411,7 @@ class Search {
            width(shape.last_width) && shape.first_slots >= 0 &&
            shape.first_slots <= costs_.layers && shape.last_slots >= 0 &&
            shape.last_slots <= costs_.layers && shape.look_ahead >= 1 &&
-           shape.look_ahead <= kMostLookAhead;
+           shape.look_ahead <= options_.most_look_ahead;
   }
 
   const ModelCosts& costs_;
@@ -427,6 +437,28 @@ absl::StatusOr<SearchResult> SearchStepPlan(const ModelCosts& costs,
                      machine.device_count(), " devices"));
   }
   return Search(costs, machine, micro_batches, options).Run();
+}
+
+absl::StatusOr<int64_t> SimulatedStepNs(const ModelCosts& costs,
+                                        const Machine& machine,
+                                        const StepPlan& plan, int micro_batches,
+                                        const SearchOptions& options) {
+  StepsOptions steps;
+  steps.step.contributions = options.contributions;
+  steps.step.split_at_rates = false;
+  steps.step.ideas = options.ideas;
+  if (options.updates == Updates::kNone) {
+    ASSIGN_OR_RETURN(
+        const Schedule schedule,
+        SimulateStep(costs, machine, plan, micro_batches, steps.step));
+    return schedule.MakespanNs();
+  }
+  steps.steps = SimulatedSteps(options);
+  steps.rounds = RoundsOfStep(options);
+  steps.updates = options.updates;
+  ASSIGN_OR_RETURN(const Schedule schedule,
+                   SimulateSteps(costs, machine, plan, micro_batches, steps));
+  return SteadyStepNs(schedule, micro_batches, options);
 }
 
 }  // namespace roundhouse

@@ -11,11 +11,12 @@
 //
 // Every plan considered fits into the devices' memory (device_memory.h).
 //
-// Pure function; thread-safe; deterministic.
+// Pure functions; thread-safe; deterministic.
 #ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_STEP_SEARCH_H_
 #define ROUNDHOUSE_SCHEDULER_SIMULATE_STEP_SEARCH_H_
 
 #include <cstdint>
+#include <functional>
 
 #include "absl/status/statusor.h"
 #include "scheduler/simulate/machine.h"
@@ -31,6 +32,11 @@ struct SearchOptions {
   // kNone: an isolated step of one round.
   Updates updates = Updates::kNone;
   int rounds = 1;
+  // Of every plan: a job's, which decide its bits.  0: as many as it wants.
+  int groups = 0;
+  int most_look_ahead = 3;
+  // Whether whoever is to run the plan can; null: any that fits the devices.
+  std::function<bool(const StepPlan&)> accepts;
   Ideas ideas;
   // How much to estimate, and to simulate: turns and layers of all plans'
   // parts.
@@ -48,11 +54,18 @@ struct SearchResult {
 };
 
 // INVALID_ARGUMENT for counts out of range (baselines.h); RESOURCE_EXHAUSTED
-// when no plan of the family fits into the devices.
+// when no plan of the family fits into the devices, or is accepted.
 absl::StatusOr<SearchResult> SearchStepPlan(const ModelCosts& costs,
                                             const Machine& machine,
                                             int micro_batches,
                                             const SearchOptions& options);
+
+// By what the search compares plans: SearchResult::step_ns of any plan.
+// INVALID_ARGUMENT for one that CheckStepPlan refuses.
+absl::StatusOr<int64_t> SimulatedStepNs(const ModelCosts& costs,
+                                        const Machine& machine,
+                                        const StepPlan& plan, int micro_batches,
+                                        const SearchOptions& options);
 
 }  // namespace roundhouse
 

@@ -134,6 +134,34 @@ TEST(StepSearchTest, TheSameArgumentsGiveTheSamePlan) {
   EXPECT_EQ(first->ranked, second->ranked);
 }
 
+// A job's groups decide its bits: plans may not.
+TEST(StepSearchTest, GroupsThatAreGivenStay) {
+  const ModelCosts costs = SmallModel(10);
+  SearchOptions options;
+  options.groups = 2;
+  options.most_look_ahead = 1;
+  const auto result = SearchStepPlan(costs, Devices(4), 8, options);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->plan.groups, 2);
+  EXPECT_EQ(result->plan.look_ahead, 1);
+  for (const auto& shares : result->plan.shares) EXPECT_LE(shares.size(), 2u);
+  EXPECT_EQ(*SimulatedStepNs(costs, Devices(4), result->plan, 8, options),
+            result->step_ns);
+}
+
+TEST(StepSearchTest, PlansThatAreNotAcceptedAreNotFound) {
+  const ModelCosts costs = SmallModel(10);
+  SearchOptions options;
+  options.accepts = [](const StepPlan& plan) { return plan.slot_count() <= 5; };
+  const auto few = SearchStepPlan(costs, Devices(4), 8, options);
+  ASSERT_TRUE(few.ok()) << few.status();
+  EXPECT_LE(few->plan.slot_count(), 5);
+  EXPECT_GT(SearchStepPlan(costs, Devices(4), 8, {})->plan.slot_count(), 5);
+  options.accepts = [](const StepPlan&) { return false; };
+  EXPECT_EQ(SearchStepPlan(costs, Devices(4), 8, options).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
 TEST(StepSearchTest, LessMemoryMeansAShorterTail) {
   ModelCosts costs = SmallModel(10);
   Machine machine = Devices(4);

@@ -53,6 +53,10 @@ ContributionBuffers::Map ContributionBuffers::MakeMap(
   return map;
 }
 
+bool SameContributions(const Plan& a, const Plan& b) {
+  return MostSums(a) == MostSums(b);
+}
+
 uint64_t ContributionBytes(const Plan& plan,
                            const ContributionOptions& options) {
   return ContributionBuffers::MakeMap(plan, options).total_bytes;

@@ -42,6 +42,9 @@ struct ContributionOptions {
   int sets = 1;
 };
 
+// Whether the same buffers serve rounds of both plans, of the same layers.
+bool SameContributions(const Plan& a, const Plan& b);
+
 // What ContributionBuffers::Create takes from the arena, in bytes.
 uint64_t ContributionBytes(const Plan& plan,
                            const ContributionOptions& options);

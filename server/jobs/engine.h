@@ -128,6 +128,9 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   // The spec with what it leaves to the adapter that it goes on from.
   absl::StatusOr<JobSpec> CompleteAdapter(JobSpec spec,
                                           const ModelConfig& model) const;
+  PlanLimits LimitsOfJob(const ResolvedSpec& spec,
+                         const ModelConfig& model) const;
+  ResolvedSpec ResolveToFit(JobSpec spec, const ModelConfig& model) const;
   absl::StatusOr<Plan> CheckPlan(const ResolvedSpec& spec,
                                  const ModelConfig& model) const;
   absl::Status CheckMemory(const ResolvedSpec& spec, const ModelConfig& model,

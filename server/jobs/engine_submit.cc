@@ -184,20 +184,50 @@ absl::StatusOr<JobSpec> Engine::CompleteAdapter(
   return WithAdapter(std::move(spec), *adapter);
 }
 
+PlanLimits Engine::LimitsOfJob(const ResolvedSpec& spec,
+                               const ModelConfig& model) const {
+  return PlanLimits(LimitsOf(spec, model, spec.spec().max_length,
+                             options_.device_memory_bytes));
+}
+
+// More groups need more device memory for their sums: as many as fit.
+ResolvedSpec Engine::ResolveToFit(JobSpec spec,
+                                  const ModelConfig& model) const {
+  const int devices = pool_.device_count();
+  ResolvedSpec resolved = ResolvedSpec::Resolve(spec, devices);
+  if (spec.gradient_groups.has_value()) return resolved;
+  while (resolved.gradient_groups() > 1) {
+    const auto plan =
+        InitialPlan(resolved, model, devices, options_.device_memory_bytes);
+    if (!plan.ok()) break;  // at any number; the error is CheckPlan's
+    if (LimitsOfJob(resolved, model).CheckSlots(*plan).ok()) break;
+    spec.gradient_groups = resolved.gradient_groups() / 2;
+    resolved = ResolvedSpec::Resolve(spec, devices);
+  }
+  return resolved;
+}
+
 absl::StatusOr<Plan> Engine::CheckPlan(const ResolvedSpec& spec,
                                        const ModelConfig& model) const {
   auto plan = InitialPlan(spec, model, pool_.device_count(),
                           options_.device_memory_bytes);
-  if (!plan.ok()) {
-    if (plan.status().code() != absl::StatusCode::kResourceExhausted) {
-      return plan.status();
-    }
-    return FieldError(absl::StatusCode::kResourceExhausted, "DEVICE_MEMORY",
-                      "model_name_or_path",
-                      absl::StrCat("model_name_or_path: ",
-                                   std::string(plan.status().message())));
+  absl::Status status = plan.status();
+  if (status.ok()) {
+    RETURN_IF_ERROR(CheckWidths(spec, pool_.device_count()));
+    status = LimitsOfJob(spec, model).CheckSlots(*plan);
   }
-  RETURN_IF_ERROR(CheckWidths(spec, model, *plan, pool_.device_count()));
+  if (absl::IsResourceExhausted(status)) {
+    const char* const field =
+        spec.spec().plan.has_value() ? "plan" : "model_name_or_path";
+    return FieldError(absl::StatusCode::kResourceExhausted, "DEVICE_MEMORY",
+                      field,
+                      absl::StrCat(field, ": ", std::string(status.message())));
+  }
+  if (plan.ok() && !status.ok()) {
+    return FieldError("INVALID_VALUE", "plan",
+                      absl::StrCat("plan: ", std::string(status.message())));
+  }
+  RETURN_IF_ERROR(status);
   const int64_t most = MaxRoundMicroBatches(*plan);
   if (spec.micro_batches_per_round() > most &&
       spec.spec().batch_size > most * spec.micro_batch_size()) {
@@ -220,7 +250,8 @@ absl::Status Engine::CheckMemory(const ResolvedSpec& spec,
   needs->host_buffer_bytes = static_cast<int64_t>(need.buffer_bytes);
   needs->host_table_bytes = static_cast<int64_t>(need.table_bytes);
   needs->host_limit_bytes = static_cast<int64_t>(arena_.limit_bytes());
-  needs->device_slot_bytes = LargestSlotBytes(plan, TrainedOf(spec, model));
+  needs->device_slot_bytes =
+      static_cast<int64_t>(LimitsOfJob(spec, model).LargestSlotBytes(plan));
   needs->device_limit_bytes =
       static_cast<int64_t>(options_.device_memory_bytes);
   if (need.total() <= arena_.limit_bytes()) return absl::OkStatus();
@@ -310,8 +341,7 @@ absl::StatusOr<Engine::CheckedJob> Engine::CheckJob(
   if (complete.template_date.empty()) {
     complete.template_date = TemplateDateAt(absl::Now());
   }
-  CheckedJob job{
-      ResolvedSpec::Resolve(complete, pool_.device_count()), model.config, {}};
+  CheckedJob job{ResolveToFit(complete, model.config), model.config, {}};
   ASSIGN_OR_RETURN(job.start_step, CheckResume(job.spec, job.model));
   ASSIGN_OR_RETURN(const Plan plan, CheckPlan(job.spec, job.model));
   RETURN_IF_ERROR(CheckMemory(job.spec, job.model, plan, &job.needs));

@@ -20,12 +20,6 @@ int64_t StepMicroBatches(const ResolvedSpec& spec) {
          spec.micro_batch_size();
 }
 
-// A plan of one stage runs on several devices by running several rounds.
-int ContributionSets(const ResolvedSpec& spec, const Plan& plan) {
-  const bool rounds = StepMicroBatches(spec) > spec.micro_batches_per_round();
-  return rounds && plan.backward.size() == 1 ? 2 : 1;
-}
-
 int64_t RoundMicroBatches(const ResolvedSpec& spec) {
   return std::min(StepMicroBatches(spec), spec.micro_batches_per_round());
 }
@@ -45,21 +39,16 @@ void AddSplits(const std::vector<StageWidth>& widths, int64_t groups,
   }
 }
 
-absl::Status WidthError(const char* direction, size_t stage,
-                        const std::string& what) {
-  return FieldError("INVALID_VALUE", "plan",
-                    absl::StrCat("plan: ", direction, "[", stage, "] ", what));
-}
-
 absl::Status CheckDevices(const char* direction,
                           const std::vector<StageWidth>& widths,
                           int device_count) {
   for (size_t stage = 0; stage < widths.size(); ++stage) {
     if (widths[stage].devices() <= device_count) continue;
-    return WidthError(
-        direction, stage,
-        absl::StrCat("is ", widths[stage].devices(),
-                     " devices wide; this server has ", device_count));
+    return FieldError(
+        "INVALID_VALUE", "plan",
+        absl::StrCat("plan: ", direction, "[", stage, "] is ",
+                     widths[stage].devices(), " devices wide; this server has ",
+                     device_count));
   }
   return absl::OkStatus();
 }
@@ -95,6 +84,11 @@ uint64_t EvalPromptBytes(const ResolvedSpec& spec, const ModelConfig& model) {
 }
 
 }  // namespace
+
+int ContributionSets(const ResolvedSpec& spec, const Plan& plan) {
+  const bool rounds = StepMicroBatches(spec) > spec.micro_batches_per_round();
+  return rounds && plan.backward.size() == 1 ? 2 : 1;
+}
 
 DType ComputeDtype(SpecDtype dtype) {
   return dtype == SpecDtype::kBf16 ? DType::kBF16 : DType::kF32;
@@ -145,26 +139,23 @@ absl::StatusOr<Plan> InitialPlan(const ResolvedSpec& spec,
                        device_memory_bytes);
 }
 
-absl::Status CheckWidths(const ResolvedSpec& spec, const ModelConfig& model,
-                         const Plan& plan, int device_count) {
-  if (plan.split.empty()) return absl::OkStatus();
+absl::Status CheckWidths(const ResolvedSpec& spec, int device_count) {
+  if (!spec.spec().plan.has_value()) return absl::OkStatus();
   const ExplicitPlan& text = *spec.spec().plan;
   RETURN_IF_ERROR(
       CheckDevices("forward_width", text.forward_width, device_count));
-  RETURN_IF_ERROR(
-      CheckDevices("backward_width", text.backward_width, device_count));
-  const TrainedModel trained = TrainedOf(spec, model);
-  for (size_t stage = 0; stage < plan.backward.size(); ++stage) {
-    const uint64_t bytes =
-        SlotUnitBytes(plan, static_cast<int>(stage), trained);
-    if (bytes <= kMaxSlotUnitBytes) continue;
-    return WidthError("backward_width", stage,
-                      absl::StrCat("has more sums of gradients to send than a "
-                                   "command can name (",
-                                   bytes, " bytes of ", kMaxSlotUnitBytes,
-                                   "); cut the stage, or its shares, anew"));
-  }
-  return absl::OkStatus();
+  return CheckDevices("backward_width", text.backward_width, device_count);
+}
+
+PlanLimitsOptions LimitsOf(const ResolvedSpec& spec, const ModelConfig& model,
+                           int64_t max_row_tokens,
+                           uint64_t device_memory_bytes) {
+  PlanLimitsOptions options;
+  options.model = TrainedOf(spec, model);
+  options.buffers = BufferOptions(spec, model, {}, max_row_tokens);
+  options.groups = RoundGroups(spec);
+  options.device_memory_bytes = device_memory_bytes;
+  return options;
 }
 
 HostNeed NeedOf(const ResolvedSpec& spec, const ModelConfig& model,

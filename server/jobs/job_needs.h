@@ -11,6 +11,7 @@
 #include "base/model/config.h"
 #include "scheduler/plan/plan.h"
 #include "server/jobs/plan_costs.h"
+#include "server/jobs/plan_limits.h"
 #include "server/jobs/round_buffers.h"
 #include "server/spec/spec.h"
 #include "server/weights/training_state.h"
@@ -35,10 +36,16 @@ absl::StatusOr<Plan> InitialPlan(const ResolvedSpec& spec,
                                  uint64_t device_memory_bytes);
 
 // INVALID_ARGUMENT naming the stage of an own plan that asks for more devices
-// than there are, or whose slots have more sums to send than a command carries.
-// A job that has begun goes on with fewer devices: parts share them.
-absl::Status CheckWidths(const ResolvedSpec& spec, const ModelConfig& model,
-                         const Plan& plan, int device_count);
+// than there are.  A job that has begun goes on with fewer: parts share them.
+absl::Status CheckWidths(const ResolvedSpec& spec, int device_count);
+
+PlanLimitsOptions LimitsOf(const ResolvedSpec& spec, const ModelConfig& model,
+                           int64_t max_row_tokens,
+                           uint64_t device_memory_bytes);
+
+// Rounds whose contributions can be there at a time: a plan of one stage runs
+// on several devices by running several rounds.
+int ContributionSets(const ResolvedSpec& spec, const Plan& plan);
 
 // What a job needs of the host arena, in bytes, with this plan.
 struct HostNeed {

@@ -40,10 +40,7 @@ absl::Status Widths(const std::string& fields, int devices) {
       absl::StrCat("model_name_or_path: m\ndataset: d\n", fields), "job.yaml");
   EXPECT_TRUE(spec.ok()) << spec.status();
   const ResolvedSpec resolved = ResolvedSpec::Resolve(*spec, devices);
-  const ModelConfig model = TestModel(false);
-  const auto plan = InitialPlan(resolved, model, devices, 1 << 30);
-  EXPECT_TRUE(plan.ok()) << plan.status();
-  return CheckWidths(resolved, model, *plan, devices);
+  return CheckWidths(resolved, devices);
 }
 
 TEST(JobNeedsTest, AWidePlanNeedsASumOfEachPart) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "scheduler/plan/published_planner.h"
-#include "scheduler/plan/step_plan.h"
 
 namespace roundhouse {
 
@@ -60,39 +59,6 @@ absl::StatusOr<Plan> PlanFromCosts(const CostModel& costs,
   return PublishedPlan(layers, options);
 }
 
-int64_t LargestSlotBytes(const Plan& plan, const TrainedModel& model) {
-  const std::vector<int64_t> weights = LayerBytes(model);
-  const std::vector<int64_t> gradients = LayerGradientBytes(model);
-  int64_t largest = 0;
-  const auto add = [&](const LayerRange& stage, bool backward) {
-    int64_t bytes = 0;
-    for (int layer = stage.first; layer <= stage.last; ++layer) {
-      bytes += weights[layer] + (backward ? gradients[layer] : 0);
-    }
-    largest = std::max(largest, bytes);
-  };
-  for (const LayerRange& stage : plan.forward) add(stage, false);
-  for (const LayerRange& stage : plan.backward) add(stage, true);
-  return largest;
-}
-
-double PredictedRoundSeconds(const Plan& plan, const CostModel& costs,
-                             int device_count) {
-  absl::Duration longest;
-  auto add = [&](const LayerRange& stage, bool forward) {
-    absl::Duration sum;
-    for (int layer = stage.first; layer <= stage.last; ++layer) {
-      sum += forward ? costs.Recompute(layer) : costs.Backward(layer);
-    }
-    longest = std::max(longest, sum);
-  };
-  for (const LayerRange& stage : plan.forward) add(stage, true);
-  for (const LayerRange& stage : plan.backward) add(stage, false);
-  const auto stages =
-      static_cast<int>(plan.forward.size() + plan.backward.size());
-  return absl::ToDoubleSeconds(longest) * std::max(stages, device_count);
-}
-
 int64_t MaxRoundMicroBatches(const Plan& plan) {
   size_t most_outputs = 1;
   for (const LayerRange& stage : plan.forward) {
@@ -109,21 +75,6 @@ int64_t MaxRoundMicroBatches(const Plan& plan) {
   const uint64_t most =
       std::min<uint64_t>(bytes / one, wire::kMaxArray / most_outputs);
   return static_cast<int64_t>(std::max<uint64_t>(1, most));
-}
-
-uint64_t SlotUnitBytes(const Plan& plan, int stage, const TrainedModel& model) {
-  const int slot = static_cast<int>(plan.forward.size()) + stage;
-  const auto sums = static_cast<uint64_t>(MostContributionsOfAPart(plan, slot));
-  const LayerRange& layers = plan.backward[stage];
-  uint64_t bytes = 0;
-  for (int layer = layers.first; layer <= layers.last; ++layer) {
-    for (int unit : TrainingUnitsOfLayer(model.config, model.adapter, layer)) {
-      bytes += sizeof(wire::SlotUnit);
-      if (!IsTrainable(model.config, model.adapter, unit)) continue;
-      bytes += sums * sizeof(wire::SlotContribution);
-    }
-  }
-  return bytes;
 }
 
 }  // namespace roundhouse

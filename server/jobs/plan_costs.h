@@ -38,25 +38,14 @@ absl::StatusOr<Plan> PlanFromCosts(const CostModel& costs,
                                    const TrainedModel& model, int device_count,
                                    uint64_t device_memory_bytes);
 
-// What the largest slot of the plan holds of parameters: the weights of its
-// layers and, in a backward one, their gradients.  Activations come on top.
-int64_t LargestSlotBytes(const Plan& plan, const TrainedModel& model);
-
-// What the planner minimises, for one micro-batch: the longest stage times the
-// stages, or the devices where there are more of them.
-double PredictedRoundSeconds(const Plan& plan, const CostModel& costs,
-                             int device_count);
-
 // The most micro-batches of a round that this plan's commands can carry: a
 // forward stage names a buffer per micro-batch for its end and for each
 // backward stage that begins inside it, and a message is bounded
 // (base/wire/messages.h).  At least 1.
 int64_t MaxRoundMicroBatches(const Plan& plan);
 
-// What the command of one part of backward[stage] has of units and their
-// contributions, in bytes, at most; and what of a message is left for that
-// beside micro-batches.
-uint64_t SlotUnitBytes(const Plan& plan, int stage, const TrainedModel& model);
+// What of a message is left, beside micro-batches, for units and the sums of
+// their gradients.
 inline constexpr uint64_t kMaxSlotUnitBytes = wire::kMaxMessageBytes / 4 - 512;
 
 }  // namespace roundhouse

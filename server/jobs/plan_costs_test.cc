@@ -56,21 +56,6 @@ TEST(PlanFromCostsTest, ADeviceHoldsGradientsOfWhatTrainsOnly) {
   EXPECT_TRUE(adapters.ok()) << adapters.status();
 }
 
-TEST(LargestSlotBytesTest, ABackwardSlotHoldsGradientsToo) {
-  const TrainedModel model = TestTrained(false);
-  const std::vector<int64_t> weights = LayerBytes(model);
-  Plan plan;
-  plan.forward = {{0, 1}, {2, 2}};
-  plan.backward = {{3, 3}, {2, 2}, {1, 1}, {0, 0}};
-  // fp32 gradients of bf16 weights.
-  EXPECT_EQ(LargestSlotBytes(plan, model),
-            3 * *std::max_element(weights.begin(), weights.end()));
-  plan.forward = {{0, 2}};
-  EXPECT_EQ(LargestSlotBytes(plan, model),
-            std::max(weights[0] + weights[1] + weights[2],
-                     3 * *std::max_element(weights.begin(), weights.end())));
-}
-
 TEST(MaxRoundMicroBatchesTest, TheLargestSlotFitsAMessage) {
   for (int layers : {2, 4, 33, 97, 200}) {
     // One forward stage over everything, one backward stage a layer.
@@ -97,30 +82,14 @@ TEST(MaxRoundMicroBatchesTest, CountsOnlyStagesThatBeginInside) {
   EXPECT_GT(MaxRoundMicroBatches(fine), MaxRoundMicroBatches(coarse));
 }
 
-// What SlotUnitBytes allows fits a message beside the most micro-batches.
-TEST(SlotUnitBytesTest, CountsUnitsAndTheSumsOfOnePart) {
-  const TrainedModel model{TestModel(true), {}, DType::kF32};
-  Plan plan = {{{0, 0}}, {{1, 3}, {0, 0}}, true};
-  // Layers 1 and 2, the head, the tied matrix.
-  EXPECT_EQ(SlotUnitBytes(plan, 0, model),
-            4 * (sizeof(wire::SlotUnit) + sizeof(wire::SlotContribution)));
-  EXPECT_EQ(SlotUnitBytes(plan, 1, model),
-            sizeof(wire::SlotUnit) + sizeof(wire::SlotContribution));
-  plan.split = {{8}, {3, 5}, {8}};
-  EXPECT_EQ(SlotUnitBytes(plan, 0, model),
-            4 * (sizeof(wire::SlotUnit) + 2 * sizeof(wire::SlotContribution)));
+// What is left for units fits a message beside the most micro-batches.
+TEST(MaxRoundMicroBatchesTest, LeavesRoomForUnits) {
+  const Plan plan = {{{0, 0}}, {{1, 3}, {0, 0}}, true};
   wire::RunSlot slot;
   slot.contributions.resize(kMaxSlotUnitBytes / sizeof(wire::SlotContribution));
   slot.micro_batches.resize(MaxRoundMicroBatches(plan));
   slot.outputs.resize(slot.micro_batches.size());
   EXPECT_TRUE(wire::Encode({1, slot}).ok());
-}
-
-TEST(PredictedRoundSecondsTest, LongestStageTimesStagesOrDevices) {
-  const CostModel cold({1000, 1000, 2000});  // 1 ns a byte; backward 3
-  const Plan plan = {{{0, 1}}, {{2, 2}, {1, 1}, {0, 0}}, true};
-  EXPECT_DOUBLE_EQ(PredictedRoundSeconds(plan, cold, 2), 6000e-9 * 4);
-  EXPECT_DOUBLE_EQ(PredictedRoundSeconds(plan, cold, 8), 6000e-9 * 8);
 }
 
 }  // namespace

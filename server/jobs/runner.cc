@@ -142,9 +142,10 @@ absl::Status JobRunner::TryAllocate() {
       buffers_, RoundBuffers::Create(arena_, BufferOptions(options_.spec, model,
                                                            plan_, longest)));
   const HostNeed need = NeedOf(options_.spec, model, plan_, longest);
+  table_bytes_ = need.table_bytes;
   const uint64_t free_bytes = arena_.limit_bytes() - arena_.used_bytes();
   // Taken at loads and saves, when it must be there.
-  if (free_bytes < need.table_bytes && options_.bases != nullptr) {
+  if (free_bytes < table_bytes_ && options_.bases != nullptr) {
     options_.bases->DropUnused();
   }
   return absl::OkStatus();

@@ -36,9 +36,11 @@
 #include "server/jobs/evaluation_samples.h"
 #include "server/jobs/evaluations.h"
 #include "server/jobs/job_needs.h"
+#include "server/jobs/plan_search.h"
 #include "server/jobs/round_buffers.h"
 #include "server/jobs/runner_listener.h"
 #include "server/jobs/runner_options.h"
+#include "server/jobs/runner_work.h"
 #include "server/jobs/start_point.h"
 #include "server/pool/event_loop.h"
 #include "server/pool/host_arena.h"
@@ -95,31 +97,6 @@ class JobRunner final : private DispatchLoop::Job {
  private:
   using Done = std::function<void(absl::Status)>;
   enum class Phase { kLoading, kStepping, kFinalizing, kStopping, kFinished };
-  struct OutSlot {
-    DeviceId device{};
-    uint64_t attempt = 0;
-    RunSlotAction action;
-    int64_t enabled_ns = 0;  // the event that made it possible
-    bool lost = false;       // its worker died; it will be sent again
-  };
-  struct OutHostOp {
-    RunHostOpAction action;
-    uint64_t attempt = 0;
-  };
-  struct StepEntry {
-    StepData data;
-    // Results of fused and evaluation slots: round, micro-batch -> result.
-    std::map<std::pair<int, uint32_t>, wire::MicroBatchResult> results;
-    std::vector<double> unit_norms;  // squared
-    std::vector<int64_t> unit_ns;    // spent on reductions and update
-    int64_t begun_ns = 0;
-    bool save_after = false;
-  };
-  struct PendingFileOp {
-    std::unique_ptr<FileTable> table;
-    wire::FileOp op;
-    Done done;
-  };
 
   // runner.cc: life
   absl::Status Allocate();
@@ -224,7 +201,12 @@ class JobRunner final : private DispatchLoop::Job {
   void FailNonFinite(const StepEntry& entry, const char* what);
   void Report(StepEntry& entry, double loss, std::optional<double> norm);
   void TellSteps();  // writes files: after the workers have their commands
-  void MaybeReplan();
+
+  // runner_plan.cc: the plan of later steps
+  void ReviewPlan();
+  void SearchPlan(int device_count);
+  JobPlanQuestion QuestionOfNow(int device_count) const;
+  void AdoptPlan(const FoundPlan& found);
 
   // runner_files.cc: loads, checkpoints, export
   void RunFileOp(std::unique_ptr<FileTable> table, Done done);
@@ -267,6 +249,9 @@ class JobRunner final : private DispatchLoop::Job {
   bool dispatching_ = false;  // the dispatcher has the job
   std::unique_ptr<CostModel> costs_;
   Plan plan_;
+  PlanReview review_;
+  std::optional<FoundPlan> found_plan_;  // for the next step
+  uint64_t table_bytes_ = 0;             // taken at loads and saves
   BatchOrder order_;
   LrSchedule schedule_;
   int64_t total_steps_ = 0;

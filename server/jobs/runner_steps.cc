@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "base/reduction.h"
 #include "nlohmann/json.hpp"
-#include "server/jobs/plan_costs.h"
 #include "server/jobs/runner.h"
 
 namespace roundhouse {
@@ -38,8 +37,8 @@ void JobRunner::GoOn() {
   if (!waits && Idle()) BeginNext();
 }
 
-JobRunner::StepEntry JobRunner::MakeStep(
-    bool train, const std::vector<MicroBatch>& batches) {
+StepEntry JobRunner::MakeStep(bool train,
+                              const std::vector<MicroBatch>& batches) {
   StepEntry entry;
   StepData& data = entry.data;
   data.train = train;
@@ -220,7 +219,7 @@ void JobRunner::Carry(const StepReducedAction& action) {
     dispatcher().AllowUpdates(id(), action.step_number);
   }
   if (outcome_.has_value()) return;
-  MaybeReplan();
+  ReviewPlan();
   // An evaluation waits for the last update.
   if (begun_step_ < EndStep() && !EvaluationDue()) BeginTrainStep();
 }
@@ -288,37 +287,6 @@ void JobRunner::Carry(const QuietAction&) {
   out_slots_.clear();
   quiet_ = true;
   AfterQuiet();
-}
-
-// A new plan when measured times say that it takes a tenth less; results do not
-// depend on it.  Runs between a step's last reduction and the next step, when
-// no round uses the buffers.
-void JobRunner::MaybeReplan() {
-  const int64_t step = begun_step_;
-  const bool due = step == 4 || step == 16 || step % 64 == 0;
-  if (!due || spec().plan.has_value() || !costs_->training_measured()) return;
-  const int devices = dispatcher().live_device_count();
-  absl::StatusOr<Plan> plan =
-      PlanFromCosts(*costs_,
-                    {options_.model.config, state_->options().adapter,
-                     state_->options().dtype},
-                    devices, options_.device_memory_bytes);
-  if (!plan.ok() || *plan == plan_ ||
-      MaxRoundMicroBatches(*plan) < buffers_->options().micro_batches) {
-    return;
-  }
-  const double before = PredictedRoundSeconds(plan_, *costs_, devices);
-  const double after = PredictedRoundSeconds(*plan, *costs_, devices);
-  if (after > 0.9 * before) return;
-  RoundBuffersOptions options = buffers_->options();
-  options.plan = *plan;
-  absl::StatusOr<std::unique_ptr<RoundBuffers>> buffers =
-      RoundBuffers::Create(arena_, options, buffers_.get());
-  if (!buffers.ok()) return;  // the old plan goes on: it has its memory
-  buffers_ = *std::move(buffers);
-  plan_ = *std::move(plan);
-  listener_->OnNote(absl::StrCat("step ", step, ": new plan from measured ",
-                                 "times: ", ToString(plan_)));
 }
 
 }  // namespace roundhouse

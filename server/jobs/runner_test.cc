@@ -107,6 +107,29 @@ TEST_F(RunnerTest, WideSlotsRunOnWhatDevicesThereAre) {
   }
 }
 
+// As long as it takes to find one.
+TEST_F(RunnerTest, MeasuredTimesMakeAnotherPlan) {
+  on_note_ = [this](const std::string& text) {
+    if (!absl::StrContains(text, "new plan from measured times: ")) return;
+    EXPECT_TRUE(absl::StrContains(text, " x2")) << text;
+    on_note_ = nullptr;
+    runner_->FinishAfter(runner_->FinishStep() + 2);
+  };
+  Run("max_steps: 100000\nsave_steps: 0");
+  EXPECT_EQ(outcome_.state, JobState::kSucceeded) << outcome_.message;
+  EXPECT_EQ(on_note_, nullptr) << "the first plan stayed";
+  EXPECT_GT(steps_.size(), 6u);
+}
+
+TEST_F(RunnerTest, APlanOfTheJobsOwnStays) {
+  on_note_ = [](const std::string& text) {
+    EXPECT_FALSE(absl::StrContains(text, "plan from measured times")) << text;
+  };
+  Run("max_steps: 40\ngradient_groups: 2\n"
+      "plan: {forward: [[0, 1]], backward: [[2, 3], [0, 1]]}");
+  EXPECT_EQ(outcome_.state, JobState::kSucceeded) << outcome_.message;
+}
+
 TEST_F(RunnerTest, APauseAtAnyStepSavesWhatItReported) {
   for (const char* clip : {"0", "1"}) {
     for (int64_t at = 1; at <= 5; ++at) {

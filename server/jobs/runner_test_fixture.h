@@ -129,7 +129,10 @@ class RunnerTest : public testing::Test,
     EXPECT_FALSE(status.ok());
     failed_checkpoints_.push_back(step);
   }
-  void OnNote(const std::string& text) override { notes_.push_back(text); }
+  void OnNote(const std::string& text) override {
+    notes_.push_back(text);
+    if (on_note_) on_note_(text);
+  }
   void OnWarning(const std::string& text) override {
     warnings_.push_back(text);
   }
@@ -195,6 +198,7 @@ class RunnerTest : public testing::Test,
   std::vector<int> replayed_, recovered_;  // devices
   int failed_slots_ = 0;
   std::vector<double> unit_seconds_;
+  std::function<void(const std::string&)> on_note_;
   std::function<void(int64_t)> on_step_;
   std::function<void(int64_t)> on_evaluation_;
   std::function<void()> on_finalizing_;

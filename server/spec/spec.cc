@@ -331,7 +331,11 @@ ResolvedSpec ResolvedSpec::Resolve(const JobSpec& spec, int device_count) {
     out.micro_batches_per_round = std::max(
         std::min(all, kAutoRoundMicroBatches), out.gradient_groups.value_or(1));
   }
-  if (!out.gradient_groups.has_value()) out.gradient_groups = 1;
+  if (!out.gradient_groups.has_value()) {
+    // An own plan says how wide it is, and then this field too.
+    const int64_t widest = out.plan.has_value() ? 1 : device_count;
+    out.gradient_groups = std::min(widest, *out.micro_batches_per_round);
+  }
   if (out.method == Method::kLora) {
     const AdapterConfig usual = DefaultAdapter();
     out.lora_r = out.lora_r.value_or(usual.rank);

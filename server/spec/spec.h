@@ -164,9 +164,10 @@ class ResolvedSpec {
  public:
   // Fills in micro_batch_size (the largest power of two that is at most 8 and
   // gives two micro-batches per device, at least 1), micro_batches_per_round
-  // (all of a step's, at most 32), gradient_groups (1: slots are one device
-  // wide) and, with adapters, DefaultAdapter().  REQUIRES: device_count >= 1
-  // and a spec from ParseJobSpec.
+  // (all of a step's, at most 32), gradient_groups (one a device, so that slots
+  // can be as wide; at most one a micro-batch of a round; 1 with an own plan)
+  // and, with adapters, DefaultAdapter().  REQUIRES: device_count >= 1 and a
+  // spec from ParseJobSpec.
   static ResolvedSpec Resolve(const JobSpec& spec, int device_count);
   // What ToJson() wrote; kInvalidArgument for anything else.
   static absl::StatusOr<ResolvedSpec> FromJson(const std::string& json);

@@ -535,9 +535,14 @@ TEST(ResolvedSpecTest, AutoBecomesNumbers) {
   const ResolvedSpec one = ResolvedSpec::Resolve(*spec, 4);
   EXPECT_EQ(one.micro_batch_size(), 8);
   EXPECT_EQ(one.micro_batches_per_round(), 8);
-  EXPECT_EQ(one.gradient_groups(), 1);
-  EXPECT_EQ(ResolvedSpec::Resolve(*With("batch_size: 3"), 8).micro_batch_size(),
-            1);
+  EXPECT_EQ(one.gradient_groups(), 4) << "one a device";
+  const ResolvedSpec few = ResolvedSpec::Resolve(*With("batch_size: 3"), 8);
+  EXPECT_EQ(few.micro_batch_size(), 1);
+  EXPECT_EQ(few.gradient_groups(), 3) << "one a micro-batch";
+  EXPECT_EQ(
+      ResolvedSpec::Resolve(*With("plan: {forward: [], backward: [[0, 3]]}"), 4)
+          .gradient_groups(),
+      1);
   EXPECT_EQ(ResolvedSpec::Resolve(*With("batch_size: 1000"), 1)
                 .micro_batches_per_round(),
             32);

@@ -87,6 +87,13 @@ wire::Body DoneSlot(const wire::RunSlot& slot, bool finite) {
   done.h2d_ns = 2000000;
   done.compute_ns = 3000000;
   done.d2h_ns = 4000000;
+  const bool backward = slot.kind == wire::SlotKind::kFused ||
+                        slot.kind == wire::SlotKind::kBackward;
+  for (uint32_t layer = slot.first_layer; layer <= slot.last_layer; ++layer) {
+    done.layers.push_back({layer,
+                           static_cast<uint32_t>(slot.micro_batches.size()),
+                           1000000, backward ? 2000000 : 0});
+  }
   if (slot.kind == wire::SlotKind::kFused ||
       slot.kind == wire::SlotKind::kEvaluate) {
     for (size_t i = 0; i < slot.micro_batches.size(); ++i) {

@@ -365,13 +365,12 @@ class DeviceMemoryTest(BadInputTest):
 class DeviceMemoryOfPlanTest(BadInputTest):
     flags = {"device_memory": "300KiB"}
 
-    def test_own_plan_that_does_not_fit_fails_the_job(self):
-        for clip in (0, 1):
-            with self.subTest(clip=clip):
-                self.assert_fails(
-                    "DEVICE_MEMORY", "device ", "bytes", max_grad_norm=clip,
-                    plan={"forward": [[0, 0], [1, 1], [2, 2], [3, 3]],
-                          "backward": [[4, 4], [0, 3]]})
+    def test_own_plan_that_fits_no_device_is_refused(self):
+        self.assert_refused(
+            "plan: a slot of the plan", "fused [4,4] [0,3] needs", 300 << 10,
+            code="RESOURCE_EXHAUSTED", status=EXIT_QUOTA,
+            plan={"forward": [[0, 0], [1, 1], [2, 2], [3, 3]],
+                  "backward": [[4, 4], [0, 3]]})
 
 
 class FullDiskTest(BadInputTest):

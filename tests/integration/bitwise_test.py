@@ -248,9 +248,9 @@ class BitwiseTest(unittest.TestCase):
             int(path.stem.split("-")[1]): harness.read_safetensors(path)
             for path in out.glob("state-*.safetensors")}
 
-    def same_metrics(self, found, wanted):
+    def same_metrics(self, found, wanted, steps=STEPS):
         self.assertEqual([line["step"] for line in found],
-                         [0, *range(1, STEPS + 1), STEPS])
+                         [0, *range(1, steps + 1), steps])
         self.assertEqual([line["step"] for line in wanted],
                          [line["step"] for line in found])
         for mine, theirs in zip(found, wanted):
@@ -333,6 +333,24 @@ class BitwiseTest(unittest.TestCase):
         for worker in "146":
             self.assertIn(f"device worker {worker} killed by signal 9",
                           daemon.log_path.read_text())
+
+    def test_the_daemons_own_plan_becomes_wide(self):
+        """After a few steps are measured, in the middle of the job."""
+        steps = 60
+        daemon = self.daemon(4)
+        job = daemon.submit({
+            "model_name_or_path": "model-True-bf16", "dataset": "train.jsonl",
+            "validation_dataset": "validation.jsonl", "max_length": 32,
+            "batch_size": 16, "micro_batch_size": 2, "max_steps": steps,
+            "learning_rate": 0.01, "seed": 7, "save_steps": 0,
+            "dtype": "bf16"})
+        daemon.wait(job)
+        self.assertEqual(daemon.job(job)["resolved_spec"]["gradient_groups"], 4)
+        self.assertRegex(daemon.log(job),
+                         r"new plan from measured times: .* x[234]")
+        metrics, states = self.reference(daemon, job)
+        self.same_metrics(daemon.metrics(job), metrics, steps)
+        self.same_tensors(daemon.tensors(job, steps), states[steps], steps)
 
     def test_a_plan_wider_than_the_devices_that_are_left(self):
         """One of two dies whenever it starts a slot, until it is given up."""

@@ -133,7 +133,7 @@ class QueueTest(LifecycleTest):
     def test_pause_at_any_moment(self):
         wanted = self.undisturbed(max_grad_norm=0)
         job = self.daemon.submit({**DISTURBED, "max_grad_norm": 0})
-        for step in (0, 1, 2, 15, 30, 31, 45):
+        for step in (0, 1, 2, 15, 16, 30):
             self.wait_step(job, step)
             harness.wait_until(lambda: self.state(job) != "VALIDATING",
                                "validated")

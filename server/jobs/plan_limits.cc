@@ -1,0 +1,163 @@
+#include "server/jobs/plan_limits.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/plan/step_plan.h"
+
+namespace roundhouse {
+namespace {
+
+// As devices allocate, at most.
+uint64_t Align(uint64_t bytes) { return (bytes + 511) / 512 * 512; }
+
+// Per layer the parts of one slot; equal for slots that are split alike.
+class SumsOfASlot {
+ public:
+  SumsOfASlot(const Plan& plan, int64_t groups)
+      : plan_(plan), groups_(groups) {}
+
+  // That one part sends per unit.
+  int64_t Sent(int slot) { return Of(slot).sent; }
+  // That are there at once: one for each size of subtree up to the largest that
+  // it folds, and the one that goes down.
+  int64_t Held(int slot) {
+    const Sums& sums = Of(slot);
+    return sums.folded + (sums.sent > 1 ? 1 : 0);
+  }
+
+ private:
+  struct Sums {
+    int64_t sent = 1;
+    int64_t folded = 1;
+  };
+
+  const Sums& Of(int slot) {
+    const std::vector<int> split =
+        plan_.split.empty() ? std::vector<int>() : plan_.split[slot];
+    const auto [found, added] = known_.try_emplace(split);
+    if (added) {
+      const int64_t most = split.empty()
+                               ? groups_
+                               : *std::max_element(split.begin(), split.end());
+      found->second.sent = MostContributionsOfAPart(plan_, slot);
+      found->second.folded =
+          static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(most)));
+    }
+    return found->second;
+  }
+
+  const Plan& plan_;
+  const int64_t groups_;
+  std::map<std::vector<int>, Sums> known_;
+};
+
+// Backward stages that begin inside a forward one get its activations, and the
+// next stage does.
+uint64_t OutputsOf(const Plan& plan, const LayerRange& forward) {
+  const auto inside = std::count_if(
+      plan.backward.begin(), plan.backward.end(), [&](const LayerRange& later) {
+        return later.first > forward.first && later.first <= forward.last;
+      });
+  return 1 + static_cast<uint64_t>(inside);
+}
+
+}  // namespace
+
+PlanLimits::PlanLimits(const PlanLimitsOptions& options) : options_(options) {
+  const ModelConfig& config = options.model.config;
+  const auto units = TrainingUnits(config, options.model.adapter);
+  for (int64_t i = 0; i <= config.layer_count; ++i) {
+    Layer& layer = layers_.emplace_back();
+    for (int unit : TrainingUnitsOfLayer(config, options.model.adapter, i)) {
+      const auto elements = static_cast<uint64_t>(units[unit].element_count);
+      const bool adapters = unit > config.layer_count + 1;
+      layer.weight_bytes += Align(
+          elements * DTypeBytes(adapters ? DType::kF32 : options.model.dtype));
+      ++layer.units;
+      if (!IsTrainable(config, options.model.adapter, unit)) continue;
+      layer.sum_bytes += Align(elements * DTypeBytes(DType::kF32));
+      ++layer.trained_units;
+    }
+  }
+}
+
+uint64_t PlanLimits::StageBytes(const LayerRange& stage, uint64_t sums) const {
+  uint64_t bytes = 0;
+  for (int layer = stage.first; layer <= stage.last; ++layer) {
+    bytes += layers_[layer].weight_bytes + sums * layers_[layer].sum_bytes;
+  }
+  return bytes;
+}
+
+uint64_t PlanLimits::LargestSlotBytes(const Plan& plan) const {
+  const RoundBuffersOptions& buffers = options_.buffers;
+  const auto tokens = static_cast<uint64_t>(buffers.rows) * buffers.row_tokens;
+  const uint64_t ids = Align(tokens * sizeof(int32_t));
+  const uint64_t tensor =
+      Align(tokens * buffers.hidden_size * DTypeBytes(buffers.dtype));
+  const uint64_t both = 2 * tensor + (buffers.packed ? 2 * ids : 0);
+  uint64_t largest = 0;
+  for (const LayerRange& stage : plan.forward) {
+    largest = std::max(largest, StageBytes(stage, 0) + both +
+                                    2 * OutputsOf(plan, stage) * tensor);
+  }
+  SumsOfASlot sums(plan, options_.groups);
+  int slot = static_cast<int>(plan.forward.size());
+  for (size_t i = 0; i < plan.backward.size(); ++i, ++slot) {
+    // The fused slot has labels, the others a gradient from above.
+    const uint64_t given = i == 0 ? 2 * ids : 2 * tensor;
+    const auto held = static_cast<uint64_t>(sums.Held(slot));
+    largest = std::max(largest, StageBytes(plan.backward[i], held) + both +
+                                    given + 2 * tensor);
+  }
+  return largest;
+}
+
+uint64_t PlanLimits::UnitBytes(const LayerRange& stage, uint64_t sums) const {
+  uint64_t bytes = 0;
+  for (int layer = stage.first; layer <= stage.last; ++layer) {
+    bytes +=
+        layers_[layer].units * sizeof(wire::SlotUnit) +
+        layers_[layer].trained_units * sums * sizeof(wire::SlotContribution);
+  }
+  return bytes;
+}
+
+absl::Status PlanLimits::CheckSlots(const Plan& plan) const {
+  const uint64_t bytes = LargestSlotBytes(plan);
+  if (bytes > options_.device_memory_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "a slot of the plan ", ToString(plan), " needs ", bytes,
+        " bytes of its device beside inner activations, a device has ",
+        options_.device_memory_bytes));
+  }
+  SumsOfASlot sums(plan, options_.groups);
+  int slot = static_cast<int>(plan.forward.size());
+  for (size_t i = 0; i < plan.backward.size(); ++i, ++slot) {
+    const uint64_t unit_bytes =
+        UnitBytes(plan.backward[i], static_cast<uint64_t>(sums.Sent(slot)));
+    if (unit_bytes <= kMaxSlotUnitBytes) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "backward[", i, "] has more sums of gradients to send than a command ",
+        "can name (", unit_bytes, " bytes of ", kMaxSlotUnitBytes,
+        "); cut the stage, or its shares, anew"));
+  }
+  return absl::OkStatus();
+}
+
+RoundBuffersOptions PlanLimits::BuffersOf(const Plan& plan) const {
+  RoundBuffersOptions buffers = options_.buffers;
+  buffers.plan = plan;
+  return buffers;
+}
+
+uint64_t PlanLimits::HostBytes(const Plan& plan) const {
+  const RoundBuffersOptions buffers = BuffersOf(plan);
+  return RoundBuffersBytes(buffers) +
+         ContributionBytes(plan, buffers.contributions);
+}
+
+}  // namespace roundhouse

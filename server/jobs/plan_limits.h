@@ -1,0 +1,64 @@
+// Which plans a job can run: what a slot holds on its device, what its command
+// can name, what the plan's rounds take of host memory.
+//
+// Immutable; thread-safe.
+#ifndef ROUNDHOUSE_SERVER_JOBS_PLAN_LIMITS_H_
+#define ROUNDHOUSE_SERVER_JOBS_PLAN_LIMITS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "scheduler/plan/plan.h"
+#include "server/jobs/plan_costs.h"
+#include "server/jobs/round_buffers.h"
+
+namespace roundhouse {
+
+struct PlanLimitsOptions {
+  TrainedModel model;
+  // Of the job; whose plan it is does not matter here.
+  RoundBuffersOptions buffers;
+  int64_t groups = 1;  // of a full round
+  uint64_t device_memory_bytes = 0;
+};
+
+class PlanLimits {
+ public:
+  explicit PlanLimits(const PlanLimitsOptions& options);
+
+  // The most that one slot of the plan holds on its device: weights, gradient
+  // sums, and what goes to and fro for two of its micro-batches.  Never less
+  // than what worker/slot/slot_plan.h counts for its command; inner activations
+  // come on top.  REQUIRES: CheckPlan is OK, a fused plan.
+  uint64_t LargestSlotBytes(const Plan& plan) const;
+
+  // RESOURCE_EXHAUSTED: LargestSlotBytes is more than a device has.
+  // INVALID_ARGUMENT: a stage has more sums to send than a command can name.
+  absl::Status CheckSlots(const Plan& plan) const;
+
+  // What rounds of the plan take of the arena, contributions included.
+  uint64_t HostBytes(const Plan& plan) const;
+
+  const PlanLimitsOptions& options() const { return options_; }
+
+ private:
+  struct Layer {
+    uint64_t weight_bytes = 0;
+    uint64_t sum_bytes = 0;  // of one sum of all that trains
+    uint64_t units = 0;
+    uint64_t trained_units = 0;
+  };
+
+  uint64_t StageBytes(const LayerRange& stage, uint64_t sums) const;
+  // Of a command that sends `sums` of each unit.
+  uint64_t UnitBytes(const LayerRange& stage, uint64_t sums) const;
+  RoundBuffersOptions BuffersOf(const Plan& plan) const;
+
+  const PlanLimitsOptions options_;
+  std::vector<Layer> layers_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_JOBS_PLAN_LIMITS_H_

@@ -1,0 +1,132 @@
+#include "server/jobs/plan_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "scheduler/plan/step_plan.h"
+#include "scheduler/simulate/step_search.h"
+
+namespace roundhouse {
+namespace {
+
+// Over the decoder layers; the last one is the head.
+int64_t BlockMean(const std::vector<int64_t>& layers) {
+  const auto blocks = static_cast<int64_t>(layers.size()) - 1;
+  return std::accumulate(layers.begin(), layers.end() - 1, int64_t{0}) / blocks;
+}
+
+int64_t Nanoseconds(absl::Duration duration) {
+  return absl::ToInt64Nanoseconds(duration);
+}
+
+// One that has been there before costs no more.
+uint64_t MoreHostBytes(const PlanLimits& limits, const Plan& plan,
+                       const Plan& present) {
+  const ContributionOptions& options = limits.options().buffers.contributions;
+  const uint64_t all = limits.HostBytes(plan);
+  return SameContributions(plan, present)
+             ? all - ContributionBytes(plan, options)
+             : all;
+}
+
+}  // namespace
+
+bool PlanReview::Due(int64_t micro_batch_ns, int device_count) {
+  ++steps_;
+  if (reviewed_step_ == 0) {
+    if (steps_ < kFirstReviewedStep) return false;
+  } else {
+    const auto then = static_cast<double>(micro_batch_ns_);
+    const double drift = std::abs(static_cast<double>(micro_batch_ns) - then);
+    if (device_count == device_count_ &&
+        (drift <= kPlanTolerance * then ||
+         steps_ < reviewed_step_ + kStepsBetweenReviews)) {
+      return false;
+    }
+  }
+  reviewed_step_ = steps_;
+  micro_batch_ns_ = micro_batch_ns;
+  device_count_ = device_count;
+  return true;
+}
+
+ModelCosts MeasuredCosts(const CostModel& costs, const TrainedModel& model,
+                         int64_t tokens) {
+  ROUNDHOUSE_CHECK(costs.training_measured());
+  std::vector<int64_t> recompute;
+  std::vector<int64_t> backward;
+  for (int layer = 0; layer < costs.layer_count(); ++layer) {
+    recompute.push_back(Nanoseconds(costs.Recompute(layer)));
+    backward.push_back(std::max<int64_t>(
+        1, Nanoseconds(costs.Backward(layer)) - recompute.back()));
+  }
+  const std::vector<int64_t> weights = LayerBytes(model);
+  // The simulator's gradients are of two bytes an element.
+  std::vector<int64_t> gradients = LayerGradientBytes(model);
+  for (int64_t& bytes : gradients) bytes /= 2;
+  const ModelConfig& config = model.config;
+  ModelCosts out;
+  out.name = "the job's model";
+  out.layers = static_cast<int>(config.layer_count);
+  out.forward_ns = BlockMean(recompute);
+  out.backward_ns = BlockMean(backward);
+  out.head_forward_ns = recompute.back();
+  out.head_backward_ns = backward.back();
+  out.layer_bytes = BlockMean(weights);
+  out.head_bytes = weights.back();
+  out.layer_gradient_bytes = BlockMean(gradients);
+  out.head_gradient_bytes = gradients.back();
+  out.element_bytes = DTypeBytes(model.dtype);
+  out.tokens = tokens;
+  out.hidden = config.hidden_size;
+  out.heads = config.head_count;
+  out.kv_heads = config.kv_head_count;
+  out.head_dim = config.head_dim;
+  out.inner = config.intermediate_size;
+  out.experts_per_token = 1;
+  const int64_t boundary = tokens * config.hidden_size * out.element_bytes;
+  out.hop_ns = (boundary + kHopBytesPerNs - 1) / kHopBytesPerNs;
+  return out;
+}
+
+absl::StatusOr<FoundPlan> FindPlan(const JobPlanQuestion& question) {
+  const int micro_batches = question.micro_batches;
+  const PlanLimits limits(question.limits);
+  SearchOptions options;
+  options.contributions = Contributions::kFp32;
+  options.updates = question.updates;
+  options.rounds = question.rounds;
+  options.groups = static_cast<int>(question.limits.groups);
+  options.most_look_ahead = 1;
+  options.accepts = [&](const StepPlan& round) {
+    const Plan plan = PlanOfFullRound(round, micro_batches);
+    // The dispatcher has been told how many rounds have buffers.
+    const bool single = plan.backward.size() == 1;
+    const bool same_sets = question.rounds == 1 ||
+                           single == (question.present.backward.size() == 1);
+    return same_sets && MaxRoundMicroBatches(plan) >= micro_batches &&
+           limits.CheckSlots(plan).ok() &&
+           MoreHostBytes(limits, plan, question.present) <= question.host_bytes;
+  };
+  ASSIGN_OR_RETURN(
+      const SearchResult best,
+      SearchStepPlan(question.costs, question.machine, micro_batches, options));
+  FoundPlan found;
+  found.plan = PlanOfFullRound(best.plan, micro_batches);
+  found.step_ns = best.step_ns;
+  found.ranked = best.ranked;
+  found.simulated = best.simulated;
+  const auto present = SimulatedStepNs(
+      question.costs, question.machine,
+      PlanOfRound(question.present, micro_batches, options.groups),
+      micro_batches, options);
+  found.present_step_ns =
+      present.ok() ? *present : std::numeric_limits<int64_t>::max();
+  return found;
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,87 @@
+// JobRunner: the plan of later steps.
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/jobs/runner.h"
+
+namespace roundhouse {
+
+// Between a step's last reduction and the next step, when no round uses the
+// buffers.  Results do not depend on the plan.
+void JobRunner::ReviewPlan() {
+  if (spec().plan.has_value() || !costs_->training_measured()) return;
+  if (found_plan_.has_value()) {
+    const FoundPlan found = *std::exchange(found_plan_, std::nullopt);
+    AdoptPlan(found);
+  }
+  absl::Duration micro_batch;
+  for (int layer = 0; layer < costs_->layer_count(); ++layer) {
+    micro_batch += costs_->Backward(layer);
+  }
+  const int devices = dispatcher().live_device_count();
+  if (devices > 0 &&
+      review_.Due(absl::ToInt64Nanoseconds(micro_batch), devices)) {
+    SearchPlan(devices);
+  }
+}
+
+JobPlanQuestion JobRunner::QuestionOfNow(int device_count) const {
+  const RoundBuffersOptions& buffers = buffers_->options();
+  const int64_t tokens = buffers.rows * buffers.row_tokens;
+  JobPlanQuestion question;
+  question.limits = LimitsOf(options_.spec, options_.model.config,
+                             buffers.row_tokens, options_.device_memory_bytes);
+  question.limits.buffers = buffers;
+  question.costs = MeasuredCosts(*costs_, question.limits.model, tokens);
+  question.machine.devices.assign(
+      device_count,
+      {.memory_bytes = static_cast<int64_t>(options_.device_memory_bytes)});
+  question.micro_batches = buffers.micro_batches;
+  const int64_t all =
+      (spec().batch_size + options_.spec.micro_batch_size() - 1) /
+      options_.spec.micro_batch_size();
+  question.rounds =
+      static_cast<int>(RoundRanges(all, buffers.micro_batches).size());
+  question.updates =
+      spec().max_grad_norm > 0 ? Updates::kClipped : Updates::kAsReduced;
+  // The rest is for other jobs, and for this one's saves.
+  const uint64_t gap = arena_.largest_gap_bytes();
+  question.host_bytes = (gap - std::min(gap, table_bytes_)) / 2;
+  question.present = plan_;
+  return question;
+}
+
+void JobRunner::SearchPlan(int device_count) {
+  auto found = std::make_shared<FoundPlan>();
+  InBackground(
+      [found, question = QuestionOfNow(device_count)] {
+        absl::StatusOr<FoundPlan> plan = FindPlan(question);
+        if (plan.ok()) *found = *std::move(plan);
+        return plan.status();
+      },
+      [this, found](const absl::Status& status) {
+        if (phase_ != Phase::kStepping) return;
+        if (status.ok() && found->better()) found_plan_ = *found;
+        if (!status.ok()) {
+          listener_->OnNote(
+              absl::StrCat("the plan stays: ", std::string(status.message())));
+        }
+      });
+}
+
+void JobRunner::AdoptPlan(const FoundPlan& found) {
+  RoundBuffersOptions options = buffers_->options();
+  options.plan = found.plan;
+  absl::StatusOr<std::unique_ptr<RoundBuffers>> buffers =
+      RoundBuffers::Create(arena_, options, buffers_.get());
+  if (!buffers.ok()) return;  // the old plan goes on: it has its memory
+  buffers_ = *std::move(buffers);
+  plan_ = found.plan;
+  listener_->OnNote(absl::StrCat(
+      "step ", begun_step_, ": new plan from measured times: ", ToString(plan_),
+      "; ", found.ranked, " plans ranked, ", found.simulated, " simulated"));
+}
+
+}  // namespace roundhouse

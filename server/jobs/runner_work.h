@@ -1,0 +1,52 @@
+// What a JobRunner has under way: steps, and what of them is with workers.
+#ifndef ROUNDHOUSE_SERVER_JOBS_RUNNER_WORK_H_
+#define ROUNDHOUSE_SERVER_JOBS_RUNNER_WORK_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/ids.h"
+#include "base/wire/messages.h"
+#include "scheduler/dispatch/actions.h"
+#include "server/jobs/commands.h"
+#include "server/weights/file_table.h"
+
+namespace roundhouse {
+
+struct OutSlot {
+  DeviceId device{};
+  uint64_t attempt = 0;
+  RunSlotAction action;
+  int64_t enabled_ns = 0;  // the event that made it possible
+  bool lost = false;       // its worker died; it will be sent again
+};
+
+struct OutHostOp {
+  RunHostOpAction action;
+  uint64_t attempt = 0;
+};
+
+struct StepEntry {
+  StepData data;
+  // Results of fused and evaluation slots: round, micro-batch -> result.
+  std::map<std::pair<int, uint32_t>, wire::MicroBatchResult> results;
+  std::vector<double> unit_norms;  // squared
+  std::vector<int64_t> unit_ns;    // spent on reductions and update
+  int64_t begun_ns = 0;
+  bool save_after = false;
+};
+
+struct PendingFileOp {
+  std::unique_ptr<FileTable> table;
+  wire::FileOp op;
+  std::function<void(absl::Status)> done;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_JOBS_RUNNER_WORK_H_
