@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <variant>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/reduction.h"
@@ -32,6 +33,9 @@ struct RunSlotAction {
   // Of slots of several jobs that a device can compute it takes that of the
   // lowest turn: the time that the job was given before, in nanoseconds.
   uint64_t turn = 0;
+  // Units whose contribution an earlier attempt left (ContributionDown): they
+  // may be under reduction, and are not to be written again.
+  std::vector<int> units_down = {};
 };
 
 struct WithdrawSlotAction {

@@ -6,6 +6,12 @@
 #include "base/log.h"
 
 namespace roundhouse {
+namespace {
+
+// Per unit of a guess, for placing slots until one has said what it takes.
+constexpr double kGuessNs = 1e6;
+
+}  // namespace
 
 Dispatcher::Dispatcher(const DispatcherOptions& options) : sent_(options) {}
 
@@ -29,11 +35,14 @@ uint64_t Dispatcher::BeginStep(JobId job, const StepSpec& spec) {
   return number;
 }
 
+std::optional<double> Dispatcher::Job::NsPerGuess() const {
+  if (guess_amount <= 0) return std::nullopt;
+  return guess_taken_ns / guess_amount;
+}
+
 double Dispatcher::TurnOf(JobId id) const {
   const Job& job = jobs_.at(id);
-  const double ns_per_cost =
-      job.done_cost > 0 ? job.done_ns / job.done_cost : 0;
-  return job.served_ns + ns_per_cost * sent_.CostOf(id);
+  return job.served_ns + sent_.NsOf(id, job.NsPerGuess().value_or(0));
 }
 
 std::optional<double> Dispatcher::LowestTurn() const {
@@ -98,8 +107,8 @@ bool Dispatcher::Idle(JobId job) const { return At(job).Idle(); }
 
 // --- devices and the host worker ---
 
-void Dispatcher::DeviceUp(DeviceId device) {
-  for (const SentWork::SentSlot& slot : sent_.DeviceUp(device)) {
+void Dispatcher::DeviceUp(DeviceId device, const DeviceTraits& traits) {
+  for (const SentWork::SentSlot& slot : sent_.DeviceUp(device, traits)) {
     At(slot.job).SendAgain(slot.slot);
   }
   Pump();
@@ -135,11 +144,21 @@ void Dispatcher::HostDown() { sent_.HostDown(); }
 
 void Dispatcher::SlotDone(SlotId slot, int64_t compute_ns) {
   for (auto& [id, job] : jobs_) {
-    const std::optional<double> cost = job.steps.SlotDone(slot);
+    const auto cost = job.steps.SlotDone(slot, compute_ns);
     if (!cost.has_value()) continue;
     job.served_ns += static_cast<double>(compute_ns);
-    job.done_ns += static_cast<double>(compute_ns);
-    job.done_cost += *cost;
+    if (cost->guessed) {
+      job.guess_taken_ns += static_cast<double>(compute_ns);
+      job.guess_amount += cost->amount;
+    }
+    Pump();
+    return;
+  }
+}
+
+void Dispatcher::ContributionDown(SlotId slot, int unit) {
+  for (auto& [id, job] : jobs_) {
+    if (!job.steps.ContributionDown(slot, unit)) continue;
     Pump();
     return;
   }
@@ -177,22 +196,24 @@ void Dispatcher::Pump() {
 
 bool Dispatcher::SendOneSlot() {
   std::optional<double> lowest;
-  SentWork::SentSlot next;
+  SentWork::SentSlot slot;
   DeviceId to{};
   for (const auto& [id, job] : jobs_) {
+    auto next = job.steps.NextSlot();
+    if (!next.has_value()) continue;
+    next->ns = next->cost.amount;
+    if (next->cost.guessed) next->ns *= job.NsPerGuess().value_or(kGuessNs);
+    const auto device = sent_.Place(*next);
+    if (!device.has_value()) continue;
     const double turn = TurnOf(id);
     if (lowest.has_value() && turn >= *lowest) continue;
-    const auto slot = job.steps.NextSlot();
-    if (!slot.has_value()) continue;
-    const auto device = sent_.Place(*slot);
-    if (!device.has_value()) continue;
     lowest = turn;
-    next = *slot;
+    slot = *next;
     to = *device;
   }
   if (!lowest.has_value()) return false;
-  next.turn = static_cast<uint64_t>(*lowest);
-  At(next.job).Send(next, to);
+  slot.turn = static_cast<uint64_t>(*lowest);
+  At(slot.job).Send(slot, to);
   return true;
 }
 

@@ -1,12 +1,14 @@
 // The one place that decides what every device and the host worker do next: a
 // pure state machine over the slots of all running jobs.
 //
-//   events in   AddJob, BeginStep, SlotDone, HostOpDone, DeviceUp, DeviceDown,
-//               DeviceLost, HostUp, HostDown, SlotWithdrawn, Abandon
+//   events in   AddJob, BeginStep, SlotDone, ContributionDown, HostOpDone,
+//               DeviceUp, DeviceDown, DeviceLost, HostUp, HostDown,
+//               SlotWithdrawn, Abandon
 //   actions out RunSlot, WithdrawSlot, RunHostOp, StepReduced, StepDone, Quiet
 //
-// The caller (server/jobs/dispatch_loop) hands in events in the order they
-// happened and carries out TakeActions() in order.  No threads, clocks, files
+// The caller (server/jobs/dispatch_loop; scheduler/simulate/dispatcher_feed in
+// virtual time) hands in events in the order they happened and carries out
+// TakeActions() in order.  No threads, clocks, files
 // or offsets in here: buffers and words belong to the caller.
 // Thread-compatible.
 //
@@ -17,17 +19,19 @@
 // every round, also a shorter last one and those of evaluations).  The parts of
 // all of a job's rounds form one order, the plan's slots in order and each
 // one's parts in order, in which producers precede consumers.  A job's next
-// part goes to the device that would begin it first (SentWork::Place), and
-// waits for that one while it is full: with equal parts and one job that is
-// RoundPipe's ring.  The parts of one slot go to devices of their own where
-// there are as many.
+// part goes to the device that would end it first if none ever waited
+// (SentWork::Place), and waits for that one while it is full: with equal parts
+// and devices and one job that is RoundPipe's ring.  What a part takes is the
+// job's measured times, before there are any a guess by layers and what slots
+// of that guess took; a device's speed is what the caller says, corrected by
+// what its slots took.
 //
 // Between jobs: a job's *turn* is the compute time that its slots took, and
-// those that are out will take.  Of the jobs whose next part can be sent the
-// one of the lowest turn goes first, and devices compute what they have in the
-// order of turns.  So each gets an equal share where all have work, and all of
-// it where the others wait.  One that had no step for a while (it saved, or
-// drew samples) is owed nothing.
+// those that are out will take, in nanoseconds.  Of the jobs whose next part
+// can be sent the one of the lowest turn goes first, and devices compute what
+// they have in the order of turns.  So each gets an equal share where all have
+// work, and all of it where the others wait.  One that had no step for a while
+// (it saved, or drew samples) is owed nothing.
 //
 // Slots are sent before their inputs exist: workers wait on words
 // (base/wire/words.h), and begin a slot of one job before an older one of
@@ -72,9 +76,11 @@ class Dispatcher {
   void RemoveJob(JobId job);
   bool HasJob(JobId job) const { return jobs_.count(job) != 0; }
 
-  // Appends a step.  Returns its number.
-  // REQUIRES: at most one step unfinished, and that one reduced; the plan is
-  // valid for the shape (CheckPlan), fused when training; not abandoning.
+  // Appends a step: its slots are sent ahead like those of another round, and
+  // what they read of the step before (updates, rows) they wait for.  Returns
+  // its number.
+  // REQUIRES: at most one step unfinished; the plan is valid for the shape
+  // (CheckPlan), fused when training; not abandoning.
   uint64_t BeginStep(JobId job, const StepSpec& spec);
   // What the job's next BeginStep will return.
   uint64_t NextStepNumber(JobId job) const;
@@ -91,7 +97,7 @@ class Dispatcher {
   // Gives up the newest step: withdraws its slots, waits for its host
   // operations, then answers with QuietAction.  While Updating() it leaves the
   // weights torn, some of them updated: only for a job that drops them.
-  // An older step that is updating goes on to its end first.
+  // An older step goes on to its end first.
   // With no step unfinished it answers at once.
   void Abandon(JobId job);
 
@@ -104,7 +110,7 @@ class Dispatcher {
   // --- devices and the host worker
 
   // A device can take slots; its earlier ones, if any, are sent again.
-  void DeviceUp(DeviceId device);
+  void DeviceUp(DeviceId device, const DeviceTraits& traits = {});
   // Its worker died; nothing it had is committed any more.  It will come back.
   void DeviceDown(DeviceId device);
   // It will not come back.  REQUIRES: down.  No effect on a device that has
@@ -120,6 +126,11 @@ class Dispatcher {
   // The daemon has accepted the slot's result, which took `compute_ns` of its
   // device.  Ignored for a slot that is not out or has committed before.
   void SlotDone(SlotId slot, int64_t compute_ns);
+  // What the slot contributes to a unit is in host memory for good: it may be
+  // reduced before the slot is done, and no replay writes it again
+  // (RunSlotAction::units_down).  Optional: SlotDone says it of all its units.
+  // Ignored like SlotDone.
+  void ContributionDown(SlotId slot, int unit);
   // The answer to a withdrawal: nothing of it will be written any more.
   void SlotWithdrawn(SlotId slot);
   void HostOpDone(HostOpId op);
@@ -131,9 +142,12 @@ class Dispatcher {
     explicit Job(JobSteps job_steps) : steps(std::move(job_steps)) {}
 
     JobSteps steps;
+    // What a unit of a guess takes, once a slot has said so.
+    std::optional<double> NsPerGuess() const;
+
     double served_ns = 0;
-    double done_ns = 0;  // of slots that cost done_cost
-    double done_cost = 0;
+    double guess_taken_ns = 0;          // by slots of guessed cost
+    double guess_amount = 0;            // that cost
     bool away = true;                   // it has no step
     std::optional<double> others_turn;  // LowestTurn() when it went
     int64_t host_ops = 0;               // sent; for taking turns

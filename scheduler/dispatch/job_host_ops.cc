@@ -38,47 +38,48 @@ bool JobSteps::SendUpdate() {
   if (held_after_.has_value() && step.number > *held_after_) return false;
   if (!step.spec.train || !step.updates_allowed) return false;
   if (abandoned_step_ == step.number) return false;
-  for (int unit = 0; unit < shape_.unit_count; ++unit) {
-    if (step.update_sent[unit] || !shape_.Trains(unit)) continue;
-    bool reduced = true;
-    for (const Round& round : rounds_) {
-      reduced &= round.step_number != step.number || round.reduce_done[unit];
-    }
-    if (!reduced) continue;
-    step.update_sent[unit] = true;
-    RunHostOpAction action;
-    action.type = HostOpType::kUpdate;
-    action.step_number = step.number;
-    action.unit = unit;
-    Emit(action);
-    return true;
-  }
-  return false;
+  if (step.updatable.empty()) return false;
+  const int unit = *step.updatable.begin();
+  step.updatable.erase(step.updatable.begin());
+  step.update_sent[unit] = true;
+  RunHostOpAction action;
+  action.type = HostOpType::kUpdate;
+  action.step_number = step.number;
+  action.unit = unit;
+  Emit(action);
+  return true;
+}
+
+bool JobSteps::MayUpdate(const Step& step, int unit) const {
+  return step.spec.train &&
+         std::all_of(rounds_.begin(), rounds_.end(), [&](const Round& round) {
+           return round.step_number != step.number ||
+                  (round.reduce_done[unit] && round.readers_left[unit] == 0);
+         });
 }
 
 bool JobSteps::SendReduce() {
-  for (Round& round : rounds_) {
+  for (auto entry = reducible_.begin(); entry != reducible_.end(); ++entry) {
+    const auto [number, unit] = *entry;
+    Round& round = *std::find_if(
+        rounds_.begin(), rounds_.end(),
+        [number = number](const Round& r) { return r.number == number; });
     if (abandoned_step_ == round.step_number) return false;
+    if (EarlierReduceWaits(round, unit)) continue;
     const Step& step = *FindStep(round.step_number);
-    for (int unit = 0; unit < shape_.unit_count; ++unit) {
-      if (round.reduce_sent[unit] || round.contributors_left[unit] != 0 ||
-          EarlierReduceWaits(round, unit)) {
-        continue;
-      }
-      round.reduce_sent[unit] = true;
-      RunHostOpAction action;
-      action.type = HostOpType::kReduce;
-      action.step_number = round.step_number;
-      action.round = round.index;
-      action.buffer_set = static_cast<int>(round.number % 2);
-      action.unit = unit;
-      action.add_to_sum = round.index > 0;
-      action.last_round =
-          round.index + 1 ==
-          static_cast<int>(step.spec.round_micro_batches.size());
-      Emit(action);
-      return true;
-    }
+    reducible_.erase(entry);
+    round.reduce_sent[unit] = true;
+    RunHostOpAction action;
+    action.type = HostOpType::kReduce;
+    action.step_number = round.step_number;
+    action.round = round.index;
+    action.buffer_set = static_cast<int>(round.number % 2);
+    action.unit = unit;
+    action.add_to_sum = round.index > 0;
+    action.last_round = round.index + 1 ==
+                        static_cast<int>(step.spec.round_micro_batches.size());
+    Emit(action);
+    return true;
   }
   return false;
 }

@@ -6,6 +6,13 @@
 #include "base/log.h"
 
 namespace roundhouse {
+namespace {
+
+// Of layers that nobody has measured, in units of a guess.
+constexpr double kGuessedForward = 1;
+constexpr double kGuessedBackward = 3;  // recomputation included
+
+}  // namespace
 
 JobSteps::JobSteps(JobId job, const JobShape& shape, SentWork& sent,
                    std::vector<Action>& actions)
@@ -25,8 +32,7 @@ JobSteps::JobSteps(JobId job, const JobShape& shape, SentWork& sent,
 
 uint64_t JobSteps::BeginStep(const StepSpec& spec) {
   ROUNDHOUSE_CHECK(!abandoning_);
-  ROUNDHOUSE_CHECK(steps_.size() <= 1 &&
-                   (steps_.empty() || steps_.front().reduced));
+  ROUNDHOUSE_CHECK(steps_.size() <= 1);
   ROUNDHOUSE_CHECK(CheckPlan(spec.plan, shape_.layer_count).ok())
       << ToString(spec.plan);
   ROUNDHOUSE_CHECK(spec.plan.fused && !spec.round_micro_batches.empty());
@@ -53,6 +59,7 @@ void JobSteps::AddRound(const Step& step, int index) {
   round.step_number = step.number;
   round.index = index;
   round.contributors_left.assign(shape_.unit_count, 0);
+  round.readers_left.assign(shape_.unit_count, 0);
   round.reduce_sent.assign(shape_.unit_count, true);
   round.reduce_done.assign(shape_.unit_count, true);
   for (int unit = 0; step.spec.train && unit < shape_.unit_count; ++unit) {
@@ -80,41 +87,51 @@ std::vector<int> JobSteps::UnitsOf(const Slot& slot) const {
   return units;
 }
 
-double JobSteps::CostOf(const StepSpec& spec, const Slot& slot) {
-  double cost = 0;
+SlotCost JobSteps::CostOf(const StepSpec& spec, const Slot& slot) {
+  const bool guessed = spec.layer_costs.empty();
+  const bool forward =
+      slot.pass == SlotPass::kForward || slot.pass == SlotPass::kEvaluate;
+  double of_one = 0;
   for (int layer = slot.layers.first; layer <= slot.layers.last; ++layer) {
-    const MicroBatchCost of_layer =
-        spec.layer_costs.empty() ? MicroBatchCost() : spec.layer_costs[layer];
-    const bool forward =
-        slot.pass == SlotPass::kForward || slot.pass == SlotPass::kEvaluate;
-    cost += forward ? of_layer.forward : of_layer.backward;
+    if (guessed) {
+      of_one += forward ? kGuessedForward : kGuessedBackward;
+    } else {
+      of_one += forward ? spec.layer_costs[layer].forward_ns
+                        : spec.layer_costs[layer].backward_ns;
+    }
   }
-  return cost * static_cast<double>(slot.micro_batches.size());
+  return {of_one * static_cast<double>(slot.micro_batches.size()), guessed};
 }
 
 void JobSteps::AddSlots(const Step& step, Round& round) {
-  const int micro_batches = step.spec.round_micro_batches[round.index];
-  const StepPlan plan =
-      PlanOfRound(step.spec.plan, micro_batches, step.spec.groups);
+  const StepSpec& spec = step.spec;
+  const int micro_batches = spec.round_micro_batches[round.index];
+  const StepPlan plan = PlanOfRound(spec.plan, micro_batches, spec.groups);
   int plan_slot = -1;
   SlotId first_part{};
   for (const Part& part : PartsOf(plan, micro_batches)) {
-    if (!step.spec.train && part.pass == SlotPass::kBackward) break;
-    const bool evaluate = !step.spec.train && part.pass == SlotPass::kFused;
+    if (!spec.train && part.pass == SlotPass::kBackward) break;
+    const bool evaluate = !spec.train && part.pass == SlotPass::kFused;
     Slot slot;
     slot.id = sent_.NextSlotId();
     if (part.slot != plan_slot) first_part = slot.id;
     plan_slot = part.slot;
     slot.first_part = first_part;
+    slot.wide = plan.shares[part.slot].size() > 1;
     slot.place = {step.number, round.index, static_cast<int>(round.number % 2),
                   round.slots_left++};
     slot.pass = evaluate ? SlotPass::kEvaluate : part.pass;
     slot.layers = part.layers;
     slot.micro_batches = part.micro_batches;
     slot.round_number = round.number;
-    slot.cost = CostOf(step.spec, slot);
-    for (int unit : UnitsOf(slot)) ++round.contributors_left[unit];
-    slots_.emplace(slot.id, slot);
+    slot.cost = CostOf(spec, slot);
+    if (spec.device_bytes) slot.device_bytes = spec.device_bytes(part);
+    slot.units = UnitsOf(slot);
+    for (const int unit : slot.units) {
+      ++round.contributors_left[unit];
+      ++round.readers_left[unit];
+    }
+    slots_.emplace_hint(slots_.end(), slot.id, std::move(slot));
   }
 }
 
@@ -135,16 +152,42 @@ JobSteps::Slot* JobSteps::Find(SlotId id) {
   return found == slots_.end() ? nullptr : &found->second;
 }
 
-std::optional<double> JobSteps::SlotDone(SlotId id) {
+JobSteps::Round& JobSteps::RoundOf(const Slot& slot) {
+  return *std::lower_bound(rounds_.begin(), rounds_.end(), slot.round_number,
+                           [](const Round& round, uint64_t number) {
+                             return round.number < number;
+                           });
+}
+
+void JobSteps::SetState(Slot& slot, Slot::State state) {
+  if (slot.state == Slot::State::kWithdrawing) --withdrawing_;
+  if (state == Slot::State::kWithdrawing) ++withdrawing_;
+  if (state == Slot::State::kWaiting) {
+    first_waiting_ = std::min(first_waiting_, slot.id);
+  }
+  slot.state = state;
+}
+
+std::optional<SlotCost> JobSteps::SlotDone(SlotId id, int64_t compute_ns) {
   Slot* const slot = Find(id);
   if (slot == nullptr || (slot->state != Slot::State::kOut &&
                           slot->state != Slot::State::kWithdrawing)) {
     return std::nullopt;
   }
-  sent_.Remove(slot->device, id);
-  slot->state = Slot::State::kCommitted;
+  sent_.Done(slot->device, id, compute_ns);
+  SetState(*slot, Slot::State::kCommitted);
   CommitToRound(*slot);
   return slot->cost;
+}
+
+bool JobSteps::ContributionDown(SlotId id, int unit) {
+  Slot* const slot = Find(id);
+  if (slot == nullptr || (slot->state != Slot::State::kOut &&
+                          slot->state != Slot::State::kWithdrawing)) {
+    return false;
+  }
+  NoteContribution(*slot, unit);
+  return true;
 }
 
 bool JobSteps::SlotWithdrawn(SlotId id) {
@@ -161,14 +204,14 @@ void JobSteps::WorkerDied(SlotId id) {
   if (slot.state == Slot::State::kWithdrawing) {
     Unplace(id);  // Its process is gone: nothing more comes.
   } else {
-    slot.state = Slot::State::kLostWorker;
+    SetState(slot, Slot::State::kLostWorker);
   }
 }
 
 void JobSteps::Unplace(SlotId id) {
   Slot& slot = slots_.at(id);
   sent_.Remove(slot.device, id);
-  slot.state = Slot::State::kWaiting;
+  SetState(slot, Slot::State::kWaiting);
 }
 
 void JobSteps::HostOpDone(const RunHostOpAction& action) {
@@ -183,6 +226,8 @@ void JobSteps::HostOpDone(const RunHostOpAction& action) {
     }
     round.reduce_done[action.unit] = true;
     --round.reduces_left;
+    Step& step = *FindStep(action.step_number);
+    if (MayUpdate(step, action.unit)) step.updatable.insert(action.unit);
   }
 }
 
@@ -212,21 +257,29 @@ void JobSteps::Settle() {
 }
 
 std::optional<SentWork::SentSlot> JobSteps::NextSlot() const {
-  if (AnyWithdrawing()) return std::nullopt;
-  const auto next =
-      std::find_if(slots_.begin(), slots_.end(), [](const auto& entry) {
-        return entry.second.state == Slot::State::kWaiting;
-      });
+  if (withdrawing_ > 0) return std::nullopt;
+  auto next = slots_.lower_bound(first_waiting_);
+  while (next != slots_.end() && next->second.state != Slot::State::kWaiting) {
+    ++next;
+  }
   if (next == slots_.end()) return std::nullopt;
   const Slot& slot = next->second;
   if (abandoned_step_ == slot.place.step_number || !MaySend(slot)) {
     return std::nullopt;
   }
-  return SentWork::SentSlot{slot.id, job_, slot.first_part, slot.cost};
+  SentWork::SentSlot sent;
+  sent.slot = slot.id;
+  sent.job = job_;
+  sent.first_part = slot.first_part;
+  sent.wide = slot.wide;
+  sent.cost = slot.cost;
+  sent.device_bytes = slot.device_bytes;
+  return sent;
 }
 
 void JobSteps::Send(const SentWork::SentSlot& sent, DeviceId device) {
   Slot& slot = slots_.at(sent.slot);
+  first_waiting_ = sent.slot;  // no longer; none before it does
   slot.device = device;
   slot.turn = sent.turn;
   sent_.Add(device, sent);
@@ -240,12 +293,11 @@ bool JobSteps::SendHostOp() {
 }
 
 bool JobSteps::MaySend(const Slot& slot) const {
-  const std::vector<int> units = UnitsOf(slot);
   for (const Round& round : rounds_) {
     if (round.number >= slot.round_number) break;
     if (round.number % 2 == slot.round_number % 2) return false;
     if (shape_.contribution_sets == 2) continue;
-    for (int unit : units) {
+    for (const int unit : slot.units) {
       if (!round.reduce_done[unit]) return false;
     }
   }
@@ -253,17 +305,32 @@ bool JobSteps::MaySend(const Slot& slot) const {
 }
 
 void JobSteps::Emit(Slot& slot) {
-  slot.state = Slot::State::kOut;
+  SetState(slot, Slot::State::kOut);
   actions_.push_back(RunSlotAction{job_, slot.id, slot.device, slot.place,
                                    slot.pass, slot.layers, slot.micro_batches,
-                                   slot.turn});
+                                   slot.turn, slot.down});
 }
 
-void JobSteps::CommitToRound(const Slot& slot) {
-  for (Round& round : rounds_) {
-    if (round.number != slot.round_number) continue;
-    --round.slots_left;
-    for (int unit : UnitsOf(slot)) --round.contributors_left[unit];
+void JobSteps::NoteContribution(Slot& slot, int unit) {
+  const auto is = [&](const std::vector<int>& units) {
+    return std::find(units.begin(), units.end(), unit) != units.end();
+  };
+  if (!is(slot.units) || is(slot.down)) return;
+  slot.down.push_back(unit);
+  Round& round = RoundOf(slot);
+  if (--round.contributors_left[unit] == 0) {
+    reducible_.insert({round.number, unit});
+  }
+}
+
+void JobSteps::CommitToRound(Slot& slot) {
+  for (const int unit : slot.units) NoteContribution(slot, unit);
+  Round& round = RoundOf(slot);
+  --round.slots_left;
+  Step& step = *FindStep(round.step_number);
+  for (const int unit : slot.units) {
+    --round.readers_left[unit];
+    if (MayUpdate(step, unit)) step.updatable.insert(unit);
   }
 }
 
@@ -272,9 +339,9 @@ void JobSteps::FinishRounds() {
     const uint64_t number = rounds_.front().number;
     --FindStep(rounds_.front().step_number)->rounds_left;
     rounds_.pop_front();
-    std::erase_if(slots_, [&](const auto& entry) {
-      return entry.second.round_number == number;
-    });
+    while (!slots_.empty() && slots_.begin()->second.round_number == number) {
+      slots_.erase(slots_.begin());
+    }
   }
 }
 
@@ -300,18 +367,12 @@ void JobSteps::WithdrawOut(uint64_t first_step_number) {
     Slot& slot = entry->second;
     if (slot.place.step_number < first_step_number) continue;
     if (slot.state == Slot::State::kOut) {
-      slot.state = Slot::State::kWithdrawing;
+      SetState(slot, Slot::State::kWithdrawing);
       actions_.push_back(WithdrawSlotAction{job_, slot.id, slot.device});
     } else if (slot.state == Slot::State::kLostWorker) {
       Unplace(slot.id);
     }
   }
-}
-
-bool JobSteps::AnyWithdrawing() const {
-  return std::any_of(slots_.begin(), slots_.end(), [](const auto& entry) {
-    return entry.second.state == Slot::State::kWithdrawing;
-  });
 }
 
 void JobSteps::FinishAbandoning() {
@@ -346,6 +407,12 @@ void JobSteps::DropNewestStep() {
   std::erase_if(slots_, [&](const auto& entry) {
     return entry.second.place.step_number == number;
   });
+  for (const Round& round : rounds_) {
+    if (round.step_number != number) continue;
+    std::erase_if(reducible_, [&](const auto& entry) {
+      return entry.first == round.number;
+    });
+  }
   std::erase_if(
       rounds_, [&](const Round& round) { return round.step_number == number; });
   steps_.pop_back();

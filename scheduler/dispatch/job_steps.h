@@ -28,8 +28,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -59,10 +62,10 @@ struct JobShape {
   }
 };
 
-// What one micro-batch costs in one layer, in a unit that all layers share.
+// What one micro-batch takes in one layer on a device of speed 1.
 struct MicroBatchCost {
-  double forward = 1;
-  double backward = 3;  // recomputation included
+  double forward_ns = 0;
+  double backward_ns = 0;  // recomputation included
 };
 
 struct StepSpec {
@@ -71,8 +74,11 @@ struct StepSpec {
   bool clip = false;  // updates wait for every reduction
   Plan plan;
   int groups = 1;  // G: each round's micro-batches form at most as many
-  std::vector<int> round_micro_batches;     // micro-batches of each round
-  std::vector<MicroBatchCost> layer_costs;  // one per layer; empty: all equal
+  std::vector<int> round_micro_batches;  // micro-batches of each round
+  // One per layer, as measured; empty: guessed, all layers equal.
+  std::vector<MicroBatchCost> layer_costs;
+  // What a part needs of its device's memory; empty: every device has it.
+  std::function<int64_t(const Part&)> device_bytes;
 };
 
 class JobSteps {
@@ -92,8 +98,9 @@ class JobSteps {
 
   // --- of its slots; nothing, and no effect: it is not one of this job's that
   // is out
-  std::optional<double> SlotDone(SlotId slot);  // its cost
+  std::optional<SlotCost> SlotDone(SlotId slot, int64_t compute_ns);
   bool SlotWithdrawn(SlotId slot);
+  bool ContributionDown(SlotId slot, int unit);
 
   // --- of the workers
   void SendAgain(SlotId slot);  // its device is up again
@@ -119,13 +126,17 @@ class JobSteps {
   struct Slot {
     SlotId id{};
     SlotId first_part{};  // of the plan's slot
+    bool wide = false;    // that has several
     SlotPlace place;
     SlotPass pass = SlotPass::kForward;
     LayerRange layers;
     IndexRange micro_batches;
     uint64_t round_number = 0;
-    double cost = 0;
+    SlotCost cost;
+    int64_t device_bytes = 0;
     uint64_t turn = 0;
+    std::vector<int> units;  // that it contributes to
+    std::vector<int> down;   // of those: they have its contribution
     enum class State { kWaiting, kOut, kLostWorker, kWithdrawing, kCommitted };
     State state = State::kWaiting;
     DeviceId device{};
@@ -136,7 +147,8 @@ class JobSteps {
     int index = 0;
     int slots_left = 0;
     bool gather_sent = false;
-    std::vector<int> contributors_left;  // per unit: slots
+    std::vector<int> contributors_left;  // per unit: slots not yet down
+    std::vector<int> readers_left;       // per unit: slots not yet committed
     std::vector<bool> reduce_sent;       // per unit
     std::vector<bool> reduce_done;       // per unit
     int reduces_left = 0;
@@ -149,14 +161,17 @@ class JobSteps {
     bool reduced = false;
     bool updates_allowed = false;
     std::vector<bool> update_sent;  // per unit
+    std::set<int> updatable;        // units reduced for good, not updated
     int updates_left = 0;
   };
 
   void AddRound(const Step& step, int index);
   void AddSlots(const Step& step, Round& round);
   std::vector<int> UnitsOf(const Slot& slot) const;
-  static double CostOf(const StepSpec& spec, const Slot& slot);
+  static SlotCost CostOf(const StepSpec& spec, const Slot& slot);
   Slot* Find(SlotId slot);
+  Round& RoundOf(const Slot& slot);
+  void SetState(Slot& slot, Slot::State state);
 
   bool MaySend(const Slot& slot) const;
   void Emit(Slot& slot);
@@ -164,6 +179,7 @@ class JobSteps {
   bool SendUpdate();
   bool SendReduce();
   bool EarlierReduceWaits(const Round& round, int unit) const;
+  bool MayUpdate(const Step& step, int unit) const;
   void Emit(RunHostOpAction action);
   void FinishRounds();
   void FinishSteps();
@@ -171,9 +187,9 @@ class JobSteps {
   void DropNewestStep();
   void FinishAbandoning();
   bool StepIsOut(uint64_t number) const;
-  void CommitToRound(const Slot& slot);
+  void CommitToRound(Slot& slot);
+  void NoteContribution(Slot& slot, int unit);
   Step* FindStep(uint64_t number);
-  bool AnyWithdrawing() const;
 
   const JobId job_;
   const JobShape shape_;
@@ -182,7 +198,10 @@ class JobSteps {
   std::deque<Step> steps_;        // unfinished, oldest first; at most two
   std::deque<Round> rounds_;      // not retired, oldest first
   std::map<SlotId, Slot> slots_;  // of rounds in rounds_, in global order
-  SlotId newest_slot_{};
+  SlotId first_waiting_{};        // none before it waits to be sent
+  int withdrawing_ = 0;           // slots
+  // Round and unit: contributions are down, the reduction is not sent.
+  std::set<std::pair<uint64_t, int>> reducible_;
   uint64_t next_round_ = 0;
   uint64_t next_step_ = 0;
   std::optional<uint64_t> held_after_;

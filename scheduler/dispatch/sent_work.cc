@@ -9,18 +9,17 @@
 namespace roundhouse {
 namespace {
 
+// Of the measured speeds, the part that an earlier slot keeps at each later
+// one.
+constexpr double kKept = 0.9;
+// Devices this much faster or slower than all together are equal ones whose
+// times vary: taking them for unequal would break the ring.
+constexpr double kSameSpeed = 1.25;
+
 double WorkLeft(const std::vector<SentWork::SentSlot>& slots) {
   double work = 0;
-  for (const SentWork::SentSlot& slot : slots) work += slot.cost;
+  for (const SentWork::SentSlot& slot : slots) work += slot.device_ns;
   return work;
-}
-
-bool HasPartOf(const std::vector<SentWork::SentSlot>& slots,
-               SlotId first_part) {
-  return std::any_of(slots.begin(), slots.end(),
-                     [&](const SentWork::SentSlot& slot) {
-                       return slot.first_part == first_part;
-                     });
 }
 
 }  // namespace
@@ -31,10 +30,15 @@ SentWork::SentWork(const DispatcherOptions& options) : options_(options) {
                    options.max_host_ops >= 1);
 }
 
-std::vector<SentWork::SentSlot> SentWork::DeviceUp(DeviceId device) {
+std::vector<SentWork::SentSlot> SentWork::DeviceUp(DeviceId device,
+                                                   const DeviceTraits& traits) {
   Device& state = devices_[device];
   ROUNDHOUSE_CHECK(!state.up) << "device " << Number(device) << " is up";
+  ROUNDHOUSE_CHECK(traits.speed > 0) << traits.speed;
   state.up = true;
+  state.traits = traits;
+  state.speed = traits.speed;
+  state.taken_ns = state.expected_ns = 0;
   return state.slots;
 }
 
@@ -65,13 +69,32 @@ bool SentWork::Full(const Device& device, JobId job) const {
          static_cast<int>(device.slots.size()) >= options_.max_device_slots;
 }
 
+void SentWork::MeasureSpeeds() {
+  double taken_ns = 0;
+  double expected_ns = 0;
+  for (const auto& [id, device] : devices_) {
+    taken_ns += device.taken_ns;
+    expected_ns += device.expected_ns;
+  }
+  for (auto& [id, device] : devices_) {
+    device.speed = device.traits.speed;
+    if (device.taken_ns <= 0 || device.expected_ns <= 0) continue;
+    const double relative =
+        device.expected_ns / device.taken_ns * (taken_ns / expected_ns);
+    const bool same = relative < kSameSpeed && relative * kSameSpeed > 1;
+    if (!same) device.speed *= relative;
+  }
+}
+
 std::optional<DeviceId> SentWork::Place(const SentSlot& slot) const {
-  using Rank = std::tuple<bool, double, uint64_t>;
+  using Rank = std::tuple<bool, bool, double, double, uint64_t>;
   std::optional<std::pair<Rank, DeviceId>> best;
   for (const auto& [device, state] : devices_) {
     if (!state.up) continue;
-    const Rank rank = {HasPartOf(state.slots, slot.first_part),
-                       WorkLeft(state.slots), state.last_sent};
+    const Rank rank = {state.last_first_part == slot.first_part,
+                       state.traits.memory_bytes < slot.device_bytes,
+                       FreeNs(state) + slot.ns / state.speed, state.free_ns,
+                       slot.wide ? 0 : state.last_sent};
     if (!best.has_value() || rank < best->first) best = {rank, device};
   }
   if (!best.has_value() || Full(devices_.at(best->second), slot.job)) {
@@ -82,25 +105,60 @@ std::optional<DeviceId> SentWork::Place(const SentSlot& slot) const {
 
 void SentWork::Add(DeviceId device, const SentSlot& slot) {
   Device& state = devices_.at(device);
-  state.slots.push_back(slot);
+  SentSlot sent = slot;
+  sent.device_ns = slot.ns / state.speed;
+  state.free_ns = FreeNs(state) + sent.device_ns;
+  state.slots.push_back(sent);
   state.last_sent = ++sent_count_;
+  state.last_first_part = slot.first_part;
 }
 
-double SentWork::CostOf(JobId job) const {
-  double cost = 0;
+double SentWork::NsOf(JobId job, double ns_per_guess) const {
+  double ns = 0;
   for (const auto& [device, state] : devices_) {
     for (const SentSlot& slot : state.slots) {
-      if (slot.job == job) cost += slot.cost;
+      if (slot.job != job) continue;
+      ns +=
+          slot.cost.guessed ? slot.cost.amount * ns_per_guess : slot.device_ns;
     }
   }
-  return cost;
+  return ns;
+}
+
+std::optional<SentWork::SentSlot> SentWork::Take(Device& device, SlotId slot) {
+  const auto found =
+      std::find_if(device.slots.begin(), device.slots.end(),
+                   [&](const SentSlot& sent) { return sent.slot == slot; });
+  if (found == device.slots.end()) return std::nullopt;
+  const SentSlot taken = *found;
+  device.slots.erase(found);
+  return taken;
+}
+
+void SentWork::Done(DeviceId device, SlotId slot, int64_t compute_ns) {
+  const auto found = devices_.find(device);
+  if (found == devices_.end()) return;  // lost
+  Device& state = found->second;
+  const std::optional<SentSlot> done = Take(state, slot);
+  if (!done.has_value()) return;
+  if (!done->cost.guessed) {
+    state.taken_ns = kKept * state.taken_ns + static_cast<double>(compute_ns);
+    state.expected_ns =
+        kKept * state.expected_ns + done->ns / state.traits.speed;
+    MeasureSpeeds();
+  }
+  const double left_ns = WorkLeft(state.slots);
+  now_ns_ = std::max(now_ns_, state.free_ns - left_ns);
+  // Time that it had nothing to do is gone; a device that is late beside others
+  // is not taken for slow, for all of a step's devices wait now and then.
+  if (state.slots.empty()) state.free_ns = now_ns_;
 }
 
 void SentWork::Remove(DeviceId device, SlotId slot) {
   const auto found = devices_.find(device);
   if (found == devices_.end()) return;  // lost
-  std::erase_if(found->second.slots,
-                [&](const SentSlot& sent) { return sent.slot == slot; });
+  const std::optional<SentSlot> removed = Take(found->second, slot);
+  if (removed.has_value()) found->second.free_ns -= removed->device_ns;
 }
 
 void SentWork::DropJob(JobId job) {

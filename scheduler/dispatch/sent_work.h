@@ -5,8 +5,10 @@
 #ifndef ROUNDHOUSE_SCHEDULER_DISPATCH_SENT_WORK_H_
 #define ROUNDHOUSE_SCHEDULER_DISPATCH_SENT_WORK_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <map>
 #include <optional>
 #include <vector>
@@ -17,9 +19,26 @@
 namespace roundhouse {
 
 struct DispatcherOptions {
-  int max_job_slots = 2;     // of one job per device: running and prefetched
-  int max_device_slots = 3;  // of all jobs per device
-  int max_host_ops = 4;      // of all jobs, sent and not yet done
+  // Of one job per device: one whose results go down, one that runs, one whose
+  // weights go up.
+  int max_job_slots = 3;
+  // Of all jobs per device.  A worker takes kMaxDispatchedSlots
+  // (base/wire/words.h).
+  int max_device_slots = 4;
+  int max_host_ops = 4;  // of all jobs, sent and not yet done
+};
+
+// What the Dispatcher is told of a device.
+struct DeviceTraits {
+  // Of the device that costs are for: 0.5 takes twice as long.
+  double speed = 1;
+  int64_t memory_bytes = std::numeric_limits<int64_t>::max();
+};
+
+// Of a slot on a device of speed 1.
+struct SlotCost {
+  double amount = 0;
+  bool guessed = false;  // `amount` is in units of a guess, else nanoseconds
 };
 
 class SentWork {
@@ -27,10 +46,12 @@ class SentWork {
   struct SentSlot {
     SlotId slot{};
     JobId job{};
-    // The first of the parts of its plan's slot: they go to devices of their
-    // own where there are as many.
-    SlotId first_part{};
-    double cost = 0;  // in a unit that all slots of the job share
+    SlotId first_part{};  // of the parts of its plan's slot
+    bool wide = false;    // that has several
+    SlotCost cost;
+    double ns = 0;             // that it will take at speed 1
+    int64_t device_bytes = 0;  // that its device needs to run it
+    double device_ns = 0;      // of a sent one: that it will take there
     uint64_t turn = 0;
   };
   struct SentHostOp {
@@ -44,7 +65,7 @@ class SentWork {
   // --- devices
 
   // The slots that it had, to be sent again in this order.
-  std::vector<SentSlot> DeviceUp(DeviceId device);
+  std::vector<SentSlot> DeviceUp(DeviceId device, const DeviceTraits& traits);
   // It keeps its slots.
   void DeviceDown(DeviceId device);
   // Returns what it had; empty where it was never up.  REQUIRES: down.
@@ -52,15 +73,21 @@ class SentWork {
   const std::vector<SentSlot>& Slots(DeviceId device) const;
   int live_device_count() const { return static_cast<int>(devices_.size()); }
 
-  // The device that would begin the slot first: of those that are up, and have
-  // no other part of its slot if there are such, the one with the least work
-  // that is not done; of equals the one that has waited longest, which for
-  // equal slots is the ring of RoundPipe.  None: no device is up, or that one
-  // has as many slots as it may.
+  // The device that would end the slot first if none ever waited: of those that
+  // are up, have not just been sent another part of its plan's slot (a stage
+  // goes up once for all its micro-batches there) and are large enough, as far
+  // as there are such; of equals the one that is free first; of those the one
+  // that was sent a slot longest ago, which for equal slots and devices is the
+  // ring of RoundPipe, and for parts of a wide slot the first.  None: no device
+  // is up, or that one has as many slots as it may.
   std::optional<DeviceId> Place(const SentSlot& slot) const;
   void Add(DeviceId device, const SentSlot& slot);
-  // Of the job's slots that are with devices.
-  double CostOf(JobId job) const;
+  // What the job's slots that are with devices will take, where a unit of a
+  // guess takes `ns_per_guess`.
+  double NsOf(JobId job, double ns_per_guess) const;
+  // The device has done the slot, in `compute_ns`.
+  void Done(DeviceId device, SlotId slot, int64_t compute_ns);
+  // It will not do it.
   void Remove(DeviceId device, SlotId slot);
   // Forgets its host operations.  REQUIRES: no device has a slot of it.
   void DropJob(JobId job);
@@ -83,16 +110,32 @@ class SentWork {
  private:
   struct Device {
     bool up = false;
-    uint64_t last_sent = 0;  // Add counts
+    DeviceTraits traits;
+    // What its slots took and were expected to, the latest ones most.
+    double taken_ns = 0;
+    double expected_ns = 0;
+    double speed = 1;  // that stated in `traits`, corrected by these
+    // When it will have done its slots, on the clock of `now_ns_`.
+    double free_ns = 0;
+    uint64_t last_sent = 0;    // Add counts
+    SlotId last_first_part{};  // of what was sent last
     std::vector<SentSlot> slots;
   };
 
   bool Full(const Device& device, JobId job) const;
+  void MeasureSpeeds();
+  double FreeNs(const Device& device) const {
+    return std::max(device.free_ns, now_ns_);
+  }
+  static std::optional<SentSlot> Take(Device& device, SlotId slot);
 
   const DispatcherOptions options_;
   std::map<DeviceId, Device> devices_;  // that are not lost
   std::deque<SentHostOp> host_ops_;
   bool host_up_ = false;
+  // The latest time at which a slot that is done was to be done: costs are the
+  // only clock here.
+  double now_ns_ = 0;
   uint64_t sent_count_ = 0;
   uint64_t next_slot_ = 1;
   uint64_t next_host_op_ = 1;

@@ -3,7 +3,13 @@
 #include <variant>
 #include <vector>
 
+#include "base/wire/words.h"
+
 namespace roundhouse {
+
+// A worker refuses more.
+static_assert(DispatcherOptions{}.max_device_slots <=
+              wire::kMaxDispatchedSlots);
 
 void DispatchLoop::Add(JobId id, const JobShape& shape, Job* job) {
   dispatcher_.AddJob(id, shape);

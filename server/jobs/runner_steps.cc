@@ -97,8 +97,13 @@ std::vector<MicroBatchCost> JobRunner::MicroBatchCosts() const {
   std::vector<MicroBatchCost> costs;
   if (!costs_->training_measured()) return costs;
   for (int layer = 0; layer < costs_->layer_count(); ++layer) {
-    costs.push_back({absl::ToDoubleSeconds(costs_->Forward(layer)),
-                     absl::ToDoubleSeconds(costs_->Backward(layer))});
+    // Forward slots of training alone never run the fused layers: until an
+    // evaluation does, their cold values are bytes.
+    const absl::Duration forward = costs_->forward_measured()
+                                       ? costs_->Forward(layer)
+                                       : costs_->Recompute(layer);
+    costs.push_back({absl::ToDoubleNanoseconds(forward),
+                     absl::ToDoubleNanoseconds(costs_->Backward(layer))});
   }
   return costs;
 }

@@ -1,0 +1,188 @@
+// Which device a slot goes to.
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "scheduler/dispatch/test_world.h"
+
+namespace roundhouse {
+namespace {
+
+TEST(PlacementTest, CostsDecideWhichDeviceIsFreeFirst) {
+  World world(kShape, 2, 35);
+  StepSpec spec = TrainStep(1, true);
+  // Forward 8, fused 1 + 1, backward 1, backward 1: all but the first fit
+  // beside it.
+  spec.layer_costs = {{4, 0.5}, {0, 0.5}, {1, 0.5}, {1, 0.5}};
+  world.Begin(spec);
+  ASSERT_EQ(world.sent.size(), 4u);
+  EXPECT_EQ(Number(world.sent[0].device), 0);
+  EXPECT_EQ(Number(world.sent[1].device), 1);
+  EXPECT_EQ(Number(world.sent[2].device), 1);
+  EXPECT_EQ(Number(world.sent[3].device), 1);
+  world.RunToEnd();
+  EXPECT_EQ(world.steps_done, 1);
+}
+
+// Devices that begin their slots as they come: slots of equal cost, which wait
+// for nothing.
+class Devices {
+ public:
+  explicit Devices(const std::vector<DeviceTraits>& devices) {
+    JobShape shape = kShape;
+    shape.contribution_sets = 2;
+    dispatcher_.AddJob(kJob, shape);
+    dispatcher_.HostUp();
+    for (size_t d = 0; d < devices.size(); ++d) {
+      dispatcher_.DeviceUp(static_cast<DeviceId>(d), devices[d]);
+    }
+    sent.resize(devices.size());
+    free_ns_.resize(devices.size());
+    queues_.resize(devices.size());
+  }
+
+  // `rounds` times seven slots of 1,000 ns, `slowness` times as long on each
+  // device.
+  void Run(int rounds, const std::vector<int64_t>& slowness,
+           int64_t device_bytes = 0) {
+    StepSpec spec = TrainStep(rounds, false);
+    spec.plan = {
+        {{0, 0}, {1, 1}, {2, 2}}, {{3, 3}, {2, 2}, {1, 1}, {0, 0}}, true};
+    spec.layer_costs.assign(4, {500, 500});
+    spec.device_bytes = [device_bytes](const Part&) { return device_bytes; };
+    dispatcher_.BeginStep(kJob, spec);
+    for (Take(); FinishOne(slowness); Take()) {
+    }
+  }
+
+  std::vector<int> sent;  // slots per device
+  std::vector<int> order;
+
+ private:
+  bool FinishOne(const std::vector<int64_t>& slowness) {
+    std::optional<size_t> next;
+    int64_t end_ns = 0;
+    for (size_t d = 0; d < queues_.size(); ++d) {
+      if (queues_[d].empty()) continue;
+      const int64_t end = free_ns_[d] + 1000 * slowness[d];
+      if (next.has_value() && end >= end_ns) continue;
+      next = d;
+      end_ns = end;
+    }
+    if (!next.has_value()) return false;
+    const SlotId slot = queues_[*next].front();
+    queues_[*next].erase(queues_[*next].begin());
+    free_ns_[*next] = end_ns;
+    for (size_t d = 0; d < queues_.size(); ++d) {
+      if (queues_[d].empty()) free_ns_[d] = std::max(free_ns_[d], end_ns);
+    }
+    dispatcher_.SlotDone(slot, 1000 * slowness[*next]);
+    return true;
+  }
+
+  void Take() {
+    for (auto actions = dispatcher_.TakeActions(); !actions.empty();
+         actions = dispatcher_.TakeActions()) {
+      for (const Action& action : actions) {
+        if (const auto* slot = std::get_if<RunSlotAction>(&action)) {
+          queues_[Number(slot->device)].push_back(slot->slot);
+          ++sent[Number(slot->device)];
+          order.push_back(Number(slot->device));
+        } else if (const auto* op = std::get_if<RunHostOpAction>(&action)) {
+          dispatcher_.HostOpDone(op->op);
+        }
+      }
+    }
+  }
+
+  Dispatcher dispatcher_{DispatcherOptions{}};
+  std::vector<int64_t> free_ns_;
+  std::vector<std::vector<SlotId>> queues_;
+};
+
+TEST(PlacementTest, EqualSlotsGoRoundTheRing) {
+  Devices devices(std::vector<DeviceTraits>(3));
+  devices.Run(4, {1, 1, 1});
+  devices.Run(5, {1, 1, 1});
+  ASSERT_EQ(devices.order.size(), 63u);
+  for (int i = 0; i < 63; ++i) EXPECT_EQ(devices.order[i], i % 3) << i;
+}
+
+TEST(PlacementTest, ADeviceOfHalfTheSpeedGetsHalfTheSlots) {
+  Devices devices({{}, {0.5}, {}});
+  devices.Run(10, {1, 2, 1});
+  EXPECT_EQ(devices.sent, (std::vector<int>{28, 14, 28}));
+}
+
+// Nobody said so; its times do.
+TEST(PlacementTest, ASlowDeviceIsFoundOut) {
+  Devices devices(std::vector<DeviceTraits>(3));
+  devices.Run(3, {1, 4, 1});
+  devices.sent.assign(3, 0);
+  devices.Run(9, {1, 4, 1});
+  EXPECT_NEAR(devices.sent[1], 7, 1);  // of 63
+}
+
+// Within what times vary by, devices are equal: the ring stays a ring.
+TEST(PlacementTest, TimesThatVaryALittleChangeNothing) {
+  Devices devices(std::vector<DeviceTraits>(2));
+  devices.Run(3, {10, 11});
+  ASSERT_EQ(devices.order.size(), 21u);
+  for (int i = 0; i < 21; ++i) EXPECT_EQ(devices.order[i], i % 2) << i;
+}
+
+TEST(PlacementTest, ADeviceThatIsTooSmallIsLeftOutWhereOthersAreNot) {
+  Devices devices({{1, 100}, {1, 10}, {1, 100}});
+  devices.Run(2, {1, 1, 1}, 11);
+  EXPECT_EQ(devices.sent, (std::vector<int>{7, 0, 7}));
+  // It is all there is: the worker says what is missing.
+  Devices small({{1, 10}});
+  small.Run(1, {1}, 11);
+  EXPECT_EQ(small.sent, std::vector<int>{7});
+}
+
+// Costs become nanoseconds while the job runs; its turn stays one of time.
+TEST(PlacementTest, TurnsAreTimeBeforeAndAfterCostsAreMeasured) {
+  Dispatcher dispatcher{DispatcherOptions{}};
+  JobShape shape = kShape;
+  shape.contribution_sets = 2;
+  dispatcher.AddJob(kJob, shape);
+  dispatcher.HostUp();
+  dispatcher.DeviceUp(DeviceId{0});
+  uint64_t last = 0;
+  int64_t served_ns = 0;
+  for (const bool measured : {false, true, true}) {
+    StepSpec spec = TrainStep(3, false);
+    spec.plan = {{}, {{0, 3}}, true};
+    if (measured) spec.layer_costs.assign(4, {10, 125'000});
+    dispatcher.BeginStep(kJob, spec);
+    bool more = true;
+    while (more) {
+      more = false;
+      for (const Action& action : dispatcher.TakeActions()) {
+        if (const auto* slot = std::get_if<RunSlotAction>(&action)) {
+          // At most what was served and three slots more.
+          EXPECT_GE(slot->turn, last);
+          EXPECT_LE(slot->turn, served_ns + 3'000'001);
+          last = slot->turn;
+          served_ns += 1'000'000;
+          dispatcher.SlotDone(slot->slot, 1'000'000);
+          more = true;
+        } else if (const auto* op = std::get_if<RunHostOpAction>(&action)) {
+          dispatcher.HostOpDone(op->op);
+          more = true;
+        }
+      }
+    }
+    EXPECT_TRUE(dispatcher.Idle(kJob));
+  }
+  EXPECT_EQ(served_ns, 9'000'000);
+}
+
+}  // namespace
+}  // namespace roundhouse

@@ -1,0 +1,167 @@
+// Jobs that share devices and the host worker.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "scheduler/dispatch/test_world.h"
+
+namespace roundhouse {
+namespace {
+
+// One device that takes its slots by turns, a host worker that needs no time,
+// and jobs that always have another round: who gets how much?
+class OneDevice {
+ public:
+  OneDevice() {
+    dispatcher_.HostUp();
+    dispatcher_.DeviceUp(DeviceId{0});
+  }
+  void Add(JobId job, int64_t slot_ns) {
+    JobShape shape = kShape;
+    shape.contribution_sets = 2;
+    dispatcher_.AddJob(job, shape);
+    slot_ns_[job] = slot_ns;
+    Begin(job);
+  }
+  void Run(int64_t ns) {
+    for (const int64_t end = now_ + ns; now_ < end;) {
+      Take();
+      ASSERT_FALSE(queue_.empty());
+      const auto next =
+          std::min_element(queue_.begin(), queue_.end(),
+                           [](const RunSlotAction& a, const RunSlotAction& b) {
+                             return a.turn < b.turn;
+                           });
+      const RunSlotAction slot = *next;
+      queue_.erase(next);
+      now_ += slot_ns_[slot.job];
+      served[slot.job] += slot_ns_[slot.job];
+      dispatcher_.SlotDone(slot.slot, slot_ns_[slot.job]);
+    }
+  }
+
+  std::map<JobId, int64_t> served;
+
+ private:
+  void Begin(JobId job) {
+    StepSpec spec = TrainStep(8, false);
+    spec.plan = {{}, {{0, 3}}, true};
+    dispatcher_.BeginStep(job, spec);
+  }
+  void Take() {
+    for (auto actions = dispatcher_.TakeActions(); !actions.empty();
+         actions = dispatcher_.TakeActions()) {
+      for (const Action& action : actions) {
+        if (const auto* slot = std::get_if<RunSlotAction>(&action)) {
+          queue_.push_back(*slot);
+        } else if (const auto* op = std::get_if<RunHostOpAction>(&action)) {
+          dispatcher_.HostOpDone(op->op);
+        } else if (const auto* done = std::get_if<StepDoneAction>(&action)) {
+          Begin(done->job);
+        }
+      }
+    }
+  }
+
+  Dispatcher dispatcher_{DispatcherOptions{}};
+  std::vector<RunSlotAction> queue_;
+  std::map<JobId, int64_t> slot_ns_;
+  int64_t now_ = 0;
+};
+
+TEST(SeveralJobsTest, JobsGetEqualComputeTimeHoweverLongTheirSlotsAre) {
+  OneDevice device;
+  device.Add(kJob, 10);
+  device.Add(kOther, 70);
+  device.Run(100000);
+  EXPECT_NEAR(static_cast<double>(device.served[kJob]), 50000, 300);
+}
+
+TEST(SeveralJobsTest, AJobThatWasAwayIsOwedNothing) {
+  OneDevice device;
+  device.Add(kJob, 10);
+  device.Run(100000);
+  device.Add(kOther, 10);
+  device.Run(10000);
+  EXPECT_NEAR(static_cast<double>(device.served[kOther]), 5000, 100);
+}
+
+TEST(SeveralJobsTest, AJobThatWaitsLeavesEveryDeviceToTheOthers) {
+  World world(kShape, 2, 32);
+  world.dispatcher().AddJob(kOther, kShape);
+  world.HoldAfter(world.Begin(TrainStep(1, false)));
+  world.RunToEnd();
+  world.Begin(TrainStep(1, false));
+  world.RunToEnd();
+  ASSERT_EQ(world.trace.back(), "reduced 1");  // and held
+  for (int step = 0; step < 3; ++step) {
+    world.Begin(TrainStep(2, true), kOther);
+    world.RunToEnd();
+    EXPECT_TRUE(world.Idle(kOther));
+  }
+  EXPECT_FALSE(world.Idle());
+  world.HoldAfter(std::nullopt);
+  world.RunToEnd();
+  EXPECT_TRUE(world.Idle());
+}
+
+TEST(SeveralJobsTest, AbandoningOneJobLeavesTheOther) {
+  World world(kShape, 2, 34);
+  world.dispatcher().AddJob(kOther, kShape);
+  world.Begin(TrainStep(2, true));
+  world.Begin(TrainStep(2, true), kOther);
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(world.StepOnce());
+  world.Abandon();
+  world.RunToEnd();
+  EXPECT_EQ(world.quiet, 1);
+  EXPECT_EQ(world.done_of, std::vector<uint64_t>{2});
+  world.dispatcher().RemoveJob(kJob);
+  EXPECT_FALSE(world.dispatcher().HasJob(kJob));
+  world.Begin(TrainStep(1, true), kOther);
+  world.RunToEnd();
+  EXPECT_EQ(world.done_of.size(), 2u);
+}
+
+TEST(SeveralJobsTest, AJobGoesOnlyWhenNoDeviceHasASlotOfIt) {
+  Dispatcher dispatcher({});
+  dispatcher.AddJob(kJob, kShape);
+  dispatcher.HostUp();
+  dispatcher.DeviceUp(DeviceId{0});
+  // A gather that was not answered is forgotten.
+  StepSpec spec = TrainStep(1, true);
+  dispatcher.BeginStep(kJob, spec);
+  EXPECT_DEATH(dispatcher.RemoveJob(kJob), "check failed");
+  dispatcher.DeviceDown(DeviceId{0});
+  dispatcher.DeviceLost(DeviceId{0});
+  HostOpId gather{};
+  for (const Action& action : dispatcher.TakeActions()) {
+    const auto* op = std::get_if<RunHostOpAction>(&action);
+    if (op != nullptr) gather = op->op;
+  }
+  dispatcher.RemoveJob(kJob);
+  dispatcher.HostOpDone(gather);
+  EXPECT_TRUE(dispatcher.TakeActions().empty());
+}
+
+// One device, so that all host operations of a job can be sent at once.
+TEST(SeveralJobsTest, TheHostWorkerServesJobsInTurns) {
+  Dispatcher dispatcher({});
+  for (const JobId job : {kJob, kOther}) {
+    dispatcher.AddJob(job, kShape);
+    dispatcher.BeginStep(job, TrainStep(2, true));
+  }
+  dispatcher.HostUp();
+  std::vector<JobId> jobs;
+  for (const Action& action : dispatcher.TakeActions()) {
+    jobs.push_back(std::get<RunHostOpAction>(action).job);
+  }
+  EXPECT_EQ(jobs, (std::vector<JobId>{kJob, kOther, kJob, kOther}));
+}
+
+}  // namespace
+}  // namespace roundhouse

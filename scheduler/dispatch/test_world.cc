@@ -1,0 +1,399 @@
+#include "scheduler/dispatch/test_world.h"
+
+#include <algorithm>
+#include <variant>
+
+#include "gtest/gtest.h"
+
+namespace roundhouse {
+namespace {
+
+// The units that a backward slot contributes to; the head's share of a tied
+// embedding is left out.
+std::vector<int> UnitsOf(const RunSlotAction& slot) {
+  std::vector<int> units;
+  if (slot.pass != SlotPass::kFused && slot.pass != SlotPass::kBackward) {
+    return units;
+  }
+  if (slot.layers.first == 0) units.push_back(0);
+  for (int layer = slot.layers.first; layer <= slot.layers.last; ++layer) {
+    units.push_back(1 + layer);
+  }
+  return units;
+}
+
+}  // namespace
+
+Plan TestPlan() { return {{{0, 1}}, {{2, 3}, {1, 1}, {0, 0}}, true}; }
+
+StepSpec TrainStep(int rounds, bool clip) {
+  StepSpec spec;
+  spec.clip = clip;
+  spec.plan = TestPlan();
+  spec.round_micro_batches.assign(rounds, 2);
+  return spec;
+}
+
+Plan RandomPlan(std::mt19937_64& random, int layers) {
+  Plan plan;
+  plan.fused = true;
+  auto cut = [&](int first, int last) {
+    std::vector<LayerRange> stages;
+    while (first <= last) {
+      const int end = first + static_cast<int>(random() % (last - first + 1));
+      stages.push_back({first, end});
+      first = end + 1;
+    }
+    return stages;
+  };
+  const int fused_first = static_cast<int>(random() % layers);
+  if (fused_first > 0) {
+    plan.forward = cut(0, fused_first - 1);
+    plan.backward = cut(0, fused_first - 1);
+    std::reverse(plan.backward.begin(), plan.backward.end());
+  }
+  plan.backward.insert(plan.backward.begin(), {fused_first, layers - 1});
+  return plan;
+}
+
+void SplitAtRandom(std::mt19937_64& random, StepSpec& spec) {
+  spec.groups = 1 + static_cast<int>(random() % 8);
+  for (int& count : spec.round_micro_batches) {
+    count = 1 + static_cast<int>(random() % 10);
+  }
+  for (int slot = 0; slot < spec.plan.slot_count(); ++slot) {
+    std::vector<int>& parts = spec.plan.split.emplace_back();
+    parts.resize(1 + random() % 6);
+    for (int& part : parts) part = 1 + static_cast<int>(random() % 3);
+  }
+}
+
+World::World(const JobShape& shape, int devices, uint64_t seed)
+    : shape_(shape), dispatcher_({}), random_(seed) {
+  dispatcher_.AddJob(kJob, shape);
+  dispatcher_.HostUp();
+  for (int i = 0; i < devices; ++i) {
+    dispatcher_.DeviceUp(static_cast<DeviceId>(i));
+    queues_.emplace_back();
+  }
+  Take();
+}
+
+uint64_t World::Begin(const StepSpec& spec, JobId job) {
+  const uint64_t number = dispatcher_.BeginStep(job, spec);
+  specs_[{job, number}] = spec;
+  Take();
+  return number;
+}
+
+bool World::StepOnce() {
+  Events events;
+  for (size_t d = 0; d < queues_.size(); ++d) AddDeviceEvents(d, events);
+  if (!host_queue_.empty() && HostInputsReady(host_queue_.front())) {
+    events.push_back([this] { FinishHostOp(); });
+  }
+  if (events.empty()) return false;
+  events[random_() % events.size()]();
+  Take();
+  return true;
+}
+
+void World::RunToEnd() {
+  while (StepOnce()) {
+  }
+}
+
+void World::Crash(int device) {
+  for (const RunSlotAction& slot : queues_[device]) {
+    withdrawing_.erase(slot.slot);
+  }
+  queues_[device].clear();
+  computing_.erase(device);
+  dispatcher_.DeviceDown(static_cast<DeviceId>(device));
+  Take();
+}
+
+void World::Respawn(int device) {
+  dispatcher_.DeviceUp(static_cast<DeviceId>(device));
+  Take();
+}
+
+void World::Lose(int device) {
+  dispatcher_.DeviceLost(static_cast<DeviceId>(device));
+  Take();
+}
+
+void World::CrashHost() {
+  host_queue_.clear();
+  dispatcher_.HostDown();
+  dispatcher_.HostUp();
+  Take();
+}
+
+void World::Allow(uint64_t step) {
+  dispatcher_.AllowUpdates(kJob, step);
+  Take();
+}
+
+void World::HoldAfter(std::optional<uint64_t> step) {
+  dispatcher_.HoldUpdatesAfter(kJob, step);
+  Take();
+}
+
+void World::Abandon(JobId job) {
+  dispatcher_.Abandon(job);
+  Take();
+}
+
+void World::Take() {
+  if (taking_) return;  // the outer call goes on: actions stay in order
+  taking_ = true;
+  for (auto actions = dispatcher_.TakeActions(); !actions.empty();
+       actions = dispatcher_.TakeActions()) {
+    for (const Action& action : actions) {
+      std::visit([this](const auto& a) { Carry(a); }, action);
+    }
+  }
+  taking_ = false;
+}
+
+void World::Carry(const RunSlotAction& action) {
+  auto& queue = queues_[Number(action.device)];
+  queue.push_back(action);
+  sent.push_back(action);
+  EXPECT_LE(queue.size(), 4u);
+  EXPECT_LE(std::count_if(queue.begin(), queue.end(),
+                          [&](const RunSlotAction& slot) {
+                            return slot.job == action.job;
+                          }),
+            3);
+  EXPECT_EQ(committed_.count(action.slot), 0u) << "a committed slot ran again";
+  if (action.pass == SlotPass::kFused || action.pass == SlotPass::kBackward) {
+    CheckContributions(action);
+  }
+  const std::set<int> down(action.units_down.begin(), action.units_down.end());
+  EXPECT_EQ(down, units_down_[action.slot]);
+}
+
+void World::CheckContributions(const RunSlotAction& slot) {
+  const int before = slot.place.round - shape_.contribution_sets;
+  for (int layer = slot.layers.first; layer <= slot.layers.last; ++layer) {
+    if (before < 0 || !shape_.Trains(1 + layer)) continue;
+    EXPECT_EQ(
+        reduces_.count({slot.job, slot.place.step_number, before, 1 + layer}),
+        1u)
+        << "unit " << 1 + layer << " of round " << before;
+  }
+}
+
+void World::Carry(const WithdrawSlotAction& action) {
+  withdrawing_.insert(action.slot);
+}
+
+void World::Carry(const RunHostOpAction& action) {
+  host_queue_.push_back(action);
+}
+
+void World::Carry(const StepReducedAction& action) {
+  trace.push_back("reduced " + std::to_string(action.step_number));
+  reduced_.insert({action.job, action.step_number});
+  const StepSpec spec = specs_[{action.job, action.step_number}];
+  if (allow_updates && spec.clip) {
+    dispatcher_.AllowUpdates(action.job, action.step_number);
+  }
+  if (begin_next_when_reduced) {
+    begin_next_when_reduced = false;
+    Begin(spec, action.job);
+  }
+}
+
+void World::Carry(const StepDoneAction& action) {
+  trace.push_back("done " + std::to_string(action.step_number));
+  ++steps_done;
+  done_of.push_back(Number(action.job));
+}
+
+void World::Carry(const QuietAction& action) {
+  trace.push_back("quiet");
+  ++quiet;
+  // Nothing of it may be out any more.
+  for (const auto& queue : queues_) {
+    for (const RunSlotAction& slot : queue) EXPECT_NE(slot.job, action.job);
+  }
+  for (const RunHostOpAction& op : host_queue_) EXPECT_NE(op.job, action.job);
+}
+
+bool World::Produced(const RunSlotAction& slot, bool gradient, int boundary,
+                     IndexRange micro_batches) {
+  for (int64_t m = micro_batches.begin; m < micro_batches.end; ++m) {
+    if (produced_.count({slot.job, slot.place.step_number, slot.place.round,
+                         gradient, boundary, m}) == 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void World::Produce(const RunSlotAction& slot, bool gradient, int boundary) {
+  for (int64_t m = slot.micro_batches.begin; m < slot.micro_batches.end; ++m) {
+    EXPECT_TRUE(produced_
+                    .insert({slot.job, slot.place.step_number, slot.place.round,
+                             gradient, boundary, m})
+                    .second)
+        << "micro-batch " << m << " ran twice";
+  }
+}
+
+bool World::InputsReady(const RunSlotAction& slot, IndexRange micro_batches) {
+  return Produced(slot, false, slot.layers.first, micro_batches) &&
+         (slot.pass != SlotPass::kBackward ||
+          Produced(slot, true, slot.layers.last + 1, micro_batches));
+}
+
+void World::AddDeviceEvents(size_t d, Events& events) {
+  const std::vector<RunSlotAction>& queue = queues_[d];
+  if (queue.empty()) return;
+  const auto computing = computing_.find(d);
+  for (size_t i = queue.size(); i-- > 0;) {
+    if (withdrawing_.count(queue[i].slot) == 0) continue;
+    events.push_back([this, d, i] { AnswerWithdrawal(d, i); });
+    if (random_() % 2 == 0) return;  // before it goes on
+    break;
+  }
+  if (computing != computing_.end()) {
+    const RunSlotAction& slot = queue[computing->second];
+    if (InputsReady(slot, slot.micro_batches)) {
+      events.push_back([this, d] { FinishSlot(d); });
+      if (report_contributions) {
+        events.push_back([this, d] { ReportContribution(d); });
+      }
+    }
+    return;
+  }
+  std::set<JobId> older;
+  for (size_t i = 0; i < queue.size(); ++i) {
+    const RunSlotAction& slot = queue[i];
+    const IndexRange first = {slot.micro_batches.begin,
+                              slot.micro_batches.begin + 1};
+    if (older.insert(slot.job).second &&
+        InputsReady(slot, i == 0 ? first : slot.micro_batches)) {
+      events.push_back([this, d, i] { computing_[d] = i; });
+    }
+  }
+}
+
+void World::Contribute(const RunSlotAction& slot, int unit) {
+  for (int64_t m = slot.micro_batches.begin; m < slot.micro_batches.end; ++m) {
+    contributed_.insert(
+        {slot.job, slot.place.step_number, slot.place.round, unit, m});
+  }
+}
+
+void World::ReportContribution(size_t device) {
+  const RunSlotAction slot = queues_[device][computing_.at(device)];
+  const std::vector<int> units = UnitsOf(slot);
+  if (units.empty()) return;
+  const int unit = units[random_() % units.size()];
+  Contribute(slot, unit);
+  if (shape_.Trains(unit)) units_down_[slot.slot].insert(unit);
+  dispatcher_.ContributionDown(slot.slot, unit);
+}
+
+void World::FinishSlot(size_t device) {
+  const size_t index = computing_.at(device);
+  const RunSlotAction slot = queues_[device][index];
+  queues_[device].erase(queues_[device].begin() + index);
+  computing_.erase(device);
+  withdrawing_.erase(slot.slot);
+  const bool backward =
+      slot.pass == SlotPass::kFused || slot.pass == SlotPass::kBackward;
+  if (backward) {
+    Produce(slot, true, slot.layers.first);
+    for (const int unit : UnitsOf(slot)) Contribute(slot, unit);
+  } else {
+    for (int b = slot.layers.first + 1; b <= slot.layers.last + 1; ++b) {
+      Produce(slot, false, b);
+    }
+  }
+  units_down_.erase(slot.slot);
+  EXPECT_TRUE(committed_.insert(slot.slot).second);
+  const int64_t ns = slot.layers.layer_count() * slot.micro_batches.size() *
+                     slot_ns[Number(slot.job)];
+  served[Number(slot.job)] += ns;
+  dispatcher_.SlotDone(slot.slot, ns);
+}
+
+void World::AnswerWithdrawal(size_t device, size_t index) {
+  const RunSlotAction slot = queues_[device][index];
+  queues_[device].erase(queues_[device].begin() + index);
+  const auto computing = computing_.find(device);
+  if (computing != computing_.end() && computing->second >= index) {
+    if (computing->second-- == index) computing_.erase(computing);
+  }
+  withdrawing_.erase(slot.slot);
+  dispatcher_.SlotWithdrawn(slot.slot);
+}
+
+bool World::HostInputsReady(const RunHostOpAction& op) {
+  if (op.type != HostOpType::kGather || op.step_number == 0) return true;
+  // The embedding of the step before: published, unless that was dropped.
+  const uint64_t before = op.step_number - 1;
+  return !shape_.Trains(0) || !specs_[{op.job, before}].train ||
+         reduced_.count({op.job, before}) == 0 ||
+         updates_of_[{op.job, before, 0}] != 0;
+}
+
+void World::FinishHostOp() {
+  const RunHostOpAction op = host_queue_.front();
+  host_queue_.erase(host_queue_.begin());
+  if (op.type == HostOpType::kGather) {
+    const int count =
+        specs_[{op.job, op.step_number}].round_micro_batches[op.round];
+    for (int64_t m = 0; m < count; ++m) {
+      produced_.insert({op.job, op.step_number, op.round, false, 0, m});
+    }
+  } else if (op.type == HostOpType::kUpdate) {
+    CheckUpdate(op);
+    ++updates[{op.step_number, op.unit}];
+    ++updates_of_[{op.job, op.step_number, op.unit}];
+  } else {
+    CheckReduce(op);
+  }
+  dispatcher_.HostOpDone(op.op);
+}
+
+bool World::ContributorsAreDone(const RunHostOpAction& op) {
+  return std::all_of(sent.begin(), sent.end(), [&](const RunSlotAction& slot) {
+    const std::vector<int> units = UnitsOf(slot);
+    return slot.job != op.job || slot.place.step_number != op.step_number ||
+           std::find(units.begin(), units.end(), op.unit) == units.end() ||
+           committed_.count(slot.slot) != 0;
+  });
+}
+
+void World::CheckUpdate(const RunHostOpAction& op) {
+  EXPECT_TRUE(shape_.Trains(op.unit)) << "unit " << op.unit;
+  // A replay must read the weights that its slot read before.
+  EXPECT_TRUE(ContributorsAreDone(op)) << "unit " << op.unit;
+}
+
+void World::CheckReduce(const RunHostOpAction& op) {
+  EXPECT_TRUE(shape_.Trains(op.unit)) << "unit " << op.unit << " is frozen";
+  EXPECT_TRUE(
+      reduces_.insert({op.job, op.step_number, op.round, op.unit}).second);
+  EXPECT_EQ(op.add_to_sum, op.round > 0);
+  if (op.round > 0) {
+    EXPECT_EQ(reduces_.count({op.job, op.step_number, op.round - 1, op.unit}),
+              1u);
+  }
+  if (!ContributorsAreDone(op)) ++early_reductions;
+  const int count =
+      specs_[{op.job, op.step_number}].round_micro_batches[op.round];
+  for (int64_t m = 0; m < count; ++m) {
+    EXPECT_EQ(
+        contributed_.count({op.job, op.step_number, op.round, op.unit, m}), 1u)
+        << "unit " << op.unit << " has no gradient of micro-batch " << m;
+  }
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,130 @@
+// A Dispatcher with workers around it, for this folder's tests.
+#ifndef ROUNDHOUSE_SCHEDULER_DISPATCH_TEST_WORLD_H_
+#define ROUNDHOUSE_SCHEDULER_DISPATCH_TEST_WORLD_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "scheduler/dispatch/dispatcher.h"
+
+namespace roundhouse {
+
+inline constexpr JobId kJob{1};
+inline constexpr JobId kOther{2};
+
+// Three decoder layers and the head; forward [0,1], fused [2,3], backward
+// [1,1] [0,0]: four slots a round.
+Plan TestPlan();
+StepSpec TrainStep(int rounds, bool clip);
+
+inline const JobShape kShape = {4, 5, false, {}};
+// Its decoder layers have adapters.
+inline const JobShape kAdapterShape = {
+    4, 5, false, {false, true, true, true, false}};
+
+Plan RandomPlan(std::mt19937_64& random, int layers);
+// Some plans are wider than there are devices.
+void SplitAtRandom(std::mt19937_64& random, StepSpec& spec);
+
+// Executes actions as workers would: a device begins its oldest slot once the
+// first micro-batch of what it reads is there, or the oldest of another job
+// once all is, and a slot can finish only when all has been produced.  Checks
+// the rules of the Dispatcher's header on every event.
+class World {
+ public:
+  World(const JobShape& shape, int devices, uint64_t seed);
+
+  Dispatcher& dispatcher() { return dispatcher_; }
+
+  uint64_t Begin(const StepSpec& spec, JobId job = kJob);
+  // One random event that can happen now; false when none can.
+  bool StepOnce();
+  void RunToEnd();
+
+  // Events.
+  void Crash(int device);
+  void Respawn(int device);
+  void Lose(int device);
+  void CrashHost();
+  void Allow(uint64_t step);
+  void HoldAfter(std::optional<uint64_t> step);
+  void Abandon(JobId job = kJob);
+
+  bool Idle(JobId job = kJob) { return dispatcher_.Idle(job); }
+  bool Updating() { return dispatcher_.Updating(kJob); }
+
+  std::vector<std::string> trace;
+  std::vector<RunSlotAction> sent;
+  int steps_done = 0;
+  int quiet = 0;
+  bool allow_updates = true;
+  bool begin_next_when_reduced = false;
+  // Slots say of each unit when its contribution is down.
+  bool report_contributions = false;
+  int early_reductions = 0;  // before a slot that contributes was done
+  std::map<std::pair<uint64_t, int>, int> updates;  // step, unit -> count
+  std::vector<uint64_t> done_of;                    // jobs, as steps end
+  std::map<uint64_t, int64_t> slot_ns = {{1, 1}, {2, 1}, {3, 1}};
+  std::map<uint64_t, int64_t> served;
+
+ private:
+  // Of a boundary's activations, or gradients, of a micro-batch.
+  using BoundaryKey = std::tuple<JobId, uint64_t, int, bool, int, int64_t>;
+  // Of a unit's contribution of a micro-batch: job, step, round, unit, it.
+  using ContributionKey = std::tuple<JobId, uint64_t, int, int, int64_t>;
+  using Events = std::vector<std::function<void()>>;
+
+  void Take();
+  void Carry(const RunSlotAction& action);
+  void Carry(const WithdrawSlotAction& action);
+  void Carry(const RunHostOpAction& action);
+  void Carry(const StepReducedAction& action);
+  void Carry(const StepDoneAction& action);
+  void Carry(const QuietAction& action);
+  void CheckContributions(const RunSlotAction& slot);
+
+  bool Produced(const RunSlotAction& slot, bool gradient, int boundary,
+                IndexRange micro_batches);
+  void Produce(const RunSlotAction& slot, bool gradient, int boundary);
+  bool InputsReady(const RunSlotAction& slot, IndexRange micro_batches);
+  void AddDeviceEvents(size_t device, Events& events);
+  void Contribute(const RunSlotAction& slot, int unit);
+  void ReportContribution(size_t device);
+  void FinishSlot(size_t device);
+  void AnswerWithdrawal(size_t device, size_t index);
+
+  bool HostInputsReady(const RunHostOpAction& op);
+  void FinishHostOp();
+  void CheckUpdate(const RunHostOpAction& op);
+  void CheckReduce(const RunHostOpAction& op);
+  bool ContributorsAreDone(const RunHostOpAction& op);
+
+  const JobShape shape_;
+  bool taking_ = false;
+  Dispatcher dispatcher_;
+  std::mt19937_64 random_;
+  std::map<std::pair<JobId, uint64_t>, StepSpec> specs_;
+  std::vector<std::vector<RunSlotAction>> queues_;
+  std::vector<RunHostOpAction> host_queue_;
+  std::set<BoundaryKey> produced_;
+  std::set<ContributionKey> contributed_;
+  std::map<SlotId, std::set<int>> units_down_;  // of slots not committed
+  std::set<SlotId> committed_;
+  std::set<SlotId> withdrawing_;
+  std::set<std::pair<JobId, uint64_t>> reduced_;
+  std::set<std::tuple<JobId, uint64_t, int, int>> reduces_;
+  std::map<std::tuple<JobId, uint64_t, int>, int> updates_of_;
+  std::map<size_t, size_t> computing_;  // device, place in its queue
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SCHEDULER_DISPATCH_TEST_WORLD_H_
