@@ -26,6 +26,10 @@
 //      the end of its download, inner activations while they are
 //      made or used.
 //
+// What a part did that was given up (Interval::lost) takes resources like all
+// else, and may take less long; of its results only those count that were down
+// by then.
+//
 // Consecutive steps are checked round by round, and moreover:
 //
 //  10. A layer is updated once a step, with all its bytes, at no more than

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -70,6 +71,7 @@ class ComputeCheck {
   absl::Status CheckShape(const Interval& interval) const;
   absl::Status CheckLength(const Interval& interval) const;
   absl::Status Enter(const Interval& interval, Table& table);
+  void EnterLost(const Interval& interval);
   absl::Status CheckComplete(int layer, int micro_batch) const;
   absl::Status CheckForwardOf(const Delivery& delivery, int layer,
                               int micro_batch) const;
@@ -84,6 +86,8 @@ class ComputeCheck {
   const ModelCosts& costs_;
   const CheckOptions& options_;
   Table forward_, backward_, recompute_;
+  // Of parts given up: what made the input of a layer, or its gradient.
+  std::map<std::tuple<PassDirection, int, int>, Table> lost_makers_;
   // What a device computes just before an interval.
   std::map<const Interval*, const Interval*> before_;
 };

@@ -53,7 +53,7 @@ HostWork::HostWork(const ModelCosts& costs, const std::vector<Part>& parts,
 void HostWork::ContributionsDown(int round, int layer) {
   int& left = state_.at(round).layers.at(layer).contributors_left;
   ROUNDHOUSE_CHECK(left > 0) << "round " << round << " layer " << layer;
-  if (--left > 0) return;
+  if (--left > 0 || rounds_.directed) return;
   const int step = round / rounds_.per_step;
   const bool first = round % rounds_.per_step == 0;
   // The sum is still to be read; Updated reduces it.
@@ -74,6 +74,15 @@ void HostWork::Done(const Job& job) {
   }
 }
 
+void HostWork::Start(WorkKind kind, int round, int layer) {
+  ROUNDHOUSE_CHECK(rounds_.directed);
+  if (kind == WorkKind::kReduce) {
+    Reduce(round, layer);
+  } else {
+    Update(round / rounds_.per_step, layer);
+  }
+}
+
 std::vector<HostWork::Job> HostWork::TakeJobs() {
   return std::exchange(jobs_, {});
 }
@@ -91,7 +100,7 @@ void HostWork::Reduced(int round, int layer) {
   state.layers.at(layer).reduced = true;
   --state.layers_left;
   const int step = round / rounds_.per_step;
-  if (round != LastRound(step)) return;
+  if (round != LastRound(step) || rounds_.directed) return;
   if (rounds_.updates == Updates::kAsReduced ||
       rounds_.updates == Updates::kStale) {
     Update(step, layer);
@@ -110,14 +119,15 @@ void HostWork::Updated(int step, int layer) {
   state_.at(round).layers.at(layer).updated = true;
   --state_[round].updates_left;
   const int next = round + 1;
-  if (next < rounds_.count() &&
+  if (!rounds_.directed && next < rounds_.count() &&
       state_[next].layers[layer].contributors_left == 0) {
     Reduce(next, layer);
   }
 }
 
 bool HostWork::ContributionsMayGoDown(int round, int layer) const {
-  return round == 0 || state_.at(round - 1).layers.at(layer).reduced;
+  return round == 0 || costs_.GradientBytes(layer) == 0 ||
+         state_.at(round - 1).layers.at(layer).reduced;
 }
 
 int HostWork::SourceStep(int step) const {

@@ -69,6 +69,9 @@ class HostWork {
     Updates updates = Updates::kNone;
     // Weights go up layer by layer; else once all layers are updated.
     bool per_layer = true;
+    // Somebody else decides when reductions and updates start, by Start, and
+    // when rows are there.
+    bool directed = false;
 
     int count() const { return steps * per_step; }
   };
@@ -81,7 +84,7 @@ class HostWork {
     int64_t bytes = 0;
   };
 
-  // `parts`: of one round; every round has the same.
+  // `parts`: of one round; every round has the same.  `costs` outlives it.
   HostWork(const ModelCosts& costs, const std::vector<Part>& parts,
            const Rounds& rounds, Contributions contributions);
 
@@ -89,6 +92,10 @@ class HostWork {
   void ContributionsDown(int round, int layer);
   void RowsGradientDown(int round);
   void Done(const Job& job);
+
+  // kReduce or kOptimizer (of the step whose last round this is).
+  // REQUIRES: directed.
+  void Start(WorkKind kind, int round, int layer);
 
   // The jobs that can start since the last call.
   std::vector<Job> TakeJobs();

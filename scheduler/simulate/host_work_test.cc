@@ -121,5 +121,27 @@ TEST_F(HostWorkTest, FrozenWeightsWaitForNothing) {
   EXPECT_FALSE(host.WeightsMayGoUp(1, 1));
 }
 
+// Somebody else decides: nothing starts by itself.
+TEST_F(HostWorkTest, DirectedWorkStartsWhenItIsTold) {
+  HostWork::Rounds rounds{2, 1, 4, Updates::kAsReduced};
+  rounds.directed = true;
+  HostWork host(costs_, TwoParts(), rounds, Contributions::kModelDtype);
+  EXPECT_TRUE(Down(host, 0, 0).empty());
+  host.Start(WorkKind::kReduce, 0, 0);
+  auto jobs = host.TakeJobs();
+  ASSERT_EQ(jobs.size(), 1u);
+  EXPECT_EQ(jobs[0].bytes, 2 * 21'000'000 + 42'000'000);
+  EXPECT_FALSE(host.ContributionsMayGoDown(1, 0));
+  EXPECT_TRUE(Done(host, jobs[0]).empty());
+  EXPECT_TRUE(host.ContributionsMayGoDown(1, 0));
+  EXPECT_FALSE(host.WeightsMayGoUp(1, 0));
+  host.Start(WorkKind::kOptimizer, 0, 0);
+  jobs = host.TakeJobs();
+  ASSERT_EQ(jobs.size(), 1u);
+  EXPECT_EQ(jobs[0].kind, WorkKind::kOptimizer);
+  EXPECT_TRUE(Done(host, jobs[0]).empty());
+  EXPECT_TRUE(host.WeightsMayGoUp(1, 0));
+}
+
 }  // namespace
 }  // namespace roundhouse

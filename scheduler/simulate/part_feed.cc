@@ -8,6 +8,10 @@
 
 namespace roundhouse {
 
+void PartFeed::DeviceLost(int device) {
+  ROUNDHOUSE_CHECK(false) << "device " << device << ": no feed for losses";
+}
+
 EarliestFinishFeed::EarliestFinishFeed(const std::vector<Part>& parts,
                                        const ModelCosts& costs,
                                        const Machine& machine, int most_sent)
@@ -60,7 +64,7 @@ std::vector<PartFeed::Sent> EarliestFinishFeed::TakeSent() {
     ++device.sent;
     device.slot = parts_[part].slot;
     device_of_.push_back(d);
-    sent.push_back({part, d});
+    sent.push_back({part, d, 0});
   }
   return sent;
 }
@@ -81,7 +85,7 @@ std::vector<PartFeed::Sent> RingFeed::TakeSent() {
     const int d = next_ % devices;
     if (sent_[d] == most_sent_) break;
     ++sent_[d];
-    sent.push_back({next_, d});
+    sent.push_back({next_, d, 0});
   }
   return sent;
 }

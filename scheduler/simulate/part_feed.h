@@ -1,6 +1,7 @@
-// Who decides which device runs a part next: events in, parts out, like
-// scheduler/dispatch/Dispatcher, so that the daemon's own can take this place
-// in a simulation.
+// Who decides which device runs a part next, and when the host reduces and
+// updates: events in, decisions out.  The daemon's own Dispatcher is behind
+// DispatcherFeed (dispatcher_feed.h); the feeds here are for what it does not
+// do.
 #ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_PART_FEED_H_
 #define ROUNDHOUSE_SCHEDULER_SIMULATE_PART_FEED_H_
 
@@ -15,16 +16,44 @@ namespace roundhouse {
 
 class PartFeed {
  public:
+  // Parts are numbered over all jobs, one after the other.
   struct Sent {
-    int part = 0;  // index into the parts
+    int part = 0;
     int device = 0;
+    uint64_t turn = 0;  // of parts of two jobs the lower one's goes first
+  };
+  enum class HostTaskType {
+    kGather,  // the round's rows are there
+    kReduce,
+    kUpdate,  // of the step whose last round `round` is
+  };
+  struct HostTask {
+    HostTaskType type = HostTaskType::kGather;
+    int job = 0;
+    int round = 0;  // over all steps of the job
+    int layer = 0;
   };
 
   virtual ~PartFeed() = default;
   // The parts sent since the last call, in order.
   virtual std::vector<Sent> TakeSent() = 0;
-  // A part's compute has ended; its gradients may still be on their way.
+  // Parts sent before that are to be given up, in order: a part sent again runs
+  // from its beginning.
+  virtual std::vector<int> TakeWithdrawn() { return {}; }
+  // Whether host work starts by TakeHostTasks; else as host_work.h says.
+  virtual bool directs_host() const { return false; }
+  virtual std::vector<HostTask> TakeHostTasks() { return {}; }
+
+  // A part's compute has ended; its results may still be on their way.
   virtual void Computed(int part) = 0;
+  // All that it contributes to a layer's gradient is in host memory.
+  virtual void ContributionDown(int /*part*/, int /*layer*/) {}
+  // All its results are.
+  virtual void Done(int /*part*/) {}
+  // A reduction or an update.
+  virtual void HostTaskDone(const HostTask& /*task*/) {}
+  // It will not come back, and nothing of it has arrived since.
+  virtual void DeviceLost(int device);
 };
 
 // Parts go out in order, each to the device that would finish it first if none

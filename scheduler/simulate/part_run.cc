@@ -8,10 +8,11 @@
 namespace roundhouse {
 
 PartRun::PartRun(const Part& part, const ModelCosts& costs,
-                 const std::vector<int>& saved)
+                 const std::vector<int>& saved, const Place& place)
     : part_(part),
       costs_(costs),
       saved_(saved),
+      place_(place),
       input_(part.micro_batches.size()),
       gradient_(part.micro_batches.size()),
       weights_there_(part.layers.layer_count()),

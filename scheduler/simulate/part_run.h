@@ -29,12 +29,20 @@ class PartRun {
     int end = 0;
   };
 
+  // Whose it is, among all parts of a simulation.
+  struct Place {
+    int job = 0;
+    int number = 0;  // of the part
+    int attempt = 0;
+  };
+
   // `saved`: the first layers of backward stages, ascending; what lies inside a
   // forward part is sent down on the way.  All must outlive it.
   PartRun(const Part& part, const ModelCosts& costs,
-          const std::vector<int>& saved);
+          const std::vector<int>& saved, const Place& place);
 
   const Part& part() const { return part_; }
+  const Place& place() const { return place_; }
   int turn_count() const {
     return static_cast<int>(part_.micro_batches.size());
   }
@@ -47,10 +55,13 @@ class PartRun {
   // What each turn uploads, in the order in which it is needed.
   std::vector<Boundary> Inputs(int turn) const;
   void InputArrived(int turn, PassDirection direction);
+  // The first layer can be computed for the first micro-batch.
+  bool ready() const { return input_[0] && weights_there_[0]; }
   void WeightsArrived(int layer);
   bool all_weights() const { return weights_ == part_.layers.layer_count(); }
   // Sums of a part before are down: this one's may be made.
   void AllowSums() { sums_allowed_ = true; }
+  bool sums_allowed() const { return sums_allowed_; }
 
   // What can be computed now; as many layers as have their weights.
   std::optional<Op> Next() const;
@@ -76,6 +87,7 @@ class PartRun {
   const Part& part_;
   const ModelCosts& costs_;
   const std::vector<int>& saved_;
+  const Place place_;
   std::vector<bool> input_, gradient_;  // there, per turn
   std::vector<bool> weights_there_;     // per layer of the part
   int weights_ = 0;                     // layers from the first, all there

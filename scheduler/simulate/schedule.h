@@ -72,6 +72,11 @@ struct Interval {
   int64_t start_ns = 0;
   int64_t end_ns = 0;
   int64_t bytes = 0;  // moved; 0 for compute
+  // Of a device: which run of which part it belongs to, over all of a schedule
+  // by the step simulator; 0 elsewhere.
+  int attempt = 0;
+  // That run was given up: the part's device was lost, or it was withdrawn.
+  bool lost = false;
 
   int64_t length_ns() const { return end_ns - start_ns; }
 };

@@ -70,15 +70,37 @@ struct StepOptions {
   Ideas ideas;
 };
 
-// REQUIRES: the parts are those of a checked plan, the feed sends them in an
-// order in which producers precede consumers.
+// A job of a simulation.
+struct SimulatedJob {
+  const ModelCosts* costs = nullptr;
+  std::vector<Part> parts;  // of all rounds of all steps (RepeatedParts)
+  HostWork::Rounds rounds;
+};
+
+// The device falls out of the server for good.
+struct DeviceLoss {
+  int device = 0;
+  int64_t at_ns = 0;
+};
+
+// Several jobs on the same devices, links and host memory, which lose these
+// devices on the way.
+// REQUIRES: the parts are those of checked plans, the feed sends those of each
+// job in an order in which producers precede consumers, and takes losses if
+// there are any.
+Schedule SimulateJobs(const Machine& machine,
+                      const std::vector<SimulatedJob>& jobs,
+                      const StepOptions& options,
+                      const std::vector<DeviceLoss>& losses, PartFeed& feed);
+
+// One step of one job.  REQUIRES: as SimulateJobs.
 Schedule SimulateParts(const ModelCosts& costs, const Machine& machine,
                        const std::vector<Part>& parts, int micro_batches,
                        const StepOptions& options, PartFeed& feed);
 
-// The plan under an EarliestFinishFeed that sends the running part and as many
-// more as the plan looks ahead.  INVALID_ARGUMENT for a plan that CheckStepPlan
-// refuses.
+// The plan under a DispatcherFeed (without prefetch under an
+// EarliestFinishFeed: the Dispatcher cannot do without).  INVALID_ARGUMENT for
+// a plan that CheckStepPlan refuses.
 absl::StatusOr<Schedule> SimulateStep(const ModelCosts& costs,
                                       const Machine& machine,
                                       const StepPlan& plan, int micro_batches,
@@ -93,7 +115,8 @@ struct StepsOptions {
 
 inline constexpr int kMaxSimulatedRounds = 1000;  // of all steps
 
-// Consecutive steps of `rounds` times the plan.  INVALID_ARGUMENT for a plan
+// Consecutive steps of `rounds` times the plan, likewise (one step stale under
+// an EarliestFinishFeed, too).  INVALID_ARGUMENT for a plan
 // that CheckStepPlan refuses, no steps or rounds, or too many.
 absl::StatusOr<Schedule> SimulateSteps(const ModelCosts& costs,
                                        const Machine& machine,

@@ -65,7 +65,7 @@ double LeastNs(const ModelCosts& costs, Updates updates, int rounds) {
 
 TEST(StepsSearchTest, SynchronousStepsComeCloseToTheirBound) {
   const double percent[][3] = {
-      {97, 97, 97}, {97, 97, 97}, {93, 95, 97}, {97, 97, 97}, {97, 97, 97}};
+      {97, 97, 97}, {97, 97, 97}, {92, 95, 97}, {97, 97, 97}, {97, 97, 97}};
   const std::vector<ModelCosts> models = Models();
   for (size_t i = 0; i < models.size(); ++i) {
     for (int j = 0; j < 3; ++j) {

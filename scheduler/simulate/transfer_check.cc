@@ -45,7 +45,7 @@ LinkDelivery::LinkDelivery(const Schedule& schedule, const ModelCosts& costs)
   // Of the transfer that is not yet whole.
   std::map<Key, std::pair<int64_t, int64_t>> open;  // start, bytes
   for (const Interval* interval : ByStart(schedule)) {
-    if (interval->kind != WorkKind::kActivations) continue;
+    if (interval->kind != WorkKind::kActivations || interval->lost) continue;
     const Key key{interval->resource, interval->layer_begin,
                   interval->direction, interval->micro_batch};
     auto& [start_ns, bytes] =
@@ -97,12 +97,14 @@ TransferCheck::TransferCheck(const Schedule& schedule, const ModelCosts& costs,
       options_(options),
       contributions_(contributions) {
   for (const Interval& interval : schedule.intervals) {
+    if (interval.lost) continue;
     const WorkKind kind = interval.kind;
     const bool backward = kind == WorkKind::kBackward ||
                           kind == WorkKind::kHeadBackward ||
                           kind == WorkKind::kFused;
     for (int l = interval.layer_begin; l < interval.layer_end; ++l) {
-      const Use use{interval.resource.index, l, interval.direction};
+      const Use use{interval.resource.index, l, interval.direction,
+                    interval.attempt};
       if (IsCompute(kind)) Extend(compute_, use, interval);
       if (backward) Extend(backward_, use, interval);
       if (kind == WorkKind::kWeights) Extend(weights_, use, interval);
@@ -171,7 +173,7 @@ absl::Status TransferCheck::CheckHostRate() const {
 
 absl::Status TransferCheck::CheckWeights() const {
   for (const auto& [use, span] : compute_) {
-    const auto& [device, layer, direction] = use;
+    const auto& [device, layer, direction, attempt] = use;
     const int64_t bytes = costs_.WeightBytes(layer);
     if (bytes == 0) continue;
     const auto up = weights_.find(use);
@@ -186,7 +188,7 @@ absl::Status TransferCheck::CheckWeights() const {
     }
   }
   for (const auto& [use, span] : weights_) {
-    const auto& [device, layer, direction] = use;
+    const auto& [device, layer, direction, attempt] = use;
     if (!compute_.contains(use)) {
       return LayerViolation(layer, absl::StrCat("its weights go up to device ",
                                                 device, " for no use"));
@@ -199,7 +201,7 @@ absl::Status TransferCheck::CheckGradients() const {
   std::vector<int64_t> contributions(costs_.layers + 1);
   std::vector<int64_t> down_ns(costs_.layers + 1);
   for (const auto& [use, span] : backward_) {
-    const auto& [device, layer, direction] = use;
+    const auto& [device, layer, direction, attempt] = use;
     const int64_t one = ContributionBytes(costs_, layer, contributions_);
     if (one == 0) continue;
     const auto down = gradients_.find(use);
@@ -252,12 +254,14 @@ absl::Status TransferCheck::CheckEmbeddingGradients() const {
     const bool backward = interval.kind == WorkKind::kBackward ||
                           interval.kind == WorkKind::kFused;
     if (backward && interval.layer_begin == 0) {
-      made_ns[interval.micro_batch] = interval.end_ns;
+      int64_t& made = made_ns[interval.micro_batch];
+      made = made == 0 ? interval.end_ns : std::min(made, interval.end_ns);
     }
   }
   std::vector<int64_t> moved(options_.micro_batches);
   for (const Interval& interval : schedule_.intervals) {
-    if (interval.kind != WorkKind::kActivations || interval.layer_begin != 0 ||
+    if (interval.kind != WorkKind::kActivations || interval.lost ||
+        interval.layer_begin != 0 ||
         interval.direction != PassDirection::kBackward) {
       continue;
     }
@@ -301,7 +305,10 @@ void TransferCheck::AppendHolds(int device, Changes& changes) const {
   }
   // Inner activations of a micro-batch at least while a block's backward runs.
   for (const Interval& interval : schedule_.intervals) {
-    if (interval.resource != Resource{ResourceType::kCompute, device}) continue;
+    if (interval.lost ||
+        interval.resource != Resource{ResourceType::kCompute, device}) {
+      continue;
+    }
     int64_t inner = 0;
     for (int l = interval.layer_begin; l < interval.layer_end; ++l) {
       const int64_t bytes = ActivationBytes(costs_, l);

@@ -66,8 +66,8 @@ class TransferCheck {
                                  const Machine& machine);
 
  private:
-  // Device, layer, direction of the slot.
-  using Use = std::tuple<int, int, PassDirection>;
+  // Device, layer, direction of the slot, run of the part.
+  using Use = std::tuple<int, int, PassDirection, int>;
   struct Span {
     int64_t begin_ns = 0;
     int64_t end_ns = 0;

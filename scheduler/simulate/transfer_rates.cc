@@ -30,6 +30,12 @@ void TransferRates::Start(int channel, int64_t bytes) {
   settled_ = false;
 }
 
+void TransferRates::Cancel(int channel) {
+  ROUNDHOUSE_CHECK(channels_.at(channel).busy) << channel;
+  channels_[channel].busy = false;
+  settled_ = false;
+}
+
 void TransferRates::EndAtChunk(int channel, int64_t chunk_bytes,
                                int64_t offset) {
   Channel& state = channels_.at(channel);

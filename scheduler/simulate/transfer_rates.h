@@ -27,6 +27,8 @@ class TransferRates {
 
   // Begins a transfer now.  REQUIRES: the channel is idle, bytes > 0.
   void Start(int channel, int64_t bytes);
+  // Ends the running transfer now, as it is.
+  void Cancel(int channel);
   // Ends the running transfer at the next multiple of `chunk_bytes` instead,
   // counted from `offset` bytes before its start.
   void EndAtChunk(int channel, int64_t chunk_bytes, int64_t offset);

@@ -63,5 +63,21 @@ TEST(TransferRatesTest, GivingWayEndsAtTheNextChunk) {
   EXPECT_EQ(rates.NextEndNs(), 33);
 }
 
+TEST(TransferRatesTest, ACancelledTransferLeavesItsShare) {
+  TransferRates rates({10, 10}, 10);
+  rates.Start(0, 100);
+  rates.Start(1, 100);
+  rates.Settle();
+  rates.AdvanceTo(10);
+  EXPECT_EQ(rates.MovedBytes(0), 50);
+  rates.Cancel(0);
+  EXPECT_FALSE(rates.busy(0));
+  rates.Settle();
+  EXPECT_EQ(rates.NextEndNs(), 15);
+  rates.AdvanceTo(15);
+  EXPECT_FALSE(rates.TakeEnded(0));
+  EXPECT_TRUE(rates.TakeEnded(1));
+}
+
 }  // namespace
 }  // namespace roundhouse

@@ -43,6 +43,24 @@ void Transfers::Push(int channel, const Transfer& transfer) {
   Insert(state.queue, queued, false);
 }
 
+void Transfers::Cancel(const PartRun& run) {
+  std::erase_if(empty_,
+                [&](const Ended& ended) { return ended.transfer.run == &run; });
+  for (size_t c = 0; c < channels_.size(); ++c) {
+    Channel& channel = channels_[c];
+    std::erase_if(channel.queue, [&](const Queued& queued) {
+      return queued.transfer.run == &run;
+    });
+    if (!channel.current.has_value() || channel.current->transfer.run != &run) {
+      continue;
+    }
+    EndPiece(static_cast<int>(c));
+    rates_.Cancel(static_cast<int>(c));
+    channel.current.reset();
+    channel.changed = true;
+  }
+}
+
 void Transfers::Insert(std::deque<Queued>& queue, const Queued& queued,
                        bool before_equals) {
   const auto lower = [](const Queued& a, const Queued& b) {
@@ -122,15 +140,19 @@ void Transfers::EndPiece(int index) {
     Interval interval;
     interval.resource = channel.resource;
     interval.kind = transfer.kind;
-    interval.step = transfer.round / options_.rounds;
+    interval.job = transfer.job;
+    interval.step = transfer.step;
+    if (transfer.run != nullptr) {
+      interval.attempt = transfer.run->place().attempt;
+    }
     interval.direction = transfer.boundary.direction;
     interval.layer_begin = transfer.boundary.layer;
     interval.layer_end = transfer.kind == WorkKind::kActivations
                              ? transfer.boundary.layer
                              : transfer.boundary.layer + 1;
     if (transfer.boundary.micro_batch != kNoMicroBatch) {
-      interval.micro_batch = transfer.boundary.micro_batch -
-                             interval.step * options_.micro_batches;
+      interval.micro_batch =
+          transfer.boundary.micro_batch - transfer.first_micro_batch;
     }
     interval.start_ns = channel.piece_start_ns;
     interval.end_ns = now_ns_;

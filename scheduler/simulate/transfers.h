@@ -35,9 +35,12 @@ struct Transfer {
   int turn = 0;
   // Of an activation that goes up: its turn's place among all of the device.
   int64_t rank = 0;
-  int round = 0;  // over all steps
   // False: more of these weights follows.
   bool last = true;
+  int job = 0;
+  int round = 0;  // over all steps of the job
+  int step = 0;
+  int first_micro_batch = 0;  // of the step, over all steps
 };
 
 class Transfers {
@@ -47,8 +50,6 @@ class Transfers {
     bool split_at_rates = true;
     bool priorities = true;  // false: everything as it comes
     double update_rate = 1;  // bytes per nanosecond
-    int rounds = 1;          // per step
-    int micro_batches = 1;   // per step
   };
 
   // Intervals are appended to `schedule`, which must outlive it.
@@ -61,6 +62,8 @@ class Transfers {
   }
 
   void Push(int channel, const Transfer& transfer);
+  // Nothing more of the part is moved.
+  void Cancel(const PartRun& run);
 
   // Starts what can start; to be called once all pushes of a moment are made.
   void Start();

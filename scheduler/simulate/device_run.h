@@ -1,0 +1,74 @@
+// A device of a simulation: what it computes, and what waits there.
+//
+// Thread-compatible.
+#ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_DEVICE_RUN_H_
+#define ROUNDHOUSE_SCHEDULER_SIMULATE_DEVICE_RUN_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "scheduler/simulate/part_run.h"
+#include "scheduler/simulate/transfer_rates.h"
+#include "scheduler/simulate/transfers.h"
+
+namespace roundhouse {
+
+// Sets of gradient sums of a job on a device: added to, and going down.
+inline constexpr size_t kSumSets = 2;
+
+struct SentPart {
+  PartRun* run = nullptr;
+  uint64_t turn = 0;
+  int64_t sequence = 0;  // over all devices
+};
+
+// An activation that a part needs.
+struct Upload {
+  PartRun* run = nullptr;
+  int turn = 0;       // of the part
+  int64_t order = 0;  // of the turn, over the job's parts on the device
+  int64_t rank = 0;   // of the turn, over all parts on the device
+  Boundary boundary;
+};
+
+// A backward part whose gradients are not all down.
+struct Sums {
+  PartRun* run = nullptr;
+  int layers_left = 0;
+};
+
+// What a device has of one job.  Parts of one job run in the order in which
+// they were sent.
+struct DeviceLane {
+  std::deque<SentPart> parts;           // not computed
+  std::deque<Upload> uploads;           // not yet queued, in order
+  std::deque<Transfer> held_gradients;  // until host work is done, in order
+  std::deque<Sums> sums;
+  int64_t turns_sent = 0;
+  int64_t turns_done = 0;
+
+  void AllowSums() {
+    for (size_t i = 0; i < std::min(kSumSets, sums.size()); ++i) {
+      sums[i].run->AllowSums();
+    }
+  }
+  // No trace of the part is left.
+  void Forget(const PartRun& run);
+};
+
+struct DeviceRun {
+  std::vector<DeviceLane> lanes;  // per job
+  PartRun* current = nullptr;     // began, and is not computed
+  std::optional<PartRun::Op> op;  // of `current`
+  int64_t op_end_ns = TransferRates::kNever;
+  std::deque<Transfer> held_weights;  // until host work is done, in order
+  int64_t turns_sent = 0;
+  bool changed = true;  // since it was last asked for more work
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SCHEDULER_SIMULATE_DEVICE_RUN_H_

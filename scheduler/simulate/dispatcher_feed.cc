@@ -1,0 +1,294 @@
+#include "scheduler/simulate/dispatcher_feed.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "base/log.h"
+#include "scheduler/simulate/device_memory.h"
+
+namespace roundhouse {
+namespace {
+
+JobId IdOf(int job) { return static_cast<JobId>(job + 1); }
+int IndexOf(JobId job) { return static_cast<int>(Number(job)) - 1; }
+
+// As StepPlan's shares: groups per part.
+Plan SplitPlan(const StepPlan& plan, const std::vector<Part>& parts) {
+  Plan split = plan.stages;
+  split.split.assign(plan.slot_count(), {});
+  for (const Part& part : parts) {
+    split.split[part.slot].push_back(static_cast<int>(part.groups));
+  }
+  return split;
+}
+
+std::vector<MicroBatchCost> LayerCosts(const ModelCosts& costs) {
+  std::vector<MicroBatchCost> layers;
+  for (int layer = 0; layer <= costs.head(); ++layer) {
+    const auto forward_ns = static_cast<double>(costs.ForwardNs(layer));
+    // A fused part runs a block forward once, a backward part recomputes it.
+    layers.push_back({forward_ns, forward_ns + static_cast<double>(
+                                                   costs.BackwardNs(layer))});
+  }
+  return layers;
+}
+
+}  // namespace
+
+DispatcherFeed::DispatcherFeed(const std::vector<FedJob>& jobs,
+                               const Machine& machine,
+                               const DispatcherFeedOptions& options)
+    : machine_(machine),
+      options_(options),
+      dispatcher_(OptionsFor(jobs)),
+      waiting_(machine.devices.size(),
+               std::vector<std::deque<Waiting>>(jobs.size())),
+      uncomputed_(machine.devices.size(), std::vector<int>(jobs.size())) {
+  int first_number = 0;
+  for (const FedJob& job : jobs) {
+    AddJob(job, first_number);
+    first_number +=
+        static_cast<int>(jobs_.back().parts.size()) * job.rounds.count();
+  }
+  dispatcher_.HostUp();
+  for (int d = 0; d < machine.device_count(); ++d) {
+    const SimulatedDevice& device = machine.devices[d];
+    dispatcher_.DeviceUp(static_cast<DeviceId>(d),
+                         {device.speed, device.memory_bytes});
+  }
+  // A step runs while the one before it ends.
+  for (int job = 0; job < static_cast<int>(jobs_.size()); ++job) {
+    BeginStep(job);
+    BeginStep(job);
+  }
+}
+
+// One more than are uploaded: a part is with its device until its results are
+// in host memory, while the next one runs.
+DispatcherOptions DispatcherFeed::OptionsFor(const std::vector<FedJob>& jobs) {
+  DispatcherOptions options;
+  for (const FedJob& job : jobs) {
+    options.max_job_slots =
+        std::max(options.max_job_slots, 2 + job.plan->look_ahead);
+  }
+  options.max_device_slots =
+      std::max(options.max_device_slots, options.max_job_slots);
+  return options;
+}
+
+JobShape DispatcherFeed::ShapeOf(const FedJob& job) {
+  const ModelCosts& costs = *job.costs;
+  JobShape shape;
+  shape.layer_count = costs.layers + 1;
+  shape.unit_count = costs.layers + 2;
+  shape.trainable.push_back(TrainsEmbedding(costs));
+  for (int layer = 0; layer <= costs.head(); ++layer) {
+    shape.trainable.push_back(costs.GradientBytes(layer) > 0);
+  }
+  // A job trains something; where nothing has a gradient, its host work moves
+  // no bytes.
+  if (shape.trainable_count() == 0) shape.trainable.clear();
+  // As the daemon reserves them (ARCHITECTURE.md).
+  const bool one_stage = job.plan->slot_count() == 1;
+  shape.contribution_sets = one_stage && job.rounds.per_step > 1 ? 2 : 1;
+  return shape;
+}
+
+void DispatcherFeed::AddJob(const FedJob& job, int first_number) {
+  ROUNDHOUSE_CHECK(job.rounds.updates != Updates::kStale);
+  Job added{job, PartsOf(*job.plan, job.rounds.micro_batches), first_number};
+  dispatcher_.AddJob(IdOf(static_cast<int>(jobs_.size())), ShapeOf(job));
+  jobs_.push_back(std::move(added));
+}
+
+StepSpec DispatcherFeed::SpecOf(const Job& job) const {
+  const ModelCosts& costs = *job.fed.costs;
+  const HostWork::Rounds& rounds = job.fed.rounds;
+  StepSpec spec;
+  // An isolated step is reduced and not updated: it never gets a factor.
+  spec.clip = rounds.updates != Updates::kAsReduced;
+  spec.plan = SplitPlan(*job.fed.plan, job.parts);
+  spec.groups = job.fed.plan->groups;
+  spec.round_micro_batches.assign(rounds.per_step, rounds.micro_batches);
+  spec.layer_costs = LayerCosts(costs);
+  spec.device_bytes = [&costs](const Part& part) {
+    return PartPeakBytes(part, costs);
+  };
+  return spec;
+}
+
+void DispatcherFeed::BeginStep(int index) {
+  Job& job = jobs_[index];
+  if (job.steps_begun == job.fed.rounds.steps) return;
+  ++job.steps_begun;
+  dispatcher_.BeginStep(IdOf(index), SpecOf(job));
+}
+
+int DispatcherFeed::JobOf(int part) const {
+  int job = static_cast<int>(jobs_.size()) - 1;
+  while (jobs_[job].first_number > part) --job;
+  return job;
+}
+
+int DispatcherFeed::NumberOf(const RunSlotAction& action) const {
+  const Job& job = jobs_[IndexOf(action.job)];
+  const auto round =
+      static_cast<int>(action.place.step_number) * job.fed.rounds.per_step +
+      action.place.round;
+  const Part& part = job.parts.at(action.place.index);
+  ROUNDHOUSE_CHECK(part.pass == action.pass && part.layers == action.layers &&
+                   part.micro_batches == action.micro_batches)
+      << "slot " << Number(action.slot);
+  return job.first_number + round * static_cast<int>(job.parts.size()) +
+         action.place.index;
+}
+
+// --- decisions ---
+
+void DispatcherFeed::CarryOut() {
+  for (auto actions = dispatcher_.TakeActions(); !actions.empty();
+       actions = dispatcher_.TakeActions()) {
+    for (const Action& action : actions) {
+      std::visit([this](const auto& a) { Carry(a); }, action);
+    }
+  }
+}
+
+void DispatcherFeed::Carry(const RunSlotAction& action) {
+  const int part = NumberOf(action);
+  const auto device = static_cast<int>(Number(action.device));
+  out_[part] = {action.slot, device};
+  part_of_[action.slot] = part;
+  waiting_[device][IndexOf(action.job)].push_back({part, action.turn});
+}
+
+void DispatcherFeed::Carry(const WithdrawSlotAction& action) {
+  const int part = part_of_.at(action.slot);
+  const Out out = out_.at(part);
+  const int job = IndexOf(action.job);
+  out_.erase(part);
+  if (out.sent) {
+    withdrawn_.push_back(part);
+    if (!out.computed) --uncomputed_[out.device][job];
+  } else {
+    std::erase_if(waiting_[out.device][job],
+                  [part](const Waiting& w) { return w.part == part; });
+  }
+  dispatcher_.SlotWithdrawn(action.slot);
+}
+
+void DispatcherFeed::Carry(const RunHostOpAction& action) {
+  const Job& job = jobs_[IndexOf(action.job)];
+  const int per_step = job.fed.rounds.per_step;
+  const int first = static_cast<int>(action.step_number) * per_step;
+  HostTask task;
+  task.job = IndexOf(action.job);
+  task.round = first + action.round;
+  task.layer = action.unit - 1;
+  if (action.type == HostOpType::kGather) {
+    tasks_.push_back(task);
+    dispatcher_.HostOpDone(action.op);
+    return;
+  }
+  if (action.unit == 0) {
+    dispatcher_.HostOpDone(action.op);
+    return;
+  }
+  const bool reduces = action.type == HostOpType::kReduce;
+  task.type = reduces ? HostTaskType::kReduce : HostTaskType::kUpdate;
+  if (!reduces) task.round = first + per_step - 1;
+  host_ops_[{task.type, task.job, task.round, task.layer}] = action.op;
+  tasks_.push_back(task);
+}
+
+void DispatcherFeed::Carry(const StepReducedAction& action) {
+  if (jobs_[IndexOf(action.job)].fed.rounds.updates == Updates::kClipped) {
+    dispatcher_.AllowUpdates(action.job, action.step_number);
+  }
+}
+
+void DispatcherFeed::Carry(const StepDoneAction& action) {
+  BeginStep(IndexOf(action.job));
+}
+
+void DispatcherFeed::Carry(const QuietAction& action) {
+  ROUNDHOUSE_CHECK(false) << "job " << Number(action.job) << " was abandoned";
+}
+
+std::vector<PartFeed::Sent> DispatcherFeed::TakeSent() {
+  CarryOut();
+  std::vector<Sent> sent;
+  for (size_t d = 0; d < waiting_.size(); ++d) {
+    for (size_t j = 0; j < jobs_.size(); ++j) {
+      auto& waiting = waiting_[d][j];
+      const int most = 1 + jobs_[j].fed.plan->look_ahead;
+      while (!waiting.empty() && uncomputed_[d][j] < most) {
+        const Waiting next = waiting.front();
+        waiting.pop_front();
+        ++uncomputed_[d][j];
+        out_.at(next.part).sent = true;
+        sent.push_back({next.part, static_cast<int>(d), next.turn});
+      }
+    }
+  }
+  // In the order of the Dispatcher, as far as it is one.
+  std::sort(sent.begin(), sent.end(),
+            [](const Sent& a, const Sent& b) { return a.part < b.part; });
+  return sent;
+}
+
+std::vector<int> DispatcherFeed::TakeWithdrawn() {
+  CarryOut();
+  return std::exchange(withdrawn_, {});
+}
+
+std::vector<PartFeed::HostTask> DispatcherFeed::TakeHostTasks() {
+  CarryOut();
+  return std::exchange(tasks_, {});
+}
+
+// --- events ---
+
+void DispatcherFeed::Computed(int part) {
+  Out& out = out_.at(part);
+  out.computed = true;
+  --uncomputed_[out.device][JobOf(part)];
+}
+
+void DispatcherFeed::ContributionDown(int part, int layer) {
+  if (!options_.reports_contributions) return;
+  dispatcher_.ContributionDown(out_.at(part).slot, layer + 1);
+}
+
+void DispatcherFeed::Done(int part) {
+  const Out out = out_.at(part);
+  out_.erase(part);
+  part_of_.erase(out.slot);
+  const Job& job = jobs_[JobOf(part)];
+  const size_t index = (part - job.first_number) % job.parts.size();
+  const int64_t ns = PartNs(job.parts[index], *job.fed.costs);
+  dispatcher_.SlotDone(out.slot, machine_.devices[out.device].RunNs(ns));
+}
+
+void DispatcherFeed::HostTaskDone(const HostTask& task) {
+  const auto op = host_ops_.find({task.type, task.job, task.round, task.layer});
+  const HostOpId id = op->second;
+  host_ops_.erase(op);
+  dispatcher_.HostOpDone(id);
+}
+
+void DispatcherFeed::DeviceLost(int device) {
+  ROUNDHOUSE_CHECK(!options_.reports_contributions);
+  std::erase_if(out_, [device](const auto& entry) {
+    return entry.second.device == device;
+  });
+  for (size_t j = 0; j < jobs_.size(); ++j) {
+    waiting_[device][j].clear();
+    uncomputed_[device][j] = 0;
+  }
+  dispatcher_.DeviceDown(static_cast<DeviceId>(device));
+  dispatcher_.DeviceLost(static_cast<DeviceId>(device));
+}
+
+}  // namespace roundhouse

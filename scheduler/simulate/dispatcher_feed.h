@@ -1,0 +1,116 @@
+// The daemon's Dispatcher in virtual time: it decides which device runs a part
+// next, and when the host gathers, reduces and updates, from the same events as
+// in the daemon.
+//
+// What the daemon's other parts do around it is here, too: a job begins its
+// next step as soon as the Dispatcher takes one, and gives the clip factor once
+// a step is reduced; a worker uploads the weights of as many parts as the plan
+// looks ahead beside the one that runs, and keeps what it was sent beyond them;
+// withdrawals are answered at once; rows and the embedding's update take no
+// time.  Thread-compatible; deterministic.
+#ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_DISPATCHER_FEED_H_
+#define ROUNDHOUSE_SCHEDULER_SIMULATE_DISPATCHER_FEED_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "scheduler/dispatch/dispatcher.h"
+#include "scheduler/simulate/host_work.h"
+#include "scheduler/simulate/machine.h"
+#include "scheduler/simulate/model_costs.h"
+#include "scheduler/simulate/part_feed.h"
+#include "scheduler/simulate/step_plan.h"
+
+namespace roundhouse {
+
+// A job behind a DispatcherFeed.  Pointers outlive the feed.
+struct FedJob {
+  const ModelCosts* costs = nullptr;
+  const StepPlan* plan = nullptr;
+  HostWork::Rounds rounds;
+};
+
+struct DispatcherFeedOptions {
+  // A layer is reduced once it is down everywhere; else once every part that
+  // contributes to it is done, as today's workers say.  REQUIRES: false where
+  // devices are lost.
+  bool reports_contributions = true;
+};
+
+class DispatcherFeed : public PartFeed {
+ public:
+  // Parts are numbered as SimulateJobs does: job by job, round by round.
+  // REQUIRES: at least one job; plans that CheckStepPlan accepts; updates are
+  // not kStale.
+  DispatcherFeed(const std::vector<FedJob>& jobs, const Machine& machine,
+                 const DispatcherFeedOptions& options);
+
+  std::vector<Sent> TakeSent() override;
+  std::vector<int> TakeWithdrawn() override;
+  bool directs_host() const override { return true; }
+  std::vector<HostTask> TakeHostTasks() override;
+  void Computed(int part) override;
+  void ContributionDown(int part, int layer) override;
+  void Done(int part) override;
+  void HostTaskDone(const HostTask& task) override;
+  void DeviceLost(int device) override;
+
+  const Dispatcher& dispatcher() const { return dispatcher_; }
+
+ private:
+  struct Job {
+    FedJob fed;
+    std::vector<Part> parts;  // of a round
+    int first_number = 0;
+    int steps_begun = 0;
+  };
+  // A part of a job that is with the Dispatcher's devices.
+  struct Out {
+    SlotId slot{};
+    int device = 0;
+    bool sent = false;      // by TakeSent
+    bool computed = false;  // of a sent one
+  };
+  struct Waiting {
+    int part = 0;
+    uint64_t turn = 0;
+  };
+  using HostKey = std::tuple<HostTaskType, int, int, int>;
+
+  static DispatcherOptions OptionsFor(const std::vector<FedJob>& jobs);
+  static JobShape ShapeOf(const FedJob& job);
+  StepSpec SpecOf(const Job& job) const;
+  void AddJob(const FedJob& job, int first_number);
+  void BeginStep(int job);
+  int JobOf(int part) const;
+  int NumberOf(const RunSlotAction& action) const;
+
+  void CarryOut();
+  void Carry(const RunSlotAction& action);
+  void Carry(const WithdrawSlotAction& action);
+  void Carry(const RunHostOpAction& action);
+  void Carry(const StepReducedAction& action);
+  void Carry(const StepDoneAction& action);
+  void Carry(const QuietAction& action);
+
+  const Machine& machine_;
+  const DispatcherFeedOptions options_;
+  Dispatcher dispatcher_;
+  std::vector<Job> jobs_;
+  std::map<int, Out> out_;  // by part
+  std::map<SlotId, int> part_of_;
+  // Per device and job: with the worker, whose weights do not go up yet.
+  std::vector<std::vector<std::deque<Waiting>>> waiting_;
+  // Per device and job: sent and not computed.
+  std::vector<std::vector<int>> uncomputed_;
+  std::vector<int> withdrawn_;
+  std::vector<HostTask> tasks_;
+  std::map<HostKey, HostOpId> host_ops_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SCHEDULER_SIMULATE_DISPATCHER_FEED_H_

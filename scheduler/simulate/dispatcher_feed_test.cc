@@ -1,0 +1,227 @@
+#include "scheduler/simulate/dispatcher_feed.h"
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "scheduler/simulate/checker.h"
+#include "scheduler/simulate/step_simulator.h"
+#include "scheduler/simulate/test_costs.h"
+
+namespace roundhouse {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+
+// One block in each direction, the head alone.
+Plan OneByOne(int layers) {
+  Plan plan;
+  plan.fused = true;
+  plan.backward = {{layers, layers}};
+  for (int l = 0; l < layers; ++l) plan.forward.push_back({l, l});
+  for (int l = layers - 1; l >= 0; --l) plan.backward.push_back({l, l});
+  return plan;
+}
+
+struct Step {
+  ModelCosts costs = SmallModel(4);
+  Machine machine;
+  StepPlan plan;
+  HostWork::Rounds rounds;
+  StepOptions options;
+  std::vector<DeviceLoss> losses;
+
+  Step(int devices, int width, int micro_batches) {
+    machine.devices.resize(devices);
+    rounds.micro_batches = micro_batches;
+    plan = UniformPlan(OneByOne(costs.layers), {width, width, width},
+                       micro_batches, micro_batches);
+  }
+
+  std::vector<Part> Parts() const {
+    return PartsOf(plan, rounds.micro_batches);
+  }
+  FedJob Fed() const { return {&costs, &plan, rounds}; }
+
+  Schedule Run() const {
+    DispatcherFeed feed({Fed()}, machine, {losses.empty()});
+    return SimulateJobs(machine, {{&costs, Parts(), rounds}}, options, losses,
+                        feed);
+  }
+
+  std::string Verdict(const Schedule& schedule) const {
+    CheckOptions check;
+    check.machine = machine;
+    check.micro_batches = rounds.micro_batches;
+    return std::string(
+        CheckStepSchedule(schedule, costs, check, options.contributions)
+            .message());
+  }
+};
+
+std::vector<int> DevicesOf(const std::vector<PartFeed::Sent>& sent) {
+  std::vector<int> devices;
+  for (const auto& entry : sent) devices.push_back(entry.device);
+  return devices;
+}
+
+TEST(DispatcherFeedTest, AWorkerUploadsAsFarAsThePlanLooksAhead) {
+  Step step(3, 1, 2);
+  DispatcherFeed feed({step.Fed()}, step.machine, {});
+  // Forward blocks are equal: the ring, two on each of three devices.
+  EXPECT_EQ(DevicesOf(feed.TakeSent()), (std::vector<int>{0, 1, 2, 0, 1, 2}));
+  EXPECT_TRUE(feed.TakeSent().empty());
+  // Device 0 has its third part already, the first backward one but one: it
+  // uploads that now.
+  feed.Computed(0);
+  const auto sent = feed.TakeSent();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].part, 6);
+  EXPECT_EQ(sent[0].device, 0);
+}
+
+TEST(DispatcherFeedTest, AStepIsGatheredReducedAndUpdated) {
+  Step step(1, 1, 1);
+  step.rounds.steps = 2;
+  step.rounds.updates = Updates::kAsReduced;
+  DispatcherFeed feed({step.Fed()}, step.machine, {});
+  // The second round's rows wait for the embedding's update.
+  auto tasks = feed.TakeHostTasks();
+  ASSERT_EQ(tasks.size(), 1u);
+  EXPECT_EQ(tasks[0].type, PartFeed::HostTaskType::kGather);
+  EXPECT_EQ(tasks[0].round, 0);
+  int reduced = 0, updated = 0, gathered = 1;
+  // Nine parts a step, in order on one device.
+  for (int part = 0; part < 18; ++part) {
+    feed.TakeSent();
+    feed.Computed(part);
+    feed.Done(part);
+    for (tasks = feed.TakeHostTasks(); !tasks.empty();
+         tasks = feed.TakeHostTasks()) {
+      for (const PartFeed::HostTask& task : tasks) {
+        if (task.type == PartFeed::HostTaskType::kGather) {
+          ++gathered;
+          EXPECT_EQ(part, 8);
+          continue;
+        }
+        task.type == PartFeed::HostTaskType::kReduce ? ++reduced : ++updated;
+        feed.HostTaskDone(task);
+      }
+    }
+    EXPECT_EQ(reduced, updated);
+  }
+  EXPECT_EQ(reduced, 2 * 5);
+  EXPECT_EQ(gathered, 2);
+}
+
+TEST(DispatcherFeedTest, AnIsolatedStepIsNotUpdated) {
+  const Schedule schedule = Step(2, 2, 4).Run();
+  for (const Interval& interval : schedule.intervals) {
+    EXPECT_NE(interval.kind, WorkKind::kOptimizer);
+  }
+}
+
+// What today's workers report; the other is what the search plans with.
+TEST(DispatcherFeedTest, ReductionMayWaitForWholeParts) {
+  Step step(2, 2, 4);
+  Plan two_blocks;
+  two_blocks.fused = true;
+  two_blocks.forward = {{0, 3}};
+  two_blocks.backward = {{4, 4}, {0, 3}};
+  step.plan = UniformPlan(two_blocks, {2, 2, 2}, 4, 4);
+  int64_t makespan_ns[2];
+  for (const bool reports : {false, true}) {
+    DispatcherFeed feed({step.Fed()}, step.machine, {reports});
+    const Schedule schedule =
+        SimulateJobs(step.machine, {{&step.costs, step.Parts(), step.rounds}},
+                     step.options, {}, feed);
+    EXPECT_EQ(step.Verdict(schedule), "");
+    makespan_ns[reports ? 1 : 0] = schedule.MakespanNs();
+  }
+  EXPECT_LT(makespan_ns[1], makespan_ns[0]);
+}
+
+// --- losses ---
+
+TEST(DispatcherFeedTest, AStepEndsOnTheDevicesThatAreLeft) {
+  Step step(4, 4, 4);
+  const Schedule whole = step.Run();
+  ASSERT_EQ(step.Verdict(whole), "");
+  step.losses = {{1, 15 * kMs}};
+  const Schedule schedule = step.Run();
+  EXPECT_EQ(step.Verdict(schedule), "");
+  EXPECT_GT(schedule.MakespanNs(), whole.MakespanNs());
+  bool lost = false, afterwards = false;
+  for (const Interval& interval : schedule.intervals) {
+    lost |= interval.lost;
+    const bool on_lost = interval.resource.type != ResourceType::kHost &&
+                         interval.resource.index == 1;
+    EXPECT_TRUE(!on_lost || interval.end_ns <= 15 * kMs);
+    afterwards |= !on_lost && interval.start_ns >= 15 * kMs;
+  }
+  EXPECT_TRUE(lost);
+  EXPECT_TRUE(afterwards);
+}
+
+// Until the moment of the loss nothing differs.
+TEST(DispatcherFeedTest, ALossAtTheEndCostsNothing) {
+  Step step(2, 2, 4);
+  const Schedule whole = step.Run();
+  step.losses = {{0, whole.MakespanNs() + 1'000 * kMs}};
+  const Schedule schedule = step.Run();
+  for (const Interval& interval : schedule.intervals) {
+    EXPECT_FALSE(interval.lost);
+  }
+  EXPECT_EQ(step.Verdict(schedule), "");
+}
+
+// What was given up does not count: without it the checker misses nothing, and
+// without what came instead it does.
+TEST(DispatcherFeedTest, TheCheckerCountsNothingTwice) {
+  Step step(3, 3, 6);
+  step.losses = {{2, 12 * kMs}};
+  Schedule schedule = step.Run();
+  ASSERT_EQ(step.Verdict(schedule), "");
+  for (Interval& interval : schedule.intervals) interval.lost = false;
+  EXPECT_NE(step.Verdict(schedule), "");
+  schedule = step.Run();
+  const auto redone = std::find_if(
+      schedule.intervals.begin(), schedule.intervals.end(),
+      [](const Interval& interval) {
+        return IsCompute(interval.kind) && interval.start_ns > 12 * kMs;
+      });
+  ASSERT_NE(redone, schedule.intervals.end());
+  redone->lost = true;
+  EXPECT_NE(step.Verdict(schedule), "");
+}
+
+TEST(DispatcherFeedTest, RandomLossesNeverStopAStep) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    auto below = [&](uint64_t n) { return static_cast<int>(random() % n); };
+    const int devices = 2 + below(5);
+    Step step(devices, 1, 1 + below(8));
+    step.costs = SmallModel(1 + below(6));
+    step.machine.host_rate = 5.0 * (1 + below(40));
+    for (SimulatedDevice& device : step.machine.devices) {
+      if (below(4) == 0) device.speed = 0.5;
+    }
+    step.plan = UniformPlan(
+        OneByOne(step.costs.layers),
+        {1 + below(devices), 1 + below(devices), 1 + below(devices)},
+        step.rounds.micro_batches, 1 + below(step.rounds.micro_batches));
+    step.plan.look_ahead = 1 + below(3);
+    const int64_t makespan_ns = step.Run().MakespanNs();
+    for (int d = 0; d + 1 < devices && below(3) != 0; ++d) {
+      step.losses.push_back(
+          {d, 1 + static_cast<int64_t>(random() % makespan_ns)});
+    }
+    ASSERT_EQ(step.Verdict(step.Run()), "") << ToString(step.plan);
+  }
+}
+
+}  // namespace
+}  // namespace roundhouse

@@ -1,0 +1,97 @@
+#include "scheduler/simulate/job_run.h"
+
+#include <algorithm>
+
+namespace roundhouse {
+namespace {
+
+std::vector<Part> FirstRound(const std::vector<Part>& parts,
+                             const HostWork::Rounds& rounds) {
+  const auto count = parts.size() / static_cast<size_t>(rounds.count());
+  return {parts.begin(), parts.begin() + static_cast<ptrdiff_t>(count)};
+}
+
+std::vector<int> SavedLayers(const std::vector<Part>& parts) {
+  std::vector<int> saved;
+  for (const Part& part : parts) {
+    if (part.pass == SlotPass::kBackward) saved.push_back(part.layers.first);
+  }
+  std::sort(saved.begin(), saved.end());
+  saved.erase(std::unique(saved.begin(), saved.end()), saved.end());
+  return saved;
+}
+
+}  // namespace
+
+JobRun::JobRun(int index, int first_number, const ModelCosts& costs,
+               const std::vector<Part>& parts, const HostWork::Rounds& rounds,
+               Contributions contributions)
+    : index_(index),
+      first_number_(first_number),
+      costs_(costs),
+      parts_(parts),
+      rounds_(rounds),
+      host_(costs, FirstRound(parts, rounds), rounds, contributions),
+      saved_(SavedLayers(parts)),
+      runs_(parts.size()),
+      in_host_(2 * (costs.layers + 2) * MicroBatches()) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const int number = first_number + static_cast<int>(i);
+    Restart(number, number + 1);
+  }
+}
+
+void JobRun::Restart(int number, int attempt) {
+  const int part = number - first_number_;
+  runs_[part] = std::make_unique<PartRun>(
+      parts_[part], costs_, saved_, PartRun::Place{index_, number, attempt});
+}
+
+void JobRun::Stamp(int round, Transfer& transfer) const {
+  transfer.job = index_;
+  transfer.round = round;
+  transfer.step = round / rounds_.per_step;
+  transfer.first_micro_batch =
+      transfer.step * rounds_.per_step * rounds_.micro_batches;
+}
+
+std::vector<bool>::reference JobRun::InHost(const Boundary& boundary) {
+  const int backward = boundary.direction == PassDirection::kBackward ? 1 : 0;
+  const auto row = static_cast<size_t>(2 * boundary.layer + backward);
+  return in_host_[row * MicroBatches() + boundary.micro_batch];
+}
+
+bool JobRun::InputsInHost(const PartRun& run) {
+  for (int turn = 0; turn < run.turn_count(); ++turn) {
+    for (const Boundary& boundary : run.Inputs(turn)) {
+      if (!InHost(boundary)) return false;
+    }
+  }
+  return true;
+}
+
+bool JobRun::WeightsMayGoUp(const PartRun& run) const {
+  const Part& part = run.part();
+  for (int layer = part.layers.first; layer <= part.layers.last; ++layer) {
+    if (!host_.WeightsMayGoUp(RoundOf(part), layer)) return false;
+  }
+  return true;
+}
+
+void JobRun::PublishRows(int round) {
+  const int first = round * rounds_.micro_batches;
+  for (int m = first; m < first + rounds_.micro_batches; ++m) {
+    InHost({0, PassDirection::kForward, m}) = true;
+  }
+}
+
+bool JobRun::PublishNextRows() {
+  if (rounds_.directed) return false;
+  const int before = rounds_begun_;
+  while (rounds_begun_ < rounds_.count() && host_.RowsAreThere(rounds_begun_)) {
+    PublishRows(rounds_begun_++);
+  }
+  return rounds_begun_ > before;
+}
+
+}  // namespace roundhouse

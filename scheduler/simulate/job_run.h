@@ -1,0 +1,72 @@
+// One job of a simulation: its parts, what of their results is in host memory,
+// and what the host does between them.
+//
+// Thread-compatible.
+#ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_JOB_RUN_H_
+#define ROUNDHOUSE_SCHEDULER_SIMULATE_JOB_RUN_H_
+
+#include <memory>
+#include <vector>
+
+#include "scheduler/simulate/host_work.h"
+#include "scheduler/simulate/model_costs.h"
+#include "scheduler/simulate/part_run.h"
+#include "scheduler/simulate/step_plan.h"
+#include "scheduler/simulate/transfers.h"
+
+namespace roundhouse {
+
+class JobRun {
+ public:
+  // `parts`: of all rounds, the first one with number `first_number` among all
+  // jobs' parts.  Both references outlive it.
+  JobRun(int index, int first_number, const ModelCosts& costs,
+         const std::vector<Part>& parts, const HostWork::Rounds& rounds,
+         Contributions contributions);
+
+  int index() const { return index_; }
+  const ModelCosts& costs() const { return costs_; }
+  const HostWork::Rounds& rounds() const { return rounds_; }
+  HostWork& host() { return host_; }
+  const HostWork& host() const { return host_; }
+
+  const std::vector<std::unique_ptr<PartRun>>& runs() const { return runs_; }
+  PartRun& run(int number) { return *runs_.at(number - first_number_); }
+  // From its beginning, as another attempt.
+  void Restart(int number, int attempt);
+
+  int RoundOf(const Part& part) const {
+    return static_cast<int>(part.micro_batches.begin / rounds_.micro_batches);
+  }
+  // Says of what round a transfer of this job is.
+  void Stamp(int round, Transfer& transfer) const;
+
+  std::vector<bool>::reference InHost(const Boundary& boundary);
+  // Everything that the part reads.
+  bool InputsInHost(const PartRun& run);
+  bool WeightsMayGoUp(const PartRun& run) const;
+
+  void PublishRows(int round);
+  // Those of the rounds that may begin; false: none did.
+  bool PublishNextRows();
+
+ private:
+  size_t MicroBatches() const {
+    return static_cast<size_t>(rounds_.count()) * rounds_.micro_batches;
+  }
+
+  const int index_;
+  const int first_number_;
+  const ModelCosts& costs_;
+  const std::vector<Part>& parts_;
+  const HostWork::Rounds rounds_;
+  HostWork host_;
+  std::vector<int> saved_;  // first layers of backward stages, ascending
+  std::vector<std::unique_ptr<PartRun>> runs_;  // per part
+  std::vector<bool> in_host_;                   // by InHost
+  int rounds_begun_ = 0;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SCHEDULER_SIMULATE_JOB_RUN_H_

@@ -1,0 +1,512 @@
+#include "scheduler/simulate/step_run.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/log.h"
+
+namespace roundhouse {
+namespace {
+
+// Turns beyond those computed whose inputs may be on the device: the one that
+// runs, and the next.
+constexpr int kTurnWindow = 2;
+// More than any model has.
+constexpr int64_t kLayersInRank = 1024;
+
+int64_t LayerNs(const ModelCosts& costs, WorkKind kind, int layer) {
+  switch (kind) {
+    case WorkKind::kForward:
+    case WorkKind::kHeadForward:
+      return costs.ForwardNs(layer);
+    case WorkKind::kRecompute:
+      return costs.RecomputeNs(layer);
+    case WorkKind::kFused:
+      return costs.ForwardNs(layer) + costs.BackwardNs(layer);
+    default:
+      return costs.BackwardNs(layer);
+  }
+}
+
+PassDirection DirectionOf(const Part& part) {
+  return part.backward() ? PassDirection::kBackward : PassDirection::kForward;
+}
+
+// The frozen bytes of a layer's weights: no update writes them.
+int64_t FrozenBytes(const ModelCosts& costs, int layer) {
+  return std::max<int64_t>(
+      0, costs.WeightBytes(layer) - costs.GradientBytes(layer));
+}
+
+Transfers::Options TransferOptions(const StepOptions& options) {
+  Transfers::Options transfers;
+  transfers.chunk_bytes = options.chunk_bytes;
+  transfers.split_at_rates = options.split_at_rates;
+  transfers.priorities = options.ideas.priorities;
+  transfers.update_rate = kMostUpdateRate * kUpdateBytesPerParameter;
+  return transfers;
+}
+
+}  // namespace
+
+StepRun::StepRun(const Machine& machine, const std::vector<SimulatedJob>& jobs,
+                 const StepOptions& options,
+                 const std::vector<DeviceLoss>& losses, PartFeed& feed)
+    : machine_(machine),
+      options_(options),
+      feed_(feed),
+      losses_(losses.begin(), losses.end()),
+      transfers_(machine, TransferOptions(options), schedule_),
+      devices_(machine.devices.size()) {
+  schedule_.device_count = machine.device_count();
+  std::stable_sort(losses_.begin(), losses_.end(),
+                   [](const DeviceLoss& a, const DeviceLoss& b) {
+                     return a.at_ns < b.at_ns;
+                   });
+  int parts = 0;
+  for (const SimulatedJob& job : jobs) {
+    HostWork::Rounds rounds = job.rounds;
+    rounds.directed = feed.directs_host();
+    rounds.per_layer = options.ideas.per_layer;
+    jobs_.push_back(std::make_unique<JobRun>(static_cast<int>(jobs_.size()),
+                                             parts, *job.costs, job.parts,
+                                             rounds, options.contributions));
+    parts += static_cast<int>(job.parts.size());
+    for (size_t i = 0; i < job.parts.size(); ++i) {
+      job_of_.push_back(jobs_.back().get());
+    }
+    jobs_.back()->PublishNextRows();
+  }
+  device_of_.assign(parts, -1);
+  down_left_.assign(parts, 0);
+  attempts_ = parts;
+  for (DeviceRun& device : devices_) device.lanes.resize(jobs.size());
+}
+
+Schedule StepRun::Run() {
+  while (true) {
+    TakeDecisions();
+    for (int d = 0; d < machine_.device_count(); ++d) {
+      if (!std::exchange(devices_[d].changed, false)) continue;
+      StartCompute(d);
+      QueueUploads(d);
+    }
+    transfers_.Start();
+    const int64_t next_ns = NextEventNs();
+    if (next_ns == TransferRates::kNever) break;
+    now_ns_ = next_ns;
+    transfers_.AdvanceTo(now_ns_);
+    for (int d = 0; d < machine_.device_count(); ++d) EndCompute(d);
+    for (const auto& ended : transfers_.TakeEnded()) EndTransfer(ended);
+    while (!losses_.empty() && losses_.front().at_ns <= now_ns_) {
+      const int lost = losses_.front().device;
+      losses_.pop_front();
+      LoseDevice(lost);
+    }
+  }
+  CheckComplete();
+  return std::move(schedule_);
+}
+
+void StepRun::TakeDecisions() {
+  for (const int part : feed_.TakeWithdrawn()) Withdraw(part);
+  for (const PartFeed::Sent& sent : feed_.TakeSent()) AddPart(sent);
+  if (!feed_.directs_host()) return;
+  for (const PartFeed::HostTask& task : feed_.TakeHostTasks()) {
+    JobRun& job = *jobs_.at(task.job);
+    if (task.type == PartFeed::HostTaskType::kGather) {
+      job.PublishRows(task.round);
+      for (DeviceRun& device : devices_) device.changed = true;
+      continue;
+    }
+    job.host().Start(task.type == PartFeed::HostTaskType::kReduce
+                         ? WorkKind::kReduce
+                         : WorkKind::kOptimizer,
+                     task.round, task.layer);
+    StartHostWork(job);
+  }
+}
+
+int64_t StepRun::NextEventNs() const {
+  int64_t next_ns = transfers_.NextEndNs();
+  for (const DeviceRun& device : devices_) {
+    next_ns = std::min(next_ns, device.op_end_ns);
+  }
+  // A loss after the end is none.
+  if (next_ns == TransferRates::kNever || losses_.empty()) return next_ns;
+  return std::min(next_ns, std::max(now_ns_, losses_.front().at_ns));
+}
+
+void StepRun::CheckComplete() const {
+  for (const auto& job : jobs_) {
+    for (const auto& run : job->runs()) {
+      ROUNDHOUSE_CHECK(run->finished())
+          << "deadlock at " << now_ns_ << " ns, job " << job->index()
+          << " slot " << run->part().slot;
+    }
+  }
+}
+
+// --- a part comes to its device ---
+
+void StepRun::AddPart(const PartFeed::Sent& sent) {
+  JobRun& job = *job_of_.at(sent.part);
+  PartRun& run = job.run(sent.part);
+  device_of_[sent.part] = sent.device;
+  DeviceRun& device = devices_[sent.device];
+  DeviceLane& lane = device.lanes[job.index()];
+  const Part& part = run.part();
+  device.changed = true;
+  lane.parts.push_back({&run, sent.turn, sequence_++});
+  for (int turn = 0; turn < run.turn_count(); ++turn) {
+    for (const Boundary& boundary : run.Inputs(turn)) {
+      lane.uploads.push_back(
+          {&run, turn, lane.turns_sent, device.turns_sent, boundary});
+    }
+    ++lane.turns_sent;
+    ++device.turns_sent;
+  }
+  for (int layer = part.layers.first; layer <= part.layers.last; ++layer) {
+    HoldWeights(device, job, run, layer);
+  }
+  ReleaseWeights(sent.device);
+  if (part.backward()) {
+    lane.sums.push_back({&run, part.layers.layer_count()});
+    lane.AllowSums();
+  }
+}
+
+Transfer StepRun::Bulk(WorkKind kind, const JobRun& job, PartRun& run,
+                       int layer, int64_t bytes) const {
+  Transfer transfer;
+  transfer.kind = kind;
+  transfer.boundary.layer = layer;
+  transfer.boundary.direction = DirectionOf(run.part());
+  transfer.bytes = bytes;
+  transfer.run = &run;
+  transfer.rank = kBulkRank;
+  job.Stamp(job.RoundOf(run.part()), transfer);
+  return transfer;
+}
+
+void StepRun::HoldWeights(DeviceRun& device, const JobRun& job, PartRun& run,
+                          int layer) const {
+  Transfer transfer =
+      Bulk(WorkKind::kWeights, job, run, layer, job.costs().WeightBytes(layer));
+  // What was waited for goes before frozen bytes that are needed later.
+  transfer.rank += sequence_ * kLayersInRank + layer;
+  const int64_t frozen = FrozenBytes(job.costs(), layer);
+  if (!job.host().WeightsMayGoUp(transfer.round, layer) && frozen > 0) {
+    transfer.bytes -= frozen;
+    Transfer first = transfer;
+    first.bytes = frozen;
+    first.last = false;
+    device.held_weights.push_back(first);
+  }
+  device.held_weights.push_back(transfer);
+}
+
+// What may go up, whatever of other layers still waits before it.
+void StepRun::ReleaseWeights(int d) {
+  auto& held = devices_[d].held_weights;
+  std::set<std::pair<int, int>> waiting;  // job, layer
+  for (auto it = held.begin(); it != held.end();) {
+    const std::pair<int, int> key{it->job, it->boundary.layer};
+    if (waiting.count(key) != 0 ||
+        (it->last && !jobs_[it->job]->host().WeightsMayGoUp(
+                         it->round, it->boundary.layer))) {
+      waiting.insert(key);
+      ++it;
+      continue;
+    }
+    transfers_.Push(Transfers::Up(d), *it);
+    it = held.erase(it);
+  }
+}
+
+// In order: devices free their sums in order.
+void StepRun::ReleaseGradients(int d) {
+  for (DeviceLane& lane : devices_[d].lanes) {
+    auto& held = lane.held_gradients;
+    while (!held.empty() &&
+           jobs_[held.front().job]->host().ContributionsMayGoDown(
+               held.front().round, held.front().boundary.layer)) {
+      transfers_.Push(Transfers::Down(d), held.front());
+      held.pop_front();
+    }
+  }
+}
+
+// --- compute ---
+
+// One of another job overtakes the oldest while that waits, or when its turn is
+// lower; but only when it will wait for nothing (worker/slot/slot_board.h).
+PartRun* StepRun::NextToCompute(DeviceRun& device) {
+  if (device.current != nullptr) return device.current;
+  const SentPart* oldest = nullptr;
+  for (const DeviceLane& lane : device.lanes) {
+    if (lane.parts.empty()) continue;
+    const SentPart& front = lane.parts.front();
+    if (oldest == nullptr || front.sequence < oldest->sequence) {
+      oldest = &front;
+    }
+  }
+  if (oldest == nullptr) return nullptr;
+  const SentPart* next = oldest;
+  bool oldest_waits = !oldest->run->ready();
+  for (const DeviceLane& lane : device.lanes) {
+    if (lane.parts.empty() || &lane.parts.front() == oldest) continue;
+    const SentPart& other = lane.parts.front();
+    if ((oldest_waits || other.turn < next->turn) && MayOvertake(*other.run)) {
+      next = &other;
+      oldest_waits = false;
+    }
+  }
+  return next->run;
+}
+
+bool StepRun::MayOvertake(const PartRun& run) {
+  JobRun& job = *jobs_[run.place().job];
+  return run.ready() && (!run.part().backward() || run.sums_allowed()) &&
+         job.InputsInHost(run) && job.WeightsMayGoUp(run);
+}
+
+void StepRun::StartCompute(int d) {
+  DeviceRun& device = devices_[d];
+  if (device.op.has_value()) return;
+  PartRun* const run = NextToCompute(device);
+  if (run == nullptr) return;
+  if (!options_.ideas.per_layer && !run->all_weights()) return;
+  device.op = run->Next();
+  if (!device.op.has_value()) return;
+  device.current = run;
+  const JobRun& job = *jobs_[run->place().job];
+  const HostWork::Rounds& rounds = job.rounds();
+  Interval interval;
+  interval.resource = {ResourceType::kCompute, d};
+  interval.kind = device.op->kind;
+  interval.job = job.index();
+  interval.attempt = run->place().attempt;
+  interval.step = job.RoundOf(run->part()) / rounds.per_step;
+  interval.direction = DirectionOf(run->part());
+  interval.layer_begin = device.op->begin;
+  interval.layer_end = device.op->end;
+  interval.micro_batch = run->micro_batch(run->turn()) -
+                         interval.step * rounds.per_step * rounds.micro_batches;
+  interval.start_ns = interval.end_ns = now_ns_;
+  for (int layer = device.op->begin; layer < device.op->end; ++layer) {
+    interval.end_ns +=
+        machine_.devices[d].RunNs(LayerNs(job.costs(), interval.kind, layer));
+  }
+  device.op_end_ns = interval.end_ns;
+  schedule_.intervals.push_back(interval);
+}
+
+void StepRun::EndCompute(int d) {
+  DeviceRun& device = devices_[d];
+  if (device.op_end_ns > now_ns_) return;
+  PartRun& run = *device.current;
+  const int number = run.place().number;
+  JobRun& job = *job_of_[number];
+  DeviceLane& lane = device.lanes[job.index()];
+  const PartRun::Results results = run.Finish(*device.op);
+  device.op.reset();
+  device.op_end_ns = TransferRates::kNever;
+  device.changed = true;
+  for (const Boundary& boundary : results.down) {
+    if (job.InHost(boundary)) continue;  // an earlier attempt's
+    Transfer transfer{WorkKind::kActivations, boundary,
+                      job.costs().BoundaryBytes(), &run};
+    job.Stamp(job.RoundOf(run.part()), transfer);
+    transfers_.Push(Transfers::Down(d), transfer);
+    ++down_left_[number];
+  }
+  for (const int layer : results.gradients) {
+    const int64_t bytes =
+        run.part().contributions *
+        ContributionBytes(job.costs(), layer, options_.contributions);
+    lane.held_gradients.push_back(
+        Bulk(WorkKind::kGradients, job, run, layer, bytes));
+    ++down_left_[number];
+  }
+  ReleaseGradients(d);
+  if (results.turn_done) ++lane.turns_done;
+  if (!run.finished()) return;
+  lane.parts.pop_front();
+  device.current = nullptr;
+  feed_.Computed(number);
+  if (down_left_[number] == 0) PartIsDone(number);
+}
+
+void StepRun::PartIsDone(int number) {
+  device_of_[number] = -1;
+  feed_.Done(number);
+}
+
+// --- transfers ---
+
+void StepRun::QueueUploads(int d) {
+  for (DeviceLane& lane : devices_[d].lanes) {
+    const int64_t window_end = lane.turns_done + kTurnWindow;
+    for (auto it = lane.uploads.begin();
+         it != lane.uploads.end() && it->order < window_end;) {
+      JobRun& job = *jobs_[it->run->place().job];
+      if (!job.InHost(it->boundary)) {
+        ++it;
+        continue;
+      }
+      Transfer transfer{WorkKind::kActivations,
+                        it->boundary,
+                        job.costs().BoundaryBytes(),
+                        it->run,
+                        it->turn,
+                        it->rank};
+      job.Stamp(job.RoundOf(it->run->part()), transfer);
+      transfers_.Push(Transfers::Up(d), transfer);
+      it = lane.uploads.erase(it);
+    }
+  }
+}
+
+void StepRun::EndTransfer(const Transfers::Ended& ended) {
+  const Transfer& transfer = ended.transfer;
+  if (transfer.run == nullptr) {
+    HostWorkIsDone(transfer);
+    return;
+  }
+  const int d = ended.channel / 2;
+  const bool up = ended.channel % 2 == 0;
+  devices_[d].changed = true;
+  if (transfer.kind == WorkKind::kWeights) {
+    if (transfer.last) transfer.run->WeightsArrived(transfer.boundary.layer);
+    return;
+  }
+  if (up) {
+    transfer.run->InputArrived(transfer.turn, transfer.boundary.direction);
+    return;
+  }
+  if (transfer.kind == WorkKind::kActivations) {
+    ActivationIsDown(transfer);
+  } else {
+    SumsAreDown(devices_[d], transfer);
+  }
+  const int number = transfer.run->place().number;
+  if (--down_left_[number] == 0 && transfer.run->finished()) {
+    PartIsDone(number);
+  }
+}
+
+void StepRun::ActivationIsDown(const Transfer& transfer) {
+  JobRun& job = *jobs_[transfer.job];
+  job.InHost(transfer.boundary) = true;
+  for (DeviceRun& device : devices_) device.changed = true;
+  if (transfer.boundary.layer > 0) return;
+  job.host().RowsGradientDown(transfer.round);
+  job.PublishNextRows();
+}
+
+void StepRun::SumsAreDown(DeviceRun& device, const Transfer& transfer) {
+  JobRun& job = *jobs_[transfer.job];
+  DeviceLane& lane = device.lanes[transfer.job];
+  // Parts send their sums in order, so it is the first one with any left.
+  Sums& sums = lane.sums.front();
+  ROUNDHOUSE_CHECK(sums.run == transfer.run);
+  if (--sums.layers_left == 0) {
+    lane.sums.pop_front();
+    lane.AllowSums();
+  }
+  job.host().ContributionsDown(transfer.round, transfer.boundary.layer);
+  feed_.ContributionDown(transfer.run->place().number, transfer.boundary.layer);
+  StartHostWork(job);
+}
+
+void StepRun::StartHostWork(JobRun& job) {
+  for (const HostWork::Job& work : job.host().TakeJobs()) {
+    Transfer transfer;
+    transfer.kind = work.kind;
+    transfer.boundary.layer = work.layer;
+    transfer.boundary.direction = PassDirection::kBackward;
+    transfer.bytes = work.bytes;
+    transfer.rank = kBulkRank;
+    job.Stamp(work.round, transfer);
+    // What the next step needs first.
+    if (job.rounds().updates != Updates::kNone && options_.ideas.priorities) {
+      transfer.rank +=
+          int64_t{work.round} * (job.costs().layers + 1) + work.layer;
+    }
+    const bool reduces = work.kind == WorkKind::kReduce;
+    transfers_.Push(transfers_.Host(reduces ? HostThreads::kReduce
+                                            : HostThreads::kOptimizer),
+                    transfer);
+  }
+}
+
+void StepRun::HostWorkIsDone(const Transfer& transfer) {
+  JobRun& job = *jobs_[transfer.job];
+  const bool reduced = transfer.kind == WorkKind::kReduce;
+  job.host().Done({transfer.kind, transfer.round, transfer.boundary.layer});
+  feed_.HostTaskDone({reduced ? PartFeed::HostTaskType::kReduce
+                              : PartFeed::HostTaskType::kUpdate,
+                      transfer.job, transfer.round, transfer.boundary.layer});
+  StartHostWork(job);
+  if (job.PublishNextRows()) {
+    for (DeviceRun& device : devices_) device.changed = true;
+  }
+  for (int d = 0; d < machine_.device_count(); ++d) {
+    ReleaseWeights(d);
+    ReleaseGradients(d);
+  }
+}
+
+// --- losses ---
+
+void StepRun::LoseDevice(int d) {
+  for (int number = 0; number < static_cast<int>(device_of_.size()); ++number) {
+    if (device_of_[number] == d) Withdraw(number);
+  }
+  feed_.DeviceLost(d);
+}
+
+void StepRun::Withdraw(int number) {
+  JobRun& job = *job_of_[number];
+  PartRun& run = job.run(number);
+  DeviceRun& device = devices_[device_of_[number]];
+  transfers_.Cancel(run);
+  MarkLost(run);
+  std::erase_if(device.held_weights, [&run](const Transfer& transfer) {
+    return transfer.run == &run;
+  });
+  device.lanes[job.index()].Forget(run);
+  if (device.current == &run) {
+    device.current = nullptr;
+    device.op.reset();
+    device.op_end_ns = TransferRates::kNever;
+  }
+  device.changed = true;
+  device_of_[number] = -1;
+  down_left_[number] = 0;
+  job.Restart(number, ++attempts_);
+}
+
+// All that an attempt did, but for the results that are in host memory: others
+// may have read them.
+void StepRun::MarkLost(const PartRun& run) {
+  JobRun& job = *job_of_[run.place().number];
+  const HostWork::Rounds& rounds = job.rounds();
+  for (Interval& interval : schedule_.intervals) {
+    if (interval.attempt != run.place().attempt) continue;
+    if (interval.kind == WorkKind::kActivations &&
+        interval.resource.type == ResourceType::kD2h) {
+      const int first = interval.step * rounds.per_step * rounds.micro_batches;
+      if (job.InHost({interval.layer_begin, interval.direction,
+                      first + interval.micro_batch})) {
+        continue;
+      }
+    }
+    interval.lost = true;
+    if (interval.end_ns > now_ns_) interval.end_ns = now_ns_;
+  }
+}
+
+}  // namespace roundhouse
