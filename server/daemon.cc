@@ -148,10 +148,14 @@ absl::Status RunDaemon(const DaemonOptions& options) {
   ASSIGN_OR_RETURN(const Descriptor signals, BlockSignals());
   ASSIGN_OR_RETURN(const Descriptor lock,
                    LockStateDirectory(options.state_dir));
-  ASSIGN_OR_RETURN(const auto store,
-                   JobStore::Open({.path = options.state_dir + "/jobs.db"}));
   ASSIGN_OR_RETURN(const auto metrics,
                    ServerMetrics::Start(options.metrics_listen));
+  ASSIGN_OR_RETURN(
+      const auto store,
+      JobStore::Open({.path = options.state_dir + "/jobs.db",
+                      .on_commit = [&metrics](absl::Duration took) {
+                        metrics->ObserveCommit(took);
+                      }}));
   std::unique_ptr<SampleLog> samples;
   if (!options.sample_log.empty()) {
     ASSIGN_OR_RETURN(samples, SampleLog::Create(options.sample_log));
@@ -174,6 +178,7 @@ absl::Status RunDaemon(const DaemonOptions& options) {
                       .prepare_script = options.prepare_script,
                       .device_memory_bytes = options.device_memory_bytes,
                       .device_threads = options.device_threads,
+                      .link_gbps = options.link_gbps,
                       .metrics_address = metrics->address(),
                       .max_running_jobs = options.max_running_jobs,
                       .samples = samples.get()},
@@ -199,7 +204,8 @@ absl::Status RunDaemon(const DaemonOptions& options) {
   const TrainingPlanner planner(resolve);
   ASSIGN_OR_RETURN(const auto api,
                    ApiServer::Start({.listen = options.listen,
-                                     .state_dir = options.state_dir},
+                                     .state_dir = options.state_dir,
+                                     .metrics = metrics.get()},
                                     {.jobs = engine.get(),
                                      .store = store.get(),
                                      .datasets = &inspector,

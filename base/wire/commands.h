@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/wire/layout.h"
+#include "base/wire/wait_cause.h"
 
 namespace roundhouse::wire {
 
@@ -100,6 +101,12 @@ struct RunSlot {
   double loss_scale = 0;
   // Of slots of several jobs that can be computed, that of the lowest turn is.
   uint64_t turn = 0;
+  // For the causes of bubbles: the event that made the slot possible,
+  // CLOCK_MONOTONIC (0: none is known), and what was waited for until then.
+  int64_t enabled_ns = 0;
+  WaitCause enabled_by = WaitCause::kDispatch;
+  uint32_t pad = 0;
+  WordRef input_after;  // the update that the input was gathered after, if any
   std::vector<SlotUnit> units;
   std::vector<SlotMicroBatch> micro_batches;
   std::vector<SlotOutput> outputs;

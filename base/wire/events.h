@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/wire/layout.h"
+#include "base/wire/wait_cause.h"
 
 namespace roundhouse::wire {
 
@@ -25,13 +26,17 @@ struct SlotStarted {
   uint64_t slot = 0;
   int64_t received_ns = 0;  // the command's receipt
   int64_t time_ns = 0;
+  uint32_t fills_bubble = 0;  // 1: it overtook one that lacked its inputs
+  uint32_t pad = 0;
+  WaitTimes waits = {};  // since the device computed last
 };
 
 struct MicroBatchDone {
   uint64_t slot = 0;
   uint32_t index = 0;
-  uint32_t pad = 0;
+  uint32_t last = 0;  // 1: the slot's computation is over
   int64_t time_ns = 0;
+  WaitTimes waits = {};  // since the last one, or SlotStarted
 };
 
 enum class Direction : uint32_t { kH2D = 0, kD2H = 1 };

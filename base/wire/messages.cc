@@ -179,6 +179,9 @@ void Walk(C& c, RunSlot& m) {
   c.Plain("total_groups", m.total_groups);
   c.Plain("loss_scale", m.loss_scale);
   c.Plain("turn", m.turn);
+  c.Plain("enabled_ns", m.enabled_ns);
+  c.Enum("enabled_by", m.enabled_by, WaitCause::kH2D, WaitCause::kMemory);
+  c.Plain("input_after", m.input_after);
   c.Array("units", m.units);
   c.Array("micro_batches", m.micro_batches);
   c.Array("outputs", m.outputs);
@@ -271,13 +274,17 @@ void Walk(C& c, SlotStarted& m) {
   c.Plain("slot", m.slot);
   c.Plain("received_ns", m.received_ns);
   c.Plain("time_ns", m.time_ns);
+  c.Plain("fills_bubble", m.fills_bubble);
+  c.Plain("waits", m.waits);
 }
 
 template <typename C>
 void Walk(C& c, MicroBatchDone& m) {
   c.Plain("slot", m.slot);
   c.Plain("index", m.index);
+  c.Plain("last", m.last);
   c.Plain("time_ns", m.time_ns);
+  c.Plain("waits", m.waits);
 }
 
 template <typename C>

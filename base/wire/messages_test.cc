@@ -22,6 +22,9 @@ RunSlot ExampleSlot() {
   slot.total_groups = 2;
   slot.loss_scale = 0.125;
   slot.turn = 6;
+  slot.enabled_ns = 123;
+  slot.enabled_by = WaitCause::kOptimizer;
+  slot.input_after = {320, 4};
   slot.units = {{4, 3, {4096, 128}, {64, 5}}, {5, 4, {8192, 64}, {128, 5}}};
   slot.micro_batches.resize(2);
   slot.micro_batches[1].rows = 4;
@@ -52,6 +55,30 @@ TEST(MessagesTest, RunSlotComesBackWhole) {
   EXPECT_EQ(slot.contributions[0].group_count, 2u);
   EXPECT_EQ(slot.loss_scale, 0.125);
   EXPECT_EQ(slot.turn, 6u);
+  EXPECT_EQ(slot.enabled_ns, 123);
+  EXPECT_EQ(slot.enabled_by, WaitCause::kOptimizer);
+  EXPECT_EQ(slot.input_after.offset, 320u);
+}
+
+TEST(MessagesTest, WaitsComeBackWhole) {
+  SlotStarted started{.slot = 3, .received_ns = 5, .time_ns = 9};
+  started.fills_bubble = 1;
+  started.waits = {1, 2, 3, 4, 5, 6, 7};
+  const auto first = Decode(*Encode({6, started}));
+  ASSERT_TRUE(first.ok()) << first.status();
+  const SlotStarted& back = std::get<SlotStarted>(first->body);
+  EXPECT_EQ(back.received_ns, 5);
+  EXPECT_EQ(back.time_ns, 9);
+  EXPECT_EQ(back.fills_bubble, 1u);
+  EXPECT_EQ(back.waits, started.waits);
+  MicroBatchDone done{.slot = 3, .index = 2, .last = 1, .time_ns = 11};
+  done.waits = {7, 6, 5, 4, 3, 2, 1};
+  const auto second = Decode(*Encode({6, done}));
+  ASSERT_TRUE(second.ok()) << second.status();
+  const MicroBatchDone& also = std::get<MicroBatchDone>(second->body);
+  EXPECT_EQ(also.index, 2u);
+  EXPECT_EQ(also.last, 1u);
+  EXPECT_EQ(also.waits, done.waits);
 }
 
 TEST(MessagesTest, ASampleComesBackWhole) {

@@ -17,6 +17,7 @@
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
+#include "server/api/call_metrics.h"
 #include "server/api/checkpoint_service.h"
 #include "server/api/dataset_service.h"
 #include "server/api/job_service.h"
@@ -127,6 +128,10 @@ absl::StatusOr<std::unique_ptr<ApiServer>> ApiServer::Start(
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
+  if (options.metrics != nullptr) {
+    builder.experimental().SetInterceptorCreators(
+        CallMetrics(*options.metrics));
+  }
   builder.SetMaxReceiveMessageSize(kMaxReceiveBytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                              kMaxStreamsPerConnection);

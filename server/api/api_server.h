@@ -16,6 +16,7 @@
 #include "server/api/sample_engine.h"
 #include "server/dataset/dataset_inspector.h"
 #include "server/jobs/model_catalog.h"
+#include "server/observe/metrics.h"
 #include "server/plan/training_planner.h"
 #include "server/store/store.h"
 
@@ -27,8 +28,9 @@ inline constexpr int kMaxStreamsPerConnection = 100;
 inline constexpr size_t kMaxSocketPathBytes = 107;
 
 struct ApiOptions {
-  std::string listen;     // "unix:PATH"
-  std::string state_dir;  // Holds jobs/<uid>/.
+  std::string listen;                // "unix:PATH"
+  std::string state_dir;             // Holds jobs/<uid>/.
+  ServerMetrics* metrics = nullptr;  // Told of each call; none: nobody is.
 };
 
 // What answers the calls.

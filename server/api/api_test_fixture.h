@@ -60,8 +60,10 @@ class ApiTestFixture : public testing::Test {
                             .device_memory_bytes = 1 << 30,
                             .host_limit_bytes = 100},
         *store_, Resolver());
-    auto server = ApiServer::Start(
-        {.listen = "unix:" + socket_, .state_dir = dir_}, backends());
+    auto server = ApiServer::Start({.listen = "unix:" + socket_,
+                                    .state_dir = dir_,
+                                    .metrics = metrics_.get()},
+                                   backends());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     channel_ = grpc::CreateChannel("unix:" + socket_,
@@ -154,6 +156,7 @@ class ApiTestFixture : public testing::Test {
 
   std::filesystem::path dir_;
   std::string socket_;
+  const std::unique_ptr<ServerMetrics> metrics_ = *ServerMetrics::Start("");
   std::unique_ptr<JobStore> store_;
   std::unique_ptr<FakeEngine> engine_;
   FakeSampler sampler_;

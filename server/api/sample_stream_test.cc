@@ -142,8 +142,8 @@ TEST_F(SampleStreamTest, ABadRequestNeverReachesTheSampler) {
 TEST_F(SampleStreamTest, ACallerThatLeavesIsToldOf) {
   std::shared_ptr<SampleSink> kept;
   sampler_.answer = [&](const SampleQuestion&, auto sink) {
+    kept = sink;  // first: the caller may look once it has the source
     sink->OnSource("/data/model");
-    kept = sink;
   };
   grpc::ClientContext context;
   Limit(&context);

@@ -230,6 +230,9 @@ wire::RunSlot SlotCommand(const RunSlotAction& action, const StepData& step,
   slot.last_layer = static_cast<uint32_t>(action.layers.last);
   slot.total_groups = round.group_count;
   slot.turn = action.turn;
+  if (slot.first_layer == 0) {
+    slot.input_after = state.Version(0, step.version);
+  }
   slot.loss_scale = 1.0 / static_cast<double>(step.target_tokens);
   AddUnits(action, step, state, buffers, slot);
   for (int64_t i = action.micro_batches.begin; i < action.micro_batches.end;

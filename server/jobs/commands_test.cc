@@ -122,7 +122,13 @@ TEST_P(CommandsTest, ASlotSaysWhatItIs) {
   EXPECT_EQ(slot.last_layer, 3u);
   EXPECT_EQ(slot.total_groups, 2u);
   EXPECT_EQ(slot.loss_scale, 0.1);
-  EXPECT_EQ(Slot(SlotPass::kForward, {0, 1}).kind, wire::SlotKind::kForward);
+  EXPECT_EQ(slot.input_after.offset, 0u);
+  const wire::RunSlot first = Slot(SlotPass::kForward, {0, 1});
+  EXPECT_EQ(first.kind, wire::SlotKind::kForward);
+  // Its rows are gathered from the embedding.
+  const wire::WordRef embedding = state_->Version(0, step_.version);
+  EXPECT_EQ(first.input_after.offset, embedding.offset);
+  EXPECT_EQ(first.input_after.value, embedding.value);
   EXPECT_EQ(Slot(SlotPass::kBackward, {0, 0}).kind, wire::SlotKind::kBackward);
   ASSERT_EQ(slot.micro_batches.size(), 3u);
   for (uint32_t i = 0; i < 3; ++i) {

@@ -9,7 +9,10 @@
 namespace roundhouse {
 namespace {
 
-constexpr int64_t kBubbleWindowNs = int64_t{10} * 1000000000;
+constexpr int64_t kWindowNs = int64_t{10} * 1000000000;
+
+// Of a share after each Publish: half is forgotten in 7 s.
+constexpr double kShareDecay = 0.9;
 
 double Seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
@@ -34,9 +37,14 @@ DeviceReports::DeviceReports(const WorkerPool& pool, ServerMetrics& metrics,
     : pool_(pool), metrics_(metrics), samples_(options.samples) {
   for (int i = 0; i < pool.device_count(); ++i) {
     ledgers_.emplace_back(MonotonicNs());
+    computing_.push_back(0);
+    links_.emplace_back();
     memory_peak_bytes_.push_back(0);
     jobs_.emplace_back();
     metrics_.AddDevice(i);
+    if (options.link_gbps > 0) {
+      metrics_.SetLinkRate(i, options.link_gbps * 1e9 / 8);
+    }
     DeviceInfo device;
     device.index = i;
     device.kind = "cpu";
@@ -54,6 +62,31 @@ void DeviceReports::SetBusy(bool busy) {
   if (!busy) jobs_.assign(jobs_.size(), "");
 }
 
+void DeviceReports::OnSlotStarted(DeviceId device, uint64_t attempt,
+                                  const wire::SlotStarted& started) {
+  computing_[Number(device)] = attempt;
+  ledgers_[Number(device)].Started(started.time_ns, started.waits,
+                                   started.fills_bubble != 0);
+}
+
+void DeviceReports::OnMicroBatchDone(DeviceId device,
+                                     const wire::MicroBatchDone& done) {
+  ledgers_[Number(device)].Computed(done.time_ns, done.waits, done.last != 0);
+}
+
+void DeviceReports::OnGivenUp(DeviceId device, uint64_t attempt) {
+  if (computing_[Number(device)] != attempt) return;
+  ledgers_[Number(device)].GaveUp(MonotonicNs());
+}
+
+void DeviceReports::OnWorkerDown(DeviceId device) {
+  ledgers_[Number(device)].GaveUp(MonotonicNs());
+}
+
+void DeviceReports::OnDeviceLost(DeviceId device) {
+  ledgers_[Number(device)].Fence(MonotonicNs());
+}
+
 void DeviceReports::ObserveSlot(SlotPass pass, const wire::SlotDone& done) {
   const SlotPassLabel label = LabelOf(pass);
   const std::pair<SlotPhase, int64_t> phases[] = {
@@ -69,26 +102,33 @@ void DeviceReports::ObserveSlot(SlotPass pass, const wire::SlotDone& done) {
 void DeviceReports::OnSlot(const std::string& job, DeviceId device,
                            SlotPass pass, const wire::SlotDone& done) {
   const int index = Number(device);
-  ledgers_[index].AddSlot(done.ended_ns, done.compute_ns);
+  shares_[job] += static_cast<double>(done.compute_ns);
   memory_peak_bytes_[index] =
       std::max(memory_peak_bytes_[index], done.device_memory_peak_bytes);
   jobs_[index] = job;
   metrics_.CountSlot(index, SlotResult::kOk);
   ObserveSlot(pass, done);
   if (samples_ != nullptr) samples_->AddSlot(index, done);
-  for (int d = 0; d < wire::kDirections; ++d) {
-    for (int p = 0; p < wire::kPurposes; ++p) {
-      metrics_.AddTransfer(index, static_cast<TransferDirection>(d),
-                           static_cast<TransferPurpose>(p),
-                           static_cast<int64_t>(done.bytes[d][p]));
-    }
-  }
+  AddTransfers(index, done);
   const std::lock_guard<std::mutex> lock(mutex_);
   DeviceInfo& info = infos_[index];
   ++info.slots;
   for (int p = 0; p < wire::kPurposes; ++p) {
     info.h2d_bytes += static_cast<int64_t>(done.bytes[0][p]);
     info.d2h_bytes += static_cast<int64_t>(done.bytes[1][p]);
+  }
+}
+
+void DeviceReports::AddTransfers(int device, const wire::SlotDone& done) {
+  const int64_t busy_ns[wire::kDirections] = {done.h2d_ns, done.d2h_ns};
+  for (int d = 0; d < wire::kDirections; ++d) {
+    const auto direction = static_cast<TransferDirection>(d);
+    links_[device].busy_ns[d] += busy_ns[d];
+    metrics_.AddLinkBusy(device, direction, absl::Nanoseconds(busy_ns[d]));
+    for (int p = 0; p < wire::kPurposes; ++p) {
+      metrics_.AddTransfer(device, direction, static_cast<TransferPurpose>(p),
+                           static_cast<int64_t>(done.bytes[d][p]));
+    }
   }
 }
 
@@ -102,6 +142,8 @@ void DeviceReports::OnSlotFailed(DeviceId device) {
 
 void DeviceReports::OnSampleDone(DeviceId device,
                                  const wire::SampleDone& done) {
+  ledgers_[Number(device)].Started(done.started_ns, {}, false);
+  ledgers_[Number(device)].Computed(done.ended_ns, {}, true);
   const auto bytes = static_cast<int64_t>(done.weight_bytes);
   metrics_.AddTransfer(
       Number(device), static_cast<TransferDirection>(wire::Direction::kH2D),
@@ -121,18 +163,58 @@ std::vector<DeviceTimes> DeviceReports::times() const {
   return times;
 }
 
+void DeviceReports::PublishTimes(int device, int64_t now_ns) {
+  const DeviceTimes fresh = ledgers_[device].TakeNew(now_ns);
+  const std::pair<DeviceTime, int64_t> states[] = {
+      {DeviceTime::kCompute, fresh.compute_ns},
+      {DeviceTime::kBubble, fresh.bubble_ns},
+      {DeviceTime::kIdle, fresh.idle_ns},
+      {DeviceTime::kFenced, fresh.fenced_ns}};
+  for (const auto& [state, ns] : states) {
+    metrics_.AddDeviceTime(device, state, absl::Nanoseconds(ns));
+  }
+  for (int cause = 0; cause < wire::kWaitCauses; ++cause) {
+    metrics_.AddBubble(device, static_cast<wire::WaitCause>(cause),
+                       absl::Nanoseconds(fresh.bubble_causes_ns[cause]));
+  }
+  metrics_.AddFilledBubble(device, absl::Nanoseconds(fresh.filled_bubble_ns));
+  metrics_.SetBubbleRatio(device, ledgers_[device].BubbleRatio(kWindowNs));
+}
+
+// A slot's copies are told when it is done: one that began before the window
+// may make it look more than full.
+void DeviceReports::PublishLink(int device, int64_t now_ns) {
+  LinkUse& link = links_[device];
+  LinkUse::Sample& now = link.samples.emplace_back();
+  now.at_ns = now_ns;
+  std::copy(link.busy_ns, link.busy_ns + wire::kDirections, now.busy_ns);
+  while (link.samples.front().at_ns < now_ns - kWindowNs) {
+    link.samples.pop_front();
+  }
+  const LinkUse::Sample& then = link.samples.front();
+  for (int d = 0; d < wire::kDirections; ++d) {
+    const auto busy = static_cast<double>(now.busy_ns[d] - then.busy_ns[d]);
+    const auto span = static_cast<double>(now_ns - then.at_ns);
+    metrics_.SetLinkUtilization(device, static_cast<TransferDirection>(d),
+                                span > 0 ? std::min(1.0, busy / span) : 0);
+  }
+}
+
+void DeviceReports::PublishShares() {
+  double sum = 0;
+  for (auto& [job, share] : shares_) sum += share *= kShareDecay;
+  for (const auto& [job, share] : shares_) {
+    metrics_.SetJobShare(job, sum > 0 ? share / sum : 0);
+  }
+}
+
 void DeviceReports::Publish() {
   const int64_t now = MonotonicNs();
+  PublishShares();
   const std::lock_guard<std::mutex> lock(mutex_);
   for (int i = 0; i < pool_.device_count(); ++i) {
-    const DeviceTimes fresh = ledgers_[i].TakeNew(now);
-    metrics_.AddDeviceTime(i, DeviceTime::kCompute,
-                           absl::Nanoseconds(fresh.compute_ns));
-    metrics_.AddDeviceTime(i, DeviceTime::kBubble,
-                           absl::Nanoseconds(fresh.bubble_ns));
-    metrics_.AddDeviceTime(i, DeviceTime::kIdle,
-                           absl::Nanoseconds(fresh.idle_ns));
-    metrics_.SetBubbleRatio(i, ledgers_[i].BubbleRatio(kBubbleWindowNs));
+    PublishTimes(i, now);
+    PublishLink(i, now);
     metrics_.SetDeviceMemory(i, static_cast<int64_t>(memory_peak_bytes_[i]));
     const WorkerInfo& worker =
         pool_.info(pool_.DeviceWorker(static_cast<DeviceId>(i)));

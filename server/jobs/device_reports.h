@@ -6,6 +6,8 @@
 #define ROUNDHOUSE_SERVER_JOBS_DEVICE_REPORTS_H_
 
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -24,6 +26,7 @@ namespace roundhouse {
 struct DeviceReportsOptions {
   uint64_t memory_bytes = 0;  // of each device
   int threads = 1;
+  double link_gbps = 0;          // 10^9 bits per second each way; 0: not known
   SampleLog* samples = nullptr;  // test only; outlives it
 };
 
@@ -35,12 +38,22 @@ class DeviceReports {
 
   // Whether any job has work.
   void SetBusy(bool busy);
+  // Of the device's compute thread, in its order.
+  void OnSlotStarted(DeviceId device, uint64_t attempt,
+                     const wire::SlotStarted& started);
+  void OnMicroBatchDone(DeviceId device, const wire::MicroBatchDone& done);
+  // Withdrawn, or failed.
+  void OnGivenUp(DeviceId device, uint64_t attempt);
+  void OnWorkerDown(DeviceId device);
+  void OnDeviceLost(DeviceId device);
   void OnSlot(const std::string& job, DeviceId device, SlotPass pass,
               const wire::SlotDone& done);
   void OnSlotReplayed(DeviceId device);
   void OnSlotFailed(DeviceId device);
   void OnSampleDone(DeviceId device, const wire::SampleDone& done);
   void OnDispatchLatency(double seconds);
+  // The job ended: it has no share any more.
+  void ForgetJob(const std::string& job) { shares_.erase(job); }
   // Per device, since the daemon started.
   std::vector<DeviceTimes> times() const;
 
@@ -50,13 +63,31 @@ class DeviceReports {
   std::vector<DeviceInfo> Infos() const;
 
  private:
+  // Copies of one device's link, by direction.
+  struct LinkUse {
+    int64_t busy_ns[wire::kDirections] = {};  // since the daemon started
+    struct Sample {
+      int64_t at_ns = 0;
+      int64_t busy_ns[wire::kDirections] = {};
+    };
+    std::deque<Sample> samples;  // of the last 10 s
+  };
+
   void ObserveSlot(SlotPass pass, const wire::SlotDone& done);
+  void AddTransfers(int device, const wire::SlotDone& done);
+  void PublishTimes(int device, int64_t now_ns);
+  void PublishLink(int device, int64_t now_ns);
+  void PublishShares();
 
   const WorkerPool& pool_;
   ServerMetrics& metrics_;
   SampleLog* const samples_;
   bool busy_ = false;
   std::vector<DeviceLedger> ledgers_;
+  std::vector<uint64_t> computing_;  // attempts, of the slot started last
+  std::vector<LinkUse> links_;
+  // By job: its compute nanoseconds, those of long ago worth less.
+  std::map<std::string, double> shares_;
   std::vector<uint64_t> memory_peak_bytes_;
   std::vector<std::string> jobs_;  // of the newest slot each
   mutable std::mutex mutex_;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/model/family.h"
 #include "base/status.h"
 
 namespace roundhouse {
@@ -62,6 +63,7 @@ Engine::Engine(const EngineOptions& options, EventLoop& loop, HostArena& arena,
       devices_(pool, metrics,
                {.memory_bytes = options.device_memory_bytes,
                 .threads = options.device_threads,
+                .link_gbps = options.link_gbps,
                 .samples = options.samples}) {
   metrics_.SetHostArenaLimit(static_cast<int64_t>(arena.limit_bytes()));
   arena_used_bytes_ = arena.used_bytes();
@@ -451,6 +453,8 @@ absl::Status Engine::StartJob(const Queued& queued) {
                           const std::string& job_id,
                           const JobOutcome& out) { OnFinished(job_id, out); }},
       job, std::move(files));
+  metrics_.SetJobInfo(id, FamilyOf(model->config.architecture).model_type,
+                      spec.spec().method == Method::kLora ? "lora" : "full");
   const auto need = NeedOfSpec(spec, model->config);
   // Without one the runner fails the job.
   if (need.ok()) run->set_table_bytes(need->table_bytes);

@@ -55,6 +55,7 @@ struct EngineOptions {
   std::string prepare_script;
   uint64_t device_memory_bytes = 0;
   int device_threads = 1;
+  double link_gbps = 0;  // of each device's link; 0: not known
   std::string metrics_address;
   int max_running_jobs = 2;
   SampleLog* samples = nullptr;  // test only; outlives the engine
@@ -214,8 +215,11 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   void FailJob(const std::string& id, JobReason reason,
                const std::string& message);
   void UpdateCounts();
+  void UpdateBusy();
+  void OnDeviceMessage(DeviceId device, const wire::Message& message);
   void Tick();
   void PublishArena();
+  void PublishDisk();
   std::string JobDirectory(const JobRecord& job) const;
   std::string OutputPath(const JobRecord& job) const;
   // Holds the step after which a job that was asked to finish ends.

@@ -1,4 +1,7 @@
 // Engine: what running jobs and the workers report, and who is told of it.
+#include <sys/statvfs.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -37,8 +40,15 @@ std::vector<std::shared_ptr<RunningJob>> Engine::AllRunning() const {
 }
 
 void Engine::OnChanged(const std::string& id, JobState state) {
-  if (state == JobState::kRunning) devices_.SetBusy(true);
+  UpdateBusy();
   SetState(id, state, JobReason::kNone, "");
+}
+
+// A job that loads or writes its result has nothing for a device to do.
+void Engine::UpdateBusy() {
+  devices_.SetBusy(
+      std::any_of(running_.begin(), running_.end(),
+                  [](const auto& entry) { return entry.second->has_steps(); }));
 }
 
 void Engine::OnFinished(const std::string& id, const JobOutcome& outcome) {
@@ -59,7 +69,8 @@ void Engine::OnFinished(const std::string& id, const JobOutcome& outcome) {
     if (!status.ok()) RH_LOG(kError) << id << ": " << status;
   }
   const std::shared_ptr<RunningJob> run = running_.extract(id).mapped();
-  if (running_.empty()) devices_.SetBusy(false);
+  UpdateBusy();
+  devices_.ForgetJob(id);
   run->files().Log(absl::StrCat(
       JobStateName(state), outcome.reason == JobReason::kNone ? "" : " ",
       JobReasonName(outcome.reason), message.empty() ? "" : ": ", message));
@@ -91,9 +102,8 @@ void Engine::OnMessage(WorkerId worker, const wire::Message& message) {
   if (op != nullptr && options_.samples != nullptr) {
     options_.samples->AddHostOp(*op);
   }
-  const auto* sample = std::get_if<wire::SampleDone>(&message.body);
-  if (sample != nullptr && Number(worker) < pool_.device_count()) {
-    devices_.OnSampleDone(static_cast<DeviceId>(Number(worker)), *sample);
+  if (Number(worker) < pool_.device_count()) {
+    OnDeviceMessage(static_cast<DeviceId>(Number(worker)), message);
   }
   for (const auto& run : AllRunning()) {
     run->runner().OnMessage(worker, message);
@@ -102,9 +112,24 @@ void Engine::OnMessage(WorkerId worker, const wire::Message& message) {
   sampler_->OnMessage(worker, message);
 }
 
+void Engine::OnDeviceMessage(DeviceId device, const wire::Message& message) {
+  const wire::Body& body = message.body;
+  if (const auto* started = std::get_if<wire::SlotStarted>(&body)) {
+    devices_.OnSlotStarted(device, message.attempt, *started);
+  } else if (const auto* done = std::get_if<wire::MicroBatchDone>(&body)) {
+    devices_.OnMicroBatchDone(device, *done);
+  } else if (const auto* sample = std::get_if<wire::SampleDone>(&body)) {
+    devices_.OnSampleDone(device, *sample);
+  } else if (std::holds_alternative<wire::Withdrawn>(body) ||
+             std::holds_alternative<wire::Failed>(body)) {
+    devices_.OnGivenUp(device, message.attempt);
+  }
+}
+
 void Engine::OnWorkerDown(WorkerId worker, const std::string& why) {
   if (Number(worker) < pool_.device_count()) {
     metrics_.SetDeviceUp(Number(worker), false);
+    devices_.OnWorkerDown(static_cast<DeviceId>(Number(worker)));
   }
   if (worker == pool_.FilesWorker()) exporter_->OnWorkerDown(why);
   sampler_->OnWorkerDown(worker);
@@ -117,6 +142,7 @@ void Engine::OnWorkerDown(WorkerId worker, const std::string& why) {
 
 void Engine::OnDeviceLost(DeviceId device, const std::string& why) {
   RH_LOG(kError) << "device " << Number(device) << " is lost: " << why;
+  devices_.OnDeviceLost(device);
   for (const auto& run : AllRunning()) {
     run->runner().OnDeviceLost(device, why);
   }
@@ -130,6 +156,7 @@ void Engine::Tick() {
   devices_.Publish();
   arena_used_bytes_ = arena_.used_bytes();
   PublishArena();
+  PublishDisk();
   loop_.After(kTick, [this] { Tick(); });
 }
 
@@ -153,6 +180,12 @@ void Engine::PublishArena() {
   for (const auto& [kind, bytes] : kinds) {
     metrics_.SetHostArena(kind, static_cast<int64_t>(bytes));
   }
+}
+
+void Engine::PublishDisk() {
+  struct statvfs disk;
+  if (statvfs(options_.state_dir.c_str(), &disk) != 0) return;
+  metrics_.SetDiskFree(static_cast<int64_t>(disk.f_bavail * disk.f_frsize));
 }
 
 std::vector<DeviceInfo> Engine::Devices() { return devices_.Infos(); }

@@ -281,6 +281,8 @@ class JobRunner final : private DispatchLoop::Job {
   uint64_t next_file_op_ = 1;
   std::optional<JobOutcome> outcome_;  // what Finish will say after stopping
   int64_t event_ns_ = 0;  // the worker's timestamp of the event in hand
+  // What was waited for until then.
+  wire::WaitCause event_cause_ = wire::WaitCause::kDispatch;
   int64_t last_step_ns_ = 0;
   double loss_since_log_ = 0;
   int64_t steps_since_log_ = 0;

@@ -79,6 +79,7 @@ void JobRunner::OnSlotDone(WorkerId worker, uint64_t attempt,
   NoteRecovery(out.device, done.started_ns);
   listener_->OnSlot(out.device, out.action.pass, done);
   event_ns_ = done.ended_ns;
+  event_cause_ = wire::WaitCause::kDependency;
   dispatcher().SlotDone(id, done.compute_ns);
   // After the dispatcher knows that the slot is done: failing withdraws those
   // that are out.
@@ -118,6 +119,9 @@ void JobRunner::OnHostOpDone(const wire::HostOpDone& done) {
     NoteUnitWork(entry->second, action, done);
   }
   event_ns_ = done.ended_ns;
+  event_cause_ = action.type == HostOpType::kGather
+                     ? wire::WaitCause::kData
+                     : wire::WaitCause::kOptimizer;
   dispatcher().HostOpDone(id);
   CarryOut();
   event_ns_ = 0;

@@ -92,6 +92,19 @@ TEST_F(RunnerTest, TokensOfStepsThatAreDoneAgainCountOnce) {
   EXPECT_EQ(started_at_, std::make_pair(int64_t{2}, int64_t{16}));
 }
 
+TEST_F(RunnerTest, ACheckpointThatDoesNotVerifyIsReported) {
+  Run("max_steps: 4\nsave_steps: 2");
+  EXPECT_TRUE(corrupt_checkpoints_.empty());
+  fs::remove(root_ + "/job/checkpoint-4/model.safetensors");
+  NextLife();
+  Run("max_steps: 5");
+  EXPECT_EQ(outcome_.state, JobState::kSucceeded) << outcome_.message;
+  EXPECT_EQ(steps_, (Steps{3, 4, 5}));
+  ASSERT_EQ(corrupt_checkpoints_.size(), 1u);
+  EXPECT_TRUE(absl::StrContains(corrupt_checkpoints_[0], "checkpoint-4"))
+      << corrupt_checkpoints_[0];
+}
+
 TEST_F(RunnerTest, OtherDataInTheSameJobIsAnError) {
   Run("max_steps: 2");
   NextLife();

@@ -62,6 +62,8 @@ class RunnerListener {
   virtual void OnSamples(const EvaluationSamples::Found& found) = 0;
   virtual void OnCheckpoint(const CheckpointReport& report) = 0;
   virtual void OnCheckpointFailed(int64_t step, const absl::Status& status) = 0;
+  // One that was there did not verify; for the job's log.
+  virtual void OnCheckpointCorrupt(const std::string& text) = 0;
   // For the job's log.
   virtual void OnNote(const std::string& text) = 0;
   // For the job's log and events: it goes on, but its user should know.

@@ -41,8 +41,11 @@ void JobRunner::FindStart() {
 }
 
 void JobRunner::OnStartChosen(const StartPoint& start) {
-  for (const std::string& note : start.notes) listener_->OnNote(note);
+  for (const std::string& note : start.notes) {
+    listener_->OnCheckpointCorrupt(note);
+  }
   if (!start.status.ok()) {
+    listener_->OnCheckpointCorrupt(std::string(start.status.message()));
     Fail(JobReason::kCheckpointCorrupt, std::string(start.status.message()));
   } else if (outcome_.has_value()) {
     Finish();

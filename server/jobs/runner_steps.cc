@@ -168,8 +168,11 @@ void JobRunner::Carry(const RunSlotAction& action) {
   out.device = action.device;
   out.action = action;
   out.enabled_ns = event_ns_;
-  out.attempt = pool_.Send(pool_.DeviceWorker(action.device),
-                           SlotCommand(action, entry.data, *state_, *buffers_));
+  wire::RunSlot command = SlotCommand(action, entry.data, *state_, *buffers_);
+  command.enabled_ns = event_ns_;
+  command.enabled_by = event_cause_;
+  out.attempt =
+      pool_.Send(pool_.DeviceWorker(action.device), std::move(command));
   ROUNDHOUSE_CHECK(out.attempt != 0) << "device " << Number(action.device);
 }
 

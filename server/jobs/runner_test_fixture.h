@@ -129,6 +129,9 @@ class RunnerTest : public testing::Test,
     EXPECT_FALSE(status.ok());
     failed_checkpoints_.push_back(step);
   }
+  void OnCheckpointCorrupt(const std::string& text) override {
+    corrupt_checkpoints_.push_back(text);
+  }
   void OnNote(const std::string& text) override {
     notes_.push_back(text);
     if (on_note_) on_note_(text);
@@ -188,6 +191,7 @@ class RunnerTest : public testing::Test,
   std::unique_ptr<DispatchLoop> dispatch_;
   std::unique_ptr<JobRunner> runner_;
   std::vector<int64_t> steps_, evaluations_, checkpoints_, failed_checkpoints_;
+  std::vector<std::string> corrupt_checkpoints_;
   std::pair<int64_t, int64_t> started_at_;  // step, tokens
   int64_t kept_evaluations_ = 0;
   std::vector<int64_t> samples_;  // their steps

@@ -34,6 +34,7 @@ void RunningJob::OnRunning(const RunningReport& report) {
   // Steps that a crash undid are done, and counted, again.
   progress_.tokens = report.tokens;
   world_.store.UpdateProgress(id_, progress_);
+  has_steps_ = true;
   world_.changed(id_, JobState::kRunning);
   times_at_start_ = world_.devices.times();
   compute_ns_.assign(times_at_start_.size(), 0);
@@ -120,6 +121,11 @@ void RunningJob::OnCheckpointFailed(int64_t step, const absl::Status& status) {
                       " failed: ", std::string(status.message())));
 }
 
+void RunningJob::OnCheckpointCorrupt(const std::string& text) {
+  world_.metrics.CountCheckpointFailure();
+  OnNote(text);
+}
+
 void RunningJob::OnWarning(const std::string& text) {
   OnNote("WARNING: " + text);
   const absl::Status status =
@@ -128,6 +134,7 @@ void RunningJob::OnWarning(const std::string& text) {
 }
 
 void RunningJob::OnFinalizing() {
+  has_steps_ = false;
   UpdateProgress();
   world_.changed(id_, JobState::kFinalizing);
 }

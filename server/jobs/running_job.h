@@ -53,6 +53,9 @@ class RunningJob final : public RunnerListener {
   uint64_t table_bytes() const { return table_bytes_; }
   void set_table_bytes(uint64_t bytes) { table_bytes_ = bytes; }
 
+  // Whether devices have something to do for it, now or soon.
+  bool has_steps() const { return has_steps_; }
+
   // Before SetRunner, which comes once; validation may be none.
   void SetData(std::unique_ptr<Dataset> train,
                std::unique_ptr<Dataset> validation);
@@ -70,6 +73,7 @@ class RunningJob final : public RunnerListener {
   void OnSamples(const EvaluationSamples::Found& found) override;
   void OnCheckpoint(const CheckpointReport& report) override;
   void OnCheckpointFailed(int64_t step, const absl::Status& status) override;
+  void OnCheckpointCorrupt(const std::string& text) override;
   void OnWarning(const std::string& text) override;
   void OnFinalizing() override;
   void OnSlot(DeviceId device, SlotPass pass,
@@ -92,6 +96,7 @@ class RunningJob final : public RunnerListener {
   JobProgress progress_;
   double seconds_per_step_ = 0;  // smoothed
   uint64_t table_bytes_ = 0;
+  bool has_steps_ = false;
   std::vector<DeviceTimes> times_at_start_;
   std::vector<int64_t> compute_ns_;    // of its slots, per device
   std::unique_ptr<JobRunner> runner_;  // dies first

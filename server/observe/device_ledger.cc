@@ -1,40 +1,127 @@
 #include "server/observe/device_ledger.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace roundhouse {
 namespace {
 
 constexpr size_t kMaxSamples = 64;
+constexpr auto kDispatch = static_cast<uint32_t>(wire::WaitCause::kDispatch);
+
+int64_t Sum(const wire::WaitTimes& waits) {
+  return std::accumulate(waits.begin(), waits.end(), int64_t{0});
+}
+
+// No more than `limit_ns` in all.  What goes first is the wait for the slot
+// itself: it was the earliest.
+wire::WaitTimes Cut(wire::WaitTimes waits, int64_t limit_ns) {
+  for (int64_t& wait : waits) wait = std::max<int64_t>(0, wait);
+  int64_t excess = std::max<int64_t>(0, Sum(waits) - limit_ns);
+  const auto cut = [&excess](int64_t& wait) {
+    const int64_t gone = std::min(wait, excess);
+    wait -= gone;
+    excess -= gone;
+  };
+  cut(waits[kDispatch]);
+  for (int64_t& wait : waits) cut(wait);
+  return waits;
+}
+
+DeviceTimes Minus(const DeviceTimes& a, const DeviceTimes& b) {
+  DeviceTimes left = {
+      .compute_ns = a.compute_ns - b.compute_ns,
+      .bubble_ns = a.bubble_ns - b.bubble_ns,
+      .idle_ns = a.idle_ns - b.idle_ns,
+      .fenced_ns = a.fenced_ns - b.fenced_ns,
+      .filled_bubble_ns = a.filled_bubble_ns - b.filled_bubble_ns};
+  for (int c = 0; c < wire::kWaitCauses; ++c) {
+    left.bubble_causes_ns[c] = a.bubble_causes_ns[c] - b.bubble_causes_ns[c];
+  }
+  return left;
+}
 
 }  // namespace
 
-void DeviceLedger::AccountIdle(int64_t now_ns) {
-  const int64_t span = std::max<int64_t>(0, now_ns - accounted_ns_);
-  (busy_ ? total_.bubble_ns : total_.idle_ns) += span;
-  accounted_ns_ = std::max(accounted_ns_, now_ns);
+int64_t DeviceLedger::Advance(int64_t to_ns) {
+  const int64_t span = std::max<int64_t>(0, to_ns - accounted_ns_);
+  accounted_ns_ += span;
+  return span;
+}
+
+void DeviceLedger::AccountWaiting(int64_t now_ns) {
+  const int64_t span = Advance(now_ns);
+  if (fenced_) {
+    total_.fenced_ns += span;
+  } else if (busy_) {
+    total_.bubble_ns += span;
+    uncaused_ns_ += span;
+  } else {
+    total_.idle_ns += span;
+  }
+}
+
+void DeviceLedger::AccountComputing(int64_t ns) {
+  total_.compute_ns += ns;
+  if (fills_bubble_) total_.filled_bubble_ns += ns;
+}
+
+// What nobody explains was a wait for a slot.
+void DeviceLedger::GiveCauses(const wire::WaitTimes& waits) {
+  const wire::WaitTimes known = Cut(waits, uncaused_ns_);
+  for (int c = 0; c < wire::kWaitCauses; ++c) {
+    total_.bubble_causes_ns[c] += known[c];
+  }
+  total_.bubble_causes_ns[kDispatch] += uncaused_ns_ - Sum(known);
+  uncaused_ns_ = 0;
 }
 
 void DeviceLedger::SetBusy(bool busy, int64_t now_ns) {
   if (busy == busy_) return;
-  AccountIdle(now_ns);
+  if (!computing_) AccountWaiting(now_ns);
   busy_ = busy;
+  // No slot will say what they were for.
+  if (!busy) GiveCauses({});
 }
 
-void DeviceLedger::AddSlot(int64_t ended_ns, int64_t compute_ns) {
-  const int64_t span = std::max<int64_t>(0, ended_ns - accounted_ns_);
-  const int64_t compute = std::min(compute_ns, span);
-  total_.compute_ns += compute;
-  (busy_ ? total_.bubble_ns : total_.idle_ns) += span - compute;
-  accounted_ns_ = std::max(accounted_ns_, ended_ns);
+void DeviceLedger::Fence(int64_t now_ns) {
+  GaveUp(now_ns);
+  AccountWaiting(now_ns);
+  GiveCauses({});
+  fenced_ = true;
+}
+
+void DeviceLedger::Started(int64_t at_ns, const wire::WaitTimes& waits,
+                           bool fills_bubble) {
+  // The one before was given up on the way: it computed until this wait began.
+  if (computing_) AccountComputing(Advance(at_ns - Sum(waits)));
+  AccountWaiting(at_ns);
+  GiveCauses(waits);
+  computing_ = true;
+  fills_bubble_ = fills_bubble;
+}
+
+void DeviceLedger::Computed(int64_t at_ns, const wire::WaitTimes& waits,
+                            bool last) {
+  const int64_t span = Advance(at_ns);
+  const wire::WaitTimes known = Cut(waits, span);
+  const int64_t waited = Sum(known);
+  AccountComputing(span - waited);
+  total_.bubble_ns += waited;
+  for (int c = 0; c < wire::kWaitCauses; ++c) {
+    total_.bubble_causes_ns[c] += known[c];
+  }
+  if (last) computing_ = fills_bubble_ = false;
+}
+
+void DeviceLedger::GaveUp(int64_t now_ns) {
+  if (computing_) AccountComputing(Advance(now_ns));
+  computing_ = fills_bubble_ = false;
 }
 
 DeviceTimes DeviceLedger::TakeNew(int64_t now_ns) {
-  // While a job has work, a slot may be computing: it accounts for itself.
-  if (!busy_) AccountIdle(now_ns);
-  const DeviceTimes fresh = {total_.compute_ns - taken_.compute_ns,
-                             total_.bubble_ns - taken_.bubble_ns,
-                             total_.idle_ns - taken_.idle_ns};
+  if (!computing_) AccountWaiting(now_ns);
+  const DeviceTimes fresh = Minus(total_, taken_);
   taken_ = total_;
   samples_.push_back({now_ns, total_.compute_ns, total_.bubble_ns});
   if (samples_.size() > kMaxSamples) samples_.pop_front();

@@ -1,8 +1,13 @@
-// Where each device's time went: every nanosecond is compute, bubble (an
-// admitted job has work and the device computes nothing) or idle.
+// Where one device's time went: every nanosecond is compute, bubble (a job has
+// work and the device computes nothing), idle (none has) or fenced (the device
+// was given up); and which cause each bubble has.
 //
-// Time is accounted when a slot ends and when a job starts or stops having
-// work, so that the three always sum to the wall time accounted so far.
+// Told by the device's worker in the order in which it computes: Started, then
+// Computed for each micro-batch.  Between two slots time is accounted as it
+// passes (Publish, at the latest a second), its cause once the next slot says
+// it; within a slot at the next micro-batch.  So the states sum to the wall
+// time accounted so far, and the causes to the bubbles.
+//
 // Thread-compatible; times are CLOCK_MONOTONIC nanoseconds.
 #ifndef ROUNDHOUSE_SERVER_OBSERVE_DEVICE_LEDGER_H_
 #define ROUNDHOUSE_SERVER_OBSERVE_DEVICE_LEDGER_H_
@@ -10,23 +15,35 @@
 #include <cstdint>
 #include <deque>
 
+#include "base/wire/wait_cause.h"
+
 namespace roundhouse {
 
 struct DeviceTimes {
   int64_t compute_ns = 0;
   int64_t bubble_ns = 0;
   int64_t idle_ns = 0;
+  int64_t fenced_ns = 0;
+  wire::WaitTimes bubble_causes_ns = {};
+  // Of the computation: slots of one job while another's lacked its inputs.
+  int64_t filled_bubble_ns = 0;
 };
 
 class DeviceLedger {
  public:
   explicit DeviceLedger(int64_t now_ns) : accounted_ns_(now_ns) {}
 
-  // A job begins or ceases to have work.
+  // Whether any job has work.
   void SetBusy(bool busy, int64_t now_ns);
+  // The device was given up; for good.
+  void Fence(int64_t now_ns);
 
-  // A slot ended at `ended_ns`, `compute_ns` of it in computation.
-  void AddSlot(int64_t ended_ns, int64_t compute_ns);
+  // A computation begins; `waits` is why not earlier.
+  void Started(int64_t at_ns, const wire::WaitTimes& waits, bool fills_bubble);
+  // It went on until `at_ns`, but for `waits`.
+  void Computed(int64_t at_ns, const wire::WaitTimes& waits, bool last);
+  // What it was computing, if anything, was given up or died with its worker.
+  void GaveUp(int64_t now_ns);
 
   // What came since the last call; for counters.
   DeviceTimes TakeNew(int64_t now_ns);
@@ -42,10 +59,17 @@ class DeviceLedger {
     int64_t bubble_ns = 0;
   };
 
-  void AccountIdle(int64_t now_ns);
+  int64_t Advance(int64_t to_ns);
+  void AccountWaiting(int64_t now_ns);
+  void AccountComputing(int64_t ns);
+  void GiveCauses(const wire::WaitTimes& waits);
 
   int64_t accounted_ns_;
   bool busy_ = false;
+  bool fenced_ = false;
+  bool computing_ = false;
+  bool fills_bubble_ = false;
+  int64_t uncaused_ns_ = 0;  // of the bubble time: what for is not known yet
   DeviceTimes total_;
   DeviceTimes taken_;
   std::deque<Sample> samples_;  // one a TakeNew, at most kMaxSamples

@@ -1,6 +1,7 @@
 #include "server/observe/metrics.h"
 
 #include <exception>
+#include <iterator>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -10,34 +11,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "prometheus/counter.h"
 #include "prometheus/exposer.h"
-#include "prometheus/family.h"
-#include "prometheus/gauge.h"
-#include "prometheus/histogram.h"
 #include "prometheus/registry.h"
 #include "prometheus/text_serializer.h"
+#include "server/observe/metric_families.h"
 
 namespace roundhouse {
 namespace {
-
-using Buckets = prometheus::Histogram::BucketBoundaries;
-template <typename T>
-using Family = prometheus::Family<T>;
-
-// Seconds.
-const Buckets& ShortTimes() {
-  static const auto* const b =
-      new Buckets{1e-5, 2.5e-5, 5e-5,   1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3,
-                  5e-3, 1e-2,   2.5e-2, 5e-2, 0.1,    0.25, 0.5,  1};
-  return *b;
-}
-const Buckets& LongTimes() {
-  static const auto* const b =
-      new Buckets{1e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1,
-                  2.5,  5,    10,   30,     60,   300, 1800, 7200};
-  return *b;
-}
 
 const char* Label(DeviceTime state) {
   constexpr const char* kNames[] = {"compute", "bubble", "idle", "fenced"};
@@ -63,6 +43,13 @@ const char* Label(SlotPhase phase) {
   constexpr const char* kNames[] = {"wait", "h2d", "compute", "d2h"};
   return kNames[static_cast<int>(phase)];
 }
+const char* Label(wire::WaitCause cause) {
+  constexpr const char* kNames[] = {"h2d_wait",  "d2h_wait", "dependency",
+                                    "optimizer", "data",     "dispatch",
+                                    "memory"};
+  static_assert(std::size(kNames) == wire::kWaitCauses);
+  return kNames[static_cast<uint32_t>(cause)];
+}
 const char* Label(ArenaUse use) {
   constexpr const char* kNames[] = {"weights", "optimizer", "gradients",
                                     "activations", "other"};
@@ -77,6 +64,11 @@ constexpr TransferDirection kDirections[] = {TransferDirection::kHostToDevice,
 constexpr TransferPurpose kPurposes[] = {
     TransferPurpose::kWeights, TransferPurpose::kGradients,
     TransferPurpose::kActivations, TransferPurpose::kOther};
+constexpr SlotPassLabel kPasses[] = {
+    SlotPassLabel::kForward, SlotPassLabel::kFused, SlotPassLabel::kBackward,
+    SlotPassLabel::kEvaluate};
+constexpr SlotPhase kPhases[] = {SlotPhase::kWait, SlotPhase::kHostToDevice,
+                                 SlotPhase::kCompute, SlotPhase::kDeviceToHost};
 constexpr SlotResult kResults[] = {SlotResult::kOk, SlotResult::kReplayed,
                                    SlotResult::kFailed};
 
@@ -98,7 +90,12 @@ absl::Status CheckListen(const std::string& listen) {
 
 double Seconds(absl::Duration time) { return absl::ToDoubleSeconds(time); }
 
-std::string DeviceLabel(int device) { return absl::StrCat(device); }
+using prometheus::Labels;
+
+Labels Of(int device) { return {{"device", absl::StrCat(device)}}; }
+Labels Of(int device, TransferDirection direction) {
+  return {{"device", absl::StrCat(device)}, {"direction", Label(direction)}};
+}
 
 }  // namespace
 
@@ -107,67 +104,13 @@ struct ServerMetrics::Parts {
   std::shared_ptr<prometheus::Registry> registry =
       std::make_shared<prometheus::Registry>();
 
-  Family<prometheus::Counter>& Counter(const char* name, const char* help) {
-    return prometheus::BuildCounter().Name(name).Help(help).Register(*registry);
-  }
-  Family<prometheus::Gauge>& Gauge(const char* name, const char* help) {
-    return prometheus::BuildGauge().Name(name).Help(help).Register(*registry);
-  }
-  Family<prometheus::Histogram>& Histogram(const char* name, const char* help) {
-    return prometheus::BuildHistogram().Name(name).Help(help).Register(
-        *registry);
-  }
-
-  Family<prometheus::Counter>& device_time =
-      Counter("roundhouse_device_time_seconds_total",
-              "Wall time of a device by what it did.");
-  Family<prometheus::Gauge>& bubble_ratio =
-      Gauge("roundhouse_device_bubble_ratio",
-            "Bubble share of compute and bubble time over the last 10 s.");
-  Family<prometheus::Gauge>& device_up =
-      Gauge("roundhouse_device_up", "1 while the device's worker is there.");
-  Family<prometheus::Gauge>& device_memory =
-      Gauge("roundhouse_device_memory_used_bytes", "Device memory in use.");
-  Family<prometheus::Counter>& transfers =
-      Counter("roundhouse_pcie_transfer_bytes_total",
-              "Bytes copied between host and device.");
-  Family<prometheus::Counter>& slots =
-      Counter("roundhouse_slots_total",
-              "Slots by result; replayed: lost with its worker, sent again.");
-  Family<prometheus::Histogram>& slot_duration =
-      Histogram("roundhouse_slot_duration_seconds", "Phases of a slot.");
-  Family<prometheus::Histogram>& dispatch_latency =
-      Histogram("roundhouse_slot_dispatch_latency_seconds",
-                "From the event that made a slot possible to its start.");
-  Family<prometheus::Histogram>& step_duration = Histogram(
-      "roundhouse_step_duration_seconds", "Optimizer steps of all jobs.");
-  Family<prometheus::Histogram>& optimizer_duration =
-      Histogram("roundhouse_optimizer_duration_seconds",
-                "Reductions and update of one unit in one step.");
-  Family<prometheus::Gauge>& arena =
-      Gauge("roundhouse_host_arena_bytes", "Arena bytes in use.");
-  Family<prometheus::Gauge>& arena_limit =
-      Gauge("roundhouse_host_arena_limit_bytes", "Arena bytes at most.");
-  Family<prometheus::Gauge>& jobs =
-      Gauge("roundhouse_jobs", "Jobs in a state.");
-  Family<prometheus::Gauge>& job_loss =
-      Gauge("roundhouse_job_loss", "Training loss of the last step.");
-  Family<prometheus::Counter>& job_steps =
-      Counter("roundhouse_job_steps_total", "Optimizer steps.");
-  Family<prometheus::Counter>& job_tokens =
-      Counter("roundhouse_job_tokens_total", "Target tokens trained on.");
-  Family<prometheus::Gauge>& job_eta =
-      Gauge("roundhouse_job_eta_timestamp_seconds", "When the job should end.");
-  Family<prometheus::Histogram>& queue_wait =
-      Histogram("roundhouse_queue_wait_seconds", "From QUEUED to LOADING.");
-  Family<prometheus::Histogram>& checkpoint_duration = Histogram(
-      "roundhouse_checkpoint_duration_seconds", "Writing a checkpoint.");
-  Family<prometheus::Counter>& checkpoint_failures =
-      Counter("roundhouse_checkpoint_failures_total",
-              "Checkpoints that could not be written.");
-  Family<prometheus::Histogram>& recovery_duration =
-      Histogram("roundhouse_recovery_duration_seconds",
-                "From a worker's death to its device's next slot.");
+  DeviceFamilies devices{*registry};
+  LinkFamilies links{*registry};
+  SlotFamilies slots{*registry};
+  StepFamilies steps{*registry};
+  JobFamilies jobs{*registry};
+  StorageFamilies storage{*registry};
+  CallFamilies calls{*registry};
 
   // Series of one job; all of them are touched under `mutex`.
   struct Job {
@@ -175,14 +118,19 @@ struct ServerMetrics::Parts {
     prometheus::Counter* steps = nullptr;
     prometheus::Counter* tokens = nullptr;
     prometheus::Gauge* eta = nullptr;
+    prometheus::Gauge* share = nullptr;
+    prometheus::Gauge* info = nullptr;
   };
   // Null when there are too many.  REQUIRES: mutex is held.
   Job* FindJob(const std::string& id) {
     const auto found = running.find(id);
     if (found != running.end()) return &found->second;
     if (running.size() >= kMaxJobsWithMetrics) {
-      RH_LOG(kWarning) << "no metrics for " << id << ": " << kMaxJobsWithMetrics
-                       << " jobs have some";
+      if (!std::exchange(told_of_limit, true)) {
+        RH_LOG(kWarning) << "no metrics for " << id
+                         << " and others: " << kMaxJobsWithMetrics
+                         << " jobs have some";
+      }
       return nullptr;
     }
     return &running[id];
@@ -190,6 +138,7 @@ struct ServerMetrics::Parts {
 
   std::mutex mutex;
   std::map<std::string, Job> running;            // Guarded by mutex.
+  bool told_of_limit = false;                    // Guarded by mutex.
   std::unique_ptr<prometheus::Exposer> exposer;  // Dies first.
 };
 
@@ -203,10 +152,27 @@ absl::StatusOr<std::unique_ptr<ServerMetrics>> ServerMetrics::Start(
   std::unique_ptr<ServerMetrics> metrics(
       new ServerMetrics(std::make_unique<Parts>()));
   metrics->SetJobs({});
-  // A rate needs the zero that comes before the first failure.
-  metrics->parts_->checkpoint_failures.Add({});
+  metrics->AddZeros();
   if (!listen.empty()) RETURN_IF_ERROR(metrics->Serve(listen));
   return metrics;
+}
+
+// A rate needs the zero that comes before the first event.
+void ServerMetrics::AddZeros() {
+  parts_->storage.checkpoint_failures.Add({});
+  parts_->storage.checkpoint.Add({});
+  parts_->storage.commit.Add({});
+  parts_->steps.step.Add({});
+  parts_->steps.optimizer.Add({});
+  parts_->slots.dispatch_latency.Add({});
+  parts_->slots.recovery.Add({});
+  parts_->jobs.queue_wait.Add({{"class", "normal"}});
+  for (SlotPassLabel pass : kPasses) {
+    for (SlotPhase phase : kPhases) {
+      parts_->slots.duration.Add(
+          {{"pass", Label(pass)}, {"phase", Label(phase)}});
+    }
+  }
 }
 
 absl::Status ServerMetrics::Serve(const std::string& listen) {
@@ -230,7 +196,11 @@ absl::Status ServerMetrics::Serve(const std::string& listen) {
 }
 
 std::string ServerMetrics::Render() const {
-  return prometheus::TextSerializer().Serialize(parts_->registry->Collect());
+  return prometheus::TextSerializer().Serialize(Collect());
+}
+
+std::vector<prometheus::MetricFamily> ServerMetrics::Collect() const {
+  return parts_->registry->Collect();
 }
 
 // Devices.
@@ -239,14 +209,22 @@ void ServerMetrics::AddDevice(int device) {
   for (DeviceTime state : kDeviceTimes) {
     AddDeviceTime(device, state, absl::ZeroDuration());
   }
+  for (int cause = 0; cause < wire::kWaitCauses; ++cause) {
+    AddBubble(device, static_cast<wire::WaitCause>(cause),
+              absl::ZeroDuration());
+  }
+  AddFilledBubble(device, absl::ZeroDuration());
   for (TransferDirection direction : kDirections) {
     for (TransferPurpose purpose : kPurposes) {
       AddTransfer(device, direction, purpose, 0);
     }
+    AddLinkBusy(device, direction, absl::ZeroDuration());
+    SetLinkUtilization(device, direction, 0);
   }
   for (SlotResult result : kResults) {
-    parts_->slots.Add(
-        {{"device", DeviceLabel(device)}, {"result", Label(result)}});
+    Labels labels = Of(device);
+    labels["result"] = Label(result);
+    parts_->slots.slots.Add(labels);
   }
   SetBubbleRatio(device, 0);
   SetDeviceMemory(device, 0);
@@ -254,65 +232,93 @@ void ServerMetrics::AddDevice(int device) {
 }
 
 void ServerMetrics::SetDeviceUp(int device, bool up) {
-  parts_->device_up.Add({{"device", DeviceLabel(device)}}).Set(up ? 1 : 0);
+  parts_->devices.up.Add(Of(device)).Set(up ? 1 : 0);
 }
 
 void ServerMetrics::SetDeviceMemory(int device, int64_t used_bytes) {
-  parts_->device_memory.Add({{"device", DeviceLabel(device)}})
-      .Set(static_cast<double>(used_bytes));
+  parts_->devices.memory.Add(Of(device)).Set(static_cast<double>(used_bytes));
 }
 
 void ServerMetrics::AddDeviceTime(int device, DeviceTime state,
                                   absl::Duration time) {
-  parts_->device_time
-      .Add({{"device", DeviceLabel(device)}, {"state", Label(state)}})
-      .Increment(Seconds(time));
+  Labels labels = Of(device);
+  labels["state"] = Label(state);
+  parts_->devices.time.Add(labels).Increment(Seconds(time));
+}
+
+void ServerMetrics::AddBubble(int device, wire::WaitCause cause,
+                              absl::Duration time) {
+  Labels labels = Of(device);
+  labels["cause"] = Label(cause);
+  parts_->devices.bubbles.Add(labels).Increment(Seconds(time));
+}
+
+void ServerMetrics::AddFilledBubble(int device, absl::Duration time) {
+  parts_->devices.filled_bubbles.Add(Of(device)).Increment(Seconds(time));
 }
 
 void ServerMetrics::SetBubbleRatio(int device, double ratio) {
-  parts_->bubble_ratio.Add({{"device", DeviceLabel(device)}}).Set(ratio);
+  parts_->devices.bubble_ratio.Add(Of(device)).Set(ratio);
 }
 
 void ServerMetrics::AddTransfer(int device, TransferDirection direction,
                                 TransferPurpose purpose, int64_t bytes) {
-  parts_->transfers
-      .Add({{"device", DeviceLabel(device)},
-            {"direction", Label(direction)},
-            {"purpose", Label(purpose)}})
-      .Increment(static_cast<double>(bytes));
+  Labels labels = Of(device, direction);
+  labels["purpose"] = Label(purpose);
+  parts_->links.bytes.Add(labels).Increment(static_cast<double>(bytes));
+}
+
+void ServerMetrics::AddLinkBusy(int device, TransferDirection direction,
+                                absl::Duration time) {
+  parts_->links.busy.Add(Of(device, direction)).Increment(Seconds(time));
+}
+
+void ServerMetrics::SetLinkUtilization(int device, TransferDirection direction,
+                                       double ratio) {
+  parts_->links.utilization.Add(Of(device, direction)).Set(ratio);
+}
+
+void ServerMetrics::SetLinkRate(int device, double bytes_per_second) {
+  for (TransferDirection direction : kDirections) {
+    parts_->links.rate.Add(Of(device, direction)).Set(bytes_per_second);
+  }
 }
 
 void ServerMetrics::CountSlot(int device, SlotResult result) {
-  parts_->slots
-      .Add({{"device", DeviceLabel(device)}, {"result", Label(result)}})
-      .Increment();
+  Labels labels = Of(device);
+  labels["result"] = Label(result);
+  parts_->slots.slots.Add(labels).Increment();
 }
 
 void ServerMetrics::ObserveSlot(SlotPassLabel pass, SlotPhase phase,
                                 absl::Duration time) {
-  parts_->slot_duration
-      .Add({{"pass", Label(pass)}, {"phase", Label(phase)}}, ShortTimes())
+  parts_->slots.duration.Add({{"pass", Label(pass)}, {"phase", Label(phase)}})
       .Observe(Seconds(time));
 }
 
 void ServerMetrics::ObserveDispatchLatency(absl::Duration time) {
-  parts_->dispatch_latency.Add({}, ShortTimes()).Observe(Seconds(time));
+  parts_->slots.dispatch_latency.Add({}).Observe(Seconds(time));
 }
 
 void ServerMetrics::ObserveStep(absl::Duration time) {
-  parts_->step_duration.Add({}, LongTimes()).Observe(Seconds(time));
+  parts_->steps.step.Add({}).Observe(Seconds(time));
 }
 
 void ServerMetrics::ObserveOptimizer(absl::Duration time) {
-  parts_->optimizer_duration.Add({}, ShortTimes()).Observe(Seconds(time));
+  parts_->steps.optimizer.Add({}).Observe(Seconds(time));
 }
 
 void ServerMetrics::SetHostArena(ArenaUse use, int64_t bytes) {
-  parts_->arena.Add({{"kind", Label(use)}}).Set(static_cast<double>(bytes));
+  parts_->storage.arena.Add({{"kind", Label(use)}})
+      .Set(static_cast<double>(bytes));
 }
 
 void ServerMetrics::SetHostArenaLimit(int64_t bytes) {
-  parts_->arena_limit.Add({}).Set(static_cast<double>(bytes));
+  parts_->storage.arena_limit.Add({}).Set(static_cast<double>(bytes));
+}
+
+void ServerMetrics::SetDiskFree(int64_t bytes) {
+  parts_->storage.disk_free.Add({}).Set(static_cast<double>(bytes));
 }
 
 // Jobs.
@@ -320,7 +326,7 @@ void ServerMetrics::SetHostArenaLimit(int64_t bytes) {
 void ServerMetrics::SetJobs(const std::map<JobState, int64_t>& counts) {
   for (JobState state : AllJobStates()) {
     const auto found = counts.find(state);
-    parts_->jobs.Add({{"state", JobStateName(state)}})
+    parts_->jobs.jobs.Add({{"state", JobStateName(state)}})
         .Set(found == counts.end() ? 0 : static_cast<double>(found->second));
   }
 }
@@ -329,7 +335,7 @@ void ServerMetrics::SetJobLoss(const std::string& id, double loss) {
   std::lock_guard<std::mutex> lock(parts_->mutex);
   Parts::Job* const job = parts_->FindJob(id);
   if (job == nullptr) return;
-  if (job->loss == nullptr) job->loss = &parts_->job_loss.Add({{"job", id}});
+  if (job->loss == nullptr) job->loss = &parts_->jobs.loss.Add({{"job", id}});
   job->loss->Set(loss);
 }
 
@@ -337,7 +343,9 @@ void ServerMetrics::AddJobSteps(const std::string& id, int64_t steps) {
   std::lock_guard<std::mutex> lock(parts_->mutex);
   Parts::Job* const job = parts_->FindJob(id);
   if (job == nullptr) return;
-  if (job->steps == nullptr) job->steps = &parts_->job_steps.Add({{"job", id}});
+  if (job->steps == nullptr) {
+    job->steps = &parts_->jobs.steps.Add({{"job", id}});
+  }
   job->steps->Increment(static_cast<double>(steps));
 }
 
@@ -346,7 +354,7 @@ void ServerMetrics::AddJobTokens(const std::string& id, int64_t tokens) {
   Parts::Job* const job = parts_->FindJob(id);
   if (job == nullptr) return;
   if (job->tokens == nullptr) {
-    job->tokens = &parts_->job_tokens.Add({{"job", id}});
+    job->tokens = &parts_->jobs.tokens.Add({{"job", id}});
   }
   job->tokens->Increment(static_cast<double>(tokens));
 }
@@ -355,8 +363,28 @@ void ServerMetrics::SetJobEta(const std::string& id, absl::Time eta) {
   std::lock_guard<std::mutex> lock(parts_->mutex);
   Parts::Job* const job = parts_->FindJob(id);
   if (job == nullptr) return;
-  if (job->eta == nullptr) job->eta = &parts_->job_eta.Add({{"job", id}});
+  if (job->eta == nullptr) job->eta = &parts_->jobs.eta.Add({{"job", id}});
   job->eta->Set(absl::ToDoubleSeconds(eta - absl::UnixEpoch()));
+}
+
+void ServerMetrics::SetJobShare(const std::string& id, double ratio) {
+  std::lock_guard<std::mutex> lock(parts_->mutex);
+  Parts::Job* const job = parts_->FindJob(id);
+  if (job == nullptr) return;
+  if (job->share == nullptr) {
+    job->share = &parts_->jobs.share.Add({{"job", id}});
+  }
+  job->share->Set(ratio);
+}
+
+void ServerMetrics::SetJobInfo(const std::string& id, const std::string& model,
+                               const std::string& method) {
+  std::lock_guard<std::mutex> lock(parts_->mutex);
+  Parts::Job* const job = parts_->FindJob(id);
+  if (job == nullptr || job->info != nullptr) return;
+  job->info = &parts_->jobs.info.Add(
+      {{"job", id}, {"model", model}, {"method", method}});
+  job->info->Set(1);
 }
 
 void ServerMetrics::DropJob(const std::string& id) {
@@ -364,28 +392,43 @@ void ServerMetrics::DropJob(const std::string& id) {
   const auto found = parts_->running.find(id);
   if (found == parts_->running.end()) return;
   const Parts::Job& job = found->second;
-  if (job.loss != nullptr) parts_->job_loss.Remove(job.loss);
-  if (job.steps != nullptr) parts_->job_steps.Remove(job.steps);
-  if (job.tokens != nullptr) parts_->job_tokens.Remove(job.tokens);
-  if (job.eta != nullptr) parts_->job_eta.Remove(job.eta);
+  JobFamilies& all = parts_->jobs;
+  if (job.loss != nullptr) all.loss.Remove(job.loss);
+  if (job.steps != nullptr) all.steps.Remove(job.steps);
+  if (job.tokens != nullptr) all.tokens.Remove(job.tokens);
+  if (job.eta != nullptr) all.eta.Remove(job.eta);
+  if (job.share != nullptr) all.share.Remove(job.share);
+  if (job.info != nullptr) all.info.Remove(job.info);
   parts_->running.erase(found);
 }
 
 void ServerMetrics::ObserveQueueWait(absl::Duration time) {
-  parts_->queue_wait.Add({{"class", "normal"}}, LongTimes())
-      .Observe(Seconds(time));
+  parts_->jobs.queue_wait.Add({{"class", "normal"}}).Observe(Seconds(time));
 }
 
 void ServerMetrics::ObserveCheckpoint(absl::Duration time) {
-  parts_->checkpoint_duration.Add({}, LongTimes()).Observe(Seconds(time));
+  parts_->storage.checkpoint.Add({}).Observe(Seconds(time));
 }
 
 void ServerMetrics::CountCheckpointFailure() {
-  parts_->checkpoint_failures.Add({}).Increment();
+  parts_->storage.checkpoint_failures.Add({}).Increment();
+}
+
+void ServerMetrics::ObserveCommit(absl::Duration time) {
+  parts_->storage.commit.Add({}).Observe(Seconds(time));
 }
 
 void ServerMetrics::ObserveRecovery(absl::Duration time) {
-  parts_->recovery_duration.Add({}, LongTimes()).Observe(Seconds(time));
+  parts_->slots.recovery.Add({}).Observe(Seconds(time));
+}
+
+void ServerMetrics::ObserveCall(const std::string& service,
+                                const std::string& method,
+                                const std::string& code, absl::Duration time) {
+  Labels labels = {{"grpc_service", service}, {"grpc_method", method}};
+  parts_->calls.handling.Add(labels).Observe(Seconds(time));
+  labels["grpc_code"] = code;
+  parts_->calls.handled.Add(labels).Increment();
 }
 
 }  // namespace roundhouse

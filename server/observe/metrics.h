@@ -1,4 +1,5 @@
-// What Prometheus scrapes: every metric of the daemon, declared in one place.
+// What Prometheus scrapes: every metric of the daemon (metric_families.h), with
+// its labels.
 //
 // Names carry the prefix roundhouse_, seconds and bytes; no label holds a user,
 // a name or a path.  The label `job` (an id) is only on the metrics of running
@@ -17,15 +18,18 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/wire/wait_cause.h"
+#include "prometheus/metric_family.h"
 #include "scheduler/jobs/lifecycle.h"
 
 namespace roundhouse {
 
 // Jobs with series of their own; more are left out, with a warning.
-inline constexpr size_t kMaxJobsWithMetrics = 500;
+inline constexpr size_t kMaxJobsWithMetrics = 100;
 
 // The four sum to wall time.  Bubble: idle while an admitted job has work.
 enum class DeviceTime { kCompute, kBubble, kIdle, kFenced };
@@ -53,16 +57,27 @@ class ServerMetrics {
   const std::string& address() const { return address_; }
   // The exposition text, as a scrape gets it.
   std::string Render() const;
+  std::vector<prometheus::MetricFamily> Collect() const;
 
   // Makes the device's series, at zero.
   void AddDevice(int device);
   void SetDeviceUp(int device, bool up);
   void SetDeviceMemory(int device, int64_t used_bytes);
   void AddDeviceTime(int device, DeviceTime state, absl::Duration time);
+  void AddBubble(int device, wire::WaitCause cause, absl::Duration time);
+  // Computation that filled another job's bubble.
+  void AddFilledBubble(int device, absl::Duration time);
   // Of the last 10 s.
   void SetBubbleRatio(int device, double ratio);
   void AddTransfer(int device, TransferDirection direction,
                    TransferPurpose purpose, int64_t bytes);
+  void AddLinkBusy(int device, TransferDirection direction,
+                   absl::Duration time);
+  // Of the last 10 s.
+  void SetLinkUtilization(int device, TransferDirection direction,
+                          double ratio);
+  // In each direction, where it is known.
+  void SetLinkRate(int device, double bytes_per_second);
   void CountSlot(int device, SlotResult result);
   void ObserveSlot(SlotPassLabel pass, SlotPhase phase, absl::Duration time);
   void ObserveDispatchLatency(absl::Duration time);
@@ -72,6 +87,7 @@ class ServerMetrics {
 
   void SetHostArena(ArenaUse use, int64_t bytes);
   void SetHostArenaLimit(int64_t bytes);
+  void SetDiskFree(int64_t bytes);
 
   // Every state; those not in `counts` are 0.
   void SetJobs(const std::map<JobState, int64_t>& counts);
@@ -79,17 +95,26 @@ class ServerMetrics {
   void AddJobSteps(const std::string& job, int64_t steps);
   void AddJobTokens(const std::string& job, int64_t tokens);
   void SetJobEta(const std::string& job, absl::Time eta);
+  void SetJobShare(const std::string& job, double ratio);
+  // `model`: its family.
+  void SetJobInfo(const std::string& job, const std::string& model,
+                  const std::string& method);
   void DropJob(const std::string& job);
 
   void ObserveQueueWait(absl::Duration time);
   void ObserveCheckpoint(absl::Duration time);
   void CountCheckpointFailure();
   void ObserveRecovery(absl::Duration time);
+  void ObserveCommit(absl::Duration time);
+  // `code` as gRPC names it: "OK", "NOT_FOUND".
+  void ObserveCall(const std::string& service, const std::string& method,
+                   const std::string& code, absl::Duration time);
 
  private:
   struct Parts;
   explicit ServerMetrics(std::unique_ptr<Parts> parts);
   absl::Status Serve(const std::string& listen);
+  void AddZeros();
 
   std::unique_ptr<Parts> parts_;
   std::string address_;

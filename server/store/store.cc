@@ -94,8 +94,11 @@ absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(StoreOptions options) {
   RETURN_IF_ERROR(PrepareSchema(writer.get()));
   ASSIGN_OR_RETURN(store->reader_, Database::Open(path, Database::Mode::kRead));
   JobStore* self = store.get();
-  store->writer_ = std::make_unique<StoreWriter>(std::move(writer),
-                                                 [self] { self->Notify(); });
+  store->writer_ = std::make_unique<StoreWriter>(
+      std::move(writer), [self](absl::Duration took) {
+        self->options_.on_commit(took);
+        self->Notify();
+      });
   return store;
 }
 

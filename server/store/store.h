@@ -34,6 +34,9 @@ namespace roundhouse {
 struct StoreOptions {
   std::string path;
   std::function<absl::Time()> now = [] { return absl::Now(); };
+  // After each commit, with how long it took, on the thread that made it; must
+  // return at once.
+  std::function<void(absl::Duration)> on_commit = [](absl::Duration) {};
   // A request_id is remembered this long.
   absl::Duration request_lifetime = absl::Hours(7 * 24);
   // Events kept, over all jobs; older ones are compacted.

@@ -72,6 +72,20 @@ class StoreTest : public testing::Test {
   std::unique_ptr<JobStore> store_;
 };
 
+TEST_F(StoreTest, SaysHowLongCommitsTake) {
+  std::atomic<int> commits{0};
+  StoreOptions options = Options();
+  options.on_commit = [&commits](absl::Duration took) {
+    EXPECT_GE(took, absl::ZeroDuration());
+    ++commits;
+  };
+  Open(options);
+  Create();
+  Create();
+  store_.reset();
+  EXPECT_EQ(commits, 2);
+}
+
 TEST_F(StoreTest, AJobIsThereAfterReopening) {
   Open();
   const JobRecord made = CreateNamed("o");
@@ -494,7 +508,7 @@ TEST_F(StoreTest, AFullDiskRefusesAndLosesNothing) {
     ASSERT_TRUE(
         (*db)->QueryInt(absl::StrCat("PRAGMA max_page_count=", pages)).ok());
     // The limit belongs to the connection: fill through a writer of our own.
-    StoreWriter writer(*std::move(db), [] {});
+    StoreWriter writer(*std::move(db), [](absl::Duration) {});
     const absl::Status full = writer.Run([](Database* d) {
       return d->Execute("UPDATE jobs SET text = zeroblob(1000000)");
     });

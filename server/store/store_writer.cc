@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 
 namespace roundhouse {
 
 StoreWriter::StoreWriter(std::unique_ptr<Database> db,
-                         std::function<void()> committed)
+                         std::function<void(absl::Duration)> committed)
     : db_(std::move(db)), committed_(std::move(committed)) {
   thread_ = std::thread([this] { Loop(); });
 }
@@ -44,7 +45,9 @@ void StoreWriter::Loop() {
     const std::vector<Waiting*> group(queue_.begin(), queue_.begin() + count);
     queue_.erase(queue_.begin(), queue_.begin() + count);
     lock.unlock();
+    const absl::Time begun = absl::Now();
     const absl::Status status = Commit(group);
+    const absl::Duration took = absl::Now() - begun;
     lock.lock();
     for (Waiting* waiting : group) {
       if (waiting->status.ok()) waiting->status = status;
@@ -53,7 +56,7 @@ void StoreWriter::Loop() {
     finished_.notify_all();
     if (!status.ok()) continue;
     lock.unlock();
-    committed_();
+    committed_(took);
     lock.lock();
   }
 }

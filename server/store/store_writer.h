@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "server/store/store_db.h"
 
 namespace roundhouse {
@@ -26,8 +27,10 @@ class StoreWriter {
  public:
   using Write = std::function<absl::Status(Database*)>;
 
-  // `committed` runs on the writer's thread after each commit, no lock held.
-  StoreWriter(std::unique_ptr<Database> db, std::function<void()> committed);
+  // `committed` runs on the writer's thread after each commit, no lock held,
+  // with how long it took.
+  StoreWriter(std::unique_ptr<Database> db,
+              std::function<void(absl::Duration)> committed);
   // Finishes what waits.
   ~StoreWriter();
   StoreWriter(const StoreWriter&) = delete;
@@ -49,7 +52,7 @@ class StoreWriter {
   absl::Status RunOne(Waiting* waiting);
 
   std::unique_ptr<Database> db_;  // Only the thread.
-  const std::function<void()> committed_;
+  const std::function<void(absl::Duration)> committed_;
   std::mutex mutex_;
   std::condition_variable work_;      // Something waits, or stop_.
   std::condition_variable finished_;  // A group is done.

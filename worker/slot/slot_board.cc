@@ -146,6 +146,7 @@ bool SlotBoard::TakeWork(Work& work) {
     SlotState* const other = Overtaker(*slot);
     if (other != nullptr &&
         (!complete || other->command.turn < slot->command.turn)) {
+      other->fills_bubble = !complete;
       slot = other;
       ready = true;
     }

@@ -198,6 +198,7 @@ TEST_F(SlotBoardTest, OfReadySlotsThatOfTheLowestTurnGoes) {
   slot_.turn = 4;
   SlotState* const other = AddOther();
   EXPECT_EQ(board_->NextToCompute().slot, other);
+  EXPECT_FALSE(other->fills_bubble);  // the first one could have gone
   End(other);
   EXPECT_EQ(board_->NextToCompute().slot, first);
 }
@@ -211,6 +212,7 @@ TEST_F(SlotBoardTest, OnlyASlotWithAllItsInputsPublishedOvertakes) {
   EXPECT_EQ(NextSample(), 7u);  // neither slot can go
   other->published = true;
   EXPECT_EQ(board_->NextToCompute().slot, other);
+  EXPECT_TRUE(other->fills_bubble);
   End(other);
   End(first);
 }

@@ -52,7 +52,9 @@ absl::Status SlotComputation::Run() {
         slot_.attempt,
         wire::MicroBatchDone{.slot = command_.slot,
                              .index = command_.micro_batches[m].index,
-                             .time_ns = MonotonicNow()});
+                             .last = m + 1 == command_.micro_batches.size(),
+                             .time_ns = MonotonicNow(),
+                             .waits = std::exchange(waits_, {})});
     KillPoint("slot.micro_batch.done");
   }
   FillTimes();
@@ -61,14 +63,39 @@ absl::Status SlotComputation::Run() {
 
 absl::Status SlotComputation::Start() {
   RETURN_IF_ERROR(CheckWanted());
-  RETURN_IF_ERROR(AwaitUpload(slot_.uploads.front().input).status());
+  RETURN_IF_ERROR(
+      AwaitUpload(slot_.uploads.front().input, InputCause()).status());
   slot_.times.started_ns = MonotonicNow();
   slot_.times.waited_ns = 0;
-  context_.outbox.Send(slot_.attempt,
-                       wire::SlotStarted{command_.slot, slot_.received_ns,
-                                         slot_.times.started_ns});
+  SplitFirstWait();
+  context_.outbox.Send(
+      slot_.attempt,
+      wire::SlotStarted{.slot = command_.slot,
+                        .received_ns = slot_.received_ns,
+                        .time_ns = slot_.times.started_ns,
+                        .fills_bubble = slot_.fills_bubble ? 1u : 0u,
+                        .waits = std::exchange(waits_, {})});
   KillPoint("slot.started");
   return absl::OkStatus();
+}
+
+// Stage 0 reads what the host gathered from the embedding.
+wire::WaitCause SlotComputation::InputCause() const {
+  return command_.first_layer == 0 ? wire::WaitCause::kData
+                                   : wire::WaitCause::kDependency;
+}
+
+void SlotComputation::SplitFirstWait() {
+  const Upload& input = slot_.uploads.front().input;
+  waits_ = {};
+  SplitWait(context_.idle_since_ns, slot_.times.started_ns,
+            {{command_.enabled_ns, command_.enabled_by},
+             {slot_.received_ns, wire::WaitCause::kDispatch},
+             {slot_.input_after.reached_ns, wire::WaitCause::kOptimizer},
+             {input.published.reached_ns, InputCause()},
+             {input.granted_ns, wire::WaitCause::kMemory},
+             {input.there_ns, wire::WaitCause::kH2D}},
+            waits_);
 }
 
 absl::Status SlotComputation::CheckWanted() {
@@ -79,10 +106,19 @@ absl::Status SlotComputation::CheckWanted() {
 }
 
 absl::StatusOr<DeviceBuffer*> SlotComputation::AwaitUpload(
-    const Upload& upload) {
+    const Upload& upload, wire::WaitCause late) {
+  int64_t waited_ns = 0;
   RETURN_IF_ERROR(context_.board.Await(
-      slot_, [&] { return upload.arrival == Arrival::kThere; },
-      &slot_.times.waited_ns));
+      slot_, [&] { return upload.arrival == Arrival::kThere; }, &waited_ns));
+  if (waited_ns > 0) {
+    slot_.times.waited_ns += waited_ns;
+    const int64_t now_ns = MonotonicNow();
+    SplitWait(now_ns - waited_ns, now_ns,
+              {{upload.published.reached_ns, late},
+               {upload.granted_ns, wire::WaitCause::kMemory},
+               {upload.there_ns, wire::WaitCause::kH2D}},
+              waits_);
+  }
   return upload.buffer;
 }
 
@@ -90,7 +126,9 @@ absl::StatusOr<LayerWeights> SlotComputation::AwaitWeights(uint32_t layer) {
   RETURN_IF_ERROR(CheckWanted());
   LayerWeights weights;
   for (uint32_t u : slot_.plan.layer_units[layer - command_.first_layer]) {
-    ASSIGN_OR_RETURN(DeviceBuffer* const buffer, AwaitUpload(slot_.weights[u]));
+    ASSIGN_OR_RETURN(
+        DeviceBuffer* const buffer,
+        AwaitUpload(slot_.weights[u], wire::WaitCause::kOptimizer));
     AddUnitWeights(tables_, command_.units[u].unit, layer, buffer->data(),
                    &weights);
   }
@@ -100,20 +138,27 @@ absl::StatusOr<LayerWeights> SlotComputation::AwaitWeights(uint32_t layer) {
 absl::StatusOr<DeviceBuffer*> SlotComputation::AwaitBuffer(BufferPool& pool,
                                                            bool* fresh) {
   absl::StatusOr<DeviceBuffer*> taken(static_cast<DeviceBuffer*>(nullptr));
+  auto cause = wire::WaitCause::kMemory;
+  int64_t waited_ns = 0;
   RETURN_IF_ERROR(context_.board.Await(
       slot_,
       [&] {
         taken = context_.board.TryTake(slot_, pool, fresh);
-        return !taken.ok() || *taken != nullptr;
+        if (!taken.ok() || *taken != nullptr) return true;
+        // All that it may have are there: one of them is on its way down.
+        if (pool.all.size() >= pool.need.count) cause = wire::WaitCause::kD2H;
+        return false;
       },
-      &slot_.times.waited_ns));
+      &waited_ns));
+  slot_.times.waited_ns += waited_ns;
+  waits_[static_cast<uint32_t>(cause)] += waited_ns;
   return taken;
 }
 
 absl::Status SlotComputation::RunMicroBatch(size_t m) {
   {
     ASSIGN_OR_RETURN(DeviceBuffer* const input,
-                     AwaitUpload(slot_.uploads[m].input));
+                     AwaitUpload(slot_.uploads[m].input, InputCause()));
     ASSIGN_OR_RETURN(const std::unique_ptr<StageRun> run,
                      context_.make_run(OptionsOf(command_, tables_,
                                                  command_.micro_batches[m])));
@@ -137,7 +182,7 @@ absl::Status SlotComputation::RunMicroBatch(size_t m) {
 absl::Status SlotComputation::SetPositions(StageRun& run, size_t m) {
   if (command_.micro_batches[m].positions.bytes == 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(DeviceBuffer* const positions,
-                   AwaitUpload(slot_.uploads[m].positions));
+                   AwaitUpload(slot_.uploads[m].positions, InputCause()));
   return run.SetPositions(reinterpret_cast<const int32_t*>(positions->data()));
 }
 
@@ -161,7 +206,7 @@ absl::Status SlotComputation::RunHead(StageRun& run, size_t m) {
   const bool backward = SlotPlan::HasBackward(command_.kind);
   ASSIGN_OR_RETURN(const LayerWeights weights, AwaitWeights(layer));
   ASSIGN_OR_RETURN(DeviceBuffer* const labels,
-                   AwaitUpload(slot_.uploads[m].labels));
+                   AwaitUpload(slot_.uploads[m].labels, InputCause()));
   sums_.BeginMicroBatch(m);
   const int64_t began_ns = MonotonicNow();
   ASSIGN_OR_RETURN(
@@ -181,8 +226,9 @@ absl::Status SlotComputation::RunHead(StageRun& run, size_t m) {
 absl::Status SlotComputation::Backward(StageRun& run, size_t m) {
   sums_.BeginMicroBatch(m);
   if (command_.kind == wire::SlotKind::kBackward) {
-    ASSIGN_OR_RETURN(DeviceBuffer* const gradient,
-                     AwaitUpload(slot_.uploads[m].gradient));
+    ASSIGN_OR_RETURN(
+        DeviceBuffer* const gradient,
+        AwaitUpload(slot_.uploads[m].gradient, wire::WaitCause::kDependency));
     RETURN_IF_ERROR(run.BackwardFrom(gradient->data()));
   }
   const int64_t head = tables_.head_layer();

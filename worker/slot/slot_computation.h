@@ -19,6 +19,7 @@
 #include "worker/outbox.h"
 #include "worker/slot/gradient_sums.h"
 #include "worker/slot/slot_board.h"
+#include "worker/slot/wait_split.h"
 #include "worker/transfer/copy_queue.h"
 
 namespace roundhouse::worker {
@@ -35,6 +36,7 @@ struct ComputeContext {
   wire::Arena& arena;
   Outbox& outbox;
   const StageRunFactory& make_run;
+  int64_t idle_since_ns;  // the compute thread computed until then
 };
 
 class SlotComputation : private SumStore {
@@ -58,8 +60,12 @@ class SlotComputation : private SumStore {
   absl::Status RunHead(StageRun& run, size_t m);
   absl::Status Backward(StageRun& run, size_t m);
   absl::StatusOr<LayerWeights> AwaitWeights(uint32_t layer);
-  absl::StatusOr<DeviceBuffer*> AwaitUpload(const Upload& upload);
+  // `late`: what the bytes in the arena were waited for.
+  absl::StatusOr<DeviceBuffer*> AwaitUpload(const Upload& upload,
+                                            wire::WaitCause late);
   absl::StatusOr<DeviceBuffer*> AwaitBuffer(BufferPool& pool, bool* fresh);
+  wire::WaitCause InputCause() const;
+  void SplitFirstWait();
   absl::Status CheckWanted();
   void ReleaseUploads(size_t m);
 
@@ -89,6 +95,7 @@ class SlotComputation : private SumStore {
   const JobTables& tables_;
   GradientSums sums_;
   std::vector<LayerClock> clocks_;  // by layer - first_layer
+  wire::WaitTimes waits_ = {};      // not sent yet
 };
 
 }  // namespace roundhouse::worker

@@ -104,6 +104,15 @@ bool SlotFeeder::Awaited(const wire::WordRef& word) {
   return true;
 }
 
+bool SlotFeeder::Published(const wire::WordRef& word, Publication& noted) {
+  if (Awaited(word)) {
+    noted.awaited = true;
+    return false;
+  }
+  if (noted.awaited && noted.reached_ns == 0) noted.reached_ns = MonotonicNow();
+  return true;
+}
+
 void SlotFeeder::Fail(SlotState& slot, absl::Status why) {
   slot.Fail(std::move(why));
   gave_up_ = true;
@@ -123,7 +132,9 @@ bool SlotFeeder::TakeBuffer(SlotState& slot, BufferPool& pool,
 void SlotFeeder::StartUpload(SlotState& slot, Upload& upload,
                              DeviceBuffer* buffer, const wire::BufferRef& from,
                              CopyPriority priority, wire::Purpose purpose) {
-  upload = {Arrival::kCopying, buffer};
+  upload.arrival = Arrival::kCopying;
+  upload.buffer = buffer;
+  upload.granted_ns = MonotonicNow();
   ++slot.copies_in_flight;
   CopyRequest request;
   request.priority = priority;
@@ -138,6 +149,7 @@ void SlotFeeder::StartUpload(SlotState& slot, Upload& upload,
       --slot.copies_in_flight;
       if (status.ok()) {
         upload.arrival = Arrival::kThere;
+        upload.there_ns = MonotonicNow();
       } else if (!slot.abandoned) {
         slot.Fail(std::move(status));
       }
@@ -150,7 +162,7 @@ void SlotFeeder::FeedWeights(SlotState& slot) {
   for (size_t u = 0; u < slot.weights.size(); ++u) {
     const wire::SlotUnit& unit = slot.command.units[u];
     if (slot.weights[u].arrival != Arrival::kAbsent) continue;
-    if (Awaited(unit.version)) continue;
+    if (!Published(unit.version, slot.weights[u].published)) continue;
     auto buffer = board_.TryTakeWeights(slot, unit.weights.bytes);
     if (!buffer.ok()) return Fail(slot, std::move(buffer).status());
     if (*buffer == nullptr) return;
@@ -174,7 +186,8 @@ void SlotFeeder::FeedInputs(SlotState& slot) {
   for (size_t& m = slot.next_input; m < slot.uploads.size(); ++m) {
     const wire::SlotMicroBatch& given = slot.command.micro_batches[m];
     MicroBatchUploads& uploads = slot.uploads[m];
-    if (Awaited(given.input_ready)) return;
+    if (m == 0) Published(slot.command.input_after, slot.input_after);
+    if (!Published(given.input_ready, uploads.input.published)) return;
     if (with_labels &&
         !FeedTokenTable(slot, slot.labels, uploads.labels, given.labels)) {
       return;
@@ -194,10 +207,11 @@ void SlotFeeder::FeedGradients(SlotState& slot) {
   if (slot.command.kind != wire::SlotKind::kBackward) return;
   for (size_t& m = slot.next_gradient; m < slot.uploads.size(); ++m) {
     const wire::SlotMicroBatch& given = slot.command.micro_batches[m];
-    if (Awaited(given.gradient_ready)) return;
+    Upload& upload = slot.uploads[m].gradient;
+    if (!Published(given.gradient_ready, upload.published)) return;
     DeviceBuffer* gradient = nullptr;
     if (!TakeBuffer(slot, slot.gradients, &gradient)) return;
-    StartUpload(slot, slot.uploads[m].gradient, gradient, given.gradient,
+    StartUpload(slot, upload, gradient, given.gradient,
                 CopyPriority::kActivation, wire::Purpose::kActivations);
   }
 }

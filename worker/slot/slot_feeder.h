@@ -61,6 +61,8 @@ class SlotFeeder {
                       const wire::BufferRef& from);
   void FeedGradients(SlotState& slot);
   bool Awaited(const wire::WordRef& word);  // true: not reached yet
+  // Whether it is reached; notes when that was, if it was awaited.
+  bool Published(const wire::WordRef& word, Publication& noted);
   bool TakeBuffer(SlotState& slot, BufferPool& pool, DeviceBuffer** buffer);
   void StartUpload(SlotState& slot, Upload& upload, DeviceBuffer* buffer,
                    const wire::BufferRef& from, CopyPriority priority,

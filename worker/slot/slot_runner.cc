@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "worker/clock.h"
 #include "worker/slot/sample_computation.h"
 
 namespace roundhouse::worker {
@@ -85,6 +86,7 @@ void SlotRunner::Fail(uint64_t attempt, uint64_t id,
 
 void SlotRunner::Compute() {
   options_.prepare_compute_thread();
+  idle_since_ns_ = MonotonicNow();
   while (true) {
     SlotBoard::Work work = board_.NextToCompute();
     if (work.slot != nullptr) {
@@ -94,6 +96,7 @@ void SlotRunner::Compute() {
     } else {
       return;
     }
+    idle_since_ns_ = MonotonicNow();
   }
 }
 
@@ -113,8 +116,9 @@ void SlotRunner::ComputeSample(SlotBoard::Work work) {
 }
 
 void SlotRunner::ComputeSlot(SlotState& slot) {
-  const ComputeContext context{board_, *downloads_, *stream_,
-                               arena_, outbox_,     options_.make_run};
+  const ComputeContext context{board_,        *downloads_, *stream_,
+                               arena_,        outbox_,     options_.make_run,
+                               idle_since_ns_};
   absl::Status status = SlotComputation(context, slot).Run();
   board_.Update([&] {
     slot.phase = ComputePhase::kComputed;

@@ -89,6 +89,7 @@ class SlotRunner {
   Pulse pulse_;
   SlotBoard board_;
   std::unique_ptr<Stream> stream_;
+  int64_t idle_since_ns_ = 0;  // of the compute thread, by which it is used
   // Destroyed before the board: their last callbacks look at its slots.
   std::unique_ptr<CopyQueue> uploads_;
   std::unique_ptr<CopyQueue> downloads_;

@@ -29,9 +29,18 @@ namespace roundhouse::worker {
 // Of bytes on their way to the device.
 enum class Arrival { kAbsent, kCopying, kThere };
 
+// When a word that the feeder waited for was reached.
+struct Publication {
+  bool awaited = false;
+  int64_t reached_ns = 0;  // 0: it was not waited for, or not reached yet
+};
+
 struct Upload {
   Arrival arrival = Arrival::kAbsent;
   DeviceBuffer* buffer = nullptr;  // null while absent
+  Publication published;           // of the bytes in the arena
+  int64_t granted_ns = 0;          // it had its buffer
+  int64_t there_ns = 0;
 };
 
 struct MicroBatchUploads {
@@ -76,6 +85,8 @@ struct SlotState {
   bool withdrawn = false;
   bool behind_sample = false;  // came after a sample was due that still waits
   bool published = false;      // every word that it waits for was reached
+  bool fills_bubble = false;   // taken while the oldest one lacked its inputs
+  Publication input_after;     // RunSlot::input_after
   absl::Status failure;
   // Withdrawn or failed: copies not yet made stay unmade.
   std::atomic<bool> abandoned{false};

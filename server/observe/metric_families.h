@@ -1,0 +1,100 @@
+// Every metric of the daemon: one struct for each part of it, names, help texts
+// and buckets in one file (metric_families.cc).  docs/metrics.md is checked
+// against it.
+//
+// Thread-safe, as the registry is, which outlives the families.
+#ifndef ROUNDHOUSE_SERVER_OBSERVE_METRIC_FAMILIES_H_
+#define ROUNDHOUSE_SERVER_OBSERVE_METRIC_FAMILIES_H_
+
+#include <utility>
+
+#include "prometheus/counter.h"
+#include "prometheus/family.h"
+#include "prometheus/gauge.h"
+#include "prometheus/histogram.h"
+#include "prometheus/registry.h"
+
+namespace roundhouse {
+
+using CounterFamily = prometheus::Family<prometheus::Counter>;
+using GaugeFamily = prometheus::Family<prometheus::Gauge>;
+
+// A histogram's series all have the same buckets.
+class HistogramFamily {
+ public:
+  HistogramFamily(prometheus::Family<prometheus::Histogram>& family,
+                  prometheus::Histogram::BucketBoundaries bounds)
+      : family_(family), bounds_(std::move(bounds)) {}
+  prometheus::Histogram& Add(const prometheus::Labels& labels) {
+    return family_.Add(labels, bounds_);
+  }
+
+ private:
+  prometheus::Family<prometheus::Histogram>& family_;
+  const prometheus::Histogram::BucketBoundaries bounds_;  // seconds
+};
+
+struct DeviceFamilies {
+  explicit DeviceFamilies(prometheus::Registry& registry);
+  CounterFamily& time;
+  CounterFamily& bubbles;
+  CounterFamily& filled_bubbles;
+  GaugeFamily& bubble_ratio;
+  GaugeFamily& up;
+  GaugeFamily& memory;
+};
+
+struct LinkFamilies {
+  explicit LinkFamilies(prometheus::Registry& registry);
+  CounterFamily& bytes;
+  CounterFamily& busy;
+  GaugeFamily& utilization;
+  GaugeFamily& rate;
+};
+
+struct SlotFamilies {
+  explicit SlotFamilies(prometheus::Registry& registry);
+  CounterFamily& slots;
+  HistogramFamily duration;
+  HistogramFamily dispatch_latency;
+  HistogramFamily recovery;
+};
+
+struct StepFamilies {
+  explicit StepFamilies(prometheus::Registry& registry);
+  HistogramFamily step;
+  HistogramFamily optimizer;
+};
+
+// The label `job` is here only.
+struct JobFamilies {
+  explicit JobFamilies(prometheus::Registry& registry);
+  GaugeFamily& loss;
+  CounterFamily& steps;
+  CounterFamily& tokens;
+  GaugeFamily& eta;
+  GaugeFamily& share;
+  GaugeFamily& info;
+  GaugeFamily& jobs;
+  HistogramFamily queue_wait;
+};
+
+struct StorageFamilies {
+  explicit StorageFamilies(prometheus::Registry& registry);
+  GaugeFamily& arena;
+  GaugeFamily& arena_limit;
+  GaugeFamily& disk_free;
+  HistogramFamily checkpoint;
+  CounterFamily& checkpoint_failures;
+  HistogramFamily commit;
+};
+
+struct CallFamilies {
+  explicit CallFamilies(prometheus::Registry& registry);
+  CounterFamily& handled;
+  HistogramFamily handling;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_OBSERVE_METRIC_FAMILIES_H_
