@@ -22,8 +22,9 @@ struct JobConfigured {
   uint64_t job = 0;
 };
 
+// A slot's computation begins, or a sample's.
 struct SlotStarted {
-  uint64_t slot = 0;
+  uint64_t slot = 0;  // or the sample's number
   int64_t received_ns = 0;  // the command's receipt
   int64_t time_ns = 0;
   uint32_t fills_bubble = 0;  // 1: it overtook one that lacked its inputs

@@ -181,6 +181,11 @@ class FakeServer::System : public v1::SystemService::Service {
     return answers_.devices ? answers_.devices(response) : NoAnswer();
   }
 
+  grpc::Status GetServer(grpc::ServerContext*, const v1::GetServerRequest*,
+                         v1::Server* response) override {
+    return answers_.server ? answers_.server(response) : NoAnswer();
+  }
+
  private:
   const FakeAnswers& answers_;
 };

@@ -46,6 +46,7 @@ struct FakeAnswers {
                              v1::FineTuningJob*)>
       change;
   std::function<grpc::Status(v1::ListDevicesResponse*)> devices;
+  std::function<grpc::Status(v1::Server*)> server;
   std::function<grpc::Status(const v1::ValidateDatasetRequest&,
                              v1::ValidateDatasetResponse*)>
       validate;

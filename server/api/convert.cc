@@ -278,6 +278,13 @@ v1::Device ToProto(const DeviceInfo& device) {
   out.set_h2d_bytes(device.h2d_bytes);
   out.set_d2h_bytes(device.d2h_bytes);
   out.set_slots(device.slots);
+  for (const auto& [cause, seconds] : device.bubble_causes) {
+    v1::BubbleCause* const added = out.add_bubble_causes();
+    added->set_cause(cause);
+    added->set_seconds(seconds);
+  }
+  out.set_fenced_seconds(device.fenced_seconds);
+  out.set_filled_bubble_seconds(device.filled_bubble_seconds);
   return out;
 }
 

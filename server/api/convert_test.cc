@@ -35,6 +35,24 @@ TEST(ConvertTest, Names) {
   }
 }
 
+TEST(ConvertTest, ADevicesTimeAndItsCauses) {
+  DeviceInfo info;
+  info.index = 3;
+  info.compute_seconds = 6;
+  info.bubble_seconds = 2;
+  info.fenced_seconds = 0.5;
+  info.filled_bubble_seconds = 1;
+  info.bubble_causes = {{"h2d_wait", 1.5}, {"memory", 0.5}};
+  const v1::Device device = ToProto(info);
+  EXPECT_EQ(device.name(), "devices/3");
+  EXPECT_EQ(device.bubble_ratio(), 0.25);
+  EXPECT_EQ(device.fenced_seconds(), 0.5);
+  EXPECT_EQ(device.filled_bubble_seconds(), 1);
+  ASSERT_EQ(device.bubble_causes_size(), 2);
+  EXPECT_EQ(device.bubble_causes(0).cause(), "h2d_wait");
+  EXPECT_EQ(device.bubble_causes(0).seconds(), 1.5);
+}
+
 TEST(ConvertTest, CreateIsBounded) {
   v1::CreateFineTuningJobRequest request;
   EXPECT_EQ(ErrorField(FromProto(request).status()), "text");

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -67,6 +68,9 @@ struct DeviceInfo {
   double compute_seconds = 0;
   double bubble_seconds = 0;
   double idle_seconds = 0;
+  double fenced_seconds = 0;
+  double filled_bubble_seconds = 0;
+  std::vector<std::pair<std::string, double>> bubble_causes;  // seconds
   int64_t h2d_bytes = 0;
   int64_t d2h_bytes = 0;
   int64_t slots = 0;

@@ -30,6 +30,20 @@ SlotPassLabel LabelOf(SlotPass pass) {
   return SlotPassLabel::kForward;
 }
 
+void SetTimes(const DeviceTimes& times, DeviceInfo& info) {
+  info.compute_seconds = Seconds(times.compute_ns);
+  info.bubble_seconds = Seconds(times.bubble_ns);
+  info.idle_seconds = Seconds(times.idle_ns);
+  info.fenced_seconds = Seconds(times.fenced_ns);
+  info.filled_bubble_seconds = Seconds(times.filled_bubble_ns);
+  info.bubble_causes.clear();
+  for (int cause = 0; cause < wire::kWaitCauses; ++cause) {
+    info.bubble_causes.emplace_back(
+        WaitCauseName(static_cast<wire::WaitCause>(cause)),
+        Seconds(times.bubble_causes_ns[cause]));
+  }
+}
+
 }  // namespace
 
 DeviceReports::DeviceReports(const WorkerPool& pool, ServerMetrics& metrics,
@@ -132,6 +146,10 @@ void DeviceReports::AddTransfers(int device, const wire::SlotDone& done) {
   }
 }
 
+void DeviceReports::ForgetJob(const std::string& job) {
+  if (shares_.erase(job) != 0) metrics_.SetJobShare(job, 0);
+}
+
 void DeviceReports::OnSlotReplayed(DeviceId device) {
   metrics_.CountSlot(Number(device), SlotResult::kReplayed);
 }
@@ -142,7 +160,6 @@ void DeviceReports::OnSlotFailed(DeviceId device) {
 
 void DeviceReports::OnSampleDone(DeviceId device,
                                  const wire::SampleDone& done) {
-  ledgers_[Number(device)].Started(done.started_ns, {}, false);
   ledgers_[Number(device)].Computed(done.ended_ns, {}, true);
   const auto bytes = static_cast<int64_t>(done.weight_bytes);
   metrics_.AddTransfer(
@@ -226,9 +243,7 @@ void DeviceReports::Publish() {
     info.worker_restarts = std::max(0, worker.starts - 1);
     info.memory_used_bytes = static_cast<int64_t>(memory_peak_bytes_[i]);
     info.job_id = jobs_[i];
-    info.compute_seconds = Seconds(ledgers_[i].total().compute_ns);
-    info.bubble_seconds = Seconds(ledgers_[i].total().bubble_ns);
-    info.idle_seconds = Seconds(ledgers_[i].total().idle_ns);
+    SetTimes(ledgers_[i].total(), info);
   }
 }
 

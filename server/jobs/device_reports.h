@@ -53,7 +53,7 @@ class DeviceReports {
   void OnSampleDone(DeviceId device, const wire::SampleDone& done);
   void OnDispatchLatency(double seconds);
   // The job ended: it has no share any more.
-  void ForgetJob(const std::string& job) { shares_.erase(job); }
+  void ForgetJob(const std::string& job);
   // Per device, since the daemon started.
   std::vector<DeviceTimes> times() const;
 

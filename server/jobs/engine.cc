@@ -453,8 +453,6 @@ absl::Status Engine::StartJob(const Queued& queued) {
                           const std::string& job_id,
                           const JobOutcome& out) { OnFinished(job_id, out); }},
       job, std::move(files));
-  metrics_.SetJobInfo(id, FamilyOf(model->config.architecture).model_type,
-                      spec.spec().method == Method::kLora ? "lora" : "full");
   const auto need = NeedOfSpec(spec, model->config);
   // Without one the runner fails the job.
   if (need.ok()) run->set_table_bytes(need->table_bytes);
@@ -467,6 +465,8 @@ absl::Status Engine::StartJob(const Queued& queued) {
                                                model->config.vocab_size));
   }
   run->SetData(std::move(train), std::move(validation));
+  metrics_.SetJobInfo(id, FamilyOf(model->config.architecture).model_type,
+                      spec.spec().method == Method::kLora ? "lora" : "full");
   TextHelperOptions text =
       TextOptions(spec.spec(), run->train().counts().chat_template);
   RunnerOptions options{.job = static_cast<uint64_t>(*JobNumber(job.id)),

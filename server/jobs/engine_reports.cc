@@ -75,7 +75,10 @@ void Engine::OnFinished(const std::string& id, const JobOutcome& outcome) {
       JobStateName(state), outcome.reason == JobReason::kNone ? "" : " ",
       JobReasonName(outcome.reason), message.empty() ? "" : ": ", message));
   SetState(id, state, outcome.reason, message);
-  loop_.After(kMetricsAfterEnd, [this, id] { metrics_.DropJob(id); });
+  loop_.After(kMetricsAfterEnd, [this, id] {
+    // It may have been resumed meanwhile.
+    if (FindRunning(id) == nullptr) metrics_.DropJob(id);
+  });
   // The runner is still on the stack: this holds it until then.
   loop_.After(absl::ZeroDuration(), [this, run] {
     if (draining_ && running_.empty() && drained_) {

@@ -43,13 +43,6 @@ const char* Label(SlotPhase phase) {
   constexpr const char* kNames[] = {"wait", "h2d", "compute", "d2h"};
   return kNames[static_cast<int>(phase)];
 }
-const char* Label(wire::WaitCause cause) {
-  constexpr const char* kNames[] = {"h2d_wait",  "d2h_wait", "dependency",
-                                    "optimizer", "data",     "dispatch",
-                                    "memory"};
-  static_assert(std::size(kNames) == wire::kWaitCauses);
-  return kNames[static_cast<uint32_t>(cause)];
-}
 const char* Label(ArenaUse use) {
   constexpr const char* kNames[] = {"weights", "optimizer", "gradients",
                                     "activations", "other"};
@@ -98,6 +91,14 @@ Labels Of(int device, TransferDirection direction) {
 }
 
 }  // namespace
+
+const char* WaitCauseName(wire::WaitCause cause) {
+  constexpr const char* kNames[] = {"h2d_wait",  "d2h_wait", "dependency",
+                                    "optimizer", "data",     "dispatch",
+                                    "memory"};
+  static_assert(std::size(kNames) == wire::kWaitCauses);
+  return kNames[static_cast<uint32_t>(cause)];
+}
 
 // The families refer into the registry, which therefore comes first.
 struct ServerMetrics::Parts {
@@ -249,7 +250,7 @@ void ServerMetrics::AddDeviceTime(int device, DeviceTime state,
 void ServerMetrics::AddBubble(int device, wire::WaitCause cause,
                               absl::Duration time) {
   Labels labels = Of(device);
-  labels["cause"] = Label(cause);
+  labels["cause"] = WaitCauseName(cause);
   parts_->devices.bubbles.Add(labels).Increment(Seconds(time));
 }
 

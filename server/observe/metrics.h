@@ -38,6 +38,8 @@ enum class TransferPurpose { kWeights, kGradients, kActivations, kOther };
 enum class SlotResult { kOk, kReplayed, kFailed };
 enum class SlotPassLabel { kForward, kFused, kBackward, kEvaluate };
 enum class SlotPhase { kWait, kHostToDevice, kCompute, kDeviceToHost };
+// "h2d_wait", as the label has it.
+const char* WaitCauseName(wire::WaitCause cause);
 // What arena bytes hold: compute weights; masters and moments; gradient sums
 // and contributions; what passes between stages, tokens included; the rest.
 enum class ArenaUse { kWeights, kOptimizer, kGradients, kActivations, kOther };

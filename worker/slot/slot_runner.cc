@@ -101,6 +101,11 @@ void SlotRunner::Compute() {
 }
 
 void SlotRunner::ComputeSample(SlotBoard::Work work) {
+  const int64_t now_ns = MonotonicNow();
+  outbox_.Send(work.sample->attempt,
+               wire::SlotStarted{.slot = work.sample->command.sample,
+                                 .received_ns = now_ns,
+                                 .time_ns = now_ns});
   const SampleContext context{board_,   *uploads_, device_,
                               *stream_, arena_,    options_.make_generation};
   absl::StatusOr<wire::SampleDone> done =

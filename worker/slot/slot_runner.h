@@ -9,7 +9,7 @@
 //
 // Each submitted slot is answered once: SlotDone, Withdrawn or Failed;
 // SlotStarted and MicroBatchDone come before.  Each sample is answered once:
-// SampleDone or Failed.
+// SampleDone or Failed; SlotStarted comes before.
 //
 // Thread rule: Submit, SubmitSample, ForgetSample and Withdraw by one thread.
 // Owns its threads; destroying it gives every slot and sample up without an
