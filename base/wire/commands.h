@@ -169,6 +169,9 @@ struct HostOp {
   uint32_t add_to_sum = 0;
   uint32_t want_norm = 0;  // sum of squares of the final sum
   uint32_t pad = 0;
+  // Compute weights of the whole unit: gather reads rows of them, update writes
+  // them.
+  BufferRef weights;
   WordRef version;  // gather: waits; update: raises when the unit is published
   // update: AdamW
   uint64_t step = 0;  // from 1; bias correction

@@ -209,6 +209,7 @@ void Walk(C& c, HostOp& m) {
   c.Plain("total_groups", m.total_groups);
   c.Plain("add_to_sum", m.add_to_sum);
   c.Plain("want_norm", m.want_norm);
+  c.Plain("weights", m.weights);
   c.Plain("version", m.version);
   c.Plain("step", m.step);
   c.Plain("learning_rate", m.learning_rate);

@@ -79,8 +79,8 @@ class Dispatcher {
   // Appends a step: its slots are sent ahead like those of another round, and
   // what they read of the step before (updates, rows) they wait for.  Returns
   // its number.
-  // REQUIRES: at most one step unfinished; the plan is valid for the shape
-  // (CheckPlan), fused when training; not abandoning.
+  // REQUIRES: at most one step unfinished (JobShape::stale: three); the plan is
+  // valid for the shape (CheckPlan), fused when training; not abandoning.
   uint64_t BeginStep(JobId job, const StepSpec& spec);
   // What the job's next BeginStep will return.
   uint64_t NextStepNumber(JobId job) const;
@@ -94,11 +94,11 @@ class Dispatcher {
   // step is reduced.
   void HoldUpdatesAfter(JobId job, std::optional<uint64_t> step_number);
 
-  // Gives up the newest step: withdraws its slots, waits for its host
-  // operations, then answers with QuietAction.  While Updating() it leaves the
-  // weights torn, some of them updated: only for a job that drops them.
-  // An older step goes on to its end first.
-  // With no step unfinished it answers at once.
+  // Gives up the steps that are not reduced, or may not update, yet, else the
+  // newest: withdraws their slots, waits for their host operations, then
+  // answers with QuietAction.  While Updating() it leaves the weights torn,
+  // some of them updated: only for a job that drops them.  Older steps go on to
+  // their end first. With no step unfinished it answers at once.
   void Abandon(JobId job);
 
   // True when the newest unfinished step has begun to update, or waits only for

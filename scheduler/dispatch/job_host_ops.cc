@@ -8,18 +8,14 @@ namespace roundhouse {
 bool JobSteps::SendGather() {
   for (Round& round : rounds_) {
     if (round.gather_sent) continue;
-    if (abandoned_step_ == round.step_number) return false;
+    if (IsAbandoned(round.step_number)) return false;
     for (const Round& earlier : rounds_) {
       if (earlier.number >= round.number) break;
       if (earlier.number % 2 == round.number % 2) return false;
     }
     // The host worker takes operations in order: the gather may wait for an
     // update that was sent before it, never for a later one.
-    const Step& oldest = steps_.front();
-    if (oldest.number != round.step_number && oldest.spec.train &&
-        shape_.Trains(0) && !oldest.update_sent[0]) {
-      return false;
-    }
+    if (GatherWaits(round)) return false;
     round.gather_sent = true;
     RunHostOpAction action;
     action.type = HostOpType::kGather;
@@ -32,12 +28,21 @@ bool JobSteps::SendGather() {
   return false;
 }
 
+// For the update that leaves the rows that the round reads.
+bool JobSteps::GatherWaits(const Round& round) const {
+  const uint64_t behind = shape_.stale ? 1 : 0;
+  return std::any_of(steps_.begin(), steps_.end(), [&](const Step& step) {
+    return step.number + behind < round.step_number && step.spec.train &&
+           shape_.Trains(0) && !step.update_sent[0];
+  });
+}
+
 bool JobSteps::SendUpdate() {
   if (steps_.empty()) return false;
   Step& step = steps_.front();
   if (held_after_.has_value() && step.number > *held_after_) return false;
   if (!step.spec.train || !step.updates_allowed) return false;
-  if (abandoned_step_ == step.number) return false;
+  if (IsAbandoned(step.number)) return false;
   if (step.updatable.empty()) return false;
   const int unit = *step.updatable.begin();
   step.updatable.erase(step.updatable.begin());
@@ -64,8 +69,8 @@ bool JobSteps::SendReduce() {
     Round& round = *std::find_if(
         rounds_.begin(), rounds_.end(),
         [number = number](const Round& r) { return r.number == number; });
-    if (abandoned_step_ == round.step_number) return false;
-    if (EarlierReduceWaits(round, unit)) continue;
+    if (IsAbandoned(round.step_number)) return false;
+    if (EarlierReduceWaits(round, unit) || SumIsNeeded(round, unit)) continue;
     const Step& step = *FindStep(round.step_number);
     reducible_.erase(entry);
     round.reduce_sent[unit] = true;
@@ -82,6 +87,14 @@ bool JobSteps::SendReduce() {
     return true;
   }
   return false;
+}
+
+// By an earlier step's update, which has not been sent.
+bool JobSteps::SumIsNeeded(const Round& round, int unit) const {
+  return std::any_of(steps_.begin(), steps_.end(), [&](const Step& step) {
+    return step.number < round.step_number && step.spec.train &&
+           !step.update_sent[unit];
+  });
 }
 
 bool JobSteps::EarlierReduceWaits(const Round& round, int unit) const {

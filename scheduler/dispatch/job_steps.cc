@@ -32,7 +32,7 @@ JobSteps::JobSteps(JobId job, const JobShape& shape, SentWork& sent,
 
 uint64_t JobSteps::BeginStep(const StepSpec& spec) {
   ROUNDHOUSE_CHECK(!abandoning_);
-  ROUNDHOUSE_CHECK(steps_.size() <= 1);
+  ROUNDHOUSE_CHECK(steps_.size() <= (shape_.stale ? 3 : 1)) << steps_.size();
   ROUNDHOUSE_CHECK(CheckPlan(spec.plan, shape_.layer_count).ok())
       << ToString(spec.plan);
   ROUNDHOUSE_CHECK(spec.plan.fused && !spec.round_micro_batches.empty());
@@ -236,6 +236,11 @@ void JobSteps::Abandon() {
   abandoning_ = true;
   if (!steps_.empty()) {
     abandoned_step_ = steps_.back().number;
+    for (const Step& step : steps_) {
+      if (step.reduced && step.updates_allowed) continue;
+      abandoned_step_ = step.number;
+      break;
+    }
     WithdrawOut(*abandoned_step_);
   }
 }
@@ -264,7 +269,7 @@ std::optional<SentWork::SentSlot> JobSteps::NextSlot() const {
   }
   if (next == slots_.end()) return std::nullopt;
   const Slot& slot = next->second;
-  if (abandoned_step_ == slot.place.step_number || !MaySend(slot)) {
+  if (IsAbandoned(slot.place.step_number) || !MaySend(slot)) {
     return std::nullopt;
   }
   SentWork::SentSlot sent;
@@ -348,7 +353,7 @@ void JobSteps::FinishRounds() {
 void JobSteps::FinishSteps() {
   for (Step& step : steps_) {
     if (step.rounds_left != 0 || step.reduced) continue;
-    if (abandoned_step_ == step.number) continue;
+    if (IsAbandoned(step.number)) continue;
     step.reduced = true;
     if (step.spec.train)
       actions_.push_back(StepReducedAction{job_, step.number});
@@ -376,9 +381,11 @@ void JobSteps::WithdrawOut(uint64_t first_step_number) {
 }
 
 void JobSteps::FinishAbandoning() {
-  if (abandoned_step_.has_value() && !StepIsOut(*abandoned_step_)) {
-    // It may have ended: its last update was out already.
-    if (FindStep(*abandoned_step_) != nullptr) DropNewestStep();
+  if (abandoned_step_.has_value() && !AbandonedAreOut()) {
+    // One may have ended: its last update was out already.
+    while (!steps_.empty() && IsAbandoned(steps_.back().number)) {
+      DropNewestStep();
+    }
     abandoned_step_.reset();
   }
   if (!steps_.empty()) return;  // The older step's updates are still out.
@@ -386,11 +393,11 @@ void JobSteps::FinishAbandoning() {
   actions_.push_back(QuietAction{job_});
 }
 
-bool JobSteps::StepIsOut(uint64_t number) const {
+bool JobSteps::AbandonedAreOut() const {
   const bool slot_out =
       std::any_of(slots_.begin(), slots_.end(), [&](const auto& entry) {
         const Slot& slot = entry.second;
-        return slot.place.step_number == number &&
+        return IsAbandoned(slot.place.step_number) &&
                slot.state != Slot::State::kWaiting &&
                slot.state != Slot::State::kCommitted;
       });
@@ -398,7 +405,7 @@ bool JobSteps::StepIsOut(uint64_t number) const {
          std::any_of(sent_.host_ops().begin(), sent_.host_ops().end(),
                      [&](const SentWork::SentHostOp& op) {
                        return op.action.job == job_ &&
-                              op.action.step_number == number;
+                              IsAbandoned(op.action.step_number);
                      });
 }
 

@@ -53,6 +53,9 @@ struct JobShape {
   // one.
   std::vector<bool> trainable;
   int contribution_sets = 1;  // 1, or 2: chosen by the round's buffer_set
+  // Asynchronous optimizer: a step reads the weights that the update before the
+  // last one left, so it may begin, and end, before the last one is done.
+  bool stale = false;
 
   bool Trains(int unit) const { return trainable.empty() || trainable[unit]; }
   int trainable_count() const {
@@ -178,7 +181,9 @@ class JobSteps {
   bool SendGather();
   bool SendUpdate();
   bool SendReduce();
+  bool GatherWaits(const Round& round) const;
   bool EarlierReduceWaits(const Round& round, int unit) const;
+  bool SumIsNeeded(const Round& round, int unit) const;
   bool MayUpdate(const Step& step, int unit) const;
   void Emit(RunHostOpAction action);
   void FinishRounds();
@@ -186,7 +191,11 @@ class JobSteps {
   void WithdrawOut(uint64_t first_step_number);
   void DropNewestStep();
   void FinishAbandoning();
-  bool StepIsOut(uint64_t number) const;
+  // An abandoned step, or one after it.
+  bool IsAbandoned(uint64_t step_number) const {
+    return abandoned_step_.has_value() && step_number >= *abandoned_step_;
+  }
+  bool AbandonedAreOut() const;
   void CommitToRound(Slot& slot);
   void NoteContribution(Slot& slot, int unit);
   Step* FindStep(uint64_t number);
@@ -195,7 +204,8 @@ class JobSteps {
   const JobShape shape_;
   SentWork& sent_;
   std::vector<Action>& actions_;
-  std::deque<Step> steps_;        // unfinished, oldest first; at most two
+  // Unfinished, oldest first; at most two, with a stale shape four.
+  std::deque<Step> steps_;
   std::deque<Round> rounds_;      // not retired, oldest first
   std::map<SlotId, Slot> slots_;  // of rounds in rounds_, in global order
   SlotId first_waiting_{};        // none before it waits to be sent
@@ -206,7 +216,8 @@ class JobSteps {
   uint64_t next_step_ = 0;
   std::optional<uint64_t> held_after_;
   bool abandoning_ = false;
-  std::optional<uint64_t> abandoned_step_;  // until it is dropped
+  // And those after it, until they are dropped.
+  std::optional<uint64_t> abandoned_step_;
 };
 
 }  // namespace roundhouse

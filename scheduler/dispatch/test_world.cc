@@ -205,10 +205,12 @@ void World::Carry(const StepReducedAction& action) {
     begin_next_when_reduced = false;
     Begin(spec, action.job);
   }
+  if (on_reduced) on_reduced();
 }
 
 void World::Carry(const StepDoneAction& action) {
   trace.push_back("done " + std::to_string(action.step_number));
+  done_.insert({action.job, action.step_number});
   ++steps_done;
   done_of.push_back(Number(action.job));
 }
@@ -216,6 +218,11 @@ void World::Carry(const StepDoneAction& action) {
 void World::Carry(const QuietAction& action) {
   trace.push_back("quiet");
   ++quiet;
+  for (const auto& [step, spec] : specs_) {
+    if (step.first == action.job && done_.count(step) == 0) {
+      dropped_.insert(step);
+    }
+  }
   // Nothing of it may be out any more.
   for (const auto& queue : queues_) {
     for (const RunSlotAction& slot : queue) EXPECT_NE(slot.job, action.job);
@@ -244,7 +251,20 @@ void World::Produce(const RunSlotAction& slot, bool gradient, int boundary) {
   }
 }
 
+bool World::WeightsReady(JobId job, uint64_t step, int unit) {
+  const uint64_t behind = shape_.stale ? 2 : 1;
+  if (step < behind || !shape_.Trains(unit)) return true;
+  const uint64_t before = step - behind;
+  return !specs_[{job, before}].train || dropped_.count({job, before}) != 0 ||
+         updates_of_[{job, before, unit}] != 0;
+}
+
 bool World::InputsReady(const RunSlotAction& slot, IndexRange micro_batches) {
+  for (int layer = slot.layers.first; layer <= slot.layers.last; ++layer) {
+    if (!WeightsReady(slot.job, slot.place.step_number, 1 + layer)) {
+      return false;
+    }
+  }
   return Produced(slot, false, slot.layers.first, micro_batches) &&
          (slot.pass != SlotPass::kBackward ||
           Produced(slot, true, slot.layers.last + 1, micro_batches));
@@ -335,18 +355,15 @@ void World::AnswerWithdrawal(size_t device, size_t index) {
 }
 
 bool World::HostInputsReady(const RunHostOpAction& op) {
-  if (op.type != HostOpType::kGather || op.step_number == 0) return true;
-  // The embedding of the step before: published, unless that was dropped.
-  const uint64_t before = op.step_number - 1;
-  return !shape_.Trains(0) || !specs_[{op.job, before}].train ||
-         reduced_.count({op.job, before}) == 0 ||
-         updates_of_[{op.job, before, 0}] != 0;
+  return op.type != HostOpType::kGather ||
+         WeightsReady(op.job, op.step_number, 0);
 }
 
 void World::FinishHostOp() {
   const RunHostOpAction op = host_queue_.front();
   host_queue_.erase(host_queue_.begin());
   if (op.type == HostOpType::kGather) {
+    ++gathers;
     const int count =
         specs_[{op.job, op.step_number}].round_micro_batches[op.round];
     for (int64_t m = 0; m < count; ++m) {
@@ -382,6 +399,13 @@ void World::CheckReduce(const RunHostOpAction& op) {
   EXPECT_TRUE(
       reduces_.insert({op.job, op.step_number, op.round, op.unit}).second);
   EXPECT_EQ(op.add_to_sum, op.round > 0);
+  // The sum is of the step before until that is updated.
+  const std::pair<JobId, uint64_t> before = {op.job, op.step_number - 1};
+  if (op.step_number > 0 && specs_[before].train &&
+      dropped_.count(before) == 0) {
+    EXPECT_EQ((updates_of_[{op.job, op.step_number - 1, op.unit}]), 1)
+        << "unit " << op.unit << " of step " << op.step_number;
+  }
   if (op.round > 0) {
     EXPECT_EQ(reduces_.count({op.job, op.step_number, op.round - 1, op.unit}),
               1u);

@@ -67,9 +67,11 @@ class World {
   int quiet = 0;
   bool allow_updates = true;
   bool begin_next_when_reduced = false;
+  std::function<void()> on_reduced;  // a step is, its updates are allowed
   // Slots say of each unit when its contribution is down.
   bool report_contributions = false;
   int early_reductions = 0;  // before a slot that contributes was done
+  int gathers = 0;           // done
   std::map<std::pair<uint64_t, int>, int> updates;  // step, unit -> count
   std::vector<uint64_t> done_of;                    // jobs, as steps end
   std::map<uint64_t, int64_t> slot_ns = {{1, 1}, {2, 1}, {3, 1}};
@@ -94,6 +96,8 @@ class World {
   bool Produced(const RunSlotAction& slot, bool gradient, int boundary,
                 IndexRange micro_batches);
   void Produce(const RunSlotAction& slot, bool gradient, int boundary);
+  // The update that leaves what the step reads of the unit is done.
+  bool WeightsReady(JobId job, uint64_t step, int unit);
   bool InputsReady(const RunSlotAction& slot, IndexRange micro_batches);
   void AddDeviceEvents(size_t device, Events& events);
   void Contribute(const RunSlotAction& slot, int unit);
@@ -120,6 +124,8 @@ class World {
   std::set<SlotId> committed_;
   std::set<SlotId> withdrawing_;
   std::set<std::pair<JobId, uint64_t>> reduced_;
+  std::set<std::pair<JobId, uint64_t>> done_;
+  std::set<std::pair<JobId, uint64_t>> dropped_;
   std::set<std::tuple<JobId, uint64_t, int, int>> reduces_;
   std::map<std::tuple<JobId, uint64_t, int>, int> updates_of_;
   std::map<size_t, size_t> computing_;  // device, place in its queue

@@ -70,7 +70,8 @@ void AddUnits(const RunSlotAction& action, const StepData& step,
   for (int layer = action.layers.first; layer <= action.layers.last; ++layer) {
     for (int unit : TrainingUnitsOfLayer(job.model, job.adapter, layer)) {
       slot.units.push_back({static_cast<uint32_t>(unit),
-                            static_cast<uint32_t>(layer), state.Weights(unit),
+                            static_cast<uint32_t>(layer),
+                            state.Weights(unit, step.reads_update),
                             state.Version(unit, step.version)});
       if (!state.trainable(unit)) continue;
       for (const SlotSum& sum : sums) {
@@ -202,6 +203,7 @@ void FillReduce(const RunHostOpAction& action, const StepData& step,
 
 void FillUpdate(const StepData& step, const TrainingState& state,
                 wire::HostOp& op) {
+  op.weights = state.Weights(static_cast<int>(op.unit), step.step);
   op.version = state.Version(static_cast<int>(op.unit), step.next_version);
   op.step = static_cast<uint64_t>(step.step);
   op.learning_rate = step.update.learning_rate;
@@ -255,6 +257,7 @@ wire::HostOp HostCommand(const RunHostOpAction& action, const StepData& step,
     case HostOpType::kGather:
       op.kind = wire::HostOpKind::kGather;
       op.unit = 0;
+      op.weights = state.Weights(0, step.reads_update);
       op.version = state.Version(0, step.version);
       AddHostMicroBatches(action, step.rounds[action.round], buffers, op);
       break;

@@ -41,7 +41,8 @@ struct StepData {
   const Dataset* dataset = nullptr;
   std::vector<RoundData> rounds;
   int64_t target_tokens = 0;  // of the whole step
-  uint64_t version = 0;       // of the weights it reads
+  int64_t reads_update = 0;   // that left the weights it reads
+  uint64_t version = 0;       // of those weights
   uint64_t next_version = 0;  // of the weights it leaves
   wire::Recompute recompute = wire::Recompute::kStage;
   UpdateNumbers update;

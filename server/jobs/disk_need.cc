@@ -65,7 +65,10 @@ DiskNeed DiskNeedOf(const ResolvedSpec& spec, const ModelConfig& model,
     need.export_bytes += elements * DTypeBytes(UnitDType(model, dtype, unit));
     optimizer_bytes += kOptimizerTensors * elements * DTypeBytes(DType::kF32);
   }
-  need.checkpoint_bytes = need.export_bytes + optimizer_bytes;
+  // With an asynchronous optimizer the weights before the last update, too.
+  const uint64_t copies =
+      spec.spec().optimizer_mode == OptimizerMode::kAsync ? 2 : 1;
+  need.checkpoint_bytes = copies * need.export_bytes + optimizer_bytes;
   need.checkpoint_count = CheckpointsAtOnce(spec.spec(), start_step);
   return need;
 }

@@ -21,18 +21,20 @@ JobSpec Spec(const std::string& fields) {
 TEST(DiskNeedTest, IsWhatTheFilesHold) {
   for (const bool tied : {false, true}) {
     for (const char* method : {"full", "lora"}) {
-      for (const char* dtype : {"fp32", "bf16"}) {
+      for (const std::string rest :
+           {"fp32", "bf16", "bf16\noptimizer_mode: async"}) {
         const ResolvedSpec spec = ResolvedSpec::Resolve(
             Spec(absl::StrCat("max_steps: 1\nmethod: ", method,
-                              "\ndtype: ", dtype, "\n")),
+                              "\ndtype: ", rest, "\n")),
             2);
         TrainingStateOptions options =
             TestStateOptions(tied, ComputeDtype(spec.spec().dtype));
         options.adapter = spec.adapter();
+        options.stale = absl::StrContains(rest, "async");
         const auto arena = *HostArena::Create(64 << 20, 3);
         const auto state = MakeTestState(*arena, options);
-        const uint64_t weights = TrainedFiles(*state, "/d")->total_bytes;
-        const uint64_t optimizer = OptimizerFiles(*state, "/d")->total_bytes;
+        const uint64_t weights = TrainedFiles(*state, 0, "/d")->total_bytes;
+        const uint64_t optimizer = OptimizerFiles(*state, 0, "/d")->total_bytes;
         const DiskNeed need = DiskNeedOf(spec, options.model, 0);
         EXPECT_EQ(need.export_bytes, weights);
         EXPECT_EQ(need.checkpoint_bytes, weights + optimizer);

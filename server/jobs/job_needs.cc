@@ -107,6 +107,7 @@ TrainingStateOptions StateOptions(uint64_t job, const ResolvedSpec& spec,
   options.dtype = ComputeDtype(spec.spec().dtype);
   options.seed = static_cast<uint64_t>(spec.spec().seed);
   options.head_token_chunk = spec.spec().head_token_chunk;
+  options.stale = spec.spec().optimizer_mode == OptimizerMode::kAsync;
   return options;
 }
 

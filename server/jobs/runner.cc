@@ -79,7 +79,9 @@ HostUse JobRunner::host_use() const {
   use.activation_bytes = buffers_->host_bytes();
   for (size_t i = 0; i < state_->units().size(); ++i) {
     const int unit = static_cast<int>(i);
-    use.weight_bytes += state_->Weights(unit).bytes;
+    const int copies =
+        state_->trainable(unit) && state_->options().stale ? 2 : 1;
+    use.weight_bytes += copies * state_->Weights(unit, 0).bytes;
     const wire::UnitLayout& layout = state_->layout(unit);
     if (layout.grad_sum_offset == 0) continue;  // frozen
     const uint64_t fp32_bytes = layout.element_count * DTypeBytes(DType::kF32);
@@ -292,7 +294,7 @@ void JobRunner::AfterQuiet() {
   const bool save = outcome_->state == JobState::kPaused &&
                     outcome_->reason == JobReason::kNone &&
                     completed_step_ > 0 && completed_step_ != saved_step_ &&
-                    !best_in_arena_;
+                    !best_in_arena_.has_value();
   if (!save) {
     Finish();
     return;

@@ -158,6 +158,7 @@ class JobRunner final : private DispatchLoop::Job {
   // runner_steps.cc: steps
   void BeginNext();
   void GoOn();
+  void BeginSteps();
   void BeginTrainStep();
   StepEntry MakeStep(bool train, const std::vector<MicroBatch>& batches);
   // None before they are measured.
@@ -258,19 +259,22 @@ class JobRunner final : private DispatchLoop::Job {
   int64_t completed_step_ = 0;  // updates finished
   int64_t base_step_ = 0;       // of another job's checkpoint
   int64_t begun_step_ = 0;      // newest optimizer step begun
+  int64_t reduced_step_ = 0;    // newest one whose gradients are all there
   std::optional<int64_t> finish_step_;
   int64_t saved_step_ = -1;
   int64_t tokens_trained_ = 0;
   int64_t tokens_saved_ = 0;  // of the checkpoint being written
   Evaluations evaluations_;
-  EvaluationSamples samples_;   // no step goes on while it runs
-  bool best_in_arena_ = false;  // in place of the last step's weights
+  EvaluationSamples samples_;  // no step goes on while it runs
+  // Step whose weights are there in place of the last one's.
+  std::optional<int64_t> best_in_arena_;
   bool saving_ = false;
   bool abandoned_ = false;  // the dispatcher was told to stop
   bool quiet_ = false;      // nothing of the job is with a worker
   std::vector<StepReport> untold_steps_;
   uint64_t next_pass_ = 1;
-  uint64_t version_ = 0;  // of the weights that the next step reads
+  uint64_t version_ = 0;           // of the weights that the newest step leaves
+  uint64_t previous_version_ = 0;  // of those that the one before it does
   std::map<uint64_t, StepEntry> steps_;  // by the dispatcher's step number
   std::map<SlotId, OutSlot> out_slots_;
   std::map<HostOpId, OutHostOp> out_host_ops_;

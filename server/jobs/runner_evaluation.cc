@@ -74,7 +74,7 @@ void JobRunner::BeginSamples(bool best) {
       completed_step_,
       SampleUnits(
           options_.model.config, state_->options().adapter,
-          [this](int unit) { return state_->Weights(unit); },
+          [this](int unit) { return state_->Weights(unit, completed_step_); },
           [this](int unit) { return state_->Version(unit, version_); }),
       [this, best](const absl::StatusOr<EvaluationSamples::Found>& found) {
         AfterSamples(best, found);
@@ -155,10 +155,10 @@ void JobRunner::BeginFinal() {
 void JobRunner::LoadBest(int64_t step) {
   const std::string path = CheckpointPath(options_.directory, step);
   InBackground([path] { return ReadCheckpoint(path, true).status(); },
-               [this, path](absl::Status status) {
+               [this, path, step](absl::Status status) {
                  if (outcome_.has_value()) return;  // AfterQuiet finishes
                  absl::StatusOr<std::vector<FilePart>> parts =
-                     ResumeParts(path, *state_);
+                     ResumeParts(path, step, *state_);
                  if (!status.ok()) parts = status;
                  if (!parts.ok()) {
                    Fail(JobReason::kCheckpointCorrupt,
@@ -166,7 +166,7 @@ void JobRunner::LoadBest(int64_t step) {
                                      std::string(parts.status().message())));
                    return;
                  }
-                 best_in_arena_ = true;
+                 best_in_arena_ = step;
                  RunParts(
                      {wire::FileOpKind::kLoad, *std::move(parts)},
                      [this](absl::Status loaded) { OnBestLoaded(loaded); });

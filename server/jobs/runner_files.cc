@@ -40,11 +40,14 @@ absl::StatusOr<DirectoryPlan> JobRunner::PlanDirectory(const std::string& path,
   DirectoryPlan plan;
   plan.final_path = path;
   const std::string temporary = TemporaryName(path);
-  ASSIGN_OR_RETURN(WeightFiles weights, TrainedFiles(*state_, temporary));
+  const int64_t update = best_in_arena_.value_or(completed_step_);
+  ASSIGN_OR_RETURN(WeightFiles weights,
+                   TrainedFiles(*state_, update, temporary));
   std::vector<WeightFiles> sets;
   sets.push_back(std::move(weights));
   if (checkpoint) {
-    ASSIGN_OR_RETURN(WeightFiles optimizer, OptimizerFiles(*state_, temporary));
+    ASSIGN_OR_RETURN(WeightFiles optimizer,
+                     OptimizerFiles(*state_, update, temporary));
     sets.push_back(std::move(optimizer));
   }
   for (WeightFiles& set : sets) {

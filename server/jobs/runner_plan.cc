@@ -8,11 +8,11 @@
 
 namespace roundhouse {
 
-// Between a step's last reduction and the next step, when no round uses the
-// buffers.  Results do not depend on the plan.
+// After a step's last reduction; the plan changes when no other step has begun,
+// so that no round uses the buffers.  Results do not depend on it.
 void JobRunner::ReviewPlan() {
   if (spec().plan.has_value() || !costs_->training_measured()) return;
-  if (found_plan_.has_value()) {
+  if (found_plan_.has_value() && begun_step_ == reduced_step_) {
     const FoundPlan found = *std::exchange(found_plan_, std::nullopt);
     AdoptPlan(found);
   }
@@ -44,8 +44,9 @@ JobPlanQuestion JobRunner::QuestionOfNow(int device_count) const {
       options_.spec.micro_batch_size();
   question.rounds =
       static_cast<int>(RoundRanges(all, buffers.micro_batches).size());
-  question.updates =
-      spec().max_grad_norm > 0 ? Updates::kClipped : Updates::kAsReduced;
+  question.updates = state_->options().stale    ? Updates::kStale
+                     : spec().max_grad_norm > 0 ? Updates::kClipped
+                                                : Updates::kAsReduced;
   // The rest is for other jobs, and for this one's saves.
   const uint64_t gap = arena_.largest_gap_bytes();
   question.host_bytes = (gap - std::min(gap, table_bytes_)) / 2;

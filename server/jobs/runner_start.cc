@@ -82,13 +82,14 @@ std::optional<JobRunner::FirstWeights> JobRunner::ResumeWeights(
     const auto saved = OpenAdapterDirectory(start.path, options_.model.config);
     status = saved.ok() ? CheckAdapterIs(adapter, *saved) : saved.status();
   }
-  auto parts = ResumeParts(start.path, *state_);
+  auto parts = ResumeParts(start.path, start.manifest.step, *state_);
   if (status.ok()) status = parts.status();
   if (!status.ok()) {
     Fail(JobReason::kCheckpointCorrupt, std::string(status.message()));
     return std::nullopt;
   }
-  completed_step_ = begun_step_ = saved_step_ = start.manifest.step;
+  completed_step_ = begun_step_ = reduced_step_ = saved_step_ =
+      start.manifest.step;
   if (!start.own) base_step_ = completed_step_;
   tokens_trained_ = static_cast<int64_t>(start.manifest.tokens_trained);
   RestoreHistory(start);
@@ -213,7 +214,7 @@ void JobRunner::OnLoaded(const absl::Status& status) {
     FailLoading(status);
     return;
   }
-  version_ = next_pass_++;
+  version_ = previous_version_ = next_pass_++;
   for (size_t i = 0; i < state_->units().size(); ++i) {
     const int unit = static_cast<int>(i);
     if (!state_->trainable(unit)) continue;  // a base raises its own
@@ -238,6 +239,7 @@ void JobRunner::StartDispatcher() {
     shape.trainable.push_back(unit > 0 && unit < layers);
   }
   shape.contribution_sets = buffers_->options().contributions.sets;
+  shape.stale = state_->options().stale;
   dispatch_.Add(id(), shape, this);
   dispatching_ = true;
   phase_ = Phase::kStepping;

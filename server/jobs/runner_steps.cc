@@ -19,7 +19,7 @@ void JobRunner::BeginNext() {
   if (EvaluationDue()) {
     BeginEvaluation();
   } else if (begun_step_ < EndStep()) {
-    BeginTrainStep();
+    BeginSteps();
   } else {
     BeginFinal();
   }
@@ -67,9 +67,22 @@ StepEntry JobRunner::MakeStep(bool train,
       }
     }
   }
+  data.reads_update = completed_step_;
   data.version = version_;
   entry.begun_ns = MonotonicNs();
   return entry;
+}
+
+// The next step, or with an asynchronous optimizer the next two: one begins
+// when all gradients of the step before, or of the one before that, are there.
+// An evaluation waits for the last update, another plan for the last gradient.
+void JobRunner::BeginSteps() {
+  const int64_t ahead = state_->options().stale ? 2 : 1;
+  while (begun_step_ < EndStep() && !EvaluationDue() &&
+         begun_step_ - reduced_step_ < ahead &&
+         (begun_step_ == reduced_step_ || !found_plan_.has_value())) {
+    BeginTrainStep();
+  }
 }
 
 void JobRunner::BeginTrainStep() {
@@ -78,6 +91,10 @@ void JobRunner::BeginTrainStep() {
       MakeStep(true, CutMicroBatches(*options_.train, order_.Batch(step - 1),
                                      options_.spec.micro_batch_size()));
   entry.data.step = step;
+  const bool stale = state_->options().stale;
+  entry.data.reads_update = stale ? step - 2 : step - 1;
+  entry.data.version = stale ? previous_version_ : version_;
+  previous_version_ = version_;
   version_ = next_pass_++;
   entry.data.next_version = version_;
   entry.data.update = {LearningRate(schedule_, step - 1),
@@ -227,9 +244,9 @@ void JobRunner::Carry(const StepReducedAction& action) {
     dispatcher().AllowUpdates(id(), action.step_number);
   }
   if (outcome_.has_value()) return;
+  reduced_step_ = entry.data.step;
   ReviewPlan();
-  // An evaluation waits for the last update.
-  if (begun_step_ < EndStep() && !EvaluationDue()) BeginTrainStep();
+  BeginSteps();
 }
 
 void JobRunner::FailNonFinite(const StepEntry& entry, const char* what) {

@@ -80,6 +80,10 @@ struct ExplicitPlan {
   bool operator==(const ExplicitPlan&) const = default;
 };
 
+// kAsync: a step reads the weights that the update before the last one left, so
+// that updates run under the next step.
+enum class OptimizerMode { kSync, kAsync };
+
 // What the job file says, with the defaults of docs/job-spec.md.  An empty
 // optional is "auto".
 struct JobSpec {
@@ -117,6 +121,7 @@ struct JobSpec {
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_epsilon = 1e-8;
+  OptimizerMode optimizer_mode = OptimizerMode::kSync;
   SpecDtype dtype = SpecDtype::kFp32;
   int64_t seed = 42;
   int64_t logging_steps = 1;

@@ -153,8 +153,10 @@ void AddOptimizer(std::vector<SpecFieldRow>* rows) {
   rows->push_back(Number(&J::adam_epsilon,
                          {.low = 0, .high = 1, .above_low = true},
                          {"adam_epsilon", "number", "-", "1e-08"}));
-  rows->push_back(Only({"sync"}, {{"async", "the asynchronous optimizer"}},
-                       {"optimizer_mode", "sync", "-", "sync"}));
+  rows->push_back(OneOf<OptimizerMode>(
+      &J::optimizer_mode,
+      {{"sync", OptimizerMode::kSync}, {"async", OptimizerMode::kAsync}}, {},
+      {"optimizer_mode", "sync, async", "-", "sync"}));
 }
 
 void AddNumerics(std::vector<SpecFieldRow>* rows) {

@@ -163,10 +163,10 @@ TEST(SpecTest, MetadataIsBounded) {
 
 TEST(SpecTest, LaterPartsAreRefusedByNameAndNeverIgnored) {
   for (const char* text :
-       {"objective: dpo", "fp16: true", "dtype: fp16", "optimizer_mode: async",
-        "determinism: fast", "objective: dpo", "priority: urgent",
-        "resources: {max_devices: 1}", "max_runtime: 1h", "retry: 2",
-        "lr_scheduler_type: polynomial", "optim: lion"}) {
+       {"objective: dpo", "fp16: true", "dtype: fp16", "determinism: fast",
+        "objective: dpo", "priority: urgent", "resources: {max_devices: 1}",
+        "max_runtime: 1h", "retry: 2", "lr_scheduler_type: polynomial",
+        "optim: lion"}) {
     const auto result = With(text);
     const std::string field = std::string(text, std::string(text).find(':'));
     EXPECT_TRUE(absl::IsUnimplemented(result.status())) << text;
@@ -576,7 +576,8 @@ TEST(ResolvedSpecTest, JsonIsAJobFileThatResolvesToItself) {
         "bf16: true\nper_device_train_batch_size: 3\n"
         "gradient_accumulation_steps: 5\nmetadata: {a: \"x\\\"y\\n\\u2028\"}",
         "warmup_ratio: 0.03\nplan: {forward: [[0,2]], backward: [[3,4],[0,2]]}"
-        "\noutput_name: x\ngradient_checkpointing: layer\nmodel_init: "
+        "\noutput_name: x\ngradient_checkpointing: layer\noptimizer_mode: "
+        "async\nmodel_init: "
         "random",
         "gradient_groups: 8\nplan: {forward: [[0,2]], backward: [[3,4],[0,2]], "
         "forward_width: 8, backward_width: [[3,5],[8]]}",

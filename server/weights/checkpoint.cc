@@ -308,6 +308,7 @@ absl::StatusOr<CheckpointManifest> ReadCheckpoint(const std::string& path,
 }
 
 absl::StatusOr<std::vector<FilePart>> ResumeParts(const std::string& path,
+                                                  int64_t step,
                                                   const TrainingState& state) {
   ASSIGN_OR_RETURN(const auto found, FindTensors(path));
   std::map<std::string, FilePart> parts;
@@ -336,8 +337,15 @@ absl::StatusOr<std::vector<FilePart>> ResumeParts(const std::string& path,
     if (!state.trainable(unit)) continue;
     const wire::UnitLayout& layout = state.layout(unit);
     for (const ParameterSpec& spec : state.units()[i].parameters) {
+      const DType dtype = state.dtype(unit);
       RETURN_IF_ERROR(
-          add(spec.name, spec, layout.compute_offset, state.dtype(unit)));
+          add(spec.name, spec, state.Weights(unit, step).offset, dtype));
+      if (state.options().stale) {
+        // A synchronous job's checkpoint has the newest weights only.
+        const std::string previous = spec.name + kPreviousSuffix;
+        RETURN_IF_ERROR(add(found.count(previous) != 0 ? previous : spec.name,
+                            spec, state.Weights(unit, step - 1).offset, dtype));
+      }
       RETURN_IF_ERROR(
           add(spec.name + ".master", spec, layout.master_offset, DType::kF32));
       RETURN_IF_ERROR(add(spec.name + ".exp_avg", spec, layout.exp_avg_offset,
@@ -374,6 +382,7 @@ absl::StatusOr<CheckpointManifest> CheckResumable(const std::string& path,
         if (!problem.empty()) return absl::InvalidArgumentError(problem);
         tensors.erase(name);
       }
+      tensors.erase(spec.name + kPreviousSuffix);
     }
   }
   if (tensors.empty()) return manifest;

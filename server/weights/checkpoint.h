@@ -2,7 +2,9 @@
 //
 //   checkpoint-<step>/
 //     model*.safetensors      compute weights: loads in transformers as it is
-//     optimizer*.safetensors  fp32 masters and both moments
+//     optimizer*.safetensors  fp32 masters and both moments; with an
+//                             asynchronous optimizer the compute weights before
+//                             the last update, too
 //     config.json, tokenizer files, trainer_state.json
 // with adapters, whose base is not saved again,
 //     adapter_model.safetensors  loads in PEFT as it is
@@ -82,10 +84,11 @@ std::string ManifestJson(const CheckpointManifest& manifest);
 absl::StatusOr<CheckpointManifest> ReadCheckpoint(const std::string& path,
                                                   bool verify);
 
-// What to load to go on from a checkpoint: weights, masters and moments of what
-// trains.
+// What to load to go on from a checkpoint, which is of `step`: weights, masters
+// and moments of what trains.
 // DATA_LOSS when a tensor is missing or of another shape.
 absl::StatusOr<std::vector<FilePart>> ResumeParts(const std::string& path,
+                                                  int64_t step,
                                                   const TrainingState& state);
 
 // Whether a job that trains this in `dtype` can go on from a checkpoint, by its

@@ -64,6 +64,9 @@ void ReadShards(const wire::Arena& arena, const std::vector<FilePart>& parts) {
   }
 }
 
+// Of the checkpoints: odd, so that its weights are the second copy.
+constexpr int64_t kStep = 3;
+
 class CheckpointTest : public testing::Test {
  protected:
   CheckpointTest()
@@ -94,6 +97,10 @@ class CheckpointTest : public testing::Test {
         const auto first = static_cast<uint64_t>(spec.unit_offset_elements);
         const auto count = static_cast<uint64_t>(spec.element_count);
         kept.push_back({layout.compute_offset + first * size, count * size});
+        if (state_->options().stale) {
+          kept.push_back(
+              {state_->Weights(index, 1).offset + first * size, count * size});
+        }
         for (uint64_t base : {layout.master_offset, layout.exp_avg_offset,
                               layout.exp_avg_sq_offset}) {
           kept.push_back({base + first * 4, count * 4});
@@ -124,7 +131,7 @@ class CheckpointTest : public testing::Test {
     DirectoryPlan plan;
     plan.final_path = path;
     for (auto* files : {&TrainedFiles, &OptimizerFiles}) {
-      auto set = files(*state_, TemporaryName(path));
+      auto set = files(*state_, kStep, TemporaryName(path));
       EXPECT_TRUE(set.ok()) << set.status();
       for (FilePart& part : set->parts) {
         plan.total_bytes += part.file_bytes;
@@ -185,10 +192,51 @@ TEST_F(CheckpointTest, ComesBackBitForBit) {
   EXPECT_EQ(manifest->shards.size(), 2u);
   Scribble(2);
   ASSERT_NE(State(), before);
-  const auto parts = ResumeParts(path, *state_);
+  const auto parts = ResumeParts(path, kStep, *state_);
   ASSERT_TRUE(parts.ok()) << parts.status();
   ReadShards(arena_->arena(), *parts);
   EXPECT_TRUE(State() == before);
+}
+
+// Of an asynchronous optimizer both versions of the weights come back, each to
+// where the next steps read it; a synchronous job's checkpoint has one.
+TEST_F(CheckpointTest, BothVersionsOfWeightsComeBack) {
+  for (const bool adapters : {false, true}) {
+    TrainingStateOptions options = TestStateOptions(true, DType::kBF16);
+    if (adapters) options.adapter = TestAdapter();
+    options.stale = true;
+    state_ = MakeTestState(*arena_, options);
+    Scribble(5);
+    const std::string path = CheckpointPath(root_, kStep);
+    const std::string before = State();
+    ASSERT_TRUE(Save(path, kStep).ok());
+    EXPECT_TRUE(
+        CheckResumable(path, options.model, options.adapter, DType::kBF16)
+            .ok());
+    Scribble(6);
+    const auto parts = ResumeParts(path, kStep, *state_);
+    ASSERT_TRUE(parts.ok()) << parts.status();
+    ReadShards(arena_->arena(), *parts);
+    EXPECT_TRUE(State() == before);
+
+    options.stale = false;
+    state_ = MakeTestState(*arena_, options);
+    ReadShards(arena_->arena(), *ResumeParts(path, kStep, *state_));
+    ASSERT_TRUE(Save(path, kStep).ok());
+    options.stale = true;
+    state_ = MakeTestState(*arena_, options);
+    ReadShards(arena_->arena(), *ResumeParts(path, kStep, *state_));
+    for (size_t unit = 0; unit < state_->units().size(); ++unit) {
+      const int index = static_cast<int>(unit);
+      if (!state_->trainable(index)) continue;
+      const wire::BufferRef one = state_->Weights(index, kStep);
+      const wire::BufferRef other = state_->Weights(index, kStep - 1);
+      ASSERT_NE(one.offset, other.offset);
+      EXPECT_EQ(std::memcmp(arena_->arena().Bytes(one),
+                            arena_->arena().Bytes(other), one.bytes),
+                0);
+    }
+  }
 }
 
 TEST_F(CheckpointTest, AdaptersComeBackBitForBitWithoutTheirBase) {
@@ -204,7 +252,7 @@ TEST_F(CheckpointTest, AdaptersComeBackBitForBitWithoutTheirBase) {
       CheckResumable(path, options.model, options.adapter, DType::kBF16);
   ASSERT_TRUE(found.ok()) << found.status();
   Scribble(4);
-  const auto parts = ResumeParts(path, *state_);
+  const auto parts = ResumeParts(path, kStep, *state_);
   ASSERT_TRUE(parts.ok()) << parts.status();
   ReadShards(arena_->arena(), *parts);
   EXPECT_TRUE(State() == before);
@@ -259,7 +307,7 @@ TEST_F(CheckpointTest, TruncatedAndMissingShardsAreFoundWithoutHashing) {
     EXPECT_FALSE(ReadCheckpoint(path, false).ok());
     fs::remove(file);
     ExpectCorrupt(path, std::string(name) + ": missing");
-    EXPECT_FALSE(ResumeParts(path, *state_).ok());
+    EXPECT_FALSE(ResumeParts(path, kStep, *state_).ok());
     WriteTestFile(file, good);
   }
   EXPECT_TRUE(ReadCheckpoint(path, true).ok());
@@ -308,12 +356,12 @@ TEST_F(CheckpointTest, AnotherModelsCheckpointIsRefused) {
   ASSERT_TRUE(Save(path, 1).ok());
   auto other =
       *TrainingState::Create(*arena_, TestStateOptions(true, DType::kF32));
-  EXPECT_EQ(ResumeParts(path, *other).status().code(),
+  EXPECT_EQ(ResumeParts(path, kStep, *other).status().code(),
             absl::StatusCode::kDataLoss);
   TrainingStateOptions options = TestStateOptions(true, DType::kBF16);
   options.model.intermediate_size += 4;
   other = *TrainingState::Create(*arena_, options);
-  const absl::Status status = ResumeParts(path, *other).status();
+  const absl::Status status = ResumeParts(path, kStep, *other).status();
   EXPECT_NE(std::string(status.message()).find("model.layers.0.mlp"),
             std::string::npos)
       << status;
@@ -373,7 +421,7 @@ TEST_F(CheckpointTest, ADirectoryOfThatNameIsReplacedAsAWhole) {
   EXPECT_FALSE(fs::exists(path + "/left over"));
   EXPECT_FALSE(fs::exists(TemporaryName(path)));
   Scribble(10);
-  ReadShards(arena_->arena(), *ResumeParts(path, *state_));
+  ReadShards(arena_->arena(), *ResumeParts(path, kStep, *state_));
   EXPECT_TRUE(State() == after);
 }
 

@@ -198,8 +198,13 @@ wire::FileTensor Incoming(const LoadTarget& target, const ParameterSpec& spec) {
 
 // A frozen unit has no master.
 LoadTarget TargetOf(const TrainingState& state, int unit) {
-  const wire::UnitLayout& layout = state.layout(unit);
-  return {layout.compute_offset, state.dtype(unit), layout.master_offset};
+  return {state.Weights(unit, 0).offset, state.dtype(unit),
+          state.layout(unit).master_offset};
+}
+
+// The other copy of compute weights.
+LoadTarget SecondTargetOf(const TrainingState& state, int unit) {
+  return {state.Weights(unit, 1).offset, state.dtype(unit), 0};
 }
 
 bool IsLoraB(ParamRole role) {
@@ -265,12 +270,21 @@ std::vector<FilePart> LoadParts(
     const TrainingState& state) {
   std::vector<UnitSpec> units;
   std::vector<LoadTarget> targets;
+  std::vector<LoadTarget> seconds;
   for (size_t u = 0; u < sources.size(); ++u) {
     const int unit = first_unit + static_cast<int>(u);
     units.push_back(state.units()[unit]);
     targets.push_back(TargetOf(state, unit));
+    seconds.push_back(SecondTargetOf(state, unit));
   }
-  return LoadParts(sources, units, targets);
+  std::vector<FilePart> parts = LoadParts(sources, units, targets);
+  // Of frozen units there is one.
+  if (state.options().stale && state.trainable(first_unit)) {
+    for (FilePart& part : LoadParts(sources, units, seconds)) {
+      parts.push_back(std::move(part));
+    }
+  }
+  return parts;
 }
 
 std::vector<FilePart> InitParts(const TrainingState& state) {
@@ -281,15 +295,21 @@ std::vector<FilePart> InitParts(const TrainingState& state) {
     SetInit(state, spec, tensor);
     tensor.init_stream = stream++;
     part.tensors.push_back(tensor);
+    if (!state.options().stale) return;
+    const wire::FileTensor second = Incoming(SecondTargetOf(state, unit), spec);
+    tensor.first_offset = second.first_offset;
+    tensor.second_offset = 0;
+    part.tensors.push_back(tensor);
   });
   return {part};
 }
 
 absl::StatusOr<WeightFiles> TrainedFiles(const TrainingState& state,
+                                         int64_t update,
                                          const std::string& directory) {
   std::vector<Outgoing> tensors;
   ForTrained(state, [&](int unit, const ParameterSpec& spec) {
-    tensors.push_back(MakeOutgoing(spec, "", state.layout(unit).compute_offset,
+    tensors.push_back(MakeOutgoing(spec, "", state.Weights(unit, update).offset,
                                    state.dtype(unit)));
   });
   const bool adapters = state.options().adapter.present();
@@ -300,6 +320,7 @@ absl::StatusOr<WeightFiles> TrainedFiles(const TrainingState& state,
 }
 
 absl::StatusOr<WeightFiles> OptimizerFiles(const TrainingState& state,
+                                           int64_t update,
                                            const std::string& directory) {
   std::vector<Outgoing> tensors;
   ForTrained(state, [&](int unit, const ParameterSpec& spec) {
@@ -311,6 +332,10 @@ absl::StatusOr<WeightFiles> OptimizerFiles(const TrainingState& state,
     for (const auto& [suffix, base] : kinds) {
       tensors.push_back(MakeOutgoing(spec, suffix, base, DType::kF32));
     }
+    if (!state.options().stale) return;
+    tensors.push_back(MakeOutgoing(spec, kPreviousSuffix,
+                                   state.Weights(unit, update - 1).offset,
+                                   state.dtype(unit)));
   });
   return MakeFiles(directory, "optimizer", kMaxShardBytes, std::move(tensors));
 }

@@ -57,7 +57,8 @@ struct LoadTarget {
 std::vector<FilePart> LoadParts(
     const std::vector<std::vector<ParameterSource>>& sources,
     const std::vector<UnitSpec>& units, const std::vector<LoadTarget>& targets);
-// Reads parameters into compute copies and, of units that train, masters.
+// Reads parameters into compute copies, both where there are two, and, of units
+// that train, masters.
 // sources[u][p] belongs to state.units()[first_unit + u].parameters[p].
 std::vector<FilePart> LoadParts(
     const std::vector<std::vector<ParameterSource>>& sources, int first_unit,
@@ -66,6 +67,9 @@ std::vector<FilePart> LoadParts(
 // configuration's standard deviation, ones for norm weights, zeros for biases.
 // Adapters as PEFT: A uniform within 1 / sqrt(columns) of zero, B zeros.
 std::vector<FilePart> InitParts(const TrainingState& state);
+
+// Of a parameter's compute weights before the last update.
+inline constexpr char kPreviousSuffix[] = ".previous";
 
 // Files of one set of tensors, at most kMaxShardBytes each, and the index that
 // Hugging Face expects where there are several ("" where there is one).
@@ -76,14 +80,17 @@ struct WeightFiles {
   std::string index_json;
   uint64_t total_bytes = 0;
 };
-// Compute weights of what trains: a whole model as model.safetensors or its
-// shards, adapters as adapter_model.safetensors, one file of any size, since
-// PEFT reads no other.
+// Compute weights of what trains, as `update` left them: a whole model as
+// model.safetensors or its shards, adapters as adapter_model.safetensors, one
+// file of any size, since PEFT reads no other.
 absl::StatusOr<WeightFiles> TrainedFiles(const TrainingState& state,
+                                         int64_t update,
                                          const std::string& directory);
 // Masters and moments as optimizer.safetensors or its shards; names are the
-// parameter's with .master, .exp_avg, .exp_avg_sq.
+// parameter's with .master, .exp_avg, .exp_avg_sq.  Compute weights as the
+// update before left them, where they are kept, as .previous.
 absl::StatusOr<WeightFiles> OptimizerFiles(const TrainingState& state,
+                                           int64_t update,
                                            const std::string& directory);
 
 }  // namespace roundhouse

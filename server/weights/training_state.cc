@@ -18,6 +18,7 @@ constexpr uint64_t kFp32Bytes = 4;
 struct Placement {
   wire::JobLayout job = {};
   std::vector<wire::UnitLayout> units;
+  std::vector<uint64_t> second_offsets;  // of compute weights
   std::vector<wire::ParameterLayout> parameters;
   uint64_t bytes = 0;
 };
@@ -44,6 +45,10 @@ void PlaceUnit(const TrainingStateOptions& options, const BaseWeights* base,
       static_cast<uint32_t>(UnitDType(options.model, options.dtype, unit));
   if (IsTrainable(options.model, options.adapter, unit)) {
     PlaceTrained(cursor, layout);
+    if (options.stale) {
+      placement.second_offsets[unit] = cursor.Take(
+          layout.element_count * DTypeBytes(static_cast<DType>(layout.dtype)));
+    }
     return;
   }
   if (base == nullptr) return;
@@ -57,6 +62,7 @@ Placement Place(const TrainingStateOptions& options, const BaseWeights* base,
       TrainingUnits(options.model, options.adapter);
   Placement placement;
   placement.units.resize(units.size());
+  placement.second_offsets.resize(units.size());
   for (size_t i = 0; i < units.size(); ++i) {
     AddParameterLayouts(units[i], static_cast<uint32_t>(i),
                         placement.parameters, placement.units[i]);
@@ -109,12 +115,14 @@ absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
                  placement.parameters, job);
   state->units_ = TrainingUnits(options.model, options.adapter);
   state->layouts_ = std::move(placement.units);
+  state->second_offsets_ = std::move(placement.second_offsets);
   state->job_layout_ = job;
   return state;
 }
 
-wire::BufferRef TrainingState::Weights(int unit) const {
-  return {layouts_[unit].compute_offset,
+wire::BufferRef TrainingState::Weights(int unit, int64_t update) const {
+  const bool second = second_offsets_[unit] != 0 && update % 2 != 0;
+  return {second ? second_offsets_[unit] : layouts_[unit].compute_offset,
           layouts_[unit].element_count * DTypeBytes(dtype(unit))};
 }
 

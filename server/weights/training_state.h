@@ -8,7 +8,8 @@
 // share, and the state holds the adapters only.
 //
 // Host bytes per trainable parameter: compute 2 (bf16) or 4 (fp32, and adapters
-// always), master 4, moments 8, gradient sum 4.  Per frozen parameter, once for
+// always), twice with an asynchronous optimizer, master 4, moments 8, gradient
+// sum 4.  Per frozen parameter, once for
 // all jobs: 2 or 4.  Runs on the event loop's thread.
 #ifndef ROUNDHOUSE_SERVER_WEIGHTS_TRAINING_STATE_H_
 #define ROUNDHOUSE_SERVER_WEIGHTS_TRAINING_STATE_H_
@@ -35,6 +36,9 @@ struct TrainingStateOptions {
   uint64_t seed = 0;
   int64_t head_token_chunk = 1024;
   int scratch_slots = 8;  // the host worker's chunks in flight
+  // Compute weights of what trains exist twice, as the last update left them
+  // and as the one before it did: a step reads the latter.
+  bool stale = false;
 };
 
 // What TrainingState::Create takes from the arena, in bytes; without a base.
@@ -70,7 +74,10 @@ class TrainingState {
     return options_.adapter.present() ? layers + 1 + unit : unit;
   }
 
-  wire::BufferRef Weights(int unit) const;
+  // Compute weights as update number `update` left them; as they were loaded
+  // where it is 0 or below.  Of an older update than the last two, and without
+  // options().stale, they are those of a later one by now.
+  wire::BufferRef Weights(int unit, int64_t update) const;
   // Of a frozen unit the only version there is, whatever `value`.
   wire::WordRef Version(int unit, uint64_t value) const {
     return {layouts_[unit].version_word_offset,
@@ -90,6 +97,7 @@ class TrainingState {
   ArenaRange range_;
   std::vector<UnitSpec> units_;
   std::vector<wire::UnitLayout> layouts_;
+  std::vector<uint64_t> second_offsets_;  // per unit; 0: it has one copy
   wire::JobLayout job_layout_ = {};
 };
 

@@ -159,7 +159,7 @@ TEST(TrainingStateTest, WithAdaptersOnlyTheseHaveMoreThanWeights) {
       EXPECT_EQ(layout.version_word_offset,
                 base->unit(unit).version_word_offset);
       EXPECT_EQ(TrainingOffsets(layout), std::vector<uint64_t>(6));
-      EXPECT_EQ(state->Weights(unit).bytes, layout.element_count * 2);
+      EXPECT_EQ(state->Weights(unit, 0).bytes, layout.element_count * 2);
       EXPECT_EQ(state->Version(unit, 9).value, kBaseVersion);
       ranges.Add("base " + std::to_string(unit), layout.compute_offset,
                  layout.element_count * 2);
@@ -167,7 +167,7 @@ TEST(TrainingStateTest, WithAdaptersOnlyTheseHaveMoreThanWeights) {
     for (int unit = 5; unit < 8; ++unit) {
       EXPECT_TRUE(state->trainable(unit));
       EXPECT_EQ(state->dtype(unit), DType::kF32);
-      EXPECT_EQ(state->Weights(unit).bytes,
+      EXPECT_EQ(state->Weights(unit, 0).bytes,
                 state->layout(unit).element_count * 4);
       EXPECT_EQ(state->Version(unit, 9).value, 9u);
       AddUnit(*state, unit, ranges);
@@ -175,6 +175,39 @@ TEST(TrainingStateTest, WithAdaptersOnlyTheseHaveMoreThanWeights) {
     EXPECT_EQ(state->host_bytes(), TrainingStateBytes(options));
     EXPECT_EQ(state->TrainedUnit(1), 5);
     EXPECT_EQ(state->TrainedUnit(3), 7);
+  }
+}
+
+// What trains has compute weights twice, in turns; what is frozen has one.
+TEST(TrainingStateTest, AnAsynchronousOptimizerHasTwoVersionsOfWeights) {
+  for (const bool adapters : {false, true}) {
+    TrainingStateOptions options = TestStateOptions(true, DType::kBF16);
+    if (adapters) options.adapter = TestAdapter();
+    const uint64_t once = TrainingStateBytes(options);
+    options.stale = true;
+    auto arena = *HostArena::Create(64 * kMiB, 3);
+    const auto state = MakeTestState(*arena, options);
+    EXPECT_EQ(state->host_bytes(), TrainingStateBytes(options));
+    Ranges ranges;
+    uint64_t second_bytes = 0;
+    for (size_t i = 0; i < state->units().size(); ++i) {
+      const int unit = static_cast<int>(i);
+      const wire::BufferRef even = state->Weights(unit, 2);
+      const wire::BufferRef odd = state->Weights(unit, 3);
+      EXPECT_EQ(state->Weights(unit, 0).offset, even.offset);
+      EXPECT_EQ(state->Weights(unit, -1).offset, odd.offset);
+      if (!state->trainable(unit)) {
+        EXPECT_EQ(even.offset, odd.offset);
+        continue;
+      }
+      EXPECT_EQ(odd.bytes, even.bytes);
+      AddUnit(*state, unit, ranges);
+      ranges.Add("second " + std::to_string(unit), odd.offset, odd.bytes);
+      second_bytes += odd.bytes;
+    }
+    EXPECT_GE(TrainingStateBytes(options), once + second_bytes);
+    EXPECT_LT(TrainingStateBytes(options),
+              once + second_bytes + 64 * state->units().size());
   }
 }
 
@@ -188,10 +221,10 @@ TEST(TrainingStateTest, TwoJobsShareABaseAndTheLastOneFreesIt) {
   options.job = 8;
   auto two = *TrainingState::Create(*arena, options, std::move(base));
   for (int unit = 0; unit < 5; ++unit) {
-    EXPECT_EQ(one->Weights(unit).offset, two->Weights(unit).offset);
+    EXPECT_EQ(one->Weights(unit, 0).offset, two->Weights(unit, 0).offset);
   }
   for (int unit = 5; unit < 8; ++unit) {
-    EXPECT_NE(one->Weights(unit).offset, two->Weights(unit).offset);
+    EXPECT_NE(one->Weights(unit, 0).offset, two->Weights(unit, 0).offset);
   }
   one.reset();
   EXPECT_GT(arena->used_bytes(), before + two->host_bytes());

@@ -130,6 +130,20 @@ class QueueTest(LifecycleTest):
                       self.daemon.log(job))
         self.assert_same(self.result(job), wanted)
 
+    def test_pause_keeps_both_versions_of_an_asynchronous_optimizer(self):
+        wanted = self.undisturbed(optimizer_mode="async")
+        self.assertNotEqual(wanted[0], self.undisturbed()[0])
+        job = self.daemon.submit({**DISTURBED, "optimizer_mode": "async"})
+        for step in (0, 1, 2, 15, 30):
+            self.wait_step(job, step)
+            harness.wait_until(lambda: self.state(job) != "VALIDATING",
+                               "validated")
+            self.change("pause", job)
+            self.wait_state(job, "PAUSED")
+            self.change("resume", job)
+        self.daemon.wait(job)
+        self.assert_same(self.result(job), wanted)
+
     def test_pause_at_any_moment(self):
         wanted = self.undisturbed(max_grad_norm=0)
         job = self.daemon.submit({**DISTURBED, "max_grad_norm": 0})

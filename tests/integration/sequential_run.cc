@@ -8,7 +8,8 @@
 //
 //   DIR/state-<step>.safetensors
 //       at every step that the job saves: of each parameter P that trains the
-//       tensors "P" (compute weights), "P.master", "P.exp_avg", "P.exp_avg_sq"
+//       tensors "P" (compute weights), "P.master", "P.exp_avg", "P.exp_avg_sq",
+//       and "P.previous" (compute weights) where a step reads older ones
 //   DIR/metrics.jsonl
 //       {"step", "loss", "grad_norm", "learning_rate"} and {"step",
 //       "eval_loss"}; numbers as hexadecimal floats in text: bits survive
@@ -192,7 +193,7 @@ absl::Status LoadModel(const ResolvedSpec& spec, const ModelDirectory& model,
 }
 
 absl::Status SaveState(const SequentialTrainer& trainer, DType dtype,
-                       const std::string& path) {
+                       bool stale, const std::string& path) {
   std::vector<SafetensorsEntry> entries;
   std::vector<std::string> data;
   const auto add = [&](const ParameterSpec& parameter, const char* suffix,
@@ -212,6 +213,7 @@ absl::Status SaveState(const SequentialTrainer& trainer, DType dtype,
       add(parameter, ".master", DType::kF32, trainer.master(unit));
       add(parameter, ".exp_avg", DType::kF32, trainer.exp_avg(unit));
       add(parameter, ".exp_avg_sq", DType::kF32, trainer.exp_avg_sq(unit));
+      if (stale) add(parameter, ".previous", dtype, trainer.stale(unit));
     }
   }
   ASSIGN_OR_RETURN(const SafetensorsPrefix prefix,
@@ -256,7 +258,7 @@ class Run {
       const bool due = job.save_steps > 0 && step % job.save_steps == 0;
       if (!due && step != total) continue;
       RETURN_IF_ERROR(
-          SaveState(*trainer_, TrainedDtype(),
+          SaveState(*trainer_, TrainedDtype(), Stale(),
                     absl::StrCat(out_, "/state-", step, ".safetensors")));
     }
     RETURN_IF_ERROR(Evaluate(total));
@@ -268,6 +270,10 @@ class Run {
   // Adapters are fp32 whatever the model is.
   DType TrainedDtype() const {
     return spec_.adapter().present() ? DType::kF32 : DtypeOf(spec_.spec());
+  }
+
+  bool Stale() const {
+    return spec_.spec().optimizer_mode == OptimizerMode::kAsync;
   }
 
   worker::SequentialOptions Options() const {
@@ -283,6 +289,7 @@ class Run {
     options.adamw = {job.adam_beta1, job.adam_beta2, job.adam_epsilon,
                      job.weight_decay};
     options.max_gradient_norm = job.max_grad_norm;
+    options.stale = Stale();
     return options;
   }
 

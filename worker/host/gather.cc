@@ -34,8 +34,9 @@ absl::Status Gather(wire::Arena& arena, const JobView& job,
   const auto vocab = static_cast<uint64_t>(job.model().vocab_size);
   const auto hidden = static_cast<uint64_t>(job.model().hidden_size);
   const uint64_t row_bytes = hidden * DTypeBytes(job.dtype());
-  const std::byte* const embedding =
-      job.Compute(op.unit) + first * DTypeBytes(job.dtype());
+  ASSIGN_OR_RETURN(const std::byte* const weights,
+                   job.Weights(op.unit, op.weights));
+  const std::byte* const embedding = weights + first * DTypeBytes(job.dtype());
   for (size_t i = 0; i < op.micro_batches.size(); ++i) {
     const wire::HostMicroBatch& micro_batch = op.micro_batches[i];
     if (micro_batch.word.offset == 0) {

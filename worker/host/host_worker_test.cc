@@ -318,6 +318,7 @@ TEST(HostWorkerTest, TheTreesOrderMattersForTheseNumbers) {
 
 wire::HostOp UpdateOp(TestJob& job, uint32_t unit, uint64_t step) {
   wire::HostOp op = Op(wire::HostOpKind::kUpdate, unit, step);
+  op.weights = job.weights(unit);
   op.version = {job.unit(unit).version_word_offset, step};
   op.step = step;
   op.learning_rate = 1e-2 / static_cast<double>(step);
@@ -452,8 +453,48 @@ TEST(HostWorkerTest, AnOperationSentAgainChangesNothing) {
   EXPECT_TRUE(job.State() == updated);
 }
 
+// A job whose optimizer is a step behind has weights twice.
+TEST(HostWorkerTest, AnUpdateWritesTheWeightsThatItIsGiven) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    TestJob job({.dtype = dtype});
+    HostWorkerThread worker(job, 2);
+    worker.Configure(job);
+    const wire::BufferRef first = job.weights(1);
+    const std::string before(
+        reinterpret_cast<const char*>(job.arena().Bytes(first)), first.bytes);
+    wire::HostOp update = UpdateOp(job, 1, 1);
+    update.weights = job.Allocate(first.bytes);
+    ASSERT_TRUE(worker.Do(update).ok());
+    EXPECT_EQ(
+        std::memcmp(job.arena().Bytes(first), before.data(), before.size()), 0)
+        << "the other copy is not written";
+    std::vector<float> wanted(first.bytes / sizeof(float) + 1);
+    ASSERT_TRUE(CastMaster(job.arena().At<float>(job.unit(1).master_offset,
+                                                 job.unit(1).element_count),
+                           static_cast<int64_t>(job.unit(1).element_count),
+                           dtype, wanted.data())
+                    .ok());
+    const uint64_t size = DTypeBytes(dtype);
+    for (uint32_t p = 0; p < job.unit(1).parameter_count; ++p) {
+      const wire::ParameterLayout& parameter =
+          job.parameter(job.unit(1).first_parameter + p);
+      const uint64_t at = parameter.unit_offset_elements * size;
+      EXPECT_EQ(
+          std::memcmp(job.arena().Bytes(update.weights) + at,
+                      reinterpret_cast<const std::byte*>(wanted.data()) + at,
+                      parameter.element_count * size),
+          0)
+          << "parameter " << p;
+    }
+    update.operation = 2;
+    update.weights.bytes -= 4;
+    EXPECT_FALSE(worker.Do(update).ok());
+  }
+}
+
 wire::HostOp GatherOp(TestJob& job, uint64_t version) {
   wire::HostOp op = Op(wire::HostOpKind::kGather, 0, 1);
+  op.weights = job.weights(0);
   op.version = {job.unit(0).version_word_offset, version};
   const DType dtype = static_cast<DType>(job.layout().dtype);
   const auto hidden = static_cast<uint64_t>(job.layout().model.hidden_size);

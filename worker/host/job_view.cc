@@ -158,10 +158,15 @@ float* JobView::Fp32(uint32_t unit, uint64_t offset) const {
   return arena_->At<float>(offset, units_[unit].element_count);
 }
 
-std::byte* JobView::Compute(uint32_t unit) const {
-  return arena_->At<std::byte>(
-      units_[unit].compute_offset,
-      units_[unit].element_count * DTypeBytes(dtype(unit)));
+absl::StatusOr<std::byte*> JobView::Weights(
+    uint32_t unit, const wire::BufferRef& weights) const {
+  const uint64_t want = units_[unit].element_count * DTypeBytes(dtype(unit));
+  if (weights.bytes != want) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("weights of unit ", unit, " have ", want, " bytes, not ",
+                     weights.bytes));
+  }
+  return arena_->Bytes(weights);
 }
 
 }  // namespace roundhouse::worker

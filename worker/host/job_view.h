@@ -66,7 +66,10 @@ class JobView {
   double* NormPartials(uint32_t unit) const;
   // A unit's fp32 tensor at one of its offsets.
   float* Fp32(uint32_t unit, uint64_t offset) const;
-  std::byte* Compute(uint32_t unit) const;
+  // Compute weights of the whole unit, which a job may have twice.
+  // INVALID_ARGUMENT: other bytes than those of the unit.
+  absl::StatusOr<std::byte*> Weights(uint32_t unit,
+                                     const wire::BufferRef& weights) const;
 
  private:
   JobView(wire::Arena& arena, const wire::JobLayout* layout);

@@ -91,6 +91,7 @@ class Step {
 
   void Gather(uint64_t pass, uint64_t version) {
     wire::HostOp& op = Add(wire::HostOpKind::kGather, 0);
+    op.weights = job_.weights(0);
     op.version = {job_.unit(0).version_word_offset, version};
     for (uint32_t group = 0; group < kGroups; ++group) {
       op.micro_batches.push_back(Batch(group));
@@ -116,6 +117,7 @@ class Step {
 
   void UpdateUnit(uint32_t unit) {
     wire::HostOp& op = Add(wire::HostOpKind::kUpdate, unit);
+    op.weights = job_.weights(unit);
     op.version = {job_.unit(unit).version_word_offset, 2};
     op.step = 1;
     op.learning_rate = 1e-2;

@@ -42,6 +42,12 @@ class TestJob {
   wire::UnitLayout& unit(uint32_t unit) {
     return arena_->At<wire::UnitLayout>(layout().units_offset, 2)[unit];
   }
+  // Compute weights.
+  wire::BufferRef weights(uint32_t number) {
+    const wire::UnitLayout& u = unit(number);
+    return {u.compute_offset,
+            u.element_count * DTypeBytes(static_cast<DType>(u.dtype))};
+  }
   wire::ParameterLayout& parameter(uint32_t index) {
     return arena_->At<wire::ParameterLayout>(layout().parameters_offset,
                                              4)[index];

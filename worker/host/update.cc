@@ -33,7 +33,8 @@ AdamWStep StepOf(const wire::HostOp& op) {
 
 }  // namespace
 
-Update::Update(const JobView& job, const wire::HostOp& op, int threads)
+Update::Update(const JobView& job, const wire::HostOp& op, std::byte* weights,
+               int threads)
     : step_(StepOf(op)),
       gradient_scale_(op.gradient_scale),
       dtype_(job.dtype(op.unit)),
@@ -42,7 +43,7 @@ Update::Update(const JobView& job, const wire::HostOp& op, int threads)
       exp_avg_(job.Fp32(op.unit, job.unit(op.unit).exp_avg_offset)),
       exp_avg_sq_(job.Fp32(op.unit, job.unit(op.unit).exp_avg_sq_offset)),
       grad_sum_(job.Fp32(op.unit, job.unit(op.unit).grad_sum_offset)),
-      compute_(job.Compute(op.unit)) {
+      compute_(weights) {
   if (gradient_scale_ == 1.0f) return;
   const uint64_t elements =
       std::min(job.unit(op.unit).element_count, wire::kChunkElements);
@@ -56,7 +57,8 @@ absl::StatusOr<std::unique_ptr<Update>> Update::Make(const JobView& job,
     return absl::InvalidArgumentError("update: step numbers begin with 1");
   }
   RETURN_IF_ERROR(job.CheckTrainable(op.unit));
-  return std::unique_ptr<Update>(new Update(job, op, threads));
+  ASSIGN_OR_RETURN(std::byte* const weights, job.Weights(op.unit, op.weights));
+  return std::unique_ptr<Update>(new Update(job, op, weights, threads));
 }
 
 const float* Update::Gradient(int thread, const Chunk& chunk) {

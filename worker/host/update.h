@@ -16,7 +16,8 @@ namespace roundhouse::worker {
 
 class Update : public ChunkWork {
  public:
-  // `job` outlives it.  INVALID_ARGUMENT: a step below 1, or a frozen unit.
+  // `job` outlives it.  INVALID_ARGUMENT: a step below 1, a frozen unit, or
+  // weights that are not of its size.
   static absl::StatusOr<std::unique_ptr<Update>> Make(const JobView& job,
                                                       const wire::HostOp& op,
                                                       int threads);
@@ -25,7 +26,8 @@ class Update : public ChunkWork {
   void CopyIntoPlace(uint32_t chunk, const std::byte* scratch) override;
 
  private:
-  Update(const JobView& job, const wire::HostOp& op, int threads);
+  Update(const JobView& job, const wire::HostOp& op, std::byte* weights,
+         int threads);
   // grad_sum * gradient_scale in fp32; grad_sum itself when the scale is 1.
   const float* Gradient(int thread, const Chunk& chunk);
 

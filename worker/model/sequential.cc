@@ -96,7 +96,10 @@ absl::Status SequentialTrainer::SetUnit(int unit, const float* master,
   set(master, &state.master);
   set(exp_avg, &state.exp_avg);
   set(exp_avg_sq, &state.exp_avg_sq);
-  return CastMaster(master, count, DTypeOf(unit), state.compute.data());
+  RETURN_IF_ERROR(
+      CastMaster(master, count, DTypeOf(unit), state.compute.data()));
+  if (options_.stale) state.stale = state.compute;
+  return absl::OkStatus();
 }
 
 LayerWeights SequentialTrainer::WeightsOf(int64_t layer) const {
@@ -110,7 +113,7 @@ LayerWeights SequentialTrainer::WeightsOf(int64_t layer) const {
                                  ? ParamRole::kLmHead
                                  : parameter.role;
       weights.weight[static_cast<int>(role)] =
-          compute(unit) +
+          Weights(unit) +
           static_cast<uint64_t>(parameter.unit_offset_elements) *
               DTypeBytes(DTypeOf(unit));
     }
@@ -132,7 +135,7 @@ absl::StatusOr<AlignedVector<std::byte>> SequentialTrainer::Embed(
           options_.config.vocab_size));
     }
     std::memcpy(input.data() + static_cast<size_t>(i) * row_bytes,
-                compute(0) + static_cast<size_t>(token) * row_bytes, row_bytes);
+                Weights(0) + static_cast<size_t>(token) * row_bytes, row_bytes);
   }
   return input;
 }
@@ -287,6 +290,7 @@ absl::Status SequentialTrainer::Update(double learning_rate,
       RETURN_IF_ERROR(UpdateParameter(parameter, number, step, clip_factor));
     }
     UnitState& state = units_state_[unit];
+    if (options_.stale) state.stale = state.compute;
     RETURN_IF_ERROR(CastMaster(state.master.data(), units_[unit].element_count,
                                DTypeOf(number), state.compute.data()));
   }
@@ -303,6 +307,7 @@ absl::StatusOr<SequentialStep> SequentialTrainer::Step(
       1.0 / static_cast<double>(std::max<int64_t>(1, CountTargets(batches)));
   SequentialStep result;
   next_micro_batch_ = 0;
+  training_ = true;
   bool is_first = true;
   for (IndexRange range : RoundRanges(static_cast<int64_t>(batches.size()),
                                       options_.round_limit)) {
@@ -328,6 +333,7 @@ absl::StatusOr<SequentialStep> SequentialTrainer::Step(
 absl::StatusOr<SequentialLoss> SequentialTrainer::Evaluate(
     const std::vector<SequentialBatch>& batches) {
   SequentialLoss loss;
+  training_ = false;
   for (const SequentialBatch& batch : batches) {
     ASSIGN_OR_RETURN(AlignedVector<std::byte> input, Embed(batch));
     ASSIGN_OR_RETURN(std::unique_ptr<StageRun> run,

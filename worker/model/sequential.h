@@ -53,6 +53,9 @@ struct SequentialOptions {
   int64_t head_token_chunk = 1024;  // target rows
   AdamWOptions adamw;
   double max_gradient_norm = 0;  // 0: no clipping
+  // A step's gradients are those of the weights that the update before the last
+  // one left, of the first two steps those of the initial ones.
+  bool stale = false;
 };
 
 // Borrowed; `tokens` and `labels` are [rows, row_tokens] int32, labels shifted
@@ -117,18 +120,26 @@ class SequentialTrainer {
   const std::byte* compute(int unit) const {
     return State(unit).compute.data();
   }
+  // As the update before left it.  REQUIRES: options.stale.
+  const std::byte* stale(int unit) const { return State(unit).stale.data(); }
   const float* gradient(int unit) const { return gradient_.dense(unit).data(); }
 
  private:
   struct UnitState {
     AlignedVector<float> master, exp_avg, exp_avg_sq;
     AlignedVector<std::byte> compute;
+    AlignedVector<std::byte> stale;  // empty without it
   };
 
   explicit SequentialTrainer(const SequentialOptions& options);
 
   const UnitState& State(int unit) const {
     return units_state_[static_cast<size_t>(unit)];
+  }
+  // What a forward pass reads.
+  const std::byte* Weights(int unit) const {
+    return training_ && !State(unit).stale.empty() ? stale(unit)
+                                                   : compute(unit);
   }
   DType DTypeOf(int unit) const {
     return UnitDType(options_.config, options_.dtype, unit);
@@ -161,6 +172,7 @@ class SequentialTrainer {
   SequentialGradient gradient_;
   int64_t completed_steps_ = 0;
   uint64_t next_micro_batch_ = 0;  // of the step under way
+  bool training_ = false;          // a step is under way, no evaluation
 };
 
 }  // namespace roundhouse::worker

@@ -262,6 +262,58 @@ TEST(SequentialTest, ClippingScalesTheGradientOnce) {
   }
 }
 
+// Step t has the gradients of the weights after update t - 2.
+TEST(SequentialTest, StaleStepsReadTheWeightsBeforeTheLastUpdate) {
+  const TestModel model(TinyConfig(2, true), DType::kF32, 9);
+  const SequentialOptions options{.config = model.config,
+                                  .max_gradient_norm = 0.5};
+  SequentialOptions behind = options;
+  behind.stale = true;
+  auto stale = MakeTrainer(model, behind);
+  std::vector<std::vector<std::vector<float>>> after(1);
+  for (const auto& master : model.master) {
+    after[0].emplace_back(master.begin(), master.end());
+  }
+  for (int t = 1; t <= 4; ++t) {
+    const auto batches = MakeBatches(model.config, 1 + t % 2);
+    const auto step = stale->Step(Borrow(batches), 1e-2);
+    ASSERT_TRUE(step.ok()) << step.status();
+    auto plain = MakeTrainer(model, options);
+    for (size_t unit = 0; unit < model.units.size(); ++unit) {
+      ASSERT_TRUE(plain
+                      ->SetUnit(static_cast<int>(unit),
+                                after[std::max(0, t - 2)][unit].data())
+                      .ok());
+    }
+    const auto same = plain->Step(Borrow(batches), 1e-2);
+    EXPECT_EQ(step->loss.loss_sum, same->loss.loss_sum) << t;
+    EXPECT_EQ(step->gradient_norm, same->gradient_norm) << t;
+    auto& masters = after.emplace_back();
+    for (size_t unit = 0; unit < model.units.size(); ++unit) {
+      const int number = static_cast<int>(unit);
+      const size_t count = model.master[unit].size();
+      EXPECT_EQ(std::memcmp(stale->gradient(number), plain->gradient(number),
+                            count * sizeof(float)),
+                0)
+          << "step " << t << " unit " << unit;
+      EXPECT_EQ(std::memcmp(stale->stale(number),
+                            after[static_cast<size_t>(t) - 1][unit].data(),
+                            count * sizeof(float)),
+                0);
+      masters.emplace_back(stale->master(number),
+                           stale->master(number) + count);
+    }
+    // An evaluation reads the newest.
+    auto newest = MakeTrainer(model, options);
+    for (size_t unit = 0; unit < model.units.size(); ++unit) {
+      ASSERT_TRUE(
+          newest->SetUnit(static_cast<int>(unit), masters[unit].data()).ok());
+    }
+    EXPECT_EQ(stale->Evaluate(Borrow(batches))->loss_sum,
+              newest->Evaluate(Borrow(batches))->loss_sum);
+  }
+}
+
 TEST(SequentialTest, LearnsABatchByHeart) {
   for (DType dtype : {DType::kF32, DType::kBF16}) {
     const TestModel model(TinyConfig(2, true), dtype, 9);
