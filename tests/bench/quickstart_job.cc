@@ -26,7 +26,7 @@ absl::Status RunScript(const QuickstartOptions& options,
   return script->Await();
 }
 
-// The quickstart's own job with another number of steps.
+// The quickstart's own job with another number of steps, and `fields`.
 absl::Status WriteJob(const QuickstartOptions& options,
                       const std::string& path) {
   const std::string source = options.root + "/deploy/quickstart.d/job.yaml";
@@ -38,6 +38,7 @@ absl::Status WriteJob(const QuickstartOptions& options,
     found |= steps;
     job << (steps ? absl::StrCat("max_steps: ", options.steps) : line) << '\n';
   }
+  job << options.fields;
   if (found && job.flush()) return absl::OkStatus();
   return absl::NotFoundError(
       absl::StrCat(source, " has no max_steps, or ", path, " is not writable"));

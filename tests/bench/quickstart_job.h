@@ -10,15 +10,16 @@
 
 namespace roundhouse::bench {
 
-// Steps before this one are not counted: the job makes its last early change
-// of plan there (server/jobs/runner_steps.cc).
-inline constexpr int64_t kFirstStep = 17;
+// Steps before this one are not counted: the daemon looks for a plan after the
+// fourth (server/jobs/plan_search.h).
+inline constexpr int64_t kFirstStep = 24;
 
 struct QuickstartOptions {
   std::string root;     // of the source tree, or of Bazel's runfiles
   std::string scratch;  // an empty folder's path, 80 bytes at most
   int devices = 4;
   int64_t steps = 80;  // of the job; more than kFirstStep
+  std::string fields;  // more lines of the job file
 };
 
 // Makes data and model into `scratch`.  Blocks for some seconds.

@@ -112,6 +112,20 @@ void AddUse(const std::string& pool, const UseShares& use, int64_t steps,
               "% of compute", use.compute_ready * 100);
 }
 
+void AddPlan(const std::string& plan, const DaemonJobResult& run,
+             Results& results) {
+  double compute = 0;
+  for (const DeviceShares& device : run.samples.devices) {
+    compute += device.compute / static_cast<double>(run.samples.devices.size());
+  }
+  results.Add(plan + ": step", "ms", run.samples.step_seconds * 1e3);
+  results.Add(
+      plan + ": CPU time of a step", "ms",
+      run.use.cpu_seconds * 1e3 / static_cast<double>(run.samples.steps));
+  results.Add(plan + ": devices not computing", "% of step",
+              (1 - compute) * 100);
+}
+
 absl::Status AddQuickstart(QuickstartOptions options, int devices,
                            Results& results) {
   options.devices = devices;
@@ -119,6 +133,24 @@ absl::Status AddQuickstart(QuickstartOptions options, int devices,
   const std::string pool = absl::StrCat("cpu:", devices);
   AddSteps(pool, run.samples, results);
   AddUse(pool, run.use, run.samples.steps, results);
+  AddPlan(pool + ", the daemon's plan", run, results);
+  return absl::OkStatus();
+}
+
+// The same job under plans of its own, beside the daemon's: one device a stage,
+// and layer by layer on all of them.
+absl::Status AddPlans(QuickstartOptions options, Results& results) {
+  const std::pair<const char*, const char*> plans[] = {
+      {"width 1",
+       "{forward: [[0, 1], [2, 3]], backward: [[4, 5], [2, 3], [0, 1]]}"},
+      {"all-wide",
+       "{forward: [[0, 0], [1, 1], [2, 2], [3, 3], [4, 4]], backward: [[5, 5], "
+       "[4, 4], [3, 3], [2, 2], [1, 1], [0, 0]], width: 4}"}};
+  for (const auto& [name, plan] : plans) {
+    options.fields = absl::StrCat("gradient_groups: 4\nplan: ", plan, "\n");
+    ASSIGN_OR_RETURN(const DaemonJobResult run, RunQuickstartJob(options));
+    AddPlan(absl::StrCat("cpu:4, ", name), run, results);
+  }
   return absl::OkStatus();
 }
 
@@ -130,6 +162,7 @@ absl::Status Measure(const QuickstartOptions& options, Results& results) {
     RETURN_IF_ERROR(AddHandovers(results));
     RETURN_IF_ERROR(AddCopyRates(results));
     RETURN_IF_ERROR(AddQuickstart(options, 4, results));
+    RETURN_IF_ERROR(AddPlans(options, results));
     RETURN_IF_ERROR(AddQuickstart(options, 1, results));
   }
   return absl::OkStatus();
