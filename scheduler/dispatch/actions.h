@@ -13,6 +13,9 @@
 
 namespace roundhouse {
 
+// Added to the turns of backfill jobs: more than any job is ever served.
+inline constexpr uint64_t kBackfillTurn = uint64_t{1} << 62;
+
 struct SlotPlace {
   uint64_t step_number = 0;  // of BeginStep calls, from 0
   int round = 0;             // of the step

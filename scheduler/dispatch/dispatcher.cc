@@ -17,9 +17,10 @@ Dispatcher::Dispatcher(const DispatcherOptions& options) : sent_(options) {}
 
 // --- jobs ---
 
-void Dispatcher::AddJob(JobId job, const JobShape& shape) {
+void Dispatcher::AddJob(JobId job, const JobShape& shape, JobClass job_class) {
   const bool added =
-      jobs_.try_emplace(job, JobSteps(job, shape, sent_, actions_)).second;
+      jobs_.try_emplace(job, JobSteps(job, shape, sent_, actions_), job_class)
+          .second;
   ROUNDHOUSE_CHECK(added) << "job " << Number(job);
 }
 
@@ -45,10 +46,10 @@ double Dispatcher::TurnOf(JobId id) const {
   return job.served_ns + sent_.NsOf(id, job.NsPerGuess().value_or(0));
 }
 
-std::optional<double> Dispatcher::LowestTurn() const {
+std::optional<double> Dispatcher::LowestTurn(JobClass job_class) const {
   std::optional<double> lowest;
   for (const auto& [id, job] : jobs_) {
-    if (job.away) continue;
+    if (job.away || job.job_class != job_class) continue;
     lowest = std::min(lowest.value_or(TurnOf(id)), TurnOf(id));
   }
   return lowest;
@@ -58,7 +59,7 @@ void Dispatcher::NoteAway() {
   for (auto& [id, job] : jobs_) {
     if (job.away || !job.steps.Idle()) continue;
     job.away = true;
-    job.others_turn = LowestTurn();
+    job.others_turn = LowestTurn(job.job_class);
   }
 }
 
@@ -67,7 +68,7 @@ void Dispatcher::NoteAway() {
 void Dispatcher::ComeBack(JobId id) {
   Job& job = jobs_.at(id);
   if (!job.away) return;
-  if (const std::optional<double> others = LowestTurn(); others.has_value()) {
+  if (const auto others = LowestTurn(job.job_class); others.has_value()) {
     job.served_ns =
         job.others_turn.has_value()
             ? job.served_ns + std::max(0.0, *others - *job.others_turn)
@@ -195,24 +196,32 @@ void Dispatcher::Pump() {
 }
 
 bool Dispatcher::SendOneSlot() {
-  std::optional<double> lowest;
+  const bool normal_jobs =
+      std::any_of(jobs_.begin(), jobs_.end(), [](const auto& entry) {
+        return entry.second.job_class == JobClass::kNormal &&
+               !entry.second.away;
+      });
+  using Rank = std::pair<JobClass, double>;
+  std::optional<Rank> lowest;
   SentWork::SentSlot slot;
   DeviceId to{};
   for (const auto& [id, job] : jobs_) {
     auto next = job.steps.NextSlot();
     if (!next.has_value()) continue;
+    next->job_class = job.job_class;
     next->ns = next->cost.amount;
     if (next->cost.guessed) next->ns *= job.NsPerGuess().value_or(kGuessNs);
-    const auto device = sent_.Place(*next);
+    const auto device = sent_.Place(*next, normal_jobs);
     if (!device.has_value()) continue;
-    const double turn = TurnOf(id);
-    if (lowest.has_value() && turn >= *lowest) continue;
-    lowest = turn;
+    const Rank rank = {job.job_class, TurnOf(id)};
+    if (lowest.has_value() && rank >= *lowest) continue;
+    lowest = rank;
     slot = *next;
     to = *device;
   }
   if (!lowest.has_value()) return false;
-  slot.turn = static_cast<uint64_t>(*lowest);
+  slot.turn = static_cast<uint64_t>(lowest->second);
+  if (slot.job_class == JobClass::kBackfill) slot.turn += kBackfillTurn;
   At(slot.job).Send(slot, to);
   return true;
 }

@@ -32,6 +32,12 @@
 // they have in the order of turns.  So each gets an equal share where all have
 // work, and all of it where the others wait.  One that had no step for a while
 // (it saved, or drew samples) is owed nothing.
+// Backfill jobs come after all others, and share among themselves likewise;
+// what they have on a device does not count when slots of others are placed.
+// Their workers must begin such a slot only when all that it reads is there,
+// and slots of others before it: one that waited would hold its device for
+// slots behind it.  Today's workers do not know the class, so the daemon has no
+// such jobs; the simulator has.
 //
 // Slots are sent before their inputs exist: workers wait on words
 // (base/wire/words.h), and begin a slot of one job before an older one of
@@ -70,7 +76,8 @@ class Dispatcher {
   Dispatcher& operator=(const Dispatcher&) = delete;
 
   // --- jobs; the others REQUIRE: added
-  void AddJob(JobId job, const JobShape& shape);
+  void AddJob(JobId job, const JobShape& shape,
+              JobClass job_class = JobClass::kNormal);
   // What it has with the host worker is forgotten, and its answer ignored.
   // REQUIRES: no slot of it is out.
   void RemoveJob(JobId job);
@@ -139,9 +146,11 @@ class Dispatcher {
 
  private:
   struct Job {
-    explicit Job(JobSteps job_steps) : steps(std::move(job_steps)) {}
+    Job(JobSteps job_steps, JobClass its_class)
+        : steps(std::move(job_steps)), job_class(its_class) {}
 
     JobSteps steps;
+    JobClass job_class;
     // What a unit of a guess takes, once a slot has said so.
     std::optional<double> NsPerGuess() const;
 
@@ -155,8 +164,8 @@ class Dispatcher {
 
   JobSteps& At(JobId job) { return jobs_.at(job).steps; }
   const JobSteps& At(JobId job) const { return jobs_.at(job).steps; }
-  // Of the jobs that have a step.
-  std::optional<double> LowestTurn() const;
+  // Of the jobs of a class that have a step.
+  std::optional<double> LowestTurn(JobClass job_class) const;
   void NoteAway();
   void ComeBack(JobId id);
   double TurnOf(JobId id) const;

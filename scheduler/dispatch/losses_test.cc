@@ -129,8 +129,11 @@ TEST(LossesTest, RandomLossesNeverStopSeveralJobs) {
     const int devices = 1 + static_cast<int>(random() % 5);
     World world(kShape, devices, seed * 7);
     world.report_contributions = random() % 2 == 0;
-    world.dispatcher().AddJob(kOther, kShape);
-    world.dispatcher().AddJob(JobId{3}, kShape);
+    const auto job_class = [&] {
+      return random() % 3 == 0 ? JobClass::kBackfill : JobClass::kNormal;
+    };
+    world.dispatcher().AddJob(kOther, kShape, job_class());
+    world.dispatcher().AddJob(JobId{3}, kShape, job_class());
     std::map<uint64_t, int> left = {{1, 3}, {2, 2}, {3, 4}};
     const auto begin = [&](uint64_t job) {
       if (left[job]-- == 0) return;

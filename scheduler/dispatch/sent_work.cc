@@ -16,9 +16,14 @@ constexpr double kKept = 0.9;
 // times vary: taking them for unequal would break the ring.
 constexpr double kSameSpeed = 1.25;
 
-double WorkLeft(const std::vector<SentWork::SentSlot>& slots) {
+int Index(JobClass job_class) { return static_cast<int>(job_class); }
+
+// Of slots of this class and the ones before.
+double WorkLeft(const std::vector<SentWork::SentSlot>& slots, int job_class) {
   double work = 0;
-  for (const SentWork::SentSlot& slot : slots) work += slot.device_ns;
+  for (const SentWork::SentSlot& slot : slots) {
+    if (Index(slot.job_class) <= job_class) work += slot.device_ns;
+  }
   return work;
 }
 
@@ -61,12 +66,27 @@ const std::vector<SentWork::SentSlot>& SentWork::Slots(DeviceId device) const {
   return devices_.at(device).slots;
 }
 
-bool SentWork::Full(const Device& device, JobId job) const {
+bool SentWork::HasPartBefore(const Device& device, const SentSlot& slot) {
+  const auto last = device.last_parts.find(slot.job);
+  return last != device.last_parts.end() && last->second == slot.first_part;
+}
+
+bool SentWork::Full(const Device& device, const SentSlot& slot,
+                    bool give_way) const {
   const auto of_job =
       std::count_if(device.slots.begin(), device.slots.end(),
-                    [&](const SentSlot& slot) { return slot.job == job; });
-  return of_job >= options_.max_job_slots ||
-         static_cast<int>(device.slots.size()) >= options_.max_device_slots;
+                    [&](const SentSlot& sent) { return sent.job == slot.job; });
+  if (of_job >= options_.max_job_slots ||
+      static_cast<int>(device.slots.size()) >= options_.max_device_slots) {
+    return true;
+  }
+  if (slot.job_class == JobClass::kNormal || !give_way) return false;
+  const auto backfill = std::count_if(
+      device.slots.begin(), device.slots.end(), [](const SentSlot& sent) {
+        return sent.job_class == JobClass::kBackfill;
+      });
+  return backfill >=
+         std::max(1, options_.max_device_slots - options_.max_job_slots);
 }
 
 void SentWork::MeasureSpeeds() {
@@ -86,18 +106,21 @@ void SentWork::MeasureSpeeds() {
   }
 }
 
-std::optional<DeviceId> SentWork::Place(const SentSlot& slot) const {
+std::optional<DeviceId> SentWork::Place(const SentSlot& slot,
+                                        bool give_way) const {
+  const int job_class = Index(slot.job_class);
   using Rank = std::tuple<bool, bool, double, double, uint64_t>;
   std::optional<std::pair<Rank, DeviceId>> best;
   for (const auto& [device, state] : devices_) {
     if (!state.up) continue;
-    const Rank rank = {state.last_first_part == slot.first_part,
+    const Rank rank = {HasPartBefore(state, slot),
                        state.traits.memory_bytes < slot.device_bytes,
-                       FreeNs(state) + slot.ns / state.speed, state.free_ns,
+                       FreeNs(state, job_class) + slot.ns / state.speed,
+                       state.free_ns[job_class],
                        slot.wide ? 0 : state.last_sent};
     if (!best.has_value() || rank < best->first) best = {rank, device};
   }
-  if (!best.has_value() || Full(devices_.at(best->second), slot.job)) {
+  if (!best.has_value() || Full(devices_.at(best->second), slot, give_way)) {
     return std::nullopt;
   }
   return best->second;
@@ -107,10 +130,12 @@ void SentWork::Add(DeviceId device, const SentSlot& slot) {
   Device& state = devices_.at(device);
   SentSlot sent = slot;
   sent.device_ns = slot.ns / state.speed;
-  state.free_ns = FreeNs(state) + sent.device_ns;
+  for (int c = Index(slot.job_class); c < kJobClassCount; ++c) {
+    state.free_ns[c] = FreeNs(state, c) + sent.device_ns;
+  }
   state.slots.push_back(sent);
   state.last_sent = ++sent_count_;
-  state.last_first_part = slot.first_part;
+  state.last_parts[slot.job] = slot.first_part;
 }
 
 double SentWork::NsOf(JobId job, double ns_per_guess) const {
@@ -147,18 +172,24 @@ void SentWork::Done(DeviceId device, SlotId slot, int64_t compute_ns) {
         kKept * state.expected_ns + done->ns / state.traits.speed;
     MeasureSpeeds();
   }
-  const double left_ns = WorkLeft(state.slots);
-  now_ns_ = std::max(now_ns_, state.free_ns - left_ns);
-  // Time that it had nothing to do is gone; a device that is late beside others
-  // is not taken for slow, for all of a step's devices wait now and then.
-  if (state.slots.empty()) state.free_ns = now_ns_;
+  for (int c = Index(done->job_class); c < kJobClassCount; ++c) {
+    const double left_ns = WorkLeft(state.slots, c);
+    now_ns_[c] = std::max(now_ns_[c], state.free_ns[c] - left_ns);
+    // Time that it had nothing to do is gone; a device that is late beside
+    // others is not taken for slow, for all of a step's devices wait now and
+    // then.
+    if (left_ns == 0) state.free_ns[c] = now_ns_[c];
+  }
 }
 
 void SentWork::Remove(DeviceId device, SlotId slot) {
   const auto found = devices_.find(device);
   if (found == devices_.end()) return;  // lost
   const std::optional<SentSlot> removed = Take(found->second, slot);
-  if (removed.has_value()) found->second.free_ns -= removed->device_ns;
+  if (!removed.has_value()) return;
+  for (int c = Index(removed->job_class); c < kJobClassCount; ++c) {
+    found->second.free_ns[c] -= removed->device_ns;
+  }
 }
 
 void SentWork::DropJob(JobId job) {
@@ -168,6 +199,7 @@ void SentWork::DropJob(JobId job) {
           << "slot " << Number(slot.slot) << " is with " << Number(device);
     }
   }
+  for (auto& [device, state] : devices_) state.last_parts.erase(job);
   std::erase_if(host_ops_,
                 [&](const SentHostOp& op) { return op.action.job == job; });
 }

@@ -6,6 +6,7 @@
 #define ROUNDHOUSE_SCHEDULER_DISPATCH_SENT_WORK_H_
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <limits>
@@ -35,6 +36,10 @@ struct DeviceTraits {
   int64_t memory_bytes = std::numeric_limits<int64_t>::max();
 };
 
+// A backfill job gets what the normal ones leave.
+enum class JobClass { kNormal, kBackfill };
+inline constexpr int kJobClassCount = 2;
+
 // Of a slot on a device of speed 1.
 struct SlotCost {
   double amount = 0;
@@ -46,6 +51,7 @@ class SentWork {
   struct SentSlot {
     SlotId slot{};
     JobId job{};
+    JobClass job_class = JobClass::kNormal;
     SlotId first_part{};  // of the parts of its plan's slot
     bool wide = false;    // that has several
     SlotCost cost;
@@ -78,9 +84,11 @@ class SentWork {
   // goes up once for all its micro-batches there) and are large enough, as far
   // as there are such; of equals the one that is free first; of those the one
   // that was sent a slot longest ago, which for equal slots and devices is the
-  // ring of RoundPipe, and for parts of a wide slot the first.  None: no device
-  // is up, or that one has as many slots as it may.
-  std::optional<DeviceId> Place(const SentSlot& slot) const;
+  // ring of RoundPipe, and for parts of a wide slot the first.  For a normal
+  // slot devices have nothing of backfill jobs.  None: no device is up, or that
+  // one has as many slots as it may; backfill slots that `give_way` leave the
+  // room that a normal job may need.
+  std::optional<DeviceId> Place(const SentSlot& slot, bool give_way) const;
   void Add(DeviceId device, const SentSlot& slot);
   // What the job's slots that are with devices will take, where a unit of a
   // guess takes `ns_per_guess`.
@@ -115,17 +123,20 @@ class SentWork {
     double taken_ns = 0;
     double expected_ns = 0;
     double speed = 1;  // that stated in `traits`, corrected by these
-    // When it will have done its slots, on the clock of `now_ns_`.
-    double free_ns = 0;
-    uint64_t last_sent = 0;    // Add counts
-    SlotId last_first_part{};  // of what was sent last
+    // When it will have done its slots of this class and the ones before, on
+    // the clock of `now_ns_`.
+    std::array<double, kJobClassCount> free_ns = {};
+    uint64_t last_sent = 0;  // Add counts
+    // Per job: first_part of its slot that was sent last.
+    std::map<JobId, SlotId> last_parts;
     std::vector<SentSlot> slots;
   };
 
-  bool Full(const Device& device, JobId job) const;
+  static bool HasPartBefore(const Device& device, const SentSlot& slot);
+  bool Full(const Device& device, const SentSlot& slot, bool give_way) const;
   void MeasureSpeeds();
-  double FreeNs(const Device& device) const {
-    return std::max(device.free_ns, now_ns_);
+  double FreeNs(const Device& device, int job_class) const {
+    return std::max(device.free_ns[job_class], now_ns_[job_class]);
   }
   static std::optional<SentSlot> Take(Device& device, SlotId slot);
 
@@ -135,7 +146,7 @@ class SentWork {
   bool host_up_ = false;
   // The latest time at which a slot that is done was to be done: costs are the
   // only clock here.
-  double now_ns_ = 0;
+  std::array<double, kJobClassCount> now_ns_ = {};
   uint64_t sent_count_ = 0;
   uint64_t next_slot_ = 1;
   uint64_t next_host_op_ = 1;

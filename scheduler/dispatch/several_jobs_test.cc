@@ -163,5 +163,69 @@ TEST(SeveralJobsTest, TheHostWorkerServesJobsInTurns) {
   EXPECT_EQ(jobs, (std::vector<JobId>{kJob, kOther, kJob, kOther}));
 }
 
+// --- backfill ---
+
+// What the devices were sent of each job before any slot was done.
+std::map<JobId, std::vector<RunSlotAction>> SentAtFirst(JobClass other) {
+  Dispatcher dispatcher({});
+  dispatcher.HostUp();
+  for (int d = 0; d < 2; ++d) dispatcher.DeviceUp(static_cast<DeviceId>(d));
+  // The other one is there first.
+  dispatcher.AddJob(kOther, kShape, other);
+  dispatcher.AddJob(kJob, kShape);
+  StepSpec spec = TrainStep(2, true);
+  spec.layer_costs.assign(4, {1000, 3000});
+  dispatcher.BeginStep(kJob, spec);
+  dispatcher.BeginStep(kOther, spec);
+  std::map<JobId, std::vector<RunSlotAction>> sent;
+  for (const Action& action : dispatcher.TakeActions()) {
+    if (const auto* slot = std::get_if<RunSlotAction>(&action)) {
+      sent[slot->job].push_back(*slot);
+    }
+  }
+  return sent;
+}
+
+TEST(SeveralJobsTest, BackfillSlotsLeaveRoomAndComeLast) {
+  auto sent = SentAtFirst(JobClass::kBackfill);
+  EXPECT_EQ(sent[kOther].size(), 2u);  // one a device
+  for (const RunSlotAction& slot : sent[kOther]) {
+    EXPECT_GE(slot.turn, kBackfillTurn);
+  }
+  for (const RunSlotAction& slot : sent[kJob]) {
+    EXPECT_LT(slot.turn, kBackfillTurn);
+  }
+}
+
+TEST(SeveralJobsTest, BackfillSlotsDoNotMoveOthers) {
+  const auto devices = [](const std::vector<RunSlotAction>& slots) {
+    std::vector<int> found;
+    for (const RunSlotAction& slot : slots) {
+      found.push_back(Number(slot.device));
+    }
+    return found;
+  };
+  World alone(kShape, 2, 41);
+  StepSpec spec = TrainStep(2, true);
+  spec.layer_costs.assign(4, {1000, 3000});
+  alone.Begin(spec);
+  EXPECT_EQ(devices(SentAtFirst(JobClass::kBackfill)[kJob]),
+            devices(alone.sent));
+}
+
+TEST(SeveralJobsTest, ABackfillJobAloneHasTheDevicesToItself) {
+  Dispatcher dispatcher({});
+  dispatcher.HostUp();
+  dispatcher.DeviceUp(DeviceId{0});
+  dispatcher.AddJob(kOther, kShape, JobClass::kBackfill);
+  dispatcher.AddJob(kJob, kShape);  // without a step
+  dispatcher.BeginStep(kOther, TrainStep(1, true));
+  int slots = 0;
+  for (const Action& action : dispatcher.TakeActions()) {
+    slots += std::holds_alternative<RunSlotAction>(action) ? 1 : 0;
+  }
+  EXPECT_EQ(slots, 3);
+}
+
 }  // namespace
 }  // namespace roundhouse

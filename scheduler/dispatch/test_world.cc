@@ -1,6 +1,7 @@
 #include "scheduler/dispatch/test_world.h"
 
 #include <algorithm>
+#include <utility>
 #include <variant>
 
 #include "gtest/gtest.h"
@@ -291,12 +292,15 @@ void World::AddDeviceEvents(size_t d, Events& events) {
     return;
   }
   std::set<JobId> older;
+  bool oldest = true;
   for (size_t i = 0; i < queue.size(); ++i) {
     const RunSlotAction& slot = queue[i];
     const IndexRange first = {slot.micro_batches.begin,
                               slot.micro_batches.begin + 1};
+    const bool backfill = slot.turn >= kBackfillTurn;
+    const bool may_wait = !backfill && std::exchange(oldest, false);
     if (older.insert(slot.job).second &&
-        InputsReady(slot, i == 0 ? first : slot.micro_batches)) {
+        InputsReady(slot, may_wait ? first : slot.micro_batches)) {
       events.push_back([this, d, i] { computing_[d] = i; });
     }
   }

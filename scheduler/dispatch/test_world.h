@@ -36,7 +36,8 @@ void SplitAtRandom(std::mt19937_64& random, StepSpec& spec);
 
 // Executes actions as workers would: a device begins its oldest slot once the
 // first micro-batch of what it reads is there, or the oldest of another job
-// once all is, and a slot can finish only when all has been produced.  Checks
+// once all is (a backfill slot only then), and a slot can finish only when all
+// has been produced.  Checks
 // the rules of the Dispatcher's header on every event.
 class World {
  public:

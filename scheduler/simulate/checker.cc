@@ -63,6 +63,30 @@ absl::Status CheckStepSchedule(const Schedule& schedule,
   return transfers.CheckMemory();
 }
 
+absl::Status CheckJobsSchedule(const Schedule& schedule,
+                               const std::vector<JobCheck>& jobs) {
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    Schedule own;
+    own.device_count = schedule.device_count;
+    for (const Interval& interval : schedule.intervals) {
+      if (interval.job == static_cast<int>(j))
+        own.intervals.push_back(interval);
+    }
+    const absl::Status status =
+        CheckStepsSchedule(own, *jobs[j].costs, jobs[j].options);
+    if (!status.ok()) {
+      return absl::Status(status.code(),
+                          absl::StrCat("job ", j, ": ", status.message()));
+    }
+  }
+  CheckOptions options;
+  options.machine = jobs.at(0).options.machine;
+  const ModelCosts& costs = *jobs[0].costs;
+  RETURN_IF_ERROR(ComputeCheck(schedule, costs, options).CheckOverlap());
+  return TransferCheck(schedule, costs, options, Contributions::kModelDtype)
+      .CheckRates();
+}
+
 absl::Status CheckStepsSchedule(const Schedule& schedule,
                                 const ModelCosts& costs,
                                 const StepsCheckOptions& options) {

@@ -47,6 +47,8 @@
 #ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_CHECKER_H_
 #define ROUNDHOUSE_SCHEDULER_SIMULATE_CHECKER_H_
 
+#include <vector>
+
 #include "absl/status/status.h"
 #include "scheduler/simulate/machine.h"
 #include "scheduler/simulate/model_costs.h"
@@ -83,6 +85,18 @@ struct StepsCheckOptions {
   Updates updates = Updates::kAsReduced;
   Contributions contributions = Contributions::kModelDtype;
 };
+
+// A job of several (Interval::job is its place among them).
+struct JobCheck {
+  const ModelCosts* costs = nullptr;
+  StepsCheckOptions options;
+};
+
+// Each job by itself, and no resource used by two at once, no link or host
+// memory too fast for all together.  REQUIRES: as CheckStepsSchedule, at least
+// one job; all have the same machine.
+absl::Status CheckJobsSchedule(const Schedule& schedule,
+                               const std::vector<JobCheck>& jobs);
 
 // REQUIRES: transfers were split where their rates change.
 absl::Status CheckStepsSchedule(const Schedule& schedule,

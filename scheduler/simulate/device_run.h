@@ -22,6 +22,7 @@ inline constexpr size_t kSumSets = 2;
 struct SentPart {
   PartRun* run = nullptr;
   uint64_t turn = 0;
+  bool backfill = false;
   int64_t sequence = 0;  // over all devices
 };
 
@@ -62,7 +63,9 @@ struct DeviceLane {
 struct DeviceRun {
   std::vector<DeviceLane> lanes;  // per job
   PartRun* current = nullptr;     // began, and is not computed
-  std::optional<PartRun::Op> op;  // of `current`
+  // A backfill part in a micro-batch, while `current` waits or there is none.
+  PartRun* guest = nullptr;
+  std::optional<PartRun::Op> op;  // of the guest, else of `current`
   int64_t op_end_ns = TransferRates::kNever;
   std::deque<Transfer> held_weights;  // until host work is done, in order
   int64_t turns_sent = 0;

@@ -98,7 +98,8 @@ JobShape DispatcherFeed::ShapeOf(const FedJob& job) {
 void DispatcherFeed::AddJob(const FedJob& job, int first_number) {
   ROUNDHOUSE_CHECK(job.rounds.updates != Updates::kStale);
   Job added{job, PartsOf(*job.plan, job.rounds.micro_batches), first_number};
-  dispatcher_.AddJob(IdOf(static_cast<int>(jobs_.size())), ShapeOf(job));
+  dispatcher_.AddJob(IdOf(static_cast<int>(jobs_.size())), ShapeOf(job),
+                     job.job_class);
   jobs_.push_back(std::move(added));
 }
 
@@ -228,7 +229,8 @@ std::vector<PartFeed::Sent> DispatcherFeed::TakeSent() {
         waiting.pop_front();
         ++uncomputed_[d][j];
         out_.at(next.part).sent = true;
-        sent.push_back({next.part, static_cast<int>(d), next.turn});
+        sent.push_back({next.part, static_cast<int>(d), next.turn,
+                        jobs_[j].fed.job_class == JobClass::kBackfill});
       }
     }
   }

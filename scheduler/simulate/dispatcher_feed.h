@@ -31,6 +31,7 @@ struct FedJob {
   const ModelCosts* costs = nullptr;
   const StepPlan* plan = nullptr;
   HostWork::Rounds rounds;
+  JobClass job_class = JobClass::kNormal;
 };
 
 struct DispatcherFeedOptions {

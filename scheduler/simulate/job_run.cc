@@ -61,6 +61,22 @@ std::vector<bool>::reference JobRun::InHost(const Boundary& boundary) {
   return in_host_[row * MicroBatches() + boundary.micro_batch];
 }
 
+const PartRun* JobRun::MakerOf(const Boundary& boundary) const {
+  const bool backward = boundary.direction == PassDirection::kBackward;
+  for (const auto& run : runs_) {
+    const Part& part = run->part();
+    const bool makes =
+        backward ? part.backward() && part.layers.first == boundary.layer
+                 : !part.backward() && part.layers.first < boundary.layer &&
+                       boundary.layer <= part.layers.last + 1;
+    if (makes && part.micro_batches.begin <= boundary.micro_batch &&
+        boundary.micro_batch < part.micro_batches.end) {
+      return run.get();
+    }
+  }
+  return nullptr;
+}
+
 bool JobRun::InputsInHost(const PartRun& run) {
   for (int turn = 0; turn < run.turn_count(); ++turn) {
     for (const Boundary& boundary : run.Inputs(turn)) {

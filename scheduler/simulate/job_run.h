@@ -42,6 +42,8 @@ class JobRun {
   void Stamp(int round, Transfer& transfer) const;
 
   std::vector<bool>::reference InHost(const Boundary& boundary);
+  // The part that makes it; null: the host does.
+  const PartRun* MakerOf(const Boundary& boundary) const;
   // Everything that the part reads.
   bool InputsInHost(const PartRun& run);
   bool WeightsMayGoUp(const PartRun& run) const;

@@ -21,6 +21,9 @@ class PartFeed {
     int part = 0;
     int device = 0;
     uint64_t turn = 0;  // of parts of two jobs the lower one's goes first
+    // Computes only when all that it reads is there, and nobody else's part can
+    // go on (NextToCompute in step_run.cc).
+    bool backfill = false;
   };
   enum class HostTaskType {
     kGather,  // the round's rows are there

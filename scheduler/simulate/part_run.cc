@@ -37,6 +37,19 @@ void PartRun::WeightsArrived(int layer) {
   while (!all_weights() && weights_there_[weights_]) ++weights_;
 }
 
+bool PartRun::TurnReady() const {
+  return !finished() && all_weights() && input_[turn_] &&
+         (part_.pass != SlotPass::kBackward || gradient_[turn_]) &&
+         (!part_.backward() || sums_allowed_);
+}
+
+std::optional<int> PartRun::AwaitedWeights() const {
+  if (finished() || !input_[turn_] || all_weights() || Next().has_value()) {
+    return std::nullopt;
+  }
+  return part_.layers.first + weights_;
+}
+
 std::optional<PartRun::Op> PartRun::Next() const {
   if (finished() || !input_[turn_]) return std::nullopt;
   if (part_.pass == SlotPass::kForward) return NextForward(WorkKind::kForward);

@@ -55,6 +55,11 @@ class PartRun {
   // What each turn uploads, in the order in which it is needed.
   std::vector<Boundary> Inputs(int turn) const;
   void InputArrived(int turn, PassDirection direction);
+  // The layer whose weights are all that it waits for; none: it does not wait,
+  // or for something else.
+  std::optional<int> AwaitedWeights() const;
+  // The micro-batch whose turn it is can be computed to its end.
+  bool TurnReady() const;
   // The first layer can be computed for the first micro-batch.
   bool ready() const { return input_[0] && weights_there_[0]; }
   void WeightsArrived(int layer);

@@ -84,6 +84,11 @@ struct Interval {
 struct Schedule {
   int device_count = 0;
   std::vector<Interval> intervals;  // in no particular order
+  // Of several jobs: the time until the first of them ended, and of it per
+  // device that without compute while the device had what some part needs to
+  // begin.
+  int64_t shared_ns = 0;
+  std::vector<int64_t> ready_idle_ns;
 
   // The latest end of an interval of more than no length; 0 without any.
   int64_t MakespanNs() const;

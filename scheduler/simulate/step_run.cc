@@ -14,6 +14,8 @@ namespace {
 constexpr int kTurnWindow = 2;
 // More than any model has.
 constexpr int64_t kLayersInRank = 1024;
+// Of transfers of backfill jobs: after all others, and giving way to them.
+constexpr int64_t kBackfillRank = kBulkRank << 10;
 
 int64_t LayerNs(const ModelCosts& costs, WorkKind kind, int layer) {
   switch (kind) {
@@ -77,11 +79,14 @@ StepRun::StepRun(const Machine& machine, const std::vector<SimulatedJob>& jobs,
       job_of_.push_back(jobs_.back().get());
     }
     jobs_.back()->PublishNextRows();
+    backfill_rank_.push_back(0);
+    parts_left_.push_back(static_cast<int>(job.parts.size()));
   }
   device_of_.assign(parts, -1);
   down_left_.assign(parts, 0);
   attempts_ = parts;
   for (DeviceRun& device : devices_) device.lanes.resize(jobs.size());
+  if (jobs.size() > 1) schedule_.ready_idle_ns.resize(devices_.size());
 }
 
 Schedule StepRun::Run() {
@@ -95,6 +100,7 @@ Schedule StepRun::Run() {
     transfers_.Start();
     const int64_t next_ns = NextEventNs();
     if (next_ns == TransferRates::kNever) break;
+    CountReadyIdle(next_ns);
     now_ns_ = next_ns;
     transfers_.AdvanceTo(now_ns_);
     for (int d = 0; d < machine_.device_count(); ++d) EndCompute(d);
@@ -157,8 +163,9 @@ void StepRun::AddPart(const PartFeed::Sent& sent) {
   DeviceRun& device = devices_[sent.device];
   DeviceLane& lane = device.lanes[job.index()];
   const Part& part = run.part();
+  if (sent.backfill) backfill_rank_[job.index()] = kBackfillRank;
   device.changed = true;
-  lane.parts.push_back({&run, sent.turn, sequence_++});
+  lane.parts.push_back({&run, sent.turn, sent.backfill, sequence_++});
   for (int turn = 0; turn < run.turn_count(); ++turn) {
     for (const Boundary& boundary : run.Inputs(turn)) {
       lane.uploads.push_back(
@@ -185,7 +192,7 @@ Transfer StepRun::Bulk(WorkKind kind, const JobRun& job, PartRun& run,
   transfer.boundary.direction = DirectionOf(run.part());
   transfer.bytes = bytes;
   transfer.run = &run;
-  transfer.rank = kBulkRank;
+  transfer.rank = kBulkRank + backfill_rank_[job.index()];
   job.Stamp(job.RoundOf(run.part()), transfer);
   return transfer;
 }
@@ -240,13 +247,28 @@ void StepRun::ReleaseGradients(int d) {
 
 // --- compute ---
 
+void StepRun::CountReadyIdle(int64_t until_ns) {
+  const bool all_run = std::all_of(parts_left_.begin(), parts_left_.end(),
+                                   [](int left) { return left > 0; });
+  if (schedule_.ready_idle_ns.empty() || !all_run) return;
+  schedule_.shared_ns = until_ns;
+  for (size_t d = 0; d < devices_.size(); ++d) {
+    if (devices_[d].op.has_value()) continue;
+    for (const DeviceLane& lane : devices_[d].lanes) {
+      if (lane.parts.empty()) continue;
+      if (!lane.parts.front().run->Next().has_value()) continue;
+      schedule_.ready_idle_ns[d] += until_ns - now_ns_;
+      break;
+    }
+  }
+}
+
 // One of another job overtakes the oldest while that waits, or when its turn is
 // lower; but only when it will wait for nothing (worker/slot/slot_board.h).
-PartRun* StepRun::NextToCompute(DeviceRun& device) {
-  if (device.current != nullptr) return device.current;
+PartRun* StepRun::NextNormal(const DeviceRun& device) {
   const SentPart* oldest = nullptr;
   for (const DeviceLane& lane : device.lanes) {
-    if (lane.parts.empty()) continue;
+    if (lane.parts.empty() || lane.parts.front().backfill) continue;
     const SentPart& front = lane.parts.front();
     if (oldest == nullptr || front.sequence < oldest->sequence) {
       oldest = &front;
@@ -254,16 +276,87 @@ PartRun* StepRun::NextToCompute(DeviceRun& device) {
   }
   if (oldest == nullptr) return nullptr;
   const SentPart* next = oldest;
-  bool oldest_waits = !oldest->run->ready();
+  bool waits = !oldest->run->ready();
   for (const DeviceLane& lane : device.lanes) {
-    if (lane.parts.empty() || &lane.parts.front() == oldest) continue;
+    if (lane.parts.empty() || lane.parts.front().backfill) continue;
     const SentPart& other = lane.parts.front();
-    if ((oldest_waits || other.turn < next->turn) && MayOvertake(*other.run)) {
+    if (&other == oldest) continue;
+    if ((waits || other.turn < next->turn) && MayOvertake(*other.run)) {
       next = &other;
-      oldest_waits = false;
+      waits = false;
     }
   }
   return next->run;
+}
+
+// The least time until the part can go on: weights and activations come at the
+// link's rate at best, and another part makes its micro-batches in order.
+// Host work is not foretold.
+int64_t StepRun::WaitNs(int d, const PartRun& run) {
+  if (const std::optional<int> layer = run.AwaitedWeights()) {
+    const std::optional<int64_t> bytes =
+        transfers_.BytesUntilWeights(Transfers::Up(d), run, *layer);
+    return bytes.has_value() ? LinkNs(*bytes) : TransferRates::kNever;
+  }
+  JobRun& job = *jobs_[run.place().job];
+  int64_t wait_ns = 0;
+  for (const Boundary& boundary : run.Inputs(run.turn())) {
+    if (job.InHost(boundary)) continue;
+    const PartRun* const maker = job.MakerOf(boundary);
+    if (maker == nullptr) return TransferRates::kNever;
+    const int64_t turns =
+        boundary.micro_batch - maker->micro_batch(maker->turn()) + 1;
+    const int there = device_of_[maker->place().number];
+    int64_t made_ns = turns * TurnNs(d, *maker);
+    if (turns <= 1 && there >= 0 && devices_[there].current == maker &&
+        devices_[there].op.has_value()) {
+      made_ns = devices_[there].op_end_ns - now_ns_;
+    }
+    wait_ns =
+        std::max(wait_ns, made_ns + 2 * LinkNs(job.costs().BoundaryBytes()));
+  }
+  return wait_ns;
+}
+
+int64_t StepRun::LinkNs(int64_t bytes) const {
+  return static_cast<int64_t>(static_cast<double>(bytes) / machine_.link_rate);
+}
+
+// A micro-batch of the part.
+int64_t StepRun::TurnNs(int d, const PartRun& run) const {
+  const int64_t turns = run.turn_count();
+  return machine_.devices[d].RunNs(
+      PartNs(run.part(), job_of_[run.place().number]->costs()) / turns);
+}
+
+// While no other part can go on, micro-batch by micro-batch, and only one that
+// waits for nothing: it would hold the device for what others are to compute
+// behind it.  `wait_ns`: no other part goes on before that.
+PartRun* StepRun::NextBackfill(int d, int64_t wait_ns) {
+  const DeviceRun& device = devices_[d];
+  const SentPart* next = nullptr;
+  for (const DeviceLane& lane : device.lanes) {
+    if (lane.parts.empty() || !lane.parts.front().backfill) continue;
+    const SentPart& front = lane.parts.front();
+    if (next != nullptr && front.turn >= next->turn) continue;
+    const int64_t longer_ns =
+        TurnNs(d, *front.run) - options_.backfill_grace_ns;
+    if (front.run->TurnReady() && longer_ns <= wait_ns) {
+      next = &front;
+    }
+  }
+  return next == nullptr ? nullptr : next->run;
+}
+
+PartRun* StepRun::NextToCompute(int d) {
+  const DeviceRun& device = devices_[d];
+  if (device.guest != nullptr) return device.guest;
+  PartRun* const normal =
+      device.current != nullptr ? device.current : NextNormal(device);
+  if (normal != nullptr && normal->Next().has_value()) return normal;
+  PartRun* const backfill = NextBackfill(
+      d, normal == nullptr ? TransferRates::kNever : WaitNs(d, *normal));
+  return backfill != nullptr ? backfill : normal;
 }
 
 bool StepRun::MayOvertake(const PartRun& run) {
@@ -275,12 +368,13 @@ bool StepRun::MayOvertake(const PartRun& run) {
 void StepRun::StartCompute(int d) {
   DeviceRun& device = devices_[d];
   if (device.op.has_value()) return;
-  PartRun* const run = NextToCompute(device);
+  PartRun* const run = NextToCompute(d);
   if (run == nullptr) return;
   if (!options_.ideas.per_layer && !run->all_weights()) return;
   device.op = run->Next();
   if (!device.op.has_value()) return;
-  device.current = run;
+  const bool backfill = backfill_rank_[run->place().job] > 0;
+  (backfill ? device.guest : device.current) = run;
   const JobRun& job = *jobs_[run->place().job];
   const HostWork::Rounds& rounds = job.rounds();
   Interval interval;
@@ -306,7 +400,7 @@ void StepRun::StartCompute(int d) {
 void StepRun::EndCompute(int d) {
   DeviceRun& device = devices_[d];
   if (device.op_end_ns > now_ns_) return;
-  PartRun& run = *device.current;
+  PartRun& run = *(device.guest != nullptr ? device.guest : device.current);
   const int number = run.place().number;
   JobRun& job = *job_of_[number];
   DeviceLane& lane = device.lanes[job.index()];
@@ -318,6 +412,7 @@ void StepRun::EndCompute(int d) {
     if (job.InHost(boundary)) continue;  // an earlier attempt's
     Transfer transfer{WorkKind::kActivations, boundary,
                       job.costs().BoundaryBytes(), &run};
+    transfer.rank = backfill_rank_[job.index()];
     job.Stamp(job.RoundOf(run.part()), transfer);
     transfers_.Push(Transfers::Down(d), transfer);
     ++down_left_[number];
@@ -332,15 +427,17 @@ void StepRun::EndCompute(int d) {
   }
   ReleaseGradients(d);
   if (results.turn_done) ++lane.turns_done;
+  if (results.turn_done) device.guest = nullptr;
   if (!run.finished()) return;
   lane.parts.pop_front();
-  device.current = nullptr;
+  if (device.current == &run) device.current = nullptr;
   feed_.Computed(number);
   if (down_left_[number] == 0) PartIsDone(number);
 }
 
 void StepRun::PartIsDone(int number) {
   device_of_[number] = -1;
+  --parts_left_[job_of_[number]->index()];
   feed_.Done(number);
 }
 
@@ -361,7 +458,7 @@ void StepRun::QueueUploads(int d) {
                         job.costs().BoundaryBytes(),
                         it->run,
                         it->turn,
-                        it->rank};
+                        it->rank + backfill_rank_[job.index()]};
       job.Stamp(job.RoundOf(it->run->part()), transfer);
       transfers_.Push(Transfers::Up(d), transfer);
       it = lane.uploads.erase(it);
@@ -428,7 +525,7 @@ void StepRun::StartHostWork(JobRun& job) {
     transfer.boundary.layer = work.layer;
     transfer.boundary.direction = PassDirection::kBackward;
     transfer.bytes = work.bytes;
-    transfer.rank = kBulkRank;
+    transfer.rank = kBulkRank + backfill_rank_[job.index()];
     job.Stamp(work.round, transfer);
     // What the next step needs first.
     if (job.rounds().updates != Updates::kNone && options_.ideas.priorities) {
@@ -456,56 +553,6 @@ void StepRun::HostWorkIsDone(const Transfer& transfer) {
   for (int d = 0; d < machine_.device_count(); ++d) {
     ReleaseWeights(d);
     ReleaseGradients(d);
-  }
-}
-
-// --- losses ---
-
-void StepRun::LoseDevice(int d) {
-  for (int number = 0; number < static_cast<int>(device_of_.size()); ++number) {
-    if (device_of_[number] == d) Withdraw(number);
-  }
-  feed_.DeviceLost(d);
-}
-
-void StepRun::Withdraw(int number) {
-  JobRun& job = *job_of_[number];
-  PartRun& run = job.run(number);
-  DeviceRun& device = devices_[device_of_[number]];
-  transfers_.Cancel(run);
-  MarkLost(run);
-  std::erase_if(device.held_weights, [&run](const Transfer& transfer) {
-    return transfer.run == &run;
-  });
-  device.lanes[job.index()].Forget(run);
-  if (device.current == &run) {
-    device.current = nullptr;
-    device.op.reset();
-    device.op_end_ns = TransferRates::kNever;
-  }
-  device.changed = true;
-  device_of_[number] = -1;
-  down_left_[number] = 0;
-  job.Restart(number, ++attempts_);
-}
-
-// All that an attempt did, but for the results that are in host memory: others
-// may have read them.
-void StepRun::MarkLost(const PartRun& run) {
-  JobRun& job = *job_of_[run.place().number];
-  const HostWork::Rounds& rounds = job.rounds();
-  for (Interval& interval : schedule_.intervals) {
-    if (interval.attempt != run.place().attempt) continue;
-    if (interval.kind == WorkKind::kActivations &&
-        interval.resource.type == ResourceType::kD2h) {
-      const int first = interval.step * rounds.per_step * rounds.micro_batches;
-      if (job.InHost({interval.layer_begin, interval.direction,
-                      first + interval.micro_batch})) {
-        continue;
-      }
-    }
-    interval.lost = true;
-    if (interval.end_ns > now_ns_) interval.end_ns = now_ns_;
   }
 }
 

@@ -43,7 +43,13 @@ class StepRun {
   void ReleaseWeights(int d);
   void ReleaseGradients(int d);
 
-  PartRun* NextToCompute(DeviceRun& device);
+  void CountReadyIdle(int64_t until_ns);
+  PartRun* NextNormal(const DeviceRun& device);
+  int64_t WaitNs(int d, const PartRun& run);
+  int64_t LinkNs(int64_t bytes) const;
+  int64_t TurnNs(int d, const PartRun& run) const;
+  PartRun* NextBackfill(int d, int64_t wait_ns);
+  PartRun* NextToCompute(int d);
   bool MayOvertake(const PartRun& run);
   void StartCompute(int d);
   void EndCompute(int d);
@@ -72,6 +78,9 @@ class StepRun {
   std::vector<JobRun*> job_of_;
   std::vector<int> device_of_;  // -1: not sent, or done
   std::vector<int> down_left_;  // results on their way to host memory
+  // Per job.
+  std::vector<int> parts_left_;         // not done
+  std::vector<int64_t> backfill_rank_;  // added to its transfers' ranks
   int attempts_ = 0;
   int64_t sequence_ = 0;  // of parts sent
   int64_t now_ns_ = 0;

@@ -43,6 +43,27 @@ void Transfers::Push(int channel, const Transfer& transfer) {
   Insert(state.queue, queued, false);
 }
 
+std::optional<int64_t> Transfers::BytesUntilWeights(int channel,
+                                                    const PartRun& run,
+                                                    int layer) const {
+  const Channel& state = channels_.at(channel);
+  const auto are = [&](const Transfer& transfer) {
+    return transfer.run == &run && transfer.kind == WorkKind::kWeights &&
+           transfer.boundary.layer == layer && transfer.last;
+  };
+  int64_t bytes = 0;
+  if (state.current.has_value()) {
+    bytes = state.current->transfer.bytes - state.current->moved -
+            rates_.MovedBytes(channel);
+    if (are(state.current->transfer)) return bytes;
+  }
+  for (const Queued& queued : state.queue) {
+    bytes += queued.transfer.bytes - queued.moved;
+    if (are(queued.transfer)) return bytes;
+  }
+  return std::nullopt;
+}
+
 void Transfers::Cancel(const PartRun& run) {
   std::erase_if(empty_,
                 [&](const Ended& ended) { return ended.transfer.run == &run; });

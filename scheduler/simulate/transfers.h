@@ -62,6 +62,10 @@ class Transfers {
   }
 
   void Push(int channel, const Transfer& transfer);
+  // What is to be moved on the channel until the part has this layer's weights;
+  // nothing where they are not queued.
+  std::optional<int64_t> BytesUntilWeights(int channel, const PartRun& run,
+                                           int layer) const;
   // Nothing more of the part is moved.
   void Cancel(const PartRun& run);
 

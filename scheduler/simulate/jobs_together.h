@@ -1,0 +1,67 @@
+// Two jobs on one server in virtual time, through one Dispatcher: one that goes
+// first, and one that gets what it leaves (JobClass::kBackfill).
+//
+// Pure function; thread-safe; deterministic.
+#ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_JOBS_TOGETHER_H_
+#define ROUNDHOUSE_SCHEDULER_SIMULATE_JOBS_TOGETHER_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "scheduler/simulate/host_work.h"
+#include "scheduler/simulate/machine.h"
+#include "scheduler/simulate/model_costs.h"
+#include "scheduler/simulate/schedule.h"
+#include "scheduler/simulate/step_plan.h"
+
+namespace roundhouse {
+
+struct TogetherJob {
+  ModelCosts costs;
+  int micro_batches = 1;  // of a round
+  int rounds = 1;         // of a step
+};
+
+struct TogetherOptions {
+  Machine machine;
+  int steps = 10;  // of the first job
+  Updates updates = Updates::kAsReduced;
+  // Of every device, left by the first job's plan for the second one.
+  int64_t second_bytes = 2'400'000'000;
+  // How much longer the first job's steps may take beside the second one.
+  double most_longer = 0.03;
+};
+
+struct Together {
+  StepPlan first_plan;
+  StepPlan second_plan;
+  int64_t grace_ns = 0;  // of the second job (StepOptions::backfill_grace_ns)
+  // A step's time, of each job alone and of the first one beside the other.
+  double first_alone_ns = 0;
+  double second_alone_ns = 0;
+  double first_ns = 0;
+  // Of the second job while the first one ran.
+  int second_steps = 0;  // simulated
+  double second_done = 0;
+  // The time of what both did one job after the other, over the time together.
+  double goodput = 0;
+  // Of the device that was idle longest while a part could compute there, in
+  // per cent of the time together.
+  double ready_idle_percent = 0;
+  Schedule schedule;  // of both, until each has ended
+};
+
+// The first job's plan is searched, alone with all memory, beside the second
+// one with less.  Of a few plans of the second job (a width, blocks a stage),
+// each with a few graces, the one of the greatest goodput under which the first
+// job takes at most `most_longer`; where there is none, the one under which it
+// takes least.
+// INVALID_ARGUMENT and RESOURCE_EXHAUSTED as SearchStepPlan: the parts of both
+// fit into the devices side by side.
+absl::StatusOr<Together> SimulateTogether(const TogetherJob& first,
+                                          const TogetherJob& second,
+                                          const TogetherOptions& options);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SCHEDULER_SIMULATE_JOBS_TOGETHER_H_
