@@ -106,7 +106,7 @@ struct RunSlot {
   int64_t enabled_ns = 0;
   WaitCause enabled_by = WaitCause::kDispatch;
   uint32_t pad = 0;
-  WordRef input_after;  // the update that the input was gathered after, if any
+  WordRef gather_begun;  // of the input's gather (HostOp::begun), if any
   std::vector<SlotUnit> units;
   std::vector<SlotMicroBatch> micro_batches;
   std::vector<SlotOutput> outputs;
@@ -173,6 +173,7 @@ struct HostOp {
   // them.
   BufferRef weights;
   WordRef version;  // gather: waits; update: raises when the unit is published
+  WordRef begun;    // gather: raises once it has waited
   // update: AdamW
   uint64_t step = 0;  // from 1; bias correction
   double learning_rate = 0;

@@ -24,7 +24,7 @@ struct JobConfigured {
 
 // A slot's computation begins, or a sample's.
 struct SlotStarted {
-  uint64_t slot = 0;  // or the sample's number
+  uint64_t slot = 0;        // or the sample's number
   int64_t received_ns = 0;  // the command's receipt
   int64_t time_ns = 0;
   uint32_t fills_bubble = 0;  // 1: it overtook one that lacked its inputs

@@ -181,7 +181,7 @@ void Walk(C& c, RunSlot& m) {
   c.Plain("turn", m.turn);
   c.Plain("enabled_ns", m.enabled_ns);
   c.Enum("enabled_by", m.enabled_by, WaitCause::kH2D, WaitCause::kMemory);
-  c.Plain("input_after", m.input_after);
+  c.Plain("gather_begun", m.gather_begun);
   c.Array("units", m.units);
   c.Array("micro_batches", m.micro_batches);
   c.Array("outputs", m.outputs);
@@ -211,6 +211,7 @@ void Walk(C& c, HostOp& m) {
   c.Plain("want_norm", m.want_norm);
   c.Plain("weights", m.weights);
   c.Plain("version", m.version);
+  c.Plain("begun", m.begun);
   c.Plain("step", m.step);
   c.Plain("learning_rate", m.learning_rate);
   c.Plain("beta1", m.beta1);

@@ -24,7 +24,7 @@ RunSlot ExampleSlot() {
   slot.turn = 6;
   slot.enabled_ns = 123;
   slot.enabled_by = WaitCause::kOptimizer;
-  slot.input_after = {320, 4};
+  slot.gather_begun = {320, 4};
   slot.units = {{4, 3, {4096, 128}, {64, 5}}, {5, 4, {8192, 64}, {128, 5}}};
   slot.micro_batches.resize(2);
   slot.micro_batches[1].rows = 4;
@@ -57,7 +57,7 @@ TEST(MessagesTest, RunSlotComesBackWhole) {
   EXPECT_EQ(slot.turn, 6u);
   EXPECT_EQ(slot.enabled_ns, 123);
   EXPECT_EQ(slot.enabled_by, WaitCause::kOptimizer);
-  EXPECT_EQ(slot.input_after.offset, 320u);
+  EXPECT_EQ(slot.gather_begun.offset, 320u);
 }
 
 TEST(MessagesTest, WaitsComeBackWhole) {

@@ -233,7 +233,8 @@ wire::RunSlot SlotCommand(const RunSlotAction& action, const StepData& step,
   slot.total_groups = round.group_count;
   slot.turn = action.turn;
   if (slot.first_layer == 0) {
-    slot.input_after = state.Version(0, step.version);
+    slot.gather_begun = {buffers.GatherWord(action.place.buffer_set),
+                         round.pass};
   }
   slot.loss_scale = 1.0 / static_cast<double>(step.target_tokens);
   AddUnits(action, step, state, buffers, slot);
@@ -259,6 +260,8 @@ wire::HostOp HostCommand(const RunHostOpAction& action, const StepData& step,
       op.unit = 0;
       op.weights = state.Weights(0, step.reads_update);
       op.version = state.Version(0, step.version);
+      op.begun = {buffers.GatherWord(action.buffer_set),
+                  step.rounds[action.round].pass};
       AddHostMicroBatches(action, step.rounds[action.round], buffers, op);
       break;
     case HostOpType::kReduce:

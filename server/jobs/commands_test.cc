@@ -122,13 +122,15 @@ TEST_P(CommandsTest, ASlotSaysWhatItIs) {
   EXPECT_EQ(slot.last_layer, 3u);
   EXPECT_EQ(slot.total_groups, 2u);
   EXPECT_EQ(slot.loss_scale, 0.1);
-  EXPECT_EQ(slot.input_after.offset, 0u);
+  EXPECT_EQ(slot.gather_begun.offset, 0u);
   const wire::RunSlot first = Slot(SlotPass::kForward, {0, 1});
   EXPECT_EQ(first.kind, wire::SlotKind::kForward);
-  // Its rows are gathered from the embedding.
-  const wire::WordRef embedding = state_->Version(0, step_.version);
-  EXPECT_EQ(first.input_after.offset, embedding.offset);
-  EXPECT_EQ(first.input_after.value, embedding.value);
+  const wire::HostOp gather = Host(HostOpType::kGather);
+  EXPECT_EQ(first.gather_begun.offset, buffers_->GatherWord(1));
+  EXPECT_EQ(first.gather_begun.offset, gather.begun.offset);
+  EXPECT_EQ(first.gather_begun.value, kPass);
+  EXPECT_EQ(gather.begun.value, kPass);
+  EXPECT_NE(buffers_->GatherWord(0), buffers_->GatherWord(1));
   EXPECT_EQ(Slot(SlotPass::kBackward, {0, 0}).kind, wire::SlotKind::kBackward);
   ASSERT_EQ(slot.micro_batches.size(), 3u);
   for (uint32_t i = 0; i < 3; ++i) {

@@ -447,6 +447,7 @@ absl::Status Engine::StartJob(const Queued& queued) {
           .metrics = metrics_,
           .devices = devices_,
           .samples = options_.samples,
+          .steps_changed = [this] { UpdateBusy(); },
           .changed = [this](const std::string& job_id,
                             JobState state) { OnChanged(job_id, state); },
           .finished = [this](

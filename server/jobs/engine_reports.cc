@@ -40,11 +40,9 @@ std::vector<std::shared_ptr<RunningJob>> Engine::AllRunning() const {
 }
 
 void Engine::OnChanged(const std::string& id, JobState state) {
-  UpdateBusy();
   SetState(id, state, JobReason::kNone, "");
 }
 
-// A job that loads or writes its result has nothing for a device to do.
 void Engine::UpdateBusy() {
   devices_.SetBusy(
       std::any_of(running_.begin(), running_.end(),

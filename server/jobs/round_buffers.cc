@@ -36,7 +36,9 @@ RoundBuffers::Map RoundBuffers::MakeMap(const RoundBuffersOptions& options) {
   map.micro_batch_bytes =
       buffers * (sizeof(wire::Word) + map.activation_bytes) +
       map.token_buffers * map.token_bytes;
-  map.total_bytes = kBufferSets * options.micro_batches * map.micro_batch_bytes;
+  map.total_bytes =
+      kBufferSets *
+      (options.micro_batches * map.micro_batch_bytes + sizeof(wire::Word));
   return map;
 }
 
@@ -91,6 +93,13 @@ RoundBuffers::Buffer RoundBuffers::Gradient(int set, int boundary,
               map_.token_buffers * map_.token_bytes +
               index * map_.activation_bytes,
           start + index * sizeof(wire::Word)};
+}
+
+uint64_t RoundBuffers::GatherWord(int set) const {
+  ROUNDHOUSE_CHECK(set >= 0 && set < kBufferSets) << set;
+  return range_.offset() +
+         kBufferSets * options_.micro_batches * map_.micro_batch_bytes +
+         set * sizeof(wire::Word);
 }
 
 uint64_t RoundBuffers::Tokens(int set, int micro_batch) const {

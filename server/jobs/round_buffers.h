@@ -65,6 +65,8 @@ class RoundBuffers {
   bool HasActivation(int boundary) const {
     return map_.activations.count(boundary) != 0;
   }
+  // Raised when the round's gather begins.
+  uint64_t GatherWord(int set) const;
   // int32, [rows, row_tokens] of the micro-batch.
   uint64_t Tokens(int set, int micro_batch) const;
   uint64_t Labels(int set, int micro_batch) const;

@@ -54,6 +54,7 @@ TEST(RoundBuffersTest, NoTwoBuffersShareAByte) {
   const uint64_t activation = 2 * 7 * 5 * 2;
   Ranges ranges;
   for (int set = 0; set < kBufferSets; ++set) {
+    ranges.Add(buffers->GatherWord(set), sizeof(wire::Word));
     for (int i = 0; i < options.micro_batches; ++i) {
       ranges.Add(buffers->Tokens(set, i), ids);
       ranges.Add(buffers->Labels(set, i), ids);

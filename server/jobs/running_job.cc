@@ -34,13 +34,20 @@ void RunningJob::OnRunning(const RunningReport& report) {
   // Steps that a crash undid are done, and counted, again.
   progress_.tokens = report.tokens;
   world_.store.UpdateProgress(id_, progress_);
-  has_steps_ = true;
+  SetHasSteps(true);
   world_.changed(id_, JobState::kRunning);
   times_at_start_ = world_.devices.times();
   compute_ns_.assign(times_at_start_.size(), 0);
 }
 
+void RunningJob::SetHasSteps(bool has_steps) {
+  has_steps_ = has_steps;
+  world_.steps_changed();
+}
+
 void RunningJob::OnStep(const StepReport& report) {
+  // What devices wait for from now on never comes.
+  if (report.step == progress_.total_steps) SetHasSteps(false);
   if (world_.samples != nullptr) {
     world_.samples->AddStep(report.step, MonotonicNs());
   }
@@ -134,7 +141,7 @@ void RunningJob::OnWarning(const std::string& text) {
 }
 
 void RunningJob::OnFinalizing() {
-  has_steps_ = false;
+  SetHasSteps(false);
   UpdateProgress();
   world_.changed(id_, JobState::kFinalizing);
 }

@@ -30,6 +30,8 @@ class RunningJob final : public RunnerListener {
     ServerMetrics& metrics;
     DeviceReports& devices;
     SampleLog* samples = nullptr;  // test only
+    // has_steps() is another.
+    std::function<void()> steps_changed;
     // The job is in another state; the last of them.
     std::function<void(const std::string& id, JobState state)> changed;
     std::function<void(const std::string& id, const JobOutcome& outcome)>
@@ -53,7 +55,8 @@ class RunningJob final : public RunnerListener {
   uint64_t table_bytes() const { return table_bytes_; }
   void set_table_bytes(uint64_t bytes) { table_bytes_ = bytes; }
 
-  // Whether devices have something to do for it, now or soon.
+  // Whether devices have something to do for it, now or soon: not while it
+  // loads, nor once its last step is reduced, though an evaluation may follow.
   bool has_steps() const { return has_steps_; }
 
   // Before SetRunner, which comes once; validation may be none.
@@ -85,6 +88,7 @@ class RunningJob final : public RunnerListener {
   void OnRecovered(DeviceId device, double seconds) override;
   void OnFinished(const JobOutcome& outcome) override;
 
+  void SetHasSteps(bool has_steps);
   void AccountDeviceUse();
   void UpdateProgress();
 

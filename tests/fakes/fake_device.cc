@@ -150,10 +150,13 @@ void FakeDevice::Finish(Engine engine, Resource::Interval interval,
   }
 }
 
-int64_t FakeDevice::LinkNs(uint64_t bytes) const {
-  if (options_.link_bytes_per_second == 0) return 0;
-  return std::llround(static_cast<double>(bytes) * 1e9 /
-                      options_.link_bytes_per_second);
+int64_t FakeDevice::LinkNs(Engine engine, uint64_t bytes) const {
+  double rate = options_.link_bytes_per_second;
+  if (engine == Engine::kUpload && options_.upload_bytes_per_second > 0) {
+    rate = options_.upload_bytes_per_second;
+  }
+  if (rate == 0) return 0;
+  return std::llround(static_cast<double>(bytes) * 1e9 / rate);
 }
 
 void FakeDevice::Compute(int64_t duration_ns,
@@ -162,12 +165,14 @@ void FakeDevice::Compute(int64_t duration_ns,
 }
 
 void FakeDevice::Upload(const void* device, uint64_t bytes) {
-  Finish(Engine::kUpload, uploads_.Asked(ReadyAt({device}), LinkNs(bytes)),
+  Finish(Engine::kUpload,
+         uploads_.Asked(ReadyAt({device}), LinkNs(Engine::kUpload, bytes)),
          {device});
 }
 
 void FakeDevice::Download(const void* device, uint64_t bytes) {
-  Finish(Engine::kDownload, downloads_.Queued(ReadyAt({device}), LinkNs(bytes)),
+  Finish(Engine::kDownload,
+         downloads_.Queued(ReadyAt({device}), LinkNs(Engine::kDownload, bytes)),
          {device});
 }
 

@@ -40,6 +40,7 @@ struct FakeDeviceOptions {
   uint64_t memory_bytes = 0;
   // Of each direction; 0: copies take no time.
   double link_bytes_per_second = 0;
+  double upload_bytes_per_second = 0;  // 0: the link's
   // Is told each interval that takes time, by the thread that waits it out.
   std::function<void(Engine, Resource::Interval)> observe;
 };
@@ -78,7 +79,7 @@ class FakeDevice : public worker::Device {
   int64_t ReadyAt(const std::vector<const void*>& uses);
   void Finish(Engine engine, Resource::Interval interval,
               const std::vector<const void*>& uses);
-  int64_t LinkNs(uint64_t bytes) const;
+  int64_t LinkNs(Engine engine, uint64_t bytes) const;
 
   const FakeDeviceOptions options_;
   worker::MemoryAccount account_;

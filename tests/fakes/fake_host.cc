@@ -25,7 +25,7 @@ class FakeHost {
            Clock& clock)
       : arena_(context.arena),
         bell_(context.arena.doorbells().bell[context.index]),
-        bytes_per_second_(options.bytes_per_second),
+        options_(options),
         clock_(clock),
         memory_(clock),
         inbox_(context.channel) {}
@@ -47,11 +47,11 @@ class FakeHost {
   // CANCELLED: Stop arrived first.
   absl::Status Await(const wire::WordRef& ref);
   void Raise(const wire::WordRef& ref);
-  void Move(uint64_t bytes);
+  void Move(uint64_t bytes, int64_t delay_ns = 0);
 
   wire::Arena& arena_;
   wire::Doorbell& bell_;
-  const double bytes_per_second_;
+  const FakeHostOptions options_;
   Clock& clock_;
   Resource memory_;
   worker::Inbox inbox_;
@@ -117,7 +117,7 @@ absl::Status FakeHost::Do(const wire::HostOp& op) {
       Move(ReduceBytes(op, tables));
       return absl::OkStatus();
     case wire::HostOpKind::kUpdate:
-      Move(UpdateBytes(op, tables));
+      Move(UpdateBytes(op, tables), options_.update_delay_ns);
       if (op.version.offset != 0) Raise(op.version);
       return absl::OkStatus();
   }
@@ -126,6 +126,8 @@ absl::Status FakeHost::Do(const wire::HostOp& op) {
 
 absl::Status FakeHost::Gather(const wire::HostOp& op) {
   RETURN_IF_ERROR(Await(op.version));
+  if (op.begun.offset != 0) Raise(op.begun);
+  Move(0, options_.gather_delay_ns);
   for (size_t i = 0; i < op.micro_batches.size(); ++i) {
     const wire::HostMicroBatch& micro_batch = op.micro_batches[i];
     if (micro_batch.word.offset == 0) {
@@ -158,11 +160,12 @@ void FakeHost::Raise(const wire::WordRef& ref) {
   wire::Raise(word, ref.value, arena_.doorbells());
 }
 
-void FakeHost::Move(uint64_t bytes) {
-  if (bytes_per_second_ > 0) {
-    memory_.Asked(
-        0, std::llround(static_cast<double>(bytes) * 1e9 / bytes_per_second_));
+void FakeHost::Move(uint64_t bytes, int64_t delay_ns) {
+  if (options_.bytes_per_second > 0) {
+    delay_ns += std::llround(static_cast<double>(bytes) * 1e9 /
+                             options_.bytes_per_second);
   }
+  if (delay_ns > 0) memory_.Asked(0, delay_ns);
   inbox_.Beat();
 }
 

@@ -25,6 +25,9 @@ namespace roundhouse::fakes {
 struct FakeHostOptions {
   // Read and written together; 0: operations take no time.
   double bytes_per_second = 0;
+  // Each operation takes as much longer.
+  int64_t gather_delay_ns = 0;
+  int64_t update_delay_ns = 0;
 };
 
 // Until Stop (OK) or until the daemon is gone (UNAVAILABLE).

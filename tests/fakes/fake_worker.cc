@@ -13,6 +13,10 @@
 // --cost-scale   times this
 // --host-gbps    host memory, read and written together, in 10^9 bits per
 //                second as --link-gbps; 0: host operations take no time
+// --upload-gbps  of uploads, in place of --link-gbps; 0: the same
+// --command-ms   each slot's command arrives as much later
+// --gather-ms, --update-ms
+//                each gather, or update of a unit, takes as much longer
 //
 // Device role: everything that roundhouse-worker's does, in the same code, on
 // a device (tests/fakes/fake_device.h) and with a model (fake_model.h) that
@@ -28,12 +32,14 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/status.h"
 #include "tests/fakes/fake_device.h"
 #include "tests/fakes/fake_host.h"
 #include "tests/fakes/fake_model.h"
 #include "tests/fakes/layer_costs.h"
 #include "tests/fakes/pace.h"
+#include "tests/fakes/slow_commands.h"
 #include "worker/context.h"
 #include "worker/files/files_worker.h"
 #include "worker/program.h"
@@ -43,6 +49,11 @@ ABSL_FLAG(std::string, costs, "", "CSV file of what each layer takes");
 ABSL_FLAG(double, cost_scale, 1, "the file's times are multiplied by this");
 ABSL_FLAG(double, host_gbps, 0,
           "host memory in 10^9 bits per second; 0: takes no time");
+ABSL_FLAG(double, upload_gbps, 0,
+          "uploads in 10^9 bits per second; 0: --link-gbps");
+ABSL_FLAG(double, command_ms, 0, "each slot's command arrives as much later");
+ABSL_FLAG(double, gather_ms, 0, "each gather takes as much longer");
+ABSL_FLAG(double, update_ms, 0, "each update of a unit takes as much longer");
 
 namespace roundhouse::fakes {
 namespace {
@@ -53,6 +64,12 @@ absl::StatusOr<double> BytesPerSecond(const char* flag, double gbps) {
   if (gbps >= 0 && gbps <= 1e9) return gbps * 1e9 / 8;
   return absl::InvalidArgumentError(
       absl::StrCat("--", flag, " must lie in 0..1e9, not ", gbps));
+}
+
+absl::StatusOr<int64_t> Nanoseconds(const char* flag, double ms) {
+  if (ms >= 0 && ms <= 1e6) return static_cast<int64_t>(ms * 1e6);
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, " must lie in 0..1e6, not ", ms));
 }
 
 absl::StatusOr<std::vector<LayerCost>> Costs() {
@@ -75,18 +92,35 @@ absl::Status RunDevice(const WorkerContext& context) {
   device_options.memory_bytes = flags.memory_bytes;
   ASSIGN_OR_RETURN(device_options.link_bytes_per_second,
                    BytesPerSecond("link-gbps", flags.link_gbps));
+  ASSIGN_OR_RETURN(
+      device_options.upload_bytes_per_second,
+      BytesPerSecond("upload-gbps", absl::GetFlag(FLAGS_upload_gbps)));
   FakeDevice device(std::move(device_options), MonotonicClock());
   worker::SlotRunnerOptions options;
   options.make_run = FakeStageRuns(device, costs);
   options.make_generation = FakeGenerations(device, costs);
   options.chunk_bytes = flags.copy_chunk_bytes;
-  return worker::RunDeviceWorker(context, device, std::move(options));
+  ASSIGN_OR_RETURN(const int64_t delay_ns,
+                   Nanoseconds("command-ms", absl::GetFlag(FLAGS_command_ms)));
+  if (delay_ns == 0) {
+    return worker::RunDeviceWorker(context, device, std::move(options));
+  }
+  ASSIGN_OR_RETURN(
+      const auto slow,
+      SlowCommands::Create(context.channel, absl::Nanoseconds(delay_ns)));
+  const WorkerContext behind{slow->channel(), context.arena, context.index,
+                             context.threads};
+  return worker::RunDeviceWorker(behind, device, std::move(options));
 }
 
 absl::Status RunHost(const WorkerContext& context) {
   FakeHostOptions options;
   ASSIGN_OR_RETURN(options.bytes_per_second,
                    BytesPerSecond("host-gbps", absl::GetFlag(FLAGS_host_gbps)));
+  ASSIGN_OR_RETURN(options.gather_delay_ns,
+                   Nanoseconds("gather-ms", absl::GetFlag(FLAGS_gather_ms)));
+  ASSIGN_OR_RETURN(options.update_delay_ns,
+                   Nanoseconds("update-ms", absl::GetFlag(FLAGS_update_ms)));
   return RunFakeHostWorker(context, options, MonotonicClock());
 }
 

@@ -51,6 +51,7 @@ class HostWorker {
   absl::Status DoUpdate(const JobView& job, const wire::HostOp& op);
   // False: Stop arrived first.
   absl::StatusOr<bool> WaitFor(const wire::WordRef& ref);
+  void RaiseOnce(const wire::WordRef& ref);
 
   wire::Arena& arena_;
   wire::Doorbell& bell_;
@@ -150,6 +151,7 @@ absl::StatusOr<double> HostWorker::DoReduce(const JobView& job,
 absl::Status HostWorker::DoGather(const JobView& job, const wire::HostOp& op) {
   ASSIGN_OR_RETURN(const bool reached, WaitFor(op.version));
   if (!reached) return absl::CancelledError("stopped");
+  RaiseOnce(op.begun);
   return Gather(arena_, job, op, pool_, beat_);
 }
 
@@ -159,12 +161,17 @@ absl::Status HostWorker::DoUpdate(const JobView& job, const wire::HostOp& op) {
   RETURN_IF_ERROR(
       RunJournalled(job, op.unit, op.operation, *update, pool_, beat_));
   if (op.version.offset == 0) return absl::OkStatus();
-  wire::Word& version = arena_.WordAt(op.version.offset);
-  if (!wire::Reached(version, op.version.value)) {
-    wire::Raise(version, op.version.value, arena_.doorbells());
-  }
+  RaiseOnce(op.version);
   KillPoint("host.unit.published");
   return absl::OkStatus();
+}
+
+// In a replay it may be raised already.
+void HostWorker::RaiseOnce(const wire::WordRef& ref) {
+  if (ref.offset == 0) return;
+  wire::Word& word = arena_.WordAt(ref.offset);
+  if (wire::Reached(word, ref.value)) return;
+  wire::Raise(word, ref.value, arena_.doorbells());
 }
 
 absl::StatusOr<bool> HostWorker::WaitFor(const wire::WordRef& ref) {

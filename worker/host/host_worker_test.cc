@@ -496,6 +496,7 @@ wire::HostOp GatherOp(TestJob& job, uint64_t version) {
   wire::HostOp op = Op(wire::HostOpKind::kGather, 0, 1);
   op.weights = job.weights(0);
   op.version = {job.unit(0).version_word_offset, version};
+  op.begun = {job.AllocateWord(), 7};
   const DType dtype = static_cast<DType>(job.layout().dtype);
   const auto hidden = static_cast<uint64_t>(job.layout().model.hidden_size);
   for (uint32_t b = 0; b < 3; ++b) {
@@ -520,6 +521,7 @@ TEST(HostWorkerTest, GatherCopiesRowsAndRaisesInOrder) {
     // Raised already: its bytes belong to whoever reads them.
     job.arena().WordAt(op.micro_batches[1].word.offset).value = 5;
     ASSERT_TRUE(worker.Do(op).ok());
+    EXPECT_EQ(job.arena().WordAt(op.begun.offset).value.load(), 7u);
     const uint64_t row_bytes =
         job.layout().model.hidden_size * DTypeBytes(dtype);
     for (size_t b = 0; b < 3; ++b) {

@@ -91,9 +91,9 @@ void SlotComputation::SplitFirstWait() {
   SplitWait(context_.idle_since_ns, slot_.times.started_ns,
             {{command_.enabled_ns, command_.enabled_by},
              {slot_.received_ns, wire::WaitCause::kDispatch},
-             {slot_.input_after.reached_ns, wire::WaitCause::kOptimizer},
+             {slot_.gather_begun.reached_ns, wire::WaitCause::kOptimizer},
              {input.published.reached_ns, InputCause()},
-             {input.granted_ns, wire::WaitCause::kMemory},
+             {input.refused ? input.granted_ns : 0, wire::WaitCause::kMemory},
              {input.there_ns, wire::WaitCause::kH2D}},
             waits_);
 }
@@ -113,11 +113,12 @@ absl::StatusOr<DeviceBuffer*> SlotComputation::AwaitUpload(
   if (waited_ns > 0) {
     slot_.times.waited_ns += waited_ns;
     const int64_t now_ns = MonotonicNow();
-    SplitWait(now_ns - waited_ns, now_ns,
-              {{upload.published.reached_ns, late},
-               {upload.granted_ns, wire::WaitCause::kMemory},
-               {upload.there_ns, wire::WaitCause::kH2D}},
-              waits_);
+    SplitWait(
+        now_ns - waited_ns, now_ns,
+        {{upload.published.reached_ns, late},
+         {upload.refused ? upload.granted_ns : 0, wire::WaitCause::kMemory},
+         {upload.there_ns, wire::WaitCause::kH2D}},
+        waits_);
   }
   return upload.buffer;
 }

@@ -165,6 +165,7 @@ void SlotFeeder::FeedWeights(SlotState& slot) {
     if (!Published(unit.version, slot.weights[u].published)) continue;
     auto buffer = board_.TryTakeWeights(slot, unit.weights.bytes);
     if (!buffer.ok()) return Fail(slot, std::move(buffer).status());
+    slot.weights[u].refused |= *buffer == nullptr;
     if (*buffer == nullptr) return;
     StartUpload(slot, slot.weights[u], *buffer, unit.weights,
                 CopyPriority::kBulk, wire::Purpose::kWeights);
@@ -186,7 +187,7 @@ void SlotFeeder::FeedInputs(SlotState& slot) {
   for (size_t& m = slot.next_input; m < slot.uploads.size(); ++m) {
     const wire::SlotMicroBatch& given = slot.command.micro_batches[m];
     MicroBatchUploads& uploads = slot.uploads[m];
-    if (m == 0) Published(slot.command.input_after, slot.input_after);
+    if (m == 0) Published(slot.command.gather_begun, slot.gather_begun);
     if (!Published(given.input_ready, uploads.input.published)) return;
     if (with_labels &&
         !FeedTokenTable(slot, slot.labels, uploads.labels, given.labels)) {
@@ -197,7 +198,10 @@ void SlotFeeder::FeedInputs(SlotState& slot) {
       return;
     }
     DeviceBuffer* input = nullptr;
-    if (!TakeBuffer(slot, slot.inputs, &input)) return;
+    if (!TakeBuffer(slot, slot.inputs, &input)) {
+      uploads.input.refused = true;
+      return;
+    }
     StartUpload(slot, uploads.input, input, given.input,
                 CopyPriority::kActivation, wire::Purpose::kActivations);
   }
@@ -210,7 +214,10 @@ void SlotFeeder::FeedGradients(SlotState& slot) {
     Upload& upload = slot.uploads[m].gradient;
     if (!Published(given.gradient_ready, upload.published)) return;
     DeviceBuffer* gradient = nullptr;
-    if (!TakeBuffer(slot, slot.gradients, &gradient)) return;
+    if (!TakeBuffer(slot, slot.gradients, &gradient)) {
+      upload.refused = true;
+      return;
+    }
     StartUpload(slot, upload, gradient, given.gradient,
                 CopyPriority::kActivation, wire::Purpose::kActivations);
   }

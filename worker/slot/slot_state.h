@@ -39,6 +39,7 @@ struct Upload {
   Arrival arrival = Arrival::kAbsent;
   DeviceBuffer* buffer = nullptr;  // null while absent
   Publication published;           // of the bytes in the arena
+  bool refused = false;            // there was no memory for its buffer
   int64_t granted_ns = 0;          // it had its buffer
   int64_t there_ns = 0;
 };
@@ -86,7 +87,7 @@ struct SlotState {
   bool behind_sample = false;  // came after a sample was due that still waits
   bool published = false;      // every word that it waits for was reached
   bool fills_bubble = false;   // taken while the oldest one lacked its inputs
-  Publication input_after;     // RunSlot::input_after
+  Publication gather_begun;    // RunSlot::gather_begun
   absl::Status failure;
   // Withdrawn or failed: copies not yet made stay unmade.
   std::atomic<bool> abandoned{false};

@@ -87,13 +87,13 @@ TEST_F(WaitCausesTest, RowsOfTheEmbeddingAreData) {
   EXPECT_EQ(Of(waits.before, WaitCause::kD2H), 0);
 }
 
-TEST_F(WaitCausesTest, RowsThatWaitForTheirUpdateAreTheOptimizers) {
+TEST_F(WaitCausesTest, RowsThatTheHostHasNoTimeForAreTheOptimizers) {
   for (const wire::SlotUnit& unit : slots_[0].units) Raise(unit.version);
   wire::RunSlot slot = slots_[0];
-  slot.input_after = slots_[1].units[0].version;
+  slot.gather_begun = slots_[1].units[0].version;
   const uint64_t attempt = worker_->Send(slot);
   AwaitFed();
-  Raise(slot.input_after);
+  Raise(slot.gather_begun);
   job_.RaiseInputs();
   const Waits waits = End(attempt);
   EXPECT_GT(Of(waits.before, WaitCause::kOptimizer), 0);
