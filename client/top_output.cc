@@ -81,11 +81,19 @@ std::vector<std::string> JobRow(const v1::FineTuningJob& job, absl::Time now) {
       job.has_eta() ? ClockText(TimeOf(job.eta()) - now) : ""};
 }
 
+// A list loses whole entries, where it has some that fit.
+std::string CutLine(const std::string& line, size_t columns) {
+  if (line.size() <= columns) return line;
+  const size_t comma = line.rfind(", ", columns);
+  return line.substr(0, comma == std::string::npos ? columns : comma);
+}
+
 std::string Cut(const std::string& text, int columns) {
+  const auto width = static_cast<size_t>(std::max(1, columns));
   std::string out;
   for (const std::string& line :
        std::vector<std::string>(absl::StrSplit(text, '\n'))) {
-    absl::StrAppend(&out, line.substr(0, std::max(1, columns)), "\n");
+    absl::StrAppend(&out, CutLine(line, width), "\n");
   }
   out.pop_back();  // of what follows the last newline
   return out;

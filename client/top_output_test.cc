@@ -79,6 +79,12 @@ TEST(TopOutputTest, NoLineIsWiderThanTheTerminal) {
   }
 }
 
+TEST(TopOutputTest, CausesAreLeftOutWhole) {
+  const Looks looks = MakeLooks();
+  const std::string text = TopText(looks.before, looks.after, 75);
+  EXPECT_NE(text.find("job-3  optimizer 20%\n"), std::string::npos) << text;
+}
+
 TEST(TopOutputTest, ADeviceThatWasNotThereHasNoShares) {
   Looks looks = MakeLooks();
   looks.before.devices.clear();
