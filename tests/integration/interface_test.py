@@ -359,7 +359,10 @@ class MetricsTest(InterfaceTest):
 
     def test_host_memory_by_kind(self):
         self.start()
-        job = self.daemon.submit(ENDLESS)
+        # Of its own: the daemon's may become wide, with more contributions.
+        job = self.daemon.submit({
+            **ENDLESS, "plan": {"forward": [[0, 1]],
+                                "backward": [[2, 4], [0, 1]]}})
 
         def held():
             return {dict(labels)["kind"]: value for labels, value in
