@@ -23,7 +23,7 @@ struct SentPart {
   PartRun* run = nullptr;
   uint64_t turn = 0;
   bool backfill = false;
-  int64_t sequence = 0;  // over all devices
+  int64_t order = 0;  // PartFeed::Sent's
 };
 
 // An activation that a part needs.

@@ -161,7 +161,8 @@ void DispatcherFeed::Carry(const RunSlotAction& action) {
   const auto device = static_cast<int>(Number(action.device));
   out_[part] = {action.slot, device};
   part_of_[action.slot] = part;
-  waiting_[device][IndexOf(action.job)].push_back({part, action.turn});
+  waiting_[device][IndexOf(action.job)].push_back(
+      {part, action.turn, decided_++});
 }
 
 void DispatcherFeed::Carry(const WithdrawSlotAction& action) {
@@ -229,7 +230,7 @@ std::vector<PartFeed::Sent> DispatcherFeed::TakeSent() {
         waiting.pop_front();
         ++uncomputed_[d][j];
         out_.at(next.part).sent = true;
-        sent.push_back({next.part, static_cast<int>(d), next.turn,
+        sent.push_back({next.part, static_cast<int>(d), next.turn, next.order,
                         jobs_[j].fed.job_class == JobClass::kBackfill});
       }
     }

@@ -78,6 +78,7 @@ class DispatcherFeed : public PartFeed {
   struct Waiting {
     int part = 0;
     uint64_t turn = 0;
+    int64_t order = 0;
   };
   using HostKey = std::tuple<HostTaskType, int, int, int>;
 
@@ -107,6 +108,7 @@ class DispatcherFeed : public PartFeed {
   std::vector<std::vector<std::deque<Waiting>>> waiting_;
   // Per device and job: sent and not computed.
   std::vector<std::vector<int>> uncomputed_;
+  int64_t decided_ = 0;  // parts
   std::vector<int> withdrawn_;
   std::vector<HostTask> tasks_;
   std::map<HostKey, HostOpId> host_ops_;

@@ -47,8 +47,11 @@ struct Step {
 
   Schedule Run() const {
     DispatcherFeed feed({Fed()}, machine, {losses.empty()});
-    return SimulateJobs(machine, {{&costs, Parts(), rounds}}, options, losses,
-                        feed);
+    return SimulateJobs(
+        machine,
+        {{&costs, RepeatedParts(Parts(), rounds.count(), rounds.micro_batches),
+          rounds}},
+        options, losses, feed);
   }
 
   std::string Verdict(const Schedule& schedule) const {
@@ -220,6 +223,95 @@ TEST(DispatcherFeedTest, RandomLossesNeverStopAStep) {
           {d, 1 + static_cast<int64_t>(random() % makespan_ns)});
     }
     ASSERT_EQ(step.Verdict(step.Run()), "") << ToString(step.plan);
+  }
+}
+
+// --- two jobs ---
+
+struct TwoJobs {
+  Step first, second;
+  JobClass second_class = JobClass::kBackfill;
+
+  Schedule Run() const {
+    DispatcherFeed feed(
+        {first.Fed(),
+         {&second.costs, &second.plan, second.rounds, second_class}},
+        first.machine, {});
+    return SimulateJobs(first.machine, {Simulated(first), Simulated(second)},
+                        first.options, {}, feed);
+  }
+
+  std::string Verdict(const Schedule& schedule) const {
+    return std::string(
+        CheckJobsSchedule(schedule, {Check(first), Check(second)}).message());
+  }
+
+ private:
+  static SimulatedJob Simulated(const Step& step) {
+    return {&step.costs,
+            RepeatedParts(step.Parts(), step.rounds.count(),
+                          step.rounds.micro_batches),
+            step.rounds};
+  }
+  JobCheck Check(const Step& step) const {
+    return {&step.costs,
+            {first.machine, step.rounds.micro_batches, step.rounds.steps,
+             step.rounds.per_step, step.rounds.updates,
+             Contributions::kModelDtype}};
+  }
+};
+
+int64_t EndNs(const Schedule& schedule, int job) {
+  int64_t end_ns = 0;
+  for (const Interval& interval : schedule.intervals) {
+    if (interval.job == job) end_ns = std::max(end_ns, interval.end_ns);
+  }
+  return end_ns;
+}
+
+TEST(DispatcherFeedTest, ABackfillJobTakesWhatIsLeft) {
+  Step step(4, 1, 4);
+  step.rounds.updates = Updates::kAsReduced;
+  step.rounds.steps = 3;
+  TwoJobs both{step, step};
+  const int64_t alone_ns = EndNs(step.Run(), 0);
+  const Schedule backfilled = both.Run();
+  EXPECT_EQ(both.Verdict(backfilled), "");
+  both.second_class = JobClass::kNormal;
+  const Schedule shared = both.Run();
+  EXPECT_EQ(both.Verdict(shared), "");
+  EXPECT_LT(EndNs(backfilled, 0), EndNs(shared, 0));
+  EXPECT_LT(EndNs(backfilled, 0), alone_ns * 5 / 4);
+  // It ran in the first one's bubbles, too.
+  EXPECT_LT(backfilled.MakespanNs(), 2 * alone_ns);
+}
+
+TEST(DispatcherFeedTest, RandomPairsAreSchedules) {
+  for (uint64_t seed = 0; seed < 150; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    auto below = [&](uint64_t n) { return static_cast<int>(random() % n); };
+    const int devices = 1 + below(5);
+    const auto job = [&] {
+      Step step(devices, 1, 1 + below(6));
+      step.costs = SmallModel(1 + below(5));
+      if (below(3) == 0) step.costs.layer_gradient_bytes /= 100;
+      if (below(4) == 0) step.costs.head_gradient_bytes = 0;
+      step.rounds.updates =
+          below(2) == 0 ? Updates::kAsReduced : Updates::kClipped;
+      step.rounds.steps = 1 + below(3);
+      step.rounds.per_step = 1 + below(3);
+      step.plan = UniformPlan(
+          OneByOne(step.costs.layers),
+          {1 + below(devices), 1 + below(devices), 1 + below(devices)},
+          step.rounds.micro_batches, 1 + below(step.rounds.micro_batches));
+      return step;
+    };
+    TwoJobs both{job(), job()};
+    both.first.machine.host_rate = 5.0 * (1 + below(40));
+    both.first.options.backfill_grace_ns = below(3) * kMs;
+    if (below(3) == 0) both.second_class = JobClass::kNormal;
+    ASSERT_EQ(both.Verdict(both.Run()), "");
   }
 }
 

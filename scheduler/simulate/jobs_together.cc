@@ -21,8 +21,9 @@ namespace {
 // What is tried of the second job.  Wide plans move more weights through the
 // host memory that the first job needs; long stages hold a device longer.
 constexpr int kWidths[] = {1, 2};
-constexpr int kBlocks[] = {2, 4};
-constexpr int64_t kGracesNs[] = {10'000'000, 20'000'000, 40'000'000};
+constexpr int kBlocks[] = {2, 4, 6};
+constexpr int64_t kGracesNs[] = {10'000'000, 20'000'000, 40'000'000,
+                                 50'000'000};
 
 absl::StatusOr<StepPlan> SearchedPlan(const TogetherJob& job,
                                       const Machine& machine, Updates updates) {

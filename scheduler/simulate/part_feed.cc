@@ -64,7 +64,7 @@ std::vector<PartFeed::Sent> EarliestFinishFeed::TakeSent() {
     ++device.sent;
     device.slot = parts_[part].slot;
     device_of_.push_back(d);
-    sent.push_back({part, d, 0});
+    sent.push_back({part, d});
   }
   return sent;
 }
@@ -85,7 +85,7 @@ std::vector<PartFeed::Sent> RingFeed::TakeSent() {
     const int d = next_ % devices;
     if (sent_[d] == most_sent_) break;
     ++sent_[d];
-    sent.push_back({next_, d, 0});
+    sent.push_back({next_, d});
   }
   return sent;
 }

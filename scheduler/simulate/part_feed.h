@@ -21,6 +21,7 @@ class PartFeed {
     int part = 0;
     int device = 0;
     uint64_t turn = 0;  // of parts of two jobs the lower one's goes first
+    int64_t order = 0;  // of parts of two jobs: in which they were decided
     // Computes only when all that it reads is there, and nobody else's part can
     // go on (NextToCompute in step_run.cc).
     bool backfill = false;
