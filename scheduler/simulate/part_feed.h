@@ -23,7 +23,7 @@ class PartFeed {
     uint64_t turn = 0;  // of parts of two jobs the lower one's goes first
     int64_t order = 0;  // of parts of two jobs: in which they were decided
     // Computes only when all that it reads is there, and nobody else's part can
-    // go on (NextToCompute in step_run.cc).
+    // go on (NextToCompute in step_choice.cc).
     bool backfill = false;
   };
   enum class HostTaskType {
