@@ -133,7 +133,7 @@ absl::Status AddQuickstart(QuickstartOptions options, int devices,
   const std::string pool = absl::StrCat("cpu:", devices);
   AddSteps(pool, run.samples, results);
   AddUse(pool, run.use, run.samples.steps, results);
-  AddPlan(pool + ", the daemon's plan", run, results);
+  if (devices > 1) AddPlan(pool + ", the daemon's plan", run, results);
   return absl::OkStatus();
 }
 
