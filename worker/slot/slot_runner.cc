@@ -38,6 +38,8 @@ absl::Status SlotRunner::Start(int index) {
   feeder_ = std::make_unique<SlotFeeder>(board_, *uploads_, device_, arena_,
                                          index, outbox_, pulse_);
   feeder_thread_ = std::thread([this] { feeder_->Run(); });
+  // Before the thread, which may come late: from now on it could compute.
+  idle_since_ns_ = MonotonicNow();
   compute_thread_ = std::thread([this] { Compute(); });
   return absl::OkStatus();
 }
@@ -86,7 +88,6 @@ void SlotRunner::Fail(uint64_t attempt, uint64_t id,
 
 void SlotRunner::Compute() {
   options_.prepare_compute_thread();
-  idle_since_ns_ = MonotonicNow();
   while (true) {
     SlotBoard::Work work = board_.NextToCompute();
     if (work.slot != nullptr) {
