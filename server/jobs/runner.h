@@ -202,7 +202,6 @@ class JobRunner final : private DispatchLoop::Job {
   void FailNonFinite(const StepEntry& entry, const char* what);
   void Report(StepEntry& entry, double loss, std::optional<double> norm);
   void TellSteps();  // writes files: after the workers have their commands
-
   // runner_plan.cc: the plan of later steps
   void ReviewPlan();
   void SearchPlan(int device_count);
@@ -251,6 +250,7 @@ class JobRunner final : private DispatchLoop::Job {
   std::unique_ptr<CostModel> costs_;
   Plan plan_;
   PlanReview review_;
+  bool searching_ = false;               // for a plan
   std::optional<FoundPlan> found_plan_;  // for the next step
   uint64_t table_bytes_ = 0;             // taken at loads and saves
   BatchOrder order_;

@@ -21,7 +21,7 @@ void JobRunner::ReviewPlan() {
     micro_batch += costs_->Backward(layer);
   }
   const int devices = dispatcher().live_device_count();
-  if (devices > 0 &&
+  if (!searching_ && devices > 0 &&
       review_.Due(absl::ToInt64Nanoseconds(micro_batch), devices)) {
     SearchPlan(devices);
   }
@@ -55,6 +55,7 @@ JobPlanQuestion JobRunner::QuestionOfNow(int device_count) const {
 }
 
 void JobRunner::SearchPlan(int device_count) {
+  searching_ = true;
   auto found = std::make_shared<FoundPlan>();
   InBackground(
       [found, question = QuestionOfNow(device_count)] {
@@ -63,6 +64,7 @@ void JobRunner::SearchPlan(int device_count) {
         return plan.status();
       },
       [this, found](const absl::Status& status) {
+        searching_ = false;
         if (phase_ != Phase::kStepping) return;
         if (status.ok() && found->better()) found_plan_ = *found;
         if (!status.ok()) {

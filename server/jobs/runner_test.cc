@@ -121,6 +121,14 @@ TEST_F(RunnerTest, MeasuredTimesMakeAnotherPlan) {
   EXPECT_GT(steps_.size(), 6u);
 }
 
+// One search at a time, however fast steps are and often their times change.
+TEST_F(RunnerTest, TimesThatDriftAreSearchedForAgain) {
+  for (int device = 0; device < kDevices; ++device) Misbehave(device, "drift");
+  Run("max_steps: 2000\nsave_steps: 0");
+  EXPECT_EQ(outcome_.state, JobState::kSucceeded) << outcome_.message;
+  EXPECT_EQ(steps_.size(), 2000u);
+}
+
 TEST_F(RunnerTest, APlanOfTheJobsOwnStays) {
   on_note_ = [](const std::string& text) {
     EXPECT_FALSE(absl::StrContains(text, "plan from measured times")) << text;
