@@ -13,16 +13,6 @@ namespace {
 JobId IdOf(int job) { return static_cast<JobId>(job + 1); }
 int IndexOf(JobId job) { return static_cast<int>(Number(job)) - 1; }
 
-// As StepPlan's shares: groups per part.
-Plan SplitPlan(const StepPlan& plan, const std::vector<Part>& parts) {
-  Plan split = plan.stages;
-  split.split.assign(plan.slot_count(), {});
-  for (const Part& part : parts) {
-    split.split[part.slot].push_back(static_cast<int>(part.groups));
-  }
-  return split;
-}
-
 std::vector<MicroBatchCost> LayerCosts(const ModelCosts& costs) {
   std::vector<MicroBatchCost> layers;
   for (int layer = 0; layer <= costs.head(); ++layer) {
@@ -89,9 +79,8 @@ JobShape DispatcherFeed::ShapeOf(const FedJob& job) {
   // A job trains something; where nothing has a gradient, its host work moves
   // no bytes.
   if (shape.trainable_count() == 0) shape.trainable.clear();
-  // As the daemon reserves them (ARCHITECTURE.md).
-  const bool one_stage = job.plan->slot_count() == 1;
-  shape.contribution_sets = one_stage && job.rounds.per_step > 1 ? 2 : 1;
+  shape.contribution_sets =
+      ContributionSets(job.plan->stages, job.rounds.per_step);
   return shape;
 }
 
@@ -109,7 +98,7 @@ StepSpec DispatcherFeed::SpecOf(const Job& job) const {
   StepSpec spec;
   // An isolated step is reduced and not updated: it never gets a factor.
   spec.clip = rounds.updates != Updates::kAsReduced;
-  spec.plan = SplitPlan(*job.fed.plan, job.parts);
+  spec.plan = PlanOfFullRound(*job.fed.plan, rounds.micro_batches);
   spec.groups = job.fed.plan->groups;
   spec.round_micro_batches.assign(rounds.per_step, rounds.micro_batches);
   spec.layer_costs = LayerCosts(costs);

@@ -15,16 +15,6 @@ namespace {
 
 constexpr int64_t kMs = 1'000'000;
 
-// One block in each direction, the head alone.
-Plan OneByOne(int layers) {
-  Plan plan;
-  plan.fused = true;
-  plan.backward = {{layers, layers}};
-  for (int l = 0; l < layers; ++l) plan.forward.push_back({l, l});
-  for (int l = layers - 1; l >= 0; --l) plan.backward.push_back({l, l});
-  return plan;
-}
-
 struct Step {
   ModelCosts costs = SmallModel(4);
   Machine machine;

@@ -27,16 +27,6 @@ absl::Status Check(const Schedule& schedule, const ModelCosts& costs,
   return CheckStepSchedule(schedule, costs, options, contributions);
 }
 
-// One block in each direction, the head alone.
-Plan OneByOne(int layers) {
-  Plan plan;
-  plan.fused = true;
-  plan.backward = {{layers, layers}};
-  for (int l = 0; l < layers; ++l) plan.forward.push_back({l, l});
-  for (int l = layers - 1; l >= 0; --l) plan.backward.push_back({l, l});
-  return plan;
-}
-
 // Everything by hand: SmallModel's block is 1 ms forward, 2 backward, 1 on a
 // link; its head 3, 4 and 2 on a link; activations are 0.1 ms.
 TEST(StepSimulatorTest, OneDeviceOneBlockOneMicroBatch) {

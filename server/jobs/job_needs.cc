@@ -85,9 +85,9 @@ uint64_t EvalPromptBytes(const ResolvedSpec& spec, const ModelConfig& model) {
 
 }  // namespace
 
-int ContributionSets(const ResolvedSpec& spec, const Plan& plan) {
-  const bool rounds = StepMicroBatches(spec) > spec.micro_batches_per_round();
-  return rounds && plan.backward.size() == 1 ? 2 : 1;
+int64_t StepRounds(const ResolvedSpec& spec) {
+  const int64_t most = RoundMicroBatches(spec);
+  return (StepMicroBatches(spec) + most - 1) / most;
 }
 
 DType ComputeDtype(SpecDtype dtype) {
@@ -124,7 +124,7 @@ RoundBuffersOptions BufferOptions(const ResolvedSpec& spec,
   options.input_gradient = !spec.adapter().present();
   options.packed = spec.spec().packing;
   options.contributions.units = ContributedUnits(model, spec.adapter());
-  options.contributions.sets = ContributionSets(spec, plan);
+  options.contributions.sets = ContributionSets(plan, StepRounds(spec));
   return options;
 }
 

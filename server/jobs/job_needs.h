@@ -43,9 +43,8 @@ PlanLimitsOptions LimitsOf(const ResolvedSpec& spec, const ModelConfig& model,
                            int64_t max_row_tokens,
                            uint64_t device_memory_bytes);
 
-// Rounds whose contributions can be there at a time: a plan of one stage runs
-// on several devices by running several rounds.
-int ContributionSets(const ResolvedSpec& spec, const Plan& plan);
+// Of a full step.
+int64_t StepRounds(const ResolvedSpec& spec);
 
 // What a job needs of the host arena, in bytes, with this plan.
 struct HostNeed {

@@ -59,14 +59,18 @@ absl::StatusOr<Plan> PlanFromCosts(const CostModel& costs,
   return PublishedPlan(layers, options);
 }
 
+uint64_t OutputsOf(const Plan& plan, const LayerRange& forward) {
+  const auto inside = std::count_if(
+      plan.backward.begin(), plan.backward.end(), [&](const LayerRange& later) {
+        return later.first > forward.first && later.first <= forward.last;
+      });
+  return 1 + static_cast<uint64_t>(inside);
+}
+
 int64_t MaxRoundMicroBatches(const Plan& plan) {
-  size_t most_outputs = 1;
+  uint64_t most_outputs = 1;
   for (const LayerRange& stage : plan.forward) {
-    size_t outputs = 1;
-    for (const LayerRange& later : plan.backward) {
-      if (later.first > stage.first && later.first <= stage.last) ++outputs;
-    }
-    most_outputs = std::max(most_outputs, outputs);
+    most_outputs = std::max(most_outputs, OutputsOf(plan, stage));
   }
   // A quarter of the message is for everything else.
   const uint64_t bytes = wire::kMaxMessageBytes / 4 * 3;

@@ -38,6 +38,10 @@ absl::StatusOr<Plan> PlanFromCosts(const CostModel& costs,
                                    const TrainedModel& model, int device_count,
                                    uint64_t device_memory_bytes);
 
+// Tensors that a forward stage of the plan sends of each micro-batch: its own
+// end, and the input of each backward stage that begins inside it.
+uint64_t OutputsOf(const Plan& plan, const LayerRange& forward);
+
 // The most micro-batches of a round that this plan's commands can carry: a
 // forward stage names a buffer per micro-batch for its end and for each
 // backward stage that begins inside it, and a message is bounded

@@ -54,16 +54,6 @@ class SumsOfASlot {
   std::map<std::vector<int>, Sums> known_;
 };
 
-// Backward stages that begin inside a forward one get its activations, and the
-// next stage does.
-uint64_t OutputsOf(const Plan& plan, const LayerRange& forward) {
-  const auto inside = std::count_if(
-      plan.backward.begin(), plan.backward.end(), [&](const LayerRange& later) {
-        return later.first > forward.first && later.first <= forward.last;
-      });
-  return 1 + static_cast<uint64_t>(inside);
-}
-
 }  // namespace
 
 PlanLimits::PlanLimits(const PlanLimitsOptions& options) : options_(options) {

@@ -94,7 +94,7 @@ ModelCosts MeasuredCosts(const CostModel& costs, const TrainedModel& model,
 }
 
 absl::StatusOr<FoundPlan> FindPlan(const JobPlanQuestion& question) {
-  const int micro_batches = question.micro_batches;
+  const int micro_batches = question.limits.buffers.micro_batches;
   const PlanLimits limits(question.limits);
   SearchOptions options;
   options.contributions = Contributions::kFp32;
@@ -105,10 +105,9 @@ absl::StatusOr<FoundPlan> FindPlan(const JobPlanQuestion& question) {
   options.accepts = [&](const StepPlan& round) {
     const Plan plan = PlanOfFullRound(round, micro_batches);
     // The dispatcher has been told how many rounds have buffers.
-    const bool single = plan.backward.size() == 1;
-    const bool same_sets = question.rounds == 1 ||
-                           single == (question.present.backward.size() == 1);
-    return same_sets && MaxRoundMicroBatches(plan) >= micro_batches &&
+    return ContributionSets(plan, question.rounds) ==
+               ContributionSets(question.present, question.rounds) &&
+           MaxRoundMicroBatches(plan) >= micro_batches &&
            limits.CheckSlots(plan).ok() &&
            MoreHostBytes(limits, plan, question.present) <= question.host_bytes;
   };

@@ -46,8 +46,7 @@ ModelCosts MeasuredCosts(const CostModel& costs, const TrainedModel& model,
 struct JobPlanQuestion {
   ModelCosts costs;
   Machine machine;
-  int micro_batches = 1;  // of a full round
-  int rounds = 1;         // of a step
+  int rounds = 1;  // of a step
   Updates updates = Updates::kClipped;
   PlanLimitsOptions limits;
   // More of the arena than this is not to be had, and what the present plan has

@@ -46,7 +46,6 @@ JobPlanQuestion Question() {
   limits.device_memory_bytes = 1 << 30;
   question.costs = MeasuredCosts(Measured(), limits.model, kRows * kRowTokens);
   question.machine.devices.resize(kDevices);
-  question.micro_batches = 8;
   question.host_bytes = 1 << 30;
   // Two blocks a stage, one device each.
   question.present = {

@@ -38,12 +38,7 @@ JobPlanQuestion JobRunner::QuestionOfNow(int device_count) const {
   question.machine.devices.assign(
       device_count,
       {.memory_bytes = static_cast<int64_t>(options_.device_memory_bytes)});
-  question.micro_batches = buffers.micro_batches;
-  const int64_t all =
-      (spec().batch_size + options_.spec.micro_batch_size() - 1) /
-      options_.spec.micro_batch_size();
-  question.rounds =
-      static_cast<int>(RoundRanges(all, buffers.micro_batches).size());
+  question.rounds = static_cast<int>(StepRounds(options_.spec));
   question.updates = state_->options().stale    ? Updates::kStale
                      : spec().max_grad_norm > 0 ? Updates::kClipped
                                                 : Updates::kAsReduced;

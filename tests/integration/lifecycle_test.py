@@ -130,23 +130,10 @@ class QueueTest(LifecycleTest):
                       self.daemon.log(job))
         self.assert_same(self.result(job), wanted)
 
-    def test_pause_keeps_both_versions_of_an_asynchronous_optimizer(self):
-        wanted = self.undisturbed(optimizer_mode="async")
-        self.assertNotEqual(wanted[0], self.undisturbed()[0])
-        job = self.daemon.submit({**DISTURBED, "optimizer_mode": "async"})
-        for step in (0, 1, 2, 15, 30):
-            self.wait_step(job, step)
-            harness.wait_until(lambda: self.state(job) != "VALIDATING",
-                               "validated")
-            self.change("pause", job)
-            self.wait_state(job, "PAUSED")
-            self.change("resume", job)
-        self.daemon.wait(job)
-        self.assert_same(self.result(job), wanted)
-
-    def test_pause_at_any_moment(self):
-        wanted = self.undisturbed(max_grad_norm=0)
-        job = self.daemon.submit({**DISTURBED, "max_grad_norm": 0})
+    def check_pauses(self, **fields):
+        """Soon after some steps, and while it loads. Answers the result."""
+        wanted = self.undisturbed(**fields)
+        job = self.daemon.submit({**DISTURBED, **fields})
         for step in (0, 1, 2, 15, 16, 30):
             self.wait_step(job, step)
             harness.wait_until(lambda: self.state(job) != "VALIDATING",
@@ -156,6 +143,14 @@ class QueueTest(LifecycleTest):
             self.change("resume", job)
         self.daemon.wait(job)
         self.assert_same(self.result(job), wanted)
+        return wanted
+
+    def test_pause_keeps_both_versions_of_an_asynchronous_optimizer(self):
+        result = self.check_pauses(optimizer_mode="async")
+        self.assertNotEqual(result[0], self.undisturbed()[0])
+
+    def test_pause_at_any_moment(self):
+        self.check_pauses(max_grad_norm=0)
 
     def test_cancel_in_every_state(self):
         running = self.daemon.submit(ENDLESS)
