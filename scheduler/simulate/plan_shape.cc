@@ -30,20 +30,16 @@ Plan StagesOf(const PlanShape& shape, const ModelCosts& costs) {
 
 // Per slot.
 std::vector<int> WidthsOf(const PlanShape& shape, const Plan& stages) {
-  const int forward = static_cast<int>(stages.forward.size());
-  const int slots = forward + static_cast<int>(stages.backward.size());
-  std::vector<int> widths;
-  for (int i = 0; i < slots; ++i) {
-    if (i == forward) {
-      widths.push_back(shape.widths.fused);
-    } else if (i < forward) {
-      widths.push_back(i < shape.first_slots ? shape.first_width
-                                             : shape.widths.forward);
-    } else {
-      widths.push_back(i >= slots - shape.last_slots ? shape.last_width
-                                                     : shape.widths.backward);
-    }
+  std::vector<int> widths(stages.forward.size(), shape.widths.forward);
+  for (size_t i = 0; i < widths.size() && i < shape.first_widths.size(); ++i) {
+    widths[i] = shape.first_widths[i];
   }
+  widths.push_back(shape.widths.fused);
+  std::vector<int> backward(stages.backward.size() - 1, shape.widths.backward);
+  for (size_t i = 0; i < backward.size() && i < shape.last_widths.size(); ++i) {
+    backward[i] = shape.last_widths[i];
+  }
+  widths.insert(widths.end(), backward.rbegin(), backward.rend());
   return widths;
 }
 

@@ -4,24 +4,24 @@
 #ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_PLAN_SHAPE_H_
 #define ROUNDHOUSE_SCHEDULER_SIMULATE_PLAN_SHAPE_H_
 
+#include <vector>
+
 #include "scheduler/simulate/machine.h"
 #include "scheduler/simulate/model_costs.h"
 #include "scheduler/simulate/step_plan.h"
 
 namespace roundhouse {
 
-// A family of plans: stages of equal length, one width per direction, other
-// widths for the first forward and the last backward slots, where the pipeline
-// fills and drains.
+// A family of plans: stages of equal length, one width per direction, widths of
+// their own for the first forward and the last backward slots, where the
+// pipeline fills and drains.
 struct PlanShape {
   int fused_layers = 0;     // decoder blocks in the fused stage
   int forward_layers = 1;   // of a forward stage; the last has what is left
   int backward_layers = 1;  // of a backward stage; likewise
   Widths widths;
-  int first_slots = 0;
-  int first_width = 1;
-  int last_slots = 0;
-  int last_width = 1;
+  std::vector<int> first_widths;  // of the first forward slots, in order
+  std::vector<int> last_widths;   // of the last backward slots, the last first
   int groups = 1;
   int look_ahead = 1;
   // Shares that even out what devices have to do (balanced_plan.h); else as
@@ -31,8 +31,8 @@ struct PlanShape {
   friend bool operator==(const PlanShape&, const PlanShape&) = default;
 };
 
-// REQUIRES: 0 <= fused_layers <= layers; everything else at least 1, slots 0;
-// no width above the number of devices.
+// REQUIRES: 0 <= fused_layers <= layers; everything else at least 1; no width
+// above the number of devices.
 StepPlan ShapePlan(const PlanShape& shape, const ModelCosts& costs,
                    const Machine& machine, int micro_batches);
 

@@ -17,14 +17,13 @@
 namespace roundhouse {
 namespace {
 
-// Tails whose plans are improved by estimate; of those, simulated; of those,
+// Tails whose plans are improved by estimate, then simulated; of those,
 // improved by simulation.
 constexpr size_t kRanked = 6;
-constexpr size_t kSimulated = 4;
 constexpr size_t kImproved = 1;
 constexpr size_t kWidthsRanked = 4;
 // A change whose estimate is this much worse is not simulated.
-constexpr double kWorthSimulating = 1.005;
+constexpr double kWorthSimulating = 1.02;
 
 struct Candidate {
   PlanShape shape;
@@ -91,7 +90,6 @@ class Search {
     }
     SpreadWork(best.size(), options_.rank_work,
                [&](size_t i) { Improve(best[i], &Search::EstimatesShorter); });
-    KeepBest(best, kSimulated, &Candidate::estimate_ns);
     // No plan may be slower than this one, however wrong the estimates are.
     const PlanShape all_wide = AllWide();
     const std::optional<double> estimate_ns = Estimate(all_wide);
@@ -326,8 +324,15 @@ class Search {
     }
   }
 
+  // By `slots`, which may be negative, at the width of its last.
+  static void Lengthen(std::vector<int>& widths, int slots, int width) {
+    if (!widths.empty()) width = widths.back();
+    const int length = static_cast<int>(widths.size()) + slots;
+    widths.resize(std::max(0, length), width);
+  }
+
   static bool HasOtherEnds(const PlanShape& shape) {
-    return shape.first_slots > 0 || shape.last_slots > 0;
+    return !shape.first_widths.empty() || !shape.last_widths.empty();
   }
 
   bool EstimatesShorter(const PlanShape& shape, Candidate& best) {
@@ -371,8 +376,12 @@ class Search {
         s.forward_layers += 2 * step;
         s.backward_layers += 2 * step;
       });
-      add([&](PlanShape& s) { s.first_slots += step; });
-      add([&](PlanShape& s) { s.last_slots += 2 * step; });
+      add([&](PlanShape& s) {
+        Lengthen(s.first_widths, step, s.widths.forward);
+      });
+      add([&](PlanShape& s) {
+        Lengthen(s.last_widths, 2 * step, s.widths.backward);
+      });
     }
     for (const int width : WidthsToTry()) {
       add([&](PlanShape& s) {
@@ -383,16 +392,22 @@ class Search {
         s.widths.forward = width;
         s.forward_layers *= 2;
       });
-      add([&](PlanShape& s) { s.first_width = width; });
-      add([&](PlanShape& s) { s.last_width = width; });
-      add([&](PlanShape& s) {
-        s.first_slots += 2;
-        s.first_width = width;
-      });
-      add([&](PlanShape& s) {
-        s.last_slots += 4;
-        s.last_width = width;
-      });
+      for (const size_t longer : {0, 2}) {
+        add([&](PlanShape& s) {
+          s.first_widths.assign(s.first_widths.size() + longer, width);
+        });
+        add([&](PlanShape& s) {
+          s.last_widths.assign(s.last_widths.size() + 2 * longer, width);
+        });
+      }
+    }
+    for (const int step : {1, -1}) {
+      for (size_t i = 0; i < shape.first_widths.size(); ++i) {
+        add([&](PlanShape& s) { s.first_widths[i] += step; });
+      }
+      for (size_t i = 0; i < shape.last_widths.size(); ++i) {
+        add([&](PlanShape& s) { s.last_widths[i] += step; });
+      }
     }
     add([&](PlanShape& s) { s.balanced = !s.balanced; });
     if (options_.groups > 0) return changes;
@@ -407,10 +422,14 @@ class Search {
     return 0 <= shape.fused_layers && shape.fused_layers <= costs_.layers &&
            stage(shape.forward_layers) && stage(shape.backward_layers) &&
            width(shape.widths.forward) && width(shape.widths.fused) &&
-           width(shape.widths.backward) && width(shape.first_width) &&
-           width(shape.last_width) && shape.first_slots >= 0 &&
-           shape.first_slots <= costs_.layers && shape.last_slots >= 0 &&
-           shape.last_slots <= costs_.layers && shape.look_ahead >= 1 &&
+           width(shape.widths.backward) &&
+           std::all_of(shape.first_widths.begin(), shape.first_widths.end(),
+                       width) &&
+           std::all_of(shape.last_widths.begin(), shape.last_widths.end(),
+                       width) &&
+           static_cast<int>(shape.first_widths.size()) <= costs_.layers &&
+           static_cast<int>(shape.last_widths.size()) <= costs_.layers &&
+           shape.look_ahead >= 1 &&
            shape.look_ahead <= options_.most_look_ahead;
   }
 

@@ -40,8 +40,8 @@ struct SearchOptions {
   Ideas ideas;
   // How much to estimate, and to simulate: turns and layers of all plans'
   // parts.
-  int64_t rank_work = 600'000;
-  int64_t work = 60'000;
+  int64_t rank_work = 1'200'000;
+  int64_t work = 120'000;
 };
 
 struct SearchResult {
