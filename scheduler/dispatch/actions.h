@@ -39,6 +39,11 @@ struct RunSlotAction {
   // Units whose contribution an earlier attempt left (ContributionDown): they
   // may be under reduction, and are not to be written again.
   std::vector<int> units_down = {};
+  // Where its sums go: for each trained layer in turn as many blocks as it
+  // sends sums of one (scheduler/plan/contribution_blocks.h), of the head's
+  // blocks for the head.  The same when it is sent again; those of units_down
+  // may be another slot's by then.
+  std::vector<int> blocks = {};
 };
 
 struct WithdrawSlotAction {
@@ -59,6 +64,8 @@ struct RunHostOpAction {
   int unit = 0;
   bool add_to_sum = false;  // reduce: not the step's first round
   bool last_round = false;  // reduce: the sum is final
+  // reduce: where the sums are that came down, in the order of their groups.
+  std::vector<int> blocks = {};
 };
 
 // Every slot committed, every reduction done: with clipping the norm can be

@@ -42,12 +42,11 @@ TEST(DispatcherTest, LooksAheadThreeSlotsPerDeviceBeforeAnyInputExists) {
 }
 
 // One stage, so that a round is one slot.
-size_t SlotsSentAhead(int contribution_sets) {
-  JobShape shape = kShape;
-  shape.contribution_sets = contribution_sets;
-  World world(shape, 2, 1);
+size_t SlotsSentAhead(ContributionBlocks blocks) {
+  World world(kShape, 2, 1);
   StepSpec spec = TrainStep(4, true);
   spec.plan = {{}, {{0, 3}}, true};
+  spec.blocks = blocks;
   world.Begin(spec);
   const size_t sent = world.sent.size();
   world.RunToEnd();
@@ -56,9 +55,32 @@ size_t SlotsSentAhead(int contribution_sets) {
   return sent;
 }
 
-TEST(DispatcherTest, TwoContributionSetsLetTwoRoundsOfOneStageRunAtOnce) {
-  EXPECT_EQ(SlotsSentAhead(1), 1u);
-  EXPECT_EQ(SlotsSentAhead(2), 2u);
+TEST(DispatcherTest, SlotsWaitForBlocksForTheirSums) {
+  EXPECT_EQ(SlotsSentAhead({3, 1}), 1u);
+  EXPECT_EQ(SlotsSentAhead({5, 2}), 1u);
+  EXPECT_EQ(SlotsSentAhead({6, 1}), 1u);
+  EXPECT_EQ(SlotsSentAhead({6, 2}), 2u);
+}
+
+TEST(DispatcherTest, BlocksAreFreeWhenTheirLayerIsReduced) {
+  World world(kShape, 2, 1);
+  StepSpec spec = TrainStep(1, false);
+  spec.plan = {
+      {{0, 0}, {1, 1}, {2, 2}}, {{3, 3}, {2, 2}, {1, 1}, {0, 0}}, true};
+  // For one of the three backward slots.
+  spec.blocks = {1, 1};
+  world.Begin(spec);
+  EXPECT_EQ(world.sent.size(), 5u);
+  world.RunToEnd();
+  EXPECT_EQ(world.steps_done, 1);
+  EXPECT_EQ(world.sent.back().blocks, std::vector<int>{0});
+}
+
+TEST(DispatcherTest, ASlotThatNeedsMoreBlocksThanThereAreIsRefused) {
+  World world(kShape, 2, 1);
+  StepSpec spec = TrainStep(1, false);
+  spec.blocks = {0, 1};
+  EXPECT_DEATH(world.Begin(spec), "blocks");
 }
 
 TEST(DispatcherTest, ClippedUpdatesWaitForTheCaller) {

@@ -83,6 +83,7 @@ bool JobSteps::SendReduce() {
     action.add_to_sum = round.index > 0;
     action.last_round = round.index + 1 ==
                         static_cast<int>(step.spec.round_micro_batches.size());
+    action.blocks = BlocksOfUnit(round, unit);
     Emit(action);
     return true;
   }

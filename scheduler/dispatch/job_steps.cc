@@ -24,8 +24,6 @@ JobSteps::JobSteps(JobId job, const JobShape& shape, SentWork& sent,
                    static_cast<int>(shape.trainable.size()) == shape.unit_count)
       << shape.trainable.size();
   ROUNDHOUSE_CHECK(shape.trainable_count() >= 1);
-  ROUNDHOUSE_CHECK(shape.contribution_sets == 1 || shape.contribution_sets == 2)
-      << shape.contribution_sets;
 }
 
 // --- building a step ---
@@ -41,6 +39,10 @@ uint64_t JobSteps::BeginStep(const StepSpec& spec) {
                    static_cast<int>(spec.layer_costs.size()) ==
                        shape_.layer_count)
       << spec.layer_costs.size();
+  if (spec.train) {
+    SetCount(layer_blocks_, spec.blocks.layers);
+    SetCount(head_blocks_, spec.blocks.head);
+  }
   Step step;
   step.number = next_step_++;
   step.spec = spec;
@@ -62,6 +64,7 @@ void JobSteps::AddRound(const Step& step, int index) {
   round.readers_left.assign(shape_.unit_count, 0);
   round.reduce_sent.assign(shape_.unit_count, true);
   round.reduce_done.assign(shape_.unit_count, true);
+  round.blocks.resize(shape_.layer_count);
   for (int unit = 0; step.spec.train && unit < shape_.unit_count; ++unit) {
     if (!shape_.Trains(unit)) continue;
     round.reduce_sent[unit] = round.reduce_done[unit] = false;
@@ -108,13 +111,18 @@ void JobSteps::AddSlots(const Step& step, Round& round) {
   const int micro_batches = spec.round_micro_batches[round.index];
   const StepPlan plan = PlanOfRound(spec.plan, micro_batches, spec.groups);
   int plan_slot = -1;
+  int64_t layer_blocks = 0;  // of the plan's slot
+  int64_t head_blocks = 0;
   SlotId first_part{};
   for (const Part& part : PartsOf(plan, micro_batches)) {
     if (!spec.train && part.pass == SlotPass::kBackward) break;
     const bool evaluate = !spec.train && part.pass == SlotPass::kFused;
     Slot slot;
     slot.id = sent_.NextSlotId();
-    if (part.slot != plan_slot) first_part = slot.id;
+    if (part.slot != plan_slot) {
+      first_part = slot.id;
+      layer_blocks = head_blocks = 0;
+    }
     plan_slot = part.slot;
     slot.first_part = first_part;
     slot.wide = plan.shares[part.slot].size() > 1;
@@ -126,6 +134,13 @@ void JobSteps::AddSlots(const Step& step, Round& round) {
     slot.round_number = round.number;
     slot.cost = CostOf(spec, slot);
     if (spec.device_bytes) slot.device_bytes = spec.device_bytes(part);
+    if (spec.train && part.backward()) slot.sums = part.contributions;
+    layer_blocks += BlocksNeeded(slot, layer_blocks_);
+    head_blocks += BlocksNeeded(slot, head_blocks_);
+    ROUNDHOUSE_CHECK(layer_blocks <= layer_blocks_.count &&
+                     head_blocks <= head_blocks_.count)
+        << "slot " << part.slot << " needs more blocks than "
+        << layer_blocks_.count << " and " << head_blocks_.count;
     slot.units = UnitsOf(slot);
     for (const int unit : slot.units) {
       ++round.contributors_left[unit];
@@ -226,6 +241,7 @@ void JobSteps::HostOpDone(const RunHostOpAction& action) {
     }
     round.reduce_done[action.unit] = true;
     --round.reduces_left;
+    FreeBlocksOfUnit(round, action.unit);
     Step& step = *FindStep(action.step_number);
     if (MayUpdate(step, action.unit)) step.updatable.insert(action.unit);
   }
@@ -287,6 +303,7 @@ void JobSteps::Send(const SentWork::SentSlot& sent, DeviceId device) {
   first_waiting_ = sent.slot;  // no longer; none before it does
   slot.device = device;
   slot.turn = sent.turn;
+  if (slot.blocks.empty()) TakeBlocks(slot);
   sent_.Add(device, sent);
   Emit(slot);
 }
@@ -301,19 +318,20 @@ bool JobSteps::MaySend(const Slot& slot) const {
   for (const Round& round : rounds_) {
     if (round.number >= slot.round_number) break;
     if (round.number % 2 == slot.round_number % 2) return false;
-    if (shape_.contribution_sets == 2) continue;
-    for (const int unit : slot.units) {
-      if (!round.reduce_done[unit]) return false;
-    }
   }
-  return true;
+  if (!slot.blocks.empty()) return true;
+  const auto there = [&](const Blocks& blocks) {
+    return BlocksNeeded(slot, blocks) <=
+           static_cast<int64_t>(blocks.free.size());
+  };
+  return there(layer_blocks_) && there(head_blocks_);
 }
 
 void JobSteps::Emit(Slot& slot) {
   SetState(slot, Slot::State::kOut);
   actions_.push_back(RunSlotAction{job_, slot.id, slot.device, slot.place,
                                    slot.pass, slot.layers, slot.micro_batches,
-                                   slot.turn, slot.down});
+                                   slot.turn, slot.down, slot.blocks});
 }
 
 void JobSteps::NoteContribution(Slot& slot, int unit) {
@@ -414,8 +432,11 @@ void JobSteps::DropNewestStep() {
   std::erase_if(slots_, [&](const auto& entry) {
     return entry.second.place.step_number == number;
   });
-  for (const Round& round : rounds_) {
+  for (Round& round : rounds_) {
     if (round.step_number != number) continue;
+    for (int layer = 0; layer < shape_.layer_count; ++layer) {
+      FreeBlocks(round, layer);
+    }
     std::erase_if(reducible_, [&](const auto& entry) {
       return entry.first == round.number;
     });

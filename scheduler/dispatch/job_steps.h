@@ -15,11 +15,11 @@
 //
 // A round uses one of two sets of activation buffers, by its running number's
 // parity: it starts when the round before the last has *retired*, i.e. its
-// slots committed and its reductions are done.  Where contribution buffers
-// exist once, a backward slot is sent when the previous round's reductions of
-// its units are done; where there are two sets, two rounds' backward slots of
-// one unit can run at a time, as a plan of one stage needs for its rounds to
-// run on several devices at once.  Reductions of a unit go out in round order.
+// slots committed and its reductions are done.  A backward slot is sent when
+// there are blocks for its sums (StepSpec::blocks); it keeps them when it is
+// sent again.  Slots are sent in order, and no slot needs more blocks than
+// there are, so whoever has some waits for nobody that waits for them.
+// Reductions of a unit go out in round order.
 //
 // Thread-compatible.
 #ifndef ROUNDHOUSE_SCHEDULER_DISPATCH_JOB_STEPS_H_
@@ -38,6 +38,7 @@
 #include "base/ids.h"
 #include "scheduler/dispatch/actions.h"
 #include "scheduler/dispatch/sent_work.h"
+#include "scheduler/plan/contribution_blocks.h"
 #include "scheduler/plan/plan.h"
 
 namespace roundhouse {
@@ -52,7 +53,6 @@ struct JobShape {
   // embedding nor the head has any.  Empty: every unit.  REQUIRES: at least
   // one.
   std::vector<bool> trainable;
-  int contribution_sets = 1;  // 1, or 2: chosen by the round's buffer_set
   // Asynchronous optimizer: a step reads the weights that the update before the
   // last one left, so it may begin, and end, before the last one is done.
   bool stale = false;
@@ -78,6 +78,10 @@ struct StepSpec {
   Plan plan;
   int groups = 1;  // G: each round's micro-batches form at most as many
   std::vector<int> round_micro_batches;  // micro-batches of each round
+  // For all of the job's sums on their way to a reduction; of an evaluation:
+  // unused.  Other numbers than the step before REQUIRE that its reductions are
+  // done.  REQUIRES: no slot needs more (BlocksOf).
+  ContributionBlocks blocks;
   // One per layer, as measured; empty: guessed, all layers equal.
   std::vector<MicroBatchCost> layer_costs;
   // What a part needs of its device's memory; empty: every device has it.
@@ -138,8 +142,10 @@ class JobSteps {
     SlotCost cost;
     int64_t device_bytes = 0;
     uint64_t turn = 0;
-    std::vector<int> units;  // that it contributes to
-    std::vector<int> down;   // of those: they have its contribution
+    int64_t sums = 0;         // that it sends of each of its layers
+    std::vector<int> units;   // that it contributes to
+    std::vector<int> blocks;  // empty until it is sent
+    std::vector<int> down;    // of those: they have its contribution
     enum class State { kWaiting, kOut, kLostWorker, kWithdrawing, kCommitted };
     State state = State::kWaiting;
     DeviceId device{};
@@ -155,6 +161,7 @@ class JobSteps {
     std::vector<bool> reduce_sent;       // per unit
     std::vector<bool> reduce_done;       // per unit
     int reduces_left = 0;
+    std::vector<std::vector<int>> blocks;  // per layer: of sums not reduced
     bool retired() const { return slots_left == 0 && reduces_left == 0; }
   };
   struct Step {
@@ -167,6 +174,24 @@ class JobSteps {
     std::set<int> updatable;        // units reduced for good, not updated
     int updates_left = 0;
   };
+
+  // Of sums of decoder layers, or of the head.
+  struct Blocks {
+    int64_t count = 0;
+    std::vector<int> free;
+  };
+
+  static void SetCount(Blocks& blocks, int64_t count);
+  Blocks& BlocksOfLayer(int layer) {
+    return layer == shape_.layer_count - 1 ? head_blocks_ : layer_blocks_;
+  }
+  // What the slot needs of `of`.
+  int64_t BlocksNeeded(const Slot& slot, const Blocks& of) const;
+  void TakeBlocks(Slot& slot);
+  void FreeBlocks(Round& round, int layer);
+  std::vector<int> BlocksOfUnit(const Round& round, int unit) const;
+  // It is reduced.
+  void FreeBlocksOfUnit(Round& round, int unit);
 
   void AddRound(const Step& step, int index);
   void AddSlots(const Step& step, Round& round);
@@ -210,6 +235,8 @@ class JobSteps {
   std::map<SlotId, Slot> slots_;  // of rounds in rounds_, in global order
   SlotId first_waiting_{};        // none before it waits to be sent
   int withdrawing_ = 0;           // slots
+  Blocks layer_blocks_;
+  Blocks head_blocks_;
   // Round and unit: contributions are down, the reduction is not sent.
   std::set<std::pair<uint64_t, int>> reducible_;
   uint64_t next_round_ = 0;

@@ -80,7 +80,7 @@ TEST(LossesTest, RandomLossesNeverStopOrRepeatAStep) {
         if (random() % 2 == 0) shape.trainable[unit] = true;
       }
     }
-    shape.contribution_sets = 1 + static_cast<int>(random() % 2);
+    const int most_sent = 1 + static_cast<int>(random() % (3 * devices));
     World world(shape, devices, seed * 7);
     world.report_contributions = random() % 2 == 0;
     int lost = 0;
@@ -89,6 +89,9 @@ TEST(LossesTest, RandomLossesNeverStopOrRepeatAStep) {
           TrainStep(1 + static_cast<int>(random() % 4), random() % 2 == 0);
       spec.plan = RandomPlan(random, layers);
       if (random() % 2 == 0) SplitAtRandom(random, spec);
+      spec.blocks = BlocksOf(
+          spec.plan, static_cast<int64_t>(spec.round_micro_batches.size()),
+          most_sent);
       spec.train = random() % 4 != 0;
       world.begin_next_when_reduced = spec.train && random() % 2 == 0;
       const int done_before = world.steps_done;
@@ -127,6 +130,7 @@ TEST(LossesTest, RandomLossesNeverStopSeveralJobs) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     const int devices = 1 + static_cast<int>(random() % 5);
+    const int most_sent = 1 + static_cast<int>(random() % (3 * devices));
     World world(kShape, devices, seed * 7);
     world.report_contributions = random() % 2 == 0;
     const auto job_class = [&] {
@@ -141,6 +145,9 @@ TEST(LossesTest, RandomLossesNeverStopSeveralJobs) {
           TrainStep(1 + static_cast<int>(random() % 4), random() % 2 == 0);
       spec.plan = RandomPlan(random, 4);
       if (random() % 2 == 0) SplitAtRandom(random, spec);
+      spec.blocks = BlocksOf(
+          spec.plan, static_cast<int64_t>(spec.round_micro_batches.size()),
+          most_sent);
       spec.train = random() % 4 != 0;
       for (int i = 0; i < 4 && random() % 2 == 0; ++i) {
         spec.layer_costs.resize(4);

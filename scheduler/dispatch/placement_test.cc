@@ -34,9 +34,7 @@ TEST(PlacementTest, CostsDecideWhichDeviceIsFreeFirst) {
 class Devices {
  public:
   explicit Devices(const std::vector<DeviceTraits>& devices) {
-    JobShape shape = kShape;
-    shape.contribution_sets = 2;
-    dispatcher_.AddJob(kJob, shape);
+    dispatcher_.AddJob(kJob, kShape);
     dispatcher_.HostUp();
     for (size_t d = 0; d < devices.size(); ++d) {
       dispatcher_.DeviceUp(static_cast<DeviceId>(d), devices[d]);
@@ -53,6 +51,7 @@ class Devices {
     StepSpec spec = TrainStep(rounds, false);
     spec.plan = {
         {{0, 0}, {1, 1}, {2, 2}}, {{3, 3}, {2, 2}, {1, 1}, {0, 0}}, true};
+    spec.blocks = {6, 2};
     spec.layer_costs.assign(4, {500, 500});
     spec.device_bytes = [device_bytes](const Part&) { return device_bytes; };
     dispatcher_.BeginStep(kJob, spec);
@@ -149,9 +148,7 @@ TEST(PlacementTest, ADeviceThatIsTooSmallIsLeftOutWhereOthersAreNot) {
 // Costs become nanoseconds while the job runs; its turn stays one of time.
 TEST(PlacementTest, TurnsAreTimeBeforeAndAfterCostsAreMeasured) {
   Dispatcher dispatcher{DispatcherOptions{}};
-  JobShape shape = kShape;
-  shape.contribution_sets = 2;
-  dispatcher.AddJob(kJob, shape);
+  dispatcher.AddJob(kJob, kShape);
   dispatcher.HostUp();
   dispatcher.DeviceUp(DeviceId{0});
   uint64_t last = 0;
@@ -159,6 +156,7 @@ TEST(PlacementTest, TurnsAreTimeBeforeAndAfterCostsAreMeasured) {
   for (const bool measured : {false, true, true}) {
     StepSpec spec = TrainStep(3, false);
     spec.plan = {{}, {{0, 3}}, true};
+    spec.blocks = {6, 2};
     if (measured) spec.layer_costs.assign(4, {10, 125'000});
     dispatcher.BeginStep(kJob, spec);
     bool more = true;

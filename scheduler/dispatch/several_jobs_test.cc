@@ -22,9 +22,7 @@ class OneDevice {
     dispatcher_.DeviceUp(DeviceId{0});
   }
   void Add(JobId job, int64_t slot_ns) {
-    JobShape shape = kShape;
-    shape.contribution_sets = 2;
-    dispatcher_.AddJob(job, shape);
+    dispatcher_.AddJob(job, kShape);
     slot_ns_[job] = slot_ns;
     Begin(job);
   }
@@ -51,6 +49,7 @@ class OneDevice {
   void Begin(JobId job) {
     StepSpec spec = TrainStep(8, false);
     spec.plan = {{}, {{0, 3}}, true};
+    spec.blocks = {6, 2};
     dispatcher_.BeginStep(job, spec);
   }
   void Take() {
@@ -134,6 +133,7 @@ TEST(SeveralJobsTest, AJobGoesOnlyWhenNoDeviceHasASlotOfIt) {
   dispatcher.DeviceUp(DeviceId{0});
   // A gather that was not answered is forgotten.
   StepSpec spec = TrainStep(1, true);
+  spec.blocks = {3, 1};
   dispatcher.BeginStep(kJob, spec);
   EXPECT_DEATH(dispatcher.RemoveJob(kJob), "check failed");
   dispatcher.DeviceDown(DeviceId{0});
@@ -151,9 +151,11 @@ TEST(SeveralJobsTest, AJobGoesOnlyWhenNoDeviceHasASlotOfIt) {
 // One device, so that all host operations of a job can be sent at once.
 TEST(SeveralJobsTest, TheHostWorkerServesJobsInTurns) {
   Dispatcher dispatcher({});
+  StepSpec spec = TrainStep(2, true);
+  spec.blocks = {3, 1};
   for (const JobId job : {kJob, kOther}) {
     dispatcher.AddJob(job, kShape);
-    dispatcher.BeginStep(job, TrainStep(2, true));
+    dispatcher.BeginStep(job, spec);
   }
   dispatcher.HostUp();
   std::vector<JobId> jobs;
@@ -174,6 +176,7 @@ std::map<JobId, std::vector<RunSlotAction>> SentAtFirst(JobClass other) {
   dispatcher.AddJob(kOther, kShape, other);
   dispatcher.AddJob(kJob, kShape);
   StepSpec spec = TrainStep(2, true);
+  spec.blocks = {3, 1};
   spec.layer_costs.assign(4, {1000, 3000});
   dispatcher.BeginStep(kJob, spec);
   dispatcher.BeginStep(kOther, spec);
@@ -219,7 +222,9 @@ TEST(SeveralJobsTest, ABackfillJobAloneHasTheDevicesToItself) {
   dispatcher.DeviceUp(DeviceId{0});
   dispatcher.AddJob(kOther, kShape, JobClass::kBackfill);
   dispatcher.AddJob(kJob, kShape);  // without a step
-  dispatcher.BeginStep(kOther, TrainStep(1, true));
+  StepSpec spec = TrainStep(1, true);
+  spec.blocks = {3, 1};
+  dispatcher.BeginStep(kOther, spec);
   int slots = 0;
   for (const Action& action : dispatcher.TakeActions()) {
     slots += std::holds_alternative<RunSlotAction>(action) ? 1 : 0;

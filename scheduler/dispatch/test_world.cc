@@ -63,9 +63,9 @@ void SplitAtRandom(std::mt19937_64& random, StepSpec& spec) {
     count = 1 + static_cast<int>(random() % 10);
   }
   for (int slot = 0; slot < spec.plan.slot_count(); ++slot) {
-    std::vector<int>& parts = spec.plan.split.emplace_back();
-    parts.resize(1 + random() % 6);
-    for (int& part : parts) part = 1 + static_cast<int>(random() % 3);
+    std::vector<int> proportions(1 + random() % 6);
+    for (int& part : proportions) part = 1 + static_cast<int>(random() % 3);
+    spec.plan.split.push_back(SplitOf(proportions, spec.groups));
   }
 }
 
@@ -80,7 +80,12 @@ World::World(const JobShape& shape, int devices, uint64_t seed)
   Take();
 }
 
-uint64_t World::Begin(const StepSpec& spec, JobId job) {
+uint64_t World::Begin(StepSpec spec, JobId job) {
+  if (spec.blocks == ContributionBlocks()) {
+    spec.blocks = BlocksOf(
+        spec.plan, static_cast<int64_t>(spec.round_micro_batches.size()),
+        3 * static_cast<int>(queues_.size()));
+  }
   const uint64_t number = dispatcher_.BeginStep(job, spec);
   specs_[{job, number}] = spec;
   Take();
@@ -170,20 +175,69 @@ void World::Carry(const RunSlotAction& action) {
             3);
   EXPECT_EQ(committed_.count(action.slot), 0u) << "a committed slot ran again";
   if (action.pass == SlotPass::kFused || action.pass == SlotPass::kBackward) {
-    CheckContributions(action);
+    CheckBlocks(action);
   }
   const std::set<int> down(action.units_down.begin(), action.units_down.end());
   EXPECT_EQ(down, units_down_[action.slot]);
 }
 
-void World::CheckContributions(const RunSlotAction& slot) {
-  const int before = slot.place.round - shape_.contribution_sets;
+// Blocks of sums that are not reduced are nobody else's.
+void World::CheckBlocks(const RunSlotAction& slot) {
+  size_t layers = 0;
   for (int layer = slot.layers.first; layer <= slot.layers.last; ++layer) {
-    if (before < 0 || !shape_.Trains(1 + layer)) continue;
-    EXPECT_EQ(
-        reduces_.count({slot.job, slot.place.step_number, before, 1 + layer}),
-        1u)
-        << "unit " << 1 + layer << " of round " << before;
+    if (shape_.Trains(1 + layer)) ++layers;
+  }
+  if (layers == 0) return;
+  EXPECT_GE(slot.blocks.size(), layers);
+  EXPECT_EQ(slot.blocks.size() % layers, 0u);
+  size_t next = 0;
+  for (int layer = slot.layers.first; layer <= slot.layers.last; ++layer) {
+    if (!shape_.Trains(1 + layer)) continue;
+    const bool head = layer == shape_.layer_count - 1;
+    // They may be somebody else's by now.
+    const bool down = std::find(slot.units_down.begin(), slot.units_down.end(),
+                                1 + layer) != slot.units_down.end();
+    for (size_t i = 0; i < slot.blocks.size() / layers; ++i) {
+      const int block = slot.blocks[next++];
+      if (down) continue;
+      const auto [use, added] = blocks_.try_emplace(
+          {slot.job, head, block},
+          BlockUse{slot.slot, slot.place.step_number, slot.place.round, layer});
+      EXPECT_EQ(use->second.slot, slot.slot) << "a block of two slots";
+    }
+  }
+}
+
+void World::FreeBlocks(const RunHostOpAction& op) {
+  if (op.unit == 0 && !shape_.tied_head) {
+    EXPECT_TRUE(op.blocks.empty());
+    return;
+  }
+  const int head = shape_.layer_count - 1;
+  const int layer = op.unit == 0 ? head : op.unit - 1;
+  size_t used = 0;
+  for (const auto& [key, use] : blocks_) {
+    if (std::get<0>(key) == op.job && use.step == op.step_number &&
+        use.round == op.round && use.layer == layer) {
+      ++used;
+    }
+  }
+  EXPECT_EQ(op.blocks.size(), used);
+  // A tied head's sums are of two units.
+  const int other = op.unit == 0 ? 1 + head : 0;
+  const bool last =
+      layer != head || !shape_.tied_head || !shape_.Trains(other) ||
+      reduces_.count({op.job, op.step_number, op.round, other}) != 0;
+  for (const int block : op.blocks) {
+    const auto use = blocks_.find({op.job, layer == head, block});
+    if (use == blocks_.end()) {
+      ADD_FAILURE() << "block " << block << " is in no use";
+      continue;
+    }
+    EXPECT_EQ(use->second.layer, layer);
+    EXPECT_EQ(use->second.step, op.step_number);
+    EXPECT_EQ(use->second.round, op.round);
+    if (last) blocks_.erase(use);
   }
 }
 
@@ -224,6 +278,9 @@ void World::Carry(const QuietAction& action) {
       dropped_.insert(step);
     }
   }
+  std::erase_if(blocks_, [&](const auto& entry) {
+    return dropped_.count({std::get<0>(entry.first), entry.second.step}) != 0;
+  });
   // Nothing of it may be out any more.
   for (const auto& queue : queues_) {
     for (const RunSlotAction& slot : queue) EXPECT_NE(slot.job, action.job);
@@ -379,6 +436,7 @@ void World::FinishHostOp() {
     ++updates_of_[{op.job, op.step_number, op.unit}];
   } else {
     CheckReduce(op);
+    FreeBlocks(op);
   }
   dispatcher_.HostOpDone(op.op);
 }

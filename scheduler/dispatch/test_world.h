@@ -45,7 +45,8 @@ class World {
 
   Dispatcher& dispatcher() { return dispatcher_; }
 
-  uint64_t Begin(const StepSpec& spec, JobId job = kJob);
+  // With as many blocks as three slots a device need, where `spec` has none.
+  uint64_t Begin(StepSpec spec, JobId job = kJob);
   // One random event that can happen now; false when none can.
   bool StepOnce();
   void RunToEnd();
@@ -92,7 +93,8 @@ class World {
   void Carry(const StepReducedAction& action);
   void Carry(const StepDoneAction& action);
   void Carry(const QuietAction& action);
-  void CheckContributions(const RunSlotAction& slot);
+  void CheckBlocks(const RunSlotAction& slot);
+  void FreeBlocks(const RunHostOpAction& op);
 
   bool Produced(const RunSlotAction& slot, bool gradient, int boundary,
                 IndexRange micro_batches);
@@ -112,6 +114,14 @@ class World {
   void CheckReduce(const RunHostOpAction& op);
   bool ContributorsAreDone(const RunHostOpAction& op);
 
+  // Whose sum a block is for.
+  struct BlockUse {
+    SlotId slot{};
+    uint64_t step = 0;
+    int round = 0;
+    int layer = 0;
+  };
+
   const JobShape shape_;
   bool taking_ = false;
   Dispatcher dispatcher_;
@@ -129,6 +139,8 @@ class World {
   std::set<std::pair<JobId, uint64_t>> dropped_;
   std::set<std::tuple<JobId, uint64_t, int, int>> reduces_;
   std::map<std::tuple<JobId, uint64_t, int>, int> updates_of_;
+  // By job, whether it is for the head's sums, and number.
+  std::map<std::tuple<JobId, bool, int>, BlockUse> blocks_;
   std::map<size_t, size_t> computing_;  // device, place in its queue
 };
 

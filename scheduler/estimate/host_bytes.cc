@@ -1,8 +1,8 @@
 #include "scheduler/estimate/host_bytes.h"
 
-#include <algorithm>
-#include <map>
 #include <set>
+
+#include "scheduler/dispatch/sent_work.h"
 
 namespace roundhouse {
 
@@ -22,44 +22,41 @@ int64_t MostBoundaryTensors(const TrainingSetup& setup) {
   return 2 * layers - (setup.method == TrainingMethod::kFull ? 0 : 1);
 }
 
+ContributionBlocks LeastBlocks(const TrainingSetup& setup, int device_count) {
+  const int head = static_cast<int>(setup.shape.layer_count);
+  Plan plan;
+  plan.fused = true;
+  plan.backward = {{head, head}};
+  for (int l = 0; l < head; ++l) plan.forward.push_back({l, l});
+  for (int l = head - 1; l >= 0; --l) plan.backward.push_back({l, l});
+  return BlocksOf(plan, 1, DispatcherOptions().max_job_slots * device_count);
+}
+
 HostMemory HostBytesOf(const TrainingSetup& setup, int64_t tensors,
-                       int64_t round_micro_batches) {
+                       int64_t round_micro_batches,
+                       const ContributionBlocks& blocks) {
   HostMemory bytes;
   const int64_t trained = TrainedParameters(setup);
   if (setup.method == TrainingMethod::kFull) {
     bytes.state = kFullStateBytes * trained;
+    const ModelShape& shape = setup.shape;
+    // A tied head's sums are also of the embedding.
+    const int64_t head = shape.tie_word_embeddings
+                             ? shape.embedding_parameters() + shape.hidden_size
+                             : shape.head_parameters();
+    bytes.contributions =
+        kContributionBytes *
+        (blocks.layers * shape.layer_parameters + blocks.head * head);
   } else {
     bytes.base = kFrozenBytes * setup.shape.parameter_count();
     bytes.state = kAdapterStateBytes * trained;
+    bytes.contributions =
+        kContributionBytes * blocks.layers * AdapterParameters(setup);
   }
   const int64_t tensor =
       2 * setup.micro_batch_tokens() * setup.shape.hidden_size;
   bytes.boundaries = kBoundarySets * round_micro_batches * tensors * tensor;
   return bytes;
-}
-
-int64_t PeakContributionBytes(const Schedule& schedule) {
-  std::map<int64_t, int64_t> change;  // at a time
-  std::map<int, int64_t> of_layer;
-  for (const Interval& interval : schedule.intervals) {
-    if (interval.kind != WorkKind::kGradients) continue;
-    change[interval.start_ns] += interval.bytes;
-    of_layer[interval.layer_begin] += interval.bytes;
-  }
-  std::map<int, int64_t> reduced;  // a layer's end
-  for (const Interval& interval : schedule.intervals) {
-    if (interval.kind != WorkKind::kReduce) continue;
-    int64_t& end = reduced[interval.layer_begin];
-    end = std::max(end, interval.end_ns);
-  }
-  for (const auto& [layer, end] : reduced) change[end] -= of_layer[layer];
-  int64_t held = 0;
-  int64_t peak = 0;
-  for (const auto& [time, bytes] : change) {
-    held += bytes;
-    peak = std::max(peak, held);
-  }
-  return peak;
 }
 
 }  // namespace roundhouse

@@ -9,19 +9,18 @@
 #include <cstdint>
 
 #include "scheduler/estimate/training_costs.h"
+#include "scheduler/plan/contribution_blocks.h"
 #include "scheduler/plan/plan.h"
-#include "scheduler/simulate/schedule.h"
 
 namespace roundhouse {
 
 // Of a parameter that trains: compute weights 2, master 4, moments 8, gradient
-// sum 4, contribution 4.
-inline constexpr int64_t kFullStateBytes = 22;
+// sum 4.
+inline constexpr int64_t kFullStateBytes = 18;
 // Of an adapter's, whose compute weights are fp32.
-inline constexpr int64_t kAdapterStateBytes = 24;
+inline constexpr int64_t kAdapterStateBytes = 20;
 inline constexpr int64_t kFrozenBytes = 2;
-// Of the state, for contributions: what a plan has in flight beyond that counts
-// on top.
+// Of a parameter in a sum on its way to a reduction.
 inline constexpr int64_t kContributionBytes = 4;
 // Rounds whose boundaries exist: the one that runs and the one after it.
 inline constexpr int64_t kBoundarySets = 2;
@@ -30,7 +29,7 @@ struct HostMemory {
   int64_t base = 0;           // frozen weights, shared by jobs on them
   int64_t state = 0;          // of what trains
   int64_t boundaries = 0;     // activations and gradients between stages
-  int64_t contributions = 0;  // in flight, beyond those of the state
+  int64_t contributions = 0;  // sums on their way to a reduction
 
   int64_t total() const { return base + state + boundaries + contributions; }
 };
@@ -41,12 +40,13 @@ int64_t BoundaryTensors(const Plan& stages, bool input_gradient);
 // The same when every stage is one block, the most there can be.
 int64_t MostBoundaryTensors(const TrainingSetup& setup);
 
-// base, state and boundaries.  `tensors` of each of a round's micro-batches.
-HostMemory HostBytesOf(const TrainingSetup& setup, int64_t tensors,
-                       int64_t round_micro_batches);
+// Of such a plan with every slot one device wide: the least.
+ContributionBlocks LeastBlocks(const TrainingSetup& setup, int device_count);
 
-// The most bytes of gradients that are down, or on their way, and not reduced.
-int64_t PeakContributionBytes(const Schedule& schedule);
+// `tensors` of each of a round's micro-batches.
+HostMemory HostBytesOf(const TrainingSetup& setup, int64_t tensors,
+                       int64_t round_micro_batches,
+                       const ContributionBlocks& blocks);
 
 }  // namespace roundhouse
 

@@ -13,18 +13,20 @@ int64_t DeviceNeedBytes(const TrainingSetup& setup,
   return LeastDeviceBytes(costs) + DeviceReserveBytes(setup);
 }
 
-int64_t HostNeedBytes(const TrainingSetup& setup, int64_t batch_sequences) {
+int64_t HostNeedBytes(const TrainingSetup& setup, int device_count,
+                      int64_t batch_sequences) {
   const int64_t micro_batches =
       (batch_sequences + setup.micro_batch_sequences - 1) /
       setup.micro_batch_sequences;
   return HostBytesOf(setup, MostBoundaryTensors(setup),
-                     std::min(micro_batches, kAutoRoundMicroBatches))
+                     std::min(micro_batches, kAutoRoundMicroBatches),
+                     LeastBlocks(setup, device_count))
       .total();
 }
 
 LongestSequence FindLongestSequence(const TrainingSetup& setup,
                                     const DevicePreset& device,
-                                    int64_t batch_sequences,
+                                    int device_count, int64_t batch_sequences,
                                     int64_t host_memory_bytes) {
   TrainingSetup tried = setup;
   tried.micro_batch_sequences = 1;
@@ -35,9 +37,9 @@ LongestSequence FindLongestSequence(const TrainingSetup& setup,
     if (!sizes || DeviceNeedBytes(tried, device) > device.memory_bytes) {
       return SequenceLimit::kDeviceMemory;
     }
-    const bool host =
-        host_memory_bytes == 0 ||
-        HostNeedBytes(tried, batch_sequences) <= host_memory_bytes;
+    const bool host = host_memory_bytes == 0 ||
+                      HostNeedBytes(tried, device_count, batch_sequences) <=
+                          host_memory_bytes;
     return host ? SequenceLimit::kSearched : SequenceLimit::kHostMemory;
   };
   LongestSequence longest;

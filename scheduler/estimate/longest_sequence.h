@@ -28,13 +28,15 @@ inline constexpr int64_t kMaxSearchedTokens = int64_t{1} << 24;
 // the least that a plan needs there, reserve included.
 int64_t DeviceNeedBytes(const TrainingSetup& setup, const DevicePreset& device);
 // Of the host, with the most boundaries that a plan has.
-int64_t HostNeedBytes(const TrainingSetup& setup, int64_t batch_sequences);
+int64_t HostNeedBytes(const TrainingSetup& setup, int device_count,
+                      int64_t batch_sequences);
 
 // `setup`'s own sequence and micro-batch don't matter.  host_memory_bytes 0:
-// whatever it takes.  `device` is the one with the least memory.
+// whatever it takes.  `device` is that of
+// `device_count` which has the least memory.
 LongestSequence FindLongestSequence(const TrainingSetup& setup,
                                     const DevicePreset& device,
-                                    int64_t batch_sequences,
+                                    int device_count, int64_t batch_sequences,
                                     int64_t host_memory_bytes);
 
 }  // namespace roundhouse

@@ -7,7 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "scheduler/dispatch/sent_work.h"
 #include "scheduler/plan/auto_sizes.h"
+#include "scheduler/plan/contribution_blocks.h"
+#include "scheduler/plan/step_plan.h"
 #include "scheduler/simulate/device_memory.h"
 #include "scheduler/simulate/machine.h"
 #include "scheduler/simulate/part_feed.h"
@@ -178,11 +181,13 @@ class Forecaster {
   void NeedMemory() {
     const DevicePreset& smallest = Smallest(question_.devices);
     forecast_.device_needed_bytes = DeviceNeedBytes(setup_, smallest);
+    const auto devices = static_cast<int>(question_.devices.size());
     forecast_.host = HostBytesOf(setup_, MostBoundaryTensors(setup_),
-                                 forecast_.round_micro_batches);
-    forecast_.longest =
-        FindLongestSequence(setup_, smallest, question_.batch_sequences,
-                            question_.host_memory_bytes);
+                                 forecast_.round_micro_batches,
+                                 LeastBlocks(setup_, devices));
+    forecast_.longest = FindLongestSequence(setup_, smallest, devices,
+                                            question_.batch_sequences,
+                                            question_.host_memory_bytes);
   }
 
   absl::Status FindPlan() {
@@ -238,11 +243,12 @@ class Forecaster {
         SimulateStep(costs_, machine_, plan, RoundMicroBatches(), options));
     forecast_.plan = ToString(plan);
     const bool full = setup_.method == TrainingMethod::kFull;
-    forecast_.host = HostBytesOf(setup_, BoundaryTensors(plan.stages, full),
-                                 forecast_.round_micro_batches);
-    forecast_.host.contributions = std::max<int64_t>(
-        0, PeakContributionBytes(forecast_.round) -
-               kContributionBytes * TrainedParameters(setup_));
+    const int64_t of_round = forecast_.round_micro_batches;
+    forecast_.host = HostBytesOf(
+        setup_, BoundaryTensors(plan.stages, full), of_round,
+        BlocksOf(PlanOfFullRound(plan, RoundMicroBatches()),
+                 (forecast_.micro_batches + of_round - 1) / of_round,
+                 DispatcherOptions().max_job_slots * machine_.device_count()));
     MeasureTimes();
     const std::vector<DevicePeak> peaks =
         Peaks(plan, costs_, machine_, RoundMicroBatches());

@@ -123,10 +123,6 @@ absl::Status CheckPlan(const Plan& plan, int layer_count) {
   return CheckSplit(plan);
 }
 
-int ContributionSets(const Plan& plan, int64_t rounds) {
-  return rounds > 1 && plan.slot_count() == 1 ? 2 : 1;
-}
-
 std::string ToString(const Plan& plan) {
   std::string text = "forward";
   size_t slot = 0;

@@ -10,7 +10,6 @@
 #ifndef ROUNDHOUSE_SCHEDULER_PLAN_PLAN_H_
 #define ROUNDHOUSE_SCHEDULER_PLAN_PLAN_H_
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -50,10 +49,6 @@ struct Plan {
 
   friend bool operator==(const Plan&, const Plan&) = default;
 };
-
-// Rounds whose contributions have buffers at a time: a plan of one stage runs
-// on several devices by running several of a step's `rounds`.
-int ContributionSets(const Plan& plan, int64_t rounds);
 
 // OK when `plan` runs each of `layer_count` layers exactly once per direction:
 //   inference   forward covers 0..layer_count-1 ascending, backward is empty

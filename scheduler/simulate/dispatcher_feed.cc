@@ -31,6 +31,7 @@ DispatcherFeed::DispatcherFeed(const std::vector<FedJob>& jobs,
                                const DispatcherFeedOptions& options)
     : machine_(machine),
       options_(options),
+      job_slots_(OptionsFor(jobs).max_job_slots),
       dispatcher_(OptionsFor(jobs)),
       waiting_(machine.devices.size(),
                std::vector<std::deque<Waiting>>(jobs.size())),
@@ -79,8 +80,6 @@ JobShape DispatcherFeed::ShapeOf(const FedJob& job) {
   // A job trains something; where nothing has a gradient, its host work moves
   // no bytes.
   if (shape.trainable_count() == 0) shape.trainable.clear();
-  shape.contribution_sets =
-      ContributionSets(job.plan->stages, job.rounds.per_step);
   return shape;
 }
 
@@ -101,6 +100,8 @@ StepSpec DispatcherFeed::SpecOf(const Job& job) const {
   spec.plan = PlanOfFullRound(*job.fed.plan, rounds.micro_batches);
   spec.groups = job.fed.plan->groups;
   spec.round_micro_batches.assign(rounds.per_step, rounds.micro_batches);
+  spec.blocks = BlocksOf(spec.plan, rounds.per_step,
+                         job_slots_ * machine_.device_count());
   spec.layer_costs = LayerCosts(costs);
   spec.device_bytes = [&costs](const Part& part) {
     return PartPeakBytes(part, costs);

@@ -100,6 +100,7 @@ class DispatcherFeed : public PartFeed {
 
   const Machine& machine_;
   const DispatcherFeedOptions options_;
+  const int job_slots_;  // that a device has of a job, at most
   Dispatcher dispatcher_;
   std::vector<Job> jobs_;
   std::map<int, Out> out_;  // by part

@@ -39,25 +39,17 @@ bool ComputesGradients(SlotPass pass) {
   return pass == SlotPass::kFused || pass == SlotPass::kBackward;
 }
 
-// A sum that a slot leaves of each of its trained units.
-struct SlotSum {
-  IndexRange groups;  // of the round
-  int index = 0;      // of the unit's sums in the round
-};
-
-std::vector<SlotSum> SumsOf(const RunSlotAction& action, const RoundData& round,
-                            const RoundBuffers& buffers) {
-  std::vector<SlotSum> sums;
+// The groups of each sum that the slot leaves of its trained units.
+std::vector<IndexRange> SumsOf(const RunSlotAction& action,
+                               const RoundData& round,
+                               const RoundBuffers& buffers) {
+  std::vector<IndexRange> sums;
   if (!ComputesGradients(action.pass)) return sums;
   const int64_t first = round.groups[action.micro_batches.begin];
   const int64_t last = round.groups[action.micro_batches.end - 1];
-  int index = 0;
   for (const IndexRange& groups : ContributedGroups(
            buffers.options().plan, action.layers.first, round.group_count)) {
-    if (first <= groups.begin && groups.end <= last + 1) {
-      sums.push_back({groups, index});
-    }
-    ++index;
+    if (first <= groups.begin && groups.end <= last + 1) sums.push_back(groups);
   }
   return sums;
 }
@@ -67,23 +59,28 @@ void AddUnits(const RunSlotAction& action, const StepData& step,
               wire::RunSlot& slot) {
   const auto sums = SumsOf(action, step.rounds[action.place.round], buffers);
   const TrainingStateOptions& job = state.options();
+  size_t blocks = 0;  // of the layers before
   for (int layer = action.layers.first; layer <= action.layers.last; ++layer) {
+    bool trained = false;
     for (int unit : TrainingUnitsOfLayer(job.model, job.adapter, layer)) {
       slot.units.push_back({static_cast<uint32_t>(unit),
                             static_cast<uint32_t>(layer),
                             state.Weights(unit, step.reads_update),
                             state.Version(unit, step.version)});
       if (!state.trainable(unit)) continue;
-      for (const SlotSum& sum : sums) {
-        slot.contributions.push_back(
-            {static_cast<uint32_t>(unit),
-             static_cast<uint32_t>(sum.groups.begin),
-             static_cast<uint32_t>(sum.groups.size()), 0,
-             buffers.contributions().Buffer(unit, action.place.buffer_set,
-                                            sum.index)});
+      trained = true;
+      for (size_t i = 0; i < sums.size(); ++i) {
+        slot.contributions.push_back({static_cast<uint32_t>(unit),
+                                      static_cast<uint32_t>(sums[i].begin),
+                                      static_cast<uint32_t>(sums[i].size()), 0,
+                                      buffers.contributions().Buffer(
+                                          unit, action.blocks.at(blocks + i))});
       }
     }
+    if (trained) blocks += sums.size();
   }
+  ROUNDHOUSE_CHECK(blocks == action.blocks.size())
+      << blocks << " of " << action.blocks.size() << " blocks";
 }
 
 // How many micro-batches of the step come before the round.
@@ -190,14 +187,16 @@ void FillReduce(const RunHostOpAction& action, const StepData& step,
   const int layer = embedding
                         ? static_cast<int>(state.options().model.layer_count)
                         : action.unit - 1;
-  int index = 0;
-  for (const IndexRange& groups :
-       ContributedGroups(buffers.options().plan, layer, round.group_count)) {
+  const std::vector<IndexRange> sums =
+      ContributedGroups(buffers.options().plan, layer, round.group_count);
+  ROUNDHOUSE_CHECK(sums.size() == action.blocks.size())
+      << sums.size() << " sums in " << action.blocks.size() << " blocks";
+  for (size_t i = 0; i < sums.size(); ++i) {
     op.contributions.push_back(
-        {static_cast<uint32_t>(groups.begin),
-         static_cast<uint32_t>(groups.size()),
+        {static_cast<uint32_t>(sums[i].begin),
+         static_cast<uint32_t>(sums[i].size()),
          buffers.contributions().Buffer(static_cast<int>(op.unit),
-                                        action.buffer_set, index++)});
+                                        action.blocks[i])});
   }
 }
 

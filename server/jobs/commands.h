@@ -49,8 +49,8 @@ struct StepData {
 };
 
 // Only the slot's own micro-batches, and one contribution for each largest
-// subtree of groups that they are, into the buffer of its place among all that
-// the plan's slot sends.  REQUIRES: the plan of `buffers` is the dispatcher's.
+// subtree of groups that they are, into the blocks that the action names.
+// REQUIRES: the plan of `buffers` is the dispatcher's.
 wire::RunSlot SlotCommand(const RunSlotAction& action, const StepData& step,
                           const TrainingState& state,
                           const RoundBuffers& buffers);

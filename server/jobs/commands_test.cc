@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
 #include <tuple>
@@ -46,7 +47,7 @@ class CommandsTest : public testing::TestWithParam<Trained> {
     options.input_gradient = !GetParam().adapters;
     options.packed = true;
     options.contributions.units = ContributedUnits(state.model, state.adapter);
-    options.contributions.sets = 2;
+    options.contributions.devices = 10;  // blocks for all sums of a round
     buffers_ = *RoundBuffers::Create(*arena_, options);
     step_.step = 5;
     step_.target_tokens = 10;
@@ -68,7 +69,40 @@ class CommandsTest : public testing::TestWithParam<Trained> {
     action.pass = pass;
     action.layers = layers;
     action.micro_batches = micro_batches;
+    action.blocks = SlotBlocks(action);
     return SlotCommand(action, step_, *state_, *buffers_);
+  }
+  // Each sum of a round has one of its own.
+  std::vector<int> UnitBlocks(int layer) const {
+    const Plan& plan = buffers_->options().plan;
+    int first = 0;
+    for (int before = 0; before < layer && layer < 3; ++before) {
+      first += static_cast<int>(ContributedGroups(plan, before, 2).size());
+    }
+    std::vector<int> blocks(ContributedGroups(plan, layer, 2).size());
+    std::iota(blocks.begin(), blocks.end(), first);
+    return blocks;
+  }
+  std::vector<int> SlotBlocks(const RunSlotAction& action) const {
+    std::vector<int> blocks;
+    if (action.pass != SlotPass::kFused && action.pass != SlotPass::kBackward) {
+      return blocks;
+    }
+    const std::vector<int64_t> groups = {0, 0, 1};
+    for (int l = action.layers.first; l <= action.layers.last; ++l) {
+      if (GetParam().adapters && l == 3) continue;
+      const std::vector<int> of_layer = UnitBlocks(l);
+      int index = 0;
+      for (const IndexRange& sum :
+           ContributedGroups(buffers_->options().plan, l, 2)) {
+        if (groups[action.micro_batches.begin] <= sum.begin &&
+            sum.end <= groups[action.micro_batches.end - 1] + 1) {
+          blocks.push_back(of_layer[index]);
+        }
+        ++index;
+      }
+    }
+    return blocks;
   }
   // Those of the round, as the plan cuts it.
   std::vector<wire::RunSlot> TrainSlots() const {
@@ -86,6 +120,9 @@ class CommandsTest : public testing::TestWithParam<Trained> {
     action.unit = unit;
     action.buffer_set = 1;
     action.last_round = true;
+    if (type == HostOpType::kReduce && (unit > 0 || GetParam().tied)) {
+      action.blocks = UnitBlocks(unit == 0 ? 3 : unit - 1);
+    }
     return HostCommand(action, step_, *state_, *buffers_);
   }
   // Units of the dispatcher that have a gradient.
@@ -143,15 +180,21 @@ TEST_P(CommandsTest, ASlotSaysWhatItIs) {
   EXPECT_EQ(slot.train, 1u);
 }
 
-TEST_P(CommandsTest, RoundsOfTheTwoSetsContributeIntoBuffersOfTheirOwn) {
-  const wire::RunSlot even = Slot(SlotPass::kFused, {2, 3}, 0);
-  const wire::RunSlot odd = Slot(SlotPass::kFused, {2, 3}, 1);
-  ASSERT_FALSE(even.contributions.empty());
-  ASSERT_EQ(even.contributions.size(), odd.contributions.size());
-  for (size_t i = 0; i < even.contributions.size(); ++i) {
-    EXPECT_NE(even.contributions[i].buffer.offset,
-              odd.contributions[i].buffer.offset);
+TEST_P(CommandsTest, SumsGoIntoTheBlocksThatTheActionNames) {
+  RunSlotAction action;
+  action.pass = SlotPass::kBackward;
+  action.layers = {1, 1};
+  action.micro_batches = {0, 3};
+  std::set<uint64_t> offsets;
+  for (const int block : {0, 1, 2}) {
+    action.blocks = {block};
+    const auto slot = SlotCommand(action, step_, *state_, *buffers_);
+    ASSERT_EQ(slot.contributions.size(), 1u);
+    offsets.insert(slot.contributions[0].buffer.offset);
   }
+  EXPECT_EQ(offsets.size(), 3u);
+  action.blocks = {0, 1};
+  EXPECT_DEATH(SlotCommand(action, step_, *state_, *buffers_), "blocks");
 }
 
 // Part of the key of dropout masks: the same for a micro-batch in every slot,
@@ -170,6 +213,7 @@ TEST_P(CommandsTest, MicroBatchesAreCountedOverTheRoundsOfAStep) {
         std::make_pair(SlotPass::kBackward, LayerRange{1, 1})}) {
     action.pass = pass;
     action.layers = layers;
+    action.blocks = SlotBlocks(action);
     const wire::RunSlot slot = SlotCommand(action, step_, *state_, *buffers_);
     ASSERT_EQ(slot.micro_batches.size(), 2u);
     for (uint32_t i = 0; i < 2; ++i) {
@@ -359,11 +403,7 @@ TEST_P(CommandsTest, AnEvaluationComputesNoGradient) {
 }
 
 TEST_P(CommandsTest, TheBuffersOfTheTwoSetsAreApart) {
-  RunSlotAction action;
-  action.pass = SlotPass::kFused;
-  action.layers = {2, 3};
-  action.micro_batches = {0, 3};
-  const wire::RunSlot other = SlotCommand(action, step_, *state_, *buffers_);
+  const wire::RunSlot other = Slot(SlotPass::kFused, {2, 3}, 0);
   const wire::RunSlot slot = Slot(SlotPass::kFused, {2, 3});
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_NE(slot.micro_batches[i].input.offset,

@@ -6,23 +6,10 @@
 #include "base/dtype.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "scheduler/plan/step_plan.h"
+#include "scheduler/dispatch/sent_work.h"
 
 namespace roundhouse {
-namespace {
-
-// Of one unit in a full round, per layer.
-std::vector<int64_t> MostSums(const Plan& plan) {
-  std::vector<int64_t> sums(plan.backward.front().last + 1);
-  int slot = static_cast<int>(plan.forward.size());
-  for (const LayerRange& stage : plan.backward) {
-    std::fill(sums.begin() + stage.first, sums.begin() + stage.last + 1,
-              MostContributions(plan, slot++));
-  }
-  return sums;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 std::vector<ContributedUnit> ContributedUnits(const ModelConfig& model,
                                               const AdapterConfig& adapter) {
@@ -32,6 +19,7 @@ std::vector<ContributedUnit> ContributedUnits(const ModelConfig& model,
     for (int unit : TrainingUnitsOfLayer(model, adapter, layer)) {
       if (!IsTrainable(model, adapter, unit)) continue;
       units.push_back({unit, static_cast<int>(layer),
+                       layer == model.layer_count,
                        static_cast<uint64_t>(specs[unit].element_count) *
                            DTypeBytes(DType::kF32)});
     }
@@ -39,62 +27,65 @@ std::vector<ContributedUnit> ContributedUnits(const ModelConfig& model,
   return units;
 }
 
+ContributionBlocks BlocksOf(const Plan& plan,
+                            const ContributionOptions& options) {
+  return BlocksOf(plan, options.rounds,
+                  options.devices * DispatcherOptions().max_job_slots);
+}
+
+uint64_t ContributionBuffers::Map::BytesOf(
+    const ContributionBlocks& blocks) const {
+  return static_cast<uint64_t>(blocks.layers) * layer_block_bytes +
+         static_cast<uint64_t>(blocks.head) * head_block_bytes;
+}
+
 ContributionBuffers::Map ContributionBuffers::MakeMap(
-    const Plan& plan, const ContributionOptions& options) {
+    const ContributionOptions& options) {
   Map map;
-  const std::vector<int64_t> most = MostSums(plan);
+  std::map<int, uint64_t> layer_bytes;
   for (const ContributedUnit& unit : options.units) {
     ROUNDHOUSE_CHECK(unit.bytes % 64 == 0) << "unit " << unit.unit;
-    const int64_t count = most.at(unit.layer);
-    map.units[unit.unit] = {unit.bytes, map.total_bytes, count};
-    map.total_bytes += unit.bytes * static_cast<uint64_t>(count) *
-                       static_cast<uint64_t>(options.sets);
+    uint64_t& bytes = layer_bytes[unit.layer];
+    map.units[unit.unit] = {unit.head, bytes, unit.bytes};
+    bytes += unit.bytes;
+    uint64_t& block = unit.head ? map.head_block_bytes : map.layer_block_bytes;
+    block = std::max(block, bytes);
   }
   return map;
 }
 
-bool SameContributions(const Plan& a, const Plan& b) {
-  return MostSums(a) == MostSums(b);
-}
-
 uint64_t ContributionBytes(const Plan& plan,
                            const ContributionOptions& options) {
-  return ContributionBuffers::MakeMap(plan, options).total_bytes;
+  return ContributionBuffers::MakeMap(options).BytesOf(BlocksOf(plan, options));
 }
 
 absl::StatusOr<std::unique_ptr<ContributionBuffers>>
 ContributionBuffers::Create(HostArena& arena, const Plan& plan,
                             const ContributionOptions& options) {
-  Map map = MakeMap(plan, options);
-  const uint64_t bytes = map.total_bytes;
   auto buffers = std::unique_ptr<ContributionBuffers>(
-      new ContributionBuffers(options, std::move(map)));
+      new ContributionBuffers(BlocksOf(plan, options), MakeMap(options)));
+  const uint64_t bytes = buffers->map_.BytesOf(buffers->blocks_);
   if (bytes > 0) {
     ASSIGN_OR_RETURN(buffers->range_, ArenaRange::Allocate(arena, bytes));
   }
   return buffers;
 }
 
-wire::BufferRef ContributionBuffers::Buffer(int unit, int buffer_set,
-                                            int index) const {
+wire::BufferRef ContributionBuffers::Buffer(int unit, int block) const {
   const auto found = map_.units.find(unit);
   ROUNDHOUSE_CHECK(found != map_.units.end())
       << "no slot sends sums of unit " << unit;
-  const Sums& sums = found->second;
-  ROUNDHOUSE_CHECK(0 <= index && index < sums.count)
-      << "sum " << index << " of unit " << unit << ", which has " << sums.count;
-  const int64_t set = buffer_set % options_.sets;
-  const auto place = static_cast<uint64_t>(set * sums.count + index);
-  return {range_.offset() + sums.offset + place * sums.bytes, sums.bytes};
-}
-
-bool ContributionBuffers::Serve(const Plan& plan) const {
-  const std::vector<int64_t> most = MostSums(plan);
-  return std::all_of(options_.units.begin(), options_.units.end(),
-                     [&](const ContributedUnit& unit) {
-                       return most.at(unit.layer) ==
-                              map_.units.at(unit.unit).count;
-                     });
+  const UnitPlace& place = found->second;
+  const int64_t count = place.head ? blocks_.head : blocks_.layers;
+  ROUNDHOUSE_CHECK(0 <= block && block < count)
+      << "block " << block << " of " << count << ", for unit " << unit;
+  const uint64_t first = place.head ? static_cast<uint64_t>(blocks_.layers) *
+                                          map_.layer_block_bytes
+                                    : 0;
+  const uint64_t block_bytes =
+      place.head ? map_.head_block_bytes : map_.layer_block_bytes;
+  return {range_.offset() + first + block * block_bytes + place.offset,
+          place.bytes};
 }
 
 }  // namespace roundhouse

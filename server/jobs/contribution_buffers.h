@@ -1,12 +1,12 @@
-// The arena buffers that slots leave gradient sums in for the host worker:
-// fp32, one per trained unit, contribution set, and sum that comes down of the
-// unit in a round.
+// The arena buffers that slots leave gradient sums in for the host worker,
+// fp32: blocks that decoder layers share, each room for one sum of all of a
+// layer's trained units, and blocks for the head's
+// (scheduler/plan/contribution_blocks.h).  The Dispatcher says which block a
+// sum goes to.
 //
-// How many sums come down follows from the plan: one for each largest subtree
-// of groups that a part of the unit's backward slot covers
-// (scheduler/plan/step_plan.h); one in all where the slot is one device wide.
-// There are buffers for those of a full round; no other has more.  Runs on the
-// event loop's thread.
+// How many sums come down of a unit follows from the plan: one for each largest
+// subtree of groups that a part of its backward slot covers
+// (scheduler/plan/step_plan.h).  Runs on the event loop's thread.
 #ifndef ROUNDHOUSE_SERVER_JOBS_CONTRIBUTION_BUFFERS_H_
 #define ROUNDHOUSE_SERVER_JOBS_CONTRIBUTION_BUFFERS_H_
 
@@ -20,6 +20,7 @@
 #include "base/model/config.h"
 #include "base/model/parameters.h"
 #include "base/wire/layout.h"
+#include "scheduler/plan/contribution_blocks.h"
 #include "scheduler/plan/plan.h"
 #include "server/pool/host_arena.h"
 
@@ -30,7 +31,8 @@ namespace roundhouse {
 // is none, its gradient is made of stage 0's.
 struct ContributedUnit {
   int unit = 0;
-  int layer = 0;       // whose backward slot sends it
+  int layer = 0;  // whose backward slot sends it
+  bool head = false;
   uint64_t bytes = 0;  // of one sum
 };
 std::vector<ContributedUnit> ContributedUnits(const ModelConfig& model,
@@ -38,12 +40,13 @@ std::vector<ContributedUnit> ContributedUnits(const ModelConfig& model,
 
 struct ContributionOptions {
   std::vector<ContributedUnit> units;
-  // Rounds whose contributions can be there at a time, 1 or 2 (JobShape).
-  int sets = 1;
+  int64_t rounds = 1;  // of a full step
+  int devices = 1;     // that slots can be sent to
 };
 
-// Whether the same buffers serve rounds of both plans, of the same layers.
-bool SameContributions(const Plan& a, const Plan& b);
+// For a plan of the job.
+ContributionBlocks BlocksOf(const Plan& plan,
+                            const ContributionOptions& options);
 
 // What ContributionBuffers::Create takes from the arena, in bytes.
 uint64_t ContributionBytes(const Plan& plan,
@@ -54,35 +57,35 @@ class ContributionBuffers {
   static absl::StatusOr<std::unique_ptr<ContributionBuffers>> Create(
       HostArena& arena, const Plan& plan, const ContributionOptions& options);
 
-  // For sum `index` of a round that uses this set of buffers, in the order of
-  // ContributedGroups.  REQUIRES: slots send sums of the unit, of this plan or
-  // one that Serve says (checked).
-  wire::BufferRef Buffer(int unit, int buffer_set, int index) const;
-  // Whether they are what Create would make for `plan`.
-  bool Serve(const Plan& plan) const;
+  // A unit's part of a block: of the head's where the head's slot sends it.
+  // REQUIRES: slots send sums of the unit, and there is such a block (checked).
+  wire::BufferRef Buffer(int unit, int block) const;
 
+  const ContributionBlocks& blocks() const { return blocks_; }
   uint64_t host_bytes() const { return range_.bytes(); }
 
  private:
-  struct Sums {
-    uint64_t bytes = 0;   // of one
-    uint64_t offset = 0;  // of the first, in the range
-    int64_t count = 0;    // of one set
+  struct UnitPlace {
+    bool head = false;
+    uint64_t offset = 0;  // in its block
+    uint64_t bytes = 0;
   };
   struct Map {
-    std::map<int, Sums> units;
-    uint64_t total_bytes = 0;
+    std::map<int, UnitPlace> units;
+    uint64_t layer_block_bytes = 0;
+    uint64_t head_block_bytes = 0;
+    uint64_t BytesOf(const ContributionBlocks& blocks) const;
   };
-  static Map MakeMap(const Plan& plan, const ContributionOptions& options);
+  static Map MakeMap(const ContributionOptions& options);
   friend uint64_t ContributionBytes(const Plan& plan,
                                     const ContributionOptions& options);
 
-  ContributionBuffers(const ContributionOptions& options, Map map)
-      : options_(options), map_(std::move(map)) {}
+  ContributionBuffers(const ContributionBlocks& blocks, Map map)
+      : blocks_(blocks), map_(std::move(map)) {}
 
-  const ContributionOptions options_;
+  const ContributionBlocks blocks_;
   const Map map_;
-  ArenaRange range_;
+  ArenaRange range_;  // blocks of decoder layers, then of the head
 };
 
 }  // namespace roundhouse

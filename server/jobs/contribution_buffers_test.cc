@@ -20,7 +20,8 @@ ContributionOptions TestOptions(bool tied, bool adapters = false) {
   ContributionOptions options;
   options.units = ContributedUnits(TestModel(tied),
                                    adapters ? TestAdapter() : AdapterConfig());
-  options.sets = 2;
+  options.rounds = 2;
+  options.devices = 10;  // more slots than a round has
   return options;
 }
 
@@ -42,27 +43,28 @@ TEST(ContributionBuffersTest, UnitsAreThoseThatALayerTrains) {
   EXPECT_EQ(Units(TestOptions(true, true)), (std::vector<int>{5, 6, 7}));
 }
 
-TEST(ContributionBuffersTest, NoTwoSumsShareAByteAndNoneIsLeftOver) {
+TEST(ContributionBuffersTest, NoTwoBlocksShareAByteAndNoneIsLeftOver) {
   for (const bool adapters : {false, true}) {
     const ContributionOptions options = TestOptions(true, adapters);
     Plan plan = TestPlan();
     plan.split = {{8}, {4, 4}, {8}, {3, 5}};
-    const std::vector<int> most = {4, 1, 2, 2};
     auto arena = *HostArena::Create(64 << 20, 3);
     const auto buffers = *ContributionBuffers::Create(*arena, plan, options);
+    EXPECT_EQ(buffers->blocks(), (ContributionBlocks{7, 2}));
     std::set<std::pair<uint64_t, uint64_t>> ranges;
     uint64_t bytes = 0;
     for (const ContributedUnit& unit : options.units) {
-      for (int set = 0; set < 2; ++set) {
-        for (int index = 0; index < most[unit.layer]; ++index) {
-          const wire::BufferRef one = buffers->Buffer(unit.unit, set, index);
-          EXPECT_EQ(one.bytes, unit.bytes);
-          EXPECT_EQ(one.offset % 64, 0u);
-          ranges.insert({one.offset, one.offset + one.bytes});
-          bytes += one.bytes;
-        }
+      // Decoder layers share theirs, and are of one size here.
+      if (unit.layer == 1 || unit.layer == 2) continue;
+      const int count = unit.head ? 2 : 7;
+      for (int block = 0; block < count; ++block) {
+        const wire::BufferRef one = buffers->Buffer(unit.unit, block);
+        EXPECT_EQ(one.bytes, unit.bytes);
+        EXPECT_EQ(one.offset % 64, 0u);
+        ranges.insert({one.offset, one.offset + one.bytes});
+        bytes += one.bytes;
       }
-      EXPECT_DEATH(buffers->Buffer(unit.unit, 0, most[unit.layer]), "sum");
+      EXPECT_DEATH(buffers->Buffer(unit.unit, count), "block");
     }
     uint64_t end = 0;
     for (const auto& [begin, after] : ranges) {
@@ -71,25 +73,29 @@ TEST(ContributionBuffersTest, NoTwoSumsShareAByteAndNoneIsLeftOver) {
     }
     EXPECT_EQ(bytes, ContributionBytes(plan, options));
     EXPECT_EQ(bytes, buffers->host_bytes());
-    EXPECT_EQ(end - ranges.begin()->first, bytes);
-    EXPECT_DEATH(buffers->Buffer(99, 0, 0), "unit 99");
+    EXPECT_DEATH(buffers->Buffer(99, 0), "unit 99");
   }
 }
 
-TEST(ContributionBuffersTest, WidthOneNeedsOneSumAUnitWhateverTheStages) {
-  const ContributionOptions options = TestOptions(false);
-  uint64_t bytes = 0;
-  for (const ContributedUnit& unit : options.units) bytes += 2 * unit.bytes;
-  EXPECT_EQ(ContributionBytes(TestPlan(), options), bytes);
-  const Plan other = {{}, {{0, 3}}, true};
-  EXPECT_EQ(ContributionBytes(other, options), bytes);
+TEST(ContributionBuffersTest, DecoderLayersShareTheirBlocks) {
   auto arena = *HostArena::Create(64 << 20, 3);
   const auto buffers =
-      *ContributionBuffers::Create(*arena, TestPlan(), options);
-  EXPECT_TRUE(buffers->Serve(other));
-  Plan wide = TestPlan();
-  wide.split = {{2}, {2}, {2}, {1, 1}};
-  EXPECT_FALSE(buffers->Serve(wide));
+      *ContributionBuffers::Create(*arena, TestPlan(), TestOptions(false));
+  EXPECT_EQ(buffers->Buffer(1, 2).offset, buffers->Buffer(3, 2).offset);
+}
+
+// What is with the devices, not how many layers there are, says how many.
+TEST(ContributionBuffersTest, FewerDevicesNeedFewerBlocks) {
+  ContributionOptions options = TestOptions(false);
+  options.devices = 1;
+  Plan plan;
+  plan.fused = true;
+  plan.backward = {{60, 60}};
+  for (int l = 0; l < 60; ++l) plan.forward.push_back({l, l});
+  for (int l = 59; l >= 0; --l) plan.backward.push_back({l, l});
+  EXPECT_EQ(BlocksOf(plan, options), (ContributionBlocks{4, 1}));
+  options.devices = 8;
+  EXPECT_EQ(BlocksOf(plan, options), (ContributionBlocks{25, 1}));
 }
 
 TEST(ContributionBuffersTest, TooLittleMemoryTakesNothing) {

@@ -187,6 +187,7 @@ absl::StatusOr<JobSpec> Engine::CompleteAdapter(
 PlanLimits Engine::LimitsOfJob(const ResolvedSpec& spec,
                                const ModelConfig& model) const {
   return PlanLimits(LimitsOf(spec, model, spec.spec().max_length,
+                             pool_.device_count(),
                              options_.device_memory_bytes));
 }
 
@@ -243,7 +244,8 @@ absl::StatusOr<Plan> Engine::CheckPlan(const ResolvedSpec& spec,
 absl::Status Engine::CheckMemory(const ResolvedSpec& spec,
                                  const ModelConfig& model, const Plan& plan,
                                  JobNeeds* needs) const {
-  const HostNeed need = NeedOf(spec, model, plan, spec.spec().max_length);
+  const HostNeed need =
+      NeedOf(spec, model, plan, spec.spec().max_length, pool_.device_count());
   needs->host_base_bytes = static_cast<int64_t>(need.base_bytes);
   const uint64_t state_bytes = need.state_bytes + need.contribution_bytes;
   needs->host_state_bytes = static_cast<int64_t>(state_bytes);

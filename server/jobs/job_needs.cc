@@ -113,7 +113,7 @@ TrainingStateOptions StateOptions(uint64_t job, const ResolvedSpec& spec,
 
 RoundBuffersOptions BufferOptions(const ResolvedSpec& spec,
                                   const ModelConfig& model, const Plan& plan,
-                                  int64_t max_row_tokens) {
+                                  int64_t max_row_tokens, int device_count) {
   RoundBuffersOptions options;
   options.plan = plan;
   options.micro_batches = static_cast<int>(RoundMicroBatches(spec));
@@ -124,7 +124,8 @@ RoundBuffersOptions BufferOptions(const ResolvedSpec& spec,
   options.input_gradient = !spec.adapter().present();
   options.packed = spec.spec().packing;
   options.contributions.units = ContributedUnits(model, spec.adapter());
-  options.contributions.sets = ContributionSets(plan, StepRounds(spec));
+  options.contributions.rounds = StepRounds(spec);
+  options.contributions.devices = device_count;
   return options;
 }
 
@@ -149,18 +150,19 @@ absl::Status CheckWidths(const ResolvedSpec& spec, int device_count) {
 }
 
 PlanLimitsOptions LimitsOf(const ResolvedSpec& spec, const ModelConfig& model,
-                           int64_t max_row_tokens,
+                           int64_t max_row_tokens, int device_count,
                            uint64_t device_memory_bytes) {
   PlanLimitsOptions options;
   options.model = TrainedOf(spec, model);
-  options.buffers = BufferOptions(spec, model, {}, max_row_tokens);
+  options.buffers =
+      BufferOptions(spec, model, {}, max_row_tokens, device_count);
   options.groups = RoundGroups(spec);
   options.device_memory_bytes = device_memory_bytes;
   return options;
 }
 
 HostNeed NeedOf(const ResolvedSpec& spec, const ModelConfig& model,
-                const Plan& plan, int64_t max_row_tokens) {
+                const Plan& plan, int64_t max_row_tokens, int device_count) {
   const AdapterConfig adapter = spec.adapter();
   HostNeed need;
   if (adapter.present()) {
@@ -168,7 +170,7 @@ HostNeed NeedOf(const ResolvedSpec& spec, const ModelConfig& model,
   }
   need.state_bytes = TrainingStateBytes(StateOptions(0, spec, model));
   const RoundBuffersOptions buffers =
-      BufferOptions(spec, model, plan, max_row_tokens);
+      BufferOptions(spec, model, plan, max_row_tokens, device_count);
   need.contribution_bytes = ContributionBytes(plan, buffers.contributions);
   need.buffer_bytes = RoundBuffersBytes(buffers);
   int64_t parameters = 0;

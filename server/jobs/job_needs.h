@@ -27,7 +27,7 @@ TrainingStateOptions StateOptions(uint64_t job, const ResolvedSpec& spec,
                                   const ModelConfig& model);
 RoundBuffersOptions BufferOptions(const ResolvedSpec& spec,
                                   const ModelConfig& model, const Plan& plan,
-                                  int64_t max_row_tokens);
+                                  int64_t max_row_tokens, int device_count);
 
 // The plan of a job that has measured nothing yet.  RESOURCE_EXHAUSTED names
 // the layer that fits no device; INVALID_ARGUMENT a wrong `plan` field.
@@ -40,7 +40,7 @@ absl::StatusOr<Plan> InitialPlan(const ResolvedSpec& spec,
 absl::Status CheckWidths(const ResolvedSpec& spec, int device_count);
 
 PlanLimitsOptions LimitsOf(const ResolvedSpec& spec, const ModelConfig& model,
-                           int64_t max_row_tokens,
+                           int64_t max_row_tokens, int device_count,
                            uint64_t device_memory_bytes);
 
 // Of a full step.
@@ -50,7 +50,7 @@ int64_t StepRounds(const ResolvedSpec& spec);
 struct HostNeed {
   uint64_t base_bytes = 0;  // frozen weights, which other jobs may share
   uint64_t state_bytes = 0;
-  uint64_t contribution_bytes = 0;  // as many per unit as the plan is wide
+  uint64_t contribution_bytes = 0;  // on their way to a reduction
   uint64_t buffer_bytes = 0;        // activations and tokens
   // Of the files worker at load and save, of eval_prompts between steps.
   uint64_t table_bytes = 0;
@@ -69,7 +69,7 @@ struct HostUse {
 };
 
 HostNeed NeedOf(const ResolvedSpec& spec, const ModelConfig& model,
-                const Plan& plan, int64_t max_row_tokens);
+                const Plan& plan, int64_t max_row_tokens, int device_count);
 
 // Optimizer steps of a job over `rows` training rows.
 int64_t TotalSteps(const JobSpec& spec, int64_t rows);

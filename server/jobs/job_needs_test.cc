@@ -17,7 +17,7 @@ HostNeed Need(const std::string& fields, const ModelConfig& model) {
   const ResolvedSpec resolved = ResolvedSpec::Resolve(*spec, 2);
   const auto plan = InitialPlan(resolved, model, 2, 1 << 30);
   EXPECT_TRUE(plan.ok()) << plan.status();
-  return NeedOf(resolved, model, *plan, 32);
+  return NeedOf(resolved, model, *plan, 32, 1);
 }
 
 // They are completed while nothing is loaded or saved.

@@ -142,7 +142,8 @@ MethodNeed ModelCatalog::NeedWith(const char* method,
     need.problem = std::string(plan.status().message());
     return need;
   }
-  need.host_bytes = NeedOf(resolved, model, *plan, spec.max_length).total();
+  need.host_bytes =
+      NeedOf(resolved, model, *plan, spec.max_length, devices).total();
   need.fits = need.host_bytes <= options_.host_limit_bytes;
   if (!need.fits) {
     need.problem = absl::StrCat("needs ", need.host_bytes,

@@ -21,6 +21,7 @@ PlanLimitsOptions TestOptions(bool adapters) {
   options.buffers.row_tokens = 64;
   options.buffers.hidden_size = options.model.config.hidden_size;
   options.buffers.input_gradient = !adapters;
+  options.buffers.contributions.devices = 10;
   options.buffers.contributions.units =
       ContributedUnits(options.model.config, options.model.adapter);
   options.groups = 8;

@@ -28,7 +28,7 @@ uint64_t MoreHostBytes(const PlanLimits& limits, const Plan& plan,
                        const Plan& present) {
   const ContributionOptions& options = limits.options().buffers.contributions;
   const uint64_t all = limits.HostBytes(plan);
-  return SameContributions(plan, present)
+  return BlocksOf(plan, options) == BlocksOf(present, options)
              ? all - ContributionBytes(plan, options)
              : all;
 }
@@ -104,10 +104,7 @@ absl::StatusOr<FoundPlan> FindPlan(const JobPlanQuestion& question) {
   options.most_look_ahead = 1;
   options.accepts = [&](const StepPlan& round) {
     const Plan plan = PlanOfFullRound(round, micro_batches);
-    // The dispatcher has been told how many rounds have buffers.
-    return ContributionSets(plan, question.rounds) ==
-               ContributionSets(question.present, question.rounds) &&
-           MaxRoundMicroBatches(plan) >= micro_batches &&
+    return MaxRoundMicroBatches(plan) >= micro_batches &&
            limits.CheckSlots(plan).ok() &&
            MoreHostBytes(limits, plan, question.present) <= question.host_bytes;
   };

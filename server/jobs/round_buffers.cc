@@ -54,7 +54,8 @@ absl::StatusOr<std::unique_ptr<RoundBuffers>> RoundBuffers::Create(
   auto buffers =
       std::unique_ptr<RoundBuffers>(new RoundBuffers(options, std::move(map)));
   ASSIGN_OR_RETURN(buffers->range_, ArenaRange::Allocate(arena, bytes));
-  if (before != nullptr && before->contributions_->Serve(options.plan)) {
+  if (before != nullptr && before->contributions_->blocks() ==
+                               BlocksOf(options.plan, options.contributions)) {
     buffers->contributions_ = before->contributions_;
     return buffers;
   }

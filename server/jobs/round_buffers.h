@@ -47,7 +47,7 @@ uint64_t RoundBuffersBytes(const RoundBuffersOptions& options);
 class RoundBuffers {
  public:
   // In place of `before`, of the same job and another plan, unless it is null:
-  // takes over its contribution buffers where they serve this plan too.
+  // takes over its contribution buffers where this plan has as many.
   static absl::StatusOr<std::unique_ptr<RoundBuffers>> Create(
       HostArena& arena, const RoundBuffersOptions& options,
       const RoundBuffers* before = nullptr);

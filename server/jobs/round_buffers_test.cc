@@ -132,22 +132,23 @@ TEST(RoundBuffersTest, AMicroBatchBeyondTheRoundIsABug) {
   EXPECT_DEATH(buffers->Tokens(2, 0), "set 2");
 }
 
-// Between two plans of one width nothing of 4 bytes a parameter is made anew.
-TEST(RoundBuffersTest, AnotherPlanTakesOverContributionsThatServeIt) {
+// Then nothing of their size is made anew.
+TEST(RoundBuffersTest, APlanWithAsManyBlocksTakesThemOver) {
   auto arena = *HostArena::Create(1 << 20, 3);
   RoundBuffersOptions options = TestOptions();
-  options.contributions.units = {{1, 0, 4096}, {2, 1, 4096}};
+  options.contributions.units = {{1, 0, false, 4096}, {2, 1, false, 4096}};
   auto first = *RoundBuffers::Create(*arena, options);
-  EXPECT_EQ(first->contributions().host_bytes(), 8192u);
+  EXPECT_EQ(first->contributions().host_bytes(), 12288u);
+  EXPECT_DEATH(first->contributions().Buffer(2, 3), "block 3");
   options.plan = {{}, {{0, 3}}, true};
   auto second = *RoundBuffers::Create(*arena, options, first.get());
   EXPECT_EQ(&second->contributions(), &first->contributions());
   first.reset();
-  EXPECT_EQ(second->contributions().Buffer(2, 1, 0).bytes, 4096u);
+  EXPECT_EQ(second->contributions().Buffer(2, 1).bytes, 4096u);
   options.plan.split = {{1, 1}};
   auto third = *RoundBuffers::Create(*arena, options, second.get());
   EXPECT_NE(&third->contributions(), &second->contributions());
-  EXPECT_EQ(third->contributions().host_bytes(), 16384u);
+  EXPECT_EQ(third->contributions().host_bytes(), 24576u);
 }
 
 TEST(RoundBuffersTest, TooLittleMemoryTakesNothing) {

@@ -141,9 +141,11 @@ absl::Status JobRunner::TryAllocate() {
     longest = std::max(longest, options_.validation->counts().max_row_tokens);
   }
   ASSIGN_OR_RETURN(
-      buffers_, RoundBuffers::Create(arena_, BufferOptions(options_.spec, model,
-                                                           plan_, longest)));
-  const HostNeed need = NeedOf(options_.spec, model, plan_, longest);
+      buffers_, RoundBuffers::Create(
+                    arena_, BufferOptions(options_.spec, model, plan_, longest,
+                                          pool_.device_count())));
+  const HostNeed need =
+      NeedOf(options_.spec, model, plan_, longest, pool_.device_count());
   table_bytes_ = need.table_bytes;
   const uint64_t free_bytes = arena_.limit_bytes() - arena_.used_bytes();
   // Taken at loads and saves, when it must be there.

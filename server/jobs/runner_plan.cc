@@ -31,8 +31,9 @@ JobPlanQuestion JobRunner::QuestionOfNow(int device_count) const {
   const RoundBuffersOptions& buffers = buffers_->options();
   const int64_t tokens = buffers.rows * buffers.row_tokens;
   JobPlanQuestion question;
-  question.limits = LimitsOf(options_.spec, options_.model.config,
-                             buffers.row_tokens, options_.device_memory_bytes);
+  question.limits =
+      LimitsOf(options_.spec, options_.model.config, buffers.row_tokens,
+               pool_.device_count(), options_.device_memory_bytes);
   question.limits.buffers = buffers;
   question.costs = MeasuredCosts(*costs_, question.limits.model, tokens);
   question.machine.devices.assign(

@@ -238,7 +238,6 @@ void JobRunner::StartDispatcher() {
   for (int unit = 0; state_->base() != nullptr && unit <= layers; ++unit) {
     shape.trainable.push_back(unit > 0 && unit < layers);
   }
-  shape.contribution_sets = buffers_->options().contributions.sets;
   shape.stale = state_->options().stale;
   dispatch_.Add(id(), shape, this);
   dispatching_ = true;

@@ -136,6 +136,7 @@ void JobRunner::Begin(StepEntry entry, bool clip) {
     step.round_micro_batches.push_back(
         static_cast<int>(round.micro_batches.size()));
   }
+  step.blocks = buffers_->contributions().blocks();
   step.layer_costs = MicroBatchCosts();
   const uint64_t number = dispatcher().NextStepNumber(id());
   steps_.emplace(number, std::move(entry));

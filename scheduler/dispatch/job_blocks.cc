@@ -1,0 +1,71 @@
+// JobSteps: where sums of gradients go on their way to a reduction.
+#include <algorithm>
+#include <numeric>
+
+#include "base/log.h"
+#include "scheduler/dispatch/job_steps.h"
+
+namespace roundhouse {
+
+void JobSteps::SetCount(Blocks& blocks, int64_t count) {
+  if (blocks.count == count) return;
+  ROUNDHOUSE_CHECK(static_cast<int64_t>(blocks.free.size()) == blocks.count)
+      << "blocks are in use";
+  blocks.count = count;
+  blocks.free.resize(count);
+  std::iota(blocks.free.rbegin(), blocks.free.rend(), 0);
+}
+
+int64_t JobSteps::BlocksNeeded(const Slot& slot, const Blocks& of) const {
+  if (slot.sums == 0) return 0;
+  const int head = shape_.layer_count - 1;
+  int64_t layers = 0;
+  if (&of == &head_blocks_) {
+    layers = slot.layers.last == head && shape_.Trains(1 + head) ? 1 : 0;
+  } else {
+    for (int layer = slot.layers.first;
+         layer <= std::min(slot.layers.last, head - 1); ++layer) {
+      if (shape_.Trains(1 + layer)) ++layers;
+    }
+  }
+  return layers * slot.sums;
+}
+
+void JobSteps::TakeBlocks(Slot& slot) {
+  if (slot.sums == 0) return;
+  Round& round = RoundOf(slot);
+  for (int layer = slot.layers.first; layer <= slot.layers.last; ++layer) {
+    if (!shape_.Trains(1 + layer)) continue;
+    std::vector<int>& free = BlocksOfLayer(layer).free;
+    for (int64_t i = 0; i < slot.sums; ++i) {
+      slot.blocks.push_back(free.back());
+      round.blocks[layer].push_back(free.back());
+      free.pop_back();
+    }
+  }
+}
+
+void JobSteps::FreeBlocks(Round& round, int layer) {
+  std::vector<int>& free = BlocksOfLayer(layer).free;
+  free.insert(free.end(), round.blocks[layer].rbegin(),
+              round.blocks[layer].rend());
+  round.blocks[layer].clear();
+}
+
+// The head's of a tied embedding; of one that is not tied none.
+std::vector<int> JobSteps::BlocksOfUnit(const Round& round, int unit) const {
+  if (unit > 0) return round.blocks[unit - 1];
+  return shape_.tied_head ? round.blocks.back() : std::vector<int>();
+}
+
+// A tied head's sums are of two units.
+void JobSteps::FreeBlocksOfUnit(Round& round, int unit) {
+  const int head = shape_.layer_count - 1;
+  if (unit == 0 && !shape_.tied_head) return;
+  const int layer = unit == 0 ? head : unit - 1;
+  const bool both = layer != head || !shape_.tied_head ||
+                    (round.reduce_done[0] && round.reduce_done[1 + head]);
+  if (both) FreeBlocks(round, layer);
+}
+
+}  // namespace roundhouse
