@@ -12,11 +12,11 @@
 namespace roundhouse {
 namespace {
 
-std::vector<ModelCosts> Models() {
-  std::ifstream file("scheduler/testdata/bubble_inputs.csv");
+std::vector<ModelCosts> Models(const std::string& name = "bubble_inputs.csv") {
+  std::ifstream file("scheduler/testdata/" + name);
   std::stringstream text;
   text << file.rdbuf();
-  return *ParseModelCosts("bubble_inputs.csv", text.str());
+  return *ParseModelCosts(name, text.str());
 }
 
 Machine Devices(int count) {
@@ -73,11 +73,17 @@ struct Target {
   std::vector<double> loss_percent;  // per model
 };
 
-TEST(StepSearchTest, PublishedModelsLoseLittle) {
+class StepSearchModelsTest : public testing::TestWithParam<std::string> {};
+
+INSTANTIATE_TEST_SUITE_P(PublishedAndTrueSizes, StepSearchModelsTest,
+                         testing::Values("bubble_inputs.csv",
+                                         "true_sizes.csv"));
+
+TEST_P(StepSearchModelsTest, LoseLittle) {
   const Target targets[] = {{8, 16, {1.5, 2, 4, 1, 2}},
                             {8, 12, {3.9, 3.1, 7.2, 1.4, 2.9}},
                             {7, 16, {1.5, 1.6, 4, 1, 2}}};
-  const std::vector<ModelCosts> models = Models();
+  const std::vector<ModelCosts> models = Models(GetParam());
   for (const Target& target : targets) {
     const Machine machine = Devices(target.devices);
     for (size_t i = 0; i < models.size(); ++i) {
