@@ -24,6 +24,8 @@ std::vector<MicroBatchCost> LayerCosts(const ModelCosts& costs) {
   return layers;
 }
 
+bool Stale(const FedJob& job) { return job.rounds.updates == Updates::kStale; }
+
 }  // namespace
 
 DispatcherFeed::DispatcherFeed(const std::vector<FedJob>& jobs,
@@ -48,10 +50,10 @@ DispatcherFeed::DispatcherFeed(const std::vector<FedJob>& jobs,
     dispatcher_.DeviceUp(static_cast<DeviceId>(d),
                          {device.speed, device.memory_bytes});
   }
-  // A step runs while the one before it ends.
+  // A step runs while the one before it ends, one step stale while the three
+  // before it do.
   for (int job = 0; job < static_cast<int>(jobs_.size()); ++job) {
-    BeginStep(job);
-    BeginStep(job);
+    for (int i = 0; i < (Stale(jobs_[job].fed) ? 4 : 2); ++i) BeginStep(job);
   }
 }
 
@@ -80,11 +82,11 @@ JobShape DispatcherFeed::ShapeOf(const FedJob& job) {
   // A job trains something; where nothing has a gradient, its host work moves
   // no bytes.
   if (shape.trainable_count() == 0) shape.trainable.clear();
+  shape.stale = Stale(job);
   return shape;
 }
 
 void DispatcherFeed::AddJob(const FedJob& job, int first_number) {
-  ROUNDHOUSE_CHECK(job.rounds.updates != Updates::kStale);
   Job added{job, PartsOf(*job.plan, job.rounds.micro_batches), first_number};
   dispatcher_.AddJob(IdOf(static_cast<int>(jobs_.size())), ShapeOf(job),
                      job.job_class);
@@ -96,7 +98,8 @@ StepSpec DispatcherFeed::SpecOf(const Job& job) const {
   const HostWork::Rounds& rounds = job.fed.rounds;
   StepSpec spec;
   // An isolated step is reduced and not updated: it never gets a factor.
-  spec.clip = rounds.updates != Updates::kAsReduced;
+  spec.clip =
+      rounds.updates == Updates::kNone || rounds.updates == Updates::kClipped;
   spec.plan = PlanOfFullRound(*job.fed.plan, rounds.micro_batches);
   spec.groups = job.fed.plan->groups;
   spec.round_micro_batches.assign(rounds.per_step, rounds.micro_batches);
@@ -191,7 +194,15 @@ void DispatcherFeed::Carry(const RunHostOpAction& action) {
   task.type = reduces ? HostTaskType::kReduce : HostTaskType::kUpdate;
   if (!reduces) task.round = first + per_step - 1;
   host_ops_[{task.type, task.job, task.round, task.layer}] = action.op;
-  tasks_.push_back(task);
+  // The host worker does them in order; here they only wait for each other
+  // where the update reads the sum that the reduction writes.
+  const HostKey update = {HostTaskType::kUpdate, task.job, task.round - 1,
+                          task.layer};
+  if (reduces && host_ops_.count(update) != 0) {
+    after_update_.emplace(update, task);
+  } else {
+    tasks_.push_back(task);
+  }
 }
 
 void DispatcherFeed::Carry(const StepReducedAction& action) {
@@ -267,6 +278,9 @@ void DispatcherFeed::Done(int part) {
 void DispatcherFeed::HostTaskDone(const HostTask& task) {
   const auto op = host_ops_.find({task.type, task.job, task.round, task.layer});
   const HostOpId id = op->second;
+  if (const auto next = after_update_.extract(op->first); !next.empty()) {
+    tasks_.push_back(next.mapped());
+  }
   host_ops_.erase(op);
   dispatcher_.HostOpDone(id);
 }

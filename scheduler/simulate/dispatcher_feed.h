@@ -44,8 +44,7 @@ struct DispatcherFeedOptions {
 class DispatcherFeed : public PartFeed {
  public:
   // Parts are numbered as SimulateJobs does: job by job, round by round.
-  // REQUIRES: at least one job; plans that CheckStepPlan accepts; updates are
-  // not kStale.
+  // REQUIRES: at least one job; plans that CheckStepPlan accepts.
   DispatcherFeed(const std::vector<FedJob>& jobs, const Machine& machine,
                  const DispatcherFeedOptions& options);
 
@@ -113,6 +112,8 @@ class DispatcherFeed : public PartFeed {
   std::vector<int> withdrawn_;
   std::vector<HostTask> tasks_;
   std::map<HostKey, HostOpId> host_ops_;
+  std::map<HostKey, HostTask>
+      after_update_;  // reductions, by what they wait for
 };
 
 }  // namespace roundhouse

@@ -11,6 +11,8 @@ namespace {
 // steps take longer than links alone would have it.
 constexpr double kCrowded = 0.78;
 constexpr double kSlowedByCrowding = 0.3;
+// Of an isolated round's bubble, what is left where rounds overlap.
+constexpr double kOfBubble = 0.25;
 
 struct Device {
   double free_ns = 0;
@@ -142,12 +144,12 @@ double EstimateStepsNs(const std::vector<Part>& parts, double step_ns,
         static_cast<double>(UpdateBytes(costs, layer) +
                             (options.rounds - 1) * AddToSumBytes(costs, layer));
   }
-  // Between two updates nothing fills or drains.
   const double least_ns = ComputeNs(costs, machine, options);
-  double all_ns = step_ns + (options.rounds - 1) * compute_ns;
-  if (options.updates == Updates::kStale) {
-    all_ns = options.rounds * compute_ns;
-  } else {
+  // Rounds between two updates overlap, stale steps all do.
+  const double overlapped_ns = compute_ns + kOfBubble * (step_ns - compute_ns);
+  double all_ns = options.rounds * overlapped_ns;
+  if (options.updates != Updates::kStale) {
+    all_ns += step_ns - overlapped_ns;
     all_ns += BoundOf(costs, machine, options).ns - least_ns -
               LastReductionNs(parts, costs, machine, options.contributions);
   }

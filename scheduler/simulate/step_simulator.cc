@@ -10,12 +10,6 @@
 namespace roundhouse {
 namespace {
 
-// The Dispatcher neither runs a step with weights that are one step old nor
-// sends a part only once the one before is computed.
-bool DispatcherCan(Updates updates, const StepOptions& options) {
-  return updates != Updates::kStale && options.ideas.prefetch;
-}
-
 Schedule SimulateRounds(const ModelCosts& costs, const Machine& machine,
                         const StepPlan& plan, const HostWork::Rounds& rounds,
                         const StepOptions& options) {
@@ -24,12 +18,12 @@ Schedule SimulateRounds(const ModelCosts& costs, const Machine& machine,
        RepeatedParts(PartsOf(plan, rounds.micro_batches), rounds.count(),
                      rounds.micro_batches),
        rounds}};
-  if (DispatcherCan(rounds.updates, options)) {
+  if (options.ideas.prefetch) {
     DispatcherFeed feed({{&costs, &plan, rounds}}, machine, {});
     return SimulateJobs(machine, jobs, options, {}, feed);
   }
-  EarliestFinishFeed feed(jobs[0].parts, costs, machine,
-                          options.ideas.prefetch ? 1 + plan.look_ahead : 1);
+  // The Dispatcher cannot send a part only once the one before is computed.
+  EarliestFinishFeed feed(jobs[0].parts, costs, machine, 1);
   return SimulateJobs(machine, jobs, options, {}, feed);
 }
 

@@ -118,9 +118,8 @@ struct StepsOptions {
 
 inline constexpr int kMaxSimulatedRounds = 1000;  // of all steps
 
-// Consecutive steps of `rounds` times the plan, likewise (one step stale under
-// an EarliestFinishFeed, too).  INVALID_ARGUMENT for a plan
-// that CheckStepPlan refuses, no steps or rounds, or too many.
+// Consecutive steps of `rounds` times the plan, likewise.  INVALID_ARGUMENT for
+// a plan that CheckStepPlan refuses, no steps or rounds, or too many.
 absl::StatusOr<Schedule> SimulateSteps(const ModelCosts& costs,
                                        const Machine& machine,
                                        const StepPlan& plan, int micro_batches,
