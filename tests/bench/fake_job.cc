@@ -118,6 +118,7 @@ std::string JobFile(const FakeJobOptions& options) {
                     {"dtype", "bf16"},
                     {"max_grad_norm", options.clip ? 1 : 0},
                     {"save_steps", 0},
+                    {"gradient_groups", options.groups()},
                     {"gradient_checkpointing", "stage"},
                     {"plan", json::parse(PlanJson(options.plan))}};
   return job.dump();

@@ -5,6 +5,7 @@
 #ifndef ROUNDHOUSE_TESTS_BENCH_FAKE_JOB_H_
 #define ROUNDHOUSE_TESTS_BENCH_FAKE_JOB_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -34,6 +35,11 @@ struct FakeJobOptions {
   bool clip = true;        // an update waits for the norm of all gradients
   double pcie_gbps = 21;   // 10^9 bytes per second and direction
   double host_gbps = 200;  // 10^9 bytes per second, read and written together
+
+  // Of a step's gradients.
+  int groups() const {
+    return static_cast<int>(std::min<int64_t>(devices, micro_batches));
+  }
 };
 
 // Writes model, dataset, costs, the workers' script and the job's file.

@@ -37,6 +37,12 @@ std::string RangesJson(const std::vector<LayerRange>& ranges) {
   });
 }
 
+std::string SplitJson(const std::vector<std::vector<int>>& split) {
+  return absl::StrJoin(split, ", ", [](std::string* out, const auto& parts) {
+    absl::StrAppend(out, "[", absl::StrJoin(parts, ", "), "]");
+  });
+}
+
 }  // namespace
 
 absl::StatusOr<ModelCosts> FindModelCosts(const std::string& text,
@@ -67,8 +73,17 @@ absl::StatusOr<Plan> PublishedPlanOf(const ModelCosts& costs, int devices,
 }
 
 std::string PlanJson(const Plan& plan) {
-  return absl::StrCat("{\"forward\": [", RangesJson(plan.forward),
-                      "], \"backward\": [", RangesJson(plan.backward), "]}");
+  std::string text =
+      absl::StrCat("{\"forward\": [", RangesJson(plan.forward),
+                   "], \"backward\": [", RangesJson(plan.backward), "]");
+  if (!plan.split.empty()) {
+    const auto backward = plan.split.begin() + plan.forward.size();
+    absl::StrAppend(&text, ", \"forward_width\": [",
+                    SplitJson({plan.split.begin(), backward}),
+                    "], \"backward_width\": [",
+                    SplitJson({backward, plan.split.end()}), "]");
+  }
+  return text + "}";
 }
 
 absl::StatusOr<Plan> ParsePlanJson(const std::string& text, int layers) {

@@ -43,6 +43,12 @@ TEST(ModelInputsTest, APlanThereAndBack) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_TRUE(plan->fused);
   EXPECT_EQ(PlanJson(*plan), text);
+  Plan wide = *plan;
+  wide.split = {{1, 1}, {2}, {2}, {1, 1}};
+  EXPECT_EQ(PlanJson(wide),
+            "{\"forward\": [[0, 1], [2, 2]], \"backward\": [[3, 4], [0, 2]], "
+            "\"forward_width\": [[1, 1], [2]], "
+            "\"backward_width\": [[2], [1, 1]]}");
   // Forward of three layers, forward again and backward of all four, the head.
   EXPECT_DOUBLE_EQ(WorkMs(*Find(kRow), *plan), 3 * 2 + 4 * (2 + 5) + 3 + 6);
 }

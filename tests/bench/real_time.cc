@@ -1,13 +1,14 @@
 // real_time: eight devices in real time on a machine of two cores.
 //
 //   bazel run //tests/bench:real_time -- [--model=qwen3-1.7b] [--devices=8]
-//       [--micro_batches=16] [--steps=8] [--scale=1] [--plan=published]
+//       [--micro_batches=16] [--steps=8] [--scale=1] [--plan=searched]
 //       [--clip=true] [--inputs=FILE] [--pcie_gbps=21] [--host_gbps=200]
 //       [--runs=1] [--format=table|csv]
 //
 // The real daemon and client, with workers that wait where others compute
-// (tests/fakes/fake_worker.cc).  --plan is the published planner's for these
-// inputs, or the JSON of a job file's plan.  Progress goes to stderr;
+// (tests/fakes/fake_worker.cc).  --plan is the width-aware search's for these
+// inputs, the published planner's, every stage on all devices, or the JSON of a
+// job file's plan.  Progress goes to stderr;
 // docs/benchmarks.md explains the quantities.
 #include <unistd.h>
 
@@ -27,6 +28,7 @@
 #include "base/status.h"
 #include "tests/bench/fake_job.h"
 #include "tests/bench/model_inputs.h"
+#include "tests/bench/real_time_forecast.h"
 #include "tests/bench/real_time_report.h"
 #include "tests/bench/socket_loop.h"
 
@@ -37,8 +39,9 @@ ABSL_FLAG(int, devices, 8, "fake devices");
 ABSL_FLAG(int64_t, micro_batches, 16, "of a step, in one round");
 ABSL_FLAG(int64_t, steps, 8, "of the job; all but the first are counted");
 ABSL_FLAG(double, scale, 1, "the inputs' times are multiplied by this");
-ABSL_FLAG(std::string, plan, "published",
-          "published, or {\"forward\": ..., \"backward\": ...}");
+ABSL_FLAG(std::string, plan, "searched",
+          "searched, published, all-wide, or {\"forward\": ..., \"backward\": "
+          "...}");
 ABSL_FLAG(bool, clip, true, "updates wait for the norm of all gradients");
 ABSL_FLAG(double, pcie_gbps, 21, "10^9 bytes per second and direction");
 ABSL_FLAG(double, host_gbps, 200, "host operations, 10^9 bytes per second");
@@ -102,6 +105,10 @@ absl::StatusOr<FakeJobOptions> Options() {
     ASSIGN_OR_RETURN(
         options.plan,
         PublishedPlanOf(options.costs, options.devices, kDeviceBytes));
+  } else if (plan == "searched") {
+    ASSIGN_OR_RETURN(options.plan, SearchedPlan(options));
+  } else if (plan == "all-wide") {
+    options.plan = AllWidePlan(options);
   } else {
     ASSIGN_OR_RETURN(options.plan, ParsePlanJson(plan, options.costs.layers));
   }
@@ -115,6 +122,7 @@ absl::StatusOr<RealTimeRun> Measure(const FakeJobOptions& options) {
   RealTimeRun run;
   run.work_ms = WorkMs(options.costs, options.plan) *
                 static_cast<double>(options.micro_batches);
+  ASSIGN_OR_RETURN(run.forecast, ForecastRealTime(options));
   run.samples = std::move(result.samples);
   run.use = result.use;
   run.cores = static_cast<int>(std::thread::hardware_concurrency());
@@ -124,12 +132,10 @@ absl::StatusOr<RealTimeRun> Measure(const FakeJobOptions& options) {
 }
 
 RealTimeKey Key(const FakeJobOptions& options) {
-  return {options.costs.name,
-          absl::GetFlag(FLAGS_plan) == "published" ? "published" : "given",
-          options.devices,
-          options.micro_batches,
-          options.steps,
-          options.scale,
+  const std::string plan = absl::GetFlag(FLAGS_plan);
+  return {options.costs.name, plan.front() == '{' ? "given" : plan,
+          options.devices,    options.micro_batches,
+          options.steps,      options.scale,
           options.clip};
 }
 

@@ -73,6 +73,11 @@ std::vector<RealTimeRow> RealTimeRows(const RealTimeKey& key,
       {"step without bubbles", -1, "ms", ideal_ms},
       {"bubble by the step's time", -1, "%", (1 - ideal_ms / step_ms) * 100}};
   AddDevices(samples.devices, rows);
+  const double bubble = rows[rows.size() - 3].value;
+  rows.push_back({"simulated step", -1, "ms", run.forecast.step_ms});
+  rows.push_back({"simulated bubble", -1, "%", run.forecast.bubble_percent});
+  rows.push_back({"bubble beyond the simulated one", -1, "points",
+                  bubble - run.forecast.bubble_percent});
   rows.push_back({"host worker busy", -1, "%", samples.host_busy * 100});
   rows.push_back({"dispatches", -1, "count",
                   static_cast<double>(samples.dispatch_seconds.size())});

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/bench/cpu_use.h"
+#include "tests/bench/real_time_forecast.h"
 #include "tests/bench/samples.h"
 #include "tests/bench/socket_loop.h"
 
@@ -16,7 +17,7 @@ namespace roundhouse::bench {
 // What every line of the CSV begins with.
 struct RealTimeKey {
   std::string model;
-  std::string plan;  // "published" or "given"
+  std::string plan;  // "published", "searched", "all-wide" or "given"
   int devices = 0;
   int64_t micro_batches = 0;
   int64_t steps = 0;  // of the job
@@ -33,6 +34,7 @@ struct RealTimeRow {
 
 struct RealTimeRun {
   double work_ms = 0;  // of a step, all devices together, as the inputs say
+  RealTimeForecast forecast;
   StepSamples samples;
   UseShares use;
   int cores = 1;                 // of the machine

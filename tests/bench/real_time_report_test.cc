@@ -10,6 +10,7 @@ namespace {
 RealTimeRun TestRun() {
   RealTimeRun run;
   run.work_ms = 150;
+  run.forecast = {90, 28.5};
   run.samples.steps = 4;
   run.samples.begin_ns = 1000;
   run.samples.end_ns = 2000;
@@ -46,6 +47,12 @@ TEST(RealTimeReportTest, BubblesOfDevices) {
   EXPECT_DOUBLE_EQ(Value("waiting in a slot", 1), 10);
   EXPECT_DOUBLE_EQ(Value("without a slot", 1), 25);
   EXPECT_DOUBLE_EQ(Value("h2d link busy", -1), 5);
+}
+
+TEST(RealTimeReportTest, TheForecastStandsBesideIt) {
+  EXPECT_DOUBLE_EQ(Value("simulated step", -1), 90);
+  EXPECT_DOUBLE_EQ(Value("simulated bubble", -1), 28.5);
+  EXPECT_DOUBLE_EQ(Value("bubble beyond the simulated one", -1), 1.5);
 }
 
 TEST(RealTimeReportTest, LatenciesWithinTheSteps) {

@@ -1,0 +1,98 @@
+#include "tests/bench/real_time_forecast.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/status.h"
+#include "scheduler/plan/step_plan.h"
+#include "scheduler/simulate/dispatcher_feed.h"
+#include "scheduler/simulate/step_search.h"
+#include "scheduler/simulate/step_simulator.h"
+
+namespace roundhouse::bench {
+namespace {
+
+Machine MachineOf(const FakeJobOptions& options) {
+  Machine machine;
+  machine.devices.assign(options.devices, {.memory_bytes = kDeviceBytes});
+  machine.link_rate = options.pcie_gbps;
+  machine.host_rate = options.host_gbps;
+  return machine;
+}
+
+Updates UpdatesOf(const FakeJobOptions& options) {
+  return options.clip ? Updates::kClipped : Updates::kAsReduced;
+}
+
+}  // namespace
+
+absl::StatusOr<RealTimeForecast> ForecastRealTime(
+    const FakeJobOptions& options) {
+  const Machine machine = MachineOf(options);
+  const auto micro_batches = static_cast<int>(options.micro_batches);
+  const auto steps = static_cast<int>(options.steps);
+  StepPlan plan = PlanOfRound(options.plan, micro_batches, options.groups());
+  RETURN_IF_ERROR(CheckStepPlan(plan, options.costs.layers + 1, micro_batches,
+                                options.devices));
+  const HostWork::Rounds rounds{steps, 1, micro_batches, UpdatesOf(options)};
+  StepOptions step;
+  step.contributions = Contributions::kFp32;
+  step.split_at_rates = false;
+  DispatcherFeed feed({{&options.costs, &plan, rounds}}, machine,
+                      {.reports_contributions = false});
+  const Schedule schedule = SimulateJobs(
+      machine,
+      {{&options.costs,
+        RepeatedParts(PartsOf(plan, micro_batches), steps, micro_batches),
+        rounds}},
+      step, {}, feed);
+  // From the last computation of the first step to that of the last one.
+  int64_t begin_ns = 0;
+  int64_t end_ns = 0;
+  for (const Interval& interval : schedule.intervals) {
+    if (!IsCompute(interval.kind)) continue;
+    if (interval.step == 0) begin_ns = std::max(begin_ns, interval.end_ns);
+    end_ns = std::max(end_ns, interval.end_ns);
+  }
+  int64_t busy_ns = 0;
+  for (const Interval& interval : schedule.intervals) {
+    if (IsCompute(interval.kind) && interval.step > 0) {
+      busy_ns += interval.end_ns - interval.start_ns;
+    }
+  }
+  const auto span_ns = static_cast<double>(end_ns - begin_ns);
+  RealTimeForecast forecast;
+  forecast.step_ms = span_ns * 1e-6 / (steps - 1);
+  forecast.bubble_percent =
+      100 - 100 * static_cast<double>(busy_ns) / (span_ns * options.devices);
+  return forecast;
+}
+
+absl::StatusOr<Plan> SearchedPlan(const FakeJobOptions& options) {
+  SearchOptions search;
+  search.contributions = Contributions::kFp32;
+  search.updates = UpdatesOf(options);
+  search.groups = options.groups();
+  search.most_look_ahead = 1;
+  const auto micro_batches = static_cast<int>(options.micro_batches);
+  ASSIGN_OR_RETURN(
+      const SearchResult found,
+      SearchStepPlan(options.costs, MachineOf(options), micro_batches, search));
+  return PlanOfFullRound(found.plan, micro_batches);
+}
+
+Plan AllWidePlan(const FakeJobOptions& options) {
+  const int layers = options.costs.layers;
+  Plan stages;
+  stages.fused = true;
+  stages.backward = {{layers, layers}};
+  for (int l = 0; l < layers; ++l) stages.forward.push_back({l, l});
+  for (int l = layers - 1; l >= 0; --l) stages.backward.push_back({l, l});
+  const int width = options.groups();
+  const auto micro_batches = static_cast<int>(options.micro_batches);
+  return PlanOfFullRound(
+      UniformPlan(stages, {width, width, width}, micro_batches, width),
+      micro_batches);
+}
+
+}  // namespace roundhouse::bench
