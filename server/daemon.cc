@@ -22,8 +22,11 @@
 #include "server/dataset/dataset_inspector.h"
 #include "server/jobs/engine.h"
 #include "server/jobs/model_catalog.h"
+#include "server/observe/http_server.h"
 #include "server/observe/metrics.h"
 #include "server/observe/sample_log.h"
+#include "server/observe/status_board.h"
+#include "server/observe/status_page.h"
 #include "server/plan/training_planner.h"
 #include "server/pool/event_loop.h"
 #include "server/pool/host_arena.h"
@@ -125,6 +128,27 @@ absl::Status CheckPrograms(const DaemonOptions& options) {
   return absl::OkStatus();
 }
 
+HttpServer::Pages MakePages(const ServerMetrics& metrics, StatusBoard& status) {
+  return {{"/",
+           [] {
+             return HttpAnswer{.content_type = "text/html; charset=utf-8",
+                               .body = std::string(StatusPageHtml()),
+                               .policy = StatusPagePolicy()};
+           }},
+          {"/status.json",
+           [&status] {
+             auto json = status.Json();
+             return HttpAnswer{.status = json.has_value() ? 200 : 503,
+                               .content_type = "application/json",
+                               .body = std::move(json).value_or("{}")};
+           }},
+          {"/metrics", [&metrics] {
+             return HttpAnswer{
+                 .content_type = "text/plain; version=0.0.4; charset=utf-8",
+                 .body = metrics.Render()};
+           }}};
+}
+
 // Stops in order: the running step, the workers, the loop.
 void StopInOrder(EventLoop& loop, Engine& engine, WorkerPool& pool) {
   auto stop_workers = [&loop, &pool] {
@@ -148,8 +172,11 @@ absl::Status RunDaemon(const DaemonOptions& options) {
   ASSIGN_OR_RETURN(const Descriptor signals, BlockSignals());
   ASSIGN_OR_RETURN(const Descriptor lock,
                    LockStateDirectory(options.state_dir));
-  ASSIGN_OR_RETURN(const auto metrics,
-                   ServerMetrics::Start(options.metrics_listen));
+  const auto metrics = ServerMetrics::Create();
+  StatusBoard status;
+  ASSIGN_OR_RETURN(
+      const auto http,
+      HttpServer::Start(options.metrics_listen, MakePages(*metrics, status)));
   ASSIGN_OR_RETURN(
       const auto store,
       JobStore::Open({.path = options.state_dir + "/jobs.db",
@@ -179,8 +206,9 @@ absl::Status RunDaemon(const DaemonOptions& options) {
                       .device_memory_bytes = options.device_memory_bytes,
                       .device_threads = options.device_threads,
                       .link_gbps = options.link_gbps,
-                      .metrics_address = metrics->address(),
+                      .metrics_address = http->address(),
                       .max_running_jobs = options.max_running_jobs,
+                      .status = http->address().empty() ? nullptr : &status,
                       .samples = samples.get()},
                      *loop, *arena, *pool, *store, *metrics));
   RETURN_IF_ERROR(pool->Start(engine.get()));
@@ -213,7 +241,7 @@ absl::Status RunDaemon(const DaemonOptions& options) {
                                      .sampler = &engine->sampler(),
                                      .planner = &planner}));
   RH_LOG(kInfo) << "serving on " << options.listen << ", metrics on "
-                << (metrics->address().empty() ? "nothing" : metrics->address())
+                << (http->address().empty() ? "nothing" : http->address())
                 << ", " << options.device_count << " devices";
   bool stopping = false;
   loop->Watch(signals.get(), EPOLLIN, [&](uint32_t) {

@@ -164,7 +164,7 @@ const std::vector<SettingHelp>& DaemonSettingsHelp() {
       {"listen", "unix socket in the XDG runtime directory",
        "unix:PATH; there is no TCP listener"},
       {"metrics-listen", "127.0.0.1:9464",
-       "Prometheus text on loopback; empty: none"},
+       "metrics and the status page, on loopback; empty: none"},
       {"data-root", "the home directory",
        "folders, comma-separated, that job files may name files in"},
       {"hf-cache", "HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub",

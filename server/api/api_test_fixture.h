@@ -156,7 +156,7 @@ class ApiTestFixture : public testing::Test {
 
   std::filesystem::path dir_;
   std::string socket_;
-  const std::unique_ptr<ServerMetrics> metrics_ = *ServerMetrics::Start("");
+  const std::unique_ptr<ServerMetrics> metrics_ = ServerMetrics::Create();
   std::unique_ptr<JobStore> store_;
   std::unique_ptr<FakeEngine> engine_;
   FakeSampler sampler_;

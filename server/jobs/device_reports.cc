@@ -1,6 +1,7 @@
 #include "server/jobs/device_reports.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/time/time.h"
@@ -30,6 +31,24 @@ SlotPassLabel LabelOf(SlotPass pass) {
   return SlotPassLabel::kForward;
 }
 
+int64_t SumOf(const wire::WaitTimes& waits) {
+  return std::accumulate(waits.begin(), waits.end(), int64_t{0});
+}
+
+const char* StateText(DeviceState state) {
+  switch (state) {
+    case DeviceState::kStarting:
+      return "starting";
+    case DeviceState::kUp:
+      return "up";
+    case DeviceState::kLost:
+      return "lost";
+    case DeviceState::kFenced:
+      return "fenced";
+  }
+  return "";
+}
+
 void SetTimes(const DeviceTimes& times, DeviceInfo& info) {
   info.compute_seconds = Seconds(times.compute_ns);
   info.bubble_seconds = Seconds(times.bubble_ns);
@@ -51,6 +70,8 @@ DeviceReports::DeviceReports(const WorkerPool& pool, ServerMetrics& metrics,
     : pool_(pool), metrics_(metrics), samples_(options.samples) {
   for (int i = 0; i < pool.device_count(); ++i) {
     ledgers_.emplace_back(MonotonicNs());
+    histories_.emplace_back(MonotonicNs());
+    sent_.emplace_back();
     computing_.push_back(0);
     links_.emplace_back();
     memory_peak_bytes_.push_back(0);
@@ -76,9 +97,17 @@ void DeviceReports::SetBusy(bool busy) {
   if (!busy) jobs_.assign(jobs_.size(), "");
 }
 
+void DeviceReports::OnSlotSent(DeviceId device, uint64_t attempt,
+                               const SlotFacts& slot) {
+  sent_[Number(device)][attempt] = slot;
+}
+
 void DeviceReports::OnSlotStarted(DeviceId device, uint64_t attempt,
                                   const wire::SlotStarted& started) {
   computing_[Number(device)] = attempt;
+  const auto slot = sent_[Number(device)].extract(attempt);
+  histories_[Number(device)].Started(slot ? slot.mapped() : SlotFacts(),
+                                     started.time_ns, SumOf(started.waits));
   ledgers_[Number(device)].Started(started.time_ns, started.waits,
                                    started.fills_bubble != 0);
 }
@@ -86,15 +115,21 @@ void DeviceReports::OnSlotStarted(DeviceId device, uint64_t attempt,
 void DeviceReports::OnMicroBatchDone(DeviceId device,
                                      const wire::MicroBatchDone& done) {
   ledgers_[Number(device)].Computed(done.time_ns, done.waits, done.last != 0);
+  histories_[Number(device)].Computed(done.time_ns, SumOf(done.waits),
+                                      done.last != 0);
 }
 
 void DeviceReports::OnGivenUp(DeviceId device, uint64_t attempt) {
+  sent_[Number(device)].erase(attempt);
   if (computing_[Number(device)] != attempt) return;
   ledgers_[Number(device)].GaveUp(MonotonicNs());
+  histories_[Number(device)].GaveUp(MonotonicNs());
 }
 
 void DeviceReports::OnWorkerDown(DeviceId device) {
   ledgers_[Number(device)].GaveUp(MonotonicNs());
+  histories_[Number(device)].GaveUp(MonotonicNs());
+  sent_[Number(device)].clear();
 }
 
 void DeviceReports::OnDeviceLost(DeviceId device) {
@@ -161,6 +196,7 @@ void DeviceReports::OnSlotFailed(DeviceId device) {
 void DeviceReports::OnSampleDone(DeviceId device,
                                  const wire::SampleDone& done) {
   ledgers_[Number(device)].Computed(done.ended_ns, {}, true);
+  histories_[Number(device)].Computed(done.ended_ns, 0, true);
   const auto bytes = static_cast<int64_t>(done.weight_bytes);
   metrics_.AddTransfer(
       Number(device), static_cast<TransferDirection>(wire::Direction::kH2D),
@@ -212,17 +248,24 @@ void DeviceReports::PublishLink(int device, int64_t now_ns) {
   for (int d = 0; d < wire::kDirections; ++d) {
     const auto busy = static_cast<double>(now.busy_ns[d] - then.busy_ns[d]);
     const auto span = static_cast<double>(now_ns - then.at_ns);
+    link.ratio[d] = span > 0 ? std::min(1.0, busy / span) : 0;
     metrics_.SetLinkUtilization(device, static_cast<TransferDirection>(d),
-                                span > 0 ? std::min(1.0, busy / span) : 0);
+                                link.ratio[d]);
   }
 }
 
 void DeviceReports::PublishShares() {
-  double sum = 0;
-  for (auto& [job, share] : shares_) sum += share *= kShareDecay;
+  for (auto& [job, share] : shares_) share *= kShareDecay;
   for (const auto& [job, share] : shares_) {
-    metrics_.SetJobShare(job, sum > 0 ? share / sum : 0);
+    metrics_.SetJobShare(job, Share(job));
   }
+}
+
+double DeviceReports::Share(const std::string& job) const {
+  double sum = 0;
+  for (const auto& [id, share] : shares_) sum += share;
+  const auto own = shares_.find(job);
+  return own == shares_.end() || sum <= 0 ? 0 : own->second / sum;
 }
 
 void DeviceReports::Publish() {
@@ -245,6 +288,29 @@ void DeviceReports::Publish() {
     info.job_id = jobs_[i];
     SetTimes(ledgers_[i].total(), info);
   }
+}
+
+std::vector<StatusDevice> DeviceReports::Status() const {
+  const int64_t now = MonotonicNs();
+  const std::vector<DeviceInfo> infos = Infos();
+  std::vector<StatusDevice> all;
+  for (size_t i = 0; i < infos.size(); ++i) {
+    const DeviceInfo& info = infos[i];
+    all.push_back({.index = info.index,
+                   .kind = info.kind,
+                   .state = StateText(info.state),
+                   .job = info.job_id,
+                   .restarts = info.worker_restarts,
+                   .memory_used_bytes = info.memory_used_bytes,
+                   .memory_limit_bytes = info.memory_limit_bytes,
+                   .times = ledgers_[i].Window(kWindowNs),
+                   .bubble_ratio = ledgers_[i].BubbleRatio(kWindowNs),
+                   .link_up_ratio = links_[i].ratio[0],
+                   .link_down_ratio = links_[i].ratio[1],
+                   .slots = histories_[i].Recent(now),
+                   .slots_since_ns = histories_[i].since_ns()});
+  }
+  return all;
 }
 
 std::vector<DeviceInfo> DeviceReports::Infos() const {

@@ -19,6 +19,8 @@
 #include "server/observe/device_ledger.h"
 #include "server/observe/metrics.h"
 #include "server/observe/sample_log.h"
+#include "server/observe/slot_history.h"
+#include "server/observe/status_board.h"
 #include "server/pool/worker_pool.h"
 
 namespace roundhouse {
@@ -38,6 +40,8 @@ class DeviceReports {
 
   // Whether any job has work.
   void SetBusy(bool busy);
+  // What the attempt is, should the device begin it.
+  void OnSlotSent(DeviceId device, uint64_t attempt, const SlotFacts& slot);
   // Of the device's compute thread, in its order.
   void OnSlotStarted(DeviceId device, uint64_t attempt,
                      const wire::SlotStarted& started);
@@ -59,6 +63,10 @@ class DeviceReports {
 
   // Brings metrics and Infos up to date; to be called once a second.
   void Publish();
+  // As of the last Publish.
+  std::vector<StatusDevice> Status() const;
+  // Of all jobs' compute time of late, 0 to 1.
+  double Share(const std::string& job) const;
   // As of the last Publish; any thread.
   std::vector<DeviceInfo> Infos() const;
 
@@ -70,7 +78,8 @@ class DeviceReports {
       int64_t at_ns = 0;
       int64_t busy_ns[wire::kDirections] = {};
     };
-    std::deque<Sample> samples;  // of the last 10 s
+    std::deque<Sample> samples;            // of the last 10 s
+    double ratio[wire::kDirections] = {};  // of that time
   };
 
   void ObserveSlot(SlotPass pass, const wire::SlotDone& done);
@@ -84,6 +93,8 @@ class DeviceReports {
   SampleLog* const samples_;
   bool busy_ = false;
   std::vector<DeviceLedger> ledgers_;
+  std::vector<SlotHistory> histories_;
+  std::vector<std::map<uint64_t, SlotFacts>> sent_;  // by attempt; not begun
   std::vector<uint64_t> computing_;  // attempts, of the slot started last
   std::vector<LinkUse> links_;
   // By job: its compute nanoseconds, those of long ago worth less.

@@ -211,8 +211,10 @@ absl::StatusOr<JobRecord> Engine::CancelNow(const std::string& id) {
   ASSIGN_OR_RETURN(const JobRecord changed, store_.Transition(job.id, to, {}));
   UpdateCounts();
   if (running != nullptr) {
+    running->set_state(to);
     running->runner().Cancel();
   } else {
+    ShowEnded(job.id, -1, to, JobReason::kNone);
     Forget(job.id);
     StartNext();
   }
@@ -230,8 +232,10 @@ absl::StatusOr<JobRecord> Engine::PauseNow(const std::string& id) {
   ASSIGN_OR_RETURN(const JobRecord changed, store_.Transition(job.id, to, {}));
   UpdateCounts();
   if (running != nullptr) {
+    running->set_state(to);
     running->runner().Pause();
   } else {
+    ShowEnded(job.id, -1, to, JobReason::kNone);
     Forget(job.id);
     StartNext();
   }
@@ -284,6 +288,7 @@ void Engine::Forget(const std::string& id) {
 
 void Engine::Enqueue(const std::string& id) {
   queue_.push_back({id, absl::Now()});
+  std::erase_if(ended_, [&](const StatusEnded& job) { return job.id == id; });
   UpdateCounts();
   StartNext();
 }
@@ -309,6 +314,7 @@ void Engine::FailJob(const std::string& id, JobReason reason,
     }
   }
   SetState(id, JobState::kFailed, reason, message);
+  ShowEnded(id, -1, JobState::kFailed, reason);
 }
 
 void Engine::UpdateCounts() {
@@ -484,6 +490,7 @@ absl::Status Engine::StartJob(const Queued& queued) {
   run->SetRunner(std::make_unique<JobRunner>(loop_, arena_, pool_, dispatch_,
                                              std::move(options), run.get()));
   if (finish_step.has_value()) run->runner().FinishAfter(*finish_step);
+  run->set_color(ChooseColor(id));
   run->files().Log(absl::StrCat("starting ", job.id));
   running_[id] = run;
   run->runner().Start();

@@ -32,6 +32,7 @@
 #include "server/jobs/running_job.h"
 #include "server/observe/metrics.h"
 #include "server/observe/sample_log.h"
+#include "server/observe/status_board.h"
 #include "server/pool/event_loop.h"
 #include "server/pool/host_arena.h"
 #include "server/pool/worker_pool.h"
@@ -58,7 +59,8 @@ struct EngineOptions {
   double link_gbps = 0;  // of each device's link; 0: not known
   std::string metrics_address;
   int max_running_jobs = 2;
-  SampleLog* samples = nullptr;  // test only; outlives the engine
+  StatusBoard* status = nullptr;  // null: nobody looks; outlives the engine
+  SampleLog* samples = nullptr;   // test only; outlives the engine
 };
 
 class Engine final : public JobEngine, public WorkerPool::Listener {
@@ -220,6 +222,14 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   void Tick();
   void PublishArena();
   void PublishDisk();
+
+  // engine_status.cc: the status page
+  int ChooseColor(const std::string& id) const;
+  // `color`: -1 of a job that did not run.  Ignored unless PAUSED or final.
+  void ShowEnded(const std::string& id, int color, JobState state,
+                 JobReason reason);
+  void PublishStatus();
+
   std::string JobDirectory(const JobRecord& job) const;
   std::string OutputPath(const JobRecord& job) const;
   // Holds the step after which a job that was asked to finish ends.
@@ -245,6 +255,7 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   DeviceReports devices_;
   std::unique_ptr<Sampler> sampler_;
   std::map<std::string, std::shared_ptr<RunningJob>> running_;  // by id
+  std::deque<StatusEnded> ended_;  // the newest last
   bool draining_ = false;
   std::function<void()> drained_;
 

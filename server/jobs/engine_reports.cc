@@ -41,6 +41,7 @@ std::vector<std::shared_ptr<RunningJob>> Engine::AllRunning() const {
 
 void Engine::OnChanged(const std::string& id, JobState state) {
   SetState(id, state, JobReason::kNone, "");
+  if (RunningJob* const run = FindRunning(id)) run->set_state(state);
 }
 
 void Engine::UpdateBusy() {
@@ -73,6 +74,7 @@ void Engine::OnFinished(const std::string& id, const JobOutcome& outcome) {
       JobStateName(state), outcome.reason == JobReason::kNone ? "" : " ",
       JobReasonName(outcome.reason), message.empty() ? "" : ": ", message));
   SetState(id, state, outcome.reason, message);
+  ShowEnded(id, run->color(), state, outcome.reason);
   loop_.After(kMetricsAfterEnd, [this, id] {
     // It may have been resumed meanwhile.
     if (FindRunning(id) == nullptr) metrics_.DropJob(id);
@@ -158,6 +160,7 @@ void Engine::Tick() {
   arena_used_bytes_ = arena_.used_bytes();
   PublishArena();
   PublishDisk();
+  PublishStatus();
   loop_.After(kTick, [this] { Tick(); });
 }
 

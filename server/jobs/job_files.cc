@@ -91,7 +91,9 @@ void JobFiles::AddSamples(const std::vector<std::string>& lines) {
   close(*fd);
 }
 
-absl::Status JobFiles::KeepMetricsUpTo(int64_t step, int64_t evaluated_step) {
+absl::Status JobFiles::KeepMetricsUpTo(
+    int64_t step, int64_t evaluated_step,
+    const std::function<void(const nlohmann::json& line)>& show) {
   const std::string path = directory_ + "/metrics.jsonl";
   std::ifstream file(path);
   std::string kept, line;
@@ -102,7 +104,9 @@ absl::Status JobFiles::KeepMetricsUpTo(int64_t step, int64_t evaluated_step) {
       continue;
     }
     const int64_t last = json.contains("eval_loss") ? evaluated_step : step;
-    if (json["step"] <= last) kept += line + "\n";
+    if (json["step"] > last) continue;
+    kept += line + "\n";
+    show(json);
   }
   RETURN_IF_ERROR(WriteFileAtomically(path, kept));
   ASSIGN_OR_RETURN(const int fd, OpenAppend(path));

@@ -11,12 +11,14 @@
 #define ROUNDHOUSE_SERVER_JOBS_JOB_FILES_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "nlohmann/json_fwd.hpp"
 
 namespace roundhouse {
 
@@ -36,8 +38,10 @@ class JobFiles {
 
   // Drops what will be done again: steps after `step`, and evaluations after
   // `evaluated_step`, which may be earlier (a job can stop between a step and
-  // its evaluation) or -1, none.
-  absl::Status KeepMetricsUpTo(int64_t step, int64_t evaluated_step);
+  // its evaluation) or -1, none.  Shows each line that stays.
+  absl::Status KeepMetricsUpTo(
+      int64_t step, int64_t evaluated_step,
+      const std::function<void(const nlohmann::json& line)>& show);
 
   // Lines of samples.jsonl (evaluation_samples.h), without their ends: all of
   // them, or more of them.

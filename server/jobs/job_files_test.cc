@@ -2,8 +2,10 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "server/testing/test_model.h"
 
 namespace roundhouse {
@@ -24,6 +26,8 @@ class JobFilesTest : public testing::Test {
   const std::string directory_;
 };
 
+void Ignore(const nlohmann::json&) {}
+
 TEST_F(JobFilesTest, AppendsToWhatAnEarlierDaemonWrote) {
   for (const char* text : {"one", "two\nlines"}) {
     auto files = JobFiles::Open(directory_);
@@ -42,12 +46,17 @@ TEST_F(JobFilesTest, StepsThatWillBeDoneAgainAreDropped) {
   for (int step = 0; step <= 4; ++step) {
     files->Metric("{\"step\":" + std::to_string(step) + "}");
   }
-  ASSERT_TRUE(files->KeepMetricsUpTo(2, -1).ok());
+  std::vector<int> shown;
+  const auto show = [&shown](const nlohmann::json& line) {
+    shown.push_back(line["step"]);
+  };
+  ASSERT_TRUE(files->KeepMetricsUpTo(2, -1, show).ok());
+  EXPECT_EQ(shown, std::vector<int>({0, 1, 2}));
   files->Metric(R"({"step":3,"again":true})");
   EXPECT_EQ(Metrics(),
             "{\"step\":0}\n{\"step\":1}\n{\"step\":2}\n"
             "{\"step\":3,\"again\":true}\n");
-  ASSERT_TRUE(files->KeepMetricsUpTo(-1, -1).ok());
+  ASSERT_TRUE(files->KeepMetricsUpTo(-1, -1, Ignore).ok());
   EXPECT_EQ(Metrics(), "");
 }
 
@@ -58,11 +67,11 @@ TEST_F(JobFilesTest, EvaluationsThatWillBeDoneAgainAreDropped) {
     files->Metric(metric);
   }
   const std::string all = Metrics();
-  ASSERT_TRUE(files->KeepMetricsUpTo(1, 1).ok());
+  ASSERT_TRUE(files->KeepMetricsUpTo(1, 1, Ignore).ok());
   EXPECT_EQ(Metrics(), all);
-  ASSERT_TRUE(files->KeepMetricsUpTo(1, 0).ok());
+  ASSERT_TRUE(files->KeepMetricsUpTo(1, 0, Ignore).ok());
   EXPECT_EQ(Metrics(), "{\"eval_loss\":2,\"step\":0}\n{\"step\":1}\n");
-  ASSERT_TRUE(files->KeepMetricsUpTo(0, -1).ok());
+  ASSERT_TRUE(files->KeepMetricsUpTo(0, -1, Ignore).ok());
   EXPECT_EQ(Metrics(), "");
 }
 
@@ -73,7 +82,7 @@ TEST_F(JobFilesTest, LinesThatAreNoneAreDropped) {
                 "{\"step\":1}\n[]\nnull\n{}\n{\"step\":\"1\"}\n"
                 "{\"step\":null}\n{\"step\":1.5}\n\n{\"step\":2}\n{\"ste");
   auto files = *JobFiles::Open(directory_);
-  ASSERT_TRUE(files->KeepMetricsUpTo(9, 9).ok());
+  ASSERT_TRUE(files->KeepMetricsUpTo(9, 9, Ignore).ok());
   EXPECT_EQ(Metrics(), "{\"step\":1}\n{\"step\":2}\n");
 }
 

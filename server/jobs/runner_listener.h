@@ -69,6 +69,9 @@ class RunnerListener {
   // For the job's log and events: it goes on, but its user should know.
   virtual void OnWarning(const std::string& text) = 0;
   virtual void OnFinalizing() = 0;
+  // A slot of `step` goes to its device, as this attempt.
+  virtual void OnSlotSent(uint64_t attempt, const RunSlotAction& slot,
+                          int64_t step) = 0;
   virtual void OnSlot(DeviceId device, SlotPass pass,
                       const wire::SlotDone& done) = 0;
   // A slot that `device` had when its worker died was sent again.

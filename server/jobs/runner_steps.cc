@@ -192,6 +192,7 @@ void JobRunner::Carry(const RunSlotAction& action) {
   out.attempt =
       pool_.Send(pool_.DeviceWorker(action.device), std::move(command));
   ROUNDHOUSE_CHECK(out.attempt != 0) << "device " << Number(action.device);
+  listener_->OnSlotSent(out.attempt, action, entry.data.step);
 }
 
 void JobRunner::Carry(const WithdrawSlotAction& action) {

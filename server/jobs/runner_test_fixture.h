@@ -142,8 +142,17 @@ class RunnerTest : public testing::Test,
   void OnFinalizing() override {
     if (on_finalizing_) on_finalizing_();
   }
+  void OnSlotSent(uint64_t attempt, const RunSlotAction& slot,
+                  int64_t step) override {
+    EXPECT_NE(attempt, 0u);
+    // An evaluation is of the step before it, which may be none.
+    const bool trains =
+        slot.pass == SlotPass::kFused || slot.pass == SlotPass::kBackward;
+    EXPECT_GE(step, trains ? 1 : 0);
+    ++sent_[slot.pass];
+  }
   void OnSlot(DeviceId, SlotPass pass, const wire::SlotDone&) override {
-    ++slots_[pass];
+    EXPECT_LE(++slots_[pass], sent_[pass]);
   }
   void OnSlotReplayed(DeviceId device) override {
     replayed_.push_back(Number(device));
@@ -198,7 +207,7 @@ class RunnerTest : public testing::Test,
   size_t kept_samples_ = 0;       // lines
   std::vector<std::string> found_lines_;
   std::vector<std::string> warnings_;
-  std::map<SlotPass, int> slots_;
+  std::map<SlotPass, int> sent_, slots_;
   std::vector<int> replayed_, recovered_;  // devices
   int failed_slots_ = 0;
   std::vector<double> unit_seconds_;

@@ -24,8 +24,10 @@ void RunningJob::SetData(std::unique_ptr<Dataset> train,
 }
 
 void RunningJob::OnRunning(const RunningReport& report) {
-  const absl::Status kept =
-      files_->KeepMetricsUpTo(report.step, report.evaluated_step);
+  losses_ = validation_losses_ = LossCurve();
+  const absl::Status kept = files_->KeepMetricsUpTo(
+      report.step, report.evaluated_step,
+      [this](const nlohmann::json& metric) { TakeLoss(metric); });
   if (!kept.ok()) OnNote(std::string(kept.message()));
   const absl::Status samples = files_->SetSamples(report.samples);
   if (!samples.ok()) OnNote(std::string(samples.message()));
@@ -38,6 +40,18 @@ void RunningJob::OnRunning(const RunningReport& report) {
   world_.changed(id_, JobState::kRunning);
   times_at_start_ = world_.devices.times();
   compute_ns_.assign(times_at_start_.size(), 0);
+}
+
+// Of a life of the job before this one.
+void RunningJob::TakeLoss(const nlohmann::json& metric) {
+  for (const auto& [key, curve] :
+       {std::pair("loss", &losses_),
+        std::pair("eval_loss", &validation_losses_)}) {
+    const auto loss = metric.find(key);
+    if (loss != metric.end() && loss->is_number()) {
+      curve->Add(metric["step"], *loss);
+    }
+  }
 }
 
 void RunningJob::SetHasSteps(bool has_steps) {
@@ -70,6 +84,7 @@ void RunningJob::OnStep(const StepReport& report) {
       absl::Seconds(seconds_per_step_ *
                     static_cast<double>(progress_.total_steps - report.step));
   UpdateProgress();
+  losses_.Add(report.step, report.loss);
   files_->Metric(nlohmann::json{{"step", report.step},
                                 {"loss", report.loss},
                                 {"learning_rate", report.learning_rate},
@@ -90,6 +105,7 @@ void RunningJob::OnStep(const StepReport& report) {
 
 void RunningJob::OnEvaluation(int64_t step, double loss) {
   const double perplexity = Perplexity(loss);
+  validation_losses_.Add(step, loss);
   files_->Metric(nlohmann::json{
       {"step", step}, {"eval_loss", loss}, {"eval_perplexity", perplexity}}
                      .dump());
@@ -144,6 +160,13 @@ void RunningJob::OnFinalizing() {
   SetHasSteps(false);
   UpdateProgress();
   world_.changed(id_, JobState::kFinalizing);
+}
+
+void RunningJob::OnSlotSent(uint64_t attempt, const RunSlotAction& slot,
+                            int64_t step) {
+  world_.devices.OnSlotSent(
+      slot.device, attempt,
+      {.job = id_, .step = step, .pass = slot.pass, .layers = slot.layers});
 }
 
 void RunningJob::OnSlot(DeviceId device, SlotPass pass,

@@ -11,11 +11,13 @@
 #include <string>
 #include <vector>
 
+#include "nlohmann/json_fwd.hpp"
 #include "server/dataset/dataset.h"
 #include "server/jobs/device_reports.h"
 #include "server/jobs/job_files.h"
 #include "server/jobs/runner.h"
 #include "server/jobs/runner_listener.h"
+#include "server/observe/loss_curve.h"
 #include "server/observe/metrics.h"
 #include "server/observe/sample_log.h"
 #include "server/store/store.h"
@@ -51,6 +53,14 @@ class RunningJob final : public RunnerListener {
   const Dataset& train() const { return *train_; }
   const Dataset* validation() const { return validation_.get(); }
   const JobProgress& progress() const { return progress_; }
+  const LossCurve& losses() const { return losses_; }
+  const LossCurve& validation_losses() const { return validation_losses_; }
+  // As it is in the store, where the engine writes it.
+  JobState state() const { return state_; }
+  void set_state(JobState state) { state_ = state; }
+  // On the status page.
+  int color() const { return color_; }
+  void set_color(int color) { color_ = color; }
   // The arena's, that its loads and saves take when they come.
   uint64_t table_bytes() const { return table_bytes_; }
   void set_table_bytes(uint64_t bytes) { table_bytes_ = bytes; }
@@ -79,6 +89,8 @@ class RunningJob final : public RunnerListener {
   void OnCheckpointCorrupt(const std::string& text) override;
   void OnWarning(const std::string& text) override;
   void OnFinalizing() override;
+  void OnSlotSent(uint64_t attempt, const RunSlotAction& slot,
+                  int64_t step) override;
   void OnSlot(DeviceId device, SlotPass pass,
               const wire::SlotDone& done) override;
   void OnSlotReplayed(DeviceId device) override;
@@ -91,6 +103,7 @@ class RunningJob final : public RunnerListener {
   void SetHasSteps(bool has_steps);
   void AccountDeviceUse();
   void UpdateProgress();
+  void TakeLoss(const nlohmann::json& metric);
 
   const World world_;
   const std::string id_;
@@ -98,6 +111,10 @@ class RunningJob final : public RunnerListener {
   std::unique_ptr<Dataset> train_;
   std::unique_ptr<Dataset> validation_;
   JobProgress progress_;
+  JobState state_ = JobState::kLoading;
+  int color_ = 0;
+  LossCurve losses_;
+  LossCurve validation_losses_;
   double seconds_per_step_ = 0;  // smoothed
   uint64_t table_bytes_ = 0;
   bool has_steps_ = false;

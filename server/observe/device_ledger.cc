@@ -123,19 +123,24 @@ DeviceTimes DeviceLedger::TakeNew(int64_t now_ns) {
   if (!computing_) AccountWaiting(now_ns);
   const DeviceTimes fresh = Minus(total_, taken_);
   taken_ = total_;
-  samples_.push_back({now_ns, total_.compute_ns, total_.bubble_ns});
+  samples_.push_back({now_ns, total_});
   if (samples_.size() > kMaxSamples) samples_.pop_front();
   return fresh;
 }
 
-double DeviceLedger::BubbleRatio(int64_t window_ns) const {
-  if (samples_.empty()) return 0;
+DeviceTimes DeviceLedger::Window(int64_t window_ns) const {
+  if (samples_.empty()) return {};
   const Sample& last = samples_.back();
   const auto first = std::find_if(
       samples_.begin(), samples_.end(),
       [&](const Sample& s) { return s.at_ns >= last.at_ns - window_ns; });
-  const auto compute = static_cast<double>(last.compute_ns - first->compute_ns);
-  const auto bubble = static_cast<double>(last.bubble_ns - first->bubble_ns);
+  return Minus(last.total, first->total);
+}
+
+double DeviceLedger::BubbleRatio(int64_t window_ns) const {
+  const DeviceTimes times = Window(window_ns);
+  const auto compute = static_cast<double>(times.compute_ns);
+  const auto bubble = static_cast<double>(times.bubble_ns);
   return compute + bubble > 0 ? bubble / (compute + bubble) : 0;
 }
 

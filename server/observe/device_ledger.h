@@ -49,14 +49,15 @@ class DeviceLedger {
   DeviceTimes TakeNew(int64_t now_ns);
 
   const DeviceTimes& total() const { return total_; }
-  // bubble / (compute + bubble) over the last `window_ns`; 0 without either.
+  // Of the last `window_ns` before the last TakeNew.
+  DeviceTimes Window(int64_t window_ns) const;
+  // bubble / (compute + bubble) of that; 0 without either.
   double BubbleRatio(int64_t window_ns) const;
 
  private:
   struct Sample {
     int64_t at_ns = 0;
-    int64_t compute_ns = 0;  // totals
-    int64_t bubble_ns = 0;
+    DeviceTimes total;
   };
 
   int64_t Advance(int64_t to_ns);

@@ -229,5 +229,25 @@ TEST(DeviceLedgerTest, TheRatioIsOfTheWindow) {
   EXPECT_EQ(DeviceLedger(0).BubbleRatio(kSecond), 0);
 }
 
+TEST(DeviceLedgerTest, AWindowHasWhatCameInIt) {
+  DeviceLedger ledger(0);
+  EXPECT_EQ(Sum(ledger.Window(10 * kSecond)), 0);
+  ledger.SetBusy(true, 0);
+  ledger.TakeNew(0);
+  for (int second = 1; second <= 20; ++second) {
+    const auto cause = second <= 10 ? WaitCause::kData : WaitCause::kH2D;
+    const int64_t end = second * kSecond;
+    ledger.Started(end - kSecond / 4, Waits(cause, kSecond * 3 / 4), false);
+    ledger.Computed(end, {}, true);
+    ledger.TakeNew(end);
+  }
+  const DeviceTimes window = ledger.Window(10 * kSecond);
+  EXPECT_EQ(window.compute_ns, 10 * kSecond / 4);
+  EXPECT_EQ(window.bubble_ns, 10 * kSecond * 3 / 4);
+  EXPECT_EQ(Of(window, WaitCause::kH2D), window.bubble_ns);
+  EXPECT_EQ(Of(window, WaitCause::kData), 0);
+  EXPECT_DOUBLE_EQ(ledger.BubbleRatio(10 * kSecond), 0.75);
+}
+
 }  // namespace
 }  // namespace roundhouse

@@ -1,17 +1,12 @@
 #include "server/observe/metrics.h"
 
-#include <exception>
 #include <iterator>
 #include <mutex>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
-#include "base/status.h"
-#include "prometheus/exposer.h"
 #include "prometheus/registry.h"
 #include "prometheus/text_serializer.h"
 #include "server/observe/metric_families.h"
@@ -64,22 +59,6 @@ constexpr SlotPhase kPhases[] = {SlotPhase::kWait, SlotPhase::kHostToDevice,
                                  SlotPhase::kCompute, SlotPhase::kDeviceToHost};
 constexpr SlotResult kResults[] = {SlotResult::kOk, SlotResult::kReplayed,
                                    SlotResult::kFailed};
-
-// "127.0.0.1:9464": the loopback only, since metrics need no token.
-absl::Status CheckListen(const std::string& listen) {
-  const size_t colon = listen.rfind(':');
-  int port = -1;
-  const std::string host = listen.substr(0, colon);
-  if (colon == std::string::npos ||
-      (host != "127.0.0.1" && host != "localhost" && host != "[::1]") ||
-      !absl::SimpleAtoi(listen.substr(colon + 1), &port) || port < 0 ||
-      port > 65535) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--metrics-listen: \"", listen,
-                     "\" is not 127.0.0.1:PORT, localhost:PORT or [::1]:PORT"));
-  }
-  return absl::OkStatus();
-}
 
 double Seconds(absl::Duration time) { return absl::ToDoubleSeconds(time); }
 
@@ -138,9 +117,8 @@ struct ServerMetrics::Parts {
   }
 
   std::mutex mutex;
-  std::map<std::string, Job> running;            // Guarded by mutex.
-  bool told_of_limit = false;                    // Guarded by mutex.
-  std::unique_ptr<prometheus::Exposer> exposer;  // Dies first.
+  std::map<std::string, Job> running;  // Guarded by mutex.
+  bool told_of_limit = false;          // Guarded by mutex.
 };
 
 ServerMetrics::ServerMetrics(std::unique_ptr<Parts> parts)
@@ -148,13 +126,11 @@ ServerMetrics::ServerMetrics(std::unique_ptr<Parts> parts)
 
 ServerMetrics::~ServerMetrics() = default;
 
-absl::StatusOr<std::unique_ptr<ServerMetrics>> ServerMetrics::Start(
-    const std::string& listen) {
+std::unique_ptr<ServerMetrics> ServerMetrics::Create() {
   std::unique_ptr<ServerMetrics> metrics(
       new ServerMetrics(std::make_unique<Parts>()));
   metrics->SetJobs({});
   metrics->AddZeros();
-  if (!listen.empty()) RETURN_IF_ERROR(metrics->Serve(listen));
   return metrics;
 }
 
@@ -174,26 +150,6 @@ void ServerMetrics::AddZeros() {
           {{"pass", Label(pass)}, {"phase", Label(phase)}});
     }
   }
-}
-
-absl::Status ServerMetrics::Serve(const std::string& listen) {
-  RETURN_IF_ERROR(CheckListen(listen));
-  // civetweb knows no names.
-  std::string bound = listen;
-  if (absl::StartsWith(bound, "localhost:")) {
-    bound = absl::StrCat("127.0.0.1", bound.substr(bound.rfind(':')));
-  }
-  try {
-    parts_->exposer = std::make_unique<prometheus::Exposer>(bound, 2);
-  } catch (const std::exception&) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--metrics-listen: can't listen on ", listen, "; is the port taken?"));
-  }
-  parts_->exposer->RegisterCollectable(parts_->registry);
-  const std::vector<int> ports = parts_->exposer->GetListeningPorts();
-  ROUNDHOUSE_CHECK(!ports.empty());
-  address_ = absl::StrCat(bound.substr(0, bound.rfind(':')), ":", ports[0]);
-  return absl::OkStatus();
 }
 
 std::string ServerMetrics::Render() const {

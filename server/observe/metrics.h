@@ -5,7 +5,7 @@
 // a name or a path.  The label `job` (an id) is only on the metrics of running
 // jobs: DropJob() five minutes after the end.
 //
-//   auto metrics = ServerMetrics::Start("127.0.0.1:9464");
+//   const auto metrics = ServerMetrics::Create();
 //   metrics->AddDevice(0);
 //   metrics->AddDeviceTime(0, DeviceTime::kCompute, absl::Milliseconds(12));
 //
@@ -20,7 +20,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/wire/wait_cause.h"
 #include "prometheus/metric_family.h"
@@ -46,17 +45,11 @@ enum class ArenaUse { kWeights, kOptimizer, kGradients, kActivations, kOther };
 
 class ServerMetrics {
  public:
-  // Serves http://`listen`/metrics; "HOST:0" takes a free port, "" serves
-  // nothing.  kInvalidArgument for an address off the loopback or one that
-  // can't be bound.
-  static absl::StatusOr<std::unique_ptr<ServerMetrics>> Start(
-      const std::string& listen);
+  static std::unique_ptr<ServerMetrics> Create();
   ~ServerMetrics();
   ServerMetrics(const ServerMetrics&) = delete;
   ServerMetrics& operator=(const ServerMetrics&) = delete;
 
-  // "127.0.0.1:9464"; "" when nothing is served.
-  const std::string& address() const { return address_; }
   // The exposition text, as a scrape gets it.
   std::string Render() const;
   std::vector<prometheus::MetricFamily> Collect() const;
@@ -115,11 +108,9 @@ class ServerMetrics {
  private:
   struct Parts;
   explicit ServerMetrics(std::unique_ptr<Parts> parts);
-  absl::Status Serve(const std::string& listen);
   void AddZeros();
 
   std::unique_ptr<Parts> parts_;
-  std::string address_;
 };
 
 }  // namespace roundhouse

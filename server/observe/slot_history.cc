@@ -1,0 +1,87 @@
+#include "server/observe/slot_history.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace roundhouse {
+namespace {
+
+bool IsOneBlock(const SlotBlock& before, const SlotBlock& next) {
+  return before.job == next.job &&
+         next.ended_ns - before.started_ns <= kSlotBlockNs;
+}
+
+void Append(const SlotBlock& next, SlotBlock& block) {
+  block.ended_ns = next.ended_ns;
+  block.compute_ns += next.compute_ns;
+  block.slots += next.slots;
+  block.passes |= next.passes;
+  block.first_step = std::min(block.first_step, next.first_step);
+  block.last_step = std::max(block.last_step, next.last_step);
+  block.layers.first = std::min(block.layers.first, next.layers.first);
+  block.layers.last = std::max(block.layers.last, next.layers.last);
+}
+
+}  // namespace
+
+void SlotHistory::Started(const SlotFacts& facts, int64_t at_ns,
+                          int64_t waited_ns) {
+  // The one before was given up on the way: it computed until this wait began.
+  GaveUp(at_ns - waited_ns);
+  open_ = SlotBlock{.job = facts.job,
+                    .started_ns = at_ns,
+                    .ended_ns = at_ns,
+                    .slots = 1,
+                    .passes = 1u << static_cast<uint32_t>(facts.pass),
+                    .first_step = facts.step,
+                    .last_step = facts.step,
+                    .layers = facts.layers};
+  told_ns_ = at_ns;
+}
+
+void SlotHistory::Computed(int64_t at_ns, int64_t waited_ns, bool last) {
+  if (!open_.has_value()) return;
+  const int64_t span = std::max<int64_t>(0, at_ns - told_ns_);
+  open_->compute_ns += span - std::clamp<int64_t>(waited_ns, 0, span);
+  told_ns_ += span;
+  if (last) Close(told_ns_);
+}
+
+void SlotHistory::GaveUp(int64_t now_ns) { Computed(now_ns, 0, true); }
+
+void SlotHistory::Close(int64_t ended_ns) {
+  open_->ended_ns = ended_ns;
+  if (!blocks_.empty() && IsOneBlock(blocks_.back(), *open_)) {
+    Append(*open_, blocks_.back());
+  } else {
+    blocks_.push_back(*std::move(open_));
+  }
+  open_.reset();
+  Forget(ended_ns - kSlotWindowNs);
+}
+
+void SlotHistory::Forget(int64_t before_ns) {
+  while (!blocks_.empty() && blocks_.front().ended_ns < before_ns) {
+    blocks_.pop_front();
+  }
+  if (blocks_.size() <= kMaxSlotBlocks) return;
+  since_ns_ = blocks_.front().ended_ns;
+  blocks_.pop_front();
+}
+
+std::vector<SlotBlock> SlotHistory::Recent(int64_t now_ns) const {
+  const auto first = std::find_if(
+      blocks_.begin(), blocks_.end(), [now_ns](const SlotBlock& block) {
+        return block.ended_ns >= now_ns - kSlotWindowNs;
+      });
+  std::vector<SlotBlock> recent(first, blocks_.end());
+  if (open_.has_value()) {
+    recent.push_back(*open_);
+    SlotBlock& open = recent.back();
+    open.ended_ns = std::max(now_ns, told_ns_);
+    open.compute_ns += open.ended_ns - told_ns_;
+  }
+  return recent;
+}
+
+}  // namespace roundhouse

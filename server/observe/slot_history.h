@@ -1,0 +1,79 @@
+// What one device computed in the last minute, for people to look at: blocks of
+// slots, with the gaps between them.
+//
+// Told by the device's compute thread in its order, as the DeviceLedger is.
+// Bounded: slots of a job that follow each other within kSlotBlockNs are one
+// block, which counts them; where slots of several jobs alternate faster than
+// that, the oldest blocks go first, and since_ns() says so.
+//
+// Thread-compatible; times are CLOCK_MONOTONIC nanoseconds.
+#ifndef ROUNDHOUSE_SERVER_OBSERVE_SLOT_HISTORY_H_
+#define ROUNDHOUSE_SERVER_OBSERVE_SLOT_HISTORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "scheduler/plan/plan.h"
+#include "scheduler/plan/step_plan.h"
+
+namespace roundhouse {
+
+inline constexpr int64_t kSlotWindowNs = int64_t{60} * 1'000'000'000;
+// A pixel or two of a picture of the window.
+inline constexpr int64_t kSlotBlockNs = kSlotWindowNs / 600;
+// One job fills two blocks every kSlotBlockNs at most.
+inline constexpr size_t kMaxSlotBlocks = 1200;
+
+// The slot that a device begins.  None of its job: a sample.
+struct SlotFacts {
+  std::string job;  // its id; "": a sample
+  int64_t step = 0;
+  SlotPass pass = SlotPass::kForward;
+  LayerRange layers;
+};
+
+struct SlotBlock {
+  std::string job;
+  int64_t started_ns = 0;
+  int64_t ended_ns = 0;
+  int64_t compute_ns = 0;  // of that time
+  int64_t slots = 0;
+  uint32_t passes = 0;  // bit 1 << SlotPass
+  int64_t first_step = 0;
+  int64_t last_step = 0;
+  LayerRange layers;  // from the lowest to the highest
+};
+
+class SlotHistory {
+ public:
+  explicit SlotHistory(int64_t now_ns) : since_ns_(now_ns) {}
+
+  // A computation begins, after a wait of `waited_ns`.
+  void Started(const SlotFacts& facts, int64_t at_ns, int64_t waited_ns);
+  // It went on until `at_ns`, but for `waited_ns`.
+  void Computed(int64_t at_ns, int64_t waited_ns, bool last);
+  // What it was computing, if anything, was given up or died with its worker.
+  void GaveUp(int64_t now_ns);
+
+  // The window's blocks, oldest first; one under way ends now.
+  std::vector<SlotBlock> Recent(int64_t now_ns) const;
+  // What was before is not known any more, or never was.
+  int64_t since_ns() const { return since_ns_; }
+
+ private:
+  void Close(int64_t ended_ns);
+  void Forget(int64_t before_ns);
+
+  int64_t since_ns_;
+  int64_t told_ns_ = 0;  // of `open_`: its computation is accounted up to here
+  std::optional<SlotBlock> open_;
+  std::deque<SlotBlock> blocks_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_OBSERVE_SLOT_HISTORY_H_

@@ -1,0 +1,132 @@
+#include "server/observe/slot_history.h"
+
+#include "gtest/gtest.h"
+
+namespace roundhouse {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+
+SlotFacts Slot(const std::string& job, int64_t step = 1,
+               SlotPass pass = SlotPass::kForward, LayerRange layers = {0, 1}) {
+  return {.job = job, .step = step, .pass = pass, .layers = layers};
+}
+
+// From `from_ms` to `to_ms`, computing all the time.
+void RunSlot(SlotHistory& history, const SlotFacts& slot, int64_t from_ms,
+             int64_t to_ms) {
+  history.Started(slot, from_ms * kMs, 0);
+  history.Computed(to_ms * kMs, 0, true);
+}
+
+TEST(SlotHistoryTest, SlotsAndTheGapsBetweenThem) {
+  SlotHistory history(0);
+  RunSlot(history, Slot("job-1", 7, SlotPass::kBackward, {2, 3}), 100, 300);
+  RunSlot(history, Slot("job-1", 8), 450, 700);
+  const auto blocks = history.Recent(1000 * kMs);
+  ASSERT_EQ(blocks.size(), 2u);
+  EXPECT_EQ(blocks[0].job, "job-1");
+  EXPECT_EQ(blocks[0].started_ns, 100 * kMs);
+  EXPECT_EQ(blocks[0].ended_ns, 300 * kMs);
+  EXPECT_EQ(blocks[0].compute_ns, 200 * kMs);
+  EXPECT_EQ(blocks[0].slots, 1);
+  EXPECT_EQ(blocks[0].passes, 1u << static_cast<int>(SlotPass::kBackward));
+  EXPECT_EQ(blocks[0].first_step, 7);
+  EXPECT_EQ(blocks[0].layers, (LayerRange{2, 3}));
+  EXPECT_EQ(blocks[1].started_ns, 450 * kMs);
+}
+
+TEST(SlotHistoryTest, WaitsWithinASlotAreNoComputation) {
+  SlotHistory history(0);
+  history.Started(Slot("job-1"), 0, 0);
+  history.Computed(100 * kMs, 30 * kMs, false);
+  history.Computed(200 * kMs, 500 * kMs, true);  // cannot be
+  EXPECT_EQ(history.Recent(200 * kMs).at(0).compute_ns, 70 * kMs);
+}
+
+TEST(SlotHistoryTest, ShortSlotsOfAJobAreOneBlock) {
+  SlotHistory history(0);
+  RunSlot(history, Slot("job-1", 5, SlotPass::kForward, {2, 3}), 0, 10);
+  RunSlot(history, Slot("job-1", 4, SlotPass::kBackward, {0, 2}), 20, 40);
+  RunSlot(history, Slot("job-2"), 50, 60);
+  RunSlot(history, Slot("job-2"), 70, 149);
+  RunSlot(history, Slot("job-2"), 150, 151);  // 101 ms after the block began
+  const auto blocks = history.Recent(200 * kMs);
+  ASSERT_EQ(blocks.size(), 3u);
+  EXPECT_EQ(blocks[0].ended_ns, 40 * kMs);
+  EXPECT_EQ(blocks[0].compute_ns, 30 * kMs);
+  EXPECT_EQ(blocks[0].slots, 2);
+  EXPECT_EQ(blocks[0].passes, 1u << static_cast<int>(SlotPass::kForward) |
+                                  1u << static_cast<int>(SlotPass::kBackward));
+  EXPECT_EQ(blocks[0].first_step, 4);
+  EXPECT_EQ(blocks[0].last_step, 5);
+  EXPECT_EQ(blocks[0].layers, (LayerRange{0, 3}));
+  EXPECT_EQ(blocks[1].slots, 2);
+  EXPECT_EQ(blocks[2].slots, 1);
+}
+
+TEST(SlotHistoryTest, TheOneUnderWayEndsNow) {
+  SlotHistory history(0);
+  history.Started(Slot("job-1"), 100 * kMs, 0);
+  history.Computed(150 * kMs, 20 * kMs, false);
+  const auto blocks = history.Recent(170 * kMs);
+  ASSERT_EQ(blocks.size(), 1u);
+  EXPECT_EQ(blocks[0].ended_ns, 170 * kMs);
+  EXPECT_EQ(blocks[0].compute_ns, 50 * kMs);
+  // A worker's clock reading may be newer than the daemon's.
+  EXPECT_EQ(history.Recent(120 * kMs).at(0).ended_ns, 150 * kMs);
+}
+
+TEST(SlotHistoryTest, ASlotThatWasGivenUpEndsThen) {
+  SlotHistory history(0);
+  history.GaveUp(0);  // nothing
+  history.Started(Slot("job-1"), 100 * kMs, 0);
+  history.GaveUp(300 * kMs);
+  // The next one began without a word about this one: up to its wait.
+  history.Started(Slot("job-2"), 400 * kMs, 0);
+  history.Started(Slot("job-2"), 800 * kMs, 100 * kMs);
+  const auto blocks = history.Recent(900 * kMs);
+  ASSERT_EQ(blocks.size(), 3u);
+  EXPECT_EQ(blocks[0].ended_ns, 300 * kMs);
+  EXPECT_EQ(blocks[1].ended_ns, 700 * kMs);
+  // Of a slot that nobody began nothing is kept.
+  history.GaveUp(900 * kMs);
+  history.Computed(950 * kMs, 0, true);
+  EXPECT_EQ(history.Recent(950 * kMs).size(), 3u);
+}
+
+TEST(SlotHistoryTest, AMinuteIsKept) {
+  SlotHistory history(0);
+  for (int second = 0; second < 200; ++second) {
+    RunSlot(history, Slot("job-1"), 1000 * second, 1000 * second + 500);
+  }
+  EXPECT_EQ(history.Recent(199'500 * kMs).size(), 61u);
+  EXPECT_EQ(history.Recent(229'500 * kMs).size(), 31u);
+  EXPECT_EQ(history.since_ns(), 0);
+}
+
+TEST(SlotHistoryTest, OneJobNeverLosesBlocks) {
+  SlotHistory history(0);
+  for (int i = 0; i < 200'000; ++i) RunSlot(history, Slot("job-1"), i, i + 1);
+  EXPECT_LE(history.Recent(200'000 * kMs).size(), kMaxSlotBlocks);
+  EXPECT_EQ(history.since_ns(), 0);
+  int64_t slots = 0;
+  for (const SlotBlock& block : history.Recent(200'000 * kMs)) {
+    slots += block.slots;
+  }
+  EXPECT_NEAR(static_cast<double>(slots), 60'000, 110);
+}
+
+TEST(SlotHistoryTest, JobsThatAlternateFastLoseTheOldestAndItSaysSo) {
+  SlotHistory history(0);
+  for (int i = 0; i < 10'000; ++i) {
+    RunSlot(history, Slot(i % 2 == 0 ? "job-1" : "job-2"), i, i + 1);
+  }
+  const auto blocks = history.Recent(10'000 * kMs);
+  ASSERT_EQ(blocks.size(), kMaxSlotBlocks);
+  EXPECT_EQ(blocks.front().started_ns, history.since_ns());
+  EXPECT_EQ(blocks.back().ended_ns, 10'000 * kMs);
+}
+
+}  // namespace
+}  // namespace roundhouse
