@@ -1,0 +1,201 @@
+"""The status page in a headless Chromium, over answers of ours."""
+
+import http.server
+import json
+import math
+import pathlib
+import re
+import sys
+import threading
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+from status_page import PROBE, PageTest, fetch
+
+
+class Stub(http.server.ThreadingHTTPServer):
+    """The daemon's page over answers of ours."""
+
+    def __init__(self, headers, page):
+        self.page_headers, self.page, self.answer = headers, page, {}
+        super().__init__(("127.0.0.1", 0), StubHandler)
+        self.thread = threading.Thread(target=self.serve_forever)
+        self.thread.start()
+
+    def stop(self):
+        self.shutdown()
+        self.thread.join()
+        self.server_close()
+
+
+class StubHandler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        page = self.path == "/"
+        body = (self.server.page if page else
+                json.dumps(self.server.answer).encode())
+        self.send_response(200)
+        for name in ("Content-Security-Policy", "Content-Type"):
+            if page:
+                self.send_header(name, self.server.page_headers[name])
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+def curve(job, points, level):
+    values = [level + 2 * math.exp(-i / 40) + 0.05 * math.sin(i * job)
+              for i in range(points)]
+    return {"steps": [10 * i + 10 for i in range(points)],
+            "values": [round(value, 4) for value in values]}
+
+
+def made_up(devices, jobs, queue, blocks, names="job-{}"):
+    """An answer with `blocks` a device, evenly over the minute."""
+    names = [names.format(100 + i) for i in range(max(1, jobs))]
+    pitch = 60_000 / max(1, blocks)
+    return {
+        "time_ms": 1_800_000_000_000, "version": "0.1.0",
+        "uptime_seconds": 1_000_000, "stopping": False,
+        "max_running_jobs": jobs, "host_memory_used_bytes": 400 << 30,
+        "host_memory_limit_bytes": 512 << 30, "window_ms": 60_000,
+        "timeline_jobs": [{"id": name, "color": i % 6}
+                          for i, name in enumerate(names)],
+        "devices": [{
+            "index": d, "kind": "cpu", "job": names[d % len(names)],
+            "state": "lost" if d == 5 else "starting" if d == 6 else "up",
+            "restarts": 3 if d == 6 else 0, "memory_used_bytes": 21 << 30,
+            "memory_limit_bytes": 24 << 30, "bubble_ratio": 0.12,
+            "compute_seconds": 0 if d == 5 else 7.6,
+            "bubble_seconds": 0 if d == 5 else 1.4,
+            "idle_seconds": 0 if d == 5 else 1.0,
+            "fenced_seconds": 10 if d == 5 else 0,
+            "bubble_causes": {
+                "h2d_wait": 0.7, "d2h_wait": 0, "dependency": 0.4,
+                "optimizer": 0.25, "data": 0.02, "dispatch": 0.03,
+                "memory": 0},
+            "link_up_ratio": 0.62, "link_down_ratio": 0.34,
+            "slots_since_ms": 20_000 if d == 6 else 0,
+            "slots": [n for i in range(0 if d == 5 else blocks)
+                      for n in (int(i * pitch), int(0.9 * pitch),
+                                int(0.8 * pitch), (i // 7 + d) % len(names), 3,
+                                1 << i % 3, i // 9, i // 9 + 1, 2 * d,
+                                2 * d + 1)]} for d in range(devices)],
+        "jobs": [{
+            "id": names[j], "color": j % 6, "state": "RUNNING",
+            "step": 2000 * (j + 1), "total_steps": 1_000_000, "epoch": 1.25,
+            "tokens_per_second": 123456.7, "share": 1 / jobs,
+            "seconds_left": 100_000 + j, "losses": curve(j, 200, 1.5),
+            "validation_losses": {
+                "steps": [200 * i for i in range(11)],
+                "values": curve(j, 200, 1.6)["values"][::19]}}
+            for j in range(jobs)],
+        "queue": [{"id": f"job-{500 + q}", "waiting_seconds": 97 * q}
+                  for q in range(min(queue, 100))],
+        "queue_count": queue, "validating_count": 1,
+        "ended": [{"id": "job-99", "color": 3, "state": "FAILED",
+                   "reason": "NON_FINITE_LOSS", "seconds_ago": 4000}],
+    }
+
+
+class MadeUpTest(PageTest):
+    """The same page over answers that no daemon gives in a test's time."""
+
+    def open_stub(self, answer, **look):
+        _, headers, page = fetch(self.address, "/")
+        stub = Stub(headers, page)
+        self.addCleanup(stub.stop)
+        stub.answer = answer
+        self.address = f"127.0.0.1:{stub.server_address[1]}"
+        page = self.chromium().open(f"http://{self.address}/", **look)
+        page.wait("!document.getElementById('main').hidden", "the answer")
+        return stub, page
+
+    def test_as_much_as_there_can_be(self):
+        _, page = self.open_stub(made_up(8, 64, 250, 1200))
+        cost = page.value("(() => { const start = performance.now(); show();"
+                          " return performance.now() - start; })()")
+        print(f"drawing 8 devices, 9,600 blocks, 64 jobs: {cost:.0f} ms")
+        found = page.value(PROBE)
+        self.assertEqual(len(found["devices"]), 8)
+        self.assertEqual(len(found["jobs"]), 64)
+        for device, row in enumerate(found["rows"]):
+            self.assertEqual(len(row), 0 if device == 5 else 64)
+            self.assertLess(sum(row), 2000)
+        self.assertEqual(len(found["queue"]), 100)
+        self.assertIn("The first 100 of 250:", found["turn"])
+        self.check_clean(page)
+
+    def test_eight_devices(self):
+        _, page = self.open_stub(made_up(8, 3, 4, 150))
+        found = page.value(PROBE)
+        self.assertIn("\u2715 lost", found["devices"][5])
+        self.assertIn("\u25cc starting", found["devices"][6])
+        self.assertRegex(found["devices"][6], r"Worker restarts\s+3")
+        self.assertRegex(found["devices"][0],
+                         r"for upload\s+7\s%\s+for another slot\s+4\s%\s+"
+                         r"for optimizer\s+3\s%\s+Idle")
+        self.assertIn("FAILED NON_FINITE_LOSS", found["ended"][0])
+        self.check_looks(page, "eight")
+        self.check_clean(page)
+
+    def test_blocks_are_where_they_were(self):
+        answer = made_up(1, 2, 0, 0)
+        answer["devices"][0]["slots"] = [
+            # Long ones: what is before the window is cut off.
+            -500, 1500, 1500, 0, 1, 1, 1, 1, 0, 1,
+            30000, 6000, 3000, 1, 1, 1, 1, 1, 0, 1,
+            # Short ones, that alternate within less than two pixels.
+            *(n for i in range(100) for n in
+              (50000 + 10 * i, 8, 8, i % 2, 1, 1, 1, 1, 0, 1))]
+        _, page = self.open_stub(answer)
+        paths = page.value("[...document.querySelectorAll('#timeline path')]"
+                           ".map(p => p.getAttribute('d'))")
+        boxes = [[list(map(float, re.findall(r"-?[\d.]+", box)))
+                  for box in path.split("z")[:-1]] for path in paths]
+        self.assertEqual(boxes[0][0], [0, 100, -100, 1000, 100])
+        self.assertEqual(boxes[1][0], [30000, 100, -50, 6000, 50])
+        for job in (0, 1):  # one on the other, 40 % of the time each
+            full = boxes[job][2:-1]
+            self.assertGreater(len(full), 5)
+            for x, bottom, up, _, _ in full:
+                self.assertTrue(49900 <= x <= 51000, x)
+                self.assertAlmostEqual(-up, 40, delta=10)
+                self.assertAlmostEqual(bottom, 100 - 40 * job, delta=10)
+
+    def test_ids_are_text(self):
+        nasty = ("<img src=x onerror=\"document.title='owned'\">"
+                 "<script>document.title='owned'</script>{}")
+        _, page = self.open_stub(made_up(2, 2, 1, 50, names=nasty))
+        found = page.value(PROBE)
+        self.assertTrue(found["jobs"][0].startswith("<img src=x onerror="))
+        self.assertTrue(found["legend"][0].startswith("<img src=x onerror="))
+        self.assertEqual(page.value("document.images.length"), 0)
+        self.assertEqual(page.value("document.scripts.length"), 1)
+        self.assertEqual(page.value("document.title"), "Roundhouse")
+        self.check_clean(page)
+
+    def test_what_script_is_not_ours_does_not_run(self):
+        _, page = self.open_stub(made_up(1, 1, 0, 5))
+        self.check_clean(page)
+        self.assertFalse(page.value(
+            "(() => { const s = document.createElement('script');"
+            " try { s.text = 'window.owned = true'; } catch { return false; }"
+            " document.body.append(s); return Boolean(window.owned); })()"))
+
+    def test_numbers_that_do_not_change_are_old(self):
+        stub, page = self.open_stub(made_up(1, 1, 0, 5))
+        page.wait("!document.getElementById('alarm').hidden", "the alarm")
+        self.assertRegex(
+            page.value(PROBE)["alarm"],
+            r"The daemon answers, but its numbers are \d+\ss old\.")
+        stub.answer = {**stub.answer, "time_ms": 1_800_000_001_000,
+                       "stopping": True}
+        page.wait("document.getElementById('alarm').innerText"
+                  ".startsWith('The daemon is stopping')", "a new answer")
+
+
+if __name__ == "__main__":
+    unittest.main()
