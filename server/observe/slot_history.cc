@@ -6,11 +6,6 @@
 namespace roundhouse {
 namespace {
 
-bool IsOneBlock(const SlotBlock& before, const SlotBlock& next) {
-  return before.job == next.job &&
-         next.ended_ns - before.started_ns <= kSlotBlockNs;
-}
-
 void Append(const SlotBlock& next, SlotBlock& block) {
   block.ended_ns = next.ended_ns;
   block.compute_ns += next.compute_ns;
@@ -49,10 +44,23 @@ void SlotHistory::Computed(int64_t at_ns, int64_t waited_ns, bool last) {
 
 void SlotHistory::GaveUp(int64_t now_ns) { Computed(now_ns, 0, true); }
 
+// The block that takes in `slot`; null: it is one of its own.
+SlotBlock* SlotHistory::BlockFor(const SlotBlock& slot) {
+  const int64_t period = slot.started_ns / kSlotBlockNs;
+  for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
+    if (block->started_ns / kSlotBlockNs != period) break;
+    if (block->job == slot.job &&
+        slot.ended_ns - block->started_ns <= kSlotBlockNs) {
+      return &*block;
+    }
+  }
+  return nullptr;
+}
+
 void SlotHistory::Close(int64_t ended_ns) {
   open_->ended_ns = ended_ns;
-  if (!blocks_.empty() && IsOneBlock(blocks_.back(), *open_)) {
-    Append(*open_, blocks_.back());
+  if (SlotBlock* const block = BlockFor(*open_)) {
+    Append(*open_, *block);
   } else {
     blocks_.push_back(*std::move(open_));
   }
@@ -65,7 +73,7 @@ void SlotHistory::Forget(int64_t before_ns) {
     blocks_.pop_front();
   }
   if (blocks_.size() <= kMaxSlotBlocks) return;
-  since_ns_ = blocks_.front().ended_ns;
+  since_ns_ = std::max(since_ns_, blocks_.front().ended_ns);
   blocks_.pop_front();
 }
 

@@ -2,9 +2,10 @@
 // slots, with the gaps between them.
 //
 // Told by the device's compute thread in its order, as the DeviceLedger is.
-// Bounded: slots of a job that follow each other within kSlotBlockNs are one
-// block, which counts them; where slots of several jobs alternate faster than
-// that, the oldest blocks go first, and since_ns() says so.
+// Bounded: short slots of a job that begin in the same kSlotBlockNs are one
+// block, which counts them; where two jobs alternate faster than that, their
+// blocks lie over each other.  Of several such jobs the oldest blocks go when
+// there are too many, and since_ns() says so.
 //
 // Thread-compatible; times are CLOCK_MONOTONIC nanoseconds.
 #ifndef ROUNDHOUSE_SERVER_OBSERVE_SLOT_HISTORY_H_
@@ -25,8 +26,8 @@ namespace roundhouse {
 inline constexpr int64_t kSlotWindowNs = int64_t{60} * 1'000'000'000;
 // A pixel or two of a picture of the window.
 inline constexpr int64_t kSlotBlockNs = kSlotWindowNs / 600;
-// One job fills two blocks every kSlotBlockNs at most.
-inline constexpr size_t kMaxSlotBlocks = 1200;
+// Two jobs with the shortest of slots.
+inline constexpr size_t kMaxSlotBlocks = 1210;
 
 // The slot that a device begins.  None of its job: a sample.
 struct SlotFacts {
@@ -59,12 +60,14 @@ class SlotHistory {
   // What it was computing, if anything, was given up or died with its worker.
   void GaveUp(int64_t now_ns);
 
-  // The window's blocks, oldest first; one under way ends now.
+  // The window's blocks in the order of their beginnings; one under way ends
+  // now.
   std::vector<SlotBlock> Recent(int64_t now_ns) const;
   // What was before is not known any more, or never was.
   int64_t since_ns() const { return since_ns_; }
 
  private:
+  SlotBlock* BlockFor(const SlotBlock& slot);
   void Close(int64_t ended_ns);
   void Forget(int64_t before_ns);
 

@@ -1,5 +1,8 @@
 #include "server/observe/slot_history.h"
 
+#include <string>
+#include <vector>
+
 #include "gtest/gtest.h"
 
 namespace roundhouse {
@@ -47,12 +50,13 @@ TEST(SlotHistoryTest, WaitsWithinASlotAreNoComputation) {
 TEST(SlotHistoryTest, ShortSlotsOfAJobAreOneBlock) {
   SlotHistory history(0);
   RunSlot(history, Slot("job-1", 5, SlotPass::kForward, {2, 3}), 0, 10);
+  RunSlot(history, Slot("job-2"), 10, 20);
   RunSlot(history, Slot("job-1", 4, SlotPass::kBackward, {0, 2}), 20, 40);
   RunSlot(history, Slot("job-2"), 50, 60);
-  RunSlot(history, Slot("job-2"), 70, 149);
-  RunSlot(history, Slot("job-2"), 150, 151);  // 101 ms after the block began
+  RunSlot(history, Slot("job-2"), 99, 111);   // too long after the block began
+  RunSlot(history, Slot("job-2"), 111, 112);  // in the next period
   const auto blocks = history.Recent(200 * kMs);
-  ASSERT_EQ(blocks.size(), 3u);
+  ASSERT_EQ(blocks.size(), 4u);
   EXPECT_EQ(blocks[0].ended_ns, 40 * kMs);
   EXPECT_EQ(blocks[0].compute_ns, 30 * kMs);
   EXPECT_EQ(blocks[0].slots, 2);
@@ -61,8 +65,11 @@ TEST(SlotHistoryTest, ShortSlotsOfAJobAreOneBlock) {
   EXPECT_EQ(blocks[0].first_step, 4);
   EXPECT_EQ(blocks[0].last_step, 5);
   EXPECT_EQ(blocks[0].layers, (LayerRange{0, 3}));
+  EXPECT_EQ(blocks[1].started_ns, 10 * kMs);
+  EXPECT_EQ(blocks[1].ended_ns, 60 * kMs);
   EXPECT_EQ(blocks[1].slots, 2);
   EXPECT_EQ(blocks[2].slots, 1);
+  EXPECT_EQ(blocks[3].slots, 1);
 }
 
 TEST(SlotHistoryTest, TheOneUnderWayEndsNow) {
@@ -105,27 +112,37 @@ TEST(SlotHistoryTest, AMinuteIsKept) {
   EXPECT_EQ(history.since_ns(), 0);
 }
 
-TEST(SlotHistoryTest, OneJobNeverLosesBlocks) {
-  SlotHistory history(0);
-  for (int i = 0; i < 200'000; ++i) RunSlot(history, Slot("job-1"), i, i + 1);
-  EXPECT_LE(history.Recent(200'000 * kMs).size(), kMaxSlotBlocks);
-  EXPECT_EQ(history.since_ns(), 0);
-  int64_t slots = 0;
-  for (const SlotBlock& block : history.Recent(200'000 * kMs)) {
-    slots += block.slots;
+// Slots of 1 ms by turns; what is left after 200 s of it.
+std::vector<SlotBlock> Alternate(SlotHistory& history, int jobs) {
+  for (int i = 0; i < 200'000; ++i) {
+    RunSlot(history, Slot(std::string(1, static_cast<char>('a' + i % jobs))), i,
+            i + 1);
   }
-  EXPECT_NEAR(static_cast<double>(slots), 60'000, 110);
+  return history.Recent(200'000 * kMs);
 }
 
-TEST(SlotHistoryTest, JobsThatAlternateFastLoseTheOldestAndItSaysSo) {
-  SlotHistory history(0);
-  for (int i = 0; i < 10'000; ++i) {
-    RunSlot(history, Slot(i % 2 == 0 ? "job-1" : "job-2"), i, i + 1);
+TEST(SlotHistoryTest, TwoJobsNeverLoseBlocks) {
+  for (const int jobs : {1, 2}) {
+    SlotHistory history(0);
+    int64_t slots = 0;
+    for (const SlotBlock& block : Alternate(history, jobs)) {
+      slots += block.slots;
+    }
+    EXPECT_EQ(history.since_ns(), 0);
+    EXPECT_NEAR(static_cast<double>(slots), 60'000, 200);
   }
-  const auto blocks = history.Recent(10'000 * kMs);
+}
+
+TEST(SlotHistoryTest, ManyJobsLoseTheOldestAndItSaysSo) {
+  SlotHistory history(0);
+  const auto blocks = Alternate(history, 10);
   ASSERT_EQ(blocks.size(), kMaxSlotBlocks);
-  EXPECT_EQ(blocks.front().started_ns, history.since_ns());
-  EXPECT_EQ(blocks.back().ended_ns, 10'000 * kMs);
+  EXPECT_GT(history.since_ns(), 185'000 * kMs);
+  EXPECT_LT(history.since_ns(), 190'000 * kMs);
+  for (size_t i = 1; i < blocks.size(); ++i) {
+    EXPECT_LE(blocks[i - 1].started_ns, blocks[i].started_ns);
+  }
+  EXPECT_GE(blocks.front().ended_ns, history.since_ns() - kSlotBlockNs);
 }
 
 }  // namespace

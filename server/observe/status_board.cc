@@ -24,28 +24,33 @@ double Rounded(double value) {
 }
 
 // The jobs that blocks belong to, each named once; blocks have their index.
+// Always in the same order, samples last: the picture stacks jobs by it.
 class TimelineJobs {
  public:
   explicit TimelineJobs(const StatusSnapshot& snapshot) {
-    for (const StatusEnded& job : snapshot.ended) colors_[job.id] = job.color;
-    for (const StatusJob& job : snapshot.jobs) colors_[job.id] = job.color;
-  }
-
-  int Index(const std::string& job) {
-    const auto [found, is_new] =
-        index_.emplace(job, static_cast<int>(index_.size()));
-    if (is_new) {
-      const auto color = colors_.find(job);
-      jobs_.push_back({{"id", job},
-                       {"color", color == colors_.end() ? -1 : color->second}});
+    std::map<std::string, int> colors;
+    for (const StatusEnded& job : snapshot.ended) colors[job.id] = job.color;
+    for (const StatusJob& job : snapshot.jobs) colors[job.id] = job.color;
+    for (const StatusDevice& device : snapshot.devices) {
+      for (const SlotBlock& block : device.slots) index_[block.job] = 0;
     }
-    return found->second;
+    const bool samples = index_.erase("") != 0;
+    for (auto& [job, index] : index_) {
+      const auto color = colors.find(job);
+      index = Add(job, color == colors.end() ? -1 : color->second);
+    }
+    if (samples) index_[""] = Add("", -1);
   }
 
+  int Index(const std::string& job) const { return index_.at(job); }
   const Json& jobs() const { return jobs_; }
 
  private:
-  std::map<std::string, int> colors_;
+  int Add(const std::string& job, int color) {
+    jobs_.push_back({{"id", job}, {"color", color}});
+    return static_cast<int>(jobs_.size()) - 1;
+  }
+
   std::map<std::string, int> index_;
   Json jobs_ = Json::array();
 };
@@ -65,7 +70,7 @@ void AppendBlock(const SlotBlock& block, int64_t window_ns, int job,
 }
 
 Json DeviceJson(const StatusDevice& device, int64_t now_ns,
-                TimelineJobs& jobs) {
+                const TimelineJobs& jobs) {
   Json causes = Json::object();
   for (int c = 0; c < wire::kWaitCauses; ++c) {
     causes[WaitCauseName(static_cast<wire::WaitCause>(c))] =
@@ -160,7 +165,7 @@ int ChooseJobColor(int64_t job_number, const std::set<int>& taken) {
 }
 
 std::string StatusJson(const StatusSnapshot& snapshot) {
-  TimelineJobs timeline_jobs(snapshot);
+  const TimelineJobs timeline_jobs(snapshot);
   Json devices = Json::array();
   for (const StatusDevice& device : snapshot.devices) {
     devices.push_back(DeviceJson(device, snapshot.now_ns, timeline_jobs));

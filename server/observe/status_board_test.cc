@@ -66,8 +66,8 @@ TEST(StatusJsonTest, DevicesAndTheirTimeline) {
   device.times.bubble_causes_ns[static_cast<int>(wire::WaitCause::kOptimizer)] =
       1234 * kMs;
   device.slots_since_ns = kNow - kSlotWindowNs + 250 * kMs;
-  device.slots = {Block("job-2", -10, 100), Block("job-9", 150, 250),
-                  Block("", 300, 400), Block("job-9", 500, 500)};
+  device.slots = {Block("", -20, 0), Block("job-9", 10, 110),
+                  Block("job-2", 150, 250), Block("job-9", 500, 500)};
   snapshot.devices.push_back(device);
   const Json json = Json::parse(StatusJson(snapshot));
   const Json& found = json["devices"][0];
@@ -79,8 +79,8 @@ TEST(StatusJsonTest, DevicesAndTheirTimeline) {
       {"id":"job-2","color":2}, {"id":"job-9","color":3},
       {"id":"","color":-1}])"));
   EXPECT_EQ(found["slots"], Json::parse(R"([
-      -10,110,55,0,3,5,10,11,2,4, 150,100,50,1,3,5,10,11,2,4,
-      300,100,50,2,3,5,10,11,2,4, 500,1,0,1,3,5,10,11,2,4])"));
+      -20,20,10,2,3,5,10,11,2,4, 10,100,50,1,3,5,10,11,2,4,
+      150,100,50,0,3,5,10,11,2,4, 500,1,0,1,3,5,10,11,2,4])"));
   EXPECT_EQ(json["ended"][0], Json::parse(R"({"id":"job-2","color":2,
       "state":"FAILED","reason":"HOST_MEMORY","seconds_ago":7})"));
 }
