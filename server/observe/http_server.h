@@ -27,7 +27,8 @@ struct mg_context;
 
 namespace roundhouse {
 
-inline constexpr int kHttpThreads = 4;
+// Browsers keep connections ready that ask for nothing until their time is up.
+inline constexpr int kHttpThreads = 16;
 inline constexpr absl::Duration kHttpPatience = absl::Seconds(5);
 
 struct HttpAnswer {

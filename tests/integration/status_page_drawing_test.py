@@ -132,6 +132,7 @@ class MadeUpTest(PageTest):
         _, page = self.open_stub(made_up(8, 3, 4, 150))
         found = page.value(PROBE)
         self.assertIn("\u2715 lost", found["devices"][5])
+        self.assertRegex(found["devices"][5], r"Given up\s+100\s%")
         self.assertIn("\u25cc starting", found["devices"][6])
         self.assertRegex(found["devices"][6], r"Worker restarts\s+3")
         self.assertRegex(found["devices"][0],
@@ -164,6 +165,13 @@ class MadeUpTest(PageTest):
                 self.assertTrue(49900 <= x <= 51000, x)
                 self.assertAlmostEqual(-up, 40, delta=10)
                 self.assertAlmostEqual(bottom, 100 - 40 * job, delta=10)
+
+    def test_a_server_without_devices(self):
+        _, page = self.open_stub(made_up(0, 1, 0, 0))
+        text = page.value("document.body.innerText")
+        self.assertIn("This server has no devices.", text)
+        self.assertEqual(page.value(PROBE)["devices"], [])
+        self.check_clean(page)
 
     def test_ids_are_text(self):
         nasty = ("<img src=x onerror=\"document.title='owned'\">"
