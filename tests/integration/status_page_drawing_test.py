@@ -1,6 +1,7 @@
 """The status page in a headless Chromium, over answers of ours."""
 
 import http.server
+import itertools
 import json
 import math
 import pathlib
@@ -72,7 +73,7 @@ def made_up(devices, jobs, queue, blocks, names="job-{}"):
             "bubble_seconds": 0 if d == 5 else 1.4,
             "idle_seconds": 0 if d == 5 else 1.0,
             "fenced_seconds": 10 if d == 5 else 0,
-            "bubble_causes": {
+            "bubble_causes": {} if d == 5 else {
                 "h2d_wait": 0.7, "d2h_wait": 0, "dependency": 0.4,
                 "optimizer": 0.25, "data": 0.02, "dispatch": 0.03,
                 "memory": 0},
@@ -98,6 +99,67 @@ def made_up(devices, jobs, queue, blocks, names="job-{}"):
         "ended": [{"id": "job-99", "color": 3, "state": "FAILED",
                    "reason": "NON_FINITE_LOSS", "seconds_ago": 4000}],
     }
+
+
+# How colours look to people with protanopia, deuteranopia and tritanopia, of
+# linear RGB: Machado, Oliveira and Fernandes 2009, severity 1.
+VISIONS = {
+    "all cones": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "protanopia": ((0.152286, 1.052583, -0.204868),
+                   (0.114503, 0.786281, 0.099216),
+                   (-0.003882, -0.048116, 1.051998)),
+    "deuteranopia": ((0.367322, 0.860646, -0.227968),
+                     (0.280085, 0.672501, 0.047413),
+                     (-0.011820, 0.042940, 0.968881)),
+    "tritanopia": ((1.255528, -0.076749, -0.178779),
+                   (-0.078411, 0.930809, 0.147602),
+                   (0.004733, 0.691367, 0.303900)),
+}
+
+
+def linear(color):
+    """"#e75423" as linear RGB."""
+    parts = [int(color[i:i + 2], 16) / 255 for i in (1, 3, 5)]
+    return [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4
+            for p in parts]
+
+
+def contrast(a, b):
+    light = sorted(0.2126 * r + 0.7152 * g + 0.0722 * b
+                   for r, g, b in (linear(a), linear(b)))
+    return (light[1] + 0.05) / (light[0] + 0.05)
+
+
+def times(matrix, vector):
+    return [sum(m * v for m, v in zip(row, vector)) for row in matrix]
+
+
+def oklab(rgb):
+    cones = times(((0.4122214708, 0.5363325363, 0.0514459929),
+                   (0.2119034982, 0.6806995451, 0.1073969566),
+                   (0.0883024619, 0.2817188376, 0.6299787005)),
+                  [min(1, max(0, part)) for part in rgb])
+    return times(((0.2104542553, 0.7936177850, -0.0040720468),
+                  (1.9779984951, -2.4285922050, 0.4505937099),
+                  (0.0259040371, 0.7827717662, -0.8086757660)),
+                 [cone ** (1 / 3) for cone in cones])
+
+
+class ColorTest(PageTest):
+    def test_jobs_can_be_told_apart(self):
+        page = fetch(self.address, "/")[2].decode()
+        light, dark = re.findall(r":root {(.*?)}", page, re.S)[:2]
+        for theme in (light, dark):
+            colors = dict(re.findall(r"--(\w+): (#\w{6});", theme))
+            jobs = [colors[f"job{i}"] for i in range(6)]
+            self.assertNotIn("job6", colors)
+            for job in jobs:
+                self.assertGreater(contrast(job, colors["track"]), 3, job)
+            for name, matrix in VISIONS.items():
+                seen = [oklab(times(matrix, linear(job))) for job in jobs]
+                for a, b in itertools.combinations(range(6), 2):
+                    self.assertGreater(math.dist(seen[a], seen[b]), 0.15,
+                                       (name, jobs[a], jobs[b]))
 
 
 class MadeUpTest(PageTest):
