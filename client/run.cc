@@ -20,6 +20,7 @@
 #include "client/commands/sample.h"
 #include "client/commands/submit.h"
 #include "client/commands/top.h"
+#include "client/commands/trace.h"
 #include "client/commands/watch.h"
 
 namespace roundhouse::client {
@@ -35,12 +36,12 @@ struct GlobalFlags {
 
 using Factory = std::unique_ptr<Command> (*)();
 constexpr Factory kFactories[] = {
-    MakeSubmitCommand,  MakeListCommand,       MakeGetCommand,
-    MakeWatchCommand,   MakeLogsCommand,       MakePauseCommand,
-    MakeResumeCommand,  MakeFinishCommand,     MakeCancelCommand,
-    MakeDatasetCommand, MakeModelCommand,      MakeSampleCommand,
-    MakeExportCommand,  MakePlanCommand,       MakeDeviceCommand,
-    MakeTopCommand,     MakeJobTemplateCommand};
+    MakeSubmitCommand,  MakeListCommand,   MakeGetCommand,
+    MakeWatchCommand,   MakeLogsCommand,   MakePauseCommand,
+    MakeResumeCommand,  MakeFinishCommand, MakeCancelCommand,
+    MakeDatasetCommand, MakeModelCommand,  MakeSampleCommand,
+    MakeExportCommand,  MakePlanCommand,   MakeDeviceCommand,
+    MakeTopCommand,     MakeTraceCommand,  MakeJobTemplateCommand};
 
 void DefineGlobalFlags(GlobalFlags* global, FlagSet* flags) {
   flags->AddString("server", 0, "unix:PATH", &global->server,

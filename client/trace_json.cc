@@ -1,6 +1,5 @@
 #include "client/trace_json.h"
 
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 #include <vector>
@@ -35,7 +34,10 @@ Track TrackOf(const std::string& resource, int index) {
     track.process = device + 1;
     track.process_name = absl::StrCat("device ", device);
     track.name = parts[0];
-    track.thread = parts[0] == "compute" ? 1 : parts[0] == "h2d" ? 2 : 3;
+    track.thread = parts[0] == "compute" ? 1
+                   : parts[0] == "wait"  ? 2
+                   : parts[0] == "h2d"   ? 3
+                                         : 4;
   } else {
     track.name = parts.back();
   }
@@ -57,58 +59,87 @@ const std::string& NameAt(
 
 std::string EventName(const std::string& kind,
                       const v1::TimelineInterval& interval) {
-  const bool one = interval.layer_end() <= interval.layer_begin() + 1;
-  std::string name = absl::StrCat(kind, " ", interval.layer_begin());
-  if (!one) absl::StrAppend(&name, "-", interval.layer_end() - 1);
+  const int layers = interval.layer_end() - interval.layer_begin();
+  std::string name = kind;
+  if (layers >= 1) absl::StrAppend(&name, " ", interval.layer_begin());
+  if (layers > 1) absl::StrAppend(&name, "-", interval.layer_end() - 1);
+  if (interval.has_unit()) absl::StrAppend(&name, " u", interval.unit());
+  if (kind == "step") absl::StrAppend(&name, " ", interval.step());
   if (interval.micro_batch() >= 0) {
     absl::StrAppend(&name, " m", interval.micro_batch());
   }
   return name;
 }
 
-Json Event(const std::string& kind, const Track& track,
+Json Arguments(const v1::Timeline& timeline,
+               const v1::TimelineInterval& interval) {
+  Json arguments = Json::object();
+  if (interval.layer_end() > interval.layer_begin()) {
+    arguments["layer_begin"] = interval.layer_begin();
+    arguments["layer_end"] = interval.layer_end();
+    arguments["micro_batch"] = interval.micro_batch();
+    arguments["bytes"] = interval.bytes();
+  }
+  if (interval.has_unit()) arguments["unit"] = interval.unit();
+  if (interval.has_job()) {
+    arguments["job"] = NameAt(timeline.jobs(), interval.job());
+  }
+  if (interval.step() != 0) arguments["step"] = interval.step();
+  if (interval.slot() != 0) arguments["slot"] = interval.slot();
+  return arguments;
+}
+
+Json Event(const v1::Timeline& timeline, const Track& track,
            const v1::TimelineInterval& interval) {
+  const std::string& kind = NameAt(timeline.kinds(), interval.kind());
   Json event = {{"ph", "X"}, {"name", EventName(kind, interval)}};
   event["cat"] = kind;
   event["pid"] = track.process;
   event["tid"] = track.thread;
   event["ts"] = static_cast<double>(interval.start_ns()) / kNsPerUs;
   event["dur"] = static_cast<double>(interval.length_ns()) / kNsPerUs;
-  event["args"] = {{"layer_begin", interval.layer_begin()},
-                   {"layer_end", interval.layer_end()},
-                   {"micro_batch", interval.micro_batch()},
-                   {"bytes", interval.bytes()}};
+  event["args"] = Arguments(timeline, interval);
   return event;
+}
+
+std::string Text(const Json& json) {
+  return json.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
 }  // namespace
 
-std::string TraceJson(const v1::Timeline& timeline) {
-  Json events = Json::array();
+// Event by event: all of a long trace as one JSON object in memory would be ten
+// times its text.
+std::string TraceJson(const v1::Timeline& timeline,
+                      const nlohmann::ordered_json& about) {
+  std::string text = "{\"displayTimeUnit\":\"ms\",";
+  if (!about.is_null()) {
+    absl::StrAppend(&text, "\"otherData\":", Text(about), ",");
+  }
+  absl::StrAppend(&text, "\"traceEvents\":[");
+  const char* separator = "\n";
+  const auto add = [&](const Json& event) {
+    absl::StrAppend(&text, std::exchange(separator, ",\n"), Text(event));
+  };
   std::vector<Track> tracks;
   std::set<int> processes;
   for (const std::string& resource : timeline.resources()) {
     const Track& track =
         tracks.emplace_back(TrackOf(resource, static_cast<int>(tracks.size())));
     if (processes.insert(track.process).second) {
-      events.push_back(
-          Metadata("process_name", track, {{"name", track.process_name}}));
+      add(Metadata("process_name", track, {{"name", track.process_name}}));
     }
-    events.push_back(Metadata("thread_name", track, {{"name", track.name}}));
-    events.push_back(
-        Metadata("thread_sort_index", track, {{"sort_index", track.thread}}));
+    add(Metadata("thread_name", track, {{"name", track.name}}));
+    add(Metadata("thread_sort_index", track, {{"sort_index", track.thread}}));
   }
   tracks.push_back({.process = kHostProcess, .process_name = "?", .name = "?"});
   for (const v1::TimelineInterval& interval : timeline.intervals()) {
     if (interval.length_ns() <= 0) continue;
     const int resource = interval.resource();
     const bool known = resource >= 0 && resource < timeline.resources_size();
-    events.push_back(Event(NameAt(timeline.kinds(), interval.kind()),
-                           known ? tracks[resource] : tracks.back(), interval));
+    add(Event(timeline, known ? tracks[resource] : tracks.back(), interval));
   }
-  const Json trace = {{"displayTimeUnit", "ms"},
-                      {"traceEvents", std::move(events)}};
-  return trace.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
+  return text + "\n]}\n";
 }
 
 }  // namespace roundhouse::client

@@ -68,8 +68,49 @@ TEST(TraceJsonTest, TracksHaveNames) {
                            {0, "host"}, {1, "device 0"}, {12, "device 11"}}));
   EXPECT_EQ(threads.size(), 4u);
   EXPECT_EQ((threads[{1, 1}]), "compute");
-  EXPECT_EQ((threads[{1, 2}]), "h2d");
+  EXPECT_EQ((threads[{1, 3}]), "h2d");
   EXPECT_EQ((threads[{0, 3}]), "reduce");
+}
+
+TEST(TraceJsonTest, RecordedIntervalsSayWhoseTheyAre) {
+  v1::Timeline timeline;
+  for (const char* name : {"wait:2", "compute:2", "d2h:2", "host:steps"}) {
+    timeline.add_resources(name);
+  }
+  for (const char* name : {"step", "reduce", "memory"}) {
+    timeline.add_kinds(name);
+  }
+  timeline.add_jobs("job-3");
+  for (int i = 0; i < 3; ++i) {
+    v1::TimelineInterval* const interval = timeline.add_intervals();
+    interval->set_resource(i == 2 ? 0 : 3);
+    interval->set_kind(i);
+    interval->set_micro_batch(-1);
+    interval->set_length_ns(5);
+    interval->set_step(12);
+    interval->set_job(0);
+    if (i == 1) interval->set_unit(0);
+  }
+  const json trace = json::parse(TraceJson(timeline, {{"first_step", 12}}));
+  EXPECT_EQ(trace["otherData"], json({{"first_step", 12}}));
+  std::vector<json> events;
+  std::map<std::string, int> threads;
+  for (const json& event : trace["traceEvents"]) {
+    if (event["ph"] == "X") events.push_back(event);
+    if (event["name"] == "thread_name") {
+      threads[event["args"]["name"]] = event["tid"];
+    }
+  }
+  EXPECT_EQ(threads,
+            (std::map<std::string, int>{
+                {"compute", 1}, {"d2h", 4}, {"wait", 2}, {"steps", 4}}));
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[0]["name"], "step 12");
+  EXPECT_EQ(events[1]["name"], "reduce u0");
+  EXPECT_EQ(events[1]["args"],
+            json({{"unit", 0}, {"job", "job-3"}, {"step", 12}}));
+  EXPECT_EQ(events[2]["name"], "memory");
+  EXPECT_EQ(events[2]["tid"], 2);
 }
 
 TEST(TraceJsonTest, WhatNamesNothingIsStillThere) {

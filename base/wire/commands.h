@@ -105,7 +105,7 @@ struct RunSlot {
   // CLOCK_MONOTONIC (0: none is known), and what was waited for until then.
   int64_t enabled_ns = 0;
   WaitCause enabled_by = WaitCause::kDispatch;
-  uint32_t pad = 0;
+  uint32_t trace = 0;    // 1: SlotDone tells each copy
   WordRef gather_begun;  // of the input's gather (HostOp::begun), if any
   std::vector<SlotUnit> units;
   std::vector<SlotMicroBatch> micro_batches;

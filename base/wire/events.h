@@ -3,6 +3,7 @@
 #ifndef ROUNDHOUSE_BASE_WIRE_EVENTS_H_
 #define ROUNDHOUSE_BASE_WIRE_EVENTS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -64,6 +65,20 @@ struct LayerTime {
   int64_t backward_ns = 0;  // mean; 0 in forward slots
 };
 
+// What of a copy had the link without a break: chunks of a bulk copy between
+// which nothing else went are one.
+struct CopyInterval {
+  int64_t started_ns = 0;
+  int64_t ended_ns = 0;
+  uint64_t bytes = 0;
+  Direction direction = Direction::kH2D;
+  Purpose purpose = Purpose::kWeights;
+  uint32_t layer = 0;        // that needs or leaves the bytes
+  int32_t micro_batch = -1;  // of the round; -1: of the whole slot
+};
+// Of one slot and direction; those after them are only counted.
+inline constexpr size_t kMaxTracedCopies = 1024;
+
 struct SlotDone {
   uint64_t slot = 0;
   int64_t started_ns = 0;
@@ -75,8 +90,10 @@ struct SlotDone {
   int64_t longest_activation_wait_ns = 0;  // behind bulk copies, any queue
   uint64_t bytes[kDirections][kPurposes] = {};
   uint64_t device_memory_peak_bytes = 0;
+  uint64_t copies_left_out = 0;           // of `copies`
   std::vector<MicroBatchResult> results;  // fused and evaluate slots
   std::vector<LayerTime> layers;
+  std::vector<CopyInterval> copies;  // RunSlot::trace: all, up to the limit
 };
 
 struct Withdrawn {

@@ -181,6 +181,7 @@ void Walk(C& c, RunSlot& m) {
   c.Plain("turn", m.turn);
   c.Plain("enabled_ns", m.enabled_ns);
   c.Enum("enabled_by", m.enabled_by, WaitCause::kH2D, WaitCause::kMemory);
+  c.Plain("trace", m.trace);
   c.Plain("gather_begun", m.gather_begun);
   c.Array("units", m.units);
   c.Array("micro_batches", m.micro_batches);
@@ -301,8 +302,10 @@ void Walk(C& c, SlotDone& m) {
   c.Plain("longest_activation_wait_ns", m.longest_activation_wait_ns);
   c.Plain("bytes", m.bytes);
   c.Plain("device_memory_peak_bytes", m.device_memory_peak_bytes);
+  c.Plain("copies_left_out", m.copies_left_out);
   c.Array("results", m.results);
   c.Array("layers", m.layers);
+  c.Array("copies", m.copies);
 }
 
 template <typename C>

@@ -81,6 +81,37 @@ TEST(MessagesTest, WaitsComeBackWhole) {
   EXPECT_EQ(also.waits, done.waits);
 }
 
+TEST(MessagesTest, CopiesComeBackWhole) {
+  RunSlot slot = ExampleSlot();
+  slot.trace = 1;
+  EXPECT_EQ(std::get<RunSlot>(Decode(*Encode({6, slot}))->body).trace, 1u);
+  SlotDone done;
+  done.copies_left_out = 9;
+  done.copies = {{1, 2, 3, Direction::kD2H, Purpose::kGradients, 4, 5}};
+  const auto message = Decode(*Encode({6, done}));
+  ASSERT_TRUE(message.ok()) << message.status();
+  const SlotDone& back = std::get<SlotDone>(message->body);
+  EXPECT_EQ(back.copies_left_out, 9u);
+  ASSERT_EQ(back.copies.size(), 1u);
+  const CopyInterval& copy = back.copies[0];
+  EXPECT_EQ(copy.started_ns, 1);
+  EXPECT_EQ(copy.ended_ns, 2);
+  EXPECT_EQ(copy.bytes, 3u);
+  EXPECT_EQ(copy.direction, Direction::kD2H);
+  EXPECT_EQ(copy.purpose, Purpose::kGradients);
+  EXPECT_EQ(copy.layer, 4u);
+  EXPECT_EQ(copy.micro_batch, 5);
+}
+
+// With results of as many micro-batches as a command can name.
+TEST(MessagesTest, TheMostCopiesFitIntoOneMessage) {
+  SlotDone done;
+  done.copies.resize(kDirections * kMaxTracedCopies);
+  done.results.resize(kMaxMessageBytes / sizeof(SlotMicroBatch));
+  done.layers.resize(1000);
+  EXPECT_TRUE(Encode({6, done}).ok());
+}
+
 TEST(MessagesTest, ASampleComesBackWhole) {
   RunSample command{.job = 7, .sample = 3, .new_tokens = 16};
   command.temperature = 0.5;

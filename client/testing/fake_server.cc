@@ -62,6 +62,15 @@ class FakeServer::Jobs : public v1::FineTuningJobService::Service {
                                })
                : NoAnswer();
   }
+  grpc::Status TraceFineTuningJob(
+      grpc::ServerContext*, const v1::TraceFineTuningJobRequest* request,
+      grpc::ServerWriter<v1::TraceFineTuningJobResponse>* writer) override {
+    return answers_.trace ? answers_.trace(*request,
+                                           [writer](const auto& message) {
+                                             return writer->Write(message);
+                                           })
+                          : NoAnswer();
+  }
   grpc::Status PauseFineTuningJob(grpc::ServerContext*,
                                   const v1::PauseFineTuningJobRequest* request,
                                   v1::FineTuningJob* job) override {

@@ -23,6 +23,7 @@ namespace roundhouse::client {
 using SendWatch = std::function<bool(const v1::WatchFineTuningJobsResponse&)>;
 using SendSample = std::function<bool(const v1::SampleResponse&)>;
 using SendLog = std::function<bool(const std::string&)>;
+using SendTrace = std::function<bool(const v1::TraceFineTuningJobResponse&)>;
 using SendExport = std::function<bool(const v1::ExportCheckpointResponse&)>;
 
 // What the server does; an empty function answers UNIMPLEMENTED.  Called on
@@ -41,6 +42,9 @@ struct FakeAnswers {
   std::function<grpc::Status(const v1::StreamFineTuningJobLogsRequest&,
                              const SendLog&)>
       logs;
+  std::function<grpc::Status(const v1::TraceFineTuningJobRequest&,
+                             const SendTrace&)>
+      trace;
   // `call` is "pause", "resume", "finish" or "cancel".
   std::function<grpc::Status(const std::string& call, const std::string& name,
                              v1::FineTuningJob*)>

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/dataset/dataset_inspector.h"
+#include "server/observe/trace.h"
 #include "server/store/store_records.h"
 #include "server/weights/export_task.h"
 
@@ -113,6 +114,12 @@ class JobEngine {
   // the task has every error, and the directory when it is there.  An output
   // that is there is never replaced (kAlreadyExists).
   virtual std::shared_ptr<ExportTask> Export(const ExportRequest& request) = 0;
+
+  // Begins to record the job's next whole steps.  Returns at once; the task has
+  // every error, and the trace when it is there.
+  // REQUIRES: steps is 1 to kMaxTracedSteps.
+  virtual std::shared_ptr<TraceTask> TraceJob(const std::string& id,
+                                              int64_t steps) = 0;
 
   // By index.
   virtual std::vector<DeviceInfo> Devices() = 0;

@@ -1,5 +1,6 @@
 #include "server/api/fake_engine.h"
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "server/spec/spec.h"
 #include "server/spec/spec_error.h"
@@ -86,6 +87,24 @@ ExportRequest FakeEngine::export_request() const {
 std::shared_ptr<ExportTask> FakeEngine::export_task() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return export_task_;
+}
+
+std::shared_ptr<TraceTask> FakeEngine::TraceJob(const std::string& id,
+                                                int64_t steps) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  trace_request_ = absl::StrCat(id, " ", steps);
+  trace_task_ = std::make_shared<TraceTask>();
+  return trace_task_;
+}
+
+std::string FakeEngine::trace_request() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return trace_request_;
+}
+
+std::shared_ptr<TraceTask> FakeEngine::trace_task() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return trace_task_;
 }
 
 std::vector<DeviceInfo> FakeEngine::Devices() {

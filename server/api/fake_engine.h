@@ -27,6 +27,8 @@ class FakeEngine final : public JobEngine {
   absl::StatusOr<JobRecord> Finish(const std::string& id) override;
   // The test moves the task on.
   std::shared_ptr<ExportTask> Export(const ExportRequest& request) override;
+  std::shared_ptr<TraceTask> TraceJob(const std::string& id,
+                                      int64_t steps) override;
   std::vector<DeviceInfo> Devices() override;
   ServerInfo Server() override;
 
@@ -34,6 +36,9 @@ class FakeEngine final : public JobEngine {
   // What was asked and given last; null before.
   ExportRequest export_request() const;
   std::shared_ptr<ExportTask> export_task() const;
+  // "job-7 3" and its task; "" and null before.
+  std::string trace_request() const;
+  std::shared_ptr<TraceTask> trace_task() const;
 
  private:
   JobStore* const store_;
@@ -41,6 +46,8 @@ class FakeEngine final : public JobEngine {
   mutable std::mutex mutex_;
   ExportRequest export_request_;             // By mutex_.
   std::shared_ptr<ExportTask> export_task_;  // By mutex_.
+  std::string trace_request_;                // By mutex_.
+  std::shared_ptr<TraceTask> trace_task_;    // By mutex_.
 };
 
 }  // namespace roundhouse

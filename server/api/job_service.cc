@@ -12,6 +12,7 @@
 #include "server/api/inspection_call.h"
 #include "server/api/sample_history.h"
 #include "server/api/step_history.h"
+#include "server/api/trace_stream.h"
 #include "server/api/unary_call.h"
 #include "server/api/watch_stream.h"
 #include "server/spec/spec_error.h"
@@ -225,6 +226,24 @@ JobService::StreamFineTuningJobMetrics(
                                              JobFile(*job, "metrics.jsonl"),
                                              request->follow(),
                                              request->after_step()));
+}
+
+grpc::ServerWriteReactor<v1::TraceFineTuningJobResponse>*
+JobService::TraceFineTuningJob(grpc::CallbackServerContext* context,
+                               const v1::TraceFineTuningJobRequest* request) {
+  using Response = v1::TraceFineTuningJobResponse;
+  const auto id = JobIdFromName(request->name());
+  if (!id.ok()) return new RefusedStream<Response>(id.status());
+  if (request->steps() < 1 || request->steps() > kMaxTracedSteps) {
+    return new RefusedStream<Response>(
+        FieldError("INVALID_VALUE", "steps",
+                   absl::StrCat("steps: ", request->steps(), " is not 1 to ",
+                                kMaxTracedSteps)));
+  }
+  return BeginStream<Response>(
+      pump_,
+      std::make_shared<TraceStream>(pump_, context, request->name(),
+                                    engine_->TraceJob(*id, request->steps())));
 }
 
 }  // namespace roundhouse

@@ -65,6 +65,9 @@ class JobService final : public v1::FineTuningJobService::CallbackService {
   grpc::ServerWriteReactor<v1::StepMetrics>* StreamFineTuningJobMetrics(
       grpc::CallbackServerContext* context,
       const v1::StreamFineTuningJobMetricsRequest* request) override;
+  grpc::ServerWriteReactor<v1::TraceFineTuningJobResponse>* TraceFineTuningJob(
+      grpc::CallbackServerContext* context,
+      const v1::TraceFineTuningJobRequest* request) override;
 
  private:
   using Command = absl::StatusOr<JobRecord> (JobEngine::*)(const std::string&);

@@ -246,16 +246,28 @@ wire::RunSlot SlotCommand(const RunSlotAction& action, const StepData& step,
   return slot;
 }
 
+wire::HostOpKind HostKind(HostOpType type) {
+  switch (type) {
+    case HostOpType::kGather:
+      return wire::HostOpKind::kGather;
+    case HostOpType::kReduce:
+      return wire::HostOpKind::kReduce;
+    case HostOpType::kUpdate:
+      return wire::HostOpKind::kUpdate;
+  }
+  return wire::HostOpKind::kGather;
+}
+
 wire::HostOp HostCommand(const RunHostOpAction& action, const StepData& step,
                          const TrainingState& state,
                          const RoundBuffers& buffers) {
   wire::HostOp op;
   op.job = state.options().job;
   op.operation = Number(action.op);
+  op.kind = HostKind(action.type);
   op.unit = static_cast<uint32_t>(state.TrainedUnit(action.unit));
   switch (action.type) {
     case HostOpType::kGather:
-      op.kind = wire::HostOpKind::kGather;
       op.unit = 0;
       op.weights = state.Weights(0, step.reads_update);
       op.version = state.Version(0, step.version);
@@ -264,11 +276,9 @@ wire::HostOp HostCommand(const RunHostOpAction& action, const StepData& step,
       AddHostMicroBatches(action, step.rounds[action.round], buffers, op);
       break;
     case HostOpType::kReduce:
-      op.kind = wire::HostOpKind::kReduce;
       FillReduce(action, step, state, buffers, op);
       break;
     case HostOpType::kUpdate:
-      op.kind = wire::HostOpKind::kUpdate;
       FillUpdate(step, state, op);
       break;
   }

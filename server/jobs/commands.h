@@ -55,6 +55,8 @@ wire::RunSlot SlotCommand(const RunSlotAction& action, const StepData& step,
                           const TrainingState& state,
                           const RoundBuffers& buffers);
 
+wire::HostOpKind HostKind(HostOpType type);
+
 wire::HostOp HostCommand(const RunHostOpAction& action, const StepData& step,
                          const TrainingState& state,
                          const RoundBuffers& buffers);

@@ -12,6 +12,10 @@ namespace {
 
 constexpr int64_t kWindowNs = int64_t{10} * 1000000000;
 
+// What a worker has told may be on its way for so long: time is published as
+// waited for only when no news of it can come any more.
+constexpr int64_t kNewsNs = 200'000'000;
+
 // Of a share after each Publish: half is forgotten in 7 s.
 constexpr double kShareDecay = 0.9;
 
@@ -217,7 +221,7 @@ std::vector<DeviceTimes> DeviceReports::times() const {
 }
 
 void DeviceReports::PublishTimes(int device, int64_t now_ns) {
-  const DeviceTimes fresh = ledgers_[device].TakeNew(now_ns);
+  const DeviceTimes fresh = ledgers_[device].TakeNew(now_ns - kNewsNs);
   const std::pair<DeviceTime, int64_t> states[] = {
       {DeviceTime::kCompute, fresh.compute_ns},
       {DeviceTime::kBubble, fresh.bubble_ns},

@@ -60,6 +60,8 @@ class DeviceReports {
   void ForgetJob(const std::string& job);
   // Per device, since the daemon started.
   std::vector<DeviceTimes> times() const;
+  // One a device, as long as this lives.
+  std::vector<DeviceLedger>& ledgers() { return ledgers_; }
 
   // Brings metrics and Infos up to date; to be called once a second.
   void Publish();

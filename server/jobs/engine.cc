@@ -452,6 +452,7 @@ absl::Status Engine::StartJob(const Queued& queued) {
           .store = store_,
           .metrics = metrics_,
           .devices = devices_,
+          .recorder = recorder_,
           .samples = options_.samples,
           .steps_changed = [this] { UpdateBusy(); },
           .changed = [this](const std::string& job_id,

@@ -33,6 +33,7 @@
 #include "server/observe/metrics.h"
 #include "server/observe/sample_log.h"
 #include "server/observe/status_board.h"
+#include "server/observe/trace_recorder.h"
 #include "server/pool/event_loop.h"
 #include "server/pool/host_arena.h"
 #include "server/pool/worker_pool.h"
@@ -96,6 +97,8 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   std::shared_ptr<ExportTask> Export(const ExportRequest& request) override;
   std::vector<DeviceInfo> Devices() override;
   ServerInfo Server() override;
+  std::shared_ptr<TraceTask> TraceJob(const std::string& id,
+                                      int64_t steps) override;
 
  private:
   struct Queued {
@@ -200,6 +203,7 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   absl::StatusOr<JobRecord> PauseNow(const std::string& id);
   absl::StatusOr<JobRecord> ResumeNow(const std::string& id);
   absl::StatusOr<JobRecord> FinishNow(const std::string& id);
+  absl::Status CheckTraceable(const std::string& id);
 
   void Enqueue(const std::string& id);
   void Forget(const std::string& id);
@@ -253,6 +257,7 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   BaseCache bases_;  // outlives running_
   DispatchLoop dispatch_;
   DeviceReports devices_;
+  TraceRecorder recorder_{devices_.ledgers()};
   std::unique_ptr<Sampler> sampler_;
   std::map<std::string, std::shared_ptr<RunningJob>> running_;  // by id
   std::deque<StatusEnded> ended_;  // the newest last

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/status.h"
 #include "base/version.h"
 #include "server/jobs/engine.h"
 
@@ -45,9 +46,38 @@ void Engine::OnChanged(const std::string& id, JobState state) {
 }
 
 void Engine::UpdateBusy() {
-  devices_.SetBusy(
+  const bool busy =
       std::any_of(running_.begin(), running_.end(),
-                  [](const auto& entry) { return entry.second->has_steps(); }));
+                  [](const auto& entry) { return entry.second->has_steps(); });
+  devices_.SetBusy(busy);
+  recorder_.SetBusy(busy, MonotonicNs());
+}
+
+std::shared_ptr<TraceTask> Engine::TraceJob(const std::string& id,
+                                            int64_t steps) {
+  auto task = std::make_shared<TraceTask>();
+  const absl::Status posted = loop_.Post([this, id, steps, task] {
+    const absl::Status traceable = CheckTraceable(id);
+    if (traceable.ok()) {
+      recorder_.Begin(id, steps, task);
+    } else {
+      task->Finish(traceable);
+    }
+  });
+  if (!posted.ok()) task->Finish(posted);
+  return task;
+}
+
+absl::Status Engine::CheckTraceable(const std::string& id) {
+  ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
+  RunningJob* const running = FindRunning(job.id);
+  if (running != nullptr && running->has_steps() &&
+      job.state == JobState::kRunning) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "a job in state ", JobStateName(job.state), " can't be traced: it is ",
+      job.state == JobState::kRunning ? "ending already" : "not RUNNING"));
 }
 
 void Engine::OnFinished(const std::string& id, const JobOutcome& outcome) {
@@ -68,6 +98,8 @@ void Engine::OnFinished(const std::string& id, const JobOutcome& outcome) {
     if (!status.ok()) RH_LOG(kError) << id << ": " << status;
   }
   const std::shared_ptr<RunningJob> run = running_.extract(id).mapped();
+  recorder_.OnJobStopped(id, absl::StrCat("the job is ", JobStateName(state)),
+                         MonotonicNs());
   UpdateBusy();
   devices_.ForgetJob(id);
   run->files().Log(absl::StrCat(
@@ -107,6 +139,7 @@ void Engine::OnMessage(WorkerId worker, const wire::Message& message) {
   }
   if (Number(worker) < pool_.device_count()) {
     OnDeviceMessage(static_cast<DeviceId>(Number(worker)), message);
+    recorder_.OnDeviceMessage(Number(worker), message, MonotonicNs());
   }
   for (const auto& run : AllRunning()) {
     run->runner().OnMessage(worker, message);
@@ -133,6 +166,7 @@ void Engine::OnWorkerDown(WorkerId worker, const std::string& why) {
   if (Number(worker) < pool_.device_count()) {
     metrics_.SetDeviceUp(Number(worker), false);
     devices_.OnWorkerDown(static_cast<DeviceId>(Number(worker)));
+    recorder_.OnWorkerDown(Number(worker), MonotonicNs());
   }
   if (worker == pool_.FilesWorker()) exporter_->OnWorkerDown(why);
   sampler_->OnWorkerDown(worker);
@@ -146,6 +180,7 @@ void Engine::OnWorkerDown(WorkerId worker, const std::string& why) {
 void Engine::OnDeviceLost(DeviceId device, const std::string& why) {
   RH_LOG(kError) << "device " << Number(device) << " is lost: " << why;
   devices_.OnDeviceLost(device);
+  recorder_.OnDeviceLost(Number(device), MonotonicNs());
   for (const auto& run : AllRunning()) {
     run->runner().OnDeviceLost(device, why);
   }
@@ -157,6 +192,7 @@ void Engine::OnDeviceLost(DeviceId device, const std::string& why) {
 
 void Engine::Tick() {
   devices_.Publish();
+  recorder_.Tick();
   arena_used_bytes_ = arena_.used_bytes();
   PublishArena();
   PublishDisk();

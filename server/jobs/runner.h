@@ -191,8 +191,8 @@ class JobRunner final : private DispatchLoop::Job {
   void ObserveTimes(const OutSlot& out, const wire::SlotDone& done);
   void NoteLostSlots(DeviceId device);
   void NoteRecovery(DeviceId device, int64_t started_ns);
-  void NoteUnitWork(StepEntry& entry, const RunHostOpAction& action,
-                    const wire::HostOpDone& done);
+  void NoteHostOp(StepEntry& entry, const RunHostOpAction& action,
+                  const wire::HostOpDone& done);
 
   struct LossSum {
     double mean = 0;  // nats per target token

@@ -115,9 +115,7 @@ void JobRunner::OnHostOpDone(const wire::HostOpDone& done) {
   const RunHostOpAction action = found->second.action;
   out_host_ops_.erase(found);
   const auto entry = steps_.find(action.step_number);
-  if (entry != steps_.end() && action.type != HostOpType::kGather) {
-    NoteUnitWork(entry->second, action, done);
-  }
+  if (entry != steps_.end()) NoteHostOp(entry->second, action, done);
   event_ns_ = done.ended_ns;
   event_cause_ = action.type == HostOpType::kGather
                      ? wire::WaitCause::kData
@@ -127,8 +125,15 @@ void JobRunner::OnHostOpDone(const wire::HostOpDone& done) {
   event_ns_ = 0;
 }
 
-void JobRunner::NoteUnitWork(StepEntry& entry, const RunHostOpAction& action,
-                             const wire::HostOpDone& done) {
+void JobRunner::NoteHostOp(StepEntry& entry, const RunHostOpAction& action,
+                           const wire::HostOpDone& done) {
+  const bool gather = action.type == HostOpType::kGather;
+  listener_->OnHostOp({.kind = HostKind(action.type),
+                       .unit = gather ? 0 : state_->TrainedUnit(action.unit),
+                       .step = entry.data.step,
+                       .started_ns = done.started_ns,
+                       .ended_ns = done.ended_ns});
+  if (gather) return;
   int64_t& spent_ns = entry.unit_ns[action.unit];
   spent_ns += done.ended_ns - done.started_ns;
   if (action.type == HostOpType::kUpdate) {

@@ -15,6 +15,7 @@
 #include "scheduler/dispatch/dispatcher.h"
 #include "scheduler/jobs/lifecycle.h"
 #include "server/jobs/evaluation_samples.h"
+#include "server/observe/trace_recorder.h"
 
 namespace roundhouse {
 
@@ -78,7 +79,12 @@ class RunnerListener {
   virtual void OnSlotReplayed(DeviceId device) = 0;
   // The worker could not do it.
   virtual void OnSlotFailed(DeviceId device) = 0;
+  // Before it is sent; may change what else the worker tells of it.
+  virtual void OnSlotCommand(wire::RunSlot& command) = 0;
   virtual void OnDispatchLatency(double seconds) = 0;
+  virtual void OnHostOp(const HostOpTimes& work) = 0;
+  // Its last update is made; OnStep came before.
+  virtual void OnStepDone(int64_t step) = 0;
   // The reductions of one unit in one step and its update, added up.
   virtual void OnUnitUpdated(double seconds) = 0;
   // From the death of a worker that had slots to its device's next slot.

@@ -189,6 +189,7 @@ void JobRunner::Carry(const RunSlotAction& action) {
   wire::RunSlot command = SlotCommand(action, entry.data, *state_, *buffers_);
   command.enabled_ns = event_ns_;
   command.enabled_by = event_cause_;
+  listener_->OnSlotCommand(command);
   out.attempt =
       pool_.Send(pool_.DeviceWorker(action.device), std::move(command));
   ROUNDHOUSE_CHECK(out.attempt != 0) << "device " << Number(action.device);
@@ -301,6 +302,7 @@ void JobRunner::Carry(const StepDoneAction& action) {
     if (!dispatching_) return;  // it failed the job
   } else {
     completed_step_ = entry.data.step;
+    listener_->OnStepDone(completed_step_);
     const bool last = begun_step_ == completed_step_;
     const bool save = last ? SaveDue() && !EvaluationDue() : entry.save_after;
     if (save && !outcome_.has_value()) SaveAndGoOn();

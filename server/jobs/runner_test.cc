@@ -21,6 +21,23 @@ TEST_F(RunnerTest, AJobEvaluatesStepsSavesAndExports) {
   EXPECT_TRUE(fs::exists(root_ + "/output/trainer_state.json"));
 }
 
+TEST_F(RunnerTest, EverySlotAndHostOperationIsTold) {
+  Run("max_steps: 3\nmax_grad_norm: 1");
+  EXPECT_EQ(done_steps_, steps_);
+  int sent = 0, done = 0;
+  for (const auto& [kind, count] : commands_) sent += count;
+  for (const auto& [pass, count] : slots_) done += count;
+  EXPECT_EQ(sent, done);
+  EXPECT_GT(commands_[wire::SlotKind::kEvaluate], 0);
+  const int units = host_ops_[{wire::HostOpKind::kUpdate, 1}];
+  EXPECT_GT(units, 2);
+  for (const int64_t step : steps_) {
+    EXPECT_EQ((host_ops_[{wire::HostOpKind::kUpdate, step}]), units);
+    EXPECT_GE((host_ops_[{wire::HostOpKind::kReduce, step}]), units);
+    EXPECT_GT((host_ops_[{wire::HostOpKind::kGather, step}]), 0);
+  }
+}
+
 // A later step's updates wait for the save of an earlier one, also when the
 // later one is to be saved too.
 TEST_F(RunnerTest, EveryStepIsSavedWhenSavesAreSlowerThanSteps) {

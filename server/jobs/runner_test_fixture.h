@@ -158,6 +158,14 @@ class RunnerTest : public testing::Test,
     replayed_.push_back(Number(device));
   }
   void OnSlotFailed(DeviceId) override { ++failed_slots_; }
+  void OnSlotCommand(wire::RunSlot& command) override {
+    ++commands_[command.kind];
+  }
+  void OnHostOp(const HostOpTimes& work) override {
+    EXPECT_GE(work.ended_ns, work.started_ns);
+    ++host_ops_[{work.kind, work.step}];
+  }
+  void OnStepDone(int64_t step) override { done_steps_.push_back(step); }
   void OnDispatchLatency(double) override {}
   void OnUnitUpdated(double seconds) override {
     unit_seconds_.push_back(seconds);
@@ -211,6 +219,9 @@ class RunnerTest : public testing::Test,
   std::vector<int> replayed_, recovered_;  // devices
   int failed_slots_ = 0;
   std::vector<double> unit_seconds_;
+  std::map<wire::SlotKind, int> commands_;
+  std::map<std::pair<wire::HostOpKind, int64_t>, int> host_ops_;
+  std::vector<int64_t> done_steps_;
   std::function<void(const std::string&)> on_note_;
   std::function<void(int64_t)> on_step_;
   std::function<void(int64_t)> on_evaluation_;

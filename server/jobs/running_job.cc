@@ -60,6 +60,7 @@ void RunningJob::SetHasSteps(bool has_steps) {
 }
 
 void RunningJob::OnStep(const StepReport& report) {
+  world_.recorder.OnStepReduced(id_, report.step, MonotonicNs());
   // What devices wait for from now on never comes.
   if (report.step == progress_.total_steps) SetHasSteps(false);
   if (world_.samples != nullptr) {
@@ -159,6 +160,8 @@ void RunningJob::OnWarning(const std::string& text) {
 void RunningJob::OnFinalizing() {
   SetHasSteps(false);
   UpdateProgress();
+  world_.recorder.OnJobStopped(id_, "the job has made its last step",
+                               MonotonicNs());
   world_.changed(id_, JobState::kFinalizing);
 }
 
@@ -171,6 +174,7 @@ void RunningJob::OnSlotSent(uint64_t attempt, const RunSlotAction& slot,
 
 void RunningJob::OnSlot(DeviceId device, SlotPass pass,
                         const wire::SlotDone& done) {
+  world_.recorder.OnSlotDone(Number(device), done);
   compute_ns_[Number(device)] += done.compute_ns;
   world_.devices.OnSlot(id_, device, pass, done);
 }
@@ -181,6 +185,18 @@ void RunningJob::OnSlotReplayed(DeviceId device) {
 
 void RunningJob::OnSlotFailed(DeviceId device) {
   world_.devices.OnSlotFailed(device);
+}
+
+void RunningJob::OnSlotCommand(wire::RunSlot& command) {
+  world_.recorder.OnSlotCommand(id_, command, MonotonicNs());
+}
+
+void RunningJob::OnHostOp(const HostOpTimes& work) {
+  world_.recorder.OnHostOp(id_, work);
+}
+
+void RunningJob::OnStepDone(int64_t step) {
+  world_.recorder.OnStepDone(id_, step, MonotonicNs());
 }
 
 void RunningJob::OnUnitUpdated(double seconds) {

@@ -20,6 +20,7 @@
 #include "server/observe/loss_curve.h"
 #include "server/observe/metrics.h"
 #include "server/observe/sample_log.h"
+#include "server/observe/trace_recorder.h"
 #include "server/store/store.h"
 
 namespace roundhouse {
@@ -31,6 +32,7 @@ class RunningJob final : public RunnerListener {
     JobStore& store;
     ServerMetrics& metrics;
     DeviceReports& devices;
+    TraceRecorder& recorder;
     SampleLog* samples = nullptr;  // test only
     // has_steps() is another.
     std::function<void()> steps_changed;
@@ -95,7 +97,10 @@ class RunningJob final : public RunnerListener {
               const wire::SlotDone& done) override;
   void OnSlotReplayed(DeviceId device) override;
   void OnSlotFailed(DeviceId device) override;
+  void OnSlotCommand(wire::RunSlot& command) override;
   void OnDispatchLatency(double seconds) override;
+  void OnHostOp(const HostOpTimes& work) override;
+  void OnStepDone(int64_t step) override;
   void OnUnitUpdated(double seconds) override;
   void OnRecovered(DeviceId device, double seconds) override;
   void OnFinished(const JobOutcome& outcome) override;

@@ -119,8 +119,12 @@ void DeviceLedger::GaveUp(int64_t now_ns) {
   computing_ = fills_bubble_ = false;
 }
 
-DeviceTimes DeviceLedger::TakeNew(int64_t now_ns) {
+void DeviceLedger::PassTime(int64_t now_ns) {
   if (!computing_) AccountWaiting(now_ns);
+}
+
+DeviceTimes DeviceLedger::TakeNew(int64_t now_ns) {
+  PassTime(now_ns);
   const DeviceTimes fresh = Minus(total_, taken_);
   taken_ = total_;
   samples_.push_back({now_ns, total_});

@@ -45,7 +45,12 @@ class DeviceLedger {
   // What it was computing, if anything, was given up or died with its worker.
   void GaveUp(int64_t now_ns);
 
-  // What came since the last call; for counters.
+  // Waiting is accounted until `now_ns`: a computation that is told later and
+  // began before that counts from there on only.
+  void PassTime(int64_t now_ns);
+  // Until when time is in total().
+  int64_t accounted_ns() const { return accounted_ns_; }
+  // What came since the last call, after PassTime; for counters.
   DeviceTimes TakeNew(int64_t now_ns);
 
   const DeviceTimes& total() const { return total_; }

@@ -287,14 +287,17 @@ absl::Status SlotComputation::EmitOutput(uint32_t o, const Fill& fill) {
   RETURN_IF_ERROR(fill(buffer->data()));
   return Download(
       pool, buffer, output.buffer, CopyPriority::kActivation,
-      wire::Purpose::kActivations, "slot.output.copied",
+      wire::Purpose::kActivations,
+      {output.boundary,
+       static_cast<int32_t>(command_.micro_batches[output.micro_batch].index)},
+      "slot.output.copied",
       [&slot = slot_, o] { slot.outputs[o] = OutputState::kCopied; });
 }
 
 absl::Status SlotComputation::Download(BufferPool& pool, DeviceBuffer* buffer,
                                        const wire::BufferRef& to,
                                        CopyPriority priority,
-                                       wire::Purpose purpose,
+                                       wire::Purpose purpose, CopyPlace place,
                                        const char* kill_point,
                                        std::function<void()> copied) {
   RETURN_IF_ERROR(CheckWanted());
@@ -306,6 +309,7 @@ absl::Status SlotComputation::Download(BufferPool& pool, DeviceBuffer* buffer,
   request.bytes = to.bytes;
   ASSIGN_OR_RETURN(request.after, context_.stream.Record());
   request.stats = &slot_.stats;
+  request.place = place;
   request.abandoned = &slot_.abandoned;
   // The computation may be over when the copy is: only the slot stays.
   request.done = [&board = context_.board, &slot = slot_, &pool, buffer,
@@ -347,11 +351,11 @@ void SlotComputation::GiveSum(size_t unit, DeviceBuffer* sum) {
 
 absl::Status SlotComputation::SendSum(size_t unit, uint32_t contribution,
                                       DeviceBuffer* sum) {
-  return Download(slot_.sums[unit], sum,
-                  command_.contributions[contribution].buffer,
-                  CopyPriority::kBulk, wire::Purpose::kGradients,
-                  "slot.contribution.copied",
-                  [&slot = slot_] { --slot.contributions_left; });
+  return Download(
+      slot_.sums[unit], sum, command_.contributions[contribution].buffer,
+      CopyPriority::kBulk, wire::Purpose::kGradients,
+      {.layer = command_.units[unit].layer}, "slot.contribution.copied",
+      [&slot = slot_] { --slot.contributions_left; });
 }
 
 bool SlotComputation::Counts(size_t m) const {

@@ -76,8 +76,8 @@ class SlotComputation : private SumStore {
   absl::Status EmitOutput(uint32_t output, const Fill& fill);
   absl::Status Download(BufferPool& pool, DeviceBuffer* buffer,
                         const wire::BufferRef& to, CopyPriority priority,
-                        wire::Purpose purpose, const char* kill_point,
-                        std::function<void()> copied);
+                        wire::Purpose purpose, CopyPlace place,
+                        const char* kill_point, std::function<void()> copied);
 
   bool Counts(size_t m) const;
   void Clock(uint32_t layer, size_t m, int64_t LayerClock::*which,

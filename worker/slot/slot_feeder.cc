@@ -131,7 +131,8 @@ bool SlotFeeder::TakeBuffer(SlotState& slot, BufferPool& pool,
 
 void SlotFeeder::StartUpload(SlotState& slot, Upload& upload,
                              DeviceBuffer* buffer, const wire::BufferRef& from,
-                             CopyPriority priority, wire::Purpose purpose) {
+                             CopyPriority priority, wire::Purpose purpose,
+                             CopyPlace place) {
   upload.arrival = Arrival::kCopying;
   upload.buffer = buffer;
   upload.granted_ns = MonotonicNow();
@@ -143,6 +144,7 @@ void SlotFeeder::StartUpload(SlotState& slot, Upload& upload,
   request.from = arena_.Bytes(from);
   request.bytes = from.bytes;
   request.stats = &slot.stats;
+  request.place = place;
   request.abandoned = &slot.abandoned;
   request.done = [this, &slot, &upload](absl::Status status) {
     board_.Update([&] {
@@ -168,17 +170,19 @@ void SlotFeeder::FeedWeights(SlotState& slot) {
     slot.weights[u].refused |= *buffer == nullptr;
     if (*buffer == nullptr) return;
     StartUpload(slot, slot.weights[u], *buffer, unit.weights,
-                CopyPriority::kBulk, wire::Purpose::kWeights);
+                CopyPriority::kBulk, wire::Purpose::kWeights,
+                {.layer = unit.layer});
   }
 }
 
 bool SlotFeeder::FeedTokenTable(SlotState& slot, BufferPool& pool,
-                                Upload& upload, const wire::BufferRef& from) {
+                                Upload& upload, const wire::BufferRef& from,
+                                CopyPlace place) {
   if (from.bytes == 0 || upload.arrival != Arrival::kAbsent) return true;
   DeviceBuffer* buffer = nullptr;
   if (!TakeBuffer(slot, pool, &buffer)) return false;
   StartUpload(slot, upload, buffer, from, CopyPriority::kActivation,
-              wire::Purpose::kOther);
+              wire::Purpose::kOther, place);
   return true;
 }
 
@@ -186,15 +190,18 @@ void SlotFeeder::FeedInputs(SlotState& slot) {
   const bool with_labels = SlotPlan::HasHead(slot.command.kind);
   for (size_t& m = slot.next_input; m < slot.uploads.size(); ++m) {
     const wire::SlotMicroBatch& given = slot.command.micro_batches[m];
+    const auto micro_batch = static_cast<int32_t>(given.index);
     MicroBatchUploads& uploads = slot.uploads[m];
     if (m == 0) Published(slot.command.gather_begun, slot.gather_begun);
     if (!Published(given.input_ready, uploads.input.published)) return;
     if (with_labels &&
-        !FeedTokenTable(slot, slot.labels, uploads.labels, given.labels)) {
+        !FeedTokenTable(slot, slot.labels, uploads.labels, given.labels,
+                        {slot.command.last_layer, micro_batch})) {
       return;
     }
     if (!FeedTokenTable(slot, slot.positions, uploads.positions,
-                        given.positions)) {
+                        given.positions,
+                        {slot.command.first_layer, micro_batch})) {
       return;
     }
     DeviceBuffer* input = nullptr;
@@ -203,7 +210,8 @@ void SlotFeeder::FeedInputs(SlotState& slot) {
       return;
     }
     StartUpload(slot, uploads.input, input, given.input,
-                CopyPriority::kActivation, wire::Purpose::kActivations);
+                CopyPriority::kActivation, wire::Purpose::kActivations,
+                {slot.command.first_layer, micro_batch});
   }
 }
 
@@ -219,7 +227,8 @@ void SlotFeeder::FeedGradients(SlotState& slot) {
       return;
     }
     StartUpload(slot, upload, gradient, given.gradient,
-                CopyPriority::kActivation, wire::Purpose::kActivations);
+                CopyPriority::kActivation, wire::Purpose::kActivations,
+                {slot.command.last_layer, static_cast<int32_t>(given.index)});
   }
 }
 

@@ -58,7 +58,7 @@ class SlotFeeder {
   // Labels or positions of a micro-batch, unless there are none or they are on
   // their way; false when there is no buffer for them now.
   bool FeedTokenTable(SlotState& slot, BufferPool& pool, Upload& upload,
-                      const wire::BufferRef& from);
+                      const wire::BufferRef& from, CopyPlace place);
   void FeedGradients(SlotState& slot);
   bool Awaited(const wire::WordRef& word);  // true: not reached yet
   // Whether it is reached; notes when that was, if it was awaited.
@@ -66,7 +66,7 @@ class SlotFeeder {
   bool TakeBuffer(SlotState& slot, BufferPool& pool, DeviceBuffer** buffer);
   void StartUpload(SlotState& slot, Upload& upload, DeviceBuffer* buffer,
                    const wire::BufferRef& from, CopyPriority priority,
-                   wire::Purpose purpose);
+                   wire::Purpose purpose, CopyPlace place);
   void Fail(SlotState& slot, absl::Status why);
   void CollectRaises(SlotState& slot);
   void CollectEnded();

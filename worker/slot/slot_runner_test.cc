@@ -171,6 +171,47 @@ TEST_F(SlotRunnerTest, BackwardBytesAndTimesAreCounted) {
   EXPECT_EQ(done.at(fused.slot).results.size(), 4u);
 }
 
+// Every byte is in an interval with its layer and micro-batch; those of a
+// direction do not overlap, across slots neither.
+TEST_F(SlotRunnerTest, ATracedSlotTellsItsCopies) {
+  RaiseAll();
+  slots_[1].trace = slots_[2].trace = slots_[3].trace = 1;
+  auto workers = Fleet(Start());
+  const auto done = RunSlots(workers, slots_);
+  EXPECT_TRUE(done.at(slots_[0].slot).copies.empty());
+  std::vector<wire::CopyInterval> links[wire::kDirections];
+  for (const int s : {1, 2, 3}) {
+    const wire::RunSlot& slot = slots_[s];
+    const wire::SlotDone& one = done.at(slot.slot);
+    EXPECT_EQ(one.copies_left_out, 0u);
+    uint64_t bytes[wire::kDirections][wire::kPurposes] = {};
+    for (const wire::CopyInterval& copy : one.copies) {
+      const auto direction = static_cast<size_t>(copy.direction);
+      bytes[direction][static_cast<size_t>(copy.purpose)] += copy.bytes;
+      links[direction].push_back(copy);
+      EXPECT_LT(copy.started_ns, copy.ended_ns);
+      EXPECT_GE(copy.layer, slot.first_layer);
+      EXPECT_LE(copy.layer, slot.last_layer + 1);  // where its outputs go
+      const bool bulk = copy.purpose == wire::Purpose::kWeights ||
+                        copy.purpose == wire::Purpose::kGradients;
+      EXPECT_EQ(copy.micro_batch == -1, bulk);
+    }
+    for (int d = 0; d < wire::kDirections; ++d) {
+      for (int p = 0; p < wire::kPurposes; ++p) {
+        EXPECT_EQ(bytes[d][p], one.bytes[d][p]) << d << p;
+      }
+    }
+  }
+  for (auto& link : links) {
+    std::sort(link.begin(), link.end(), [](const auto& a, const auto& b) {
+      return a.started_ns < b.started_ns;
+    });
+    for (size_t i = 1; i < link.size(); ++i) {
+      EXPECT_LE(link[i - 1].ended_ns, link[i].started_ns);
+    }
+  }
+}
+
 TEST_F(SlotRunnerTest, ALayerStartsWhenItsOwnWeightsAreThere) {
   job_.RaiseInputs();
   Gate gate;

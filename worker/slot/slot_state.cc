@@ -34,6 +34,7 @@ SlotState::SlotState(uint64_t attempt_in, int64_t received_in,
       output_buffers{plan.outputs, "an output"},
       outputs(command.outputs.size(), OutputState::kComing),
       contributions_left(command.contributions.size()) {
+  stats.keep_intervals = command.trace != 0;
   for (const PlannedUnit& unit : plan.units) {
     sums.push_back({unit.sums, "a gradient sum"});
   }
@@ -104,6 +105,9 @@ wire::SlotDone SlotState::Done(int64_t now_ns,
     for (int p = 0; p < wire::kPurposes; ++p) {
       done.bytes[d][p] = stats.bytes[d][p];
     }
+    done.copies_left_out += stats.intervals_left_out[d];
+    done.copies.insert(done.copies.end(), stats.intervals[d].begin(),
+                       stats.intervals[d].end());
   }
   done.device_memory_peak_bytes = memory_peak_bytes;
   done.results = results;

@@ -123,6 +123,36 @@ void CopyQueue::NoteBulkChunkEnd(int64_t began_ns) {
   }
 }
 
+// The entry's last interval goes on if the chunk before this one was the
+// entry's too.
+void CopyQueue::KeepInterval(Entry& entry, uint64_t bytes, int64_t began_ns,
+                             int64_t ended_ns) {
+  CopyStats& stats = *entry.request.stats;
+  if (!stats.keep_intervals) return;
+  const int direction = static_cast<int>(options_.direction);
+  std::vector<wire::CopyInterval>& kept = stats.intervals[direction];
+  const bool goes_on = entry.last_chunk != 0 && entry.last_chunk + 1 == chunks_;
+  entry.last_chunk = chunks_;
+  if (goes_on && entry.kept) {
+    kept.back().ended_ns = ended_ns;
+    kept.back().bytes += bytes;
+    return;
+  }
+  if (goes_on) return;
+  entry.kept = kept.size() < wire::kMaxTracedCopies;
+  if (!entry.kept) {
+    ++stats.intervals_left_out[direction];
+    return;
+  }
+  kept.push_back({.started_ns = began_ns,
+                  .ended_ns = ended_ns,
+                  .bytes = bytes,
+                  .direction = options_.direction,
+                  .purpose = entry.request.purpose,
+                  .layer = entry.request.place.layer,
+                  .micro_batch = entry.request.place.micro_batch});
+}
+
 absl::Status CopyQueue::CopyChunk(const CopyRequest& request, uint64_t offset,
                                   uint64_t bytes) {
   if (request.after != nullptr) RETURN_IF_ERROR(request.after->Wait());
@@ -171,9 +201,12 @@ void CopyQueue::Run() {
     lock.unlock();
     absl::Status status = CopyChunk(request, entry.copied_bytes, bytes);
     WaitForLink(bytes, began_ns);
+    const int64_t ended_ns = MonotonicNow();
+    ++chunks_;
+    KeepInterval(entry, bytes, began_ns, ended_ns);
     lock.lock();
     request.stats->busy_ns[static_cast<int>(options_.direction)].fetch_add(
-        MonotonicNow() - began_ns);
+        ended_ns - began_ns);
     if (IsBulk(request)) NoteBulkChunkEnd(began_ns);
     entry.copied_bytes += bytes;
     if (!status.ok() || entry.copied_bytes == request.bytes) {

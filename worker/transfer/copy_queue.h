@@ -21,6 +21,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -49,6 +50,18 @@ struct CopyStats {
   std::atomic<int64_t> busy_ns[wire::kDirections] = {};  // link occupied
   // The longest that one of the slot's activations stood behind bulk chunks.
   std::atomic<int64_t> longest_activation_wait_ns{0};
+
+  // Each copy's intervals, if they are wanted.  A direction's are written by
+  // its queue's thread alone and can be read once its copies are done.
+  bool keep_intervals = false;
+  std::vector<wire::CopyInterval> intervals[wire::kDirections];
+  uint64_t intervals_left_out[wire::kDirections] = {};
+};
+
+// Of an interval's record: what the bytes are for.
+struct CopyPlace {
+  uint32_t layer = 0;
+  int32_t micro_batch = -1;  // of the round; -1: none
 };
 
 // kActivation: activations, their gradients, labels.  kBulk: weights and
@@ -63,6 +76,7 @@ struct CopyRequest {
   uint64_t bytes = 0;
   std::unique_ptr<Event> after;  // waited for first; null: nothing to wait for
   CopyStats* stats = nullptr;    // not null; outlives `done`
+  CopyPlace place;
   // When it becomes true, what is not copied yet stays uncopied and `done` gets
   // CANCELLED.  May be null.
   const std::atomic<bool>* abandoned = nullptr;
@@ -106,6 +120,8 @@ class CopyQueue {
     int64_t waited_ns = 0;             // behind bulk chunks
     uint64_t bulk_chunks_awaited = 0;  // likewise
     int64_t enqueued_ns = 0;
+    uint64_t last_chunk = 0;  // of all the queue's; 0: none yet
+    bool kept = false;        // its last chunk is in the newest interval
   };
 
   CopyQueue(std::unique_ptr<Stream> stream, const CopyQueueOptions& options);
@@ -115,6 +131,8 @@ class CopyQueue {
   bool ActivationQueued() const;   // holds mutex_
   void NoteBegin(const Entry& entry, uint64_t bytes);
   void NoteBulkChunkEnd(int64_t began_ns);  // holds mutex_
+  void KeepInterval(Entry& entry, uint64_t bytes, int64_t began_ns,
+                    int64_t ended_ns);
   absl::Status CopyChunk(const CopyRequest& request, uint64_t offset,
                          uint64_t bytes);
   uint64_t ChunkBytes(const Entry& entry) const;
@@ -125,6 +143,7 @@ class CopyQueue {
   const CopyQueueOptions options_;
   const std::unique_ptr<Stream> stream_;  // used by the thread only
   LinkPacer pacer_;                       // likewise
+  uint64_t chunks_ = 0;                   // likewise
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;

@@ -103,6 +103,53 @@ TEST_F(CopyQueueTest, CopiesEveryByteBothWaysAndCountsThem) {
   EXPECT_GT(stats_.busy_ns[1], 0);
 }
 
+TEST_F(CopyQueueTest, KeepsIntervalsOnlyIfAsked) {
+  Start({});
+  ASSERT_TRUE(Copy(CopyPriority::kBulk, 0, kBytes).get().ok());
+  EXPECT_TRUE(stats_.intervals[0].empty());
+  stats_.keep_intervals = true;
+  ASSERT_TRUE(Copy(CopyPriority::kBulk, 0, 3 * kChunk).get().ok());
+  ASSERT_TRUE(Copy(CopyPriority::kActivation, 0, 100).get().ok());
+  ASSERT_EQ(stats_.intervals[0].size(), 2u);  // chunks in a row are one
+  const wire::CopyInterval& weights = stats_.intervals[0][0];
+  EXPECT_EQ(weights.bytes, 3 * kChunk);
+  EXPECT_EQ(weights.purpose, wire::Purpose::kWeights);
+  EXPECT_EQ(weights.direction, wire::Direction::kH2D);
+  EXPECT_GT(weights.ended_ns, weights.started_ns);
+  EXPECT_GE(stats_.intervals[0][1].started_ns, weights.ended_ns);
+  EXPECT_EQ(stats_.intervals[0][1].bytes, 100u);
+  EXPECT_TRUE(stats_.intervals[1].empty());
+}
+
+TEST_F(CopyQueueTest, AnActivationCutsTheIntervalOfABulkCopy) {
+  Start({.direction = wire::Direction::kD2H});
+  stats_.keep_intervals = true;
+  auto bulk = HeldBulk();
+  auto activation = Copy(CopyPriority::kActivation, 0, 100);
+  Release();
+  ASSERT_TRUE(bulk.get().ok());
+  ASSERT_TRUE(activation.get().ok());
+  const auto& kept = stats_.intervals[1];
+  ASSERT_EQ(kept.size(), 3u);
+  EXPECT_EQ(kept[0].bytes, kChunk);
+  EXPECT_EQ(kept[1].purpose, wire::Purpose::kActivations);
+  EXPECT_EQ(kept[2].bytes, kBytes - kChunk);
+  EXPECT_LE(kept[0].ended_ns, kept[1].started_ns);
+  EXPECT_LE(kept[1].ended_ns, kept[2].started_ns);
+}
+
+TEST_F(CopyQueueTest, IntervalsBeyondTheLimitAreCounted) {
+  Start({});
+  stats_.keep_intervals = true;
+  for (size_t i = 0; i < wire::kMaxTracedCopies + 2; ++i) {
+    ASSERT_TRUE(Copy(CopyPriority::kActivation, 0, 4).get().ok());
+  }
+  ASSERT_TRUE(Copy(CopyPriority::kBulk, 0, kBytes).get().ok());
+  EXPECT_EQ(stats_.intervals[0].size(), wire::kMaxTracedCopies);
+  EXPECT_EQ(stats_.intervals[0].back().bytes, 4u);
+  EXPECT_EQ(stats_.intervals_left_out[0], 3u);
+}
+
 class CopyPriorityTest : public CopyQueueTest,
                          public testing::WithParamInterface<wire::Direction> {};
 

@@ -1,0 +1,63 @@
+// TraceFineTuningJob: how far the recording is, then the trace in parts.
+#ifndef ROUNDHOUSE_SERVER_API_TRACE_STREAM_H_
+#define ROUNDHOUSE_SERVER_API_TRACE_STREAM_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "proto/roundhouse/v1/fine_tuning_job.pb.h"
+#include "server/api/stream_pump.h"
+#include "server/observe/trace.h"
+
+namespace roundhouse {
+
+// In one message: some 1.5 MB, a message has at most 4 MiB.
+inline constexpr size_t kMaxPartIntervals = 20'000;
+
+// A trace as messages.  Thread-compatible.
+class TraceParts {
+ public:
+  explicit TraceParts(std::shared_ptr<const Trace> trace);
+
+  // The first one has all but intervals.  False: there are no more.
+  bool Next(v1::TraceFineTuningJobResponse* out);
+
+ private:
+  void PutHead(v1::TraceFineTuningJobResponse* out) const;
+  void PutNames(v1::Timeline* out) const;
+  void Put(const TraceInterval& interval, v1::TimelineInterval* out) const;
+  int Resource(const TraceInterval& interval) const;
+
+  const std::shared_ptr<const Trace> trace_;
+  int64_t origin_ns_;  // the timeline's start
+  std::map<absl::string_view, int> kinds_;
+  bool begun_ = false;
+  size_t next_ = 0;  // interval
+};
+
+// Dropping it ends the recording.
+class TraceStream final : public PumpedWriter<v1::TraceFineTuningJobResponse> {
+ public:
+  TraceStream(StreamPump* pump, grpc::CallbackServerContext* context,
+              const std::string& job, std::shared_ptr<TraceTask> task);
+  ~TraceStream() override;
+
+ protected:
+  absl::StatusOr<NextMessage> Next(
+      absl::Time now, v1::TraceFineTuningJobResponse* out) override;
+
+ private:
+  const std::shared_ptr<TraceTask> task_;
+  int64_t sent_steps_ = -1;
+  std::unique_ptr<TraceParts> parts_;  // null: it is recorded
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_API_TRACE_STREAM_H_
