@@ -100,7 +100,9 @@ def _torch_repository_impl(ctx):
         fail("LibTorch is missing at %s; run deploy/install-deps" % home)
     ctx.symlink(home + "/include", "include")
     link = ["-L%s/lib" % home, "-Wl,-rpath,%s/lib" % home, "-ltorch_cpu", "-lc10"]  # never -ltorch
-    cuda = ["-Wl,--no-as-needed", "-ltorch_cuda", "-lc10_cuda"]
+
+    # No symbol of ours asks for them: their operators register themselves.
+    cuda = ["-Wl,--push-state,--no-as-needed", "-ltorch_cuda", "-lc10_cuda", "-Wl,--pop-state"]
     ctx.file("BUILD.bazel", """
 package(default_visibility = ["//visibility:public"])
 cc_library(
@@ -137,7 +139,8 @@ def _cuda_repository_impl(ctx):
             'cc_library(name = "nccl", deps = [":headers"], linkopts = %s)' % link.format(n = nvidia, d = "nccl", l = "libnccl.so.2"),
         ]
     else:
-        # Labels must exist even where --config=cuda cannot be used.
+        # Labels must exist even where --config=cuda cannot be used;
+        # //bazel:cuda.bzl says what is missing.
         out += ['cc_library(name = "%s")' % n for n in ["headers", "cudart", "nccl"]]
     out.append('exports_files(["nvcc_version.txt"])')
     ctx.file("nvcc_version.txt", version)

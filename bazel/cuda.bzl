@@ -1,0 +1,58 @@
+"""CUDA sources, and what is built only with --config=cuda."""
+
+load("@local_cuda//:defs.bzl", "CUDA_HOME", "HAVE_CUDA")
+load(":cc.bzl", "cc_library")
+
+# Of targets that the build without CUDA leaves out.
+ONLY_WITH_CUDA = select({
+    "//bazel:with_cuda": [],
+    "//conditions:default": ["//bazel:incompatible"],
+})
+
+# Ampere, Ada, Hopper and Blackwell; PTX of the last for what comes after.
+_GENCODE = [
+    "-gencode arch=compute_86,code=sm_86",
+    "-gencode arch=compute_89,code=sm_89",
+    "-gencode arch=compute_90,code=sm_90",
+    "-gencode arch=compute_120,code=[sm_120,compute_120]",
+]
+
+def cuda_library(name, srcs, hdrs = [], deps = [], **kwargs):
+    """A cc_library of .cu files.
+
+    nvcc sees the files' own headers (hdrs), the standard library's and CUDA's;
+    whoever includes hdrs is compiled as ever.
+    """
+    objects = []
+    for source in srcs:
+        # Named as what --force_pic asks of a ready object.
+        object = source[:-len(".cu")] + ".cu.pic.o"
+        objects.append(object)
+        nvcc = " ".join([
+            CUDA_HOME + "/bin/nvcc -std=c++20 -O3 -lineinfo",
+            "-Werror=all-warnings",
+            "-Xcompiler=-fPIC,-fno-omit-frame-pointer,-Wall,-Wextra",
+        ] + _GENCODE + [
+            "-I. -c $(location %s) -o $@" % source,
+        ])
+        native.genrule(
+            name = object + "_nvcc",
+            srcs = [source] + hdrs,
+            outs = [object],
+            cmd = nvcc if HAVE_CUDA else (
+                "echo 'CUDA is missing; run deploy/install-deps --cuda' >&2; exit 1"
+            ),
+            message = "Compiling " + source,
+            target_compatible_with = ONLY_WITH_CUDA,
+            # A new nvcc compiles anew.
+            tools = ["@local_cuda//:nvcc_version.txt"],
+        )
+    cc_library(
+        name = name,
+        srcs = objects,
+        hdrs = hdrs,
+        linkstatic = True,
+        target_compatible_with = ONLY_WITH_CUDA,
+        deps = deps + ["@local_cuda//:cudart"],
+        **kwargs
+    )
