@@ -73,6 +73,13 @@ class CountTest(unittest.TestCase):
         self.assertIn("FAILED //a:b: not built", errors)
         self.assertIn("FAILED //a:c: not built", errors)
 
+    def test_target_of_another_configuration_is_no_failure(self):
+        self.completed("//a:cuda", aborted={"reason": "SKIPPED"})
+        self.completed("//a:c", aborted={"reason": "INCOMPLETE"})
+        counts, errors = self.count()
+        self.assertEqual(counts, "0 1")
+        self.assertEqual(errors, "FAILED //a:c: not built\n")
+
     def test_nothing_ran(self):
         self.assertEqual(self.count()[0], "0 0")
 
