@@ -1,7 +1,7 @@
 // The seam between a worker and the hardware it computes on: device memory
 // with exact accounting, streams of work, events.  device/cpu implements it on
-// host memory; device/cuda will on a GPU.  One conformance suite
-// (device_conformance.h) runs on each.
+// host memory, device/cuda on a GPU.  One conformance suite
+// (device_conformance.h) runs on each; open_device.h chooses.
 //
 // Owner: the worker process makes one Device; buffers, streams and events must
 // be gone before it.
@@ -50,7 +50,7 @@ class Event {
 // An ordered queue of work on the device.  Calls may return before the work is
 // done; device memory and host memory given to them stay valid and untouched
 // until an Event recorded afterwards was waited for.  Thread-compatible.
-// Errors: ABORTED, the device is lost.
+// Errors: ABORTED, the device is lost; INTERNAL, the device refused the call.
 class Stream {
  public:
   virtual ~Stream() = default;

@@ -1,0 +1,350 @@
+#include "worker/device/cuda/cuda_device.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "worker/device/cuda/cuda_status.h"
+#include "worker/device/cuda/float_kernels.h"
+#include "worker/device/memory_account.h"
+
+namespace roundhouse::worker {
+namespace {
+
+// Idle events that are kept for the next Record.
+constexpr size_t kMaxIdleEvents = 256;
+
+// CUDA's current device belongs to the thread; one that has none would get
+// device 0, and a context there, with its first call of any kind.
+absl::Status MakeCurrent(int index) {
+  return CudaStatus(cudaSetDevice(index), "cudaSetDevice");
+}
+
+// What a destructor calls: it has nobody to tell. If the device is lost, the
+// next call that returns a status says so.
+template <typename Call>
+void OnDevice(int index, Call call) {
+  if (MakeCurrent(index).ok() && call() != cudaSuccess) cudaGetLastError();
+}
+
+// Making an event asks the driver; using one again does not.  Thread-safe.
+class EventPool {
+ public:
+  explicit EventPool(int device) : device_(device) {}
+  ~EventPool() {
+    for (const cudaEvent_t event : idle_) Destroy(event);
+  }
+
+  absl::StatusOr<cudaEvent_t> Take() {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (!idle_.empty()) {
+        const cudaEvent_t event = idle_.back();
+        idle_.pop_back();
+        return event;
+      }
+    }
+    RETURN_IF_ERROR(MakeCurrent(device_));
+    cudaEvent_t event = nullptr;
+    // Without a time a record costs less; a thread that waits sleeps.
+    RETURN_IF_ERROR(
+        CudaStatus(cudaEventCreateWithFlags(
+                       &event, cudaEventDisableTiming | cudaEventBlockingSync),
+                   "cudaEventCreateWithFlags"));
+    return event;
+  }
+
+  // Recorded work may still be under way: the next record replaces it.
+  void Give(cudaEvent_t event) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (idle_.size() < kMaxIdleEvents) {
+        idle_.push_back(event);
+        return;
+      }
+    }
+    Destroy(event);
+  }
+
+  absl::Status Wait(cudaEvent_t event) const {
+    RETURN_IF_ERROR(MakeCurrent(device_));
+    return CudaStatus(cudaEventSynchronize(event), "cudaEventSynchronize");
+  }
+
+ private:
+  void Destroy(cudaEvent_t event) const {
+    OnDevice(device_, [event] { return cudaEventDestroy(event); });
+  }
+
+  const int device_;
+  std::mutex mutex_;
+  std::vector<cudaEvent_t> idle_;  // guarded by mutex_
+};
+
+class CudaEvent : public Event {
+ public:
+  CudaEvent(EventPool& pool, cudaEvent_t event) : pool_(pool), event_(event) {}
+  ~CudaEvent() override { pool_.Give(event_); }
+  absl::Status Wait() override { return pool_.Wait(event_); }
+
+ private:
+  EventPool& pool_;
+  const cudaEvent_t event_;
+};
+
+class CudaStream : public Stream {
+ public:
+  CudaStream(int device, EventPool& events, cudaStream_t stream)
+      : device_(device), events_(events), stream_(stream) {}
+  // Returns at once; what is queued is still done.
+  ~CudaStream() override {
+    OnDevice(device_, [this] { return cudaStreamDestroy(stream_); });
+  }
+
+  absl::Status CopyToDevice(std::byte* to, const std::byte* from_host,
+                            uint64_t bytes) override {
+    return Copy(to, from_host, bytes, cudaMemcpyHostToDevice);
+  }
+  absl::Status CopyToHost(std::byte* to_host, const std::byte* from,
+                          uint64_t bytes) override {
+    return Copy(to_host, from, bytes, cudaMemcpyDeviceToHost);
+  }
+  absl::Status CopyOnDevice(std::byte* to, const std::byte* from,
+                            uint64_t bytes) override {
+    return Copy(to, from, bytes, cudaMemcpyDeviceToDevice);
+  }
+
+  absl::Status AddFloats(float* to, const float* from, int64_t count) override {
+    if (count == 0) return absl::OkStatus();  // CUDA refuses an empty grid
+    RETURN_IF_ERROR(MakeCurrent(device_));
+    return CudaStatus(LaunchAddFloats(to, from, count, stream_), "AddFloats");
+  }
+
+  absl::Status ZeroFloats(float* to, int64_t count) override {
+    RETURN_IF_ERROR(MakeCurrent(device_));
+    return CudaStatus(
+        cudaMemsetAsync(to, 0, static_cast<size_t>(count) * sizeof(float),
+                        stream_),
+        "cudaMemsetAsync");
+  }
+
+  absl::StatusOr<std::unique_ptr<Event>> Record() override {
+    ASSIGN_OR_RETURN(const cudaEvent_t handle, events_.Take());
+    auto event = std::make_unique<CudaEvent>(events_, handle);
+    RETURN_IF_ERROR(MakeCurrent(device_));
+    RETURN_IF_ERROR(
+        CudaStatus(cudaEventRecord(handle, stream_), "cudaEventRecord"));
+    return event;
+  }
+
+ private:
+  absl::Status Copy(void* to, const void* from, uint64_t bytes,
+                    cudaMemcpyKind kind) {
+    RETURN_IF_ERROR(MakeCurrent(device_));
+    return CudaStatus(cudaMemcpyAsync(to, from, bytes, kind, stream_),
+                      "cudaMemcpyAsync");
+  }
+
+  const int device_;
+  EventPool& events_;
+  const cudaStream_t stream_;
+};
+
+// Memory of one device.  Its own stream carries nothing but allocations and
+// frees, so what was freed can be used at once, and waiting for it waits for no
+// work.  Thread-safe.
+class MemoryPool {
+ public:
+  explicit MemoryPool(int device) : device_(device) {}
+  ~MemoryPool() {
+    if (stream_ != nullptr) {
+      OnDevice(device_, [this] { return cudaStreamDestroy(stream_); });
+    }
+    if (pool_ != nullptr) {
+      OnDevice(device_, [this] { return cudaMemPoolDestroy(pool_); });
+    }
+  }
+
+  // Once, before anything else.
+  absl::Status Open(uint64_t bytes) {
+    RETURN_IF_ERROR(
+        CudaStatus(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
+                   "cudaStreamCreateWithFlags"));
+    cudaMemPoolProps properties = {};
+    properties.allocType = cudaMemAllocationTypePinned;
+    properties.location = {cudaMemLocationTypeDevice, device_};
+    RETURN_IF_ERROR(CudaStatus(cudaMemPoolCreate(&pool_, &properties),
+                               "cudaMemPoolCreate"));
+    // Else every wait for an event would give free memory back to the driver.
+    uint64_t threshold = UINT64_MAX;
+    RETURN_IF_ERROR(
+        CudaStatus(cudaMemPoolSetAttribute(
+                       pool_, cudaMemPoolAttrReleaseThreshold, &threshold),
+                   "cudaMemPoolSetAttribute"));
+    ASSIGN_OR_RETURN(std::byte* const all, Allocate(bytes, "--device-memory"));
+    Free(all);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::byte*> Allocate(uint64_t bytes, const std::string& what) {
+    RETURN_IF_ERROR(MakeCurrent(device_));
+    void* data = nullptr;
+    const cudaError_t error =
+        cudaMallocFromPoolAsync(&data, bytes, pool_, stream_);
+    if (error != cudaSuccess) return Refused(error, bytes, what);
+    // Any stream may use it from here on.
+    const absl::Status there =
+        CudaStatus(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+    if (!there.ok()) {
+      Free(static_cast<std::byte*>(data));
+      return there;
+    }
+    return static_cast<std::byte*>(data);
+  }
+
+  void Free(std::byte* data) {
+    OnDevice(device_, [&] { return cudaFreeAsync(data, stream_); });
+  }
+
+ private:
+  absl::Status Refused(cudaError_t error, uint64_t bytes,
+                       const std::string& what) {
+    const absl::Status status = CudaStatus(error, "cudaMallocFromPoolAsync");
+    if (!absl::IsResourceExhausted(status)) return status;
+    size_t free = 0;
+    size_t total = 0;
+    RETURN_IF_ERROR(
+        CudaStatus(cudaMemGetInfo(&free, &total), "cudaMemGetInfo"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "device memory: ", what, " wants ", bytes, " bytes; the driver has ",
+        free, " of ", total, " free: ", status.message()));
+  }
+
+  const int device_;
+  cudaStream_t stream_ = nullptr;
+  cudaMemPool_t pool_ = nullptr;
+};
+
+class CudaBuffer : public DeviceBuffer {
+ public:
+  CudaBuffer(MemoryAccount& account, MemoryPool& pool, std::byte* data,
+             uint64_t bytes)
+      : account_(account), pool_(pool), data_(data), bytes_(bytes) {}
+  ~CudaBuffer() override {
+    pool_.Free(data_);
+    account_.Give(DeviceBytes(bytes_));
+  }
+  std::byte* data() const override { return data_; }
+  uint64_t bytes() const override { return bytes_; }
+
+ private:
+  MemoryAccount& account_;
+  MemoryPool& pool_;
+  std::byte* const data_;
+  const uint64_t bytes_;
+};
+
+class CudaDevice : public Device {
+ public:
+  explicit CudaDevice(const CudaDeviceOptions& options)
+      : index_(options.index),
+        account_(options.memory_bytes),
+        pool_(options.index),
+        events_(options.index) {}
+
+  absl::Status Open() { return pool_.Open(account_.memory().limit_bytes); }
+
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(
+      uint64_t bytes, const std::string& what) override {
+    ROUNDHOUSE_CHECK(bytes > 0) << what;
+    const uint64_t cost = DeviceBytes(bytes);
+    RETURN_IF_ERROR(account_.Take(cost, what));
+    absl::StatusOr<std::byte*> data = pool_.Allocate(cost, what);
+    if (!data.ok()) {
+      account_.Give(cost);
+      return data.status();
+    }
+    return std::make_unique<CudaBuffer>(account_, pool_, *data, bytes);
+  }
+
+  absl::StatusOr<std::unique_ptr<Stream>> NewStream() override {
+    RETURN_IF_ERROR(MakeCurrent(index_));
+    cudaStream_t stream = nullptr;
+    // Non-blocking: waits for nothing that others put into CUDA's default one.
+    RETURN_IF_ERROR(
+        CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                   "cudaStreamCreateWithFlags"));
+    return std::make_unique<CudaStream>(index_, events_, stream);
+  }
+
+  DeviceMemory memory() const override { return account_.memory(); }
+  uint64_t TakePeak() override { return account_.TakePeak(); }
+
+ private:
+  const int index_;
+  MemoryAccount account_;
+  MemoryPool pool_;
+  EventPool events_;
+};
+
+std::string Visible() {
+  const char* const devices = std::getenv("CUDA_VISIBLE_DEVICES");
+  return devices == nullptr ? "CUDA_VISIBLE_DEVICES is not set"
+                            : absl::StrCat("CUDA_VISIBLE_DEVICES=", devices);
+}
+
+absl::Status CheckIsThere(int index) {
+  int count = 0;
+  // An error leaves the count as it was; there are none, and it says why.
+  const absl::Status status =
+      CudaStatus(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  if (!status.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "no CUDA device (it takes an NVIDIA GPU and driver R580 or newer; ",
+        Visible(), "): ", status.message()));
+  }
+  if (index < 0 || index >= count) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "no CUDA device ", index, ": there are ", count, " (", Visible(), ")"));
+  }
+  return absl::OkStatus();
+}
+
+// Older devices than the build is for, and those without memory pools.
+absl::Status CheckServes(int index) {
+  RETURN_IF_ERROR(CudaStatus(LoadFloatKernels(), "loading our kernels"));
+  int pools = 0;
+  RETURN_IF_ERROR(CudaStatus(
+      cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, index),
+      "cudaDeviceGetAttribute"));
+  if (pools == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("CUDA device ", index, " has no memory pools"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> NewCudaDevice(
+    const CudaDeviceOptions& options) {
+  if (options.memory_bytes == 0) {
+    return absl::InvalidArgumentError("memory_bytes must be at least 1");
+  }
+  RETURN_IF_ERROR(CheckIsThere(options.index));
+  RETURN_IF_ERROR(MakeCurrent(options.index));
+  RETURN_IF_ERROR(CheckServes(options.index));
+  auto device = std::make_unique<CudaDevice>(options);
+  RETURN_IF_ERROR(device->Open());
+  return device;
+}
+
+}  // namespace roundhouse::worker

@@ -1,0 +1,38 @@
+// A Device that is a GPU, through the CUDA runtime: memory from a pool of its
+// own, streams that wait for none but themselves, events that a thread sleeps
+// for.
+//
+// Memory comes from a stream-ordered pool (cudaMallocFromPoolAsync) and not
+// from one block that we cut up: worker/slot grants memory by counting bytes,
+// and a block in pieces would refuse what the count allows.  The pool is grown
+// to the limit when the device is opened and never shrinks.
+//
+// Copies read and write any host memory; from memory that is not registered
+// with CUDA they are slower, and the calling thread takes part in them.
+#ifndef ROUNDHOUSE_WORKER_DEVICE_CUDA_CUDA_DEVICE_H_
+#define ROUNDHOUSE_WORKER_DEVICE_CUDA_CUDA_DEVICE_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "worker/device/device.h"
+
+namespace roundhouse::worker {
+
+struct CudaDeviceOptions {
+  int index = 0;              // among those that CUDA_VISIBLE_DEVICES leaves
+  uint64_t memory_bytes = 0;  // the limit of all buffers together, > 0
+};
+
+// Opens the device, in a process that was not forked after it opened one.
+// Blocks for the driver's start, seconds at worst.
+// FAILED_PRECONDITION: no driver, too old a driver, no such device, or one that
+// this build has no code for.  RESOURCE_EXHAUSTED naming the bytes: the device
+// has less memory free than the limit.  ABORTED: the device is lost.
+absl::StatusOr<std::unique_ptr<Device>> NewCudaDevice(
+    const CudaDeviceOptions& options);
+
+}  // namespace roundhouse::worker
+
+#endif  // ROUNDHOUSE_WORKER_DEVICE_CUDA_CUDA_DEVICE_H_

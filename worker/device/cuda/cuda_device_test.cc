@@ -1,0 +1,32 @@
+#include "worker/device/cuda/cuda_device.h"
+
+#include <memory>
+#include <string>
+
+#include "worker/device/device_conformance.h"
+
+namespace roundhouse::worker {
+namespace {
+
+absl::StatusOr<std::unique_ptr<Device>> OpenFirst(uint64_t memory_bytes) {
+  return NewCudaDevice({.index = 0, .memory_bytes = memory_bytes});
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, DeviceConformance,
+                         testing::Values(DeviceFactory(&OpenFirst)));
+
+// On every machine: one that has no GPU, and one that has some.
+TEST(CudaDeviceTest, ADeviceThatIsNotThereIsRefusedByNumber) {
+  const auto device = NewCudaDevice({.index = 1000, .memory_bytes = 64});
+  EXPECT_EQ(device.status().code(), absl::StatusCode::kFailedPrecondition);
+  const std::string text(device.status().message());
+  EXPECT_EQ(text.find("no CUDA device"), 0u) << text;
+  EXPECT_NE(text.find("CUDA_VISIBLE_DEVICES"), text.npos) << text;
+}
+
+TEST(CudaDeviceTest, NoMemoryIsNoDevice) {
+  EXPECT_EQ(OpenFirst(0).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace roundhouse::worker

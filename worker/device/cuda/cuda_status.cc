@@ -1,0 +1,78 @@
+#include "worker/device/cuda/cuda_status.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace roundhouse::worker {
+namespace {
+
+absl::StatusCode CodeOf(cudaError_t error) {
+  switch (error) {
+    // "The process must be terminated and relaunched" (driver_types.h) ...
+    case cudaErrorContained:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorTensorMemoryLeak:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorExternalDevice:
+    // ... and what a device that fails or falls off the bus leaves.
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContextIsDestroyed:
+    case cudaErrorDeviceUninitialized:
+    case cudaErrorMpsRpcFailure:
+    case cudaErrorUnknown:
+      return absl::StatusCode::kAborted;
+
+    case cudaErrorMemoryAllocation:
+      return absl::StatusCode::kResourceExhausted;
+
+    case cudaErrorInitializationError:
+    case cudaErrorStubLibrary:
+    case cudaErrorInsufficientDriver:
+    case cudaErrorCallRequiresNewerDriver:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorNoDevice:
+    case cudaErrorInvalidDevice:
+    case cudaErrorDeviceNotLicensed:
+    case cudaErrorStartupFailure:
+    case cudaErrorInvalidKernelImage:
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorInvalidDeviceFunction:
+    case cudaErrorOperatingSystem:
+    case cudaErrorNotPermitted:
+    case cudaErrorNotSupported:
+    case cudaErrorSystemNotReady:
+    case cudaErrorSystemDriverMismatch:
+    case cudaErrorCompatNotSupportedOnDevice:
+    case cudaErrorMpsConnectionFailed:
+    case cudaErrorMpsServerNotReady:
+    case cudaErrorMpsMaxClientsReached:
+    case cudaErrorMpsMaxConnectionsReached:
+      return absl::StatusCode::kFailedPrecondition;
+
+    default:
+      return absl::StatusCode::kInternal;
+  }
+}
+
+}  // namespace
+
+absl::Status CudaStatus(cudaError_t error, const std::string& what) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  cudaGetLastError();
+  const absl::StatusCode code = CodeOf(error);
+  return absl::Status(
+      code,
+      absl::StrCat(code == absl::StatusCode::kAborted ? "device is lost: " : "",
+                   what, ": ", cudaGetErrorName(error), " (",
+                   static_cast<int>(error), "): ", cudaGetErrorString(error)));
+}
+
+}  // namespace roundhouse::worker

@@ -1,0 +1,22 @@
+// The device code of Stream::AddFloats.  Calls return when it is queued.
+#ifndef ROUNDHOUSE_WORKER_DEVICE_CUDA_FLOAT_KERNELS_H_
+#define ROUNDHOUSE_WORKER_DEVICE_CUDA_FLOAT_KERNELS_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace roundhouse::worker {
+
+// Fails where this build has no code for the thread's current device.
+cudaError_t LoadFloatKernels();
+
+// to[i] += from[i], rounded once; the same bits as on a CPU (no fused
+// multiply-add, subnormals kept).  `count` elements that do not overlap.
+// REQUIRES: count > 0; the stream's device is the thread's current one.
+cudaError_t LaunchAddFloats(float* to, const float* from, int64_t count,
+                            cudaStream_t stream);
+
+}  // namespace roundhouse::worker
+
+#endif  // ROUNDHOUSE_WORKER_DEVICE_CUDA_FLOAT_KERNELS_H_

@@ -1,0 +1,34 @@
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/status.h"
+#include "worker/device/cpu/cpu_device.h"
+#include "worker/device/cuda/cuda_device.h"
+#include "worker/device/open_device.h"
+
+namespace roundhouse::worker {
+
+absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const std::string& name,
+                                                   uint64_t memory_bytes) {
+  if (name == "cpu") return NewCpuDevice(memory_bytes);
+  absl::string_view number = name;
+  CudaDeviceOptions options{.memory_bytes = memory_bytes};
+  if (!absl::ConsumePrefix(&number, "cuda:") ||
+      !absl::SimpleAtoi(number, &options.index) || options.index < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--device=", name, ": want cpu or cuda:N"));
+  }
+  const auto device = NewCudaDevice(options);
+  if (!device.ok()) {
+    return absl::Status(
+        device.status().code(),
+        absl::StrCat("--device=", name, ": ", device.status().message()));
+  }
+  // worker/model gives every buffer to LibTorch as host memory.
+  return absl::UnimplementedError(
+      absl::StrCat("--device=", name,
+                   ": the device works, but this version cannot compute on "
+                   "it yet"));
+}
+
+}  // namespace roundhouse::worker
