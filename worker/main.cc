@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "worker/context.h"
-#include "worker/device/cpu/cpu_device.h"
+#include "worker/device/open_device.h"
 #include "worker/files/files_worker.h"
 #include "worker/host/host_worker.h"
 #include "worker/model/generation.h"
@@ -45,8 +45,9 @@ absl::Status FixThreadCounts(char** argv) {
 }
 
 absl::Status RunDevice(const WorkerContext& context) {
-  ASSIGN_OR_RETURN(const DeviceFlags flags, GetDeviceFlags());
-  const std::unique_ptr<Device> device = NewCpuDevice(flags.memory_bytes);
+  const DeviceFlags flags = GetDeviceFlags();
+  ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
+                   OpenDevice(flags.device, flags.memory_bytes));
   SlotRunnerOptions options;
   options.make_run = &StageRun::Create;
   options.make_generation = &GenerationRun::Create;

@@ -68,6 +68,9 @@ TEST_F(MainTest, RefusesWhatItCannotBe) {
   const std::vector<std::vector<std::string>> refused = {
       {"--role=cook"},
       {"--role=device", "--device=abacus"},
+      {"--role=device", "--device=cuda"},
+      {"--role=device", "--device=cuda:0"},
+      {"--role=device", "--device=cuda:-1"},
       {"--role=device", "--index=64"},
       {"--role=device", "--threads=0"},
       {"--role=device", "--kill-at=nowhere"},

@@ -32,7 +32,8 @@ ABSL_FLAG(int, lock_fd, -1,
           "inherited lock file of the daemon, held until this process ends");
 ABSL_FLAG(int, index, 0, "this worker's doorbell in the arena");
 ABSL_FLAG(int, threads, 1, "compute threads");
-ABSL_FLAG(std::string, device, "cpu", "device role: what computes; cpu");
+ABSL_FLAG(std::string, device, "cpu",
+          "device role: what computes; cpu or cuda:N");
 ABSL_FLAG(uint64_t, device_memory, uint64_t{1} << 30,
           "device role: bytes of device memory");
 ABSL_FLAG(double, link_gbps, 0,
@@ -117,15 +118,10 @@ absl::Status Serve(const RunRole& run) {
 
 }  // namespace
 
-absl::StatusOr<DeviceFlags> GetDeviceFlags() {
-  const std::string kind = absl::GetFlag(FLAGS_device);
-  if (kind != "cpu") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--device=", kind, ": this build has cpu only"));
-  }
-  return DeviceFlags{absl::GetFlag(FLAGS_device_memory),
-                     absl::GetFlag(FLAGS_link_gbps),
-                     absl::GetFlag(FLAGS_copy_chunk_bytes)};
+DeviceFlags GetDeviceFlags() {
+  return DeviceFlags{
+      absl::GetFlag(FLAGS_device), absl::GetFlag(FLAGS_device_memory),
+      absl::GetFlag(FLAGS_link_gbps), absl::GetFlag(FLAGS_copy_chunk_bytes)};
 }
 
 absl::Status UnknownRole(const std::string& role) {

@@ -32,13 +32,14 @@ int RunWorkerProgram(int argc, char** argv, const RunRole& run);
 
 // What the daemon says to a device worker.
 struct DeviceFlags {
+  std::string device;  // what computes: worker/device/open_device.h
   uint64_t memory_bytes = 0;
   double link_gbps = 0;  // per direction, 10^9 bits per second; 0: no throttle
   uint64_t copy_chunk_bytes = 0;
 };
 
-// After the flags were parsed.  INVALID_ARGUMENT: --device is not cpu.
-absl::StatusOr<DeviceFlags> GetDeviceFlags();
+// After the flags were parsed.
+DeviceFlags GetDeviceFlags();
 
 // INVALID_ARGUMENT naming the role: none of the three.
 absl::Status UnknownRole(const std::string& role);

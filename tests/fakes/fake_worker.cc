@@ -86,7 +86,11 @@ absl::StatusOr<std::vector<LayerCost>> Costs() {
 }
 
 absl::Status RunDevice(const WorkerContext& context) {
-  ASSIGN_OR_RETURN(const worker::DeviceFlags flags, worker::GetDeviceFlags());
+  const worker::DeviceFlags flags = worker::GetDeviceFlags();
+  if (flags.device != "cpu") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--device=", flags.device, ": a fake worker's device is cpu only"));
+  }
   ASSIGN_OR_RETURN(const std::vector<LayerCost> costs, Costs());
   FakeDeviceOptions device_options;
   device_options.memory_bytes = flags.memory_bytes;
