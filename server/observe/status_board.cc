@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "base/wire/wait_cause.h"
 #include "nlohmann/json.hpp"
 #include "server/observe/metrics.h"
 

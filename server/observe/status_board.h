@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "base/wire/events.h"
 #include "scheduler/jobs/lifecycle.h"
 #include "server/observe/device_ledger.h"
 #include "server/observe/loss_curve.h"
