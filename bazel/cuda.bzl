@@ -1,6 +1,6 @@
 """CUDA sources, and what is built only with --config=cuda."""
 
-load("@local_cuda//:defs.bzl", "CUDA_HOME", "HAVE_CUDA")
+load("@local_cuda//:defs.bzl", "CUDA_HOME")
 load(":cc.bzl", "cc_library")
 
 # Of targets that the build without CUDA leaves out.
@@ -28,20 +28,17 @@ def cuda_library(name, srcs, hdrs = [], deps = [], **kwargs):
         # Named as what --force_pic asks of a ready object.
         object = source[:-len(".cu")] + ".cu.pic.o"
         objects.append(object)
-        nvcc = " ".join([
-            CUDA_HOME + "/bin/nvcc -std=c++20 -O3 -lineinfo",
-            "-Werror=all-warnings",
-            "-Xcompiler=-fPIC,-fno-omit-frame-pointer,-Wall,-Wextra",
-        ] + _GENCODE + [
-            "-I. -c $(location %s) -o $@" % source,
-        ])
         native.genrule(
             name = object + "_nvcc",
             srcs = [source] + hdrs,
             outs = [object],
-            cmd = nvcc if HAVE_CUDA else (
-                "echo 'CUDA is missing; run deploy/install-deps --cuda' >&2; exit 1"
-            ),
+            cmd = " ".join([
+                CUDA_HOME + "/bin/nvcc -std=c++20 -O3 -lineinfo",
+                "-Werror=all-warnings",
+                "-Xcompiler=-fPIC,-fno-omit-frame-pointer,-Wall,-Wextra",
+            ] + _GENCODE + [
+                "-I. -c $(location %s) -o $@" % source,
+            ]),
             message = "Compiling " + source,
             target_compatible_with = ONLY_WITH_CUDA,
             # A new nvcc compiles anew.
