@@ -39,12 +39,12 @@ absl::Status CheckKey(const std::string& key, const std::string& where) {
       nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?")));
 }
 
-// "cpu:4" or "none"; "cuda" is known and not in this build.
+// "cpu:4" or "none"; "cuda" is known, but no worker computes on it yet.
 absl::StatusOr<int> ParseDevices(const std::string& text) {
   if (text == "none") return 0;
   if (absl::StartsWith(text, "cuda")) {
     return absl::UnimplementedError(
-        "--devices=cuda: this build has CPU devices only; use cpu:N");
+        "--devices=cuda: this version computes on CPU devices only; use cpu:N");
   }
   int count = 0;
   if (!absl::StartsWith(text, "cpu:") ||

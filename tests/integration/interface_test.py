@@ -103,7 +103,8 @@ class FlagTest(InterfaceTest):
                 (["--device=cpu:2"], 'unknown setting "device"; did you mean '
                  "devices?"),
                 (["--devices=cpu:0"], '--devices: want cpu:N'),
-                (["--devices=cuda"], "--devices=cuda: this build has CPU"),
+                (["--devices=cuda"], "--devices=cuda: this version computes on "
+                 "CPU devices only"),
                 (["--host-memory=lots"], '--host-memory: want bytes'),
                 (["--device-threads=0"], "--device-threads: want a number"),
                 (["--data-root=/nowhere"], '--data-root'),
