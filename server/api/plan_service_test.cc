@@ -46,7 +46,7 @@ TEST_F(PlanServiceTest, AStepThatFits) {
   EXPECT_TRUE(plan.feasible());
   EXPECT_TRUE(plan.trainable());
   EXPECT_EQ(plan.family(), "qwen3");
-  EXPECT_EQ(plan.host().state_bytes(), 22 * plan.parameters());
+  EXPECT_EQ(plan.host().state_bytes(), 18 * plan.parameters());
   EXPECT_EQ(plan.trained_parameters(), plan.parameters());
   EXPECT_EQ(plan.micro_batches() * plan.micro_batch_size(), 8);
   EXPECT_EQ(plan.tokens_per_step(), 8 * 2048);
@@ -77,7 +77,7 @@ TEST_F(PlanServiceTest, AMixtureOfExperts) {
   EXPECT_FALSE(plan.trainable());
   EXPECT_TRUE(plan.feasible());
   EXPECT_EQ(plan.host().base_bytes(), 2 * plan.parameters());
-  EXPECT_EQ(plan.host().state_bytes(), 24 * plan.trained_parameters());
+  EXPECT_EQ(plan.host().state_bytes(), 20 * plan.trained_parameters());
 }
 
 TEST_F(PlanServiceTest, WhatDoesNotFitIsAnAnswer) {

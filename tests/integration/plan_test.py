@@ -90,7 +90,7 @@ class PlanTest(unittest.TestCase):
         plan = self.plan("qwen3-32b", "1xrtx4090", "--max-length=2048",
                          "--host-memory=800GiB")
         self.assertTrue(plan["feasible"], plan)
-        self.assertEqual(plan["host"]["state_bytes"], 22 * plan["parameters"])
+        self.assertEqual(plan["host"]["state_bytes"], 18 * plan["parameters"])
         self.assertEqual(plan["host"]["base_bytes"], 0)
         self.assertLessEqual(plan["host"]["total_bytes"], 800 * GIB)
         self.assert_adds_up(plan)
@@ -102,7 +102,7 @@ class PlanTest(unittest.TestCase):
         self.assertTrue(plan["feasible"], plan)
         self.assertEqual(plan["host"]["base_bytes"], 2 * plan["parameters"])
         self.assertEqual(plan["host"]["state_bytes"],
-                         24 * plan["trained_parameters"])
+                         20 * plan["trained_parameters"])
         self.assert_adds_up(plan)
         longer = self.plan("qwen3-235b", "1xa800", "--max-length=64000",
                            *options)
