@@ -51,6 +51,8 @@ struct Bench {
                            reinterpret_cast<const std::byte*>(values.data()),
                            buffer->bytes())
             .ok());
+    // `values` may be gone when this returns.
+    EXPECT_TRUE((*stream->Record())->Wait().ok());
     return buffer;
   }
 

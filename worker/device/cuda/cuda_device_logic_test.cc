@@ -1,0 +1,155 @@
+// CudaDevice on a fake of CUDA's runtime: what it asks of CUDA and what it
+// makes of the answers, on any machine.  What CUDA does with it is
+// cuda_device_test's.
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "worker/device/cuda/cuda_device.h"
+#include "worker/device/cuda/fake_cudart.h"
+#include "worker/device/device_conformance.h"
+
+namespace roundhouse::worker {
+namespace {
+
+absl::StatusOr<std::unique_ptr<Device>> OpenFake(uint64_t memory_bytes) {
+  return NewCudaDevice(
+      {.index = FakeCudart::kDevice, .memory_bytes = memory_bytes});
+}
+
+INSTANTIATE_TEST_SUITE_P(FakeCuda, DeviceConformance,
+                         testing::Values(DeviceFactory(&OpenFake)));
+
+class CudaDeviceLogicTest : public testing::Test {
+ protected:
+  void TearDown() override {
+    Cudart().lost = cudaSuccess;
+    Cudart().kernels = cudaSuccess;
+    Cudart().driver_bytes = 256 << 20;
+    EXPECT_EQ(Cudart().objects, 0) << "streams, events, pools";
+    EXPECT_EQ(Cudart().allocated_bytes, 0u);
+  }
+};
+
+// In a thread of its own, whose current device is another one.
+void Elsewhere(const std::function<void()>& call) { std::thread(call).join(); }
+
+TEST_F(CudaDeviceLogicTest, EveryCallHasTheDeviceCurrentInItsThread) {
+  auto device = *OpenFake(1 << 20);
+  std::unique_ptr<DeviceBuffer> buffer;
+  std::unique_ptr<Stream> stream;
+  std::unique_ptr<Event> event;
+  Elsewhere([&] { buffer = *device->Allocate(4096, "buffer"); });
+  Elsewhere([&] { stream = *device->NewStream(); });
+  auto* const floats = reinterpret_cast<float*>(buffer->data());
+  std::byte host[64] = {};
+  for (const std::function<absl::Status()>& call :
+       std::initializer_list<std::function<absl::Status()>>{
+           [&] { return stream->ZeroFloats(floats, 1024); },
+           [&] { return stream->AddFloats(floats, floats + 512, 512); },
+           [&] { return stream->AddFloats(floats, floats + 512, 0); },
+           [&] { return stream->CopyToDevice(buffer->data(), host, 64); },
+           [&] { return stream->CopyToHost(host, buffer->data(), 64); },
+           [&] {
+             auto recorded = stream->Record();
+             if (recorded.ok()) event = *std::move(recorded);
+             return recorded.status();
+           },
+           [&] { return event->Wait(); }}) {
+    Elsewhere([&] { EXPECT_TRUE(call().ok()); });
+  }
+  Elsewhere([&] { event.reset(); });
+  Elsewhere([&] { stream.reset(); });
+  Elsewhere([&] { buffer.reset(); });
+  Elsewhere([&] { device.reset(); });
+}
+
+TEST_F(CudaDeviceLogicTest, EventsAreUsedAgain) {
+  const auto device = *OpenFake(1 << 20);
+  auto stream = *device->NewStream();
+  const int before = Cudart().events_made;
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_TRUE((*stream->Record())->Wait().ok());
+  }
+  EXPECT_EQ(Cudart().events_made, before + 1);
+  // More at once than are kept.
+  std::vector<std::unique_ptr<Event>> events;
+  for (int i = 0; i < 1000; ++i) events.push_back(*stream->Record());
+  EXPECT_EQ(Cudart().events_made, before + 1000);
+  events.clear();
+  EXPECT_LT(Cudart().objects, 300);
+}
+
+TEST_F(CudaDeviceLogicTest, ADeviceWithLessMemoryThanTheLimitIsNotOpened) {
+  Cudart().driver_bytes = 1000;
+  const absl::Status status = OpenFake(1024).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.message().find("device memory: --device-memory wants 1024 "
+                                  "bytes; the driver has 1000 of 1000 free: "),
+            0u)
+      << status;
+}
+
+TEST_F(CudaDeviceLogicTest, MemoryThatTheDriverRefusesIsNotCounted) {
+  const auto device = *OpenFake(4096);
+  auto held = *device->Allocate(1024, "held");
+  Cudart().driver_bytes = 2000;
+  const absl::Status status = device->Allocate(1000, "sums").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.message().find("device memory: sums wants 1024 bytes; the "
+                                  "driver has 976 of 2000 free: "),
+            0u)
+      << status;
+  EXPECT_EQ(device->memory().used_bytes, 1024u);
+}
+
+TEST_F(CudaDeviceLogicTest, ALostDeviceIsSaidByEveryCallAndGivesAllBack) {
+  const auto device = *OpenFake(4096);
+  auto stream = *device->NewStream();
+  auto event = *stream->Record();
+  auto buffer = *device->Allocate(64, "buffer");
+  std::byte host[64] = {};
+  auto* const floats = reinterpret_cast<float*>(buffer->data());
+  Cudart().lost = cudaErrorIllegalAddress;
+  for (const absl::Status& status :
+       {stream->CopyToDevice(buffer->data(), host, 64),
+        stream->CopyToHost(host, buffer->data(), 64),
+        stream->CopyOnDevice(buffer->data(), buffer->data(), 64),
+        stream->AddFloats(floats, floats + 8, 8), stream->ZeroFloats(floats, 8),
+        stream->Record().status(), event->Wait(), device->NewStream().status(),
+        device->Allocate(64, "more").status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+    EXPECT_EQ(status.message().find("device is lost: "), 0u) << status;
+  }
+  buffer.reset();
+  EXPECT_EQ(device->memory().used_bytes, 0u);
+  // What is lost stays with CUDA until the process ends; here the device comes
+  // back for the fixture's count.
+  Cudart().lost = cudaSuccess;
+  Cudart().allocated_bytes = 0;
+}
+
+TEST_F(CudaDeviceLogicTest, ADeviceThatTheBuildHasNoCodeForIsNotOpened) {
+  Cudart().kernels = cudaErrorNoKernelImageForDevice;
+  const absl::Status status = OpenFake(4096).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.message().find("loading our kernels: "), 0u) << status;
+}
+
+TEST_F(CudaDeviceLogicTest, AnIndexBeyondTheDevicesIsNotOpened) {
+  for (const int index : {-1, FakeCudart::kDevices}) {
+    const absl::Status status =
+        NewCudaDevice({.index = index, .memory_bytes = 64}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_NE(status.message().find(": there are 2 (CUDA_VISIBLE_DEVICES"),
+              status.message().npos)
+        << status;
+  }
+}
+
+}  // namespace
+}  // namespace roundhouse::worker

@@ -1,0 +1,248 @@
+#include "worker/device/cuda/fake_cudart.h"
+
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "base/log.h"
+#include "worker/device/cuda/float_kernels.h"
+
+struct CUstream_st {
+  std::deque<std::function<void()>> work;
+  uint64_t done = 0;  // of all work ever queued
+};
+
+struct CUevent_st {
+  CUstream_st* stream = nullptr;
+  uint64_t position = 0;  // of the stream's work
+};
+
+struct CUmemPoolHandle_st {};
+
+namespace roundhouse::worker {
+namespace {
+
+struct Block {
+  size_t bytes = 0;
+  bool there = false;
+};
+
+std::mutex mutex;
+std::map<std::byte*, Block> blocks;  // guarded by mutex
+thread_local int current_device = 0;
+thread_local cudaError_t last_error = cudaSuccess;
+
+cudaError_t Return(cudaError_t error) {
+  if (error != cudaSuccess) last_error = error;
+  return error;
+}
+
+// What every call on the device begins with.
+cudaError_t Begin() {
+  ROUNDHOUSE_CHECK(current_device == FakeCudart::kDevice)
+      << "device " << current_device << " is current";
+  return Return(Cudart().lost);
+}
+
+// Holds mutex.
+void Run(CUstream_st& stream, uint64_t position) {
+  while (stream.done < position && !stream.work.empty()) {
+    const std::function<void()> next = std::move(stream.work.front());
+    stream.work.pop_front();
+    ++stream.done;
+    next();
+  }
+}
+
+// Holds mutex.
+void CheckThere(const void* data, size_t bytes) {
+  auto* const begin =
+      const_cast<std::byte*>(static_cast<const std::byte*>(data));
+  auto block = blocks.upper_bound(begin);
+  ROUNDHOUSE_CHECK(block != blocks.begin()) << "no device memory";
+  --block;
+  ROUNDHOUSE_CHECK(begin + bytes <= block->first + block->second.bytes)
+      << "no device memory";
+  ROUNDHOUSE_CHECK(block->second.there) << "not allocated yet";
+}
+
+cudaError_t Queue(cudaStream_t stream, std::function<void()> work) {
+  const cudaError_t error = Begin();
+  if (error != cudaSuccess) return error;
+  std::lock_guard<std::mutex> lock(mutex);
+  stream->work.push_back(std::move(work));
+  return cudaSuccess;
+}
+
+template <typename T>
+cudaError_t Make(T** made) {
+  const cudaError_t error = Begin();
+  if (error != cudaSuccess) return error;
+  *made = new T;
+  ++Cudart().objects;
+  return cudaSuccess;
+}
+
+template <typename T>
+cudaError_t Destroy(T* object) {
+  const cudaError_t error = Begin();
+  delete object;
+  --Cudart().objects;
+  return error;
+}
+
+}  // namespace
+
+FakeCudart& Cudart() {
+  static FakeCudart cudart;
+  return cudart;
+}
+
+cudaError_t LoadFloatKernels() {
+  const cudaError_t error = Begin();
+  return error != cudaSuccess ? error : Return(Cudart().kernels);
+}
+
+cudaError_t LaunchAddFloats(float* to, const float* from, int64_t count,
+                            cudaStream_t stream) {
+  return Queue(stream, [=] {
+    CheckThere(to, count * sizeof(float));
+    CheckThere(from, count * sizeof(float));
+    for (int64_t i = 0; i < count; ++i) to[i] += from[i];
+  });
+}
+
+}  // namespace roundhouse::worker
+
+using namespace roundhouse::worker;  // NOLINT: the functions are CUDA's
+
+extern "C" {
+
+cudaError_t cudaGetLastError() {
+  return std::exchange(last_error, Cudart().lost);
+}
+const char* cudaGetErrorName(cudaError_t) { return "cudaErrorFake"; }
+const char* cudaGetErrorString(cudaError_t) { return "fake text"; }
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = FakeCudart::kDevices;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+  current_device = device;
+  return Return(Cudart().lost);
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  *value = 1;
+  return Begin();
+}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  *total = Cudart().driver_bytes;
+  *free = *total - Cudart().allocated_bytes;
+  return Begin();
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  ROUNDHOUSE_CHECK(flags == cudaStreamNonBlocking);
+  return Make(stream);
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  std::lock_guard<std::mutex> lock(mutex);
+  Run(*stream, UINT64_MAX);
+  return Begin();
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    Run(*stream, UINT64_MAX);
+  }
+  return Destroy(stream);
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  ROUNDHOUSE_CHECK(flags == (cudaEventDisableTiming | cudaEventBlockingSync));
+  ++Cudart().events_made;
+  return Make(event);
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const cudaError_t error = Begin();
+  if (error != cudaSuccess) return error;
+  std::lock_guard<std::mutex> lock(mutex);
+  *event = {stream, stream->done + stream->work.size()};
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  const cudaError_t error = Begin();
+  if (error != cudaSuccess) return error;
+  std::lock_guard<std::mutex> lock(mutex);
+  Run(*event->stream, event->position);
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) { return Destroy(event); }
+
+cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool,
+                              const cudaMemPoolProps* properties) {
+  ROUNDHOUSE_CHECK(properties->location.type == cudaMemLocationTypeDevice &&
+                   properties->location.id == FakeCudart::kDevice);
+  return Make(pool);
+}
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr attribute,
+                                    void* value) {
+  ROUNDHOUSE_CHECK(attribute == cudaMemPoolAttrReleaseThreshold &&
+                   *static_cast<uint64_t*>(value) == UINT64_MAX);
+  return Begin();
+}
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) { return Destroy(pool); }
+
+cudaError_t cudaMallocFromPoolAsync(void** data, size_t bytes, cudaMemPool_t,
+                                    cudaStream_t stream) {
+  const cudaError_t error = Begin();
+  if (error != cudaSuccess) return error;
+  FakeCudart& cudart = Cudart();
+  std::lock_guard<std::mutex> lock(mutex);
+  if (cudart.allocated_bytes + bytes > cudart.driver_bytes) {
+    return Return(cudaErrorMemoryAllocation);
+  }
+  cudart.allocated_bytes += bytes;
+  auto* const block = static_cast<std::byte*>(
+      std::aligned_alloc(256, (bytes + 255) / 256 * 256));
+  blocks[block] = {bytes, false};
+  stream->work.push_back([block] { blocks.at(block).there = true; });
+  *data = block;
+  return cudaSuccess;
+}
+cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
+  const cudaError_t error = Begin();
+  std::lock_guard<std::mutex> lock(mutex);
+  auto* const block = static_cast<std::byte*>(data);
+  Cudart().allocated_bytes -= blocks.at(block).bytes;
+  stream->work.push_back([block] {
+    blocks.erase(block);
+    std::free(block);
+  });
+  return error;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes,
+                            cudaMemcpyKind kind, cudaStream_t stream) {
+  return Queue(stream, [=] {
+    if (kind != cudaMemcpyDeviceToHost) CheckThere(to, bytes);
+    if (kind != cudaMemcpyHostToDevice) CheckThere(from, bytes);
+    std::memcpy(to, from, bytes);
+  });
+}
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes,
+                            cudaStream_t stream) {
+  return Queue(stream, [=] {
+    CheckThere(to, bytes);
+    std::memset(to, value, bytes);
+  });
+}
+
+}  // extern "C"
