@@ -78,8 +78,8 @@ TEST(StepsSearchTest, SynchronousStepsComeCloseToTheirBound) {
   }
 }
 
-// Where the turn-around of layer 0 is less than 2 % of the step.  The aim is 3 %
-// for all; docs/benchmarks.md says where it is missed.
+// Where the turn-around of layer 0 is less than 2 % of the step.  The aim is
+// 3 % for all; docs/benchmarks.md says where it is missed.
 TEST(StepsSearchTest, StalenessGainsLittle) {
   for (const ModelCosts& costs : Models()) {
     SCOPED_TRACE(costs.name);

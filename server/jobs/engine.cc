@@ -317,11 +317,6 @@ void Engine::FailJob(const std::string& id, JobReason reason,
   ShowEnded(id, -1, JobState::kFailed, reason);
 }
 
-void Engine::UpdateCounts() {
-  const auto counts = store_.CountByState();
-  if (counts.ok()) metrics_.SetJobs(*counts);
-}
-
 // --- validation ---
 
 void Engine::StartNext() {

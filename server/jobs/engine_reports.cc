@@ -200,6 +200,11 @@ void Engine::Tick() {
   loop_.After(kTick, [this] { Tick(); });
 }
 
+void Engine::UpdateCounts() {
+  const auto counts = store_.CountByState();
+  if (counts.ok()) metrics_.SetJobs(*counts);
+}
+
 void Engine::PublishArena() {
   HostUse use;
   for (const auto& [id, run] : running_) {
