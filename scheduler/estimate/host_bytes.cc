@@ -23,12 +23,7 @@ int64_t MostBoundaryTensors(const TrainingSetup& setup) {
 }
 
 ContributionBlocks LeastBlocks(const TrainingSetup& setup, int device_count) {
-  const int head = static_cast<int>(setup.shape.layer_count);
-  Plan plan;
-  plan.fused = true;
-  plan.backward = {{head, head}};
-  for (int l = 0; l < head; ++l) plan.forward.push_back({l, l});
-  for (int l = head - 1; l >= 0; --l) plan.backward.push_back({l, l});
+  const Plan plan = BlockByBlock(static_cast<int>(setup.shape.layer_count));
   return BlocksOf(plan, 1, DispatcherOptions().max_job_slots * device_count);
 }
 

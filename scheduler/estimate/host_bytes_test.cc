@@ -40,10 +40,7 @@ TEST(HostBytesTest, TensorsBetweenStages) {
   // Inputs of 0, 1, 2 and 4; gradients of 4, 1 and 0.
   EXPECT_EQ(BoundaryTensors(plan, true), 7);
   EXPECT_EQ(BoundaryTensors(plan, false), 6);
-  Plan single;
-  for (int l = 0; l < 64; ++l) single.forward.push_back({l, l});
-  for (int l = 64; l >= 0; --l) single.backward.push_back({l, l});
-  single.fused = true;
+  const Plan single = BlockByBlock(64);
   EXPECT_EQ(MostBoundaryTensors(TestSetup("qwen3-32b")),
             BoundaryTensors(single, true));
   EXPECT_EQ(MostBoundaryTensors(TestLora("qwen3-32b", 8)),

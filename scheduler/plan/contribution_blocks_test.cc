@@ -10,13 +10,8 @@
 namespace roundhouse {
 namespace {
 
-// One layer a stage, the head alone; every slot `width` wide.
 Plan Wide(int layers, int width) {
-  Plan plan;
-  plan.fused = true;
-  plan.backward = {{layers, layers}};
-  for (int l = 0; l < layers; ++l) plan.forward.push_back({l, l});
-  for (int l = layers - 1; l >= 0; --l) plan.backward.push_back({l, l});
+  Plan plan = BlockByBlock(layers);
   plan.split.assign(plan.slot_count(), std::vector<int>(width, 1));
   return plan;
 }

@@ -123,6 +123,15 @@ absl::Status CheckPlan(const Plan& plan, int layer_count) {
   return CheckSplit(plan);
 }
 
+Plan BlockByBlock(int decoder_layers) {
+  Plan plan;
+  plan.fused = true;
+  plan.backward = {{decoder_layers, decoder_layers}};
+  for (int l = 0; l < decoder_layers; ++l) plan.forward.push_back({l, l});
+  for (int l = decoder_layers - 1; l >= 0; --l) plan.backward.push_back({l, l});
+  return plan;
+}
+
 std::string ToString(const Plan& plan) {
   std::string text = "forward";
   size_t slot = 0;

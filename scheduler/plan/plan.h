@@ -50,6 +50,10 @@ struct Plan {
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
+// Every decoder layer a stage in each direction, the head alone the fused one;
+// one device wide.
+Plan BlockByBlock(int decoder_layers);
+
 // OK when `plan` runs each of `layer_count` layers exactly once per direction:
 //   inference   forward covers 0..layer_count-1 ascending, backward is empty
 //   training    forward as above, backward covers layer_count-1..0 descending

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "scheduler/plan/plan.h"
 #include "scheduler/simulate/checker.h"
 #include "scheduler/simulate/step_simulator.h"
 #include "scheduler/simulate/test_costs.h"
@@ -26,7 +27,7 @@ struct Step {
   Step(int devices, int width, int micro_batches) {
     machine.devices.resize(devices);
     rounds.micro_batches = micro_batches;
-    plan = UniformPlan(OneByOne(costs.layers), {width, width, width},
+    plan = UniformPlan(BlockByBlock(costs.layers), {width, width, width},
                        micro_batches, micro_batches);
   }
 
@@ -203,7 +204,7 @@ TEST(DispatcherFeedTest, RandomLossesNeverStopAStep) {
       if (below(4) == 0) device.speed = 0.5;
     }
     step.plan = UniformPlan(
-        OneByOne(step.costs.layers),
+        BlockByBlock(step.costs.layers),
         {1 + below(devices), 1 + below(devices), 1 + below(devices)},
         step.rounds.micro_batches, 1 + below(step.rounds.micro_batches));
     step.plan.look_ahead = 1 + below(3);
@@ -292,7 +293,7 @@ TEST(DispatcherFeedTest, RandomPairsAreSchedules) {
       step.rounds.steps = 1 + below(3);
       step.rounds.per_step = 1 + below(3);
       step.plan = UniformPlan(
-          OneByOne(step.costs.layers),
+          BlockByBlock(step.costs.layers),
           {1 + below(devices), 1 + below(devices), 1 + below(devices)},
           step.rounds.micro_batches, 1 + below(step.rounds.micro_batches));
       return step;

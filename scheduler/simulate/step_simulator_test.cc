@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "scheduler/plan/plan.h"
 #include "scheduler/simulate/checker.h"
 #include "scheduler/simulate/test_costs.h"
 
@@ -32,7 +33,7 @@ absl::Status Check(const Schedule& schedule, const ModelCosts& costs,
 TEST(StepSimulatorTest, OneDeviceOneBlockOneMicroBatch) {
   const ModelCosts costs = SmallModel(1);
   const auto schedule = SimulateStep(
-      costs, Devices(1), UniformPlan(OneByOne(1), {1, 1, 1}, 1, 1), 1, {});
+      costs, Devices(1), UniformPlan(BlockByBlock(1), {1, 1, 1}, 1, 1), 1, {});
   ASSERT_TRUE(schedule.ok()) << schedule.status();
   EXPECT_EQ(Check(*schedule, costs, Devices(1), 1, Contributions::kModelDtype),
             absl::OkStatus());
@@ -49,7 +50,7 @@ TEST(StepSimulatorTest, TheNextWeightsGoUpUnderTheRunningPart) {
   ModelCosts costs = SmallModel(6);
   costs.hop_ns = 0;
   const auto schedule = SimulateStep(
-      costs, Devices(1), UniformPlan(OneByOne(6), {1, 1, 1}, 4, 1), 4, {});
+      costs, Devices(1), UniformPlan(BlockByBlock(6), {1, 1, 1}, 4, 1), 4, {});
   ASSERT_TRUE(schedule.ok()) << schedule.status();
   // Only the first upload, the last download and its reduction show.
   EXPECT_EQ(schedule->MakespanNs(),
@@ -84,7 +85,7 @@ TEST(StepSimulatorTest, HostMemoryIsShared) {
   Machine machine = Devices(2);
   machine.host_rate = 21;
   const auto schedule = SimulateStep(
-      costs, machine, UniformPlan(OneByOne(1), {2, 2, 2}, 2, 2), 2, {});
+      costs, machine, UniformPlan(BlockByBlock(1), {2, 2, 2}, 2, 2), 2, {});
   ASSERT_TRUE(schedule.ok()) << schedule.status();
   for (const Interval& interval : schedule->intervals) {
     if (interval.kind == WorkKind::kForward) {
@@ -101,7 +102,7 @@ TEST(StepSimulatorTest, AnActivationWaitsForAChunkAtMost) {
   costs.layer_bytes = 420'000'000;
   StepOptions options;
   options.chunk_bytes = 2'100'000;  // 0.1 ms
-  const StepPlan plan = UniformPlan(OneByOne(3), {1, 1, 1}, 2, 1);
+  const StepPlan plan = UniformPlan(BlockByBlock(3), {1, 1, 1}, 2, 1);
   const auto schedule = SimulateStep(costs, Devices(2), plan, 2, options);
   ASSERT_TRUE(schedule.ok()) << schedule.status();
   int64_t down_ns = 0, up_ns = 0;
@@ -128,8 +129,9 @@ TEST(StepSimulatorTest, WiderContributionsMoveTwiceTheBytes) {
             4 * 21'000'000 + 42'000'000);
   StepOptions options;
   options.contributions = Contributions::kFp32;
-  const auto schedule = SimulateStep(
-      costs, Devices(2), UniformPlan(OneByOne(3), {2, 2, 2}, 4, 4), 4, options);
+  const auto schedule =
+      SimulateStep(costs, Devices(2),
+                   UniformPlan(BlockByBlock(3), {2, 2, 2}, 4, 4), 4, options);
   ASSERT_TRUE(schedule.ok()) << schedule.status();
   EXPECT_EQ(Check(*schedule, costs, Devices(2), 4, Contributions::kFp32),
             absl::OkStatus());
@@ -146,7 +148,7 @@ TEST(StepSimulatorTest, FrozenLayersSendNoGradients) {
   ModelCosts costs = SmallModel(3);
   costs.layer_gradient_bytes = costs.head_gradient_bytes = 0;
   const auto schedule = SimulateStep(
-      costs, Devices(2), UniformPlan(OneByOne(3), {2, 1, 2}, 4, 4), 4, {});
+      costs, Devices(2), UniformPlan(BlockByBlock(3), {2, 1, 2}, 4, 4), 4, {});
   ASSERT_TRUE(schedule.ok()) << schedule.status();
   for (const Interval& interval : schedule->intervals) {
     EXPECT_NE(interval.kind, WorkKind::kGradients);
@@ -160,7 +162,7 @@ TEST(StepSimulatorTest, SplittingIntervalsChangesNoTime) {
   const ModelCosts costs = SmallModel(5);
   Machine machine = Devices(3);
   machine.host_rate = 40;
-  const StepPlan plan = UniformPlan(OneByOne(5), {2, 3, 3}, 7, 7);
+  const StepPlan plan = UniformPlan(BlockByBlock(5), {2, 3, 3}, 7, 7);
   StepOptions options;
   const auto split = SimulateStep(costs, machine, plan, 7, options);
   options.split_at_rates = false;
@@ -222,7 +224,7 @@ TEST(StepSimulatorTest, RandomPlansAreSchedules) {
 }
 
 TEST(StepSimulatorTest, AWrongPlanIsRefused) {
-  const StepPlan plan = UniformPlan(OneByOne(3), {2, 2, 2}, 4, 4);
+  const StepPlan plan = UniformPlan(BlockByBlock(3), {2, 2, 2}, 4, 4);
   EXPECT_FALSE(SimulateStep(SmallModel(3), Devices(1), plan, 4, {}).ok());
   EXPECT_FALSE(SimulateStep(SmallModel(4), Devices(2), plan, 4, {}).ok());
   EXPECT_FALSE(SimulateStep(SmallModel(3), Devices(2), plan, 5, {}).ok());

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
+#include "scheduler/plan/plan.h"
 #include "scheduler/simulate/checker.h"
 #include "scheduler/simulate/step_simulator.h"
 #include "scheduler/simulate/test_costs.h"
@@ -24,7 +25,7 @@ struct Steps {
 
   explicit Steps(Updates updates, int steps = 3, int rounds = 1) {
     machine.devices.resize(2);
-    plan = UniformPlan(OneByOne(3), {2, 2, 2}, 4, 4);
+    plan = UniformPlan(BlockByBlock(3), {2, 2, 2}, 4, 4);
     options.updates = updates;
     options.steps = steps;
     options.rounds = rounds;
@@ -69,7 +70,7 @@ TEST(StepsSimulatorTest, TheTurnAroundOfLayerZeroIsAllThatRemains) {
   Steps steps(Updates::kAsReduced);
   steps.machine.devices.resize(1);
   steps.costs.hop_ns = 0;
-  steps.plan = UniformPlan(OneByOne(3), {1, 1, 1}, 4, 1);
+  steps.plan = UniformPlan(BlockByBlock(3), {1, 1, 1}, 4, 1);
   const Schedule schedule = steps.Run();
   EXPECT_EQ(steps.Verdict(schedule), "");
   const int64_t turn_around_ns = 1'000'000 + 315'000 + 1'575'000 + 1'000'000;
@@ -81,7 +82,7 @@ TEST(StepsSimulatorTest, AStaleStepWaitsForNoUpdate) {
   Steps steps(Updates::kStale);
   steps.machine.devices.resize(1);
   steps.costs.hop_ns = 0;
-  steps.plan = UniformPlan(OneByOne(3), {1, 1, 1}, 4, 1);
+  steps.plan = UniformPlan(BlockByBlock(3), {1, 1, 1}, 4, 1);
   const Schedule schedule = steps.Run();
   EXPECT_EQ(steps.Verdict(schedule), "");
   // The device's last part and the next step's first one share its memory.
@@ -158,7 +159,7 @@ TEST(StepsSimulatorTest, RandomStepsAreSchedules) {
     steps.machine.host_rate = 5.0 * (1 + below(40));
     steps.micro_batches = 1 + below(6);
     steps.plan = UniformPlan(
-        OneByOne(steps.costs.layers),
+        BlockByBlock(steps.costs.layers),
         {1 + below(devices), 1 + below(devices), 1 + below(devices)},
         steps.micro_batches, 1 + below(steps.micro_batches));
     steps.plan.look_ahead = 1 + below(3);

@@ -1,8 +1,7 @@
-// A small model and its plainest plan, for this folder's tests.
+// A small model for this folder's tests.
 #ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_TEST_COSTS_H_
 #define ROUNDHOUSE_SCHEDULER_SIMULATE_TEST_COSTS_H_
 
-#include "scheduler/plan/plan.h"
 #include "scheduler/simulate/model_costs.h"
 
 namespace roundhouse {
@@ -27,16 +26,6 @@ inline ModelCosts SmallModel(int layers) {
   costs.inner = 512;
   costs.experts_per_token = 1;
   return costs;
-}
-
-// One block in each direction, the head alone.
-inline Plan OneByOne(int layers) {
-  Plan plan;
-  plan.fused = true;
-  plan.backward = {{layers, layers}};
-  for (int l = 0; l < layers; ++l) plan.forward.push_back({l, l});
-  for (int l = layers - 1; l >= 0; --l) plan.backward.push_back({l, l});
-  return plan;
 }
 
 }  // namespace roundhouse

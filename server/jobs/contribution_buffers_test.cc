@@ -88,11 +88,7 @@ TEST(ContributionBuffersTest, DecoderLayersShareTheirBlocks) {
 TEST(ContributionBuffersTest, FewerDevicesNeedFewerBlocks) {
   ContributionOptions options = TestOptions(false);
   options.devices = 1;
-  Plan plan;
-  plan.fused = true;
-  plan.backward = {{60, 60}};
-  for (int l = 0; l < 60; ++l) plan.forward.push_back({l, l});
-  for (int l = 59; l >= 0; --l) plan.backward.push_back({l, l});
+  const Plan plan = BlockByBlock(60);
   EXPECT_EQ(BlocksOf(plan, options), (ContributionBlocks{4, 1}));
   options.devices = 8;
   EXPECT_EQ(BlocksOf(plan, options), (ContributionBlocks{25, 1}));

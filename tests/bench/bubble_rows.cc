@@ -150,16 +150,6 @@ absl::Status AddPublished(const ModelCosts& costs, const BubbleOptions& options,
 
 // --- rules transfers, transfers4 ---
 
-// One block a stage, the head alone.
-Plan BlockByBlock(const ModelCosts& costs) {
-  Plan plan;
-  plan.fused = true;
-  plan.backward = {{costs.head(), costs.head()}};
-  for (int l = 0; l < costs.layers; ++l) plan.forward.push_back({l, l});
-  for (int l = costs.layers - 1; l >= 0; --l) plan.backward.push_back({l, l});
-  return plan;
-}
-
 struct StepRules {
   std::string name;
   Contributions contributions = Contributions::kModelDtype;
@@ -181,7 +171,7 @@ absl::StatusOr<StepPlan> FixedPlan(absl::string_view schedule,
     return UniformPlan(stages, {1, 1, 1}, micro_batches, 1);
   }
   // As many groups as devices can share a slot.
-  return UniformPlan(BlockByBlock(costs), {devices, devices, devices},
+  return UniformPlan(BlockByBlock(costs.layers), {devices, devices, devices},
                      micro_batches, std::min(devices, micro_batches));
 }
 

@@ -82,16 +82,11 @@ absl::StatusOr<Plan> SearchedPlan(const FakeJobOptions& options) {
 }
 
 Plan AllWidePlan(const FakeJobOptions& options) {
-  const int layers = options.costs.layers;
-  Plan stages;
-  stages.fused = true;
-  stages.backward = {{layers, layers}};
-  for (int l = 0; l < layers; ++l) stages.forward.push_back({l, l});
-  for (int l = layers - 1; l >= 0; --l) stages.backward.push_back({l, l});
   const int width = options.groups();
   const auto micro_batches = static_cast<int>(options.micro_batches);
   return PlanOfFullRound(
-      UniformPlan(stages, {width, width, width}, micro_batches, width),
+      UniformPlan(BlockByBlock(options.costs.layers), {width, width, width},
+                  micro_batches, width),
       micro_batches);
 }
 

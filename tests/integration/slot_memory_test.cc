@@ -67,6 +67,7 @@ class SlotMemory {
       action.pass = part.pass;
       action.layers = part.layers;
       action.micro_batches = part.micro_batches;
+      action.blocks = BlocksOfPart(part);
       const auto slot = worker::PlanSlot(
           SlotCommand(action, step, *state_, **buffers), **tables,
           arena_->arena().size_bytes(), uint64_t{1} << 40);
@@ -78,6 +79,20 @@ class SlotMemory {
   }
 
  private:
+  // As the dispatcher would, were nothing else sent.
+  std::vector<int> BlocksOfPart(const Part& part) const {
+    std::vector<int> blocks;
+    int next = 0;
+    for (int layer = part.layers.first; layer <= part.layers.last; ++layer) {
+      const bool head = layer == kLayers;
+      if (head && limits_.model.adapter.present()) continue;
+      for (int64_t i = 0; i < part.contributions; ++i) {
+        blocks.push_back(head ? static_cast<int>(i) : next++);
+      }
+    }
+    return blocks;
+  }
+
   // Every row as long as rows get.
   StepData Step(int micro_batches) const {
     StepData step;
