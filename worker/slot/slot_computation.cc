@@ -5,6 +5,7 @@
 #include "base/kill_point.h"
 #include "base/status.h"
 #include "worker/clock.h"
+#include "worker/device/named_range.h"
 #include "worker/slot/unit_weights.h"
 
 namespace roundhouse::worker {
@@ -33,6 +34,20 @@ StageRunOptions OptionsOf(const wire::RunSlot& command, const JobTables& tables,
   return options;
 }
 
+const char* NameOf(wire::SlotKind kind) {
+  switch (kind) {
+    case wire::SlotKind::kForward:
+      return "forward";
+    case wire::SlotKind::kFused:
+      return "fused";
+    case wire::SlotKind::kBackward:
+      return "backward";
+    case wire::SlotKind::kEvaluate:
+      return "evaluate";
+  }
+  return "slot";
+}
+
 }  // namespace
 
 SlotComputation::SlotComputation(const ComputeContext& context, SlotState& slot)
@@ -47,6 +62,9 @@ absl::Status SlotComputation::Run() {
   RETURN_IF_ERROR(Start());
   for (size_t m = 0; m < command_.micro_batches.size(); ++m) {
     RETURN_IF_ERROR(CheckWanted());
+    const NamedRange range(
+        NameOf(command_.kind), command_.first_layer, command_.last_layer,
+        static_cast<int32_t>(command_.micro_batches[m].index));
     RETURN_IF_ERROR(RunMicroBatch(m));
     context_.outbox.Send(
         slot_.attempt,

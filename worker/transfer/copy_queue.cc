@@ -8,9 +8,14 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "worker/clock.h"
+#include "worker/device/named_range.h"
 
 namespace roundhouse::worker {
 namespace {
+
+constexpr const char* kRangeNames[wire::kDirections][wire::kPurposes] = {
+    {"h2d weights", "h2d gradients", "h2d activations", "h2d other"},
+    {"d2h weights", "d2h gradients", "d2h activations", "d2h other"}};
 
 bool IsBulk(const CopyRequest& request) {
   return request.priority == CopyPriority::kBulk;
@@ -199,8 +204,15 @@ void CopyQueue::Run() {
     const int64_t began_ns = MonotonicNow();
     NoteBegin(entry, bytes);
     lock.unlock();
-    absl::Status status = CopyChunk(request, entry.copied_bytes, bytes);
-    WaitForLink(bytes, began_ns);
+    absl::Status status;
+    {
+      const NamedRange range(kRangeNames[static_cast<int>(options_.direction)]
+                                        [static_cast<int>(request.purpose)],
+                             request.place.layer, request.place.layer,
+                             request.place.micro_batch);
+      status = CopyChunk(request, entry.copied_bytes, bytes);
+      WaitForLink(bytes, began_ns);
+    }
     const int64_t ended_ns = MonotonicNow();
     ++chunks_;
     KeepInterval(entry, bytes, began_ns, ended_ns);
