@@ -125,10 +125,10 @@ TEST_F(RunnerTest, WideSlotsRunOnWhatDevicesThereAre) {
 }
 
 // As long as it takes to find one.
+// Which one depends on what these workers, which compute nothing, take.
 TEST_F(RunnerTest, MeasuredTimesMakeAnotherPlan) {
   on_note_ = [this](const std::string& text) {
     if (!absl::StrContains(text, "new plan from measured times: ")) return;
-    EXPECT_TRUE(absl::StrContains(text, " x2")) << text;
     on_note_ = nullptr;
     runner_->FinishAfter(runner_->FinishStep() + 2);
   };
