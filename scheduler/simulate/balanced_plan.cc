@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 #include <functional>
 #include <utility>
 
@@ -26,7 +27,8 @@ class Balance {
     const int parts = std::min(width, static_cast<int>(groups_.size()));
     part.micro_batches = {0, 1};
     turn_ns_ = static_cast<double>(PartNs(part, costs_));
-    std::vector<int> counts = Fill(part, Earliest(parts));
+    MeasureBytes(part);
+    std::vector<int> counts = Fill(Earliest(parts));
     std::sort(counts.begin(), counts.end(), std::greater<>());
     std::vector<IndexRange> shares;
     size_t next = 0;
@@ -35,7 +37,7 @@ class Balance {
       shares.push_back({groups_[next].begin, groups_[next + count - 1].end});
       next += count;
     }
-    Occupy(part, shares, counts);
+    Occupy(shares, counts);
     return shares;
   }
 
@@ -59,7 +61,7 @@ class Balance {
   }
 
   // Groups per device of `devices`.
-  std::vector<int> Fill(const Part& part, const std::vector<int>& devices) {
+  std::vector<int> Fill(const std::vector<int>& devices) {
     std::vector<int> counts(devices.size());
     const double group = static_cast<double>(groups_.back().end) /
                          static_cast<double>(groups_.size());
@@ -68,7 +70,7 @@ class Balance {
       size_t best = devices.size();
       for (size_t i = 0; i < devices.size(); ++i) {
         const std::pair<bool, double> rank{
-            !Fits(part, counts[i] + 1, devices[i]),
+            !Fits(counts[i] + 1, devices[i]),
             FinishNs(devices[i], group * (counts[i] + 1))};
         if (best < devices.size() && rank >= best_rank) continue;
         best = i;
@@ -87,13 +89,20 @@ class Balance {
     return part;
   }
 
-  bool Fits(const Part& part, int groups, int device) const {
-    return PartPeakBytes(WithGroups(part, groups), costs_) <=
-           machine_.devices[device].memory_bytes;
+  void MeasureBytes(const Part& part) {
+    bytes_.assign(1, 0);
+    for (size_t groups = 1; groups <= groups_.size(); ++groups) {
+      bytes_.push_back(
+          PartPeakBytes(WithGroups(part, static_cast<int>(groups)), costs_));
+    }
+  }
+
+  bool Fits(int groups, int device) const {
+    return bytes_[groups] <= machine_.devices[device].memory_bytes;
   }
 
   // As EarliestFinishFeed will.
-  void Occupy(const Part& part, const std::vector<IndexRange>& shares,
+  void Occupy(const std::vector<IndexRange>& shares,
               const std::vector<int>& counts) {
     std::vector<bool> taken(work_ns_.size());
     for (size_t i = 0; i < shares.size(); ++i) {
@@ -102,7 +111,7 @@ class Balance {
       int best = -1;
       for (int d = 0; d < machine_.device_count(); ++d) {
         if (taken[d]) continue;
-        const std::pair<bool, double> rank{!Fits(part, counts[i], d),
+        const std::pair<bool, double> rank{!Fits(counts[i], d),
                                            FinishNs(d, size)};
         if (best >= 0 && rank >= best_rank) continue;
         best = d;
@@ -117,7 +126,10 @@ class Balance {
   const Machine& machine_;
   const std::vector<IndexRange> groups_;
   std::vector<double> work_ns_;  // per device
-  double turn_ns_ = 0;           // of the slot that is being shared out
+  // Of the slot that is being shared out: a micro-batch, and what a share of
+  // that many groups needs of its device.
+  double turn_ns_ = 0;
+  std::vector<int64_t> bytes_;
 };
 
 }  // namespace

@@ -9,10 +9,14 @@
 namespace roundhouse {
 namespace {
 
-std::vector<LayerRange> EqualStages(int end, int length) {
+// The first ones as long as `lengths` says.
+std::vector<LayerRange> EqualStages(int end, int length,
+                                    const std::vector<int>& lengths) {
   std::vector<LayerRange> stages;
-  for (int first = 0; first < end; first += length) {
-    stages.push_back({first, std::min(first + length, end) - 1});
+  for (int first = 0; first < end; first = stages.back().last + 1) {
+    const size_t i = stages.size();
+    const int layers = i < lengths.size() ? lengths[i] : length;
+    stages.push_back({first, std::min(first + layers, end) - 1});
   }
   return stages;
 }
@@ -21,8 +25,8 @@ Plan StagesOf(const PlanShape& shape, const ModelCosts& costs) {
   const int tail = costs.layers - shape.fused_layers;
   Plan stages;
   stages.fused = true;
-  stages.forward = EqualStages(tail, shape.forward_layers);
-  stages.backward = EqualStages(tail, shape.backward_layers);
+  stages.forward = EqualStages(tail, shape.forward_layers, shape.first_layers);
+  stages.backward = EqualStages(tail, shape.backward_layers, shape.last_layers);
   stages.backward.push_back({tail, costs.head()});
   std::reverse(stages.backward.begin(), stages.backward.end());
   return stages;

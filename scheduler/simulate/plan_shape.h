@@ -12,13 +12,17 @@
 
 namespace roundhouse {
 
-// A family of plans: stages of equal length, one width per direction, widths of
-// their own for the first forward and the last backward slots, where the
-// pipeline fills and drains.
+// A family of plans: stages of equal length, one width per direction, lengths
+// and widths of their own for the first forward and the last backward slots,
+// where the pipeline fills and drains.
 struct PlanShape {
   int fused_layers = 0;     // decoder blocks in the fused stage
   int forward_layers = 1;   // of a forward stage; the last has what is left
   int backward_layers = 1;  // of a backward stage; likewise
+  // Of the first forward and the last backward stages, from block 0 on: a short
+  // one computes, or is updated, before there is much of it.
+  std::vector<int> first_layers;
+  std::vector<int> last_layers;
   Widths widths;
   std::vector<int> first_widths;  // of the first forward slots, in order
   std::vector<int> last_widths;   // of the last backward slots, the last first

@@ -11,19 +11,20 @@
 #include "scheduler/simulate/baselines.h"
 #include "scheduler/simulate/device_memory.h"
 #include "scheduler/simulate/part_feed.h"
+#include "scheduler/simulate/shape_changes.h"
 #include "scheduler/simulate/step_bound.h"
 #include "scheduler/simulate/step_estimate.h"
 
 namespace roundhouse {
 namespace {
 
-// Tails whose plans are improved by estimate, then simulated; of those,
-// improved by simulation.
+// Tails whose plans are improved by estimate, then simulated.
 constexpr size_t kRanked = 6;
-constexpr size_t kImproved = 1;
 constexpr size_t kWidthsRanked = 4;
 // A change whose estimate is this much worse is not simulated.
 constexpr double kWorthSimulating = 1.02;
+// Of consecutive steps with other ends: simulated before these are taken.
+constexpr int kSettledSteps = 6;
 
 struct Candidate {
   PlanShape shape;
@@ -72,6 +73,27 @@ int64_t SteadyStepNs(const Schedule& schedule, int micro_batches,
                         ComputedNs(schedule, last, micro_batches));
 }
 
+StepOptions StepOf(const SearchOptions& options) {
+  StepOptions step;
+  step.contributions = options.contributions;
+  step.split_at_rates = false;
+  step.ideas = options.ideas;
+  return step;
+}
+
+// REQUIRES: not an isolated step.
+absl::StatusOr<Schedule> SimulateFew(const ModelCosts& costs,
+                                     const Machine& machine,
+                                     const StepPlan& plan, int micro_batches,
+                                     int steps, const SearchOptions& options) {
+  StepsOptions few;
+  few.step = StepOf(options);
+  few.steps = steps;
+  few.rounds = RoundsOfStep(options);
+  few.updates = options.updates;
+  return SimulateSteps(costs, machine, plan, micro_batches, few);
+}
+
 class Search {
  public:
   Search(const ModelCosts& costs, const Machine& machine, int micro_batches,
@@ -88,21 +110,26 @@ class Search {
       return absl::ResourceExhaustedError(
           absl::StrCat("no plan of ", costs_.name, " fits: ", misfit_));
     }
-    SpreadWork(best.size(), options_.rank_work,
-               [&](size_t i) { Improve(best[i], &Search::EstimatesShorter); });
+    const int64_t share =
+        options_.rank_work / static_cast<int64_t>(best.size());
+    for (Candidate& candidate : best) {
+      work_left_ = share;
+      Improve(candidate, &Search::EstimatesShorter, ShapeChanges);
+    }
+    work_left_ = options_.work;
     // No plan may be slower than this one, however wrong the estimates are.
     const PlanShape all_wide = AllWide();
     const std::optional<double> estimate_ns = Estimate(all_wide);
     if (estimate_ns.has_value()) best.push_back({all_wide, *estimate_ns});
     for (Candidate& candidate : best) Simulate(candidate);
-    KeepBest(best, kImproved, &Candidate::step_ns);
-    SpreadWork(best.size(), work_left_,
-               [&](size_t i) { Improve(best[i], &Search::SimulatesShorter); });
     KeepBest(best, 1, &Candidate::step_ns);
+    Improve(best.front(), &Search::SimulatesShorter, ShapeChanges);
+    work_left_ += options_.ends_work;
+    const Candidate found = WithBetterEnds(best.front());
     SearchResult result;
-    result.shape = best.front().shape;
+    result.shape = found.shape;
     result.plan = ShapePlan(result.shape, costs_, machine_, micro_batches_);
-    result.step_ns = static_cast<int64_t>(best.front().step_ns);
+    result.step_ns = static_cast<int64_t>(found.step_ns);
     result.ranked = ranked_;
     result.simulated = simulated_;
     return result;
@@ -110,17 +137,8 @@ class Search {
 
  private:
   using Trial = bool (Search::*)(const PlanShape&, Candidate&);
-
-  // Gives each of `count` improvements an equal share of the work.
-  template <typename Improvement>
-  void SpreadWork(size_t count, int64_t work, Improvement improve) {
-    const int64_t share = work / static_cast<int64_t>(count);
-    for (size_t i = 0; i < count; ++i) {
-      work_left_ = share;
-      improve(i);
-    }
-    work_left_ = options_.work;
-  }
+  using Changes = std::vector<PlanShape> (*)(const PlanShape&,
+                                             const ShapeLimits&);
 
   // The best `count` different ones, best first.
   static void KeepBest(std::vector<Candidate>& candidates, size_t count,
@@ -152,6 +170,18 @@ class Search {
       if (widths.empty() || widths.back() != width) widths.push_back(width);
     }
     return widths;
+  }
+
+  ShapeLimits Limits() const {
+    ShapeLimits limits;
+    limits.layers = costs_.layers;
+    limits.devices = Devices();
+    limits.micro_batches = micro_batches_;
+    limits.most_look_ahead = options_.most_look_ahead;
+    limits.ends = options_.ideas.uneven;
+    limits.groups = options_.groups == 0;
+    limits.widths = WidthsToTry();
+    return limits;
   }
 
   bool AllowsWidth(int width) const {
@@ -312,27 +342,77 @@ class Search {
 
   // Changes one thing after the other, first come first kept, until nothing
   // helps or the work is used up.
-  void Improve(Candidate& best, Trial trial) {
+  void Improve(Candidate& best, Trial trial, Changes changes) {
     bool better = true;
     while (better) {
       better = false;
-      for (const PlanShape& shape : Changes(best.shape)) {
+      for (const PlanShape& shape : changes(best.shape, Limits())) {
         if (work_left_ <= 0) return;
-        if (!options_.ideas.uneven && HasOtherEnds(shape)) continue;
         better |= (this->*trial)(shape, best);
       }
     }
   }
 
-  // By `slots`, which may be negative, at the width of its last.
-  static void Lengthen(std::vector<int>& widths, int slots, int width) {
-    if (!widths.empty()) width = widths.back();
-    const int length = static_cast<int>(widths.size()) + slots;
-    widths.resize(std::max(0, length), width);
+  Candidate WithBetterEnds(const Candidate& best) {
+    Candidate changed = best;
+    ImproveEnds(changed);
+    const bool isolated = options_.updates == Updates::kNone;
+    if (isolated || changed.shape == best.shape) return changed;
+    return SettledNs(changed) < SettledNs(best) ? changed : best;
   }
 
-  static bool HasOtherEnds(const PlanShape& shape) {
-    return !shape.first_widths.empty() || !shape.last_widths.empty();
+  // One step more is not what many take: the ends are where steps meet.
+  int64_t SettledNs(const Candidate& candidate) {
+    const StepPlan plan =
+        ShapePlan(candidate.shape, costs_, machine_, micro_batches_);
+    ++simulated_;
+    const auto schedule = SimulateFew(costs_, machine_, plan, micro_batches_,
+                                      kSettledSteps, options_);
+    ROUNDHOUSE_CHECK(schedule.ok()) << schedule.status();
+    const int all = RoundsOfStep(options_) * micro_batches_;
+    return ComputedNs(*schedule, kSettledSteps - 1, all) -
+           ComputedNs(*schedule, 0, all);
+  }
+
+  // As Improve, but each change from the best so far, what promises most first:
+  // changes at the ends go together.
+  void ImproveEnds(Candidate& best) {
+    std::vector<PlanShape> tried;
+    bool better = true;
+    while (better) {
+      better = false;
+      for (Candidate& changed : EndsByEstimate(best.shape)) {
+        if (work_left_ <= 0) return;
+        const bool known =
+            std::find(tried.begin(), tried.end(), changed.shape) != tried.end();
+        if (known || !WorthSimulating(changed, best)) continue;
+        tried.push_back(changed.shape);
+        Simulate(changed);
+        better = changed.step_ns < best.step_ns;
+        if (!better) continue;
+        best = changed;
+        break;
+      }
+    }
+  }
+
+  std::vector<Candidate> EndsByEstimate(const PlanShape& best) {
+    std::vector<Candidate> ends;
+    const int64_t work_left = work_left_;
+    for (const PlanShape& shape : EndChanges(best, Limits())) {
+      const std::optional<double> estimate_ns = Estimate(shape);
+      if (estimate_ns.has_value()) ends.push_back({shape, *estimate_ns});
+    }
+    work_left_ = work_left;  // Only simulations count here.
+    std::stable_sort(ends.begin(), ends.end(),
+                     [](const Candidate& a, const Candidate& b) {
+                       return a.estimate_ns < b.estimate_ns;
+                     });
+    return ends;
+  }
+
+  static bool WorthSimulating(const Candidate& changed, const Candidate& best) {
+    return changed.estimate_ns <= kWorthSimulating * best.estimate_ns;
   }
 
   bool EstimatesShorter(const PlanShape& shape, Candidate& best) {
@@ -346,91 +426,13 @@ class Search {
 
   bool SimulatesShorter(const PlanShape& shape, Candidate& best) {
     const std::optional<double> estimate_ns = Estimate(shape);
-    if (!estimate_ns.has_value() ||
-        *estimate_ns > kWorthSimulating * best.estimate_ns) {
-      return false;
-    }
+    if (!estimate_ns.has_value()) return false;
     Candidate changed{shape, *estimate_ns};
+    if (!WorthSimulating(changed, best)) return false;
     Simulate(changed);
     if (changed.step_ns >= best.step_ns) return false;
     best = changed;
     return true;
-  }
-
-  std::vector<PlanShape> Changes(const PlanShape& shape) const {
-    std::vector<PlanShape> changes;
-    auto add = [&](auto&& change) {
-      PlanShape changed = shape;
-      change(changed);
-      if (Valid(changed) && !(changed == shape)) changes.push_back(changed);
-    };
-    for (const int step : {1, -1}) {
-      add([&](PlanShape& s) { s.fused_layers += step; });
-      add([&](PlanShape& s) { s.look_ahead += step; });
-      add([&](PlanShape& s) { s.widths.forward += step; });
-      add([&](PlanShape& s) { s.widths.backward += step; });
-      add([&](PlanShape& s) { s.widths.fused += step; });
-      add([&](PlanShape& s) { s.forward_layers += step; });
-      add([&](PlanShape& s) { s.backward_layers += step; });
-      add([&](PlanShape& s) {
-        s.forward_layers += 2 * step;
-        s.backward_layers += 2 * step;
-      });
-      add([&](PlanShape& s) {
-        Lengthen(s.first_widths, step, s.widths.forward);
-      });
-      add([&](PlanShape& s) {
-        Lengthen(s.last_widths, 2 * step, s.widths.backward);
-      });
-    }
-    for (const int width : WidthsToTry()) {
-      add([&](PlanShape& s) {
-        s.widths.forward = width;
-        s.forward_layers = std::max(1, s.forward_layers * width / Devices());
-      });
-      add([&](PlanShape& s) {
-        s.widths.forward = width;
-        s.forward_layers *= 2;
-      });
-      for (const size_t longer : {0, 2}) {
-        add([&](PlanShape& s) {
-          s.first_widths.assign(s.first_widths.size() + longer, width);
-        });
-        add([&](PlanShape& s) {
-          s.last_widths.assign(s.last_widths.size() + 2 * longer, width);
-        });
-      }
-    }
-    for (const int step : {1, -1}) {
-      for (size_t i = 0; i < shape.first_widths.size(); ++i) {
-        add([&](PlanShape& s) { s.first_widths[i] += step; });
-      }
-      for (size_t i = 0; i < shape.last_widths.size(); ++i) {
-        add([&](PlanShape& s) { s.last_widths[i] += step; });
-      }
-    }
-    add([&](PlanShape& s) { s.balanced = !s.balanced; });
-    if (options_.groups > 0) return changes;
-    add([&](PlanShape& s) { s.groups = micro_batches_; });
-    add([&](PlanShape& s) { s.groups = std::min(Devices(), micro_batches_); });
-    return changes;
-  }
-
-  bool Valid(const PlanShape& shape) const {
-    auto width = [this](int w) { return 1 <= w && w <= Devices(); };
-    auto stage = [this](int n) { return 1 <= n && n <= costs_.layers; };
-    return 0 <= shape.fused_layers && shape.fused_layers <= costs_.layers &&
-           stage(shape.forward_layers) && stage(shape.backward_layers) &&
-           width(shape.widths.forward) && width(shape.widths.fused) &&
-           width(shape.widths.backward) &&
-           std::all_of(shape.first_widths.begin(), shape.first_widths.end(),
-                       width) &&
-           std::all_of(shape.last_widths.begin(), shape.last_widths.end(),
-                       width) &&
-           static_cast<int>(shape.first_widths.size()) <= costs_.layers &&
-           static_cast<int>(shape.last_widths.size()) <= costs_.layers &&
-           shape.look_ahead >= 1 &&
-           shape.look_ahead <= options_.most_look_ahead;
   }
 
   const ModelCosts& costs_;
@@ -462,21 +464,15 @@ absl::StatusOr<int64_t> SimulatedStepNs(const ModelCosts& costs,
                                         const Machine& machine,
                                         const StepPlan& plan, int micro_batches,
                                         const SearchOptions& options) {
-  StepsOptions steps;
-  steps.step.contributions = options.contributions;
-  steps.step.split_at_rates = false;
-  steps.step.ideas = options.ideas;
   if (options.updates == Updates::kNone) {
     ASSIGN_OR_RETURN(
         const Schedule schedule,
-        SimulateStep(costs, machine, plan, micro_batches, steps.step));
+        SimulateStep(costs, machine, plan, micro_batches, StepOf(options)));
     return schedule.MakespanNs();
   }
-  steps.steps = SimulatedSteps(options);
-  steps.rounds = RoundsOfStep(options);
-  steps.updates = options.updates;
   ASSIGN_OR_RETURN(const Schedule schedule,
-                   SimulateSteps(costs, machine, plan, micro_batches, steps));
+                   SimulateFew(costs, machine, plan, micro_batches,
+                               SimulatedSteps(options), options));
   return SteadyStepNs(schedule, micro_batches, options);
 }
 

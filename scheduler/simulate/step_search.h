@@ -5,7 +5,8 @@
 //
 // For the lengths of the fused tail that promise most, one thing after another
 // is changed as long as the estimate (step_estimate.h) gets shorter; the best
-// few are simulated, and the best of those is improved likewise by simulation.
+// few are simulated, and the best of those is improved likewise by simulation,
+// at last in the lengths of its first forward and last backward stages.
 // How much is tried is bounded by counted work, not by a clock, so the plan is
 // a function of the arguments.
 //
@@ -42,6 +43,8 @@ struct SearchOptions {
   // parts.
   int64_t rank_work = 1'200'000;
   int64_t work = 120'000;
+  // To simulate for the lengths of the stages at the ends, after all else.
+  int64_t ends_work = 12'000;
 };
 
 struct SearchResult {

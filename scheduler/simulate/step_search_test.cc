@@ -55,6 +55,23 @@ TEST(StepSearchTest, AShapeIsAPlan) {
   EXPECT_EQ(CheckStepPlan(plan, 9, 8, 4), absl::OkStatus());
 }
 
+TEST(StepSearchTest, StagesAtTheEndsHaveLengthsOfTheirOwn) {
+  PlanShape shape;
+  shape.forward_layers = 3;
+  shape.backward_layers = 2;
+  shape.first_layers = {1, 2};
+  shape.last_layers = {1};
+  const StepPlan plan = ShapePlan(shape, SmallModel(8), Devices(1), 1);
+  EXPECT_EQ(ToString(plan),
+            "forward [0,0] x1 [1,2] x1 [3,5] x1 [6,7] x1 fused [8,8] x1 "
+            "backward [7,7] x1 [5,6] x1 [3,4] x1 [1,2] x1 [0,0] x1");
+  // Longer than the model.
+  shape.first_layers = {5, 5, 5};
+  EXPECT_EQ(
+      CheckStepPlan(ShapePlan(shape, SmallModel(8), Devices(1), 1), 9, 1, 1),
+      absl::OkStatus());
+}
+
 TEST(StepSearchTest, NothingButTheFusedStageIsAPlan) {
   PlanShape shape;
   shape.fused_layers = 4;

@@ -1,0 +1,34 @@
+// Plan shapes that differ from one in one thing, or in a few that go together:
+// what a search tries next.
+//
+// Pure functions; thread-safe; deterministic.
+#ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_SHAPE_CHANGES_H_
+#define ROUNDHOUSE_SCHEDULER_SIMULATE_SHAPE_CHANGES_H_
+
+#include <vector>
+
+#include "scheduler/simulate/plan_shape.h"
+
+namespace roundhouse {
+
+struct ShapeLimits {
+  int layers = 1;  // decoder blocks
+  int devices = 1;
+  int micro_batches = 1;
+  int most_look_ahead = 1;
+  bool ends = true;    // whether slots at the ends may differ from the others
+  bool groups = true;  // whether their number may change
+  std::vector<int> widths;  // to try for all slots of a direction
+};
+
+// Everything but the lengths of the stages at the ends.
+std::vector<PlanShape> ShapeChanges(const PlanShape& shape,
+                                    const ShapeLimits& limits);
+
+// Those lengths, and what they make room for.  None without `ends`.
+std::vector<PlanShape> EndChanges(const PlanShape& shape,
+                                  const ShapeLimits& limits);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SCHEDULER_SIMULATE_SHAPE_CHANGES_H_
