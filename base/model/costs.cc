@@ -85,40 +85,4 @@ double ModelTrainingFlops(const ModelConfig& config, const BatchShape& batch) {
   return 3 * forward;
 }
 
-uint64_t HiddenStateBytes(const ModelConfig& config, const BatchShape& batch,
-                          DType dtype) {
-  return TokenCount(batch) * config.hidden_size * DTypeBytes(dtype);
-}
-
-uint64_t LayerActivationBytes(const ModelConfig& config, int64_t layer,
-                              const BatchShape& batch, DType dtype) {
-  const uint64_t hidden = HiddenStateBytes(config, batch, dtype);
-  if (IsHead(config, layer)) return 2 * hidden;
-  const uint64_t heads = config.head_count + config.kv_head_count;
-  const uint64_t inner =
-      2 * heads * config.head_dim + 3 * config.intermediate_size;
-  return 4 * hidden + TokenCount(batch) * inner * DTypeBytes(dtype);
-}
-
-uint64_t HeadChunkBytes(const ModelConfig& config, int64_t rows, DType dtype) {
-  ROUNDHOUSE_CHECK(rows >= 1 && rows <= kMaxMicroBatchTokens) << rows;
-  const uint64_t logits = static_cast<uint64_t>(rows) * config.vocab_size;
-  return 2 * logits * (DTypeBytes(dtype) + DTypeBytes(DType::kF32));
-}
-
-uint64_t StageActivationBytes(const ModelConfig& config, int64_t first,
-                              int64_t last, const BatchShape& batch,
-                              DType dtype, Recompute recompute) {
-  ROUNDHOUSE_CHECK(first <= last) << first << " " << last;
-  uint64_t sum = 0;
-  uint64_t largest = 0;
-  for (int64_t layer = first; layer <= last; ++layer) {
-    const uint64_t bytes = LayerActivationBytes(config, layer, batch, dtype);
-    sum += bytes;
-    largest = std::max(largest, bytes);
-  }
-  if (recompute == Recompute::kStage) return sum;
-  return largest + (last - first + 1) * HiddenStateBytes(config, batch, dtype);
-}
-
 }  // namespace roundhouse

@@ -3,8 +3,7 @@
 //
 // A *layer* is 0..L-1 for decoder layers and L for the head (final norm and LM
 // head; the tied matrix counts, since the head uploads it).  b sequences of s
-// tokens, padding included.  Byte counts follow SCHEDULING.md section 5, an
-// estimate of what a device holds; exact sizes are ModelUnits'.
+// tokens, padding included.
 //
 // REQUIRES everywhere: 0 <= layer <= L, b and s at least 1 and b * s at most
 // kMaxMicroBatchTokens.
@@ -41,30 +40,6 @@ double LayerForwardFlops(const ModelConfig& config, int64_t layer,
 // One training step's FLOPs of a micro-batch: forward and backward of every
 // layer, without recomputation.
 double ModelTrainingFlops(const ModelConfig& config, const BatchShape& batch);
-
-// One tensor [b, s, hidden]: what passes from stage to stage.
-uint64_t HiddenStateBytes(const ModelConfig& config, const BatchShape& batch,
-                          DType dtype);
-
-// Kept for the backward pass of one decoder layer, flash attention assumed:
-// b s (4 h + 2 a d + 2 k d + 3 m) elements (query heads a, key-value heads k
-// of width d, MLP width m).  The head keeps its input and its norm's output;
-// the logits are HeadChunkBytes.
-uint64_t LayerActivationBytes(const ModelConfig& config, int64_t layer,
-                              const BatchShape& batch, DType dtype);
-
-// The head's work on `rows` target tokens at a time: logits and their gradient
-// in `dtype` and in fp32.
-uint64_t HeadChunkBytes(const ModelConfig& config, int64_t rows, DType dtype);
-
-// What is recomputed in a backward slot (DESIGN.md, Devices).
-enum class Recompute { kStage, kLayer };
-
-// Kept while a backward slot runs layers [first, last]: with kStage the sum of
-// their activations, with kLayer the largest of them and every layer's input.
-uint64_t StageActivationBytes(const ModelConfig& config, int64_t first,
-                              int64_t last, const BatchShape& batch,
-                              DType dtype, Recompute recompute);
 
 }  // namespace roundhouse
 

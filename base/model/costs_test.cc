@@ -97,33 +97,6 @@ TEST(CostsTest, BiasesAreParametersAndBytes) {
   EXPECT_EQ(LayerForwardFlops(config, 0, {1, 8}), flops);
 }
 
-TEST(CostsTest, ActivationBytesFollowTheFormula) {
-  const ModelConfig config = TinyConfig(false);
-  const uint64_t h = 48, ad = 64, kd = 32, m = 100, s = 7, b = 3;
-  EXPECT_EQ(LayerActivationBytes(config, 1, {3, 7}, DType::kBF16),
-            s * b * (8 * h + 4 * ad + 4 * kd) + 6 * s * b * m);
-  EXPECT_EQ(LayerActivationBytes(config, 1, {3, 7}, DType::kF32),
-            2 * LayerActivationBytes(config, 1, {3, 7}, DType::kBF16));
-  EXPECT_EQ(HiddenStateBytes(config, {3, 7}, DType::kBF16), 2 * s * b * h);
-  EXPECT_EQ(LayerActivationBytes(config, 3, {3, 7}, DType::kBF16),
-            4 * s * b * h);
-  EXPECT_EQ(HeadChunkBytes(config, 10, DType::kBF16), 10u * 211 * 12);
-}
-
-TEST(CostsTest, StageActivations) {
-  const ModelConfig config = TinyConfig(false);
-  const BatchShape batch = {3, 7};
-  const uint64_t layer = LayerActivationBytes(config, 0, batch, DType::kF32);
-  const uint64_t head = LayerActivationBytes(config, 3, batch, DType::kF32);
-  const uint64_t hidden = HiddenStateBytes(config, batch, DType::kF32);
-  EXPECT_EQ(
-      StageActivationBytes(config, 1, 3, batch, DType::kF32, Recompute::kStage),
-      2 * layer + head);
-  EXPECT_EQ(
-      StageActivationBytes(config, 1, 3, batch, DType::kF32, Recompute::kLayer),
-      layer + 3 * hidden);
-}
-
 TEST(CostsDeathTest, BatchBeyondTheLimit) {
   EXPECT_DEATH(LayerForwardFlops(TinyConfig(true), 0, {1 << 16, 1 << 16}),
                "check failed");

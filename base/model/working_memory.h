@@ -1,0 +1,37 @@
+// The device memory that computing a micro-batch takes beside what its slot
+// holds in buffers (weights, inputs, outputs, gradient sums): intermediate
+// tensors of worker/model's layers under LibTorch's autograd, with attention
+// that never has all scores at once.  Pure.
+//
+// An upper bound, which worker/model/working_memory_test.cc measures against
+// LibTorch's allocator.  It is of devices that multiply bf16 as such; a CPU
+// that does not (worker/model/layers.h) takes fp32 copies of a product's
+// operands in addition.
+#ifndef ROUNDHOUSE_BASE_MODEL_WORKING_MEMORY_H_
+#define ROUNDHOUSE_BASE_MODEL_WORKING_MEMORY_H_
+
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "base/model/config.h"
+#include "base/model/costs.h"
+#include "base/model/parameters.h"
+
+namespace roundhouse {
+
+struct WorkingShape {
+  BatchShape batch;  // of the largest micro-batch
+  DType dtype = DType::kF32;
+  bool backward = false;
+  bool layer_recompute = false;  // else the whole stage's graph is kept
+  int64_t head_token_chunk = 1024;
+};
+
+// While layers [first, last] run, in bytes; `last` = layer_count is the head.
+// REQUIRES: 0 <= first <= last <= layer_count.
+uint64_t WorkingBytes(const ModelConfig& config, const AdapterConfig& adapter,
+                      const WorkingShape& shape, int64_t first, int64_t last);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_BASE_MODEL_WORKING_MEMORY_H_
