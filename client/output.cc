@@ -186,6 +186,10 @@ std::string DeviceTable(const std::vector<v1::Device>& devices) {
   std::vector<Row> rows = {{"DEVICE", "KIND", "STATE", "MEMORY", "BUBBLE",
                             "COMPUTE", "H2D", "D2H", "SLOTS", "RESTARTS",
                             "JOB"}};
+  const bool gpus = std::any_of(
+      devices.begin(), devices.end(),
+      [](const v1::Device& device) { return !device.product_name().empty(); });
+  if (gpus) rows.back().push_back("GPU");
   for (const v1::Device& device : devices) {
     rows.push_back(
         {absl::StrCat(device.index()), device.kind(),
@@ -197,6 +201,7 @@ std::string DeviceTable(const std::vector<v1::Device>& devices) {
          FormatBytes(device.h2d_bytes()), FormatBytes(device.d2h_bytes()),
          absl::StrCat(device.slots()), absl::StrCat(device.worker_restarts()),
          device.job().empty() ? "-" : ShortName(device.job())});
+    if (gpus) rows.back().push_back(Printable(device.product_name()));
   }
   return FormatTable(rows);
 }

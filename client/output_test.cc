@@ -120,6 +120,16 @@ TEST(OutputTest, DeviceTable) {
   EXPECT_EQ(table.substr(table.size() - 4), " a1\n");
 }
 
+TEST(OutputTest, DeviceTableOfGpusNamesThem) {
+  v1::Device device;
+  device.set_kind("cuda");
+  device.set_product_name("NVIDIA GeForce RTX 4090");
+  const std::string table = DeviceTable({device});
+  EXPECT_NE(table.find("JOB  GPU\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("-    NVIDIA GeForce RTX 4090\n"), std::string::npos)
+      << table;
+}
+
 TEST(OutputTest, Numbers) {
   EXPECT_EQ(FormatBytes(1023), "1023 B");
   EXPECT_EQ(FormatBytes(int64_t{3} << 40), "3.0 TiB");

@@ -22,6 +22,7 @@
 #include "server/dataset/dataset_inspector.h"
 #include "server/jobs/engine.h"
 #include "server/jobs/model_catalog.h"
+#include "server/observe/gpu_metrics.h"
 #include "server/observe/http_server.h"
 #include "server/observe/metrics.h"
 #include "server/observe/sample_log.h"
@@ -29,6 +30,8 @@
 #include "server/observe/status_page.h"
 #include "server/plan/training_planner.h"
 #include "server/pool/event_loop.h"
+#include "server/pool/gpu_choice.h"
+#include "server/pool/gpu_probe.h"
 #include "server/pool/host_arena.h"
 #include "server/pool/worker_pool.h"
 
@@ -90,6 +93,33 @@ absl::StatusOr<Descriptor> BlockSignals() {
   return fd;
 }
 
+// With --devices=cuda: which GPUs the devices are, and what follows from that
+// in `options`.
+absl::StatusOr<std::vector<wire::Gpu>> FindGpus(DaemonOptions& options) {
+  if (!options.gpus.has_value()) return std::vector<wire::Gpu>();
+  const auto report =
+      ProbeGpusNow({options.gpu_probe, options.gpu_probe_limit});
+  if (!report.ok()) {
+    return absl::Status(
+        report.status().code(),
+        absl::StrCat("--devices=cuda: ", report.status().message()));
+  }
+  ASSIGN_OR_RETURN(GpuChoice choice, ChooseGpus(*options.gpus, *report));
+  ASSIGN_OR_RETURN(options.device_memory_bytes,
+                   GpuMemoryLimit(choice.gpus, options.device_memory_bytes));
+  options.device_count = static_cast<int>(choice.gpus.size());
+  for (const std::string& gpu : choice.left_out) {
+    RH_LOG(kWarning) << gpu << "; starting with " << choice.gpus.size()
+                     << " of " << report->gpus.size() << " GPUs";
+  }
+  for (size_t i = 0; i < choice.gpus.size(); ++i) {
+    const wire::Gpu& gpu = choice.gpus[i];
+    RH_LOG(kInfo) << "device " << i << " is GPU " << gpu.index << ", "
+                  << gpu.name << ", " << gpu.uuid;
+  }
+  return std::move(choice.gpus);
+}
+
 absl::StatusOr<WorkerPoolOptions> PoolOptions(const DaemonOptions& options,
                                               int lock_fd) {
   WorkerPoolOptions pool;
@@ -118,9 +148,11 @@ absl::StatusOr<WorkerPoolOptions> PoolOptions(const DaemonOptions& options,
 absl::Status CheckPrograms(const DaemonOptions& options) {
   const std::pair<const char*, const std::string*> needed[] = {
       {"worker-program", &options.worker_program},
+      {"gpu-probe", &options.gpu_probe},
       {"prepare-script", &options.prepare_script},
       {"python", &options.python}};
   for (const auto& [key, path] : needed) {
+    if (path == &options.gpu_probe && !options.gpus.has_value()) continue;
     if (std::filesystem::exists(*path)) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "--", key, ": ", *path, " does not exist (run deploy/install-deps)"));
@@ -166,12 +198,14 @@ void StopInOrder(EventLoop& loop, Engine& engine, WorkerPool& pool) {
 
 }  // namespace
 
-absl::Status RunDaemon(const DaemonOptions& options) {
+absl::Status RunDaemon(const DaemonOptions& written) {
+  DaemonOptions options = written;
   RETURN_IF_ERROR(SocketPath(options.listen).status());
   RETURN_IF_ERROR(CheckPrograms(options));
   ASSIGN_OR_RETURN(const Descriptor signals, BlockSignals());
   ASSIGN_OR_RETURN(const Descriptor lock,
                    LockStateDirectory(options.state_dir));
+  ASSIGN_OR_RETURN(const std::vector<wire::Gpu> gpus, FindGpus(options));
   const auto metrics = ServerMetrics::Create();
   StatusBoard status;
   ASSIGN_OR_RETURN(
@@ -192,8 +226,14 @@ absl::Status RunDaemon(const DaemonOptions& options) {
       const auto arena,
       HostArena::Create(options.host_memory_bytes,
                         static_cast<uint32_t>(options.device_count + 2)));
-  ASSIGN_OR_RETURN(const WorkerPoolOptions pool_options,
+  ASSIGN_OR_RETURN(WorkerPoolOptions pool_options,
                    PoolOptions(options, lock.get()));
+  pool_options.gpus = gpus;
+  absl::Status ended;
+  pool_options.on_unable = [&loop = *loop, &ended](const std::string& why) {
+    ended = absl::FailedPreconditionError(why);
+    loop.Quit();
+  };
   ASSIGN_OR_RETURN(const auto pool,
                    WorkerPool::Create(*loop, *arena, pool_options));
   ASSIGN_OR_RETURN(
@@ -211,6 +251,9 @@ absl::Status RunDaemon(const DaemonOptions& options) {
                       .status = http->address().empty() ? nullptr : &status,
                       .samples = samples.get()},
                      *loop, *arena, *pool, *store, *metrics));
+  const GpuMetrics gpu_metrics(*loop,
+                               {options.gpu_probe, options.gpu_probe_limit},
+                               gpus, metrics->gpus());
   RETURN_IF_ERROR(pool->Start(engine.get()));
   RETURN_IF_ERROR(engine->Recover());
   const PathResolver resolve = [engine = engine.get()](const std::string& field,
@@ -256,7 +299,7 @@ absl::Status RunDaemon(const DaemonOptions& options) {
   inspector.Stop();
   api->Shutdown(kCallGrace);
   RH_LOG(kInfo) << "stopped";
-  return absl::OkStatus();
+  return ended;
 }
 
 }  // namespace roundhouse

@@ -15,7 +15,9 @@ inline constexpr absl::Duration kDrainLimit = absl::Minutes(10);
 // Serves until SIGTERM or SIGINT; OK when it stopped in order.  Blocks the
 // calling thread, which becomes the event loop's.
 // FAILED_PRECONDITION: another daemon, or a worker of a dead one, still holds
-// the state directory.
+// the state directory; or the GPUs of --devices=cuda cannot be used: no driver,
+// a lost one by name, a worker that cannot open its own (found when its worker
+// starts, just after the API does).  DEADLINE_EXCEEDED: the driver hangs.
 absl::Status RunDaemon(const DaemonOptions& options);
 
 }  // namespace roundhouse

@@ -19,9 +19,9 @@
 namespace roundhouse {
 namespace {
 
-constexpr int kMaxDevices = 62;
 constexpr int kMaxThreads = 1024;
 constexpr int kMaxRunningJobs = 16;
+constexpr int kMaxProbeSeconds = 600;
 
 absl::Status Bad(const std::string& key, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("--", key, ": ", what));
@@ -39,20 +39,16 @@ absl::Status CheckKey(const std::string& key, const std::string& where) {
       nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?")));
 }
 
-// "cpu:4" or "none"; "cuda" is known, but no worker computes on it yet.
-absl::StatusOr<int> ParseDevices(const std::string& text) {
+// "cpu:4" or "none".
+absl::StatusOr<int> ParseCpuDevices(const std::string& text) {
   if (text == "none") return 0;
-  if (absl::StartsWith(text, "cuda")) {
-    return absl::UnimplementedError(
-        "--devices=cuda: this version computes on CPU devices only; use cpu:N");
-  }
   int count = 0;
   if (!absl::StartsWith(text, "cpu:") ||
       !absl::SimpleAtoi(text.substr(4), &count) || count < 1 ||
       count > kMaxDevices) {
     return Bad("devices",
                absl::StrCat("want cpu:N with N from 1 to ", kMaxDevices,
-                            ", or none; got \"", text, "\""));
+                            ", cuda, cuda:LIST or none; got \"", text, "\""));
   }
   return count;
 }
@@ -101,6 +97,7 @@ std::string FindBeside(const std::string& program, const std::string& installed,
 class Settings {
  public:
   explicit Settings(const DaemonSettings& settings) : settings_(settings) {}
+  bool Has(const std::string& key) const { return settings_.count(key) != 0; }
   std::string Get(const std::string& key, const std::string& otherwise) const {
     const auto found = settings_.find(key);
     return found == settings_.end() ? otherwise : found->second;
@@ -138,12 +135,38 @@ absl::Status FillPlaces(const Settings& settings,
   options.worker_program = settings.Get(
       "worker-program",
       FindBeside(program, "roundhouse-worker", "worker/roundhouse-worker"));
+  options.gpu_probe = settings.Get(
+      "gpu-probe", FindBeside(program, "roundhouse-gpu-probe",
+                              "worker/probe/roundhouse-gpu-probe"));
   options.prepare_script = settings.Get(
       "prepare-script",
       FindBeside(program, "prepare.py", "server/dataset/prepare.py"));
   options.python =
       settings.Get("python", Lookup(environment, "ROUNDHOUSE_PYTHON",
                                     cache + "/roundhouse/venv/bin/python"));
+  return absl::OkStatus();
+}
+
+absl::Status FillDevices(const Settings& settings, DaemonOptions& options) {
+  const std::string devices = settings.Get("devices", "cpu:4");
+  if (absl::StartsWith(devices, "cuda")) {
+    ASSIGN_OR_RETURN(options.gpus, ParseGpuRequest(devices));
+    options.device_count = 0;
+  } else {
+    ASSIGN_OR_RETURN(options.device_count, ParseCpuDevices(devices));
+  }
+  if (options.gpus.has_value() && !settings.Has("device-memory")) {
+    options.device_memory_bytes = 0;
+  } else {
+    ASSIGN_OR_RETURN(
+        options.device_memory_bytes,
+        ParseBytes("device-memory", settings.Get("device-memory", "1GiB")));
+  }
+  ASSIGN_OR_RETURN(
+      const int seconds,
+      ParseCount("gpu-probe-seconds", settings.Get("gpu-probe-seconds", "30"),
+                 kMaxProbeSeconds));
+  options.gpu_probe_limit = absl::Seconds(seconds);
   return absl::OkStatus();
 }
 
@@ -154,9 +177,12 @@ const std::vector<SettingHelp>& DaemonSettingsHelp() {
       {"config", "", "a file with lines \"key: value\" of these settings"},
       {"state-dir", "XDG state directory/roundhouse",
        "jobs, checkpoints, outputs; one daemon at a time"},
-      {"devices", "cpu:4", "cpu:N worker processes, or none"},
+      {"devices", "cpu:4",
+       "cpu:N worker processes; cuda: every GPU that can be used, cuda:0,2-5: "
+       "these; or none"},
       {"device-threads", "1", "compute threads per device; part of the bits"},
-      {"device-memory", "1GiB", "memory of each device"},
+      {"device-memory", "1GiB; with GPUs what they have free but 6 GiB",
+       "memory of each device"},
       {"host-memory", "8GiB", "the host arena: all training state"},
       {"host-threads", "1", "threads of the optimizer and the reductions"},
       {"max-running-jobs", "2",
@@ -172,6 +198,9 @@ const std::vector<SettingHelp>& DaemonSettingsHelp() {
       {"link-gbps", "0",
        "throttle of each device's link per direction, 10^9 bit/s; 0: none"},
       {"worker-program", "beside this program", "roundhouse-worker"},
+      {"gpu-probe", "beside this program", "roundhouse-gpu-probe"},
+      {"gpu-probe-seconds", "30",
+       "how long the NVIDIA driver may take to answer"},
       {"prepare-script", "beside this program", "the dataset helper"},
       {"python", "the one deploy/install-deps made",
        "interpreter for the dataset helper"},
@@ -266,8 +295,7 @@ absl::StatusOr<DaemonOptions> MakeDaemonOptions(
   const Settings settings(written);
   DaemonOptions options;
   RETURN_IF_ERROR(FillPlaces(settings, environment, program, options));
-  ASSIGN_OR_RETURN(options.device_count,
-                   ParseDevices(settings.Get("devices", "cpu:4")));
+  RETURN_IF_ERROR(FillDevices(settings, options));
   ASSIGN_OR_RETURN(
       options.device_threads,
       ParseCount("device-threads", settings.Get("device-threads", "1"),
@@ -279,9 +307,6 @@ absl::StatusOr<DaemonOptions> MakeDaemonOptions(
       options.max_running_jobs,
       ParseCount("max-running-jobs", settings.Get("max-running-jobs", "2"),
                  kMaxRunningJobs));
-  ASSIGN_OR_RETURN(
-      options.device_memory_bytes,
-      ParseBytes("device-memory", settings.Get("device-memory", "1GiB")));
   ASSIGN_OR_RETURN(
       options.host_memory_bytes,
       ParseBytes("host-memory", settings.Get("host-memory", "8GiB")));

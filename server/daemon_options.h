@@ -8,11 +8,14 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "server/pool/gpu_choice.h"
 
 namespace roundhouse {
 
@@ -21,8 +24,10 @@ using DaemonSettings = std::map<std::string, std::string>;
 
 struct DaemonOptions {
   std::string state_dir;
-  int device_count = 4;  // 0: --devices=none
+  int device_count = 4;            // 0: --devices=none
+  std::optional<GpuRequest> gpus;  // --devices=cuda; device_count then follows
   int device_threads = 1;
+  // 0: as much as the GPUs have free.
   uint64_t device_memory_bytes = uint64_t{1} << 30;
   std::string listen;          // "unix:PATH"
   std::string metrics_listen;  // "HOST:PORT"; "": none
@@ -33,6 +38,8 @@ struct DaemonOptions {
   int max_running_jobs = 2;
   double link_gbps = 0;  // 10^9 bits per second; 0: not throttled
   std::string worker_program;
+  std::string gpu_probe;  // program
+  absl::Duration gpu_probe_limit = absl::Seconds(30);
   std::string prepare_script;
   std::string python;
   // Test only: worker -> the kill points of its first, second ... process.

@@ -101,6 +101,23 @@ TEST(DaemonOptionsTest, EverySettingIsTaken) {
   EXPECT_EQ(Make({"--devices=none"})->device_count, 0);
 }
 
+TEST(DaemonOptionsTest, Gpus) {
+  const auto all = Make({"--devices=cuda"});
+  ASSERT_TRUE(all.ok()) << all.status();
+  ASSERT_TRUE(all->gpus.has_value());
+  EXPECT_TRUE(all->gpus->all);
+  EXPECT_EQ(all->device_memory_bytes, 0u);
+  EXPECT_EQ(all->gpu_probe_limit, absl::Seconds(30));
+  const auto some = Make({"--devices=cuda:1,3", "--device-memory=20GiB",
+                          "--gpu-probe=/probe", "--gpu-probe-seconds=5"});
+  ASSERT_TRUE(some.ok()) << some.status();
+  EXPECT_EQ(some->gpus->indices, (std::vector<uint32_t>{1, 3}));
+  EXPECT_EQ(some->device_memory_bytes, uint64_t{20} << 30);
+  EXPECT_EQ(some->gpu_probe, "/probe");
+  EXPECT_EQ(some->gpu_probe_limit, absl::Seconds(5));
+  EXPECT_FALSE(Make({"--devices=cpu:2"})->gpus.has_value());
+}
+
 TEST(DaemonOptionsTest, WrongWordsAreNamed) {
   ExpectBad(Make({"devices=cpu:4"}).status(),
             "\"devices=cpu:4\" is not a flag");
@@ -120,10 +137,14 @@ TEST(DaemonOptionsTest, WrongValuesAreNamed) {
     ExpectBad(Make({std::string("--devices=") + devices}).status(),
               "--devices: want cpu:N with N from 1 to 62");
   }
-  EXPECT_EQ(Make({"--devices=cuda"}).status().code(),
-            absl::StatusCode::kUnimplemented);
-  EXPECT_EQ(Make({"--devices=cuda:2"}).status().code(),
-            absl::StatusCode::kUnimplemented);
+  for (const char* devices : {"cuda:", "cuda:x", "cuda4"}) {
+    ExpectBad(Make({std::string("--devices=") + devices}).status(),
+              "--devices: want cuda, or cuda: with GPUs by number");
+  }
+  ExpectBad(Make({"--devices=cuda", "--device-memory=much"}).status(),
+            "--device-memory: want bytes");
+  ExpectBad(Make({"--gpu-probe-seconds=0"}).status(),
+            "--gpu-probe-seconds: want a number from 1 to 600");
   for (const char* key : {"device-threads", "host-threads"}) {
     for (const char* value : {"0", "-1", "1025", "two", "1.5", ""}) {
       ExpectBad(Make({std::string("--") + key + "=" + value}).status(),

@@ -285,6 +285,8 @@ v1::Device ToProto(const DeviceInfo& device) {
   }
   out.set_fenced_seconds(device.fenced_seconds);
   out.set_filled_bubble_seconds(device.filled_bubble_seconds);
+  out.set_product_name(device.product_name);
+  out.set_uuid(device.uuid);
   return out;
 }
 

@@ -43,6 +43,8 @@ TEST(ConvertTest, ADevicesTimeAndItsCauses) {
   info.fenced_seconds = 0.5;
   info.filled_bubble_seconds = 1;
   info.bubble_causes = {{"h2d_wait", 1.5}, {"memory", 0.5}};
+  info.product_name = "NVIDIA Test";
+  info.uuid = "GPU-a";
   const v1::Device device = ToProto(info);
   EXPECT_EQ(device.name(), "devices/3");
   EXPECT_EQ(device.bubble_ratio(), 0.25);
@@ -51,6 +53,8 @@ TEST(ConvertTest, ADevicesTimeAndItsCauses) {
   ASSERT_EQ(device.bubble_causes_size(), 2);
   EXPECT_EQ(device.bubble_causes(0).cause(), "h2d_wait");
   EXPECT_EQ(device.bubble_causes(0).seconds(), 1.5);
+  EXPECT_EQ(device.product_name(), "NVIDIA Test");
+  EXPECT_EQ(device.uuid(), "GPU-a");
 }
 
 TEST(ConvertTest, CreateIsBounded) {

@@ -58,7 +58,7 @@ enum class DeviceState { kStarting, kUp, kLost, kFenced };
 // Times and bytes count from the daemon's start.
 struct DeviceInfo {
   int index = 0;
-  std::string kind;  // "cpu"
+  std::string kind;  // "cpu", "cuda"
   DeviceState state = DeviceState::kStarting;
   int64_t memory_limit_bytes = 0;
   int64_t memory_used_bytes = 0;
@@ -75,6 +75,8 @@ struct DeviceInfo {
   int64_t h2d_bytes = 0;
   int64_t d2h_bytes = 0;
   int64_t slots = 0;
+  std::string product_name;  // of a GPU
+  std::string uuid;          // of a GPU
 };
 
 struct ServerInfo {

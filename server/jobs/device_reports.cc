@@ -86,7 +86,11 @@ DeviceReports::DeviceReports(const WorkerPool& pool, ServerMetrics& metrics,
     }
     DeviceInfo device;
     device.index = i;
-    device.kind = "cpu";
+    device.kind = pool.gpus().empty() ? "cpu" : "cuda";
+    if (!pool.gpus().empty()) {
+      device.product_name = pool.gpus()[i].name;
+      device.uuid = pool.gpus()[i].uuid;
+    }
     device.memory_limit_bytes = static_cast<int64_t>(options.memory_bytes);
     device.threads = options.threads;
     infos_.push_back(device);
@@ -302,6 +306,7 @@ std::vector<StatusDevice> DeviceReports::Status() const {
     const DeviceInfo& info = infos[i];
     all.push_back({.index = info.index,
                    .kind = info.kind,
+                   .product_name = info.product_name,
                    .state = StateText(info.state),
                    .job = info.job_id,
                    .restarts = info.worker_restarts,

@@ -85,22 +85,21 @@ uint64_t PlanLimits::StageBytes(const LayerRange& stage, uint64_t sums) const {
 uint64_t PlanLimits::LargestSlotBytes(const Plan& plan) const {
   const RoundBuffersOptions& buffers = options_.buffers;
   const auto tokens = static_cast<uint64_t>(buffers.rows) * buffers.row_tokens;
-  const uint64_t ids = Align(tokens * sizeof(int32_t));
   const uint64_t tensor =
       Align(tokens * buffers.hidden_size * DTypeBytes(buffers.dtype));
-  const uint64_t both = 2 * tensor + (buffers.packed ? 2 * ids : 0);
+  const uint64_t inputs = 2 * tensor;
   uint64_t largest = 0;
   for (const LayerRange& stage : plan.forward) {
-    largest = std::max(largest, StageBytes(stage, 0) + both +
+    largest = std::max(largest, StageBytes(stage, 0) + inputs +
                                     2 * OutputsOf(plan, stage) * tensor);
   }
   SumsOfASlot sums(plan, options_.groups);
   int slot = static_cast<int>(plan.forward.size());
   for (size_t i = 0; i < plan.backward.size(); ++i, ++slot) {
-    // The fused slot has labels, the others a gradient from above.
-    const uint64_t given = i == 0 ? 2 * ids : 2 * tensor;
+    // All but the fused slot have a gradient from above.
+    const uint64_t given = i == 0 ? 0 : 2 * tensor;
     const auto held = static_cast<uint64_t>(sums.Held(slot));
-    largest = std::max(largest, StageBytes(plan.backward[i], held) + both +
+    largest = std::max(largest, StageBytes(plan.backward[i], held) + inputs +
                                     given + 2 * tensor);
   }
   return largest;

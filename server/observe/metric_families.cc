@@ -51,6 +51,32 @@ DeviceFamilies::DeviceFamilies(Registry& r)
       memory(Gauge(r, "roundhouse_device_memory_used_bytes",
                    "Device memory in use, at its highest.")) {}
 
+GpuFamilies::GpuFamilies(Registry& r)
+    : lost(Gauge(r, "roundhouse_device_gpu_lost",
+                 "1 while the driver cannot reach the GPU.")),
+      temperature(Gauge(r, "roundhouse_device_temperature_celsius",
+                        "Of the GPU's die.")),
+      power(Gauge(r, "roundhouse_device_power_watts", "What the GPU draws.")),
+      power_limit(Gauge(r, "roundhouse_device_power_limit_watts",
+                        "What the GPU may draw.")),
+      sm_clock(Gauge(r, "roundhouse_device_sm_clock_hertz",
+                     "Clock of the GPU's multiprocessors.")),
+      utilization(Gauge(r, "roundhouse_device_nvml_utilization_ratio",
+                        "Share of the last second in which a kernel ran.")),
+      memory(Gauge(r, "roundhouse_device_nvml_memory_used_bytes",
+                   "GPU memory in use, by all processes.")),
+      link_bytes(Gauge(r, "roundhouse_pcie_nvml_bytes_per_second",
+                       "What crossed the GPU's link, over 20 ms.")),
+      link_info(Gauge(r, "roundhouse_pcie_link_info",
+                      "1; the link's generation and lanes now.")),
+      link_ratio(Gauge(r, "roundhouse_pcie_link_ratio",
+                       "The link's rate now of the highest that GPU and slot "
+                       "can do.")),
+      replays(Counter(r, "roundhouse_pcie_replays_total",
+                      "Packets sent again on the GPU's link.")),
+      probe_failures(Counter(r, "roundhouse_gpu_probe_failures_total",
+                             "GPU probes that failed or hung.")) {}
+
 LinkFamilies::LinkFamilies(Registry& r)
     : bytes(Counter(r, "roundhouse_pcie_transfer_bytes_total",
                     "Bytes copied between host and device.")),

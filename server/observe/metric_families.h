@@ -44,6 +44,23 @@ struct DeviceFamilies {
   GaugeFamily& memory;
 };
 
+// Of CUDA devices, as NVML says.
+struct GpuFamilies {
+  explicit GpuFamilies(prometheus::Registry& registry);
+  GaugeFamily& lost;
+  GaugeFamily& temperature;
+  GaugeFamily& power;
+  GaugeFamily& power_limit;
+  GaugeFamily& sm_clock;
+  GaugeFamily& utilization;
+  GaugeFamily& memory;
+  GaugeFamily& link_bytes;
+  GaugeFamily& link_info;
+  GaugeFamily& link_ratio;
+  CounterFamily& replays;
+  CounterFamily& probe_failures;
+};
+
 struct LinkFamilies {
   explicit LinkFamilies(prometheus::Registry& registry);
   CounterFamily& bytes;

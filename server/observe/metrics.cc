@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "prometheus/registry.h"
 #include "prometheus/text_serializer.h"
+#include "server/observe/gpu_series.h"
 #include "server/observe/metric_families.h"
 
 namespace roundhouse {
@@ -85,6 +86,7 @@ struct ServerMetrics::Parts {
       std::make_shared<prometheus::Registry>();
 
   DeviceFamilies devices{*registry};
+  GpuSeries gpus{*registry};
   LinkFamilies links{*registry};
   SlotFamilies slots{*registry};
   StepFamilies steps{*registry};
@@ -240,6 +242,8 @@ void ServerMetrics::SetLinkRate(int device, double bytes_per_second) {
     parts_->links.rate.Add(Of(device, direction)).Set(bytes_per_second);
   }
 }
+
+GpuSeries& ServerMetrics::gpus() { return parts_->gpus; }
 
 void ServerMetrics::CountSlot(int device, SlotResult result) {
   Labels labels = Of(device);

@@ -43,6 +43,8 @@ const char* WaitCauseName(wire::WaitCause cause);
 // and contributions; what passes between stages, tokens included; the rest.
 enum class ArenaUse { kWeights, kOptimizer, kGradients, kActivations, kOther };
 
+class GpuSeries;
+
 class ServerMetrics {
  public:
   static std::unique_ptr<ServerMetrics> Create();
@@ -73,6 +75,8 @@ class ServerMetrics {
                           double ratio);
   // In each direction, where it is known.
   void SetLinkRate(int device, double bytes_per_second);
+  // What NVML says of CUDA devices (gpu_series.h has its thread).
+  GpuSeries& gpus();
   void CountSlot(int device, SlotResult result);
   void ObserveSlot(SlotPassLabel pass, SlotPhase phase, absl::Duration time);
   void ObserveDispatchLatency(absl::Duration time);

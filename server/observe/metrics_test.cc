@@ -16,11 +16,24 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
+#include "server/observe/gpu_series.h"
 
 namespace roundhouse {
 namespace {
 
 std::unique_ptr<ServerMetrics> Start() { return ServerMetrics::Create(); }
+
+wire::Gpu SomeGpu() {
+  wire::Gpu gpu;
+  gpu.memory_total_bytes = gpu.memory_free_bytes = 1 << 30;
+  gpu.pcie_generation = gpu.pcie_max_generation = 4;
+  gpu.pcie_width = gpu.pcie_max_width = 16;
+  gpu.pcie_rx_bytes_per_second = gpu.pcie_tx_bytes_per_second = 1;
+  gpu.pcie_replays = gpu.temperature_celsius = gpu.sm_clock_mhz = 1;
+  gpu.power_milliwatts = gpu.power_limit_milliwatts = 1;
+  gpu.utilization_percent = 1;
+  return gpu;
+}
 
 // Every setter once.
 void Touch(ServerMetrics* m) {
@@ -36,6 +49,8 @@ void Touch(ServerMetrics* m) {
   m->AddLinkBusy(0, TransferDirection::kDeviceToHost, absl::Seconds(2));
   m->SetLinkUtilization(0, TransferDirection::kDeviceToHost, 0.5);
   m->SetLinkRate(0, 1.25e8);
+  m->gpus().Set(0, SomeGpu());
+  m->gpus().CountProbeFailures(1);
   m->AddTransfer(0, TransferDirection::kHostToDevice, TransferPurpose::kWeights,
                  4096);
   m->CountSlot(1, SlotResult::kReplayed);
@@ -216,6 +231,7 @@ TEST(MetricsTest, SeriesAreBounded) {
   for (int d = 0; d < 16; ++d) {
     m->AddDevice(d);
     m->SetLinkRate(d, 1);
+    m->gpus().Set(d, SomeGpu());
   }
   Touch(m.get());
   // The API has 40 methods; of each some calls fail.

@@ -85,6 +85,7 @@ Json DeviceJson(const StatusDevice& device, int64_t now_ns,
   return {
       {"index", device.index},
       {"kind", device.kind},
+      {"product_name", device.product_name},
       {"state", device.state},
       {"job", device.job},
       {"restarts", device.restarts},

@@ -36,9 +36,10 @@ inline constexpr int kJobColors = 6;
 
 struct StatusDevice {
   int index = 0;
-  std::string kind;   // "cpu"
-  std::string state;  // "up", "starting", "lost"
-  std::string job;    // of the newest slot; ""
+  std::string kind;          // "cpu", "cuda"
+  std::string product_name;  // of a GPU
+  std::string state;         // "up", "starting", "lost"
+  std::string job;           // of the newest slot; ""
   int restarts = 0;
   int64_t memory_used_bytes = 0;
   int64_t memory_limit_bytes = 0;

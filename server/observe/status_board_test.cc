@@ -61,7 +61,8 @@ TEST(StatusJsonTest, DevicesAndTheirTimeline) {
                             .state = JobState::kFailed,
                             .reason = JobReason::kHostMemory,
                             .ended = snapshot.time - absl::Seconds(7)});
-  StatusDevice device{.index = 1, .kind = "cpu", .state = "up"};
+  StatusDevice device{
+      .index = 1, .kind = "cuda", .product_name = "NVIDIA Test", .state = "up"};
   device.bubble_ratio = 0.123456789;
   device.times.bubble_causes_ns[static_cast<int>(wire::WaitCause::kOptimizer)] =
       1234 * kMs;
@@ -71,6 +72,8 @@ TEST(StatusJsonTest, DevicesAndTheirTimeline) {
   snapshot.devices.push_back(device);
   const Json json = Json::parse(StatusJson(snapshot));
   const Json& found = json["devices"][0];
+  EXPECT_EQ(found["kind"], "cuda");
+  EXPECT_EQ(found["product_name"], "NVIDIA Test");
   EXPECT_EQ(found["bubble_ratio"], 0.12346);
   EXPECT_EQ(found["bubble_causes"]["optimizer"], 1.234);
   EXPECT_EQ(found["bubble_causes"].size(), 7u);

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/epoll.h>
@@ -20,6 +21,7 @@ namespace roundhouse {
 namespace {
 
 constexpr int kFirstTemporaryFd = 128;
+constexpr int kReapMs = 1000;
 
 std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   std::vector<char*> pointers;
@@ -166,8 +168,10 @@ absl::Status ChildProcess::WatchAll() {
 ChildProcess::~ChildProcess() {
   if (pid_ > 0 && !reaped_) {
     kill(pid_, SIGKILL);
-    while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+    pollfd end{pid_fd_, POLLIN, 0};
+    while (poll(&end, 1, kReapMs) < 0 && errno == EINTR) {
     }
+    waitpid(pid_, nullptr, WNOHANG);
   }
   for (int fd : {pid_fd_, stderr_fd_, stdout_fd_}) {
     if (fd < 0) continue;

@@ -59,7 +59,8 @@ class ChildProcess {
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Adopt(
       EventLoop& loop, pid_t pid, int stderr_fd,
       std::function<void(int wait_status)> on_exit);
-  // Kills the child if it lives and reaps it; no callback follows.
+  // Kills the child if it lives and reaps it; no callback follows.  One that a
+  // hanging call of a driver keeps alive is left behind after a second.
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;

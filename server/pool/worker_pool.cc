@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/wire/exit_status.h"
 
 namespace roundhouse {
 namespace {
@@ -52,6 +54,9 @@ absl::StatusOr<std::unique_ptr<WorkerPool>> WorkerPool::Create(
         absl::StrCat("devices: ", options.device_count, " devices; the limit ",
                      "is ", wire::kMaxWorkers - 2));
   }
+  ROUNDHOUSE_CHECK(options.gpus.empty() ||
+                   static_cast<int>(options.gpus.size()) ==
+                       options.device_count);
   auto pool = std::unique_ptr<WorkerPool>(new WorkerPool(loop, arena, options));
   pool->workers_.resize(options.device_count + 2);
   for (Worker& worker : pool->workers_) {
@@ -124,7 +129,14 @@ std::vector<std::string> WorkerPool::Arguments(WorkerId id) {
     arguments.push_back(absl::StrCat("--lock-fd=", kFirstChildFd + 2));
   }
   if (role == WorkerRole::kDevice) {
-    arguments.push_back("--device=cpu");
+    if (options_.gpus.empty()) {
+      arguments.push_back("--device=cpu");
+    } else {
+      // The only GPU that CUDA shows it.
+      arguments.push_back("--device=cuda:0");
+      arguments.push_back(absl::StrCat("--cuda-visible-devices=",
+                                       options_.gpus[Number(id)].uuid));
+    }
     arguments.push_back(
         absl::StrCat("--device-memory=", options_.device_memory_bytes));
     arguments.push_back(absl::StrCat("--link-gbps=", options_.link_gbps));
@@ -240,7 +252,7 @@ void WorkerPool::Deliver(WorkerId id, const wire::Message& message) {
   worker.last_heard_ns = MonotonicNs();
   if (std::holds_alternative<wire::Heartbeat>(message.body)) return;
   if (std::holds_alternative<wire::Hello>(message.body)) {
-    worker.info.up = true;
+    worker.info.up = worker.was_up = true;
     if (!stopping_) listener_->OnWorkerUp(id);
     return;
   }
@@ -289,6 +301,13 @@ void WorkerPool::Drain(WorkerId id) {
   }
 }
 
+bool WorkerPool::IsUnable(WorkerId id, int wait_status) const {
+  const Worker& worker = workers_[Number(id)];
+  return options_.on_unable && worker.info.role == WorkerRole::kDevice &&
+         !worker.was_up && WIFEXITED(wait_status) &&
+         WEXITSTATUS(wait_status) == wire::kUnableExit;
+}
+
 void WorkerPool::OnExit(WorkerId id, int wait_status) {
   Worker& worker = At(id);
   Drain(id);
@@ -309,6 +328,10 @@ void WorkerPool::OnExit(WorkerId id, int wait_status) {
     return;
   }
   RH_LOG(kWarning) << why.substr(0, why.find('\n'));
+  if (IsUnable(id, wait_status)) {
+    options_.on_unable(why);
+    return;
+  }
   if (was_up) listener_->OnWorkerDown(id, why);
   Restart(id, why);
 }

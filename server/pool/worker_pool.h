@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -23,6 +24,7 @@
 #include "absl/time/time.h"
 #include "base/ids.h"
 #include "base/wire/channel.h"
+#include "base/wire/gpu_report.h"
 #include "server/pool/child_process.h"
 #include "server/pool/event_loop.h"
 #include "server/pool/host_arena.h"
@@ -43,6 +45,7 @@ enum class WorkerId : int32_t {};
 struct WorkerPoolOptions {
   std::string worker_program;
   int device_count = 1;
+  std::vector<wire::Gpu> gpus;  // one a device; none: CPU devices
   int device_threads = 1;
   int host_threads = 1;
   uint64_t device_memory_bytes = uint64_t{1} << 30;
@@ -54,6 +57,10 @@ struct WorkerPoolOptions {
   // Before the next start of a worker that died without having done anything,
   // from the second time on.
   absl::Duration restart_delay = absl::Seconds(1);
+  // A device's worker ended with wire::kUnableExit before it ever was up; `why`
+  // has its last words.  It is not started again; without this function it is,
+  // as any other that died.
+  std::function<void(const std::string& why)> on_unable;
   // Test only: per worker, the --kill-at of its first, second ... process.
   std::map<WorkerId, std::deque<std::string>> kill_at;
 };
@@ -109,6 +116,8 @@ class WorkerPool {
     return static_cast<WorkerId>(options_.device_count + 1);
   }
   int device_count() const { return options_.device_count; }
+  // One a device; empty: CPU devices.
+  const std::vector<wire::Gpu>& gpus() const { return options_.gpus; }
   const WorkerInfo& info(WorkerId worker) const {
     return workers_[Number(worker)].info;
   }
@@ -118,6 +127,7 @@ class WorkerPool {
   struct Worker {
     WorkerInfo info;
     bool awaited = false;  // from the nursery
+    bool was_up = false;   // this process or one before it
     std::unique_ptr<ChildProcess> process;
     std::unique_ptr<wire::Channel> channel;
     std::deque<wire::Message> unsent;
@@ -148,6 +158,7 @@ class WorkerPool {
   void CloseDown(WorkerId worker, const absl::Status& why);
   void Drain(WorkerId worker);
   void OnExit(WorkerId worker, int wait_status);
+  bool IsUnable(WorkerId worker, int wait_status) const;
   void Restart(WorkerId worker, const std::string& why);
   void CheckHeartbeats();
 

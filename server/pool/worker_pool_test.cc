@@ -267,6 +267,51 @@ TEST_F(PoolTest, WithdrawWritesTheCancelWordOfTheAttempt) {
   EXPECT_FALSE(wire::Cancelled(bell, attempt + 1));
 }
 
+TEST_F(PoolTest, ADeviceThatCannotBeIsNotStartedAgain) {
+  std::string why;
+  options_.on_unable = [&](const std::string& text) {
+    why = text;
+    End();
+  };
+  Run({"unable"}, [](const std::string&) {});
+  EXPECT_EQ(pool_->info(kDeviceWorker).starts, 1);
+  EXPECT_EQ(OfDevice(), std::vector<std::string>());
+  EXPECT_EQ(why,
+            "device worker 0 exited with status 2; its last words:\n"
+            "no driver\n");
+}
+
+// Of a GPU that was there, and may be again.
+TEST_F(PoolTest, OneThatWasUpBeforeIs) {
+  options_.on_unable = [](const std::string& why) { FAIL() << why; };
+  Run({"die", "unable"}, [&](const std::string& told) {
+    if (told == "up 0") SendSlot(1);
+    if (told == "up 0" && Count("up 0") == 2) End();
+  });
+  EXPECT_EQ(pool_->info(kDeviceWorker).starts, 3);
+}
+
+TEST_F(PoolTest, ADeviceIsACpuOrItsGpu) {
+  const auto tell_arguments = [&] {
+    Run({"tell-arguments"}, [&](const std::string& told) {
+      if (told == "down 0") End();
+    });
+  };
+  tell_arguments();
+  EXPECT_TRUE(absl::StrContains(last_why_, " --device=cpu ")) << last_why_;
+  EXPECT_FALSE(absl::StrContains(last_why_, "cuda")) << last_why_;
+  pool_.reset();
+  loop_ = *EventLoop::Create();
+  ended_ = false;
+  wire::Gpu gpu;
+  gpu.uuid = "GPU-a";
+  options_.gpus = {gpu};
+  tell_arguments();
+  EXPECT_TRUE(absl::StrContains(
+      last_why_, " --device=cuda:0 --cuda-visible-devices=GPU-a "))
+      << last_why_;
+}
+
 TEST_F(PoolTest, AMissingProgramIsNamed) {
   options_.worker_program = "/no/such/program";
   auto pool = WorkerPool::Create(*loop_, *arena_, options_);

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "worker/device/host_mark.h"
 
 namespace roundhouse::fakes {
 
@@ -29,16 +30,6 @@ class FakeDevice::Buffer : public worker::DeviceBuffer {
   std::byte* const data_;
   const uint64_t bytes_;
 };
-
-namespace {
-
-// The calls of a stream return when the work is over.
-class OverEvent : public worker::Event {
- public:
-  absl::Status Wait() override { return absl::OkStatus(); }
-};
-
-}  // namespace
 
 class FakeDevice::WorkStream : public worker::Stream {
  public:
@@ -67,8 +58,12 @@ class FakeDevice::WorkStream : public worker::Stream {
     return absl::OkStatus();
   }
   absl::StatusOr<std::unique_ptr<worker::Event>> Record() override {
-    return std::make_unique<OverEvent>();
+    return std::make_unique<worker::HostEvent>();
   }
+  absl::StatusOr<std::unique_ptr<worker::TimeMark>> MarkTime() override {
+    return std::make_unique<worker::HostMark>();
+  }
+  worker::NativeStream native() const override { return {}; }
 
  private:
   FakeDevice& device_;

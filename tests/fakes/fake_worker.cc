@@ -25,6 +25,7 @@
 #include <sys/prctl.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -33,6 +34,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "tests/fakes/fake_device.h"
 #include "tests/fakes/fake_host.h"
@@ -85,12 +87,23 @@ absl::StatusOr<std::vector<LayerCost>> Costs() {
   return ReadLayerCosts(path, scale);
 }
 
+// It stands for a CPU's, or for the one GPU that CUDA would show it.
+absl::Status CheckDevice(const std::string& device) {
+  if (device == "cpu") return absl::OkStatus();
+  const char* const gpu = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (device != "cuda:0" || gpu == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--device=", device,
+                     ": a fake worker's device is cpu, or cuda:0 with "
+                     "CUDA_VISIBLE_DEVICES"));
+  }
+  RH_LOG(kInfo) << "stands for " << gpu;
+  return absl::OkStatus();
+}
+
 absl::Status RunDevice(const WorkerContext& context) {
   const worker::DeviceFlags flags = worker::GetDeviceFlags();
-  if (flags.device != "cpu") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--device=", flags.device, ": a fake worker's device is cpu only"));
-  }
+  RETURN_IF_ERROR(CheckDevice(flags.device));
   ASSIGN_OR_RETURN(const std::vector<LayerCost> costs, Costs());
   FakeDeviceOptions device_options;
   device_options.memory_bytes = flags.memory_bytes;

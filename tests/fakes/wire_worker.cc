@@ -2,6 +2,8 @@
 // answers every command at once, or misbehaves as --kill-at tells it.
 //
 //   die-at-start      dies before it has said hello
+//   unable            ends with wire::kUnableExit before it has said hello
+//   tell-arguments    dies once it is up, its arguments its last words
 //   die               dies at its first command, which stays unread
 //   answer-and-die    answers its first command, dies with the next one unread
 //   silent            says hello and nothing ever after
@@ -35,6 +37,7 @@
 
 #include "base/wire/arena.h"
 #include "base/wire/channel.h"
+#include "base/wire/exit_status.h"
 #include "base/wire/words.h"
 #include "openssl/evp.h"
 #include "worker/nursery.h"
@@ -218,16 +221,27 @@ void Answer(wire::Channel& channel, wire::Arena& arena, int index,
   if (!channel.Send(answer).ok()) exit(0);
 }
 
-int Main(const std::string& way, int index) {
+int Main(const std::string& way, int index,
+         const std::vector<std::string>& arguments) {
   wire::Channel channel(3);
   const auto arena = *wire::Arena::Map(4);
   if (way == "die-at-start") {
     std::fputs("no such device\n", stderr);
     return 7;
   }
+  if (way == "unable") {
+    std::fputs("no driver\n", stderr);
+    return wire::kUnableExit;
+  }
   wire::Hello hello;
   hello.pid = static_cast<uint32_t>(getpid());
   if (!channel.Send({0, hello}).ok()) return 1;
+  if (way == "tell-arguments") {
+    for (const std::string& argument : arguments) {
+      std::fprintf(stderr, " %s", argument.c_str());
+    }
+    Die();
+  }
   if (way == "silent") {
     while (true) pause();
   }
@@ -266,5 +280,5 @@ int main(int argc, char** argv) {
     if (flag.compare(0, 10, "--kill-at=") == 0) way = flag.substr(10);
     if (flag.compare(0, 8, "--index=") == 0) index = stoi(flag.substr(8));
   }
-  return roundhouse::Main(way, index);
+  return roundhouse::Main(way, index, arguments);
 }

@@ -1,0 +1,18 @@
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/log.h"
+#include "base/wire/gpu_report.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const auto report = roundhouse::wire::DecodeGpuReport(
+      std::string(reinterpret_cast<const char*>(data), size));
+  if (report.ok()) {
+    const auto text = roundhouse::wire::Encode(*report);
+    ROUNDHOUSE_CHECK(text.ok()) << text.status();
+    const auto again = roundhouse::wire::DecodeGpuReport(*text);
+    ROUNDHOUSE_CHECK(again.ok() && *again == *report) << again.status();
+  }
+  return 0;
+}

@@ -1,0 +1,138 @@
+#include "server/pool/gpu_choice.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/status.h"
+
+namespace roundhouse {
+namespace {
+
+absl::Status Bad(const std::string& flag, const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, ": ", what));
+}
+
+absl::Status BadForm(const std::string& devices) {
+  return Bad("devices", absl::StrCat("want cuda, or cuda: with GPUs by number "
+                                     "like cuda:0,2-5; got \"",
+                                     devices, "\""));
+}
+
+// "2" or "2-5" as a first and a last index.
+bool ParseRange(absl::string_view text, uint32_t& first, uint32_t& last) {
+  const std::vector<absl::string_view> ends = absl::StrSplit(text, '-');
+  return ends.size() <= 2 && absl::SimpleAtoi(ends.front(), &first) &&
+         absl::SimpleAtoi(ends.back(), &last) && first <= last &&
+         last < wire::kMaxGpus;
+}
+
+const wire::Gpu* Find(const wire::GpuReport& report, uint32_t index) {
+  for (const wire::Gpu& gpu : report.gpus) {
+    if (gpu.index == index) return &gpu;
+  }
+  return nullptr;
+}
+
+std::string FaultOf(const wire::Gpu& gpu) {
+  return absl::StrCat("GPU ", gpu.index, ": ", gpu.fault);
+}
+
+absl::Status TooMany(size_t count) {
+  return Bad("devices",
+             absl::StrCat(count, " GPUs; the limit is ", kMaxDevices));
+}
+
+absl::StatusOr<GpuChoice> ChooseAll(const wire::GpuReport& report) {
+  GpuChoice choice;
+  for (const wire::Gpu& gpu : report.gpus) {
+    if (gpu.fault.empty()) {
+      choice.gpus.push_back(gpu);
+    } else {
+      choice.left_out.push_back(FaultOf(gpu));
+    }
+  }
+  if (choice.gpus.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--devices=cuda: ",
+                     report.gpus.empty() ? "the driver knows no GPU"
+                                         : "no GPU can be used: ",
+                     absl::StrJoin(choice.left_out, "; ")));
+  }
+  if (choice.gpus.size() > kMaxDevices) return TooMany(choice.gpus.size());
+  return choice;
+}
+
+}  // namespace
+
+absl::StatusOr<GpuRequest> ParseGpuRequest(const std::string& devices) {
+  GpuRequest request;
+  if (devices == "cuda") {
+    request.all = true;
+    return request;
+  }
+  absl::string_view list = devices;
+  if (!absl::ConsumePrefix(&list, "cuda:")) return BadForm(devices);
+  for (const absl::string_view part : absl::StrSplit(list, ',')) {
+    uint32_t first = 0, last = 0;
+    if (!ParseRange(part, first, last)) return BadForm(devices);
+    for (uint32_t index = first; index <= last; ++index) {
+      if (std::count(request.indices.begin(), request.indices.end(), index)) {
+        return Bad("devices", absl::StrCat("GPU ", index, " is there twice"));
+      }
+      request.indices.push_back(index);
+    }
+  }
+  if (request.indices.size() > kMaxDevices) {
+    return TooMany(request.indices.size());
+  }
+  return request;
+}
+
+absl::StatusOr<GpuChoice> ChooseGpus(const GpuRequest& request,
+                                     const wire::GpuReport& report) {
+  if (request.all) return ChooseAll(report);
+  GpuChoice choice;
+  for (const uint32_t index : request.indices) {
+    const wire::Gpu* const gpu = Find(report, index);
+    if (gpu == nullptr) {
+      return Bad("devices",
+                 absl::StrCat("there is no GPU ", index, "; the driver knows ",
+                              report.gpus.size()));
+    }
+    if (!gpu->fault.empty()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "--devices: ", FaultOf(*gpu), "; --devices=cuda starts without it"));
+    }
+    choice.gpus.push_back(*gpu);
+  }
+  return choice;
+}
+
+absl::StatusOr<uint64_t> GpuMemoryLimit(const std::vector<wire::Gpu>& gpus,
+                                        uint64_t asked) {
+  uint64_t limit = asked != 0 ? asked : UINT64_MAX;
+  for (const wire::Gpu& gpu : gpus) {
+    if (asked != 0) {
+      const uint64_t most = gpu.memory_total_bytes.value_or(UINT64_MAX);
+      if (asked <= most) continue;
+      return Bad("device-memory",
+                 absl::StrCat(asked, " bytes; GPU ", gpu.index, " has ", most));
+    }
+    const uint64_t free = gpu.memory_free_bytes.value_or(0);
+    if (free <= kGpuReserveBytes) {
+      return Bad("device-memory",
+                 absl::StrCat("GPU ", gpu.index, " has ", free,
+                              " bytes free, CUDA itself takes ",
+                              kGpuReserveBytes, "; say how much to use"));
+    }
+    limit = std::min(limit, free - kGpuReserveBytes);
+  }
+  return limit;
+}
+
+}  // namespace roundhouse

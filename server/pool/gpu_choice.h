@@ -1,0 +1,52 @@
+// Which GPUs the daemon's devices are: what --devices asks for, of what the
+// probe found.
+//
+// Pure.
+#ifndef ROUNDHOUSE_SERVER_POOL_GPU_CHOICE_H_
+#define ROUNDHOUSE_SERVER_POOL_GPU_CHOICE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/wire/gpu_report.h"
+#include "base/wire/words.h"
+
+namespace roundhouse {
+
+// A worker each, beside the host and the files worker.
+inline constexpr int kMaxDevices = wire::kMaxWorkers - 2;
+// What a worker's process takes of its GPU beside the bytes that it counts:
+// CUDA's context, the libraries' workspaces, and what LibTorch computes with
+// (base/model/working_memory.h, which nobody counts yet).
+inline constexpr uint64_t kGpuReserveBytes = uint64_t{6} << 30;
+
+struct GpuRequest {
+  bool all = false;               // "cuda": every GPU that can be used
+  std::vector<uint32_t> indices;  // "cuda:LIST": these, in this order
+};
+
+// "cuda" or "cuda:0,2-5".  INVALID_ARGUMENT naming --devices: another form, an
+// index twice, a range that falls, more than kMaxDevices.
+absl::StatusOr<GpuRequest> ParseGpuRequest(const std::string& devices);
+
+struct GpuChoice {
+  std::vector<wire::Gpu> gpus;        // of device 0, 1 ...; not empty
+  std::vector<std::string> left_out;  // "GPU 3: GPU is lost"; of "cuda" only
+};
+
+// INVALID_ARGUMENT: an index that the machine does not have, or more GPUs than
+// kMaxDevices.  FAILED_PRECONDITION: a named GPU cannot be used, or none can.
+absl::StatusOr<GpuChoice> ChooseGpus(const GpuRequest& request,
+                                     const wire::GpuReport& report);
+
+// Of each device, one limit for all: `asked`, or with 0 what the fullest of
+// `gpus` has free beside kGpuReserveBytes.  INVALID_ARGUMENT naming
+// --device-memory: more than a GPU has, or nothing is free or known.
+absl::StatusOr<uint64_t> GpuMemoryLimit(const std::vector<wire::Gpu>& gpus,
+                                        uint64_t asked);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_POOL_GPU_CHOICE_H_

@@ -1,0 +1,196 @@
+// A libnvidia-ml.so for tests of the GPU probe: it answers what a file says,
+// whose path is in ROUNDHOUSE_FAKE_NVML; read when the library is initialised.
+//
+//   nvmlDeviceGetCount_v2=2
+//   nvmlDeviceGetUUID.0=GPU-00000000-0000-0000-0000-000000000000
+//   nvmlDeviceGetMemoryInfo.0=25757220864 25000000000
+//   nvmlDeviceGetPcieThroughput.0=1500 2500      (sent and received, KB/s)
+//   nvmlDeviceGetHandleByIndex_v2.1=error 15
+//   nvmlInit_v2=hang
+//
+// A function of NVML, the GPU's index where it takes one, and its values,
+// "error" and NVML's number, or "hang": it never returns.  What has no line is
+// not supported; nvmlInit_v2 and handles succeed without one.
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+
+#include "worker/probe/nvml.h"
+
+namespace roundhouse::fakes {
+namespace {
+
+using worker::kNvmlNotSupported;
+using worker::kNvmlSuccess;
+using worker::NvmlDevice;
+using worker::NvmlMemory;
+using worker::NvmlPci;
+using worker::NvmlResult;
+using worker::NvmlUtilization;
+
+std::map<std::string, std::string>& Answers() {
+  static auto& answers = *new std::map<std::string, std::string>;
+  return answers;
+}
+
+bool ReadAnswers() {
+  const char* const path = getenv("ROUNDHOUSE_FAKE_NVML");
+  if (path == nullptr) return false;
+  std::ifstream file(path);
+  std::string line;
+  while (std::getline(file, line)) {
+    const size_t split = line.find('=');
+    if (split == std::string::npos) return false;
+    Answers()[line.substr(0, split)] = line.substr(split + 1);
+  }
+  return file.eof();
+}
+
+// What the call gives back; the values are in `values` when it succeeds.
+NvmlResult Answer(const std::string& call, std::istringstream& values) {
+  const auto found = Answers().find(call);
+  if (found == Answers().end()) return kNvmlNotSupported;
+  if (found->second == "hang") {
+    while (true) pause();
+  }
+  values.str(found->second);
+  std::string word;
+  NvmlResult error = kNvmlNotSupported;
+  if (values >> word && word == "error" && values >> error) return error;
+  values.clear();
+  values.seekg(0);
+  return kNvmlSuccess;
+}
+
+// Never null; GPU 0 is 1.
+NvmlDevice Handle(uintptr_t index) {
+  return reinterpret_cast<NvmlDevice>(index + 1);
+}
+std::string Of(const char* function, NvmlDevice device) {
+  return std::string(function) + "." +
+         std::to_string(reinterpret_cast<uintptr_t>(device) - 1);
+}
+
+template <typename... Values>
+NvmlResult Numbers(const std::string& call, Values*... out) {
+  std::istringstream values;
+  const NvmlResult result = Answer(call, values);
+  if (result == kNvmlSuccess) (values >> ... >> *out);
+  return result;
+}
+
+NvmlResult Text(const std::string& call, char* out, unsigned int bytes) {
+  std::istringstream values;
+  const NvmlResult result = Answer(call, values);
+  if (result == kNvmlSuccess) {
+    std::snprintf(out, bytes, "%s", values.str().c_str());
+  }
+  return result;
+}
+
+}  // namespace
+
+extern "C" {
+
+NvmlResult nvmlInit_v2() {
+  constexpr NvmlResult kLibraryNotFound = 12;
+  if (!ReadAnswers()) return kLibraryNotFound;
+  std::istringstream values;
+  return Answers().count(__func__) == 0 ? kNvmlSuccess
+                                        : Answer(__func__, values);
+}
+
+const char* nvmlErrorString(NvmlResult result) {
+  switch (result) {
+    case worker::kNvmlDriverNotLoaded:
+      return "Driver Not Loaded";
+    case worker::kNvmlGpuIsLost:
+      return "GPU is lost";
+    case worker::kNvmlResetRequired:
+      return "GPU requires reset";
+    default:
+      return "Unknown Error";
+  }
+}
+
+NvmlResult nvmlSystemGetDriverVersion(char* version, unsigned int bytes) {
+  return Text(__func__, version, bytes);
+}
+NvmlResult nvmlDeviceGetCount_v2(unsigned int* count) {
+  return Numbers(__func__, count);
+}
+NvmlResult nvmlDeviceGetHandleByIndex_v2(unsigned int index,
+                                         NvmlDevice* device) {
+  *device = Handle(index);
+  std::istringstream values;
+  const std::string call = Of(__func__, *device);
+  return Answers().count(call) == 0 ? kNvmlSuccess : Answer(call, values);
+}
+NvmlResult nvmlDeviceGetUUID(NvmlDevice device, char* uuid,
+                             unsigned int bytes) {
+  return Text(Of(__func__, device), uuid, bytes);
+}
+NvmlResult nvmlDeviceGetName(NvmlDevice device, char* name,
+                             unsigned int bytes) {
+  return Text(Of(__func__, device), name, bytes);
+}
+NvmlResult nvmlDeviceGetPciInfo_v3(NvmlDevice device, NvmlPci* pci) {
+  return Text(Of(__func__, device), pci->bus_id, sizeof(pci->bus_id));
+}
+NvmlResult nvmlDeviceGetMemoryInfo(NvmlDevice device, NvmlMemory* memory) {
+  return Numbers(Of(__func__, device), &memory->total, &memory->free);
+}
+NvmlResult nvmlDeviceGetCudaComputeCapability(NvmlDevice device, int* major,
+                                              int* minor) {
+  return Numbers(Of(__func__, device), major, minor);
+}
+NvmlResult nvmlDeviceGetMemoryAffinity(NvmlDevice device, unsigned int words,
+                                       unsigned long* nodes,
+                                       unsigned int scope) {
+  return Numbers(Of(__func__, device), nodes);
+}
+
+#define ROUNDHOUSE_ONE_NUMBER(function)                         \
+  NvmlResult function(NvmlDevice device, unsigned int* value) { \
+    return Numbers(Of(__func__, device), value);                \
+  }
+ROUNDHOUSE_ONE_NUMBER(nvmlDeviceGetCurrPcieLinkGeneration)
+ROUNDHOUSE_ONE_NUMBER(nvmlDeviceGetMaxPcieLinkGeneration)
+ROUNDHOUSE_ONE_NUMBER(nvmlDeviceGetCurrPcieLinkWidth)
+ROUNDHOUSE_ONE_NUMBER(nvmlDeviceGetMaxPcieLinkWidth)
+ROUNDHOUSE_ONE_NUMBER(nvmlDeviceGetPcieReplayCounter)
+ROUNDHOUSE_ONE_NUMBER(nvmlDeviceGetPowerUsage)
+ROUNDHOUSE_ONE_NUMBER(nvmlDeviceGetEnforcedPowerLimit)
+#undef ROUNDHOUSE_ONE_NUMBER
+
+NvmlResult nvmlDeviceGetPcieThroughput(NvmlDevice device, unsigned int counter,
+                                       unsigned int* kilobytes_per_second) {
+  unsigned int sent = 0;
+  const NvmlResult result =
+      Numbers(Of(__func__, device), &sent, kilobytes_per_second);
+  if (counter == worker::kNvmlPcieTxBytes) *kilobytes_per_second = sent;
+  return result;
+}
+NvmlResult nvmlDeviceGetTemperature(NvmlDevice device, unsigned int sensor,
+                                    unsigned int* celsius) {
+  return Numbers(Of(__func__, device), celsius);
+}
+NvmlResult nvmlDeviceGetClockInfo(NvmlDevice device, unsigned int type,
+                                  unsigned int* mhz) {
+  return Numbers(Of(__func__, device), mhz);
+}
+NvmlResult nvmlDeviceGetUtilizationRates(NvmlDevice device,
+                                         NvmlUtilization* utilization) {
+  return Numbers(Of(__func__, device), &utilization->gpu);
+}
+
+}  // extern "C"
+
+}  // namespace roundhouse::fakes

@@ -1,0 +1,94 @@
+// The part of NVML, NVIDIA's management library, that the probe uses, declared
+// by us, since neither the build nor most machines have its header: functions
+// and structs as in nvml.h of CUDA 13.0 (nvml_header_test compares them where
+// the CUDA wheels are).
+//
+// Any function may block for as long as the driver does.
+#ifndef ROUNDHOUSE_WORKER_PROBE_NVML_H_
+#define ROUNDHOUSE_WORKER_PROBE_NVML_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace roundhouse::worker {
+
+struct NvmlDeviceRecord;
+using NvmlDevice = NvmlDeviceRecord*;
+using NvmlResult = unsigned int;
+
+inline constexpr NvmlResult kNvmlSuccess = 0;
+inline constexpr NvmlResult kNvmlNotSupported = 3;
+inline constexpr NvmlResult kNvmlNoPermission = 4;
+inline constexpr NvmlResult kNvmlDriverNotLoaded = 9;
+inline constexpr NvmlResult kNvmlGpuIsLost = 15;
+inline constexpr NvmlResult kNvmlResetRequired = 16;
+inline constexpr NvmlResult kNvmlVersionMismatch = 18;
+
+inline constexpr unsigned int kNvmlTemperatureGpu = 0;
+inline constexpr unsigned int kNvmlClockSm = 1;
+inline constexpr unsigned int kNvmlPcieTxBytes = 0;
+inline constexpr unsigned int kNvmlPcieRxBytes = 1;
+inline constexpr unsigned int kNvmlAffinityNode = 0;
+// With the zero byte at the end; of UUIDs, names and driver versions.
+inline constexpr unsigned int kNvmlTextBytes = 96;
+
+struct NvmlMemory {
+  unsigned long long total;  // bytes
+  unsigned long long free;
+  unsigned long long used;
+};
+
+struct NvmlUtilization {
+  unsigned int gpu;  // per cent
+  unsigned int memory;
+};
+
+struct NvmlPci {
+  char legacy_bus_id[16];
+  unsigned int domain;
+  unsigned int bus;
+  unsigned int device;
+  unsigned int device_id;
+  unsigned int subsystem_id;
+  char bus_id[32];
+};
+
+// Those that the library lacks are null; of the first six none is.
+struct NvmlFunctions {
+  NvmlResult (*init)();
+  const char* (*error_string)(NvmlResult);
+  NvmlResult (*device_count)(unsigned int* count);
+  NvmlResult (*device_handle)(unsigned int index, NvmlDevice*);
+  NvmlResult (*device_uuid)(NvmlDevice, char*, unsigned int bytes);
+  NvmlResult (*device_name)(NvmlDevice, char*, unsigned int bytes);
+
+  NvmlResult (*driver_version)(char*, unsigned int bytes);
+  NvmlResult (*device_pci)(NvmlDevice, NvmlPci*);
+  NvmlResult (*device_memory)(NvmlDevice, NvmlMemory*);
+  NvmlResult (*device_capability)(NvmlDevice, int* major, int* minor);
+  NvmlResult (*device_memory_affinity)(NvmlDevice, unsigned int words,
+                                       unsigned long* nodes,
+                                       unsigned int scope);
+  NvmlResult (*pcie_generation)(NvmlDevice, unsigned int*);
+  NvmlResult (*pcie_max_generation)(NvmlDevice, unsigned int*);
+  NvmlResult (*pcie_width)(NvmlDevice, unsigned int* lanes);
+  NvmlResult (*pcie_max_width)(NvmlDevice, unsigned int* lanes);
+  NvmlResult (*pcie_replays)(NvmlDevice, unsigned int*);
+  NvmlResult (*pcie_throughput)(NvmlDevice, unsigned int counter,
+                                unsigned int* kilobytes_per_second);
+  NvmlResult (*temperature)(NvmlDevice, unsigned int sensor,
+                            unsigned int* celsius);
+  NvmlResult (*power)(NvmlDevice, unsigned int* milliwatts);
+  NvmlResult (*power_limit)(NvmlDevice, unsigned int* milliwatts);
+  NvmlResult (*clock)(NvmlDevice, unsigned int type, unsigned int* mhz);
+  NvmlResult (*utilization)(NvmlDevice, NvmlUtilization*);
+};
+
+// Loads the library, which stays.  FAILED_PRECONDITION: there is none, or it
+// lacks what every driver's has.
+absl::StatusOr<NvmlFunctions> OpenNvml(const std::string& path);
+
+}  // namespace roundhouse::worker
+
+#endif  // ROUNDHOUSE_WORKER_PROBE_NVML_H_

@@ -1,0 +1,186 @@
+// The program over a fake NVML (tests/fakes/fake_nvml.cc).
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/wire/exit_status.h"
+#include "base/wire/gpu_report.h"
+#include "gtest/gtest.h"
+
+namespace roundhouse::worker {
+namespace {
+
+constexpr char kProgram[] = "worker/probe/roundhouse-gpu-probe";
+constexpr char kLibrary[] = "tests/fakes/libfake_nvml.so";
+
+struct Outcome {
+  int status = -1;
+  std::string output;  // stderr after stdout
+};
+
+Outcome RunShell(const std::string& command) {
+  FILE* const pipe = popen(absl::StrCat(command, " 2>&1").c_str(), "r");
+  Outcome outcome;
+  char buffer[4096];
+  size_t got;
+  while ((got = fread(buffer, 1, sizeof(buffer), pipe)) > 0) {
+    outcome.output.append(buffer, got);
+  }
+  const int status = pclose(pipe);
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  return outcome;
+}
+
+Outcome Probe(const std::string& answers) {
+  const std::string path = testing::TempDir() + "/nvml.txt";
+  std::ofstream(path) << answers;
+  EXPECT_EQ(setenv("ROUNDHOUSE_FAKE_NVML", path.c_str(), 1), 0);
+  return RunShell(absl::StrCat(kProgram, " --library=", kLibrary));
+}
+
+wire::GpuReport Report(const std::string& answers) {
+  const Outcome outcome = Probe(answers);
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  const auto report = wire::DecodeGpuReport(outcome.output);
+  EXPECT_TRUE(report.ok()) << report.status() << outcome.output;
+  return report.value_or(wire::GpuReport());
+}
+
+std::string Named(int index) {
+  return absl::StrCat("nvmlDeviceGetUUID.", index, "=GPU-a-", index,
+                      "\nnvmlDeviceGetName.", index, "=NVIDIA Test ", index,
+                      "\n");
+}
+
+TEST(ProbeTest, EveryFieldComesFromItsFunction) {
+  const wire::GpuReport report = Report(
+      "nvmlSystemGetDriverVersion=580.65.06\n"
+      "nvmlDeviceGetCount_v2=1\n" +
+      Named(0) +
+      "nvmlDeviceGetPciInfo_v3.0=00000000:41:00.0\n"
+      "nvmlDeviceGetMemoryInfo.0=25757220864 25000000000\n"
+      "nvmlDeviceGetCudaComputeCapability.0=8 9\n"
+      "nvmlDeviceGetMemoryAffinity.0=12\n"
+      "nvmlDeviceGetCurrPcieLinkGeneration.0=1\n"
+      "nvmlDeviceGetMaxPcieLinkGeneration.0=4\n"
+      "nvmlDeviceGetCurrPcieLinkWidth.0=8\n"
+      "nvmlDeviceGetMaxPcieLinkWidth.0=16\n"
+      "nvmlDeviceGetPcieReplayCounter.0=4294967295\n"
+      "nvmlDeviceGetPcieThroughput.0=1500 4294967295\n"
+      "nvmlDeviceGetTemperature.0=41\n"
+      "nvmlDeviceGetPowerUsage.0=23100\n"
+      "nvmlDeviceGetEnforcedPowerLimit.0=450000\n"
+      "nvmlDeviceGetClockInfo.0=2520\n"
+      "nvmlDeviceGetUtilizationRates.0=97\n");
+  wire::Gpu gpu;
+  gpu.uuid = "GPU-a-0";
+  gpu.name = "NVIDIA Test 0";
+  gpu.pci_bus_id = "00000000:41:00.0";
+  gpu.memory_total_bytes = 25757220864;
+  gpu.memory_free_bytes = 25000000000;
+  gpu.compute_major = 8;
+  gpu.compute_minor = 9;
+  gpu.numa_node = 2;
+  gpu.pcie_generation = 1;
+  gpu.pcie_max_generation = 4;
+  gpu.pcie_width = 8;
+  gpu.pcie_max_width = 16;
+  gpu.pcie_replays = UINT32_MAX;
+  gpu.pcie_rx_bytes_per_second = uint64_t{4294967295} * 1000;
+  gpu.pcie_tx_bytes_per_second = 1500000;
+  gpu.temperature_celsius = 41;
+  gpu.power_milliwatts = 23100;
+  gpu.power_limit_milliwatts = 450000;
+  gpu.sm_clock_mhz = 2520;
+  gpu.utilization_percent = 97;
+  EXPECT_EQ(report.driver, "580.65.06");
+  ASSERT_EQ(report.gpus.size(), 1u);
+  EXPECT_EQ(report.gpus[0], gpu);
+}
+
+TEST(ProbeTest, WhatAGpuDoesNotSupportIsNotKnown) {
+  const wire::GpuReport report =
+      Report("nvmlDeviceGetCount_v2=1\n" + Named(0) +
+             "nvmlDeviceGetPcieReplayCounter.0=error 999\n");
+  wire::Gpu gpu;
+  gpu.uuid = "GPU-a-0";
+  gpu.name = "NVIDIA Test 0";
+  ASSERT_EQ(report.gpus.size(), 1u);
+  EXPECT_EQ(report.gpus[0], gpu);
+}
+
+// One has no handle any more, one is lost between two questions, one has to be
+// reset, one has no name.
+TEST(ProbeTest, LostGpusAreReportedWithTheOthers) {
+  const wire::GpuReport report =
+      Report("nvmlDeviceGetCount_v2=6\n" + Named(0) +
+             "nvmlDeviceGetHandleByIndex_v2.1=error 15\n" + Named(2) +
+             "nvmlDeviceGetTemperature.2=error 15\n" + Named(3) +
+             "nvmlDeviceGetMemoryInfo.3=error 16\n"
+             "nvmlDeviceGetUUID.4=GPU-a-4\n" +
+             Named(5));
+  ASSERT_EQ(report.gpus.size(), 6u);
+  const std::string faults[] = {
+      "", "GPU is lost", "GPU is lost", "GPU requires reset", "has no name",
+      ""};
+  for (uint32_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(report.gpus[i].index, i);
+    EXPECT_EQ(report.gpus[i].fault, faults[i]);
+  }
+  EXPECT_EQ(report.gpus[2].uuid, "GPU-a-2");
+}
+
+TEST(ProbeTest, OddCharactersOfTheDriverAreReplaced) {
+  const wire::GpuReport report = Report(
+      "nvmlDeviceGetCount_v2=1\nnvmlDeviceGetUUID.0=GPU-1\n"
+      "nvmlDeviceGetName.0=NVIDIA\tT\xc3\xa9st\n");
+  ASSERT_EQ(report.gpus.size(), 1u);
+  EXPECT_EQ(report.gpus[0].name, "NVIDIA?T??st");
+}
+
+TEST(ProbeTest, NoDriverIsOneClearLine) {
+  const Outcome outcome =
+      RunShell(absl::StrCat(kProgram, " --library=libno-such-nvml.so.1"));
+  EXPECT_EQ(outcome.status, wire::kUnableExit);
+  EXPECT_EQ(outcome.output,
+            "roundhouse-gpu-probe: no NVIDIA driver: libno-such-nvml.so.1: "
+            "cannot open shared object file: No such file or directory\n");
+}
+
+TEST(ProbeTest, ADriverThatIsNotLoadedIsToo) {
+  const Outcome outcome = Probe("nvmlInit_v2=error 9\n");
+  EXPECT_EQ(outcome.status, wire::kUnableExit);
+  EXPECT_EQ(outcome.output,
+            "roundhouse-gpu-probe: nvmlInit: Driver Not Loaded\n");
+}
+
+TEST(ProbeTest, AnotherLibraryIsRefusedByTheFunctionItLacks) {
+  const Outcome outcome =
+      RunShell(absl::StrCat(kProgram, " --library=libc.so.6"));
+  EXPECT_EQ(outcome.status, wire::kUnableExit);
+  EXPECT_EQ(outcome.output,
+            "roundhouse-gpu-probe: libc.so.6 is not NVML: it lacks "
+            "nvmlInit_v2\n");
+}
+
+TEST(ProbeTest, OtherErrorsFail) {
+  Outcome outcome = Probe("nvmlInit_v2=error 999\n");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.output, "roundhouse-gpu-probe: nvmlInit: Unknown Error\n");
+  outcome = Probe("nvmlDeviceGetCount_v2=error 999\n");
+  EXPECT_EQ(outcome.status, 1);
+  outcome = Probe("nvmlDeviceGetCount_v2=2\nnvmlDeviceGetUUID.0=GPU-a-0\n" +
+                  Named(0) +
+                  "nvmlDeviceGetUUID.1=GPU-a-0\n"
+                  "nvmlDeviceGetName.1=NVIDIA\n");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.output.find("uuid: GPU-a-0 is there twice"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace roundhouse::worker
