@@ -157,6 +157,8 @@ class ModelTest(BadInputTest):
         waiting = first.submit({**JOB, "output_name": "second"})
         harness.wait_until(
             lambda: first.job(waiting)["state"] == "QUEUED", "QUEUED")
+        # Loaded: it would fail for want of its weights otherwise.
+        harness.wait_until(lambda: first.metrics(running), "first step")
         self.weights().unlink()
         first.client("cancel", running)
         job = first.wait(waiting, "FAILED")
