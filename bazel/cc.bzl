@@ -8,7 +8,12 @@ def _with_header(name, kwargs):
     uses = dict(kwargs)
     uses["copts"] = kwargs.get("copts", []) + select({
         folder + ":off": [],
-        "//conditions:default": ["-include", "bazel/precompiled/%s.pch.h" % name],
+        # -fpch-deps: what changes inside the header is an input of its users.
+        "//conditions:default": [
+            "-fpch-deps",
+            "-include",
+            "bazel/precompiled/%s.pch.h" % name,
+        ],
     })
     uses["deps"] = kwargs.get("deps", []) + select({
         folder + ":off": [],

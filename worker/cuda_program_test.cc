@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/wire/arena.h"
+#include "base/wire/exit_status.h"
 #include "gtest/gtest.h"
 #include "worker/worker_process.h"
 
@@ -28,7 +29,7 @@ End RunDeviceWorkerOn(const std::string& device) {
 
 TEST(CudaProgramTest, SaysInOneLineThatThereIsNoDevice) {
   const End end = RunDeviceWorkerOn("cuda:0");
-  EXPECT_EQ(end.status, 1) << end.text;
+  EXPECT_EQ(end.status, wire::kUnableExit) << end.text;
   EXPECT_NE(end.text.find("FAILED_PRECONDITION: --device=cuda:0: no CUDA "
                           "device (it takes an NVIDIA GPU and driver R580 or "
                           "newer; CUDA_VISIBLE_DEVICES=)"),

@@ -20,6 +20,7 @@
 #include "worker/files/files_worker.h"
 #include "worker/host/host_worker.h"
 #include "worker/model/generation.h"
+#include "worker/model/prepare_library.h"
 #include "worker/model/stage_run.h"
 #include "worker/program.h"
 #include "worker/slot/device_worker.h"
@@ -27,15 +28,23 @@
 namespace roundhouse::worker {
 namespace {
 
-// The bits depend on the number of threads: no library may choose its own.
-// libgomp reads its variables when it is loaded, so this must come before: the
-// process starts itself anew with them set.
-absl::Status FixThreadCounts(char** argv) {
+// What libraries must not choose by themselves: the bits depend on the number
+// of threads and on where cuBLAS adds up; LibTorch's allocator shares the
+// device's pool (worker/device/cuda/cuda_device.h).
+constexpr std::pair<const char*, const char*> kFixedChoices[] = {
+    {"OMP_DYNAMIC", "FALSE"},
+    {"MKL_DYNAMIC", "FALSE"},
+    {"CUBLAS_WORKSPACE_CONFIG", ":4096:8"},
+    {"PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync"}};
+
+// Libraries read their variables when they are loaded, so this must come
+// before: the process starts itself anew with them set.
+absl::Status FixLibraries(char** argv) {
   bool changed = false;
-  for (const char* name : {"OMP_DYNAMIC", "MKL_DYNAMIC"}) {
+  for (const auto& [name, wanted] : kFixedChoices) {
     const char* const value = std::getenv(name);
-    if (value != nullptr && std::strcmp(value, "FALSE") == 0) continue;
-    setenv(name, "FALSE", 1);
+    if (value != nullptr && std::strcmp(value, wanted) == 0) continue;
+    setenv(name, wanted, 1);
     changed = true;
   }
   if (!changed) return absl::OkStatus();
@@ -48,6 +57,10 @@ absl::Status RunDevice(const WorkerContext& context) {
   const DeviceFlags flags = GetDeviceFlags();
   ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
                    OpenDevice(flags.device, flags.memory_bytes));
+  {
+    ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, device->NewStream());
+    RETURN_IF_ERROR(PrepareLibrary(stream->native()));
+  }
   SlotRunnerOptions options;
   options.make_run = &StageRun::Create;
   options.make_generation = &GenerationRun::Create;
@@ -70,7 +83,7 @@ absl::Status Run(const std::string& role, const WorkerContext& context) {
 }  // namespace roundhouse::worker
 
 int main(int argc, char** argv) {
-  const absl::Status fixed = roundhouse::worker::FixThreadCounts(argv);
+  const absl::Status fixed = roundhouse::worker::FixLibraries(argv);
   if (!fixed.ok()) {
     RH_LOG(kError) << fixed.ToString();
     return 1;

@@ -15,6 +15,7 @@
 
 #include "base/wire/arena.h"
 #include "base/wire/channel.h"
+#include "base/wire/exit_status.h"
 #include "base/wire/spawn.h"
 #include "gtest/gtest.h"
 #include "worker/worker_process.h"
@@ -69,8 +70,6 @@ TEST_F(MainTest, RefusesWhatItCannotBe) {
       {"--role=cook"},
       {"--role=device", "--device=abacus"},
       {"--role=device", "--device=cuda"},
-      {"--role=device", "--device=cuda:0"},
-      {"--role=device", "--device=cuda:-1"},
       {"--role=device", "--index=64"},
       {"--role=device", "--threads=0"},
       {"--role=device", "--kill-at=nowhere"},
@@ -83,10 +82,17 @@ TEST_F(MainTest, RefusesWhatItCannotBe) {
   }
 }
 
+// A build without CUDA, or a machine without the device.
+TEST_F(MainTest, SaysThatAnotherStartWouldNotHelp) {
+  Program program(*arena_, {"--role=device", "--device=cuda:0",
+                            "--cuda-visible-devices=GPU-none"});
+  EXPECT_EQ(program.Exit(), wire::kUnableExit);
+}
+
 TEST_F(MainTest, RefusesAnArenaOfAnotherVersion) {
   arena_->header().version = wire::kWireVersion + 1;
   Program program(*arena_, {"--role=device"});
-  EXPECT_EQ(program.Exit(), 1);
+  EXPECT_EQ(program.Exit(), wire::kUnableExit);
 }
 
 // A nursery, and what it is asked for.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -20,6 +21,7 @@
 #include "base/status.h"
 #include "base/wire/arena.h"
 #include "base/wire/channel.h"
+#include "base/wire/exit_status.h"
 #include "worker/nursery.h"
 
 ABSL_FLAG(std::string, role, "",
@@ -34,6 +36,9 @@ ABSL_FLAG(int, index, 0, "this worker's doorbell in the arena");
 ABSL_FLAG(int, threads, 1, "compute threads");
 ABSL_FLAG(std::string, device, "cpu",
           "device role: what computes; cpu or cuda:N");
+ABSL_FLAG(std::string, cuda_visible_devices, "",
+          "device role: the GPUs that CUDA shows this process; empty: as its "
+          "environment says");
 ABSL_FLAG(uint64_t, device_memory, uint64_t{1} << 30,
           "device role: bytes of device memory");
 ABSL_FLAG(double, link_gbps, 0,
@@ -104,9 +109,16 @@ absl::StatusOr<bool> LeaveNursery(int argc, char** argv) {
   return true;
 }
 
+// CUDA reads it when it is initialised, which a nursery's fork has not been.
+void ShowGpus() {
+  const std::string gpus = absl::GetFlag(FLAGS_cuda_visible_devices);
+  if (!gpus.empty()) setenv("CUDA_VISIBLE_DEVICES", gpus.c_str(), 1);
+}
+
 absl::Status Serve(const RunRole& run) {
   RETURN_IF_ERROR(CheckFlags());
   RETURN_IF_ERROR(ArmKillPoint(absl::GetFlag(FLAGS_kill_at)));
+  ShowGpus();
   wire::Channel channel(absl::GetFlag(FLAGS_channel_fd));
   RETURN_IF_ERROR(DieWithDaemon(channel));
   ASSIGN_OR_RETURN(const std::unique_ptr<wire::Arena> arena,
@@ -146,7 +158,9 @@ int RunWorkerProgram(int argc, char** argv, const RunRole& run) {
   }
   if (!status.ok()) {
     RH_LOG(kError) << status.ToString();
-    return 1;
+    const bool unable =
+        absl::IsFailedPrecondition(status) || absl::IsUnimplemented(status);
+    return unable ? wire::kUnableExit : 1;
   }
   return 0;
 }

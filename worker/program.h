@@ -25,9 +25,10 @@ using RunRole = std::function<absl::Status(const std::string& role,
 // Parses the flags (dashes in their names are underscores), arms the kill
 // point, maps the arena, and runs the role.  From then on the kernel kills this
 // process with its daemon.  Returns the exit status: 0 after Stop or when the
-// daemon is gone, 1 after an error, which is logged.  With --role=nursery it
-// returns once in each process that is forked from this one, too
-// (worker/nursery.h).
+// daemon is gone, 1 after an error, which is logged; kUnableExit
+// (base/wire/exit_status.h) after FAILED_PRECONDITION or UNIMPLEMENTED.  With
+// --role=nursery it returns once in each process that is forked from this one,
+// too (worker/nursery.h).
 int RunWorkerProgram(int argc, char** argv, const RunRole& run);
 
 // What the daemon says to a device worker.

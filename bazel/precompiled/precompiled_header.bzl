@@ -29,8 +29,10 @@ def _precompiled_header_impl(ctx):
         source_file = header.path,
         output_file = gch.path,
         use_pic = True,
+        # A .gch knows what it was made of where dependencies were asked for.
         user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts +
-                             ctx.attr.copts + ["-x", "c++-header"],
+                             ctx.attr.copts +
+                             ["-x", "c++-header", "-MD", "-MF", "/dev/null"],
         include_directories = context.includes,
         quote_include_directories = depset(["."], transitive = [context.quote_includes]),
         system_include_directories = context.system_includes,

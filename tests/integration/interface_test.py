@@ -103,8 +103,8 @@ class FlagTest(InterfaceTest):
                 (["--device=cpu:2"], 'unknown setting "device"; did you mean '
                  "devices?"),
                 (["--devices=cpu:0"], '--devices: want cpu:N'),
-                (["--devices=cuda"], "--devices=cuda: this version computes on "
-                 "CPU devices only"),
+                (["--devices=cuda:"], "--devices: want cuda, or cuda: with "
+                 "GPUs by number"),
                 (["--host-memory=lots"], '--host-memory: want bytes'),
                 (["--device-threads=0"], "--device-threads: want a number"),
                 (["--data-root=/nowhere"], '--data-root'),
@@ -488,9 +488,9 @@ class MetricsTest(InterfaceTest):
             ("d2h", "activations"): 3 * activation,
             ("h2d", "weights"): 6 * layer + head,
             ("d2h", "gradients"): 4 * layer + head,
-            ("h2d", "other"): tokens,  # targets
             ("d2h", "weights"): 0, ("h2d", "gradients"): 0,
-            ("d2h", "other"): 0,
+            # Labels are read where they lie.
+            ("h2d", "other"): 0, ("d2h", "other"): 0,
         }
         measured = {}
         for labels, value in self.values("pcie_transfer_bytes_total").items():

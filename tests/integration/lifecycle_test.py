@@ -17,7 +17,7 @@ import harness
 SHORT = {"model_name_or_path": "model", "dataset": "train.jsonl",
          "max_length": 32, "batch_size": 8, "micro_batch_size": 2,
          "max_steps": 5, "learning_rate": 0.01, "seed": 1}
-STEPS = 60  # of a job that is disturbed on its way
+STEPS = 120  # of a job that tests disturb: more than pass in its pauses
 DISTURBED = {**SHORT, "max_steps": STEPS, "save_steps": 0,
              "validation_dataset": "valid.jsonl"}
 ENDLESS = {**SHORT, "max_steps": 1_000_000, "save_steps": 0}

@@ -53,6 +53,10 @@ def curve(job, points, level):
             "values": [round(value, 4) for value in values]}
 
 
+# As long as they get.
+GPU = "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition"
+
+
 def made_up(devices, jobs, queue, blocks, names="job-{}"):
     """An answer with `blocks` a device, evenly over the minute."""
     names = [names.format(100 + i) for i in range(max(1, jobs))]
@@ -65,7 +69,9 @@ def made_up(devices, jobs, queue, blocks, names="job-{}"):
         "timeline_jobs": [{"id": name, "color": i % 6}
                           for i, name in enumerate(names)],
         "devices": [{
-            "index": d, "kind": "cpu", "job": names[d % len(names)],
+            "index": d, "kind": "cpu" if d % 2 else "cuda",
+            "product_name": "" if d % 2 else GPU,
+            "job": names[d % len(names)],
             "state": "lost" if d == 5 else "starting" if d == 6 else "up",
             "restarts": 3 if d == 6 else 0, "memory_used_bytes": 21 << 30,
             "memory_limit_bytes": 24 << 30, "bubble_ratio": 0.12,
@@ -193,6 +199,8 @@ class MadeUpTest(PageTest):
     def test_eight_devices(self):
         _, page = self.open_stub(made_up(8, 3, 4, 150))
         found = page.value(PROBE)
+        self.assertIn(f"Device 0 \u00b7 {GPU}", found["devices"][0])
+        self.assertIn("Device 1 \u00b7 cpu", found["devices"][1])
         self.assertIn("\u2715 lost", found["devices"][5])
         self.assertRegex(found["devices"][5], r"Given up\s+100\s%")
         self.assertIn("\u25cc starting", found["devices"][6])

@@ -202,9 +202,9 @@ class TraceTest(TraceCase):
         for step in steps:
             kinds = {key[1:]: count for key, count in moved.items()
                      if key[0] == step}
-            # Labels are few bytes, and rows have as many tokens as they have.
+            # Rows have as many tokens as they have.
             self.assertEqual(set(kinds), {
-                ("h2d", "weights"), ("h2d", "activations"), ("h2d", "other"),
+                ("h2d", "weights"), ("h2d", "activations"),
                 ("d2h", "activations"), ("d2h", "gradients")})
             for what in (("h2d", "weights"), ("d2h", "gradients")):
                 self.assertEqual(kinds[what], moved[(steps[0], *what)])

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "worker/device/native_stream.h"
 
 namespace roundhouse::worker {
 
@@ -47,6 +48,16 @@ class Event {
   virtual absl::Status Wait() = 0;
 };
 
+// When the work queued before it was complete, by the device's clock.
+class TimeMark {
+ public:
+  virtual ~TimeMark() = default;
+  // Nanoseconds from `earlier`, a mark of the same stream, to this one.
+  // REQUIRES: an Event recorded after both was waited for.  ABORTED: the device
+  // is lost.
+  virtual absl::StatusOr<int64_t> NsSince(const TimeMark& earlier) const = 0;
+};
+
 // An ordered queue of work on the device.  Calls may return before the work is
 // done; device memory and host memory given to them stay valid and untouched
 // until an Event recorded afterwards was waited for.  Thread-compatible.
@@ -66,6 +77,9 @@ class Stream {
                                  int64_t count) = 0;
   virtual absl::Status ZeroFloats(float* to, int64_t count) = 0;
   virtual absl::StatusOr<std::unique_ptr<Event>> Record() = 0;
+  virtual absl::StatusOr<std::unique_ptr<TimeMark>> MarkTime() = 0;
+  // For a library that computes: what it queues there is this stream's work.
+  virtual NativeStream native() const = 0;
 };
 
 struct DeviceMemory {

@@ -1,7 +1,6 @@
 #include "worker/device/device_conformance.h"
 
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -9,20 +8,6 @@
 #include <vector>
 
 namespace roundhouse::worker {
-
-void DeviceConformance::SetUp() {
-  const auto device = GetParam()(kDeviceAlignBytes);
-  if (device.ok()) return;
-  if (absl::IsFailedPrecondition(device.status()) &&
-      std::getenv("ROUNDHOUSE_REQUIRE_DEVICES") == nullptr) {
-    GTEST_SKIP() << device.status().message();
-  }
-  FAIL() << device.status();
-}
-
-std::unique_ptr<Device> DeviceConformance::Open(uint64_t limit_bytes) const {
-  return GetParam()(limit_bytes).value();
-}
 
 namespace {
 
@@ -132,6 +117,27 @@ TEST_P(DeviceConformance, CopiesBytesBothWaysAndOnDevice) {
       stream->CopyToHost(back.data(), second->data(), back.size()).ok());
   ASSERT_TRUE((*stream->Record())->Wait().ok());
   EXPECT_EQ(back, source);
+}
+
+// A float of milliseconds rounds to nanoseconds.
+TEST_P(DeviceConformance, MarksAreInTheOrderOfTheWork) {
+  const auto device = Open(1 << 20);
+  auto stream = *device->NewStream();
+  auto buffer = *device->Allocate(1 << 16, "buffer");
+  auto* const floats = reinterpret_cast<float*>(buffer->data());
+  std::vector<std::unique_ptr<TimeMark>> marks;
+  for (int i = 0; i < 3; ++i) {
+    marks.push_back(*stream->MarkTime());
+    ASSERT_TRUE(stream->ZeroFloats(floats, 1 << 14).ok());
+  }
+  ASSERT_TRUE((*stream->Record())->Wait().ok());
+  const auto between = [&](int from, int to) {
+    return static_cast<double>(*marks[to]->NsSince(*marks[from]));
+  };
+  EXPECT_EQ(between(1, 1), 0);
+  EXPECT_GE(between(0, 1), 0);
+  EXPECT_GE(between(1, 2), 0);
+  EXPECT_NEAR(between(0, 1) + between(1, 2), between(0, 2), 1000);
 }
 
 TEST_P(DeviceConformance, DeviceMemoryIsApartFromTheHosts) {

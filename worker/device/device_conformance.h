@@ -6,27 +6,11 @@
 #ifndef ROUNDHOUSE_WORKER_DEVICE_DEVICE_CONFORMANCE_H_
 #define ROUNDHOUSE_WORKER_DEVICE_DEVICE_CONFORMANCE_H_
 
-#include <cstdint>
-#include <functional>
-#include <memory>
-
-#include "absl/status/statusor.h"
-#include "gtest/gtest.h"
-#include "worker/device/device.h"
+#include "worker/device/device_suite.h"
 
 namespace roundhouse::worker {
 
-// Makes a device whose limit is the given number of bytes. FAILED_PRECONDITION:
-// this machine has none; the suite is then skipped, saying why, or fails where
-// ROUNDHOUSE_REQUIRE_DEVICES is set.
-using DeviceFactory =
-    std::function<absl::StatusOr<std::unique_ptr<Device>>(uint64_t)>;
-
-class DeviceConformance : public testing::TestWithParam<DeviceFactory> {
- protected:
-  void SetUp() override;
-  std::unique_ptr<Device> Open(uint64_t limit_bytes) const;
-};
+class DeviceConformance : public DeviceSuite {};
 
 }  // namespace roundhouse::worker
 

@@ -15,9 +15,8 @@ namespace roundhouse::worker {
 
 // "cpu", or "cuda:N" where the build has CUDA; N counts what
 // CUDA_VISIBLE_DEVICES leaves.  `memory_bytes` is the limit of all buffers.
-// INVALID_ARGUMENT: no such name in this build.  FAILED_PRECONDITION: the
-// machine lacks the device.  UNIMPLEMENTED: it is there and works, but
-// worker/model cannot compute on it yet.
+// INVALID_ARGUMENT: no such name.  FAILED_PRECONDITION: the machine lacks the
+// device, or the build lacks CUDA.
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const std::string& name,
                                                    uint64_t memory_bytes);
 

@@ -22,7 +22,8 @@ absl::Status CheckAligned(const void* data, const std::string& what) {
 absl::Status BorrowParameters(int64_t layer,
                               const std::vector<ParameterSpec>& parameters,
                               const LayerWeights& weights, DType dtype,
-                              bool requires_grad, LayerTensors* tensors) {
+                              const at::Device& device, bool requires_grad,
+                              LayerTensors* tensors) {
   for (const ParameterSpec& parameter : parameters) {
     const void* data = weights.weight[static_cast<int>(parameter.role)];
     if (data == nullptr) {
@@ -30,14 +31,16 @@ absl::Status BorrowParameters(int64_t layer,
           "layer ", layer, ": no weights given for ", parameter.name));
     }
     RETURN_IF_ERROR(CheckAligned(data, parameter.name));
-    (*tensors)[parameter.role] = BorrowTensor(data, parameter.shape, dtype)
-                                     .requires_grad_(requires_grad);
+    (*tensors)[parameter.role] =
+        BorrowTensor(data, parameter.shape, dtype, device)
+            .requires_grad_(requires_grad);
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<HeadTensors> BorrowHeadTensors(const ModelConfig& config,
                                               DType dtype,
+                                              const at::Device& device,
                                               const LayerWeights& weights) {
   const void* norm = weights.weight[static_cast<int>(ParamRole::kFinalNorm)];
   const void* matrix = weights.weight[static_cast<int>(ParamRole::kLmHead)];
@@ -48,8 +51,9 @@ absl::StatusOr<HeadTensors> BorrowHeadTensors(const ModelConfig& config,
   RETURN_IF_ERROR(CheckAligned(norm, "the final norm"));
   RETURN_IF_ERROR(CheckAligned(matrix, "the LM head's matrix"));
   return HeadTensors{
-      BorrowTensor(norm, {config.hidden_size}, dtype),
-      BorrowTensor(matrix, {config.vocab_size, config.hidden_size}, dtype)};
+      BorrowTensor(norm, {config.hidden_size}, dtype, device),
+      BorrowTensor(matrix, {config.vocab_size, config.hidden_size}, dtype,
+                   device)};
 }
 
 }  // namespace roundhouse::worker

@@ -1,5 +1,5 @@
-// LayerWeights, which lie in memory of the caller, as tensors.  Includes ATen:
-// for .cc files of worker/model only.  Thread-safe.
+// LayerWeights, which lie in the caller's memory on `device`, as tensors.
+// Includes ATen: for .cc files of worker/model only.  Thread-safe.
 #ifndef ROUNDHOUSE_WORKER_MODEL_BORROWED_WEIGHTS_H_
 #define ROUNDHOUSE_WORKER_MODEL_BORROWED_WEIGHTS_H_
 
@@ -28,7 +28,8 @@ absl::Status CheckAligned(const void* data, const std::string& what);
 absl::Status BorrowParameters(int64_t layer,
                               const std::vector<ParameterSpec>& parameters,
                               const LayerWeights& weights, DType dtype,
-                              bool requires_grad, LayerTensors* tensors);
+                              const at::Device& device, bool requires_grad,
+                              LayerTensors* tensors);
 
 struct HeadTensors {
   at::Tensor final_norm;  // [hidden]
@@ -38,6 +39,7 @@ struct HeadTensors {
 // INVALID_ARGUMENT: `weights` lacks one of them or has it unaligned.
 absl::StatusOr<HeadTensors> BorrowHeadTensors(const ModelConfig& config,
                                               DType dtype,
+                                              const at::Device& device,
                                               const LayerWeights& weights);
 
 }  // namespace roundhouse::worker

@@ -26,6 +26,7 @@
 
 #include "base/model/parameters.h"
 #include "base/philox.h"
+#include "worker/model/mask_numbers.h"
 
 namespace roundhouse::worker {
 
@@ -47,6 +48,11 @@ class DropoutMask {
   // of one token; `to` may be `from`.
   void Apply(int64_t row, int64_t token, const float* from, float* to,
              int64_t features) const;
+
+  // For a kernel that applies it elsewhere.
+  MaskNumbers numbers() const {
+    return {threshold_, kept_, {site_[0], site_[1], site_[2]}};
+  }
 
  private:
   uint32_t threshold_;  // numbers below it are dropped

@@ -12,6 +12,7 @@
 #include "worker/model/key_value_layout.h"
 #include "worker/model/layers.h"
 #include "worker/model/lora.h"
+#include "worker/model/on_stream.h"
 #include "worker/model/tensors.h"
 
 namespace roundhouse::worker {
@@ -21,6 +22,7 @@ class TorchGenerationRun : public GenerationRun {
  public:
   explicit TorchGenerationRun(const GenerationOptions& options)
       : options_(options),
+        device_(TorchDevice(options.stream)),
         units_(TrainingUnits(options.config, options.adapter)),
         adapter_{.config = options.adapter, .row_tokens = 1} {}
 
@@ -39,6 +41,7 @@ class TorchGenerationRun : public GenerationRun {
   KeyValueCache CacheOf(int64_t layer) const;
 
   const GenerationOptions options_;
+  const at::Device device_;
   const std::vector<UnitSpec> units_;
   const AdapterContext adapter_;
   const Packing no_packing_;
@@ -82,12 +85,12 @@ absl::Status TorchGenerationRun::SetInput(
   for (size_t i = 0; i < steps.size(); ++i) {
     RETURN_IF_ERROR(CheckStep(steps[i], i));
   }
-  return GuardTorch("rotary tables of a step", [&] {
+  return GuardTorchOn(options_.stream, "rotary tables of a step", [&] {
     steps_ = steps;
     SetPositions();
     current_ = BorrowTensor(
         input, {1, last_tokens_.back() + 1, options_.config.hidden_size},
-        options_.dtype);
+        options_.dtype, device_);
     next_layer_ = 0;
     return absl::OkStatus();
   });
@@ -109,9 +112,10 @@ void TorchGenerationRun::SetPositions() {
     // Twice as many, because the next step comes with longer sequences.
     table_tokens_ = std::min(2 * longest, options_.config.max_position_tokens);
     tables_ = MakeRopeTables(options_.config, table_tokens_,
-                             ScalarTypeOf(options_.dtype));
+                             ScalarTypeOf(options_.dtype), device_);
   }
-  rope_ = RopeAt(tables_, at::tensor(positions, at::kInt).unsqueeze(0));
+  rope_ = RopeAt(
+      tables_, ToDevice(at::tensor(positions, at::kInt), device_).unsqueeze(0));
 }
 
 absl::StatusOr<LayerTensors> TorchGenerationRun::BorrowWeights(
@@ -121,7 +125,7 @@ absl::StatusOr<LayerTensors> TorchGenerationRun::BorrowWeights(
        TrainingUnitsOfLayer(options_.config, options_.adapter, layer)) {
     RETURN_IF_ERROR(BorrowParameters(
         layer, units_[static_cast<size_t>(unit)].parameters, weights,
-        UnitDType(options_.config, options_.dtype, unit),
+        UnitDType(options_.config, options_.dtype, unit), device_,
         /*requires_grad=*/false, &tensors));
   }
   return tensors;
@@ -136,7 +140,7 @@ KeyValueCache TorchGenerationRun::CacheOf(int64_t layer) const {
       return BorrowTensor(
           step.cache + offset,
           {step.capacity_tokens, config.kv_head_count, config.head_dim},
-          options_.dtype);
+          options_.dtype, device_);
     };
     cache.sequences.push_back({.keys = plane(layout.keys_offset(layer)),
                                .values = plane(layout.values_offset(layer)),
@@ -156,8 +160,9 @@ absl::Status TorchGenerationRun::ForwardLayer(int64_t layer,
                            next_layer_, " of ", options_.config.layer_count)
             : "ForwardLayer before SetInput");
   }
-  return GuardTorch(
-      absl::StrCat("forward of layer ", layer), [&]() -> absl::Status {
+  return GuardTorchOn(
+      options_.stream, absl::StrCat("forward of layer ", layer),
+      [&]() -> absl::Status {
         const c10::NoGradGuard no_grad;
         ASSIGN_OR_RETURN(const LayerTensors tensors,
                          BorrowWeights(layer, weights));
@@ -186,19 +191,20 @@ absl::Status TorchGenerationRun::Logits(const LayerWeights& weights,
                                                    first, "+", count, " of ",
                                                    last_tokens_.size()));
   }
-  return GuardTorch("logits", [&]() -> absl::Status {
+  return GuardTorchOn(options_.stream, "logits", [&]() -> absl::Status {
     const c10::NoGradGuard no_grad;
     ASSIGN_OR_RETURN(
         const HeadTensors head,
-        BorrowHeadTensors(options_.config, options_.dtype, weights));
-    const at::Tensor rows = at::tensor(last_tokens_, at::kLong)
-                                .slice(0, static_cast<int64_t>(first),
-                                       static_cast<int64_t>(first + count));
+        BorrowHeadTensors(options_.config, options_.dtype, device_, weights));
+    const at::Tensor rows =
+        ToDevice(at::tensor(last_tokens_, at::kLong), device_)
+            .slice(0, static_cast<int64_t>(first),
+                   static_cast<int64_t>(first + count));
     const at::Tensor states = current_.squeeze(0).index_select(0, rows);
-    CopyToMemory(HeadLogits(states, head.final_norm, head.lm_head,
-                            options_.config.rms_norm_eps)
-                     .to(at::kFloat),
-                 logits);
+    CopyToHost(HeadLogits(states, head.final_norm, head.lm_head,
+                          options_.config.rms_norm_eps)
+                   .to(at::kFloat),
+               logits);
     return absl::OkStatus();
   });
 }

@@ -33,6 +33,7 @@ struct GenerationOptions {
   ModelConfig config;
   AdapterConfig adapter;
   DType dtype = DType::kF32;  // of the model's weights, states and caches
+  NativeStream stream;        // where it computes, and its tensors lie
 };
 
 // What a step adds to one sequence.
@@ -62,9 +63,9 @@ class GenerationRun {
   virtual absl::Status ForwardLayer(int64_t layer,
                                     const LayerWeights& weights) = 0;
 
-  // After the last layer: writes [count, vocab] fp32 to `logits`, host memory,
-  // computed in options.dtype: those of the last token of sequences first ..
-  // first + count - 1.
+  // After the last layer, when all work of the step is done: writes [count,
+  // vocab] fp32 to `logits`, host memory, computed in options.dtype: those of
+  // the last token of sequences first .. first + count - 1.
   virtual absl::Status Logits(const LayerWeights& weights, size_t first,
                               size_t count, float* logits) = 0;
 };

@@ -69,7 +69,8 @@ at::Tensor HeadLogits(const at::Tensor& x, const at::Tensor& final_norm,
 
 at::Tensor TargetLosses(const HeadInputs& inputs) {
   const c10::NoGradGuard no_grad;
-  if (inputs.targets.size(0) == 0) return at::zeros({0}, at::kFloat);
+  if (inputs.targets.size(0) == 0)
+    return at::zeros({0}, inputs.x.options().dtype(at::kFloat));
   const at::Tensor normed =
       RmsNorm(inputs.x.index_select(0, inputs.target_rows), inputs.final_norm,
               inputs.rms_norm_eps);
@@ -85,7 +86,7 @@ at::Tensor TargetLossesAndGradients(const HeadInputs& inputs, double loss_scale,
   const c10::NoGradGuard no_grad;
   if (inputs.targets.size(0) == 0) {
     ZeroGradients(inputs, gradients);
-    return at::zeros({0}, at::kFloat);
+    return at::zeros({0}, inputs.x.options().dtype(at::kFloat));
   }
   const at::Tensor x =
       inputs.x.index_select(0, inputs.target_rows).requires_grad_(true);

@@ -5,6 +5,7 @@
 #include "ATen/TensorIterator.h"
 #include "torch/csrc/autograd/custom_function.h"
 #include "torch/custom_class.h"
+#include "worker/model/on_stream.h"
 
 namespace roundhouse::worker {
 namespace {
@@ -36,10 +37,13 @@ BranchPtr MakeBranch(const LayerContext& context, ParamRole matrix) {
   return branch;
 }
 
-// Both [n, features], fp32, dense; they may be one.  An iterator over the
-// tokens' numbers, because only LibTorch's own code is compiled for its
-// threads: at::parallel_for in ours would run on one.
+// Both [n, features], fp32, dense; they may be one.  On the host an iterator
+// over the tokens' numbers, because only LibTorch's own code is compiled for
+// its threads: at::parallel_for in ours would run on one.
 void Mask(const Branch& branch, const at::Tensor& from, const at::Tensor& to) {
+  if (!from.is_cpu()) {
+    return ApplyMask(*branch.mask, branch.row_tokens, from, to);
+  }
   const int64_t features = from.size(1);
   const float* const source = from.const_data_ptr<float>();
   float* const target = to.data_ptr<float>();

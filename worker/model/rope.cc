@@ -3,6 +3,8 @@
 #include <numbers>
 #include <vector>
 
+#include "worker/model/on_stream.h"
+
 namespace roundhouse::worker {
 namespace {
 
@@ -49,9 +51,11 @@ at::Tensor RopeFrequencies(const ModelConfig& config) {
 }
 
 RopeTables MakeRopeTables(const ModelConfig& config, int64_t row_tokens,
-                          at::ScalarType dtype) {
+                          at::ScalarType dtype, const at::Device& device) {
+  const at::Tensor positions = at::arange(
+      0, row_tokens, at::TensorOptions().dtype(at::kFloat).device(device));
   const at::Tensor angles =
-      at::outer(at::arange(0, row_tokens, at::kFloat), RopeFrequencies(config));
+      at::outer(positions, ToDevice(RopeFrequencies(config), device));
   const at::Tensor both = at::cat({angles, angles}, -1);
   return {both.cos().to(dtype), both.sin().to(dtype)};
 }

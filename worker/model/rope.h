@@ -24,10 +24,11 @@ at::Tensor RopeFrequencies(const ModelConfig& config);
 
 // Of positions 0 .. row_tokens - 1.
 RopeTables MakeRopeTables(const ModelConfig& config, int64_t row_tokens,
-                          at::ScalarType dtype);
+                          at::ScalarType dtype,
+                          const at::Device& device = at::kCPU);
 
 // The rows of `tables`, which has [row_tokens, head_dim], at `positions`,
-// [rows, row_tokens] int32 with values below row_tokens.
+// [rows, row_tokens] int32 on the tables' device, with values below row_tokens.
 RopeTables RopeAt(const RopeTables& tables, const at::Tensor& positions);
 
 // x is [rows, heads, row_tokens, head_dim]; pairs are (i, i + head_dim / 2).

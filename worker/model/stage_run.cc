@@ -15,6 +15,7 @@
 #include "worker/model/head.h"
 #include "worker/model/layers.h"
 #include "worker/model/lora.h"
+#include "worker/model/on_stream.h"
 #include "worker/model/tensors.h"
 
 namespace roundhouse::worker {
@@ -40,6 +41,7 @@ class TorchStageRun : public StageRun {
  public:
   TorchStageRun(const StageRunOptions& options, RopeTables rope)
       : options_(options),
+        device_(TorchDevice(options.stream)),
         units_(TrainingUnits(options.config, options.adapter)),
         adapter_(AdapterContextOf(options)),
         row_rope_(std::move(rope)),
@@ -86,7 +88,13 @@ class TorchStageRun : public StageRun {
   void RunForward(KeptLayer layer);
   void RunBackward(KeptLayer layer, GradientSink* sink);
 
+  template <typename Body>
+  absl::Status Guard(const std::string& what, Body body) const {
+    return GuardTorchOn(options_.stream, what, std::move(body));
+  }
+
   const StageRunOptions options_;
+  const at::Device device_;
   const std::vector<UnitSpec> units_;
   const AdapterContext adapter_;
   const RopeTables row_rope_;  // of rows of one sequence
@@ -107,7 +115,7 @@ void Deliver(int64_t layer, ParamRole role, const at::Tensor& gradient,
 
 // REQUIRES: labels were checked.
 HeadResult SumLosses(const at::Tensor& losses) {
-  const at::Tensor dense = losses.contiguous();
+  const at::Tensor dense = losses.to(at::kCPU).contiguous();
   HeadResult result;
   result.target_tokens = dense.size(0);
   const float* values = dense.const_data_ptr<float>();
@@ -120,7 +128,7 @@ HeadResult SumLosses(const at::Tensor& losses) {
 
 absl::Status TorchStageRun::SetInput(const void* input) {
   RETURN_IF_ERROR(CheckAligned(input, "the stage's input"));
-  current_ = BorrowTensor(input, shape_, options_.dtype);
+  current_ = BorrowTensor(input, shape_, options_.dtype, device_);
   gradient_ = at::Tensor();
   next_layer_ = -1;
   kept_.clear();
@@ -137,11 +145,11 @@ absl::Status TorchStageRun::SetPositions(const int32_t* positions) {
   ASSIGN_OR_RETURN(packing_,
                    ReadPacking(positions, options_.rows, options_.row_tokens));
   if (packing_.sequence_tokens.empty()) return absl::OkStatus();
-  return GuardTorch("rotary tables of packed rows", [&] {
-    rope_ =
-        RopeAt(row_rope_,
-               at::from_blob(const_cast<int32_t*>(positions),
-                             {options_.rows, options_.row_tokens}, at::kInt));
+  return Guard("rotary tables of packed rows", [&] {
+    const at::Tensor borrowed =
+        at::from_blob(const_cast<int32_t*>(positions),
+                      {options_.rows, options_.row_tokens}, at::kInt);
+    rope_ = RopeAt(row_rope_, ToDevice(borrowed, device_));
     return absl::OkStatus();
   });
 }
@@ -151,11 +159,12 @@ absl::StatusOr<LayerTensors> TorchStageRun::BorrowWeights(
   const bool has_backward = options_.keep != Keep::kNothing;
   LayerTensors tensors;
   RETURN_IF_ERROR(BorrowParameters(layer, DecoderParameters(layer), weights,
-                                   options_.dtype,
+                                   options_.dtype, device_,
                                    has_backward && !HasAdapter(), &tensors));
   if (HasAdapter()) {
     RETURN_IF_ERROR(BorrowParameters(layer, Trainable(layer), weights,
-                                     DType::kF32, has_backward, &tensors));
+                                     DType::kF32, device_, has_backward,
+                                     &tensors));
   }
   return tensors;
 }
@@ -186,21 +195,20 @@ absl::Status TorchStageRun::ForwardLayer(int64_t layer,
         absl::StrCat("ForwardLayer of layer ", layer, ", expected ",
                      next_layer_, " of ", options_.config.layer_count));
   }
-  return GuardTorch(
-      absl::StrCat("forward of layer ", layer), [&]() -> absl::Status {
-        KeptLayer kept{.layer = layer};
-        ASSIGN_OR_RETURN(kept.weights, BorrowWeights(layer, weights));
-        RunForward(std::move(kept));
-        next_layer_ = layer + 1;
-        return absl::OkStatus();
-      });
+  return Guard(absl::StrCat("forward of layer ", layer), [&]() -> absl::Status {
+    KeptLayer kept{.layer = layer};
+    ASSIGN_OR_RETURN(kept.weights, BorrowWeights(layer, weights));
+    RunForward(std::move(kept));
+    next_layer_ = layer + 1;
+    return absl::OkStatus();
+  });
 }
 
 absl::Status TorchStageRun::CopyOutput(void* output) {
   if (!current_.defined()) {
     return absl::FailedPreconditionError("CopyOutput before SetInput");
   }
-  return GuardTorch("copy of the output", [&] {
+  return Guard("copy of the output", [&] {
     CopyToMemory(current_, output);
     return absl::OkStatus();
   });
@@ -220,15 +228,16 @@ absl::Status TorchStageRun::SetTargets(const int32_t* labels,
     rows.push_back(i);
     targets.push_back(labels[i]);
   }
-  head->target_rows = at::tensor(rows, at::kLong);
-  head->targets = at::tensor(targets, at::kLong);
+  head->target_rows = ToDevice(at::tensor(rows, at::kLong), device_);
+  head->targets = ToDevice(at::tensor(targets, at::kLong), device_);
   return absl::OkStatus();
 }
 
 absl::StatusOr<HeadInputs> TorchStageRun::BorrowHead(
     const LayerWeights& weights, const int32_t* labels) const {
-  ASSIGN_OR_RETURN(const HeadTensors tensors,
-                   BorrowHeadTensors(options_.config, options_.dtype, weights));
+  ASSIGN_OR_RETURN(
+      const HeadTensors tensors,
+      BorrowHeadTensors(options_.config, options_.dtype, device_, weights));
   HeadInputs head;
   head.x = current_.reshape({-1, options_.config.hidden_size});
   head.final_norm = tensors.final_norm;
@@ -248,7 +257,7 @@ absl::StatusOr<HeadResult> TorchStageRun::Head(const LayerWeights& weights,
     return absl::FailedPreconditionError("Head before SetInput");
   }
   HeadResult result;
-  RETURN_IF_ERROR(GuardTorch("the head", [&]() -> absl::Status {
+  RETURN_IF_ERROR(Guard("the head", [&]() -> absl::Status {
     ASSIGN_OR_RETURN(const HeadInputs head, BorrowHead(weights, labels));
     if (mode == HeadMode::kLossOnly) {
       result = SumLosses(TargetLosses(head));
@@ -268,7 +277,7 @@ absl::StatusOr<HeadResult> TorchStageRun::Head(const LayerWeights& weights,
 
 absl::Status TorchStageRun::BackwardFrom(const void* output_gradient) {
   RETURN_IF_ERROR(CheckAligned(output_gradient, "the output's gradient"));
-  gradient_ = BorrowTensor(output_gradient, shape_, options_.dtype);
+  gradient_ = BorrowTensor(output_gradient, shape_, options_.dtype, device_);
   return absl::OkStatus();
 }
 
@@ -302,7 +311,7 @@ absl::Status TorchStageRun::BackwardLayer(int64_t layer, GradientSink* sink) {
     return absl::FailedPreconditionError(
         "BackwardLayer before Head or BackwardFrom");
   }
-  return GuardTorch(absl::StrCat("backward of layer ", layer), [&] {
+  return Guard(absl::StrCat("backward of layer ", layer), [&] {
     KeptLayer kept = std::move(kept_.back());
     kept_.pop_back();
     RunBackward(std::move(kept), sink);
@@ -315,7 +324,7 @@ absl::Status TorchStageRun::CopyInputGradient(void* output) {
     return absl::FailedPreconditionError(
         "CopyInputGradient before the last BackwardLayer");
   }
-  return GuardTorch("copy of the input's gradient", [&] {
+  return Guard("copy of the input's gradient", [&] {
     CopyToMemory(gradient_, output);
     return absl::OkStatus();
   });
@@ -350,10 +359,11 @@ absl::StatusOr<std::unique_ptr<StageRun>> StageRun::Create(
     const StageRunOptions& options) {
   RETURN_IF_ERROR(CheckOptions(options));
   std::unique_ptr<StageRun> run;
-  RETURN_IF_ERROR(GuardTorch("rotary tables", [&] {
+  RETURN_IF_ERROR(GuardTorchOn(options.stream, "rotary tables", [&] {
     run = std::make_unique<TorchStageRun>(
         options, MakeRopeTables(options.config, options.row_tokens,
-                                ScalarTypeOf(options.dtype)));
+                                ScalarTypeOf(options.dtype),
+                                TorchDevice(options.stream)));
     return absl::OkStatus();
   }));
   return run;

@@ -1,5 +1,10 @@
 // One micro-batch through one stage: forward, loss and backward of a run of
-// layers, layer by layer, on tensors that lie in this process's memory.
+// layers, layer by layer, on tensors that lie in the memory of one device.
+//
+// On a GPU calls return when their work is queued on options.stream, whatever
+// they are said to read or write; "during the call" is then until that work is
+// done, and labels and positions are host memory that is read during the call
+// itself.  Head waits for its losses.
 //
 // Owner: whoever computes (worker/slot, the sequential reference).  Nothing
 // here knows of slots, arenas, words or transfers.  Thread-compatible: all
@@ -32,6 +37,7 @@
 #include "absl/status/statusor.h"
 #include "base/model/config.h"
 #include "base/model/parameters.h"
+#include "worker/device/native_stream.h"
 
 namespace roundhouse::worker {
 
@@ -72,6 +78,7 @@ struct StageRunOptions {
   uint64_t seed = 0;
   uint64_t step = 0;
   uint64_t micro_batch = 0;  // of the step
+  NativeStream stream;       // where it computes, and its tensors lie
 };
 
 // What the head found.  `loss_sum` is the sum over target tokens of the
@@ -93,11 +100,11 @@ class StageRun {
   virtual absl::Status SetInput(const void* input) = 0;
 
   // For rows that pack several sequences: `positions` is [rows, row_tokens]
-  // int32, each token's position in its sequence; read during the call.  Every
-  // sequence attends to itself only.  Between SetInput and the first
-  // ForwardLayer; without it each row is one sequence.
-  // INVALID_ARGUMENT naming row and token: a row that does not begin with 0, or
-  // a value that is neither 0 nor one more than the value before it.
+  // int32, in host memory, each token's position in its sequence; read during
+  // the call.  Every sequence attends to itself only.  Between SetInput and the
+  // first ForwardLayer; without it each row is one sequence. INVALID_ARGUMENT
+  // naming row and token: a row that does not begin with 0, or a value that is
+  // neither 0 nor one more than the value before it.
   virtual absl::Status SetPositions(const int32_t* positions) = 0;
 
   // Layers in ascending order.  `weights` must stay valid until the layer's
@@ -110,8 +117,8 @@ class StageRun {
   virtual absl::Status CopyOutput(void* output) = 0;
 
   // Final norm, LM head and loss on the current output.  `labels` is
-  // [rows, row_tokens] int32, already shifted: labels[i] is the target
-  // predicted at position i, -100 where none.  With kLossAndGradient the
+  // [rows, row_tokens] int32 in host memory, already shifted: labels[i] is the
+  // target predicted at position i, -100 where none.  With kLossAndGradient the
   // gradient of loss_sum * loss_scale goes to `sink` for kFinalNorm and
   // kLmHead, unless they are frozen, and is kept as the gradient of the last
   // layer's output.

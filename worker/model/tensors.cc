@@ -3,6 +3,18 @@
 #include "base/log.h"
 
 namespace roundhouse::worker {
+namespace {
+
+// The device is known: LibTorch need not ask the driver whose address it is.
+at::Tensor Over(void* data, at::IntArrayRef shape,
+                const at::TensorOptions& options) {
+  return at::for_blob(data, shape)
+      .options(options)
+      .target_device(options.device())
+      .make_tensor();
+}
+
+}  // namespace
 
 at::ScalarType ScalarTypeOf(DType dtype) {
   switch (dtype) {
@@ -17,15 +29,20 @@ at::ScalarType ScalarTypeOf(DType dtype) {
   return at::kFloat;
 }
 
-at::Tensor BorrowTensor(const void* data, at::IntArrayRef shape, DType dtype) {
+at::Tensor BorrowTensor(const void* data, at::IntArrayRef shape, DType dtype,
+                        const at::Device& device) {
   // LibTorch has no tensor of const data; nobody writes through these.
-  return at::from_blob(const_cast<void*>(data), shape,
-                       at::TensorOptions().dtype(ScalarTypeOf(dtype)));
+  return Over(const_cast<void*>(data), shape,
+              at::TensorOptions().dtype(ScalarTypeOf(dtype)).device(device));
 }
 
 void CopyToMemory(const at::Tensor& source, void* data) {
-  at::from_blob(data, source.sizes(), source.options().requires_grad(false))
+  Over(data, source.sizes(), source.options().requires_grad(false))
       .copy_(source.detach());
+}
+
+void CopyToHost(const at::Tensor& source, void* data) {
+  CopyToMemory(source.to(at::kCPU), data);
 }
 
 }  // namespace roundhouse::worker

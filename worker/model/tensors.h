@@ -16,12 +16,17 @@ namespace roundhouse::worker {
 
 at::ScalarType ScalarTypeOf(DType dtype);
 
-// A dense row-major tensor over caller's memory, which must outlive it.  The
-// only place that says on which device memory lies.
-at::Tensor BorrowTensor(const void* data, at::IntArrayRef shape, DType dtype);
+// A dense row-major tensor over caller's memory on `device`, which must outlive
+// it.
+at::Tensor BorrowTensor(const void* data, at::IntArrayRef shape, DType dtype,
+                        const at::Device& device = at::kCPU);
 
-// Writes `source` densely to `data` in its own dtype.
+// Writes `source` densely to `data`, memory of its own device, in its own
+// dtype.
 void CopyToMemory(const at::Tensor& source, void* data);
+
+// The same to memory of the host; it is there when the call returns.
+void CopyToHost(const at::Tensor& source, void* data);
 
 // Runs `body`, which returns a Status; an exception becomes INTERNAL, or
 // RESOURCE_EXHAUSTED when memory ran out, and names `what`.

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "worker/clock.h"
 #include "worker/model/token_draw.h"
+#include "worker/slot/compute_clock.h"
 
 namespace roundhouse::worker {
 namespace {
@@ -29,6 +30,14 @@ SampleComputation::SampleComputation(const SampleContext& context,
                sample) {}
 
 absl::StatusOr<wire::SampleDone> SampleComputation::Run() {
+  absl::StatusOr<wire::SampleDone> done = Draw();
+  // As SlotComputation::Run.
+  const absl::Status drained = Drain(context_.stream);
+  if (!drained.ok()) return drained;
+  return done;
+}
+
+absl::StatusOr<wire::SampleDone> SampleComputation::Draw() {
   wire::SampleDone done{.sample = command_.sample,
                         .started_ns = MonotonicNow()};
   RETURN_IF_ERROR(MatchWeights());
@@ -105,9 +114,11 @@ absl::Status SampleComputation::PrepareMemory() {
   ASSIGN_OR_RETURN(rows_, context_.device.Allocate(sample_.plan.row_bytes,
                                                    "embedding rows"));
   gathered_.resize(sample_.plan.row_bytes);
-  ASSIGN_OR_RETURN(run_, context_.make_generation({.config = tables_.config,
-                                                   .adapter = tables_.adapter,
-                                                   .dtype = tables_.dtype}));
+  ASSIGN_OR_RETURN(
+      run_, context_.make_generation({.config = tables_.config,
+                                      .adapter = tables_.adapter,
+                                      .dtype = tables_.dtype,
+                                      .stream = context_.stream.native()}));
   for (size_t layer = 0; sample_.resident && layer <= head_layer(); ++layer) {
     RETURN_IF_ERROR(uploads_.StartLayer(layer));
   }
@@ -171,7 +182,9 @@ absl::Status SampleComputation::RunLayers() {
     ASSIGN_OR_RETURN(const LayerWeights weights, uploads_.AwaitLayer(layer));
     RETURN_IF_ERROR(uploads_.StartLayer(layer + 1));
     RETURN_IF_ERROR(run_->ForwardLayer(static_cast<int64_t>(layer), weights));
-    if (!sample_.resident) uploads_.ReleaseLayer(layer);
+    if (sample_.resident) continue;
+    RETURN_IF_ERROR(Drain(context_.stream));
+    uploads_.ReleaseLayer(layer);
   }
   return absl::OkStatus();
 }

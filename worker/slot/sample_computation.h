@@ -64,6 +64,7 @@ class SampleComputation {
   };
   using Pass = std::vector<Sequence*>;
 
+  absl::StatusOr<wire::SampleDone> Draw();
   absl::Status MatchWeights();
   absl::Status PrepareSequences();
   absl::Status PrepareMemory();

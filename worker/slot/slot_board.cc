@@ -240,6 +240,19 @@ bool SlotBoard::MayHold(const SlotState& slot, uint64_t bytes) {
   return true;
 }
 
+absl::StatusOr<std::unique_ptr<DeviceBuffer>> SlotBoard::Allocate(
+    const SlotState& slot, uint64_t bytes, const std::string& what) {
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> buffer =
+      device_.Allocate(bytes, what);
+  if (!absl::IsResourceExhausted(buffer.status())) return buffer;
+  const bool another_runs =
+      std::any_of(slots.begin(), slots.end(), [&](const auto& other) {
+        return other.get() != &slot && other->phase != ComputePhase::kQueued;
+      });
+  if (!another_runs) return buffer;
+  return std::unique_ptr<DeviceBuffer>();
+}
+
 absl::StatusOr<DeviceBuffer*> SlotBoard::TryTake(SlotState& slot,
                                                  BufferPool& pool,
                                                  bool* fresh) {
@@ -254,7 +267,8 @@ absl::StatusOr<DeviceBuffer*> SlotBoard::TryTake(SlotState& slot,
     return nullptr;
   }
   ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> buffer,
-                   device_.Allocate(pool.need.bytes, pool.what));
+                   Allocate(slot, pool.need.bytes, pool.what));
+  if (buffer == nullptr) return nullptr;
   slot.held_bytes += cost;
   if (fresh != nullptr) *fresh = true;
   pool.all.push_back(std::move(buffer));
@@ -266,7 +280,8 @@ absl::StatusOr<DeviceBuffer*> SlotBoard::TryTakeWeights(SlotState& slot,
   const uint64_t cost = DeviceBytes(bytes);
   if (!MayHold(slot, cost)) return nullptr;
   ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> buffer,
-                   device_.Allocate(bytes, "a unit's weights"));
+                   Allocate(slot, bytes, "a unit's weights"));
+  if (buffer == nullptr) return nullptr;
   slot.held_bytes += cost;
   slot.weight_buffers.push_back(std::move(buffer));
   return slot.weight_buffers.back().get();

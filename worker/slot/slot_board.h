@@ -40,6 +40,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "absl/status/status.h"
 #include "base/wire/words.h"
@@ -115,6 +116,11 @@ class SlotBoard {
 
  private:
   // The following hold `mutex`.
+  // Null where the device refuses although the count allows it, while another
+  // slot computes or drains: memory that a library gave back may be the
+  // device's again only when that work is done.
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(
+      const SlotState& slot, uint64_t bytes, const std::string& what);
   bool MayHold(const SlotState& slot, uint64_t bytes);
   SlotState* FirstQueued() const;
   // Of the oldest queued slots of other jobs that may overtake `first`, the one

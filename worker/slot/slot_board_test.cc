@@ -16,6 +16,26 @@
 namespace roundhouse::worker {
 namespace {
 
+// Refuses, although the count allows it, as a driver may.
+class RefusingDevice : public Device {
+ public:
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(
+      uint64_t bytes, const std::string& what) override {
+    if (refuses) return absl::ResourceExhaustedError("the driver has none");
+    return inner_->Allocate(bytes, what);
+  }
+  absl::StatusOr<std::unique_ptr<Stream>> NewStream() override {
+    return inner_->NewStream();
+  }
+  DeviceMemory memory() const override { return inner_->memory(); }
+  uint64_t TakePeak() override { return inner_->TakePeak(); }
+
+  bool refuses = true;
+
+ private:
+  const std::unique_ptr<Device> inner_ = NewCpuDevice(1 << 30);
+};
+
 class SlotBoardTest : public testing::Test {
  protected:
   SlotBoardTest() {
@@ -140,6 +160,35 @@ class SlotBoardTest : public testing::Test {
   std::unique_ptr<Device> device_;
   std::unique_ptr<SlotBoard> board_;
 };
+
+TEST_F(SlotBoardTest, WhatTheDriverRefusesIsWaitedForWhileAnotherSlotRuns) {
+  RefusingDevice device;
+  board_ = std::make_unique<SlotBoard>(device, bell_);
+  SlotState* const running = AddSlot(true);
+  SlotState* const waiting = AddSlot(true);
+  const auto take = [&] {
+    absl::Status status;
+    board_->Update([&] {
+      const auto taken = board_->TryTakeWeights(*waiting, 64);
+      status = taken.status();
+      if (taken.ok() && *taken == nullptr) {
+        status = absl::UnavailableError("later");
+      }
+    });
+    return status;
+  };
+  // Nobody runs whose end would bring memory.
+  EXPECT_TRUE(absl::IsResourceExhausted(take()));
+  board_->Update([&] { running->phase = ComputePhase::kComputing; });
+  EXPECT_TRUE(absl::IsUnavailable(take()));
+  board_->Update([&] { running->phase = ComputePhase::kComputed; });
+  EXPECT_TRUE(absl::IsUnavailable(take()));
+  device.refuses = false;
+  EXPECT_EQ(take(), absl::OkStatus());
+  End(waiting);
+  End(running);
+  board_.reset();
+}
 
 TEST_F(SlotBoardTest, ASlotWhoseInputIsThereGoesFirst) {
   AddSample(7);

@@ -18,7 +18,8 @@ Keep KeepOf(const wire::RunSlot& command) {
 }
 
 StageRunOptions OptionsOf(const wire::RunSlot& command, const JobTables& tables,
-                          const wire::SlotMicroBatch& micro_batch) {
+                          const wire::SlotMicroBatch& micro_batch,
+                          const NativeStream& stream) {
   StageRunOptions options;
   options.config = tables.config;
   options.adapter = tables.adapter;
@@ -31,6 +32,7 @@ StageRunOptions OptionsOf(const wire::RunSlot& command, const JobTables& tables,
   options.seed = tables.seed;
   options.step = command.step;
   options.micro_batch = micro_batch.step_index;
+  options.stream = stream;
   return options;
 }
 
@@ -56,9 +58,18 @@ SlotComputation::SlotComputation(const ComputeContext& context, SlotState& slot)
       command_(slot.command),
       tables_(*slot.tables),
       sums_(command_, slot.plan, tables_, context.stream, *this),
-      clocks_(slot.plan.layer_units.size()) {}
+      clock_(context.stream, command_.first_layer,
+             slot.plan.layer_units.size()) {}
 
 absl::Status SlotComputation::Run() {
+  absl::Status status = RunMicroBatches();
+  // Whatever became of it: what is queued still uses the slot's memory.  An
+  // error of the model may be one of the device.
+  absl::Status drained = Drain(context_.stream);
+  return drained.ok() ? status : drained;
+}
+
+absl::Status SlotComputation::RunMicroBatches() {
   RETURN_IF_ERROR(Start());
   for (size_t m = 0; m < command_.micro_batches.size(); ++m) {
     RETURN_IF_ERROR(CheckWanted());
@@ -126,17 +137,16 @@ absl::Status SlotComputation::CheckWanted() {
 absl::StatusOr<DeviceBuffer*> SlotComputation::AwaitUpload(
     const Upload& upload, wire::WaitCause late) {
   int64_t waited_ns = 0;
+  ASSIGN_OR_RETURN(ComputeClock::Mark queued, clock_.Now());
   RETURN_IF_ERROR(context_.board.Await(
       slot_, [&] { return upload.arrival == Arrival::kThere; }, &waited_ns));
   if (waited_ns > 0) {
-    slot_.times.waited_ns += waited_ns;
     const int64_t now_ns = MonotonicNow();
-    SplitWait(
-        now_ns - waited_ns, now_ns,
+    clock_.NoteWait(
+        std::move(queued), now_ns - waited_ns, now_ns,
         {{upload.published.reached_ns, late},
          {upload.refused ? upload.granted_ns : 0, wire::WaitCause::kMemory},
-         {upload.there_ns, wire::WaitCause::kH2D}},
-        waits_);
+         {upload.there_ns, wire::WaitCause::kH2D}});
   }
   return upload.buffer;
 }
@@ -159,6 +169,7 @@ absl::StatusOr<DeviceBuffer*> SlotComputation::AwaitBuffer(BufferPool& pool,
   absl::StatusOr<DeviceBuffer*> taken(static_cast<DeviceBuffer*>(nullptr));
   auto cause = wire::WaitCause::kMemory;
   int64_t waited_ns = 0;
+  ASSIGN_OR_RETURN(ComputeClock::Mark queued, clock_.Now());
   RETURN_IF_ERROR(context_.board.Await(
       slot_,
       [&] {
@@ -169,18 +180,23 @@ absl::StatusOr<DeviceBuffer*> SlotComputation::AwaitBuffer(BufferPool& pool,
         return false;
       },
       &waited_ns));
-  slot_.times.waited_ns += waited_ns;
-  waits_[static_cast<uint32_t>(cause)] += waited_ns;
+  if (waited_ns > 0) {
+    const int64_t now_ns = MonotonicNow();
+    clock_.NoteWait(std::move(queued), now_ns - waited_ns, now_ns,
+                    {{now_ns, cause}});
+  }
   return taken;
 }
 
 absl::Status SlotComputation::RunMicroBatch(size_t m) {
+  RETURN_IF_ERROR(clock_.BeginMicroBatch());
   {
     ASSIGN_OR_RETURN(DeviceBuffer* const input,
                      AwaitUpload(slot_.uploads[m].input, InputCause()));
     ASSIGN_OR_RETURN(const std::unique_ptr<StageRun> run,
                      context_.make_run(OptionsOf(command_, tables_,
-                                                 command_.micro_batches[m])));
+                                                 command_.micro_batches[m],
+                                                 context_.stream.native())));
     RETURN_IF_ERROR(run->SetInput(input->data()));
     RETURN_IF_ERROR(SetPositions(*run, m));
     RETURN_IF_ERROR(
@@ -193,16 +209,21 @@ absl::Status SlotComputation::RunMicroBatch(size_t m) {
     if (SlotPlan::HasBackward(command_.kind)) {
       RETURN_IF_ERROR(Backward(*run, m));
     }
+    // Times of a slot's first micro-batch have its page faults and first calls.
+    const bool counts = m > 0 || command_.micro_batches.size() == 1;
+    ASSIGN_OR_RETURN(const int64_t waited_ns,
+                     clock_.EndMicroBatch(counts, waits_));
+    slot_.times.waited_ns += waited_ns;
   }
   ReleaseUploads(m);
   return absl::OkStatus();
 }
 
 absl::Status SlotComputation::SetPositions(StageRun& run, size_t m) {
-  if (command_.micro_batches[m].positions.bytes == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(DeviceBuffer* const positions,
-                   AwaitUpload(slot_.uploads[m].positions, InputCause()));
-  return run.SetPositions(reinterpret_cast<const int32_t*>(positions->data()));
+  const wire::BufferRef& positions = command_.micro_batches[m].positions;
+  if (positions.bytes == 0) return absl::OkStatus();
+  return run.SetPositions(
+      reinterpret_cast<const int32_t*>(context_.arena.Bytes(positions)));
 }
 
 absl::Status SlotComputation::Forward(StageRun& run, size_t m) {
@@ -210,9 +231,10 @@ absl::Status SlotComputation::Forward(StageRun& run, size_t m) {
   for (uint32_t layer = command_.first_layer;
        layer <= command_.last_layer && layer < head; ++layer) {
     ASSIGN_OR_RETURN(const LayerWeights weights, AwaitWeights(layer));
-    const int64_t began_ns = MonotonicNow();
+    ASSIGN_OR_RETURN(ComputeClock::Mark began, clock_.Now());
     RETURN_IF_ERROR(run.ForwardLayer(layer, weights));
-    Clock(layer, m, &LayerClock::forward_ns, began_ns);
+    RETURN_IF_ERROR(
+        clock_.EndLayer(layer, LayerPass::kForward, std::move(began)));
     RETURN_IF_ERROR(Emit(m, layer + 1, false, [&](std::byte* output) {
       return run.CopyOutput(output);
     }));
@@ -224,17 +246,18 @@ absl::Status SlotComputation::RunHead(StageRun& run, size_t m) {
   const uint32_t layer = command_.last_layer;
   const bool backward = SlotPlan::HasBackward(command_.kind);
   ASSIGN_OR_RETURN(const LayerWeights weights, AwaitWeights(layer));
-  ASSIGN_OR_RETURN(DeviceBuffer* const labels,
-                   AwaitUpload(slot_.uploads[m].labels, InputCause()));
   sums_.BeginMicroBatch(m);
-  const int64_t began_ns = MonotonicNow();
+  ASSIGN_OR_RETURN(ComputeClock::Mark began, clock_.Now());
   ASSIGN_OR_RETURN(
       const HeadResult result,
-      run.Head(weights, reinterpret_cast<const int32_t*>(labels->data()),
+      run.Head(weights,
+               reinterpret_cast<const int32_t*>(
+                   context_.arena.Bytes(command_.micro_batches[m].labels)),
                backward ? HeadMode::kLossAndGradient : HeadMode::kLossOnly,
                command_.loss_scale, &sums_));
-  Clock(layer, m, backward ? &LayerClock::backward_ns : &LayerClock::forward_ns,
-        began_ns);
+  RETURN_IF_ERROR(clock_.EndLayer(
+      layer, backward ? LayerPass::kBackward : LayerPass::kForward,
+      std::move(began)));
   slot_.results.push_back(
       {.loss_sum = result.loss_sum,
        .target_tokens = static_cast<uint64_t>(result.target_tokens),
@@ -255,9 +278,10 @@ absl::Status SlotComputation::Backward(StageRun& run, size_t m) {
   for (layer = layer == head ? layer - 1 : layer;
        layer >= int64_t{command_.first_layer}; --layer) {
     RETURN_IF_ERROR(CheckWanted());
-    const int64_t began_ns = MonotonicNow();
+    ASSIGN_OR_RETURN(ComputeClock::Mark began, clock_.Now());
     RETURN_IF_ERROR(run.BackwardLayer(layer, &sums_));
-    Clock(static_cast<uint32_t>(layer), m, &LayerClock::backward_ns, began_ns);
+    RETURN_IF_ERROR(clock_.EndLayer(static_cast<uint32_t>(layer),
+                                    LayerPass::kBackward, std::move(began)));
     RETURN_IF_ERROR(sums_.FinishLayer(layer));
   }
   return Emit(m, command_.first_layer, true,
@@ -273,8 +297,6 @@ void SlotComputation::ReleaseUploads(size_t m) {
     };
     give(slot_.inputs, uploads.input);
     give(slot_.gradients, uploads.gradient);
-    give(slot_.labels, uploads.labels);
-    give(slot_.positions, uploads.positions);
   });
 }
 
@@ -376,27 +398,11 @@ absl::Status SlotComputation::SendSum(size_t unit, uint32_t contribution,
       [&slot = slot_] { --slot.contributions_left; });
 }
 
-bool SlotComputation::Counts(size_t m) const {
-  return m > 0 || command_.micro_batches.size() == 1;
-}
-
-void SlotComputation::Clock(uint32_t layer, size_t m,
-                            int64_t LayerClock::*which, int64_t began_ns) {
-  if (!Counts(m)) return;
-  clocks_[layer - command_.first_layer].*which += MonotonicNow() - began_ns;
-}
-
 void SlotComputation::FillTimes() {
   slot_.times.ended_ns = MonotonicNow();
   const size_t all = command_.micro_batches.size();
-  const auto samples = static_cast<uint32_t>(all > 1 ? all - 1 : 1);
-  for (size_t i = 0; i < clocks_.size(); ++i) {
-    slot_.layers.push_back(
-        {.layer = command_.first_layer + static_cast<uint32_t>(i),
-         .samples = samples,
-         .forward_ns = clocks_[i].forward_ns / samples,
-         .backward_ns = clocks_[i].backward_ns / samples});
-  }
+  slot_.layers =
+      clock_.LayerTimes(static_cast<uint32_t>(all > 1 ? all - 1 : 1));
 }
 
 }  // namespace roundhouse::worker

@@ -2,6 +2,9 @@
 // order, each layer as soon as its weights are there, outputs handed to the
 // download queue, gradients added up.
 //
+// On a GPU the thread queues a micro-batch's work and then waits for it, once:
+// until then nothing that the work reads or writes is given back.
+//
 // Thread rule: the compute thread only.  It holds no lock while a layer runs.
 #ifndef ROUNDHOUSE_WORKER_SLOT_SLOT_COMPUTATION_H_
 #define ROUNDHOUSE_WORKER_SLOT_SLOT_COMPUTATION_H_
@@ -17,9 +20,9 @@
 #include "worker/device/device.h"
 #include "worker/model/stage_run.h"
 #include "worker/outbox.h"
+#include "worker/slot/compute_clock.h"
 #include "worker/slot/gradient_sums.h"
 #include "worker/slot/slot_board.h"
-#include "worker/slot/wait_split.h"
 #include "worker/transfer/copy_queue.h"
 
 namespace roundhouse::worker {
@@ -48,11 +51,7 @@ class SlotComputation : private SumStore {
   absl::Status Run();
 
  private:
-  struct LayerClock {
-    int64_t forward_ns = 0;
-    int64_t backward_ns = 0;
-  };
-
+  absl::Status RunMicroBatches();
   absl::Status Start();
   absl::Status RunMicroBatch(size_t m);
   absl::Status SetPositions(StageRun& run, size_t m);
@@ -79,9 +78,6 @@ class SlotComputation : private SumStore {
                         wire::Purpose purpose, CopyPlace place,
                         const char* kill_point, std::function<void()> copied);
 
-  bool Counts(size_t m) const;
-  void Clock(uint32_t layer, size_t m, int64_t LayerClock::*which,
-             int64_t began_ns);
   void FillTimes();
 
   absl::StatusOr<DeviceBuffer*> TakeSum(size_t unit) override;
@@ -94,8 +90,8 @@ class SlotComputation : private SumStore {
   const wire::RunSlot& command_;
   const JobTables& tables_;
   GradientSums sums_;
-  std::vector<LayerClock> clocks_;  // by layer - first_layer
-  wire::WaitTimes waits_ = {};      // not sent yet
+  ComputeClock clock_;
+  wire::WaitTimes waits_ = {};  // not sent yet
 };
 
 }  // namespace roundhouse::worker

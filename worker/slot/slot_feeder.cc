@@ -5,6 +5,7 @@
 
 #include "base/kill_point.h"
 #include "worker/clock.h"
+#include "worker/slot/lost_device.h"
 
 namespace roundhouse::worker {
 
@@ -175,35 +176,13 @@ void SlotFeeder::FeedWeights(SlotState& slot) {
   }
 }
 
-bool SlotFeeder::FeedTokenTable(SlotState& slot, BufferPool& pool,
-                                Upload& upload, const wire::BufferRef& from,
-                                CopyPlace place) {
-  if (from.bytes == 0 || upload.arrival != Arrival::kAbsent) return true;
-  DeviceBuffer* buffer = nullptr;
-  if (!TakeBuffer(slot, pool, &buffer)) return false;
-  StartUpload(slot, upload, buffer, from, CopyPriority::kActivation,
-              wire::Purpose::kOther, place);
-  return true;
-}
-
 void SlotFeeder::FeedInputs(SlotState& slot) {
-  const bool with_labels = SlotPlan::HasHead(slot.command.kind);
   for (size_t& m = slot.next_input; m < slot.uploads.size(); ++m) {
     const wire::SlotMicroBatch& given = slot.command.micro_batches[m];
     const auto micro_batch = static_cast<int32_t>(given.index);
     MicroBatchUploads& uploads = slot.uploads[m];
     if (m == 0) Published(slot.command.gather_begun, slot.gather_begun);
     if (!Published(given.input_ready, uploads.input.published)) return;
-    if (with_labels &&
-        !FeedTokenTable(slot, slot.labels, uploads.labels, given.labels,
-                        {slot.command.last_layer, micro_batch})) {
-      return;
-    }
-    if (!FeedTokenTable(slot, slot.positions, uploads.positions,
-                        given.positions,
-                        {slot.command.first_layer, micro_batch})) {
-      return;
-    }
     DeviceBuffer* input = nullptr;
     if (!TakeBuffer(slot, slot.inputs, &input)) {
       uploads.input.refused = true;
@@ -297,6 +276,7 @@ void SlotFeeder::EndSlot(const SlotState& slot) {
     outbox_.Send(slot.attempt, slot.Done(MonotonicNow(), device_.TakePeak()));
     KillPoint("slot.done.after");
   } else if (!slot.failure.ok()) {
+    EndProcessIfLost(slot.failure);
     outbox_.Send(slot.attempt,
                  wire::FailedWith(slot.command.slot, slot.failure));
   } else {

@@ -55,10 +55,6 @@ class SlotFeeder {
   void LookAtWords(SlotState& slot);
   void FeedWeights(SlotState& slot);
   void FeedInputs(SlotState& slot);
-  // Labels or positions of a micro-batch, unless there are none or they are on
-  // their way; false when there is no buffer for them now.
-  bool FeedTokenTable(SlotState& slot, BufferPool& pool, Upload& upload,
-                      const wire::BufferRef& from, CopyPlace place);
   void FeedGradients(SlotState& slot);
   bool Awaited(const wire::WordRef& word);  // true: not reached yet
   // Whether it is reached; notes when that was, if it was awaited.

@@ -148,12 +148,10 @@ absl::Status Planner::PlanMicroBatch(size_t m) {
       uint64_t{given.rows} * given.row_tokens * sizeof(int32_t);
   if (SlotPlan::HasHead(slot_.kind)) {
     RETURN_IF_ERROR(CheckBuffer(given.labels, token_bytes, name + ".labels"));
-    plan_.labels.bytes = std::max(plan_.labels.bytes, token_bytes);
   }
   if (given.positions.bytes > 0) {
     RETURN_IF_ERROR(
         CheckBuffer(given.positions, token_bytes, name + ".positions"));
-    plan_.positions.bytes = std::max(plan_.positions.bytes, token_bytes);
   }
   return absl::OkStatus();
 }
@@ -175,8 +173,6 @@ absl::Status Planner::PlanMicroBatches() {
   }
   plan_.inputs = Pair(plan_.inputs.bytes);
   plan_.gradients = Pair(plan_.gradients.bytes);
-  plan_.labels = Pair(plan_.labels.bytes);
-  plan_.positions = Pair(plan_.positions.bytes);
   return absl::OkStatus();
 }
 
@@ -296,8 +292,7 @@ uint64_t SlotPlan::draining_bytes() const {
 
 uint64_t SlotPlan::device_bytes() const {
   return draining_bytes() + weight_bytes + inputs.total_bytes() +
-         gradients.total_bytes() + labels.total_bytes() +
-         positions.total_bytes();
+         gradients.total_bytes();
 }
 
 bool SlotPlan::HasHead(SlotKind kind) {

@@ -41,8 +41,6 @@ struct SlotPlan {
   std::vector<std::vector<uint32_t>> layer_units;  // by layer - first_layer
   BufferNeed inputs;          // one computing, one uploaded ahead
   BufferNeed gradients;       // likewise, of backward slots
-  BufferNeed labels;          // likewise, of slots with the head
-  BufferNeed positions;       // likewise, of slots with packed rows
   BufferNeed outputs;         // one micro-batch's written, one's downloading
   uint64_t weight_bytes = 0;  // of all units
 

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "worker/clock.h"
+#include "worker/slot/lost_device.h"
 #include "worker/slot/sample_computation.h"
 
 namespace roundhouse::worker {
@@ -83,6 +84,7 @@ void SlotRunner::SubmitSample(uint64_t attempt, wire::RunSample command,
 
 void SlotRunner::Fail(uint64_t attempt, uint64_t id,
                       const absl::Status& status) {
+  EndProcessIfLost(status);
   outbox_.Send(attempt, wire::FailedWith(id, status));
 }
 

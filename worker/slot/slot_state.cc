@@ -29,8 +29,6 @@ SlotState::SlotState(uint64_t attempt_in, int64_t received_in,
       uploads(command.micro_batches.size()),
       inputs{plan.inputs, "an input"},
       gradients{plan.gradients, "an output's gradient"},
-      labels{plan.labels, "labels"},
-      positions{plan.positions, "positions"},
       output_buffers{plan.outputs, "an output"},
       outputs(command.outputs.size(), OutputState::kComing),
       contributions_left(command.contributions.size()) {
@@ -79,8 +77,6 @@ void SlotState::ReleaseInputs() {
   uploads.assign(uploads.size(), MicroBatchUploads());
   Release(inputs, held_bytes);
   Release(gradients, held_bytes);
-  Release(labels, held_bytes);
-  Release(positions, held_bytes);
 }
 
 void SlotState::ReleaseAll() {

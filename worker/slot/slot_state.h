@@ -47,8 +47,6 @@ struct Upload {
 struct MicroBatchUploads {
   Upload input;
   Upload gradient;
-  Upload labels;
-  Upload positions;
 };
 
 // kSettled: its word is raised, was already, or it has none.
@@ -97,12 +95,10 @@ struct SlotState {
   std::vector<Upload> weights;  // by unit
   std::vector<std::unique_ptr<DeviceBuffer>> weight_buffers;
   std::vector<MicroBatchUploads> uploads;  // by micro-batch
-  size_t next_input = 0;                   // micro-batches; labels, positions
+  size_t next_input = 0;                   // micro-batches
   size_t next_gradient = 0;
   BufferPool inputs;
   BufferPool gradients;
-  BufferPool labels;
-  BufferPool positions;
   BufferPool output_buffers;
   std::vector<BufferPool> sums;  // by unit
 

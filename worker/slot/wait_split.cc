@@ -5,8 +5,7 @@
 namespace roundhouse::worker {
 
 void SplitWait(int64_t began_ns, int64_t ended_ns,
-               std::initializer_list<Milestone> milestones,
-               wire::WaitTimes& waits) {
+               absl::Span<const Milestone> milestones, wire::WaitTimes& waits) {
   int64_t* of_cause = nullptr;
   for (const Milestone& milestone : milestones) {
     of_cause = &waits[static_cast<uint32_t>(milestone.cause)];

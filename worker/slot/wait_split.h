@@ -11,8 +11,8 @@
 #define ROUNDHOUSE_WORKER_SLOT_WAIT_SPLIT_H_
 
 #include <cstdint>
-#include <initializer_list>
 
+#include "absl/types/span.h"
 #include "base/wire/messages.h"
 
 namespace roundhouse::worker {
@@ -25,8 +25,7 @@ struct Milestone {
 // Adds [began_ns, ended_ns) to `waits`; what comes after the last milestone is
 // the last one's.  REQUIRES: at least one milestone.
 void SplitWait(int64_t began_ns, int64_t ended_ns,
-               std::initializer_list<Milestone> milestones,
-               wire::WaitTimes& waits);
+               absl::Span<const Milestone> milestones, wire::WaitTimes& waits);
 
 }  // namespace roundhouse::worker
 

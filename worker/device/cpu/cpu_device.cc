@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "worker/device/host_mark.h"
 #include "worker/device/memory_account.h"
 
 namespace roundhouse::worker {
@@ -27,12 +28,6 @@ class CpuBuffer : public DeviceBuffer {
   MemoryAccount& account_;
   std::byte* const data_;
   const uint64_t bytes_;
-};
-
-// Everything queued before it was done when it was queued.
-class CpuEvent : public Event {
- public:
-  absl::Status Wait() override { return absl::OkStatus(); }
 };
 
 class CpuStream : public Stream {
@@ -62,8 +57,12 @@ class CpuStream : public Stream {
     return absl::OkStatus();
   }
   absl::StatusOr<std::unique_ptr<Event>> Record() override {
-    return std::make_unique<CpuEvent>();
+    return std::make_unique<HostEvent>();
   }
+  absl::StatusOr<std::unique_ptr<TimeMark>> MarkTime() override {
+    return std::make_unique<HostMark>();
+  }
+  NativeStream native() const override { return {}; }
 };
 
 class CpuDevice : public Device {

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <mutex>
@@ -38,7 +39,7 @@ void OnDevice(int index, Call call) {
 // Making an event asks the driver; using one again does not.  Thread-safe.
 class EventPool {
  public:
-  explicit EventPool(int device) : device_(device) {}
+  EventPool(int device, unsigned flags) : device_(device), flags_(flags) {}
   ~EventPool() {
     for (const cudaEvent_t event : idle_) Destroy(event);
   }
@@ -54,11 +55,8 @@ class EventPool {
     }
     RETURN_IF_ERROR(MakeCurrent(device_));
     cudaEvent_t event = nullptr;
-    // Without a time a record costs less; a thread that waits sleeps.
-    RETURN_IF_ERROR(
-        CudaStatus(cudaEventCreateWithFlags(
-                       &event, cudaEventDisableTiming | cudaEventBlockingSync),
-                   "cudaEventCreateWithFlags"));
+    RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&event, flags_),
+                               "cudaEventCreateWithFlags"));
     return event;
   }
 
@@ -79,12 +77,21 @@ class EventPool {
     return CudaStatus(cudaEventSynchronize(event), "cudaEventSynchronize");
   }
 
+  absl::StatusOr<int64_t> NsBetween(cudaEvent_t from, cudaEvent_t to) const {
+    RETURN_IF_ERROR(MakeCurrent(device_));
+    float milliseconds = 0;
+    RETURN_IF_ERROR(CudaStatus(cudaEventElapsedTime(&milliseconds, from, to),
+                               "cudaEventElapsedTime"));
+    return std::llround(double{milliseconds} * 1e6);
+  }
+
  private:
   void Destroy(cudaEvent_t event) const {
     OnDevice(device_, [event] { return cudaEventDestroy(event); });
   }
 
   const int device_;
+  const unsigned flags_;
   std::mutex mutex_;
   std::vector<cudaEvent_t> idle_;  // guarded by mutex_
 };
@@ -100,10 +107,25 @@ class CudaEvent : public Event {
   const cudaEvent_t event_;
 };
 
+class CudaMark : public TimeMark {
+ public:
+  CudaMark(EventPool& pool, cudaEvent_t event) : pool_(pool), event_(event) {}
+  ~CudaMark() override { pool_.Give(event_); }
+  absl::StatusOr<int64_t> NsSince(const TimeMark& earlier) const override {
+    return pool_.NsBetween(static_cast<const CudaMark&>(earlier).event_,
+                           event_);
+  }
+
+ private:
+  EventPool& pool_;
+  const cudaEvent_t event_;
+};
+
 class CudaStream : public Stream {
  public:
-  CudaStream(int device, EventPool& events, cudaStream_t stream)
-      : device_(device), events_(events), stream_(stream) {}
+  CudaStream(int device, EventPool& events, EventPool& marks,
+             cudaStream_t stream)
+      : device_(device), events_(events), marks_(marks), stream_(stream) {}
   // Returns at once; what is queued is still done.
   ~CudaStream() override {
     OnDevice(device_, [this] { return cudaStreamDestroy(stream_); });
@@ -137,15 +159,24 @@ class CudaStream : public Stream {
   }
 
   absl::StatusOr<std::unique_ptr<Event>> Record() override {
-    ASSIGN_OR_RETURN(const cudaEvent_t handle, events_.Take());
-    auto event = std::make_unique<CudaEvent>(events_, handle);
+    return Recorded<CudaEvent>(events_);
+  }
+  absl::StatusOr<std::unique_ptr<TimeMark>> MarkTime() override {
+    return Recorded<CudaMark>(marks_);
+  }
+  NativeStream native() const override { return {device_, stream_}; }
+
+ private:
+  template <typename T>
+  absl::StatusOr<std::unique_ptr<T>> Recorded(EventPool& pool) {
+    ASSIGN_OR_RETURN(const cudaEvent_t handle, pool.Take());
+    auto event = std::make_unique<T>(pool, handle);
     RETURN_IF_ERROR(MakeCurrent(device_));
     RETURN_IF_ERROR(
         CudaStatus(cudaEventRecord(handle, stream_), "cudaEventRecord"));
     return event;
   }
 
- private:
   absl::Status Copy(void* to, const void* from, uint64_t bytes,
                     cudaMemcpyKind kind) {
     RETURN_IF_ERROR(MakeCurrent(device_));
@@ -155,21 +186,19 @@ class CudaStream : public Stream {
 
   const int device_;
   EventPool& events_;
+  EventPool& marks_;
   const cudaStream_t stream_;
 };
 
-// Memory of one device.  Its own stream carries nothing but allocations and
-// frees, so what was freed can be used at once, and waiting for it waits for no
-// work.  Thread-safe.
+// Memory of one device, from its default pool.  Its own stream carries nothing
+// but allocations and frees, so what was freed can be used at once, and waiting
+// for it waits for no work.  Thread-safe.
 class MemoryPool {
  public:
   explicit MemoryPool(int device) : device_(device) {}
   ~MemoryPool() {
     if (stream_ != nullptr) {
       OnDevice(device_, [this] { return cudaStreamDestroy(stream_); });
-    }
-    if (pool_ != nullptr) {
-      OnDevice(device_, [this] { return cudaMemPoolDestroy(pool_); });
     }
   }
 
@@ -178,17 +207,16 @@ class MemoryPool {
     RETURN_IF_ERROR(
         CudaStatus(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
                    "cudaStreamCreateWithFlags"));
-    cudaMemPoolProps properties = {};
-    properties.allocType = cudaMemAllocationTypePinned;
-    properties.location = {cudaMemLocationTypeDevice, device_};
-    RETURN_IF_ERROR(CudaStatus(cudaMemPoolCreate(&pool_, &properties),
-                               "cudaMemPoolCreate"));
+    RETURN_IF_ERROR(CudaStatus(cudaDeviceGetDefaultMemPool(&pool_, device_),
+                               "cudaDeviceGetDefaultMemPool"));
     // Else every wait for an event would give free memory back to the driver.
     uint64_t threshold = UINT64_MAX;
+    RETURN_IF_ERROR(Set(cudaMemPoolAttrReleaseThreshold, &threshold));
+    // Else memory that LibTorch freed in a stream would come back with a wait
+    // for that stream's work in it.
+    int dependencies = 0;
     RETURN_IF_ERROR(
-        CudaStatus(cudaMemPoolSetAttribute(
-                       pool_, cudaMemPoolAttrReleaseThreshold, &threshold),
-                   "cudaMemPoolSetAttribute"));
+        Set(cudaMemPoolReuseAllowInternalDependencies, &dependencies));
     ASSIGN_OR_RETURN(std::byte* const all, Allocate(bytes, "--device-memory"));
     Free(all);
     return absl::OkStatus();
@@ -215,6 +243,11 @@ class MemoryPool {
   }
 
  private:
+  absl::Status Set(cudaMemPoolAttr attribute, void* value) {
+    return CudaStatus(cudaMemPoolSetAttribute(pool_, attribute, value),
+                      "cudaMemPoolSetAttribute");
+  }
+
   absl::Status Refused(cudaError_t error, uint64_t bytes,
                        const std::string& what) {
     const absl::Status status = CudaStatus(error, "cudaMallocFromPoolAsync");
@@ -258,7 +291,9 @@ class CudaDevice : public Device {
       : index_(options.index),
         account_(options.memory_bytes),
         pool_(options.index),
-        events_(options.index) {}
+        // Without a time a record costs less; a thread that waits sleeps.
+        events_(options.index, cudaEventDisableTiming | cudaEventBlockingSync),
+        marks_(options.index, cudaEventDefault) {}
 
   absl::Status Open() { return pool_.Open(account_.memory().limit_bytes); }
 
@@ -282,7 +317,7 @@ class CudaDevice : public Device {
     RETURN_IF_ERROR(
         CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                    "cudaStreamCreateWithFlags"));
-    return std::make_unique<CudaStream>(index_, events_, stream);
+    return std::make_unique<CudaStream>(index_, events_, marks_, stream);
   }
 
   DeviceMemory memory() const override { return account_.memory(); }
@@ -293,6 +328,7 @@ class CudaDevice : public Device {
   MemoryAccount account_;
   MemoryPool pool_;
   EventPool events_;
+  EventPool marks_;
 };
 
 std::string Visible() {

@@ -1,11 +1,13 @@
-// A Device that is a GPU, through the CUDA runtime: memory from a pool of its
-// own, streams that wait for none but themselves, events that a thread sleeps
-// for.
+// A Device that is a GPU, through the CUDA runtime: memory from the device's
+// default pool, streams that wait for none but themselves, events that a thread
+// sleeps for.
 //
 // Memory comes from a stream-ordered pool (cudaMallocFromPoolAsync) and not
 // from one block that we cut up: worker/slot grants memory by counting bytes,
-// and a block in pieces would refuse what the count allows.  The pool is grown
-// to the limit when the device is opened and never shrinks.
+// and a block in pieces would refuse what the count allows.  It is grown to the
+// limit when the device is opened and never shrinks.  The default pool, because
+// LibTorch's allocator (PYTORCH_ALLOC_CONF=backend:cudaMallocAsync) takes its
+// memory there, too: what the one frees the other can have.
 //
 // Copies read and write any host memory; from memory that is not registered
 // with CUDA they are slower, and the calling thread takes part in them.

@@ -43,6 +43,7 @@ TEST_F(CudaDeviceLogicTest, EveryCallHasTheDeviceCurrentInItsThread) {
   std::unique_ptr<DeviceBuffer> buffer;
   std::unique_ptr<Stream> stream;
   std::unique_ptr<Event> event;
+  std::unique_ptr<TimeMark> mark;
   Elsewhere([&] { buffer = *device->Allocate(4096, "buffer"); });
   Elsewhere([&] { stream = *device->NewStream(); });
   auto* const floats = reinterpret_cast<float*>(buffer->data());
@@ -59,10 +60,18 @@ TEST_F(CudaDeviceLogicTest, EveryCallHasTheDeviceCurrentInItsThread) {
              if (recorded.ok()) event = *std::move(recorded);
              return recorded.status();
            },
-           [&] { return event->Wait(); }}) {
+           [&] { return event->Wait(); },
+           [&] {
+             auto marked = stream->MarkTime();
+             if (marked.ok()) mark = *std::move(marked);
+             return marked.status();
+           },
+           [&] { return (*stream->Record())->Wait(); },
+           [&] { return mark->NsSince(*mark).status(); }}) {
     Elsewhere([&] { EXPECT_TRUE(call().ok()); });
   }
   Elsewhere([&] { event.reset(); });
+  Elsewhere([&] { mark.reset(); });
   Elsewhere([&] { stream.reset(); });
   Elsewhere([&] { buffer.reset(); });
   Elsewhere([&] { device.reset(); });
@@ -82,6 +91,21 @@ TEST_F(CudaDeviceLogicTest, EventsAreUsedAgain) {
   EXPECT_EQ(Cudart().events_made, before + 1000);
   events.clear();
   EXPECT_LT(Cudart().objects, 300);
+}
+
+TEST_F(CudaDeviceLogicTest, MarksMeasureTheStreamsWork) {
+  const auto device = *OpenFake(1 << 20);
+  auto stream = *device->NewStream();
+  auto buffer = *device->Allocate(64, "buffer");
+  const auto first = *stream->MarkTime();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(
+        stream->ZeroFloats(reinterpret_cast<float*>(buffer->data()), 16).ok());
+  }
+  const auto second = *stream->MarkTime();
+  EXPECT_FALSE(second->NsSince(*first).ok());  // not reached yet
+  ASSERT_TRUE((*stream->Record())->Wait().ok());
+  EXPECT_EQ(*second->NsSince(*first), 3'000'000);
 }
 
 TEST_F(CudaDeviceLogicTest, ADeviceWithLessMemoryThanTheLimitIsNotOpened) {

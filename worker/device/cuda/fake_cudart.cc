@@ -21,6 +21,7 @@ struct CUstream_st {
 struct CUevent_st {
   CUstream_st* stream = nullptr;
   uint64_t position = 0;  // of the stream's work
+  bool timed = false;
 };
 
 struct CUmemPoolHandle_st {};
@@ -166,15 +167,31 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
-  ROUNDHOUSE_CHECK(flags == (cudaEventDisableTiming | cudaEventBlockingSync));
+  const bool timed = flags == cudaEventDefault;
+  ROUNDHOUSE_CHECK(timed ||
+                   flags == (cudaEventDisableTiming | cudaEventBlockingSync));
   ++Cudart().events_made;
-  return Make(event);
+  const cudaError_t error = Make(event);
+  if (error == cudaSuccess) (*event)->timed = timed;
+  return error;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const cudaError_t error = Begin();
   if (error != cudaSuccess) return error;
   std::lock_guard<std::mutex> lock(mutex);
-  *event = {stream, stream->done + stream->work.size()};
+  event->stream = stream;
+  event->position = stream->done + stream->work.size();
+  return cudaSuccess;
+}
+// A piece of work takes a millisecond.
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from,
+                                 cudaEvent_t to) {
+  const cudaError_t error = Begin();
+  if (error != cudaSuccess) return error;
+  std::lock_guard<std::mutex> lock(mutex);
+  ROUNDHOUSE_CHECK(from->timed && to->timed && from->stream == to->stream);
+  if (to->position > to->stream->done) return Return(cudaErrorNotReady);
+  *milliseconds = static_cast<float>(to->position - from->position);
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
@@ -186,19 +203,22 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return Destroy(event); }
 
-cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool,
-                              const cudaMemPoolProps* properties) {
-  ROUNDHOUSE_CHECK(properties->location.type == cudaMemLocationTypeDevice &&
-                   properties->location.id == FakeCudart::kDevice);
-  return Make(pool);
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
+  static CUmemPoolHandle_st default_pool;
+  ROUNDHOUSE_CHECK(device == FakeCudart::kDevice);
+  *pool = &default_pool;
+  return Begin();
 }
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr attribute,
                                     void* value) {
-  ROUNDHOUSE_CHECK(attribute == cudaMemPoolAttrReleaseThreshold &&
-                   *static_cast<uint64_t*>(value) == UINT64_MAX);
+  if (attribute == cudaMemPoolAttrReleaseThreshold) {
+    ROUNDHOUSE_CHECK(*static_cast<uint64_t*>(value) == UINT64_MAX);
+  } else {
+    ROUNDHOUSE_CHECK(attribute == cudaMemPoolReuseAllowInternalDependencies &&
+                     *static_cast<int*>(value) == 0);
+  }
   return Begin();
 }
-cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) { return Destroy(pool); }
 
 cudaError_t cudaMallocFromPoolAsync(void** data, size_t bytes, cudaMemPool_t,
                                     cudaStream_t stream) {

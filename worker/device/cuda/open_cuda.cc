@@ -18,17 +18,13 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const std::string& name,
     return absl::InvalidArgumentError(
         absl::StrCat("--device=", name, ": want cpu or cuda:N"));
   }
-  const auto device = NewCudaDevice(options);
+  auto device = NewCudaDevice(options);
   if (!device.ok()) {
     return absl::Status(
         device.status().code(),
         absl::StrCat("--device=", name, ": ", device.status().message()));
   }
-  // worker/model gives every buffer to LibTorch as host memory.
-  return absl::UnimplementedError(
-      absl::StrCat("--device=", name,
-                   ": the device works, but this version cannot compute on "
-                   "it yet"));
+  return device;
 }
 
 }  // namespace roundhouse::worker

@@ -1,0 +1,204 @@
+#include "worker/device/lazy_device.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <limits>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "worker/device/memory_account.h"
+
+namespace roundhouse::worker {
+namespace {
+
+constexpr int kNonsense = 0xFF;  // a NaN in every float dtype
+
+// What a stream has to do.  Outlives it as long as an event is there.
+class WorkList {
+ public:
+  // Returns the number of all pieces so far.
+  uint64_t Add(std::function<absl::Status()> work) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    work_.push_back(std::move(work));
+    return ++added_;
+  }
+  uint64_t added() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return added_;
+  }
+  absl::Status DoUntil(uint64_t number) {
+    std::lock_guard<std::mutex> doing(doing_);
+    while (true) {
+      std::function<absl::Status()> next;
+      {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (done_ >= number || work_.empty()) return failure_;
+        next = std::move(work_.front());
+        work_.pop_front();
+      }
+      absl::Status status = next();
+      next = nullptr;  // with what it keeps, in the stream's order
+      std::lock_guard<std::mutex> lock(mutex_);
+      ++done_;
+      failure_.Update(status);
+    }
+  }
+
+ private:
+  std::mutex doing_;  // held while work is done
+  mutable std::mutex mutex_;
+  // Guarded by mutex_.
+  std::deque<std::function<absl::Status()>> work_;
+  uint64_t added_ = 0;
+  uint64_t done_ = 0;
+  absl::Status failure_;
+};
+
+class LazyEvent : public Event {
+ public:
+  LazyEvent(std::shared_ptr<WorkList> work, uint64_t number)
+      : work_(std::move(work)), number_(number) {}
+  absl::Status Wait() override { return work_->DoUntil(number_); }
+
+ private:
+  const std::shared_ptr<WorkList> work_;
+  const uint64_t number_;
+};
+
+class LazyMark : public TimeMark {
+ public:
+  using Clock = std::chrono::steady_clock;
+  explicit LazyMark(std::shared_ptr<Clock::time_point> at)
+      : at_(std::move(at)) {}
+  absl::StatusOr<int64_t> NsSince(const TimeMark& earlier) const override {
+    const auto& from = *static_cast<const LazyMark&>(earlier).at_;
+    ROUNDHOUSE_CHECK(*at_ != Clock::time_point() && from != Clock::time_point())
+        << "a mark that was not waited for";
+    return std::chrono::nanoseconds(*at_ - from).count();
+  }
+
+ private:
+  const std::shared_ptr<Clock::time_point> at_;
+};
+
+class LazyStream : public Stream {
+ public:
+  ~LazyStream() override {
+    work_->DoUntil(std::numeric_limits<uint64_t>::max()).IgnoreError();
+  }
+
+  absl::Status CopyToDevice(std::byte* to, const std::byte* from_host,
+                            uint64_t bytes) override {
+    return Copy(to, from_host, bytes);
+  }
+  absl::Status CopyToHost(std::byte* to_host, const std::byte* from,
+                          uint64_t bytes) override {
+    return Copy(to_host, from, bytes);
+  }
+  absl::Status CopyOnDevice(std::byte* to, const std::byte* from,
+                            uint64_t bytes) override {
+    return Copy(to, from, bytes);
+  }
+  absl::Status AddFloats(float* to, const float* from, int64_t count) override {
+    return Add([=] {
+      for (int64_t i = 0; i < count; ++i) to[i] += from[i];
+    });
+  }
+  absl::Status ZeroFloats(float* to, int64_t count) override {
+    return Add([=] {
+      std::memset(to, 0, static_cast<size_t>(count) * sizeof(float));
+    });
+  }
+  absl::StatusOr<std::unique_ptr<Event>> Record() override {
+    return std::make_unique<LazyEvent>(work_, work_->added());
+  }
+  absl::StatusOr<std::unique_ptr<TimeMark>> MarkTime() override {
+    auto at = std::make_shared<LazyMark::Clock::time_point>();
+    RETURN_IF_ERROR(Add([at] { *at = LazyMark::Clock::now(); }));
+    return std::make_unique<LazyMark>(std::move(at));
+  }
+  NativeStream native() const override {
+    return {NativeStream::kHost, work_.get()};
+  }
+
+ private:
+  template <typename Work>
+  absl::Status Add(Work work) {
+    work_->Add([work = std::move(work)] {
+      work();
+      return absl::OkStatus();
+    });
+    return absl::OkStatus();
+  }
+  absl::Status Copy(std::byte* to, const std::byte* from, uint64_t bytes) {
+    return Add([=] { std::memcpy(to, from, bytes); });
+  }
+
+  const std::shared_ptr<WorkList> work_ = std::make_shared<WorkList>();
+};
+
+class LazyBuffer : public DeviceBuffer {
+ public:
+  LazyBuffer(MemoryAccount& account, uint64_t bytes)
+      : account_(account),
+        bytes_(bytes),
+        data_(static_cast<std::byte*>(
+            std::aligned_alloc(kDeviceAlignBytes, DeviceBytes(bytes)))) {
+    ROUNDHOUSE_CHECK(data_ != nullptr) << bytes;
+    std::memset(data_, kNonsense, DeviceBytes(bytes));
+  }
+  ~LazyBuffer() override {
+    std::memset(data_, kNonsense, DeviceBytes(bytes_));
+    std::free(data_);
+    account_.Give(DeviceBytes(bytes_));
+  }
+  std::byte* data() const override { return data_; }
+  uint64_t bytes() const override { return bytes_; }
+
+ private:
+  MemoryAccount& account_;
+  const uint64_t bytes_;
+  std::byte* const data_;
+};
+
+class LazyDevice : public Device {
+ public:
+  explicit LazyDevice(uint64_t memory_bytes) : account_(memory_bytes) {}
+
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(
+      uint64_t bytes, const std::string& what) override {
+    ROUNDHOUSE_CHECK(bytes > 0) << what;
+    RETURN_IF_ERROR(account_.Take(DeviceBytes(bytes), what));
+    return std::make_unique<LazyBuffer>(account_, bytes);
+  }
+  absl::StatusOr<std::unique_ptr<Stream>> NewStream() override {
+    return std::make_unique<LazyStream>();
+  }
+  DeviceMemory memory() const override { return account_.memory(); }
+  uint64_t TakePeak() override { return account_.TakePeak(); }
+
+ private:
+  MemoryAccount account_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> NewLazyDevice(uint64_t memory_bytes) {
+  return std::make_unique<LazyDevice>(memory_bytes);
+}
+
+void QueueWork(const NativeStream& stream, std::function<absl::Status()> work) {
+  static_cast<WorkList*>(stream.handle)->Add(std::move(work));
+}
+
+absl::Status FinishWork(const NativeStream& stream) {
+  auto* const work = static_cast<WorkList*>(stream.handle);
+  return work->DoUntil(work->added());
+}
+
+}  // namespace roundhouse::worker

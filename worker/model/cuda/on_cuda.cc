@@ -1,0 +1,73 @@
+#include <cuda_runtime_api.h>
+
+#include <optional>
+
+#include "ATen/Context.h"
+#include "base/log.h"
+#include "c10/cuda/CUDAGuard.h"
+#include "c10/cuda/CUDAStream.h"
+#include "worker/model/cuda/dropout_kernel.h"
+#include "worker/model/on_stream.h"
+#include "worker/model/prepare_library.h"
+
+namespace roundhouse::worker {
+namespace {
+
+c10::cuda::CUDAStream TorchStream(const NativeStream& stream) {
+  return c10::cuda::getStreamFromExternal(
+      static_cast<cudaStream_t>(stream.handle),
+      static_cast<c10::DeviceIndex>(stream.cuda_device));
+}
+
+}  // namespace
+
+struct OnStream::Guard {
+  explicit Guard(const NativeStream& stream) : torch(TorchStream(stream)) {}
+  c10::cuda::CUDAStreamGuard torch;
+};
+
+at::Device TorchDevice(const NativeStream& stream) {
+  if (stream.cuda_device == NativeStream::kHost) return at::kCPU;
+  return {at::kCUDA, static_cast<c10::DeviceIndex>(stream.cuda_device)};
+}
+
+OnStream::OnStream(const NativeStream& stream) {
+  if (stream.cuda_device == NativeStream::kHost) return;
+  guard_ = std::make_unique<Guard>(stream);
+}
+OnStream::~OnStream() = default;
+
+at::Tensor ToDevice(const at::Tensor& host, const at::Device& device) {
+  if (device.is_cpu()) return host;
+  // From pageable memory it would wait; LibTorch keeps the pinned copy until
+  // the stream has read it.
+  return host.pin_memory().to(device, host.scalar_type(),
+                              /*non_blocking=*/true);
+}
+
+void ApplyMask(const DropoutMask& mask, int64_t row_tokens,
+               const at::Tensor& from, const at::Tensor& to) {
+  TORCH_CHECK(from.is_cuda() && from.is_contiguous() && to.is_contiguous());
+  const cudaError_t error = LaunchDropout(
+      mask.numbers(), row_tokens, from.const_data_ptr<float>(),
+      to.data_ptr<float>(), from.size(0), from.size(1),
+      c10::cuda::getCurrentCUDAStream(from.get_device()).stream());
+  TORCH_CHECK(error == cudaSuccess, "dropout: ", cudaGetErrorString(error));
+}
+
+absl::Status PrepareLibrary(const NativeStream& stream) {
+  if (stream.cuda_device == NativeStream::kHost) return absl::OkStatus();
+  return GuardTorch("LibTorch on a GPU", [] {
+    at::Context& context = at::globalContext();
+    context.setDeterministicAlgorithms(true, /*warn_only=*/false);
+    // Writes every new tensor once more; ours are written before they are read.
+    context.setDeterministicFillUninitializedMemory(false);
+    context.setBenchmarkCuDNN(false);
+    // Its backward has no deterministic form.
+    context.setSDPUseCuDNN(false);
+    context.lazyInitDevice(at::kCUDA);
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace roundhouse::worker

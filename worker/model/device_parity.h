@@ -1,0 +1,19 @@
+// That a device computes what the host computes, as a value-parameterised
+// suite: StageRuns of tiny models of every family, whole and with adapters,
+// dropout, packed rows and windows, and samples.  fp32 within a relative L2 of
+// 1e-5, bf16 within 3e-2; dropout masks bit for bit; a run twice, bit for bit.
+//
+//   INSTANTIATE_TEST_SUITE_P(Cpu, DeviceParity,
+//                            testing::Values(DeviceFactory(&NewCpuDevice)));
+#ifndef ROUNDHOUSE_WORKER_MODEL_DEVICE_PARITY_H_
+#define ROUNDHOUSE_WORKER_MODEL_DEVICE_PARITY_H_
+
+#include "worker/device/device_suite.h"
+
+namespace roundhouse::worker {
+
+class DeviceParity : public DeviceSuite {};
+
+}  // namespace roundhouse::worker
+
+#endif  // ROUNDHOUSE_WORKER_MODEL_DEVICE_PARITY_H_

@@ -1,0 +1,197 @@
+// What LibTorch's allocator gives out while a micro-batch is computed, against
+// base/model/working_memory.h.
+#include "base/model/working_memory.h"
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "c10/core/CPUAllocator.h"
+#include "gtest/gtest.h"
+#include "worker/model/stage_run.h"
+#include "worker/model/test_model.h"
+
+namespace roundhouse::worker {
+namespace {
+
+// LibTorch's allocator of host memory, with a count.
+class CountingAllocator : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    void* const block = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+    const int64_t used = used_ += Size(block);
+    peak_ = std::max<int64_t>(peak_, used);
+    return {block, block, &Free, at::kCPU};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &Free; }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+  static int64_t used() { return used_; }
+  // Since the last call.
+  static int64_t TakePeak() { return peak_.exchange(used_); }
+
+ private:
+  static int64_t Size(void* block) {
+    return static_cast<int64_t>(malloc_usable_size(block));
+  }
+  static void Free(void* block) {
+    used_ -= Size(block);
+    std::free(block);
+  }
+  static inline std::atomic<int64_t> used_{0};
+  static inline std::atomic<int64_t> peak_{0};
+};
+
+struct Case {
+  std::string name;
+  Architecture architecture = Architecture::kQwen3;
+  DType dtype = DType::kF32;
+  bool adapters = false;
+  bool backward = true;
+  bool layer_recompute = false;
+  bool with_head = true;
+  int64_t token_chunk = 64;
+};
+
+class WorkingMemoryTest : public testing::TestWithParam<Case> {
+ protected:
+  static void SetUpTestSuite() {
+    static CountingAllocator allocator;
+    c10::SetCPUAllocator(&allocator, /*priority=*/255);
+  }
+};
+
+ModelConfig Config(Architecture architecture) {
+  ModelConfig config = architecture == Architecture::kQwen3
+                           ? TinyConfig(3, false)
+                           : TinyFamilyConfig(architecture, 3);
+  config.hidden_size = 192;
+  config.head_count = 6;
+  config.kv_head_count = 2;
+  config.head_dim = 32;
+  config.intermediate_size = 512;
+  config.vocab_size = 1500;
+  return config;
+}
+
+void RunOnce(const Case& one, const TestModel& model, const TestBatch& batch) {
+  const ModelConfig& config = model.config;
+  const auto input = model.Embed(batch.tokens);
+  auto run = *StageRun::Create({.config = config,
+                                .adapter = model.adapter,
+                                .dtype = model.dtype,
+                                .rows = batch.rows,
+                                .row_tokens = batch.row_tokens,
+                                .keep = !one.backward         ? Keep::kNothing
+                                        : one.layer_recompute ? Keep::kLayer
+                                                              : Keep::kStage,
+                                .head_token_chunk = one.token_chunk,
+                                .train = true});
+  struct : GradientSink {
+    void OnGradient(int64_t, ParamRole, const float*, int64_t) override {}
+  } sink;
+  ASSERT_TRUE(run->SetInput(input.data()).ok());
+  for (int64_t layer = 0; layer < config.layer_count; ++layer) {
+    ASSERT_TRUE(run->ForwardLayer(layer, model.Weights(layer)).ok());
+  }
+  if (one.with_head) {
+    ASSERT_TRUE(run->Head(model.Weights(config.layer_count),
+                          batch.labels.data(),
+                          one.backward ? HeadMode::kLossAndGradient
+                                       : HeadMode::kLossOnly,
+                          0.1, &sink)
+                    .ok());
+  } else if (one.backward) {
+    ASSERT_TRUE(run->BackwardFrom(input.data()).ok());
+  }
+  if (!one.backward) return;
+  for (int64_t layer = config.layer_count - 1; layer >= 0; --layer) {
+    ASSERT_TRUE(run->BackwardLayer(layer, &sink).ok());
+  }
+}
+
+// fp32 copies of a product's operands and of its result, on CPUs that cannot
+// multiply the dtype.
+uint64_t WideProducts(const ModelConfig& config, const TestBatch& batch) {
+  const auto tokens = batch.rows * batch.row_tokens;
+  const int64_t inner = std::max(config.intermediate_size, config.vocab_size);
+  const int64_t elements =
+      config.hidden_size * inner + tokens * config.hidden_size + tokens * inner;
+  return static_cast<uint64_t>(elements) * sizeof(float);
+}
+
+TEST_P(WorkingMemoryTest, IsBoundedAndNotByMuchMore) {
+  SetComputeThreads(1);
+  const Case& one = GetParam();
+  const ModelConfig config = Config(one.architecture);
+  AdapterConfig adapter;
+  if (one.adapters) {
+    adapter = {.rank = 8, .alpha = 16, .dropout = 0.1, .targets = 0x7F};
+  }
+  const TestModel model(config, one.dtype, 1, adapter);
+  const TestBatch batch = MakeBatch(config, 3, 96, 2);
+  RunOnce(one, model, batch);  // what LibTorch keeps of a first call
+  const int64_t before = CountingAllocator::used();
+  CountingAllocator::TakePeak();
+  RunOnce(one, model, batch);
+  const auto measured =
+      static_cast<uint64_t>(CountingAllocator::TakePeak() - before);
+  const int64_t last = config.layer_count - (one.with_head ? 0 : 1);
+  const uint64_t bytes = WorkingBytes(config, adapter,
+                                      {.batch = {batch.rows, batch.row_tokens},
+                                       .dtype = one.dtype,
+                                       .backward = one.backward,
+                                       .layer_recompute = one.layer_recompute,
+                                       .head_token_chunk = one.token_chunk},
+                                      0, last);
+  RecordProperty("measured", std::to_string(measured));
+  RecordProperty("bytes", std::to_string(bytes));
+  if (one.dtype == DType::kF32) {
+    EXPECT_LE(measured, bytes);
+    EXPECT_LE(static_cast<double>(bytes), 1.5 * static_cast<double>(measured));
+  } else {
+    EXPECT_LE(measured, bytes + WideProducts(config, batch));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, WorkingMemoryTest,
+    testing::Values(
+        Case{.name = "stage"}, Case{.name = "layer", .layer_recompute = true},
+        Case{.name = "forward", .backward = false, .with_head = false},
+        Case{.name = "evaluation", .backward = false},
+        Case{.name = "backward", .with_head = false},
+        Case{.name = "backward_by_layer",
+             .layer_recompute = true,
+             .with_head = false},
+        Case{.name = "one_chunk", .layer_recompute = true, .token_chunk = 1024},
+        Case{.name = "llama",
+             .architecture = Architecture::kLlama,
+             .with_head = false},
+        Case{.name = "adapters", .adapters = true, .with_head = false},
+        Case{.name = "adapters_by_layer",
+             .adapters = true,
+             .layer_recompute = true},
+        Case{.name = "adapters_forward",
+             .adapters = true,
+             .backward = false,
+             .with_head = false},
+        Case{.name = "bf16", .dtype = DType::kBF16},
+        Case{.name = "bf16_by_layer",
+             .dtype = DType::kBF16,
+             .layer_recompute = true,
+             .with_head = false},
+        Case{.name = "bf16_adapters",
+             .dtype = DType::kBF16,
+             .adapters = true,
+             .with_head = false}),
+    [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace roundhouse::worker
