@@ -189,7 +189,6 @@ class BestTest(EvaluationTest):
                 self.daemon.stop()
                 self.daemon.start(kill_at=f"daemon.save.{point}")
                 job = self.daemon.submit(spec)
-                self.daemon.directory(job)
                 harness.wait_until(self.daemon.ended, "the daemon's end")
                 self.daemon.start()
                 self.assertEqual(self.outcome(job, self.daemon.wait(job)),
@@ -255,7 +254,6 @@ class FinishTest(EvaluationTest):
         # Of the checkpoint after the last step.
         self.daemon.start(kill_at="daemon.save.before_rename:1")
         job = self.daemon.submit(LONG)
-        self.daemon.directory(job)
         self.wait_step(job, 3)
         self.daemon.client("finish", job, check=False)  # it may die first
         harness.wait_until(self.daemon.ended, "the daemon's end")

@@ -244,6 +244,7 @@ class Daemon:
         self.socket = folder / "socket"
         self.log_path = folder / "daemon.log"
         self.process = None
+        self.directories = {}  # of jobs
         self.flags = {"devices": "cpu:2", "device_threads": 1,
                       "device_memory": "256MiB", "host_memory": "256MiB",
                       "metrics_listen": "", **flags}
@@ -341,7 +342,10 @@ class Daemon:
         path = self.folder / "job.yaml"
         path.write_text(text)
         done = self.client("submit", "-f", path, "-o", "json")
-        return json.loads(done.stdout)["name"].rsplit("/", 1)[1]
+        made = json.loads(done.stdout)
+        job = made["name"].rsplit("/", 1)[1]
+        self.directories[job] = self.state / "jobs" / made["uid"]
+        return job
 
     def job(self, job):
         return json.loads(self.client("get", job, "-o", "json").stdout)
@@ -356,12 +360,18 @@ class Daemon:
                           f"{self.tail()}")
         return found
 
-    # A job's files. Each takes a job's id; no daemon needs to run once
-    # directory() was called for it.
+    def finish(self, job):
+        """The job's JSON after an early end. For jobs with so many steps that
+        they run until they are told: that is certain on any machine."""
+        wait_until(lambda: self.job(job)["state"] == "RUNNING",
+                   f"{job} RUNNING")
+        self.client("finish", job)
+        return self.wait(job)
+
+    # A job's files. Each takes a job's id; no daemon needs to run for one that
+    # submit() made.
 
     def directory(self, job):
-        if not hasattr(self, "directories"):
-            self.directories = {}
         if job not in self.directories:
             self.directories[job] = (self.state / "jobs" /
                                      self.job(job)["uid"])

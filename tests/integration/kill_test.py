@@ -299,13 +299,10 @@ class KillTest(unittest.TestCase):
         self.assertIn("going on from", daemon.log(job))
 
     def started_job(self, daemon):
-        """A job that has its first checkpoint; the daemon is then killed."""
-        daemon.start()
+        """A job that has its first checkpoint; with it the daemon died."""
+        daemon.start(kill_at="daemon.save.after_rename:1")
         job = daemon.submit(self.spec)
-        daemon.directory(job)
-        harness.wait_until(lambda: daemon.checkpoints(job), "a checkpoint",
-                           pause=0.001)
-        daemon.kill()
+        harness.wait_until(daemon.ended, "the first checkpoint")
         return job
 
     def lives(self, kind, phases, wanted, one_life):

@@ -193,7 +193,6 @@ class DaemonTest(LifecycleTest):
         job = self.daemon.submit(DISTURBED)
         waiting = self.daemon.submit(SHORT)
         self.wait_step(job, STEPS // 3)
-        self.daemon.directory(job)
         self.daemon.stop()  # raises unless it exits 0
         saved = self.daemon.directory(job).glob("checkpoint-*")
         step = max(int(path.name.split("-")[1]) for path in saved)
@@ -208,7 +207,6 @@ class DaemonTest(LifecycleTest):
     def test_tokens_of_steps_done_twice_count_once(self):
         wanted = self.daemon.wait(self.daemon.submit(DISTURBED))["tokens"]
         job = self.daemon.submit({**DISTURBED, "save_steps": 20})
-        self.daemon.directory(job)
         harness.wait_until(
             lambda: self.daemon.checkpoint(job, 20).exists(), "a checkpoint")
         self.wait_step(job, 25)
@@ -266,7 +264,6 @@ class DaemonTest(LifecycleTest):
         # Of the checkpoint, then of the exported model.
         self.daemon.start(kill_at="daemon.save.before_rename:2")
         job = self.daemon.submit({**fields, "output_name": "late"})
-        self.daemon.directory(job)
         harness.wait_until(self.daemon.ended, "the daemon's end")
         output = self.daemon.state / "outputs/late"
         self.assertFalse(output.exists())

@@ -172,7 +172,6 @@ class SeveralJobsTest(unittest.TestCase):
         jobs = {"full": daemon.submit({**FULL, "save_steps": 3}),
                 "lora": daemon.submit({**LORA, "save_steps": 3})}
         for job in jobs.values():
-            daemon.directory(job)
             self.wait_step(daemon, job, 4)
         daemon.kill()
         daemon.start()
@@ -182,7 +181,6 @@ class SeveralJobsTest(unittest.TestCase):
         daemon = self.daemon()
         jobs = {"full": daemon.submit(FULL), "bf16": daemon.submit(BF16)}
         for job in jobs.values():
-            daemon.directory(job)
             self.wait_step(daemon, job, 2)
         daemon.stop()
         for job in jobs.values():
