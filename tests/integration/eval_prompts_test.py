@@ -135,23 +135,24 @@ class CompletionTest(EvalPromptsTest):
 
 
 class GoingOnTest(EvalPromptsTest):
-    SPEC = {**ASKED, "max_steps": 20, "save_steps": 5, "eval_steps": 3}
+    SPEC = {**ASKED, "save_steps": 5, "save_total_limit": 2, "eval_steps": 3}
 
     def test_deaths_and_pauses_repeat_none_and_skip_none(self):
-        wanted, found = self.run_job(self.SPEC)
-        drawn = self.drawn(found["output_path"])
-        self.assertEqual(sorted({step for step, _ in drawn}),
-                         sorted({*range(0, 21, 3), 20}))
         for way in ("device", "pause", "kill"):
             with self.subTest(way=way):
-                job = self.daemon.submit(self.SPEC)
+                job = self.daemon.submit({**self.SPEC, "max_steps": 1_000_000})
                 self.wait_step(job, 6)
                 getattr(self, way)(job)
-                found = self.daemon.wait(job)
+                found = self.daemon.finish(job)
+                end = found["step"]
+                wanted, other = self.run_job({**self.SPEC, "max_steps": end})
+                drawn = self.drawn(other["output_path"])
+                self.assertEqual(sorted({step for step, _ in drawn}),
+                                 sorted({*range(0, end + 1, 3), end}))
                 self.assertEqual(self.drawn(found["output_path"]), drawn)
                 self.assertEqual(self.drawn(self.daemon.directory(job)), drawn)
-                self.assertEqual(self.daemon.tensors(job, 20),
-                                 self.daemon.tensors(wanted, 20))
+                self.assertEqual(self.daemon.tensors(job, end),
+                                 self.daemon.tensors(wanted, end))
                 self.assertNotIn("no samples after step", self.daemon.log(job))
 
     def device(self, _):

@@ -104,10 +104,10 @@ class BetweenStepsTest(EvaluationTest):
                           self.daemon.log(job))
 
     def test_a_pause_and_a_crash_repeat_none_and_skip_none(self):
-        spec = {**JOB, "max_steps": 60, "save_steps": 20, "eval_steps": 3}
-        wanted, _ = self.run_job(spec)
+        spec = {**JOB, "save_steps": 20, "save_total_limit": 2,
+                "eval_steps": 3}
         for way in ("pause", "kill"):
-            job = self.daemon.submit(spec)
+            job = self.daemon.submit({**spec, "max_steps": 1_000_000})
             self.wait_step(job, 22)
             if way == "pause":
                 self.daemon.client("pause", job)
@@ -118,10 +118,11 @@ class BetweenStepsTest(EvaluationTest):
             else:
                 self.daemon.kill()
                 self.daemon.start()
-            self.daemon.wait(job)
+            end = self.daemon.finish(job)["step"]
+            wanted, _ = self.run_job({**spec, "max_steps": end})
             self.assertEqual(self.evaluations(job), self.evaluations(wanted))
-            self.assertEqual(self.daemon.tensors(job, 60),
-                             self.daemon.tensors(wanted, 60))
+            self.assertEqual(self.daemon.tensors(job, end),
+                             self.daemon.tensors(wanted, end))
 
 
 class BestTest(EvaluationTest):

@@ -23,6 +23,8 @@ JOB = {"method": "lora", "model_name_or_path": "model",
        "max_steps": 5, "learning_rate": 0.01, "seed": 1, "lora_r": 4,
        "lora_alpha": 8, "lora_dropout": 0.1, "target_modules": "all-linear"}
 LONG = {**JOB, "max_steps": STEPS, "save_steps": 0}
+# Runs until it is told to finish; the rate does not depend on when.
+ENDLESS = {**LONG, "max_steps": 1_000_000, "lr_scheduler_type": "constant"}
 MODULES = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
            "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
 IN_MEMORY = "the base model is in host memory already"
@@ -35,7 +37,7 @@ def shards(folder):
 
 
 class LoraTest(unittest.TestCase):
-    known = []  # the result of LONG
+    known = {}  # job -> its result
 
     def setUp(self):
         self.scratch = self.enterContext(harness.Scratch())
@@ -62,13 +64,20 @@ class LoraTest(unittest.TestCase):
                    for entry in self.daemon.metrics(job)]
         return shards(self.daemon.checkpoint(job, step)), metrics
 
-    def undisturbed(self):
+    def undisturbed(self, spec=LONG, steps=STEPS):
         """Models and data are the same in every test: so is its result."""
-        if not self.known:
-            job = self.daemon.submit(LONG)
+        text = json.dumps({**spec, "max_steps": steps})
+        if text not in self.known:
+            job = self.daemon.submit(text)
             self.daemon.wait(job)
-            self.known.append(self.result(job))
-        return self.known[0]
+            self.known[text] = self.result(job, steps)
+        return self.known[text]
+
+    def pause(self, job):
+        """The step that it is paused after."""
+        self.daemon.client("pause", job)
+        self.wait_state(job, "PAUSED")
+        return self.step(job)
 
     def assert_same(self, found, wanted):
         self.assertEqual(set(found[0]), {"adapter_model.safetensors",
@@ -151,18 +160,16 @@ class OutputTest(LoraTest):
 
 class DisturbedTest(LoraTest):
     def test_pause_restart_and_resume_keep_the_bits(self):
-        wanted = self.undisturbed()
-        job = self.daemon.submit(LONG)
-        self.wait_step(job, STEPS // 4)
-        self.daemon.client("pause", job)
-        self.wait_state(job, "PAUSED")
+        job = self.daemon.submit(ENDLESS)
+        self.wait_step(job, 8)
+        step = self.pause(job)
         self.daemon.client("resume", job)
-        self.wait_step(job, STEPS // 2)
+        self.wait_step(job, step + 8)
         self.daemon.stop()
         self.daemon.start()
-        self.daemon.wait(job)
+        end = self.daemon.finish(job)["step"]
         self.assertGreaterEqual(self.daemon.log(job).count("going on from"), 2)
-        self.assert_same(self.result(job), wanted)
+        self.assert_same(self.result(job, end), self.undisturbed(ENDLESS, end))
 
     def test_deaths_of_workers_keep_the_bits(self):
         wanted = self.undisturbed()
@@ -194,18 +201,17 @@ class DisturbedTest(LoraTest):
             self.daemon.stop()
 
     def test_resume_in_a_new_job(self):
-        wanted = self.undisturbed()
-        half = self.daemon.submit({**LONG, "output_name": "half"})
-        self.wait_step(half, STEPS // 4)
-        self.daemon.client("pause", half)
-        self.wait_state(half, "PAUSED")
+        half = self.daemon.submit({**ENDLESS, "output_name": "half"})
+        self.wait_step(half, 8)
+        end = self.pause(half) + 8
         # What the checkpoint says of its adapters need not be said again.
-        spec = {key: value for key, value in LONG.items()
+        spec = {key: value for key, value in ENDLESS.items()
                 if key not in ("lora_r", "lora_alpha", "target_modules")}
-        job = self.daemon.submit({**spec, "resume_from_checkpoint":
-                                  "job:half"})
+        job = self.daemon.submit({**spec, "max_steps": end,
+                                  "resume_from_checkpoint": "job:half"})
         self.daemon.wait(job)
-        self.assertEqual(self.result(job)[0], wanted[0])
+        self.assertEqual(self.result(job, end)[0],
+                         self.undisturbed(ENDLESS, end)[0])
 
 
 class RefusedTest(LoraTest):
