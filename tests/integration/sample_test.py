@@ -162,32 +162,30 @@ class UnfinishedTest(SampleTest):
     def test_a_running_jobs_checkpoint_changes_nothing(self):
         """And a job that is sampled all along has the bits of one that is
         not."""
-        spec = {**JOB, "max_steps": 30, "save_steps": 5}
-        alone = self.daemon.submit(spec)
-        self.daemon.wait(alone)
-        for fields in ({}, LORA):
-            if fields:
-                alone = self.daemon.submit({**spec, **fields})
-                self.daemon.wait(alone)
-            job = self.daemon.submit({**spec, **fields})
-            harness.wait_until(lambda: self.daemon.checkpoints(job),
+        for fields in (JOB, LORA):
+            # So many are kept that none goes while it is read.
+            spec = {**fields, "lr_scheduler_type": "constant",
+                    "save_steps": 5, "save_total_limit": 100}
+            job = self.daemon.submit({**spec, "max_steps": 1_000_000})
+            harness.wait_until(lambda j=job: self.daemon.checkpoints(j),
                                "a checkpoint")
-            sources = set()
-            while self.daemon.job(job)["state"] == "RUNNING":
-                sources.add(self.sample(job, "--max-new-tokens", 8)["source"])
-            self.daemon.wait(job)
-            self.assertTrue(any("checkpoint-" in path for path in sources),
-                            sources)
-            self.assertEqual(shards(self.daemon.checkpoint(job, 30)),
-                             shards(self.daemon.checkpoint(alone, 30)))
+            for _ in range(5):
+                self.assertIn("checkpoint-", self.sample(
+                    job, "--max-new-tokens", 8)["source"])
+            end = self.daemon.finish(job)["step"]
+            alone = self.daemon.submit({**spec, "max_steps": end})
+            self.daemon.wait(alone)
+            self.assertEqual(shards(self.daemon.checkpoint(job, end)),
+                             shards(self.daemon.checkpoint(alone, end)))
 
     def test_a_job_without_weights(self):
-        job = self.daemon.submit({**JOB, "max_steps": 4000, "save_steps": 900})
+        job = self.daemon.submit({**JOB, "max_steps": 1_000_000,
+                                  "save_steps": 900_000})
         self.wait_step(job, 1)
         done = self.command(job, check=False)
         self.assertEqual(done.returncode, EXIT_PRECONDITION, done.stderr)
         self.assertIn(f"job {job} has no weights yet: its first checkpoint "
-                      "comes at step 900", done.stderr)
+                      "comes at step 900000", done.stderr)
         # A paused one has them.
         self.daemon.client("pause", job)
         harness.wait_until(
@@ -262,17 +260,24 @@ class KilledTest(SampleTest):
         words = ("--max-new-tokens", 100, "--temperature", 1)
         wanted = self.sample("model", *words)
         answers = []
-        asking = threading.Thread(target=lambda: answers.extend(
-            self.sample("model", *words) for _ in range(6)))
+
+        def ask():
+            for _ in range(6):
+                answers.append(self.sample("model", *words))
+        asking = threading.Thread(target=ask)
         asking.start()
         killed = 0
-        while asking.is_alive() and killed < 6:
+        for _ in range(2):
             for name in ("0", "1", "files"):
                 pid = self.daemon.workers().get(name)
                 if pid is not None:
                     os.kill(pid, signal.SIGKILL)
                     killed += 1
-            asking.join(0.5)
+            # Three deaths over one sample would be its end.
+            count = len(answers)
+            harness.wait_until(
+                lambda count=count: len(answers) > count or
+                not asking.is_alive(), "the next answer")
         asking.join(harness.DEADLINE_SECONDS)
         self.assertFalse(asking.is_alive())
         self.assertGreater(killed, 0)
