@@ -81,14 +81,16 @@ class SeveralJobsTest(unittest.TestCase):
                              self.results_alone()[name], name)
 
     def test_they_run_at_once_with_the_bits_they_have_alone(self):
-        daemon = self.daemon(max_running_jobs=3)
-        before = [daemon.submit({**FULL, "max_steps": 1_000_000})
-                  for _ in range(3)]
+        daemon = self.daemon(max_running_jobs=1)
+        before = daemon.submit({**FULL, "max_steps": 1_000_000})
+        self.wait_step(daemon, before, 1)
         jobs = {name: daemon.submit(spec) for name, spec in JOBS.items()}
         for job in jobs.values():
             self.wait_state(daemon, job, "QUEUED")
-        for job in before:
-            daemon.client("cancel", job)
+        # A daemon that has room for all of them starts them in one go.
+        daemon.stop()
+        daemon.start(max_running_jobs=4)
+        daemon.client("cancel", before)
         self.check_same(daemon, jobs)
         times = {name: (daemon.job(job)["start_time"],
                         daemon.job(job)["end_time"])
