@@ -9,6 +9,7 @@ import itertools
 import json
 import pathlib
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -399,19 +400,21 @@ class BitwiseTest(unittest.TestCase):
 
     def test_the_daemons_own_plan_becomes_wide(self):
         """After a few steps are measured, in the middle of the job."""
-        steps = 60
         daemon = self.daemon(4)
         job = daemon.submit({
             "model_name_or_path": "model-True-bf16", "dataset": "train.jsonl",
             "validation_dataset": "validation.jsonl", "max_length": 32,
-            "batch_size": 16, "micro_batch_size": 2, "max_steps": steps,
-            "learning_rate": 0.01, "seed": 7, "save_steps": 0,
-            "dtype": "bf16"})
-        daemon.wait(job)
+            "batch_size": 16, "micro_batch_size": 2, "max_steps": 1_000_000,
+            "learning_rate": 0.01, "lr_scheduler_type": "constant", "seed": 7,
+            "save_steps": 0, "dtype": "bf16"})
+        harness.wait_until(
+            lambda: re.search(r"new plan from measured times: .* x[234]",
+                              daemon.log(job)), "a wide plan")
+        step = daemon.job(job)["step"]
+        harness.wait_until(lambda: daemon.job(job)["step"] > step + 4, "steps")
+        steps = daemon.finish(job)["step"]
         self.assertEqual(daemon.job(job)["resolved_spec"]["gradient_groups"], 4)
-        self.assertRegex(daemon.log(job),
-                         r"new plan from measured times: .* x[234]")
-        metrics, states = self.reference(daemon, job)
+        metrics, states = self.reference(daemon, job, max_steps=steps)
         self.same_metrics(daemon.metrics(job), metrics, steps)
         self.same_tensors(daemon.tensors(job, steps), states[steps], steps)
 
