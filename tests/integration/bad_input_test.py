@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import resource
 import signal
 import struct
@@ -153,7 +154,8 @@ class ModelTest(BadInputTest):
     def test_model_that_vanishes_while_the_job_waits(self):
         first = self.daemon
         first.start()
-        running = first.submit({**JOB, "max_steps": 5000})
+        running = first.submit({**JOB, "max_steps": 1_000_000,
+                                "save_steps": 0})
         waiting = first.submit({**JOB, "output_name": "second"})
         harness.wait_until(
             lambda: first.job(waiting)["state"] == "QUEUED", "QUEUED")
@@ -404,15 +406,26 @@ class FullDiskTest(BadInputTest):
         return found
 
     def test_checkpoint_that_does_not_fit(self):
-        job = self.daemon.submit({**JOB, "max_steps": 160, "save_steps": 80})
-        first = self.daemon.checkpoint(job, 80)
-        harness.wait_until(first.exists, "the first checkpoint")
+        job = self.daemon.submit({**JOB, "max_steps": 100_000,
+                                  "save_steps": 0})
+        harness.wait_until(lambda: self.daemon.job(job)["step"] > 2, "steps")
+        self.daemon.client("pause", job)
+        harness.wait_until(
+            lambda: self.daemon.job(job)["state"] == "PAUSED", "PAUSED")
+        step = self.daemon.job(job)["step"]
+        first = self.daemon.checkpoint(job, step)
         self.fill(True)
         before = self.files_of(first)
+        self.daemon.client("resume", job)
+        harness.wait_until(lambda: self.daemon.job(job)["step"] > step,
+                           "more steps")
+        self.daemon.client("finish", job)
         found = self.paused_by_the_disk(job)
         self.assertIn("tmp-", found["message"])
-        self.assertIn("it goes on after step 80", found["message"])
-        self.assertIn("checkpoint of step 160 failed", self.daemon.log(job))
+        self.assertIn(f"it goes on after step {step}", found["message"])
+        log = self.daemon.log(job)
+        last = re.search(r"asked to finish: its last step is (\d+)", log)[1]
+        self.assertIn(f"checkpoint of step {last} failed", log)
         self.assertEqual(found["last_checkpoint_path"], str(first))
         self.assertEqual(self.files_of(first), before)
         names = [path.name for path in first.parent.iterdir()]
