@@ -45,20 +45,18 @@ class BubbleCausesTest(unittest.TestCase):
         page = re.search(r"metrics on (127\.0\.0\.1:\d+)",
                          daemon.log_path.read_text())[1]
 
-        def seconds(name):
+        def seconds():
+            """{state: seconds}, {cause: seconds} of one scrape."""
             with urllib.request.urlopen(f"http://{page}/metrics") as answer:
                 text = answer.read().decode()
-            return {label: float(value) for label, value in re.findall(
-                rf'^{name}{{.*"(\w+)"}} (\S+)$',
-                text.replace(',device="0"', "").replace('device="0",', ""),
-                re.M)}
+            text = text.replace(',device="0"', "").replace('device="0",', "")
+            return [{label: float(value) for label, value in re.findall(
+                rf'^roundhouse_device_{name}_seconds_total{{.*"(\w+)"}} (\S+)$',
+                text, re.M)} for name in ("time", "bubble")]
         # Published once a second.
-        idle = seconds("roundhouse_device_time_seconds_total")["idle"]
-        harness.wait_until(
-            lambda: seconds("roundhouse_device_time_seconds_total")["idle"]
-            > idle, "idle time")
-        causes = seconds("roundhouse_device_bubble_seconds_total")
-        states = seconds("roundhouse_device_time_seconds_total")
+        idle = seconds()[0]["idle"]
+        harness.wait_until(lambda: seconds()[0]["idle"] > idle, "idle time")
+        states, causes = seconds()
         self.assertAlmostEqual(sum(causes.values()), states["bubble"])
         daemon.stop()
         return causes

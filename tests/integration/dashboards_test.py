@@ -153,7 +153,7 @@ class DashboardsTest(unittest.TestCase):
                     empty.remove(name)
             return not empty
         try:
-            harness.wait_until(all_answered, "answers", seconds=60, pause=1)
+            harness.wait_until(all_answered, "answers", pause=1)
         except harness.Failure:
             self.fail(f"empty: {sorted(empty)}\n"
                       f"{self.prometheus.log.read_text()}")

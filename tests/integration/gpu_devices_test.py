@@ -122,9 +122,11 @@ class GpuDevicesTest(unittest.TestCase):
                 self.assertIn(line + "\n", page)
         self.assertIn("roundhouse_gpu_probe_failures_total 0\n", page)
         # Another GPU is lost, the others are warmer: seen within 15 s.
-        self.nvml.write_text(answers(**{
+        changed = self.scratch.folder / "changed.txt"
+        changed.write_text(answers(**{
             "nvmlDeviceGetHandleByIndex_v2.0": "error 15",
             "nvmlDeviceGetTemperature.1": 77}))
+        changed.rename(self.nvml)  # a probe may be reading it
         harness.wait_until(
             lambda: 'roundhouse_device_gpu_lost{device="0"} 1\n'
             in self.metrics(daemon), "the next probe", pause=0.1)

@@ -311,7 +311,8 @@ class MetricsTest(InterfaceTest):
 
     def page(self):
         url = f"http://{self.address}/metrics"
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(
+                url, timeout=harness.DEADLINE_SECONDS) as answer:
             return answer.read().decode()
 
     def values(self, name, page=None):
@@ -331,8 +332,10 @@ class MetricsTest(InterfaceTest):
         waiting = self.daemon.submit(SHORT)
         harness.wait_until(lambda: self.daemon.job(running)["step"] > 2,
                            "steps")
+        # It is counted just after others see that it is QUEUED.
         harness.wait_until(
-            lambda: self.daemon.job(waiting)["state"] == "QUEUED", "QUEUED")
+            lambda: self.values("jobs").get((("state", "QUEUED"),)) == 1,
+            "QUEUED")
         page = self.page()
         for name in ("device_time_seconds_total", "device_bubble_ratio",
                      "device_up", "pcie_transfer_bytes_total", "slots_total",
@@ -366,7 +369,9 @@ class MetricsTest(InterfaceTest):
         def held():
             return {dict(labels)["kind"]: value for labels, value in
                     self.values("host_arena_bytes").items()}
-        harness.wait_until(lambda: held().get("weights", 0) > 0, "weights")
+        # They are set one after the other.
+        harness.wait_until(lambda: min(held().values(), default=0) > 0,
+                           "memory of every kind")
         found = held()
         self.assertEqual(set(found), {"weights", "optimizer", "gradients",
                                       "activations", "other"})

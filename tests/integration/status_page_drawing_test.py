@@ -33,8 +33,9 @@ class Stub(http.server.ThreadingHTTPServer):
 class StubHandler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         page = self.path == "/"
+        answer = self.server.answer
         body = (self.server.page if page else
-                json.dumps(self.server.answer).encode())
+                json.dumps(answer() if callable(answer) else answer).encode())
         self.send_response(200)
         for name in ("Content-Security-Policy", "Content-Type"):
             if page:
@@ -269,8 +270,10 @@ class MadeUpTest(PageTest):
         self.assertRegex(
             page.value(PROBE)["alarm"],
             r"The daemon answers, but its numbers are \d+\ss old\.")
-        stub.answer = {**stub.answer, "time_ms": 1_800_000_001_000,
-                       "stopping": True}
+        # Newer ones all the time: a single one is soon old, too.
+        times, old = itertools.count(1_800_000_001_000), stub.answer
+        stub.answer = lambda: {**old, "time_ms": next(times),
+                               "stopping": True}
         page.wait("document.getElementById('alarm').innerText"
                   ".startsWith('The daemon is stopping')", "a new answer")
 

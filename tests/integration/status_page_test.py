@@ -46,10 +46,13 @@ class StatusPageTest(PageTest):
                   " document.querySelectorAll('#queue tr').length === 1",
                   "a picture of four devices")
         page.wait(f"({PROBE}).curves.every(points => points > 10)", "losses")
-        # Until the window of ten seconds is full of training.
-        page.wait("data.devices.every(d => d.compute_seconds > 0 &&"
-                  " d.idle_seconds === 0)", "ten seconds of training")
-        found = page.value(PROBE)
+        # Until the window of ten seconds is full of training; seen at once
+        # with the page, which is not live while nothing new comes.
+        found = page.wait(
+            "data.devices.every(d => d.compute_seconds > 0 &&"
+            " d.idle_seconds === 0) &&"
+            f" document.getElementById('alarm').hidden && {PROBE}",
+            "ten seconds of training")
         self.check_content(found, jobs)
         self.check_facts(page)
         self.check_looks(page, "live")
@@ -122,7 +125,8 @@ class StatusPageTest(PageTest):
                   "the first answer")
         self.assertIn("No job runs.", page.value("document.body.innerText"))
         self.daemon.kill()
-        page.wait("!document.getElementById('alarm').hidden", "the alarm")
+        page.wait("document.getElementById('alarm').innerText"
+                  ".startsWith('The daemon does not answer')", "the alarm")
         self.assertRegex(
             page.value(PROBE)["alarm"],
             r"The daemon does not answer\. What stands here is \d+\ss old\.")
