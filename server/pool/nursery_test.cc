@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -25,6 +26,13 @@ class NurseryTest : public testing::Test {
  protected:
   NurseryTest() : loop_(*EventLoop::Create()) {
     options_.program = kFakeWorker;
+  }
+
+  // The nursery is this line of shell from now on.
+  void UseScript(const std::string& line) {
+    options_.program = testing::TempDir() + "/nursery.sh";
+    std::ofstream(options_.program) << "#!/bin/sh\n" << line << "\n";
+    EXPECT_EQ(chmod(options_.program.c_str(), 0700), 0);
   }
 
   // Asks for a process that ends at once, because it has no channel; then calls
@@ -63,10 +71,13 @@ TEST_F(NurseryTest, WhatItForksAreOurChildren) {
 }
 
 TEST_F(NurseryTest, OneThatDiedIsStartedByTheNextRequest) {
+  UseScript("exec sleep 1000");  // it must not answer before it is killed
   Nursery nursery(*loop_, options_);
   // Not from within the answer: it comes while the dead one is cleared away.
   Spawn(nursery, [&] {
     ++asked_;
+    UseScript(absl::StrCat("exec '", std::filesystem::current_path().string(),
+                           "/", kFakeWorker, "' \"$@\""));
     loop_->After(absl::ZeroDuration(), [&] {
       --asked_;
       EXPECT_EQ(nursery.pid(), 0);
@@ -87,9 +98,7 @@ TEST_F(NurseryTest, OneThatDiedIsStartedByTheNextRequest) {
 }
 
 TEST_F(NurseryTest, OneThatDoesNotAnswerIsKilled) {
-  options_.program = testing::TempDir() + "/mute";
-  std::ofstream(options_.program) << "#!/bin/sh\nexec sleep 1000\n";
-  ASSERT_EQ(chmod(options_.program.c_str(), 0700), 0);
+  UseScript("exec sleep 1000");
   options_.answer_limit = absl::Milliseconds(1);
   Nursery nursery(*loop_, options_);
   Spawn(nursery);
