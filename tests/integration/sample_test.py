@@ -167,8 +167,10 @@ class UnfinishedTest(SampleTest):
             spec = {**fields, "lr_scheduler_type": "constant",
                     "save_steps": 5, "save_total_limit": 100}
             job = self.daemon.submit({**spec, "max_steps": 1_000_000})
-            harness.wait_until(lambda j=job: self.daemon.checkpoints(j),
-                               "a checkpoint")
+            # In its directory it is a moment before the job has it.
+            harness.wait_until(
+                lambda j=job: self.daemon.job(j).get("last_checkpoint_path"),
+                "a checkpoint")
             for _ in range(5):
                 self.assertIn("checkpoint-", self.sample(
                     job, "--max-new-tokens", 8)["source"])
