@@ -11,6 +11,7 @@ ONLY_WITH_CUDA = select({
 
 # Ampere, Ada, Hopper and Blackwell; PTX of the last for what comes after.
 _GENCODE = [
+    "-gencode arch=compute_80,code=sm_80",
     "-gencode arch=compute_86,code=sm_86",
     "-gencode arch=compute_89,code=sm_89",
     "-gencode arch=compute_90,code=sm_90",

@@ -44,8 +44,9 @@ ABSL_FLAG(uint64_t, device_memory, uint64_t{1} << 30,
 ABSL_FLAG(double, link_gbps, 0,
           "device role: throttle per direction in 10^9 bits per second; 0: "
           "none");
-ABSL_FLAG(uint64_t, copy_chunk_bytes, 256 << 10,
-          "device role: weights and gradients are copied this much at a time");
+ABSL_FLAG(uint64_t, copy_chunk_bytes, 0,
+          "device role: weights and gradients are copied this much at a time; "
+          "0: as the device likes it");
 ABSL_FLAG(std::string, kill_at, "",
           "test only: NAME:COUNT, die at the COUNT-th pass of a kill point");
 

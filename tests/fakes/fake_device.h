@@ -56,6 +56,7 @@ class FakeDevice : public worker::Device {
   absl::StatusOr<std::unique_ptr<worker::Stream>> NewStream() override;
   worker::DeviceMemory memory() const override { return account_.memory(); }
   uint64_t TakePeak() override { return account_.TakePeak(); }
+  worker::CopyChunks copy_chunks() const override { return {}; }
 
   // Occupies the compute engine for `duration_ns`, once the work before it on
   // the buffers in which `uses` lie is over; blocks until then.  An address

@@ -88,6 +88,14 @@ struct DeviceMemory {
   uint64_t peak_bytes = 0;  // of used_bytes, since the last TakePeak
 };
 
+// How copies of many bytes are best cut.  An activation may have to wait for
+// the chunks in flight; several keep the link busy while a host thread wakes up
+// from one and begins the next.
+struct CopyChunks {
+  uint64_t bytes = 256 << 10;
+  int in_flight = 1;
+};
+
 // Thread-safe; no call blocks on work of a stream.
 class Device {
  public:
@@ -101,6 +109,7 @@ class Device {
   virtual DeviceMemory memory() const = 0;
   // The peak so far; the next one is counted from what is used now.
   virtual uint64_t TakePeak() = 0;
+  virtual CopyChunks copy_chunks() const = 0;
 };
 
 }  // namespace roundhouse::worker

@@ -181,6 +181,7 @@ class LazyDevice : public Device {
   }
   DeviceMemory memory() const override { return account_.memory(); }
   uint64_t TakePeak() override { return account_.TakePeak(); }
+  CopyChunks copy_chunks() const override { return {.in_flight = 3}; }
 
  private:
   MemoryAccount account_;

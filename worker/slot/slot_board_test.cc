@@ -29,6 +29,7 @@ class RefusingDevice : public Device {
   }
   DeviceMemory memory() const override { return inner_->memory(); }
   uint64_t TakePeak() override { return inner_->TakePeak(); }
+  CopyChunks copy_chunks() const override { return inner_->copy_chunks(); }
 
   bool refuses = true;
 

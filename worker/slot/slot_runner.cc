@@ -30,7 +30,8 @@ SlotRunner::SlotRunner(SlotRunnerOptions options, Device& device,
 absl::Status SlotRunner::Start(int index) {
   ASSIGN_OR_RETURN(stream_, device_.NewStream());
   CopyQueueOptions copies;
-  copies.chunk_bytes = options_.chunk_bytes;
+  copies.chunks = device_.copy_chunks();
+  if (options_.chunk_bytes > 0) copies.chunks.bytes = options_.chunk_bytes;
   copies.link_gbps = options_.link_gbps;
   copies.direction = wire::Direction::kH2D;
   ASSIGN_OR_RETURN(uploads_, CopyQueue::Create(device_, copies));

@@ -41,7 +41,7 @@ struct SlotRunnerOptions {
   // Called first on the compute thread: SetComputeThreads in a real worker.
   std::function<void()> prepare_compute_thread = [] {};
   double link_gbps = 0;  // per direction, 10^9 bits per second; 0: no throttle
-  uint64_t chunk_bytes = 256 << 10;
+  uint64_t chunk_bytes = 0;  // of bulk copies; 0: as the device likes them
 };
 
 class SlotRunner {

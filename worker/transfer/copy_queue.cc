@@ -31,8 +31,10 @@ void RaiseTo(std::atomic<int64_t>& longest, int64_t value) {
 
 absl::StatusOr<std::unique_ptr<CopyQueue>> CopyQueue::Create(
     Device& device, const CopyQueueOptions& options) {
-  if (options.chunk_bytes == 0) {
-    return absl::InvalidArgumentError("chunk_bytes must be at least 1");
+  if (options.chunks.bytes == 0 || options.chunks.in_flight < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "chunks of ", options.chunks.bytes, " bytes, ",
+        options.chunks.in_flight, " in flight: both must be at least 1"));
   }
   if (!(options.link_gbps >= 0)) {
     return absl::InvalidArgumentError(
@@ -69,7 +71,9 @@ absl::Status CopyQueue::Enqueue(CopyRequest request) {
     }
     const bool ahead =
         !IsBulk(request) && options_.order == CopyOrder::kActivationsFirst;
-    Entry entry{.request = std::move(request), .enqueued_ns = MonotonicNow()};
+    auto entry = std::make_shared<Entry>();
+    entry->request = std::move(request);
+    entry->enqueued_ns = MonotonicNow();
     (ahead ? activations_ : bulk_).push_back(std::move(entry));
   }
   wake_.notify_all();
@@ -81,7 +85,7 @@ CopyCounters CopyQueue::counters() const {
   return counters_;
 }
 
-std::deque<CopyQueue::Entry>* CopyQueue::NextQueue() {
+CopyQueue::Entries* CopyQueue::NextQueue() {
   if (!activations_.empty()) return &activations_;
   if (!bulk_.empty()) return &bulk_;
   return nullptr;
@@ -92,12 +96,14 @@ bool CopyQueue::ActivationQueued() const {
     return !activations_.empty();
   }
   return std::any_of(bulk_.begin(), bulk_.end(),
-                     [](const Entry& entry) { return !IsBulk(entry.request); });
+                     [](const std::shared_ptr<Entry>& entry) {
+                       return !IsBulk(entry->request);
+                     });
 }
 
 uint64_t CopyQueue::ChunkBytes(const Entry& entry) const {
-  const uint64_t left = entry.request.bytes - entry.copied_bytes;
-  return IsBulk(entry.request) ? std::min(left, options_.chunk_bytes) : left;
+  const uint64_t left = entry.request.bytes - entry.begun_bytes;
+  return IsBulk(entry.request) ? std::min(left, options_.chunks.bytes) : left;
 }
 
 void CopyQueue::NoteBegin(const Entry& entry, uint64_t bytes) {
@@ -113,18 +119,24 @@ void CopyQueue::NoteBegin(const Entry& entry, uint64_t bytes) {
   if (ActivationQueued()) ++counters_.bulk_chunks_begun_past_activation;
 }
 
-void CopyQueue::NoteBulkChunkEnd(int64_t began_ns) {
-  const int64_t now = MonotonicNow();
+void CopyQueue::NoteAwaited(Entry& entry, int64_t began_ns, int64_t ended_ns) {
+  if (IsBulk(entry.request)) return;
+  ++entry.bulk_chunks_awaited;
+  entry.waited_ns += ended_ns - std::max(began_ns, entry.enqueued_ns);
+  counters_.most_bulk_chunks_awaited =
+      std::max(counters_.most_bulk_chunks_awaited, entry.bulk_chunks_awaited);
+  counters_.longest_activation_wait_ns =
+      std::max(counters_.longest_activation_wait_ns, entry.waited_ns);
+  RaiseTo(entry.request.stats->longest_activation_wait_ns, entry.waited_ns);
+}
+
+void CopyQueue::NoteBulkChunkEnd(int64_t began_ns, int64_t ended_ns) {
+  for (const Chunk& chunk : in_flight_) {
+    NoteAwaited(*chunk.entry, began_ns, ended_ns);
+  }
   const bool ordered = options_.order == CopyOrder::kActivationsFirst;
-  for (Entry& entry : ordered ? activations_ : bulk_) {
-    if (IsBulk(entry.request)) continue;
-    ++entry.bulk_chunks_awaited;
-    entry.waited_ns += now - std::max(began_ns, entry.enqueued_ns);
-    counters_.most_bulk_chunks_awaited =
-        std::max(counters_.most_bulk_chunks_awaited, entry.bulk_chunks_awaited);
-    counters_.longest_activation_wait_ns =
-        std::max(counters_.longest_activation_wait_ns, entry.waited_ns);
-    RaiseTo(entry.request.stats->longest_activation_wait_ns, entry.waited_ns);
+  for (const auto& entry : ordered ? activations_ : bulk_) {
+    NoteAwaited(*entry, began_ns, ended_ns);
   }
 }
 
@@ -158,20 +170,18 @@ void CopyQueue::KeepInterval(Entry& entry, uint64_t bytes, int64_t began_ns,
                   .micro_batch = entry.request.place.micro_batch});
 }
 
-absl::Status CopyQueue::CopyChunk(const CopyRequest& request, uint64_t offset,
-                                  uint64_t bytes) {
-  if (request.after != nullptr) RETURN_IF_ERROR(request.after->Wait());
-  std::byte* const to = request.to + offset;
-  const std::byte* const from = request.from + offset;
+absl::StatusOr<std::unique_ptr<Event>> CopyQueue::Copy(const Entry& entry,
+                                                       uint64_t bytes) {
+  const CopyRequest& request = entry.request;
+  std::byte* const to = request.to + entry.begun_bytes;
+  const std::byte* const from = request.from + entry.begun_bytes;
   RETURN_IF_ERROR(options_.direction == wire::Direction::kH2D
                       ? stream_->CopyToDevice(to, from, bytes)
                       : stream_->CopyToHost(to, from, bytes));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Event> copied, stream_->Record());
-  return copied->Wait();
+  return stream_->Record();
 }
 
-void CopyQueue::WaitForLink(uint64_t bytes, int64_t began_ns) {
-  const int64_t free_at_ns = pacer_.Carry(began_ns, bytes);
+void CopyQueue::WaitForLink(int64_t free_at_ns) {
   std::unique_lock<std::mutex> lock(mutex_);
   for (int64_t now = MonotonicNow(); now < free_at_ns && !stopping_;
        now = MonotonicNow()) {
@@ -179,52 +189,107 @@ void CopyQueue::WaitForLink(uint64_t bytes, int64_t began_ns) {
   }
 }
 
-void CopyQueue::Finish(std::unique_lock<std::mutex>& lock, Entry entry,
-                       absl::Status status) {
+void CopyQueue::FinishIfDone(std::unique_lock<std::mutex>& lock,
+                             const Entry& entry) {
+  if (entry.queued || entry.chunks_in_flight > 0) return;
   lock.unlock();
-  entry.request.done(std::move(status));
+  entry.request.done(entry.status);
   lock.lock();
+}
+
+bool CopyQueue::GivenUp(const Entry& entry) const {
+  const std::atomic<bool>* const abandoned = entry.request.abandoned;
+  return stopping_ || !entry.status.ok() ||
+         (abandoned != nullptr && *abandoned);
+}
+
+void CopyQueue::DropFirst(std::unique_lock<std::mutex>& lock, Entries& queue) {
+  const std::shared_ptr<Entry> entry = std::move(queue.front());
+  queue.pop_front();
+  entry->queued = false;
+  entry->status.Update(absl::CancelledError("copy abandoned"));
+  FinishIfDone(lock, *entry);
+}
+
+void CopyQueue::BeginChunk(std::unique_lock<std::mutex>& lock, Entries& queue) {
+  const std::shared_ptr<Entry> entry = queue.front();
+  const CopyRequest& request = entry->request;
+  const uint64_t bytes = ChunkBytes(*entry);
+  NoteBegin(*entry, bytes);
+  lock.unlock();
+  absl::Status status;
+  if (request.after != nullptr && entry->begun_bytes == 0) {
+    status = request.after->Wait();
+  }
+  Chunk chunk{.entry = entry, .bytes = bytes, .began_ns = MonotonicNow()};
+  chunk.link_free_ns = pacer_.Carry(chunk.began_ns, bytes);
+  if (status.ok()) {
+    const NamedRange range(kRangeNames[static_cast<int>(options_.direction)]
+                                      [static_cast<int>(request.purpose)],
+                           request.place.layer, request.place.layer,
+                           request.place.micro_batch);
+    absl::StatusOr<std::unique_ptr<Event>> copied = Copy(*entry, bytes);
+    status = copied.status();
+    if (copied.ok()) chunk.copied = *std::move(copied);
+  }
+  lock.lock();
+  if (!status.ok()) {
+    entry->status = std::move(status);  // dropped in the next turn
+    return;
+  }
+  ++entry->chunks_in_flight;
+  entry->begun_bytes += bytes;
+  entry->queued = entry->begun_bytes < request.bytes;
+  if (!entry->queued) queue.pop_front();
+  in_flight_.push_back(std::move(chunk));
+}
+
+void CopyQueue::FinishChunk(std::unique_lock<std::mutex>& lock) {
+  const Chunk chunk = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  Entry& entry = *chunk.entry;
+  lock.unlock();
+  const absl::Status status = chunk.copied->Wait();
+  WaitForLink(chunk.link_free_ns);
+  // The link carries one chunk after the other.
+  const int64_t began_ns = std::max(chunk.began_ns, last_end_ns_);
+  last_end_ns_ = MonotonicNow();
+  ++chunks_;
+  KeepInterval(entry, chunk.bytes, began_ns, last_end_ns_);
+  lock.lock();
+  entry.request.stats->busy_ns[static_cast<int>(options_.direction)].fetch_add(
+      last_end_ns_ - began_ns);
+  if (IsBulk(entry.request)) NoteBulkChunkEnd(began_ns, last_end_ns_);
+  entry.status.Update(status);
+  --entry.chunks_in_flight;
+  FinishIfDone(lock, entry);
+}
+
+bool CopyQueue::ChunkIsDue(const Entries* queue) const {
+  if (in_flight_.empty()) return false;
+  if (queue == nullptr) return true;
+  const auto in_flight = static_cast<int>(in_flight_.size());
+  if (in_flight >= options_.chunks.in_flight) return true;
+  // Waiting for what comes before a copy must hold up no copy that is made.
+  const Entry& next = *queue->front();
+  return next.request.after != nullptr && next.begun_bytes == 0;
 }
 
 void CopyQueue::Run() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
-    wake_.wait(lock, [this] { return stopping_ || NextQueue() != nullptr; });
-    std::deque<Entry>* const queue = NextQueue();
-    if (queue == nullptr) return;
-    // Taken out: Enqueue may grow the deque meanwhile.
-    Entry entry = std::move(queue->front());
-    queue->pop_front();
-    const CopyRequest& request = entry.request;
-    if (stopping_ || (request.abandoned != nullptr && *request.abandoned)) {
-      Finish(lock, std::move(entry), absl::CancelledError("copy abandoned"));
-      continue;
+    if (in_flight_.empty()) {
+      wake_.wait(lock, [this] { return stopping_ || NextQueue() != nullptr; });
     }
-    const uint64_t bytes = ChunkBytes(entry);
-    const int64_t began_ns = MonotonicNow();
-    NoteBegin(entry, bytes);
-    lock.unlock();
-    absl::Status status;
-    {
-      const NamedRange range(kRangeNames[static_cast<int>(options_.direction)]
-                                        [static_cast<int>(request.purpose)],
-                             request.place.layer, request.place.layer,
-                             request.place.micro_batch);
-      status = CopyChunk(request, entry.copied_bytes, bytes);
-      WaitForLink(bytes, began_ns);
-    }
-    const int64_t ended_ns = MonotonicNow();
-    ++chunks_;
-    KeepInterval(entry, bytes, began_ns, ended_ns);
-    lock.lock();
-    request.stats->busy_ns[static_cast<int>(options_.direction)].fetch_add(
-        ended_ns - began_ns);
-    if (IsBulk(request)) NoteBulkChunkEnd(began_ns);
-    entry.copied_bytes += bytes;
-    if (!status.ok() || entry.copied_bytes == request.bytes) {
-      Finish(lock, std::move(entry), std::move(status));
+    Entries* const queue = NextQueue();
+    if (ChunkIsDue(queue)) {
+      FinishChunk(lock);
+    } else if (queue == nullptr) {
+      return;
+    } else if (GivenUp(*queue->front())) {
+      DropFirst(lock, *queue);
     } else {
-      bulk_.push_front(std::move(entry));
+      BeginChunk(lock, *queue);
     }
   }
 }

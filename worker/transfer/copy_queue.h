@@ -2,10 +2,11 @@
 // device memory, activations before weights and gradients.
 //
 // Bulk copies are cut into chunks; before each chunk the thread looks whether
-// an activation is queued, so that none waits for more than the chunk under way
-// (SCHEDULING.md section 3).  Both directions are ordered that way: a worker
-// has one queue for each.  With a throttle a chunk occupies the link for as
-// long as that link would need.
+// an activation is queued, so that none waits for more than the chunks in
+// flight (SCHEDULING.md section 3).  Several in flight keep a GPU's link busy
+// while this thread wakes up from one and begins the next.  Both directions are
+// ordered that way: a worker has one queue for each.  With a throttle a chunk
+// occupies the link for as long as that link would need.
 //
 // Owner: the slot runner.  Thread-safe.  Callbacks run on the queue's thread,
 // without its lock, and must not block for long.
@@ -39,7 +40,7 @@ enum class CopyOrder { kActivationsFirst, kArrival };
 
 struct CopyQueueOptions {
   wire::Direction direction = wire::Direction::kH2D;
-  uint64_t chunk_bytes = 256 << 10;
+  CopyChunks chunks;
   double link_gbps = 0;  // 10^9 bits per second; 0: as fast as it goes
   CopyOrder order = CopyOrder::kActivationsFirst;
 };
@@ -91,18 +92,19 @@ struct CopyCounters {
   uint64_t activations = 0;
   // Bulk chunks begun although an activation was queued: 0 unless kArrival.
   uint64_t bulk_chunks_begun_past_activation = 0;
-  // The most bulk chunks (the one under way included) that one activation stood
-  // behind: at most 1 unless kArrival.
+  // The most bulk chunks (those in flight included) that one activation stood
+  // behind: at most CopyChunks::in_flight unless kArrival.
   uint64_t most_bulk_chunks_awaited = 0;
   int64_t longest_activation_wait_ns = 0;
 };
 
 class CopyQueue {
  public:
-  // Starts the thread.  INVALID_ARGUMENT: chunk_bytes is 0.
+  // Starts the thread.  INVALID_ARGUMENT: chunks of 0 bytes, none in flight, a
+  // negative rate.
   static absl::StatusOr<std::unique_ptr<CopyQueue>> Create(
       Device& device, const CopyQueueOptions& options);
-  // Requests not yet begun get CANCELLED; the chunk under way is finished.
+  // Requests not yet copied get CANCELLED; the chunks in flight are finished.
   ~CopyQueue();
   CopyQueue(const CopyQueue&) = delete;
   CopyQueue& operator=(const CopyQueue&) = delete;
@@ -116,40 +118,66 @@ class CopyQueue {
  private:
   struct Entry {
     CopyRequest request;
-    uint64_t copied_bytes = 0;
+    absl::Status status;  // the first error of its chunks
+    uint64_t begun_bytes = 0;
+    int chunks_in_flight = 0;
+    bool queued = true;                // in activations_ or bulk_
     int64_t waited_ns = 0;             // behind bulk chunks
     uint64_t bulk_chunks_awaited = 0;  // likewise
     int64_t enqueued_ns = 0;
     uint64_t last_chunk = 0;  // of all the queue's; 0: none yet
     bool kept = false;        // its last chunk is in the newest interval
   };
+  using Entries = std::deque<std::shared_ptr<Entry>>;
+
+  // Begun and not waited for yet.
+  struct Chunk {
+    std::shared_ptr<Entry> entry;
+    uint64_t bytes = 0;
+    int64_t began_ns = 0;
+    int64_t link_free_ns = 0;  // when the throttled link has carried it
+    std::unique_ptr<Event> copied;
+  };
 
   CopyQueue(std::unique_ptr<Stream> stream, const CopyQueueOptions& options);
 
   void Run();
-  std::deque<Entry>* NextQueue();  // null: nothing to do; holds mutex_
-  bool ActivationQueued() const;   // holds mutex_
+  // The following hold mutex_; those that are given the lock leave it while
+  // they copy, wait or call back.
+  Entries* NextQueue();  // null: nothing to do
+  // Whether a chunk in flight has to be waited for before the next one of
+  // `queue` (null: there is none) begins.
+  bool ChunkIsDue(const Entries* queue) const;
+  bool GivenUp(const Entry& entry) const;
+  void BeginChunk(std::unique_lock<std::mutex>& lock, Entries& queue);
+  void FinishChunk(std::unique_lock<std::mutex>& lock);
+  void DropFirst(std::unique_lock<std::mutex>& lock, Entries& queue);
+  bool ActivationQueued() const;
   void NoteBegin(const Entry& entry, uint64_t bytes);
-  void NoteBulkChunkEnd(int64_t began_ns);  // holds mutex_
+  void NoteBulkChunkEnd(int64_t began_ns, int64_t ended_ns);
+  void NoteAwaited(Entry& entry, int64_t began_ns, int64_t ended_ns);
+
+  absl::StatusOr<std::unique_ptr<Event>> Copy(const Entry& entry,
+                                              uint64_t bytes);
   void KeepInterval(Entry& entry, uint64_t bytes, int64_t began_ns,
                     int64_t ended_ns);
-  absl::Status CopyChunk(const CopyRequest& request, uint64_t offset,
-                         uint64_t bytes);
   uint64_t ChunkBytes(const Entry& entry) const;
-  void WaitForLink(uint64_t bytes, int64_t began_ns);
-  void Finish(std::unique_lock<std::mutex>& lock, Entry entry,
-              absl::Status status);
+  void WaitForLink(int64_t free_at_ns);
+  // Calls back if nothing of it is queued or in flight.
+  void FinishIfDone(std::unique_lock<std::mutex>& lock, const Entry& entry);
 
   const CopyQueueOptions options_;
   const std::unique_ptr<Stream> stream_;  // used by the thread only
   LinkPacer pacer_;                       // likewise
-  uint64_t chunks_ = 0;                   // likewise
+  std::deque<Chunk> in_flight_;           // likewise; in the stream's order
+  uint64_t chunks_ = 0;                   // likewise; waited for
+  int64_t last_end_ns_ = 0;               // likewise; of the newest of them
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   // Guarded by mutex_.  Under kArrival everything is in bulk_.
-  std::deque<Entry> activations_;
-  std::deque<Entry> bulk_;
+  Entries activations_;
+  Entries bulk_;
   CopyCounters counters_;
   bool stopping_ = false;
 

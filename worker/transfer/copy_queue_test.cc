@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <future>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,7 @@ class CopyQueueTest : public testing::Test {
   static constexpr uint64_t kBytes = 64 * kChunk;
 
   void Start(CopyQueueOptions options) {
-    options.chunk_bytes = kChunk;
+    options.chunks.bytes = kChunk;
     direction_ = options.direction;
     queue_ = *CopyQueue::Create(*device_, options);
   }
@@ -256,10 +257,222 @@ TEST_F(CopyQueueTest, AFullQueueRefuses) {
 }
 
 TEST_F(CopyQueueTest, OptionsAreChecked) {
-  EXPECT_EQ(CopyQueue::Create(*device_, {.chunk_bytes = 0}).status().code(),
-            absl::StatusCode::kInvalidArgument);
+  for (const CopyChunks& chunks :
+       {CopyChunks{.bytes = 0}, CopyChunks{.in_flight = 0}}) {
+    EXPECT_EQ(CopyQueue::Create(*device_, {.chunks = chunks}).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
   EXPECT_EQ(CopyQueue::Create(*device_, {.link_gbps = -1}).status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+// A link that has carried a copy when the test says so, in order.
+class Link {
+ public:
+  uint64_t Begin() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return ++begun_;
+  }
+  absl::Status WaitFor(uint64_t number) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    wake_.wait(lock, [&] { return carried_ >= number; });
+    return number == broken_ ? absl::AbortedError("the link broke")
+                             : absl::OkStatus();
+  }
+  void Carry(uint64_t copies) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      carried_ += copies;
+    }
+    wake_.notify_all();
+  }
+  void BreakAt(uint64_t number) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    broken_ = number;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  uint64_t begun_ = 0;
+  uint64_t carried_ = 0;
+  uint64_t broken_ = 0;
+};
+
+class LinkEvent : public Event {
+ public:
+  LinkEvent(Link& link, uint64_t number) : link_(link), number_(number) {}
+  absl::Status Wait() override { return link_.WaitFor(number_); }
+
+ private:
+  Link& link_;
+  const uint64_t number_;
+};
+
+class LinkStream : public Stream {
+ public:
+  explicit LinkStream(Link& link) : link_(link) {}
+  absl::Status CopyToDevice(std::byte*, const std::byte*, uint64_t) override {
+    return absl::OkStatus();
+  }
+  absl::Status CopyToHost(std::byte*, const std::byte*, uint64_t) override {
+    return absl::OkStatus();
+  }
+  absl::Status CopyOnDevice(std::byte*, const std::byte*, uint64_t) override {
+    return absl::UnimplementedError("");
+  }
+  absl::Status AddFloats(float*, const float*, int64_t) override {
+    return absl::UnimplementedError("");
+  }
+  absl::Status ZeroFloats(float*, int64_t) override {
+    return absl::UnimplementedError("");
+  }
+  absl::StatusOr<std::unique_ptr<Event>> Record() override {
+    return std::make_unique<LinkEvent>(link_, link_.Begin());
+  }
+  absl::StatusOr<std::unique_ptr<TimeMark>> MarkTime() override {
+    return absl::UnimplementedError("");
+  }
+  NativeStream native() const override { return {}; }
+
+ private:
+  Link& link_;
+};
+
+class LinkDevice : public Device {
+ public:
+  explicit LinkDevice(Link& link) : link_(link) {}
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(
+      uint64_t bytes, const std::string& what) override {
+    return memory_->Allocate(bytes, what);
+  }
+  absl::StatusOr<std::unique_ptr<Stream>> NewStream() override {
+    return std::make_unique<LinkStream>(link_);
+  }
+  DeviceMemory memory() const override { return memory_->memory(); }
+  uint64_t TakePeak() override { return memory_->TakePeak(); }
+  CopyChunks copy_chunks() const override { return {.in_flight = 3}; }
+
+ private:
+  Link& link_;
+  const std::unique_ptr<Device> memory_ = NewCpuDevice(1 << 20);
+};
+
+// Three chunks are in flight where the link allows it.
+class CopiesInFlightTest : public CopyQueueTest {
+ protected:
+  CopiesInFlightTest() {
+    buffer_.reset();
+    device_ = std::make_unique<LinkDevice>(link_);
+    buffer_ = *device_->Allocate(kBytes, "test");
+    Start({.chunks = device_->copy_chunks()});
+  }
+  ~CopiesInFlightTest() override {
+    link_.Carry(1'000'000);
+    queue_.reset();
+  }
+  void AwaitBulkChunks(uint64_t count) {
+    while (queue_->counters().bulk_chunks < count) std::this_thread::yield();
+  }
+  static bool Done(const std::future<absl::Status>& copy) {
+    return copy.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  }
+
+  Link link_;
+};
+
+TEST_F(CopiesInFlightTest, AsManyAsAllowedAndEachOnceTheFirstIsThrough) {
+  auto bulk = Copy(CopyPriority::kBulk, 0, 6 * kChunk);
+  AwaitBulkChunks(3);
+  for (uint64_t begun = 4; begun <= 6; ++begun) {
+    EXPECT_EQ(queue_->counters().bulk_chunks, begun - 1);
+    link_.Carry(1);
+    AwaitBulkChunks(begun);
+  }
+  link_.Carry(2);
+  EXPECT_FALSE(Done(bulk));
+  link_.Carry(1);
+  EXPECT_TRUE(bulk.get().ok());
+}
+
+TEST_F(CopiesInFlightTest, AnActivationStandsBehindThemAndNoOther) {
+  auto bulk = Copy(CopyPriority::kBulk, 0, kBytes);
+  AwaitBulkChunks(3);
+  auto activation = Copy(CopyPriority::kActivation, 0, 64);
+  link_.Carry(4);
+  EXPECT_TRUE(activation.get().ok());
+  EXPECT_EQ(queue_->counters().most_bulk_chunks_awaited, 3u);
+  EXPECT_EQ(queue_->counters().bulk_chunks_begun_past_activation, 0u);
+  link_.Carry(kBytes / kChunk);
+  EXPECT_TRUE(bulk.get().ok());
+}
+
+// Whoever gave the memory may use it again once he is told.
+TEST_F(CopiesInFlightTest, AnAbandonedCopyEndsAfterItsChunks) {
+  auto bulk = Copy(CopyPriority::kBulk, 0, kBytes);
+  AwaitBulkChunks(3);
+  // The queue has dropped the rest once this one's chunk is begun.
+  CopyRequest next;
+  next.priority = CopyPriority::kBulk;
+  next.to = buffer_->data();
+  next.from = host_.data();
+  next.bytes = kChunk;
+  next.stats = &stats_;
+  next.done = [](const absl::Status&) {};
+  ASSERT_TRUE(queue_->Enqueue(std::move(next)).ok());
+  abandoned_ = true;
+  link_.Carry(1);
+  AwaitBulkChunks(4);
+  EXPECT_FALSE(Done(bulk));
+  link_.Carry(2);
+  EXPECT_TRUE(absl::IsCancelled(bulk.get()));
+}
+
+TEST_F(CopiesInFlightTest, TheFirstErrorIsToldOnceTheOthersAreThrough) {
+  link_.BreakAt(2);
+  auto bulk = Copy(CopyPriority::kBulk, 0, kBytes);
+  auto next = Copy(CopyPriority::kBulk, 0, kChunk);
+  AwaitBulkChunks(3);
+  link_.Carry(2);
+  AwaitBulkChunks(5);  // the fourth of `bulk`, that of `next`
+  EXPECT_FALSE(Done(bulk));
+  link_.Carry(2);
+  EXPECT_TRUE(absl::IsAborted(bulk.get()));
+  link_.Carry(1);
+  EXPECT_TRUE(next.get().ok());
+}
+
+// A wait for what a copy comes after would hold up those in flight.
+TEST_F(CopiesInFlightTest, NothingIsInFlightWhileACopyWaitsForItsEvent) {
+  auto first = Copy(CopyPriority::kBulk, 0, kChunk);
+  auto second =
+      Copy(CopyPriority::kBulk, 0, kChunk,
+           std::make_unique<HeldEvent>(release_.get_future().share()));
+  AwaitBulkChunks(1);
+  link_.Carry(1);
+  EXPECT_TRUE(first.get().ok());
+  Release();
+  link_.Carry(1);
+  EXPECT_TRUE(second.get().ok());
+}
+
+TEST_F(CopiesInFlightTest, DestructionWaitsForThem) {
+  // More than the link carries before the queue knows that it is to end; the
+  // link touches no memory.
+  auto bulk = Copy(CopyPriority::kBulk, 0, uint64_t{1} << 40);
+  AwaitBulkChunks(3);
+  std::atomic<bool> ended = false;
+  std::thread ending([&] {
+    queue_.reset();
+    ended = true;
+  });
+  EXPECT_FALSE(ended || Done(bulk));
+  while (!ended) {
+    link_.Carry(1);
+    std::this_thread::yield();
+  }
+  ending.join();
+  EXPECT_TRUE(absl::IsCancelled(bulk.get()));
 }
 
 }  // namespace

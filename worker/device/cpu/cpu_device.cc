@@ -89,6 +89,8 @@ class CpuDevice : public Device {
   }
   DeviceMemory memory() const override { return account_.memory(); }
   uint64_t TakePeak() override { return account_.TakePeak(); }
+  // A copy is made when it is asked for: none is ever in flight.
+  CopyChunks copy_chunks() const override { return {}; }
 
  private:
   MemoryAccount account_;
