@@ -75,6 +75,7 @@ JobShape DispatcherFeed::ShapeOf(const FedJob& job) {
   JobShape shape;
   shape.layer_count = costs.layers + 1;
   shape.unit_count = costs.layers + 2;
+  shape.tied_head = costs.tied_head;
   shape.trainable.push_back(TrainsEmbedding(costs));
   for (int layer = 0; layer <= costs.head(); ++layer) {
     shape.trainable.push_back(costs.GradientBytes(layer) > 0);
@@ -182,11 +183,12 @@ void DispatcherFeed::Carry(const RunHostOpAction& action) {
   task.round = first + action.round;
   task.layer = action.unit - 1;
   if (action.type == HostOpType::kGather) {
-    tasks_.push_back(task);
+    Gather(task);
     dispatcher_.HostOpDone(action.op);
     return;
   }
-  if (action.unit == 0) {
+  if (task.layer == kEmbedding &&
+      job.fed.costs->embedding_gradient_bytes == 0) {
     dispatcher_.HostOpDone(action.op);
     return;
   }
@@ -203,6 +205,19 @@ void DispatcherFeed::Carry(const RunHostOpAction& action) {
   } else {
     tasks_.push_back(task);
   }
+}
+
+// The host worker does it after every update that it was sent before.
+void DispatcherFeed::Gather(const HostTask& task) {
+  for (auto sent = host_ops_.rbegin(); sent != host_ops_.rend(); ++sent) {
+    const auto& [type, job, round, layer] = sent->first;
+    if (type == HostTaskType::kUpdate && job == task.job &&
+        layer == kEmbedding) {
+      after_update_.emplace(sent->first, task);
+      return;
+    }
+  }
+  tasks_.push_back(task);
 }
 
 void DispatcherFeed::Carry(const StepReducedAction& action) {
@@ -262,7 +277,12 @@ void DispatcherFeed::Computed(int part) {
 
 void DispatcherFeed::ContributionDown(int part, int layer) {
   if (!options_.reports_contributions) return;
-  dispatcher_.ContributionDown(out_.at(part).slot, layer + 1);
+  const SlotId slot = out_.at(part).slot;
+  dispatcher_.ContributionDown(slot, layer + 1);
+  const ModelCosts& costs = *jobs_[JobOf(part)].fed.costs;
+  if (costs.tied_head && layer == costs.head()) {
+    dispatcher_.ContributionDown(slot, 0);
+  }
 }
 
 void DispatcherFeed::Done(int part) {
@@ -278,9 +298,9 @@ void DispatcherFeed::Done(int part) {
 void DispatcherFeed::HostTaskDone(const HostTask& task) {
   const auto op = host_ops_.find({task.type, task.job, task.round, task.layer});
   const HostOpId id = op->second;
-  if (const auto next = after_update_.extract(op->first); !next.empty()) {
-    tasks_.push_back(next.mapped());
-  }
+  const auto [first, last] = after_update_.equal_range(op->first);
+  for (auto next = first; next != last; ++next) tasks_.push_back(next->second);
+  after_update_.erase(first, last);
   host_ops_.erase(op);
   dispatcher_.HostOpDone(id);
 }

@@ -6,8 +6,8 @@
 // next step as soon as the Dispatcher takes one, and gives the clip factor once
 // a step is reduced; a worker uploads the weights of as many parts as the plan
 // looks ahead beside the one that runs, and keeps what it was sent beyond them;
-// withdrawals are answered at once; rows and the embedding's update take no
-// time.  Thread-compatible; deterministic.
+// withdrawals are answered at once; gathering rows takes no time, and waits for
+// the embedding's update.  Thread-compatible; deterministic.
 #ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_DISPATCHER_FEED_H_
 #define ROUNDHOUSE_SCHEDULER_SIMULATE_DISPATCHER_FEED_H_
 
@@ -96,6 +96,7 @@ class DispatcherFeed : public PartFeed {
   void Carry(const StepReducedAction& action);
   void Carry(const StepDoneAction& action);
   void Carry(const QuietAction& action);
+  void Gather(const HostTask& task);
 
   const Machine& machine_;
   const DispatcherFeedOptions options_;
@@ -112,8 +113,8 @@ class DispatcherFeed : public PartFeed {
   std::vector<int> withdrawn_;
   std::vector<HostTask> tasks_;
   std::map<HostKey, HostOpId> host_ops_;
-  std::map<HostKey, HostTask>
-      after_update_;  // reductions, by what they wait for
+  // Reductions and gathers, by what they wait for.
+  std::multimap<HostKey, HostTask> after_update_;
 };
 
 }  // namespace roundhouse

@@ -1,6 +1,7 @@
 #include "scheduler/simulate/dispatcher_feed.h"
 
 #include <algorithm>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -115,6 +116,59 @@ TEST(DispatcherFeedTest, AnIsolatedStepIsNotUpdated) {
   for (const Interval& interval : schedule.intervals) {
     EXPECT_NE(interval.kind, WorkKind::kOptimizer);
   }
+}
+
+// All of it, from its first interval to its last.
+Interval Sum(const Schedule& schedule, WorkKind kind, int step, int layer) {
+  Interval sum;
+  sum.start_ns = std::numeric_limits<int64_t>::max();
+  for (const Interval& interval : schedule.intervals) {
+    if (interval.kind != kind || interval.step != step ||
+        interval.layer_begin != layer) {
+      continue;
+    }
+    sum.start_ns = std::min(sum.start_ns, interval.start_ns);
+    sum.end_ns = std::max(sum.end_ns, interval.end_ns);
+    sum.bytes += interval.bytes;
+  }
+  return sum;
+}
+
+TEST(DispatcherFeedTest, TheNextStepsRowsWaitForTheEmbeddingsUpdate) {
+  Step step(2, 1, 4);
+  step.rounds.steps = 2;
+  step.rounds.updates = Updates::kClipped;
+  const int64_t without_ns = step.Run().MakespanNs();
+  step.costs.embedding_gradient_bytes = 3 * step.costs.head_gradient_bytes;
+  const Schedule schedule = step.Run();
+  EXPECT_GT(schedule.MakespanNs(), without_ns);
+  const Interval reduce = Sum(schedule, WorkKind::kReduce, 0, kEmbedding);
+  const Interval update = Sum(schedule, WorkKind::kOptimizer, 0, kEmbedding);
+  EXPECT_GT(reduce.bytes, 0);
+  EXPECT_GT(update.bytes, 0);
+  EXPECT_GE(update.start_ns, reduce.end_ns);
+  EXPECT_GE(Sum(schedule, WorkKind::kForward, 1, 0).start_ns, update.end_ns);
+  EXPECT_GE(Sum(schedule, WorkKind::kOptimizer, 0, 0).start_ns, reduce.end_ns);
+}
+
+TEST(DispatcherFeedTest, ATiedHeadIsReducedAsTheEmbedding) {
+  Step step(2, 1, 4);
+  step.rounds.steps = 2;
+  step.rounds.updates = Updates::kClipped;
+  const int head = step.costs.head();
+  const auto bytes = [&](WorkKind kind, int layer) {
+    return Sum(step.Run(), kind, 0, layer).bytes;
+  };
+  const int64_t reduced = bytes(WorkKind::kReduce, head);
+  const int64_t updated = bytes(WorkKind::kOptimizer, head);
+  EXPECT_GT(reduced, 0);
+  step.costs.tied_head = true;
+  step.costs.embedding_gradient_bytes = step.costs.head_gradient_bytes;
+  EXPECT_EQ(bytes(WorkKind::kReduce, head), 0);
+  EXPECT_EQ(bytes(WorkKind::kOptimizer, head), 0);
+  EXPECT_EQ(bytes(WorkKind::kReduce, kEmbedding),
+            reduced + 4 * step.costs.BoundaryBytes());
+  EXPECT_EQ(bytes(WorkKind::kOptimizer, kEmbedding), updated);
 }
 
 // What today's workers report; the other is what the search plans with.

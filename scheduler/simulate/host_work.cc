@@ -6,6 +6,27 @@
 
 namespace roundhouse {
 
+namespace {
+
+// What a layer's sum is of, at 2 bytes a parameter.
+int64_t SumBytes(const ModelCosts& costs, int layer) {
+  if (layer == kEmbedding) return costs.embedding_gradient_bytes;
+  if (layer == costs.head() && costs.tied_head) return 0;  // the embedding's
+  return costs.GradientBytes(layer);
+}
+
+// The layer whose contributions are reduced to the sum of `layer`.
+int ContributorOf(const ModelCosts& costs, int layer) {
+  return layer == kEmbedding ? costs.head() : layer;
+}
+
+bool ReadsContributions(const ModelCosts& costs, int layer) {
+  const bool of_head = ContributorOf(costs, layer) == costs.head();
+  return !of_head || costs.tied_head == (layer == kEmbedding);
+}
+
+}  // namespace
+
 int64_t ContributionBytes(const ModelCosts& costs, int layer,
                           Contributions contributions) {
   const int64_t bytes = costs.GradientBytes(layer);
@@ -14,16 +35,20 @@ int64_t ContributionBytes(const ModelCosts& costs, int layer,
 
 int64_t ReduceBytes(const ModelCosts& costs, int layer,
                     Contributions contributions, int64_t count) {
-  return count * ContributionBytes(costs, layer, contributions) +
-         2 * costs.GradientBytes(layer);
+  const int64_t read =
+      ReadsContributions(costs, layer)
+          ? count * ContributionBytes(costs, ContributorOf(costs, layer),
+                                      contributions)
+          : 0;
+  return read + 2 * SumBytes(costs, layer);
 }
 
 int64_t AddToSumBytes(const ModelCosts& costs, int layer) {
-  return 2 * costs.GradientBytes(layer);
+  return 2 * SumBytes(costs, layer);
 }
 
 int64_t UpdateBytes(const ModelCosts& costs, int layer) {
-  return costs.GradientBytes(layer) / 2 * kUpdateBytesPerParameter;
+  return SumBytes(costs, layer) / 2 * kUpdateBytesPerParameter;
 }
 
 bool TrainsEmbedding(const ModelCosts& costs) {
@@ -67,6 +92,7 @@ void HostWork::ContributionsDown(int round, int layer) {
 void HostWork::RowsGradientDown(int round) { --state_.at(round).rows_left; }
 
 void HostWork::Done(const Job& job) {
+  if (job.layer == kEmbedding) return;  // whoever directs knows
   if (job.kind == WorkKind::kReduce) {
     Reduced(job.round, job.layer);
   } else {
@@ -88,11 +114,15 @@ std::vector<HostWork::Job> HostWork::TakeJobs() {
 }
 
 void HostWork::Reduce(int round, int layer) {
-  const int64_t sum =
-      round % rounds_.per_step == 0 ? 0 : AddToSumBytes(costs_, layer);
-  jobs_.push_back({WorkKind::kReduce, round, layer,
-                   sum + ReduceBytes(costs_, layer, contributions_,
-                                     contribution_count_[layer])});
+  int64_t bytes =
+      ReduceBytes(costs_, layer, contributions_,
+                  contribution_count_[ContributorOf(costs_, layer)]);
+  if (round % rounds_.per_step != 0) bytes += AddToSumBytes(costs_, layer);
+  // Each token's row.
+  if (layer == kEmbedding) {
+    bytes += rounds_.micro_batches * costs_.BoundaryBytes();
+  }
+  jobs_.push_back({WorkKind::kReduce, round, layer, bytes});
 }
 
 void HostWork::Reduced(int round, int layer) {

@@ -46,9 +46,14 @@ inline constexpr int64_t kUpdateBytesPerParameter = 30;
 // Parameters per nanosecond that host threads update at most.
 inline constexpr double kMostUpdateRate = 8;
 
+// In a layer's place: the embedding, which only a Dispatcher directs
+// (dispatcher_feed.h).
+inline constexpr int kEmbedding = -1;
+
 // Bytes of one contribution to a layer's gradient, and what reducing
 // `contributions` of them moves: all read, 4 bytes per parameter written.  Of a
 // round that is not the step's first, AddToSumBytes more: the sum is read, too.
+// The embedding's contributions are those of a tied head.
 int64_t ContributionBytes(const ModelCosts& costs, int layer,
                           Contributions contributions);
 int64_t ReduceBytes(const ModelCosts& costs, int layer,

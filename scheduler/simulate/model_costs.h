@@ -42,6 +42,13 @@ struct ModelCosts {
   int64_t layer_gradient_bytes = 0;  // bf16; 0 where nothing trains
   int64_t head_gradient_bytes = 0;
 
+  // The embedding's, at 2 bytes a parameter, whose reductions and updates the
+  // host makes; 0: they take no time, as in the published inputs.
+  int64_t embedding_gradient_bytes = 0;
+  // The head's matrix is the embedding's: the head's contributions are reduced
+  // and updated as the embedding's.
+  bool tied_head = false;
+
   int64_t element_bytes = 2;  // of weights and activations on a device
   int64_t tokens = 0;         // of a micro-batch
   int64_t hidden = 0;

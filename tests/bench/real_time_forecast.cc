@@ -35,14 +35,18 @@ absl::StatusOr<RealTimeForecast> ForecastRealTime(
   RETURN_IF_ERROR(CheckStepPlan(plan, options.costs.layers + 1, micro_batches,
                                 options.devices));
   const HostWork::Rounds rounds{steps, 1, micro_batches, UpdatesOf(options)};
+  // The fake job's model (fake_job.h) is of the tied kind.
+  ModelCosts costs = options.costs;
+  costs.tied_head = true;
+  costs.embedding_gradient_bytes = costs.head_gradient_bytes;
   StepOptions step;
   step.contributions = Contributions::kFp32;
   step.split_at_rates = false;
-  DispatcherFeed feed({{&options.costs, &plan, rounds}}, machine,
+  DispatcherFeed feed({{&costs, &plan, rounds}}, machine,
                       {.reports_contributions = false});
   const Schedule schedule = SimulateJobs(
       machine,
-      {{&options.costs,
+      {{&costs,
         RepeatedParts(PartsOf(plan, micro_batches), steps, micro_batches),
         rounds}},
       step, {}, feed);
