@@ -2,15 +2,19 @@
 """Trains jobs on transformers' and PEFT's directories and loads their results
 with the real libraries.
 
-  job_check.py BIN    BIN: bazel-bin with roundhoused, roundhouse and
-                      roundhouse-worker built
+  job_check.py BIN [--cases NAME,...] [--devices cpu:2] [--device-memory 256MiB]
+               [--worker-program FILE] [--gpu-probe FILE]
+      BIN: bazel-bin with roundhoused, roundhouse and roundhouse-worker built;
+      the rest is the daemon's, --cases are generate.py's, all unless given
 
 Runs in the environment that tests/parity/setup makes; tests/parity/run --live
-calls it. For every family and dtype a whole model is trained and an adapter,
-new and gone on from PEFT's own; export_check.py says what must then hold of
-from_pretrained and PeftModel: every tensor, the tokenizer, the validation loss.
+and deploy/gpu-check call it. For every family and dtype a whole model is
+trained and an adapter, new and gone on from PEFT's own; export_check.py says
+what must then hold of from_pretrained and PeftModel: every tensor, the
+tokenizer, the validation loss.
 """
 
+import argparse
 import json
 import pathlib
 import random
@@ -98,18 +102,34 @@ class Check:
                      {**LORA, "adapter_name_or_path": adapter.name})
 
 
+def parse_arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("bin", type=pathlib.Path)
+    parser.add_argument("--cases", default=",".join(generate.CASES))
+    parser.add_argument("--devices", default="cpu:2")
+    parser.add_argument("--device-memory", default="256MiB")
+    parser.add_argument("--worker-program", type=pathlib.Path)
+    parser.add_argument("--gpu-probe", type=pathlib.Path)
+    return parser.parse_args()
+
+
 def main():
-    harness.ROOT = pathlib.Path(sys.argv[1])
+    args = parse_arguments()
+    harness.ROOT = args.bin
     transformers.utils.logging.disable_progress_bar()
     source = HERE.parents[1]
     with harness.Scratch() as scratch:
         write_rows(scratch.data / "train.jsonl", 1)
         write_rows(scratch.data / "validation.jsonl", 2)
-        daemon = scratch.daemon()
-        daemon.start(worker_program=harness.ROOT / "worker/roundhouse-worker",
+        daemon = scratch.daemon(devices=args.devices,
+                                device_memory=args.device_memory)
+        daemon.start(worker_program=args.worker_program or
+                     harness.ROOT / "worker/roundhouse-worker",
+                     gpu_probe=args.gpu_probe or
+                     harness.ROOT / "worker/probe/roundhouse-gpu-probe",
                      prepare_script=source / "server/dataset/prepare.py")
         check = Check(scratch, daemon)
-        for name in generate.CASES:
+        for name in args.cases.split(","):
             for dtype in DTYPES:
                 check.case(name, dtype)
         daemon.stop()

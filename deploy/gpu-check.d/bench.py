@@ -1,0 +1,294 @@
+"""gpu-check's bench section: jobs of several shapes, what they really did, and
+what `roundhouse plan` said they would."""
+
+import dataclasses
+import json
+import shutil
+import time
+
+import harness
+import jobs
+import shapes
+from outcome import Failed, Skipped
+
+WARM_UP_STEPS = 5  # the daemon looks for a better plan after four
+MEASURED_STEPS = 12
+LORA = {"method": "lora", "lora_r": 16, "lora_alpha": 32,
+        "target_modules": "all-linear"}
+# Of `roundhouse plan`, by what NVML calls the GPU, with the data sheets' bf16
+# rates without sparsity, TFLOP/s (docs/planning.md).
+PRESETS = {"RTX 3090": ("rtx3090", 71), "RTX 4090": ("rtx4090", 165.2),
+           "RTX 5090": ("rtx5090", 209.5), "A800": ("a800", 312),
+           "H100": ("h100", 989.5), "H200": ("h200", 989.5)}
+# A rehearsal has no GPU to plan for; it asks the same question of this one.
+REHEARSED_PRESET = "rtx4090"
+LEAST_SECONDS = {"cuda": 20, "cpu": 2}  # of a case
+QUOTA, PRECONDITION = 7, 6  # the client's exit codes
+
+
+@dataclasses.dataclass
+class Case:
+    name: str
+    shape: str     # a published model, or "tiny"
+    fields: dict   # of the job file
+    devices: str = ""  # "": those of the run
+    reserve: float = 0.0  # of the time left, kept for the cases behind it
+
+    def config(self):
+        return (shapes.TINY if self.shape == "tiny"
+                else shapes.published(self.shape))
+
+
+LONG = {"max_length": 2048, "batch_size": 16, "micro_batch_size": 4}
+SHORT = {"max_length": 64, "batch_size": 8, "micro_batch_size": 2}
+CASES = {
+    "cuda": [
+        Case("Qwen3-1.7B full", "qwen3-1.7b", LONG, reserve=0.6),
+        Case("Qwen3-1.7B LoRA", "qwen3-1.7b", {**LONG, **LORA}, reserve=0.6),
+        Case("Qwen3-1.7B LoRA, one GPU as two devices", "qwen3-1.7b",
+             {**LONG, **LORA}, devices="cuda:0,0", reserve=0.6),
+        # Its weights are drawn by the job, for where it is refused nobody
+        # needs them.
+        Case("Llama-3.1-8B full", "llama3.1-8b",
+             {**LONG, "model_init": "random"}, reserve=0.6),
+        Case("Llama-3.1-8B LoRA", "llama3.1-8b", {**LONG, **LORA}),
+    ],
+    "cpu": [
+        Case("tiny full", "tiny", SHORT, reserve=0.5),
+        Case("tiny LoRA", "tiny", {**SHORT, **LORA}),
+    ],
+}
+
+
+# --- arithmetic ---
+
+
+def flops_per_token(config, length, lora):
+    """Floating-point operations that training a token takes, two for each
+    multiply and add: the matrices that it meets (not the embedding), and
+    attention to the tokens before it. Backward is twice forward; of frozen
+    matrices, whose gradients nobody computes, once. Adapters and recomputation
+    are not counted."""
+    layers = config["num_hidden_layers"]
+    matrices = layers * sum(
+        shapes.size(shape) for shape in shapes.layer_shapes(config).values()
+        if len(shape) == 2) + config["vocab_size"] * config["hidden_size"]
+    attention = (2 * layers * config["num_attention_heads"]
+                 * shapes.head_dim(config) * (length + 1))
+    return (2 if lora else 3) * 2 * matrices + 3 * attention
+
+
+def preset_of(gpus):
+    """(name, TFLOP/s) of the first GPU; Skipped where no data sheet is
+    known."""
+    for text, preset in PRESETS.items():
+        if gpus and text in gpus[0]["name"]:
+            return preset
+    name = gpus[0]["name"] if gpus else "this device"
+    raise Skipped(f"roundhouse plan has no preset for {name}")
+
+
+def totals(daemon):
+    """Of all devices, since the daemon started."""
+    found = {"compute": 0.0, "bubble": 0.0, "h2d": 0, "d2h": 0, "causes": {}}
+    for device in jobs.devices(daemon):
+        # As protobuf's JSON: int64 is text.
+        found["compute"] += float(device.get("compute_seconds", 0))
+        found["bubble"] += float(device.get("bubble_seconds", 0))
+        found["h2d"] += int(device.get("h2d_bytes", 0))
+        found["d2h"] += int(device.get("d2h_bytes", 0))
+        for cause in device.get("bubble_causes", []):
+            found["causes"][cause["cause"]] = (
+                found["causes"].get(cause["cause"], 0.0)
+                + float(cause.get("seconds", 0)))
+    return found
+
+
+def share(part, whole):
+    return part / whole if whole else None
+
+
+def measured(before, after, steps, seconds, spec, config, rates):
+    """Of `seconds` in which so many steps were made; `rates`: what all devices
+    together can do, as far as it is known."""
+    compute = after["compute"] - before["compute"]
+    bubble = after["bubble"] - before["bubble"]
+    tokens = steps * spec["batch_size"] * spec["max_length"]
+    tflops = (tokens / seconds / 1e12 * flops_per_token(
+        config, spec["max_length"], spec.get("method") == "lora"))
+    found = {
+        "steps": steps, "step_seconds": seconds / steps,
+        "tokens_per_second": tokens / seconds, "model_tflops": tflops,
+        "share_of_measured_matmul": share(
+            tflops, rates.get("matmul_bf16_tflops")),
+        "h2d_bytes_per_step": (after["h2d"] - before["h2d"]) / steps,
+        "d2h_bytes_per_step": (after["d2h"] - before["d2h"]) / steps,
+        "bubble_ratio": share(bubble, compute + bubble),
+        "bubble_seconds_per_step": {
+            cause: (value - before["causes"].get(cause, 0.0)) / steps
+            for cause, value in sorted(after["causes"].items())},
+    }
+    for way in ("h2d", "d2h"):
+        rate = rates.get(f"{way}_registered_gbps")
+        found[f"{way}_share_of_measured_link"] = share(
+            found[f"{way}_bytes_per_step"] * steps / seconds / 1e9, rate)
+    return found
+
+
+# --- a case ---
+
+
+def predict(run, daemon, model, spec):
+    """What `roundhouse plan` says of the job on one such GPU."""
+    if run.options.rehearse:
+        kind = REHEARSED_PRESET
+    else:
+        try:
+            kind, _ = preset_of(run.gpus)
+        except Skipped as skipped:
+            return {"reason": str(skipped)}
+    fields = ["max_length", "batch_size", "micro_batch_size"]
+    if spec.get("method") == "lora":
+        fields += ["method", "lora_r", "target_modules"]
+    done = daemon.client(
+        "plan", "--model", model, "--devices", f"{count(daemon)}x{kind}",
+        "--host-memory", daemon.flags["host_memory"], "-o", "json",
+        *(f"--{field.replace('_', '-')}={spec[field]}" for field in fields),
+        check=False)
+    if done.returncode not in (0, QUOTA):
+        return {"reason": done.stderr.strip()}
+    plan = json.loads(done.stdout)
+    found = {"devices": f"{count(daemon)}x{kind}",
+             "feasible": plan["feasible"],
+             "host_bytes": int(plan["host"]["total_bytes"])}
+    if not plan["feasible"]:
+        return found
+    return {**found, "step_seconds": plan["step_seconds"],
+            "tokens_per_second": plan["tokens_per_second"],
+            "bubble_ratio": plan["bubble_ratio"],
+            "bubble_seconds_per_step": plan["bubble"],
+            "longest_sequence": int(plan["longest_sequence"])}
+
+
+def count(daemon):
+    return max(1, len(jobs.devices(daemon)))
+
+
+def make_inputs(scratch, case, deadline):
+    """The model's directory and rows; Skipped where the weights do not fit."""
+    weights = "model_init" not in case.fields
+    folder = scratch.data / (case.shape if weights else f"{case.shape}.empty")
+    config, length = case.config(), case.fields["max_length"]
+    rows = scratch.data / f"rows-{length}.jsonl"
+    if not rows.exists():
+        shapes.make_rows(rows, 4 * case.fields["batch_size"], length)
+    if folder.exists():
+        return folder
+    size = 2 * shapes.parameter_count(config) if weights else 0
+    free = shutil.disk_usage(scratch.data).free
+    if size > free // 2:
+        raise Skipped(f"its weights are {size} bytes, {scratch.data} has "
+                      f"{free} free")
+    begun = time.monotonic()
+    shapes.make_model(folder, config, weights)
+    if time.monotonic() > deadline:
+        raise Skipped(f"writing {size} bytes of weights took "
+                      f"{time.monotonic() - begun:.0f} s, all of its time")
+    return folder
+
+
+def refused(case, words):
+    """Of a daemon that did not start or a job that it did not take."""
+    if case.devices and "is there twice" in words:
+        return "the daemon gives each GPU one worker: " + words.strip()
+    return None
+
+
+def train(run, daemon, spec, config, details, deadline):
+    path = daemon.folder / "bench.yaml"
+    path.write_text(json.dumps(spec))
+    done = daemon.client("submit", "-f", path, "-o", "json", check=False)
+    if done.returncode in (QUOTA, PRECONDITION):
+        # Too little memory or disk: an answer that the report has.
+        details["refused"] = done.stderr.strip()
+        raise Skipped("refused at submit: " + done.stderr.strip())
+    if done.returncode != 0:
+        raise Failed(f"submit: exit status {done.returncode}: {done.stderr}")
+    job = json.loads(done.stdout)["name"].rsplit("/", 1)[1]
+    begun = jobs.wait_for_step(daemon, job, WARM_UP_STEPS,
+                               deadline - time.monotonic())
+    if begun is None:
+        raise Skipped(f"it was {daemon.job(job)['state']} at step "
+                      f"{len(jobs.steps(daemon, job))} of {WARM_UP_STEPS} to "
+                      "warm up when its time was over")
+    before, first = totals(daemon), len(jobs.steps(daemon, job))
+    start = time.monotonic()
+    jobs.wait_for_step(daemon, job, first + MEASURED_STEPS,
+                       deadline - time.monotonic())
+    last = len(jobs.steps(daemon, job))
+    seconds, after = time.monotonic() - start, totals(daemon)
+    rates = {name: value * count(daemon) for name, value in run.rates.items()}
+    if last == first:
+        raise Skipped(f"no step in the {seconds:.0f} s after {first} steps")
+    details.update(measured(before, after, last - first, seconds, spec,
+                            config, rates))
+    details["loss"] = jobs.steps(daemon, job)[-1]["loss"]
+
+
+def run_case(run, scratch, case, details, deadline):
+    more = {"devices": case.devices} if case.devices else {}
+    daemon = jobs.daemon_of(run, scratch, **more)
+    try:
+        daemon.start()
+    except harness.Failure as failure:
+        reason = refused(case, str(failure))
+        raise (Skipped(reason) if reason else Failed(str(failure))) from failure
+    try:
+        folder = make_inputs(scratch, case, deadline)
+        spec = {"model_name_or_path": folder.name, "dtype": "bf16",
+                "dataset": f"rows-{case.fields['max_length']}.jsonl",
+                "max_steps": 100000, "save_steps": 0, "learning_rate": 1e-5,
+                "lr_scheduler_type": "constant", **case.fields}
+        config = case.config()
+        details["parameters"] = shapes.parameter_count(config)
+        details["device_memory_bytes"] = daemon.flags["device_memory"]
+        details["predicted"] = predict(run, daemon, folder.name, spec)
+        train(run, daemon, spec, config, details, deadline)
+        if not run.options.rehearse and run.gpus:
+            try:
+                peak = preset_of(run.gpus)[1]
+                details["mfu"] = details["model_tflops"] / peak / count(daemon)
+            except Skipped as skipped:
+                details["mfu_reason"] = str(skipped)
+    finally:
+        if not daemon.ended():
+            daemon.kill()  # the job has no end
+
+
+def check(run, details):
+    details["cases"] = []
+    failed = []
+    with jobs.scratch_of(run) as scratch:
+        for case in CASES[run.kind]:
+            entry = {"case": case.name, "status": "passed", "reason": "",
+                     "spec": case.fields}
+            details["cases"].append(entry)
+            left = run.left() - 2
+            begun = time.monotonic()
+            try:
+                if left < LEAST_SECONDS[run.kind]:
+                    raise Skipped(f"{max(0, left):.0f} s are left, it needs "
+                                  f"{LEAST_SECONDS[run.kind]} s")
+                run_case(run, scratch, case, entry,
+                         begun + left * (1 - case.reserve))
+            except Skipped as skipped:
+                entry.update(status="skipped", reason=str(skipped))
+            except (Failed, harness.Failure) as error:
+                entry.update(status="failed", reason=str(error))
+                failed.append(case.name)
+            entry["seconds"] = round(time.monotonic() - begun, 2)
+    if failed:
+        raise Failed(f"{', '.join(failed)}: see the cases' reasons")
+    if all(entry["status"] == "skipped" for entry in details["cases"]):
+        raise Skipped("no case was measured: "
+                      + details["cases"][0]["reason"])

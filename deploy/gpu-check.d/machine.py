@@ -1,0 +1,161 @@
+"""What gpu-check finds out about a machine, its GPUs and its LibTorch."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+
+# As deploy/install-deps pins it.
+TORCH_VERSION = "2.11.0"
+CUDA_VERSION = "13.0"
+
+
+def first_line(path, pattern):
+    try:
+        found = re.search(pattern, pathlib.Path(path).read_text(), re.M)
+    except OSError:
+        return None
+    return found[1].strip() if found else None
+
+
+def host():
+    """Processor, cores that may be used, memory and its NUMA nodes."""
+    memory = first_line("/proc/meminfo", r"^MemTotal:\s+(\d+) kB")
+    return {
+        "processor": first_line("/proc/cpuinfo", r"^model name\s*:(.*)$"),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": int(memory) * 1024,
+        "memory_available_bytes": available_memory(),
+        "numa_nodes": len(list(pathlib.Path("/sys/devices/system/node")
+                               .glob("node[0-9]*"))),
+        "kernel": os.uname().release,
+    }
+
+
+def available_memory():
+    """Of the machine, or of the control group where that has less."""
+    found = int(first_line("/proc/meminfo", r"^MemAvailable:\s+(\d+) kB"))
+    found *= 1024
+    limit = first_line("/sys/fs/cgroup/memory.max", r"^(\d+)$")
+    used = first_line("/sys/fs/cgroup/memory.current", r"^(\d+)$")
+    if limit and used:
+        found = min(found, int(limit) - int(used))
+    return found
+
+
+def parse_probe(text):
+    """roundhouse-gpu-probe's report (base/wire/gpu_report.h)."""
+    lines = text.splitlines()
+    if not lines or lines[0] != "roundhouse-gpus 1":
+        raise ValueError(f"not a report of roundhouse-gpu-probe: {lines[:1]}")
+    found = {"driver": None, "gpus": []}
+    for line in lines[1:]:
+        name, _, value = line.partition("=")
+        if name == "end":
+            if int(value) != len(found["gpus"]):
+                raise ValueError(f"the report ends with {line}")
+            return found
+        if name == "gpu":
+            found["gpus"].append({"index": int(value)})
+        elif found["gpus"]:
+            found["gpus"][-1][name] = int(value) if value.isdigit() else value
+        else:
+            found[name] = value
+    raise ValueError("the report of roundhouse-gpu-probe has no end")
+
+
+def chosen(gpus, devices):
+    """Those of `gpus` that --devices names ("cuda", "cuda:0,2-5")."""
+    if devices == "cuda":
+        return gpus
+    by_index = {gpu["index"]: gpu for gpu in gpus}
+    found = []
+    for part in devices.partition(":")[2].split(","):
+        first, _, last = part.partition("-")
+        for index in range(int(first), int(last or first) + 1):
+            if index not in by_index:
+                raise ValueError(f"--devices={devices}: no GPU {index} that "
+                                 "can be used")
+            found.append(by_index[index])
+    return found
+
+
+def suite_counts(path):
+    """Of GoogleTest's JSON; nothing passed where it was not written."""
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    if not path.exists():
+        return counts
+    for suite in json.loads(path.read_text())["testsuites"]:
+        for case in suite["testsuite"]:
+            if case.get("failures"):
+                counts["failed"] += 1
+            elif case["result"] == "COMPLETED":
+                counts["passed"] += 1
+            else:
+                counts["skipped"] += 1
+    return counts
+
+
+# --- LibTorch ---
+
+
+def installed_torch():
+    """The folder of the torch that the python3 on PATH imports."""
+    done = subprocess.run(
+        ["python3", "-c", "import importlib.util\n"
+         "found = importlib.util.find_spec('torch')\n"
+         "print(list(found.submodule_search_locations)[0] if found else '')"],
+        capture_output=True, text=True, check=False,
+        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"})
+    folder = done.stdout.strip()
+    if not folder:
+        raise ValueError("the python3 on PATH has no torch; install "
+                         f"torch=={TORCH_VERSION}, or say --torch-dir")
+    return pathlib.Path(folder)
+
+
+def torch_version(folder):
+    """("2.11.0+cu130", "13.0")"""
+    path = folder / "version.py"
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise ValueError(f"--torch-dir: {error}") from error
+    def value(name):
+        found = re.search(rf"^{name}\b.*=\s*['\"](.+?)['\"]", text, re.M)
+        return found[1] if found else None
+    return value("__version__"), value("cuda")
+
+
+def library_path(folder):
+    """Of the wheels beside torch's, as its own run path has them."""
+    beside = sorted(str(path) for path in
+                    (folder.parent / "nvidia").glob("*/lib"))
+    return ":".join([str(folder / "lib"), *beside])
+
+
+def check_torch(folder, worker):
+    """ValueError unless `folder` is the torch that `worker` was linked with
+    and all that `worker` loads is found with it."""
+    version, cuda = torch_version(folder)
+    if (version or "").partition("+")[0] != TORCH_VERSION or (
+            cuda != CUDA_VERSION):
+        raise ValueError(
+            f"--torch-dir: {folder} is torch {version} with CUDA {cuda}; this "
+            f"build needs torch=={TORCH_VERSION} with CUDA {CUDA_VERSION}")
+    done = subprocess.run(
+        ["ldd", worker], capture_output=True, text=True, check=False,
+        env={"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": library_path(folder)})
+    if done.returncode != 0:
+        raise ValueError(f"{worker}: {done.stderr.strip()}")
+    missing = re.findall(r"(\S+) => not found", done.stdout)
+    if missing:
+        raise ValueError(f"--torch-dir: beside {folder} there is no "
+                         f"{', '.join(sorted(set(missing)))}")
+    loaded = re.search(r"libtorch_cpu\.so => (\S+)", done.stdout)
+    if loaded is None or not os.path.samefile(
+            loaded[1], folder / "lib/libtorch_cpu.so"):
+        raise ValueError(f"{worker} would load "
+                         f"{loaded[1] if loaded else 'no LibTorch'}, not that "
+                         f"of {folder}")

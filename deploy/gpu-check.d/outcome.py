@@ -1,0 +1,9 @@
+"""How a section of gpu-check ends other than well; the text is the reason."""
+
+
+class Skipped(Exception):
+    pass
+
+
+class Failed(Exception):
+    pass

@@ -1,0 +1,197 @@
+"""Tests of gpu-check's parts that need neither daemon nor GPU."""
+
+import json
+import pathlib
+import struct
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).absolute().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "tests/integration")]
+
+import bench  # noqa: E402  found by the line before
+import fault  # noqa: E402
+import harness  # noqa: E402
+import machine  # noqa: E402
+import report  # noqa: E402
+import shapes  # noqa: E402
+from outcome import Skipped  # noqa: E402
+
+PROBE = """roundhouse-gpus 1
+driver=580.65.06
+gpu=0
+uuid=GPU-00-0
+name=NVIDIA H100 80GB HBM3
+memory_total_bytes=85520809984
+gpu=2
+fault=GPU is lost
+end=2
+"""
+
+
+class Scratch(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+
+class MachineTest(Scratch):
+    def test_a_report_of_the_probe(self):
+        found = machine.parse_probe(PROBE)
+        self.assertEqual(found["driver"], "580.65.06")
+        self.assertEqual(found["gpus"][0]["memory_total_bytes"], 85520809984)
+        self.assertEqual(found["gpus"][1],
+                         {"index": 2, "fault": "GPU is lost"})
+
+    def test_a_report_that_is_cut_off_is_refused(self):
+        for text in ("", "roundhouse-gpus 2\nend=0\n",
+                     PROBE.replace("end=2\n", ""),
+                     PROBE.replace("end=2", "end=3")):
+            with self.assertRaises(ValueError, msg=text):
+                machine.parse_probe(text)
+
+    def test_chosen_gpus_come_in_their_order(self):
+        gpus = [{"index": index} for index in (0, 1, 3, 4)]
+        def indices(devices):
+            return [g["index"] for g in machine.chosen(gpus, devices)]
+        self.assertEqual(indices("cuda"), [0, 1, 3, 4])
+        self.assertEqual(indices("cuda:4,0-1"), [4, 0, 1])
+        with self.assertRaisesRegex(ValueError, "no GPU 2"):
+            indices("cuda:1-3")
+
+    def test_cases_of_a_suite_are_counted(self):
+        path = self.folder / "suite.json"
+        none = {"passed": 0, "failed": 0, "skipped": 0}
+        self.assertEqual(machine.suite_counts(path), none)
+        path.write_text(json.dumps({"testsuites": [{"testsuite": [
+            {"result": "COMPLETED"}, {"result": "COMPLETED"},
+            {"result": "SKIPPED"},
+            {"result": "COMPLETED", "failures": [{"failure": "no"}]}]}]}))
+        self.assertEqual(machine.suite_counts(path),
+                         {"passed": 2, "failed": 1, "skipped": 1})
+
+    def test_the_version_of_a_torch(self):
+        with self.assertRaisesRegex(ValueError, "version.py"):
+            machine.torch_version(self.folder)
+        (self.folder / "version.py").write_text(
+            "from typing import Optional\n__version__ = '2.11.0+cu130'\n"
+            "debug = False\ncuda: Optional[str] = '13.0'\n")
+        self.assertEqual(machine.torch_version(self.folder),
+                         ("2.11.0+cu130", "13.0"))
+        (self.folder / "version.py").write_text(
+            "__version__ = '2.11.0+cpu'\ncuda: Optional[str] = None\n")
+        self.assertEqual(machine.torch_version(self.folder),
+                         ("2.11.0+cpu", None))
+
+    def test_libraries_lie_beside_torch(self):
+        for name in ("torch/lib", "nvidia/cu13/lib", "nvidia/nccl/lib"):
+            (self.folder / name).mkdir(parents=True)
+        self.assertEqual(
+            machine.library_path(self.folder / "torch"),
+            ":".join(str(self.folder / name) for name in
+                     ("torch/lib", "nvidia/cu13/lib", "nvidia/nccl/lib")))
+
+
+class ShapesTest(Scratch):
+    def test_published_shapes_have_their_parameters(self):
+        for name, count in (("qwen3-1.7b", 1.72e9), ("llama3.1-8b", 8.03e9)):
+            found = shapes.parameter_count(shapes.published(name))
+            self.assertAlmostEqual(found / count, 1, delta=0.01)
+
+    def test_weights_are_as_the_header_says_and_the_seed_decides(self):
+        for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+            shapes.make_model(self.folder / name, shapes.TINY, seed=seed)
+        a, b, c = ((self.folder / name / "model.safetensors").read_bytes()
+                   for name in "abc")
+        self.assertEqual(a, b)
+        self.assertNotEqual(a, c)
+        tensors = harness.read_safetensors(
+            self.folder / "a/model.safetensors")
+        self.assertEqual({name: shape for name, (_, shape, _)
+                          in tensors.items()},
+                         shapes.parameter_shapes(shapes.TINY))
+        for name, (dtype, shape, data) in tensors.items():
+            self.assertEqual((dtype, len(data)),
+                             ("BF16", 2 * shapes.size(shape)), name)
+        values = struct.unpack(
+            f"<{320 * 64}f",
+            harness.as_fp32(*tensors["model.embed_tokens.weight"][::2]))
+        self.assertAlmostEqual(sum(values) / len(values), 0, delta=0.001)
+        self.assertAlmostEqual(
+            (sum(v * v for v in values) / len(values)) ** 0.5, shapes.STD,
+            delta=0.001)
+        self.assertEqual(struct.unpack("<64f", harness.as_fp32(
+            *tensors["model.norm.weight"][::2])), (1.0,) * 64)
+
+    def test_rows_have_as_many_tokens_as_was_asked(self):
+        path = self.folder / "rows.jsonl"
+        shapes.make_rows(path, 3, 50)
+        tokenizer = harness.make_tokenizer()
+        rows = [json.loads(line)["text"] for line in path.open()]
+        self.assertEqual(len(rows), 3)
+        for text in rows:
+            self.assertGreaterEqual(len(tokenizer.encode(text).ids), 50)
+
+
+class BenchTest(unittest.TestCase):
+    def test_a_token_costs_six_flops_a_parameter_and_attention(self):
+        config = shapes.published("llama3.1-8b")
+        # 32 layers of 218,103,808 and the head's 128,256 x 4,096.
+        matrices = 32 * 218103808 + 128256 * 4096
+        attention = 3 * 4 * 32 * 4096 * 2049 / 2  # half of the pairs
+        self.assertEqual(bench.flops_per_token(config, 2048, False),
+                         6 * matrices + attention)
+        self.assertEqual(bench.flops_per_token(config, 2048, True),
+                         4 * matrices + attention)
+
+    def test_figures_are_of_what_was_between(self):
+        rates = {"h2d_registered_gbps": 2.0}
+        before = {"compute": 1.0, "bubble": 1.0, "h2d": 10**9, "d2h": 0,
+                  "causes": {"data": 1.0}}
+        after = {"compute": 4.0, "bubble": 2.0, "h2d": 3 * 10**9, "d2h": 400,
+                 "causes": {"data": 1.5, "h2d_wait": 0.5}}
+        found = bench.measured(before, after, 4, 2.0,
+                               {"batch_size": 8, "max_length": 64},
+                               shapes.TINY, rates)
+        self.assertEqual(found["tokens_per_second"], 1024)
+        self.assertEqual(found["step_seconds"], 0.5)
+        self.assertEqual(found["bubble_ratio"], 0.25)
+        self.assertEqual(found["bubble_seconds_per_step"],
+                         {"data": 0.125, "h2d_wait": 0.125})
+        self.assertEqual(found["h2d_bytes_per_step"], 5e8)
+        self.assertEqual(found["h2d_share_of_measured_link"], 0.5)
+        self.assertIsNone(found["d2h_share_of_measured_link"])
+        self.assertIsNone(found["share_of_measured_matmul"])
+
+    def test_a_gpu_without_a_data_sheet_is_said(self):
+        self.assertEqual(bench.preset_of([{"name": "NVIDIA H100 80GB HBM3"}]),
+                         ("h100", 989.5))
+        with self.assertRaisesRegex(Skipped, "no preset for NVIDIA T4"):
+            bench.preset_of([{"name": "NVIDIA T4"}])
+
+
+class FaultTest(unittest.TestCase):
+    def test_one_other_byte_or_loss_is_not_identical(self):
+        calm = ({"a": "1", "b": "2"}, [(1, 0.5, 2.0)])
+        self.assertTrue(fault.compare(calm, calm)["bit_identical"])
+        other = fault.compare(calm, ({"a": "1", "b": "3"}, [(1, 0.5, 2.0)]))
+        self.assertFalse(other["bit_identical"])
+        self.assertEqual(other["differing_files"], ["b"])
+        missing = fault.compare(calm, ({"a": "1"}, [(1, 0.5, 2.0)]))
+        self.assertEqual(missing["differing_files"], ["b"])
+        losses = fault.compare(calm, (calm[0], [(1, 0.25, 2.0)]))
+        self.assertFalse(losses["bit_identical"])
+        self.assertFalse(losses["losses_equal"])
+
+
+class ReportTest(unittest.TestCase):
+    def test_cells(self):
+        self.assertEqual([report.cell(value) for value in
+                          (None, 0.123456, 12345.6, 7, "a|b\nc")],
+                         ["-", "0.1235", "12,346", "7", "a\\|b c"])
+
+
+if __name__ == "__main__":
+    unittest.main()

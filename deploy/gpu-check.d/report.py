@@ -1,0 +1,146 @@
+"""Writes what gpu-check found: report.json, and report.md for people.
+
+report.json has "schema", the version of its form; a field that means something
+else comes with another one.
+"""
+
+import json
+
+SCHEMA = "roundhouse-gpu-check/1"
+
+
+def cell(value):
+    """A number with three digits, as a table has it."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return str(value).replace("|", "\\|").replace("\n", " ")
+
+
+def table(header, rows):
+    return ["| " + " | ".join(header) + " |", "|---" * len(header) + "|",
+            *("| " + " | ".join(map(cell, row)) + " |" for row in rows), ""]
+
+
+def gib(count):
+    return None if count is None else count / 2**30
+
+
+def percent(value):
+    return None if value is None else f"{100 * value:.1f} %"
+
+
+def section_of(found, name):
+    return next(s for s in found["sections"] if s["name"] == name)
+
+
+def machine_lines(found):
+    details = section_of(found, "machine")["details"]
+    if not details.get("host"):
+        return []
+    host = details["host"]
+    lines = [f"Host: {host['processor']}, {host['cores']} cores, "
+             f"{gib(host['memory_bytes']):.0f} GiB, {host['numa_nodes']} NUMA "
+             f"nodes, Linux {host['kernel']}.", ""]
+    if not details.get("gpus"):
+        return lines
+    lines += [f"Driver {details['driver']}.", ""]
+    return lines + table(
+        ["GPU", "name", "memory, GiB", "PCIe link now", "at most", "fault"],
+        [[gpu["index"], gpu.get("name"), gib(gpu.get("memory_total_bytes")),
+          link(gpu, "pcie_generation", "pcie_width"),
+          link(gpu, "pcie_max_generation", "pcie_max_width"),
+          gpu.get("fault")] for gpu in details["gpus"]])
+
+
+def link(gpu, generation, width):
+    return f"{gpu.get(generation, '?')}.0 x{gpu.get(width, '?')}"
+
+
+def suite_lines(found):
+    suites = section_of(found, "conformance")["details"].get("suites", [])
+    if not suites:
+        return []
+    return ["## Conformance", "", *table(
+        ["suite", "passed", "failed", "skipped"],
+        [[s["suite"], s["passed"], s["failed"], s["skipped"]]
+         for s in suites])]
+
+
+def figure_lines(found, name, title):
+    """A section whose details are plain figures."""
+    details = section_of(found, name)["details"]
+    rows = [[key.replace("_", " "), value] for key, value in details.items()
+            if not isinstance(value, (dict, list))]
+    if not rows:
+        return []
+    return [f"## {title}", "", *table(["figure", "value"], rows)]
+
+
+def bench_lines(found):
+    cases = section_of(found, "bench")["details"].get("cases", [])
+    if not cases:
+        return []
+    rows = []
+    for case in cases:
+        predicted = case.get("predicted", {})
+        rows.append([
+            case["case"], case.get("step_seconds"),
+            predicted.get("step_seconds"), case.get("tokens_per_second"),
+            predicted.get("tokens_per_second"), case.get("model_tflops"),
+            percent(case.get("mfu")),
+            percent(case.get("share_of_measured_matmul")),
+            gib(case.get("h2d_bytes_per_step")),
+            gib(case.get("d2h_bytes_per_step")),
+            percent(case.get("bubble_ratio")),
+            percent(predicted.get("bubble_ratio"))])
+    lines = ["## Bench", "", *table(
+        ["case", "step, s", "planned", "tokens/s", "planned",
+         "model TFLOP/s", "of the data sheet", "of matmul measured",
+         "H2D, GiB a step", "D2H, GiB a step", "bubble", "planned"], rows)]
+    causes = sorted({cause for case in cases for cause in
+                     case.get("bubble_seconds_per_step", {})})
+    if causes:
+        lines += ["Bubble of a step by cause, seconds:", "", *table(
+            ["case", *causes],
+            [[case["case"], *(case["bubble_seconds_per_step"].get(cause)
+                              for cause in causes)]
+             for case in cases if "bubble_seconds_per_step" in case])]
+    plans = {case["predicted"]["devices"] for case in cases
+             if case.get("predicted", {}).get("devices")}
+    if plans:
+        lines += [f"Planned: `roundhouse plan` for {', '.join(sorted(plans))}"
+                  + (", which this machine has not: a rehearsal."
+                     if found["rehearsal"] else "."), ""]
+    reasons = [f"- {case['case']}: {case['status']}: {cell(case['reason'])}"
+               for case in cases if case["reason"]]
+    reasons += [f"- {case['case']}: not planned: "
+                f"{cell(case['predicted']['reason'])}"
+                for case in cases if case.get("predicted", {}).get("reason")]
+    return lines + (reasons + [""] if reasons else [])
+
+
+def markdown(found):
+    title = "Rehearsal of gpu-check" if found["rehearsal"] else "gpu-check"
+    lines = [f"# {title}", "",
+             f"Commit {found['commit']}, {found['started']}, devices "
+             f"{found['devices']}, {found['seconds']:.0f} s of "
+             f"{found['limit_seconds']:.0f} s.", ""]
+    if found["rehearsal"]:
+        lines += ["On CPU devices with tiny shapes: no figure of it says "
+                  "anything about a GPU.", ""]
+    lines += table(["section", "result", "seconds", "reason"],
+                   [[s["name"], s["status"], s["seconds"], s["reason"]]
+                    for s in found["sections"]])
+    lines += machine_lines(found) + suite_lines(found)
+    lines += figure_lines(found, "parity", "Parity")
+    lines += figure_lines(found, "fault", "Fault")
+    lines += figure_lines(found, "calibration", "Calibration")
+    lines += bench_lines(found)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def write(folder, found):
+    (folder / "report.json").write_text(json.dumps(found, indent=1) + "\n")
+    (folder / "report.md").write_text(markdown(found))

@@ -1,0 +1,154 @@
+"""deploy/gpu-check's rehearsal: all its sections over the real daemon, workers
+and client on CPU devices, and what becomes of one that fails."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).absolute().parents[2]
+CHECK = ROOT / "deploy/gpu-check.d/check.py"
+SECTIONS = ["machine", "conformance", "parity", "fault", "calibration",
+            "bench"]
+SUITE = "worker/device/cpu/cpu_device_test"
+PROGRAMS = ("server/roundhoused", "client/roundhouse",
+            "worker/roundhouse-worker", "worker/probe/roundhouse-gpu-probe",
+            SUITE)
+GPU = """roundhouse-gpus 1
+driver=580.65.06
+gpu=0
+uuid=GPU-00-0
+name=NVIDIA GeForce RTX 4090
+memory_total_bytes=25757220864
+pcie_generation=1
+pcie_max_generation=4
+pcie_width=8
+pcie_max_width=16
+end=1
+"""
+
+
+class GpuCheckTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def check(self, *arguments):
+        """(exit status, report, what it printed)"""
+        out = self.folder / "out"
+        done = subprocess.run(
+            [sys.executable, "-B", CHECK, "--rehearse", f"--out={out}",
+             *arguments], capture_output=True, text=True, check=False)
+        self.assertIn(done.returncode, (0, 1), done.stderr)
+        report = json.loads((out / "report.json").read_text())
+        self.assertEqual(report["schema"], "roundhouse-gpu-check/1")
+        self.assertTrue(report["rehearsal"])
+        self.assertEqual([s["name"] for s in report["sections"]], SECTIONS)
+        self.markdown = (out / "report.md").read_text()
+        return (done.returncode, {s["name"]: s for s in report["sections"]},
+                done.stdout)
+
+    def programs(self, **scripts):
+        """A folder as bazel-bin, with some of the programs replaced."""
+        folder = self.folder / "programs"
+        for program in PROGRAMS:
+            path = folder / program
+            path.parent.mkdir(parents=True, exist_ok=True)
+            script = scripts.get(path.name.replace("-", "_"))
+            if script is None:
+                path.symlink_to(ROOT / program)
+            else:
+                path.write_text(f"#!/bin/sh\n{script}\n")
+                path.chmod(0o700)
+        return f"--programs={folder}"
+
+    def test_a_rehearsal_passes_and_says_what_it_skips(self):
+        status, sections, printed = self.check()
+        self.assertEqual(status, 0, (sections, printed))
+        self.assertEqual(
+            {name: s["status"] for name, s in sections.items()},
+            {"machine": "skipped", "conformance": "passed",
+             "parity": "skipped", "fault": "passed",
+             "calibration": "skipped", "bench": "passed"}, sections)
+        self.assertIn("NVIDIA driver", sections["machine"]["reason"])
+        self.assertGreater(sections["machine"]["details"]["host"]["cores"], 0)
+        self.assertIn("python3: ", sections["parity"]["reason"])
+        self.assertIn("needs a GPU", sections["calibration"]["reason"])
+        for name, section in sections.items():
+            self.assertIn(name, printed)
+            self.assertIn(f"| {name} | {section['status']} |", self.markdown)
+            self.assertIn(section["reason"], self.markdown)
+        self.assertIn("Rehearsal", self.markdown)
+        self.suites_ran(sections["conformance"]["details"])
+        self.same_bits(sections["fault"]["details"])
+        for case in sections["bench"]["details"]["cases"]:
+            self.measured(case)
+
+    def suites_ran(self, details):
+        suite, = details["suites"]
+        self.assertEqual(suite["suite"], SUITE)
+        self.assertGreater(suite["passed"], 5)
+        self.assertEqual((suite["failed"], suite["skipped"]), (0, 0))
+
+    def same_bits(self, details):
+        self.assertTrue(details["bit_identical"])
+        self.assertEqual(details["differing_files"], [])
+        self.assertGreaterEqual(details["kills"], 1)
+        self.assertGreaterEqual(details["replayed_slots"], 1)
+        self.assertGreaterEqual(len(details["files"]), 1)
+
+    def measured(self, case):
+        self.assertEqual(case["status"], "passed", case)
+        self.assertGreaterEqual(case["steps"], 1)
+        for figure in ("step_seconds", "tokens_per_second", "model_tflops",
+                       "h2d_bytes_per_step", "d2h_bytes_per_step"):
+            self.assertGreater(case[figure], 0, figure)
+        self.assertAlmostEqual(
+            case["tokens_per_second"] * case["step_seconds"],
+            case["spec"]["batch_size"] * case["spec"]["max_length"], places=3)
+        self.assertTrue(0 <= case["bubble_ratio"] < 1)
+        self.assertTrue(case["predicted"]["feasible"])
+        self.assertGreater(case["predicted"]["step_seconds"], 0)
+
+    def test_a_section_that_fails_is_exit_status_1(self):
+        status, sections, _ = self.check(
+            "--sections=machine,conformance",
+            self.programs(cpu_device_test="echo no device >&2; exit 3",
+                          roundhouse_gpu_probe=f"cat <<'E'\n{GPU}E"))
+        self.assertEqual(status, 1)
+        self.assertEqual(sections["conformance"]["status"], "failed")
+        self.assertIn(f"{SUITE}: exit status 3",
+                      sections["conformance"]["reason"])
+        self.assertIn("no device", json.dumps(sections["conformance"]))
+        self.assertIn("| conformance | failed |", self.markdown)
+        # The others were run all the same, or not asked for.
+        self.assertEqual(sections["machine"]["status"], "passed")
+        self.assertIn("| 0 | NVIDIA GeForce RTX 4090 | 23.99 | 1.0 x8 | "
+                      "4.0 x16 |", self.markdown)
+        self.assertEqual(sections["bench"]["reason"], "not among --sections")
+
+    def test_what_there_is_no_time_for_is_skipped(self):
+        status, sections, _ = self.check("--seconds=6", "--sections=bench")
+        self.assertEqual(status, 0)
+        self.assertEqual(sections["bench"]["status"], "skipped")
+        self.assertIn("s of --seconds are left", sections["bench"]["reason"])
+
+    def test_a_torch_of_another_version_is_refused(self):
+        torch = self.folder / "torch"
+        torch.mkdir()
+        (torch / "version.py").write_text(
+            "__version__ = '2.10.0+cu128'\ncuda: Optional[str] = '12.8'\n")
+        done = subprocess.run(
+            [sys.executable, "-B", CHECK, "--rehearse",
+             f"--torch-dir={torch}"], capture_output=True, text=True,
+            check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("is torch 2.10.0+cu128 with CUDA 12.8; this build needs "
+                      "torch==2.11.0 with CUDA 13.0", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
