@@ -14,6 +14,7 @@ from outcome import Failed
 STEPS = 40
 FIRST_KILL, BETWEEN_KILLS = 3, 5  # steps
 MOST_KILLS = 6
+PIECE_BYTES = 1 << 22
 SPEC = {"model_name_or_path": "model", "dataset": "train.jsonl",
         "dtype": "bf16", "max_steps": STEPS, "save_steps": 0, "seed": 7,
         "learning_rate": 1e-3, "lr_scheduler_type": "constant"}
@@ -28,10 +29,18 @@ def replayed_slots(daemon):
                    if ("result", "replayed") in labels))
 
 
+def digest(path):
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(PIECE_BYTES):
+            found.update(piece)
+    return found.hexdigest()
+
+
 def digests(daemon, job):
     """{file: SHA-256} of the last checkpoint's tensors."""
     folder = daemon.checkpoint(job, STEPS)
-    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+    found = {path.name: digest(path)
              for path in sorted(folder.glob("*.safetensors"))}
     if not found:
         raise Failed(f"{folder} has no tensors")

@@ -78,6 +78,13 @@ def figure_lines(found, name, title):
     return [f"## {title}", "", *table(["figure", "value"], rows)]
 
 
+def traffic(case, way):
+    """Of a step, and the share of what the calibration saw the link carry."""
+    bytes_ = gib(case.get(f"{way}_bytes_per_step"))
+    used = percent(case.get(f"{way}_share_of_measured_link"))
+    return bytes_ if used is None else f"{cell(bytes_)} ({used})"
+
+
 def bench_lines(found):
     cases = section_of(found, "bench")["details"].get("cases", [])
     if not cases:
@@ -91,14 +98,13 @@ def bench_lines(found):
             predicted.get("tokens_per_second"), case.get("model_tflops"),
             percent(case.get("mfu")),
             percent(case.get("share_of_measured_matmul")),
-            gib(case.get("h2d_bytes_per_step")),
-            gib(case.get("d2h_bytes_per_step")),
+            traffic(case, "h2d"), traffic(case, "d2h"),
             percent(case.get("bubble_ratio")),
             percent(predicted.get("bubble_ratio"))])
     lines = ["## Bench", "", *table(
         ["case", "step, s", "planned", "tokens/s", "planned",
          "model TFLOP/s", "of the data sheet", "of matmul measured",
-         "H2D, GiB a step", "D2H, GiB a step", "bubble", "planned"], rows)]
+         "H2D, GiB a step (of the link)", "D2H", "bubble", "planned"], rows)]
     causes = sorted({cause for case in cases for cause in
                      case.get("bubble_seconds_per_step", {})})
     if causes:

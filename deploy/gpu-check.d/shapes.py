@@ -30,9 +30,9 @@ QWEN3 = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
          "attention_bias": False, "attention_dropout": 0.0,
          "use_sliding_window": False, "tie_word_embeddings": True}
 # For the fault section on a GPU: steps of some tens of milliseconds.
-SMALL = {**QWEN3, "hidden_size": 1024, "intermediate_size": 3072,
-         "num_hidden_layers": 8, "num_attention_heads": 16,
-         "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 8192,
+SMALL = {**QWEN3, "hidden_size": 768, "intermediate_size": 2048,
+         "num_hidden_layers": 6, "num_attention_heads": 12,
+         "num_key_value_heads": 6, "head_dim": 64, "vocab_size": 8192,
          "max_position_embeddings": 2048}
 # For a rehearsal.
 TINY = {**QWEN3, "hidden_size": 64, "intermediate_size": 128,

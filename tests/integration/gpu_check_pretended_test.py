@@ -1,0 +1,156 @@
+"""deploy/gpu-check where it believes in a GPU: a probe that names one, workers
+that only wait (tests/fakes/fake_worker), suites and calibration that answer.
+What it does with a real one is not tested anywhere yet."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).absolute().parents[2]
+# Its shapes are for GPUs: tiny ones in their place.
+CHECK = f"""
+import sys
+sys.path[:0] = [{str(ROOT / "deploy/gpu-check.d")!r}]
+import check
+import bench
+import fault
+import shapes
+shapes.SMALL, fault.ON_GPU = shapes.TINY, fault.REHEARSED
+for case in bench.CASES["cuda"]:
+    case.shape = "tiny"
+    case.fields = {{**case.fields, **bench.SHORT}}
+sys.exit(check.main())
+"""
+GPU = """roundhouse-gpus 1
+driver=580.65.06
+gpu=0
+uuid=GPU-00-0
+name=NVIDIA GeForce RTX 4090
+memory_total_bytes=25757220864
+memory_free_bytes=25000000000
+end=1
+"""
+COSTS = "layer,forward_ms,recompute_ms,backward_ms\n" + "".join(
+    f"{layer},0.5,{0 if layer == 4 else 0.5},1\n" for layer in range(5))
+RATES = {"h2d_registered_gbps": 20.0, "d2h_registered_gbps": 20.0,
+         "matmul_bf16_tflops": 150.0}
+SUITES = ("worker/device/cuda/cuda_device_test",
+          "worker/model/cuda/cuda_parity_test")
+
+
+class PretendedTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.programs = self.folder / "programs"
+        for program in ("server/roundhoused", "client/roundhouse"):
+            self.add(program).symlink_to(ROOT / program)
+        costs = self.folder / "costs.csv"
+        costs.write_text(COSTS)
+        self.script("worker/roundhouse-worker",
+                    f'exec "{ROOT}/tests/fakes/fake_worker" '
+                    f'"--costs={costs}" "$@"')
+        self.script("worker/probe/roundhouse-gpu-probe",
+                    f"cat <<'END'\n{GPU}END")
+        for suite in SUITES:
+            self.script(suite, f'[ "$CUDA_VISIBLE_DEVICES" = GPU-00-0 ] && '
+                        f'exec {ROOT}/worker/device/cpu/cpu_device_test "$@"')
+        self.script("worker/model/cuda/roundhouse-gpu-calibrate",
+                    f"echo '{json.dumps(RATES)}'")
+
+    def add(self, program):
+        path = self.programs / program
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def script(self, program, line):
+        path = self.add(program)
+        path.write_text(f"#!/bin/sh\n{line}\n")
+        path.chmod(0o700)
+
+    def check(self, *arguments):
+        """(exit status, sections by name)"""
+        out = self.folder / "out"
+        done = subprocess.run(
+            [sys.executable, "-B", "-c", CHECK, f"--out={out}",
+             f"--programs={self.programs}", "--devices=cuda:0", *arguments],
+            capture_output=True, text=True, check=False)
+        self.assertIn(done.returncode, (0, 1), done.stderr)
+        report = json.loads((out / "report.json").read_text())
+        self.assertFalse(report["rehearsal"])
+        self.markdown = (out / "report.md").read_text()
+        return done.returncode, {s["name"]: s for s in report["sections"]}
+
+    def test_all_sections_come_to_their_figures(self):
+        status, sections = self.check(
+            "--sections=machine,conformance,fault,calibration,bench")
+        self.assertEqual(status, 0, sections)
+        for name in ("machine", "conformance", "fault", "calibration",
+                     "bench"):
+            self.assertEqual(sections[name]["status"], "passed", sections)
+        self.assertEqual(sections["calibration"]["details"], RATES)
+        self.assertEqual([s["suite"] for s in
+                          sections["conformance"]["details"]["suites"]],
+                         list(SUITES))
+        cases = sections["bench"]["details"]["cases"]
+        self.assertEqual([case["status"] for case in cases],
+                         ["passed", "passed", "skipped", "passed", "passed"],
+                         cases)
+        for case in cases:
+            if case["status"] == "passed":
+                self.measured(case)
+        self.assertIn("the daemon gives each GPU one worker",
+                      cases[2]["reason"])
+        self.assertIn("GPU 0 is there twice", self.markdown)
+        self.assertNotIn("rehearsal", self.markdown)
+
+    def measured(self, case):
+        # A card of 24 GiB as the driver counts, less the 6 GiB.
+        self.assertEqual(case["device_memory_bytes"],
+                         25757220864 - 6 * (1 << 30))
+        self.assertEqual(case["predicted"]["devices"], "1xrtx4090")
+        self.assertAlmostEqual(case["mfu"] * 165.2, case["model_tflops"])
+        self.assertAlmostEqual(case["share_of_measured_matmul"] * 150,
+                               case["model_tflops"])
+        self.assertAlmostEqual(
+            case["h2d_share_of_measured_link"] * 20e9 * case["step_seconds"]
+            / case["h2d_bytes_per_step"], 1)
+
+    def test_a_section_without_end_fails_in_time(self):
+        self.script(SUITES[0], "exec sleep 1000")
+        status, sections = self.check("--sections=machine,conformance",
+                                      "--seconds=16")
+        self.assertEqual(status, 1)
+        conformance = sections["conformance"]
+        self.assertEqual(conformance["status"], "failed")
+        self.assertRegex(conformance["reason"], r"no end within 1\d s")
+        self.assertLess(conformance["seconds"], 13)
+
+    def test_a_suite_that_skips_everything_has_not_passed(self):
+        for suite in SUITES:
+            self.script(suite, "exit 0")
+        status, sections = self.check("--sections=machine,conformance")
+        self.assertEqual(status, 1)
+        self.assertIn("0 of its cases failed, 0 passed",
+                      sections["conformance"]["reason"])
+
+    def test_a_gpu_that_is_lost_is_a_failure(self):
+        self.script("worker/probe/roundhouse-gpu-probe",
+                    "printf 'roundhouse-gpus 1\\ngpu=0\\n"
+                    "fault=GPU is lost\\nend=1\\n'")
+        status, sections = self.check()
+        self.assertEqual(status, 1)
+        self.assertIn("no GPU 0 that can be used",
+                      sections["machine"]["reason"])
+        for name in ("conformance", "parity", "fault", "calibration", "bench"):
+            self.assertEqual(sections[name]["status"], "skipped")
+            self.assertEqual(sections[name]["reason"], "no GPU was found")
+        self.assertIn("GPU is lost", self.markdown)
+
+
+if __name__ == "__main__":
+    unittest.main()
