@@ -36,12 +36,24 @@ def host():
 def available_memory():
     """Of the machine, or of the control group where that has less."""
     found = int(first_line("/proc/meminfo", r"^MemAvailable:\s+(\d+) kB"))
-    found *= 1024
-    limit = first_line("/sys/fs/cgroup/memory.max", r"^(\d+)$")
-    used = first_line("/sys/fs/cgroup/memory.current", r"^(\d+)$")
-    if limit and used:
-        found = min(found, int(limit) - int(used))
-    return found
+    return min([1024 * found, *group_memory(pathlib.Path("/sys/fs/cgroup"))])
+
+
+def group_memory(folder):
+    """[bytes] that a control group (version 2 or 1) has left, file pages that
+    it can drop counted as free; [] without a limit."""
+    for limit, used, stat in (
+            ("memory.max", "memory.current", "memory.stat"),
+            ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes",
+             "memory/memory.stat")):
+        limit, used = (first_line(folder / name, r"^(\d+)$")
+                       for name in (limit, used))
+        if limit and used:
+            droppable = sum(
+                int(first_line(folder / stat, rf"^{kind}_file (\d+)$") or 0)
+                for kind in ("inactive", "active"))
+            return [int(limit) - int(used) + droppable]
+    return []
 
 
 def parse_probe(text):
@@ -144,6 +156,9 @@ def check_torch(folder, worker):
         raise ValueError(
             f"--torch-dir: {folder} is torch {version} with CUDA {cuda}; this "
             f"build needs torch=={TORCH_VERSION} with CUDA {CUDA_VERSION}")
+    library = folder / "lib/libtorch_cpu.so"
+    if not library.exists():
+        raise ValueError(f"--torch-dir: {library} is missing")
     done = subprocess.run(
         ["ldd", worker], capture_output=True, text=True, check=False,
         env={"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": library_path(folder)})
@@ -154,8 +169,7 @@ def check_torch(folder, worker):
         raise ValueError(f"--torch-dir: beside {folder} there is no "
                          f"{', '.join(sorted(set(missing)))}")
     loaded = re.search(r"libtorch_cpu\.so => (\S+)", done.stdout)
-    if loaded is None or not os.path.samefile(
-            loaded[1], folder / "lib/libtorch_cpu.so"):
+    if loaded is None or not os.path.samefile(loaded[1], library):
         raise ValueError(f"{worker} would load "
                          f"{loaded[1] if loaded else 'no LibTorch'}, not that "
                          f"of {folder}")

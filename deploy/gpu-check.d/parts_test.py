@@ -72,6 +72,24 @@ class MachineTest(Scratch):
         self.assertEqual(machine.suite_counts(path),
                          {"passed": 2, "failed": 1, "skipped": 1})
 
+    def test_memory_of_a_control_group(self):
+        self.assertEqual(machine.group_memory(self.folder), [])
+        (self.folder / "memory.max").write_text("max\n")
+        (self.folder / "memory.current").write_text("700\n")
+        self.assertEqual(machine.group_memory(self.folder), [])
+        (self.folder / "memory.max").write_text("1000\n")
+        self.assertEqual(machine.group_memory(self.folder), [300])
+        (self.folder / "memory.stat").write_text(
+            "anon 300\ninactive_file 150\nactive_file 50\n")
+        self.assertEqual(machine.group_memory(self.folder), [500])
+        self.assertGreater(machine.available_memory(), 0)
+
+    def test_a_torch_without_libraries_is_refused(self):
+        (self.folder / "version.py").write_text(
+            "__version__ = '2.11.0+cu130'\ncuda: Optional[str] = '13.0'\n")
+        with self.assertRaisesRegex(ValueError, "libtorch_cpu.so is missing"):
+            machine.check_torch(self.folder, self.folder / "worker")
+
     def test_the_version_of_a_torch(self):
         with self.assertRaisesRegex(ValueError, "version.py"):
             machine.torch_version(self.folder)
