@@ -11,6 +11,20 @@ TORCH_VERSION = "2.11.0"
 CUDA_VERSION = "13.0"
 
 
+ROOT = pathlib.Path(__file__).absolute().parents[2]
+
+
+def given_environment():
+    """This process's without what deploy/gpu-check added: for a Python that
+    must find its own modules."""
+    ours = str(ROOT / "lib/python")
+    given = [path for path in os.environ.get("PYTHONPATH", "").split(":")
+             if path not in ("", ours)]
+    return {**{name: value for name, value in os.environ.items()
+               if name != "PYTHONPATH"},
+            **({"PYTHONPATH": ":".join(given)} if given else {})}
+
+
 def first_line(path, pattern):
     try:
         found = re.search(pattern, pathlib.Path(path).read_text(), re.M)
@@ -119,7 +133,7 @@ def installed_torch():
          "found = importlib.util.find_spec('torch')\n"
          "print(list(found.submodule_search_locations)[0] if found else '')"],
         capture_output=True, text=True, check=False,
-        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"})
+        env=given_environment())
     folder = done.stdout.strip()
     if not folder:
         raise ValueError("the python3 on PATH has no torch; install "

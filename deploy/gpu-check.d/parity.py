@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 
 import jobs
+import machine
 from outcome import Failed, Skipped
 
 ROOT = pathlib.Path(__file__).absolute().parents[2]
@@ -36,8 +37,7 @@ def check(run, details):
     python = shutil.which("python3")
     if python is None:
         raise Skipped("there is no python3 on PATH")
-    environment = {name: value for name, value in os.environ.items()
-                   if name != "PYTHONPATH"}
+    environment = machine.given_environment()
     found = subprocess.run([python, "-c", NEEDED], env=environment,
                            capture_output=True, text=True, check=False)
     if found.returncode != 0:

@@ -1,11 +1,13 @@
 """Tests of gpu-check's parts that need neither daemon nor GPU."""
 
 import json
+import os
 import pathlib
 import struct
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 HERE = pathlib.Path(__file__).absolute().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "tests/integration")]
@@ -102,6 +104,14 @@ class MachineTest(Scratch):
             "__version__ = '2.11.0+cpu'\ncuda: Optional[str] = None\n")
         self.assertEqual(machine.torch_version(self.folder),
                          ("2.11.0+cpu", None))
+
+    def test_modules_of_the_bundle_are_ours_alone(self):
+        ours = str(machine.ROOT / "lib/python")
+        for path, left in ((f"{ours}:/opt/modules", "/opt/modules"),
+                           (ours, None), ("/a:/b", "/a:/b")):
+            with unittest.mock.patch.dict(os.environ, PYTHONPATH=path):
+                self.assertEqual(
+                    machine.given_environment().get("PYTHONPATH"), left)
 
     def test_libraries_lie_beside_torch(self):
         for name in ("torch/lib", "nvidia/cu13/lib", "nvidia/nccl/lib"):
