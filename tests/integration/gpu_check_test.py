@@ -68,14 +68,19 @@ class GpuCheckTest(unittest.TestCase):
     def test_a_rehearsal_passes_and_says_what_it_skips(self):
         status, sections, printed = self.check()
         self.assertEqual(status, 0, (sections, printed))
+        found = {name: s["status"] for name, s in sections.items()}
+        # A machine may have a driver, and its python3 transformers.
+        if found["machine"] == "skipped":
+            self.assertIn("roundhouse-gpu-probe: ",
+                          sections["machine"]["reason"])
+        if found["parity"] == "skipped":
+            self.assertIn("python3: ", sections["parity"]["reason"])
         self.assertEqual(
-            {name: s["status"] for name, s in sections.items()},
-            {"machine": "skipped", "conformance": "passed",
-             "parity": "skipped", "fault": "passed",
-             "calibration": "skipped", "bench": "passed"}, sections)
-        self.assertIn("NVIDIA driver", sections["machine"]["reason"])
+            {**found, "machine": "", "parity": ""},
+            {"machine": "", "conformance": "passed", "parity": "",
+             "fault": "passed", "calibration": "skipped", "bench": "passed"},
+            sections)
         self.assertGreater(sections["machine"]["details"]["host"]["cores"], 0)
-        self.assertIn("python3: ", sections["parity"]["reason"])
         self.assertIn("needs a GPU", sections["calibration"]["reason"])
         for name, section in sections.items():
             self.assertIn(name, printed)
