@@ -1,6 +1,6 @@
-"""gpu-check's fault section: a job undisturbed, and the same job while a device
-worker is killed (kill -9) in the middle of a step. Both must leave the same
-checkpoint, byte for byte, and the same losses."""
+"""gpu-check's fault section: a job while a device worker is killed (kill -9) in
+the middle of a step, and an undisturbed one of as many steps. Both must leave
+the same checkpoint, byte for byte, and the same losses."""
 
 import hashlib
 import os
@@ -11,12 +11,13 @@ import jobs
 import shapes
 from outcome import Failed
 
-STEPS = 40
+# The disturbed job runs until it is told to finish.
+ENDLESS = 1_000_000
 FIRST_KILL, BETWEEN_KILLS = 3, 5  # steps
 MOST_KILLS = 6
 PIECE_BYTES = 1 << 22
 SPEC = {"model_name_or_path": "model", "dataset": "train.jsonl",
-        "dtype": "bf16", "max_steps": STEPS, "save_steps": 0, "seed": 7,
+        "dtype": "bf16", "save_steps": 0, "seed": 7,
         "learning_rate": 1e-3, "lr_scheduler_type": "constant"}
 ON_GPU = {"max_length": 512, "batch_size": 16, "micro_batch_size": 2}
 REHEARSED = {"max_length": 32, "batch_size": 8, "micro_batch_size": 2}
@@ -37,9 +38,9 @@ def digest(path):
     return found.hexdigest()
 
 
-def digests(daemon, job):
-    """{file: SHA-256} of the last checkpoint's tensors."""
-    folder = daemon.checkpoint(job, STEPS)
+def digests(daemon, job, step):
+    """{file: SHA-256} of a checkpoint's tensors."""
+    folder = daemon.checkpoint(job, step)
     found = {path.name: digest(path)
              for path in sorted(folder.glob("*.safetensors"))}
     if not found:
@@ -47,9 +48,9 @@ def digests(daemon, job):
     return found
 
 
-def left_by(daemon, job):
+def left_by(daemon, job, step):
     """What must not depend on a kill: digests, losses."""
-    return (digests(daemon, job),
+    return (digests(daemon, job, step),
             [(entry["step"], entry["loss"], entry["grad_norm"])
              for entry in jobs.steps(daemon, job)])
 
@@ -90,16 +91,16 @@ def check(run, details):
                          spec["max_length"])
         daemon = jobs.daemon_of(run, scratch)
         daemon.start()
-        calm = daemon.submit(spec)
-        daemon.wait(calm)
-        disturbed = daemon.submit(spec)
+        disturbed = daemon.submit({**spec, "max_steps": ENDLESS})
         details["kills"] = kill_in_a_step(daemon, disturbed)
-        daemon.wait(disturbed)
+        last = daemon.finish(disturbed)["step"]
+        calm = daemon.submit({**spec, "max_steps": last})
+        daemon.wait(calm)
         details["replayed_slots"] = replayed_slots(daemon)
-        details["steps"] = STEPS
+        details["steps"] = last
         details["parameters"] = shapes.parameter_count(config)
-        details.update(compare(left_by(daemon, calm),
-                               left_by(daemon, disturbed)))
+        details.update(compare(left_by(daemon, calm, last),
+                               left_by(daemon, disturbed, last)))
         daemon.stop()
     if not details["bit_identical"]:
         raise Failed("the checkpoint after a worker's death differs from the "
