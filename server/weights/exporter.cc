@@ -270,9 +270,10 @@ void Exporter::Stop() {
 
 void Exporter::InBackground(Work work, Done done) {
   const bool taken = background_.TryRun([this, work, done] {
-    const absl::Status status = work();
+    absl::Status status = work();  // moved as JobRunner's is
     // Refused only when the daemon is stopping.
-    loop_.Post([status, done] { done(status); }).IgnoreError();
+    loop_.Post([status = std::move(status), done] { done(status); })
+        .IgnoreError();
   });
   ROUNDHOUSE_CHECK(taken) << "more background work than an export ever has";
 }
