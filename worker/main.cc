@@ -4,15 +4,10 @@
 
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <string>
-#include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "worker/context.h"
@@ -20,6 +15,7 @@
 #include "worker/files/files_worker.h"
 #include "worker/host/host_worker.h"
 #include "worker/model/generation.h"
+#include "worker/model/library_choices.h"
 #include "worker/model/prepare_library.h"
 #include "worker/model/stage_run.h"
 #include "worker/program.h"
@@ -27,31 +23,6 @@
 
 namespace roundhouse::worker {
 namespace {
-
-// What libraries must not choose by themselves: the bits depend on the number
-// of threads and on where cuBLAS adds up; LibTorch's allocator shares the
-// device's pool (worker/device/cuda/cuda_device.h).
-constexpr std::pair<const char*, const char*> kFixedChoices[] = {
-    {"OMP_DYNAMIC", "FALSE"},
-    {"MKL_DYNAMIC", "FALSE"},
-    {"CUBLAS_WORKSPACE_CONFIG", ":4096:8"},
-    {"PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync"}};
-
-// Libraries read their variables when they are loaded, so this must come
-// before: the process starts itself anew with them set.
-absl::Status FixLibraries(char** argv) {
-  bool changed = false;
-  for (const auto& [name, wanted] : kFixedChoices) {
-    const char* const value = std::getenv(name);
-    if (value != nullptr && std::strcmp(value, wanted) == 0) continue;
-    setenv(name, wanted, 1);
-    changed = true;
-  }
-  if (!changed) return absl::OkStatus();
-  execv("/proc/self/exe", argv);
-  return absl::InternalError(
-      absl::StrCat("cannot start anew: ", std::strerror(errno)));
-}
 
 absl::Status RunDevice(const WorkerContext& context) {
   const DeviceFlags flags = GetDeviceFlags();
@@ -83,7 +54,7 @@ absl::Status Run(const std::string& role, const WorkerContext& context) {
 }  // namespace roundhouse::worker
 
 int main(int argc, char** argv) {
-  const absl::Status fixed = roundhouse::worker::FixLibraries(argv);
+  const absl::Status fixed = roundhouse::worker::FixLibraryChoices(argv);
   if (!fixed.ok()) {
     RH_LOG(kError) << fixed.ToString();
     return 1;

@@ -50,10 +50,6 @@ SUITES = {
     "cpu": ("worker/device/cpu/cpu_device_test",),
 }
 CALIBRATE = "worker/model/cuda/roundhouse-gpu-calibrate"
-# What the worker chooses for itself (worker/main.cc), for the suites too.
-WORKER_CHOICES = {"OMP_DYNAMIC": "FALSE", "MKL_DYNAMIC": "FALSE",
-                  "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-                  "PYTORCH_ALLOC_CONF": "backend:cudaMallocAsync"}
 LAST_LINES = 20  # of a program that failed
 
 
@@ -87,8 +83,7 @@ class Run:
     def environment(self):
         """Of a program that loads LibTorch."""
         found = {"PATH": "/usr/bin:/bin", "HOME": os.environ.get("HOME", "/"),
-                 "LANG": "C.UTF-8", "ROUNDHOUSE_REQUIRE_DEVICES": "1",
-                 **WORKER_CHOICES}
+                 "LANG": "C.UTF-8", "ROUNDHOUSE_REQUIRE_DEVICES": "1"}
         if self.library_path():
             found["LD_LIBRARY_PATH"] = self.library_path()
         if self.gpus:

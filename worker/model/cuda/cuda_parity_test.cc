@@ -1,6 +1,9 @@
 // Skipped where there is no GPU.
+#include <cstdio>
+
 #include "worker/device/cuda/cuda_device.h"
 #include "worker/model/device_parity.h"
+#include "worker/model/library_choices.h"
 
 namespace roundhouse::worker {
 namespace {
@@ -14,3 +17,14 @@ INSTANTIATE_TEST_SUITE_P(Cuda, DeviceParity,
 
 }  // namespace
 }  // namespace roundhouse::worker
+
+// With the worker's choices: cuBLAS refuses to be deterministic without.
+int main(int argc, char** argv) {
+  const absl::Status fixed = roundhouse::worker::FixLibraryChoices(argv);
+  if (!fixed.ok()) {
+    std::fprintf(stderr, "%s\n", fixed.ToString().c_str());
+    return 1;
+  }
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,40 @@
+#include "worker/model/library_choices.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace roundhouse::worker {
+namespace {
+
+// The bits depend on the number of threads and on where cuBLAS adds up;
+// LibTorch's allocator shares the device's pool
+// (worker/device/cuda/cuda_device.h).
+constexpr std::pair<const char*, const char*> kChoices[] = {
+    {"OMP_DYNAMIC", "FALSE"},
+    {"MKL_DYNAMIC", "FALSE"},
+    {"CUBLAS_WORKSPACE_CONFIG", ":4096:8"},
+    {"PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync"}};
+
+}  // namespace
+
+absl::Status FixLibraryChoices(char** argv) {
+  bool changed = false;
+  for (const auto& [name, wanted] : kChoices) {
+    const char* const value = std::getenv(name);
+    if (value != nullptr && std::strcmp(value, wanted) == 0) continue;
+    setenv(name, wanted, 1);
+    changed = true;
+  }
+  if (!changed) return absl::OkStatus();
+  execv("/proc/self/exe", argv);
+  return absl::InternalError(
+      absl::StrCat("cannot start anew: ", std::strerror(errno)));
+}
+
+}  // namespace roundhouse::worker
