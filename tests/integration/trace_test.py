@@ -5,6 +5,9 @@ import collections
 import json
 import os
 import pathlib
+import pty
+import re
+import select
 import signal
 import subprocess
 import sys
@@ -96,14 +99,41 @@ class TraceCase(unittest.TestCase):
                            self.path)
         return Trace(self, self.path)
 
-    def background(self, job, steps):
+    def background(self, job, steps, stderr=subprocess.PIPE):
         process = subprocess.Popen(
             [harness.ROOT / "client/roundhouse",
              f"--server=unix:{self.daemon.socket}", "trace", job,
              f"--steps={steps}", f"--output={self.path}"],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            stdout=subprocess.PIPE, stderr=stderr, text=True,
+            env={**os.environ, "TERM": "xterm"})  # it counts on no dumb one
         self.addCleanup(process.kill)
         return process
+
+    def begun(self, job, steps):
+        """A client that records, and its terminal: there it counts steps, and
+        it has counted one."""
+        terminal, theirs = pty.openpty()
+        self.addCleanup(os.close, terminal)
+        process = self.background(job, steps, stderr=theirs)
+        os.close(theirs)
+        shown = b""
+        deadline = time.monotonic() + harness.DEADLINE_SECONDS
+        while not re.search(rb"[1-9]\d* of \d+ steps", shown):
+            left = harness.remaining(deadline, "a traced step")
+            if select.select([terminal], [], [], left)[0]:
+                shown += os.read(terminal, 4096)
+        return process, terminal
+
+    def end(self, process, terminal):
+        """What else it shows."""
+        shown = b""
+        try:
+            while part := os.read(terminal, 65536):
+                shown += part
+        except OSError:  # how a terminal ends
+            pass
+        process.communicate(timeout=harness.DEADLINE_SECONDS)
+        return shown.decode()
 
     def check_devices(self, trace):
         """Tracks compute and wait cover each device's span once, and make the
@@ -255,16 +285,14 @@ class TraceTest(TraceCase):
 
 
 class LongTraceTest(TraceCase):
-    """Links that make a hundred steps last."""
-    flags = {"link_gbps": 0.02}
+    """Links that make a hundred steps last for most of a minute."""
+    flags = {"link_gbps": 0.005}
 
     def test_a_pause_ends_a_trace_early(self):
         job = self.running()
-        recording = self.background(job, 100)
-        step = self.daemon.job(job)["step"]
-        self.wait_step(job, step + 3)
+        recording, terminal = self.begun(job, 100)
         self.daemon.client("pause", job)
-        errors = recording.communicate(timeout=60)[1]
+        errors = self.end(recording, terminal)
         self.assertEqual(recording.returncode, 0, errors)
         self.assertIn("of 100 steps: the job is PAUSED", errors)
         trace = Trace(self, self.path)
@@ -274,23 +302,21 @@ class LongTraceTest(TraceCase):
 
     def test_a_dead_worker_is_in_the_trace(self):
         job = self.running()
-        recording = self.background(job, 8)
-        self.wait_step(job, self.daemon.job(job)["step"] + 2)
+        recording, terminal = self.begun(job, 8)
         os.kill(self.daemon.worker("1"), signal.SIGKILL)
-        errors = recording.communicate(timeout=120)[1]
+        errors = self.end(recording, terminal)
         self.assertEqual(recording.returncode, 0, errors)
         self.check_devices(Trace(self, self.path))
 
     def test_an_interrupt_ends_the_recording(self):
         job = self.running()
-        recording = self.background(job, 100)
-        self.wait_step(job, self.daemon.job(job)["step"] + 1)
+        recording, terminal = self.begun(job, 100)
         second = self.daemon.client("trace", job, "--output", self.path,
                                     check=False)
         self.assertEqual(second.returncode, QUOTA, second.stderr)
         self.assertIn(f"a trace of {job} is being recorded", second.stderr)
         recording.send_signal(signal.SIGINT)
-        recording.communicate(timeout=60)
+        self.end(recording, terminal)
         self.assertEqual(recording.returncode, 130)
         self.assertFalse(self.path.exists())
 
