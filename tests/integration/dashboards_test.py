@@ -185,10 +185,15 @@ class DashboardsTest(unittest.TestCase):
                     total[device] = total.get(device, 0) + value
             return total
         idle = sums("roundhouse_device_time_seconds_total", state="idle")
-        harness.wait_until(
-            lambda: all(value > idle[device] for device, value in sums(
-                "roundhouse_device_time_seconds_total",
-                state="idle").items()), "idle time")
+        try:
+            harness.wait_until(
+                lambda: all(value > idle[device] for device, value in sums(
+                    "roundhouse_device_time_seconds_total",
+                    state="idle").items()), "idle time")
+        except harness.Failure:
+            self.fail(f"idle before: {idle}\n"
+                      f"{fetch(self.metrics, '/metrics')}\n"
+                      f"{self.daemon.tail()}")
         bubbles = sums("roundhouse_device_time_seconds_total", state="bubble")
         causes = sums("roundhouse_device_bubble_seconds_total")
         self.assertEqual(set(bubbles), {"0", "1"})
