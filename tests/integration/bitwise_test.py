@@ -225,6 +225,10 @@ class BitwiseTest(unittest.TestCase):
         cls.scratch.make_data("train.jsonl", count=SEQUENCES, seed=1)
         cls.scratch.make_data("validation.jsonl", count=7, seed=2)
         cls.daemons = {}
+        cls.sequential = subprocess.Popen(
+            [harness.ROOT / "tests/integration/sequential_run"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        cls.addClassCleanup(cls.sequential.__exit__, None, None, None)
 
     def daemon(self, devices):
         """One runs at a time."""
@@ -262,12 +266,11 @@ class BitwiseTest(unittest.TestCase):
         spec = out / "resolved.json"
         spec.write_text(json.dumps(
             {**daemon.job(job)["resolved_spec"], **changes}))
-        done = subprocess.run(
-            [harness.ROOT / "tests/integration/sequential_run",
-             f"--spec={spec}", f"--data={daemon.directory(job) / 'data'}",
-             f"--out={out}"], capture_output=True, text=True, check=False,
-            timeout=harness.DEADLINE_SECONDS)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        question = {"spec": spec, "data": daemon.directory(job) / "data",
+                    "out": out}
+        print(json.dumps({name: str(path) for name, path in question.items()}),
+              file=self.sequential.stdin, flush=True)
+        self.assertEqual(self.sequential.stdout.readline(), "OK\n")
         metrics = [json.loads(line) for line in
                    (out / "metrics.jsonl").read_text().splitlines()]
         return metrics, {

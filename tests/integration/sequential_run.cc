@@ -1,16 +1,18 @@
-// Trains a job with the sequential reference (worker/model/sequential.h): one
-// process, no slot, stage, arena, transfer or dispatcher.
+// Trains jobs with the sequential reference (worker/model/sequential.h), one
+// after the other: no slot, stage, arena, transfer or dispatcher.
 //
-//   sequential_run --spec=FILE --data=DIR --out=DIR
+// Each line of its input is a job, {"spec": FILE, "data": DIR, "out": DIR},
+// each of its output the job's end: "OK", or an error.  One process for many,
+// because loading LibTorch takes longer than a tiny job.
 //
-// --spec is a resolved job file (JSON) with the paths the daemon found, --data
+// "spec" is a resolved job file (JSON) with the paths the daemon found, "data"
 // the prepared data of the daemon's job (train/, validation/).  Writes
 //
-//   DIR/state-<step>.safetensors
+//   OUT/state-<step>.safetensors
 //       at every step that the job saves: of each parameter P that trains the
 //       tensors "P" (compute weights), "P.master", "P.exp_avg", "P.exp_avg_sq",
 //       and "P.previous" (compute weights) where a step reads older ones
-//   DIR/metrics.jsonl
+//   OUT/metrics.jsonl
 //       {"step", "loss", "grad_norm", "learning_rate"} and {"step",
 //       "eval_loss"}; numbers as hexadecimal floats in text: bits survive
 //
@@ -20,7 +22,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -332,33 +333,25 @@ class Run {
   std::unique_ptr<SequentialTrainer> trainer_;
 };
 
-absl::Status RunSequentially(std::map<std::string, std::string> flags) {
-  std::ifstream file(flags["spec"]);
+absl::Status RunSequentially(const std::string& line) {
+  const auto job = nlohmann::json::parse(line);
+  const std::string out = job.at("out");
+  std::ifstream file(job.at("spec").get<std::string>());
   std::stringstream text;
   text << file.rdbuf();
   ASSIGN_OR_RETURN(const ResolvedSpec spec, ResolvedSpec::FromJson(text.str()));
   ASSIGN_OR_RETURN(ModelDirectory model,
                    OpenModelDirectory(spec.spec().model_name_or_path));
-  std::filesystem::create_directories(flags["out"]);
-  return Run(spec, std::move(model), flags["out"]).Train(flags["data"]);
+  std::filesystem::create_directories(out);
+  return Run(spec, std::move(model), out).Train(job.at("data"));
 }
 
 }  // namespace
 }  // namespace roundhouse
 
-int main(int argc, char** argv) {
-  std::map<std::string, std::string> flags;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const size_t equals = word.find('=');
-    if (!absl::StartsWith(word, "--") || equals == std::string::npos) {
-      std::cerr << "sequential_run: \"" << word << "\" is no --flag=value\n";
-      return 2;
-    }
-    flags[word.substr(2, equals - 2)] = word.substr(equals + 1);
+int main() {
+  for (std::string line; std::getline(std::cin, line);) {
+    std::cout << roundhouse::RunSequentially(line) << std::endl;
   }
-  const absl::Status status = roundhouse::RunSequentially(flags);
-  if (!status.ok()) std::cerr << "sequential_run: " << status << "\n";
-  std::fflush(nullptr);
-  _exit(status.ok() ? 0 : 1);  // as worker/main.cc
+  _exit(0);  // as worker/main.cc
 }
