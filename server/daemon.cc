@@ -224,8 +224,11 @@ absl::Status RunDaemon(const DaemonOptions& written) {
   ASSIGN_OR_RETURN(const auto loop, EventLoop::Create());
   ASSIGN_OR_RETURN(
       const auto arena,
-      HostArena::Create(options.host_memory_bytes,
-                        static_cast<uint32_t>(options.device_count + 2)));
+      HostArena::Create(
+          options.host_memory_bytes,
+          static_cast<uint32_t>(options.device_count + 2),
+          {.freed = gpus.empty() ? FreedPages::kReturned : FreedPages::kKept,
+           .loop = loop.get()}));
   ASSIGN_OR_RETURN(WorkerPoolOptions pool_options,
                    PoolOptions(options, lock.get()));
   pool_options.gpus = gpus;

@@ -11,6 +11,7 @@
 #ifndef ROUNDHOUSE_BASE_WIRE_LAYOUT_H_
 #define ROUNDHOUSE_BASE_WIRE_LAYOUT_H_
 
+#include <atomic>
 #include <cstdint>
 #include <type_traits>
 
@@ -45,7 +46,14 @@ struct ArenaHeader {
   uint32_t version;
   uint32_t worker_count;
   uint64_t size_bytes;
-  uint64_t pad[5];
+  // Pages whose memory is there and stays until the daemon ends, whoever has
+  // them, are the first kept_bytes: a device worker may pin them, piece by
+  // piece (of piece_bytes; the arena's last may be shorter).  The daemon sets
+  // piece_bytes before there is a worker, 0: none is kept; kept_bytes only
+  // rises, by whole pieces.
+  uint64_t piece_bytes;
+  std::atomic<uint64_t> kept_bytes;
+  uint64_t pad[3];
   DoorbellTable doorbells;
 };
 

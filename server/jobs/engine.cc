@@ -67,6 +67,7 @@ Engine::Engine(const EngineOptions& options, EventLoop& loop, HostArena& arena,
                 .samples = options.samples}) {
   metrics_.SetHostArenaLimit(static_cast<int64_t>(arena.limit_bytes()));
   arena_used_bytes_ = arena.used_bytes();
+  arena_.OnFreedLater([this] { StartNext(); });
 }
 
 Engine::~Engine() = default;

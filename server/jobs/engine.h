@@ -183,8 +183,9 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
                                       const ModelConfig& model) const;
   // Whether what the job needs of the arena is there now.
   absl::StatusOr<bool> Fits(const std::string& id) const;
-  // False: running jobs or a sample are in the way of the job's memory;
-  // StartNext comes again when one of them has ended, and samples do end.
+  // False: running jobs, a sample, or what is being freed are in the way of the
+  // job's memory; StartNext comes again when one of them has ended, and samples
+  // do end.
   bool MakeRoom(const std::string& id);
   // What running jobs take when they load and save.
   uint64_t TableBytes() const;

@@ -42,11 +42,12 @@ absl::StatusOr<bool> Engine::Fits(const std::string& id) const {
 }
 
 bool Engine::MakeRoom(const std::string& id) {
-  if (running_.empty() && !sampler_->holds_memory()) return true;
   // Whatever is wrong with a job, it fails as it starts.
   absl::StatusOr<bool> fits = Fits(id);
   if (!fits.value_or(true) && bases_.DropUnused()) fits = Fits(id);
   if (fits.value_or(true)) return true;
+  if (arena_.frees_later()) return false;
+  if (running_.empty() && !sampler_->holds_memory()) return true;
   if (sampler_->holds_memory()) sampler_->GiveWay([this] { StartNext(); });
   return false;
 }

@@ -71,6 +71,7 @@ JobRunner::JobRunner(EventLoop& loop, HostArena& arena, WorkerPool& pool,
 
 JobRunner::~JobRunner() {
   if (dispatching_) dispatch_.Leave(id());
+  arena_.pages().Forget(memory_wait_);
 }
 
 HostUse JobRunner::host_use() const {
@@ -190,6 +191,14 @@ void JobRunner::Start() {
     return;
   }
   NoteResources();
+  memory_wait_ = arena_.pages().WhenReady(
+      [this](const absl::Status& ready) { OnMemory(ready); });
+}
+
+void JobRunner::OnMemory(const absl::Status& ready) {
+  if (!ready.ok()) {
+    return Fail(JobReason::kHostMemory, std::string(ready.message()));
+  }
   for (int i = 0; i < pool_.device_count() + 1; ++i) {
     ConfigureWorker(static_cast<WorkerId>(i));
   }
@@ -314,6 +323,7 @@ void JobRunner::AfterQuiet() {
 void JobRunner::Finish() {
   if (phase_ == Phase::kFinished) return;
   phase_ = Phase::kFinished;
+  arena_.pages().Forget(memory_wait_);
   if (outcome_->reason == JobReason::kNonFiniteLoss) {
     // Only now: one may have been on its way when the job failed.
     absl::StrAppend(&outcome_->message, "; last good checkpoint: ",
@@ -328,6 +338,7 @@ void JobRunner::Finish() {
   file_op_.reset();
   if (std::exchange(dispatching_, false)) dispatch_.Remove(id());
   buffers_.reset();
+  found_buffers_.reset();
   if (state_ != nullptr && state_->base() != nullptr) {
     state_->base()->Leave(base_ticket_);
   }

@@ -102,6 +102,7 @@ class JobRunner final : private DispatchLoop::Job {
   absl::Status Allocate();
   absl::Status TryAllocate();
   void NoteResources();
+  void OnMemory(const absl::Status& ready);
   void ConfigureWorker(WorkerId worker);
   // Runs `work` off the loop's thread, after what was given before, then `done`
   // with its result on the loop's.
@@ -194,10 +195,6 @@ class JobRunner final : private DispatchLoop::Job {
   void NoteHostOp(StepEntry& entry, const RunHostOpAction& action,
                   const wire::HostOpDone& done);
 
-  struct LossSum {
-    double mean = 0;  // nats per target token
-    bool finite = true;
-  };
   static LossSum SumLoss(const StepEntry& entry);
   void FailNonFinite(const StepEntry& entry, const char* what);
   void Report(StepEntry& entry, double loss, std::optional<double> norm);
@@ -206,6 +203,7 @@ class JobRunner final : private DispatchLoop::Job {
   void ReviewPlan();
   void SearchPlan(int device_count);
   JobPlanQuestion QuestionOfNow(int device_count) const;
+  void OnPlanFound(const FoundPlan& found);
   void AdoptPlan(const FoundPlan& found);
 
   // runner_files.cc: loads, checkpoints, export
@@ -250,9 +248,11 @@ class JobRunner final : private DispatchLoop::Job {
   std::unique_ptr<CostModel> costs_;
   Plan plan_;
   PlanReview review_;
-  bool searching_ = false;               // for a plan
-  std::optional<FoundPlan> found_plan_;  // for the next step
-  uint64_t table_bytes_ = 0;             // taken at loads and saves
+  bool searching_ = false;                       // for a plan
+  std::optional<FoundPlan> found_plan_;          // for the next step
+  std::unique_ptr<RoundBuffers> found_buffers_;  // of the plan that was found
+  ArenaPages::Waiter memory_wait_ = 0;
+  uint64_t table_bytes_ = 0;  // taken at loads and saves
   BatchOrder order_;
   LrSchedule schedule_;
   int64_t total_steps_ = 0;

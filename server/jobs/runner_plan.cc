@@ -21,7 +21,7 @@ void JobRunner::ReviewPlan() {
     micro_batch += costs_->Backward(layer);
   }
   const int devices = dispatcher().live_device_count();
-  if (!searching_ && devices > 0 &&
+  if (!searching_ && !found_plan_.has_value() && devices > 0 &&
       review_.Due(absl::ToInt64Nanoseconds(micro_batch), devices)) {
     SearchPlan(devices);
   }
@@ -62,7 +62,7 @@ void JobRunner::SearchPlan(int device_count) {
       [this, found](const absl::Status& status) {
         searching_ = false;
         if (phase_ != Phase::kStepping) return;
-        if (status.ok() && found->better()) found_plan_ = *found;
+        if (status.ok() && found->better()) OnPlanFound(*found);
         if (!status.ok()) {
           listener_->OnNote(
               absl::StrCat("the plan stays: ", std::string(status.message())));
@@ -70,13 +70,28 @@ void JobRunner::SearchPlan(int device_count) {
       });
 }
 
-void JobRunner::AdoptPlan(const FoundPlan& found) {
+// Steps go on while its buffers' memory comes.
+void JobRunner::OnPlanFound(const FoundPlan& found) {
   RoundBuffersOptions options = buffers_->options();
   options.plan = found.plan;
   absl::StatusOr<std::unique_ptr<RoundBuffers>> buffers =
       RoundBuffers::Create(arena_, options, buffers_.get());
   if (!buffers.ok()) return;  // the old plan goes on: it has its memory
-  buffers_ = *std::move(buffers);
+  found_buffers_ = *std::move(buffers);
+  searching_ = true;
+  memory_wait_ =
+      arena_.pages().WhenReady([this, found](const absl::Status& ready) {
+        searching_ = false;
+        if (ready.ok() && phase_ == Phase::kStepping) {
+          found_plan_ = found;
+        } else {
+          found_buffers_.reset();
+        }
+      });
+}
+
+void JobRunner::AdoptPlan(const FoundPlan& found) {
+  buffers_ = std::move(found_buffers_);
   plan_ = found.plan;
   listener_->OnNote(absl::StrCat(
       "step ", begun_step_, ": new plan from measured times: ", ToString(plan_),

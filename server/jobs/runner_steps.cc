@@ -215,7 +215,7 @@ void JobRunner::Carry(const RunHostOpAction& action) {
   out_host_ops_[action.op] = {action, attempt};
 }
 
-JobRunner::LossSum JobRunner::SumLoss(const StepEntry& entry) {
+LossSum JobRunner::SumLoss(const StepEntry& entry) {
   LossSum sum;
   double total = 0;
   for (const auto& [key, result] : entry.results) {

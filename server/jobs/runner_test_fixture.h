@@ -100,6 +100,11 @@ class RunnerTest : public testing::Test,
     EXPECT_EQ(arena_->used_bytes(), free_bytes_) << "memory was kept";
   }
 
+  void QuitWhenFreed() {
+    if (!arena_->frees_later()) return loop_->Quit();
+    arena_->OnFreedLater([this] { QuitWhenFreed(); });
+  }
+
   // JobRunner::Listener
   void OnRunning(const RunningReport& report) override {
     started_at_ = {report.step, report.tokens};
@@ -178,7 +183,7 @@ class RunnerTest : public testing::Test,
     outcome_ = outcome;
     finished_ = true;
     loop_->After(absl::ZeroDuration(), [this] {
-      pool_->Stop(absl::Minutes(5), [this] { loop_->Quit(); });
+      pool_->Stop(absl::Minutes(5), [this] { QuitWhenFreed(); });
     });
   }
 

@@ -41,6 +41,11 @@ struct StepEntry {
   bool save_after = false;
 };
 
+struct LossSum {
+  double mean = 0;  // nats per target token
+  bool finite = true;
+};
+
 struct PendingFileOp {
   std::unique_ptr<FileTable> table;
   wire::FileOp op;

@@ -1,10 +1,6 @@
 #include "server/pool/host_arena.h"
 
-#include <errno.h>
-#include <fcntl.h>
-
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,15 +19,17 @@ uint64_t RoundUp(uint64_t bytes) {
 }  // namespace
 
 HostArena::HostArena(std::unique_ptr<wire::Arena> arena, uint64_t limit_bytes,
-                     uint64_t header_bytes)
+                     uint64_t header_bytes, const ArenaPagesOptions& pages)
     : arena_(std::move(arena)),
       limit_bytes_(limit_bytes),
-      used_bytes_(header_bytes) {
-  allocations_[0] = header_bytes;
+      used_bytes_(header_bytes),
+      pages_(*arena_, pages) {
+  allocations_[0] = {header_bytes};
 }
 
 absl::StatusOr<std::unique_ptr<HostArena>> HostArena::Create(
-    uint64_t limit_bytes, uint32_t worker_count) {
+    uint64_t limit_bytes, uint32_t worker_count,
+    const ArenaPagesOptions& pages) {
   const uint64_t header_bytes = RoundUp(sizeof(wire::ArenaHeader));
   if (limit_bytes < 2 * header_bytes) {
     return absl::InvalidArgumentError(
@@ -41,14 +39,14 @@ absl::StatusOr<std::unique_ptr<HostArena>> HostArena::Create(
   ASSIGN_OR_RETURN(std::unique_ptr<wire::Arena> arena,
                    wire::Arena::Create(limit_bytes, worker_count));
   return std::unique_ptr<HostArena>(
-      new HostArena(std::move(arena), limit_bytes, header_bytes));
+      new HostArena(std::move(arena), limit_bytes, header_bytes, pages));
 }
 
 absl::StatusOr<uint64_t> HostArena::FindGap(uint64_t bytes) const {
   uint64_t end = 0;
-  for (const auto& [offset, size] : allocations_) {
+  for (const auto& [offset, range] : allocations_) {
     if (offset - end >= bytes) return end;
-    end = offset + size;
+    end = offset + range.bytes;
   }
   if (arena_->size_bytes() - end >= bytes) return end;
   return absl::ResourceExhaustedError("");
@@ -57,9 +55,9 @@ absl::StatusOr<uint64_t> HostArena::FindGap(uint64_t bytes) const {
 uint64_t HostArena::largest_gap_bytes() const {
   uint64_t largest = 0;
   uint64_t end = 0;
-  for (const auto& [offset, size] : allocations_) {
+  for (const auto& [offset, range] : allocations_) {
     largest = std::max(largest, offset - end);
-    end = offset + size;
+    end = offset + range.bytes;
   }
   return std::max(largest, arena_->size_bytes() - end);
 }
@@ -72,27 +70,32 @@ absl::StatusOr<uint64_t> HostArena::Allocate(uint64_t bytes) {
         "host memory: ", bytes, " bytes wanted, ", limit_bytes_ - used_bytes_,
         " of ", limit_bytes_, " are free (--host-memory)"));
   }
-  if (fallocate(arena_->fd(), 0, static_cast<off_t>(*offset),
-                static_cast<off_t>(size)) != 0) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("host memory: the system could not reserve ", size,
-                     " bytes: ", std::strerror(errno)));
-  }
-  allocations_[*offset] = size;
+  RETURN_IF_ERROR(pages_.Add(*offset, size));
+  allocations_[*offset] = {size};
   used_bytes_ += size;
   return *offset;
 }
 
+void HostArena::Forget(uint64_t offset) {
+  const auto found = allocations_.find(offset);
+  used_bytes_ -= found->second.bytes;
+  allocations_.erase(found);
+}
+
 void HostArena::Free(uint64_t offset) {
   const auto found = allocations_.find(offset);
-  ROUNDHOUSE_CHECK(offset != 0 && found != allocations_.end()) << offset;
-  ROUNDHOUSE_CHECK(fallocate(arena_->fd(),
-                             FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                             static_cast<off_t>(offset),
-                             static_cast<off_t>(found->second)) == 0)
-      << std::strerror(errno);
-  used_bytes_ -= found->second;
-  allocations_.erase(found);
+  ROUNDHOUSE_CHECK(offset != 0 && found != allocations_.end() &&
+                   !found->second.freeing)
+      << offset;
+  if (pages_.Clean(offset, found->second.bytes, [this, offset] {
+        --freeing_count_;
+        Forget(offset);
+        freed_();
+      })) {
+    return Forget(offset);
+  }
+  found->second.freeing = true;
+  ++freeing_count_;
 }
 
 absl::StatusOr<ArenaRange> ArenaRange::Allocate(HostArena& arena,

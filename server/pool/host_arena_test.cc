@@ -1,5 +1,8 @@
 #include "server/pool/host_arena.h"
 
+#include <sys/stat.h>
+
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -37,6 +40,49 @@ TEST(HostArenaTest, FreedMemoryComesBackZeroed) {
   }
 }
 
+uint64_t MemoryBytes(HostArena& arena) {
+  struct stat info = {};
+  EXPECT_EQ(fstat(arena.arena().fd(), &info), 0);
+  return static_cast<uint64_t>(info.st_blocks) * 512;
+}
+
+TEST(HostArenaTest, FreedPagesGoBackToTheSystemOrAreKept) {
+  for (const FreedPages freed : {FreedPages::kReturned, FreedPages::kKept}) {
+    auto arena = *HostArena::Create(kLimit, 4, {.freed = freed});
+    const auto range = ArenaRange::Allocate(*arena, 300000);
+    const uint64_t held = MemoryBytes(*arena);
+    { const auto moved = ArenaRange::Allocate(*arena, 300000); }
+    const bool kept = freed == FreedPages::kKept;
+    // All of an arena that is smaller than a piece.
+    EXPECT_EQ(MemoryBytes(*arena), kept ? kLimit : held);
+    EXPECT_EQ(arena->arena().header().kept_bytes, kept ? kLimit : 0);
+  }
+}
+
+TEST(HostArenaTest, KeptPagesComeByPiecesAndZeroed) {
+  constexpr uint64_t kPiece = ArenaPages::kPieceBytes;
+  auto arena =
+      *HostArena::Create(3 * kPiece / 2, 4, {.freed = FreedPages::kKept});
+  EXPECT_EQ(arena->arena().header().piece_bytes, kPiece);
+  EXPECT_EQ(arena->arena().header().kept_bytes, 0u);
+  const uint64_t first = *arena->Allocate(kPiece / 2);
+  EXPECT_EQ(arena->arena().header().kept_bytes, kPiece);
+  const uint64_t across = *arena->Allocate(3 * kPiece / 4);
+  EXPECT_EQ(arena->arena().header().kept_bytes, 3 * kPiece / 2);
+  EXPECT_EQ(MemoryBytes(*arena), 3 * kPiece / 2);
+  std::memset(arena->arena().At<char>(first, 5000), 7, 5000);
+  std::memset(arena->arena().At<char>(across, 5000), 7, 5000);
+  arena->Free(first);
+  arena->Free(across);
+  EXPECT_EQ(MemoryBytes(*arena), 3 * kPiece / 2);
+  // Over what both had, and over what nobody had.
+  const uint64_t again = *arena->Allocate(kPiece + kPiece / 3);
+  EXPECT_EQ(again, first);
+  const char* const bytes = arena->arena().At<char>(again, kPiece);
+  EXPECT_TRUE(
+      std::all_of(bytes, bytes + kPiece, [](char c) { return c == 0; }));
+}
+
 TEST(HostArenaTest, TheLargestGapCanBeHad) {
   auto arena = *HostArena::Create(kLimit, 4);
   EXPECT_EQ(arena->largest_gap_bytes(), kLimit - arena->used_bytes());
@@ -56,8 +102,13 @@ TEST(HostArenaTest, FreeOfSomethingElseIsABug) {
   EXPECT_DEATH(arena->Free(0), "check failed");
 }
 
-TEST(HostArenaTest, RandomUseNeverOverlapsAndNeverLeaks) {
-  auto arena = *HostArena::Create(kLimit, 4);
+class HostArenaRandomTest : public testing::TestWithParam<FreedPages> {};
+INSTANTIATE_TEST_SUITE_P(FreedPages, HostArenaRandomTest,
+                         testing::Values(FreedPages::kReturned,
+                                         FreedPages::kKept));
+
+TEST_P(HostArenaRandomTest, UseNeverOverlapsAndNeverLeaks) {
+  auto arena = *HostArena::Create(kLimit, 4, {.freed = GetParam()});
   const uint64_t used = arena->used_bytes();
   std::mt19937 random(5);
   struct Held {
@@ -74,8 +125,12 @@ TEST(HostArenaTest, RandomUseNeverOverlapsAndNeverLeaks) {
         continue;
       }
       const auto mark = static_cast<unsigned char>(random());
-      std::memset(arena->arena().At<char>(range->offset(), range->bytes()),
-                  mark, range->bytes());
+      char* const bytes =
+          arena->arena().At<char>(range->offset(), range->bytes());
+      for (uint64_t b = 0; b < range->bytes(); b += 512) {
+        ASSERT_EQ(bytes[b], 0);
+      }
+      std::memset(bytes, mark, range->bytes());
       held.push_back({*std::move(range), mark});
     } else {
       const size_t victim = random() % held.size();

@@ -58,7 +58,7 @@ SampleRun::SampleRun(EventLoop& loop, HostArena& arena, WorkerPool& pool,
                [this](SamplePiece piece) { sink_->OnPiece(std::move(piece)); },
            .over = [this](absl::Status status) { OnPromptsOver(status); }}) {}
 
-SampleRun::~SampleRun() = default;
+SampleRun::~SampleRun() { arena_.pages().Forget(memory_wait_); }
 
 // --- the beginning ---
 
@@ -111,6 +111,13 @@ void SampleRun::OnTokenized() {
     return End(HostMemoryError(std::string(status.message())));
   }
   if (!status.ok()) return End(status);
+  memory_wait_ = arena_.pages().WhenReady(
+      [this](const absl::Status& ready) { OnMemory(ready); });
+}
+
+void SampleRun::OnMemory(const absl::Status& ready) {
+  if (ended_) return;
+  if (!ready.ok()) return End(HostMemoryError(std::string(ready.message())));
   base_ticket_ = state_->base().Join([this](BaseWeights::Turn turn) {
     turn == BaseWeights::Turn::kLoad ? LoadBase() : LoadAdapters();
   });
@@ -251,6 +258,7 @@ void SampleRun::ReleaseIfQuiet() {
     return;
   }
   released_ = true;
+  arena_.pages().Forget(memory_wait_);
   for (const WorkerId worker : configured_) {
     if (pool_.up(worker)) pool_.Send(worker, wire::ReleaseJob{options_.number});
   }

@@ -85,6 +85,7 @@ class SampleRun {
   PromptRunOptions PromptOptions() const;
   absl::Status TakeMemory();
   void OnTokenized();
+  void OnMemory(const absl::Status& ready);
   void OnPromptsOver(const absl::Status& status);
 
   // Loading.
@@ -110,6 +111,7 @@ class SampleRun {
   PromptRun prompts_;
   std::string base_key_;
   std::unique_ptr<SamplingState> state_;
+  ArenaPages::Waiter memory_wait_ = 0;
   BaseWeights::Ticket base_ticket_ = 0;
   std::deque<FilePart> to_load_;
   std::function<void()> loaded_;  // when all of to_load_ is
