@@ -88,6 +88,13 @@ struct DeviceMemory {
   uint64_t peak_bytes = 0;  // of used_bytes, since the last TakePeak
 };
 
+// Host memory that copies read and write without a detour, until it is
+// destroyed; the memory stays longer.
+class PinnedHost {
+ public:
+  virtual ~PinnedHost() = default;
+};
+
 // How copies of many bytes are best cut.  An activation may have to wait for
 // the chunks in flight; several keep the link busy while a host thread wakes up
 // from one and begins the next.
@@ -110,6 +117,17 @@ class Device {
   // The peak so far; the next one is counted from what is used now.
   virtual uint64_t TakePeak() = 0;
   virtual CopyChunks copy_chunks() const = 0;
+  // Pins [data, data + bytes), whole pages that are there already and are not
+  // pinned.  A copy under way need not end first; each later one lies in it or
+  // apart from it.  Blocks for as long as the system takes, some GiB a second.
+  // RESOURCE_EXHAUSTED: the system pins no more.  A device that copies from any
+  // memory alike has nothing to do.
+  virtual absl::StatusOr<std::unique_ptr<PinnedHost>> PinHost(std::byte* data,
+                                                              uint64_t bytes) {
+    (void)data;
+    (void)bytes;
+    return std::make_unique<PinnedHost>();
+  }
 };
 
 }  // namespace roundhouse::worker

@@ -1,5 +1,7 @@
 #include "worker/device/device_conformance.h"
 
+#include <sys/mman.h>
+
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -22,6 +24,25 @@ std::vector<std::byte> Pattern(size_t bytes, int seed) {
 float* Floats(const DeviceBuffer& buffer) {
   return reinterpret_cast<float*>(buffer.data());
 }
+
+// Memory as the arena's is.
+class SharedMapping {
+ public:
+  explicit SharedMapping(size_t bytes)
+      : bytes_(bytes),
+        data_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                   MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
+    EXPECT_NE(data_, MAP_FAILED);
+  }
+  ~SharedMapping() { munmap(data_, bytes_); }
+  SharedMapping(const SharedMapping&) = delete;
+  SharedMapping& operator=(const SharedMapping&) = delete;
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+
+ private:
+  const size_t bytes_;
+  void* const data_;
+};
 
 // A device with one stream, and floats in and out of it.
 struct Bench {
@@ -172,6 +193,29 @@ TEST_P(DeviceConformance, AnEventWaitedForLetsAnotherStreamGoOn) {
         down->CopyToHost(back.data(), buffer->data(), back.size()).ok());
     ASSERT_TRUE((*down->Record())->Wait().ok());
     EXPECT_EQ(back, source);
+  }
+}
+
+// Pieces of one mapping, as the arena's are.
+TEST_P(DeviceConformance, CopiesFromMemoryThatIsPinnedMeanwhile) {
+  constexpr size_t kPiece = 1 << 20;
+  const auto device = Open(4 * kPiece);
+  auto stream = *device->NewStream();
+  SharedMapping host(3 * kPiece);
+  const std::vector<std::byte> source = Pattern(kPiece, 9);
+  auto buffer = *device->Allocate(kPiece, "buffer");
+  std::vector<std::unique_ptr<PinnedHost>> pinned;
+  for (int round = 0; round < 3; ++round) {
+    std::byte* const from = host.data() + (round % 3) * kPiece;
+    std::byte* const to = host.data() + ((round + 1) % 3) * kPiece;
+    std::memcpy(from, source.data(), kPiece);
+    ASSERT_TRUE(stream->CopyToDevice(buffer->data(), from, kPiece).ok());
+    auto piece = device->PinHost(host.data() + round * kPiece, kPiece);
+    ASSERT_TRUE(piece.ok()) << piece.status();
+    pinned.push_back(*std::move(piece));
+    ASSERT_TRUE(stream->CopyToHost(to, buffer->data(), kPiece).ok());
+    ASSERT_TRUE((*stream->Record())->Wait().ok());
+    EXPECT_EQ(std::memcmp(to, source.data(), kPiece), 0) << round;
   }
 }
 

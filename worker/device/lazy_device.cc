@@ -88,16 +88,19 @@ class LazyMark : public TimeMark {
 
 class LazyStream : public Stream {
  public:
+  explicit LazyStream(const PinnedRanges& pinned) : pinned_(pinned) {}
   ~LazyStream() override {
     work_->DoUntil(std::numeric_limits<uint64_t>::max()).IgnoreError();
   }
 
   absl::Status CopyToDevice(std::byte* to, const std::byte* from_host,
                             uint64_t bytes) override {
+    CheckHost(from_host, bytes);
     return Copy(to, from_host, bytes);
   }
   absl::Status CopyToHost(std::byte* to_host, const std::byte* from,
                           uint64_t bytes) override {
+    CheckHost(to_host, bytes);
     return Copy(to_host, from, bytes);
   }
   absl::Status CopyOnDevice(std::byte* to, const std::byte* from,
@@ -139,6 +142,12 @@ class LazyStream : public Stream {
     return Add([=] { std::memcpy(to, from, bytes); });
   }
 
+  void CheckHost(const std::byte* host, uint64_t bytes) const {
+    ROUNDHOUSE_CHECK(pinned_.MayCopy(host, bytes))
+        << "of " << bytes << " bytes some are pinned";
+  }
+
+  const PinnedRanges& pinned_;
   const std::shared_ptr<WorkList> work_ = std::make_shared<WorkList>();
 };
 
@@ -166,6 +175,17 @@ class LazyBuffer : public DeviceBuffer {
   std::byte* const data_;
 };
 
+class LazyPinnedHost : public PinnedHost {
+ public:
+  LazyPinnedHost(PinnedRanges& pinned, const std::byte* data)
+      : pinned_(pinned), data_(data) {}
+  ~LazyPinnedHost() override { ROUNDHOUSE_CHECK(pinned_.Remove(data_)); }
+
+ private:
+  PinnedRanges& pinned_;
+  const std::byte* const data_;
+};
+
 class LazyDevice : public Device {
  public:
   explicit LazyDevice(uint64_t memory_bytes) : account_(memory_bytes) {}
@@ -177,20 +197,35 @@ class LazyDevice : public Device {
     return std::make_unique<LazyBuffer>(account_, bytes);
   }
   absl::StatusOr<std::unique_ptr<Stream>> NewStream() override {
-    return std::make_unique<LazyStream>();
+    return std::make_unique<LazyStream>(pinned_);
   }
   DeviceMemory memory() const override { return account_.memory(); }
   uint64_t TakePeak() override { return account_.TakePeak(); }
   CopyChunks copy_chunks() const override { return {.in_flight = 3}; }
+  absl::StatusOr<std::unique_ptr<PinnedHost>> PinHost(std::byte* data,
+                                                      uint64_t bytes) override {
+    const PinnedRanges::Added added = pinned_.Add(data, bytes);
+    ROUNDHOUSE_CHECK(added != PinnedRanges::Added::kOverlaps);
+    if (added == PinnedRanges::Added::kOverLimit) {
+      return absl::ResourceExhaustedError("pinned enough");
+    }
+    return std::make_unique<LazyPinnedHost>(pinned_, data);
+  }
+  PinnedRanges& pinned() { return pinned_; }
 
  private:
   MemoryAccount account_;
+  PinnedRanges pinned_;
 };
 
 }  // namespace
 
 std::unique_ptr<Device> NewLazyDevice(uint64_t memory_bytes) {
   return std::make_unique<LazyDevice>(memory_bytes);
+}
+
+PinnedRanges& PinnedOf(Device& device) {
+  return static_cast<LazyDevice&>(device).pinned();
 }
 
 void QueueWork(const NativeStream& stream, std::function<absl::Status()> work) {

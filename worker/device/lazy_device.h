@@ -14,10 +14,14 @@
 
 #include "absl/status/status.h"
 #include "worker/device/device.h"
+#include "worker/device/pinned_ranges.h"
 
 namespace roundhouse::worker {
 
 std::unique_ptr<Device> NewLazyDevice(uint64_t memory_bytes);
+
+// What such a device has pinned, and how much the system lets it.
+PinnedRanges& PinnedOf(Device& device);
 
 // Queues `work` on a stream of such a device (`stream.handle` is not null), as
 // a library that computes does.  What it returns, if an error, is what waiting

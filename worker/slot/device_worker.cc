@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "worker/clock.h"
 #include "worker/outbox.h"
+#include "worker/transfer/pinned_arena.h"
 
 namespace roundhouse::worker {
 namespace {
@@ -34,6 +35,7 @@ class DeviceWorker {
     outbox_.Send(
         0, wire::Hello{.pid = static_cast<uint32_t>(getpid()),
                        .device_memory_bytes = device_.memory().limit_bytes});
+    pinned_ = std::make_unique<PinnedArena>(device_, context_.arena);
     const Heartbeats heartbeats(outbox_, {&pulse_, &runner_->pulse()});
     return Serve();
   }
@@ -57,6 +59,7 @@ class DeviceWorker {
   Device& device_;
   Outbox outbox_;
   Pulse pulse_;
+  std::unique_ptr<PinnedArena> pinned_;  // outlives the runner's copies
   std::unique_ptr<SlotRunner> runner_;
   std::map<uint64_t, std::shared_ptr<const JobTables>> jobs_;
 };
@@ -75,6 +78,7 @@ absl::Status DeviceWorker::AwaitMessage() const {
 absl::Status DeviceWorker::Serve() {
   while (true) {
     pulse_.Beat();
+    pinned_->Update();
     RETURN_IF_ERROR(AwaitMessage());
     absl::StatusOr<std::optional<wire::Message>> received =
         context_.channel.TryReceive();

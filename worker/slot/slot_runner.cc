@@ -32,6 +32,7 @@ absl::Status SlotRunner::Start(int index) {
   CopyQueueOptions copies;
   copies.chunks = device_.copy_chunks();
   if (options_.chunk_bytes > 0) copies.chunks.bytes = options_.chunk_bytes;
+  copies.host_pieces = {arena_.base(), arena_.header().piece_bytes};
   copies.link_gbps = options_.link_gbps;
   copies.direction = wire::Direction::kH2D;
   ASSIGN_OR_RETURN(uploads_, CopyQueue::Create(device_, copies));

@@ -50,6 +50,9 @@ SlotTestJob::SlotTestJob(const ModelConfig& config, const RoundShape& shape,
       arena_(*wire::Arena::Create(kArenaBytes, 8)),
       next_((sizeof(wire::ArenaHeader) + 63) / 64 * 64),
       seed_(seed) {
+  // As for GPUs, in small pieces: buffers lie across their ends.
+  arena_->header().piece_bytes = 3 * 4096;
+  arena_->header().kept_bytes = arena_->size_bytes();
   LayOut();
   for (int m = 0; m < shape_.micro_batches; ++m) MakeMicroBatch();
 }

@@ -102,8 +102,16 @@ bool CopyQueue::ActivationQueued() const {
 }
 
 uint64_t CopyQueue::ChunkBytes(const Entry& entry) const {
-  const uint64_t left = entry.request.bytes - entry.begun_bytes;
-  return IsBulk(entry.request) ? std::min(left, options_.chunks.bytes) : left;
+  const CopyRequest& request = entry.request;
+  const bool up = options_.direction == wire::Direction::kH2D;
+  const std::byte* const host =
+      (up ? request.from : request.to) + entry.begun_bytes;
+  uint64_t bytes = request.bytes - entry.begun_bytes;
+  if (IsBulk(request)) bytes = std::min(bytes, options_.chunks.bytes);
+  const HostPieces& pieces = options_.host_pieces;
+  if (pieces.piece_bytes == 0) return bytes;
+  const auto offset = static_cast<uint64_t>(host - pieces.begin);
+  return std::min(bytes, pieces.piece_bytes - offset % pieces.piece_bytes);
 }
 
 void CopyQueue::NoteBegin(const Entry& entry, uint64_t bytes) {
@@ -112,7 +120,7 @@ void CopyQueue::NoteBegin(const Entry& entry, uint64_t bytes) {
   counters_.bytes[purpose] += bytes;
   entry.request.stats->bytes[direction][purpose].fetch_add(bytes);
   if (!IsBulk(entry.request)) {
-    ++counters_.activations;
+    if (entry.begun_bytes == 0) ++counters_.activations;
     return;
   }
   ++counters_.bulk_chunks;

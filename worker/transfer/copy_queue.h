@@ -38,9 +38,16 @@ inline constexpr size_t kMaxQueuedCopies = 16384;
 // kArrival is there to measure against: nothing goes ahead of anything.
 enum class CopyOrder { kActivationsFirst, kArrival };
 
+// Host memory that is pinned piece by piece: no chunk has bytes of two pieces.
+struct HostPieces {
+  const std::byte* begin = nullptr;
+  uint64_t piece_bytes = 0;  // 0: it is all one
+};
+
 struct CopyQueueOptions {
   wire::Direction direction = wire::Direction::kH2D;
   CopyChunks chunks;
+  HostPieces host_pieces;
   double link_gbps = 0;  // 10^9 bits per second; 0: as fast as it goes
   CopyOrder order = CopyOrder::kActivationsFirst;
 };

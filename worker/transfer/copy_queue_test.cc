@@ -104,6 +104,24 @@ TEST_F(CopyQueueTest, CopiesEveryByteBothWaysAndCountsThem) {
   EXPECT_GT(stats_.busy_ns[1], 0);
 }
 
+TEST_F(CopyQueueTest, NoChunkHasBytesOfTwoPiecesOfHostMemory) {
+  for (const wire::Direction direction :
+       {wire::Direction::kH2D, wire::Direction::kD2H}) {
+    CopyQueueOptions options;
+    options.direction = direction;
+    options.host_pieces = {host_.data() - 100, 3 * kChunk / 2};
+    Start(options);
+    EXPECT_TRUE(Copy(CopyPriority::kBulk, 50, 3 * kChunk).get().ok());
+    // Pieces end at 6044, 12188: 4096 + 1898 + 4096 + 2048 + 150.
+    EXPECT_EQ(queue_->counters().bulk_chunks, 5u);
+    EXPECT_TRUE(Copy(CopyPriority::kActivation, 0, 3 * kChunk).get().ok());
+    EXPECT_EQ(queue_->counters().activations, 1u);
+    EXPECT_EQ(
+        queue_->counters().bytes[static_cast<int>(wire::Purpose::kActivations)],
+        3 * kChunk);
+  }
+}
+
 TEST_F(CopyQueueTest, KeepsIntervalsOnlyIfAsked) {
   Start({});
   ASSERT_TRUE(Copy(CopyPriority::kBulk, 0, kBytes).get().ok());

@@ -290,6 +290,18 @@ class CudaBuffer : public DeviceBuffer {
   const uint64_t bytes_;
 };
 
+class CudaPinnedHost : public PinnedHost {
+ public:
+  CudaPinnedHost(int device, std::byte* data) : device_(device), data_(data) {}
+  ~CudaPinnedHost() override {
+    OnDevice(device_, [this] { return cudaHostUnregister(data_); });
+  }
+
+ private:
+  const int device_;
+  std::byte* const data_;
+};
+
 class CudaDevice : public Device {
  public:
   explicit CudaDevice(const CudaDeviceOptions& options)
@@ -323,6 +335,15 @@ class CudaDevice : public Device {
         CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                    "cudaStreamCreateWithFlags"));
     return std::make_unique<CudaStream>(index_, events_, marks_, stream);
+  }
+
+  absl::StatusOr<std::unique_ptr<PinnedHost>> PinHost(std::byte* data,
+                                                      uint64_t bytes) override {
+    RETURN_IF_ERROR(MakeCurrent(index_));
+    RETURN_IF_ERROR(
+        CudaStatus(cudaHostRegister(data, bytes, cudaHostRegisterDefault),
+                   "cudaHostRegister"));
+    return std::make_unique<CudaPinnedHost>(index_, data);
   }
 
   DeviceMemory memory() const override { return account_.memory(); }

@@ -9,8 +9,8 @@
 // LibTorch's allocator (PYTORCH_ALLOC_CONF=backend:cudaMallocAsync) takes its
 // memory there, too: what the one frees the other can have.
 //
-// Copies read and write any host memory; from memory that is not registered
-// with CUDA they are slower, and the calling thread takes part in them.
+// Copies read and write any host memory; where PinHost did not register it with
+// CUDA they are slower, and the calling thread takes part in them.
 #ifndef ROUNDHOUSE_WORKER_DEVICE_CUDA_CUDA_DEVICE_H_
 #define ROUNDHOUSE_WORKER_DEVICE_CUDA_CUDA_DEVICE_H_
 

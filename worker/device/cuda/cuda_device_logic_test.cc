@@ -30,8 +30,10 @@ class CudaDeviceLogicTest : public testing::Test {
     Cudart().lost = cudaSuccess;
     Cudart().kernels = cudaSuccess;
     Cudart().driver_bytes = 256 << 20;
+    Cudart().registered.set_limit_bytes(UINT64_MAX);
     EXPECT_EQ(Cudart().objects, 0) << "streams, events, pools";
     EXPECT_EQ(Cudart().allocated_bytes, 0u);
+    EXPECT_EQ(Cudart().registered.bytes(), 0u);
   }
 };
 
@@ -155,6 +157,32 @@ TEST_F(CudaDeviceLogicTest, ALostDeviceIsSaidByEveryCallAndGivesAllBack) {
   // back for the fixture's count.
   Cudart().lost = cudaSuccess;
   Cudart().allocated_bytes = 0;
+}
+
+TEST_F(CudaDeviceLogicTest, HostMemoryIsRegisteredWhileItIsPinned) {
+  const auto device = *OpenFake(4096);
+  auto stream = *device->NewStream();
+  auto buffer = *device->Allocate(4096, "buffer");
+  alignas(4096) static std::byte host[3 * 4096];
+  std::unique_ptr<PinnedHost> pinned;
+  Elsewhere([&] { pinned = *device->PinHost(host, 4096); });
+  EXPECT_EQ(Cudart().registered.bytes(), 4096u);
+  EXPECT_TRUE(stream->CopyToDevice(buffer->data(), host, 4096).ok());
+  EXPECT_TRUE(stream->CopyToHost(host + 4096, buffer->data(), 4096).ok());
+  EXPECT_FALSE(stream->CopyToHost(host + 4000, buffer->data(), 200).ok());
+  auto next = *device->PinHost(host + 4096, 4096);
+  EXPECT_FALSE(stream->CopyToDevice(buffer->data(), host + 4000, 200).ok());
+  Elsewhere([&] { pinned.reset(); });
+  EXPECT_EQ(Cudart().registered.bytes(), 4096u);
+}
+
+TEST_F(CudaDeviceLogicTest, MemoryThatTheSystemDoesNotPinIsSaid) {
+  const auto device = *OpenFake(4096);
+  alignas(4096) static std::byte host[4096];
+  Cudart().registered.set_limit_bytes(4095);
+  const absl::Status status = device->PinHost(host, 4096).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_EQ(Cudart().registered.bytes(), 0u);
 }
 
 TEST_F(CudaDeviceLogicTest, ADeviceThatTheBuildHasNoCodeForIsNotOpened) {

@@ -1,6 +1,7 @@
 #include "worker/device/cuda/fake_cudart.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -28,6 +29,8 @@ struct CUmemPoolHandle_st {};
 
 namespace roundhouse::worker {
 namespace {
+
+constexpr size_t kPageBytes = 4096;
 
 struct Block {
   size_t bytes = 0;
@@ -251,6 +254,13 @@ cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes,
                             cudaMemcpyKind kind, cudaStream_t stream) {
+  if (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToHost) {
+    const void* const host = kind == cudaMemcpyHostToDevice ? from : to;
+    if (!Cudart().registered.MayCopy(static_cast<const std::byte*>(host),
+                                     bytes)) {
+      return Return(cudaErrorInvalidValue);
+    }
+  }
   return Queue(stream, [=] {
     if (kind != cudaMemcpyDeviceToHost) CheckThere(to, bytes);
     if (kind != cudaMemcpyHostToDevice) CheckThere(from, bytes);
@@ -263,6 +273,27 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes,
     CheckThere(to, bytes);
     std::memset(to, value, bytes);
   });
+}
+
+cudaError_t cudaHostRegister(void* data, size_t bytes, unsigned flags) {
+  ROUNDHOUSE_CHECK(flags == cudaHostRegisterDefault &&
+                   reinterpret_cast<uintptr_t>(data) % kPageBytes == 0 &&
+                   bytes % kPageBytes == 0);
+  const cudaError_t error = Begin();
+  if (error != cudaSuccess) return error;
+  switch (Cudart().registered.Add(static_cast<std::byte*>(data), bytes)) {
+    case PinnedRanges::Added::kYes:
+      return cudaSuccess;
+    case PinnedRanges::Added::kOverlaps:
+      return Return(cudaErrorHostMemoryAlreadyRegistered);
+    case PinnedRanges::Added::kOverLimit:
+      break;
+  }
+  return Return(cudaErrorMemoryAllocation);
+}
+cudaError_t cudaHostUnregister(void* data) {
+  const bool was = Cudart().registered.Remove(static_cast<std::byte*>(data));
+  return was ? Begin() : Return(cudaErrorHostMemoryNotRegistered);
 }
 
 }  // extern "C"

@@ -4,7 +4,8 @@
 // It is as lazy as CUDA may be: a stream's work is done when somebody waits for
 // it, memory is there when its allocation was waited for.  What would be
 // undefined on a GPU ends the process (ROUNDHOUSE_CHECK): a copy into memory
-// that is not there, a call with another device current.  Kernels are
+// that is not there, a call with another device current.  A copy from or to
+// host memory of which a part is registered is refused.  Kernels are
 // functions; it says nothing about device code or speed.
 //
 // Thread-safe.
@@ -15,6 +16,8 @@
 
 #include <atomic>
 #include <cstdint>
+
+#include "worker/device/pinned_ranges.h"
 
 namespace roundhouse::worker {
 
@@ -30,6 +33,7 @@ struct FakeCudart {
   // Made and not destroyed or freed.
   std::atomic<int> objects{0};
   std::atomic<uint64_t> allocated_bytes{0};
+  PinnedRanges registered;  // host memory
 };
 
 // What the fake does and counts.

@@ -76,6 +76,13 @@ absl::StatusOr<double> Seconds(const std::function<absl::Status()>& work) {
   return taken.count();
 }
 
+absl::StatusOr<uint64_t> FreeDeviceBytes() {
+  size_t free = 0;
+  size_t total = 0;
+  RETURN_IF_ERROR(CudaStatus(cudaMemGetInfo(&free, &total), "cudaMemGetInfo"));
+  return free;
+}
+
 class Measurement {
  public:
   explicit Measurement(const LinkOptions& options)
@@ -86,6 +93,7 @@ class Measurement {
     LinkRates rates;
     ASSIGN_OR_RETURN(rates.h2d_pageable_gbps, Rate({true, false}));
     ASSIGN_OR_RETURN(rates.d2h_pageable_gbps, Rate({false, true}));
+    ASSIGN_OR_RETURN(const uint64_t free_before, FreeDeviceBytes());
     ASSIGN_OR_RETURN(
         const double registering, Seconds([this] {
           return CudaStatus(
@@ -93,6 +101,9 @@ class Measurement {
                                cudaHostRegisterPortable),
               "cudaHostRegister");
         }));
+    ASSIGN_OR_RETURN(const uint64_t free_after, FreeDeviceBytes());
+    rates.register_device_bytes =
+        free_before > free_after ? free_before - free_after : 0;
     ASSIGN_OR_RETURN(rates.h2d_registered_gbps, Rate({true, false}));
     ASSIGN_OR_RETURN(rates.d2h_registered_gbps, Rate({false, true}));
     ASSIGN_OR_RETURN(rates.both_ways_registered_gbps, Rate({true, true}));

@@ -32,6 +32,8 @@ struct LinkRates {
   double both_ways_registered_gbps = 0;
   double register_gib_per_second = 0;
   double unregister_gib_per_second = 0;
+  // Device memory that the registration took (the GPU's page tables).
+  uint64_t register_device_bytes = 0;
 };
 
 // REQUIRES: 0 < copy_bytes <= register_bytes, repeats >= 1.

@@ -81,12 +81,13 @@ absl::Status Run() {
       " \"both_ways_registered_gbps\": %.6g,\n"
       " \"register_gib_per_second\": %.6g,\n"
       " \"unregister_gib_per_second\": %.6g,\n"
+      " \"register_device_bytes\": %d,\n"
       " \"matmul_bf16_tflops\": %.6g, \"matmul_size\": %d,\n"
       " \"registered_bytes\": %d}\n",
       link.h2d_pageable_gbps, link.d2h_pageable_gbps, link.h2d_registered_gbps,
       link.d2h_registered_gbps, link.both_ways_registered_gbps,
-      link.register_gib_per_second, link.unregister_gib_per_second, tflops,
-      size, bytes);
+      link.register_gib_per_second, link.unregister_gib_per_second,
+      link.register_device_bytes, tflops, size, bytes);
   return absl::OkStatus();
 }
 
