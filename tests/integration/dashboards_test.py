@@ -191,7 +191,8 @@ class DashboardsTest(unittest.TestCase):
                     "roundhouse_device_time_seconds_total",
                     state="idle").items()), "idle time")
         except harness.Failure:
-            self.fail(f"idle before: {idle}\n"
+            devices = self.daemon.client("device", check=False).stdout
+            self.fail(f"idle before: {idle}\n{devices}\n"
                       f"{fetch(self.metrics, '/metrics')}\n"
                       f"{self.daemon.tail()}")
         bubbles = sums("roundhouse_device_time_seconds_total", state="bubble")
