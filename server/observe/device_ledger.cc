@@ -80,8 +80,12 @@ void DeviceLedger::SetBusy(bool busy, int64_t now_ns) {
   if (busy == busy_) return;
   if (!computing_) AccountWaiting(now_ns);
   busy_ = busy;
-  // No slot will say what they were for.
-  if (!busy) GiveCauses({});
+  if (busy) return;
+  // No slot will say what they were for: all that a job without slots still has
+  // steps for are the host's last reductions.
+  wire::WaitTimes waits = {};
+  waits[static_cast<uint32_t>(wire::WaitCause::kOptimizer)] = uncaused_ns_;
+  GiveCauses(waits);
 }
 
 void DeviceLedger::Fence(int64_t now_ns) {

@@ -89,10 +89,16 @@ TEST(DeviceLedgerTest, WhatNobodyExplainsIsTheWaitForASlot) {
   ledger.Started(100, Waits(WaitCause::kH2D, 30), false);
   EXPECT_EQ(Of(ledger.total(), WaitCause::kH2D), 30);
   EXPECT_EQ(Of(ledger.total(), WaitCause::kDispatch), 70);
+}
+
+TEST(DeviceLedgerTest, AtAJobsEndTheHostReduces) {
+  DeviceLedger ledger(0);
+  ledger.SetBusy(true, 0);
+  ledger.Started(0, {}, false);
   ledger.Computed(110, {}, true);
-  // The job ends: no slot follows.
+  // No slot follows.
   ledger.SetBusy(false, 150);
-  EXPECT_EQ(Of(ledger.total(), WaitCause::kDispatch), 110);
+  EXPECT_EQ(Of(ledger.total(), WaitCause::kOptimizer), 40);
   EXPECT_EQ(Causes(ledger.total()), ledger.total().bubble_ns);
 }
 

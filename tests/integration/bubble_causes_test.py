@@ -75,7 +75,7 @@ class BubbleCausesTest(unittest.TestCase):
         self.check("h2d_wait", "--upload-gbps=0.01")
 
     def test_a_slow_optimizer(self):
-        self.check("optimizer", "--update-ms=50")
+        self.check("optimizer", "--update-ms=250")
 
     def test_slow_data(self):
         self.check("data", "--gather-ms=200")
