@@ -206,11 +206,11 @@ TEST_P(DeviceConformance, CopiesFromMemoryThatIsPinnedMeanwhile) {
   auto buffer = *device->Allocate(kPiece, "buffer");
   std::vector<std::unique_ptr<PinnedHost>> pinned;
   for (int round = 0; round < 3; ++round) {
-    std::byte* const from = host.data() + (round % 3) * kPiece;
+    std::byte* const from = host.data() + round * kPiece;
     std::byte* const to = host.data() + ((round + 1) % 3) * kPiece;
     std::memcpy(from, source.data(), kPiece);
     ASSERT_TRUE(stream->CopyToDevice(buffer->data(), from, kPiece).ok());
-    auto piece = device->PinHost(host.data() + round * kPiece, kPiece);
+    auto piece = device->PinHost(from, kPiece);
     ASSERT_TRUE(piece.ok()) << piece.status();
     pinned.push_back(*std::move(piece));
     ASSERT_TRUE(stream->CopyToHost(to, buffer->data(), kPiece).ok());

@@ -2,9 +2,9 @@
 // before, and faster after.
 //
 // Pieces (base/wire/layout.h) are pinned in their order, one by one: a call of
-// CUDA that meets a registration waits for it, and all of a large arena would
-// take minutes.  A piece that the system does not pin is said once in the log,
-// and it and those behind it stay as they are.
+// CUDA that meets a registration may have to wait for it, and all of a large
+// arena would take minutes.  A piece that the system does not pin is said once
+// in the log, and it and those behind it stay as they are.
 #ifndef ROUNDHOUSE_WORKER_TRANSFER_PINNED_ARENA_H_
 #define ROUNDHOUSE_WORKER_TRANSFER_PINNED_ARENA_H_
 
