@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/status.h"
 
 namespace roundhouse::wire {
@@ -65,13 +66,14 @@ absl::Status Channel::TrySend(const Message& message) {
 }
 
 absl::StatusOr<std::optional<Message>> Channel::ReceiveWithFlags(int flags) {
-  std::string datagram(kMaxMessageBytes + 1, '\0');
+  received_.resize(kMaxMessageBytes + 1);
   while (true) {
-    const ssize_t got = recv(fd_, datagram.data(), datagram.size(), flags);
+    const ssize_t got = recv(fd_, received_.data(), received_.size(), flags);
     if (got == 0) return absl::UnavailableError("channel: the peer is gone");
     if (got > 0) {
-      datagram.resize(got);
-      ASSIGN_OR_RETURN(Message message, Decode(datagram));
+      ASSIGN_OR_RETURN(Message message,
+                       Decode(absl::string_view(received_.data(),
+                                                static_cast<size_t>(got))));
       return std::optional<Message>(std::move(message));
     }
     // A peer that died without reading all of its mail resets the connection.

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -47,6 +48,7 @@ class Channel {
   absl::StatusOr<std::optional<Message>> ReceiveWithFlags(int flags);
 
   const int fd_;
+  std::string received_;  // room for a datagram, made at the first
 };
 
 }  // namespace roundhouse::wire

@@ -163,12 +163,14 @@ struct HostOp {
   uint64_t operation = 0;  // numbered per job, rising; the same in a replay
   HostOpKind kind = HostOpKind::kGather;
   uint32_t unit = 0;
-  // reduce: value = (embedding use) + (contributions up the tree over
-  // total_groups); then grad_sum = value, or grad_sum + value.
+  // reduce: the contributions up the tree over total_groups are added to
+  // grad_sum, or become it; then the micro-batches' rows are added.
   uint32_t total_groups = 0;
   uint32_t add_to_sum = 0;
   uint32_t want_norm = 0;  // sum of squares of the final sum
-  uint32_t pad = 0;
+  // reduce with add_to_sum: the norm partials are those of grad_sum, and hold
+  // where this adds nothing.
+  uint32_t keep_partials = 0;
   // Compute weights of the whole unit: gather reads rows of them, update writes
   // them.
   BufferRef weights;

@@ -96,6 +96,14 @@ struct SlotDone {
   std::vector<CopyInterval> copies;  // RunSlot::trace: all, up to the limit
 };
 
+// All that the slot, which goes on, contributes to these units is in the arena
+// for good: they may be reduced, and no later attempt may write it again.
+struct SumsDown {
+  uint64_t slot = 0;
+  int64_t time_ns = 0;
+  std::vector<uint32_t> units;
+};
+
 struct Withdrawn {
   uint64_t slot = 0;
 };

@@ -210,6 +210,7 @@ void Walk(C& c, HostOp& m) {
   c.Plain("total_groups", m.total_groups);
   c.Plain("add_to_sum", m.add_to_sum);
   c.Plain("want_norm", m.want_norm);
+  c.Plain("keep_partials", m.keep_partials);
   c.Plain("weights", m.weights);
   c.Plain("version", m.version);
   c.Plain("begun", m.begun);
@@ -309,6 +310,13 @@ void Walk(C& c, SlotDone& m) {
 }
 
 template <typename C>
+void Walk(C& c, SumsDown& m) {
+  c.Plain("slot", m.slot);
+  c.Plain("time_ns", m.time_ns);
+  c.Array("units", m.units);
+}
+
+template <typename C>
 void Walk(C& c, Withdrawn& m) {
   c.Plain("slot", m.slot);
 }
@@ -405,7 +413,7 @@ absl::StatusOr<std::string> Encode(const Message& message) {
   return out;
 }
 
-absl::StatusOr<Message> Decode(const std::string& datagram) {
+absl::StatusOr<Message> Decode(absl::string_view datagram) {
   Header header;
   if (datagram.size() < sizeof(header) || datagram.size() > kMaxMessageBytes) {
     return absl::InvalidArgumentError(

@@ -4,9 +4,9 @@
 //   daemon -> device  ConfigureJob ReleaseJob RunSlot RunSample Withdraw Stop
 //   daemon -> host    ConfigureJob ReleaseJob HostOp Stop
 //   daemon -> files   FileOp MergeRows Stop
-//   worker -> daemon  Hello JobConfigured SlotStarted MicroBatchDone SlotDone
-//                     Withdrawn SampleDone HostOpDone FileOpDone Failed
-//                     Heartbeat
+//   worker -> daemon  Hello JobConfigured SlotStarted MicroBatchDone SumsDown
+//                     SlotDone Withdrawn SampleDone HostOpDone FileOpDone
+//                     Failed Heartbeat
 //
 // Every message carries an attempt: the number the daemon gave this execution
 // of a command; it rises with every command to a worker, a replay has a new
@@ -24,6 +24,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "base/wire/commands.h"
 #include "base/wire/events.h"
 
@@ -38,7 +39,7 @@ using Body =
     std::variant<ConfigureJob, ReleaseJob, Stop, Withdraw, RunSlot, HostOp,
                  FileOp, Hello, JobConfigured, SlotStarted, MicroBatchDone,
                  SlotDone, Withdrawn, HostOpDone, FileOpDone, Failed, Heartbeat,
-                 RunSample, SampleDone, MergeRows>;
+                 RunSample, SampleDone, MergeRows, SumsDown>;
 
 struct Message {
   uint64_t attempt = 0;
@@ -53,7 +54,7 @@ Failed FailedWith(uint64_t id, const absl::Status& why);
 absl::StatusOr<std::string> Encode(const Message& message);
 
 // INVALID_ARGUMENT naming what is wrong and where.
-absl::StatusOr<Message> Decode(const std::string& datagram);
+absl::StatusOr<Message> Decode(absl::string_view datagram);
 
 }  // namespace roundhouse::wire
 

@@ -197,7 +197,8 @@ TEST(MessagesTest, EveryTypeKeepsItsTag) {
                          Heartbeat{10},
                          RunSample{},
                          SampleDone{},
-                         MergeRows{}};
+                         MergeRows{},
+                         SumsDown{1, 2, {3, 4}}};
   static_assert(std::size(bodies) == std::variant_size_v<Body>);
   for (const Body& body : bodies) {
     const auto datagram = Encode({1, body});

@@ -36,8 +36,9 @@ struct RunSlotAction {
   // Of slots of several jobs that a device can compute it takes that of the
   // lowest turn: the time that the job was given before, in nanoseconds.
   uint64_t turn = 0;
-  // Units whose contribution an earlier attempt left (ContributionDown): they
-  // may be under reduction, and are not to be written again.
+  // Units (JobShape::head_share() among them) whose contribution an earlier
+  // attempt left (ContributionDown): they may be under reduction, and are not
+  // to be written again.
   std::vector<int> units_down = {};
   // Where its sums go: for each trained layer in turn as many blocks as it
   // sends sums of one (scheduler/plan/contribution_blocks.h), of the head's
@@ -62,7 +63,10 @@ struct RunHostOpAction {
   int round = 0;
   int buffer_set = 0;
   int unit = 0;
-  bool add_to_sum = false;  // reduce: not the step's first round
+  // reduce of unit 0: the gradients of its rows are added, all that there are
+  // beside contributions.  One of a tied embedding has either or both.
+  bool rows = false;
+  bool add_to_sum = false;  // reduce: not the first one of the unit's step
   bool last_round = false;  // reduce: the sum is final
   // reduce: where the sums are that came down, in the order of their groups.
   std::vector<int> blocks = {};

@@ -108,8 +108,8 @@ class Dispatcher {
   // their end first. With no step unfinished it answers at once.
   void Abandon(JobId job);
 
-  // True when the newest unfinished step has begun to update, or waits only for
-  // a hold to end (HoldUpdatesAfter).
+  // True when a step that Abandon would give up has begun to update, or waits
+  // only for a hold to end (HoldUpdatesAfter).
   bool Updating(JobId job) const;
   // No step is unfinished.
   bool Idle(JobId job) const;

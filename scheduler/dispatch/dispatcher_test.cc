@@ -76,6 +76,31 @@ TEST(DispatcherTest, BlocksAreFreeWhenTheirLayerIsReduced) {
   EXPECT_EQ(world.sent.back().blocks, std::vector<int>{0});
 }
 
+TEST(DispatcherTest, ATiedHeadsShareIsReducedBeforeTheRowsAreThere) {
+  JobShape shape = kShape;
+  shape.tied_head = true;
+  for (const int rounds : {1, 3}) {
+    World world(shape, 3, 1);
+    world.Begin(TrainStep(rounds, true));
+    world.RunToEnd();
+    EXPECT_EQ(world.steps_done, 1);
+    EXPECT_EQ(world.split_reductions, rounds);
+    EXPECT_EQ(world.updates.size(), 5u);
+  }
+}
+
+TEST(DispatcherTest, ATiedHeadsShareThatComesWithTheRowsIsReducedWithThem) {
+  JobShape shape = kShape;
+  shape.tied_head = true;
+  World world(shape, 2, 1);
+  StepSpec spec = TrainStep(3, true);
+  spec.plan = {{}, {{0, 3}}, true};
+  world.Begin(spec);
+  world.RunToEnd();
+  EXPECT_EQ(world.steps_done, 1);
+  EXPECT_EQ(world.split_reductions, 0);
+}
+
 TEST(DispatcherTest, ASlotThatNeedsMoreBlocksThanThereAreIsRefused) {
   World world(kShape, 2, 1);
   StepSpec spec = TrainStep(1, false);
@@ -129,6 +154,21 @@ TEST(DispatcherTest, AStepWhoseUpdatesAreHeldIsUpdating) {
     world.RunToEnd();
     EXPECT_EQ(world.updates.size(), 10u);
   }
+}
+
+TEST(DispatcherTest, AStepBegunMeanwhileDoesNotHideThatOneIsUpdating) {
+  World world(kShape, 1, 5);
+  world.Begin(TrainStep(1, false));
+  world.Begin(TrainStep(1, false));
+  bool torn = false;
+  while (world.StepOnce()) {
+    if (!world.updates.empty() && world.trace.empty()) {
+      torn = true;
+      EXPECT_TRUE(world.Updating());
+    }
+  }
+  EXPECT_TRUE(torn);
+  EXPECT_FALSE(world.Updating());
 }
 
 TEST(DispatcherTest, UnclippedUpdatesRunUnderLaterBackwardSlots) {

@@ -52,19 +52,22 @@ void JobSteps::FreeBlocks(Round& round, int layer) {
   round.blocks[layer].clear();
 }
 
-// The head's of a tied embedding; of one that is not tied none.
 std::vector<int> JobSteps::BlocksOfUnit(const Round& round, int unit) const {
-  if (unit > 0) return round.blocks[unit - 1];
-  return shape_.tied_head ? round.blocks.back() : std::vector<int>();
+  return round.blocks[LayerOf(unit)];
+}
+
+// Whose slots send contributions to the unit, or to head_share().
+int JobSteps::LayerOf(int unit) const {
+  return unit == shape_.head_share() ? shape_.layer_count - 1 : unit - 1;
 }
 
 // A tied head's sums are of two units.
 void JobSteps::FreeBlocksOfUnit(Round& round, int unit) {
-  const int head = shape_.layer_count - 1;
-  if (unit == 0 && !shape_.tied_head) return;
-  const int layer = unit == 0 ? head : unit - 1;
-  const bool both = layer != head || !shape_.tied_head ||
-                    (round.reduce_done[0] && round.reduce_done[1 + head]);
+  if (unit == 0) return;  // rows have buffers of their own
+  const int layer = LayerOf(unit);
+  const bool both =
+      layer != shape_.layer_count - 1 ||
+      (round.reduce_done[shape_.head_share()] && round.reduce_done[1 + layer]);
   if (both) FreeBlocks(round, layer);
 }
 

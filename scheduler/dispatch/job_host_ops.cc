@@ -56,49 +56,86 @@ bool JobSteps::SendUpdate() {
 }
 
 bool JobSteps::MayUpdate(const Step& step, int unit) const {
+  const auto is_summed = [](const Round& round, int sum) {
+    return round.reduce_done[sum] && round.readers_left[sum] == 0;
+  };
   return step.spec.train &&
          std::all_of(rounds_.begin(), rounds_.end(), [&](const Round& round) {
            return round.step_number != step.number ||
-                  (round.reduce_done[unit] && round.readers_left[unit] == 0);
+                  (is_summed(round, unit) &&
+                   (unit > 0 || is_summed(round, shape_.head_share())));
          });
 }
 
 bool JobSteps::SendReduce() {
-  for (auto entry = reducible_.begin(); entry != reducible_.end(); ++entry) {
-    const auto [number, unit] = *entry;
+  for (const auto& [number, unit] : reducible_) {
     Round& round = *std::find_if(
         rounds_.begin(), rounds_.end(),
         [number = number](const Round& r) { return r.number == number; });
     if (IsAbandoned(round.step_number)) return false;
-    if (EarlierReduceWaits(round, unit) || SumIsNeeded(round, unit)) continue;
-    const Step& step = *FindStep(round.step_number);
-    reducible_.erase(entry);
-    round.reduce_sent[unit] = true;
-    RunHostOpAction action;
-    action.type = HostOpType::kReduce;
-    action.step_number = round.step_number;
-    action.round = round.index;
-    action.buffer_set = static_cast<int>(round.number % 2);
-    action.unit = unit;
-    action.add_to_sum = round.index > 0;
-    action.last_round = round.index + 1 ==
-                        static_cast<int>(step.spec.round_micro_batches.size());
-    action.blocks = BlocksOfUnit(round, unit);
-    Emit(action);
+    if (!MayReduce(round, unit)) continue;
+    SendReduce(round, unit);
     return true;
   }
   return false;
 }
 
+// The head's share is added before the rows, whenever those come: so both may
+// be one operation.
+bool JobSteps::MayReduce(const Round& round, int unit) const {
+  if (EarlierReduceWaits(round, unit) || SumIsNeeded(round, unit)) return false;
+  const int share = shape_.head_share();
+  return unit != 0 || round.reduce_sent[share] ||
+         round.contributors_left[share] == 0;
+}
+
+void JobSteps::SendReduce(Round& round, int unit) {
+  const int share = shape_.head_share();
+  const Step& step = *FindStep(round.step_number);
+  const bool has_share =
+      unit == share || (unit == 0 && !round.reduce_sent[share]);
+  RunHostOpAction action;
+  action.type = HostOpType::kReduce;
+  action.step_number = round.step_number;
+  action.round = round.index;
+  action.buffer_set = static_cast<int>(round.number % 2);
+  action.unit = unit == share ? 0 : unit;
+  action.rows = unit == 0;
+  action.add_to_sum =
+      round.index > 0 || (unit == 0 && shape_.tied_head && !has_share);
+  action.last_round =
+      round.index + 1 == static_cast<int>(step.spec.round_micro_batches.size());
+  if (unit > 0 || has_share) {
+    action.blocks = BlocksOfUnit(round, has_share ? share : unit);
+  }
+  for (const int sum : SumsOf(action)) {
+    round.reduce_sent[sum] = true;
+    reducible_.erase({round.number, sum});
+  }
+  Emit(action);
+}
+
+// What the reduction adds: a unit's, or of the embedding's rows and a tied
+// head's share.
+std::vector<int> JobSteps::SumsOf(const RunHostOpAction& action) const {
+  if (action.unit > 0) return {action.unit};
+  std::vector<int> sums;
+  if (action.rows) sums.push_back(0);
+  if (!action.blocks.empty()) sums.push_back(shape_.head_share());
+  return sums;
+}
+
 // By an earlier step's update, which has not been sent.
-bool JobSteps::SumIsNeeded(const Round& round, int unit) const {
+bool JobSteps::SumIsNeeded(const Round& round, int sum) const {
+  const int unit = sum == shape_.head_share() ? 0 : sum;
   return std::any_of(steps_.begin(), steps_.end(), [&](const Step& step) {
     return step.number < round.step_number && step.spec.train &&
            !step.update_sent[unit];
   });
 }
 
-bool JobSteps::EarlierReduceWaits(const Round& round, int unit) const {
+bool JobSteps::EarlierReduceWaits(const Round& round, int sum) const {
+  const int unit = sum == shape_.head_share() ? 0 : sum;
   return std::any_of(rounds_.begin(), rounds_.end(), [&](const Round& earlier) {
     return earlier.number < round.number && !earlier.reduce_sent[unit];
   });

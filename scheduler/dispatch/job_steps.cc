@@ -1,6 +1,7 @@
 #include "scheduler/dispatch/job_steps.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/log.h"
@@ -60,12 +61,13 @@ void JobSteps::AddRound(const Step& step, int index) {
   round.number = next_round_++;
   round.step_number = step.number;
   round.index = index;
-  round.contributors_left.assign(shape_.unit_count, 0);
-  round.readers_left.assign(shape_.unit_count, 0);
-  round.reduce_sent.assign(shape_.unit_count, true);
-  round.reduce_done.assign(shape_.unit_count, true);
+  const int sums = shape_.head_share() + 1;
+  round.contributors_left.assign(sums, 0);
+  round.readers_left.assign(sums, 0);
+  round.reduce_sent.assign(sums, true);
+  round.reduce_done.assign(sums, true);
   round.blocks.resize(shape_.layer_count);
-  for (int unit = 0; step.spec.train && unit < shape_.unit_count; ++unit) {
+  for (int unit = 0; step.spec.train && unit < sums; ++unit) {
     if (!shape_.Trains(unit)) continue;
     round.reduce_sent[unit] = round.reduce_done[unit] = false;
     ++round.reduces_left;
@@ -74,18 +76,19 @@ void JobSteps::AddRound(const Step& step, int index) {
   rounds_.push_back(std::move(round));
 }
 
-// The units that wait for a slot: those of its layers; the embedding for the
-// gradient of stage 0's input and, when tied, for the head.
+// The units that wait for a slot: those of its layers, the embedding for the
+// gradient of stage 0's input.
 std::vector<int> JobSteps::UnitsOf(const Slot& slot) const {
   std::vector<int> units;
   if (slot.pass != SlotPass::kFused && slot.pass != SlotPass::kBackward) {
     return units;
   }
   const bool head = slot.layers.last == shape_.layer_count - 1;
-  if (slot.layers.first == 0 || (head && shape_.tied_head)) units.push_back(0);
+  if (slot.layers.first == 0) units.push_back(0);
   for (int layer = slot.layers.first; layer <= slot.layers.last; ++layer) {
     units.push_back(1 + layer);
   }
+  if (head) units.push_back(shape_.head_share());
   std::erase_if(units, [this](int unit) { return !shape_.Trains(unit); });
   return units;
 }
@@ -239,9 +242,11 @@ void JobSteps::HostOpDone(const RunHostOpAction& action) {
         round.index != action.round) {
       continue;
     }
-    round.reduce_done[action.unit] = true;
-    --round.reduces_left;
-    FreeBlocksOfUnit(round, action.unit);
+    for (const int unit : SumsOf(action)) {
+      round.reduce_done[unit] = true;
+      --round.reduces_left;
+      FreeBlocksOfUnit(round, unit);
+    }
     Step& step = *FindStep(action.step_number);
     if (MayUpdate(step, action.unit)) step.updatable.insert(action.unit);
   }
@@ -251,22 +256,28 @@ void JobSteps::Abandon() {
   ROUNDHOUSE_CHECK(!abandoning_);
   abandoning_ = true;
   if (!steps_.empty()) {
-    abandoned_step_ = steps_.back().number;
-    for (const Step& step : steps_) {
-      if (step.reduced && step.updates_allowed) continue;
-      abandoned_step_ = step.number;
-      break;
-    }
+    abandoned_step_ = FirstToAbandon()->number;
     WithdrawOut(*abandoned_step_);
   }
 }
 
+// The newest one where all are reduced.  REQUIRES: there is a step.
+std::deque<JobSteps::Step>::const_iterator JobSteps::FirstToAbandon() const {
+  const auto first = std::find_if(
+      steps_.begin(), steps_.end(),
+      [](const Step& step) { return !step.reduced || !step.updates_allowed; });
+  return first == steps_.end() ? std::prev(first) : first;
+}
+
 bool JobSteps::Updating() const {
   if (steps_.empty()) return false;
-  const Step& step = steps_.back();
-  const bool held = step.spec.train && step.reduced && step.updates_allowed;
-  return held || std::find(step.update_sent.begin(), step.update_sent.end(),
-                           true) != step.update_sent.end();
+  const Step& newest = steps_.back();
+  if (newest.spec.train && newest.reduced && newest.updates_allowed)
+    return true;
+  return std::any_of(FirstToAbandon(), steps_.end(), [](const Step& step) {
+    return std::find(step.update_sent.begin(), step.update_sent.end(), true) !=
+           step.update_sent.end();
+  });
 }
 
 // --- deciding ---
@@ -353,7 +364,8 @@ void JobSteps::CommitToRound(Slot& slot) {
   Step& step = *FindStep(round.step_number);
   for (const int unit : slot.units) {
     --round.readers_left[unit];
-    if (MayUpdate(step, unit)) step.updatable.insert(unit);
+    const int updated = unit == shape_.head_share() ? 0 : unit;
+    if (MayUpdate(step, updated)) step.updatable.insert(updated);
   }
 }
 

@@ -5,7 +5,9 @@
 //
 //   gather(round)       embedding rows into stage 0's inputs
 //   slots of the round  forward stages, fused, backward stages
-//   reduce(unit, round) when every part contributing to the unit committed
+//   reduce(unit, round) when every part contributing to the unit committed; of
+//                       a tied embedding the head's share by itself if that is
+//                       there before, so that its rows are all that is left
 //   update(unit)        when its last reduction is done and, with clipping,
 //                       every unit's is; unit 0 first, so that the next step's
 //                       gather and first stages start under later updates
@@ -57,7 +59,14 @@ struct JobShape {
   // last one left, so it may begin, and end, before the last one is done.
   bool stale = false;
 
-  bool Trains(int unit) const { return trainable.empty() || trainable[unit]; }
+  // Stands for the head's contributions to a tied unit 0, where those of a slot
+  // are meant.
+  int head_share() const { return unit_count; }
+
+  bool Trains(int unit) const {
+    if (unit == head_share()) return tied_head && Trains(0);
+    return trainable.empty() || trainable[unit];
+  }
   int trainable_count() const {
     if (trainable.empty()) return unit_count;
     return static_cast<int>(
@@ -143,7 +152,7 @@ class JobSteps {
     int64_t device_bytes = 0;
     uint64_t turn = 0;
     int64_t sums = 0;         // that it sends of each of its layers
-    std::vector<int> units;   // that it contributes to
+    std::vector<int> units;   // that it contributes to, or head_share()
     std::vector<int> blocks;  // empty until it is sent
     std::vector<int> down;    // of those: they have its contribution
     enum class State { kWaiting, kOut, kLostWorker, kWithdrawing, kCommitted };
@@ -156,10 +165,11 @@ class JobSteps {
     int index = 0;
     int slots_left = 0;
     bool gather_sent = false;
-    std::vector<int> contributors_left;  // per unit: slots not yet down
-    std::vector<int> readers_left;       // per unit: slots not yet committed
-    std::vector<bool> reduce_sent;       // per unit
-    std::vector<bool> reduce_done;       // per unit
+    // Per unit, and of head_share().
+    std::vector<int> contributors_left;  // slots not yet down
+    std::vector<int> readers_left;       // slots not yet committed
+    std::vector<bool> reduce_sent;
+    std::vector<bool> reduce_done;
     int reduces_left = 0;
     std::vector<std::vector<int>> blocks;  // per layer: of sums not reduced
     bool retired() const { return slots_left == 0 && reduces_left == 0; }
@@ -189,6 +199,7 @@ class JobSteps {
   int64_t BlocksNeeded(const Slot& slot, const Blocks& of) const;
   void TakeBlocks(Slot& slot);
   void FreeBlocks(Round& round, int layer);
+  int LayerOf(int unit) const;
   std::vector<int> BlocksOfUnit(const Round& round, int unit) const;
   // It is reduced.
   void FreeBlocksOfUnit(Round& round, int unit);
@@ -206,9 +217,12 @@ class JobSteps {
   bool SendGather();
   bool SendUpdate();
   bool SendReduce();
+  bool MayReduce(const Round& round, int unit) const;
+  void SendReduce(Round& round, int unit);
   bool GatherWaits(const Round& round) const;
-  bool EarlierReduceWaits(const Round& round, int unit) const;
-  bool SumIsNeeded(const Round& round, int unit) const;
+  bool EarlierReduceWaits(const Round& round, int sum) const;
+  bool SumIsNeeded(const Round& round, int sum) const;
+  std::vector<int> SumsOf(const RunHostOpAction& action) const;
   bool MayUpdate(const Step& step, int unit) const;
   void Emit(RunHostOpAction action);
   void FinishRounds();
@@ -220,6 +234,7 @@ class JobSteps {
   bool IsAbandoned(uint64_t step_number) const {
     return abandoned_step_.has_value() && step_number >= *abandoned_step_;
   }
+  std::deque<Step>::const_iterator FirstToAbandon() const;
   bool AbandonedAreOut() const;
   void CommitToRound(Slot& slot);
   void NoteContribution(Slot& slot, int unit);
@@ -237,7 +252,8 @@ class JobSteps {
   int withdrawing_ = 0;           // slots
   Blocks layer_blocks_;
   Blocks head_blocks_;
-  // Round and unit: contributions are down, the reduction is not sent.
+  // Round and unit, or head_share(): contributions are down, the reduction is
+  // not sent.
   std::set<std::pair<uint64_t, int>> reducible_;
   uint64_t next_round_ = 0;
   uint64_t next_step_ = 0;

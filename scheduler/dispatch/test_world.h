@@ -73,6 +73,7 @@ class World {
   // Slots say of each unit when its contribution is down.
   bool report_contributions = false;
   int early_reductions = 0;  // before a slot that contributes was done
+  int split_reductions = 0;  // of a tied head: rows without its share
   int gathers = 0;           // done
   std::map<std::pair<uint64_t, int>, int> updates;  // step, unit -> count
   std::vector<uint64_t> done_of;                    // jobs, as steps end
@@ -112,7 +113,8 @@ class World {
   void FinishHostOp();
   void CheckUpdate(const RunHostOpAction& op);
   void CheckReduce(const RunHostOpAction& op);
-  bool ContributorsAreDone(const RunHostOpAction& op);
+  void CheckSum(const RunHostOpAction& op, int sum);
+  bool ContributorsAreDone(const RunHostOpAction& op, int sum);
 
   // Whose sum a block is for.
   struct BlockUse {

@@ -192,19 +192,48 @@ void DispatcherFeed::Carry(const RunHostOpAction& action) {
     dispatcher_.HostOpDone(action.op);
     return;
   }
-  const bool reduces = action.type == HostOpType::kReduce;
-  task.type = reduces ? HostTaskType::kReduce : HostTaskType::kUpdate;
-  if (!reduces) task.round = first + per_step - 1;
-  host_ops_[{task.type, task.job, task.round, task.layer}] = action.op;
-  // The host worker does them in order; here they only wait for each other
-  // where the update reads the sum that the reduction writes.
-  const HostKey update = {HostTaskType::kUpdate, task.job, task.round - 1,
-                          task.layer};
-  if (reduces && host_ops_.count(update) != 0) {
-    after_update_.emplace(update, task);
-  } else {
+  if (action.type == HostOpType::kUpdate) {
+    task.type = HostTaskType::kUpdate;
+    task.round = first + per_step - 1;
+    host_ops_[KeyOf(task)] = action.op;
     tasks_.push_back(task);
+    return;
   }
+  task.type = HostTaskType::kReduce;
+  if (action.unit > 0) {
+    Reduce(task, action.op);
+    return;
+  }
+  if (!action.blocks.empty()) {
+    HostTask share = task;
+    share.layer = kHeadShare;
+    // Of an operation that adds both, the rows end it.
+    Reduce(share, action.rows ? std::nullopt : std::optional(action.op));
+  }
+  if (action.rows) Reduce(task, action.op);
+}
+
+// The host worker does them in order; here they only wait for each other where
+// one reads the sum that the other writes.
+void DispatcherFeed::Reduce(const HostTask& task, std::optional<HostOpId> op) {
+  host_ops_[KeyOf(task)] = op;
+  std::vector<HostTask> before;
+  HostTask other = task;
+  if (task.layer == kEmbedding) {
+    other.layer = kHeadShare;
+    before.push_back(other);
+  }
+  other.layer = std::max(task.layer, kEmbedding);
+  --other.round;
+  if (task.layer < 0) before.push_back(other);
+  other.type = HostTaskType::kUpdate;
+  before.push_back(other);
+  for (const HostTask& sent : before) {
+    if (host_ops_.count(KeyOf(sent)) == 0) continue;
+    after_.emplace(KeyOf(sent), task);
+    return;
+  }
+  tasks_.push_back(task);
 }
 
 // The host worker does it after every update that it was sent before.
@@ -213,7 +242,7 @@ void DispatcherFeed::Gather(const HostTask& task) {
     const auto& [type, job, round, layer] = sent->first;
     if (type == HostTaskType::kUpdate && job == task.job &&
         layer == kEmbedding) {
-      after_update_.emplace(sent->first, task);
+      after_.emplace(sent->first, task);
       return;
     }
   }
@@ -281,7 +310,7 @@ void DispatcherFeed::ContributionDown(int part, int layer) {
   dispatcher_.ContributionDown(slot, layer + 1);
   const ModelCosts& costs = *jobs_[JobOf(part)].fed.costs;
   if (costs.tied_head && layer == costs.head()) {
-    dispatcher_.ContributionDown(slot, 0);
+    dispatcher_.ContributionDown(slot, costs.layers + 2);
   }
 }
 
@@ -296,13 +325,13 @@ void DispatcherFeed::Done(int part) {
 }
 
 void DispatcherFeed::HostTaskDone(const HostTask& task) {
-  const auto op = host_ops_.find({task.type, task.job, task.round, task.layer});
-  const HostOpId id = op->second;
-  const auto [first, last] = after_update_.equal_range(op->first);
+  const auto op = host_ops_.find(KeyOf(task));
+  const std::optional<HostOpId> id = op->second;
+  const auto [first, last] = after_.equal_range(op->first);
   for (auto next = first; next != last; ++next) tasks_.push_back(next->second);
-  after_update_.erase(first, last);
+  after_.erase(first, last);
   host_ops_.erase(op);
-  dispatcher_.HostOpDone(id);
+  if (id.has_value()) dispatcher_.HostOpDone(*id);
 }
 
 void DispatcherFeed::DeviceLost(int device) {

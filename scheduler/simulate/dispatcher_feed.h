@@ -36,8 +36,7 @@ struct FedJob {
 
 struct DispatcherFeedOptions {
   // A layer is reduced once it is down everywhere; else once every part that
-  // contributes to it is done, as today's workers say.  REQUIRES: false where
-  // devices are lost.
+  // contributes to it is done.  REQUIRES: false where devices are lost.
   bool reports_contributions = true;
 };
 
@@ -80,6 +79,9 @@ class DispatcherFeed : public PartFeed {
     int64_t order = 0;
   };
   using HostKey = std::tuple<HostTaskType, int, int, int>;
+  static HostKey KeyOf(const HostTask& task) {
+    return {task.type, task.job, task.round, task.layer};
+  }
 
   static DispatcherOptions OptionsFor(const std::vector<FedJob>& jobs);
   static JobShape ShapeOf(const FedJob& job);
@@ -97,6 +99,7 @@ class DispatcherFeed : public PartFeed {
   void Carry(const StepDoneAction& action);
   void Carry(const QuietAction& action);
   void Gather(const HostTask& task);
+  void Reduce(const HostTask& task, std::optional<HostOpId> op);
 
   const Machine& machine_;
   const DispatcherFeedOptions options_;
@@ -112,9 +115,10 @@ class DispatcherFeed : public PartFeed {
   int64_t decided_ = 0;  // parts
   std::vector<int> withdrawn_;
   std::vector<HostTask> tasks_;
-  std::map<HostKey, HostOpId> host_ops_;
+  // None: the operation goes on after it.
+  std::map<HostKey, std::optional<HostOpId>> host_ops_;
   // Reductions and gathers, by what they wait for.
-  std::multimap<HostKey, HostTask> after_update_;
+  std::multimap<HostKey, HostTask> after_;
 };
 
 }  // namespace roundhouse

@@ -151,7 +151,7 @@ TEST(DispatcherFeedTest, TheNextStepsRowsWaitForTheEmbeddingsUpdate) {
   EXPECT_GE(Sum(schedule, WorkKind::kOptimizer, 0, 0).start_ns, reduce.end_ns);
 }
 
-TEST(DispatcherFeedTest, ATiedHeadIsReducedAsTheEmbedding) {
+TEST(DispatcherFeedTest, ATiedHeadsShareIsReducedBeforeTheRows) {
   Step step(2, 1, 4);
   step.rounds.steps = 2;
   step.rounds.updates = Updates::kClipped;
@@ -166,12 +166,41 @@ TEST(DispatcherFeedTest, ATiedHeadIsReducedAsTheEmbedding) {
   step.costs.embedding_gradient_bytes = step.costs.head_gradient_bytes;
   EXPECT_EQ(bytes(WorkKind::kReduce, head), 0);
   EXPECT_EQ(bytes(WorkKind::kOptimizer, head), 0);
-  EXPECT_EQ(bytes(WorkKind::kReduce, kEmbedding),
-            reduced + 4 * step.costs.BoundaryBytes());
+  EXPECT_EQ(bytes(WorkKind::kReduce, kHeadShare), reduced);
+  EXPECT_EQ(bytes(WorkKind::kReduce, kEmbedding), AddRowsBytes(step.costs, 4));
   EXPECT_EQ(bytes(WorkKind::kOptimizer, kEmbedding), updated);
+  const Schedule schedule = step.Run();
+  const Interval share = Sum(schedule, WorkKind::kReduce, 0, kHeadShare);
+  const Interval rows = Sum(schedule, WorkKind::kReduce, 0, kEmbedding);
+  EXPECT_LT(share.start_ns, Sum(schedule, WorkKind::kBackward, 0, 0).end_ns);
+  EXPECT_GE(rows.start_ns, Sum(schedule, WorkKind::kBackward, 0, 0).end_ns);
 }
 
-// What today's workers report; the other is what the search plans with.
+TEST(DispatcherFeedTest, TheHeadsShareOfARoundWaitsForTheRowsOfTheLast) {
+  Step step(2, 2, 4);
+  step.rounds.per_step = 2;
+  step.rounds.updates = Updates::kClipped;
+  step.costs.tied_head = true;
+  // So much that it is still being reduced when the rows are there.
+  step.costs.embedding_gradient_bytes = 200 * step.costs.head_gradient_bytes;
+  const Schedule schedule = step.Run();
+  std::vector<int> order;
+  int64_t end_ns = 0;
+  for (const Interval& interval : schedule.intervals) {
+    if (interval.kind != WorkKind::kReduce || interval.layer_begin >= 0) {
+      continue;
+    }
+    if (order.empty() || order.back() != interval.layer_begin) {
+      EXPECT_GE(interval.start_ns, end_ns);
+      order.push_back(interval.layer_begin);
+    }
+    end_ns = interval.end_ns;
+  }
+  EXPECT_EQ(order,
+            (std::vector<int>{kHeadShare, kEmbedding, kHeadShare, kEmbedding}));
+}
+
+// As if workers told their slots' ends only.
 TEST(DispatcherFeedTest, ReductionMayWaitForWholeParts) {
   Step step(2, 2, 4);
   Plan two_blocks;

@@ -1,5 +1,6 @@
 #include "scheduler/simulate/host_work.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -10,19 +11,19 @@ namespace {
 
 // What a layer's sum is of, at 2 bytes a parameter.
 int64_t SumBytes(const ModelCosts& costs, int layer) {
-  if (layer == kEmbedding) return costs.embedding_gradient_bytes;
+  if (layer < 0) return costs.embedding_gradient_bytes;
   if (layer == costs.head() && costs.tied_head) return 0;  // the embedding's
   return costs.GradientBytes(layer);
 }
 
 // The layer whose contributions are reduced to the sum of `layer`.
 int ContributorOf(const ModelCosts& costs, int layer) {
-  return layer == kEmbedding ? costs.head() : layer;
+  return layer == kHeadShare ? costs.head() : layer;
 }
 
 bool ReadsContributions(const ModelCosts& costs, int layer) {
-  const bool of_head = ContributorOf(costs, layer) == costs.head();
-  return !of_head || costs.tied_head == (layer == kEmbedding);
+  if (layer == kEmbedding) return false;
+  return layer != costs.head() || !costs.tied_head;
 }
 
 }  // namespace
@@ -49,6 +50,12 @@ int64_t AddToSumBytes(const ModelCosts& costs, int layer) {
 
 int64_t UpdateBytes(const ModelCosts& costs, int layer) {
   return SumBytes(costs, layer) / 2 * kUpdateBytesPerParameter;
+}
+
+int64_t AddRowsBytes(const ModelCosts& costs, int64_t micro_batches) {
+  // Both at 2 bytes an element; the sum's 4 are read and written.
+  const int64_t gradients = micro_batches * costs.BoundaryBytes();
+  return gradients + 4 * std::min(gradients, costs.embedding_gradient_bytes);
 }
 
 bool TrainsEmbedding(const ModelCosts& costs) {
@@ -92,7 +99,7 @@ void HostWork::ContributionsDown(int round, int layer) {
 void HostWork::RowsGradientDown(int round) { --state_.at(round).rows_left; }
 
 void HostWork::Done(const Job& job) {
-  if (job.layer == kEmbedding) return;  // whoever directs knows
+  if (job.layer < 0) return;  // whoever directs knows
   if (job.kind == WorkKind::kReduce) {
     Reduced(job.round, job.layer);
   } else {
@@ -114,13 +121,17 @@ std::vector<HostWork::Job> HostWork::TakeJobs() {
 }
 
 void HostWork::Reduce(int round, int layer) {
-  int64_t bytes =
-      ReduceBytes(costs_, layer, contributions_,
-                  contribution_count_[ContributorOf(costs_, layer)]);
-  if (round % rounds_.per_step != 0) bytes += AddToSumBytes(costs_, layer);
-  // Each token's row.
+  const bool first = round % rounds_.per_step == 0;
+  int64_t bytes = 0;
   if (layer == kEmbedding) {
-    bytes += rounds_.micro_batches * costs_.BoundaryBytes();
+    bytes = costs_.tied_head || !first
+                ? AddRowsBytes(costs_, rounds_.micro_batches)
+                : ReduceBytes(costs_, layer, contributions_, 0) +
+                      rounds_.micro_batches * costs_.BoundaryBytes();
+  } else {
+    bytes = ReduceBytes(costs_, layer, contributions_,
+                        contribution_count_[ContributorOf(costs_, layer)]);
+    if (!first) bytes += AddToSumBytes(costs_, layer);
   }
   jobs_.push_back({WorkKind::kReduce, round, layer, bytes});
 }

@@ -46,20 +46,23 @@ inline constexpr int64_t kUpdateBytesPerParameter = 30;
 // Parameters per nanosecond that host threads update at most.
 inline constexpr double kMostUpdateRate = 8;
 
-// In a layer's place: the embedding, which only a Dispatcher directs
-// (dispatcher_feed.h).
+// In a layer's place, where a Dispatcher directs (dispatcher_feed.h): the
+// embedding, and of a tied one the head's share of its gradient.
 inline constexpr int kEmbedding = -1;
+inline constexpr int kHeadShare = -2;
 
 // Bytes of one contribution to a layer's gradient, and what reducing
 // `contributions` of them moves: all read, 4 bytes per parameter written.  Of a
 // round that is not the step's first, AddToSumBytes more: the sum is read, too.
-// The embedding's contributions are those of a tied head.
 int64_t ContributionBytes(const ModelCosts& costs, int layer,
                           Contributions contributions);
 int64_t ReduceBytes(const ModelCosts& costs, int layer,
                     Contributions contributions, int64_t count);
 int64_t AddToSumBytes(const ModelCosts& costs, int layer);
 int64_t UpdateBytes(const ModelCosts& costs, int layer);
+// Adding the gradients of a round's rows to a sum that is there already: no
+// more rows of it are touched than there are tokens.
+int64_t AddRowsBytes(const ModelCosts& costs, int64_t micro_batches);
 
 // The input gradient of layer 0 goes down where the embedding trains: where the
 // head does.

@@ -412,8 +412,9 @@ void StepRun::StartHostWork(JobRun& job) {
     job.Stamp(work.round, transfer);
     // What the next step needs first.
     if (job.rounds().updates != Updates::kNone && options_.ideas.priorities) {
-      transfer.rank +=
-          int64_t{work.round} * (job.costs().layers + 1) + work.layer;
+      const int layers = job.costs().layers + 1;
+      transfer.rank += int64_t{work.round} * layers +
+                       (work.layer == kHeadShare ? layers : work.layer);
     }
     const bool reduces = work.kind == WorkKind::kReduce;
     transfers_.Push(transfers_.Host(reduces ? HostThreads::kReduce

@@ -1,5 +1,7 @@
 #include "server/jobs/commands.h"
 
+#include <algorithm>
+
 #include "base/reduction.h"
 #include "scheduler/plan/step_plan.h"
 
@@ -39,6 +41,10 @@ bool ComputesGradients(SlotPass pass) {
   return pass == SlotPass::kFused || pass == SlotPass::kBackward;
 }
 
+bool Contains(const std::vector<int>& units, int unit) {
+  return std::find(units.begin(), units.end(), unit) != units.end();
+}
+
 // The groups of each sum that the slot leaves of its trained units.
 std::vector<IndexRange> SumsOf(const RunSlotAction& action,
                                const RoundData& round,
@@ -69,6 +75,8 @@ void AddUnits(const RunSlotAction& action, const StepData& step,
                             state.Version(unit, step.version)});
       if (!state.trainable(unit)) continue;
       trained = true;
+      // An earlier attempt left them, and they may be under reduction.
+      if (Contains(action.units_down, state.SummedUnit(unit))) continue;
       for (size_t i = 0; i < sums.size(); ++i) {
         slot.contributions.push_back({static_cast<uint32_t>(unit),
                                       static_cast<uint32_t>(sums[i].begin),
@@ -179,10 +187,14 @@ void FillReduce(const RunHostOpAction& action, const StepData& step,
   const RoundData& round = step.rounds[action.round];
   op.total_groups = round.group_count;
   op.add_to_sum = action.add_to_sum ? 1 : 0;
-  op.want_norm = action.last_round ? 1 : 0;
   const bool embedding = action.unit == 0;
-  if (embedding) AddHostMicroBatches(action, round, buffers, op);
-  if (embedding && !state.options().model.tie_word_embeddings) return;
+  // Of the embedding always, so that rows which come to it keep the rest.
+  op.want_norm = action.last_round || embedding ? 1 : 0;
+  if (action.rows) AddHostMicroBatches(action, round, buffers, op);
+  if (embedding && action.blocks.empty()) {
+    op.keep_partials = op.add_to_sum;
+    return;
+  }
   // The head's slot sends those of a tied embedding.
   const int layer = embedding
                         ? static_cast<int>(state.options().model.layer_count)

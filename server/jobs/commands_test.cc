@@ -113,17 +113,24 @@ class CommandsTest : public testing::TestWithParam<Trained> {
     }
     return slots;
   }
-  wire::HostOp Host(HostOpType type, int unit = 0) const {
+  RunHostOpAction HostAction(HostOpType type, int unit = 0) const {
     RunHostOpAction action;
     action.op = HostOpId{3};
     action.type = type;
     action.unit = unit;
     action.buffer_set = 1;
     action.last_round = true;
+    action.rows = type == HostOpType::kReduce && unit == 0;
     if (type == HostOpType::kReduce && (unit > 0 || GetParam().tied)) {
       action.blocks = UnitBlocks(unit == 0 ? 3 : unit - 1);
     }
+    return action;
+  }
+  wire::HostOp Host(const RunHostOpAction& action) const {
     return HostCommand(action, step_, *state_, *buffers_);
+  }
+  wire::HostOp Host(HostOpType type, int unit = 0) const {
+    return Host(HostAction(type, unit));
   }
   // Units of the dispatcher that have a gradient.
   std::vector<int> TrainedUnits() const {
@@ -282,6 +289,25 @@ TEST_P(CommandsTest, EveryWaitHasExactlyOneRaise) {
   EXPECT_EQ(waited.size(), raised.size()) << "something nobody waits for";
 }
 
+TEST_P(CommandsTest, ATiedHeadsShareAndTheRowsMayComeByThemselves) {
+  if (!GetParam().tied || GetParam().adapters) GTEST_SKIP() << "one part";
+  RunHostOpAction share = HostAction(HostOpType::kReduce, 0);
+  share.rows = false;
+  const wire::HostOp first = Host(share);
+  EXPECT_TRUE(first.micro_batches.empty());
+  EXPECT_FALSE(first.contributions.empty());
+  EXPECT_EQ(first.keep_partials, 0u);
+  EXPECT_EQ(first.want_norm, 1u);
+  RunHostOpAction rows = HostAction(HostOpType::kReduce, 0);
+  rows.blocks.clear();
+  rows.add_to_sum = true;
+  const wire::HostOp second = Host(rows);
+  EXPECT_EQ(second.micro_batches.size(), 3u);
+  EXPECT_TRUE(second.contributions.empty());
+  EXPECT_EQ(second.keep_partials, 1u);
+  EXPECT_EQ(second.want_norm, 1u);
+}
+
 // Micro-batches keep their index in the round; outputs say where they stand in
 // the command.
 TEST_P(CommandsTest, APartHasItsShareOfTheRound) {
@@ -300,6 +326,36 @@ TEST_P(CommandsTest, APartHasItsShareOfTheRound) {
   EXPECT_EQ(part.outputs[0].raise.offset, whole.outputs[2].raise.offset);
   EXPECT_EQ(part.total_groups, 2u);
   EXPECT_EQ(part.loss_scale, whole.loss_scale);
+}
+
+TEST_P(CommandsTest, SumsThatAnEarlierAttemptLeftAreNotWrittenAgain) {
+  const bool tied_share = GetParam().tied && !GetParam().adapters;
+  RunSlotAction action;
+  action.slot = SlotId{9};
+  action.place.buffer_set = 1;
+  action.pass = SlotPass::kFused;
+  action.layers = {2, 3};
+  action.micro_batches = {0, 3};
+  action.blocks = SlotBlocks(action);
+  const auto sums_of = [&] {
+    std::map<uint32_t, std::set<uint64_t>> sums;
+    for (const wire::SlotContribution& sum :
+         SlotCommand(action, step_, *state_, *buffers_).contributions) {
+      sums[sum.unit].insert(sum.buffer.offset);
+    }
+    return sums;
+  };
+  auto left = sums_of();
+  // Layer 2's unit, and of a tied head its share of the embedding's.
+  action.units_down = {3};
+  EXPECT_EQ(left.erase(GetParam().adapters ? 7 : 3), 1u);
+  EXPECT_EQ(sums_of(), left);
+  if (!tied_share) return;
+  constexpr int kHeadShare = 5;
+  action.units_down.push_back(kHeadShare);
+  EXPECT_EQ(left.erase(0), 1u);
+  EXPECT_EQ(sums_of(), left);
+  EXPECT_EQ(left.count(4), 1u);  // the final norm's go on
 }
 
 TEST_P(CommandsTest, ContributionsCoverEveryTrainedUnitOnce) {

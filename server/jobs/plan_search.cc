@@ -80,6 +80,10 @@ ModelCosts MeasuredCosts(const CostModel& costs, const TrainedModel& model,
   out.head_bytes = weights.back();
   out.layer_gradient_bytes = BlockMean(gradients);
   out.head_gradient_bytes = gradients.back();
+  if (IsTrainable(config, model.adapter, 0)) {
+    out.embedding_gradient_bytes = 2 * config.vocab_size * config.hidden_size;
+    out.tied_head = config.tie_word_embeddings;
+  }
   out.element_bytes = DTypeBytes(model.dtype);
   out.tokens = tokens;
   out.hidden = config.hidden_size;

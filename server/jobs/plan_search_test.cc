@@ -75,6 +75,23 @@ TEST(MeasuredCostsTest, AreTheMeansOfTheBlocks) {
   EXPECT_LT(costs.BoundaryBytes(), 64 * 24 * 4 + kHopBytesPerNs);
 }
 
+TEST(MeasuredCostsTest, HaveTheHostsWorkOnATrainedEmbedding) {
+  AdapterConfig adapter;
+  adapter.rank = 4;
+  adapter.targets = 1;
+  for (const bool tied : {false, true}) {
+    TrainedModel model{TestModel(tied, kLayers), {}, DType::kF32};
+    const ModelCosts full = MeasuredCosts(Measured(), model, 64);
+    EXPECT_EQ(full.tied_head, tied);
+    EXPECT_EQ(full.embedding_gradient_bytes,
+              2 * model.config.vocab_size * model.config.hidden_size);
+    model.adapter = adapter;
+    const ModelCosts frozen = MeasuredCosts(Measured(), model, 64);
+    EXPECT_FALSE(frozen.tied_head);
+    EXPECT_EQ(frozen.embedding_gradient_bytes, 0);
+  }
+}
+
 TEST(FindPlanTest, APipelineThatFillsAndDrainsIsReplaced) {
   const JobPlanQuestion question = Question();
   const auto found = FindPlan(question);

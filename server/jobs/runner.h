@@ -189,6 +189,9 @@ class JobRunner final : private DispatchLoop::Job {
   void OnHostFailed(uint64_t attempt, const wire::Failed& failed);
   void OnSlotFailed(WorkerId worker, uint64_t attempt,
                     const wire::Failed& failed);
+  void OnSumsDown(WorkerId worker, uint64_t attempt,
+                  const wire::SumsDown& sums);
+  OutSlot* FindOut(WorkerId worker, uint64_t attempt, SlotId id);
   void ObserveTimes(const OutSlot& out, const wire::SlotDone& done);
   void NoteLostSlots(DeviceId device);
   void NoteRecovery(DeviceId device, int64_t started_ns);

@@ -11,6 +11,8 @@ void JobRunner::OnMessage(WorkerId worker, const wire::Message& message) {
   const wire::Body& body = message.body;
   if (const auto* done = std::get_if<wire::SlotDone>(&body)) {
     OnSlotDone(worker, message.attempt, *done);
+  } else if (const auto* sums = std::get_if<wire::SumsDown>(&body)) {
+    OnSumsDown(worker, message.attempt, *sums);
   } else if (const auto* op = std::get_if<wire::HostOpDone>(&body)) {
     OnHostOpDone(*op);
   } else if (const auto* file = std::get_if<wire::FileOpDone>(&body)) {
@@ -54,18 +56,39 @@ void JobRunner::OnFileOpDone(const wire::FileOpDone& done) {
   AfterQuiet();
 }
 
-void JobRunner::OnSlotDone(WorkerId worker, uint64_t attempt,
-                           const wire::SlotDone& done) {
-  const SlotId id = static_cast<SlotId>(done.slot);
+// Null: its answers are not waited for.
+OutSlot* JobRunner::FindOut(WorkerId worker, uint64_t attempt, SlotId id) {
   const auto found = out_slots_.find(id);
   if (found == out_slots_.end() || found->second.attempt != attempt ||
       pool_.DeviceWorker(found->second.device) != worker) {
-    return;
+    return nullptr;
   }
+  return &found->second;
+}
+
+void JobRunner::OnSumsDown(WorkerId worker, uint64_t attempt,
+                           const wire::SumsDown& sums) {
+  const auto id = static_cast<SlotId>(sums.slot);
+  if (FindOut(worker, attempt, id) == nullptr || !dispatching_) return;
+  event_ns_ = sums.time_ns;
+  event_cause_ = wire::WaitCause::kDependency;
+  for (const uint32_t unit : sums.units) {
+    dispatcher().ContributionDown(id,
+                                  state_->SummedUnit(static_cast<int>(unit)));
+  }
+  CarryOut();
+  event_ns_ = 0;
+}
+
+void JobRunner::OnSlotDone(WorkerId worker, uint64_t attempt,
+                           const wire::SlotDone& done) {
+  const SlotId id = static_cast<SlotId>(done.slot);
+  OutSlot* const found = FindOut(worker, attempt, id);
+  if (found == nullptr) return;
   // Committed from here on: the ledger first, then everything that follows.
   state_->CommitToLedger(done.slot);
-  const OutSlot out = found->second;
-  out_slots_.erase(found);
+  const OutSlot out = *found;
+  out_slots_.erase(id);
   const auto entry = steps_.find(out.action.place.step_number);
   bool finite = true;
   // One for each of the slot's share of the round's micro-batches.
@@ -138,7 +161,7 @@ void JobRunner::NoteHostOp(StepEntry& entry, const RunHostOpAction& action,
   spent_ns += done.ended_ns - done.started_ns;
   if (action.type == HostOpType::kUpdate) {
     listener_->OnUnitUpdated(static_cast<double>(spent_ns) * 1e-9);
-  } else if (action.last_round) {
+  } else if (action.last_round && (action.unit > 0 || action.rows)) {
     entry.unit_norms[action.unit] = done.norm_squared;
   }
 }

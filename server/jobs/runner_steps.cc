@@ -29,6 +29,10 @@ void JobRunner::BeginNext() {
 void JobRunner::GoOn() {
   if (phase_ == Phase::kFinished) return;  // a save or an export failed at once
   if (outcome_.has_value()) {
+    // What was begun after the step that had to end need not end.
+    if (phase_ == Phase::kStopping && !abandoned_ && !quiet_) {
+      return Stop(*outcome_);
+    }
     quiet_ |= Idle();
     AfterQuiet();
     return;
@@ -73,13 +77,13 @@ StepEntry JobRunner::MakeStep(bool train,
   return entry;
 }
 
-// The next step, or with an asynchronous optimizer the next two: one begins
-// when all gradients of the step before, or of the one before that, are there.
-// An evaluation waits for the last update, another plan for the last gradient.
+// As many as the dispatcher takes, so that a device has its first slots of a
+// step while it computes the last ones of the step before.  An evaluation waits
+// for the last update, another plan for the last gradient.
 void JobRunner::BeginSteps() {
-  const int64_t ahead = state_->options().stale ? 2 : 1;
+  const int64_t most = state_->options().stale ? 4 : 2;
   while (begun_step_ < EndStep() && !EvaluationDue() &&
-         begun_step_ - reduced_step_ < ahead &&
+         begun_step_ - completed_step_ < most &&
          (begun_step_ == reduced_step_ || !found_plan_.has_value())) {
     BeginTrainStep();
   }
@@ -306,6 +310,7 @@ void JobRunner::Carry(const StepDoneAction& action) {
     const bool last = begun_step_ == completed_step_;
     const bool save = last ? SaveDue() && !EvaluationDue() : entry.save_after;
     if (save && !outcome_.has_value()) SaveAndGoOn();
+    if (!outcome_.has_value() && !Idle()) BeginSteps();
   }
   GoOn();
 }

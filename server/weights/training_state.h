@@ -73,6 +73,13 @@ class TrainingState {
     const auto layers = static_cast<int>(options_.model.layer_count);
     return options_.adapter.present() ? layers + 1 + unit : unit;
   }
+  // What the dispatcher calls a slot's sums of this unit (JobShape); those of
+  // unit 0 are a tied head's share.
+  int SummedUnit(int unit) const {
+    const auto layers = static_cast<int>(options_.model.layer_count);
+    if (options_.adapter.present()) return unit - layers - 1;
+    return unit == 0 ? layers + 2 : unit;
+  }
 
   // Compute weights as update number `update` left them; as they were loaded
   // where it is 0 or below.  Of an older update than the last two, and without

@@ -42,8 +42,7 @@ absl::StatusOr<RealTimeForecast> ForecastRealTime(
   StepOptions step;
   step.contributions = Contributions::kFp32;
   step.split_at_rates = false;
-  DispatcherFeed feed({{&costs, &plan, rounds}}, machine,
-                      {.reports_contributions = false});
+  DispatcherFeed feed({{&costs, &plan, rounds}}, machine, {});
   const Schedule schedule = SimulateJobs(
       machine,
       {{&costs,

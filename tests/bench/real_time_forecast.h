@@ -15,8 +15,7 @@ struct RealTimeForecast {
   double bubble_percent = 0;  // device time without computation
 };
 
-// Of `options.plan`.  Reductions wait for every slot that contributes, as
-// today's workers say.  Errors of the simulator.
+// Of `options.plan`.  Errors of the simulator.
 absl::StatusOr<RealTimeForecast> ForecastRealTime(
     const FakeJobOptions& options);
 

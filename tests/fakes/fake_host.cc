@@ -1,5 +1,6 @@
 #include "tests/fakes/fake_host.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -177,14 +178,20 @@ uint64_t GatherBytes(const wire::HostMicroBatch& micro_batch) {
 
 uint64_t ReduceBytes(const wire::HostOp& op, const JobTables& tables) {
   const uint64_t sum = tables.units[op.unit].element_count * sizeof(float);
-  uint64_t bytes = op.add_to_sum != 0 ? 2 * sum : sum;
+  uint64_t contributions = 0;
   for (const wire::HostContribution& given : op.contributions) {
-    bytes += given.buffer.bytes;
+    contributions += given.buffer.bytes;
   }
+  uint64_t rows = 0;
   for (const wire::HostMicroBatch& given : op.micro_batches) {
-    bytes += given.data.bytes;
+    rows += given.data.bytes;
   }
-  return bytes;
+  uint64_t touched = sum;
+  if (op.keep_partials != 0) {
+    touched =
+        std::min(sum, rows / tables.element_bytes(op.unit) * sizeof(float));
+  }
+  return contributions + rows + (op.add_to_sum != 0 ? 2 : 1) * touched;
 }
 
 uint64_t UpdateBytes(const wire::HostOp& op, const JobTables& tables) {

@@ -124,6 +124,8 @@ TEST_F(FakeHostTest, ReducesInTheTimeOfItsBytes) {
   op.micro_batches.resize(1);
   op.micro_batches[0].data = {64, 500};
   EXPECT_EQ(TimeOf(op), static_cast<int64_t>(Elements(0) * 4 + 500));
+  op.add_to_sum = op.keep_partials = 1;  // only rows that have tokens
+  EXPECT_EQ(TimeOf(op), 3 * 500);        // fp32
 }
 
 TEST_F(FakeHostTest, AnUpdateRaisesTheVersion) {

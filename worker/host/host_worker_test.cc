@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "base/convert.h"
 #include "base/reduction.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/host/test_job.h"
 #include "worker/host/torch_threads.h"
@@ -111,12 +112,14 @@ class ReduceReference {
 
   void Add(const Round& round, uint32_t groups, bool contributions) {
     const auto elements = static_cast<size_t>(job_.unit(unit_).element_count);
-    std::vector<float> value(elements, 0.0f);
-    Row contributed;
+    const bool first = sum_.empty();
+    sum_.resize(elements);
     if (contributions) {
       std::vector<Row> leaves(round.uses.begin(), round.uses.end());
-      contributed = TreeSum(leaves, 0, groups);
-      value = *contributed;
+      const Row use = TreeSum(leaves, 0, groups);
+      for (size_t i = 0; i < elements; ++i) {
+        sum_[i] = first ? (*use)[i] : sum_[i] + (*use)[i];
+      }
     }
     const int64_t hidden = job_.layout().model.hidden_size;
     const int64_t vocab = job_.layout().model.vocab_size;
@@ -124,15 +127,10 @@ class ReduceReference {
       const Row sum = RowSum(round, groups, static_cast<int32_t>(row));
       if (!sum) continue;
       for (int64_t i = 0; i < hidden; ++i) {
-        float& at = value[row * hidden + i];
-        at = contributed ? (*sum)[i] + at : (*sum)[i];
+        float& at = sum_[row * hidden + i];
+        at = contributions || !first ? at + (*sum)[i] : (*sum)[i];
       }
     }
-    if (sum_.empty()) {
-      sum_ = value;
-      return;
-    }
-    for (size_t i = 0; i < elements; ++i) sum_[i] += value[i];
   }
 
   const std::vector<float>& sum() const { return sum_; }
@@ -197,7 +195,7 @@ std::vector<float> Values(TestJob& job, const wire::BufferRef& buffer) {
 // Random gradients of each group; `op` gets them as the sums of the largest
 // subtrees of [0, cut) and [cut, groups), as two slots would send them.
 Round MakeRound(TestJob& job, uint32_t groups, bool contributions,
-                bool micro_batches, wire::HostOp* op) {
+                bool micro_batches, wire::HostOp* op, int64_t vocab_end = 0) {
   Round round;
   op->total_groups = groups;
   const uint64_t elements = job.unit(op->unit).element_count;
@@ -224,7 +222,7 @@ Round MakeRound(TestJob& job, uint32_t groups, bool contributions,
         b * 2 / 3;  // some of two micro-batches, the last maybe of one
     batch.rows = 2;
     batch.row_tokens = 15;
-    batch.tokens = job.RandomTokens(30);
+    batch.tokens = job.RandomTokens(30, vocab_end);
     batch.data = job.RandomValues(dtype, 30 * job.layout().model.hidden_size);
     round.micro_batches.push_back(batch);
   }
@@ -259,6 +257,53 @@ TEST_P(ReduceTest, EmbeddingAddsInTheJobsOrderOverRounds) {
     EXPECT_EQ(done->norm_squared, r == 2 ? reference.NormSquared() : 0.0);
     EXPECT_LE(done->started_ns, done->ended_ns);
   }
+}
+
+// As the dispatcher sends them where the head's part is there long before.
+TEST_P(ReduceTest, TheHeadsPartAndTheRowsMayComeOneAfterTheOther) {
+  const auto [dtype, groups, tied, threads] = GetParam();
+  if (!tied) GTEST_SKIP() << "there is one part";
+  // Most of the vocabulary has no token: chunks without any are left alone.
+  TestJob job(
+      {.dtype = dtype, .vocab = 3000, .seed = static_cast<uint64_t>(groups)});
+  HostWorkerThread worker(job, threads);
+  worker.Configure(job);
+  ReduceReference reference(job, 0);
+  for (uint64_t r = 0; r < 3; ++r) {
+    wire::HostOp rows = Op(wire::HostOpKind::kReduce, 0, 2 * r + 2);
+    rows.add_to_sum = 1;
+    rows.want_norm = r == 2;
+    rows.keep_partials = 1;
+    const Round round = MakeRound(job, groups, tied, true, &rows, 600);
+    wire::HostOp head = Op(wire::HostOpKind::kReduce, 0, 2 * r + 1);
+    head.add_to_sum = r > 0;
+    head.want_norm = r == 2;
+    head.total_groups = rows.total_groups;
+    head.contributions = std::exchange(rows.contributions, {});
+    reference.Add(round, groups, tied);
+    ASSERT_TRUE(worker.Do(head).ok());
+    const auto done = worker.Do(rows);
+    ASSERT_TRUE(done.ok()) << done.status();
+    const uint64_t elements = job.parameter(0).element_count;
+    const float* sum = job.Fp32(job.unit(0).grad_sum_offset, elements);
+    for (uint64_t i = 0; i < elements; ++i) {
+      ASSERT_EQ(sum[i], reference.sum()[i]) << "round " << r << " at " << i;
+    }
+    EXPECT_EQ(done->norm_squared, r == 2 ? reference.NormSquared() : 0.0);
+  }
+}
+
+TEST(HostWorkerTest, PartialsAreKeptOnlyUnderRows) {
+  TestJob job({});
+  HostWorkerThread worker(job, 1);
+  worker.Configure(job);
+  wire::HostOp op = Op(wire::HostOpKind::kReduce, 0, 1);
+  MakeRound(job, 2, true, true, &op);
+  op.add_to_sum = 1;
+  op.keep_partials = 1;
+  const auto refused = worker.Do(op);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.status().message(), testing::HasSubstr("keep_partials"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, ReduceTest,

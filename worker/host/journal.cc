@@ -62,6 +62,10 @@ absl::Status RunJournalled(const JobView& job, uint32_t unit,
   const auto one = [&](int thread, uint64_t index) -> absl::Status {
     const uint32_t chunk = left[index];
     const auto slot = static_cast<uint32_t>(thread);
+    if (work.Unchanged(chunk)) {
+      Write(words[chunk], {operation, slot, ChunkState::kDone});
+      return absl::OkStatus();
+    }
     RETURN_IF_ERROR(work.Compute(thread, chunk, job.Scratch(slot)));
     KillPoint("host.chunk.computed");
     Write(words[chunk], {operation, slot, ChunkState::kReady});

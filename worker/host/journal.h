@@ -33,6 +33,8 @@ class ChunkWork {
                                std::byte* scratch) = 0;
   // Copies it where it belongs.  Idempotent.
   virtual void CopyIntoPlace(uint32_t chunk, const std::byte* scratch) = 0;
+  // Nothing of the chunk changes: it is done without the other two.
+  virtual bool Unchanged(uint32_t /*chunk*/) const { return false; }
 };
 
 // Brings every chunk of `unit` to done(`operation`).  A failure leaves the

@@ -45,6 +45,7 @@ Reduce::Reduce(const JobView& job, const wire::HostOp& op)
       unit_(op.unit),
       add_to_sum_(op.add_to_sum != 0),
       want_norm_(op.want_norm != 0),
+      keep_partials_(op.keep_partials != 0),
       chunks_(job.Chunks(op.unit)) {}
 
 absl::StatusOr<std::unique_ptr<Reduce>> Reduce::Make(wire::Arena& arena,
@@ -60,6 +61,12 @@ absl::StatusOr<std::unique_ptr<Reduce>> Reduce::Make(wire::Arena& arena,
     return absl::InvalidArgumentError(
         absl::StrCat("nothing to add for unit ", op.unit));
   }
+  if (op.keep_partials != 0 &&
+      (op.add_to_sum == 0 || !op.contributions.empty())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("unit ", op.unit,
+                     ": keep_partials is for rows that are added to a sum"));
+  }
   RETURN_IF_ERROR(job.CheckTrainable(op.unit));
   std::unique_ptr<Reduce> reduce(new Reduce(job, op));
   reduce->grad_sum_ = job.Fp32(op.unit, unit.grad_sum_offset);
@@ -72,7 +79,10 @@ absl::StatusOr<std::unique_ptr<Reduce>> Reduce::Make(wire::Arena& arena,
     Workspace space;
     space.folds.assign(reduce->program_.depth,
                        std::vector<float>(fold_elements));
-    if (reduce->embedding_) space.rows = reduce->embedding_->MakeStack();
+    if (reduce->embedding_) {
+      space.rows = reduce->embedding_->MakeStack();
+      space.row.resize(reduce->embedding_->hidden());
+    }
     reduce->workspaces_.push_back(std::move(space));
   }
   return reduce;
@@ -130,24 +140,36 @@ absl::Status Reduce::TakeMicroBatches(wire::Arena& arena,
 absl::Status Reduce::Compute(int thread, uint32_t index, std::byte* scratch) {
   const Chunk& chunk = chunks_[index];
   Workspace& space = workspaces_[thread];
-  const float* contributed = Fold(space, chunk);
+  const float* const contributed = Fold(space, chunk);
+  const float* const before =
+      add_to_sum_ ? grad_sum_ + chunk.unit_element : nullptr;
   float* const sum = ScratchSum(scratch);
-  const float* value = contributed;
-  if (embedding_) {
-    AddEmbedding(space, chunk, contributed, sum);
-    value = sum;
+  if (before != nullptr && contributed != nullptr) {
+    for (uint64_t i = 0; i < chunk.elements; ++i) {
+      sum[i] = before[i] + contributed[i];
+    }
+  } else if (const float* one = before != nullptr ? before : contributed) {
+    std::memcpy(sum, one, chunk.elements * sizeof(float));
   }
-  if (add_to_sum_) {
-    const float* before = grad_sum_ + chunk.unit_element;
-    for (uint64_t i = 0; i < chunk.elements; ++i) sum[i] = before[i] + value[i];
-  } else if (value != sum) {
-    std::memcpy(sum, value, chunk.elements * sizeof(float));
+  if (embedding_) {
+    AddRows(space, chunk, before != nullptr || contributed != nullptr, sum);
   }
   if (want_norm_) {
     *reinterpret_cast<double*>(scratch) =
         ChunkSumOfSquares(sum, static_cast<int64_t>(chunk.elements));
   }
   return absl::OkStatus();
+}
+
+bool Reduce::Unchanged(uint32_t index) const {
+  if (!keep_partials_) return false;
+  const Chunk& chunk = chunks_[index];
+  const uint64_t hidden = embedding_->hidden();
+  const uint64_t last = (chunk.parameter_element + chunk.elements - 1) / hidden;
+  for (uint64_t row = chunk.parameter_element / hidden; row <= last; ++row) {
+    if (embedding_->Has(row)) return false;
+  }
+  return true;
 }
 
 // Null without contributions.  The stack holds pointers: to a contribution
@@ -168,27 +190,24 @@ const float* Reduce::Fold(Workspace& space, const Chunk& chunk) const {
   return stack.empty() ? nullptr : stack[0];
 }
 
-void Reduce::AddEmbedding(Workspace& space, const Chunk& chunk,
-                          const float* contributed, float* value) const {
+void Reduce::AddRows(Workspace& space, const Chunk& chunk, bool there,
+                     float* sum) const {
   const uint64_t hidden = embedding_->hidden();
   uint64_t element = chunk.parameter_element;
   const uint64_t end = element + chunk.elements;
-  for (uint64_t at = 0; element < end;) {
+  while (element < end) {
+    const uint64_t row = element / hidden;
     const uint64_t column = element % hidden;
     const uint64_t count = std::min(hidden - column, end - element);
-    const bool has = embedding_->Has(element / hidden);
-    if (has) {
-      embedding_->Sum(element / hidden, column, count, space.rows, value + at);
-    }
-    if (contributed == nullptr) {
-      // Negative zero is addition's identity for every value of grad_sum.
-      if (!has) std::fill_n(value + at, count, add_to_sum_ ? -0.0f : 0.0f);
-    } else if (has) {
-      for (uint64_t i = at; i < at + count; ++i) value[i] += contributed[i];
+    if (!embedding_->Has(row)) {
+      if (!there) std::fill_n(sum, count, 0.0f);
+    } else if (!there) {
+      embedding_->Sum(row, column, count, space.rows, sum);
     } else {
-      std::memcpy(value + at, contributed + at, count * sizeof(float));
+      embedding_->Sum(row, column, count, space.rows, space.row.data());
+      for (uint64_t i = 0; i < count; ++i) sum[i] += space.row[i];
     }
-    at += count;
+    sum += count;
     element += count;
   }
 }

@@ -1,14 +1,16 @@
 // HostOp kReduce: a round's gradient of one unit, added in the job's order.
 //
-//   value    = sum of the contributions up the fixed tree over total_groups;
-//              for the embedding's unit the embedding's own use (token
-//              gradients per vocabulary row) first, then the contributions'
-//   grad_sum = value, or grad_sum + value
+//   grad_sum = sum of the contributions up the fixed tree over total_groups,
+//              or grad_sum + that
+//   then, of the embedding's unit, for each vocabulary row that has tokens
+//   grad_sum = grad_sum + the sum of its tokens' gradients
 //
-// A row without tokens has the contributions' value; where there are none
-// either, zero: it leaves grad_sum as it is.  The norm partial of a chunk is
-// the sum of squares of its new grad_sum in double, in element order.
-// All additions are fp32.
+// The first addend is copied; a row without any is zero.  So one operation adds
+// the same as two, of which the first has the contributions and the second the
+// rows.  The norm partial of a chunk is the sum of squares of its new grad_sum
+// in double, in element order.  All additions are fp32.
+//
+// With keep_partials only chunks are touched that a row with tokens lies in.
 #ifndef ROUNDHOUSE_WORKER_HOST_REDUCE_H_
 #define ROUNDHOUSE_WORKER_HOST_REDUCE_H_
 
@@ -39,6 +41,7 @@ class Reduce : public ChunkWork {
 
   absl::Status Compute(int thread, uint32_t chunk, std::byte* scratch) override;
   void CopyIntoPlace(uint32_t chunk, const std::byte* scratch) override;
+  bool Unchanged(uint32_t chunk) const override;
 
   // Partials added in chunk order; 0 unless the operation wants the norm.
   double NormSquared() const;
@@ -48,19 +51,22 @@ class Reduce : public ChunkWork {
   struct Workspace {
     std::vector<std::vector<float>> folds;
     EmbeddingRows::Stack rows;
+    std::vector<float> row;  // the sum of one
   };
 
   Reduce(const JobView& job, const wire::HostOp& op);
   absl::Status TakeContributions(wire::Arena& arena, const wire::HostOp& op);
   absl::Status TakeMicroBatches(wire::Arena& arena, const wire::HostOp& op);
   const float* Fold(Workspace& space, const Chunk& chunk) const;
-  void AddEmbedding(Workspace& space, const Chunk& chunk,
-                    const float* contributed, float* value) const;
+  // `sum`: of the chunk, where there is one already.
+  void AddRows(Workspace& space, const Chunk& chunk, bool there,
+               float* sum) const;
 
   const JobView& job_;
   const uint32_t unit_;
   const bool add_to_sum_;
   const bool want_norm_;
+  const bool keep_partials_;
   const std::vector<Chunk> chunks_;
   float* grad_sum_ = nullptr;
   double* norm_partials_ = nullptr;

@@ -101,11 +101,11 @@ wire::BufferRef TestJob::RandomValues(DType dtype, uint64_t count) {
   return buffer;
 }
 
-wire::BufferRef TestJob::RandomTokens(uint64_t count) {
+wire::BufferRef TestJob::RandomTokens(uint64_t count, int64_t end) {
+  if (end == 0) end = options_.vocab;
   const wire::BufferRef buffer = Allocate(count * sizeof(int32_t));
   for (uint64_t i = 0; i < count; ++i) {
-    const auto token =
-        static_cast<int32_t>(Random() % (options_.vocab / 3) * 3);
+    const auto token = static_cast<int32_t>(Random() % (end / 3) * 3);
     arena_->At<int32_t>(buffer.offset, count)[i] =
         Random() % 5 == 0 ? -1 : token;
   }

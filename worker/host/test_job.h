@@ -59,8 +59,8 @@ class TestJob {
   // Magnitudes differ widely, so that the order of addition shows.
   float RandomValue();
   wire::BufferRef RandomValues(DType dtype, uint64_t count);
-  // Uniform below vocab / 3, every fifth or so padding.
-  wire::BufferRef RandomTokens(uint64_t count);
+  // A third of those below `end`, or of all; every fifth or so padding.
+  wire::BufferRef RandomTokens(uint64_t count, int64_t end = 0);
   uint64_t Random();
 
   float* Fp32(uint64_t offset, uint64_t count) {

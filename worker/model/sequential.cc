@@ -231,9 +231,7 @@ absl::StatusOr<SequentialGradient> SequentialTrainer::RunRound(
     apply(fold.Push(static_cast<int>(sums.size()) - 1));
   }
   apply(fold.Finish());
-  SequentialGradient round = std::move(sums[static_cast<size_t>(fold.root())]);
-  round.JoinTiedUses();
-  return round;
+  return std::move(sums[static_cast<size_t>(fold.root())]);
 }
 
 double SequentialTrainer::GradientNorm() const {
@@ -318,6 +316,7 @@ absl::StatusOr<SequentialStep> SequentialTrainer::Step(
     } else {
       gradient_.Add(round);
     }
+    gradient_.AddTiedRows();
     is_first = false;
   }
   gradient_.DensifyEmbedding();

@@ -78,12 +78,10 @@ void SequentialGradient::Add(const SequentialGradient& right) {
   }
 }
 
-void SequentialGradient::JoinTiedUses() {
+void SequentialGradient::AddTiedRows() {
   if (!tied_) return;
-  for (auto& [token, row] : embedding_rows_) {
-    float* head = dense_[0].data() + token * hidden_;
-    CopyOrAdd(false, head, hidden_, row.data());
-    std::copy_n(row.data(), hidden_, head);
+  for (const auto& [token, row] : embedding_rows_) {
+    CopyOrAdd(false, row.data(), hidden_, dense_[0].data() + token * hidden_);
   }
   embedding_rows_.clear();
 }

@@ -33,8 +33,8 @@ class SequentialGradient : public GradientSink {
 
   // this += right, element by element.
   void Add(const SequentialGradient& right);
-  // Once per round: a tied matrix becomes embedding use + head use.
-  void JoinTiedUses();
+  // Once per round, after it was added: a tied matrix gets the embedding's use.
+  void AddTiedRows();
   // Once per step: an untied embedding's rows become dense.
   void DensifyEmbedding();
 
@@ -55,7 +55,7 @@ class SequentialGradient : public GradientSink {
   int64_t hidden_ = 0;
   const std::vector<UnitSpec>* units_ = nullptr;
   int64_t micro_batches_ = 0;
-  // Per unit; unit 0 has the head's use of a tied matrix until JoinTiedUses.
+  // Per unit; unit 0 has the head's use of a tied matrix until AddTiedRows.
   std::vector<AlignedVector<float>> dense_;
   std::map<int32_t, std::vector<float>> embedding_rows_;
 };

@@ -194,7 +194,7 @@ TEST_P(OrderTest, GradientsAddInTheJobsOrder) {
   std::vector<Sum> head;
   if (tied) head = dense_rounds(2, ParamRole::kLmHead);
   for (int32_t token = 0; token < model.config.vocab_size; ++token) {
-    std::vector<Sum> rounds = step_sum([&](size_t m) {
+    const std::vector<Sum> rounds = step_sum([&](size_t m) {
       std::vector<Sum> addends;
       for (size_t i = 0; i < batches[m].tokens.size(); ++i) {
         if (batches[m].tokens[i] != token) continue;
@@ -203,12 +203,16 @@ TEST_P(OrderTest, GradientsAddInTheJobsOrder) {
       }
       return addends;
     });
-    for (size_t r = 0; tied && r < rounds.size(); ++r) {
-      const float* row = head[r]->data() + token * kHidden;
-      rounds[r] = Plus(rounds[r], std::vector<float>(row, row + kHidden));
+    std::vector<Sum> uses;  // of each round the head's, then the rows'
+    for (size_t r = 0; r < rounds.size(); ++r) {
+      if (tied) {
+        const float* row = head[r]->data() + token * kHidden;
+        uses.emplace_back(std::vector<float>(row, row + kHidden));
+      }
+      uses.push_back(rounds[r]);
     }
     const std::vector<float> expected =
-        add_rounds(rounds).value_or(std::vector<float>(kHidden, 0.0f));
+        add_rounds(uses).value_or(std::vector<float>(kHidden, 0.0f));
     EXPECT_EQ(std::memcmp(trainer->gradient(0) + token * kHidden,
                           expected.data(), kHidden * sizeof(float)),
               0)

@@ -395,7 +395,7 @@ absl::Status SlotComputation::SendSum(size_t unit, uint32_t contribution,
       slot_.sums[unit], sum, command_.contributions[contribution].buffer,
       CopyPriority::kBulk, wire::Purpose::kGradients,
       {.layer = command_.units[unit].layer}, "slot.contribution.copied",
-      [&slot = slot_] { --slot.contributions_left; });
+      [&slot = slot_, unit] { slot.NoteSum(unit); });
 }
 
 void SlotComputation::FillTimes() {

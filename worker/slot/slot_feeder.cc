@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "base/kill_point.h"
 #include "worker/clock.h"
@@ -46,6 +47,7 @@ bool SlotFeeder::Step() {
   if (std::exchange(gave_up_, false)) board_.Update([] {});
   EnqueueCopies();
   RaiseWords();
+  TellSums();
   EndSlots();
   return again;
 }
@@ -69,6 +71,7 @@ void SlotFeeder::FeedSlots() {
   for (const auto& slot : board_.slots) {
     if (slot->abandoned) continue;
     CollectRaises(*slot);
+    CollectSums(*slot);
     if (slot->phase == ComputePhase::kComputed) continue;
     const bool computes = slot->phase == ComputePhase::kComputing;
     const uint64_t job = slot->command.job;
@@ -217,6 +220,15 @@ void SlotFeeder::CollectRaises(SlotState& slot) {
   }
 }
 
+// With the last of them its end is next, and says it of all.
+void SlotFeeder::CollectSums(SlotState& slot) {
+  if (slot.sums_down.empty() || slot.contributions_left == 0) return;
+  sums_.push_back({slot.attempt,
+                   {.slot = slot.command.slot,
+                    .time_ns = MonotonicNow(),
+                    .units = std::exchange(slot.sums_down, {})}});
+}
+
 void SlotFeeder::CollectEnded() {
   for (auto at = board_.slots.begin(); at != board_.slots.end();) {
     SlotState& slot = **at;
@@ -261,6 +273,14 @@ void SlotFeeder::RaiseWords() {
     slot.outputs[raise.output] = OutputState::kSettled;
   }
   raises_.clear();
+}
+
+void SlotFeeder::TellSums() {
+  for (PendingSums& told : sums_) {
+    outbox_.Send(told.attempt, std::move(told.sums));
+    KillPoint("slot.sums.told");
+  }
+  sums_.clear();
 }
 
 void SlotFeeder::EndSlots() {

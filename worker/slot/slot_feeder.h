@@ -45,6 +45,10 @@ class SlotFeeder {
     SlotState* slot;
     size_t output;
   };
+  struct PendingSums {
+    uint64_t attempt;
+    wire::SumsDown sums;
+  };
 
   // One look at everything; true when another is due at once.
   bool Step();
@@ -65,11 +69,13 @@ class SlotFeeder {
                    wire::Purpose purpose, CopyPlace place);
   void Fail(SlotState& slot, absl::Status why);
   void CollectRaises(SlotState& slot);
+  void CollectSums(SlotState& slot);
   void CollectEnded();
 
   // Without it.
   void EnqueueCopies();
   void RaiseWords();
+  void TellSums();
   void EndSlots();
   void EndSlot(const SlotState& slot);
   bool SomethingToDo() const;
@@ -85,6 +91,7 @@ class SlotFeeder {
   // Filled by a step, emptied at its end.
   std::vector<Copy> copies_;
   std::vector<PendingRaise> raises_;
+  std::vector<PendingSums> sums_;
   std::vector<std::unique_ptr<SlotState>> ended_;
   bool gave_up_ = false;  // a slot was marked
   // What the next step waits for.

@@ -151,6 +151,52 @@ TEST_F(SlotRunnerTest, EventsComeInOrder) {
   EXPECT_EQ(order, "s0123d");
 }
 
+// Layer 3's sums are in the arena while layer 2's last backward waits.
+TEST_F(SlotRunnerTest, SaysWhichSumsAreDownBeforeItsEnd) {
+  RaiseAll();
+  {
+    auto workers = Fleet(Start());
+    RunSlots(workers, {slots_[0], slots_[1], slots_[2]});
+  }
+  wire::RunSlot backward = slots_[3];
+  Gate gate;
+  const FakeHook wait = gate.Before(2);
+  int calls = 0;
+  auto worker = Start([&](int64_t layer, bool is_backward) {
+    const bool last = layer == 2 && is_backward && ++calls == 4;
+    return last ? wait(layer, is_backward) : absl::OkStatus();
+  });
+  const uint64_t attempt = worker->Send(backward);
+  const auto told = worker->Await<wire::SumsDown>();
+  EXPECT_EQ(told.slot, backward.slot);
+  EXPECT_EQ(told.units, std::vector<uint32_t>{4});
+  const auto is_down = [](const wire::SlotContribution& sum) {
+    return sum.unit == 4;
+  };
+  for (const wire::SlotContribution& sum : backward.contributions) {
+    if (!is_down(sum)) continue;
+    EXPECT_EQ(job_.Bytes(sum.buffer),
+              job_.ExpectedSum(reference_, sum.unit,
+                               {sum.first_group,
+                                int64_t{sum.first_group} + sum.group_count}));
+  }
+  worker->Cancel(attempt);
+  gate.Open();
+  EXPECT_TRUE(std::holds_alternative<wire::Withdrawn>(worker->End(attempt)));
+  // They may be reduced now: the next attempt is told nothing of them.
+  std::erase_if(backward.contributions, is_down);
+  ASSERT_FALSE(backward.contributions.empty());
+  auto workers = Fleet(Start());
+  const auto done = RunSlots(workers, {backward});
+  EXPECT_EQ(done.at(backward.slot).slot, backward.slot);
+  for (const wire::SlotContribution& sum : backward.contributions) {
+    EXPECT_EQ(job_.Bytes(sum.buffer),
+              job_.ExpectedSum(reference_, sum.unit,
+                               {sum.first_group,
+                                int64_t{sum.first_group} + sum.group_count}));
+  }
+}
+
 TEST_F(SlotRunnerTest, BackwardBytesAndTimesAreCounted) {
   RaiseAll();
   auto workers = Fleet(Start());

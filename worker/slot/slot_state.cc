@@ -35,7 +35,13 @@ SlotState::SlotState(uint64_t attempt_in, int64_t received_in,
   stats.keep_intervals = command.trace != 0;
   for (const PlannedUnit& unit : plan.units) {
     sums.push_back({unit.sums, "a gradient sum"});
+    sums_left.push_back(unit.contributions.size());
   }
+}
+
+void SlotState::NoteSum(size_t unit) {
+  --contributions_left;
+  if (--sums_left[unit] == 0) sums_down.push_back(command.units[unit].unit);
 }
 
 bool SlotState::FirstInputThere() const {

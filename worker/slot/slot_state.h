@@ -2,6 +2,7 @@
 //
 //   kQueued --compute thread takes it--> kComputing --last layer--> kComputed
 //
+// Before its last contributions SumsDown says which units have theirs already.
 // A slot ends in exactly one event: SlotDone once it is computed, every output
 // is settled and every contribution is in the arena; Withdrawn or Failed once
 // it is given up, its computation has stopped and no copy of it is in flight.
@@ -103,7 +104,9 @@ struct SlotState {
   std::vector<BufferPool> sums;  // by unit
 
   std::vector<OutputState> outputs;
-  size_t contributions_left = 0;  // not yet in the arena
+  size_t contributions_left = 0;    // not yet in the arena
+  std::vector<size_t> sums_left;    // of them, by unit
+  std::vector<uint32_t> sums_down;  // units that have none left, not told yet
 
   CopyStats stats;
 
@@ -116,6 +119,8 @@ struct SlotState {
   bool FirstInputThere() const;
   bool FirstWeightsThere() const;
   void Abandon() { abandoned.store(true); }
+  // One of units[unit]'s contributions is in the arena.
+  void NoteSum(size_t unit);
   void Fail(absl::Status why);
   bool Finished() const;
   // What it may still come to hold, or holds.
