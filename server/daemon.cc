@@ -239,6 +239,8 @@ absl::Status RunDaemon(const DaemonOptions& written) {
   };
   ASSIGN_OR_RETURN(const auto pool,
                    WorkerPool::Create(*loop, *arena, pool_options));
+  const DeviceRoom device = {options.device_memory_bytes,
+                             options.gpus.has_value()};
   ASSIGN_OR_RETURN(
       const auto engine,
       Engine::Create({.state_dir = options.state_dir,
@@ -246,7 +248,7 @@ absl::Status RunDaemon(const DaemonOptions& written) {
                       .hf_cache = options.hf_cache,
                       .python = options.python,
                       .prepare_script = options.prepare_script,
-                      .device_memory_bytes = options.device_memory_bytes,
+                      .device = device,
                       .device_threads = options.device_threads,
                       .link_gbps = options.link_gbps,
                       .metrics_address = http->address(),
@@ -267,14 +269,13 @@ absl::Status RunDaemon(const DaemonOptions& written) {
   DatasetInspector inspector(
       *loop, {.python = options.python, .script = options.prepare_script},
       resolve);
-  const ModelCatalog catalog(
-      {.data_roots = options.data_roots,
-       .state_dir = options.state_dir,
-       .hf_cache = options.hf_cache,
-       .device_count = options.device_count,
-       .device_memory_bytes = options.device_memory_bytes,
-       .host_limit_bytes = arena->limit_bytes()},
-      *store, resolve);
+  const ModelCatalog catalog({.data_roots = options.data_roots,
+                              .state_dir = options.state_dir,
+                              .hf_cache = options.hf_cache,
+                              .device_count = options.device_count,
+                              .device = device,
+                              .host_limit_bytes = arena->limit_bytes()},
+                             *store, resolve);
   const TrainingPlanner planner(resolve);
   ASSIGN_OR_RETURN(const auto api,
                    ApiServer::Start({.listen = options.listen,

@@ -15,9 +15,9 @@ from outcome import Failed
 
 ROOT = pathlib.Path(__file__).absolute().parents[2]
 GIB = 1 << 30
-# A card of 24 GiB, less what the daemon leaves on every GPU for CUDA and for
-# what LibTorch computes with (server/pool/gpu_choice.h).
-CARD_BYTES, RESERVE_BYTES = 24 * GIB, 6 * GIB
+# A card of 24 GiB, less what the daemon leaves for CUDA in each worker
+# (server/pool/gpu_choice.h).
+CARD_BYTES, RESERVE_BYTES = 24 * GIB, 2 * GIB
 # Of the host memory that is free: the arena's; the rest is for page cache,
 # workers and this process.
 ARENA_SHARE = 0.7
@@ -25,9 +25,10 @@ REHEARSED = {"devices": "cpu:2", "device_memory": "256MiB",
              "host_memory": "256MiB"}
 
 
-def device_memory(gpus):
-    return min([CARD_BYTES, *(gpu.get("memory_total_bytes", CARD_BYTES)
-                              for gpu in gpus)]) - RESERVE_BYTES
+def device_memory(gpus, devices_of_each=1):
+    return min([CARD_BYTES, *(
+        gpu.get("memory_total_bytes", CARD_BYTES) // devices_of_each
+        for gpu in gpus)]) - RESERVE_BYTES
 
 
 def flags(run):

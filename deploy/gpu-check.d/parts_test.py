@@ -6,6 +6,7 @@ import pathlib
 import struct
 import sys
 import tempfile
+import types
 import unittest
 import unittest.mock
 
@@ -15,6 +16,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "tests/integration")]
 import bench  # noqa: E402  found by the line before
 import fault  # noqa: E402
 import harness  # noqa: E402
+import jobs  # noqa: E402
 import machine  # noqa: E402
 import report  # noqa: E402
 import shapes  # noqa: E402
@@ -62,6 +64,21 @@ class MachineTest(Scratch):
         self.assertEqual(indices("cuda:4,0-1"), [4, 0, 1])
         with self.assertRaisesRegex(ValueError, "no GPU 2"):
             indices("cuda:1-3")
+
+    def test_memory_of_a_card_that_two_devices_share(self):
+        gib = 1 << 30
+        large = {"index": 3, "memory_total_bytes": 80 * gib}
+        small = {"index": 3, "memory_total_bytes": 24 * gib}
+        self.assertEqual(jobs.device_memory([large]), 22 * gib)
+        self.assertEqual(jobs.device_memory([large, small]), 22 * gib)
+        self.assertEqual(jobs.device_memory([large], 2), 22 * gib)
+        self.assertEqual(jobs.device_memory([small], 2), 10 * gib)
+        run = types.SimpleNamespace(gpus=[small, large])
+        case = bench.Case("one as two", "tiny", {}, share=2)
+        self.assertEqual(bench.devices_of(run, case),
+                         {"devices": "cuda:3,3", "device_memory": 10 * gib})
+        self.assertEqual(
+            bench.devices_of(run, bench.Case("all", "tiny", {})), {})
 
     def test_cases_of_a_suite_are_counted(self):
         path = self.folder / "suite.json"

@@ -57,7 +57,7 @@ class ApiTestFixture : public testing::Test {
     catalog_ = std::make_unique<ModelCatalog>(
         ModelCatalogOptions{.data_roots = {(dir_ / "models").string()},
                             .state_dir = dir_,
-                            .device_memory_bytes = 1 << 30,
+                            .device = {1 << 30},
                             .host_limit_bytes = 100},
         *store_, Resolver());
     auto server = ApiServer::Start({.listen = "unix:" + socket_,

@@ -61,7 +61,7 @@ Engine::Engine(const EngineOptions& options, EventLoop& loop, HostArena& arena,
       bases_(arena),
       dispatch_(pool),
       devices_(pool, metrics,
-               {.memory_bytes = options.device_memory_bytes,
+               {.memory_bytes = options.device.bytes,
                 .threads = options.device_threads,
                 .link_gbps = options.link_gbps,
                 .samples = options.samples}) {
@@ -483,7 +483,7 @@ absl::Status Engine::StartJob(const Queued& queued) {
                         .train = &run->train(),
                         .validation = run->validation(),
                         .text = std::move(text),
-                        .device_memory_bytes = options_.device_memory_bytes};
+                        .device = options_.device};
   run->SetRunner(std::make_unique<JobRunner>(loop_, arena_, pool_, dispatch_,
                                              std::move(options), run.get()));
   if (finish_step.has_value()) run->runner().FinishAfter(*finish_step);

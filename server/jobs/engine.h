@@ -28,6 +28,7 @@
 #include "server/dataset/dataset.h"
 #include "server/dataset/preparer.h"
 #include "server/jobs/device_reports.h"
+#include "server/jobs/device_room.h"
 #include "server/jobs/dispatch_loop.h"
 #include "server/jobs/running_job.h"
 #include "server/observe/metrics.h"
@@ -55,7 +56,7 @@ struct EngineOptions {
   std::string hf_cache;  // hub_cache.h; "": none
   std::string python;
   std::string prepare_script;
-  uint64_t device_memory_bytes = 0;
+  DeviceRoom device;
   int device_threads = 1;
   double link_gbps = 0;  // of each device's link; 0: not known
   std::string metrics_address;

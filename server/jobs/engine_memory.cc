@@ -13,9 +13,9 @@ constexpr uint64_t kRoundingBytes = 64 << 10;
 
 absl::StatusOr<HostNeed> Engine::NeedOfSpec(const ResolvedSpec& spec,
                                             const ModelConfig& model) const {
-  ASSIGN_OR_RETURN(const Plan plan,
-                   InitialPlan(spec, model, pool_.device_count(),
-                               options_.device_memory_bytes));
+  ASSIGN_OR_RETURN(
+      const Plan plan,
+      InitialPlan(spec, model, pool_.device_count(), options_.device));
   return NeedOf(spec, model, plan, spec.spec().max_length,
                 pool_.device_count());
 }

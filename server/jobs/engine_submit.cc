@@ -187,8 +187,7 @@ absl::StatusOr<JobSpec> Engine::CompleteAdapter(
 PlanLimits Engine::LimitsOfJob(const ResolvedSpec& spec,
                                const ModelConfig& model) const {
   return PlanLimits(LimitsOf(spec, model, spec.spec().max_length,
-                             pool_.device_count(),
-                             options_.device_memory_bytes));
+                             pool_.device_count(), options_.device));
 }
 
 // More groups need more device memory for their sums: as many as fit.
@@ -198,8 +197,7 @@ ResolvedSpec Engine::ResolveToFit(JobSpec spec,
   ResolvedSpec resolved = ResolvedSpec::Resolve(spec, devices);
   if (spec.gradient_groups.has_value()) return resolved;
   while (resolved.gradient_groups() > 1) {
-    const auto plan =
-        InitialPlan(resolved, model, devices, options_.device_memory_bytes);
+    const auto plan = InitialPlan(resolved, model, devices, options_.device);
     if (!plan.ok()) break;  // at any number; the error is CheckPlan's
     if (LimitsOfJob(resolved, model).CheckSlots(*plan).ok()) break;
     spec.gradient_groups = resolved.gradient_groups() / 2;
@@ -210,8 +208,7 @@ ResolvedSpec Engine::ResolveToFit(JobSpec spec,
 
 absl::StatusOr<Plan> Engine::CheckPlan(const ResolvedSpec& spec,
                                        const ModelConfig& model) const {
-  auto plan = InitialPlan(spec, model, pool_.device_count(),
-                          options_.device_memory_bytes);
+  auto plan = InitialPlan(spec, model, pool_.device_count(), options_.device);
   absl::Status status = plan.status();
   if (status.ok()) {
     RETURN_IF_ERROR(CheckWidths(spec, pool_.device_count()));
@@ -254,8 +251,7 @@ absl::Status Engine::CheckMemory(const ResolvedSpec& spec,
   needs->host_limit_bytes = static_cast<int64_t>(arena_.limit_bytes());
   needs->device_slot_bytes =
       static_cast<int64_t>(LimitsOfJob(spec, model).LargestSlotBytes(plan));
-  needs->device_limit_bytes =
-      static_cast<int64_t>(options_.device_memory_bytes);
+  needs->device_limit_bytes = static_cast<int64_t>(options_.device.bytes);
   if (need.total() <= arena_.limit_bytes()) return absl::OkStatus();
   return FieldError(
       absl::StatusCode::kResourceExhausted, "HOST_MEMORY", "model_name_or_path",

@@ -131,14 +131,21 @@ RoundBuffersOptions BufferOptions(const ResolvedSpec& spec,
 
 absl::StatusOr<Plan> InitialPlan(const ResolvedSpec& spec,
                                  const ModelConfig& model, int device_count,
-                                 uint64_t device_memory_bytes) {
+                                 const DeviceRoom& device) {
   const int layers = static_cast<int>(model.layer_count) + 1;
   if (spec.spec().plan.has_value()) {
     return ExplicitToPlan(spec, layers);
   }
   const TrainedModel trained = TrainedOf(spec, model);
-  return PlanFromCosts(CostModel(LayerBytes(trained)), trained, device_count,
-                       device_memory_bytes);
+  ASSIGN_OR_RETURN(Plan plan,
+                   PlanFromCosts(CostModel(LayerBytes(trained)), trained,
+                                 device_count, device.bytes));
+  if (!device.with_libraries) return plan;
+  // The planner knows weights and gradients; of long rows less of them fits
+  // beside what computes them.
+  return PlanLimits(LimitsOf(spec, model, spec.spec().max_length, device_count,
+                             device))
+      .CutToFit(std::move(plan));
 }
 
 absl::Status CheckWidths(const ResolvedSpec& spec, int device_count) {
@@ -151,13 +158,20 @@ absl::Status CheckWidths(const ResolvedSpec& spec, int device_count) {
 
 PlanLimitsOptions LimitsOf(const ResolvedSpec& spec, const ModelConfig& model,
                            int64_t max_row_tokens, int device_count,
-                           uint64_t device_memory_bytes) {
+                           const DeviceRoom& device) {
   PlanLimitsOptions options;
   options.model = TrainedOf(spec, model);
   options.buffers =
       BufferOptions(spec, model, {}, max_row_tokens, device_count);
   options.groups = RoundGroups(spec);
-  options.device_memory_bytes = device_memory_bytes;
+  options.device = device;
+  options.working = {.batch = {.sequences = options.buffers.rows,
+                               .tokens = options.buffers.row_tokens},
+                     .dtype = options.model.dtype,
+                     .backward = true,
+                     .layer_recompute = spec.spec().gradient_checkpointing ==
+                                        GradientCheckpointing::kLayer,
+                     .head_token_chunk = spec.spec().head_token_chunk};
   return options;
 }
 

@@ -29,11 +29,12 @@ RoundBuffersOptions BufferOptions(const ResolvedSpec& spec,
                                   const ModelConfig& model, const Plan& plan,
                                   int64_t max_row_tokens, int device_count);
 
-// The plan of a job that has measured nothing yet.  RESOURCE_EXHAUSTED names
-// the layer that fits no device; INVALID_ARGUMENT a wrong `plan` field.
+// The plan of a job that has measured nothing yet.  A slot may be too large for
+// a device (PlanLimits::CheckSlots).  RESOURCE_EXHAUSTED names the layer that
+// fits no device; INVALID_ARGUMENT a wrong `plan` field.
 absl::StatusOr<Plan> InitialPlan(const ResolvedSpec& spec,
                                  const ModelConfig& model, int device_count,
-                                 uint64_t device_memory_bytes);
+                                 const DeviceRoom& device);
 
 // INVALID_ARGUMENT naming the stage of an own plan that asks for more devices
 // than there are.  A job that has begun goes on with fewer: parts share them.
@@ -41,7 +42,7 @@ absl::Status CheckWidths(const ResolvedSpec& spec, int device_count);
 
 PlanLimitsOptions LimitsOf(const ResolvedSpec& spec, const ModelConfig& model,
                            int64_t max_row_tokens, int device_count,
-                           uint64_t device_memory_bytes);
+                           const DeviceRoom& device);
 
 // Of a full step.
 int64_t StepRounds(const ResolvedSpec& spec);

@@ -15,7 +15,7 @@ HostNeed Need(const std::string& fields, const ModelConfig& model) {
       absl::StrCat("model_name_or_path: m\ndataset: d\n", fields), "job.yaml");
   EXPECT_TRUE(spec.ok()) << spec.status();
   const ResolvedSpec resolved = ResolvedSpec::Resolve(*spec, 2);
-  const auto plan = InitialPlan(resolved, model, 2, 1 << 30);
+  const auto plan = InitialPlan(resolved, model, 2, {1 << 30});
   EXPECT_TRUE(plan.ok()) << plan.status();
   return NeedOf(resolved, model, *plan, 32, 1);
 }
@@ -69,10 +69,42 @@ TEST(JobNeedsTest, WidthsBecomeTheSplitOfThePlan) {
       "job.yaml");
   ASSERT_TRUE(spec.ok()) << spec.status();
   const auto plan = InitialPlan(ResolvedSpec::Resolve(*spec, 2),
-                                TestModel(false), 2, 1 << 30);
+                                TestModel(false), 2, {1 << 30});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->split, (std::vector<std::vector<int>>{
                              {3, 3, 2}, {3, 5}, {1, 1, 1, 1, 1, 1, 1, 1}}));
+}
+
+// The published planner does not know what computes a stage.
+TEST(JobNeedsTest, OfLongRowsStagesAreCutUntilTheirWorkFits) {
+  const auto spec = ParseJobSpec(
+      "model_name_or_path: m\ndataset: d\nbatch_size: 8\nmax_length: 4096\n"
+      "micro_batch_size: 1\n",
+      "job.yaml");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  const ResolvedSpec resolved = ResolvedSpec::Resolve(*spec, 2);
+  ModelConfig model = TestModel(false, 12);
+  model.vocab_size = 2000;  // a head of many layers' cost
+  const auto limits = [&](const DeviceRoom& device) {
+    return PlanLimits(LimitsOf(resolved, model, 4096, 2, device));
+  };
+  DeviceRoom device = {uint64_t{1} << 30, true};
+  const auto roomy = InitialPlan(resolved, model, 2, device);
+  ASSERT_TRUE(roomy.ok()) << roomy.status();
+  ASSERT_EQ(limits(device).CheckSlots(*roomy), absl::OkStatus());
+  device.bytes = limits(device).LargestSlotBytes(*roomy) - 1;
+  const auto cut = InitialPlan(resolved, model, 2, device);
+  ASSERT_TRUE(cut.ok()) << cut.status();
+  EXPECT_EQ(limits(device).CheckSlots(*cut), absl::OkStatus());
+  EXPECT_GT(cut->backward.size(), roomy->backward.size());
+  // Not even single layers fit.
+  device.bytes = 4 << 20;
+  const auto large = InitialPlan(resolved, model, 2, device);
+  ASSERT_TRUE(large.ok()) << large.status();
+  EXPECT_TRUE(absl::IsResourceExhausted(limits(device).CheckSlots(*large)));
+  device.with_libraries = false;
+  EXPECT_EQ(InitialPlan(resolved, model, 2, device)->backward.size(),
+            roomy->backward.size());
 }
 
 // gradient_groups is a limit: four micro-batches are four groups.
@@ -84,7 +116,7 @@ TEST(JobNeedsTest, AStepOfFewMicroBatchesIsSplitByWhatItHas) {
       "job.yaml");
   ASSERT_TRUE(spec.ok()) << spec.status();
   const auto plan = InitialPlan(ResolvedSpec::Resolve(*spec, 2),
-                                TestModel(false), 2, 1 << 30);
+                                TestModel(false), 2, {1 << 30});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->split, (std::vector<std::vector<int>>{{2, 2}}));
 }

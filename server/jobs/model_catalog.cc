@@ -136,8 +136,7 @@ MethodNeed ModelCatalog::NeedWith(const char* method,
   spec.max_length = std::min(spec.max_length, model.max_position_tokens);
   const int devices = std::max(1, options_.device_count);
   const ResolvedSpec resolved = ResolvedSpec::Resolve(spec, devices);
-  const auto plan =
-      InitialPlan(resolved, model, devices, options_.device_memory_bytes);
+  const auto plan = InitialPlan(resolved, model, devices, options_.device);
   if (!plan.ok()) {
     need.problem = std::string(plan.status().message());
     return need;

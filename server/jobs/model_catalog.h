@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "base/model/config.h"
 #include "server/dataset/dataset_inspector.h"
+#include "server/jobs/device_room.h"
 #include "server/spec/hub_cache.h"
 #include "server/store/store.h"
 
@@ -63,7 +64,7 @@ struct ModelCatalogOptions {
   std::string state_dir;  // its outputs are listed by job
   std::string hf_cache;   // hub_cache.h; "": none
   int device_count = 1;
-  uint64_t device_memory_bytes = 0;
+  DeviceRoom device;
   uint64_t host_limit_bytes = 0;
 };
 

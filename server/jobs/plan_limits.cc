@@ -5,6 +5,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "scheduler/plan/step_plan.h"
 
 namespace roundhouse {
@@ -54,6 +55,29 @@ class SumsOfASlot {
   std::map<std::vector<int>, Sums> known_;
 };
 
+const LayerRange& StageOf(const Plan& plan, size_t slot) {
+  const size_t forward = plan.forward.size();
+  return slot < forward ? plan.forward[slot] : plan.backward[slot - forward];
+}
+
+// The fused stage keeps its upper half; the lower one is a stage of each pass.
+void CutInHalf(Plan& plan, size_t slot) {
+  const LayerRange stage = StageOf(plan, slot);
+  const int middle = stage.first + (stage.last - stage.first) / 2;
+  const LayerRange lower = {stage.first, middle};
+  const LayerRange upper = {middle + 1, stage.last};
+  const size_t forward = plan.forward.size();
+  if (slot < forward) {
+    plan.forward[slot] = upper;
+    plan.forward.insert(plan.forward.begin() + static_cast<long>(slot), lower);
+    return;
+  }
+  const auto at = static_cast<long>(slot - forward);
+  plan.backward[at] = lower;
+  plan.backward.insert(plan.backward.begin() + at, upper);
+  if (at == 0) plan.forward.push_back(lower);
+}
+
 }  // namespace
 
 PlanLimits::PlanLimits(const PlanLimitsOptions& options) : options_(options) {
@@ -74,8 +98,17 @@ PlanLimits::PlanLimits(const PlanLimitsOptions& options) : options_(options) {
   }
 }
 
-uint64_t PlanLimits::StageBytes(const LayerRange& stage, uint64_t sums) const {
-  uint64_t bytes = 0;
+uint64_t PlanLimits::WorkingOf(const LayerRange& stage, bool backward) const {
+  if (!options_.device.with_libraries) return 0;
+  WorkingShape shape = options_.working;
+  shape.backward = backward;
+  return WorkingBytes(options_.model.config, options_.model.adapter, shape,
+                      stage.first, stage.last);
+}
+
+uint64_t PlanLimits::StageBytes(const LayerRange& stage, uint64_t sums,
+                                bool backward) const {
+  uint64_t bytes = WorkingOf(stage, backward);
   for (int layer = stage.first; layer <= stage.last; ++layer) {
     bytes += layers_[layer].weight_bytes + sums * layers_[layer].sum_bytes;
   }
@@ -83,15 +116,21 @@ uint64_t PlanLimits::StageBytes(const LayerRange& stage, uint64_t sums) const {
 }
 
 uint64_t PlanLimits::LargestSlotBytes(const Plan& plan) const {
+  const std::vector<uint64_t> slots = SlotBytes(plan);
+  return *std::max_element(slots.begin(), slots.end());
+}
+
+// Forward slots, then backward ones.
+std::vector<uint64_t> PlanLimits::SlotBytes(const Plan& plan) const {
   const RoundBuffersOptions& buffers = options_.buffers;
   const auto tokens = static_cast<uint64_t>(buffers.rows) * buffers.row_tokens;
   const uint64_t tensor =
       Align(tokens * buffers.hidden_size * DTypeBytes(buffers.dtype));
   const uint64_t inputs = 2 * tensor;
-  uint64_t largest = 0;
+  std::vector<uint64_t> slots;
   for (const LayerRange& stage : plan.forward) {
-    largest = std::max(largest, StageBytes(stage, 0) + inputs +
-                                    2 * OutputsOf(plan, stage) * tensor);
+    slots.push_back(StageBytes(stage, 0, false) + inputs +
+                    2 * OutputsOf(plan, stage) * tensor);
   }
   SumsOfASlot sums(plan, options_.groups);
   int slot = static_cast<int>(plan.forward.size());
@@ -99,10 +138,24 @@ uint64_t PlanLimits::LargestSlotBytes(const Plan& plan) const {
     // All but the fused slot have a gradient from above.
     const uint64_t given = i == 0 ? 0 : 2 * tensor;
     const auto held = static_cast<uint64_t>(sums.Held(slot));
-    largest = std::max(largest, StageBytes(plan.backward[i], held) + inputs +
-                                    given + 2 * tensor);
+    slots.push_back(StageBytes(plan.backward[i], held, true) + inputs + given +
+                    2 * tensor);
   }
-  return largest;
+  return slots;
+}
+
+Plan PlanLimits::CutToFit(Plan plan) const {
+  ROUNDHOUSE_CHECK(plan.fused && plan.split.empty());
+  while (true) {
+    const std::vector<uint64_t> slots = SlotBytes(plan);
+    size_t slot = 0;
+    while (slot < slots.size() && (slots[slot] <= options_.device.bytes ||
+                                   StageOf(plan, slot).layer_count() == 1)) {
+      ++slot;
+    }
+    if (slot == slots.size()) return plan;
+    CutInHalf(plan, slot);
+  }
 }
 
 uint64_t PlanLimits::UnitBytes(const LayerRange& stage, uint64_t sums) const {
@@ -117,11 +170,13 @@ uint64_t PlanLimits::UnitBytes(const LayerRange& stage, uint64_t sums) const {
 
 absl::Status PlanLimits::CheckSlots(const Plan& plan) const {
   const uint64_t bytes = LargestSlotBytes(plan);
-  if (bytes > options_.device_memory_bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "a slot of the plan ", ToString(plan), " needs ", bytes,
-        " bytes of its device beside inner activations, a device has ",
-        options_.device_memory_bytes));
+  const DeviceRoom& device = options_.device;
+  if (bytes > device.bytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("a slot of the plan ", ToString(plan), " needs ", bytes,
+                     " bytes of its device",
+                     device.with_libraries ? "" : " beside inner activations",
+                     ", a device has ", device.bytes));
   }
   SumsOfASlot sums(plan, options_.groups);
   int slot = static_cast<int>(plan.forward.size());

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/model/working_memory.h"
 #include "scheduler/plan/plan.h"
+#include "server/jobs/device_room.h"
 #include "server/jobs/plan_costs.h"
 #include "server/jobs/round_buffers.h"
 
@@ -20,7 +22,10 @@ struct PlanLimitsOptions {
   // Of the job; whose plan it is does not matter here.
   RoundBuffersOptions buffers;
   int64_t groups = 1;  // of a full round
-  uint64_t device_memory_bytes = 0;
+  DeviceRoom device;
+  // Of the largest micro-batch of a backward slot; read with
+  // device.with_libraries.
+  WorkingShape working;
 };
 
 class PlanLimits {
@@ -28,10 +33,15 @@ class PlanLimits {
   explicit PlanLimits(const PlanLimitsOptions& options);
 
   // The most that one slot of the plan holds on its device: weights, gradient
-  // sums, and what goes to and fro for two of its micro-batches.  Never less
-  // than what worker/slot/slot_plan.h counts for its command; inner activations
-  // come on top.  REQUIRES: CheckPlan is OK, a fused plan.
+  // sums, what goes to and fro for two of its micro-batches, and with
+  // device.with_libraries what computes one (else that comes on top).  Never
+  // less than what worker/slot/slot_plan.h counts for its command.  REQUIRES:
+  // CheckPlan is OK, a fused plan.
   uint64_t LargestSlotBytes(const Plan& plan) const;
+
+  // Stages whose slots are too large for a device, in halves until they are not
+  // or have one layer.  REQUIRES: as above, and the plan splits no slot.
+  Plan CutToFit(Plan plan) const;
 
   // RESOURCE_EXHAUSTED: LargestSlotBytes is more than a device has.
   // INVALID_ARGUMENT: a stage has more sums to send than a command can name.
@@ -50,7 +60,10 @@ class PlanLimits {
     uint64_t trained_units = 0;
   };
 
-  uint64_t StageBytes(const LayerRange& stage, uint64_t sums) const;
+  std::vector<uint64_t> SlotBytes(const Plan& plan) const;
+  uint64_t StageBytes(const LayerRange& stage, uint64_t sums,
+                      bool backward) const;
+  uint64_t WorkingOf(const LayerRange& stage, bool backward) const;
   // Of a command that sends `sums` of each unit.
   uint64_t UnitBytes(const LayerRange& stage, uint64_t sums) const;
   RoundBuffersOptions BuffersOf(const Plan& plan) const;

@@ -25,7 +25,7 @@ PlanLimitsOptions TestOptions(bool adapters) {
   options.buffers.contributions.units =
       ContributedUnits(options.model.config, options.model.adapter);
   options.groups = 8;
-  options.device_memory_bytes = 64 << 20;
+  options.device.bytes = 64 << 20;
   return options;
 }
 
@@ -56,6 +56,24 @@ TEST(PlanLimitsTest, FrozenLayersHaveNoSums) {
             LargestSlot(TestOptions(false), plan));
 }
 
+TEST(PlanLimitsTest, WhatComputesASlotIsCountedWhereItIsOfTheDevice) {
+  PlanLimitsOptions options = TestOptions(false);
+  options.working = {.batch = {2, 64}, .backward = true, .head_token_chunk = 9};
+  const Plan plan = {{}, {{0, 3}}, true};
+  const uint64_t buffers = LargestSlot(options, plan);
+  options.device.with_libraries = true;
+  EXPECT_EQ(LargestSlot(options, plan) - buffers,
+            WorkingBytes(options.model.config, {}, options.working, 0, 3));
+  // Forward slots keep no graph.
+  options.buffers.row_tokens = options.working.batch.tokens = 64 << 10;
+  const Plan coarse = {{{0, 2}}, {{3, 3}, {2, 2}, {1, 1}, {0, 0}}, true};
+  const Plan fine = {
+      {{0, 0}, {1, 1}, {2, 2}}, {{3, 3}, {2, 2}, {1, 1}, {0, 0}}, true};
+  const uint64_t tensor = 2 * (64 << 10) * 24 * 4;
+  EXPECT_LE(LargestSlot(options, coarse),
+            LargestSlot(options, fine) + 6 * tensor);
+}
+
 TEST(PlanLimitsTest, AForwardSlotSendsAnInputToEachStageThatBeginsInside) {
   PlanLimitsOptions options = TestOptions(true);
   options.buffers.row_tokens = 64 << 10;  // activations are all that counts
@@ -71,9 +89,9 @@ TEST(PlanLimitsTest, AForwardSlotSendsAnInputToEachStageThatBeginsInside) {
 TEST(PlanLimitsTest, ASlotThatFitsNoDeviceIsRefusedWithItsBytes) {
   PlanLimitsOptions options = TestOptions(false);
   const uint64_t bytes = LargestSlot(options, TestPlan());
-  options.device_memory_bytes = bytes;
+  options.device.bytes = bytes;
   EXPECT_EQ(PlanLimits(options).CheckSlots(TestPlan()), absl::OkStatus());
-  options.device_memory_bytes = bytes - 1;
+  options.device.bytes = bytes - 1;
   const absl::Status status = PlanLimits(options).CheckSlots(TestPlan());
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(absl::StrContains(std::string(status.message()),
@@ -84,7 +102,7 @@ TEST(PlanLimitsTest, ASlotThatFitsNoDeviceIsRefusedWithItsBytes) {
 TEST(PlanLimitsTest, ACommandNamesSoManySums) {
   PlanLimitsOptions options = TestOptions(false);
   options.model.config = TestModel(true, 500);
-  options.device_memory_bytes = uint64_t{1} << 40;
+  options.device.bytes = uint64_t{1} << 40;
   Plan plan = {{{0, 0}}, {{1, 500}, {0, 0}}, true};
   EXPECT_EQ(PlanLimits(options).CheckSlots(plan), absl::OkStatus());
   // Seven of eight groups are three subtrees.
@@ -94,6 +112,24 @@ TEST(PlanLimitsTest, ACommandNamesSoManySums) {
   EXPECT_TRUE(absl::StrContains(std::string(status.message()),
                                 "backward[0] has more sums"))
       << status;
+}
+
+TEST(PlanLimitsTest, StagesAreCutUntilEachFitsOrIsOneLayer) {
+  PlanLimitsOptions options = TestOptions(false);
+  options.model.config = TestModel(true, 7);
+  options.device.bytes = uint64_t{1} << 40;
+  const Plan plan = {{{0, 3}}, {{4, 7}, {0, 3}}, true};
+  EXPECT_EQ(PlanLimits(options).CutToFit(plan), plan);
+  options.device.bytes = LargestSlot(options, plan) - 1;
+  const Plan cut = PlanLimits(options).CutToFit(plan);
+  EXPECT_EQ(PlanLimits(options).CheckSlots(cut), absl::OkStatus());
+  EXPECT_EQ(CheckPlan(cut, 8), absl::OkStatus());
+  EXPECT_GT(cut.slot_count(), plan.slot_count());
+  options.device.bytes = 1;
+  const Plan single = PlanLimits(options).CutToFit(plan);
+  EXPECT_EQ(CheckPlan(single, 8), absl::OkStatus());
+  EXPECT_EQ(single.forward.size(), 7u);
+  EXPECT_EQ(single.backward.size(), 8u);
 }
 
 TEST(PlanLimitsTest, HostBytesAreOfBoundariesAndSums) {

@@ -44,7 +44,7 @@ JobPlanQuestion Question() {
   limits.buffers.contributions.units =
       ContributedUnits(limits.model.config, {});
   limits.groups = 4;
-  limits.device_memory_bytes = 1 << 30;
+  limits.device.bytes = 1 << 30;
   question.costs = MeasuredCosts(Measured(), limits.model, kRows * kRowTokens);
   question.machine.devices.resize(kDevices);
   question.host_bytes = 1 << 30;
@@ -147,7 +147,7 @@ TEST(FindPlanTest, APlanKeepsToDeviceMemory) {
   ASSERT_TRUE(free.ok()) << free.status();
   const uint64_t bytes =
       PlanLimits(question.limits).LargestSlotBytes(free->plan) - 1;
-  question.limits.device_memory_bytes = bytes;
+  question.limits.device.bytes = bytes;
   const auto found = FindPlan(question);
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_LE(PlanLimits(question.limits).LargestSlotBytes(found->plan), bytes);

@@ -125,9 +125,8 @@ absl::Status JobRunner::Allocate() {
 absl::Status JobRunner::TryAllocate() {
   const ModelConfig& model = options_.model.config;
   const TrainedModel trained = TrainedOf(options_.spec, model);
-  ASSIGN_OR_RETURN(plan_,
-                   InitialPlan(options_.spec, model, pool_.device_count(),
-                               options_.device_memory_bytes));
+  ASSIGN_OR_RETURN(plan_, InitialPlan(options_.spec, model,
+                                      pool_.device_count(), options_.device));
   costs_ = std::make_unique<CostModel>(LayerBytes(trained));
   std::shared_ptr<BaseWeights> base;
   if (trained.adapter.present()) {

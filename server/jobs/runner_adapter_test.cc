@@ -134,7 +134,7 @@ TEST_F(AdapterRunnerTest, AJobThatNeedsItsBytesDropsTheBase) {
       "batch_size: 4\nmicro_batch_size: 2\n",
       "job.yaml");
   const ResolvedSpec full = ResolvedSpec::Resolve(*spec, kDevices);
-  const auto plan = InitialPlan(full, TestModel(false), kDevices, 1 << 30);
+  const auto plan = InitialPlan(full, TestModel(false), kDevices, {1 << 30});
   const HostNeed need = NeedOf(full, TestModel(false), *plan, 3, 1);
   NewArena(need.total() + BaseBytes() / 2);
   on_end_ = [this] { free_bytes_ = arena_->used_bytes(); };

@@ -9,6 +9,7 @@
 #include "base/model/directory.h"
 #include "server/dataset/dataset.h"
 #include "server/dataset/text_helper.h"
+#include "server/jobs/device_room.h"
 #include "server/spec/spec.h"
 #include "server/weights/adapter_files.h"
 #include "server/weights/base_weights.h"
@@ -28,7 +29,7 @@ struct RunnerOptions {
   const Dataset* train = nullptr;
   const Dataset* validation = nullptr;  // null: none
   TextHelperOptions text;               // of the spec's eval_prompts
-  uint64_t device_memory_bytes = 0;
+  DeviceRoom device;
 };
 
 }  // namespace roundhouse

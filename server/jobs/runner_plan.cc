@@ -33,12 +33,12 @@ JobPlanQuestion JobRunner::QuestionOfNow(int device_count) const {
   JobPlanQuestion question;
   question.limits =
       LimitsOf(options_.spec, options_.model.config, buffers.row_tokens,
-               pool_.device_count(), options_.device_memory_bytes);
+               pool_.device_count(), options_.device);
   question.limits.buffers = buffers;
   question.costs = MeasuredCosts(*costs_, question.limits.model, tokens);
   question.machine.devices.assign(
       device_count,
-      {.memory_bytes = static_cast<int64_t>(options_.device_memory_bytes)});
+      {.memory_bytes = static_cast<int64_t>(options_.device.bytes)});
   question.rounds = static_cast<int>(StepRounds(options_.spec));
   question.updates = state_->options().stale    ? Updates::kStale
                      : spec().max_grad_norm > 0 ? Updates::kClipped

@@ -82,7 +82,7 @@ class RunnerTest : public testing::Test,
                           .model = {},
                           .train = train_.get(),
                           .validation = validation_.get(),
-                          .device_memory_bytes = 1 << 30};
+                          .device = {1 << 30}};
     options.model.config = TestModel(false);
     options.model.config_json = R"({"model_type": "qwen3"})";
     options.model.path = root_ + "/model";

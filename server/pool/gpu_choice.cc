@@ -47,6 +47,13 @@ absl::Status TooMany(size_t count) {
              absl::StrCat(count, " GPUs; the limit is ", kMaxDevices));
 }
 
+uint64_t DevicesOf(const wire::Gpu& gpu, const std::vector<wire::Gpu>& gpus) {
+  const auto devices = std::count_if(
+      gpus.begin(), gpus.end(),
+      [&](const wire::Gpu& other) { return other.index == gpu.index; });
+  return static_cast<uint64_t>(devices);
+}
+
 absl::StatusOr<GpuChoice> ChooseAll(const wire::GpuReport& report) {
   GpuChoice choice;
   for (const wire::Gpu& gpu : report.gpus) {
@@ -81,9 +88,6 @@ absl::StatusOr<GpuRequest> ParseGpuRequest(const std::string& devices) {
     uint32_t first = 0, last = 0;
     if (!ParseRange(part, first, last)) return BadForm(devices);
     for (uint32_t index = first; index <= last; ++index) {
-      if (std::count(request.indices.begin(), request.indices.end(), index)) {
-        return Bad("devices", absl::StrCat("GPU ", index, " is there twice"));
-      }
       request.indices.push_back(index);
     }
   }
@@ -117,20 +121,23 @@ absl::StatusOr<uint64_t> GpuMemoryLimit(const std::vector<wire::Gpu>& gpus,
                                         uint64_t asked) {
   uint64_t limit = asked != 0 ? asked : UINT64_MAX;
   for (const wire::Gpu& gpu : gpus) {
+    const uint64_t devices = DevicesOf(gpu, gpus);
+    const std::string each =
+        devices == 1 ? "" : absl::StrCat(" for each of ", devices, " devices");
     if (asked != 0) {
       const uint64_t most = gpu.memory_total_bytes.value_or(UINT64_MAX);
-      if (asked <= most) continue;
-      return Bad("device-memory",
-                 absl::StrCat(asked, " bytes; GPU ", gpu.index, " has ", most));
+      if (asked <= most / devices) continue;
+      return Bad("device-memory", absl::StrCat(asked, " bytes", each, "; GPU ",
+                                               gpu.index, " has ", most));
     }
     const uint64_t free = gpu.memory_free_bytes.value_or(0);
-    if (free <= kGpuReserveBytes) {
+    if (free / devices <= kGpuReserveBytes) {
       return Bad("device-memory",
                  absl::StrCat("GPU ", gpu.index, " has ", free,
                               " bytes free, CUDA itself takes ",
-                              kGpuReserveBytes, "; say how much to use"));
+                              kGpuReserveBytes, each, "; say how much to use"));
     }
-    limit = std::min(limit, free - kGpuReserveBytes);
+    limit = std::min(limit, free / devices - kGpuReserveBytes);
   }
   return limit;
 }

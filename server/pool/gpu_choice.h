@@ -18,17 +18,17 @@ namespace roundhouse {
 // A worker each, beside the host and the files worker.
 inline constexpr int kMaxDevices = wire::kMaxWorkers - 2;
 // What a worker's process takes of its GPU beside the bytes that it counts:
-// CUDA's context, the libraries' workspaces, and what LibTorch computes with
-// (base/model/working_memory.h, which nobody counts yet).
-inline constexpr uint64_t kGpuReserveBytes = uint64_t{6} << 30;
+// CUDA's context, kernels, the libraries' workspaces.  Reckoned.
+inline constexpr uint64_t kGpuReserveBytes = uint64_t{2} << 30;
 
 struct GpuRequest {
   bool all = false;               // "cuda": every GPU that can be used
   std::vector<uint32_t> indices;  // "cuda:LIST": these, in this order
 };
 
-// "cuda" or "cuda:0,2-5".  INVALID_ARGUMENT naming --devices: another form, an
-// index twice, a range that falls, more than kMaxDevices.
+// "cuda" or "cuda:0,2-5".  An index that is there several times is a GPU of
+// several devices.  INVALID_ARGUMENT naming --devices: another form, a range
+// that falls, more than kMaxDevices.
 absl::StatusOr<GpuRequest> ParseGpuRequest(const std::string& devices);
 
 struct GpuChoice {
@@ -42,8 +42,9 @@ absl::StatusOr<GpuChoice> ChooseGpus(const GpuRequest& request,
                                      const wire::GpuReport& report);
 
 // Of each device, one limit for all: `asked`, or with 0 what the fullest of
-// `gpus` has free beside kGpuReserveBytes.  INVALID_ARGUMENT naming
-// --device-memory: more than a GPU has, or nothing is free or known.
+// `gpus` has free for each of its devices beside kGpuReserveBytes.
+// INVALID_ARGUMENT naming --device-memory: a GPU's devices would have more than
+// it has, or nothing is free or known.
 absl::StatusOr<uint64_t> GpuMemoryLimit(const std::vector<wire::Gpu>& gpus,
                                         uint64_t asked);
 

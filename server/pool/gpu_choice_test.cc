@@ -62,10 +62,6 @@ TEST(GpuRequestTest, OtherFormsAreRefused) {
                   absl::StatusCode::kInvalidArgument,
                   "--devices: want cuda, or cuda: with GPUs by number");
   }
-  for (const char* devices : {"cuda:1,1", "cuda:0-3,2"}) {
-    ExpectRefused(ParseGpuRequest(devices).status(),
-                  absl::StatusCode::kInvalidArgument, "is there twice");
-  }
   ExpectRefused(ParseGpuRequest("cuda:0-62").status(),
                 absl::StatusCode::kInvalidArgument,
                 "--devices: 63 GPUs; the limit is 62");
@@ -117,7 +113,7 @@ TEST(GpuChoiceTest, MoreThanThereMayBeAreRefused) {
 TEST(GpuMemoryTest, TheFullestGpuIsTheLimit) {
   std::vector<wire::Gpu> gpus = Eight().gpus;
   gpus.erase(gpus.begin() + 3);
-  EXPECT_EQ(*GpuMemoryLimit(gpus, 0), 10 * kGiB);
+  EXPECT_EQ(*GpuMemoryLimit(gpus, 0), 14 * kGiB);
   EXPECT_EQ(*GpuMemoryLimit(gpus, 24 * kGiB), 24 * kGiB);
   ExpectRefused(GpuMemoryLimit(gpus, 24 * kGiB + 1).status(),
                 absl::StatusCode::kInvalidArgument,
@@ -131,6 +127,20 @@ TEST(GpuMemoryTest, TheFullestGpuIsTheLimit) {
                 absl::StatusCode::kInvalidArgument, "say how much to use");
   gpus[2].memory_total_bytes.reset();
   EXPECT_EQ(*GpuMemoryLimit(gpus, kGiB), kGiB);
+}
+
+TEST(GpuMemoryTest, DevicesOfOneGpuShareItsMemory) {
+  const auto choice = ChooseGpus(*ParseGpuRequest("cuda:0,1,0,0"), Eight());
+  ASSERT_EQ(choice.status(), absl::OkStatus());
+  const std::vector<wire::Gpu>& gpus = choice->gpus;
+  ASSERT_EQ(gpus.size(), 4u);
+  // 23 GiB are free, each of three workers has a reserve of 2.
+  EXPECT_EQ(*GpuMemoryLimit(gpus, 0), 23 * kGiB / 3 - 2 * kGiB);
+  EXPECT_EQ(*GpuMemoryLimit(gpus, 8 * kGiB), 8 * kGiB);
+  ExpectRefused(GpuMemoryLimit(gpus, 8 * kGiB + 1).status(),
+                absl::StatusCode::kInvalidArgument,
+                "--device-memory: 8589934593 bytes for each of 3 devices; GPU "
+                "0 has 25769803776");
 }
 
 }  // namespace

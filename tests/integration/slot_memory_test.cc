@@ -25,7 +25,8 @@ constexpr int kPlans = 60;
 
 class SlotMemory {
  public:
-  SlotMemory(bool tied, bool adapters, bool packed, int groups)
+  SlotMemory(bool tied, bool adapters, bool packed, bool with_libraries,
+             int groups)
       : arena_(*HostArena::Create(256 << 20, 3)), groups_(groups) {
     TrainingStateOptions state = TestStateOptions(tied);
     state.model = TestModel(tied, kLayers);
@@ -33,7 +34,8 @@ class SlotMemory {
     state_ = MakeTestState(*arena_, state);
     limits_.model = {state.model, state.adapter, state.dtype};
     limits_.groups = groups;
-    limits_.device_memory_bytes = uint64_t{1} << 40;
+    limits_.device = {uint64_t{1} << 40, with_libraries};
+    limits_.working = {.batch = {kRows, kRowTokens}, .dtype = state.dtype};
     RoundBuffersOptions& buffers = limits_.buffers;
     buffers.micro_batches = kMicroBatches;
     buffers.rows = kRows;
@@ -70,10 +72,11 @@ class SlotMemory {
       action.blocks = BlocksOfPart(part);
       const auto slot = worker::PlanSlot(
           SlotCommand(action, step, *state_, **buffers), **tables,
-          arena_->arena().size_bytes(), uint64_t{1} << 40);
+          arena_->arena().size_bytes(),
+          {limits_.device.bytes, limits_.device.with_libraries});
       EXPECT_TRUE(slot.ok()) << slot.status();
       if (!slot.ok()) return 0;
-      most = std::max(most, slot->device_bytes());
+      most = std::max(most, slot->device_bytes() + slot->working_bytes);
     }
     return most;
   }
@@ -157,8 +160,9 @@ TEST(SlotMemoryTest, TheDaemonCountsNoLessThanTheWorker) {
     const bool tied = random() % 2 == 0;
     const bool adapters = random() % 2 == 0;
     const bool packed = random() % 2 == 0;
+    const bool with_libraries = random() % 2 == 0;
     const int groups = 1 << random() % 4;
-    const SlotMemory memory(tied, adapters, packed, groups);
+    const SlotMemory memory(tied, adapters, packed, with_libraries, groups);
     const Plan plan = RandomPlan(groups, random);
     const uint64_t limit = memory.Limit(plan);
     uint64_t most = 0;

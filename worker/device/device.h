@@ -84,6 +84,9 @@ class Stream {
 
 struct DeviceMemory {
   uint64_t limit_bytes = 0;
+  // What libraries compute with comes out of the limit too, uncounted in
+  // used_bytes: room must be left for it.
+  bool with_libraries = false;
   uint64_t used_bytes = 0;
   uint64_t peak_bytes = 0;  // of used_bytes, since the last TakePeak
 };

@@ -106,7 +106,7 @@ TEST_P(ModelSampleTest, DrawsWhatForwardPassesSay) {
   const wire::RunSample command = job_.MakeSample(5, prompts, kNewTokens);
   const auto tables = *ReadJobTables(job_.arena(), job_.layout_offset());
   const SamplePlan plan =
-      *PlanSample(command, *tables, job_.arena(), UINT64_MAX);
+      *PlanSample(command, *tables, job_.arena(), {UINT64_MAX});
   for (uint64_t memory : {plan.least_bytes(), uint64_t{64} << 20}) {
     auto worker = Start(memory);
     const wire::Body end = worker->End(worker->Send(command));

@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/model/parameters.h"
+#include "base/model/working_memory.h"
 #include "base/status.h"
-#include "worker/device/device.h"
 #include "worker/model/key_value_layout.h"
 #include "worker/slot/arena_refs.h"
 
@@ -26,8 +26,11 @@ uint64_t SaturatingAdd(uint64_t a, uint64_t b) {
 class SamplePlanner {
  public:
   SamplePlanner(const wire::RunSample& command, const JobTables& tables,
-                const wire::Arena& arena)
-      : command_(command), tables_(tables), arena_(arena) {}
+                const wire::Arena& arena, bool with_libraries)
+      : command_(command),
+        tables_(tables),
+        arena_(arena),
+        with_libraries_(with_libraries) {}
 
   absl::StatusOr<SamplePlan> Plan() {
     RETURN_IF_ERROR(CheckDraws());
@@ -62,10 +65,12 @@ class SamplePlanner {
   absl::Status PlanSequences();
   absl::Status ReadTokens(size_t s);
   void PlanMemory(size_t s);
+  void PlanWorking(uint64_t pass_tokens);
 
   const wire::RunSample& command_;
   const JobTables& tables_;
   const wire::Arena& arena_;
+  const bool with_libraries_;
   SamplePlan plan_;
 };
 
@@ -158,10 +163,11 @@ absl::Status SamplePlanner::PlanSequences() {
     tokens += count;
     longest = std::max(longest, count);
   }
+  const uint64_t pass = std::min(tokens, std::max(kMaxPassTokens, longest));
   plan_.row_bytes =
-      DeviceBytes(std::min(tokens, std::max(kMaxPassTokens, longest)) *
-                  static_cast<uint64_t>(tables_.config.hidden_size) *
+      DeviceBytes(pass * static_cast<uint64_t>(tables_.config.hidden_size) *
                   DTypeBytes(tables_.dtype));
+  if (with_libraries_) PlanWorking(pass);
   return absl::OkStatus();
 }
 
@@ -195,6 +201,16 @@ absl::Status SamplePlanner::ReadTokens(size_t s) {
   return absl::OkStatus();
 }
 
+// One row of logits for each sequence.
+void SamplePlanner::PlanWorking(uint64_t pass_tokens) {
+  WorkingShape shape;
+  shape.batch.tokens = static_cast<int64_t>(pass_tokens);
+  shape.dtype = tables_.dtype;
+  shape.head_token_chunk = static_cast<int64_t>(command_.sequences.size());
+  plan_.working_bytes = WorkingBytes(tables_.config, tables_.adapter, shape, 0,
+                                     tables_.head_layer());
+}
+
 void SamplePlanner::PlanMemory(size_t s) {
   PlannedSequence& sequence = plan_.sequences[s];
   const auto count = static_cast<int64_t>(sequence.tokens.size());
@@ -217,8 +233,9 @@ void SamplePlanner::PlanMemory(size_t s) {
 }  // namespace
 
 uint64_t SamplePlan::device_bytes(uint64_t weights) const {
-  return SaturatingAdd(cache_bytes,
-                       std::max(largest_cache_bytes, row_bytes + weights));
+  const uint64_t buffers = SaturatingAdd(
+      cache_bytes, std::max(largest_cache_bytes, row_bytes + weights));
+  return SaturatingAdd(buffers, working_bytes);
 }
 
 uint64_t SamplePlan::least_bytes() const {
@@ -228,15 +245,17 @@ uint64_t SamplePlan::least_bytes() const {
 absl::StatusOr<SamplePlan> PlanSample(const wire::RunSample& command,
                                       const JobTables& tables,
                                       const wire::Arena& arena,
-                                      uint64_t device_limit_bytes) {
-  ASSIGN_OR_RETURN(SamplePlan plan,
-                   SamplePlanner(command, tables, arena).Plan());
-  if (plan.least_bytes() > device_limit_bytes) {
+                                      const DeviceMemory& memory) {
+  ASSIGN_OR_RETURN(
+      SamplePlan plan,
+      SamplePlanner(command, tables, arena, memory.with_libraries).Plan());
+  if (plan.least_bytes() > memory.limit_bytes) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "device memory: sample ", command.sample, " needs ", plan.least_bytes(),
         " bytes (keys and values ", plan.cache_bytes, ", embedding rows ",
         plan.row_bytes, ", the largest layer's weights ",
-        plan.largest_layer_bytes, "), the limit is ", device_limit_bytes));
+        plan.largest_layer_bytes, ", to compute with ", plan.working_bytes,
+        "), the limit is ", memory.limit_bytes));
   }
   return plan;
 }

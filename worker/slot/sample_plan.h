@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "base/wire/arena.h"
 #include "base/wire/messages.h"
+#include "worker/device/device.h"
 #include "worker/slot/job_tables.h"
 
 namespace roundhouse::worker {
@@ -35,6 +36,8 @@ struct SamplePlan {
   uint64_t largest_layer_bytes = 0;  // weights of one
   uint64_t cache_bytes = 0;          // keys and values of all sequences
   uint64_t largest_cache_bytes = 0;  // of one: a cache grows by copying
+  // What a library computes with, at most; 0 where that is not of the limit.
+  uint64_t working_bytes = 0;
 
   // With all weights, and with those of two layers at a time.
   uint64_t resident_bytes() const { return device_bytes(weight_bytes); }
@@ -53,12 +56,12 @@ struct SamplePlan {
 // or word outside the arena, a token that the vocabulary lacks, a sequence
 // twice, longer than the model's positions or shorter than its prompt, more
 // tokens to draw than an answer carries, a temperature without meaning.
-// RESOURCE_EXHAUSTED: the embedding rows, two layers' weights and the keys and
-// values need more than `device_limit_bytes`.
+// RESOURCE_EXHAUSTED: the embedding rows, two layers' weights, the keys and
+// values and what computes need more than the device has.
 absl::StatusOr<SamplePlan> PlanSample(const wire::RunSample& command,
                                       const JobTables& tables,
                                       const wire::Arena& arena,
-                                      uint64_t device_limit_bytes);
+                                      const DeviceMemory& memory);
 
 }  // namespace roundhouse::worker
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "base/model/working_memory.h"
 #include "gtest/gtest.h"
 #include "worker/slot/test_job.h"
 
@@ -26,7 +27,7 @@ class SamplePlanTest : public testing::Test {
 
   absl::StatusOr<SamplePlan> Plan(const wire::RunSample& command,
                                   uint64_t limit = UINT64_MAX) {
-    return PlanSample(command, *tables_, job_.arena(), limit);
+    return PlanSample(command, *tables_, job_.arena(), {limit});
   }
   // What refuses the command.
   void ExpectRefused(const wire::RunSample& command, const std::string& text) {
@@ -78,6 +79,23 @@ TEST_F(SamplePlanTest, TooLittleMemoryNamesBytes) {
               std::string::npos)
         << status.message();
   }
+}
+
+TEST_F(SamplePlanTest, WhatALibraryComputesWithIsCountedWhereItIsOfTheLimit) {
+  const SamplePlan without = *Plan(command_);
+  EXPECT_EQ(without.working_bytes, 0u);
+  const SamplePlan plan =
+      *PlanSample(command_, *tables_, job_.arena(), {UINT64_MAX, true});
+  WorkingShape shape;
+  shape.batch.tokens = 3 + 5;  // all in one pass
+  shape.head_token_chunk = 2;
+  EXPECT_EQ(plan.working_bytes,
+            WorkingBytes(tables_->config, tables_->adapter, shape, 0, 4));
+  EXPECT_EQ(plan.least_bytes(), without.least_bytes() + plan.working_bytes);
+  EXPECT_TRUE(
+      absl::IsResourceExhausted(PlanSample(command_, *tables_, job_.arena(),
+                                           {plan.least_bytes() - 1, true})
+                                    .status()));
 }
 
 TEST_F(SamplePlanTest, APassIsAsLongAsItsLimitOrItsOnlySequence) {

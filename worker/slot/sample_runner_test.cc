@@ -150,7 +150,7 @@ class SampleRunnerTest : public testing::Test {
   }
   SamplePlan PlanOf(const wire::RunSample& command) {
     const auto tables = *ReadJobTables(job_.arena(), job_.layout_offset());
-    return *PlanSample(command, *tables, job_.arena(), UINT64_MAX);
+    return *PlanSample(command, *tables, job_.arena(), {UINT64_MAX});
   }
 
   SlotTestJob job_;
@@ -455,7 +455,7 @@ TEST_F(SampleBesideTrainingTest, WithMemoryForOneAtATime) {
   const auto tables = *ReadJobTables(job_.arena(), job_.layout_offset());
   for (const wire::RunSlot& slot : slots_) {
     const auto plan =
-        PlanSlot(slot, *tables, job_.arena().size_bytes(), UINT64_MAX);
+        PlanSlot(slot, *tables, job_.arena().size_bytes(), {UINT64_MAX});
     need = std::max(need, plan->device_bytes());
   }
   Run(need);

@@ -86,12 +86,15 @@ bool SlotBoard::MayOvertake(const SlotState& slot) const {
     return false;
   }
   uint64_t bytes = slot.planned_bytes();
+  // Those that were overtaken may compute before all of this one is down.
+  uint64_t working = slot.plan.working_bytes;
   for (const auto& other : slots) {
     if (other.get() == &slot) continue;
     bytes += other->phase == ComputePhase::kQueued ? other->held_bytes
                                                    : other->planned_bytes();
+    working = std::max(working, other->plan.working_bytes);
   }
-  return bytes <= device_.memory().limit_bytes;
+  return bytes + working <= device_.memory().limit_bytes;
 }
 
 SlotState* SlotBoard::Overtaker(const SlotState& first) const {
@@ -117,6 +120,12 @@ uint64_t SlotBoard::BytesBeforeSample() const {
     bytes += slot->behind_sample ? slot->held_bytes : slot->planned_bytes();
   }
   return bytes;
+}
+
+void SlotBoard::LeaveRoomFor(const SlotState& slot) {
+  uint64_t bytes = slot.plan.working_bytes + kept_.bytes();
+  for (const auto& other : slots) bytes += other->held_bytes;
+  if (bytes > device_.memory().limit_bytes) kept_ = SampleCache();
 }
 
 bool SlotBoard::TakeSample(Work& work) {
@@ -157,6 +166,7 @@ bool SlotBoard::TakeWork(Work& work) {
   if (!ready || slot->behind_sample) return false;
   if (!samples_.empty()) ++samples_[0]->passed_over;
   slot->phase = ComputePhase::kComputing;
+  LeaveRoomFor(*slot);
   work.slot = slot;
   return true;
 }
@@ -218,6 +228,8 @@ bool SlotBoard::MayHold(const SlotState& slot, uint64_t bytes) {
   if (slot.behind_sample) committed += samples_[0]->plan.least_bytes();
   uint64_t held = committed;  // where all older ones take no more than now
   const bool waits = slot.phase == ComputePhase::kQueued;
+  uint64_t working =
+      slot.phase == ComputePhase::kComputed ? 0 : slot.plan.working_bytes;
   bool older = true;
   for (const auto& other : slots) {
     if (other.get() == &slot) {
@@ -225,9 +237,15 @@ bool SlotBoard::MayHold(const SlotState& slot, uint64_t bytes) {
       continue;
     }
     if (other->phase == ComputePhase::kQueued) {
-      if (waits && older) committed += other->planned_bytes();
+      if (waits && older) {
+        committed += other->planned_bytes();
+        working = std::max(working, other->plan.working_bytes);
+      }
       held += other->held_bytes;
     } else {
+      if (other->phase == ComputePhase::kComputing) {
+        working = std::max(working, other->plan.working_bytes);
+      }
       const uint64_t first =
           waits || older ? other->planned_bytes() : other->held_bytes;
       committed += first;
@@ -235,8 +253,9 @@ bool SlotBoard::MayHold(const SlotState& slot, uint64_t bytes) {
     }
   }
   const uint64_t limit = device_.memory().limit_bytes;
-  if (std::max(committed, held) > limit) return false;
-  if (std::max(committed, held) + kept_.bytes() > limit) kept_ = SampleCache();
+  const uint64_t most = std::max(committed, held) + working;
+  if (most > limit) return false;
+  if (most + kept_.bytes() > limit) kept_ = SampleCache();
   return true;
 }
 

@@ -16,7 +16,9 @@
 // Device memory: a slot may take memory only beyond what every slot that is
 // older, or computes, may still come to need, so these never wait for it, and
 // the youngest ones are uploaded ahead as far as memory allows.  One that
-// overtakes must find all that it may come to need.  A sample takes all
+// overtakes must find all that it may come to need.  Room is left beside for
+// what a library takes while one of these computes (SlotPlan::working_bytes):
+// of the one that takes most, for one computes at a time.  A sample takes all
 // it needs at once, beyond what all slots may still come to need; slots that
 // come while it computes wait for what it has, and the cache that it leaves is
 // dropped for the first slot that needs the memory.
@@ -132,6 +134,8 @@ class SlotBoard {
   bool TakeSample(Work& work);
   // What the slots may come to need, as far as a sample leaves it to them.
   uint64_t BytesBeforeSample() const;
+  // A slot begins to compute: what is kept of a sample may be in its way.
+  void LeaveRoomFor(const SlotState& slot);
 
   Device& device_;
   wire::Doorbell& doorbell_;

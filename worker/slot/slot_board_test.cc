@@ -56,9 +56,11 @@ class SlotBoardTest : public testing::Test {
   }
 
   std::unique_ptr<SlotState> MakeState() {
-    return std::make_unique<SlotState>(
-        ++attempt_, 0, slot_, tables_,
-        *PlanSlot(slot_, *tables_, job_->arena().size_bytes(), UINT64_MAX));
+    SlotPlan plan =
+        *PlanSlot(slot_, *tables_, job_->arena().size_bytes(), {UINT64_MAX});
+    plan.working_bytes = working_bytes_;
+    return std::make_unique<SlotState>(++attempt_, 0, slot_, tables_,
+                                       std::move(plan));
   }
 
   // Dispatched; with `ready` its first input is there.
@@ -105,7 +107,8 @@ class SlotBoardTest : public testing::Test {
 
   std::unique_ptr<SampleState> NewSample(uint64_t number) {
     wire::RunSample command = job_->MakeSample(number, {{1, 2, 3}}, 4);
-    SamplePlan plan = *PlanSample(command, *tables_, job_->arena(), UINT64_MAX);
+    SamplePlan plan =
+        *PlanSample(command, *tables_, job_->arena(), {UINT64_MAX});
     return std::make_unique<SampleState>(++attempt_, std::move(command),
                                          tables_, std::move(plan));
   }
@@ -158,6 +161,7 @@ class SlotBoardTest : public testing::Test {
   wire::Doorbell bell_{};
   uint64_t attempt_ = 0;
   uint64_t slot_bytes_ = 0, sample_bytes_ = 0;
+  uint64_t working_bytes_ = 0;  // of the next slots
   std::unique_ptr<Device> device_;
   std::unique_ptr<SlotBoard> board_;
 };
@@ -293,6 +297,57 @@ TEST_F(SlotBoardTest, ASlotOvertakesOnlyWithinMemoryThatNobodyHas) {
   ASSERT_TRUE(TakeAll(full));
   AddOther();
   EXPECT_EQ(board_->NextToCompute().slot, full);
+}
+
+TEST_F(SlotBoardTest, RoomIsLeftForWhatComputesTheSlotsThatAreHere) {
+  constexpr uint64_t kWorking = 64 << 10;
+  MakeBoard(2 * slot_bytes_ + kWorking);
+  working_bytes_ = kWorking;
+  SlotState* const first = AddSlot(true);
+  EXPECT_FALSE(Take(first, 2 * slot_bytes_ + 64));
+  EXPECT_TRUE(TakeAll(first));
+  // One computes at a time: the room is there once.
+  SlotState* const second = AddSlot(true);
+  EXPECT_TRUE(TakeAll(second));
+  // It needs none itself, and leaves it to the older ones.
+  working_bytes_ = 0;
+  SlotState* const third = AddSlot(true);
+  EXPECT_FALSE(Take(third, 64));
+  EXPECT_EQ(board_->NextToCompute().slot, first);
+  EXPECT_FALSE(Take(third, 64));
+  End(first);
+  End(second);
+  EXPECT_TRUE(TakeAll(third));
+  End(third);
+}
+
+TEST_F(SlotBoardTest, AnOvertakerLeavesRoomForWhatComputesTheOneOvertaken) {
+  constexpr uint64_t kWorking = 64 << 10;
+  for (const bool room : {false, true}) {
+    MakeBoard(2 * slot_bytes_ + kWorking - (room ? 0 : 64));
+    working_bytes_ = kWorking;
+    SlotState* const first = AddSlot(true);  // and lacks its weights
+    ASSERT_TRUE(TakeAll(first));
+    working_bytes_ = 0;
+    SlotState* const other = AddOther();
+    EXPECT_EQ(board_->NextToCompute().slot, room ? other : first);
+    End(first);
+    End(other);
+  }
+}
+
+TEST_F(SlotBoardTest, WhatIsKeptOfASampleGoesWhenItsRoomIsComputedIn) {
+  working_bytes_ = sample_bytes_;
+  MakeBoard(slot_bytes_ + sample_bytes_);
+  SlotState* const slot = AddSlot(false);
+  ASSERT_TRUE(TakeAll(slot));
+  Keep(7, 64);
+  EXPECT_EQ(used_bytes(), DeviceBytes(slot_bytes_) + 64);
+  board_->Update(
+      [&] { slot->uploads.front().input.arrival = Arrival::kThere; });
+  EXPECT_EQ(board_->NextToCompute().slot, slot);
+  EXPECT_EQ(used_bytes(), DeviceBytes(slot_bytes_));
+  End(slot);
 }
 
 TEST_F(SlotBoardTest, ASampleIsPassedOverEightTimes) {

@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/model/parameters.h"
+#include "base/model/working_memory.h"
 #include "base/reduction.h"
 #include "base/status.h"
-#include "worker/device/device.h"
 #include "worker/slot/arena_refs.h"
 
 namespace roundhouse::worker {
@@ -280,6 +280,22 @@ absl::Status Planner::PlanUnitContributions(size_t u) {
   return absl::OkStatus();
 }
 
+uint64_t WorkingOf(const wire::RunSlot& slot, const JobTables& tables) {
+  WorkingShape shape;
+  shape.dtype = tables.dtype;
+  shape.backward = SlotPlan::HasBackward(slot.kind);
+  shape.layer_recompute = slot.recompute == wire::Recompute::kLayer;
+  shape.head_token_chunk = tables.head_token_chunk;
+  uint64_t most = 0;
+  for (const wire::SlotMicroBatch& given : slot.micro_batches) {
+    shape.batch.sequences = given.rows;
+    shape.batch.tokens = given.row_tokens;
+    most = std::max(most, WorkingBytes(tables.config, tables.adapter, shape,
+                                       slot.first_layer, slot.last_layer));
+  }
+  return most;
+}
+
 }  // namespace
 
 uint64_t BufferNeed::total_bytes() const { return DeviceBytes(bytes) * count; }
@@ -305,14 +321,16 @@ bool SlotPlan::HasBackward(SlotKind kind) {
 
 absl::StatusOr<SlotPlan> PlanSlot(const wire::RunSlot& slot,
                                   const JobTables& tables, uint64_t arena_bytes,
-                                  uint64_t device_limit_bytes) {
+                                  const DeviceMemory& memory) {
   ASSIGN_OR_RETURN(SlotPlan plan, Planner(slot, tables, arena_bytes).Plan());
-  if (plan.device_bytes() > device_limit_bytes) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("device memory: slot ", slot.slot, " of layers ",
-                     slot.first_layer, "..", slot.last_layer, " needs ",
-                     plan.device_bytes(), " bytes (", plan.weight_bytes,
-                     " of them weights), the limit is ", device_limit_bytes));
+  if (memory.with_libraries) plan.working_bytes = WorkingOf(slot, tables);
+  const uint64_t bytes = plan.device_bytes() + plan.working_bytes;
+  if (bytes > memory.limit_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "device memory: slot ", slot.slot, " of layers ", slot.first_layer,
+        "..", slot.last_layer, " needs ", bytes, " bytes (", plan.weight_bytes,
+        " of them weights, ", plan.working_bytes,
+        " to compute with), the limit is ", memory.limit_bytes));
   }
   return plan;
 }

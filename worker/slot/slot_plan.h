@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/wire/messages.h"
+#include "worker/device/device.h"
 #include "worker/slot/job_tables.h"
 
 namespace roundhouse::worker {
@@ -43,6 +44,9 @@ struct SlotPlan {
   BufferNeed gradients;       // likewise, of backward slots
   BufferNeed outputs;         // one micro-batch's written, one's downloading
   uint64_t weight_bytes = 0;  // of all units
+  // What a library takes beside all this while the slot computes, at most; 0
+  // where that is not of the device's limit.
+  uint64_t working_bytes = 0;
 
   // Everything the slot can hold at one time.
   uint64_t device_bytes() const;
@@ -57,10 +61,10 @@ struct SlotPlan {
 // a size that does not fit the shape, layers without their units, groups that
 // the contributions do not cover exactly, a contribution of a frozen unit,
 // `train` that does not fit the kind.
-// RESOURCE_EXHAUSTED: the slot alone needs more than `device_limit_bytes`.
+// RESOURCE_EXHAUSTED: the slot alone needs more than the device has.
 absl::StatusOr<SlotPlan> PlanSlot(const wire::RunSlot& slot,
                                   const JobTables& tables, uint64_t arena_bytes,
-                                  uint64_t device_limit_bytes);
+                                  const DeviceMemory& memory);
 
 }  // namespace roundhouse::worker
 

@@ -3,6 +3,7 @@
 #include <functional>
 #include <string>
 
+#include "base/model/working_memory.h"
 #include "gtest/gtest.h"
 #include "worker/slot/test_job.h"
 
@@ -20,7 +21,7 @@ class SlotPlanTest : public testing::Test {
 
   absl::StatusOr<SlotPlan> Plan(const wire::RunSlot& slot,
                                 uint64_t limit = UINT64_MAX) {
-    return PlanSlot(slot, *tables_, job_.arena().size_bytes(), limit);
+    return PlanSlot(slot, *tables_, job_.arena().size_bytes(), {limit});
   }
 
   SlotTestJob job_;
@@ -83,6 +84,39 @@ TEST_F(SlotPlanTest, TooLittleMemoryNamesBytes) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(std::string(status.message()).find(std::to_string(need)),
             std::string::npos);
+}
+
+TEST_F(SlotPlanTest, WhatALibraryComputesWithIsCountedWhereItIsOfTheLimit) {
+  DeviceMemory memory{.limit_bytes = UINT64_MAX, .with_libraries = true};
+  const auto plan = [&](const wire::RunSlot& slot) {
+    return PlanSlot(slot, *tables_, job_.arena().size_bytes(), memory);
+  };
+  const wire::SlotMicroBatch& given = slots_[3].micro_batches[0];
+  WorkingShape shape;
+  shape.batch = {given.rows, given.row_tokens};
+  EXPECT_EQ(plan(slots_[0])->working_bytes,
+            WorkingBytes(tables_->config, tables_->adapter, shape, 0, 1));
+  shape.backward = true;
+  const uint64_t working =
+      WorkingBytes(tables_->config, tables_->adapter, shape, 2, 3);
+  EXPECT_EQ(plan(slots_[3])->working_bytes, working);
+  EXPECT_EQ(plan(slots_[3])->device_bytes(), Plan(slots_[3])->device_bytes());
+  EXPECT_EQ(Plan(slots_[3])->working_bytes, 0u);
+  shape.layer_recompute = true;
+  slots_[3].recompute = wire::Recompute::kLayer;
+  EXPECT_EQ(plan(slots_[3])->working_bytes,
+            WorkingBytes(tables_->config, tables_->adapter, shape, 2, 3));
+
+  slots_[3].recompute = wire::Recompute::kStage;
+  memory.limit_bytes = plan(slots_[3])->device_bytes() + working;
+  EXPECT_EQ(plan(slots_[3]).status(), absl::OkStatus());
+  --memory.limit_bytes;
+  const absl::Status status = plan(slots_[3]).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(std::string(status.message())
+                .find(std::to_string(working) + " to compute with"),
+            std::string::npos)
+      << status.message();
 }
 
 struct BadCase {

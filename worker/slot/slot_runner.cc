@@ -60,9 +60,9 @@ void SlotRunner::Submit(uint64_t attempt, int64_t received_ns,
                         std::shared_ptr<const JobTables> tables) {
   const uint64_t number = command.slot;
   const auto take = [&]() -> absl::Status {
-    ASSIGN_OR_RETURN(SlotPlan plan,
-                     PlanSlot(command, *tables, arena_.size_bytes(),
-                              device_.memory().limit_bytes));
+    ASSIGN_OR_RETURN(
+        SlotPlan plan,
+        PlanSlot(command, *tables, arena_.size_bytes(), device_.memory()));
     return board_.Add(
         std::make_unique<SlotState>(attempt, received_ns, std::move(command),
                                     std::move(tables), std::move(plan)));
@@ -75,8 +75,8 @@ void SlotRunner::SubmitSample(uint64_t attempt, wire::RunSample command,
                               std::shared_ptr<const JobTables> tables) {
   const uint64_t number = command.sample;
   const auto take = [&]() -> absl::Status {
-    ASSIGN_OR_RETURN(SamplePlan plan, PlanSample(command, *tables, arena_,
-                                                 device_.memory().limit_bytes));
+    ASSIGN_OR_RETURN(SamplePlan plan,
+                     PlanSample(command, *tables, arena_, device_.memory()));
     return board_.AddSample(std::make_unique<SampleState>(
         attempt, std::move(command), std::move(tables), std::move(plan)));
   };

@@ -500,7 +500,7 @@ TEST_F(SlotRunnerTest, AReplayFillsInWhatTheFirstAttemptLeft) {
 
 uint64_t NeedOf(SlotTestJob& job, const wire::RunSlot& slot) {
   const auto tables = *ReadJobTables(job.arena(), job.layout_offset());
-  return PlanSlot(slot, *tables, job.arena().size_bytes(), UINT64_MAX)
+  return PlanSlot(slot, *tables, job.arena().size_bytes(), {UINT64_MAX})
       ->device_bytes();
 }
 

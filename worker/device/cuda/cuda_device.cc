@@ -346,7 +346,12 @@ class CudaDevice : public Device {
     return std::make_unique<CudaPinnedHost>(index_, data);
   }
 
-  DeviceMemory memory() const override { return account_.memory(); }
+  // LibTorch's allocator takes from the same pool.
+  DeviceMemory memory() const override {
+    DeviceMemory memory = account_.memory();
+    memory.with_libraries = true;
+    return memory;
+  }
   uint64_t TakePeak() override { return account_.TakePeak(); }
   CopyChunks copy_chunks() const override { return kCopyChunks; }
 
