@@ -34,13 +34,17 @@ class Case:
     shape: str     # a published model, or "tiny"
     fields: dict   # of the job file
     share: int = 1  # more: the first GPU alone, as so many devices
+    longest: bool = False  # with rows as long as planned to fit
     reserve: float = 0.0  # of the time left, kept for the cases behind it
 
     def config(self):
-        return (shapes.TINY if self.shape == "tiny"
-                else shapes.published(self.shape))
+        if self.shape == "tiny":
+            return shapes.TINY
+        return {**shapes.published(self.shape),
+                "max_position_embeddings": MOST_POSITIONS}
 
 
+ONE = {"max_length": 64, "batch_size": 1, "micro_batch_size": 1}
 LONG = {"max_length": 2048, "batch_size": 16, "micro_batch_size": 4}
 SHORT = {"max_length": 64, "batch_size": 8, "micro_batch_size": 2}
 CASES = {
@@ -53,13 +57,20 @@ CASES = {
         # needs them.
         Case("Llama-3.1-8B full", "llama3.1-8b",
              {**LONG, "model_init": "random"}, reserve=0.6),
-        Case("Llama-3.1-8B LoRA", "llama3.1-8b", {**LONG, **LORA}),
+        Case("Llama-3.1-8B LoRA", "llama3.1-8b", {**LONG, **LORA},
+             reserve=0.5),
+        Case("Qwen3-1.7B full, longest rows", "qwen3-1.7b", ONE, longest=True),
     ],
     "cpu": [
         Case("tiny full", "tiny", SHORT, reserve=0.5),
-        Case("tiny LoRA", "tiny", {**SHORT, **LORA}),
+        Case("tiny LoRA", "tiny", {**SHORT, **LORA}, reserve=0.5),
+        Case("tiny full, longest rows", "tiny", ONE, longest=True),
     ],
 }
+# Of the longest rows planned; what is refused or fails is in the report.
+LONGEST_SHARES = (1.0, 0.75, 0.5)
+LONGEST_STEPS = (1, 2)  # to warm up, and measured
+MOST_POSITIONS = 1 << 17
 
 
 # --- arithmetic ---
@@ -176,14 +187,11 @@ def count(daemon):
     return max(1, len(jobs.devices(daemon)))
 
 
-def make_inputs(scratch, case, deadline):
-    """The model's directory and rows; Skipped where the weights do not fit."""
+def make_model(scratch, case, deadline):
+    """Its directory; Skipped where the weights do not fit."""
     weights = "model_init" not in case.fields
     folder = scratch.data / (case.shape if weights else f"{case.shape}.empty")
-    config, length = case.config(), case.fields["max_length"]
-    rows = scratch.data / f"rows-{length}.jsonl"
-    if not rows.exists():
-        shapes.make_rows(rows, 4 * case.fields["batch_size"], length)
+    config = case.config()
     if folder.exists():
         return folder
     size = 2 * shapes.parameter_count(config) if weights else 0
@@ -199,6 +207,14 @@ def make_inputs(scratch, case, deadline):
     return folder
 
 
+def with_rows(scratch, spec):
+    """`spec` with a dataset of rows as long as it allows."""
+    rows = scratch.data / f"rows-{spec['max_length']}.jsonl"
+    if not rows.exists():
+        shapes.make_rows(rows, 4 * spec["batch_size"], spec["max_length"])
+    return {**spec, "dataset": rows.name}
+
+
 def devices_of(run, case):
     """Flags of the daemon."""
     if case.share == 1:
@@ -209,7 +225,8 @@ def devices_of(run, case):
             "device_memory": jobs.device_memory([first], case.share)}
 
 
-def train(run, daemon, spec, config, details, deadline):
+def train(run, daemon, spec, config, details, deadline,
+          warm_up=WARM_UP_STEPS, steps=MEASURED_STEPS):
     path = daemon.folder / "bench.yaml"
     path.write_text(json.dumps(spec))
     done = daemon.client("submit", "-f", path, "-o", "json", check=False)
@@ -220,15 +237,15 @@ def train(run, daemon, spec, config, details, deadline):
     if done.returncode != 0:
         raise Failed(f"submit: exit status {done.returncode}: {done.stderr}")
     job = json.loads(done.stdout)["name"].rsplit("/", 1)[1]
-    begun = jobs.wait_for_step(daemon, job, WARM_UP_STEPS,
+    begun = jobs.wait_for_step(daemon, job, warm_up,
                                deadline - time.monotonic())
     if begun is None:
         raise Skipped(f"it was {daemon.job(job)['state']} at step "
-                      f"{len(jobs.steps(daemon, job))} of {WARM_UP_STEPS} to "
+                      f"{len(jobs.steps(daemon, job))} of {warm_up} to "
                       "warm up when its time was over")
     before, first = totals(daemon), len(jobs.steps(daemon, job))
     start = time.monotonic()
-    jobs.wait_for_step(daemon, job, first + MEASURED_STEPS,
+    jobs.wait_for_step(daemon, job, first + steps,
                        deadline - time.monotonic())
     time.sleep(max(0.0, start + MEASURED_SECONDS - time.monotonic()))
     last = len(jobs.steps(daemon, job))
@@ -241,20 +258,55 @@ def train(run, daemon, spec, config, details, deadline):
     details["loss"] = jobs.steps(daemon, job)[-1]["loss"]
 
 
+def train_longest(run, scratch, daemon, spec, config, details, deadline):
+    """Rows as long as planned; where they are refused, shorter ones."""
+    planned = details["predicted"].get("longest_sequence")
+    if planned is None:
+        raise Skipped("no longest row is planned: "
+                      + details["predicted"].get("reason", "not feasible"))
+    tries = details["tries"] = {}
+    most = min(planned, config["max_position_embeddings"])
+    for part in LONGEST_SHARES:
+        length = max(1, int(part * most) // 64) * 64
+        tokens = {**spec, "max_length": length}
+        try:
+            train(run, daemon, with_rows(scratch, tokens), config, details,
+                  deadline, *LONGEST_STEPS)
+        except Skipped as skipped:
+            tries[str(length)] = f"skipped: {skipped}"
+        except Failed as failed:
+            tries[str(length)] = f"failed: {failed}"
+        else:
+            tries[str(length)] = "passed"
+            details["spec"] = {**details["spec"], "max_length": length}
+            break
+    words = "; ".join(f"{length} tokens: {found}"
+                      for length, found in tries.items())
+    # One that the daemon took has to run.
+    if any(found.startswith("failed") for found in tries.values()):
+        raise Failed(words)
+    if "passed" not in tries.values():
+        raise Skipped(words)
+
+
 def run_case(run, scratch, case, details, deadline):
     daemon = jobs.daemon_of(run, scratch, **devices_of(run, case))
     daemon.start()
     try:
-        folder = make_inputs(scratch, case, deadline)
+        folder = make_model(scratch, case, deadline)
         spec = {"model_name_or_path": folder.name, "dtype": "bf16",
-                "dataset": f"rows-{case.fields['max_length']}.jsonl",
                 "max_steps": 100000, "save_steps": 0, "learning_rate": 1e-5,
                 "lr_scheduler_type": "constant", **case.fields}
         config = case.config()
         details["parameters"] = shapes.parameter_count(config)
         details["device_memory_bytes"] = daemon.flags["device_memory"]
         details["predicted"] = predict(run, daemon, folder.name, spec)
-        train(run, daemon, spec, config, details, deadline)
+        if case.longest:
+            train_longest(run, scratch, daemon, spec, config, details,
+                          deadline)
+        else:
+            train(run, daemon, with_rows(scratch, spec), config, details,
+                  deadline)
         if not run.options.rehearse and run.gpus:
             try:
                 peak = preset_of(run.gpus)[1]

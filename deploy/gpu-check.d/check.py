@@ -5,8 +5,8 @@
     deploy/gpu-check --rehearse    on CPU devices with tiny shapes; what needs
                                    a GPU is skipped, and said
 
-Sections, one after the other: machine, conformance, parity, fault, calibration,
-bench. Each passes, fails or is skipped with a reason, also when too little of
+Sections, one after the other: machine, conformance, sanitizer, parity, fault,
+growth, calibration, bench. Each passes, fails or is skipped with a reason, also when too little of
 --seconds is left. Writes report.json and report.md into --out, a new folder in
 the current one unless given. Exit status: 0 nothing failed, 1 something did,
 2 usage.
@@ -24,6 +24,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -38,8 +39,9 @@ import report  # noqa: E402
 from outcome import Failed, Skipped  # noqa: E402
 
 # What a section may take at most, and what it needs at least, in seconds.
-BUDGETS = {"machine": (60, 5), "conformance": (90, 10), "parity": (90, 20),
-           "fault": (90, 20), "calibration": (45, 15), "bench": (480, 30)}
+BUDGETS = {"machine": (60, 5), "conformance": (90, 10), "sanitizer": (60, 20),
+           "parity": (90, 20), "fault": (90, 20), "growth": (90, 30),
+           "calibration": (45, 15), "bench": (480, 30)}
 REHEARSED = {name: (limit, 2) for name, (limit, _) in BUDGETS.items()}
 # Kept for the report, and for ending what a section started.
 RESERVE_SECONDS = 5
@@ -49,7 +51,10 @@ SUITES = {
              "worker/model/cuda/cuda_parity_test"),
     "cpu": ("worker/device/cpu/cpu_device_test",),
 }
+CUDA_BIN = "/usr/local/cuda/bin"
 CALIBRATE = "worker/model/cuda/roundhouse-gpu-calibrate"
+SANITIZER_SECONDS = 50  # its memory check slows a suite down many times
+SANITIZER_FOUND = 9  # the exit status asked of it
 LAST_LINES = 20  # of a program that failed
 
 
@@ -149,6 +154,35 @@ def check_conformance(run, details):
         raise Failed("; ".join(wrong))
 
 
+def check_sanitizer(run, details):
+    run.needs_gpu()
+    tool = shutil.which("compute-sanitizer",
+                        path=f"{os.environ.get('PATH', '')}:{CUDA_BIN}")
+    if tool is None:
+        raise Skipped("there is no compute-sanitizer on PATH, which is part of "
+                      "the CUDA Toolkit")
+    suite = SUITES["cuda"][0]
+    try:
+        done = subprocess.run(
+            [tool, "--tool=memcheck", f"--error-exitcode={SANITIZER_FOUND}",
+             run.program(suite)], capture_output=True, text=True, check=False,
+            env=run.environment(), timeout=SANITIZER_SECONDS)
+    except subprocess.TimeoutExpired as late:
+        raise Skipped(f"{suite} was not over within {SANITIZER_SECONDS} s "
+                      "under compute-sanitizer") from late
+    details.update(suite=suite, exit_status=done.returncode)
+    if done.returncode != 0:
+        raise Failed(f"{suite} under compute-sanitizer: exit status "
+                     f"{done.returncode}\n"
+                     + last_lines(done.stdout + done.stderr))
+
+
+def check_growth(run, details):
+    run.needs_device()
+    import growth  # pylint: disable=import-outside-toplevel
+    growth.check(run, details)
+
+
 def check_calibration(run, details):
     run.needs_gpu()
     done = subprocess.run([run.program(CALIBRATE)], capture_output=True,
@@ -178,7 +212,8 @@ def check_bench(run, details):
 
 
 SECTIONS = {"machine": check_machine, "conformance": check_conformance,
-            "parity": check_parity, "fault": check_fault,
+            "sanitizer": check_sanitizer, "parity": check_parity,
+            "fault": check_fault, "growth": check_growth,
             "calibration": check_calibration, "bench": check_bench}
 
 

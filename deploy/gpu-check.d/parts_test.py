@@ -15,12 +15,13 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "tests/integration")]
 
 import bench  # noqa: E402  found by the line before
 import fault  # noqa: E402
+import growth  # noqa: E402
 import harness  # noqa: E402
 import jobs  # noqa: E402
 import machine  # noqa: E402
 import report  # noqa: E402
 import shapes  # noqa: E402
-from outcome import Skipped  # noqa: E402
+from outcome import Failed, Skipped  # noqa: E402
 
 PROBE = """roundhouse-gpus 1
 driver=580.65.06
@@ -79,6 +80,42 @@ class MachineTest(Scratch):
                          {"devices": "cuda:3,3", "device_memory": 10 * gib})
         self.assertEqual(
             bench.devices_of(run, bench.Case("all", "tiny", {})), {})
+
+    def test_growth_is_of_every_process_that_was_there(self):
+        more, wrong = growth.growth({"daemon": 70, "worker 0": 50},
+                                    {"daemon": 90, "worker 0": 40, "new": 99},
+                                    most=20)
+        self.assertEqual((more, wrong), ({"daemon": 20, "worker 0": -10}, []))
+        _, wrong = growth.growth({"daemon": 70, "worker 0": 50},
+                                 {"daemon": 91}, most=20)
+        self.assertEqual(wrong, ["daemon holds 21 bytes more",
+                                 "worker 0 was replaced"])
+        self.assertGreater(growth.anonymous_bytes(os.getpid()), 1 << 20)
+
+    def longest(self, planned, *outcomes):
+        """What becomes of rows that are trained with these outcomes."""
+        details = {"predicted": planned, "spec": {}}
+        with unittest.mock.patch.object(bench, "train",
+                                        side_effect=outcomes):
+            bench.train_longest(
+                None, types.SimpleNamespace(data=self.folder), None,
+                {"batch_size": 1}, {"max_position_embeddings": 1000}, details,
+                0)
+        return details["tries"]
+
+    def test_rows_as_long_as_planned_run_or_are_refused(self):
+        planned = {"longest_sequence": 2000}
+        self.assertEqual(self.longest(planned, None), {"960": "passed"})
+        self.assertEqual(self.longest(planned, Skipped("refused"), None),
+                         {"960": "skipped: refused", "704": "passed"})
+        with self.assertRaisesRegex(Skipped, "960 tokens: skipped: refused; "
+                                    "704 .* 448 "):
+            self.longest(planned, *3 * [Skipped("refused")])
+        with self.assertRaisesRegex(Failed, "960 tokens: failed: no memory; "
+                                    "704 tokens: passed"):
+            self.longest(planned, Failed("no memory"), None)
+        with self.assertRaisesRegex(Skipped, "no preset"):
+            self.longest({"reason": "no preset"})
 
     def test_cases_of_a_suite_are_counted(self):
         path = self.folder / "suite.json"

@@ -85,6 +85,12 @@ def traffic(case, way):
     return bytes_ if used is None else f"{cell(bytes_)} ({used})"
 
 
+def longest(case):
+    planned = case["predicted"]["longest_sequence"]
+    return f"planned {planned} tokens; " + "; ".join(
+        f"{length}: {cell(words)}" for length, words in case["tries"].items())
+
+
 def bench_lines(found):
     cases = section_of(found, "bench")["details"].get("cases", [])
     if not cases:
@@ -119,6 +125,8 @@ def bench_lines(found):
         lines += [f"Planned: `roundhouse plan` for {', '.join(sorted(plans))}"
                   + (", which this machine has not: a rehearsal."
                      if found["rehearsal"] else "."), ""]
+    lines += [f"{case['case']}: {longest(case)}\n" for case in cases
+              if "tries" in case]
     reasons = [f"- {case['case']}: {case['status']}: {cell(case['reason'])}"
                for case in cases if case["reason"]]
     reasons += [f"- {case['case']}: not planned: "
@@ -142,6 +150,7 @@ def markdown(found):
     lines += machine_lines(found) + suite_lines(found)
     lines += figure_lines(found, "parity", "Parity")
     lines += figure_lines(found, "fault", "Fault")
+    lines += figure_lines(found, "growth", "Memory over many steps")
     lines += figure_lines(found, "calibration", "Calibration")
     lines += bench_lines(found)
     return "\n".join(lines).rstrip() + "\n"

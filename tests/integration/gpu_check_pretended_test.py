@@ -3,6 +3,7 @@ that only wait (tests/fakes/fake_worker), suites and calibration that answer.
 What it does with a real one is not tested anywhere yet."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -17,9 +18,12 @@ sys.path[:0] = [{str(ROOT / "deploy/gpu-check.d")!r}]
 import check
 import bench
 import fault
+import growth
 import shapes
 check.BUDGETS["conformance"] = (8, 1)
+check.CUDA_BIN = "/nowhere"
 shapes.SMALL, fault.ON_GPU = shapes.TINY, fault.REHEARSED
+growth.STEPS = {{"cuda": (10, 60)}}
 for case in bench.CASES["cuda"]:
     case.shape = "tiny"
     case.fields = {{**case.fields, **bench.SHORT}}
@@ -60,6 +64,7 @@ class PretendedTest(unittest.TestCase):
         for suite in SUITES:
             self.script(suite, f'[ "$CUDA_VISIBLE_DEVICES" = GPU-00-0 ] && '
                         f'exec {ROOT}/worker/device/cpu/cpu_device_test "$@"')
+        self.script("bin/compute-sanitizer", "exit 0")
         self.script("worker/model/cuda/roundhouse-gpu-calibrate",
                     f"echo '{json.dumps(RATES)}'")
 
@@ -79,7 +84,9 @@ class PretendedTest(unittest.TestCase):
         done = subprocess.run(
             [sys.executable, "-B", "-c", CHECK, f"--out={out}",
              f"--programs={self.programs}", "--devices=cuda:0", *arguments],
-            capture_output=True, text=True, check=False)
+            capture_output=True, text=True, check=False,
+            env={**os.environ,
+                 "PATH": f"{self.programs}/bin:{os.environ['PATH']}"})
         self.assertIn(done.returncode, (0, 1), done.stderr)
         report = json.loads((out / "report.json").read_text())
         self.assertFalse(report["rehearsal"])
@@ -88,38 +95,53 @@ class PretendedTest(unittest.TestCase):
 
     def test_all_sections_come_to_their_figures(self):
         status, sections = self.check(
-            "--sections=machine,conformance,fault,calibration,bench")
+            "--sections=machine,conformance,sanitizer,fault,growth,"
+            "calibration,bench")
         self.assertEqual(status, 0, sections)
-        for name in ("machine", "conformance", "fault", "calibration",
-                     "bench"):
+        for name in ("machine", "conformance", "sanitizer", "fault", "growth",
+                     "calibration", "bench"):
             self.assertEqual(sections[name]["status"], "passed", sections)
         self.assertEqual(sections["calibration"]["details"], RATES)
         self.assertEqual([s["suite"] for s in
                           sections["conformance"]["details"]["suites"]],
                          list(SUITES))
+        self.assertEqual(sections["growth"]["details"]["GPU 0, bytes more"], 0)
         cases = sections["bench"]["details"]["cases"]
-        self.assertEqual([case["status"] for case in cases],
-                         ["passed", "passed", "skipped", "passed", "passed"],
-                         cases)
+        self.assertEqual({case["status"] for case in cases}, {"passed"}, cases)
         for case in cases:
-            if case["status"] == "passed":
-                self.measured(case)
-        self.assertIn("the daemon gives each GPU one worker",
-                      cases[2]["reason"])
-        self.assertIn("GPU 0 is there twice", self.markdown)
+            self.measured(case, 2 if "two devices" in case["case"] else 1)
+        self.assertEqual(cases[-1]["tries"], {"128": "passed"})
+        self.assertIn(" tokens; 128: passed", self.markdown)
         self.assertNotIn("rehearsal", self.markdown)
 
-    def measured(self, case):
-        # A card of 24 GiB as the driver counts, less the 6 GiB.
+    def measured(self, case, devices):
+        # A card of 24 GiB as the driver counts, less 2 GiB for each worker.
         self.assertEqual(case["device_memory_bytes"],
-                         25757220864 - 6 * (1 << 30))
-        self.assertEqual(case["predicted"]["devices"], "1xrtx4090")
-        self.assertAlmostEqual(case["mfu"] * 165.2, case["model_tflops"])
-        self.assertAlmostEqual(case["share_of_measured_matmul"] * 150,
+                         25757220864 // devices - 2 * (1 << 30))
+        self.assertEqual(case["predicted"]["devices"], f"{devices}xrtx4090")
+        self.assertAlmostEqual(case["mfu"] * 165.2 * devices,
                                case["model_tflops"])
         self.assertAlmostEqual(
-            case["h2d_share_of_measured_link"] * 20e9 * case["step_seconds"]
-            / case["h2d_bytes_per_step"], 1)
+            case["share_of_measured_matmul"] * 150 * devices,
+            case["model_tflops"])
+        self.assertAlmostEqual(
+            case["h2d_share_of_measured_link"] * 20e9 * devices
+            * case["step_seconds"] / case["h2d_bytes_per_step"], 1)
+
+    def test_what_the_sanitizer_finds_is_a_failure(self):
+        for status, ends in ((0, "passed"), (9, "failed")):
+            self.script("bin/compute-sanitizer",
+                        'echo "$@"; echo "1 error"; exit ' + str(status))
+            found, sections = self.check("--sections=machine,sanitizer")
+            self.assertEqual(found, status != 0)
+            self.assertEqual(sections["sanitizer"]["status"], ends)
+        for words in ("--tool=memcheck", SUITES[0], "1 error"):
+            self.assertIn(words, sections["sanitizer"]["reason"])
+        self.programs.joinpath("bin/compute-sanitizer").unlink()
+        found, sections = self.check("--sections=machine,sanitizer")
+        self.assertEqual(found, 0)
+        self.assertIn("no compute-sanitizer on PATH",
+                      sections["sanitizer"]["reason"])
 
     def test_a_section_without_end_fails_in_time(self):
         self.script(SUITES[0], "exec sleep 1000")
@@ -145,7 +167,8 @@ class PretendedTest(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("no GPU 0 that can be used",
                       sections["machine"]["reason"])
-        for name in ("conformance", "parity", "fault", "calibration", "bench"):
+        for name in ("conformance", "sanitizer", "parity", "fault", "growth",
+                     "calibration", "bench"):
             self.assertEqual(sections[name]["status"], "skipped")
             self.assertEqual(sections[name]["reason"], "no GPU was found")
         self.assertIn("GPU is lost", self.markdown)

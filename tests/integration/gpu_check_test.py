@@ -10,8 +10,8 @@ import unittest
 
 ROOT = pathlib.Path(__file__).absolute().parents[2]
 CHECK = ROOT / "deploy/gpu-check.d/check.py"
-SECTIONS = ["machine", "conformance", "parity", "fault", "calibration",
-            "bench"]
+SECTIONS = ["machine", "conformance", "sanitizer", "parity", "fault", "growth",
+            "calibration", "bench"]
 SUITE = "worker/device/cpu/cpu_device_test"
 PROGRAMS = ("server/roundhoused", "client/roundhouse",
             "worker/roundhouse-worker", "worker/probe/roundhouse-gpu-probe",
@@ -77,11 +77,13 @@ class GpuCheckTest(unittest.TestCase):
             self.assertIn("python3: ", sections["parity"]["reason"])
         self.assertEqual(
             {**found, "machine": "", "parity": ""},
-            {"machine": "", "conformance": "passed", "parity": "",
-             "fault": "passed", "calibration": "skipped", "bench": "passed"},
+            {"machine": "", "conformance": "passed", "sanitizer": "skipped",
+             "parity": "", "fault": "passed", "growth": "passed",
+             "calibration": "skipped", "bench": "passed"},
             sections)
         self.assertGreater(sections["machine"]["details"]["host"]["cores"], 0)
-        self.assertIn("needs a GPU", sections["calibration"]["reason"])
+        for name in ("sanitizer", "calibration"):
+            self.assertIn("needs a GPU", sections[name]["reason"])
         for name, section in sections.items():
             self.assertIn(name, printed)
             self.assertIn(f"| {name} | {section['status']} |", self.markdown)
@@ -89,6 +91,7 @@ class GpuCheckTest(unittest.TestCase):
         self.assertIn("Rehearsal", self.markdown)
         self.suites_ran(sections["conformance"]["details"])
         self.same_bits(sections["fault"]["details"])
+        self.holds_no_more(sections["growth"]["details"])
         for case in sections["bench"]["details"]["cases"]:
             self.measured(case)
 
@@ -105,8 +108,16 @@ class GpuCheckTest(unittest.TestCase):
         self.assertGreaterEqual(details["replayed_slots"], 1)
         self.assertGreaterEqual(len(details["files"]), 1)
 
+    def holds_no_more(self, details):
+        self.assertEqual(details["steps"], 300)
+        for process in ("daemon", "worker 0", "worker host"):
+            self.assertGreater(details[f"{process}, bytes"], 0)
+            self.assertLess(details[f"{process}, bytes more"], 16 << 20)
+
     def measured(self, case):
         self.assertEqual(case["status"], "passed", case)
+        if "tries" in case:
+            self.assertEqual(case["tries"], {"128": "passed"})
         self.assertGreaterEqual(case["steps"], 1)
         for figure in ("step_seconds", "tokens_per_second", "model_tflops",
                        "h2d_bytes_per_step", "d2h_bytes_per_step"):

@@ -32,7 +32,7 @@ def answers(**more):
         lines |= {f"{function}.{gpu}": value for function, value in {
             "nvmlDeviceGetUUID": f"GPU-00-{gpu}",
             "nvmlDeviceGetName": "NVIDIA GeForce RTX 4090",
-            "nvmlDeviceGetMemoryInfo": f"{24 * GIB} {7 * GIB}",
+            "nvmlDeviceGetMemoryInfo": f"{24 * GIB} {3 * GIB}",
             "nvmlDeviceGetTemperature": 40 + gpu,
             "nvmlDeviceGetCurrPcieLinkGeneration": 4,
             "nvmlDeviceGetMaxPcieLinkGeneration": 4,
@@ -144,6 +144,20 @@ class GpuDevicesTest(unittest.TestCase):
              for d in self.devices(daemon)],
             [(f"GPU-00-{gpu}", GIB // 2) for gpu in (6, 0, 1)])
         daemon.stop()
+
+    def test_a_gpu_listed_twice_is_two_devices(self):
+        self.scratch.make_model("model")
+        self.scratch.make_data("train.jsonl", count=32)
+        daemon = self.daemon("cuda:6,0,6")
+        daemon.start(device_memory="512MiB")
+        self.assertEqual([d["uuid"] for d in self.devices(daemon)],
+                         ["GPU-00-6", "GPU-00-0", "GPU-00-6"])
+        daemon.wait(daemon.submit(SPEC))
+        daemon.stop()
+        status, text = self.refused("cuda:6,0,6")
+        self.assertEqual(status, 2)
+        self.assertIn(f"GPU 6 has {3 * GIB} bytes free, CUDA itself takes "
+                      f"{2 * GIB} for each of 2 devices", text)
 
     def test_a_listed_gpu_must_be_there_and_well(self):
         status, text = self.refused(f"cuda:0,{LOST}")
