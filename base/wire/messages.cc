@@ -398,7 +398,8 @@ Failed FailedWith(uint64_t id, const absl::Status& why) {
 absl::StatusOr<std::string> Encode(const Message& message) {
   std::string out(sizeof(Header), '\0');
   Writer writer(out);
-  Body body = message.body;
+  // A Writer only reads what Walk shows it.
+  Body& body = const_cast<Body&>(message.body);
   std::visit([&](auto& alternative) { Walk(writer, alternative); }, body);
   RETURN_IF_ERROR(writer.status());
   if (out.size() > kMaxMessageBytes) {

@@ -162,13 +162,11 @@ class JobRunner final : private DispatchLoop::Job {
   void BeginSteps();
   void BeginTrainStep();
   StepEntry MakeStep(bool train, const std::vector<MicroBatch>& batches);
-  // None before they are measured.
-  std::vector<MicroBatchCost> MicroBatchCosts() const;
   void Begin(StepEntry entry, bool clip);
   void HoldForNextSave();
   // DispatchLoop::Job
   void Carry(const Action& action) override;
-  void AfterActions() override { TellSteps(); }
+  void AfterActions() override { Tell(); }
   void CarryOut() { dispatch_.CarryOut(); }
   void Carry(const RunSlotAction& action);
   void Carry(const WithdrawSlotAction& action);
@@ -197,18 +195,16 @@ class JobRunner final : private DispatchLoop::Job {
   void NoteRecovery(DeviceId device, int64_t started_ns);
   void NoteHostOp(StepEntry& entry, const RunHostOpAction& action,
                   const wire::HostOpDone& done);
-
-  static LossSum SumLoss(const StepEntry& entry);
   void FailNonFinite(const StepEntry& entry, const char* what);
   void Report(StepEntry& entry, double loss, std::optional<double> norm);
-  void TellSteps();  // writes files: after the workers have their commands
+  // Listener and cost model, what was done: after the workers have commands.
+  void Tell();
   // runner_plan.cc: the plan of later steps
   void ReviewPlan();
   void SearchPlan(int device_count);
   JobPlanQuestion QuestionOfNow(int device_count) const;
   void OnPlanFound(const FoundPlan& found);
   void AdoptPlan(const FoundPlan& found);
-
   // runner_files.cc: loads, checkpoints, export
   void RunFileOp(std::unique_ptr<FileTable> table, Done done);
   void SendFileOp();
@@ -274,6 +270,7 @@ class JobRunner final : private DispatchLoop::Job {
   bool saving_ = false;
   bool abandoned_ = false;  // the dispatcher was told to stop
   bool quiet_ = false;      // nothing of the job is with a worker
+  std::vector<std::pair<OutSlot, wire::SlotDone>> untold_slots_;
   std::vector<StepReport> untold_steps_;
   uint64_t next_pass_ = 1;
   uint64_t version_ = 0;           // of the weights that the newest step leaves

@@ -98,9 +98,7 @@ void JobRunner::OnSlotDone(WorkerId worker, uint64_t attempt,
     entry->second.results[{out.action.place.round, micro_batch++}] = result;
     finite &= result.finite != 0;
   }
-  ObserveTimes(out, done);
-  NoteRecovery(out.device, done.started_ns);
-  listener_->OnSlot(out.device, out.action.pass, done);
+  untold_slots_.push_back({out, done});
   event_ns_ = done.ended_ns;
   event_cause_ = wire::WaitCause::kDependency;
   dispatcher().SlotDone(id, done.compute_ns);
@@ -109,6 +107,17 @@ void JobRunner::OnSlotDone(WorkerId worker, uint64_t attempt,
   if (!finite) FailNonFinite(entry->second, "loss");
   CarryOut();
   event_ns_ = 0;
+}
+
+void JobRunner::Tell() {
+  for (const auto& [out, done] : std::exchange(untold_slots_, {})) {
+    ObserveTimes(out, done);
+    NoteRecovery(out.device, done.started_ns);
+    listener_->OnSlot(out.device, out.action.pass, done);
+  }
+  for (const StepReport& report : std::exchange(untold_steps_, {})) {
+    listener_->OnStep(report);
+  }
 }
 
 void JobRunner::ObserveTimes(const OutSlot& out, const wire::SlotDone& done) {

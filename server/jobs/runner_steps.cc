@@ -10,6 +10,37 @@
 #include "server/jobs/runner.h"
 
 namespace roundhouse {
+namespace {
+
+// None before they are measured.
+std::vector<MicroBatchCost> MicroBatchCosts(const CostModel& measured) {
+  std::vector<MicroBatchCost> costs;
+  if (!measured.training_measured()) return costs;
+  for (int layer = 0; layer < measured.layer_count(); ++layer) {
+    // Forward slots of training alone never run the fused layers: until an
+    // evaluation does, their cold values are bytes.
+    const absl::Duration forward = measured.forward_measured()
+                                       ? measured.Forward(layer)
+                                       : measured.Recompute(layer);
+    costs.push_back({absl::ToDoubleNanoseconds(forward),
+                     absl::ToDoubleNanoseconds(measured.Backward(layer))});
+  }
+  return costs;
+}
+
+}  // namespace
+
+LossSum SumLoss(const StepEntry& entry) {
+  LossSum sum;
+  double total = 0;
+  for (const auto& [key, result] : entry.results) {
+    total += result.loss_sum;
+    sum.finite &= result.finite != 0;
+  }
+  sum.mean = total / static_cast<double>(entry.data.target_tokens);
+  sum.finite &= std::isfinite(sum.mean);
+  return sum;
+}
 
 // --- beginning ---
 
@@ -114,21 +145,6 @@ void JobRunner::BeginTrainStep() {
   Begin(std::move(entry), spec().max_grad_norm > 0);
 }
 
-std::vector<MicroBatchCost> JobRunner::MicroBatchCosts() const {
-  std::vector<MicroBatchCost> costs;
-  if (!costs_->training_measured()) return costs;
-  for (int layer = 0; layer < costs_->layer_count(); ++layer) {
-    // Forward slots of training alone never run the fused layers: until an
-    // evaluation does, their cold values are bytes.
-    const absl::Duration forward = costs_->forward_measured()
-                                       ? costs_->Forward(layer)
-                                       : costs_->Recompute(layer);
-    costs.push_back({absl::ToDoubleNanoseconds(forward),
-                     absl::ToDoubleNanoseconds(costs_->Backward(layer))});
-  }
-  return costs;
-}
-
 void JobRunner::Begin(StepEntry entry, bool clip) {
   StepSpec step;
   step.step = static_cast<uint64_t>(entry.data.step);
@@ -141,7 +157,7 @@ void JobRunner::Begin(StepEntry entry, bool clip) {
         static_cast<int>(round.micro_batches.size()));
   }
   step.blocks = buffers_->contributions().blocks();
-  step.layer_costs = MicroBatchCosts();
+  step.layer_costs = MicroBatchCosts(*costs_);
   const uint64_t number = dispatcher().NextStepNumber(id());
   steps_.emplace(number, std::move(entry));
   HoldForNextSave();
@@ -166,12 +182,6 @@ void JobRunner::HoldForNextSave() {
 
 void JobRunner::Carry(const Action& action) {
   std::visit([this](const auto& a) { Carry(a); }, action);
-}
-
-void JobRunner::TellSteps() {
-  for (const StepReport& report : std::exchange(untold_steps_, {})) {
-    listener_->OnStep(report);
-  }
 }
 
 void JobRunner::FillIfNeeded(StepEntry& entry, int round, int set) {
@@ -219,19 +229,8 @@ void JobRunner::Carry(const RunHostOpAction& action) {
   out_host_ops_[action.op] = {action, attempt};
 }
 
-LossSum JobRunner::SumLoss(const StepEntry& entry) {
-  LossSum sum;
-  double total = 0;
-  for (const auto& [key, result] : entry.results) {
-    total += result.loss_sum;
-    sum.finite &= result.finite != 0;
-  }
-  sum.mean = total / static_cast<double>(entry.data.target_tokens);
-  sum.finite &= std::isfinite(sum.mean);
-  return sum;
-}
-
 void JobRunner::Carry(const StepReducedAction& action) {
+  Tell();
   StepEntry& entry = steps_.at(action.step_number);
   const LossSum loss = SumLoss(entry);
   std::optional<double> norm;
@@ -297,7 +296,7 @@ void JobRunner::Report(StepEntry& entry, double loss,
 }
 
 void JobRunner::Carry(const StepDoneAction& action) {
-  TellSteps();
+  Tell();
   const auto found = steps_.find(action.step_number);
   const StepEntry entry = std::move(found->second);
   steps_.erase(found);
@@ -316,7 +315,7 @@ void JobRunner::Carry(const StepDoneAction& action) {
 }
 
 void JobRunner::Carry(const QuietAction&) {
-  TellSteps();
+  Tell();
   steps_.clear();
   out_slots_.clear();
   quiet_ = true;

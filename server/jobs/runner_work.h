@@ -46,6 +46,9 @@ struct LossSum {
   bool finite = true;
 };
 
+// Of all its micro-batches.
+LossSum SumLoss(const StepEntry& entry);
+
 struct PendingFileOp {
   std::unique_ptr<FileTable> table;
   wire::FileOp op;
