@@ -74,7 +74,7 @@ struct RunHostOpAction {
 
 // Every slot committed, every reduction done: with clipping the norm can be
 // computed now, and the next step may begin.  Before the first update of a
-// clipped step the caller must call AllowUpdates.
+// clipped step the caller must call AllowUpdates, or SkipUpdates for none.
 struct StepReducedAction {
   JobId job{};
   uint64_t step_number = 0;

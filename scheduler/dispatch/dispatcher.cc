@@ -91,6 +91,11 @@ void Dispatcher::AllowUpdates(JobId job, uint64_t step_number) {
   Pump();
 }
 
+void Dispatcher::SkipUpdates(JobId job, uint64_t step_number) {
+  At(job).SkipUpdates(step_number);
+  Pump();
+}
+
 void Dispatcher::HoldUpdatesAfter(JobId job,
                                   std::optional<uint64_t> step_number) {
   At(job).HoldUpdatesAfter(step_number);

@@ -95,6 +95,9 @@ class Dispatcher {
   // Lets the updates of a clipped step go out, once the caller has the factor.
   // REQUIRES: StepReducedAction was taken for it.
   void AllowUpdates(JobId job, uint64_t step_number);
+  // In its place: the clipped step changes no weights and ends without updates
+  // (its gradients overflowed), when they could have been sent.
+  void SkipUpdates(JobId job, uint64_t step_number);
 
   // Holds the updates of steps after `step_number`, until called with nullopt:
   // a save reads the units as that step leaves them.  To be called before that

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <random>
 #include <set>
 #include <string>
 #include <utility>
@@ -169,6 +170,71 @@ TEST(DispatcherTest, AStepBegunMeanwhileDoesNotHideThatOneIsUpdating) {
   }
   EXPECT_TRUE(torn);
   EXPECT_FALSE(world.Updating());
+}
+
+TEST(DispatcherTest, AStepWhoseUpdatesAreSkippedEndsAndTheNextGoesOn) {
+  for (const JobShape& shape : {kShape, kAdapterShape}) {
+    World world(shape, 2, 3);
+    world.skips = {0};
+    world.begin_next_when_reduced = true;
+    world.Begin(TrainStep(2, true));
+    world.RunToEnd();
+    EXPECT_EQ(world.trace, (std::vector<std::string>{"reduced 0", "done 0",
+                                                     "reduced 1", "done 1"}));
+    for (const auto& [update, count] : world.updates) {
+      EXPECT_EQ(update.first, 1u);
+    }
+    EXPECT_EQ(static_cast<int>(world.updates.size()), shape.trainable_count());
+    EXPECT_TRUE(world.Idle());
+  }
+}
+
+// Else the step after it would end before the save that it is held for.
+TEST(DispatcherTest, AHeldStepThatIsSkippedEndsWithTheHold) {
+  World world(kShape, 2, 4);
+  world.skips = {1};
+  world.HoldAfter(world.Begin(TrainStep(1, true)));
+  world.RunToEnd();
+  world.begin_next_when_reduced = true;
+  world.Begin(TrainStep(1, true));
+  world.RunToEnd();
+  EXPECT_EQ(world.trace,
+            (std::vector<std::string>{"reduced 0", "done 0", "reduced 1"}));
+  EXPECT_EQ(world.sent.size(), 12u);  // the next step ran under the hold
+  EXPECT_TRUE(world.Updating() || !world.Idle());
+  world.HoldAfter(std::nullopt);
+  world.RunToEnd();
+  EXPECT_EQ(world.trace.back(), "done 2");
+  EXPECT_EQ(world.steps_done, 3);
+  EXPECT_EQ(world.updates.size(), 10u);
+}
+
+TEST(DispatcherTest, SkippedStepsAmongLossesNeverStopAJob) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    World world(kShape, 3, seed);
+    int left = 6;
+    for (uint64_t step = 0; step < 6; ++step) {
+      if (random() % 2 == 0) world.skips.insert(step);
+    }
+    StepSpec spec = TrainStep(1 + static_cast<int>(random() % 2), true);
+    world.on_reduced = [&] {
+      if (--left > 0) world.Begin(spec);
+    };
+    world.Begin(spec);
+    for (int i = 0; i < 2000 && !world.Idle(); ++i) {
+      world.StepOnce();
+      if (random() % 20 != 0) continue;
+      if (random() % 4 == 0) world.CrashHost();
+      const int device = static_cast<int>(random() % 3);
+      world.Crash(device);
+      world.Respawn(device);
+    }
+    world.RunToEnd();
+    EXPECT_EQ(world.steps_done, 6);
+    EXPECT_EQ(world.updates.size(), 5 * (6 - world.skips.size()));
+  }
 }
 
 TEST(DispatcherTest, UnclippedUpdatesRunUnderLaterBackwardSlots) {

@@ -40,7 +40,7 @@ bool JobSteps::GatherWaits(const Round& round) const {
 bool JobSteps::SendUpdate() {
   if (steps_.empty()) return false;
   Step& step = steps_.front();
-  if (held_after_.has_value() && step.number > *held_after_) return false;
+  if (Held(step)) return false;
   if (!step.spec.train || !step.updates_allowed) return false;
   if (IsAbandoned(step.number)) return false;
   if (step.updatable.empty()) return false;

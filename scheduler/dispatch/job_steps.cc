@@ -161,6 +161,14 @@ void JobSteps::AllowUpdates(uint64_t step_number) {
   step->updates_allowed = true;
 }
 
+void JobSteps::SkipUpdates(uint64_t step_number) {
+  AllowUpdates(step_number);
+  Step& step = *FindStep(step_number);
+  ROUNDHOUSE_CHECK(step.spec.clip);  // none is sent
+  step.skips_updates = true;
+  step.updatable.clear();
+}
+
 void JobSteps::HoldUpdatesAfter(std::optional<uint64_t> step_number) {
   held_after_ = step_number;
 }
@@ -388,9 +396,16 @@ void JobSteps::FinishSteps() {
     if (step.spec.train)
       actions_.push_back(StepReducedAction{job_, step.number});
   }
-  while (!steps_.empty() && steps_.front().reduced &&
-         steps_.front().updates_left == 0) {
-    actions_.push_back(StepDoneAction{job_, steps_.front().number});
+  while (!steps_.empty() && steps_.front().reduced) {
+    Step& step = steps_.front();
+    // When its updates could be sent, and not before: steps end as they would
+    // with them.
+    if (step.skips_updates && !Held(step)) {
+      step.update_sent.assign(shape_.unit_count, true);
+      step.updates_left = 0;
+    }
+    if (step.updates_left != 0) break;
+    actions_.push_back(StepDoneAction{job_, step.number});
     steps_.pop_front();
   }
 }

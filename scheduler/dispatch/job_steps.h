@@ -107,6 +107,7 @@ class JobSteps {
   uint64_t BeginStep(const StepSpec& spec);
   uint64_t next_step_number() const { return next_step_; }
   void AllowUpdates(uint64_t step_number);
+  void SkipUpdates(uint64_t step_number);
   void HoldUpdatesAfter(std::optional<uint64_t> step_number);
   void Abandon();
   bool Updating() const;
@@ -180,6 +181,7 @@ class JobSteps {
     int rounds_left = 0;
     bool reduced = false;
     bool updates_allowed = false;
+    bool skips_updates = false;
     std::vector<bool> update_sent;  // per unit
     std::set<int> updatable;        // units reduced for good, not updated
     int updates_left = 0;
@@ -224,6 +226,10 @@ class JobSteps {
   bool SumIsNeeded(const Round& round, int sum) const;
   std::vector<int> SumsOf(const RunHostOpAction& action) const;
   bool MayUpdate(const Step& step, int unit) const;
+  // By HoldUpdatesAfter.
+  bool Held(const Step& step) const {
+    return held_after_.has_value() && step.number > *held_after_;
+  }
   void Emit(RunHostOpAction action);
   void FinishRounds();
   void FinishSteps();

@@ -262,7 +262,10 @@ void World::Carry(const StepReducedAction& action) {
   trace.push_back("reduced " + std::to_string(action.step_number));
   reduced_.insert({action.job, action.step_number});
   const StepSpec spec = specs_[{action.job, action.step_number}];
-  if (allow_updates && spec.clip) {
+  if (action.job == kJob && skips.count(action.step_number) != 0) {
+    dropped_.insert({action.job, action.step_number});
+    dispatcher_.SkipUpdates(action.job, action.step_number);
+  } else if (allow_updates && spec.clip) {
     dispatcher_.AllowUpdates(action.job, action.step_number);
   }
   if (begin_next_when_reduced) {

@@ -68,6 +68,7 @@ class World {
   int steps_done = 0;
   int quiet = 0;
   bool allow_updates = true;
+  std::set<uint64_t> skips;  // steps of kJob whose updates are skipped
   bool begin_next_when_reduced = false;
   std::function<void()> on_reduced;  // a step is, its updates are allowed
   // Slots say of each unit when its contribution is down.
