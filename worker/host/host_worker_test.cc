@@ -500,7 +500,7 @@ TEST(HostWorkerTest, AnOperationSentAgainChangesNothing) {
 
 // A job whose optimizer is a step behind has weights twice.
 TEST(HostWorkerTest, AnUpdateWritesTheWeightsThatItIsGiven) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     TestJob job({.dtype = dtype});
     HostWorkerThread worker(job, 2);
     worker.Configure(job);
@@ -557,7 +557,7 @@ wire::HostOp GatherOp(TestJob& job, uint64_t version) {
 }
 
 TEST(HostWorkerTest, GatherCopiesRowsAndRaisesInOrder) {
-  for (DType dtype : {DType::kF32, DType::kBF16}) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     TestJob job({.dtype = dtype});
     job.arena().WordAt(job.unit(0).version_word_offset).value = 3;
     HostWorkerThread worker(job, 3);

@@ -29,15 +29,17 @@ constexpr AdapterConfig kAdapter = {
     .rank = 3, .alpha = 6, .dropout = 0.5, .targets = kAllLinearTargets};
 
 std::vector<Case> Cases() {
-  return {{"qwen3_tied", TinyConfig(3, true)},
-          {"qwen3_untied", TinyConfig(3, false)},
-          {"llama", TinyFamilyConfig(Architecture::kLlama, 3)},
-          {"qwen2", TinyFamilyConfig(Architecture::kQwen2, 3)},
-          {"mistral", TinyFamilyConfig(Architecture::kMistral, 3)},
-          {"qwen3_adapter", TinyConfig(3, true), DType::kF32, kAdapter},
-          {"qwen3_bf16", TinyConfig(3, false), DType::kBF16},
-          {"mistral_bf16_adapter", TinyFamilyConfig(Architecture::kMistral, 3),
-           DType::kBF16, kAdapter}};
+  return {
+      {"qwen3_tied", TinyConfig(3, true)},
+      {"qwen3_untied", TinyConfig(3, false)},
+      {"llama", TinyFamilyConfig(Architecture::kLlama, 3)},
+      {"qwen2", TinyFamilyConfig(Architecture::kQwen2, 3)},
+      {"mistral", TinyFamilyConfig(Architecture::kMistral, 3)},
+      {"qwen3_adapter", TinyConfig(3, true), DType::kF32, kAdapter},
+      {"qwen3_bf16", TinyConfig(3, false), DType::kBF16},
+      {"llama_fp16", TinyFamilyConfig(Architecture::kLlama, 3), DType::kF16},
+      {"mistral_bf16_adapter", TinyFamilyConfig(Architecture::kMistral, 3),
+       DType::kBF16, kAdapter}};
 }
 
 std::vector<Case> Fp32Cases() {

@@ -278,9 +278,10 @@ absl::Status SequentialTrainer::UpdateParameter(const ParameterSpec& parameter,
 
 absl::Status SequentialTrainer::Update(double learning_rate,
                                        float clip_factor) {
-  const AdamWStep step{.options = options_.adamw,
-                       .learning_rate = learning_rate,
-                       .step = completed_steps_ + 1};
+  const AdamWStep step{
+      .options = options_.adamw,
+      .learning_rate = learning_rate,
+      .step = completed_steps_ + 1 - loss_scaler_.state().skipped_steps};
   for (size_t unit = 0; unit < units_.size(); ++unit) {
     const int number = static_cast<int>(unit);
     if (!trainable(number)) continue;
@@ -292,7 +293,6 @@ absl::Status SequentialTrainer::Update(double learning_rate,
     RETURN_IF_ERROR(CastMaster(state.master.data(), units_[unit].element_count,
                                DTypeOf(number), state.compute.data()));
   }
-  ++completed_steps_;
   return absl::OkStatus();
 }
 
@@ -302,7 +302,8 @@ absl::StatusOr<SequentialStep> SequentialTrainer::Step(
     return absl::InvalidArgumentError("a step needs a micro-batch");
   }
   const double loss_scale =
-      1.0 / static_cast<double>(std::max<int64_t>(1, CountTargets(batches)));
+      static_cast<double>(scale()) /
+      static_cast<double>(std::max<int64_t>(1, CountTargets(batches)));
   SequentialStep result;
   next_micro_batch_ = 0;
   training_ = true;
@@ -320,12 +321,16 @@ absl::StatusOr<SequentialStep> SequentialTrainer::Step(
     is_first = false;
   }
   gradient_.DensifyEmbedding();
-  result.gradient_norm = GradientNorm();
+  result.gradient_norm = GradientNorm() / static_cast<double>(scale());
   if (!result.loss.finite) return result;
-  RETURN_IF_ERROR(
-      Update(learning_rate,
-             ClipFactor(result.gradient_norm, options_.max_gradient_norm)));
-  result.updated = true;
+  result.updated = !options_.scale_loss || std::isfinite(result.gradient_norm);
+  if (result.updated) {
+    const float clip =
+        ClipFactor(result.gradient_norm, options_.max_gradient_norm);
+    RETURN_IF_ERROR(Update(learning_rate, clip / scale()));
+  }
+  ++completed_steps_;
+  if (options_.scale_loss) loss_scaler_.EndStep(result.updated);
   return result;
 }
 

@@ -17,6 +17,10 @@
 // Then the norm (units, parameters, chunks in order), clipping, AdamW on fp32
 // masters in chunks of kReduceChunkElements, and the compute copies.
 //
+// With scale_loss the loss's gradient is multiplied by a loss scale
+// (base/loss_scaler.h), the norm divided by it, the clip factor too; a step
+// whose gradients are not finite updates nothing.
+//
 // With adapters the model's own units are frozen: they have compute weights
 // only, no gradient, and no part in the norm.
 //
@@ -32,6 +36,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/loss_scaler.h"
 #include "base/model/config.h"
 #include "base/model/parameters.h"
 #include "worker/model/adamw.h"
@@ -53,6 +58,7 @@ struct SequentialOptions {
   int64_t head_token_chunk = 1024;  // target rows
   AdamWOptions adamw;
   double max_gradient_norm = 0;  // 0: no clipping
+  bool scale_loss = false;
   // A step's gradients are those of the weights that the update before the last
   // one left, of the first two steps those of the initial ones.
   bool stale = false;
@@ -80,7 +86,8 @@ struct SequentialLoss {
 struct SequentialStep {
   SequentialLoss loss;
   double gradient_norm = 0;  // before clipping, of the mean loss
-  bool updated = false;      // false when the loss is not finite
+  // False when the loss is not finite, or the gradients of a scaled one.
+  bool updated = false;
 };
 
 class SequentialTrainer {
@@ -95,11 +102,14 @@ class SequentialTrainer {
   absl::Status SetUnit(int unit, const float* master,
                        const float* exp_avg = nullptr,
                        const float* exp_avg_sq = nullptr);
-  // How many updates came before: the next one is number steps + 1.
+  // How many steps came before: the next one is number steps + 1.
   void SetCompletedSteps(int64_t steps) { completed_steps_ = steps; }
+  // Unused without options.scale_loss.
+  const LossScaler& loss_scaler() const { return loss_scaler_; }
+  void SetLossScaler(const LossScaler& scaler) { loss_scaler_ = scaler; }
 
   // One optimizer step over all of `batches`.  Without a finite loss nothing
-  // is updated.
+  // is updated.  A step that was skipped is counted as one, not as an update.
   absl::StatusOr<SequentialStep> Step(
       const std::vector<SequentialBatch>& batches, double learning_rate);
 
@@ -110,8 +120,8 @@ class SequentialTrainer {
   bool trainable(int unit) const {
     return IsTrainable(options_.config, options_.adapter, unit);
   }
-  // The unit's values after the last Step; `gradient` before clipping.  All but
-  // `compute` REQUIRE a trainable unit.
+  // The unit's values after the last Step; `gradient` before clipping, times
+  // the loss scale.  All but `compute` REQUIRE a trainable unit.
   const float* master(int unit) const { return State(unit).master.data(); }
   const float* exp_avg(int unit) const { return State(unit).exp_avg.data(); }
   const float* exp_avg_sq(int unit) const {
@@ -165,12 +175,14 @@ class SequentialTrainer {
   absl::Status UpdateParameter(const ParameterSpec& parameter, int unit,
                                const AdamWStep& step, float clip_factor);
   absl::Status Update(double learning_rate, float clip_factor);
+  float scale() const { return options_.scale_loss ? loss_scaler_.scale() : 1; }
 
   const SequentialOptions options_;
   const std::vector<UnitSpec> units_;
   std::vector<UnitState> units_state_;
   SequentialGradient gradient_;
   int64_t completed_steps_ = 0;
+  LossScaler loss_scaler_;
   uint64_t next_micro_batch_ = 0;  // of the step under way
   bool training_ = false;          // a step is under way, no evaluation
 };

@@ -222,7 +222,7 @@ TEST_P(OrderTest, GradientsAddInTheJobsOrder) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, OrderTest,
-    testing::Combine(testing::Values(DType::kF32, DType::kBF16),
+    testing::Combine(testing::Values(DType::kF32, DType::kBF16, DType::kF16),
                      testing::Bool(),
                      testing::Values(std::pair(7, 1), std::pair(7, 7),
                                      std::pair(7, 3), std::pair(3, 2),
@@ -336,6 +336,103 @@ TEST(SequentialTest, LearnsABatchByHeart) {
     FromF32(dtype, trainer->master(1), copy.data(), kHidden);
     EXPECT_EQ(std::memcmp(copy.data(), trainer->compute(1), copy.size()), 0);
   }
+}
+
+bool SameState(const SequentialTrainer& a, const SequentialTrainer& b) {
+  for (size_t unit = 0; unit < a.units().size(); ++unit) {
+    const int u = static_cast<int>(unit);
+    const auto count = static_cast<size_t>(a.units()[unit].element_count);
+    const auto same = [&](const float* left, const float* right) {
+      return std::memcmp(left, right, count * sizeof(float)) == 0;
+    };
+    if (!same(a.master(u), b.master(u)) || !same(a.exp_avg(u), b.exp_avg(u)) ||
+        !same(a.exp_avg_sq(u), b.exp_avg_sq(u))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Scales are powers of two, and fp32 has the room.
+TEST(SequentialTest, ScalingTheLossChangesNoBitInFp32) {
+  const TestModel model(TinyConfig(2, true), DType::kF32, 9);
+  for (const double max_norm : {0.0, 0.01}) {
+    SequentialOptions options{.config = model.config,
+                              .round_limit = 2,
+                              .adamw = {.weight_decay = 0.1},
+                              .max_gradient_norm = max_norm};
+    auto plain = MakeTrainer(model, options);
+    options.scale_loss = true;
+    auto scaled = MakeTrainer(model, options);
+    for (int i = 0; i < 3; ++i) {
+      const std::vector<TestBatch> batches = MakeBatches(model.config, 2 + i);
+      const auto expected = plain->Step(Borrow(batches), 1e-2);
+      const auto step = scaled->Step(Borrow(batches), 1e-2);
+      ASSERT_TRUE(step.ok()) << step.status();
+      EXPECT_TRUE(step->updated);
+      EXPECT_EQ(step->loss.loss_sum, expected->loss.loss_sum);
+      EXPECT_EQ(step->gradient_norm, expected->gradient_norm);
+      EXPECT_TRUE(SameState(*plain, *scaled)) << i;
+    }
+    EXPECT_EQ(scaled->loss_scaler().state().growth_tracker, 3);
+  }
+}
+
+TEST(SequentialTest, LearnsInFp16) {
+  const TestModel model(TinyConfig(2, true), DType::kF16, 9);
+  const std::vector<TestBatch> batches = MakeBatches(model.config, 2);
+  auto trainer = MakeTrainer(model, {.config = model.config,
+                                     .dtype = DType::kF16,
+                                     .round_limit = 2,
+                                     .max_gradient_norm = 1.0,
+                                     .scale_loss = true});
+  const double before = trainer->Evaluate(Borrow(batches))->mean();
+  int skipped = 0;
+  for (int i = 0; i < 70; ++i) {
+    const auto step = trainer->Step(Borrow(batches), 1e-2);
+    ASSERT_TRUE(step.ok()) << step.status();
+    ASSERT_TRUE(step->loss.finite);
+    skipped += step->updated ? 0 : 1;
+  }
+  EXPECT_EQ(trainer->loss_scaler().state().skipped_steps, skipped);
+  EXPECT_LT(skipped, 10);
+  EXPECT_LT(trainer->Evaluate(Borrow(batches))->mean(), 0.1 * before);
+  std::vector<std::byte> copy(kHidden * sizeof(uint16_t));
+  FromF32(DType::kF16, trainer->master(1), copy.data(), kHidden);
+  EXPECT_EQ(std::memcmp(copy.data(), trainer->compute(1), copy.size()), 0);
+}
+
+// Until the scale is low enough nothing changes; then the first update is that
+// of a job that began with this scale.
+TEST(SequentialTest, StepsWhoseGradientsOverflowAreSkipped) {
+  const TestModel model(TinyConfig(2, false), DType::kF16, 9);
+  const SequentialOptions options{.config = model.config,
+                                  .dtype = DType::kF16,
+                                  .adamw = {.weight_decay = 0.1},
+                                  .max_gradient_norm = 0.5,
+                                  .scale_loss = true};
+  const std::vector<TestBatch> batches = MakeBatches(model.config, 2);
+  const auto untouched = MakeTrainer(model, options);
+  auto trainer = MakeTrainer(model, options);
+  trainer->SetLossScaler(LossScaler({.scale = 0x1p30f}));
+  int skipped = 0;
+  for (;; ++skipped) {
+    const float scale = trainer->loss_scaler().scale();
+    const auto step = trainer->Step(Borrow(batches), 1e-2);
+    ASSERT_TRUE(step.ok()) << step.status();
+    EXPECT_TRUE(step->loss.finite);
+    if (step->updated) break;
+    EXPECT_FALSE(std::isfinite(step->gradient_norm));
+    EXPECT_TRUE(SameState(*trainer, *untouched));
+    EXPECT_EQ(trainer->loss_scaler().scale(), scale / 2);
+    ASSERT_FALSE(trainer->loss_scaler().exhausted());
+  }
+  EXPECT_GT(skipped, 8);
+  auto fresh = MakeTrainer(model, options);
+  fresh->SetLossScaler(LossScaler({.scale = trainer->loss_scaler().scale()}));
+  ASSERT_TRUE(fresh->Step(Borrow(batches), 1e-2)->updated);
+  EXPECT_TRUE(SameState(*trainer, *fresh));
+  EXPECT_FALSE(SameState(*trainer, *untouched));
 }
 
 TEST(SequentialTest, ResumesToTheSameBits) {

@@ -159,7 +159,7 @@ TEST_P(StageSplitTest, BitsDoNotDependOnTheSplit) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, StageSplitTest,
-    testing::Combine(testing::Values(DType::kF32, DType::kBF16),
+    testing::Combine(testing::Values(DType::kF32, DType::kBF16, DType::kF16),
                      testing::Bool(),
                      testing::Values(Keep::kStage, Keep::kLayer)));
 
@@ -268,7 +268,7 @@ TEST(StageRunTest, HeadChunksAgree) {
 }
 
 TEST(StageRunTest, MicroBatchWithoutTargetsHasZeroGradients) {
-  for (DType dtype : {DType::kF32, DType::kBF16}) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     const TestModel model(TinyConfig(2, true), dtype, 3);
     TestBatch batch = MakeBatch(model.config, 2, 9, 5);
     batch.labels.assign(batch.labels.size(), -100);
@@ -393,7 +393,7 @@ TEST_P(AdapterSplitTest, BitsDoNotDependOnTheSplit) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, AdapterSplitTest,
-    testing::Combine(testing::Values(DType::kF32, DType::kBF16),
+    testing::Combine(testing::Values(DType::kF32, DType::kBF16, DType::kF16),
                      testing::Bool(),
                      testing::Values(Keep::kStage, Keep::kLayer),
                      testing::Bool()));
@@ -413,7 +413,7 @@ TEST_F(AdapterRunTest, GradientsMatchFiniteDifferences) {
 }
 
 TEST_F(AdapterRunTest, AZeroBLeavesTheModelAsItIs) {
-  for (DType dtype : {DType::kF32, DType::kBF16}) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     const TestModel plain(TinyConfig(2, true), dtype, 3);
     TestModel model(TinyConfig(2, true), dtype, 3, Adapter(0.5));
     for (int unit : {4, 5}) {
