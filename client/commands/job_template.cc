@@ -55,7 +55,7 @@ adam_beta1: 0.9
 adam_beta2: 0.999
 adam_epsilon: 1.0e-8
 
-dtype: fp32               # of the computation: fp32 or bf16; masters are fp32
+dtype: fp32               # of the computation: fp32, bf16, fp16; masters fp32
 seed: 42
 
 save_steps: 500           # steps between checkpoints; 0 is none on the way

@@ -216,7 +216,7 @@ void FillUpdate(const StepData& step, const TrainingState& state,
                 wire::HostOp& op) {
   op.weights = state.Weights(static_cast<int>(op.unit), step.step);
   op.version = state.Version(static_cast<int>(op.unit), step.next_version);
-  op.step = static_cast<uint64_t>(step.step);
+  op.step = static_cast<uint64_t>(step.update.number);
   op.learning_rate = step.update.learning_rate;
   op.beta1 = step.update.beta1;
   op.beta2 = step.update.beta2;
@@ -247,7 +247,7 @@ wire::RunSlot SlotCommand(const RunSlotAction& action, const StepData& step,
     slot.gather_begun = {buffers.GatherWord(action.place.buffer_set),
                          round.pass};
   }
-  slot.loss_scale = 1.0 / static_cast<double>(step.target_tokens);
+  slot.loss_scale = step.loss_scale / static_cast<double>(step.target_tokens);
   AddUnits(action, step, state, buffers, slot);
   for (int64_t i = action.micro_batches.begin; i < action.micro_batches.end;
        ++i) {

@@ -31,7 +31,8 @@ struct UpdateNumbers {
   double beta2 = 0;
   double epsilon = 0;
   double weight_decay = 0;
-  float gradient_scale = 1;  // the clip factor
+  float gradient_scale = 1;  // the clip factor over the loss scale
+  int64_t number = 0;        // of the update, from 1: bias correction
 };
 
 // One optimizer step or one evaluation.
@@ -41,6 +42,7 @@ struct StepData {
   const Dataset* dataset = nullptr;
   std::vector<RoundData> rounds;
   int64_t target_tokens = 0;  // of the whole step
+  double loss_scale = 1;      // of its gradients
   int64_t reads_update = 0;   // that left the weights it reads
   uint64_t version = 0;       // of those weights
   uint64_t next_version = 0;  // of the weights it leaves

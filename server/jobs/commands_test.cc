@@ -53,7 +53,8 @@ class CommandsTest : public testing::TestWithParam<Trained> {
     step_.target_tokens = 10;
     step_.version = kVersion;
     step_.next_version = kNextVersion;
-    step_.update = {0.5, 0.9, 0.99, 1e-8, 0.1, 0.25f};
+    step_.loss_scale = 4;
+    step_.update = {0.5, 0.9, 0.99, 1e-8, 0.1, 0.25f, 3};
     RoundData& round = step_.rounds.emplace_back();
     round.pass = kPass;
     round.micro_batches = {{{0, 1}, 4}, {{2, 3}, 3}, {{4}, 2}};
@@ -165,7 +166,7 @@ TEST_P(CommandsTest, ASlotSaysWhatItIs) {
   EXPECT_EQ(slot.first_layer, 2u);
   EXPECT_EQ(slot.last_layer, 3u);
   EXPECT_EQ(slot.total_groups, 2u);
-  EXPECT_EQ(slot.loss_scale, 0.1);
+  EXPECT_EQ(slot.loss_scale, 0.4);
   EXPECT_EQ(slot.gather_begun.offset, 0u);
   const wire::RunSlot first = Slot(SlotPass::kForward, {0, 1});
   EXPECT_EQ(first.kind, wire::SlotKind::kForward);
@@ -430,7 +431,7 @@ TEST_P(CommandsTest, SlotsReadTheVersionThatTheLastUpdateRaised) {
     EXPECT_EQ(op.version.offset,
               state_->layout(static_cast<int>(op.unit)).version_word_offset);
     EXPECT_EQ(op.version.value, kNextVersion);
-    EXPECT_EQ(op.step, 5u);
+    EXPECT_EQ(op.step, 3u);
     EXPECT_EQ(op.learning_rate, 0.5);
     EXPECT_EQ(op.beta1, 0.9);
     EXPECT_EQ(op.beta2, 0.99);

@@ -91,7 +91,15 @@ int64_t StepRounds(const ResolvedSpec& spec) {
 }
 
 DType ComputeDtype(SpecDtype dtype) {
-  return dtype == SpecDtype::kBf16 ? DType::kBF16 : DType::kF32;
+  switch (dtype) {
+    case SpecDtype::kFp32:
+      return DType::kF32;
+    case SpecDtype::kBf16:
+      return DType::kBF16;
+    case SpecDtype::kFp16:
+      return DType::kF16;
+  }
+  return DType::kF32;
 }
 
 TrainedModel TrainedOf(const ResolvedSpec& spec, const ModelConfig& model) {

@@ -10,40 +10,6 @@
 #include "server/jobs/plan_costs.h"
 
 namespace roundhouse {
-namespace {
-
-LrScheduleType ScheduleType(LrSchedulerType type) {
-  switch (type) {
-    case LrSchedulerType::kLinear:
-      return LrScheduleType::kLinear;
-    case LrSchedulerType::kCosine:
-      return LrScheduleType::kCosine;
-    case LrSchedulerType::kConstant:
-    case LrSchedulerType::kConstantWithWarmup:
-      return LrScheduleType::kConstant;
-  }
-  return LrScheduleType::kConstant;
-}
-
-LrSchedule MakeSchedule(const JobSpec& spec, int64_t total_steps) {
-  LrSchedule schedule;
-  schedule.type = ScheduleType(spec.lr_scheduler_type);
-  schedule.peak = spec.learning_rate;
-  schedule.total_steps = total_steps;
-  // transformers: ceil(ratio x steps); "constant" has no warm-up.
-  schedule.warmup_steps = spec.warmup_steps;
-  if (spec.warmup_ratio > 0) {
-    schedule.warmup_steps = static_cast<int64_t>(
-        std::ceil(static_cast<double>(total_steps) * spec.warmup_ratio));
-  }
-  if (spec.lr_scheduler_type == LrSchedulerType::kConstant) {
-    schedule.warmup_steps = 0;
-  }
-  return schedule;
-}
-
-}  // namespace
-
 JobRunner::JobRunner(EventLoop& loop, HostArena& arena, WorkerPool& pool,
                      DispatchLoop& dispatch, RunnerOptions options,
                      Listener* listener)
@@ -55,6 +21,9 @@ JobRunner::JobRunner(EventLoop& loop, HostArena& arena, WorkerPool& pool,
       listener_(listener),
       order_(options_.train->counts().rows, options_.spec.spec().batch_size,
              static_cast<uint64_t>(options_.spec.spec().seed)),
+      total_steps_(
+          TotalSteps(options_.spec.spec(), options_.train->counts().rows)),
+      updates_(options_.spec.spec(), total_steps_),
       evaluations_({options_.validation != nullptr,
                     options_.spec.spec().eval_steps,
                     options_.spec.spec().early_stopping_patience}),
@@ -63,11 +32,7 @@ JobRunner::JobRunner(EventLoop& loop, HostArena& arena, WorkerPool& pool,
                 .model = options_.model.config,
                 .prompts = options_.spec.spec().eval_prompts,
                 .eval_steps = options_.spec.spec().eval_steps,
-                .text = options_.text}) {
-  const JobSpec& job = options_.spec.spec();
-  total_steps_ = TotalSteps(job, options_.train->counts().rows);
-  schedule_ = MakeSchedule(job, total_steps_);
-}
+                .text = options_.text}) {}
 
 JobRunner::~JobRunner() {
   if (dispatching_) dispatch_.Leave(id());

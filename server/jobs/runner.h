@@ -25,7 +25,6 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "base/lr_schedule.h"
 #include "base/model/directory.h"
 #include "nlohmann/json_fwd.hpp"
 #include "scheduler/jobs/lifecycle.h"
@@ -42,6 +41,7 @@
 #include "server/jobs/runner_options.h"
 #include "server/jobs/runner_work.h"
 #include "server/jobs/start_point.h"
+#include "server/jobs/step_updates.h"
 #include "server/pool/event_loop.h"
 #include "server/pool/host_arena.h"
 #include "server/pool/work_pool.h"
@@ -253,8 +253,8 @@ class JobRunner final : private DispatchLoop::Job {
   ArenaPages::Waiter memory_wait_ = 0;
   uint64_t table_bytes_ = 0;  // taken at loads and saves
   BatchOrder order_;
-  LrSchedule schedule_;
   int64_t total_steps_ = 0;
+  StepUpdates updates_;
   int64_t completed_step_ = 0;  // updates finished
   int64_t base_step_ = 0;       // of another job's checkpoint
   int64_t begun_step_ = 0;      // newest optimizer step begun
@@ -262,7 +262,7 @@ class JobRunner final : private DispatchLoop::Job {
   std::optional<int64_t> finish_step_;
   int64_t saved_step_ = -1;
   int64_t tokens_trained_ = 0;
-  int64_t tokens_saved_ = 0;  // of the checkpoint being written
+  BeingSaved saved_;
   Evaluations evaluations_;
   EvaluationSamples samples_;  // no step goes on while it runs
   // Step whose weights are there in place of the last one's.

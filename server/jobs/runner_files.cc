@@ -134,7 +134,7 @@ void JobRunner::Save(Done done) {
   const int64_t begun_ns = MonotonicNs();
   const std::string path = CheckpointPath(options_.directory, step);
   saving_ = true;
-  tokens_saved_ = tokens_trained_;
+  saved_ = {tokens_trained_, updates_.State()};
   auto finish = [this, step, begun_ns, done](absl::Status status) {
     saving_ = false;
     if (status.ok()) {
@@ -207,7 +207,8 @@ std::string JobRunner::ManifestText(const DirectoryPlan& plan,
   manifest.seed = static_cast<uint64_t>(spec().seed);
   manifest.dtype = DTypeName(state_->options().dtype);
   manifest.dataset_sha256 = options_.train->counts().tokens_sha256;
-  manifest.tokens_trained = static_cast<double>(tokens_saved_);
+  manifest.tokens_trained = static_cast<double>(saved_.tokens);
+  manifest.loss_scaler = saved_.loss_scaler;
   manifest.resolved_spec = options_.spec.ToJson();
   for (size_t i = 0; i < plan.parts.size(); ++i) {
     const FilePart& part = plan.parts[i];

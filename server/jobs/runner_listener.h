@@ -32,7 +32,9 @@ struct StepReport {
   int64_t step = 0;
   double loss = 0;
   double learning_rate = 0;
+  // Unscaled; none: the gradients of fp16 overflowed, and nothing was updated.
   std::optional<double> grad_norm;
+  std::optional<double> loss_scale;  // of the step's gradients, with fp16
   double epoch = 0;
   int64_t tokens = 0;  // targets of this step
   double seconds = 0;

@@ -41,7 +41,7 @@ JobPlanQuestion JobRunner::QuestionOfNow(int device_count) const {
       {.memory_bytes = static_cast<int64_t>(options_.device.bytes)});
   question.rounds = static_cast<int>(StepRounds(options_.spec));
   question.updates = state_->options().stale    ? Updates::kStale
-                     : spec().max_grad_norm > 0 ? Updates::kClipped
+                     : updates_.wait_for_norm() ? Updates::kClipped
                                                 : Updates::kAsReduced;
   // The rest is for other jobs, and for this one's saves.
   const uint64_t gap = arena_.largest_gap_bytes();

@@ -92,6 +92,7 @@ std::optional<JobRunner::FirstWeights> JobRunner::ResumeWeights(
       start.manifest.step;
   if (!start.own) base_step_ = completed_step_;
   tokens_trained_ = static_cast<int64_t>(start.manifest.tokens_trained);
+  updates_.GoOnFrom(start.manifest.loss_scaler);
   RestoreHistory(start);
   listener_->OnNote(absl::StrCat("going on from ", start.path));
   return FirstWeights{wire::FileOpKind::kLoad, *std::move(parts)};

@@ -110,12 +110,13 @@ StepEntry JobRunner::MakeStep(bool train,
 
 // As many as the dispatcher takes, so that a device has its first slots of a
 // step while it computes the last ones of the step before.  An evaluation waits
-// for the last update, another plan for the last gradient.
+// for the last update, another plan and a loss scale for the last gradient.
 void JobRunner::BeginSteps() {
   const int64_t most = state_->options().stale ? 4 : 2;
   while (begun_step_ < EndStep() && !EvaluationDue() &&
          begun_step_ - completed_step_ < most &&
-         (begun_step_ == reduced_step_ || !found_plan_.has_value())) {
+         (begun_step_ == reduced_step_ ||
+          !(found_plan_.has_value() || updates_.scales_loss()))) {
     BeginTrainStep();
   }
 }
@@ -132,17 +133,13 @@ void JobRunner::BeginTrainStep() {
   previous_version_ = version_;
   version_ = next_pass_++;
   entry.data.next_version = version_;
-  entry.data.update = {LearningRate(schedule_, step - 1),
-                       spec().adam_beta1,
-                       spec().adam_beta2,
-                       spec().adam_epsilon,
-                       spec().weight_decay,
-                       1.0f};
+  entry.data.update = updates_.Begin(step);
+  entry.data.loss_scale = updates_.loss_scale();
   entry.unit_norms.assign(state_->units().size(), 0.0);
   entry.unit_ns.assign(state_->units().size(), 0);
   // Where an evaluation follows, the checkpoint comes after it and has it.
   entry.save_after = SaveDue() && !EvaluationDue();
-  Begin(std::move(entry), spec().max_grad_norm > 0);
+  Begin(std::move(entry), updates_.wait_for_norm());
 }
 
 void JobRunner::Begin(StepEntry entry, bool clip) {
@@ -233,20 +230,21 @@ void JobRunner::Carry(const StepReducedAction& action) {
   Tell();
   StepEntry& entry = steps_.at(action.step_number);
   const LossSum loss = SumLoss(entry);
-  std::optional<double> norm;
   double squares = 0;
   for (double unit : entry.unit_norms) squares += unit;
-  norm = std::sqrt(squares);
-  if (!loss.finite || !std::isfinite(*norm)) {
+  const std::optional<double> norm =
+      updates_.EndStep(squares, entry.data.loss_scale, &entry.data.update);
+  const bool skip = !norm.has_value() && updates_.scales_loss();
+  if (!loss.finite || !(norm.has_value() || skip) || updates_.exhausted()) {
     FailNonFinite(entry, loss.finite ? "gradient norm" : "loss");
     return;
   }
-  if (spec().max_grad_norm > 0) {
-    entry.data.update.gradient_scale = ClipFactor(*norm, spec().max_grad_norm);
-  }
   Report(entry, loss.mean, norm);
   costs_->EndStep();
-  if (spec().max_grad_norm > 0) {
+  if (skip) {
+    version_ = entry.data.version;  // nobody reads the one that never comes
+    dispatcher().SkipUpdates(id(), action.step_number);
+  } else if (updates_.wait_for_norm()) {
     dispatcher().AllowUpdates(id(), action.step_number);
   }
   if (outcome_.has_value()) return;
@@ -260,8 +258,13 @@ void JobRunner::FailNonFinite(const StepEntry& entry, const char* what) {
       entry.data.train
           ? absl::StrCat("step ", entry.data.step)
           : absl::StrCat("evaluation after step ", entry.data.step);
+  const std::string scale =
+      updates_.exhausted()
+          ? absl::StrCat(" at the lowest loss scale, ", entry.data.loss_scale)
+          : "";
   Fail(JobReason::kNonFiniteLoss,
-       absl::StrCat(when, ": the ", what, " is not finite (NaN or infinity)"));
+       absl::StrCat(when, ": the ", what, " is not finite (NaN or infinity)",
+                    scale));
 }
 
 void JobRunner::Report(StepEntry& entry, double loss,
@@ -274,6 +277,7 @@ void JobRunner::Report(StepEntry& entry, double loss,
   report.loss = loss;
   report.learning_rate = entry.data.update.learning_rate;
   report.grad_norm = norm;
+  if (updates_.scales_loss()) report.loss_scale = entry.data.loss_scale;
   report.epoch = static_cast<double>(entry.data.step) /
                  static_cast<double>(order_.steps_per_epoch());
   report.tokens = entry.data.target_tokens;
@@ -282,13 +286,14 @@ void JobRunner::Report(StepEntry& entry, double loss,
   loss_since_log_ += loss;
   ++steps_since_log_;
   if (report.step % spec().logging_steps == 0 || report.step == EndStep()) {
-    history_.push_back(nlohmann::json{
+    nlohmann::json line = {
         {"step", report.step},
         {"epoch", report.epoch},
         {"loss", loss_since_log_ / static_cast<double>(steps_since_log_)},
-        {"learning_rate", report.learning_rate},
-        {"grad_norm",
-         *norm}}.dump());
+        {"learning_rate", report.learning_rate}};
+    if (norm.has_value()) line["grad_norm"] = *norm;
+    if (report.loss_scale.has_value()) line["loss_scale"] = *report.loss_scale;
+    history_.push_back(line.dump());
     loss_since_log_ = 0;
     steps_since_log_ = 0;
   }

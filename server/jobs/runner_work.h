@@ -6,11 +6,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "base/ids.h"
+#include "base/loss_scaler.h"
 #include "base/wire/messages.h"
 #include "scheduler/dispatch/actions.h"
 #include "server/jobs/commands.h"
@@ -29,6 +31,12 @@ struct OutSlot {
 struct OutHostOp {
   RunHostOpAction action;
   uint64_t attempt = 0;
+};
+
+// What changes under a checkpoint while it is written.
+struct BeingSaved {
+  int64_t tokens = 0;  // trained on
+  std::optional<LossScaler::State> loss_scaler;
 };
 
 struct StepEntry {

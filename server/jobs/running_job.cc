@@ -86,22 +86,39 @@ void RunningJob::OnStep(const StepReport& report) {
                     static_cast<double>(progress_.total_steps - report.step));
   UpdateProgress();
   losses_.Add(report.step, report.loss);
-  files_->Metric(nlohmann::json{{"step", report.step},
-                                {"loss", report.loss},
-                                {"learning_rate", report.learning_rate},
-                                {"grad_norm", *report.grad_norm},
-                                {"epoch", report.epoch},
-                                {"tokens", report.tokens},
-                                {"step_seconds", report.seconds}}
-                     .dump());
-  files_->Log(absl::StrCat("step ", report.step, "/", progress_.total_steps,
-                           " loss ", report.loss, " grad_norm ",
-                           *report.grad_norm, " lr ", report.learning_rate));
+  nlohmann::json metric = {{"step", report.step},
+                           {"loss", report.loss},
+                           {"learning_rate", report.learning_rate},
+                           {"epoch", report.epoch},
+                           {"tokens", report.tokens},
+                           {"step_seconds", report.seconds}};
+  if (report.grad_norm.has_value()) metric["grad_norm"] = *report.grad_norm;
+  if (report.loss_scale.has_value()) metric["loss_scale"] = *report.loss_scale;
+  files_->Metric(metric.dump());
+  LogStep(report);
   world_.metrics.SetJobLoss(id_, report.loss);
   world_.metrics.AddJobSteps(id_, 1);
   world_.metrics.AddJobTokens(id_, report.tokens);
   world_.metrics.SetJobEta(id_, *progress_.eta);
   world_.metrics.ObserveStep(absl::Seconds(report.seconds));
+}
+
+void RunningJob::LogStep(const StepReport& report) {
+  std::string text = absl::StrCat("step ", report.step, "/",
+                                  progress_.total_steps, " loss ", report.loss);
+  if (report.grad_norm.has_value()) {
+    absl::StrAppend(&text, " grad_norm ", *report.grad_norm);
+  }
+  absl::StrAppend(&text, " lr ", report.learning_rate);
+  if (report.loss_scale.has_value()) {
+    absl::StrAppend(&text, " loss_scale ", *report.loss_scale);
+    world_.metrics.SetJobLossScale(id_, *report.loss_scale);
+  }
+  if (!report.grad_norm.has_value()) {
+    absl::StrAppend(&text, ": skipped, the gradients overflow in fp16");
+    world_.metrics.AddJobSkippedSteps(id_, 1);
+  }
+  files_->Log(text);
 }
 
 void RunningJob::OnEvaluation(int64_t step, double loss) {

@@ -105,6 +105,7 @@ class RunningJob final : public RunnerListener {
   void OnRecovered(DeviceId device, double seconds) override;
   void OnFinished(const JobOutcome& outcome) override;
 
+  void LogStep(const StepReport& report);
   void SetHasSteps(bool has_steps);
   void AccountDeviceUse();
   void UpdateProgress();

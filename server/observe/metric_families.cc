@@ -114,6 +114,11 @@ JobFamilies::JobFamilies(Registry& r)
       steps(Counter(r, "roundhouse_job_steps_total", "Optimizer steps.")),
       tokens(Counter(r, "roundhouse_job_tokens_total",
                      "Target tokens trained on.")),
+      loss_scale(Gauge(r, "roundhouse_job_loss_scale",
+                       "Loss scale of an fp16 job's last step.")),
+      skipped(Counter(r, "roundhouse_job_skipped_steps_total",
+                      "Steps of an fp16 job whose gradients overflowed: "
+                      "nothing was updated.")),
       eta(Gauge(r, "roundhouse_job_eta_timestamp_seconds",
                 "When the job should end.")),
       share(Gauge(r, "roundhouse_job_service_share_ratio",

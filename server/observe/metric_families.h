@@ -89,6 +89,8 @@ struct JobFamilies {
   GaugeFamily& loss;
   CounterFamily& steps;
   CounterFamily& tokens;
+  GaugeFamily& loss_scale;
+  CounterFamily& skipped;
   GaugeFamily& eta;
   GaugeFamily& share;
   GaugeFamily& info;

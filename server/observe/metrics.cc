@@ -99,6 +99,8 @@ struct ServerMetrics::Parts {
     prometheus::Gauge* loss = nullptr;
     prometheus::Counter* steps = nullptr;
     prometheus::Counter* tokens = nullptr;
+    prometheus::Gauge* loss_scale = nullptr;
+    prometheus::Counter* skipped = nullptr;
     prometheus::Gauge* eta = nullptr;
     prometheus::Gauge* share = nullptr;
     prometheus::Gauge* info = nullptr;
@@ -320,6 +322,26 @@ void ServerMetrics::AddJobTokens(const std::string& id, int64_t tokens) {
   job->tokens->Increment(static_cast<double>(tokens));
 }
 
+void ServerMetrics::SetJobLossScale(const std::string& id, double scale) {
+  std::lock_guard<std::mutex> lock(parts_->mutex);
+  Parts::Job* const job = parts_->FindJob(id);
+  if (job == nullptr) return;
+  if (job->loss_scale == nullptr) {
+    job->loss_scale = &parts_->jobs.loss_scale.Add({{"job", id}});
+  }
+  job->loss_scale->Set(scale);
+}
+
+void ServerMetrics::AddJobSkippedSteps(const std::string& id, int64_t steps) {
+  std::lock_guard<std::mutex> lock(parts_->mutex);
+  Parts::Job* const job = parts_->FindJob(id);
+  if (job == nullptr) return;
+  if (job->skipped == nullptr) {
+    job->skipped = &parts_->jobs.skipped.Add({{"job", id}});
+  }
+  job->skipped->Increment(static_cast<double>(steps));
+}
+
 void ServerMetrics::SetJobEta(const std::string& id, absl::Time eta) {
   std::lock_guard<std::mutex> lock(parts_->mutex);
   Parts::Job* const job = parts_->FindJob(id);
@@ -357,6 +379,8 @@ void ServerMetrics::DropJob(const std::string& id) {
   if (job.loss != nullptr) all.loss.Remove(job.loss);
   if (job.steps != nullptr) all.steps.Remove(job.steps);
   if (job.tokens != nullptr) all.tokens.Remove(job.tokens);
+  if (job.loss_scale != nullptr) all.loss_scale.Remove(job.loss_scale);
+  if (job.skipped != nullptr) all.skipped.Remove(job.skipped);
   if (job.eta != nullptr) all.eta.Remove(job.eta);
   if (job.share != nullptr) all.share.Remove(job.share);
   if (job.info != nullptr) all.info.Remove(job.info);

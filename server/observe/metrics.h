@@ -93,6 +93,8 @@ class ServerMetrics {
   void SetJobLoss(const std::string& job, double loss);
   void AddJobSteps(const std::string& job, int64_t steps);
   void AddJobTokens(const std::string& job, int64_t tokens);
+  void SetJobLossScale(const std::string& job, double scale);
+  void AddJobSkippedSteps(const std::string& job, int64_t steps);
   void SetJobEta(const std::string& job, absl::Time eta);
   void SetJobShare(const std::string& job, double ratio);
   // `model`: its family.

@@ -66,6 +66,8 @@ void Touch(ServerMetrics* m) {
   m->SetJobLoss("job-3", 1.75);
   m->AddJobSteps("job-3", 5);
   m->AddJobTokens("job-3", 640);
+  m->SetJobLossScale("job-3", 32768);
+  m->AddJobSkippedSteps("job-3", 2);
   m->SetJobEta("job-3", absl::FromUnixSeconds(1700000000));
   m->SetJobShare("job-3", 0.75);
   m->SetJobInfo("job-3", "qwen3", "lora");
@@ -136,7 +138,9 @@ TEST(MetricsTest, ValuesAndLabels) {
         "roundhouse_jobs{state=\"RUNNING\"} 0",
         "roundhouse_job_loss{job=\"job-3\"} 1.75",
         "roundhouse_job_steps_total{job=\"job-3\"} 5",
-        "roundhouse_job_tokens_total{job=\"job-3\"} 640"}) {
+        "roundhouse_job_tokens_total{job=\"job-3\"} 640",
+        "roundhouse_job_loss_scale{job=\"job-3\"} 32768",
+        "roundhouse_job_skipped_steps_total{job=\"job-3\"} 2"}) {
     EXPECT_TRUE(Has(*m, line)) << line << "\n" << m->Render();
   }
 }
@@ -245,6 +249,8 @@ TEST(MetricsTest, SeriesAreBounded) {
     m->SetJobLoss(absl::StrCat("job-", i), 1);
     m->AddJobSteps(absl::StrCat("job-", i), 1);
     m->AddJobTokens(absl::StrCat("job-", i), 1);
+    m->SetJobLossScale(absl::StrCat("job-", i), 1);
+    m->AddJobSkippedSteps(absl::StrCat("job-", i), 1);
     m->SetJobEta(absl::StrCat("job-", i), absl::UnixEpoch());
     m->SetJobShare(absl::StrCat("job-", i), 0);
     m->SetJobInfo(absl::StrCat("job-", i), "llama", "full");

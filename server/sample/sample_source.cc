@@ -27,10 +27,12 @@ absl::StatusOr<DType> DTypeOf(const std::string& path,
   if (fs::exists(path + "/checkpoint.json")) {
     ASSIGN_OR_RETURN(const CheckpointManifest manifest,
                      ReadCheckpoint(path, false));
-    return manifest.dtype == DTypeName(DType::kBF16) ? DType::kBF16
-                                                     : DType::kF32;
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      if (manifest.dtype == DTypeName(dtype)) return dtype;
+    }
+    return DType::kF32;
   }
-  return model.dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
+  return model.dtype;
 }
 
 absl::StatusOr<SampleSource> Open(const std::string& path,

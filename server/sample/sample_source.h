@@ -24,8 +24,8 @@ struct SampleSource {
 };
 
 // Errors are about the field "model".  `dtype` empty: the checkpoint's, else
-// that of the model's config.json, fp32 in place of fp16.  An adapter's base is
-// looked up by `resolve`.  Blocks on file reads; thread-safe.
+// that of the model's config.json.  An adapter's base is looked up by
+// `resolve`. Blocks on file reads; thread-safe.
 absl::StatusOr<SampleSource> OpenSampleSource(const std::string& path,
                                               std::optional<DType> dtype,
                                               const PathResolver& resolve);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
@@ -156,12 +157,25 @@ class Reader {
   }
 
   absl::Status ApplyDtype() {
-    if (!draft_.bf16) return absl::OkStatus();
-    if (const Given* dtype = Find("dtype")) {
-      return BothGiven(*dtype, *Find("bf16"), "the same thing");
+    const Given* by = Find("dtype");
+    for (const auto& [name, on, dtype] :
+         {std::tuple("bf16", draft_.bf16, SpecDtype::kBf16),
+          std::tuple("fp16", draft_.fp16, SpecDtype::kFp16)}) {
+      if (!on) continue;
+      const Given& flag = *Find(name);
+      if (by != nullptr) return BothGiven(*by, flag, "the same thing");
+      by = &flag;
+      draft_.spec.dtype = dtype;
     }
-    draft_.spec.dtype = SpecDtype::kBf16;
-    return absl::OkStatus();
+    if (draft_.spec.dtype != SpecDtype::kFp16 ||
+        draft_.spec.optimizer_mode != OptimizerMode::kAsync) {
+      return absl::OkStatus();
+    }
+    return Error("CONFLICTING_FIELDS", *Find("optimizer_mode"),
+                 absl::StrCat("async does not go with fp16, which ", by->key,
+                              " (line ", by->line,
+                              ") says: its loss scale is known when the step "
+                              "before is reduced"));
   }
 
   absl::Status ApplyBatch() {

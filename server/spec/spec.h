@@ -31,7 +31,7 @@ inline constexpr size_t kMaxEvalPromptBytes = 8 << 10;
 inline constexpr int64_t kEvalNewTokens = 64;  // of each completion, at most
 
 enum class LrSchedulerType { kLinear, kCosine, kConstant, kConstantWithWarmup };
-enum class SpecDtype { kFp32, kBf16 };
+enum class SpecDtype { kFp32, kBf16, kFp16 };
 // Recomputation: kAuto leaves it to the planner.
 enum class GradientCheckpointing { kAuto, kStage, kLayer };
 

@@ -163,12 +163,15 @@ void AddNumerics(std::vector<SpecFieldRow>* rows) {
   using J = JobSpec;
   using G = GradientCheckpointing;
   rows->push_back(OneOf<SpecDtype>(
-      &J::dtype, {{"fp32", SpecDtype::kFp32}, {"bf16", SpecDtype::kBf16}},
-      {{"fp16", "loss scaling"}},
-      {"dtype", "fp32, bf16", "-", "fp32", {"precision"}}));
-  rows->push_back(Bf16Row({"bf16", "boolean", "-", "false"}));
+      &J::dtype,
+      {{"fp32", SpecDtype::kFp32},
+       {"bf16", SpecDtype::kBf16},
+       {"fp16", SpecDtype::kFp16}},
+      {}, {"dtype", "fp32, bf16, fp16", "-", "fp32", {"precision"}}));
   rows->push_back(
-      Reserved("false", {"fp16", "false", "-", "false", {}, "loss scaling"}));
+      DtypeFlagRow(&SpecDraft::bf16, {"bf16", "boolean", "-", "false"}));
+  rows->push_back(
+      DtypeFlagRow(&SpecDraft::fp16, {"fp16", "boolean", "-", "false"}));
   rows->push_back(Integer(&J::seed, {0, std::numeric_limits<uint32_t>::max()},
                           {"seed", "integer", "-", "42"}));
   rows->push_back(OneOf<G>(

@@ -323,10 +323,10 @@ SpecFieldRow AccumulationRow(SpecField info) {
   return row;
 }
 
-SpecFieldRow Bf16Row(SpecField info) {
+SpecFieldRow DtypeFlagRow(bool SpecDraft::*member, SpecField info) {
   SpecFieldRow row{.info = std::move(info)};
-  row.set = [](const SpecValue& v, SpecDraft* d) -> absl::Status {
-    ASSIGN_OR_RETURN(d->bf16, ReadBoolean(v));
+  row.set = [member](const SpecValue& v, SpecDraft* d) -> absl::Status {
+    ASSIGN_OR_RETURN(d->*member, ReadBoolean(v));
     return absl::OkStatus();
   };
   return row;

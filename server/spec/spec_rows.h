@@ -24,6 +24,7 @@ struct SpecDraft {
   JobSpec spec;
   std::optional<int64_t> gradient_accumulation_steps;
   bool bf16 = false;
+  bool fp16 = false;
 };
 
 struct SpecFieldRow {
@@ -95,7 +96,8 @@ SpecFieldRow DateRow(std::string JobSpec::*member, SpecField info);
 SpecFieldRow TargetModulesRow(SpecField info);
 SpecFieldRow EvalPromptsRow(SpecField info);
 SpecFieldRow AccumulationRow(SpecField info);
-SpecFieldRow Bf16Row(SpecField info);
+// transformers' way of saying a dtype.
+SpecFieldRow DtypeFlagRow(bool SpecDraft::*member, SpecField info);
 // Written only where it is not 0: of two fields that replace each other.
 SpecFieldRow WhenNotZero(SpecFieldRow row);
 // max_steps: -1 is transformers' way of saying "by epochs".

@@ -135,7 +135,7 @@ TEST(SpecTest, TypesAndRanges) {
               "job.yaml:3: seed: expected an integer from 0 to 4294967295, got "
               "the number 99999999999999999999999");
   ExpectError("dtype: int4", "INVALID_VALUE", "dtype",
-              "job.yaml:3: dtype: expected fp32 or bf16, got the text "
+              "job.yaml:3: dtype: expected fp32 or bf16 or fp16, got the text "
               "\"int4\"");
   ExpectError("bf16: 1", "INVALID_VALUE", "bf16",
               "job.yaml:3: bf16: expected true or false, got the number 1");
@@ -161,12 +161,45 @@ TEST(SpecTest, MetadataIsBounded) {
       With(absl::StrCat("metadata: {k: ", std::string(513, 'x'), "}")).ok());
 }
 
+TEST(SpecTest, Fp16HasTwoNames) {
+  for (const char* text :
+       {"fp16: true", "dtype: fp16", "precision: fp16\nbf16: false",
+        "fp16: true\nbf16: false\noptimizer_mode: sync"}) {
+    const auto spec = With(text);
+    ASSERT_TRUE(spec.ok()) << text << ": " << spec.status();
+    EXPECT_EQ(spec->dtype, SpecDtype::kFp16) << text;
+  }
+  ExpectError("fp16: true\ndtype: fp16", "CONFLICTING_FIELDS", "fp16",
+              "job.yaml:3: fp16: is the same thing as dtype (line 4); give "
+              "one of them");
+  ExpectError("bf16: true\nfp16: true", "CONFLICTING_FIELDS", "fp16",
+              "job.yaml:4: fp16: is the same thing as bf16 (line 3); give one "
+              "of them");
+  ExpectError("fp16: yes please", "INVALID_VALUE", "fp16",
+              "job.yaml:3: fp16: expected true or false, got the text "
+              "\"yes please\"");
+}
+
+// A step of it begins before the one before is reduced.
+TEST(SpecTest, AnAsynchronousOptimizerHasNoLossScale) {
+  for (const char* name : {"fp16: true", "dtype: fp16"}) {
+    const std::string field(name, std::string(name).find(':'));
+    ExpectError(absl::StrCat("optimizer_mode: async\n", name),
+                "CONFLICTING_FIELDS", "optimizer_mode",
+                absl::StrCat("job.yaml:3: optimizer_mode: async does not go "
+                             "with fp16, which ",
+                             field,
+                             " (line 4) says: its loss scale is known when the "
+                             "step before is reduced"));
+  }
+  EXPECT_TRUE(With("optimizer_mode: async\nfp16: false\nbf16: true").ok());
+}
+
 TEST(SpecTest, LaterPartsAreRefusedByNameAndNeverIgnored) {
   for (const char* text :
-       {"objective: dpo", "fp16: true", "dtype: fp16", "determinism: fast",
-        "objective: dpo", "priority: urgent", "resources: {max_devices: 1}",
-        "max_runtime: 1h", "retry: 2", "lr_scheduler_type: polynomial",
-        "optim: lion"}) {
+       {"objective: dpo", "determinism: fast", "priority: urgent",
+        "resources: {max_devices: 1}", "max_runtime: 1h", "retry: 2",
+        "lr_scheduler_type: polynomial", "optim: lion"}) {
     const auto result = With(text);
     const std::string field = std::string(text, std::string(text).find(':'));
     EXPECT_TRUE(absl::IsUnimplemented(result.status())) << text;
@@ -573,6 +606,7 @@ TEST(ResolvedSpecTest, WhatTheJobSaysStays) {
 TEST(ResolvedSpecTest, JsonIsAJobFileThatResolvesToItself) {
   for (const char* more :
        {"", "max_steps: 7\nwarmup_steps: 2\nlearning_rate: 0.1",
+        "fp16: true\nmax_grad_norm: 0",
         "bf16: true\nper_device_train_batch_size: 3\n"
         "gradient_accumulation_steps: 5\nmetadata: {a: \"x\\\"y\\n\\u2028\"}",
         "warmup_ratio: 0.03\nplan: {forward: [[0,2]], backward: [[3,4],[0,2]]}"
@@ -619,7 +653,10 @@ TEST(ResolvedSpecTest, EveryFieldWithAValueIsInTheJson) {
       ResolvedSpec::Resolve(*With("method: lora\nadapter_name_or_path: a"), 2)
           .ToJson()));
   const std::set<std::string> stand_ins = {"gradient_accumulation_steps",
-                                           "bf16", "max_steps", "warmup_ratio",
+                                           "bf16",
+                                           "fp16",
+                                           "max_steps",
+                                           "warmup_ratio",
                                            "warmup_steps"};
   for (const SpecField& field : JobSpecVocabulary()) {
     EXPECT_EQ(json.contains(field.name),

@@ -170,16 +170,20 @@ std::string ManifestJson(const CheckpointManifest& manifest) {
                       {"bytes", shard.bytes},
                       {"sha256", shard.sha256}});
   }
-  return nlohmann::json{{"format_version", kManifestVersion},
-                        {"step", manifest.step},
-                        {"seed", manifest.seed},
-                        {"dtype", manifest.dtype},
-                        {"dataset_sha256", manifest.dataset_sha256},
-                        {"tokens_trained", manifest.tokens_trained},
-                        {"resolved_spec", manifest.resolved_spec},
-                        {"shards", shards}}
-             .dump(2) +
-         "\n";
+  nlohmann::json json = {{"format_version", kManifestVersion},
+                         {"step", manifest.step},
+                         {"seed", manifest.seed},
+                         {"dtype", manifest.dtype},
+                         {"dataset_sha256", manifest.dataset_sha256},
+                         {"tokens_trained", manifest.tokens_trained},
+                         {"resolved_spec", manifest.resolved_spec},
+                         {"shards", shards}};
+  if (const auto& scaler = manifest.loss_scaler) {
+    json["loss_scaler"] = {{"scale", scaler->scale},
+                           {"growth_tracker", scaler->growth_tracker},
+                           {"skipped_steps", scaler->skipped_steps}};
+  }
+  return json.dump(2) + "\n";
 }
 
 namespace {
@@ -198,6 +202,12 @@ absl::StatusOr<CheckpointManifest> ParseManifest(const std::string& text,
     manifest.dataset_sha256 = json.at("dataset_sha256").get<std::string>();
     manifest.tokens_trained = json.at("tokens_trained").get<double>();
     manifest.resolved_spec = json.at("resolved_spec").get<std::string>();
+    if (json.contains("loss_scaler")) {
+      const auto& scaler = json["loss_scaler"];
+      manifest.loss_scaler = {scaler.at("scale").get<float>(),
+                              scaler.at("growth_tracker").get<int64_t>(),
+                              scaler.at("skipped_steps").get<int64_t>()};
+    }
     for (const auto& shard : json.at("shards")) {
       manifest.shards.push_back({shard.at("file").get<std::string>(),
                                  shard.at("bytes").get<uint64_t>(),
@@ -208,6 +218,13 @@ absl::StatusOr<CheckpointManifest> ParseManifest(const std::string& text,
   }
   if (manifest.step < 0 || manifest.shards.empty()) {
     return absl::DataLossError(path + ": no step or no shards");
+  }
+  const auto& scaler = manifest.loss_scaler;
+  if ((manifest.dtype == DTypeName(DType::kF16)) != scaler.has_value() ||
+      (scaler.has_value() && (!LossScaler::IsValid(*scaler) ||
+                              scaler->skipped_steps > manifest.step))) {
+    return absl::DataLossError(
+        path + ": of fp16 there is a loss scaler's state, of no other dtype");
   }
   return manifest;
 }

@@ -11,7 +11,8 @@
 //     adapter_config.json        in config.json's place
 // and in both
 //     checkpoint.json         the manifest: step, seed, what it was trained on,
-//                             and every shard's bytes and SHA-256
+//                             with fp16 the loss scale, and every shard's bytes
+//                             and SHA-256
 //
 // A directory is written under a temporary name and renamed when everything in
 // it is on disk, so one that exists under its own name is whole.  A resumed job
@@ -29,6 +30,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/loss_scaler.h"
 #include "server/weights/file_table.h"
 
 namespace roundhouse {
@@ -42,10 +44,11 @@ struct CheckpointShard {
 struct CheckpointManifest {
   int64_t step = 0;
   uint64_t seed = 0;
-  std::string dtype;           // "fp32", "bf16"
+  std::string dtype;           // "fp32", "bf16", "fp16"
   std::string dataset_sha256;  // of the training tokens
   std::string resolved_spec;   // JSON
   double tokens_trained = 0;
+  std::optional<LossScaler::State> loss_scaler;  // of fp16 only
   std::vector<CheckpointShard> shards;
 };
 

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -152,7 +153,8 @@ class CheckpointTest : public testing::Test {
     CheckpointManifest manifest;
     manifest.step = step;
     manifest.seed = ~uint64_t{0};
-    manifest.dtype = "bf16";
+    manifest.dtype = loss_scaler_.has_value() ? "fp16" : "bf16";
+    manifest.loss_scaler = loss_scaler_;
     manifest.dataset_sha256 = "d5";
     manifest.resolved_spec = R"({"seed": 1})";
     manifest.tokens_trained = 1e15;
@@ -174,7 +176,40 @@ class CheckpointTest : public testing::Test {
   const std::string root_;
   std::unique_ptr<HostArena> arena_;
   std::unique_ptr<TrainingState> state_;
+  std::optional<LossScaler::State> loss_scaler_;
 };
+
+TEST_F(CheckpointTest, AnFp16JobsLossScaleComesBack) {
+  const std::string path = CheckpointPath(root_, 12);
+  ASSERT_TRUE(Save(path, 12).ok());
+  EXPECT_FALSE(ReadCheckpoint(path, true)->loss_scaler.has_value());
+  const std::string file = path + "/checkpoint.json";
+  auto bad = nlohmann::json::parse(ReadTestFile(file));
+  bad["dtype"] = "fp16";
+  WriteTestFile(file, bad.dump());
+  ExpectCorrupt(path, "loss scaler");
+
+  loss_scaler_ = LossScaler::State{0x1p30f, 1999, 12};
+  ASSERT_TRUE(Save(path, 12).ok());
+  EXPECT_EQ(ReadCheckpoint(path, true)->loss_scaler, loss_scaler_);
+  const auto good = nlohmann::json::parse(ReadTestFile(file));
+  for (const auto& [key, odd] :
+       std::map<std::string, std::vector<nlohmann::json>>{
+           {"scale", {0, 3, -2, 1e300, "x", nullptr}},
+           {"growth_tracker", {-1, 2000, "x", nullptr}},
+           {"skipped_steps", {-1, 13, "x", nullptr}}}) {
+    for (const nlohmann::json& value : odd) {
+      bad = good;
+      bad["loss_scaler"][key] = value;
+      WriteTestFile(file, bad.dump());
+      ExpectCorrupt(path, "checkpoint.json");
+    }
+    bad = good;
+    bad["loss_scaler"].erase(key);
+    WriteTestFile(file, bad.dump());
+    ExpectCorrupt(path, "checkpoint.json");
+  }
+}
 
 TEST_F(CheckpointTest, ComesBackBitForBit) {
   const std::string path = CheckpointPath(root_, 12);

@@ -10,6 +10,8 @@
 //   babble            sends a datagram that is no message
 //   deaf              ignores Stop
 //   nan               its losses are not finite
+//   overflow          of its norms the 6th and every 17th after it is infinite
+//   always-overflow   all its norms are infinite
 //   drift             slots of every other 32 steps say they took three times
 //                     as long
 //   fail              every command fails, short of memory
@@ -31,6 +33,7 @@
 #include <cstring>
 #include <ctime>
 #include <fstream>
+#include <limits>
 #include <string>
 #include <variant>
 #include <vector>
@@ -75,6 +78,15 @@ bool WaitForVersions(wire::Arena& arena, int index,
     }
   }
   return !wire::Cancelled(bell, message.attempt);
+}
+
+double NormSquared(const wire::HostOp& op, const std::string& way) {
+  static int norms = 0;
+  if (op.want_norm == 0) return 1;
+  const bool overflow = ++norms % 17 == 6;
+  return way == "always-overflow" || (way == "overflow" && overflow)
+             ? std::numeric_limits<double>::infinity()
+             : 1;
 }
 
 void RaiseVersion(wire::Arena& arena, const wire::HostOp& op) {
@@ -200,7 +212,7 @@ void Answer(wire::Channel& channel, wire::Arena& arena, int index,
   } else if (const auto* op = std::get_if<wire::HostOp>(&message.body)) {
     wire::HostOpDone done;
     done.operation = op->operation;
-    done.norm_squared = 1;
+    done.norm_squared = NormSquared(*op, way);
     done.started_ns = Now();
     done.ended_ns = done.started_ns + 2000000;
     if (!fail) RaiseVersion(arena, *op);

@@ -170,10 +170,12 @@ class ModelTest(BadInputTest):
 
 class JobFileTest(BadInputTest):
     def test_unsupported_dtype_of_a_job(self):
-        self.assert_refused("job.yaml:", "dtype: fp16 is not available",
-                            code="UNIMPLEMENTED", dtype="fp16")
-        self.assert_refused("dtype: expected fp32 or bf16", '"fp64"',
+        self.assert_refused("dtype: expected fp32 or bf16 or fp16", '"fp64"',
                             dtype="fp64")
+
+    def test_fp16_with_an_asynchronous_optimizer(self):
+        self.assert_refused("optimizer_mode: async does not go with fp16",
+                            "loss scale", fp16=True, optimizer_mode="async")
 
     def test_unknown_field(self):
         self.assert_refused(

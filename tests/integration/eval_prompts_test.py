@@ -74,7 +74,7 @@ class CompletionTest(EvalPromptsTest):
                           for line in lines], self.sample(model, *words))
 
     def test_each_is_what_the_weights_of_its_step_say(self):
-        for fields in ({}, {"dtype": "bf16"}, LORA):
+        for fields in ({}, {"dtype": "bf16"}, {"dtype": "fp16"}, LORA):
             with self.subTest(fields=fields):
                 job, found = self.run_job({**ASKED, **fields})
                 output = found["output_path"]
