@@ -38,7 +38,7 @@ PLANS = {
 }
 FACTORS = {
     "devices": [1, 2, 4],
-    "dtype": ["fp32", "bf16"],
+    "dtype": ["fp32", "bf16", "fp16"],
     "files": ["fp32", "bf16"],
     "tied": [False, True],
     "micro_batch_size": [1, 2, 3],
@@ -65,6 +65,8 @@ ADAPTERS = {
     "bf16": (2, {"dtype": "bf16", "lora_dropout": 0.1, "max_grad_norm": 0.05,
                  "target_modules": "all-linear", "lora_r": 3,
                  "lora_alpha": 7.5, "plan": PLANS["uneven"]}),
+    "fp16": (2, {"dtype": "fp16", "lora_dropout": 0.1, "max_grad_norm": 0.05,
+                 "target_modules": "all-linear", "plan": PLANS["uneven"]}),
     "tied_rounds": (4, {
         "model": "model-True-bf16", "lora_dropout": 0.25,
         "target_modules": ["k_proj", "o_proj", "up_proj"],
@@ -130,6 +132,11 @@ WIDE = {
                  "backward_width": [8, 4, 2]}},
     "uneven_tied": {
         "dtype": "bf16", "model_name_or_path": "model-True-bf16",
+        "max_grad_norm": 0, "save_steps": 2,
+        "plan": {**PLANS["other_cuts"], "forward_width": [[5, 3], 3],
+                 "backward_width": [[1, 7], [2, 3, 3], 1]}},
+    "uneven_fp16": {
+        "dtype": "fp16", "model_name_or_path": "model-False-bf16",
         "max_grad_norm": 0, "save_steps": 2,
         "plan": {**PLANS["other_cuts"], "forward_width": [[5, 3], 3],
                  "backward_width": [[1, 7], [2, 3, 3], 1]}},
@@ -283,7 +290,9 @@ class BitwiseTest(unittest.TestCase):
         self.assertEqual([line["step"] for line in wanted],
                          [line["step"] for line in found])
         for mine, theirs in zip(found, wanted):
-            for name in theirs.keys() - {"step"}:
+            # A step that was skipped has no norm.
+            self.assertEqual("grad_norm" in mine, "grad_norm" in theirs)
+            for name in theirs.keys() - {"step", "loss_scale"}:
                 self.assertEqual(
                     bits(mine[name]), bits(float.fromhex(theirs[name])),
                     f"step {mine['step']} {name}: {mine[name]} and "
@@ -321,6 +330,7 @@ class BitwiseTest(unittest.TestCase):
         norms = [line["grad_norm"] for line in found if "grad_norm" in line]
         if spec.get("max_grad_norm"):  # else clipping was not tried
             self.assertGreater(max(norms), spec["max_grad_norm"])
+        return job
 
     def check_family(self, devices, model, changes):
         name = f"model-{model['family']}"
@@ -386,6 +396,25 @@ class BitwiseTest(unittest.TestCase):
         for worker in ("device worker 1", "device worker 2", "host worker"):
             self.assertRegex(daemon.log_path.read_text(),
                              worker + r"( \d+)? killed by signal 9")
+
+    def test_steps_whose_fp16_gradients_overflow(self):
+        """They leave every bit as it was. Those of few tokens are large."""
+        daemon = self.daemon(4)
+        job = self.check(4, {
+            "model_name_or_path": "model-False-fp32", "dataset": "train.jsonl",
+            "validation_dataset": "validation.jsonl", "max_length": 32,
+            "batch_size": 2, "micro_batch_size": 1, "max_steps": STEPS,
+            "learning_rate": 0.1, "seed": 7, "dtype": "fp16", "save_steps": 1,
+            "gradient_groups": 2,
+            "plan": {**PLANS["other_cuts"], "width": 2}})
+        skipped = [line["step"] for line in daemon.metrics(job)
+                   if "loss" in line and "grad_norm" not in line]
+        self.assertTrue(1 < min(skipped) <= max(skipped) < STEPS, skipped)
+        for step in skipped:
+            self.assertEqual(daemon.tensors(job, step),
+                             daemon.tensors(job, step - 1))
+            self.assertRegex(daemon.log(job),
+                             f"step {step}/{STEPS} .*: skipped, the gradients")
 
     def test_with_one_update_more_or_less_bits_differ(self):
         daemon = self.daemon(2)

@@ -159,6 +159,15 @@ class QueueTest(LifecycleTest):
     def test_pause_at_any_moment(self):
         self.check_pauses(max_grad_norm=0)
 
+    def test_pause_keeps_the_loss_scale(self):
+        """Where some steps overflow: the gradients of few tokens are large."""
+        fields = {"fp16": True, "batch_size": 1, "micro_batch_size": 1,
+                  "learning_rate": 0.03}
+        end, _ = self.check_pauses(**fields)
+        job = self.daemon.submit({**DISTURBED, **fields, "max_steps": end})
+        self.daemon.wait(job)
+        self.assertRegex(self.daemon.log(job), r"step \d+/.*: skipped")
+
     def test_cancel_in_every_state(self):
         running = self.daemon.submit(ENDLESS)
         queued = self.daemon.submit(SHORT)

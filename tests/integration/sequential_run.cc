@@ -13,7 +13,8 @@
 //       tensors "P" (compute weights), "P.master", "P.exp_avg", "P.exp_avg_sq",
 //       and "P.previous" (compute weights) where a step reads older ones
 //   OUT/metrics.jsonl
-//       {"step", "loss", "grad_norm", "learning_rate"} and {"step",
+//       {"step", "loss", "grad_norm", "learning_rate"}, with fp16 "loss_scale"
+//       and no "grad_norm" of a step that was skipped, and {"step",
 //       "eval_loss"}; numbers as hexadecimal floats in text: bits survive
 //
 // What a job's fields mean for a step (order of batches, schedule, clipping) is
@@ -56,6 +57,7 @@ using worker::SequentialBatch;
 using worker::SequentialTrainer;
 
 DType DtypeOf(const JobSpec& job) {
+  if (job.dtype == SpecDtype::kFp16) return DType::kF16;
   return job.dtype == SpecDtype::kBf16 ? DType::kBF16 : DType::kF32;
 }
 
@@ -254,8 +256,11 @@ class Run {
     RETURN_IF_ERROR(Evaluate(0));
     const LrSchedule schedule = ScheduleOf(job, total);
     for (int64_t step = 1; step <= total; ++step) {
+      // A step that was skipped does not move the schedule.
+      const int64_t updates =
+          step - 1 - trainer_->loss_scaler().state().skipped_steps;
       RETURN_IF_ERROR(
-          Step(step, order.Batch(step - 1), LearningRate(schedule, step - 1)));
+          Step(step, order.Batch(step - 1), LearningRate(schedule, updates)));
       const bool due = job.save_steps > 0 && step % job.save_steps == 0;
       if (!due && step != total) continue;
       RETURN_IF_ERROR(
@@ -290,6 +295,7 @@ class Run {
     options.adamw = {job.adam_beta1, job.adam_beta2, job.adam_epsilon,
                      job.weight_decay};
     options.max_gradient_norm = job.max_grad_norm;
+    options.scale_loss = job.dtype == SpecDtype::kFp16;
     options.stale = Stale();
     return options;
   }
@@ -297,11 +303,14 @@ class Run {
   absl::Status Step(int64_t step, const std::vector<int64_t>& sequences,
                     double learning_rate) {
     const Batches batches(*train_, sequences, spec_.micro_batch_size());
+    const double scale = trainer_->loss_scaler().scale();
     ASSIGN_OR_RETURN(const worker::SequentialStep done,
                      trainer_->Step(batches.borrowed(), learning_rate));
-    Write(step, {{"loss", done.loss.mean()},
-                 {"grad_norm", done.gradient_norm},
-                 {"learning_rate", learning_rate}});
+    std::map<std::string, double> values = {{"loss", done.loss.mean()},
+                                            {"learning_rate", learning_rate}};
+    if (done.updated) values["grad_norm"] = done.gradient_norm;
+    if (spec_.spec().dtype == SpecDtype::kFp16) values["loss_scale"] = scale;
+    Write(step, values);
     return absl::OkStatus();
   }
 

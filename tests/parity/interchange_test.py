@@ -167,7 +167,8 @@ class InterchangeTest(unittest.TestCase):
     def check_model(self, case):
         base = self.base(case)
         given = harness.read_safetensors(base / "model.safetensors")
-        for dtype, kind in (("bf16", "BF16"), ("fp32", "F32")):
+        for dtype, kind in (("bf16", "BF16"), ("fp16", "F16"),
+                            ("fp32", "F32")):
             output, job = self.run_job(case, base, dtype=dtype)
             self.assertEqual(
                 harness.read_safetensors(output / "model.safetensors"),

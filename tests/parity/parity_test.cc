@@ -40,7 +40,9 @@ class ParityTest : public testing::TestWithParam<Param> {
 
   void CheckTokenLosses(const std::vector<float>& losses, DType dtype);
   void CheckLogitsAndLosses(DType dtype);
-  void CheckGradients(const SequentialTrainer& trainer, DType dtype);
+  // `scale` is the loss's.
+  void CheckGradients(const SequentialTrainer& trainer, DType dtype,
+                      float scale = 1);
   void CheckPacked(DType dtype);
   // Ten steps; batches_of(step) are one's micro-batches, and noise(parameter
   // name) how far transformers' update is from its own, computed otherwise.
@@ -59,6 +61,10 @@ class ParityTest : public testing::TestWithParam<Param> {
   const Batches& batches_;
 };
 
+double RatioOf(DType dtype) {
+  return dtype == DType::kF16 ? kFp16Ratio : kBf16Ratio;
+}
+
 void ParityTest::CheckTokenLosses(const std::vector<float>& losses,
                                   DType dtype) {
   const double error = Relative(losses, goldens_.Floats("token_loss"));
@@ -67,7 +73,7 @@ void ParityTest::CheckTokenLosses(const std::vector<float>& losses,
           goldens_.Scalar("eager.token_loss"));
   } else {
     Check("token losses, relative L2", error,
-          kBf16Ratio * goldens_.Scalar("bf16.token_loss"));
+          RatioOf(dtype) * goldens_.Scalar("bf16.token_loss"));
   }
 }
 
@@ -87,23 +93,25 @@ void ParityTest::CheckLogitsAndLosses(DType dtype) {
     Check("logits, largest |d| / largest |logit|", largest / scale, kTolerance);
   } else {
     Check("logits, relative L2", Relative(logits, expected),
-          kBf16Ratio * goldens_.Scalar("bf16.logits"));
+          RatioOf(dtype) * goldens_.Scalar("bf16.logits"));
   }
   CheckTokenLosses(outputs.token_losses, dtype);
 }
 
 // Of step 0.
-void ParityTest::CheckGradients(const SequentialTrainer& trainer, DType dtype) {
+void ParityTest::CheckGradients(const SequentialTrainer& trainer, DType dtype,
+                                float scale) {
   subject_.ForEachTrained([&](int unit, const ParameterSpec& parameter) {
-    const float* values =
+    const float* const begin =
         trainer.gradient(unit) + parameter.unit_offset_elements;
+    std::vector<float> values(begin, begin + parameter.element_count);
+    for (float& value : values) value /= scale;
     const std::string& name = parameter.name;
-    const double error = Relative({values, values + parameter.element_count},
-                                  goldens_.Floats("grad." + name));
+    const double error = Relative(values, goldens_.Floats("grad." + name));
     if (dtype == DType::kF32) {
       Check(name, error, kTolerance, goldens_.Scalar("eager.grad." + name));
     } else {
-      Check(name, error, kBf16Ratio * goldens_.Scalar("bf16.grad." + name));
+      Check(name, error, RatioOf(dtype) * goldens_.Scalar("bf16.grad." + name));
     }
   });
 }
@@ -187,6 +195,26 @@ TEST_P(ParityTest, EveryGradientBf16) {
   const auto step = trainer->Step(batches_.Split(0, 1), kLearningRate);
   ASSERT_TRUE(step.ok()) << step.status();
   CheckGradients(*trainer, DType::kBF16);
+}
+
+TEST_P(ParityTest, LogitsAndTokenLossesFp16) {
+  CheckLogitsAndLosses(DType::kF16);
+}
+
+// At the first scale at which they do not overflow.
+TEST_P(ParityTest, EveryGradientFp16) {
+  const auto trainer =
+      subject_.MakeTrainer({.dtype = DType::kF16, .scale_loss = true});
+  bool updated = false;
+  float scale = 0;
+  while (!updated && !trainer->loss_scaler().exhausted()) {
+    scale = trainer->loss_scaler().scale();
+    const auto step = trainer->Step(batches_.Split(0, 1), kLearningRate);
+    ASSERT_TRUE(step.ok()) << step.status();
+    updated = step->updated;
+  }
+  ASSERT_TRUE(updated);
+  CheckGradients(*trainer, DType::kF16, scale);
 }
 
 TEST_P(ParityTest, PackedFp32) { CheckPacked(DType::kF32); }
