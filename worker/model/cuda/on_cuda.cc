@@ -63,6 +63,8 @@ absl::Status PrepareLibrary(const NativeStream& stream) {
     // Writes every new tensor once more; ours are written before they are read.
     context.setDeterministicFillUninitializedMemory(false);
     context.setBenchmarkCuDNN(false);
+    // Partial sums of fp16 products would round, and overflow, in fp16.
+    context.setAllowFP16ReductionCuBLAS(false);
     // Its backward has no deterministic form.
     context.setSDPUseCuDNN(false);
     context.lazyInitDevice(at::kCUDA);
