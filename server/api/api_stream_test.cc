@@ -192,7 +192,8 @@ TEST_F(ApiStreamTest, StepMetricsAreFollowed) {
   const std::string uid = MustCreate().uid();
   JobFile(uid, "metrics.jsonl")
       << "{\"step\":0,\"eval_loss\":3}\n{\"step\":1,\"loss\":2.5,\"tokens\":64}"
-      << "\nnot json\n{\"step\":2,\"loss\":2,\"grad_norm\":null}\n{\"step\":3,";
+      << "\nnot json\n{\"step\":2,\"loss\":2,\"grad_norm\":null,"
+      << "\"loss_scale\":32768}\n{\"step\":3,";
   grpc::ClientContext context;
   Limit(&context);
   v1::StreamFineTuningJobMetricsRequest request;
@@ -209,6 +210,7 @@ TEST_F(ApiStreamTest, StepMetricsAreFollowed) {
   ASSERT_TRUE(reader->Read(&m));
   EXPECT_EQ(m.step(), 2);
   EXPECT_FALSE(m.has_grad_norm());
+  EXPECT_EQ(m.loss_scale(), 32768);
   JobFile(uid, "metrics.jsonl") << "\"loss\":1.5}\n";
   ASSERT_TRUE(reader->Read(&m));
   EXPECT_EQ(m.step(), 3);

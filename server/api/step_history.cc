@@ -56,6 +56,7 @@ std::optional<v1::StepMetrics> ParseMetricsLine(const std::string& line) {
   if (const auto v = Number(in, "loss")) out.set_loss(*v);
   if (const auto v = Number(in, "learning_rate")) out.set_learning_rate(*v);
   if (const auto v = Number(in, "grad_norm")) out.set_grad_norm(*v);
+  if (const auto v = Number(in, "loss_scale")) out.set_loss_scale(*v);
   if (const auto v = Number(in, "epoch")) out.set_epoch(*v);
   if (const auto v = Number(in, "step_seconds")) out.set_step_seconds(*v);
   if (const auto v = Number(in, "eval_loss")) out.set_eval_loss(*v);
