@@ -255,7 +255,7 @@ class JobRunner final : private DispatchLoop::Job {
   BatchOrder order_;
   int64_t total_steps_ = 0;
   StepUpdates updates_;
-  int64_t completed_step_ = 0;  // updates finished
+  int64_t completed_step_ = 0;  // steps finished
   int64_t base_step_ = 0;       // of another job's checkpoint
   int64_t begun_step_ = 0;      // newest optimizer step begun
   int64_t reduced_step_ = 0;    // newest one whose gradients are all there

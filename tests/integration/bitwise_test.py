@@ -398,8 +398,11 @@ class BitwiseTest(unittest.TestCase):
                              worker + r"( \d+)? killed by signal 9")
 
     def test_steps_whose_fp16_gradients_overflow(self):
-        """They leave every bit as it was. Those of few tokens are large."""
-        daemon = self.daemon(4)
+        """They leave every bit as it was. Those of few tokens are large.
+        Workers die in the middle of slots, reductions and updates."""
+        daemon = self.start_only(4, worker_kill_at=(
+            "1=slot.micro_batch.done:5;2=slot.contribution.copied:4;"
+            "host=host.chunk.ready:9;host=host.gather.copied:2"))
         job = self.check(4, {
             "model_name_or_path": "model-False-fp32", "dataset": "train.jsonl",
             "validation_dataset": "validation.jsonl", "max_length": 32,
@@ -415,6 +418,9 @@ class BitwiseTest(unittest.TestCase):
                              daemon.tensors(job, step - 1))
             self.assertRegex(daemon.log(job),
                              f"step {step}/{STEPS} .*: skipped, the gradients")
+        for worker in ("device worker 1", "device worker 2", "host worker"):
+            self.assertRegex(daemon.log_path.read_text(),
+                             worker + r"( \d+)? killed by signal 9")
 
     def test_with_one_update_more_or_less_bits_differ(self):
         daemon = self.daemon(2)
