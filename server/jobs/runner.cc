@@ -60,19 +60,20 @@ HostUse JobRunner::host_use() const {
 
 void JobRunner::InBackground(std::function<absl::Status()> work, Done done) {
   ++background_count_;
-  const bool taken = background_.TryRun([this, work, done] {
-    absl::Status status = work();
-    // Moved: one that two threads held would be freed by either, which
-    // ThreadSanitizer cannot follow into Abseil's library.  Refused only when
-    // the daemon is stopping.
-    loop_
-        .Post([this, status = std::move(status), done] {
-          --background_count_;
-          done(status);
-          AfterQuiet();
-        })
-        .IgnoreError();
-  });
+  // Moved: a status that two threads held would be freed by either, which
+  // ThreadSanitizer cannot follow into Abseil's library.
+  const bool taken = background_.TryRun(
+      [this, work = std::move(work), done = std::move(done)]() mutable {
+        absl::Status status = work();
+        // Refused only when the daemon is stopping.
+        loop_
+            .Post([this, status = std::move(status), done = std::move(done)] {
+              --background_count_;
+              done(status);
+              AfterQuiet();
+            })
+            .IgnoreError();
+      });
   ROUNDHOUSE_CHECK(taken) << "more background work than a job ever has";
 }
 

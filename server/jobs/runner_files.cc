@@ -122,11 +122,11 @@ void JobRunner::FinishParts(std::shared_ptr<DirectoryPlan> plan, Done done) {
 void JobRunner::AbandonParts(std::shared_ptr<DirectoryPlan> plan,
                              const absl::Status& why, Done done) {
   InBackground(
-      [plan, why] {
+      [plan] {
         AbandonDirectory(*plan);
-        return why;
+        return absl::OkStatus();
       },
-      done);
+      [why, done](const absl::Status&) { done(why); });
 }
 
 void JobRunner::Save(Done done) {
