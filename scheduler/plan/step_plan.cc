@@ -146,6 +146,29 @@ std::vector<IndexRange> MicroBatchesOf(const std::vector<IndexRange>& shares,
   return micro_batches;
 }
 
+// What of a round's groups a share covers.
+struct Cover {
+  int64_t groups = 0;
+  int64_t subtrees = 0;  // the largest; of a backward slot
+};
+
+std::vector<Cover> CoversOf(const std::vector<IndexRange>& shares,
+                            const std::vector<IndexRange>& groups,
+                            bool backward) {
+  std::vector<Cover> covers;
+  for (const IndexRange& share : shares) {
+    const IndexRange covered = GroupsOf(share, groups);
+    ROUNDHOUSE_CHECK(covered.size() > 0) << share.begin << ".." << share.end;
+    Cover& cover = covers.emplace_back();
+    cover.groups = covered.size();
+    if (!backward) continue;
+    const auto leaves = static_cast<int64_t>(groups.size());
+    cover.subtrees =
+        static_cast<int64_t>(LargestSubtrees(leaves, covered).size());
+  }
+  return covers;
+}
+
 absl::Status CheckShares(const StepPlan& plan, int slot, int micro_batches,
                          int device_count,
                          const std::vector<IndexRange>& groups) {
@@ -320,22 +343,22 @@ absl::Status CheckStepPlan(const StepPlan& plan, int layer_count,
 
 std::vector<Part> PartsOf(const StepPlan& plan, int micro_batches) {
   const auto groups = GroupRanges(micro_batches, plan.groups);
-  const auto leaves = static_cast<int64_t>(groups.size());
   std::vector<Part> parts;
+  std::vector<Cover> covers;  // of the slot's shares; mostly the last slot's
   for (int slot = 0; slot < plan.slot_count(); ++slot) {
-    for (const IndexRange& share : plan.shares[slot]) {
-      const IndexRange covered = GroupsOf(share, groups);
-      ROUNDHOUSE_CHECK(covered.size() > 0) << "slot " << slot;
-      Part part;
-      part.slot = slot;
-      part.pass = PassOf(plan.stages, slot);
-      part.layers = StageOf(plan.stages, slot);
-      part.micro_batches = share;
-      part.groups = covered.size();
-      if (part.backward()) {
-        part.contributions =
-            static_cast<int64_t>(LargestSubtrees(leaves, covered).size());
-      }
+    const auto& shares = plan.shares[slot];
+    Part part;
+    part.slot = slot;
+    part.pass = PassOf(plan.stages, slot);
+    if (slot == 0 || part.pass == SlotPass::kFused ||
+        shares != plan.shares[slot - 1]) {
+      covers = CoversOf(shares, groups, part.backward());
+    }
+    part.layers = StageOf(plan.stages, slot);
+    for (size_t i = 0; i < shares.size(); ++i) {
+      part.micro_batches = shares[i];
+      part.groups = covers[i].groups;
+      part.contributions = covers[i].subtrees;
       parts.push_back(part);
     }
   }

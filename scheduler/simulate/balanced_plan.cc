@@ -28,7 +28,8 @@ class Balance {
     part.micro_batches = {0, 1};
     turn_ns_ = static_cast<double>(PartNs(part, costs_));
     MeasureBytes(part);
-    std::vector<int> counts = Fill(Earliest(parts));
+    Fill(Earliest(parts));
+    std::vector<int>& counts = counts_;
     std::sort(counts.begin(), counts.end(), std::greater<>());
     std::vector<IndexRange> shares;
     size_t next = 0;
@@ -47,38 +48,38 @@ class Balance {
            turn_ns_ * micro_batches / machine_.devices[device].speed;
   }
 
-  std::vector<int> Earliest(int parts) const {
+  // The `parts` devices that would finish an equal share first.
+  const std::vector<std::pair<double, int>>& Earliest(int parts) {
     const double share =
         static_cast<double>(groups_.back().end) / static_cast<double>(parts);
-    std::vector<std::pair<double, int>> order;
+    order_.clear();
     for (int d = 0; d < machine_.device_count(); ++d) {
-      order.emplace_back(FinishNs(d, share), d);
+      order_.emplace_back(FinishNs(d, share), d);
     }
-    std::sort(order.begin(), order.end());
-    std::vector<int> devices;
-    for (int i = 0; i < parts; ++i) devices.push_back(order[i].second);
-    return devices;
+    std::sort(order_.begin(), order_.end());
+    order_.resize(parts);
+    return order_;
   }
 
-  // Groups per device of `devices`.
-  std::vector<int> Fill(const std::vector<int>& devices) {
-    std::vector<int> counts(devices.size());
+  // Groups per device of `devices`, to counts_.
+  void Fill(const std::vector<std::pair<double, int>>& devices) {
     const double group = static_cast<double>(groups_.back().end) /
                          static_cast<double>(groups_.size());
+    counts_.assign(devices.size(), 0);
+    // Of one group more on each device; only the last one's changes.
+    ranks_.clear();
+    const auto rank = [&](size_t i) {
+      const int groups = counts_[i] + 1;
+      const int device = devices[i].second;
+      return std::pair(!Fits(groups, device), FinishNs(device, group * groups));
+    };
+    for (size_t i = 0; i < devices.size(); ++i) ranks_.push_back(rank(i));
     for (size_t g = 0; g < groups_.size(); ++g) {
-      std::pair<bool, double> best_rank;
-      size_t best = devices.size();
-      for (size_t i = 0; i < devices.size(); ++i) {
-        const std::pair<bool, double> rank{
-            !Fits(counts[i] + 1, devices[i]),
-            FinishNs(devices[i], group * (counts[i] + 1))};
-        if (best < devices.size() && rank >= best_rank) continue;
-        best = i;
-        best_rank = rank;
-      }
-      ++counts[best];
+      const auto best = static_cast<size_t>(
+          std::min_element(ranks_.begin(), ranks_.end()) - ranks_.begin());
+      ++counts_[best];
+      if (g + 1 < groups_.size()) ranks_[best] = rank(best);
     }
-    return counts;
   }
 
   static Part WithGroups(Part part, int groups) {
@@ -90,6 +91,13 @@ class Balance {
   }
 
   void MeasureBytes(const Part& part) {
+    // Stages of as many blocks need as much.
+    const bool same =
+        !bytes_.empty() && part.pass == measured_.pass &&
+        part.pass != SlotPass::kFused &&
+        part.layers.layer_count() == measured_.layers.layer_count();
+    measured_ = part;
+    if (same) return;
     bytes_.assign(1, 0);
     for (size_t groups = 1; groups <= groups_.size(); ++groups) {
       bytes_.push_back(
@@ -104,13 +112,13 @@ class Balance {
   // As EarliestFinishFeed will.
   void Occupy(const std::vector<IndexRange>& shares,
               const std::vector<int>& counts) {
-    std::vector<bool> taken(work_ns_.size());
+    taken_.assign(work_ns_.size(), false);
     for (size_t i = 0; i < shares.size(); ++i) {
       const auto size = static_cast<double>(shares[i].size());
       std::pair<bool, double> best_rank;
       int best = -1;
       for (int d = 0; d < machine_.device_count(); ++d) {
-        if (taken[d]) continue;
+        if (taken_[d]) continue;
         const std::pair<bool, double> rank{!Fits(counts[i], d),
                                            FinishNs(d, size)};
         if (best >= 0 && rank >= best_rank) continue;
@@ -118,7 +126,7 @@ class Balance {
         best_rank = rank;
       }
       work_ns_[best] = best_rank.second;
-      taken[best] = true;
+      taken_[best] = true;
     }
   }
 
@@ -130,6 +138,12 @@ class Balance {
   // that many groups needs of its device.
   double turn_ns_ = 0;
   std::vector<int64_t> bytes_;
+  Part measured_;  // what bytes_ are of
+  // Scratch.
+  std::vector<std::pair<double, int>> order_;
+  std::vector<int> counts_;
+  std::vector<std::pair<bool, double>> ranks_;
+  std::vector<bool> taken_;
 };
 
 }  // namespace

@@ -9,11 +9,8 @@ namespace roundhouse {
 namespace {
 
 int64_t StageSumBytes(const Part& part, const ModelCosts& costs) {
-  int64_t bytes = 0;
-  for (int layer = part.layers.first; layer <= part.layers.last; ++layer) {
-    bytes += SumBytes(costs, layer);
-  }
-  return bytes;
+  return costs.Sum(part.layers.first, part.layers.last,
+                   [&](int layer) { return SumBytes(costs, layer); });
 }
 
 }  // namespace
@@ -42,11 +39,8 @@ int64_t SumBytes(const ModelCosts& costs, int layer) {
 }
 
 int64_t PartWeightBytes(const Part& part, const ModelCosts& costs) {
-  int64_t bytes = 0;
-  for (int layer = part.layers.first; layer <= part.layers.last; ++layer) {
-    bytes += costs.WeightBytes(layer);
-  }
-  return bytes;
+  return costs.Sum(part.layers.first, part.layers.last,
+                   [&](int layer) { return costs.WeightBytes(layer); });
 }
 
 int64_t PartSumBytes(const Part& part, const ModelCosts& costs) {
@@ -61,12 +55,14 @@ int64_t PartDownBytes(const Part& part, const ModelCosts& costs) {
 }
 
 int64_t PartActivationBytes(const Part& part, const ModelCosts& costs) {
-  int64_t inner = 0;
-  for (int layer = part.layers.first; layer <= part.layers.last; ++layer) {
-    const int64_t bytes = ActivationBytes(costs, layer);
-    // A forward part keeps nothing behind it.
-    inner = part.backward() ? inner + bytes : std::max(inner, bytes);
-  }
+  const auto& [first, last] = part.layers;
+  // A forward part keeps nothing behind it.
+  const int64_t inner =
+      part.backward()
+          ? costs.Sum(first, last,
+                      [&](int layer) { return ActivationBytes(costs, layer); })
+          : std::max(ActivationBytes(costs, first),
+                     ActivationBytes(costs, last));
   return inner + BoundaryBufferBytes(costs);
 }
 
@@ -87,14 +83,15 @@ std::vector<DevicePeak> DevicePeaks(const std::vector<Part>& parts,
   for (int d = 0; d < device_count; ++d) {
     const auto& sequence = sequences[d];
     int64_t down = 0;
-    for (size_t i = 0; i < sequence.size(); ++i) {
-      const Part& part = *sequence[i];
-      int64_t bytes = PartWeightBytes(part, costs) + PartSumBytes(part, costs) +
-                      PartActivationBytes(part, costs) + down;
-      for (size_t j = i + 1; j <= i + look_ahead && j < sequence.size(); ++j) {
-        bytes += PartWeightBytes(*sequence[j], costs);
-      }
+    int64_t weights = 0;  // of this part and those after it
+    for (size_t i = 0; i < sequence.size() + look_ahead; ++i) {
+      if (i < sequence.size()) weights += PartWeightBytes(*sequence[i], costs);
+      if (i < static_cast<size_t>(look_ahead)) continue;
+      const Part& part = *sequence[i - look_ahead];
+      const int64_t bytes = weights + PartSumBytes(part, costs) +
+                            PartActivationBytes(part, costs) + down;
       if (bytes > peaks[d].bytes) peaks[d] = {bytes, part.slot};
+      weights -= PartWeightBytes(part, costs);
       down = PartDownBytes(part, costs);
     }
   }

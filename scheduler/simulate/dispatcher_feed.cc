@@ -142,6 +142,7 @@ int DispatcherFeed::NumberOf(const RunSlotAction& action) const {
 // --- decisions ---
 
 void DispatcherFeed::CarryOut() {
+  if (!changed_) return;
   for (auto actions = dispatcher_.TakeActions(); !actions.empty();
        actions = dispatcher_.TakeActions()) {
     for (const Action& action : actions) {
@@ -264,8 +265,10 @@ void DispatcherFeed::Carry(const QuietAction& action) {
 }
 
 std::vector<PartFeed::Sent> DispatcherFeed::TakeSent() {
-  CarryOut();
   std::vector<Sent> sent;
+  if (!changed_) return sent;
+  CarryOut();
+  changed_ = false;
   for (size_t d = 0; d < waiting_.size(); ++d) {
     for (size_t j = 0; j < jobs_.size(); ++j) {
       auto& waiting = waiting_[d][j];
@@ -299,6 +302,7 @@ std::vector<PartFeed::HostTask> DispatcherFeed::TakeHostTasks() {
 // --- events ---
 
 void DispatcherFeed::Computed(int part) {
+  changed_ = true;
   Out& out = out_.at(part);
   out.computed = true;
   --uncomputed_[out.device][JobOf(part)];
@@ -306,6 +310,7 @@ void DispatcherFeed::Computed(int part) {
 
 void DispatcherFeed::ContributionDown(int part, int layer) {
   if (!options_.reports_contributions) return;
+  changed_ = true;
   const SlotId slot = out_.at(part).slot;
   dispatcher_.ContributionDown(slot, layer + 1);
   const ModelCosts& costs = *jobs_[JobOf(part)].fed.costs;
@@ -315,6 +320,7 @@ void DispatcherFeed::ContributionDown(int part, int layer) {
 }
 
 void DispatcherFeed::Done(int part) {
+  changed_ = true;
   const Out out = out_.at(part);
   out_.erase(part);
   part_of_.erase(out.slot);
@@ -325,6 +331,7 @@ void DispatcherFeed::Done(int part) {
 }
 
 void DispatcherFeed::HostTaskDone(const HostTask& task) {
+  changed_ = true;
   const auto op = host_ops_.find(KeyOf(task));
   const std::optional<HostOpId> id = op->second;
   const auto [first, last] = after_.equal_range(op->first);
@@ -336,6 +343,7 @@ void DispatcherFeed::HostTaskDone(const HostTask& task) {
 
 void DispatcherFeed::DeviceLost(int device) {
   ROUNDHOUSE_CHECK(!options_.reports_contributions);
+  changed_ = true;
   std::erase_if(out_, [device](const auto& entry) {
     return entry.second.device == device;
   });

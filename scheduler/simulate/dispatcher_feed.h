@@ -113,6 +113,8 @@ class DispatcherFeed : public PartFeed {
   // Per device and job: sent and not computed.
   std::vector<std::vector<int>> uncomputed_;
   int64_t decided_ = 0;  // parts
+  // Since TakeSent: else it has nothing to say, nor has the Dispatcher.
+  bool changed_ = true;
   std::vector<int> withdrawn_;
   std::vector<HostTask> tasks_;
   // None: the operation goes on after it.

@@ -12,6 +12,7 @@
 #ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_MODEL_COSTS_H_
 #define ROUNDHOUSE_SCHEDULER_SIMULATE_MODEL_COSTS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -76,6 +77,14 @@ struct ModelCosts {
   }
   // What crosses a boundary between two layers, in one direction.
   int64_t BoundaryBytes() const { return hop_ns * kHopBytesPerNs; }
+
+  // Over layers first to last, of a function that is the same for all blocks.
+  template <typename OfLayer>
+  int64_t Sum(int first, int last, const OfLayer& of_layer) const {
+    const int64_t blocks = std::min(last + 1, layers) - first;
+    return (blocks > 0 ? blocks * of_layer(first) : int64_t{0}) +
+           (last == layers ? of_layer(last) : int64_t{0});
+  }
 
   // Forward, recompute and backward of every layer: one micro-batch's work.
   int64_t MicroBatchNs() const {

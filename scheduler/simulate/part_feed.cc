@@ -20,9 +20,17 @@ EarliestFinishFeed::EarliestFinishFeed(const std::vector<Part>& parts,
       most_sent_(most_sent),
       devices_(machine.devices.size()) {
   ROUNDHOUSE_CHECK(most_sent >= 1);
-  for (const Part& part : parts) {
+  part_ns_.reserve(parts.size());
+  part_bytes_.reserve(parts.size());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Part& part = parts[i];
     part_ns_.push_back(static_cast<double>(PartNs(part, costs)));
-    part_bytes_.push_back(PartPeakBytes(part, costs));
+    // Most parts of a slot cover as many groups as the one before.
+    const bool same = i > 0 && parts[i - 1].slot == part.slot &&
+                      parts[i - 1].groups == part.groups &&
+                      parts[i - 1].contributions == part.contributions;
+    part_bytes_.push_back(same ? part_bytes_.back()
+                               : PartPeakBytes(part, costs));
   }
 }
 
@@ -33,13 +41,18 @@ double EarliestFinishFeed::FinishNs(int device, int part) const {
 
 int EarliestFinishFeed::EarliestFinish(int part) const {
   const int slot = parts_[part].slot;
+  const int64_t bytes = part_bytes_[part];
+  const double ns = part_ns_[part];
+  const SimulatedDevice* traits = machine_.devices.data();
   int best = -1;
   // Too small a device last.
   std::pair<bool, double> best_rank;
-  for (int d = 0; d < static_cast<int>(devices_.size()); ++d) {
-    if (devices_[d].slot == slot) continue;
-    const bool small = machine_.devices[d].memory_bytes < part_bytes_[part];
-    const std::pair<bool, double> rank{small, FinishNs(d, part)};
+  int d = -1;
+  for (const Device& device : devices_) {
+    ++d;
+    if (device.slot == slot) continue;
+    const std::pair<bool, double> rank{traits[d].memory_bytes < bytes,
+                                       device.work_ns + ns / traits[d].speed};
     if (best >= 0 && rank >= best_rank) continue;
     best = d;
     best_rank = rank;

@@ -27,18 +27,21 @@ struct Turn {
 };
 
 Turn TurnOf(const Part& part, const ModelCosts& costs, double speed) {
+  const bool recomputes = part.pass == SlotPass::kBackward;
+  const auto sum = [&](auto&& of_layer) {
+    return static_cast<double>(
+               costs.Sum(part.layers.first, part.layers.last, of_layer)) /
+           speed;
+  };
   Turn turn;
-  for (int layer = part.layers.first; layer <= part.layers.last; ++layer) {
-    if (part.pass == SlotPass::kBackward) {
-      turn.before_ns += static_cast<double>(costs.RecomputeNs(layer));
-    } else {
-      turn.after_ns += static_cast<double>(costs.ForwardNs(layer));
-    }
-    if (part.backward()) {
-      turn.after_ns += static_cast<double>(costs.BackwardNs(layer));
-    }
+  if (recomputes) {
+    turn.before_ns = sum([&](int layer) { return costs.RecomputeNs(layer); });
   }
-  return {turn.before_ns / speed, turn.after_ns / speed};
+  turn.after_ns = sum([&](int layer) {
+    return (recomputes ? 0 : costs.ForwardNs(layer)) +
+           (part.backward() ? costs.BackwardNs(layer) : 0);
+  });
+  return turn;
 }
 
 // The first layer's sums, the last to be complete, go down and are reduced.
@@ -66,11 +69,11 @@ int64_t HostBytes(const std::vector<Part>& parts, const ModelCosts& costs,
     const int boundaries = part.pass == SlotPass::kBackward ? 3 : 2;
     bytes += boundaries * part.micro_batches.size() * costs.BoundaryBytes();
     if (!part.backward()) continue;
-    for (int layer = part.layers.first; layer <= part.layers.last; ++layer) {
-      // Down, and read once more.
-      bytes += 2 * part.contributions *
-               ContributionBytes(costs, layer, contributions);
-    }
+    // Down, and read once more.
+    bytes += 2 * part.contributions *
+             costs.Sum(part.layers.first, part.layers.last, [&](int layer) {
+               return ContributionBytes(costs, layer, contributions);
+             });
   }
   for (int layer = 0; layer <= costs.head(); ++layer) {
     bytes += ReduceBytes(costs, layer, contributions, 0);

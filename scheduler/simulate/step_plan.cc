@@ -3,13 +3,14 @@
 namespace roundhouse {
 
 int64_t PartNs(const Part& part, const ModelCosts& costs) {
-  int64_t ns = 0;
-  for (int layer = part.layers.first; layer <= part.layers.last; ++layer) {
-    if (part.pass == SlotPass::kBackward) ns += costs.RecomputeNs(layer);
-    if (part.pass != SlotPass::kBackward) ns += costs.ForwardNs(layer);
-    if (part.pass != SlotPass::kForward) ns += costs.BackwardNs(layer);
-  }
-  return ns * part.micro_batches.size();
+  const auto layer_ns = [&](int layer) {
+    const int64_t forward_ns = part.pass == SlotPass::kBackward
+                                   ? costs.RecomputeNs(layer)
+                                   : costs.ForwardNs(layer);
+    return forward_ns + (part.backward() ? costs.BackwardNs(layer) : 0);
+  };
+  return costs.Sum(part.layers.first, part.layers.last, layer_ns) *
+         part.micro_batches.size();
 }
 
 }  // namespace roundhouse

@@ -92,10 +92,13 @@ StepRun::StepRun(const Machine& machine, const std::vector<SimulatedJob>& jobs,
 Schedule StepRun::Run() {
   while (true) {
     TakeDecisions();
-    for (int d = 0; d < machine_.device_count(); ++d) {
-      if (!std::exchange(devices_[d].changed, false)) continue;
-      StartCompute(d);
-      QueueUploads(d);
+    int d = 0;
+    for (DeviceRun& device : devices_) {
+      if (std::exchange(device.changed, false)) {
+        StartCompute(d);
+        QueueUploads(d);
+      }
+      ++d;
     }
     transfers_.Start();
     const int64_t next_ns = NextEventNs();
@@ -103,7 +106,11 @@ Schedule StepRun::Run() {
     CountReadyIdle(next_ns);
     now_ns_ = next_ns;
     transfers_.AdvanceTo(now_ns_);
-    for (int d = 0; d < machine_.device_count(); ++d) EndCompute(d);
+    d = 0;
+    for (const DeviceRun& device : devices_) {
+      if (device.op_end_ns <= now_ns_) EndCompute(d);
+      ++d;
+    }
     for (const auto& ended : transfers_.TakeEnded()) EndTransfer(ended);
     while (!losses_.empty() && losses_.front().at_ns <= now_ns_) {
       const int lost = losses_.front().device;
@@ -282,7 +289,6 @@ void StepRun::StartCompute(int d) {
 
 void StepRun::EndCompute(int d) {
   DeviceRun& device = devices_[d];
-  if (device.op_end_ns > now_ns_) return;
   PartRun& run = *(device.guest != nullptr ? device.guest : device.current);
   const int number = run.place().number;
   JobRun& job = *job_of_[number];

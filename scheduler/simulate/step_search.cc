@@ -276,8 +276,8 @@ class Search {
     const StepPlan plan = ShapePlan(shape, costs_, machine_, micro_batches_);
     if (!IdeasAllow(plan)) return std::nullopt;
     const std::vector<Part> parts = PartsOf(plan, micro_batches_);
-    const std::vector<int> devices = AssignDevices(parts, costs_, machine_);
-    const absl::Status fits = CheckMemory(parts, devices, plan.look_ahead);
+    std::vector<int> devices;
+    const absl::Status fits = CheckMemory(parts, plan.look_ahead, devices);
     if (!fits.ok()) {
       if (misfit_.empty()) misfit_ = std::string(fits.message());
       return std::nullopt;
@@ -297,16 +297,20 @@ class Search {
     return EstimateStepsNs(parts, step_ns, costs_, machine_, bound);
   }
 
-  // Also where a round follows a round.
-  absl::Status CheckMemory(const std::vector<Part>& parts,
-                           const std::vector<int>& devices,
-                           int look_ahead) const {
+  // Also where a round follows a round.  Says which devices run the parts of
+  // the first.
+  absl::Status CheckMemory(const std::vector<Part>& parts, int look_ahead,
+                           std::vector<int>& devices) const {
     if (SimulatedRounds(options_) == 1) {
+      devices = AssignDevices(parts, costs_, machine_);
       return CheckDeviceMemory(parts, devices, costs_, machine_, look_ahead);
     }
     const std::vector<Part> rounds = RepeatedParts(parts, 2, micro_batches_);
-    return CheckDeviceMemory(rounds, AssignDevices(rounds, costs_, machine_),
-                             costs_, machine_, look_ahead);
+    devices = AssignDevices(rounds, costs_, machine_);
+    const absl::Status fits =
+        CheckDeviceMemory(rounds, devices, costs_, machine_, look_ahead);
+    devices.resize(parts.size());
+    return fits;
   }
 
   bool IdeasAllow(const StepPlan& plan) const {

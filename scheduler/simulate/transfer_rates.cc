@@ -9,9 +9,7 @@ namespace roundhouse {
 
 TransferRates::TransferRates(std::vector<double> channel_rates,
                              double total_rate)
-    : total_rate_(total_rate),
-      channels_(channel_rates.size()),
-      old_rates_(channel_rates.size()) {
+    : total_rate_(total_rate), channels_(channel_rates.size()) {
   ROUNDHOUSE_CHECK(total_rate > 0);
   for (size_t i = 0; i < channel_rates.size(); ++i) {
     ROUNDHOUSE_CHECK(channel_rates[i] > 0) << i;
@@ -53,11 +51,19 @@ const std::vector<int>& TransferRates::Settle() {
   if (settled_) return changed_;
   settled_ = true;
   int waiting = 0;
-  for (size_t i = 0; i < channels_.size(); ++i) {
-    Channel& channel = channels_[i];
-    old_rates_[i] = channel.rate;
+  double wanted = 0;
+  for (Channel& channel : channels_) {
+    channel.old_rate = channel.rate;
     channel.rate = 0;
-    waiting += channel.busy ? 1 : 0;
+    if (!channel.busy) continue;
+    ++waiting;
+    wanted += channel.limit;
+  }
+  if (wanted <= total_rate_) {  // Mostly, and then there is nothing to share.
+    for (Channel& channel : channels_) {
+      if (channel.busy) channel.rate = channel.limit;
+    }
+    waiting = 0;
   }
   double left = total_rate_;
   // Each pass settles those that cannot use an even share, the last pass all.
@@ -77,25 +83,28 @@ const std::vector<int>& TransferRates::Settle() {
     }
     waiting = 0;
   }
-  for (size_t i = 0; i < channels_.size(); ++i) {
-    Channel& channel = channels_[i];
-    if (!channel.busy || channel.rate == old_rates_[i]) continue;
-    changed_.push_back(static_cast<int>(i));
+  next_end_ns_ = kNever;
+  int index = -1;
+  for (Channel& channel : channels_) {
+    ++index;
+    if (!channel.busy) continue;
+    if (channel.rate == channel.old_rate) {
+      next_end_ns_ = std::min(next_end_ns_, channel.end_ns);
+      continue;
+    }
+    changed_.push_back(index);
     const double missing = static_cast<double>(channel.bytes) - channel.moved;
     channel.end_ns =
         now_ns_ +
         std::max<int64_t>(0, std::llround(std::ceil(missing / channel.rate)));
+    next_end_ns_ = std::min(next_end_ns_, channel.end_ns);
   }
   return changed_;
 }
 
 int64_t TransferRates::NextEndNs() const {
   ROUNDHOUSE_CHECK(settled_);
-  int64_t next = kNever;
-  for (const Channel& channel : channels_) {
-    if (channel.busy) next = std::min(next, channel.end_ns);
-  }
-  return next;
+  return next_end_ns_;
 }
 
 void TransferRates::AdvanceTo(int64_t now_ns) {

@@ -38,6 +38,8 @@ class TransferRates {
   const std::vector<int>& Settle();
   // REQUIRES: Settle since the last change.
   int64_t NextEndNs() const;
+  // Whether a transfer has ended that TakeEnded did not tell yet.
+  bool AnyEnded() const { return next_end_ns_ <= now_ns_; }
   // REQUIRES: now_ns at most NextEndNs().
   void AdvanceTo(int64_t now_ns);
 
@@ -52,16 +54,17 @@ class TransferRates {
     double limit = 0;
     bool busy = false;
     double rate = 0;
-    int64_t bytes = 0;  // to move
+    double old_rate = 0;  // of Settle
+    int64_t bytes = 0;    // to move
     double moved = 0;
     int64_t end_ns = kNever;
   };
 
   const double total_rate_;
   std::vector<Channel> channels_;
-  std::vector<double> old_rates_;  // of Settle
-  std::vector<int> changed_;       // of Settle
+  std::vector<int> changed_;  // of Settle
   int64_t now_ns_ = 0;
+  int64_t next_end_ns_ = kNever;  // of all channels, as of Settle
   bool settled_ = true;
 };
 

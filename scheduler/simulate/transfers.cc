@@ -95,8 +95,10 @@ void Transfers::Insert(std::deque<Queued>& queue, const Queued& queued,
 }
 
 void Transfers::Start() {
-  for (int c = 0; c < static_cast<int>(channels_.size()); ++c) {
-    if (std::exchange(channels_[c].changed, false)) StartChannel(c);
+  int index = 0;
+  for (Channel& channel : channels_) {
+    if (std::exchange(channel.changed, false)) StartChannel(index);
+    ++index;
   }
   for (const int changed : rates_.Settle()) {
     if (options_.split_at_rates) EndPiece(changed);
@@ -134,6 +136,7 @@ void Transfers::AdvanceTo(int64_t now_ns) {
 
 std::vector<Transfers::Ended> Transfers::TakeEnded() {
   std::vector<Ended> ended = std::exchange(empty_, {});
+  if (!rates_.AnyEnded()) return ended;
   for (int c = 0; c < static_cast<int>(channels_.size()); ++c) {
     if (rates_.TakeEnded(c)) EndChannel(c, ended);
   }
