@@ -315,6 +315,38 @@ StepPlan ProportionalPlan(const Plan& stages, const Widths& widths,
   return plan;
 }
 
+std::vector<IndexRange> EvenShares(const std::vector<IndexRange>& groups,
+                                   int parts) {
+  const int count = static_cast<int>(groups.size());
+  ROUNDHOUSE_CHECK(1 <= parts && parts <= count);
+  // least[p][g]: the sum of squares of p parts over the groups from g on, and
+  // where the first of them ends.
+  struct Cut {
+    int64_t squares = -1;
+    int end = 0;
+  };
+  std::vector<std::vector<Cut>> least(parts + 1, std::vector<Cut>(count + 1));
+  least[0][count].squares = 0;
+  for (int p = 1; p <= parts; ++p) {
+    for (int g = 0; g < count; ++g) {
+      for (int end = count; end > g; --end) {
+        if (least[p - 1][end].squares < 0) continue;
+        const int64_t size = groups[end - 1].end - groups[g].begin;
+        const int64_t squares = least[p - 1][end].squares + size * size;
+        Cut& cut = least[p][g];
+        if (cut.squares < 0 || squares < cut.squares) cut = {squares, end};
+      }
+    }
+  }
+  std::vector<IndexRange> shares;
+  for (int p = parts, g = 0; p > 0; --p) {
+    const int end = least[p][g].end;
+    shares.push_back({groups[g].begin, groups[end - 1].end});
+    g = end;
+  }
+  return shares;
+}
+
 absl::Status CheckStepPlan(const StepPlan& plan, int layer_count,
                            int micro_batches, int device_count) {
   RETURN_IF_ERROR(CheckPlan(plan.stages, layer_count));

@@ -106,6 +106,14 @@ StepPlan ProportionalPlan(const Plan& stages, const Widths& widths,
                           int micro_batches, int groups,
                           std::vector<double> speeds);
 
+// The micro-batches of `parts` contiguous runs of whole groups, as equal as can
+// be (least sum of squares; of equals the larger ones first).  Where groups
+// differ in size UniformPlan's shares are less equal: as many groups are not as
+// many micro-batches.
+// REQUIRES: parts at least 1 and at most the groups.
+std::vector<IndexRange> EvenShares(const std::vector<IndexRange>& groups,
+                                   int parts);
+
 // INVALID_ARGUMENT naming slot and part: stages that CheckPlan refuses, not
 // fused; no look-ahead; shares that are empty, leave out or repeat a
 // micro-batch, or end inside a group; more parts than devices.

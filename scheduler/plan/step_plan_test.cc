@@ -1,5 +1,6 @@
 #include "scheduler/plan/step_plan.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <random>
@@ -32,6 +33,52 @@ TEST(StepPlanTest, WidthsCutTheMicroBatchesAtGroups) {
   EXPECT_EQ(ToString(plan),
             "forward [0,1] x1 [2,2] x1 fused [3,4] x3 backward [1,2] x4 [0,0] "
             "x4");
+}
+
+int64_t Squares(const std::vector<IndexRange>& shares) {
+  int64_t sum = 0;
+  for (const IndexRange& share : shares) sum += share.size() * share.size();
+  return sum;
+}
+
+// The least of all ways to cut the groups from `group` on.
+int64_t LeastSquares(const std::vector<IndexRange>& groups, size_t group,
+                     int parts) {
+  if (parts == 0) return group == groups.size() ? 0 : 1'000'000;
+  int64_t least = 1'000'000;
+  for (size_t end = group + 1; end <= groups.size(); ++end) {
+    const int64_t size = groups[end - 1].end - groups[group].begin;
+    least = std::min(least, size * size + LeastSquares(groups, end, parts - 1));
+  }
+  return least;
+}
+
+TEST(StepPlanTest, EvenSharesDifferLeastInMicroBatches) {
+  const auto groups = GroupRanges(12, 8);  // 2, 2, 2, 2, 1, 1, 1, 1
+  EXPECT_EQ(EvenShares(groups, 3),
+            (std::vector<IndexRange>{{0, 4}, {4, 8}, {8, 12}}));
+  // Of equals the larger first, as UniformPlan.
+  EXPECT_EQ(EvenShares(GroupRanges(8, 8), 3),
+            UniformPlan(Stages(), {3, 1, 1}, 8, 8).shares[0]);
+  constexpr uint32_t kSeed = 20261124;
+  std::mt19937 random(kSeed);
+  for (int i = 0; i < 200; ++i) {
+    const int micro_batches = 1 + static_cast<int>(random() % 24);
+    const auto some = GroupRanges(micro_batches, 1 + random() % 10);
+    const int parts = 1 + static_cast<int>(random() % some.size());
+    SCOPED_TRACE(testing::Message()
+                 << "seed " << kSeed << " case " << i << ": " << micro_batches
+                 << " in " << some.size() << " to " << parts);
+    const auto shares = EvenShares(some, parts);
+    ASSERT_EQ(static_cast<int>(shares.size()), parts);
+    EXPECT_EQ(Squares(shares), LeastSquares(some, 0, parts));
+    int64_t next = 0;
+    for (const IndexRange& share : shares) {
+      EXPECT_EQ(share.begin, next);
+      next = share.end;
+    }
+    EXPECT_EQ(next, micro_batches);
+  }
 }
 
 TEST(StepPlanTest, SlowDevicesGetSmallerShares) {

@@ -64,8 +64,12 @@ TEST_F(JobsTogetherTest, AJobBoundByItsPipelineIsHardlyDelayed) {
 TEST_F(JobsTogetherTest, WhereThereIsNoRoomForTheSecondThereIsNoPlan) {
   options_.second_bytes = 0;
   options_.steps = 1;
+  // Two of its layers, the one that runs and the next, are most of a device.
+  for (SimulatedDevice& device : options_.machine.devices) {
+    device.memory_bytes = int64_t{16} << 30;
+  }
   const TogetherJob large = {ModelOf("bubble_inputs.csv", "qwen3-235b"), 4, 1};
-  EXPECT_EQ(SimulateTogether(large, lora_, options_).status().code(),
+  EXPECT_EQ(SimulateTogether(large, large, options_).status().code(),
             absl::StatusCode::kResourceExhausted);
 }
 

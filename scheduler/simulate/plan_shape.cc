@@ -48,20 +48,24 @@ std::vector<int> WidthsOf(const PlanShape& shape, const Plan& stages) {
 }
 
 StepPlan EqualPlan(const Plan& stages, const std::vector<int>& widths,
-                   int micro_batches, int groups) {
+                   int micro_batches, int groups, bool by_micro_batches) {
   StepPlan plan;
   plan.stages = stages;
   plan.groups = groups;
+  const std::vector<IndexRange> ranges = GroupRanges(micro_batches, groups);
   // Shares don't depend on the stage: those of a plan of one slot.
   Plan one;
   one.fused = true;
   one.backward = {{0, 0}};
   std::map<int, std::vector<IndexRange>> shares;
   for (const int width : widths) {
-    auto& of_width = shares[width];
+    const int parts = std::min(width, static_cast<int>(ranges.size()));
+    auto& of_width = shares[parts];
     if (of_width.empty()) {
-      of_width = UniformPlan(one, {width, width, width}, micro_batches, groups)
-                     .shares[0];
+      of_width = by_micro_batches ? EvenShares(ranges, parts)
+                                  : UniformPlan(one, {parts, parts, parts},
+                                                micro_batches, groups)
+                                        .shares[0];
     }
     plan.shares.push_back(of_width);
   }
@@ -77,7 +81,8 @@ StepPlan ShapePlan(const PlanShape& shape, const ModelCosts& costs,
   StepPlan plan = shape.balanced
                       ? BalancedPlan(stages, widths, micro_batches,
                                      shape.groups, costs, machine)
-                      : EqualPlan(stages, widths, micro_batches, shape.groups);
+                      : EqualPlan(stages, widths, micro_batches, shape.groups,
+                                  shape.by_micro_batches);
   plan.look_ahead = shape.look_ahead;
   return plan;
 }

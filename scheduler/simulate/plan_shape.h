@@ -29,8 +29,9 @@ struct PlanShape {
   int groups = 1;
   int look_ahead = 1;
   // Shares that even out what devices have to do (balanced_plan.h); else as
-  // equal as the groups allow.
+  // equal as the groups allow, by their number or by their micro-batches.
   bool balanced = false;
+  bool by_micro_batches = false;
 
   friend bool operator==(const PlanShape&, const PlanShape&) = default;
 };

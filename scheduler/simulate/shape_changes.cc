@@ -112,6 +112,10 @@ std::vector<PlanShape> ShapeChanges(const PlanShape& shape,
     changes.AddEach(&PlanShape::last_widths, step);
   }
   add([&](PlanShape& s) { s.balanced = !s.balanced; });
+  // Groups of one size are cut the same either way.
+  if (limits.micro_batches % shape.groups != 0) {
+    add([&](PlanShape& s) { s.by_micro_batches = !s.by_micro_batches; });
+  }
   if (limits.groups) {
     add([&](PlanShape& s) { s.groups = limits.micro_batches; });
     add([&](PlanShape& s) {

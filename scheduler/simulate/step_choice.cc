@@ -113,6 +113,7 @@ PartRun* StepRun::NextToCompute(int d) {
   PartRun* const normal =
       device.current != nullptr ? device.current : NextNormal(device);
   if (normal != nullptr && normal->Next().has_value()) return normal;
+  if (!any_backfill_) return normal;
   PartRun* const backfill = NextBackfill(
       d, normal == nullptr ? TransferRates::kNever : WaitNs(d, *normal));
   return backfill != nullptr ? backfill : normal;

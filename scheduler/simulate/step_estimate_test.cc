@@ -79,6 +79,35 @@ TEST(StepEstimateTest, CountsWhatTheSimulationMoves) {
   }
 }
 
+// What a long fused tail leaves behind, its sums and updates, keeps host memory
+// busy while little is left to compute before the tail's next weights go up:
+// counted over the whole step nothing would seem crowded.
+TEST(StepEstimateTest, AFusedTailHasToBeUpdatedBeforeItsNextWeights) {
+  const ModelCosts costs = SmallModel(12);
+  Machine machine;
+  machine.devices.resize(4);
+  machine.host_rate = 80;
+  SearchOptions options;
+  options.updates = Updates::kAsReduced;
+  const BoundOptions bound{kMicroBatches, 1, options.updates,
+                           options.contributions};
+  for (const int tail : {2, 6, 9, 11}) {
+    PlanShape shape;
+    shape.fused_layers = tail;
+    shape.widths = {4, 4, 4};
+    shape.groups = 4;
+    const StepPlan plan = ShapePlan(shape, costs, machine, kMicroBatches);
+    const auto parts = PartsOf(plan, kMicroBatches);
+    const Estimated run = EstimateAndSimulate(shape, costs, machine);
+    const auto step_ns = static_cast<double>(
+        *SimulatedStepNs(costs, machine, plan, kMicroBatches, options));
+    EXPECT_NEAR(EstimateStepsNs(parts, run.estimate_ns, costs, machine, bound) /
+                    step_ns,
+                1, 0.03)
+        << tail;
+  }
+}
+
 TEST(StepEstimateTest, IsNeverLessThanTheHostBytesTake) {
   const ModelCosts costs = SmallModel(12);
   Machine machine;

@@ -171,6 +171,7 @@ void StepRun::AddPart(const PartFeed::Sent& sent) {
   DeviceLane& lane = device.lanes[job.index()];
   const Part& part = run.part();
   if (sent.backfill) backfill_rank_[job.index()] = kBackfillRank;
+  any_backfill_ |= sent.backfill;
   device.changed = true;
   lane.parts.push_back({&run, sent.turn, sent.backfill, sent.order});
   ++sequence_;

@@ -81,6 +81,7 @@ class StepRun {
   // Per job.
   std::vector<int> parts_left_;         // not done
   std::vector<int64_t> backfill_rank_;  // added to its transfers' ranks
+  bool any_backfill_ = false;           // sent so far
   int attempts_ = 0;
   int64_t sequence_ = 0;  // of parts sent
   int64_t now_ns_ = 0;

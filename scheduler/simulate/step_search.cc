@@ -11,6 +11,7 @@
 #include "scheduler/simulate/baselines.h"
 #include "scheduler/simulate/device_memory.h"
 #include "scheduler/simulate/part_feed.h"
+#include "scheduler/simulate/search_time.h"
 #include "scheduler/simulate/shape_changes.h"
 #include "scheduler/simulate/step_bound.h"
 #include "scheduler/simulate/step_estimate.h"
@@ -21,78 +22,19 @@ namespace {
 // Tails whose plans are improved by estimate, then simulated.
 constexpr size_t kRanked = 6;
 constexpr size_t kWidthsRanked = 4;
+// Kinds of plans of which the one with the best estimate is simulated.
+constexpr size_t kKinds = 16;
+// Of consecutive steps, the shortest ones by two or three steps that are told
+// apart by more.
+constexpr size_t kSettled = 3;
 // A change whose estimate is this much worse is not simulated.
 constexpr double kWorthSimulating = 1.02;
-// Of consecutive steps with other ends: simulated before these are taken.
-constexpr int kSettledSteps = 6;
 
 struct Candidate {
   PlanShape shape;
   double estimate_ns = 0;
   double step_ns = 0;  // simulated
 };
-
-// A stale update shows in the step after the next.
-int SimulatedSteps(const SearchOptions& options) {
-  if (options.updates == Updates::kNone) return 1;
-  return options.updates == Updates::kStale ? 3 : 2;
-}
-
-int RoundsOfStep(const SearchOptions& options) {
-  return std::min(options.rounds, 2);
-}
-
-int SimulatedRounds(const SearchOptions& options) {
-  return SimulatedSteps(options) * RoundsOfStep(options);
-}
-
-// When the first `micro_batches` of the step are computed.
-int64_t ComputedNs(const Schedule& schedule, int step, int micro_batches) {
-  int64_t end_ns = 0;
-  for (const Interval& interval : schedule.intervals) {
-    if (interval.step == step && IsCompute(interval.kind) &&
-        interval.micro_batch < micro_batches) {
-      end_ns = std::max(end_ns, interval.end_ns);
-    }
-  }
-  return end_ns;
-}
-
-// The last step's share of the time; a step's further rounds take as long as
-// its second.
-int64_t SteadyStepNs(const Schedule& schedule, int micro_batches,
-                     const SearchOptions& options) {
-  const int last = SimulatedSteps(options) - 1;
-  const int rounds = RoundsOfStep(options);
-  const int64_t step_ns =
-      ComputedNs(schedule, last, rounds * micro_batches) -
-      ComputedNs(schedule, last - 1, rounds * micro_batches);
-  if (options.rounds <= rounds) return step_ns;
-  return step_ns + (options.rounds - rounds) *
-                       (ComputedNs(schedule, last, 2 * micro_batches) -
-                        ComputedNs(schedule, last, micro_batches));
-}
-
-StepOptions StepOf(const SearchOptions& options) {
-  StepOptions step;
-  step.contributions = options.contributions;
-  step.split_at_rates = false;
-  step.ideas = options.ideas;
-  return step;
-}
-
-// REQUIRES: not an isolated step.
-absl::StatusOr<Schedule> SimulateFew(const ModelCosts& costs,
-                                     const Machine& machine,
-                                     const StepPlan& plan, int micro_batches,
-                                     int steps, const SearchOptions& options) {
-  StepsOptions few;
-  few.step = StepOf(options);
-  few.steps = steps;
-  few.rounds = RoundsOfStep(options);
-  few.updates = options.updates;
-  return SimulateSteps(costs, machine, plan, micro_batches, few);
-}
 
 class Search {
  public:
@@ -114,18 +56,23 @@ class Search {
         options_.rank_work / static_cast<int64_t>(best.size());
     for (Candidate& candidate : best) {
       work_left_ = share;
-      Improve(candidate, &Search::EstimatesShorter, ShapeChanges);
+      ImproveByEstimate(candidate);
     }
     work_left_ = options_.work;
     // No plan may be slower than this one, however wrong the estimates are.
     const PlanShape all_wide = AllWide();
     const std::optional<double> estimate_ns = Estimate(all_wide);
-    if (estimate_ns.has_value()) best.push_back({all_wide, *estimate_ns});
-    for (Candidate& candidate : best) Simulate(candidate);
+    for (const Candidate& other : BestKinds()) best.push_back(other);
+    KeepBest(best, best.size(), &Candidate::estimate_ns);
+    if (estimate_ns.has_value()) {
+      best.insert(best.begin(), {all_wide, *estimate_ns});
+    }
+    SimulateFirst(best);
     KeepBest(best, 1, &Candidate::step_ns);
-    Improve(best.front(), &Search::SimulatesShorter, ShapeChanges);
+    ImproveBySimulation(best.front(), ShapeChanges);
+    const Candidate settled = Settled();
     work_left_ += options_.ends_work;
-    const Candidate found = WithBetterEnds(best.front());
+    const Candidate found = WithBetterEnds(settled);
     SearchResult result;
     result.shape = found.shape;
     result.plan = ShapePlan(result.shape, costs_, machine_, micro_batches_);
@@ -136,9 +83,18 @@ class Search {
   }
 
  private:
-  using Trial = bool (Search::*)(const PlanShape&, Candidate&);
   using Changes = std::vector<PlanShape> (*)(const PlanShape&,
                                              const ShapeLimits&);
+
+  // The first two, and as many of the others as half of the work allows.
+  void SimulateFirst(std::vector<Candidate>& candidates) {
+    size_t count = 0;
+    for (; count < candidates.size(); ++count) {
+      if (count >= 2 && work_left_ <= options_.work / 2) break;
+      Simulate(candidates[count]);
+    }
+    candidates.resize(count);
+  }
 
   // The best `count` different ones, best first.
   static void KeepBest(std::vector<Candidate>& candidates, size_t count,
@@ -156,6 +112,36 @@ class Search {
       if (!known && kept.size() < count) kept.push_back(candidate);
     }
     candidates = std::move(kept);
+  }
+
+  // Of all that were estimated, the best of its kind each, best first.
+  std::vector<Candidate> BestKinds() {
+    SortByEstimate(estimated_);
+    std::vector<Candidate> kinds;
+    for (const Candidate& candidate : estimated_) {
+      const bool known =
+          std::any_of(kinds.begin(), kinds.end(), [&](const Candidate& other) {
+            return SameKind(candidate.shape, other.shape);
+          });
+      if (known) continue;
+      kinds.push_back(candidate);
+      if (kinds.size() == kKinds) break;
+    }
+    return kinds;
+  }
+
+  static bool SameKind(const PlanShape& a, const PlanShape& b) {
+    const auto end = [](const std::vector<int>& widths, int width) {
+      return widths.empty() ? width : widths[0];
+    };
+    return a.fused_layers == b.fused_layers &&
+           a.by_micro_batches == b.by_micro_batches &&
+           a.widths.forward == b.widths.forward &&
+           a.widths.backward == b.widths.backward &&
+           end(a.last_widths, a.widths.backward) ==
+               end(b.last_widths, b.widths.backward) &&
+           (a.forward_layers > 1) == (b.forward_layers > 1) &&
+           (a.backward_layers > 1) == (b.backward_layers > 1);
   }
 
   int Devices() const { return machine_.device_count(); }
@@ -225,6 +211,10 @@ class Search {
           shape.widths.backward = backward;
           for (const int groups : GroupsToTry()) {
             shape.groups = groups;
+            shape.by_micro_batches = false;
+            shapes.push_back(shape);
+            if (micro_batches_ % groups == 0 || shape.balanced) continue;
+            shape.by_micro_batches = true;
             shapes.push_back(shape);
           }
         }
@@ -291,10 +281,14 @@ class Search {
     const double step_ns =
         EstimateStepNs(parts, devices, costs_, machine_, micro_batches_,
                        plan.look_ahead, options_.contributions);
-    if (options_.updates == Updates::kNone) return step_ns;
-    const BoundOptions bound{micro_batches_, options_.rounds, options_.updates,
-                             options_.contributions};
-    return EstimateStepsNs(parts, step_ns, costs_, machine_, bound);
+    double ns = step_ns;
+    if (options_.updates != Updates::kNone) {
+      const BoundOptions bound{micro_batches_, options_.rounds,
+                               options_.updates, options_.contributions};
+      ns = EstimateStepsNs(parts, step_ns, costs_, machine_, bound);
+    }
+    estimated_.push_back({shape, ns});
+    return ns;
   }
 
   // Also where a round follows a round.  Says which devices run the parts of
@@ -342,50 +336,36 @@ class Search {
         SimulatedStepNs(costs_, machine_, plan, micro_batches_, options_);
     ROUNDHOUSE_CHECK(step_ns.ok()) << step_ns.status();
     candidate.step_ns = static_cast<double>(*step_ns);
+    shortest_.push_back(candidate);
+    KeepBest(shortest_, kSettled, &Candidate::step_ns);
   }
 
   // Changes one thing after the other, first come first kept, until nothing
   // helps or the work is used up.
-  void Improve(Candidate& best, Trial trial, Changes changes) {
+  void ImproveByEstimate(Candidate& best) {
     bool better = true;
     while (better) {
       better = false;
-      for (const PlanShape& shape : changes(best.shape, Limits())) {
+      for (const PlanShape& shape : ShapeChanges(best.shape, Limits())) {
         if (work_left_ <= 0) return;
-        better |= (this->*trial)(shape, best);
+        const std::optional<double> estimate_ns = Estimate(shape);
+        if (!estimate_ns.has_value() || *estimate_ns >= best.estimate_ns) {
+          continue;
+        }
+        best = {shape, *estimate_ns};
+        better = true;
       }
     }
   }
 
-  Candidate WithBetterEnds(const Candidate& best) {
-    Candidate changed = best;
-    ImproveEnds(changed);
-    const bool isolated = options_.updates == Updates::kNone;
-    if (isolated || changed.shape == best.shape) return changed;
-    return SettledNs(changed) < SettledNs(best) ? changed : best;
-  }
-
-  // One step more is not what many take: the ends are where steps meet.
-  int64_t SettledNs(const Candidate& candidate) {
-    const StepPlan plan =
-        ShapePlan(candidate.shape, costs_, machine_, micro_batches_);
-    ++simulated_;
-    const auto schedule = SimulateFew(costs_, machine_, plan, micro_batches_,
-                                      kSettledSteps, options_);
-    ROUNDHOUSE_CHECK(schedule.ok()) << schedule.status();
-    const int all = RoundsOfStep(options_) * micro_batches_;
-    return ComputedNs(*schedule, kSettledSteps - 1, all) -
-           ComputedNs(*schedule, 0, all);
-  }
-
-  // As Improve, but each change from the best so far, what promises most first:
-  // changes at the ends go together.
-  void ImproveEnds(Candidate& best) {
+  // Each change from the best so far, what promises most first: it is the
+  // simulations that take time.
+  void ImproveBySimulation(Candidate& best, Changes changes) {
     std::vector<PlanShape> tried;
     bool better = true;
     while (better) {
       better = false;
-      for (Candidate& changed : EndsByEstimate(best.shape)) {
+      for (Candidate& changed : ByEstimate(changes(best.shape, Limits()))) {
         if (work_left_ <= 0) return;
         const bool known =
             std::find(tried.begin(), tried.end(), changed.shape) != tried.end();
@@ -400,43 +380,62 @@ class Search {
     }
   }
 
-  std::vector<Candidate> EndsByEstimate(const PlanShape& best) {
-    std::vector<Candidate> ends;
+  // The best of the shortest, as far as the work allows to find out.
+  Candidate Settled() {
+    if (options_.updates == Updates::kNone) return shortest_.front();
+    const Candidate* best = &shortest_.front();
+    int64_t best_ns = 0;
+    for (const Candidate& candidate : shortest_) {
+      if (work_left_ <= 0) break;
+      const int64_t settled_ns = SettledNs(candidate);
+      if (best_ns > 0 && settled_ns >= best_ns) continue;
+      best = &candidate;
+      best_ns = settled_ns;
+    }
+    return *best;
+  }
+
+  Candidate WithBetterEnds(const Candidate& best) {
+    Candidate changed = best;
+    ImproveBySimulation(changed, EndChanges);
+    const bool isolated = options_.updates == Updates::kNone;
+    if (isolated || changed.shape == best.shape) return changed;
+    return SettledNs(changed) < SettledNs(best) ? changed : best;
+  }
+
+  int64_t SettledNs(const Candidate& candidate) {
+    const StepPlan plan =
+        ShapePlan(candidate.shape, costs_, machine_, micro_batches_);
+    work_left_ -=
+        WorkOf(PartsOf(plan, micro_batches_)) * SettledRounds(options_);
+    ++simulated_;
+    const auto step_ns =
+        SettledStepNs(costs_, machine_, plan, micro_batches_, options_);
+    ROUNDHOUSE_CHECK(step_ns.ok()) << step_ns.status();
+    return *step_ns;
+  }
+
+  std::vector<Candidate> ByEstimate(const std::vector<PlanShape>& shapes) {
+    std::vector<Candidate> candidates;
     const int64_t work_left = work_left_;
-    for (const PlanShape& shape : EndChanges(best, Limits())) {
+    for (const PlanShape& shape : shapes) {
       const std::optional<double> estimate_ns = Estimate(shape);
-      if (estimate_ns.has_value()) ends.push_back({shape, *estimate_ns});
+      if (estimate_ns.has_value()) candidates.push_back({shape, *estimate_ns});
     }
     work_left_ = work_left;  // Only simulations count here.
-    std::stable_sort(ends.begin(), ends.end(),
+    SortByEstimate(candidates);
+    return candidates;
+  }
+
+  static void SortByEstimate(std::vector<Candidate>& candidates) {
+    std::stable_sort(candidates.begin(), candidates.end(),
                      [](const Candidate& a, const Candidate& b) {
                        return a.estimate_ns < b.estimate_ns;
                      });
-    return ends;
   }
 
   static bool WorthSimulating(const Candidate& changed, const Candidate& best) {
     return changed.estimate_ns <= kWorthSimulating * best.estimate_ns;
-  }
-
-  bool EstimatesShorter(const PlanShape& shape, Candidate& best) {
-    const std::optional<double> estimate_ns = Estimate(shape);
-    if (!estimate_ns.has_value() || *estimate_ns >= best.estimate_ns) {
-      return false;
-    }
-    best = {shape, *estimate_ns};
-    return true;
-  }
-
-  bool SimulatesShorter(const PlanShape& shape, Candidate& best) {
-    const std::optional<double> estimate_ns = Estimate(shape);
-    if (!estimate_ns.has_value()) return false;
-    Candidate changed{shape, *estimate_ns};
-    if (!WorthSimulating(changed, best)) return false;
-    Simulate(changed);
-    if (changed.step_ns >= best.step_ns) return false;
-    best = changed;
-    return true;
   }
 
   const ModelCosts& costs_;
@@ -444,6 +443,8 @@ class Search {
   const int micro_batches_;
   const SearchOptions& options_;
   int64_t work_left_;
+  std::vector<Candidate> estimated_;  // all, while plans are ranked
+  std::vector<Candidate> shortest_;   // of those simulated
   int ranked_ = 0;
   int simulated_ = 0;
   std::string misfit_;  // why the first plan that did not fit did not
@@ -462,22 +463,6 @@ absl::StatusOr<SearchResult> SearchStepPlan(const ModelCosts& costs,
                      machine.device_count(), " devices"));
   }
   return Search(costs, machine, micro_batches, options).Run();
-}
-
-absl::StatusOr<int64_t> SimulatedStepNs(const ModelCosts& costs,
-                                        const Machine& machine,
-                                        const StepPlan& plan, int micro_batches,
-                                        const SearchOptions& options) {
-  if (options.updates == Updates::kNone) {
-    ASSIGN_OR_RETURN(
-        const Schedule schedule,
-        SimulateStep(costs, machine, plan, micro_batches, StepOf(options)));
-    return schedule.MakespanNs();
-  }
-  ASSIGN_OR_RETURN(const Schedule schedule,
-                   SimulateFew(costs, machine, plan, micro_batches,
-                               SimulatedSteps(options), options));
-  return SteadyStepNs(schedule, micro_batches, options);
 }
 
 }  // namespace roundhouse

@@ -4,9 +4,11 @@
 // memory.
 //
 // For the lengths of the fused tail that promise most, one thing after another
-// is changed as long as the estimate (step_estimate.h) gets shorter; the best
-// few are simulated, and the best of those is improved likewise by simulation,
-// at last in the lengths of its first forward and last backward stages.
+// is changed as long as the estimate (step_estimate.h) gets shorter.  What
+// comes out, and of each kind of plan met on the way the best, is simulated;
+// the best of those is improved by simulation, the change with the shortest
+// estimate first, at last in the lengths of its first forward and last backward
+// stages. Of consecutive steps the few shortest are told apart by more of them.
 // How much is tried is bounded by counted work, not by a clock, so the plan is
 // a function of the arguments.
 //
@@ -41,8 +43,8 @@ struct SearchOptions {
   Ideas ideas;
   // How much to estimate, and to simulate: turns and layers of all plans'
   // parts.
-  int64_t rank_work = 1'200'000;
-  int64_t work = 120'000;
+  int64_t rank_work = 900'000;
+  int64_t work = 80'000;
   // To simulate for the lengths of the stages at the ends, after all else.
   int64_t ends_work = 12'000;
 };

@@ -72,6 +72,30 @@ TEST(StepSearchTest, StagesAtTheEndsHaveLengthsOfTheirOwn) {
       absl::OkStatus());
 }
 
+// Groups of 2, 2, 2, 2, 1, 1, 1, 1 micro-batches: two of them a part are 4 and
+// 2 micro-batches.
+TEST(StepSearchTest, SharesCanBeEvenByMicroBatches) {
+  PlanShape shape;
+  shape.widths = {6, 8, 4};
+  shape.groups = 8;
+  const auto sizes = [](const std::vector<IndexRange>& shares) {
+    std::vector<int64_t> counts;
+    for (const IndexRange& share : shares) counts.push_back(share.size());
+    return counts;
+  };
+  const StepPlan by_groups = ShapePlan(shape, SmallModel(1), Devices(8), 12);
+  shape.by_micro_batches = true;
+  const StepPlan even = ShapePlan(shape, SmallModel(1), Devices(8), 12);
+  EXPECT_EQ(sizes(by_groups.shares[0]),
+            (std::vector<int64_t>{4, 4, 1, 1, 1, 1}));
+  EXPECT_EQ(sizes(even.shares[0]), (std::vector<int64_t>{2, 2, 2, 2, 2, 2}));
+  EXPECT_EQ(sizes(by_groups.shares[2]), (std::vector<int64_t>{4, 4, 2, 2}));
+  EXPECT_EQ(sizes(even.shares[2]), (std::vector<int64_t>{4, 2, 3, 3}));
+  EXPECT_EQ(CheckStepPlan(even, 2, 12, 8), absl::OkStatus());
+  // A job can have it.
+  EXPECT_EQ(PlanOfRound(PlanOfFullRound(even, 12), 12, 8).shares, even.shares);
+}
+
 TEST(StepSearchTest, NothingButTheFusedStageIsAPlan) {
   PlanShape shape;
   shape.fused_layers = 4;
