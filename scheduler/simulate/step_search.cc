@@ -58,7 +58,8 @@ class Search {
       work_left_ = share;
       ImproveByEstimate(candidate);
     }
-    work_left_ = options_.work;
+    // What is estimated on the way takes longer for unequal devices.
+    work_left_ = EqualDevices() ? options_.work : options_.work / 2;
     // No plan may be slower than this one, however wrong the estimates are.
     const PlanShape all_wide = AllWide();
     const std::optional<double> estimate_ns = Estimate(all_wide);
