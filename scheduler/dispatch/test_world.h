@@ -95,8 +95,6 @@ class World {
   void Carry(const StepReducedAction& action);
   void Carry(const StepDoneAction& action);
   void Carry(const QuietAction& action);
-  void CheckBlocks(const RunSlotAction& slot);
-  void FreeBlocks(const RunHostOpAction& op);
 
   bool Produced(const RunSlotAction& slot, bool gradient, int boundary,
                 IndexRange micro_batches);
@@ -112,10 +110,18 @@ class World {
 
   bool HostInputsReady(const RunHostOpAction& op);
   void FinishHostOp();
+
+  // test_world_checks.cc
+  void CheckBlocks(const RunSlotAction& slot);
+  void FreeBlocks(const RunHostOpAction& op);
   void CheckUpdate(const RunHostOpAction& op);
   void CheckReduce(const RunHostOpAction& op);
   void CheckSum(const RunHostOpAction& op, int sum);
   bool ContributorsAreDone(const RunHostOpAction& op, int sum);
+  // The units that a backward slot contributes to, or JobShape::head_share().
+  std::vector<int> UnitsOf(const RunSlotAction& slot) const;
+  // What it adds, likewise.
+  std::vector<int> SumsOf(const RunHostOpAction& op) const;
 
   // Whose sum a block is for.
   struct BlockUse {

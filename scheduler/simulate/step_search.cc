@@ -327,16 +327,21 @@ class Search {
     return work;
   }
 
-  void Simulate(Candidate& candidate) {
-    const StepPlan plan =
-        ShapePlan(candidate.shape, costs_, machine_, micro_batches_);
-    work_left_ -=
-        WorkOf(PartsOf(plan, micro_batches_)) * SimulatedRounds(options_);
+  // By a simulation of so many rounds, which count as work.
+  int64_t TimeOf(const PlanShape& shape, decltype(SimulatedStepNs) simulate,
+                 int rounds) {
+    const StepPlan plan = ShapePlan(shape, costs_, machine_, micro_batches_);
+    work_left_ -= WorkOf(PartsOf(plan, micro_batches_)) * rounds;
     ++simulated_;
     const auto step_ns =
-        SimulatedStepNs(costs_, machine_, plan, micro_batches_, options_);
+        simulate(costs_, machine_, plan, micro_batches_, options_);
     ROUNDHOUSE_CHECK(step_ns.ok()) << step_ns.status();
-    candidate.step_ns = static_cast<double>(*step_ns);
+    return *step_ns;
+  }
+
+  void Simulate(Candidate& candidate) {
+    candidate.step_ns = static_cast<double>(
+        TimeOf(candidate.shape, SimulatedStepNs, SimulatedRounds(options_)));
     shortest_.push_back(candidate);
     KeepBest(shortest_, kSettled, &Candidate::step_ns);
   }
@@ -405,15 +410,7 @@ class Search {
   }
 
   int64_t SettledNs(const Candidate& candidate) {
-    const StepPlan plan =
-        ShapePlan(candidate.shape, costs_, machine_, micro_batches_);
-    work_left_ -=
-        WorkOf(PartsOf(plan, micro_batches_)) * SettledRounds(options_);
-    ++simulated_;
-    const auto step_ns =
-        SettledStepNs(costs_, machine_, plan, micro_batches_, options_);
-    ROUNDHOUSE_CHECK(step_ns.ok()) << step_ns.status();
-    return *step_ns;
+    return TimeOf(candidate.shape, SettledStepNs, SettledRounds(options_));
   }
 
   std::vector<Candidate> ByEstimate(const std::vector<PlanShape>& shapes) {

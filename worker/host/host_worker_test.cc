@@ -233,7 +233,17 @@ Round MakeRound(TestJob& job, uint32_t groups, bool contributions,
 // dtype, groups, tied, threads
 using ReduceCase = std::tuple<DType, int, bool, int>;
 
-class ReduceTest : public testing::TestWithParam<ReduceCase> {};
+class ReduceTest : public testing::TestWithParam<ReduceCase> {
+ protected:
+  // Of the embedding.
+  static void ExpectSum(TestJob& job, const ReduceReference& reference) {
+    const uint64_t elements = job.parameter(0).element_count;
+    const float* sum = job.Fp32(job.unit(0).grad_sum_offset, elements);
+    for (uint64_t i = 0; i < elements; ++i) {
+      ASSERT_EQ(sum[i], reference.sum()[i]) << "at " << i;
+    }
+  }
+};
 
 TEST_P(ReduceTest, EmbeddingAddsInTheJobsOrderOverRounds) {
   const auto [dtype, groups, tied, threads] = GetParam();
@@ -249,11 +259,8 @@ TEST_P(ReduceTest, EmbeddingAddsInTheJobsOrderOverRounds) {
     reference.Add(round, groups, tied);
     const auto done = worker.Do(op);
     ASSERT_TRUE(done.ok()) << done.status();
-    const uint64_t elements = job.parameter(0).element_count;
-    const float* sum = job.Fp32(job.unit(0).grad_sum_offset, elements);
-    for (uint64_t i = 0; i < elements; ++i) {
-      ASSERT_EQ(sum[i], reference.sum()[i]) << "round " << r << " at " << i;
-    }
+    SCOPED_TRACE(r);
+    ExpectSum(job, reference);
     EXPECT_EQ(done->norm_squared, r == 2 ? reference.NormSquared() : 0.0);
     EXPECT_LE(done->started_ns, done->ended_ns);
   }
@@ -284,11 +291,8 @@ TEST_P(ReduceTest, TheHeadsPartAndTheRowsMayComeOneAfterTheOther) {
     ASSERT_TRUE(worker.Do(head).ok());
     const auto done = worker.Do(rows);
     ASSERT_TRUE(done.ok()) << done.status();
-    const uint64_t elements = job.parameter(0).element_count;
-    const float* sum = job.Fp32(job.unit(0).grad_sum_offset, elements);
-    for (uint64_t i = 0; i < elements; ++i) {
-      ASSERT_EQ(sum[i], reference.sum()[i]) << "round " << r << " at " << i;
-    }
+    SCOPED_TRACE(r);
+    ExpectSum(job, reference);
     EXPECT_EQ(done->norm_squared, r == 2 ? reference.NormSquared() : 0.0);
   }
 }
