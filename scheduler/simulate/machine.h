@@ -36,6 +36,8 @@ struct Machine {
   std::vector<SimulatedDevice> devices;
   double link_rate = 21;   // per device and direction
   double host_rate = 200;  // uploads, downloads and host work together
+  // False: host work has that rate to itself, links theirs.
+  bool links_share_host_rate = true;
 
   int device_count() const { return static_cast<int>(devices.size()); }
   double TotalSpeed() const;

@@ -96,6 +96,27 @@ TEST(StepSimulatorTest, HostMemoryIsShared) {
             absl::OkStatus());
 }
 
+TEST(StepSimulatorTest, LinksMayHaveTheirRateToThemselves) {
+  ModelCosts costs = SmallModel(1);
+  costs.hop_ns = 0;
+  Machine machine = Devices(2);
+  machine.host_rate = 21;
+  machine.links_share_host_rate = false;
+  const auto schedule = SimulateStep(
+      costs, machine, UniformPlan(BlockByBlock(1), {2, 2, 2}, 2, 2), 2, {});
+  ASSERT_TRUE(schedule.ok()) << schedule.status();
+  for (const Interval& interval : schedule->intervals) {
+    if (interval.kind == WorkKind::kForward) {
+      EXPECT_EQ(interval.start_ns, kMs);
+    }
+  }
+  EXPECT_EQ(Check(*schedule, costs, machine, 2, Contributions::kModelDtype),
+            absl::OkStatus());
+  machine.links_share_host_rate = true;
+  EXPECT_FALSE(
+      Check(*schedule, costs, machine, 2, Contributions::kModelDtype).ok());
+}
+
 // A bulk upload of 20 ms is under way when the activation comes.
 TEST(StepSimulatorTest, AnActivationWaitsForAChunkAtMost) {
   ModelCosts costs = SmallModel(3);

@@ -152,6 +152,8 @@ absl::Status TransferCheck::CheckHostRate() const {
   std::vector<std::pair<int64_t, double>> changes;
   for (const Interval& interval : schedule_.intervals) {
     if (IsCompute(interval.kind)) continue;
+    const bool host = interval.resource.type == ResourceType::kHost;
+    if (!host && !options_.machine.links_share_host_rate) continue;
     const double rate = LeastRate(interval);
     changes.emplace_back(interval.end_ns, -rate);
     changes.emplace_back(interval.start_ns, rate);

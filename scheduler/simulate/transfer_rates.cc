@@ -8,12 +8,13 @@
 namespace roundhouse {
 
 TransferRates::TransferRates(std::vector<double> channel_rates,
-                             double total_rate)
+                             double total_rate, int first_shared)
     : total_rate_(total_rate), channels_(channel_rates.size()) {
   ROUNDHOUSE_CHECK(total_rate > 0);
   for (size_t i = 0; i < channel_rates.size(); ++i) {
     ROUNDHOUSE_CHECK(channel_rates[i] > 0) << i;
     channels_[i].limit = channel_rates[i];
+    channels_[i].shares = static_cast<int>(i) >= first_shared;
   }
 }
 
@@ -56,6 +57,10 @@ const std::vector<int>& TransferRates::Settle() {
     channel.old_rate = channel.rate;
     channel.rate = 0;
     if (!channel.busy) continue;
+    if (!channel.shares) {
+      channel.rate = channel.limit;
+      continue;
+    }
     ++waiting;
     wanted += channel.limit;
   }

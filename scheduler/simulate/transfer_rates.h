@@ -1,6 +1,7 @@
 // How fast concurrent transfers go: each is bounded by its channel, all of them
 // together by host memory, which they share evenly (max-min: what a slow
-// channel leaves is shared by the others).
+// channel leaves is shared by the others).  Channels before `first_shared` have
+// their own rate whatever the others do.
 //
 //   rates.Start(channel, bytes);
 //   for (int changed : rates.Settle()) ...     // after all starts of a moment
@@ -23,7 +24,8 @@ class TransferRates {
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
   // Bytes per nanosecond, all above 0.  `channel_rates` may be above the total.
-  TransferRates(std::vector<double> channel_rates, double total_rate);
+  TransferRates(std::vector<double> channel_rates, double total_rate,
+                int first_shared = 0);
 
   // Begins a transfer now.  REQUIRES: the channel is idle, bytes > 0.
   void Start(int channel, int64_t bytes);
@@ -52,6 +54,7 @@ class TransferRates {
  private:
   struct Channel {
     double limit = 0;
+    bool shares = true;
     bool busy = false;
     double rate = 0;
     double old_rate = 0;  // of Settle

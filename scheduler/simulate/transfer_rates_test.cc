@@ -38,6 +38,19 @@ TEST(TransferRatesTest, WhatSlowChannelsLeaveIsShared) {
   EXPECT_TRUE(rates.Settle().empty());
 }
 
+TEST(TransferRatesTest, OnlySharedChannelsShare) {
+  TransferRates rates({4, 4, 10, 10}, 10, 2);
+  for (int channel = 0; channel < 4; ++channel) rates.Start(channel, 40);
+  EXPECT_EQ(rates.Settle().size(), 4);
+  EXPECT_EQ(rates.NextEndNs(), 8);  // of the last two: 5 each
+  rates.AdvanceTo(8);
+  ASSERT_TRUE(rates.TakeEnded(2));
+  ASSERT_TRUE(rates.TakeEnded(3));
+  EXPECT_EQ(rates.MovedBytes(0), 32);
+  rates.Settle();
+  EXPECT_EQ(rates.NextEndNs(), 10);
+}
+
 TEST(TransferRatesTest, GivingWayEndsAtTheNextChunk) {
   TransferRates rates({1}, 1);
   rates.Start(0, 100);

@@ -19,7 +19,8 @@ Transfers::Transfers(const Machine& machine, const Options& options,
                      Schedule& schedule)
     : options_(options),
       schedule_(schedule),
-      rates_(ChannelRates(machine, options.update_rate), machine.host_rate),
+      rates_(ChannelRates(machine, options.update_rate), machine.host_rate,
+             machine.links_share_host_rate ? 0 : 2 * machine.device_count()),
       channels_(2 * machine.devices.size() + 2) {
   for (int d = 0; d < machine.device_count(); ++d) {
     channels_[Up(d)].resource = {ResourceType::kH2d, d};

@@ -223,6 +223,7 @@ void WorkerPool::FlushUnsent(WorkerId id) {
   while (!worker.unsent.empty()) {
     const absl::Status status = worker.channel->TrySend(worker.unsent.front());
     if (status.code() == absl::StatusCode::kResourceExhausted) {
+      worker.blocked = true;
       loop_.SetEvents(worker.channel->fd(), EPOLLIN | EPOLLOUT);
       return;
     }
@@ -233,9 +234,10 @@ void WorkerPool::FlushUnsent(WorkerId id) {
     }
     worker.unsent.pop_front();
   }
-  // The doorbell too: a worker that sleeps on words looks at its socket then.
-  wire::Ring(arena_.arena().doorbells().bell[Number(id)]);
-  loop_.SetEvents(worker.channel->fd(), EPOLLIN);
+  // Each call into the kernel would be latency of the commands that follow.
+  if (std::exchange(worker.blocked, false)) {
+    loop_.SetEvents(worker.channel->fd(), EPOLLIN);
+  }
 }
 
 void WorkerPool::Withdraw(DeviceId device, uint64_t attempt) {
@@ -314,6 +316,7 @@ void WorkerPool::OnExit(WorkerId id, int wait_status) {
   loop_.Unwatch(worker.channel->fd());
   worker.channel.reset();
   worker.unsent.clear();
+  worker.blocked = false;
   const bool was_up = std::exchange(worker.info.up, false);
   std::string why = absl::StrCat(RoleName(worker.info.role), " worker ",
                                  Number(id), " ", DescribeExit(wait_status));
@@ -392,6 +395,8 @@ void WorkerPool::Stop(absl::Duration grace, std::function<void()> stopped) {
     if (worker.process == nullptr) continue;
     if (worker.info.up) {
       Send(static_cast<WorkerId>(i), wire::Stop{});
+      // A host worker that sleeps on words looks at its socket then.
+      wire::Ring(arena_.arena().doorbells().bell[i]);
     } else {
       worker.process->Kill(SIGKILL);
     }

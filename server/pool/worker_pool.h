@@ -131,6 +131,7 @@ class WorkerPool {
     std::unique_ptr<ChildProcess> process;
     std::unique_ptr<wire::Channel> channel;
     std::deque<wire::Message> unsent;
+    bool blocked = false;  // its socket is full: the loop says when it is not
     uint64_t next_attempt = 1;
     int fruitless_deaths = 0;
     int64_t last_heard_ns = 0;

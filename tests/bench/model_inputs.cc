@@ -1,5 +1,6 @@
 #include "tests/bench/model_inputs.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -29,6 +30,27 @@ absl::StatusOr<std::vector<LayerRange>> ParseRanges(const nlohmann::json& plan,
   if (good) return ranges;
   return absl::InvalidArgumentError(absl::StrCat(
       "plan: ", direction, " must be a list of [first layer, last layer]"));
+}
+
+// Of `slots` stages: each a list of shares.
+absl::Status ParseSplit(const nlohmann::json& plan, const char* name,
+                        size_t slots, std::vector<std::vector<int>>& split) {
+  const auto found = plan.find(name);
+  const auto share = [](const nlohmann::json& number) {
+    return number.is_number_integer() && number > 0 && number < kMaxPlanLayers;
+  };
+  bool good =
+      found != plan.end() && found->is_array() && found->size() == slots;
+  for (size_t i = 0; good && i < slots; ++i) {
+    const nlohmann::json& shares = (*found)[i];
+    good = shares.is_array() && !shares.empty() &&
+           std::all_of(shares.begin(), shares.end(), share);
+    if (good) split.push_back(shares.get<std::vector<int>>());
+  }
+  if (good) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("plan: ", name, " must be a list of ", slots,
+                   " lists of shares, one a device"));
 }
 
 std::string RangesJson(const std::vector<LayerRange>& ranges) {
@@ -98,6 +120,12 @@ absl::StatusOr<Plan> ParsePlanJson(const std::string& text, int layers) {
   ASSIGN_OR_RETURN(plan.backward, ParseRanges(json, "backward"));
   if (plan.backward.empty()) {
     return absl::InvalidArgumentError("plan: backward is empty");
+  }
+  if (json.contains("forward_width") || json.contains("backward_width")) {
+    RETURN_IF_ERROR(
+        ParseSplit(json, "forward_width", plan.forward.size(), plan.split));
+    RETURN_IF_ERROR(
+        ParseSplit(json, "backward_width", plan.backward.size(), plan.split));
   }
   RETURN_IF_ERROR(CheckPlan(plan, layers + 1));
   return plan;

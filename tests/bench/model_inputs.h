@@ -26,8 +26,8 @@ absl::StatusOr<Plan> PublishedPlanOf(const ModelCosts& costs, int devices,
 // {"forward": [[0, 3]], "backward": [[4, 28], [0, 3]]}, as a job file's `plan`;
 // with forward_width and backward_width where it is split.
 std::string PlanJson(const Plan& plan);
-// The inverse, of one that is not split.  INVALID_ARGUMENT: not such a plan of
-// `layers` layers and the head.
+// The inverse.  INVALID_ARGUMENT: not such a plan of `layers` layers and the
+// head.
 absl::StatusOr<Plan> ParsePlanJson(const std::string& text, int layers);
 
 // What one micro-batch computes under the plan, all devices together.

@@ -49,6 +49,9 @@ TEST(ModelInputsTest, APlanThereAndBack) {
             "{\"forward\": [[0, 1], [2, 2]], \"backward\": [[3, 4], [0, 2]], "
             "\"forward_width\": [[1, 1], [2]], "
             "\"backward_width\": [[2], [1, 1]]}");
+  const auto wide_again = ParsePlanJson(PlanJson(wide), 4);
+  ASSERT_TRUE(wide_again.ok()) << wide_again.status();
+  EXPECT_EQ(wide_again->split, wide.split);
   // Forward of three layers, forward again and backward of all four, the head.
   EXPECT_DOUBLE_EQ(WorkMs(*Find(kRow), *plan), 3 * 2 + 4 * (2 + 5) + 3 + 6);
 }
@@ -58,7 +61,12 @@ TEST(ModelInputsTest, RefusesWhatIsNoPlan) {
        {"", "[]", "{}", "{\"forward\": [[0]], \"backward\": [[0, 4]]}",
         "{\"forward\": [], \"backward\": [[0, 3]]}",
         "{\"forward\": [], \"backward\": [[0, \"4\"]]}",
-        "{\"forward\": [[0, 1]], \"backward\": []}"}) {
+        "{\"forward\": [[0, 1]], \"backward\": []}",
+        "{\"forward\": [], \"backward\": [[0, 4]], \"forward_width\": []}",
+        "{\"forward\": [], \"backward\": [[0, 4]], \"forward_width\": [], "
+        "\"backward_width\": [[0]]}",
+        "{\"forward\": [], \"backward\": [[0, 4]], \"forward_width\": [], "
+        "\"backward_width\": [2]}"}) {
     EXPECT_EQ(ParsePlanJson(text, 4).status().code(),
               absl::StatusCode::kInvalidArgument)
         << text;

@@ -28,7 +28,8 @@ Updates UpdatesOf(const FakeJobOptions& options) {
 
 absl::StatusOr<RealTimeForecast> ForecastRealTime(
     const FakeJobOptions& options) {
-  const Machine machine = MachineOf(options);
+  Machine machine = MachineOf(options);
+  machine.links_share_host_rate = false;  // as tests/fakes/fake_device.h
   const auto micro_batches = static_cast<int>(options.micro_batches);
   const auto steps = static_cast<int>(options.steps);
   StepPlan plan = PlanOfRound(options.plan, micro_batches, options.groups());

@@ -10,11 +10,12 @@
 namespace roundhouse::bench {
 namespace {
 
-std::vector<double> TripSeconds(const RealTimeRun& run) {
+std::vector<double> TripSeconds(const std::vector<RoundTrip>& trips,
+                                const StepSamples& steps) {
   std::vector<double> seconds;
-  for (const RoundTrip& trip : run.trips) {
-    if (trip.sent_ns < run.samples.begin_ns) continue;
-    if (trip.received_ns > run.samples.end_ns) continue;
+  for (const RoundTrip& trip : trips) {
+    if (trip.sent_ns < steps.begin_ns) continue;
+    if (trip.received_ns > steps.end_ns) continue;
     seconds.push_back(static_cast<double>(trip.received_ns - trip.sent_ns) *
                       1e-9);
   }
@@ -59,7 +60,9 @@ std::string DeviceName(int device) {
 }  // namespace
 
 bool HasLatencies(const RealTimeRun& run) {
-  return !run.samples.dispatch_seconds.empty() && !TripSeconds(run).empty();
+  return !run.samples.dispatch_seconds.empty() &&
+         !TripSeconds(run.trips, run.samples).empty() &&
+         !TripSeconds(run.trips_at_once, run.samples).empty();
 }
 
 std::vector<RealTimeRow> RealTimeRows(const RealTimeKey& key,
@@ -82,7 +85,9 @@ std::vector<RealTimeRow> RealTimeRows(const RealTimeKey& key,
   rows.push_back({"dispatches", -1, "count",
                   static_cast<double>(samples.dispatch_seconds.size())});
   AddLatency("dispatch", samples.dispatch_seconds, rows);
-  AddLatency("socket loop", TripSeconds(run), rows);
+  AddLatency("socket loop", TripSeconds(run.trips, samples), rows);
+  AddLatency(absl::StrCat("socket loop, ", key.devices, " at once"),
+             TripSeconds(run.trips_at_once, samples), rows);
   const double seconds =
       samples.step_seconds * static_cast<double>(samples.steps) * run.cores;
   rows.push_back({"CPU time of daemon and workers", -1, "% of the cores",

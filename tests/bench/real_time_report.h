@@ -37,11 +37,14 @@ struct RealTimeRun {
   RealTimeForecast forecast;
   StepSamples samples;
   UseShares use;
-  int cores = 1;                 // of the machine
-  std::vector<RoundTrip> trips;  // those within the counted steps count
+  int cores = 1;  // of the machine
+  // Those within the counted steps count; of one alone, and of as many at once
+  // as there are devices.
+  std::vector<RoundTrip> trips;
+  std::vector<RoundTrip> trips_at_once;
 };
 
-// REQUIRES: the run has dispatches and a trip within its steps.
+// REQUIRES: the run has dispatches and trips of both kinds within its steps.
 std::vector<RealTimeRow> RealTimeRows(const RealTimeKey& key,
                                       const RealTimeRun& run);
 

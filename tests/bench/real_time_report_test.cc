@@ -21,6 +21,7 @@ RealTimeRun TestRun() {
   run.use.cpu_seconds = 0.1;
   run.cores = 2;
   run.trips = {{500, 900'000}, {1200, 1250}, {1500, 1530}, {1999, 2500}};
+  run.trips_at_once = {{1100, 1180}, {1100, 1200}};
   return run;
 }
 
@@ -58,9 +59,13 @@ TEST(RealTimeReportTest, TheForecastStandsBesideIt) {
 TEST(RealTimeReportTest, LatenciesWithinTheSteps) {
   EXPECT_DOUBLE_EQ(Value("dispatch p50", -1), 200);
   EXPECT_DOUBLE_EQ(Value("socket loop p50", -1), 0.04);
+  EXPECT_DOUBLE_EQ(Value("socket loop, 2 at once p50", -1), 0.09);
   RealTimeRun run = TestRun();
   EXPECT_TRUE(HasLatencies(run));
   run.trips = {{500, 900}};
+  EXPECT_FALSE(HasLatencies(run));
+  run = TestRun();
+  run.trips_at_once.clear();
   EXPECT_FALSE(HasLatencies(run));
 }
 

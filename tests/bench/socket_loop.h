@@ -1,7 +1,9 @@
-// A round trip that does nothing, to lay beside the daemon's dispatch: from a
-// process's timestamp over a worker's kind of socket to another process, which
+// Round trips that do nothing, to lay beside the daemon's dispatch: from a
+// thread's timestamp over a worker's kind of socket to another process, which
 // sleeps until something comes and answers at once, and back to the receipt of
 // the answer.  The same socket, messages and code as between worker and daemon.
+// Several threads make theirs at the same moment, as workers do that end equal
+// slots together.
 #ifndef ROUNDHOUSE_TESTS_BENCH_SOCKET_LOOP_H_
 #define ROUNDHOUSE_TESTS_BENCH_SOCKET_LOOP_H_
 
@@ -28,31 +30,37 @@ struct RoundTrip {
 // Thread-compatible.
 class SocketLoop {
  public:
-  // Forks the other process and makes a round trip every `pause` from now on,
-  // one at least.
-  // REQUIRES: this process has one thread.
-  static absl::StatusOr<std::unique_ptr<SocketLoop>> Start(
-      absl::Duration pause);
+  // Forks the other process.  REQUIRES: this process has one thread, width
+  // >= 1.
+  static absl::StatusOr<std::unique_ptr<SocketLoop>> Create(int width);
   ~SocketLoop();
   SocketLoop(const SocketLoop&) = delete;
   SocketLoop& operator=(const SocketLoop&) = delete;
 
-  // Ends it; the round trips made.  UNAVAILABLE: the other process died.
+  // From now on `width` round trips every `pause`, at least one of each thread.
   // REQUIRES: called once.
+  void Start(absl::Duration pause);
+  // Ends it; the round trips made.  UNAVAILABLE: the other process died.
+  // REQUIRES: started; called once.
   absl::StatusOr<std::vector<RoundTrip>> Stop();
 
  private:
-  SocketLoop(std::unique_ptr<wire::Channel> channel, pid_t other)
-      : channel_(std::move(channel)), other_(other) {}
-  absl::Status Run(absl::Duration pause);
+  // By its thread while that runs.
+  struct End {
+    std::unique_ptr<wire::Channel> channel;
+    std::vector<RoundTrip> trips;
+    absl::Status status;
+    std::thread thread;
+  };
 
-  std::unique_ptr<wire::Channel> channel_;
+  SocketLoop(std::vector<End> ends, pid_t other)
+      : ends_(std::move(ends)), other_(other) {}
+  absl::Status Run(End& end, int64_t first_ns, int64_t pause_ns);
+  void Join();
+
+  std::vector<End> ends_;
   const pid_t other_;
   std::atomic<bool> stopping_{false};
-  // By the thread while it runs.
-  std::vector<RoundTrip> trips_;
-  absl::Status status_;
-  std::thread thread_;
 };
 
 }  // namespace roundhouse::bench

@@ -78,21 +78,38 @@ FakeDevice::FakeDevice(FakeDeviceOptions options, Clock& clock)
   ROUNDHOUSE_CHECK(options_.link_bytes_per_second >= 0);
 }
 
+FakeDevice::~FakeDevice() {
+  for (const auto& [bytes, data] : spare_) munmap(data, bytes);
+}
+
+std::byte* FakeDevice::Map(uint64_t bytes) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto spare = spare_.find(bytes);
+    if (spare != spare_.end()) {
+      std::byte* const data = spare->second;
+      spare_.erase(spare);
+      return data;
+    }
+  }
+  void* const data = mmap(nullptr, bytes, PROT_NONE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return data == MAP_FAILED ? nullptr : static_cast<std::byte*>(data);
+}
+
 absl::StatusOr<std::unique_ptr<worker::DeviceBuffer>> FakeDevice::Allocate(
     uint64_t bytes, const std::string& what) {
   ROUNDHOUSE_CHECK(bytes > 0) << what;
   RETURN_IF_ERROR(account_.Take(worker::DeviceBytes(bytes), what));
-  void* const data = mmap(nullptr, bytes, PROT_NONE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (data == MAP_FAILED) {
+  std::byte* const data = Map(bytes);
+  if (data == nullptr) {
     account_.Give(worker::DeviceBytes(bytes));
     return absl::ResourceExhaustedError(
         absl::StrCat("address space: ", what, " wants ", bytes,
                      " bytes: ", std::strerror(errno)));
   }
-  auto* const begin = static_cast<std::byte*>(data);
-  Register(begin, bytes);
-  return std::make_unique<Buffer>(*this, begin, bytes);
+  Register(data, bytes);
+  return std::make_unique<Buffer>(*this, data, bytes);
 }
 
 absl::StatusOr<std::unique_ptr<worker::Stream>> FakeDevice::NewStream() {
@@ -104,12 +121,15 @@ void FakeDevice::Register(const std::byte* data, uint64_t bytes) {
   regions_[data] = {bytes, std::numeric_limits<int64_t>::min()};
 }
 
-void FakeDevice::Forget(const std::byte* data, uint64_t bytes) {
+void FakeDevice::Forget(std::byte* data, uint64_t bytes) {
+  bool spare = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     regions_.erase(data);
+    spare = spare_.size() < kMaxSpare;
+    if (spare) spare_.emplace(bytes, data);
   }
-  munmap(const_cast<std::byte*>(data), bytes);
+  if (!spare) munmap(data, bytes);
   account_.Give(worker::DeviceBytes(bytes));
 }
 

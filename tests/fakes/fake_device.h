@@ -48,8 +48,12 @@ struct FakeDeviceOptions {
 // Thread rule: as Device; one thread computes, one uploads, one downloads.
 class FakeDevice : public worker::Device {
  public:
+  // Mappings that wait for their next use.
+  static constexpr size_t kMaxSpare = 256;
+
   // `clock` outlives it.
   FakeDevice(FakeDeviceOptions options, Clock& clock);
+  ~FakeDevice() override;
 
   absl::StatusOr<std::unique_ptr<worker::DeviceBuffer>> Allocate(
       uint64_t bytes, const std::string& what) override;
@@ -74,8 +78,11 @@ class FakeDevice : public worker::Device {
     int64_t ready_ns = 0;  // the last work on it is over
   };
 
+  // What is mapped for `bytes`, maybe before; null: no address space, see
+  // errno.
+  std::byte* Map(uint64_t bytes);
   void Register(const std::byte* data, uint64_t bytes);
-  void Forget(const std::byte* data, uint64_t bytes);
+  void Forget(std::byte* data, uint64_t bytes);
   Region* Find(const void* address);  // holds mutex_; null: in no buffer
   int64_t ReadyAt(const std::vector<const void*>& uses);
   void Finish(Engine engine, Resource::Interval interval,
@@ -89,6 +96,9 @@ class FakeDevice : public worker::Device {
   Resource downloads_;
   std::mutex mutex_;
   std::map<const std::byte*, Region> regions_;  // guarded by mutex_
+  // By their bytes; a GPU's pool makes no system call either.  Guarded by
+  // mutex_.
+  std::multimap<uint64_t, std::byte*> spare_;
 };
 
 }  // namespace roundhouse::fakes
