@@ -63,7 +63,7 @@ struct DeviceLane {
 struct DeviceRun {
   std::vector<DeviceLane> lanes;  // per job
   PartRun* current = nullptr;     // began, and is not computed
-  // A backfill part in a micro-batch, while `current` waits or there is none.
+  // A backfill part in a layer, while `current` waits or there is none.
   PartRun* guest = nullptr;
   std::optional<PartRun::Op> op;  // of the guest, else of `current`
   int64_t op_end_ns = TransferRates::kNever;

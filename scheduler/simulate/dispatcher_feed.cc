@@ -65,8 +65,12 @@ DispatcherOptions DispatcherFeed::OptionsFor(const std::vector<FedJob>& jobs) {
     options.max_job_slots =
         std::max(options.max_job_slots, 2 + job.plan->look_ahead);
   }
-  options.max_device_slots =
-      std::max(options.max_device_slots, options.max_job_slots);
+  // Of a backfill job one that runs and one whose weights go up, beside those.
+  const bool backfill = std::any_of(
+      jobs.begin(), jobs.end(),
+      [](const FedJob& job) { return job.job_class == JobClass::kBackfill; });
+  options.max_device_slots = std::max(
+      options.max_device_slots, options.max_job_slots + (backfill ? 2 : 0));
   return options;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -18,12 +19,11 @@
 namespace roundhouse {
 namespace {
 
-// What is tried of the second job.  Wide plans move more weights through the
-// host memory that the first job needs; long stages hold a device longer.
-constexpr int kWidths[] = {1, 2};
-constexpr int kBlocks[] = {2, 4, 6};
-constexpr int64_t kGracesNs[] = {10'000'000, 20'000'000, 40'000'000,
-                                 50'000'000};
+// What is tried of the second job: wide plans move more weights over the links
+// that the first job needs, narrow ones wait for themselves on other devices.
+constexpr int kWidths[] = {1, 2, 4, 8};
+constexpr int kBlocks[] = {4, 9, 14, 28};
+constexpr int64_t kGracesNs[] = {0, 5'000'000, 10'000'000, 20'000'000};
 
 absl::StatusOr<StepPlan> SearchedPlan(const TogetherJob& job,
                                       const Machine& machine, Updates updates) {
@@ -204,7 +204,9 @@ absl::StatusOr<Together> SimulateTogether(const TogetherJob& first,
   const auto rank = [&](const Together& result) {
     const double longer = result.first_ns / result.first_alone_ns - 1;
     const bool too_long = longer > options.most_longer;
-    return std::pair{too_long, too_long ? longer : -result.goodput};
+    return std::tuple{too_long, too_long ? longer : 0,
+                      result.ready_idle_percent > options.most_idle_percent,
+                      -result.goodput};
   };
   for (const StepPlan& plan : SecondPlans(second, options.machine)) {
     if (!pair.Fits(plan)) continue;

@@ -27,9 +27,11 @@ struct TogetherOptions {
   int steps = 10;  // of the first job
   Updates updates = Updates::kAsReduced;
   // Of every device, left by the first job's plan for the second one.
-  int64_t second_bytes = 2'400'000'000;
-  // How much longer the first job's steps may take beside the second one.
+  int64_t second_bytes = 3'600'000'000;
+  // How much longer the first job's steps may take beside the second one, and
+  // how long a device may be idle while a part could compute there.
   double most_longer = 0.03;
+  double most_idle_percent = 1;
 };
 
 struct Together {
@@ -53,9 +55,9 @@ struct Together {
 
 // The first job's plan is searched, alone with all memory, beside the second
 // one with less.  Of a few plans of the second job (a width, blocks a stage),
-// each with a few graces, the one of the greatest goodput under which the first
-// job takes at most `most_longer`; where there is none, the one under which it
-// takes least.
+// each with a few graces, the one of the greatest goodput within `most_longer`
+// and `most_idle_percent`; where none keeps the latter, of all within the
+// first; where there is none, the one under which the first job takes least.
 // INVALID_ARGUMENT and RESOURCE_EXHAUSTED as SearchStepPlan: the parts of both
 // fit into the devices side by side.
 absl::StatusOr<Together> SimulateTogether(const TogetherJob& first,

@@ -37,12 +37,6 @@ void PartRun::WeightsArrived(int layer) {
   while (!all_weights() && weights_there_[weights_]) ++weights_;
 }
 
-bool PartRun::TurnReady() const {
-  return !finished() && all_weights() && input_[turn_] &&
-         (part_.pass != SlotPass::kBackward || gradient_[turn_]) &&
-         (!part_.backward() || sums_allowed_);
-}
-
 std::optional<int> PartRun::AwaitedWeights() const {
   if (finished() || !input_[turn_] || all_weights() || Next().has_value()) {
     return std::nullopt;
@@ -55,6 +49,16 @@ std::optional<PartRun::Op> PartRun::Next() const {
   if (part_.pass == SlotPass::kForward) return NextForward(WorkKind::kForward);
   if (part_.pass == SlotPass::kFused) return NextFused();
   return backpropagates_ ? NextBackward() : NextForward(WorkKind::kRecompute);
+}
+
+std::optional<PartRun::Op> PartRun::NextLayer() const {
+  std::optional<Op> op = Next();
+  if (!op.has_value()) return op;
+  if (op->kind == WorkKind::kBackward) op->begin = op->end - 1;
+  if (op->kind == WorkKind::kForward || op->kind == WorkKind::kRecompute) {
+    op->end = op->begin + 1;
+  }
+  return op;
 }
 
 std::optional<PartRun::Op> PartRun::NextForward(WorkKind kind) const {

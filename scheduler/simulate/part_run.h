@@ -58,8 +58,6 @@ class PartRun {
   // The layer whose weights are all that it waits for; none: it does not wait,
   // or for something else.
   std::optional<int> AwaitedWeights() const;
-  // The micro-batch whose turn it is can be computed to its end.
-  bool TurnReady() const;
   // The first layer can be computed for the first micro-batch.
   bool ready() const { return input_[0] && weights_there_[0]; }
   void WeightsArrived(int layer);
@@ -70,6 +68,8 @@ class PartRun {
 
   // What can be computed now; as many layers as have their weights.
   std::optional<Op> Next() const;
+  // One layer of it, as far as it can be cut.
+  std::optional<Op> NextLayer() const;
 
   struct Results {
     std::vector<Boundary> down;  // to be sent down

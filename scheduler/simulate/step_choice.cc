@@ -88,9 +88,9 @@ int64_t StepRun::TurnNs(int d, const PartRun& run) const {
       PartNs(run.part(), job_of_[run.place().number]->costs()) / turns);
 }
 
-// While no other part can go on, micro-batch by micro-batch, and only one that
-// waits for nothing: it would hold the device for what others are to compute
-// behind it.  `wait_ns`: no other part goes on before that.
+// While no other part can go on, layer by layer: what it has computed of a
+// micro-batch stays on the device, for both jobs' memory was planned for.
+// `wait_ns`: no other part goes on before that.
 PartRun* StepRun::NextBackfill(int d, int64_t wait_ns) {
   const DeviceRun& device = devices_[d];
   const SentPart* next = nullptr;
@@ -98,9 +98,9 @@ PartRun* StepRun::NextBackfill(int d, int64_t wait_ns) {
     if (lane.parts.empty() || !lane.parts.front().backfill) continue;
     const SentPart& front = lane.parts.front();
     if (next != nullptr && front.turn >= next->turn) continue;
-    const int64_t longer_ns =
-        TurnNs(d, *front.run) - options_.backfill_grace_ns;
-    if (front.run->TurnReady() && longer_ns <= wait_ns) {
+    const std::optional<PartRun::Op> op = front.run->NextLayer();
+    if (!op.has_value()) continue;
+    if (OpNs(d, *front.run, *op) - options_.backfill_grace_ns <= wait_ns) {
       next = &front;
     }
   }
@@ -109,7 +109,6 @@ PartRun* StepRun::NextBackfill(int d, int64_t wait_ns) {
 
 PartRun* StepRun::NextToCompute(int d) {
   const DeviceRun& device = devices_[d];
-  if (device.guest != nullptr) return device.guest;
   PartRun* const normal =
       device.current != nullptr ? device.current : NextNormal(device);
   if (normal != nullptr && normal->Next().has_value()) return normal;

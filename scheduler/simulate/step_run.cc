@@ -262,9 +262,9 @@ void StepRun::StartCompute(int d) {
   PartRun* const run = NextToCompute(d);
   if (run == nullptr) return;
   if (!options_.ideas.per_layer && !run->all_weights()) return;
-  device.op = run->Next();
-  if (!device.op.has_value()) return;
   const bool backfill = backfill_rank_[run->place().job] > 0;
+  device.op = backfill ? run->NextLayer() : run->Next();
+  if (!device.op.has_value()) return;
   (backfill ? device.guest : device.current) = run;
   const JobRun& job = *jobs_[run->place().job];
   const HostWork::Rounds& rounds = job.rounds();
@@ -279,13 +279,18 @@ void StepRun::StartCompute(int d) {
   interval.layer_end = device.op->end;
   interval.micro_batch = run->micro_batch(run->turn()) -
                          interval.step * rounds.per_step * rounds.micro_batches;
-  interval.start_ns = interval.end_ns = now_ns_;
-  for (int layer = device.op->begin; layer < device.op->end; ++layer) {
-    interval.end_ns +=
-        machine_.devices[d].RunNs(LayerNs(job.costs(), interval.kind, layer));
-  }
-  device.op_end_ns = interval.end_ns;
+  interval.start_ns = now_ns_;
+  device.op_end_ns = interval.end_ns = now_ns_ + OpNs(d, *run, *device.op);
   schedule_.intervals.push_back(interval);
+}
+
+int64_t StepRun::OpNs(int d, const PartRun& run, const PartRun::Op& op) const {
+  const ModelCosts& costs = job_of_[run.place().number]->costs();
+  int64_t ns = 0;
+  for (int layer = op.begin; layer < op.end; ++layer) {
+    ns += machine_.devices[d].RunNs(LayerNs(costs, op.kind, layer));
+  }
+  return ns;
 }
 
 void StepRun::EndCompute(int d) {
@@ -317,7 +322,7 @@ void StepRun::EndCompute(int d) {
   }
   ReleaseGradients(d);
   if (results.turn_done) ++lane.turns_done;
-  if (results.turn_done) device.guest = nullptr;
+  device.guest = nullptr;
   if (!run.finished()) return;
   lane.parts.pop_front();
   if (device.current == &run) device.current = nullptr;

@@ -48,6 +48,7 @@ class StepRun {
   int64_t WaitNs(int d, const PartRun& run);
   int64_t LinkNs(int64_t bytes) const;
   int64_t TurnNs(int d, const PartRun& run) const;
+  int64_t OpNs(int d, const PartRun& run, const PartRun::Op& op) const;
   PartRun* NextBackfill(int d, int64_t wait_ns);
   PartRun* NextToCompute(int d);
   bool MayOvertake(const PartRun& run);

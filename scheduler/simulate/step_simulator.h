@@ -67,7 +67,7 @@ struct StepOptions {
   // Splits the intervals of transfers where their rates change, so that each
   // has one rate; else an interval has its mean.  Times are the same.
   bool split_at_rates = true;
-  // How long a micro-batch of a backfill part may hold a device beyond the
+  // How long a layer of a backfill part may hold a device beyond the
   // earliest time at which another part could go on there.
   int64_t backfill_grace_ns = 0;
   Ideas ideas;

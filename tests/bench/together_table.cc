@@ -69,8 +69,8 @@ absl::Status Run() {
          "goodput | idle, % | grace |\n"
          "|---|---|---:|---:|---:|---:|---:|---:|\n";
   for (const Updates updates : {Updates::kAsReduced, Updates::kClipped}) {
-    RETURN_IF_ERROR(PrintRow({dense, 8, 1}, {lora, 16, 4}, updates));
-    RETURN_IF_ERROR(PrintRow({mixture, 4, 1}, {lora, 16, 4}, updates));
+    RETURN_IF_ERROR(PrintRow({dense, 8, 1}, {lora, 32, 2}, updates));
+    RETURN_IF_ERROR(PrintRow({mixture, 4, 1}, {lora, 32, 2}, updates));
   }
   return absl::OkStatus();
 }
