@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "base/log.h"
 
 namespace roundhouse {
@@ -165,7 +166,7 @@ void Dispatcher::SlotDone(SlotId slot, int64_t compute_ns) {
 void Dispatcher::ContributionDown(SlotId slot, int unit) {
   for (auto& [id, job] : jobs_) {
     if (!job.steps.ContributionDown(slot, unit)) continue;
-    Pump();
+    PumpHostOps();  // No round ends by it, and no slot waits for it.
     return;
   }
 }
@@ -196,6 +197,10 @@ void Dispatcher::Pump() {
   NoteAway();
   while (SendOneSlot()) {
   }
+  PumpHostOps();
+}
+
+void Dispatcher::PumpHostOps() {
   while (sent_.MaySendHostOp() && SendOneHostOp()) {
   }
 }
@@ -234,14 +239,13 @@ bool Dispatcher::SendOneSlot() {
 // In turns: one job's long updates do not hold back another's gathers for more
 // than what is sent.
 bool Dispatcher::SendOneHostOp() {
-  std::vector<Job*> by_turn;
-  for (auto& [id, job] : jobs_) by_turn.push_back(&job);
-  std::stable_sort(
-      by_turn.begin(), by_turn.end(),
-      [](const Job* a, const Job* b) { return a->host_ops < b->host_ops; });
-  for (Job* job : by_turn) {
-    if (!job->steps.SendHostOp()) continue;
-    ++job->host_ops;
+  absl::InlinedVector<std::pair<int64_t, JobId>, 4> by_turn;
+  for (const auto& [id, job] : jobs_) by_turn.push_back({job.host_ops, id});
+  std::sort(by_turn.begin(), by_turn.end());
+  for (const auto& [host_ops, id] : by_turn) {
+    Job& job = jobs_.at(id);
+    if (!job.steps.SendHostOp()) continue;
+    ++job.host_ops;
     return true;
   }
   return false;

@@ -173,6 +173,7 @@ class Dispatcher {
   void ComeBack(JobId id);
   double TurnOf(JobId id) const;
   void Pump();
+  void PumpHostOps();
   bool SendOneSlot();
   bool SendOneHostOp();
 

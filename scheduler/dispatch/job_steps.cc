@@ -51,9 +51,9 @@ uint64_t JobSteps::BeginStep(const StepSpec& spec) {
   step.updates_allowed = !spec.clip;
   step.update_sent.assign(shape_.unit_count, false);
   step.updates_left = spec.train ? shape_.trainable_count() : 0;
-  steps_.push_back(step);
   for (int i = 0; i < step.rounds_left; ++i) AddRound(step, i);
-  return step.number;
+  steps_.push_back(std::move(step));
+  return steps_.back().number;
 }
 
 void JobSteps::AddRound(const Step& step, int index) {

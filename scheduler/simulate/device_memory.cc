@@ -8,6 +8,34 @@
 namespace roundhouse {
 namespace {
 
+struct PartBytes {
+  int64_t weights = 0;
+  int64_t inner = 0;  // sums and activations while it runs
+  int64_t down = 0;
+};
+
+// Per part.
+std::vector<PartBytes> BytesOf(const std::vector<Part>& parts,
+                               const ModelCosts& costs) {
+  std::vector<PartBytes> bytes;
+  bytes.reserve(parts.size());
+  const Part* before = nullptr;
+  for (const Part& part : parts) {
+    // Most parts of a slot cover as many groups as the one before.
+    const bool same = before != nullptr && before->pass == part.pass &&
+                      before->layers == part.layers &&
+                      before->groups == part.groups &&
+                      before->contributions == part.contributions;
+    before = &part;
+    bytes.push_back(same ? bytes.back()
+                         : PartBytes{PartWeightBytes(part, costs),
+                                     PartSumBytes(part, costs) +
+                                         PartActivationBytes(part, costs),
+                                     PartDownBytes(part, costs)});
+  }
+  return bytes;
+}
+
 int64_t StageSumBytes(const Part& part, const ModelCosts& costs) {
   return costs.Sum(part.layers.first, part.layers.last,
                    [&](int layer) { return SumBytes(costs, layer); });
@@ -75,9 +103,10 @@ std::vector<DevicePeak> DevicePeaks(const std::vector<Part>& parts,
                                     const std::vector<int>& device_of,
                                     const ModelCosts& costs, int device_count,
                                     int look_ahead) {
-  std::vector<std::vector<const Part*>> sequences(device_count);
+  const std::vector<PartBytes> bytes = BytesOf(parts, costs);
+  std::vector<std::vector<int>> sequences(device_count);
   for (size_t i = 0; i < parts.size(); ++i) {
-    sequences[device_of[i]].push_back(&parts[i]);
+    sequences[device_of[i]].push_back(static_cast<int>(i));
   }
   std::vector<DevicePeak> peaks(device_count);
   for (int d = 0; d < device_count; ++d) {
@@ -85,14 +114,13 @@ std::vector<DevicePeak> DevicePeaks(const std::vector<Part>& parts,
     int64_t down = 0;
     int64_t weights = 0;  // of this part and those after it
     for (size_t i = 0; i < sequence.size() + look_ahead; ++i) {
-      if (i < sequence.size()) weights += PartWeightBytes(*sequence[i], costs);
+      if (i < sequence.size()) weights += bytes[sequence[i]].weights;
       if (i < static_cast<size_t>(look_ahead)) continue;
-      const Part& part = *sequence[i - look_ahead];
-      const int64_t bytes = weights + PartSumBytes(part, costs) +
-                            PartActivationBytes(part, costs) + down;
-      if (bytes > peaks[d].bytes) peaks[d] = {bytes, part.slot};
-      weights -= PartWeightBytes(part, costs);
-      down = PartDownBytes(part, costs);
+      const int part = sequence[i - look_ahead];
+      const int64_t most = weights + bytes[part].inner + down;
+      if (most > peaks[d].bytes) peaks[d] = {most, parts[part].slot};
+      weights -= bytes[part].weights;
+      down = bytes[part].down;
     }
   }
   return peaks;

@@ -16,6 +16,9 @@
 
 namespace roundhouse {
 
+// Turns beyond those computed whose inputs may be on the device: the one that
+// runs, and the next.
+inline constexpr int kTurnWindow = 2;
 // Sets of gradient sums of a job on a device: added to, and going down.
 inline constexpr size_t kSumSets = 2;
 
@@ -56,6 +59,15 @@ struct DeviceLane {
       sums[i].run->AllowSums();
     }
   }
+  // Uploads of turns from this one on must wait.
+  int64_t WindowEnd() const { return turns_done + kTurnWindow; }
+  bool MayUpload(const Boundary& boundary) const {
+    for (const Upload& upload : uploads) {
+      if (upload.order >= WindowEnd()) break;
+      if (upload.boundary == boundary) return true;
+    }
+    return false;
+  }
   // No trace of the part is left.
   void Forget(const PartRun& run);
 };
@@ -69,7 +81,10 @@ struct DeviceRun {
   int64_t op_end_ns = TransferRates::kNever;
   std::deque<Transfer> held_weights;  // until host work is done, in order
   int64_t turns_sent = 0;
-  bool changed = true;  // since it was last asked for more work
+  // Since it was last asked for more work; an activation that came down may
+  // only be the next upload.
+  bool changed = true;
+  bool input_came = false;
 };
 
 }  // namespace roundhouse

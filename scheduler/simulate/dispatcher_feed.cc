@@ -92,21 +92,22 @@ JobShape DispatcherFeed::ShapeOf(const FedJob& job) {
 }
 
 void DispatcherFeed::AddJob(const FedJob& job, int first_number) {
-  Job added{job, PartsOf(*job.plan, job.rounds.micro_batches), first_number};
+  Job added{job, PartsOf(*job.plan, job.rounds.micro_batches), SpecOf(job),
+            first_number};
   dispatcher_.AddJob(IdOf(static_cast<int>(jobs_.size())), ShapeOf(job),
                      job.job_class);
   jobs_.push_back(std::move(added));
 }
 
-StepSpec DispatcherFeed::SpecOf(const Job& job) const {
-  const ModelCosts& costs = *job.fed.costs;
-  const HostWork::Rounds& rounds = job.fed.rounds;
+StepSpec DispatcherFeed::SpecOf(const FedJob& job) const {
+  const ModelCosts& costs = *job.costs;
+  const HostWork::Rounds& rounds = job.rounds;
   StepSpec spec;
   // An isolated step is reduced and not updated: it never gets a factor.
   spec.clip =
       rounds.updates == Updates::kNone || rounds.updates == Updates::kClipped;
-  spec.plan = PlanOfFullRound(*job.fed.plan, rounds.micro_batches);
-  spec.groups = job.fed.plan->groups;
+  spec.plan = PlanOfFullRound(*job.plan, rounds.micro_batches);
+  spec.groups = job.plan->groups;
   spec.round_micro_batches.assign(rounds.per_step, rounds.micro_batches);
   spec.blocks = BlocksOf(spec.plan, rounds.per_step,
                          job_slots_ * machine_.device_count());
@@ -121,7 +122,7 @@ void DispatcherFeed::BeginStep(int index) {
   Job& job = jobs_[index];
   if (job.steps_begun == job.fed.rounds.steps) return;
   ++job.steps_begun;
-  dispatcher_.BeginStep(IdOf(index), SpecOf(job));
+  dispatcher_.BeginStep(IdOf(index), job.spec);
 }
 
 int DispatcherFeed::JobOf(int part) const {

@@ -63,6 +63,7 @@ class DispatcherFeed : public PartFeed {
   struct Job {
     FedJob fed;
     std::vector<Part> parts;  // of a round
+    StepSpec spec;            // of every step
     int first_number = 0;
     int steps_begun = 0;
   };
@@ -85,7 +86,7 @@ class DispatcherFeed : public PartFeed {
 
   static DispatcherOptions OptionsFor(const std::vector<FedJob>& jobs);
   static JobShape ShapeOf(const FedJob& job);
-  StepSpec SpecOf(const Job& job) const;
+  StepSpec SpecOf(const FedJob& job) const;
   void AddJob(const FedJob& job, int first_number);
   void BeginStep(int job);
   int JobOf(int part) const;

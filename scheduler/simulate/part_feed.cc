@@ -24,11 +24,14 @@ EarliestFinishFeed::EarliestFinishFeed(const std::vector<Part>& parts,
   part_bytes_.reserve(parts.size());
   for (size_t i = 0; i < parts.size(); ++i) {
     const Part& part = parts[i];
-    part_ns_.push_back(static_cast<double>(PartNs(part, costs)));
-    // Most parts of a slot cover as many groups as the one before.
-    const bool same = i > 0 && parts[i - 1].slot == part.slot &&
-                      parts[i - 1].groups == part.groups &&
-                      parts[i - 1].contributions == part.contributions;
+    // Most parts of a slot are like the one before.
+    const bool same =
+        i > 0 && parts[i - 1].slot == part.slot &&
+        parts[i - 1].micro_batches.size() == part.micro_batches.size() &&
+        parts[i - 1].groups == part.groups &&
+        parts[i - 1].contributions == part.contributions;
+    part_ns_.push_back(same ? part_ns_.back()
+                            : static_cast<double>(PartNs(part, costs)));
     part_bytes_.push_back(same ? part_bytes_.back()
                                : PartPeakBytes(part, costs));
   }
@@ -45,17 +48,26 @@ int EarliestFinishFeed::EarliestFinish(int part) const {
   const double ns = part_ns_[part];
   const SimulatedDevice* traits = machine_.devices.data();
   int best = -1;
-  // Too small a device last.
-  std::pair<bool, double> best_rank;
+  bool best_is_small = false;
+  double best_ns = 0;
+  double speed = 0;
+  double takes_ns = 0;
   int d = -1;
   for (const Device& device : devices_) {
     ++d;
     if (device.slot == slot) continue;
-    const std::pair<bool, double> rank{traits[d].memory_bytes < bytes,
-                                       device.work_ns + ns / traits[d].speed};
-    if (best >= 0 && rank >= best_rank) continue;
+    if (traits[d].speed != speed) {  // Mostly all devices' is the same.
+      speed = traits[d].speed;
+      takes_ns = ns / speed;
+    }
+    const bool is_small = traits[d].memory_bytes < bytes;
+    const double end_ns = device.work_ns + takes_ns;
+    // Too small a device last.
+    if (best >= 0 && (is_small != best_is_small ? is_small : end_ns >= best_ns))
+      continue;
     best = d;
-    best_rank = rank;
+    best_is_small = is_small;
+    best_ns = end_ns;
   }
   ROUNDHOUSE_CHECK(best >= 0) << "slot " << slot << " has too many parts";
   return best;
@@ -65,6 +77,10 @@ std::vector<PartFeed::Sent> EarliestFinishFeed::TakeSent() {
   std::vector<Sent> sent;
   if (blocked_on_ >= 0 && devices_[blocked_on_].sent == most_sent_) return sent;
   blocked_on_ = -1;
+  if (device_of_.empty()) {
+    device_of_.reserve(parts_.size());
+    sent.reserve(parts_.size());
+  }
   while (device_of_.size() < parts_.size()) {
     const int part = static_cast<int>(device_of_.size());
     const int d = EarliestFinish(part);
@@ -112,11 +128,8 @@ std::vector<int> AssignDevices(const std::vector<Part>& parts,
                                const Machine& machine) {
   const int all = std::max(1, static_cast<int>(parts.size()));
   EarliestFinishFeed feed(parts, costs, machine, all);
-  std::vector<int> devices;
-  for (const PartFeed::Sent& sent : feed.TakeSent()) {
-    devices.push_back(sent.device);
-  }
-  return devices;
+  feed.TakeSent();
+  return feed.devices();
 }
 
 }  // namespace roundhouse

@@ -75,6 +75,8 @@ class EarliestFinishFeed : public PartFeed {
 
   std::vector<Sent> TakeSent() override;
   void Computed(int part) override;
+  // Per part sent.
+  const std::vector<int>& devices() const { return device_of_; }
 
  private:
   struct Device {

@@ -18,8 +18,8 @@ PartRun::PartRun(const Part& part, const ModelCosts& costs,
       weights_there_(part.layers.layer_count()),
       next_(part.layers.first) {}
 
-std::vector<Boundary> PartRun::Inputs(int turn) const {
-  std::vector<Boundary> inputs = {
+absl::InlinedVector<Boundary, 2> PartRun::Inputs(int turn) const {
+  absl::InlinedVector<Boundary, 2> inputs = {
       {part_.layers.first, PassDirection::kForward, micro_batch(turn)}};
   if (part_.pass == SlotPass::kBackward) {
     inputs.push_back(

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "scheduler/simulate/model_costs.h"
 #include "scheduler/simulate/schedule.h"
 #include "scheduler/simulate/step_plan.h"
@@ -19,6 +20,8 @@ struct Boundary {
   int layer = 0;
   PassDirection direction = PassDirection::kForward;
   int micro_batch = 0;
+
+  friend bool operator==(const Boundary&, const Boundary&) = default;
 };
 
 class PartRun {
@@ -53,7 +56,7 @@ class PartRun {
   }
 
   // What each turn uploads, in the order in which it is needed.
-  std::vector<Boundary> Inputs(int turn) const;
+  absl::InlinedVector<Boundary, 2> Inputs(int turn) const;
   void InputArrived(int turn, PassDirection direction);
   // The layer whose weights are all that it waits for; none: it does not wait,
   // or for something else.
@@ -72,8 +75,8 @@ class PartRun {
   std::optional<Op> NextLayer() const;
 
   struct Results {
-    std::vector<Boundary> down;  // to be sent down
-    std::vector<int> gradients;  // layers whose sums are complete
+    absl::InlinedVector<Boundary, 1> down;  // to be sent down
+    absl::InlinedVector<int, 4> gradients;  // layers whose sums are complete
     bool turn_done = false;
   };
   // REQUIRES: `op` came from Next.
@@ -93,9 +96,9 @@ class PartRun {
   const ModelCosts& costs_;
   const std::vector<int>& saved_;
   const Place place_;
-  std::vector<bool> input_, gradient_;  // there, per turn
-  std::vector<bool> weights_there_;     // per layer of the part
-  int weights_ = 0;                     // layers from the first, all there
+  // There, per turn, and per layer of the part.
+  absl::InlinedVector<bool, 16> input_, gradient_, weights_there_;
+  int weights_ = 0;  // layers from the first, all there
   bool sums_allowed_ = false;
   int turn_ = 0;
   bool backpropagates_ = false;  // this turn's recompute (head forward) is done

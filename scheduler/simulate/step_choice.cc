@@ -7,9 +7,10 @@
 namespace roundhouse {
 
 void StepRun::CountReadyIdle(int64_t until_ns) {
+  if (schedule_.ready_idle_ns.empty()) return;
   const bool all_run = std::all_of(parts_left_.begin(), parts_left_.end(),
                                    [](int left) { return left > 0; });
-  if (schedule_.ready_idle_ns.empty() || !all_run) return;
+  if (!all_run) return;
   schedule_.shared_ns = until_ns;
   for (size_t d = 0; d < devices_.size(); ++d) {
     if (devices_[d].op.has_value()) continue;

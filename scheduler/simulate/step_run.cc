@@ -1,17 +1,14 @@
 #include "scheduler/simulate/step_run.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "base/log.h"
 
 namespace roundhouse {
 namespace {
 
-// Turns beyond those computed whose inputs may be on the device: the one that
-// runs, and the next.
-constexpr int kTurnWindow = 2;
 // More than any model has.
 constexpr int64_t kLayersInRank = 1024;
 // Of transfers of backfill jobs: after all others, and giving way to them.
@@ -94,10 +91,10 @@ Schedule StepRun::Run() {
     TakeDecisions();
     int d = 0;
     for (DeviceRun& device : devices_) {
-      if (std::exchange(device.changed, false)) {
-        StartCompute(d);
-        QueueUploads(d);
-      }
+      const bool input_came = std::exchange(device.input_came, false);
+      const bool changed = std::exchange(device.changed, false);
+      if (changed) StartCompute(d);
+      if (changed || input_came) QueueUploads(d);
       ++d;
     }
     transfers_.Start();
@@ -226,19 +223,24 @@ void StepRun::HoldWeights(DeviceRun& device, const JobRun& job, PartRun& run,
 // What may go up, whatever of other layers still waits before it.
 void StepRun::ReleaseWeights(int d) {
   auto& held = devices_[d].held_weights;
-  std::set<std::pair<int, int>> waiting;  // job, layer
-  for (auto it = held.begin(); it != held.end();) {
-    const std::pair<int, int> key{it->job, it->boundary.layer};
-    if (waiting.count(key) != 0 ||
-        (it->last && !jobs_[it->job]->host().WeightsMayGoUp(
-                         it->round, it->boundary.layer))) {
-      waiting.insert(key);
-      ++it;
-      continue;
+  absl::InlinedVector<std::pair<int, int>, 64> waiting;  // job, layer
+  const auto waits = [&](const Transfer& transfer) {
+    const std::pair key{transfer.job, transfer.boundary.layer};
+    if (std::find(waiting.begin(), waiting.end(), key) != waiting.end()) {
+      return true;
     }
-    transfers_.Push(Transfers::Up(d), *it);
-    it = held.erase(it);
-  }
+    if (!transfer.last || jobs_[transfer.job]->host().WeightsMayGoUp(
+                              transfer.round, transfer.boundary.layer)) {
+      return false;
+    }
+    waiting.push_back(key);
+    return true;
+  };
+  std::erase_if(held, [&](const Transfer& transfer) {
+    if (waits(transfer)) return false;
+    transfers_.Push(Transfers::Up(d), transfer);
+    return true;
+  });
 }
 
 // In order: devices free their sums in order.
@@ -340,7 +342,7 @@ void StepRun::PartIsDone(int number) {
 
 void StepRun::QueueUploads(int d) {
   for (DeviceLane& lane : devices_[d].lanes) {
-    const int64_t window_end = lane.turns_done + kTurnWindow;
+    const int64_t window_end = lane.WindowEnd();
     for (auto it = lane.uploads.begin();
          it != lane.uploads.end() && it->order < window_end;) {
       JobRun& job = *jobs_[it->run->place().job];
@@ -392,7 +394,11 @@ void StepRun::EndTransfer(const Transfers::Ended& ended) {
 void StepRun::ActivationIsDown(const Transfer& transfer) {
   JobRun& job = *jobs_[transfer.job];
   job.InHost(transfer.boundary) = true;
-  for (DeviceRun& device : devices_) device.changed = true;
+  for (DeviceRun& device : devices_) {
+    device.input_came |=
+        device.lanes[transfer.job].MayUpload(transfer.boundary);
+    if (jobs_.size() > 1) device.changed = true;  // A part may overtake.
+  }
   if (transfer.boundary.layer > 0) return;
   job.host().RowsGradientDown(transfer.round);
   job.PublishNextRows();
@@ -447,8 +453,7 @@ void StepRun::HostWorkIsDone(const Transfer& transfer) {
     for (DeviceRun& device : devices_) device.changed = true;
   }
   for (int d = 0; d < machine_.device_count(); ++d) {
-    ReleaseWeights(d);
-    ReleaseGradients(d);
+    reduced ? ReleaseGradients(d) : ReleaseWeights(d);
   }
 }
 

@@ -51,24 +51,34 @@ const std::vector<int>& TransferRates::Settle() {
   changed_.clear();
   if (settled_) return changed_;
   settled_ = true;
-  int waiting = 0;
+  next_end_ns_ = kNever;
   double wanted = 0;
-  for (Channel& channel : channels_) {
-    channel.old_rate = channel.rate;
-    channel.rate = 0;
-    if (!channel.busy) continue;
-    if (!channel.shares) {
-      channel.rate = channel.limit;
-      continue;
-    }
-    ++waiting;
-    wanted += channel.limit;
+  for (const Channel& channel : channels_) {
+    if (channel.busy && channel.shares) wanted += channel.limit;
   }
-  if (wanted <= total_rate_) {  // Mostly, and then there is nothing to share.
-    for (Channel& channel : channels_) {
-      if (channel.busy) channel.rate = channel.limit;
+  // Mostly, and then there is nothing to share.
+  const bool enough = wanted <= total_rate_;
+  if (!enough) Share();
+  int index = -1;
+  for (Channel& channel : channels_) {
+    ++index;
+    if (!channel.busy) continue;
+    const double rate =
+        enough || !channel.shares ? channel.limit : channel.share;
+    if (rate != channel.rate) {
+      changed_.push_back(index);
+      SetRate(channel, rate);
     }
-    waiting = 0;
+    next_end_ns_ = std::min(next_end_ns_, channel.end_ns);
+  }
+  return changed_;
+}
+
+void TransferRates::Share() {
+  int waiting = 0;
+  for (Channel& channel : channels_) {
+    channel.share = 0;
+    if (channel.busy && channel.shares) ++waiting;
   }
   double left = total_rate_;
   // Each pass settles those that cannot use an even share, the last pass all.
@@ -76,35 +86,28 @@ const std::vector<int>& TransferRates::Settle() {
     const double share = left / waiting;
     int bounded = 0;
     for (Channel& channel : channels_) {
-      if (!channel.busy || channel.rate > 0 || channel.limit > share) continue;
-      channel.rate = channel.limit;
+      if (!channel.busy || !channel.shares || channel.share > 0 ||
+          channel.limit > share) {
+        continue;
+      }
+      channel.share = channel.limit;
       left -= channel.limit;
       ++bounded;
     }
     waiting -= bounded;
     if (bounded > 0) continue;
     for (Channel& channel : channels_) {
-      if (channel.busy && channel.rate == 0) channel.rate = share;
+      if (channel.busy && channel.share == 0) channel.share = share;
     }
     waiting = 0;
   }
-  next_end_ns_ = kNever;
-  int index = -1;
-  for (Channel& channel : channels_) {
-    ++index;
-    if (!channel.busy) continue;
-    if (channel.rate == channel.old_rate) {
-      next_end_ns_ = std::min(next_end_ns_, channel.end_ns);
-      continue;
-    }
-    changed_.push_back(index);
-    const double missing = static_cast<double>(channel.bytes) - channel.moved;
-    channel.end_ns =
-        now_ns_ +
-        std::max<int64_t>(0, std::llround(std::ceil(missing / channel.rate)));
-    next_end_ns_ = std::min(next_end_ns_, channel.end_ns);
-  }
-  return changed_;
+}
+
+void TransferRates::SetRate(Channel& channel, double rate) const {
+  channel.rate = rate;
+  const double missing = static_cast<double>(channel.bytes) - channel.moved;
+  channel.end_ns =
+      now_ns_ + std::max<int64_t>(0, std::llround(std::ceil(missing / rate)));
 }
 
 int64_t TransferRates::NextEndNs() const {
@@ -114,28 +117,25 @@ int64_t TransferRates::NextEndNs() const {
 
 void TransferRates::AdvanceTo(int64_t now_ns) {
   const auto passed = static_cast<double>(now_ns - now_ns_);
+  ended_.clear();
+  int index = -1;
   for (Channel& channel : channels_) {
+    ++index;
     if (!channel.busy) continue;
     ROUNDHOUSE_CHECK(now_ns <= channel.end_ns);
     const auto bytes = static_cast<double>(channel.bytes);
-    channel.moved =
-        now_ns == channel.end_ns
-            ? bytes
-            : std::min(bytes, channel.moved + channel.rate * passed);
+    if (now_ns == channel.end_ns) {
+      channel.moved = bytes;
+      ended_.push_back(index);
+    } else {
+      channel.moved = std::min(bytes, channel.moved + channel.rate * passed);
+    }
   }
   now_ns_ = now_ns;
 }
 
 int64_t TransferRates::MovedBytes(int channel) const {
   return static_cast<int64_t>(std::floor(channels_.at(channel).moved));
-}
-
-bool TransferRates::TakeEnded(int channel) {
-  Channel& state = channels_.at(channel);
-  if (!state.busy || state.end_ns > now_ns_) return false;
-  state.busy = false;
-  settled_ = false;
-  return true;
 }
 
 }  // namespace roundhouse

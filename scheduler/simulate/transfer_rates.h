@@ -40,16 +40,22 @@ class TransferRates {
   const std::vector<int>& Settle();
   // REQUIRES: Settle since the last change.
   int64_t NextEndNs() const;
-  // Whether a transfer has ended that TakeEnded did not tell yet.
-  bool AnyEnded() const { return next_end_ns_ <= now_ns_; }
   // REQUIRES: now_ns at most NextEndNs().
   void AdvanceTo(int64_t now_ns);
+  // Channels whose transfers had ended when AdvanceTo was last called.
+  const std::vector<int>& Ended() const { return ended_; }
 
   bool busy(int channel) const { return channels_[channel].busy; }
   // Of the transfer under way; all of it once it ended.
   int64_t MovedBytes(int channel) const;
   // True once, and the channel is idle afterwards.
-  bool TakeEnded(int channel);
+  bool TakeEnded(int channel) {
+    Channel& state = channels_[channel];
+    if (!state.busy || state.end_ns > now_ns_) return false;
+    state.busy = false;
+    settled_ = false;
+    return true;
+  }
 
  private:
   struct Channel {
@@ -57,15 +63,20 @@ class TransferRates {
     bool shares = true;
     bool busy = false;
     double rate = 0;
-    double old_rate = 0;  // of Settle
-    int64_t bytes = 0;    // to move
+    double share = 0;   // of Share
+    int64_t bytes = 0;  // to move
     double moved = 0;
     int64_t end_ns = kNever;
   };
 
+  // What every channel gets where they want more than there is.
+  void Share();
+  void SetRate(Channel& channel, double rate) const;
+
   const double total_rate_;
   std::vector<Channel> channels_;
   std::vector<int> changed_;  // of Settle
+  std::vector<int> ended_;    // of AdvanceTo
   int64_t now_ns_ = 0;
   int64_t next_end_ns_ = kNever;  // of all channels, as of Settle
   bool settled_ = true;

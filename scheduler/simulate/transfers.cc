@@ -38,7 +38,7 @@ void Transfers::Push(int channel, const Transfer& transfer) {
     return;
   }
   Channel& state = channels_.at(channel);
-  state.changed = true;
+  Change(channel);
   Queued queued{transfer};
   if (!options_.priorities) queued.transfer.rank = kBulkRank;
   Insert(state.queue, queued, false);
@@ -79,7 +79,13 @@ void Transfers::Cancel(const PartRun& run) {
     EndPiece(static_cast<int>(c));
     rates_.Cancel(static_cast<int>(c));
     channel.current.reset();
-    channel.changed = true;
+    Change(static_cast<int>(c));
+  }
+}
+
+void Transfers::Change(int channel) {
+  if (!std::exchange(channels_[channel].changed, true)) {
+    changed_.push_back(channel);
   }
 }
 
@@ -96,11 +102,11 @@ void Transfers::Insert(std::deque<Queued>& queue, const Queued& queued,
 }
 
 void Transfers::Start() {
-  int index = 0;
-  for (Channel& channel : channels_) {
-    if (std::exchange(channel.changed, false)) StartChannel(index);
-    ++index;
+  for (const int channel : changed_) {
+    channels_[channel].changed = false;
+    StartChannel(channel);
   }
+  changed_.clear();
   for (const int changed : rates_.Settle()) {
     if (options_.split_at_rates) EndPiece(changed);
   }
@@ -135,23 +141,23 @@ void Transfers::AdvanceTo(int64_t now_ns) {
   now_ns_ = now_ns;
 }
 
-std::vector<Transfers::Ended> Transfers::TakeEnded() {
-  std::vector<Ended> ended = std::exchange(empty_, {});
-  if (!rates_.AnyEnded()) return ended;
-  for (int c = 0; c < static_cast<int>(channels_.size()); ++c) {
-    if (rates_.TakeEnded(c)) EndChannel(c, ended);
+const std::vector<Transfers::Ended>& Transfers::TakeEnded() {
+  ended_.clear();
+  std::swap(ended_, empty_);
+  for (const int channel : rates_.Ended()) {
+    if (rates_.TakeEnded(channel)) EndChannel(channel);
   }
-  return ended;
+  return ended_;
 }
 
-void Transfers::EndChannel(int index, std::vector<Ended>& ended) {
+void Transfers::EndChannel(int index) {
   Channel& channel = channels_[index];
-  channel.changed = true;
+  Change(index);
   EndPiece(index);
   Queued done = *std::exchange(channel.current, std::nullopt);
   done.moved += rates_.MovedBytes(index);
   if (done.moved == done.transfer.bytes) {
-    ended.push_back({index, done.transfer});
+    ended_.push_back({index, done.transfer});
   } else {
     Insert(channel.queue, done, true);
   }

@@ -80,7 +80,8 @@ class Transfers {
     Transfer transfer;
   };
   // Transfers that are complete now, in the order of channels.
-  std::vector<Ended> TakeEnded();
+  // Valid until the next call.
+  const std::vector<Ended>& TakeEnded();
 
  private:
   struct Queued {
@@ -97,17 +98,20 @@ class Transfers {
     int64_t piece_begin = 0;  // bytes of the current run before this piece
   };
 
+  void Change(int channel);
   static void Insert(std::deque<Queued>& queue, const Queued& queued,
                      bool before_equals);
   void StartChannel(int index);
-  void EndChannel(int index, std::vector<Ended>& ended);
+  void EndChannel(int index);
   void EndPiece(int index);
 
   const Options options_;
   Schedule& schedule_;
   TransferRates rates_;
   std::vector<Channel> channels_;
+  std::vector<int> changed_;  // channels, since Start
   std::vector<Ended> empty_;  // transfers of no bytes
+  std::vector<Ended> ended_;  // of TakeEnded
   int64_t now_ns_ = 0;
 };
 
