@@ -12,22 +12,27 @@ constexpr uint32_t ShiftRounded(uint32_t value, uint32_t shift) {
   return (value + half - 1 + odd) >> shift;
 }
 
+// All bits set or none: what a loop selects with, it can do several of at once.
+constexpr uint32_t Mask(bool set) { return 0u - static_cast<uint32_t>(set); }
+
+inline float Widened(uint16_t value) {
+  const uint32_t magnitude = value & 0x7fff;
+  const uint32_t fraction = magnitude & 0x3ff;
+  const uint32_t subnormal = std::bit_cast<uint32_t>(
+      static_cast<float>(static_cast<int32_t>(fraction)) * 0x1p-24f);
+  const uint32_t normal = (magnitude << 13) + (112u << 23);
+  const uint32_t is_subnormal = Mask(magnitude < 0x400);
+  const uint32_t is_nan = Mask(magnitude > 0x7c00);
+  // Infinities and NaNs have all bits of the exponent, a NaN becomes quiet.
+  const uint32_t is_special = Mask(magnitude >= 0x7c00);
+  const uint32_t bits = (subnormal & is_subnormal) | (normal & ~is_subnormal) |
+                        (0x7f800000 & is_special) | (0x400000 & is_nan);
+  return std::bit_cast<float>(bits | uint32_t{value & 0x8000u} << 16);
+}
+
 }  // namespace
 
-float F16ToF32(uint16_t value) {
-  const uint32_t sign = uint32_t{value & 0x8000u} << 16;
-  const uint32_t exponent = value >> 10 & 0x1f;
-  const uint32_t fraction = value & 0x3ff;
-  if (exponent == 0x1f) {
-    const uint32_t quiet = fraction != 0 ? 0x400000 : 0;
-    return std::bit_cast<float>(sign | 0x7f800000 | quiet | fraction << 13);
-  }
-  if (exponent == 0) {
-    const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
-    return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(magnitude));
-  }
-  return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
-}
+float F16ToF32(uint16_t value) { return Widened(value); }
 
 uint16_t F32ToF16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
@@ -57,7 +62,7 @@ void ToF32(DType dtype, const void* source, float* target, uint64_t count) {
       for (uint64_t i = 0; i < count; ++i) target[i] = BF16ToF32(half[i]);
       return;
     case DType::kF16:
-      for (uint64_t i = 0; i < count; ++i) target[i] = F16ToF32(half[i]);
+      for (uint64_t i = 0; i < count; ++i) target[i] = Widened(half[i]);
       return;
   }
 }

@@ -1,6 +1,7 @@
 #include "base/convert.h"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -51,6 +52,26 @@ class ConvertTest : public testing::TestWithParam<Format> {
     return ((1 << GetParam().exponent_bits) - 1) << GetParam().fraction_bits;
   }
 };
+
+// Loops do several elements at once.
+TEST_P(ConvertTest, ManyValuesWidenAndComeBackAsOneDoes) {
+  std::vector<uint16_t> all(65536);
+  for (uint32_t bits = 0; bits < 65536; ++bits) {
+    all[bits] = static_cast<uint16_t>(bits);
+  }
+  for (const uint64_t first : {uint64_t{0}, uint64_t{3}}) {
+    const uint64_t count = all.size() - first;
+    std::vector<float> wide(count);
+    std::vector<uint16_t> back(count);
+    ToF32(GetParam().dtype, all.data() + first, wide.data(), count);
+    FromF32(GetParam().dtype, wide.data(), back.data(), count);
+    for (uint64_t i = 0; i < count; ++i) {
+      const float one = Widen(all[first + i]);
+      ASSERT_EQ(std::memcmp(&wide[i], &one, sizeof(one)), 0) << first + i;
+      ASSERT_EQ(back[i], Narrow(one)) << first + i;
+    }
+  }
+}
 
 TEST_P(ConvertTest, EveryValueWidensExactlyAndComesBack) {
   for (uint32_t bits = 0; bits < 65536; ++bits) {

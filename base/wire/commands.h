@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/wire/layout.h"
 #include "base/wire/wait_cause.h"
 
@@ -76,9 +77,9 @@ struct SlotOutput {
   WordRef raise;
 };
 
-// The sum of a subtree of groups of one unit's gradient, fp32, element_count
-// of the unit; parameters at their offsets, padding zero.  Of trainable units
-// only.
+// The sum of a subtree of groups of one unit's gradient, element_count of the
+// unit in RunSlot::contribution_dtype, to which the fp32 sum is rounded once;
+// parameters at their offsets, padding zero.  Of trainable units only.
 struct SlotContribution {
   uint32_t unit = 0;
   uint32_t first_group = 0;
@@ -98,6 +99,7 @@ struct RunSlot {
   uint32_t first_layer = 0;
   uint32_t last_layer = 0;  // inclusive; L is the head
   uint32_t total_groups = 0;
+  DType contribution_dtype = DType::kF32;  // or the job's
   double loss_scale = 0;
   // Of slots of several jobs that can be computed, that of the lowest turn is.
   uint64_t turn = 0;
@@ -155,7 +157,7 @@ struct HostMicroBatch {
 struct HostContribution {
   uint32_t first_group = 0;
   uint32_t group_count = 0;
-  BufferRef buffer;  // fp32
+  BufferRef buffer;  // HostOp::contribution_dtype
 };
 
 struct HostOp {
@@ -171,6 +173,7 @@ struct HostOp {
   // reduce with add_to_sum: the norm partials are those of grad_sum, and hold
   // where this adds nothing.
   uint32_t keep_partials = 0;
+  DType contribution_dtype = DType::kF32;  // widened as they are added
   // Compute weights of the whole unit: gather reads rows of them, update writes
   // them.
   BufferRef weights;

@@ -177,6 +177,7 @@ void Walk(C& c, RunSlot& m) {
   c.Plain("first_layer", m.first_layer);
   c.Plain("last_layer", m.last_layer);
   c.Plain("total_groups", m.total_groups);
+  c.Enum("contribution_dtype", m.contribution_dtype, DType::kF32, DType::kF16);
   c.Plain("loss_scale", m.loss_scale);
   c.Plain("turn", m.turn);
   c.Plain("enabled_ns", m.enabled_ns);
@@ -211,6 +212,7 @@ void Walk(C& c, HostOp& m) {
   c.Plain("add_to_sum", m.add_to_sum);
   c.Plain("want_norm", m.want_norm);
   c.Plain("keep_partials", m.keep_partials);
+  c.Enum("contribution_dtype", m.contribution_dtype, DType::kF32, DType::kF16);
   c.Plain("weights", m.weights);
   c.Plain("version", m.version);
   c.Plain("begun", m.begun);

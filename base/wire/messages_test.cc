@@ -20,6 +20,7 @@ RunSlot ExampleSlot() {
   slot.first_layer = 3;
   slot.last_layer = 4;
   slot.total_groups = 2;
+  slot.contribution_dtype = DType::kF16;
   slot.loss_scale = 0.125;
   slot.turn = 6;
   slot.enabled_ns = 123;
@@ -53,6 +54,7 @@ TEST(MessagesTest, RunSlotComesBackWhole) {
   EXPECT_EQ(slot.micro_batches[1].input.bytes, 2048u);
   EXPECT_EQ(slot.outputs[0].raise.value, 12u);
   EXPECT_EQ(slot.contributions[0].group_count, 2u);
+  EXPECT_EQ(slot.contribution_dtype, DType::kF16);
   EXPECT_EQ(slot.loss_scale, 0.125);
   EXPECT_EQ(slot.turn, 6u);
   EXPECT_EQ(slot.enabled_ns, 123);
@@ -233,6 +235,20 @@ TEST(MessagesTest, UnknownEnumValueIsAnError) {
   op.kind = static_cast<HostOpKind>(9);
   EXPECT_EQ(Decode(*Encode({1, op})).status().message(),
             "message: field kind has no meaning: 9");
+}
+
+TEST(MessagesTest, TheDTypeOfContributionsComesBackAndIsChecked) {
+  HostOp op;
+  op.contribution_dtype = DType::kBF16;
+  EXPECT_EQ(std::get<HostOp>(Decode(*Encode({1, op}))->body).contribution_dtype,
+            DType::kBF16);
+  op.contribution_dtype = static_cast<DType>(4);
+  RunSlot slot = ExampleSlot();
+  slot.contribution_dtype = static_cast<DType>(0);
+  EXPECT_EQ(Decode(*Encode({1, op})).status().message(),
+            "message: field contribution_dtype has no meaning: 4");
+  EXPECT_EQ(Decode(*Encode({1, slot})).status().message(),
+            "message: field contribution_dtype has no meaning: 0");
 }
 
 TEST(MessagesTest, LimitsAreRefusedByEncode) {

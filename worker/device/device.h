@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/dtype.h"
 #include "worker/device/native_stream.h"
 
 namespace roundhouse::worker {
@@ -76,6 +77,10 @@ class Stream {
   virtual absl::Status AddFloats(float* to, const float* from,
                                  int64_t count) = 0;
   virtual absl::Status ZeroFloats(float* to, int64_t count) = 0;
+  // to[i] = from[i] in bf16 or fp16, rounded to nearest even; what is too large
+  // becomes an infinity, a NaN stays one.  REQUIRES: `dtype` is one of the two.
+  virtual absl::Status RoundFloats(std::byte* to, const float* from,
+                                   int64_t count, DType dtype) = 0;
   virtual absl::StatusOr<std::unique_ptr<Event>> Record() = 0;
   virtual absl::StatusOr<std::unique_ptr<TimeMark>> MarkTime() = 0;
   // For a library that computes: what it queues there is this stream's work.

@@ -2,12 +2,17 @@
 
 #include <sys/mman.h>
 
+#include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "base/convert.h"
 
 namespace roundhouse::worker {
 
@@ -233,6 +238,58 @@ TEST_P(DeviceConformance, AddsElementByElementRoundingOnce) {
   const std::vector<float> found = bench.Download(*to);
   EXPECT_EQ(std::memcmp(found.data(), sum.data(), 1001 * sizeof(float)), 0);
   EXPECT_EQ(bench.Download(*from), right);
+}
+
+// All roundings, ties and overflows among them, are base/convert.h's.
+TEST_P(DeviceConformance, RoundsToNearestEvenAsTheHostDoes) {
+  Bench bench(Open(1 << 20));
+  std::vector<float> values = {
+      0,     -0.0f,  1,       65519,
+      65520, -65520, 3.4e38f, std::numeric_limits<float>::infinity()};
+  // Halves and neighbours of the last kept bit, across the exponents.
+  for (int exponent = -40; exponent <= 20; ++exponent) {
+    for (const int bits : {0x3f80'0fff, 0x3f80'1000, 0x3f80'1001, 0x3f80'3000,
+                           0x3f80'7fff, 0x3f80'8000, 0x3f81'8000}) {
+      const float one = std::bit_cast<float>(bits);
+      values.push_back(std::ldexp(exponent % 2 == 0 ? one : -one, exponent));
+    }
+  }
+  const auto count = static_cast<int64_t>(values.size());
+  auto from = bench.Upload(values);
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    std::vector<std::byte> wanted(values.size() * DTypeBytes(dtype));
+    std::vector<std::byte> found(wanted.size());
+    FromF32(dtype, values.data(), wanted.data(), values.size());
+    auto to = *bench.device->Allocate(wanted.size(), "rounded");
+    ASSERT_TRUE(
+        bench.stream->RoundFloats(to->data(), Floats(*from), count, dtype)
+            .ok());
+    ASSERT_TRUE(
+        bench.stream->CopyToHost(found.data(), to->data(), found.size()).ok());
+    ASSERT_TRUE((*bench.stream->Record())->Wait().ok());
+    EXPECT_EQ(found, wanted) << DTypeName(dtype);
+  }
+  EXPECT_EQ(bench.Download(*from), values);
+}
+
+TEST_P(DeviceConformance, ANanStaysOneWhenRounded) {
+  Bench bench(Open(1 << 20));
+  auto from = bench.Upload({std::numeric_limits<float>::quiet_NaN(),
+                            -std::numeric_limits<float>::quiet_NaN()});
+  auto to = *bench.device->Allocate(2 * sizeof(uint16_t), "rounded");
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    ASSERT_TRUE(
+        bench.stream->RoundFloats(to->data(), Floats(*from), 2, dtype).ok());
+    uint16_t rounded[2] = {};
+    float values[2] = {};
+    ASSERT_TRUE(bench.stream
+                    ->CopyToHost(reinterpret_cast<std::byte*>(rounded),
+                                 to->data(), sizeof(rounded))
+                    .ok());
+    ASSERT_TRUE((*bench.stream->Record())->Wait().ok());
+    ToF32(dtype, rounded, values, 2);
+    EXPECT_TRUE(std::isnan(values[0]) && std::isnan(values[1]));
+  }
 }
 
 TEST_P(DeviceConformance, ZeroesExactlyTheElementsAsked) {

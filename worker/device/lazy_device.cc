@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "base/convert.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "worker/device/memory_account.h"
@@ -116,6 +117,10 @@ class LazyStream : public Stream {
     return Add([=] {
       std::memset(to, 0, static_cast<size_t>(count) * sizeof(float));
     });
+  }
+  absl::Status RoundFloats(std::byte* to, const float* from, int64_t count,
+                           DType dtype) override {
+    return Add([=] { FromF32(dtype, from, to, static_cast<uint64_t>(count)); });
   }
   absl::StatusOr<std::unique_ptr<Event>> Record() override {
     return std::make_unique<LazyEvent>(work_, work_->added());

@@ -1,5 +1,6 @@
 #include "worker/host/host_worker.h"
 
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -348,6 +349,90 @@ TEST(HostWorkerTest, ALayersReduceAddsSubtreesUpTheTree) {
       }
     }
   }
+}
+
+// The op's contributions, rounded to `dtype`; their buffers hold the rounded
+// values in fp32 from then on.
+wire::HostOp Rounded(TestJob& job, const wire::HostOp& op, DType dtype) {
+  wire::HostOp rounded = op;
+  rounded.contribution_dtype = dtype;
+  for (wire::HostContribution& one : rounded.contributions) {
+    const uint64_t elements = one.buffer.bytes / sizeof(float);
+    float* const values = job.Fp32(one.buffer.offset, elements);
+    one.buffer = job.Allocate(elements * DTypeBytes(dtype));
+    FromF32(dtype, values, job.arena().Bytes(one.buffer), elements);
+    ToF32(dtype, job.arena().Bytes(one.buffer), values, elements);
+  }
+  return rounded;
+}
+
+// dtype, groups, unit
+using RoundedCase = std::tuple<DType, uint32_t, uint32_t>;
+
+class RoundedReduceTest : public testing::TestWithParam<RoundedCase> {};
+
+TEST_P(RoundedReduceTest, AddsTheirValuesInFp32) {
+  const auto [dtype, groups, unit] = GetParam();
+  TestJob job({.dtype = dtype, .seed = 17});
+  HostWorkerThread worker(job, 3);
+  worker.Configure(job);
+  const wire::UnitLayout& u = job.unit(unit);
+  const wire::BufferRef sum = {u.grad_sum_offset,
+                               u.element_count * sizeof(float)};
+  uint64_t operation = 0;
+  for (const uint32_t add : {0u, 1u}) {
+    wire::HostOp wide = Op(wire::HostOpKind::kReduce, unit, ++operation);
+    wide.want_norm = 1;
+    wide.add_to_sum = add;
+    MakeRound(job, groups, true, unit == 0, &wide);
+    wire::HostOp rounded = Rounded(job, wide, dtype);
+    rounded.operation = ++operation;
+    const std::string before = job.Bytes(sum);
+    const auto wanted = worker.Do(wide);
+    ASSERT_TRUE(wanted.ok()) << wanted.status();
+    const std::string after = job.State();
+    std::memcpy(job.arena().Bytes(sum), before.data(), sum.bytes);
+    const auto found = worker.Do(rounded);
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_TRUE(job.State() == after) << "add_to_sum " << add;
+    EXPECT_EQ(found->norm_squared, wanted->norm_squared);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, RoundedReduceTest,
+    testing::Combine(testing::Values(DType::kBF16, DType::kF16),
+                     testing::Values(1u, 2u, 7u), testing::Values(0u, 1u)));
+
+// As a step's whose gradients overflow in fp16: its norm is not finite.
+TEST(HostWorkerTest, AnInfiniteContributionMakesTheNormInfinite) {
+  TestJob job({.dtype = DType::kF16});
+  HostWorkerThread worker(job, 1);
+  worker.Configure(job);
+  wire::HostOp op = Op(wire::HostOpKind::kReduce, 1, 1);
+  op.want_norm = 1;
+  MakeRound(job, 1, true, false, &op);
+  // The largest fp16 is 65504.
+  *job.Fp32(op.contributions[0].buffer.offset, 1) = 65519.0f;
+  const auto largest = worker.Do(Rounded(job, op, DType::kF16));
+  EXPECT_TRUE(std::isfinite(largest->norm_squared));
+  *job.Fp32(op.contributions[0].buffer.offset, 1) = 65520.0f;
+  op.operation = 2;
+  const auto overflown = worker.Do(Rounded(job, op, DType::kF16));
+  EXPECT_TRUE(std::isinf(overflown->norm_squared));
+}
+
+TEST(HostWorkerTest, TooFewBytesNameTheDTypeOfTheContribution) {
+  TestJob job({.dtype = DType::kBF16});
+  HostWorkerThread worker(job, 1);
+  worker.Configure(job);
+  wire::HostOp op = Op(wire::HostOpKind::kReduce, 1, 1);
+  MakeRound(job, 1, true, false, &op);
+  op = Rounded(job, op, DType::kBF16);
+  op.contribution_dtype = DType::kF32;
+  const auto refused = worker.Do(op);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.status().message(), testing::HasSubstr("fp32 elements"));
 }
 
 TEST(HostWorkerTest, TheTreesOrderMattersForTheseNumbers) {

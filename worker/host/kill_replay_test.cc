@@ -27,6 +27,7 @@ constexpr uint32_t kPositions = 40;
 struct Case {
   DType dtype;
   bool adapters;
+  DType contributions = DType::kF32;
 };
 
 // One step of a small job as a list of operations.  With adapters the embedding
@@ -35,7 +36,8 @@ class Step {
  public:
   explicit Step(const Case& which)
       : job_({.dtype = which.dtype, .adapters = which.adapters, .seed = 99}),
-        first_trained_(which.adapters ? 1 : 0) {
+        first_trained_(which.adapters ? 1 : 0),
+        contributions_(which.contributions) {
     Gather(1, 1);
     for (uint32_t round = 0; round < 2; ++round) {
       for (uint32_t unit = first_trained_; unit < 2; ++unit) {
@@ -103,11 +105,12 @@ class Step {
     wire::HostOp& op = Add(wire::HostOpKind::kReduce, unit);
     op.add_to_sum = round > 0;
     op.want_norm = round > 0;
+    op.contribution_dtype = contributions_;
     for (const IndexRange range : {IndexRange{0, 2}, IndexRange{2, 3}}) {
       op.contributions.push_back(
           {static_cast<uint32_t>(range.begin),
            static_cast<uint32_t>(range.size()),
-           job_.RandomValues(DType::kF32, job_.unit(unit).element_count)});
+           job_.RandomValues(contributions_, job_.unit(unit).element_count)});
     }
     if (unit == 1) return;
     if (round > 0) {
@@ -141,6 +144,7 @@ class Step {
 
   TestJob job_;
   const uint32_t first_trained_;
+  const DType contributions_;
   std::vector<wire::HostOp> ops_;
 };
 
@@ -313,7 +317,8 @@ TEST_P(KillReplayTest, StormsOfDeathsWithSeveralThreadsEndWithTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Cases, KillReplayTest,
                          testing::Values(Case{DType::kF32, false},
                                          Case{DType::kBF16, false},
-                                         Case{DType::kBF16, true}),
+                                         Case{DType::kBF16, true},
+                                         Case{DType::kF16, false, DType::kF16}),
                          [](const testing::TestParamInfo<Case>& info) {
                            return std::string(DTypeName(info.param.dtype)) +
                                   (info.param.adapters ? "_adapters" : "");

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/convert.h"
 #include "base/reduction.h"
 #include "base/status.h"
 
@@ -46,6 +47,7 @@ Reduce::Reduce(const JobView& job, const wire::HostOp& op)
       add_to_sum_(op.add_to_sum != 0),
       want_norm_(op.want_norm != 0),
       keep_partials_(op.keep_partials != 0),
+      contribution_dtype_(op.contribution_dtype),
       chunks_(job.Chunks(op.unit)) {}
 
 absl::StatusOr<std::unique_ptr<Reduce>> Reduce::Make(wire::Arena& arena,
@@ -97,14 +99,16 @@ absl::Status Reduce::TakeContributions(wire::Arena& arena,
                    });
   RETURN_IF_ERROR(CheckCoverage(sorted, op.total_groups));
   const uint64_t elements = job_.unit(unit_).element_count;
+  const uint64_t bytes = elements * DTypeBytes(contribution_dtype_);
   std::vector<int64_t> leaves;
   for (const wire::HostContribution& c : sorted) {
-    if (c.buffer.bytes / sizeof(float) < elements) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "contribution of group ", c.first_group, ": ", c.buffer.bytes,
-          " bytes for ", elements, " fp32 elements"));
+    if (c.buffer.bytes < bytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("contribution of group ", c.first_group, ": ",
+                       c.buffer.bytes, " bytes for ", elements, " ",
+                       DTypeName(contribution_dtype_), " elements"));
     }
-    contributions_.push_back(arena.At<float>(c.buffer.offset, elements));
+    contributions_.push_back(arena.At<std::byte>(c.buffer.offset, bytes));
     leaves.push_back(c.group_count);
   }
   program_ = TreeProgram::Make(leaves);
@@ -172,12 +176,24 @@ bool Reduce::Unchanged(uint32_t index) const {
   return true;
 }
 
+const float* Reduce::Widened(size_t contribution, const Chunk& chunk,
+                             std::vector<float>& widened) const {
+  const std::byte* const from =
+      contributions_[contribution] +
+      chunk.unit_element * DTypeBytes(contribution_dtype_);
+  if (contribution_dtype_ == DType::kF32) {
+    return reinterpret_cast<const float*>(from);
+  }
+  ToF32(contribution_dtype_, from, widened.data(), chunk.elements);
+  return widened.data();
+}
+
 // Null without contributions.  The stack holds pointers: to a contribution
 // itself, or to the stack position's own buffer.
 const float* Reduce::Fold(Workspace& space, const Chunk& chunk) const {
   std::vector<const float*> stack;
   for (size_t node = 0; node < contributions_.size(); ++node) {
-    stack.push_back(contributions_[node] + chunk.unit_element);
+    stack.push_back(Widened(node, chunk, space.folds[stack.size()]));
     for (int merge = 0; merge < program_.merges[node]; ++merge) {
       const float* right = stack.back();
       stack.pop_back();

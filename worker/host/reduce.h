@@ -5,7 +5,8 @@
 //   then, of the embedding's unit, for each vocabulary row that has tokens
 //   grad_sum = grad_sum + the sum of its tokens' gradients
 //
-// The first addend is copied; a row without any is zero.  So one operation adds
+// Contributions are widened where they are not fp32 (contribution_dtype).  The
+// first addend is copied; a row without any is zero.  So one operation adds
 // the same as two, of which the first has the contributions and the second the
 // rows.  The norm partial of a chunk is the sum of squares of its new grad_sum
 // in double, in element order.  All additions are fp32.
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/dtype.h"
 #include "base/wire/arena.h"
 #include "base/wire/messages.h"
 #include "worker/host/embedding_rows.h"
@@ -58,6 +60,10 @@ class Reduce : public ChunkWork {
   absl::Status TakeContributions(wire::Arena& arena, const wire::HostOp& op);
   absl::Status TakeMicroBatches(wire::Arena& arena, const wire::HostOp& op);
   const float* Fold(Workspace& space, const Chunk& chunk) const;
+  // One contribution's part of the chunk, in fp32; in `widened` where it is
+  // not.
+  const float* Widened(size_t contribution, const Chunk& chunk,
+                       std::vector<float>& widened) const;
   // `sum`: of the chunk, where there is one already.
   void AddRows(Workspace& space, const Chunk& chunk, bool there,
                float* sum) const;
@@ -67,11 +73,12 @@ class Reduce : public ChunkWork {
   const bool add_to_sum_;
   const bool want_norm_;
   const bool keep_partials_;
+  const DType contribution_dtype_;
   const std::vector<Chunk> chunks_;
   float* grad_sum_ = nullptr;
   double* norm_partials_ = nullptr;
-  std::vector<const float*> contributions_;  // of the whole unit
-  TreeProgram program_;                      // over contributions
+  std::vector<const std::byte*> contributions_;  // of the whole unit
+  TreeProgram program_;                          // over contributions
   std::optional<EmbeddingRows> embedding_;
   std::vector<Workspace> workspaces_;  // per thread
 };

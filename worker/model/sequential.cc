@@ -70,6 +70,11 @@ absl::StatusOr<std::unique_ptr<SequentialTrainer>> SequentialTrainer::Create(
   if (options.keep == Keep::kNothing) {
     return absl::InvalidArgumentError("training keeps a stage or layers");
   }
+  if (options.contribution_dtype != DType::kF32 &&
+      (options.contributed_groups == nullptr || options.adapter.present())) {
+    return absl::InvalidArgumentError(
+        "contribution_dtype needs contributed_groups, and no adapters");
+  }
   SetComputeThreads(options.threads);
   return std::unique_ptr<SequentialTrainer>(new SequentialTrainer(options));
 }
@@ -216,22 +221,48 @@ absl::StatusOr<SequentialGradient> SequentialTrainer::RunRound(
     SequentialLoss* loss) {
   TreeFold fold;
   std::vector<SequentialGradient> sums;
-  const auto apply = [&sums](const std::vector<TreeAdd>& adds) {
+  std::vector<IndexRange> nodes;  // of groups
+  const std::vector<IndexRange> groups =
+      GroupRanges(static_cast<int64_t>(batches.size()), options_.group_limit);
+  const auto count = static_cast<int64_t>(groups.size());
+  const auto apply = [&](const std::vector<TreeAdd>& adds) {
     for (const TreeAdd& add : adds) {
-      sums[static_cast<size_t>(add.into)].Add(
-          sums[static_cast<size_t>(add.from)]);
-      sums[static_cast<size_t>(add.from)] = SequentialGradient();
+      const auto into = static_cast<size_t>(add.into);
+      const auto from = static_cast<size_t>(add.from);
+      sums[into].Add(sums[from]);
+      sums[from] = SequentialGradient();
+      nodes[into].end = nodes[from].end;
+      RoundContributed(nodes[into], count, &sums[into]);
     }
   };
-  for (IndexRange range : GroupRanges(static_cast<int64_t>(batches.size()),
-                                      options_.group_limit)) {
+  for (int64_t g = 0; g < count; ++g) {
     ASSIGN_OR_RETURN(SequentialGradient group,
-                     RunGroup(Slice(batches, range), loss_scale, loss));
+                     RunGroup(Slice(batches, groups[static_cast<size_t>(g)]),
+                              loss_scale, loss));
     sums.push_back(std::move(group));
-    apply(fold.Push(static_cast<int>(sums.size()) - 1));
+    nodes.push_back({g, g + 1});
+    RoundContributed(nodes.back(), count, &sums.back());
+    apply(fold.Push(static_cast<int>(g)));
   }
   apply(fold.Finish());
   return std::move(sums[static_cast<size_t>(fold.root())]);
+}
+
+void SequentialTrainer::RoundContributed(IndexRange node, int64_t groups,
+                                         SequentialGradient* sum) const {
+  if (options_.contribution_dtype == DType::kF32) return;
+  for (int64_t layer = 0; layer <= options_.config.layer_count; ++layer) {
+    const std::vector<IndexRange> sent =
+        options_.contributed_groups(layer, groups);
+    const bool leaves =
+        std::any_of(sent.begin(), sent.end(), [&](const IndexRange& one) {
+          return one.begin == node.begin && one.end == node.end;
+        });
+    if (!leaves) continue;
+    for (int unit : TrainingUnitsOfLayer(options_.config, {}, layer)) {
+      sum->Round(unit, options_.contribution_dtype);
+    }
+  }
 }
 
 double SequentialTrainer::GradientNorm() const {

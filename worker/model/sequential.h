@@ -21,6 +21,11 @@
 // (base/loss_scaler.h), the norm divided by it, the clip factor too; a step
 // whose gradients are not finite updates nothing.
 //
+// With contribution_dtype the sums that leave the devices under some plan are
+// rounded to it, of each unit those of the groups that contributed_groups
+// names; what the host makes of them stays fp32.  An untied embedding's rows
+// are no such sums, nor is a tied one's use of its rows.
+//
 // With adapters the model's own units are frozen: they have compute weights
 // only, no gradient, and no part in the norm.
 //
@@ -30,6 +35,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -39,6 +45,7 @@
 #include "base/loss_scaler.h"
 #include "base/model/config.h"
 #include "base/model/parameters.h"
+#include "base/reduction.h"
 #include "worker/model/adamw.h"
 #include "worker/model/aligned.h"
 #include "worker/model/sequential_gradient.h"
@@ -62,6 +69,12 @@ struct SequentialOptions {
   // A step's gradients are those of the weights that the update before the last
   // one left, of the first two steps those of the initial ones.
   bool stale = false;
+  // Not fp32: contributed_groups is needed, and there are no adapters.
+  DType contribution_dtype = DType::kF32;
+  // The subtrees of groups whose sums leave a device, of a layer (L: the head)
+  // in a round of `groups` groups.
+  std::function<std::vector<IndexRange>(int64_t layer, int64_t groups)>
+      contributed_groups;
 };
 
 // Borrowed; `tokens` and `labels` are [rows, row_tokens] int32, labels shifted
@@ -171,6 +184,9 @@ class SequentialTrainer {
   absl::StatusOr<SequentialGradient> RunRound(
       const std::vector<SequentialBatch>& batches, double loss_scale,
       SequentialLoss* loss);
+  // A node of a round's tree of `groups` groups, where it leaves a device.
+  void RoundContributed(IndexRange node, int64_t groups,
+                        SequentialGradient* sum) const;
   double GradientNorm() const;
   absl::Status UpdateParameter(const ParameterSpec& parameter, int unit,
                                const AdamWStep& step, float clip_factor);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "base/convert.h"
 #include "base/log.h"
 
 namespace roundhouse::worker {
@@ -76,6 +77,13 @@ void SequentialGradient::Add(const SequentialGradient& right) {
     const auto [row, is_new] = embedding_rows_.try_emplace(token, addend);
     if (!is_new) CopyOrAdd(false, addend.data(), hidden_, row->second.data());
   }
+}
+
+void SequentialGradient::Round(int unit, DType dtype) {
+  AlignedVector<float>& sum = dense_[static_cast<size_t>(unit)];
+  AlignedVector<std::byte> rounded(sum.size() * DTypeBytes(dtype));
+  FromF32(dtype, sum.data(), rounded.data(), sum.size());
+  ToF32(dtype, rounded.data(), sum.data(), sum.size());
 }
 
 void SequentialGradient::AddTiedRows() {

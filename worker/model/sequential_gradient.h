@@ -7,6 +7,7 @@
 #include <map>
 #include <vector>
 
+#include "base/dtype.h"
 #include "base/model/config.h"
 #include "base/model/parameters.h"
 #include "worker/model/aligned.h"
@@ -33,6 +34,8 @@ class SequentialGradient : public GradientSink {
 
   // this += right, element by element.
   void Add(const SequentialGradient& right);
+  // A unit's sum, but for embedding rows, as it is read back from `dtype`.
+  void Round(int unit, DType dtype);
   // Once per round, after it was added: a tied matrix gets the embedding's use.
   void AddTiedRows();
   // Once per step: an untied embedding's rows become dense.

@@ -1,5 +1,6 @@
 #include "worker/model/sequential.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -227,6 +228,92 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(std::pair(7, 1), std::pair(7, 7),
                                      std::pair(7, 3), std::pair(3, 2),
                                      std::pair(1, 1))));
+
+Sum RoundedTo(DType dtype, Sum sum) {
+  std::vector<std::byte> rounded(sum->size() * DTypeBytes(dtype));
+  FromF32(dtype, sum->data(), rounded.data(), sum->size());
+  ToF32(dtype, rounded.data(), sum->data(), sum->size());
+  return sum;
+}
+
+// Four groups: layer 0's leave in halves, layer 1's as a whole, the head's one
+// and one and two.
+std::vector<IndexRange> Contributed(int64_t layer, int64_t groups) {
+  EXPECT_EQ(groups, 4);
+  if (layer == 0) return {{0, 2}, {2, 4}};
+  if (layer == 1) return {{0, 4}};
+  return {{0, 1}, {1, 2}, {2, 4}};
+}
+
+class RoundedTest : public testing::TestWithParam<std::tuple<DType, bool>> {};
+
+TEST_P(RoundedTest, SumsAreRoundedWhereTheyLeaveADevice) {
+  const auto [dtype, tied] = GetParam();
+  const TestModel model(TinyConfig(2, tied), dtype, 9);
+  const std::vector<TestBatch> batches = MakeBatches(model.config, 4);
+  auto trainer = MakeTrainer(model, {.config = model.config,
+                                     .dtype = dtype,
+                                     .round_limit = 4,
+                                     .group_limit = 4,
+                                     .contribution_dtype = dtype,
+                                     .contributed_groups = Contributed});
+  ASSERT_TRUE(trainer->Step(Borrow(batches), 1e-3).ok());
+  std::vector<MicroBatchGradients> ones;
+  for (const TestBatch& batch : batches) {
+    ones.push_back(RunOne(model, batch, LossScale(batches)));
+  }
+  for (int64_t layer = 0; layer <= 2; ++layer) {
+    const int unit = 1 + static_cast<int>(layer);
+    for (const ParameterSpec& parameter :
+         model.units[static_cast<size_t>(unit)].parameters) {
+      std::vector<Sum> g;
+      for (MicroBatchGradients& one : ones) {
+        g.push_back(one.sink.gradients.at({layer, parameter.role}));
+      }
+      const auto r = [&](const Sum& sum) { return RoundedTo(dtype, sum); };
+      Sum expected = r(Plus(Plus(g[0], g[1]), Plus(g[2], g[3])));
+      if (layer == 0) {
+        expected = Plus(r(Plus(g[0], g[1])), r(Plus(g[2], g[3])));
+      } else if (layer == 2) {
+        expected = Plus(Plus(r(g[0]), r(g[1])), r(Plus(g[2], g[3])));
+      }
+      EXPECT_EQ(
+          std::memcmp(trainer->gradient(unit) + parameter.unit_offset_elements,
+                      expected->data(), expected->size() * sizeof(float)),
+          0)
+          << parameter.name;
+    }
+  }
+  // Rows that no token has: what the head's share is, and nothing else.
+  std::vector<Sum> head;
+  for (MicroBatchGradients& one : ones) {
+    if (tied) head.push_back(one.sink.gradients.at({2, ParamRole::kLmHead}));
+  }
+  for (int32_t token = 0; token < model.config.vocab_size; ++token) {
+    const bool used = std::any_of(
+        batches.begin(), batches.end(), [&](const TestBatch& batch) {
+          return std::count(batch.tokens.begin(), batch.tokens.end(), token);
+        });
+    if (used) continue;
+    Sum row = std::vector<float>(kHidden, 0.0f);
+    if (tied) {
+      const Sum sum =
+          Plus(Plus(RoundedTo(dtype, head[0]), RoundedTo(dtype, head[1])),
+               RoundedTo(dtype, Plus(head[2], head[3])));
+      row->assign(sum->data() + token * kHidden,
+                  sum->data() + (token + 1) * kHidden);
+    }
+    EXPECT_EQ(std::memcmp(trainer->gradient(0) + token * kHidden, row->data(),
+                          kHidden * sizeof(float)),
+              0)
+        << "row " << token;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RoundedTest,
+                         testing::Combine(testing::Values(DType::kBF16,
+                                                          DType::kF16),
+                                          testing::Bool()));
 
 // The order matters in bits and in nothing else.
 TEST(SequentialTest, OrdersAgreeClosely) {

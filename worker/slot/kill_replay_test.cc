@@ -150,12 +150,26 @@ RoundShape AdapterShape() {
   return shape;
 }
 
+// Sums that are rounded where they leave the device.
+RoundShape RoundedShape() {
+  RoundShape shape = Shape();
+  shape.dtype = shape.contribution_dtype = DType::kBF16;
+  return shape;
+}
+
+enum class Kind { kFull, kAdapters, kRounded };
+
+RoundShape ShapeOf(Kind kind) {
+  if (kind == Kind::kFull) return Shape();
+  return kind == Kind::kAdapters ? AdapterShape() : RoundedShape();
+}
+
 class KillReplayTest
-    : public testing::TestWithParam<std::tuple<const char*, bool>> {};
+    : public testing::TestWithParam<std::tuple<const char*, Kind>> {};
 
 TEST_P(KillReplayTest, TheRoundEndsWithTheSameBytes) {
-  const auto [point, adapters] = GetParam();
-  Replayer replayer(adapters ? AdapterShape() : Shape());
+  const auto [point, kind] = GetParam();
+  Replayer replayer(ShapeOf(kind));
   uint64_t pass = 0;
   int kills = 0;
   for (const int count : {1, 2, 3, 5}) {
@@ -169,17 +183,27 @@ TEST_P(KillReplayTest, TheRoundEndsWithTheSameBytes) {
 }
 
 std::string NameOf(
-    const testing::TestParamInfo<std::tuple<const char*, bool>>& info) {
+    const testing::TestParamInfo<std::tuple<const char*, Kind>>& info) {
   std::string name = std::get<0>(info.param);
   for (char& c : name) {
     if (c == '.') c = '_';
   }
-  return std::get<1>(info.param) ? name + "_adapters" : name;
+  switch (std::get<1>(info.param)) {
+    case Kind::kFull:
+      return name;
+    case Kind::kAdapters:
+      return name + "_adapters";
+    case Kind::kRounded:
+      return name + "_rounded";
+  }
+  return name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Points, KillReplayTest,
                          testing::Combine(testing::ValuesIn(kPoints),
-                                          testing::Bool()),
+                                          testing::Values(Kind::kFull,
+                                                          Kind::kAdapters,
+                                                          Kind::kRounded)),
                          NameOf);
 
 }  // namespace

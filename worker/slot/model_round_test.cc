@@ -1,7 +1,7 @@
-#include <cstring>
 #include <string>
 #include <vector>
 
+#include "base/convert.h"
 #include "gtest/gtest.h"
 #include "worker/model/sequential.h"
 #include "worker/model/stage_run.h"
@@ -51,11 +51,11 @@ void CompareWithSequential(SlotTestJob& job,
       // The tied matrix has another use, which the host adds.
       if (given.unit == 0 || given.group_count != slot.total_groups) continue;
       const std::string sum = job.Bytes(given.buffer);
-      EXPECT_EQ(std::memcmp(sum.data(),
-                            trainer->gradient(static_cast<int>(given.unit)),
-                            sum.size()),
-                0)
-          << "unit " << given.unit;
+      const DType dtype = slot.contribution_dtype;
+      std::string wanted(sum.size(), '\0');
+      FromF32(dtype, trainer->gradient(static_cast<int>(given.unit)),
+              wanted.data(), wanted.size() / DTypeBytes(dtype));
+      EXPECT_TRUE(sum == wanted) << "unit " << given.unit;
       ++compared;
     }
   }

@@ -54,6 +54,14 @@ std::vector<RoundShape> AllRoundShapes() {
   for (size_t i = 0; i < count; ++i) {
     shapes.push_back(WithAdapters(shapes[i], i % 2 == 1));
   }
+  // One sum of all groups, and several, in both dtypes.
+  for (const size_t i : {size_t{1}, size_t{3}, size_t{4}, count - 1}) {
+    RoundShape variant = shapes[i];
+    variant.dtype = i % 2 == 0 ? DType::kBF16 : DType::kF16;
+    variant.contribution_dtype = variant.dtype;
+    variant.name += std::string("_rounded_") + DTypeName(variant.dtype);
+    shapes.push_back(variant);
+  }
   return shapes;
 }
 

@@ -11,7 +11,7 @@
 namespace roundhouse::worker {
 
 // Partitions of four layers and a head, M, G, dtypes, recompute modes, tied,
-// adapters with dropout on packed rows.
+// adapters with dropout on packed rows, contributions in the model's dtype.
 std::vector<RoundShape> AllRoundShapes();
 
 // Looks at a finished round besides.

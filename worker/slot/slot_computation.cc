@@ -389,13 +389,26 @@ void SlotComputation::GiveSum(size_t unit, DeviceBuffer* sum) {
   context_.board.Update([&] { slot_.sums[unit].free.push_back(sum); });
 }
 
+// Work that comes after on the stream may write the sum as soon as it was
+// rounded.
 absl::Status SlotComputation::SendSum(size_t unit, uint32_t contribution,
                                       DeviceBuffer* sum) {
-  return Download(
-      slot_.sums[unit], sum, command_.contributions[contribution].buffer,
-      CopyPriority::kBulk, wire::Purpose::kGradients,
-      {.layer = command_.units[unit].layer}, "slot.contribution.copied",
-      [&slot = slot_, unit] { slot.NoteSum(unit); });
+  const bool rounds = slot_.plan.units[unit].rounded.count > 0;
+  BufferPool& pool = rounds ? slot_.rounded[unit] : slot_.sums[unit];
+  DeviceBuffer* down = sum;
+  if (rounds) {
+    ASSIGN_OR_RETURN(down, AwaitBuffer(pool, nullptr));
+    RETURN_IF_ERROR(context_.stream.RoundFloats(
+        down->data(), reinterpret_cast<const float*>(sum->data()),
+        static_cast<int64_t>(sum->bytes() / sizeof(float)),
+        command_.contribution_dtype));
+    GiveSum(unit, sum);
+  }
+  return Download(pool, down, command_.contributions[contribution].buffer,
+                  CopyPriority::kBulk, wire::Purpose::kGradients,
+                  {.layer = command_.units[unit].layer},
+                  "slot.contribution.copied",
+                  [&slot = slot_, unit] { slot.NoteSum(unit); });
 }
 
 void SlotComputation::FillTimes() {

@@ -63,11 +63,16 @@ class Planner {
                            const std::string& name) const;
   absl::Status PlanContributions();
   absl::Status PlanUnitContributions(size_t u);
+  void PlanSums(uint32_t largest, uint32_t number, PlannedUnit& unit) const;
 
   uint64_t ActivationBytes(const wire::SlotMicroBatch& micro_batch) const {
     return uint64_t{micro_batch.rows} * micro_batch.row_tokens *
            static_cast<uint64_t>(tables_.config.hidden_size) *
            DTypeBytes(tables_.dtype);
+  }
+  uint64_t ContributionBytes(uint32_t unit) const {
+    return tables_.units[unit].element_count *
+           DTypeBytes(slot_.contribution_dtype);
   }
   // Buffers that hold this micro-batch's and the next one's.
   BufferNeed Pair(uint64_t bytes) const {
@@ -218,6 +223,11 @@ absl::Status Planner::PlanContributions() {
   if (!slot_.contributions.empty() && !SlotPlan::HasBackward(slot_.kind)) {
     return Bad("contributions of a slot without backward");
   }
+  if (slot_.contribution_dtype != DType::kF32 &&
+      slot_.contribution_dtype != tables_.dtype) {
+    return Bad("contribution_dtype is ", DTypeName(slot_.contribution_dtype),
+               ", neither fp32 nor the job's ", DTypeName(tables_.dtype));
+  }
   for (size_t c = 0; c < slot_.contributions.size(); ++c) {
     const wire::SlotContribution& given = slot_.contributions[c];
     const auto unit = std::find_if(
@@ -231,9 +241,8 @@ absl::Status Planner::PlanContributions() {
     if (!tables_.trainable(given.unit)) {
       return Bad(name, " is of unit ", given.unit, ", which is frozen");
     }
-    RETURN_IF_ERROR(CheckBuffer(
-        given.buffer, tables_.units[given.unit].element_count * sizeof(float),
-        name + ".buffer"));
+    RETURN_IF_ERROR(CheckBuffer(given.buffer, ContributionBytes(given.unit),
+                                name + ".buffer"));
     plan_.units[static_cast<size_t>(unit - slot_.units.begin())]
         .contributions.push_back(static_cast<uint32_t>(c));
   }
@@ -272,12 +281,22 @@ absl::Status Planner::PlanUnitContributions(size_t u) {
     return Bad("contributions of unit ", slot_.units[u].unit, " end at group ",
                next, ", the slot's at ", end);
   }
-  // The fold holds at most one sum per size of subtree; one more lets the next
-  // subtree begin while the last one downloads.
-  unit.sums = {tables_.units[slot_.units[u].unit].element_count * sizeof(float),
-               static_cast<uint64_t>(std::bit_width(largest)) +
-                   (unit.contributions.size() > 1 ? 1 : 0)};
+  PlanSums(largest, slot_.units[u].unit, unit);
   return absl::OkStatus();
+}
+
+// The fold holds at most one sum per size of subtree; one more, or a rounded
+// copy, lets the next subtree begin while the last one downloads.
+void Planner::PlanSums(uint32_t largest, uint32_t number,
+                       PlannedUnit& unit) const {
+  const bool several = unit.contributions.size() > 1;
+  unit.sums = {tables_.units[number].element_count * sizeof(float),
+               static_cast<uint64_t>(std::bit_width(largest))};
+  if (slot_.contribution_dtype == DType::kF32) {
+    unit.sums.count += several ? 1 : 0;
+  } else {
+    unit.rounded = {ContributionBytes(number), several ? 2u : 1u};
+  }
 }
 
 uint64_t WorkingOf(const wire::RunSlot& slot, const JobTables& tables) {
@@ -302,13 +321,17 @@ uint64_t BufferNeed::total_bytes() const { return DeviceBytes(bytes) * count; }
 
 uint64_t SlotPlan::draining_bytes() const {
   uint64_t bytes = outputs.total_bytes();
-  for (const PlannedUnit& unit : units) bytes += unit.sums.total_bytes();
+  for (const PlannedUnit& unit : units) bytes += unit.down().total_bytes();
   return bytes;
 }
 
 uint64_t SlotPlan::device_bytes() const {
-  return draining_bytes() + weight_bytes + inputs.total_bytes() +
-         gradients.total_bytes();
+  uint64_t bytes = outputs.total_bytes() + weight_bytes + inputs.total_bytes() +
+                   gradients.total_bytes();
+  for (const PlannedUnit& unit : units) {
+    bytes += unit.sums.total_bytes() + unit.rounded.total_bytes();
+  }
+  return bytes;
 }
 
 bool SlotPlan::HasHead(SlotKind kind) {

@@ -34,6 +34,12 @@ struct PlannedUnit {
   // a frozen unit.
   std::vector<uint32_t> contributions;
   BufferNeed sums;  // fp32 gradient sums alive at once
+  // Rounded copies of those that go down, where RunSlot::contribution_dtype is
+  // not fp32: one going down, and one that the next sum is rounded to.
+  BufferNeed rounded;
+
+  // What is copied to the arena.
+  const BufferNeed& down() const { return rounded.count > 0 ? rounded : sums; }
 };
 
 struct SlotPlan {

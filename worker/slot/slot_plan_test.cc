@@ -59,6 +59,43 @@ TEST_F(SlotPlanTest, SumsAreThoseOfTheFoldAndOneDownloading) {
   EXPECT_EQ(Plan(whole)->units[0].sums.count, 3u);  // 4 + 1 and the running one
 }
 
+TEST_F(SlotPlanTest, RoundedCopiesGoDownInPlaceOfSums) {
+  RoundShape shape = Shape();
+  shape.dtype = shape.contribution_dtype = DType::kBF16;
+  SlotTestJob job(SmallConfig(4, true), shape, 1);
+  const auto tables = *ReadJobTables(job.arena(), job.layout_offset());
+  const auto slots = job.MakeRound(1);
+  const auto plan_of = [&](const wire::RunSlot& slot) {
+    return PlanSlot(slot, *tables, job.arena().size_bytes(), {UINT64_MAX});
+  };
+  const SlotPlan rounded = *plan_of(slots[3]);
+  const SlotPlan whole = *Plan(slots_[3]);
+  uint64_t down = 0, sum = 0;
+  for (size_t u = 0; u < rounded.units.size(); ++u) {
+    const PlannedUnit& unit = rounded.units[u];
+    EXPECT_EQ(unit.sums.bytes, whole.units[u].sums.bytes);
+    EXPECT_EQ(unit.sums.count, 2u);
+    EXPECT_EQ(unit.rounded.bytes, unit.sums.bytes / 2);
+    EXPECT_EQ(unit.rounded.count, 2u);
+    down += unit.rounded.total_bytes();
+    sum += DeviceBytes(unit.sums.bytes);
+  }
+  EXPECT_EQ(rounded.draining_bytes(), rounded.outputs.total_bytes() + down);
+  EXPECT_EQ(rounded.device_bytes() - rounded.weight_bytes -
+                2 * rounded.outputs.total_bytes() -
+                rounded.inputs.total_bytes(),
+            2 * sum + down);
+
+  wire::RunSlot slot = slots[3];
+  slot.contribution_dtype = DType::kF16;
+  EXPECT_NE(plan_of(slot).status().message().find(
+                "contribution_dtype is fp16, neither fp32 nor the job's bf16"),
+            absl::string_view::npos);
+  slot.contribution_dtype = DType::kF32;
+  EXPECT_NE(plan_of(slot).status().message().find("contributions[0].buffer"),
+            absl::string_view::npos);
+}
+
 TEST_F(SlotPlanTest, TheTiedMatrixBelongsToTheHead) {
   const SlotPlan plan = *Plan(slots_[2]);
   EXPECT_EQ(plan.layer_units[0].size(), 2u);

@@ -35,6 +35,7 @@ SlotState::SlotState(uint64_t attempt_in, int64_t received_in,
   stats.keep_intervals = command.trace != 0;
   for (const PlannedUnit& unit : plan.units) {
     sums.push_back({unit.sums, "a gradient sum"});
+    rounded.push_back({unit.rounded, "a rounded gradient sum"});
     sums_left.push_back(unit.contributions.size());
   }
 }
@@ -83,12 +84,16 @@ void SlotState::ReleaseInputs() {
   uploads.assign(uploads.size(), MicroBatchUploads());
   Release(inputs, held_bytes);
   Release(gradients, held_bytes);
+  for (size_t unit = 0; unit < sums.size(); ++unit) {
+    if (plan.units[unit].rounded.count > 0) Release(sums[unit], held_bytes);
+  }
 }
 
 void SlotState::ReleaseAll() {
   ReleaseInputs();
   Release(output_buffers, held_bytes);
   for (BufferPool& pool : sums) Release(pool, held_bytes);
+  for (BufferPool& pool : rounded) Release(pool, held_bytes);
   ROUNDHOUSE_CHECK(held_bytes == 0) << held_bytes << " bytes not given back";
 }
 

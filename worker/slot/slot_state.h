@@ -101,7 +101,8 @@ struct SlotState {
   BufferPool inputs;
   BufferPool gradients;
   BufferPool output_buffers;
-  std::vector<BufferPool> sums;  // by unit
+  std::vector<BufferPool> sums;     // by unit
+  std::vector<BufferPool> rounded;  // likewise
 
   std::vector<OutputState> outputs;
   size_t contributions_left = 0;    // not yet in the arena
@@ -125,9 +126,10 @@ struct SlotState {
   bool Finished() const;
   // What it may still come to hold, or holds.
   uint64_t planned_bytes() const;
-  // REQUIRES: no copy in flight, computed: the inputs and weights go.
+  // REQUIRES: no copy of them in flight, computed: the inputs and weights go,
+  // and sums of which rounded copies go down.
   void ReleaseInputs();
-  // REQUIRES: likewise: everything goes.
+  // REQUIRES: no copy in flight, computed: everything goes.
   void ReleaseAll();
   wire::SlotDone Done(int64_t now_ns, uint64_t memory_peak_bytes) const;
 };

@@ -281,6 +281,7 @@ wire::RunSlot SlotTestJob::NewSlot(wire::SlotKind kind, const Stage& stage,
   slot.first_layer = stage.first;
   slot.last_layer = stage.last;
   slot.total_groups = static_cast<uint32_t>(shape_.groups);
+  slot.contribution_dtype = shape_.contribution_dtype;
   slot.loss_scale = loss_scale();
   for (uint32_t layer = stage.first; layer <= stage.last; ++layer) {
     for (const wire::SlotUnit& unit : UnitsOf(layer)) {
@@ -350,7 +351,8 @@ void SlotTestJob::AddContributions(wire::RunSlot* slot) {
   for (const wire::SlotUnit& unit : slot->units) {
     if (!trainable(static_cast<int>(unit.unit))) continue;
     const uint64_t bytes =
-        static_cast<uint64_t>(units_[unit.unit].element_count) * sizeof(float);
+        static_cast<uint64_t>(units_[unit.unit].element_count) *
+        DTypeBytes(shape_.contribution_dtype);
     for (int64_t first = 0; first < all; first += shape_.largest_subtree) {
       const int64_t end =
           std::min<int64_t>(all, first + shape_.largest_subtree);

@@ -47,6 +47,7 @@ struct RoundShape {
   std::string name;
   AdapterConfig adapter = {};  // present: the model is frozen
   bool packed = false;         // rows of two sequences each
+  DType contribution_dtype = DType::kF32;
 };
 
 ModelConfig SmallConfig(int64_t layers, bool tied);
@@ -113,7 +114,7 @@ class SlotTestJob {
     std::vector<HeadResult> results;
   };
   Reference ComputeReference(const StageRunFactory& make_run) const;
-  // The bytes of a contribution: groups in order, up the tree.
+  // The bytes of a contribution: groups in order, up the tree, rounded.
   std::string ExpectedSum(const Reference& reference, uint32_t unit,
                           IndexRange groups) const;
 

@@ -1,6 +1,7 @@
 // What a round must leave behind, computed without slots.
 #include <algorithm>
 
+#include "base/convert.h"
 #include "gtest/gtest.h"
 #include "worker/slot/test_job.h"
 
@@ -116,8 +117,10 @@ std::vector<float> SlotTestJob::TreeSum(const Reference& reference,
 std::string SlotTestJob::ExpectedSum(const Reference& reference, uint32_t unit,
                                      IndexRange groups) const {
   const std::vector<float> sum = TreeSum(reference, unit, groups);
-  return std::string(reinterpret_cast<const char*>(sum.data()),
-                     sum.size() * sizeof(float));
+  const DType dtype = shape_.contribution_dtype;
+  std::string bytes(sum.size() * DTypeBytes(dtype), '\0');
+  FromF32(dtype, sum.data(), bytes.data(), sum.size());
+  return bytes;
 }
 
 void SlotTestJob::CheckRound(const std::vector<wire::RunSlot>& slots,

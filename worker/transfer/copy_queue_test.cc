@@ -345,6 +345,9 @@ class LinkStream : public Stream {
   absl::Status ZeroFloats(float*, int64_t) override {
     return absl::UnimplementedError("");
   }
+  absl::Status RoundFloats(std::byte*, const float*, int64_t, DType) override {
+    return absl::UnimplementedError("");
+  }
   absl::StatusOr<std::unique_ptr<Event>> Record() override {
     return std::make_unique<LinkEvent>(link_, link_.Begin());
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/convert.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "worker/device/host_mark.h"
@@ -54,6 +55,11 @@ class CpuStream : public Stream {
   }
   absl::Status ZeroFloats(float* to, int64_t count) override {
     std::memset(to, 0, static_cast<size_t>(count) * sizeof(float));
+    return absl::OkStatus();
+  }
+  absl::Status RoundFloats(std::byte* to, const float* from, int64_t count,
+                           DType dtype) override {
+    FromF32(dtype, from, to, static_cast<uint64_t>(count));
     return absl::OkStatus();
   }
   absl::StatusOr<std::unique_ptr<Event>> Record() override {

@@ -163,6 +163,17 @@ class CudaStream : public Stream {
         "cudaMemsetAsync");
   }
 
+  absl::Status RoundFloats(std::byte* to, const float* from, int64_t count,
+                           DType dtype) override {
+    if (count == 0) return absl::OkStatus();
+    RETURN_IF_ERROR(MakeCurrent(device_));
+    auto* const bits = reinterpret_cast<uint16_t*>(to);
+    return CudaStatus(dtype == DType::kBF16
+                          ? LaunchRoundToBf16(bits, from, count, stream_)
+                          : LaunchRoundToFp16(bits, from, count, stream_),
+                      "RoundFloats");
+  }
+
   absl::StatusOr<std::unique_ptr<Event>> Record() override {
     return Recorded<CudaEvent>(events_);
   }

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/convert.h"
 #include "base/log.h"
 #include "worker/device/cuda/float_kernels.h"
 
@@ -84,6 +85,15 @@ cudaError_t Queue(cudaStream_t stream, std::function<void()> work) {
   return cudaSuccess;
 }
 
+cudaError_t QueueRounding(DType dtype, uint16_t* to, const float* from,
+                          int64_t count, cudaStream_t stream) {
+  return Queue(stream, [=] {
+    CheckThere(to, count * sizeof(uint16_t));
+    CheckThere(from, count * sizeof(float));
+    FromF32(dtype, from, to, static_cast<uint64_t>(count));
+  });
+}
+
 template <typename T>
 cudaError_t Make(T** made) {
   const cudaError_t error = Begin();
@@ -120,6 +130,16 @@ cudaError_t LaunchAddFloats(float* to, const float* from, int64_t count,
     CheckThere(from, count * sizeof(float));
     for (int64_t i = 0; i < count; ++i) to[i] += from[i];
   });
+}
+
+cudaError_t LaunchRoundToBf16(uint16_t* to, const float* from, int64_t count,
+                              cudaStream_t stream) {
+  return QueueRounding(DType::kBF16, to, from, count, stream);
+}
+
+cudaError_t LaunchRoundToFp16(uint16_t* to, const float* from, int64_t count,
+                              cudaStream_t stream) {
+  return QueueRounding(DType::kF16, to, from, count, stream);
 }
 
 }  // namespace roundhouse::worker

@@ -1,3 +1,6 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include <algorithm>
 
 #include "worker/device/cuda/float_kernels.h"
@@ -19,21 +22,73 @@ __global__ void Add(float* __restrict__ to, const float* __restrict__ from,
   }
 }
 
+// Calls round(from[i]) for each element.
+template <typename Round>
+__device__ void RoundAll(uint16_t* __restrict__ to,
+                         const float* __restrict__ from, int64_t count,
+                         Round round) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+       i < count; i += stride) {
+    to[i] = round(from[i]);
+  }
+}
+
+__global__ void RoundToBf16(uint16_t* __restrict__ to,
+                            const float* __restrict__ from, int64_t count) {
+  RoundAll(to, from, count, [](float value) {
+    return __bfloat16_as_ushort(__float2bfloat16_rn(value));
+  });
+}
+
+__global__ void RoundToFp16(uint16_t* __restrict__ to,
+                            const float* __restrict__ from, int64_t count) {
+  RoundAll(to, from, count, [](float value) {
+    return __half_as_ushort(__float2half_rn(value));
+  });
+}
+
+// `arguments` of a kernel over `count` elements.
+cudaError_t Launch(const void* kernel, int64_t count, void** arguments,
+                   cudaStream_t stream) {
+  const int64_t blocks =
+      std::min((count + kThreads - 1) / kThreads, kMaxBlocks);
+  return cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)),
+                          dim3(static_cast<unsigned>(kThreads)), arguments, 0,
+                          stream);
+}
+
 }  // namespace
 
 cudaError_t LoadFloatKernels() {
-  cudaFuncAttributes attributes;
-  return cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(Add));
+  for (const void* kernel : {reinterpret_cast<const void*>(Add),
+                             reinterpret_cast<const void*>(RoundToBf16),
+                             reinterpret_cast<const void*>(RoundToFp16)}) {
+    cudaFuncAttributes attributes;
+    const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
 }
 
 cudaError_t LaunchAddFloats(float* to, const float* from, int64_t count,
                             cudaStream_t stream) {
-  const int64_t blocks =
-      std::min((count + kThreads - 1) / kThreads, kMaxBlocks);
   void* arguments[] = {&to, &from, &count};
-  return cudaLaunchKernel(
-      reinterpret_cast<const void*>(Add), dim3(static_cast<unsigned>(blocks)),
-      dim3(static_cast<unsigned>(kThreads)), arguments, 0, stream);
+  return Launch(reinterpret_cast<const void*>(Add), count, arguments, stream);
+}
+
+cudaError_t LaunchRoundToBf16(uint16_t* to, const float* from, int64_t count,
+                              cudaStream_t stream) {
+  void* arguments[] = {&to, &from, &count};
+  return Launch(reinterpret_cast<const void*>(RoundToBf16), count, arguments,
+                stream);
+}
+
+cudaError_t LaunchRoundToFp16(uint16_t* to, const float* from, int64_t count,
+                              cudaStream_t stream) {
+  void* arguments[] = {&to, &from, &count};
+  return Launch(reinterpret_cast<const void*>(RoundToFp16), count, arguments,
+                stream);
 }
 
 }  // namespace roundhouse::worker

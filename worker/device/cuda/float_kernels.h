@@ -1,4 +1,5 @@
-// The device code of Stream::AddFloats.  Calls return when it is queued.
+// The device code of Stream::AddFloats and RoundFloats.  Calls return when it
+// is queued.
 #ifndef ROUNDHOUSE_WORKER_DEVICE_CUDA_FLOAT_KERNELS_H_
 #define ROUNDHOUSE_WORKER_DEVICE_CUDA_FLOAT_KERNELS_H_
 
@@ -16,6 +17,13 @@ cudaError_t LoadFloatKernels();
 // REQUIRES: count > 0; the stream's device is the thread's current one.
 cudaError_t LaunchAddFloats(float* to, const float* from, int64_t count,
                             cudaStream_t stream);
+
+// to[i] = the bits of from[i] in bf16 or fp16, to nearest even; the same as on
+// a CPU, but those of a NaN.  The rest as above.
+cudaError_t LaunchRoundToBf16(uint16_t* to, const float* from, int64_t count,
+                              cudaStream_t stream);
+cudaError_t LaunchRoundToFp16(uint16_t* to, const float* from, int64_t count,
+                              cudaStream_t stream);
 
 }  // namespace roundhouse::worker
 
