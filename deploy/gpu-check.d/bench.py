@@ -160,7 +160,7 @@ def predict(run, daemon, model, spec):
             kind, _ = preset_of(run.gpus)
         except Skipped as skipped:
             return {"reason": str(skipped)}
-    fields = ["max_length", "batch_size", "micro_batch_size"]
+    fields = ["max_length", "batch_size", "micro_batch_size", "determinism"]
     if spec.get("method") == "lora":
         fields += ["method", "lora_r", "target_modules"]
     done = daemon.client(
@@ -295,8 +295,9 @@ def run_case(run, scratch, case, details, deadline):
     try:
         folder = make_model(scratch, case, deadline)
         spec = {"model_name_or_path": folder.name, "dtype": "bf16",
-                "max_steps": 100000, "save_steps": 0, "learning_rate": 1e-5,
-                "lr_scheduler_type": "constant", **case.fields}
+                "determinism": "fast", "max_steps": 100000, "save_steps": 0,
+                "learning_rate": 1e-5, "lr_scheduler_type": "constant",
+                **case.fields}
         config = case.config()
         details["parameters"] = shapes.parameter_count(config)
         details["device_memory_bytes"] = daemon.flags["device_memory"]

@@ -186,6 +186,7 @@ void FillReduce(const RunHostOpAction& action, const StepData& step,
                 wire::HostOp& op) {
   const RoundData& round = step.rounds[action.round];
   op.total_groups = round.group_count;
+  op.contribution_dtype = buffers.contributions().dtype();
   op.add_to_sum = action.add_to_sum ? 1 : 0;
   const bool embedding = action.unit == 0;
   // Of the embedding always, so that rows which come to it keep the rest.
@@ -242,6 +243,7 @@ wire::RunSlot SlotCommand(const RunSlotAction& action, const StepData& step,
   slot.first_layer = static_cast<uint32_t>(action.layers.first);
   slot.last_layer = static_cast<uint32_t>(action.layers.last);
   slot.total_groups = round.group_count;
+  slot.contribution_dtype = buffers.contributions().dtype();
   slot.turn = action.turn;
   if (slot.first_layer == 0) {
     slot.gather_begun = {buffers.GatherWord(action.place.buffer_set),

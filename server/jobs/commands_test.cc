@@ -28,7 +28,8 @@ constexpr uint64_t kNextVersion = 42;
 struct Trained {
   bool tied = false;
   bool adapters = false;
-  bool wide = false;  // slots of one or two parts
+  bool wide = false;     // slots of one or two parts
+  bool rounded = false;  // contributions in bf16
 };
 
 class CommandsTest : public testing::TestWithParam<Trained> {
@@ -48,6 +49,7 @@ class CommandsTest : public testing::TestWithParam<Trained> {
     options.packed = true;
     options.contributions.units = ContributedUnits(state.model, state.adapter);
     options.contributions.devices = 10;  // blocks for all sums of a round
+    if (GetParam().rounded) options.contributions.dtype = DType::kBF16;
     buffers_ = *RoundBuffers::Create(*arena_, options);
     step_.step = 5;
     step_.target_tokens = 10;
@@ -154,7 +156,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Trained{}, Trained{.tied = true}, Trained{.adapters = true},
                     Trained{.tied = true, .adapters = true},
                     Trained{.wide = true}, Trained{.tied = true, .wide = true},
-                    Trained{.adapters = true, .wide = true}));
+                    Trained{.adapters = true, .wide = true},
+                    Trained{.tied = true, .wide = true, .rounded = true}));
 
 TEST_P(CommandsTest, ASlotSaysWhatItIs) {
   const wire::RunSlot slot = Slot(SlotPass::kFused, {2, 3});
@@ -366,14 +369,17 @@ TEST_P(CommandsTest, ContributionsCoverEveryTrainedUnitOnce) {
   using Sum = std::tuple<uint32_t, uint32_t, uint64_t>;
   std::map<uint32_t, std::set<Sum>> contributed;
   std::set<uint64_t> offsets;
+  const DType dtype = GetParam().rounded ? DType::kBF16 : DType::kF32;
   for (const wire::RunSlot& slot : TrainSlots()) {
+    EXPECT_EQ(slot.contribution_dtype, dtype);
     for (const wire::SlotContribution& sum : slot.contributions) {
       EXPECT_GE(sum.first_group, slot.micro_batches.front().group);
       EXPECT_LE(sum.first_group + sum.group_count,
                 slot.micro_batches.back().group + 1);
       EXPECT_TRUE(state_->trainable(static_cast<int>(sum.unit)));
       EXPECT_EQ(sum.buffer.bytes,
-                state_->layout(static_cast<int>(sum.unit)).element_count * 4);
+                state_->layout(static_cast<int>(sum.unit)).element_count *
+                    DTypeBytes(dtype));
       contributed[sum.unit].insert(
           {sum.first_group, sum.group_count, sum.buffer.offset});
       EXPECT_TRUE(offsets.insert(sum.buffer.offset).second);
@@ -386,6 +392,7 @@ TEST_P(CommandsTest, ContributionsCoverEveryTrainedUnitOnce) {
     const wire::HostOp op = Host(HostOpType::kReduce, unit);
     EXPECT_EQ(op.unit, static_cast<uint32_t>(adapters ? unit + 4 : unit));
     EXPECT_EQ(op.total_groups, 2u);
+    EXPECT_EQ(op.contribution_dtype, dtype);
     EXPECT_EQ(op.want_norm, 1u);
     EXPECT_EQ(op.add_to_sum, 0u);
     EXPECT_EQ(op.micro_batches.size(), unit == 0 ? 3u : 0u);

@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/dtype.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "scheduler/dispatch/sent_work.h"
 
 namespace roundhouse {
-namespace {}  // namespace
 
 std::vector<ContributedUnit> ContributedUnits(const ModelConfig& model,
                                               const AdapterConfig& adapter) {
@@ -20,8 +18,7 @@ std::vector<ContributedUnit> ContributedUnits(const ModelConfig& model,
       if (!IsTrainable(model, adapter, unit)) continue;
       units.push_back({unit, static_cast<int>(layer),
                        layer == model.layer_count,
-                       static_cast<uint64_t>(specs[unit].element_count) *
-                           DTypeBytes(DType::kF32)});
+                       static_cast<uint64_t>(specs[unit].element_count)});
     }
   }
   return units;
@@ -44,10 +41,11 @@ ContributionBuffers::Map ContributionBuffers::MakeMap(
   Map map;
   std::map<int, uint64_t> layer_bytes;
   for (const ContributedUnit& unit : options.units) {
-    ROUNDHOUSE_CHECK(unit.bytes % 64 == 0) << "unit " << unit.unit;
+    const uint64_t one = unit.elements * DTypeBytes(options.dtype);
+    ROUNDHOUSE_CHECK(one % 64 == 0) << "unit " << unit.unit;
     uint64_t& bytes = layer_bytes[unit.layer];
-    map.units[unit.unit] = {unit.head, bytes, unit.bytes};
-    bytes += unit.bytes;
+    map.units[unit.unit] = {unit.head, bytes, one};
+    bytes += one;
     uint64_t& block = unit.head ? map.head_block_bytes : map.layer_block_bytes;
     block = std::max(block, bytes);
   }
@@ -62,8 +60,8 @@ uint64_t ContributionBytes(const Plan& plan,
 absl::StatusOr<std::unique_ptr<ContributionBuffers>>
 ContributionBuffers::Create(HostArena& arena, const Plan& plan,
                             const ContributionOptions& options) {
-  auto buffers = std::unique_ptr<ContributionBuffers>(
-      new ContributionBuffers(BlocksOf(plan, options), MakeMap(options)));
+  auto buffers = std::unique_ptr<ContributionBuffers>(new ContributionBuffers(
+      BlocksOf(plan, options), options.dtype, MakeMap(options)));
   const uint64_t bytes = buffers->map_.BytesOf(buffers->blocks_);
   if (bytes > 0) {
     ASSIGN_OR_RETURN(buffers->range_, ArenaRange::Allocate(arena, bytes));

@@ -1,8 +1,8 @@
-// The arena buffers that slots leave gradient sums in for the host worker,
-// fp32: blocks that decoder layers share, each room for one sum of all of a
-// layer's trained units, and blocks for the head's
-// (scheduler/plan/contribution_blocks.h).  The Dispatcher says which block a
-// sum goes to.
+// The arena buffers that slots leave gradient sums in for the host worker, in
+// the job's dtype for them (ContributionDType): blocks that decoder layers
+// share, each room for one sum of all of a layer's trained units, and blocks
+// for the head's (scheduler/plan/contribution_blocks.h).  The Dispatcher says
+// which block a sum goes to.
 //
 // How many sums come down of a unit follows from the plan: one for each largest
 // subtree of groups that a part of its backward slot covers
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/dtype.h"
 #include "base/model/config.h"
 #include "base/model/parameters.h"
 #include "base/wire/layout.h"
@@ -33,12 +34,13 @@ struct ContributedUnit {
   int unit = 0;
   int layer = 0;  // whose backward slot sends it
   bool head = false;
-  uint64_t bytes = 0;  // of one sum
+  uint64_t elements = 0;  // of one sum
 };
 std::vector<ContributedUnit> ContributedUnits(const ModelConfig& model,
                                               const AdapterConfig& adapter);
 
 struct ContributionOptions {
+  DType dtype = DType::kF32;
   std::vector<ContributedUnit> units;
   int64_t rounds = 1;  // of a full step
   int devices = 1;     // that slots can be sent to
@@ -62,6 +64,7 @@ class ContributionBuffers {
   wire::BufferRef Buffer(int unit, int block) const;
 
   const ContributionBlocks& blocks() const { return blocks_; }
+  DType dtype() const { return dtype_; }
   uint64_t host_bytes() const { return range_.bytes(); }
 
  private:
@@ -80,10 +83,11 @@ class ContributionBuffers {
   friend uint64_t ContributionBytes(const Plan& plan,
                                     const ContributionOptions& options);
 
-  ContributionBuffers(const ContributionBlocks& blocks, Map map)
-      : blocks_(blocks), map_(std::move(map)) {}
+  ContributionBuffers(const ContributionBlocks& blocks, DType dtype, Map map)
+      : blocks_(blocks), dtype_(dtype), map_(std::move(map)) {}
 
   const ContributionBlocks blocks_;
+  const DType dtype_;
   const Map map_;
   ArenaRange range_;  // blocks of decoder layers, then of the head
 };

@@ -16,8 +16,10 @@ namespace {
 // [0,0].
 Plan TestPlan() { return {{{0, 1}}, {{2, 3}, {1, 1}, {0, 0}}, true}; }
 
-ContributionOptions TestOptions(bool tied, bool adapters = false) {
+ContributionOptions TestOptions(bool tied, bool adapters = false,
+                                DType dtype = DType::kF32) {
   ContributionOptions options;
+  options.dtype = dtype;
   options.units = ContributedUnits(TestModel(tied),
                                    adapters ? TestAdapter() : AdapterConfig());
   options.rounds = 2;
@@ -44,13 +46,16 @@ TEST(ContributionBuffersTest, UnitsAreThoseThatALayerTrains) {
 }
 
 TEST(ContributionBuffersTest, NoTwoBlocksShareAByteAndNoneIsLeftOver) {
-  for (const bool adapters : {false, true}) {
-    const ContributionOptions options = TestOptions(true, adapters);
+  for (const auto& [adapters, dtype] :
+       {std::pair{false, DType::kF32}, std::pair{false, DType::kBF16},
+        std::pair{true, DType::kF32}}) {
+    const ContributionOptions options = TestOptions(true, adapters, dtype);
     Plan plan = TestPlan();
     plan.split = {{8}, {4, 4}, {8}, {3, 5}};
     auto arena = *HostArena::Create(64 << 20, 3);
     const auto buffers = *ContributionBuffers::Create(*arena, plan, options);
     EXPECT_EQ(buffers->blocks(), (ContributionBlocks{7, 2}));
+    EXPECT_EQ(buffers->dtype(), dtype);
     std::set<std::pair<uint64_t, uint64_t>> ranges;
     uint64_t bytes = 0;
     for (const ContributedUnit& unit : options.units) {
@@ -59,7 +64,7 @@ TEST(ContributionBuffersTest, NoTwoBlocksShareAByteAndNoneIsLeftOver) {
       const int count = unit.head ? 2 : 7;
       for (int block = 0; block < count; ++block) {
         const wire::BufferRef one = buffers->Buffer(unit.unit, block);
-        EXPECT_EQ(one.bytes, unit.bytes);
+        EXPECT_EQ(one.bytes, unit.elements * DTypeBytes(dtype));
         EXPECT_EQ(one.offset % 64, 0u);
         ranges.insert({one.offset, one.offset + one.bytes});
         bytes += one.bytes;
@@ -92,6 +97,12 @@ TEST(ContributionBuffersTest, FewerDevicesNeedFewerBlocks) {
   EXPECT_EQ(BlocksOf(plan, options), (ContributionBlocks{4, 1}));
   options.devices = 8;
   EXPECT_EQ(BlocksOf(plan, options), (ContributionBlocks{25, 1}));
+}
+
+TEST(ContributionBuffersTest, RoundedSumsTakeHalfTheBytes) {
+  const Plan plan = TestPlan();
+  EXPECT_EQ(2 * ContributionBytes(plan, TestOptions(true, false, DType::kF16)),
+            ContributionBytes(plan, TestOptions(true)));
 }
 
 TEST(ContributionBuffersTest, TooLittleMemoryTakesNothing) {

@@ -194,14 +194,15 @@ PlanLimits Engine::LimitsOfJob(const ResolvedSpec& spec,
 ResolvedSpec Engine::ResolveToFit(JobSpec spec,
                                   const ModelConfig& model) const {
   const int devices = pool_.device_count();
-  ResolvedSpec resolved = ResolvedSpec::Resolve(spec, devices);
+  const Determinism usual = UsualDeterminism(options_.device);
+  ResolvedSpec resolved = ResolvedSpec::Resolve(spec, devices, usual);
   if (spec.gradient_groups.has_value()) return resolved;
   while (resolved.gradient_groups() > 1) {
     const auto plan = InitialPlan(resolved, model, devices, options_.device);
     if (!plan.ok()) break;  // at any number; the error is CheckPlan's
     if (LimitsOfJob(resolved, model).CheckSlots(*plan).ok()) break;
     spec.gradient_groups = resolved.gradient_groups() / 2;
-    resolved = ResolvedSpec::Resolve(spec, devices);
+    resolved = ResolvedSpec::Resolve(spec, devices, usual);
   }
   return resolved;
 }

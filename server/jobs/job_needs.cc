@@ -102,6 +102,17 @@ DType ComputeDtype(SpecDtype dtype) {
   return DType::kF32;
 }
 
+DType ContributionDType(const ResolvedSpec& spec) {
+  const bool fast = spec.determinism() == Determinism::kFast &&
+                    spec.spec().method == Method::kFull;
+  return fast ? ComputeDtype(spec.spec().dtype) : DType::kF32;
+}
+
+Determinism UsualDeterminism(const DeviceRoom& device) {
+  // Of GPUs.
+  return device.with_libraries ? Determinism::kFast : Determinism::kBitwise;
+}
+
 TrainedModel TrainedOf(const ResolvedSpec& spec, const ModelConfig& model) {
   return {model, spec.adapter(), ComputeDtype(spec.spec().dtype)};
 }
@@ -131,6 +142,7 @@ RoundBuffersOptions BufferOptions(const ResolvedSpec& spec,
   options.dtype = ComputeDtype(spec.spec().dtype);
   options.input_gradient = !spec.adapter().present();
   options.packed = spec.spec().packing;
+  options.contributions.dtype = ContributionDType(spec);
   options.contributions.units = ContributedUnits(model, spec.adapter());
   options.contributions.rounds = StepRounds(spec);
   options.contributions.devices = device_count;

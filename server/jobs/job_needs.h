@@ -21,6 +21,13 @@ namespace roundhouse {
 // Of weights and activations in computation.
 DType ComputeDtype(SpecDtype dtype);
 
+// In which sums of gradients leave the devices and lie in host memory.
+// Adapters are few, and trained in fp32: theirs are fp32 however fast.
+DType ContributionDType(const ResolvedSpec& spec);
+
+// Of a job that says nothing of it.
+Determinism UsualDeterminism(const DeviceRoom& device);
+
 TrainedModel TrainedOf(const ResolvedSpec& spec, const ModelConfig& model);
 // Of the job's two allocations.
 TrainingStateOptions StateOptions(uint64_t job, const ResolvedSpec& spec,

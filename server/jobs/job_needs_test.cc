@@ -58,8 +58,39 @@ TEST(JobNeedsTest, AWidePlanNeedsASumOfEachPart) {
   // Two of each part, of the stage with layers 0 and 1 only.
   const HostNeed part =
       Need(absl::StrCat(kWideJob, ", backward_width: [1, [3, 5]]}"), model);
-  const uint64_t layer = ContributedUnits(model, {})[0].bytes;
+  const uint64_t layer =
+      ContributedUnits(model, {})[0].elements * sizeof(float);
   EXPECT_EQ(part.contribution_bytes - narrow.contribution_bytes, 2 * 3 * layer);
+}
+
+TEST(JobNeedsTest, FastJobsHaveContributionsInTheModelsDType) {
+  struct Case {
+    const char* fields;
+    DType dtype;
+  };
+  for (const auto& [fields, dtype] :
+       {Case{"determinism: fast", DType::kF32},
+        Case{"determinism: fast\nbf16: true", DType::kBF16},
+        Case{"determinism: fast\nfp16: true", DType::kF16},
+        Case{"determinism: bitwise\nbf16: true", DType::kF32},
+        Case{"bf16: true", DType::kF32},
+        Case{"determinism: fast\nbf16: true\nmethod: lora", DType::kF32}}) {
+    const auto spec = ParseJobSpec(
+        absl::StrCat("model_name_or_path: m\ndataset: d\n", fields), "job");
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_EQ(ContributionDType(ResolvedSpec::Resolve(*spec, 2)), dtype)
+        << fields;
+  }
+  EXPECT_EQ(UsualDeterminism({1 << 30, true}), Determinism::kFast);
+  EXPECT_EQ(UsualDeterminism({1 << 30, false}), Determinism::kBitwise);
+}
+
+TEST(JobNeedsTest, AFastJobNeedsHalfTheBytesForContributions) {
+  const ModelConfig model = TestModel(false);
+  const HostNeed bitwise = Need("bf16: true", model);
+  const HostNeed fast = Need("bf16: true\ndeterminism: fast", model);
+  EXPECT_EQ(2 * fast.contribution_bytes, bitwise.contribution_bytes);
+  EXPECT_EQ(bitwise.total() - fast.total(), fast.contribution_bytes);
 }
 
 TEST(JobNeedsTest, WidthsBecomeTheSplitOfThePlan) {

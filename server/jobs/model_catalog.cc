@@ -135,7 +135,8 @@ MethodNeed ModelCatalog::NeedWith(const char* method,
   JobSpec spec = *parsed;
   spec.max_length = std::min(spec.max_length, model.max_position_tokens);
   const int devices = std::max(1, options_.device_count);
-  const ResolvedSpec resolved = ResolvedSpec::Resolve(spec, devices);
+  const ResolvedSpec resolved =
+      ResolvedSpec::Resolve(spec, devices, UsualDeterminism(options_.device));
   const auto plan = InitialPlan(resolved, model, devices, options_.device);
   if (!plan.ok()) {
     need.problem = std::string(plan.status().message());

@@ -22,12 +22,8 @@ class SumsOfASlot {
 
   // That one part sends per unit.
   int64_t Sent(int slot) { return Of(slot).sent; }
-  // That are there at once: one for each size of subtree up to the largest that
-  // it folds, and the one that goes down.
-  int64_t Held(int slot) {
-    const Sums& sums = Of(slot);
-    return sums.folded + (sums.sent > 1 ? 1 : 0);
-  }
+  // One for each size of subtree up to the largest that it folds.
+  int64_t Folded(int slot) { return Of(slot).folded; }
 
  private:
   struct Sums {
@@ -93,6 +89,8 @@ PlanLimits::PlanLimits(const PlanLimitsOptions& options) : options_(options) {
       ++layer.units;
       if (!IsTrainable(config, options.model.adapter, unit)) continue;
       layer.sum_bytes += Align(elements * DTypeBytes(DType::kF32));
+      layer.rounded_bytes +=
+          Align(elements * DTypeBytes(options.buffers.contributions.dtype));
       ++layer.trained_units;
     }
   }
@@ -106,11 +104,24 @@ uint64_t PlanLimits::WorkingOf(const LayerRange& stage, bool backward) const {
                       stage.first, stage.last);
 }
 
-uint64_t PlanLimits::StageBytes(const LayerRange& stage, uint64_t sums,
+// As worker/slot/slot_plan.h: of several sums one goes down while the next one
+// is folded.
+PlanLimits::HeldSums PlanLimits::Held(int64_t sent, int64_t folded) const {
+  const uint64_t several = sent > 1 ? 1 : 0;
+  const auto sums = static_cast<uint64_t>(folded);
+  if (options_.buffers.contributions.dtype == DType::kF32) {
+    return {sums + several, 0};
+  }
+  return {sums, 1 + several};
+}
+
+uint64_t PlanLimits::StageBytes(const LayerRange& stage, const HeldSums& held,
                                 bool backward) const {
   uint64_t bytes = WorkingOf(stage, backward);
   for (int layer = stage.first; layer <= stage.last; ++layer) {
-    bytes += layers_[layer].weight_bytes + sums * layers_[layer].sum_bytes;
+    bytes += layers_[layer].weight_bytes +
+             held.sums * layers_[layer].sum_bytes +
+             held.rounded * layers_[layer].rounded_bytes;
   }
   return bytes;
 }
@@ -129,7 +140,7 @@ std::vector<uint64_t> PlanLimits::SlotBytes(const Plan& plan) const {
   const uint64_t inputs = 2 * tensor;
   std::vector<uint64_t> slots;
   for (const LayerRange& stage : plan.forward) {
-    slots.push_back(StageBytes(stage, 0, false) + inputs +
+    slots.push_back(StageBytes(stage, {}, false) + inputs +
                     2 * OutputsOf(plan, stage) * tensor);
   }
   SumsOfASlot sums(plan, options_.groups);
@@ -137,7 +148,7 @@ std::vector<uint64_t> PlanLimits::SlotBytes(const Plan& plan) const {
   for (size_t i = 0; i < plan.backward.size(); ++i, ++slot) {
     // All but the fused slot have a gradient from above.
     const uint64_t given = i == 0 ? 0 : 2 * tensor;
-    const auto held = static_cast<uint64_t>(sums.Held(slot));
+    const HeldSums held = Held(sums.Sent(slot), sums.Folded(slot));
     slots.push_back(StageBytes(plan.backward[i], held, true) + inputs + given +
                     2 * tensor);
   }

@@ -33,10 +33,10 @@ class PlanLimits {
   explicit PlanLimits(const PlanLimitsOptions& options);
 
   // The most that one slot of the plan holds on its device: weights, gradient
-  // sums, what goes to and fro for two of its micro-batches, and with
-  // device.with_libraries what computes one (else that comes on top).  Never
-  // less than what worker/slot/slot_plan.h counts for its command.  REQUIRES:
-  // CheckPlan is OK, a fused plan.
+  // sums and their rounded copies, what goes to and fro for two of its
+  // micro-batches, and with device.with_libraries what computes one (else that
+  // comes on top).  Never less than what worker/slot/slot_plan.h counts for its
+  // command.  REQUIRES: CheckPlan is OK, a fused plan.
   uint64_t LargestSlotBytes(const Plan& plan) const;
 
   // Stages whose slots are too large for a device, in halves until they are not
@@ -55,13 +55,22 @@ class PlanLimits {
  private:
   struct Layer {
     uint64_t weight_bytes = 0;
-    uint64_t sum_bytes = 0;  // of one sum of all that trains
+    uint64_t sum_bytes = 0;      // of one sum of all that trains
+    uint64_t rounded_bytes = 0;  // of its rounded copy
     uint64_t units = 0;
     uint64_t trained_units = 0;
   };
 
+  // Per unit, on the device at once.
+  struct HeldSums {
+    uint64_t sums = 0;
+    uint64_t rounded = 0;
+  };
+
   std::vector<uint64_t> SlotBytes(const Plan& plan) const;
-  uint64_t StageBytes(const LayerRange& stage, uint64_t sums,
+  // Of a slot that sends `sent` sums of each unit and folds `folded`.
+  HeldSums Held(int64_t sent, int64_t folded) const;
+  uint64_t StageBytes(const LayerRange& stage, const HeldSums& held,
                       bool backward) const;
   uint64_t WorkingOf(const LayerRange& stage, bool backward) const;
   // Of a command that sends `sums` of each unit.

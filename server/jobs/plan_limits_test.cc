@@ -50,6 +50,26 @@ TEST(PlanLimitsTest, WiderSlotsHoldFewerSums) {
   EXPECT_EQ(LargestSlot(options, plan), narrow);
 }
 
+// Beside the sums of its fold a slot holds one that goes down, or its rounded
+// copy, of several sums two of those.
+TEST(PlanLimitsTest, RoundedCopiesTakeRoomBesideTheSums) {
+  PlanLimitsOptions options = TestOptions(false);
+  options.model.dtype = DType::kBF16;
+  PlanLimitsOptions rounded = options;
+  rounded.buffers.contributions.dtype = DType::kBF16;
+  Plan plan = {{}, {{0, 3}}, true};
+  const uint64_t narrow = LargestSlot(options, plan);
+  const uint64_t narrow_rounded = LargestSlot(rounded, plan);
+  plan.split.assign(1, {4, 4});
+  const uint64_t sum = narrow - LargestSlot(options, plan);
+  // Rounded up unit by unit.
+  EXPECT_NEAR(static_cast<double>(narrow_rounded - narrow),
+              static_cast<double>(sum) / 2, 5 * 512);
+  plan.split.assign(1, {3, 5});
+  EXPECT_NEAR(static_cast<double>(LargestSlot(rounded, plan)),
+              static_cast<double>(LargestSlot(options, plan)), 5 * 512);
+}
+
 TEST(PlanLimitsTest, FrozenLayersHaveNoSums) {
   const Plan plan = TestPlan();
   EXPECT_LT(LargestSlot(TestOptions(true), plan),
@@ -140,7 +160,7 @@ TEST(PlanLimitsTest, HostBytesAreOfBoundariesAndSums) {
   uint64_t sums = 0;
   for (const ContributedUnit& unit :
        limits.options().buffers.contributions.units) {
-    sums += unit.bytes;
+    sums += unit.elements * sizeof(float);
   }
   EXPECT_EQ(limits.HostBytes(plan) - narrow, sums);
   EXPECT_GT(narrow, limits.HostBytes({{}, {{0, 3}}, true}));

@@ -101,7 +101,10 @@ absl::StatusOr<FoundPlan> FindPlan(const JobPlanQuestion& question) {
   const int micro_batches = question.limits.buffers.micro_batches;
   const PlanLimits limits(question.limits);
   SearchOptions options;
-  options.contributions = Contributions::kFp32;
+  options.contributions =
+      question.limits.buffers.contributions.dtype == DType::kF32
+          ? Contributions::kFp32
+          : Contributions::kModelDtype;
   options.updates = question.updates;
   options.rounds = question.rounds;
   options.groups = static_cast<int>(question.limits.groups);

@@ -110,6 +110,22 @@ TEST(FindPlanTest, APipelineThatFillsAndDrainsIsReplaced) {
   EXPECT_FALSE(FindPlan(again)->better());
 }
 
+// In the simulator too.
+TEST(FindPlanTest, RoundedContributionsTakeHalfTheLink) {
+  JobPlanQuestion question = Question();
+  question.limits.model.dtype = DType::kBF16;
+  question.costs = MeasuredCosts(Measured(), question.limits.model, 64);
+  // Links on which gradients take longer than they are computed.
+  question.machine.link_rate = 1e-3;
+  const auto bitwise = FindPlan(question);
+  ASSERT_TRUE(bitwise.ok()) << bitwise.status();
+  question.limits.buffers.contributions.dtype = DType::kBF16;
+  const auto fast = FindPlan(question);
+  ASSERT_TRUE(fast.ok()) << fast.status();
+  EXPECT_LT(fast->step_ns, bitwise->step_ns);
+  EXPECT_LT(fast->present_step_ns, bitwise->present_step_ns);
+}
+
 TEST(FindPlanTest, AJobOfOneGroupStaysOneDeviceWide) {
   JobPlanQuestion question = Question();
   question.limits.groups = 1;

@@ -136,7 +136,7 @@ TEST(RoundBuffersTest, AMicroBatchBeyondTheRoundIsABug) {
 TEST(RoundBuffersTest, APlanWithAsManyBlocksTakesThemOver) {
   auto arena = *HostArena::Create(1 << 20, 3);
   RoundBuffersOptions options = TestOptions();
-  options.contributions.units = {{1, 0, false, 4096}, {2, 1, false, 4096}};
+  options.contributions.units = {{1, 0, false, 1024}, {2, 1, false, 1024}};
   auto first = *RoundBuffers::Create(*arena, options);
   EXPECT_EQ(first->contributions().host_bytes(), 12288u);
   EXPECT_DEATH(first->contributions().Buffer(2, 3), "block 3");

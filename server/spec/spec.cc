@@ -333,9 +333,11 @@ absl::StatusOr<JobSpec> ParseJobSpec(const std::string& text,
   return Reader(shown).Read(root);
 }
 
-ResolvedSpec ResolvedSpec::Resolve(const JobSpec& spec, int device_count) {
+ResolvedSpec ResolvedSpec::Resolve(const JobSpec& spec, int device_count,
+                                   Determinism usual) {
   ROUNDHOUSE_CHECK(device_count >= 1) << device_count;
   JobSpec out = spec;
+  out.determinism = spec.determinism.value_or(usual);
   if (!out.micro_batch_size.has_value()) {
     out.micro_batch_size = AutoMicroBatchSize(spec.batch_size, device_count);
   }
@@ -377,6 +379,10 @@ absl::StatusOr<ResolvedSpec> ResolvedSpec::FromJson(const std::string& json) {
                       "resolved spec: micro_batch_size, "
                       "micro_batches_per_round and gradient_groups must be "
                       "numbers");
+  }
+  if (!spec.determinism.has_value()) {
+    return FieldError("MISSING_FIELD", "determinism",
+                      "resolved spec: determinism must be given");
   }
   if (spec.method == Method::kLora &&
       !(spec.lora_r.has_value() && spec.lora_alpha.has_value() &&

@@ -84,6 +84,11 @@ struct ExplicitPlan {
 // that updates run under the next step.
 enum class OptimizerMode { kSync, kAsync };
 
+// kBitwise: gradient sums leave the devices in fp32, and the same resolved spec
+// gives the same bits whatever the devices and the plan.  kFast: they leave in
+// the model's dtype, and the bits are those of the plan.
+enum class Determinism { kBitwise, kFast };
+
 // What the job file says, with the defaults of docs/job-spec.md.  An empty
 // optional is "auto".
 struct JobSpec {
@@ -133,7 +138,8 @@ struct JobSpec {
   bool load_best_model_at_end = false;
   int64_t early_stopping_patience = 0;  // evaluations; 0: off
   GradientCheckpointing gradient_checkpointing = GradientCheckpointing::kAuto;
-  std::string output_name;  // "": the job's id
+  std::optional<Determinism> determinism;  // empty: as the devices have it
+  std::string output_name;                 // "": the job's id
   std::vector<std::pair<std::string, std::string>> metadata;
   std::optional<ExplicitPlan> plan;
 
@@ -163,17 +169,18 @@ const std::vector<SpecField>& JobSpecVocabulary();
 absl::StatusOr<JobSpec> ParseJobSpec(const std::string& text,
                                      const std::string& file_name);
 
-// A JobSpec without "auto" in its batch fields, and with all fields of its
-// adapters.  Immutable.
+// A JobSpec without "auto" in its batch fields, with its determinism and all
+// fields of its adapters.  Immutable.
 class ResolvedSpec {
  public:
   // Fills in micro_batch_size (the largest power of two that is at most 8 and
   // gives two micro-batches per device, at least 1), micro_batches_per_round
   // (all of a step's, at most 32), gradient_groups (one a device, so that slots
   // can be as wide; at most one a micro-batch of a round; 1 with an own plan)
-  // and, with adapters, DefaultAdapter().  REQUIRES: device_count >= 1 and a
-  // spec from ParseJobSpec.
-  static ResolvedSpec Resolve(const JobSpec& spec, int device_count);
+  // and, with adapters, DefaultAdapter(); `usual` where the job says nothing of
+  // determinism.  REQUIRES: device_count >= 1 and a spec from ParseJobSpec.
+  static ResolvedSpec Resolve(const JobSpec& spec, int device_count,
+                              Determinism usual = Determinism::kBitwise);
   // What ToJson() wrote; kInvalidArgument for anything else.
   static absl::StatusOr<ResolvedSpec> FromJson(const std::string& json);
 
@@ -183,6 +190,7 @@ class ResolvedSpec {
     return *spec_.micro_batches_per_round;
   }
   int64_t gradient_groups() const { return *spec_.gradient_groups; }
+  Determinism determinism() const { return *spec_.determinism; }
   // What trains; not present() with full fine-tuning.
   AdapterConfig adapter() const;
 

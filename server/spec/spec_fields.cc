@@ -178,8 +178,10 @@ void AddNumerics(std::vector<SpecFieldRow>* rows) {
       &J::gradient_checkpointing,
       {{"auto", G::kAuto}, {"stage", G::kStage}, {"layer", G::kLayer}}, {},
       {"gradient_checkpointing", "auto, stage, layer", "-", "auto"}));
-  rows->push_back(Only({"bitwise"}, {{"fast", "CUDA devices"}},
-                       {"determinism", "bitwise", "-", "bitwise"}));
+  rows->push_back(OneOfOrNone<Determinism>(
+      &J::determinism,
+      {{"bitwise", Determinism::kBitwise}, {"fast", Determinism::kFast}},
+      {"determinism", "bitwise, fast", "-", "bitwise; fast on GPUs"}));
   rows->push_back(
       PlanRow({"plan", "auto, or stages and widths", "layers", "auto"}));
 }

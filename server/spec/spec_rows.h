@@ -103,6 +103,30 @@ SpecFieldRow WhenNotZero(SpecFieldRow row);
 // max_steps: -1 is transformers' way of saying "by epochs".
 SpecFieldRow StepsRow(SpecFieldRow row);
 
+// Empty where the file says nothing, and then not written.
+template <typename E>
+SpecFieldRow OneOfOrNone(std::optional<E> JobSpec::*member,
+                         std::vector<Choice<E>> choices, SpecField info) {
+  SpecFieldRow row{.info = info};
+  row.set = [member, choices](const SpecValue& v, SpecDraft* d) {
+    std::vector<std::string> names;
+    for (const Choice<E>& c : choices) {
+      names.push_back(c.text);
+      if (v.text != c.text) continue;
+      d->spec.*member = c.value;
+      return absl::OkStatus();
+    }
+    return Expected(absl::StrJoin(names, " or "), v);
+  };
+  row.put = [member, choices, name = info.name](const JobSpec& s,
+                                                nlohmann::ordered_json* out) {
+    for (const Choice<E>& c : choices) {
+      if (s.*member == c.value) (*out)[name] = c.text;
+    }
+  };
+  return row;
+}
+
 // `member` may be null: nothing is stored, the first choice is written.
 template <typename E>
 SpecFieldRow OneOf(E JobSpec::*member, std::vector<Choice<E>> choices,

@@ -197,9 +197,9 @@ TEST(SpecTest, AnAsynchronousOptimizerHasNoLossScale) {
 
 TEST(SpecTest, LaterPartsAreRefusedByNameAndNeverIgnored) {
   for (const char* text :
-       {"objective: dpo", "determinism: fast", "priority: urgent",
-        "resources: {max_devices: 1}", "max_runtime: 1h", "retry: 2",
-        "lr_scheduler_type: polynomial", "optim: lion"}) {
+       {"objective: dpo", "priority: urgent", "resources: {max_devices: 1}",
+        "max_runtime: 1h", "retry: 2", "lr_scheduler_type: polynomial",
+        "optim: lion"}) {
     const auto result = With(text);
     const std::string field = std::string(text, std::string(text).find(':'));
     EXPECT_TRUE(absl::IsUnimplemented(result.status())) << text;
@@ -581,6 +581,24 @@ TEST(ResolvedSpecTest, AutoBecomesNumbers) {
             32);
 }
 
+TEST(ResolvedSpecTest, DeterminismIsTheJobsOrThatOfTheDevices) {
+  using D = Determinism;
+  EXPECT_FALSE(With("")->determinism.has_value());
+  EXPECT_EQ(ResolvedSpec::Resolve(*With(""), 1).determinism(), D::kBitwise);
+  EXPECT_EQ(ResolvedSpec::Resolve(*With(""), 1, D::kFast).determinism(),
+            D::kFast);
+  const auto bitwise = With("determinism: bitwise");
+  EXPECT_EQ(ResolvedSpec::Resolve(*bitwise, 1, D::kFast).determinism(),
+            D::kBitwise);
+  EXPECT_EQ(Message(With("determinism: quick")),
+            "job.yaml:3: determinism: expected bitwise or fast, got the text "
+            "\"quick\"");
+  // The word stays, whatever devices the job is taken up on later.
+  const ResolvedSpec fast =
+      ResolvedSpec::Resolve(*With("bf16: true"), 1, D::kFast);
+  EXPECT_EQ(ResolvedSpec::FromJson(fast.ToJson())->determinism(), D::kFast);
+}
+
 TEST(ResolvedSpecTest, AdaptersGetPeftsDefaults) {
   EXPECT_FALSE(ResolvedSpec::Resolve(*With(""), 1).adapter().present());
   EXPECT_EQ(ResolvedSpec::Resolve(*With("method: lora"), 1).adapter(),
@@ -616,6 +634,7 @@ TEST(ResolvedSpecTest, JsonIsAJobFileThatResolvesToItself) {
         "gradient_groups: 8\nplan: {forward: [[0,2]], backward: [[3,4],[0,2]], "
         "forward_width: 8, backward_width: [[3,5],[8]]}",
         "method: lora", "packing: true\ntruncation: drop",
+        "determinism: fast\nbf16: true",
         "method: lora\nlora_r: 3\nlora_alpha: 0.1\nlora_dropout: 0.05\n"
         "target_modules: [k_proj, up_proj]\nadapter_name_or_path: a"}) {
     const auto spec = With(more);
@@ -678,8 +697,11 @@ TEST(ResolvedSpecTest, AutoIsNotResolved) {
   auto json = nlohmann::json::parse(
       ResolvedSpec::Resolve(*With("method: lora"), 2).ToJson());
   EXPECT_TRUE(ResolvedSpec::FromJson(json.dump()).ok());
-  json.erase("lora_alpha");
-  EXPECT_FALSE(ResolvedSpec::FromJson(json.dump()).ok());
+  for (const char* field : {"determinism", "lora_alpha"}) {
+    auto without = json;
+    without.erase(field);
+    EXPECT_FALSE(ResolvedSpec::FromJson(without.dump()).ok()) << field;
+  }
   EXPECT_FALSE(
       ResolvedSpec::FromJson("{\"model\": \"m\", \"dataset\": \"d\"}").ok());
 }

@@ -1,5 +1,6 @@
 """A run through daemon, workers and arena equals the sequential reference bit
-for bit: every loss, gradient norm, weight, master and moment.
+for bit: every loss, gradient norm, weight, master and moment. So does one with
+`determinism: fast`, where the reference rounds sums as the job's plan cuts them.
 
 The runs are a seeded sample in which every pair of values of any two factors
 occurs. One test case a run; all runs of one device count share a daemon.
@@ -174,6 +175,38 @@ ASYNC = {
         "target_modules": "all-linear", "micro_batch_size": 1,
         "micro_batches_per_round": 3, "gradient_groups": 2,
         "plan": PLANS["uneven"]},
+}
+
+
+# Sums that leave the devices in the model's dtype, rounded where the plan cuts
+# a round. With fp32, and of adapters, they are what they always are.
+FAST = {
+    "bf16_powers_of_two": {
+        "dtype": "bf16", "model_name_or_path": "model-False-bf16",
+        "save_steps": 2,
+        "plan": {**PLANS["backward_begins_inside"], "forward_width": [2, 4],
+                 "backward_width": [8, 4, 2]}},
+    "bf16_uneven_tied": {
+        "dtype": "bf16", "model_name_or_path": "model-True-bf16",
+        "max_grad_norm": 0, "packing": True,
+        "plan": {**PLANS["other_cuts"], "forward_width": [[5, 3], 3],
+                 "backward_width": [[1, 7], [2, 3, 3], 1]}},
+    "fp16_uneven": {
+        "dtype": "fp16", "model_name_or_path": "model-False-fp32",
+        "gradient_checkpointing": "layer",
+        "plan": {**PLANS["other_cuts"],
+                 "backward_width": [[3, 5], 2, [7, 1]]}},
+    "async": {
+        "dtype": "bf16", "model_name_or_path": "model-True-bf16",
+        "optimizer_mode": "async",
+        "plan": {**PLANS["layer_each"], "backward_width": 2}},
+    "fp32": {
+        "dtype": "fp32", "model_name_or_path": "model-False-fp32",
+        "plan": {**PLANS["all_fused"], "width": 2}},
+    "adapters": {
+        "dtype": "bf16", "model": "model-False-fp32", "lora_dropout": 0.1,
+        "target_modules": "all-linear",
+        "plan": {**PLANS["uneven"], "width": 2}},
 }
 
 
@@ -356,9 +389,8 @@ class BitwiseTest(unittest.TestCase):
 
     def check_wide(self, devices, changes):
         if changes.get("lora_dropout"):
-            self.check_adapters(devices, {**WIDE_BATCH, **changes})
-            return
-        self.check(devices, {
+            return self.check_adapters(devices, {**WIDE_BATCH, **changes})
+        return self.check(devices, {
             "dataset": "train.jsonl", "validation_dataset": "validation.jsonl",
             "max_length": 32, "max_steps": STEPS, "learning_rate": 0.01,
             "save_steps": 0, "seed": 7, **WIDE_BATCH, **changes})
@@ -374,6 +406,25 @@ class BitwiseTest(unittest.TestCase):
         for worker in "146":
             self.assertIn(f"device worker {worker} killed by signal 9",
                           daemon.log_path.read_text())
+
+    def test_fast_jobs_round_as_their_plan_cuts(self):
+        """The first job's workers die in the middle of parts and
+        reductions."""
+        daemon = self.start_only(8, worker_kill_at=(
+            "1=slot.micro_batch.done:3;4=slot.contribution.copied:7;"
+            "6=slot.output.copied:4;host=host.chunk.ready:9"))
+        for name, changes in FAST.items():
+            with self.subTest(name):
+                job = self.check_wide(8, {**changes, "determinism": "fast"})
+                spec = daemon.job(job)["resolved_spec"]
+                self.assertEqual(spec["determinism"], "fast")
+                _, states = self.reference(daemon, job, determinism="bitwise")
+                self.assertEqual(daemon.tensors(job, STEPS) == states[STEPS],
+                                 name in ("fp32", "adapters"))
+        for worker in ("device worker 1", "device worker 4",
+                       "device worker 6", "host worker"):
+            self.assertRegex(daemon.log_path.read_text(),
+                             worker + r"( \d+)? killed by signal 9")
 
     def test_steps_read_weights_that_are_one_update_old(self):
         """The first job's workers die in the middle of slots, reductions and
@@ -400,6 +451,11 @@ class BitwiseTest(unittest.TestCase):
     def test_steps_whose_fp16_gradients_overflow(self):
         """They leave every bit as it was. Those of few tokens are large.
         Workers die in the middle of slots, reductions and updates."""
+        for determinism in ("bitwise", "fast"):
+            with self.subTest(determinism):
+                self.check_overflows(determinism)
+
+    def check_overflows(self, determinism):
         daemon = self.start_only(4, worker_kill_at=(
             "1=slot.micro_batch.done:5;2=slot.contribution.copied:4;"
             "host=host.chunk.ready:9;host=host.gather.copied:2"))
@@ -408,7 +464,7 @@ class BitwiseTest(unittest.TestCase):
             "validation_dataset": "validation.jsonl", "max_length": 32,
             "batch_size": 2, "micro_batch_size": 1, "max_steps": STEPS,
             "learning_rate": 0.1, "seed": 7, "dtype": "fp16", "save_steps": 1,
-            "gradient_groups": 2,
+            "gradient_groups": 2, "determinism": determinism,
             "plan": {**PLANS["other_cuts"], "width": 2}})
         skipped = [line["step"] for line in daemon.metrics(job)
                    if "loss" in line and "grad_norm" not in line]

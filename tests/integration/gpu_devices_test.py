@@ -94,7 +94,11 @@ class GpuDevicesTest(unittest.TestCase):
         well = [gpu for gpu in range(GPUS) if gpu != LOST]
         self.assertIn(f"GPU {LOST}: GPU is lost; starting with 7 of 8 GPUs",
                       daemon.log_path.read_text())
-        daemon.wait(daemon.submit(SPEC))
+        # What is the default on GPUs; fp32 models have nothing to round.
+        for fields, word in (({}, "fast"), ({"dtype": "bf16"}, "fast"),
+                             ({"determinism": "bitwise"}, "bitwise")):
+            found = daemon.wait(daemon.submit({**SPEC, **fields}))
+            self.assertEqual(found["resolved_spec"]["determinism"], word)
         self.assertEqual(
             [(d["kind"], d["product_name"], d["uuid"],
               int(d["memory_limit_bytes"])) for d in self.devices(daemon)],

@@ -468,16 +468,20 @@ class MetricsTest(InterfaceTest):
             self.assertGreater(
                 states[(("device", "0"), ("state", state))], 0)
 
+    def transferred(self):
+        """{(direction, purpose): bytes} of device 0."""
+        measured = {}
+        for labels, value in self.values("pcie_transfer_bytes_total").items():
+            pairs = dict(labels)
+            self.assertEqual(pairs["device"], "0")
+            measured[pairs["direction"], pairs["purpose"]] = value
+        return measured
+
     def test_transfer_bytes_are_those_of_the_plan(self):
-        rows, steps, size = 16, 3, 4  # fp32
+        rows, steps = 16, 3
         (self.scratch.data / "train.jsonl").write_text(
             '{"text": "one two three"}\n' * rows)
         self.start(devices="cpu:1")
-        job = self.daemon.submit({
-            **SHORT, "max_steps": steps, "save_steps": 0,
-            "plan": {"forward": [[0, 1]], "backward": [[2, 4], [0, 1]]}})
-        found = self.daemon.wait(job)
-        tokens = found["dataset"]["train_tokens"] * 8 // rows  # of a step
         config = json.loads(
             (self.scratch.data / "model/config.json").read_text())
 
@@ -492,27 +496,34 @@ class MetricsTest(InterfaceTest):
         layer = elements(harness.layer_shapes().values())
         head = elements([[harness.HIDDEN],
                          [config["vocab_size"], harness.HIDDEN]])
-        activation = tokens * harness.HIDDEN  # of one boundary
-        wanted = {
-            # Stages [0,1], [2,4], [0,1]: inputs, and the last one's gradient.
-            ("h2d", "activations"): 4 * activation,
-            ("d2h", "activations"): 3 * activation,
-            ("h2d", "weights"): 6 * layer + head,
-            ("d2h", "gradients"): 4 * layer + head,
-            ("d2h", "weights"): 0, ("h2d", "gradients"): 0,
-            # Labels are read where they lie.
-            ("h2d", "other"): 0, ("d2h", "other"): 0,
-        }
-        measured = {}
-        for labels, value in self.values("pcie_transfer_bytes_total").items():
-            pairs = dict(labels)
-            self.assertEqual(pairs["device"], "0")
-            measured[pairs["direction"], pairs["purpose"]] = value
-        self.assertEqual(set(measured), set(wanted))
-        for key, count in wanted.items():
-            self.assertAlmostEqual(measured[key], count * size * steps,
-                                   delta=0.02 * count * size * steps,
-                                   msg=key)
+        for determinism, dtype, size, sum_size in (
+                ("bitwise", "fp32", 4, 4), ("bitwise", "bf16", 2, 4),
+                ("fast", "bf16", 2, 2), ("fast", "fp32", 4, 4)):
+            before = self.transferred()
+            job = self.daemon.submit({
+                **SHORT, "max_steps": steps, "save_steps": 0, "dtype": dtype,
+                "determinism": determinism,
+                "plan": {"forward": [[0, 1]], "backward": [[2, 4], [0, 1]]}})
+            found = self.daemon.wait(job)
+            tokens = found["dataset"]["train_tokens"] * 8 // rows  # of a step
+            activation = tokens * harness.HIDDEN * size  # of one boundary
+            wanted = {
+                # Stages [0,1], [2,4], [0,1]: inputs, and the last one's
+                # gradient.
+                ("h2d", "activations"): 4 * activation,
+                ("d2h", "activations"): 3 * activation,
+                ("h2d", "weights"): (6 * layer + head) * size,
+                ("d2h", "gradients"): (4 * layer + head) * sum_size,
+                ("d2h", "weights"): 0, ("h2d", "gradients"): 0,
+                # Labels are read where they lie.
+                ("h2d", "other"): 0, ("d2h", "other"): 0,
+            }
+            after = self.transferred()
+            self.assertEqual(set(after), set(wanted))
+            for key, count in wanted.items():
+                self.assertAlmostEqual(
+                    after[key] - before.get(key, 0), count * steps,
+                    delta=0.02 * count * steps, msg=(determinism, dtype, key))
 
 
 if __name__ == "__main__":

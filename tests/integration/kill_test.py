@@ -80,6 +80,7 @@ class KillTest(unittest.TestCase):
     spec, points, kill_count = SPEC, POINTS, KILLS
     model = {"tied": True}
     draws = {"model_init": "random"}  # the fields that make it draw weights
+    mortal_devices = "cpu:1"  # of daemons that die
 
     @classmethod
     def setUpClass(cls):
@@ -312,7 +313,7 @@ class KillTest(unittest.TestCase):
         for _ in range(MOST_RUNS):
             if self.missing(kind, phases, wanted) <= 0:
                 break
-            daemon = self.scratch.daemon(devices="cpu:1")
+            daemon = self.scratch.daemon(devices=self.mortal_devices)
             job = self.started_job(daemon)
             for _ in range(KILLS_A_JOB):
                 left = self.missing(kind, phases, wanted)

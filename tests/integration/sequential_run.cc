@@ -18,7 +18,8 @@
 //       "eval_loss"}; numbers as hexadecimal floats in text: bits survive
 //
 // What a job's fields mean for a step (order of batches, schedule, clipping) is
-// worked out here again, not taken from server/jobs/runner.
+// worked out here again, not taken from server/jobs/runner; but for where a
+// plan of the job's own cuts its rounds, which `determinism: fast` rounds at.
 #include <unistd.h>
 
 #include <algorithm>
@@ -43,7 +44,9 @@
 #include "base/model/safetensors.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
+#include "scheduler/plan/step_plan.h"
 #include "server/dataset/dataset.h"
+#include "server/jobs/job_needs.h"
 #include "server/spec/spec.h"
 #include "server/weights/adapter_files.h"
 #include "worker/files/normal.h"
@@ -244,7 +247,9 @@ class Run {
       ASSIGN_OR_RETURN(validation_,
                        Dataset::Open(data + "/validation", vocabulary));
     }
-    ASSIGN_OR_RETURN(trainer_, SequentialTrainer::Create(Options()));
+    worker::SequentialOptions options = Options();
+    RETURN_IF_ERROR(RoundAsThePlanDoes(options));
+    ASSIGN_OR_RETURN(trainer_, SequentialTrainer::Create(options));
     RETURN_IF_ERROR(LoadModel(spec_, model_, *trainer_));
     BatchOrder order(train_->counts().rows, job.batch_size,
                      static_cast<uint64_t>(job.seed));
@@ -298,6 +303,24 @@ class Run {
     options.scale_loss = job.dtype == SpecDtype::kFp16;
     options.stale = Stale();
     return options;
+  }
+
+  // With determinism: fast, whose bits are those of the job's own plan.
+  absl::Status RoundAsThePlanDoes(worker::SequentialOptions& options) const {
+    const JobSpec& job = spec_.spec();
+    if (spec_.determinism() == Determinism::kBitwise ||
+        job.method == Method::kLora || options.dtype == DType::kF32) {
+      return absl::OkStatus();
+    }
+    if (!job.plan.has_value()) {
+      return absl::InvalidArgumentError("determinism: fast needs a plan");
+    }
+    ASSIGN_OR_RETURN(const Plan plan, InitialPlan(spec_, model_.config, 1, {}));
+    options.contribution_dtype = options.dtype;
+    options.contributed_groups = [plan](int64_t layer, int64_t groups) {
+      return ContributedGroups(plan, static_cast<int>(layer), groups);
+    };
+    return absl::OkStatus();
   }
 
   absl::Status Step(int64_t step, const std::vector<int64_t>& sequences,

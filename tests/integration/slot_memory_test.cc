@@ -26,11 +26,12 @@ constexpr int kPlans = 60;
 class SlotMemory {
  public:
   SlotMemory(bool tied, bool adapters, bool packed, bool with_libraries,
-             int groups)
+             bool rounded, int groups)
       : arena_(*HostArena::Create(256 << 20, 3)), groups_(groups) {
     TrainingStateOptions state = TestStateOptions(tied);
     state.model = TestModel(tied, kLayers);
     if (adapters) state.adapter = TestAdapter();
+    if (rounded) state.dtype = DType::kBF16;
     state_ = MakeTestState(*arena_, state);
     limits_.model = {state.model, state.adapter, state.dtype};
     limits_.groups = groups;
@@ -43,6 +44,8 @@ class SlotMemory {
     buffers.hidden_size = state.model.hidden_size;
     buffers.input_gradient = !adapters;
     buffers.packed = packed;
+    buffers.dtype = state.dtype;
+    buffers.contributions.dtype = state.dtype;
     buffers.contributions.units = ContributedUnits(state.model, state.adapter);
   }
 
@@ -162,7 +165,9 @@ TEST(SlotMemoryTest, TheDaemonCountsNoLessThanTheWorker) {
     const bool packed = random() % 2 == 0;
     const bool with_libraries = random() % 2 == 0;
     const int groups = 1 << random() % 4;
-    const SlotMemory memory(tied, adapters, packed, with_libraries, groups);
+    const bool rounded = !adapters && random() % 2 == 0;
+    const SlotMemory memory(tied, adapters, packed, with_libraries, rounded,
+                            groups);
     const Plan plan = RandomPlan(groups, random);
     const uint64_t limit = memory.Limit(plan);
     uint64_t most = 0;
