@@ -43,6 +43,7 @@ class PlanCommand : public Command {
   int64_t batch_size_ = 0;
   int64_t micro_batch_size_ = 0;
   std::string gradient_checkpointing_;
+  std::string determinism_;
   bool fp16_accumulation_ = false;
   std::string trace_;
 };
@@ -86,6 +87,8 @@ void PlanCommand::DefineFlags(FlagSet* flags) {
                 "sequences of a micro-batch; else auto");
   flags->AddString("gradient-checkpointing", 0, "HOW", &gradient_checkpointing_,
                    "auto, stage or layer");
+  flags->AddString("determinism", 0, "WORD", &determinism_,
+                   "bitwise or fast (the default of jobs on GPUs)");
   flags->AddBool("fp16-accumulation", 0, &fp16_accumulation_,
                  "as published measurements; Roundhouse adds up in fp32");
   flags->AddString("trace", 0, "FILE", &trace_,
@@ -133,6 +136,7 @@ v1::PlanTrainingRequest PlanCommand::Request() const {
   request.set_batch_size(batch_size_);
   request.set_micro_batch_size(micro_batch_size_);
   request.set_gradient_checkpointing(gradient_checkpointing_);
+  request.set_determinism(determinism_);
   request.set_fp16_accumulation(fp16_accumulation_);
   request.set_timeline(!trace_.empty());
   return request;

@@ -32,6 +32,9 @@ HostMemory HostBytesOf(const TrainingSetup& setup, int64_t tensors,
                        const ContributionBlocks& blocks) {
   HostMemory bytes;
   const int64_t trained = TrainedParameters(setup);
+  const int64_t contribution_bytes =
+      ContributionsOf(setup) == Contributions::kFp32 ? kFp32ContributionBytes
+                                                     : kFastContributionBytes;
   if (setup.method == TrainingMethod::kFull) {
     bytes.state = kFullStateBytes * trained;
     const ModelShape& shape = setup.shape;
@@ -40,13 +43,13 @@ HostMemory HostBytesOf(const TrainingSetup& setup, int64_t tensors,
                              ? shape.embedding_parameters() + shape.hidden_size
                              : shape.head_parameters();
     bytes.contributions =
-        kContributionBytes *
+        contribution_bytes *
         (blocks.layers * shape.layer_parameters + blocks.head * head);
   } else {
     bytes.base = kFrozenBytes * setup.shape.parameter_count();
     bytes.state = kAdapterStateBytes * trained;
     bytes.contributions =
-        kContributionBytes * blocks.layers * AdapterParameters(setup);
+        contribution_bytes * blocks.layers * AdapterParameters(setup);
   }
   const int64_t tensor =
       2 * setup.micro_batch_tokens() * setup.shape.hidden_size;

@@ -21,7 +21,8 @@ inline constexpr int64_t kFullStateBytes = 18;
 inline constexpr int64_t kAdapterStateBytes = 20;
 inline constexpr int64_t kFrozenBytes = 2;
 // Of a parameter in a sum on its way to a reduction.
-inline constexpr int64_t kContributionBytes = 4;
+inline constexpr int64_t kFp32ContributionBytes = 4;
+inline constexpr int64_t kFastContributionBytes = 2;
 // Rounds whose boundaries exist: the one that runs and the one after it.
 inline constexpr int64_t kBoundarySets = 2;
 

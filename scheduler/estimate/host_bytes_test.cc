@@ -56,7 +56,12 @@ TEST(HostBytesTest, ContributionsAreOfLayersAndHead) {
   const TrainingSetup tied = TestSetup("qwen3-1.7b");
   EXPECT_EQ(HostBytesOf(tied, 10, 16, {0, 1}).contributions,
             4 * (tied.shape.embedding_parameters() + tied.shape.hidden_size));
-  const TrainingSetup lora = TestLora("qwen3-32b", 8);
+  TrainingSetup fast = setup;
+  fast.contributions = Contributions::kModelDtype;
+  EXPECT_EQ(2 * HostBytesOf(fast, 10, 16, {5, 2}).contributions,
+            HostBytesOf(setup, 10, 16, {5, 2}).contributions);
+  TrainingSetup lora = TestLora("qwen3-32b", 8);
+  lora.contributions = Contributions::kModelDtype;  // not of adapters
   EXPECT_EQ(HostBytesOf(lora, 10, 16, {5, 2}).contributions,
             4 * 5 * AdapterParameters(lora));
 }

@@ -22,8 +22,6 @@ namespace {
 
 constexpr double kLeastHostRate = 1;
 constexpr double kMostHostRate = 100'000;
-// The daemon adds gradients in fp32 (`bitwise`).
-constexpr Contributions kContributions = Contributions::kFp32;
 
 const DevicePreset& Smallest(const std::vector<const DevicePreset*>& devices) {
   return **std::min_element(devices.begin(), devices.end(),
@@ -195,7 +193,7 @@ class Forecaster {
         CostsOf(setup_, *question_.devices.front(), question_.accumulation);
     machine_ = MachineOf(question_, DeviceReserveBytes(setup_));
     SearchOptions options;
-    options.contributions = kContributions;
+    options.contributions = ContributionsOf(setup_);
     const auto found =
         SearchStepPlan(costs_, machine_, RoundMicroBatches(), options);
     if (absl::IsResourceExhausted(found.status())) {
@@ -236,7 +234,7 @@ class Forecaster {
 
   absl::Status Measure(const StepPlan& plan) {
     StepOptions options;
-    options.contributions = kContributions;
+    options.contributions = ContributionsOf(setup_);
     options.split_at_rates = false;
     ASSIGN_OR_RETURN(
         forecast_.round,

@@ -87,6 +87,16 @@ TEST(StepForecastTest, TheTimelineIsARunnableSchedule) {
       absl::OkStatus());
 }
 
+TEST(StepForecastTest, RoundedContributionsTakeHalfTheHostBytesAndNoMoreTime) {
+  ForecastQuestion question = Question(TestSetup("qwen3-32b"), "8xrtx4090", 64);
+  const StepForecast bitwise = Must(question);
+  question.setup.contributions = Contributions::kModelDtype;
+  const StepForecast fast = Must(question);
+  ExpectConsistent(fast);
+  EXPECT_LT(fast.host.contributions, bitwise.host.contributions);
+  EXPECT_LE(fast.step_ns, bitwise.step_ns);
+}
+
 TEST(StepForecastTest, HostBytesThatAreMissing) {
   ForecastQuestion question = Question(TestSetup("qwen3-32b"), "1xrtx4090", 8);
   question.host_memory_bytes = 64 * kGib;

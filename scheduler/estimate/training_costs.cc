@@ -157,6 +157,11 @@ int64_t TrainedParameters(const TrainingSetup& setup) {
              : setup.shape.layer_count * AdapterParameters(setup);
 }
 
+Contributions ContributionsOf(const TrainingSetup& setup) {
+  return setup.method == TrainingMethod::kFull ? setup.contributions
+                                               : Contributions::kFp32;
+}
+
 double BlockMatrixFlops(const TrainingSetup& setup) {
   return 2.0 * static_cast<double>(setup.micro_batch_tokens()) *
          static_cast<double>(setup.shape.active_matrix_elements());

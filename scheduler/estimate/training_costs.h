@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "base/model/model_shape.h"
 #include "scheduler/estimate/device_presets.h"
+#include "scheduler/simulate/host_work.h"
 #include "scheduler/simulate/model_costs.h"
 
 namespace roundhouse {
@@ -41,6 +42,8 @@ struct TrainingSetup {
   int64_t micro_batch_sequences = 1;  // b
   // Recompute layer by layer inside a stage, not the stage at once.
   bool layer_recompute = false;
+  // Of kFull; adapters' are fp32.
+  Contributions contributions = Contributions::kFp32;
 
   int64_t micro_batch_tokens() const {
     return sequence_tokens * micro_batch_sequences;
@@ -57,6 +60,7 @@ absl::Status CheckSetup(const TrainingSetup& setup);
 // of a mixture's MLP one pair an expert); 0 for kFull.
 int64_t AdapterParameters(const TrainingSetup& setup);
 int64_t TrainedParameters(const TrainingSetup& setup);
+Contributions ContributionsOf(const TrainingSetup& setup);
 
 // Of one micro-batch, two FLOPs per multiply and add: the mean over decoder
 // layers, whose windows differ.  Attention counts the pairs that it needs, a

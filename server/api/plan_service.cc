@@ -28,6 +28,7 @@ PlanQuestion Question(const v1::PlanTrainingRequest& request) {
   question.batch_size = request.batch_size();
   question.micro_batch_size = request.micro_batch_size();
   question.gradient_checkpointing = request.gradient_checkpointing();
+  question.determinism = request.determinism();
   question.fp16_accumulation = request.fp16_accumulation();
   return question;
 }

@@ -82,6 +82,19 @@ absl::Status ReadMethod(const PlanQuestion& question, TrainingSetup* setup) {
   return absl::OkStatus();
 }
 
+absl::Status ReadDeterminism(const PlanQuestion& question,
+                             TrainingSetup* setup) {
+  const std::string& word = question.determinism;
+  if (!word.empty() && word != "fast" && word != "bitwise") {
+    return Invalid("determinism", absl::StrCat("\"", word,
+                                               "\" is neither bitwise nor "
+                                               "fast"));
+  }
+  setup->contributions =
+      word == "bitwise" ? Contributions::kFp32 : Contributions::kModelDtype;
+  return absl::OkStatus();
+}
+
 absl::Status ReadLengths(const PlanQuestion& question,
                          ForecastQuestion* forecast) {
   TrainingSetup& setup = forecast->setup;
@@ -134,6 +147,7 @@ absl::StatusOr<ForecastQuestion> ReadPlanQuestion(const PlanQuestion& question,
   ForecastQuestion forecast;
   RETURN_IF_ERROR(ReadMachine(question, &forecast));
   RETURN_IF_ERROR(ReadMethod(question, &forecast.setup));
+  RETURN_IF_ERROR(ReadDeterminism(question, &forecast.setup));
   RETURN_IF_ERROR(ReadLengths(question, &forecast));
   ASSIGN_OR_RETURN(forecast.setup.shape, ReadModel(question.model, resolve));
   return forecast;

@@ -29,6 +29,7 @@ struct PlanQuestion {
   int64_t batch_size = 0;
   int64_t micro_batch_size = 0;
   std::string gradient_checkpointing;
+  std::string determinism;  // "": fast, the default of jobs on GPUs
   bool fp16_accumulation = false;
 };
 

@@ -43,6 +43,7 @@ TEST(PlanQuestionTest, DefaultsAreAJobs) {
   EXPECT_EQ(read->setup.sequence_tokens, 1024);
   EXPECT_EQ(read->setup.micro_batch_sequences, 0);
   EXPECT_FALSE(read->setup.layer_recompute);
+  EXPECT_EQ(read->setup.contributions, Contributions::kModelDtype);
   EXPECT_EQ(read->setup.shape.layer_count, 64);
 }
 
@@ -59,6 +60,7 @@ TEST(PlanQuestionTest, EveryFieldIsRead) {
   question.batch_size = 32;
   question.micro_batch_size = 2;
   question.gradient_checkpointing = "layer";
+  question.determinism = "bitwise";
   question.fp16_accumulation = true;
   const auto read = ReadPlanQuestion(question, Resolve);
   ASSERT_TRUE(read.ok()) << read.status();
@@ -74,13 +76,16 @@ TEST(PlanQuestionTest, EveryFieldIsRead) {
   EXPECT_EQ(read->batch_sequences, 32);
   EXPECT_EQ(read->setup.micro_batch_sequences, 2);
   EXPECT_TRUE(read->setup.layer_recompute);
+  EXPECT_EQ(read->setup.contributions, Contributions::kFp32);
   EXPECT_EQ(read->accumulation, Accumulation::kFp16);
   question.target_modules = {"all-linear"};
   question.gradient_checkpointing = "stage";
+  question.determinism = "fast";
   const auto all = ReadPlanQuestion(question, Resolve);
   ASSERT_TRUE(all.ok()) << all.status();
   EXPECT_EQ(all->setup.lora_targets, kAllLinearTargets);
   EXPECT_FALSE(all->setup.layer_recompute);
+  EXPECT_EQ(all->setup.contributions, Contributions::kModelDtype);
 }
 
 TEST(PlanQuestionTest, WhatIsWrongNamesItsField) {
@@ -115,6 +120,8 @@ TEST(PlanQuestionTest, WhatIsWrongNamesItsField) {
        "9 is not a number from 1 to 8"},
       {[](PlanQuestion* q) { q->host_memory_bytes = -1; }, "host_memory_bytes",
        "below 0"},
+      {[](PlanQuestion* q) { q->determinism = "exact"; }, "determinism",
+       "neither bitwise nor fast"},
       {[](PlanQuestion* q) { q->gradient_checkpointing = "none"; },
        "gradient_checkpointing", "none of auto, stage, layer"}};
   for (const Case& test : cases) {

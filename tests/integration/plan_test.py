@@ -177,6 +177,20 @@ class PlanTest(unittest.TestCase):
         self.assertEqual(slow["sources"][0]["tflops"], 165.2)
         self.assertEqual(fast["sources"][0]["tflops"], 330.3)
 
+    def test_sums_in_fp32_take_more_bytes(self):
+        """What is not said is fast, as of a job on GPUs. Adapters' are fp32."""
+        options = ("--max-length=1024", "--batch-size=8")
+        for model, method in (("qwen3-32b", "full"), ("qwen3-235b", "lora")):
+            default, fast, bitwise = [
+                self.plan(model, "8xrtx4090", f"--method={method}", *options,
+                          *word) for word in
+                ((), ("--determinism=fast",), ("--determinism=bitwise",))]
+            self.assertEqual(default, fast)
+            self.assertEqual(fast == bitwise, method == "lora")
+            if method == "full":  # of other plans, so not just twice
+                self.assertLess(fast["host"]["contribution_bytes"],
+                                bitwise["host"]["contribution_bytes"])
+
     def test_a_file_means_its_directory(self):
         by_file = self.plan("qwen3-1.7b/config.json", "h100")
         self.assertEqual(by_file, self.plan("qwen3-1.7b", "h100"))
@@ -187,6 +201,7 @@ class PlanTest(unittest.TestCase):
                 (("../outside", "h100"), "model"),
                 (("qwen3-1.7b", "8x24GiB"), "one of rtx3090"),
                 (("qwen3-1.7b", "h100", "--method=dpo"), "method"),
+                (("qwen3-1.7b", "h100", "--determinism=exact"), "determinism"),
                 (("qwen3-1.7b", "h100", "--micro-batch-size=9"),
                  "micro_batch_size")):
             done = self.run_plan(*words, check=False)
