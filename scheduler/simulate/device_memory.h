@@ -1,6 +1,9 @@
 // What a part needs of its device's memory: weights, fp32 gradient sums, and
 // activations with stage recomputation (a backward part keeps the inner
-// activations of its stage for the micro-batch that runs).
+// activations of its stage for the micro-batch that runs).  Where contributions
+// leave in the model's dtype, a part also holds rounded copies of what it
+// sends, and of the part before it only those are left: half a sum more, half a
+// sum less.
 //
 // Pure functions; thread-safe.
 #ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_DEVICE_MEMORY_H_
