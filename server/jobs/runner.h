@@ -35,6 +35,7 @@
 #include "server/jobs/evaluation_samples.h"
 #include "server/jobs/evaluations.h"
 #include "server/jobs/job_needs.h"
+#include "server/jobs/link_rate.h"
 #include "server/jobs/plan_search.h"
 #include "server/jobs/round_buffers.h"
 #include "server/jobs/runner_listener.h"
@@ -245,6 +246,7 @@ class JobRunner final : private DispatchLoop::Job {
   std::unique_ptr<RoundBuffers> buffers_;
   bool dispatching_ = false;  // the dispatcher has the job
   std::unique_ptr<CostModel> costs_;
+  LinkRate link_rate_;
   Plan plan_;
   PlanReview review_;
   bool searching_ = false;                       // for a plan

@@ -121,6 +121,7 @@ void JobRunner::Tell() {
 }
 
 void JobRunner::ObserveTimes(const OutSlot& out, const wire::SlotDone& done) {
+  link_rate_.Observe(done);
   const bool forward_only = out.action.pass == SlotPass::kForward ||
                             out.action.pass == SlotPass::kEvaluate;
   for (const wire::LayerTime& time : done.layers) {

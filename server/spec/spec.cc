@@ -380,10 +380,8 @@ absl::StatusOr<ResolvedSpec> ResolvedSpec::FromJson(const std::string& json) {
                       "micro_batches_per_round and gradient_groups must be "
                       "numbers");
   }
-  if (!spec.determinism.has_value()) {
-    return FieldError("MISSING_FIELD", "determinism",
-                      "resolved spec: determinism must be given");
-  }
+  // What jobs were before they could choose.
+  if (!spec.determinism.has_value()) spec.determinism = Determinism::kBitwise;
   if (spec.method == Method::kLora &&
       !(spec.lora_r.has_value() && spec.lora_alpha.has_value() &&
         spec.lora_dropout.has_value() && spec.target_modules.has_value())) {
