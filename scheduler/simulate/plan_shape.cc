@@ -47,6 +47,16 @@ std::vector<int> WidthsOf(const PlanShape& shape, const Plan& stages) {
   return widths;
 }
 
+// Of every one of the stages.
+void SpellOut(const std::vector<LayerRange>& stages, int width,
+              std::vector<int>& lengths, std::vector<int>& widths) {
+  lengths.clear();
+  for (const LayerRange& stage : stages) {
+    lengths.push_back(stage.layer_count());
+  }
+  widths.resize(stages.size(), width);
+}
+
 StepPlan EqualPlan(const Plan& stages, const std::vector<int>& widths,
                    int micro_batches, int groups, bool by_micro_batches) {
   StepPlan plan;
@@ -73,6 +83,16 @@ StepPlan EqualPlan(const Plan& stages, const std::vector<int>& widths,
 }
 
 }  // namespace
+
+PlanShape SpelledOut(const PlanShape& shape, int layers) {
+  const int tail = layers - shape.fused_layers;
+  PlanShape all = shape;
+  SpellOut(EqualStages(tail, shape.forward_layers, shape.first_layers),
+           shape.widths.forward, all.first_layers, all.first_widths);
+  SpellOut(EqualStages(tail, shape.backward_layers, shape.last_layers),
+           shape.widths.backward, all.last_layers, all.last_widths);
+  return all;
+}
 
 StepPlan ShapePlan(const PlanShape& shape, const ModelCosts& costs,
                    const Machine& machine, int micro_batches) {

@@ -36,6 +36,10 @@ struct PlanShape {
   friend bool operator==(const PlanShape&, const PlanShape&) = default;
 };
 
+// The same plan with a length and a width of its own for every stage, and none
+// that isn't there.
+PlanShape SpelledOut(const PlanShape& shape, int layers);
+
 // REQUIRES: 0 <= fused_layers <= layers; everything else at least 1; no width
 // above the number of devices.
 StepPlan ShapePlan(const PlanShape& shape, const ModelCosts& costs,

@@ -89,6 +89,9 @@ struct Schedule {
   // begin.
   int64_t shared_ns = 0;
   std::vector<int64_t> ready_idle_ns;
+  // Of one that was given up (StepOptions::give_up_ns): the share of its
+  // compute that is missing.
+  double missing = 0;
 
   // The latest end of an interval of more than no length; 0 without any.
   int64_t MakespanNs() const;

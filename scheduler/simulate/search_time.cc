@@ -1,6 +1,7 @@
 #include "scheduler/simulate/search_time.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/status.h"
 
@@ -9,6 +10,7 @@ namespace {
 
 // Until consecutive steps take one as long as the other.
 constexpr int kSettledSteps = 6;
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
 // A stale update shows in the step after the next.
 int SimulatedSteps(const SearchOptions& options) {
@@ -59,13 +61,25 @@ StepOptions StepOf(const SearchOptions& options) {
 absl::StatusOr<Schedule> SimulateFew(const ModelCosts& costs,
                                      const Machine& machine,
                                      const StepPlan& plan, int micro_batches,
-                                     int steps, const SearchOptions& options) {
+                                     int steps, double most_ns,
+                                     const SearchOptions& options) {
   StepsOptions few;
   few.step = StepOf(options);
+  // Of more rounds than are simulated only part of the time is seen.
+  if (options.rounds == RoundsOfStep(options)) {
+    few.step.give_up_ns = (steps - 1) * most_ns;
+  }
   few.steps = steps;
   few.rounds = RoundsOfStep(options);
   few.updates = options.updates;
   return SimulateSteps(costs, machine, plan, micro_batches, few);
+}
+
+StepTime TimeOf(const Schedule& schedule, int64_t ns, double most_ns) {
+  StepTime time;
+  time.simulated = 1 - schedule.missing;
+  if (schedule.missing == 0 && static_cast<double>(ns) <= most_ns) time.ns = ns;
+  return time;
 }
 
 }  // namespace
@@ -78,33 +92,45 @@ int SettledRounds(const SearchOptions& options) {
   return kSettledSteps * RoundsOfStep(options);
 }
 
+absl::StatusOr<StepTime> StepTimeUpTo(double most_ns, const ModelCosts& costs,
+                                      const Machine& machine,
+                                      const StepPlan& plan, int micro_batches,
+                                      const SearchOptions& options) {
+  if (options.updates == Updates::kNone) {
+    StepOptions step = StepOf(options);
+    step.give_up_ns = most_ns;
+    ASSIGN_OR_RETURN(const Schedule schedule,
+                     SimulateStep(costs, machine, plan, micro_batches, step));
+    return TimeOf(schedule, schedule.MakespanNs(), most_ns);
+  }
+  ASSIGN_OR_RETURN(const Schedule schedule,
+                   SimulateFew(costs, machine, plan, micro_batches,
+                               SimulatedSteps(options), most_ns, options));
+  return TimeOf(schedule, SteadyStepNs(schedule, micro_batches, options),
+                most_ns);
+}
+
 absl::StatusOr<int64_t> SimulatedStepNs(const ModelCosts& costs,
                                         const Machine& machine,
                                         const StepPlan& plan, int micro_batches,
                                         const SearchOptions& options) {
-  if (options.updates == Updates::kNone) {
-    ASSIGN_OR_RETURN(
-        const Schedule schedule,
-        SimulateStep(costs, machine, plan, micro_batches, StepOf(options)));
-    return schedule.MakespanNs();
-  }
-  ASSIGN_OR_RETURN(const Schedule schedule,
-                   SimulateFew(costs, machine, plan, micro_batches,
-                               SimulatedSteps(options), options));
-  return SteadyStepNs(schedule, micro_batches, options);
+  ASSIGN_OR_RETURN(
+      const StepTime time,
+      StepTimeUpTo(kNoLimit, costs, machine, plan, micro_batches, options));
+  return *time.ns;
 }
 
-absl::StatusOr<int64_t> SettledStepNs(const ModelCosts& costs,
-                                      const Machine& machine,
-                                      const StepPlan& plan, int micro_batches,
-                                      const SearchOptions& options) {
-  ASSIGN_OR_RETURN(
-      const Schedule schedule,
-      SimulateFew(costs, machine, plan, micro_batches, kSettledSteps, options));
+absl::StatusOr<StepTime> SettledTimeUpTo(
+    double most_ns, const ModelCosts& costs, const Machine& machine,
+    const StepPlan& plan, int micro_batches, const SearchOptions& options) {
+  ASSIGN_OR_RETURN(const Schedule schedule,
+                   SimulateFew(costs, machine, plan, micro_batches,
+                               kSettledSteps, most_ns, options));
   const int all = RoundsOfStep(options) * micro_batches;
-  return (ComputedNs(schedule, kSettledSteps - 1, all) -
-          ComputedNs(schedule, 0, all)) /
-         (kSettledSteps - 1);
+  const int64_t ns = (ComputedNs(schedule, kSettledSteps - 1, all) -
+                      ComputedNs(schedule, 0, all)) /
+                     (kSettledSteps - 1);
+  return TimeOf(schedule, ns, most_ns);
 }
 
 }  // namespace roundhouse

@@ -79,6 +79,66 @@ void AddWidths(const PlanShape& shape, int width, const ShapeLimits& limits,
   }
 }
 
+// Changes of a direction's stages, at places that are drawn.
+class DrawnStages {
+ public:
+  DrawnStages(std::vector<int>& lengths, std::vector<int>& widths,
+              std::mt19937& random)
+      : lengths_(lengths), widths_(widths), random_(random) {}
+
+  void Shift(int layers) {
+    if (lengths_.size() < 2) return;
+    const size_t stage = Draw(lengths_.size() - 1);
+    lengths_[stage] += layers;
+    lengths_[stage + 1] -= layers;
+  }
+
+  void Merge() {
+    if (lengths_.size() < 2) return;
+    const size_t stage = Draw(lengths_.size() - 1);
+    lengths_[stage] += lengths_[stage + 1];
+    Erase(lengths_, stage + 1);
+    Erase(widths_, stage + 1);
+  }
+
+  void Split() {
+    if (lengths_.empty()) return;
+    const size_t stage = Draw(lengths_.size());
+    if (lengths_[stage] < 2) return;
+    const int first = 1 + static_cast<int>(Draw(lengths_[stage] - 1));
+    Insert(lengths_, stage, first);
+    lengths_[stage + 1] -= first;
+    Insert(widths_, stage, widths_[stage]);
+  }
+
+  void Widen(int devices) {
+    if (!widths_.empty()) widths_[Draw(widths_.size())] += devices;
+  }
+
+  void SetWidths(int devices) {
+    if (widths_.empty()) return;
+    const size_t begin = random_() % 2 == 0 ? 0 : Draw(widths_.size());
+    const size_t end = begin + 1 + Draw(widths_.size() - begin);
+    const int width = 1 + static_cast<int>(Draw(devices));
+    std::fill(widths_.begin() + static_cast<ptrdiff_t>(begin),
+              widths_.begin() + static_cast<ptrdiff_t>(end), width);
+  }
+
+ private:
+  // Below `count`.
+  size_t Draw(size_t count) { return random_() % count; }
+  static void Erase(std::vector<int>& list, size_t place) {
+    list.erase(list.begin() + static_cast<ptrdiff_t>(place));
+  }
+  static void Insert(std::vector<int>& list, size_t place, int value) {
+    list.insert(list.begin() + static_cast<ptrdiff_t>(place), value);
+  }
+
+  std::vector<int>& lengths_;
+  std::vector<int>& widths_;
+  std::mt19937& random_;
+};
+
 }  // namespace
 
 std::vector<PlanShape> ShapeChanges(const PlanShape& shape,
@@ -148,7 +208,49 @@ std::vector<PlanShape> EndChanges(const PlanShape& shape,
   for (const int longer : {1, 2}) {
     add([&](PlanShape& s) { s.fused_layers += longer; });
   }
+  // Two at a time, as in ShapeChanges, gain nothing where more would.
+  for (const int width : limits.widths) {
+    add([&](PlanShape& s) { s.first_widths.assign(limits.layers / 3, width); });
+  }
   return changes.Take();
+}
+
+std::optional<PlanShape> DrawnChange(const PlanShape& shape,
+                                     const ShapeLimits& limits,
+                                     std::mt19937& random) {
+  Changes changes(shape, limits);
+  const bool forward = random() % 2 == 0;
+  changes.Add([&](PlanShape& s) {
+    DrawnStages stages(forward ? s.first_layers : s.last_layers,
+                       forward ? s.first_widths : s.last_widths, random);
+    const int sign = random() % 2 == 0 ? 1 : -1;
+    switch (random() % 10) {
+      case 0:
+        s.fused_layers += sign;
+        break;
+      case 1:
+        s.look_ahead += sign;
+        break;
+      case 2:
+        stages.Widen(sign);
+        break;
+      case 3:
+        stages.SetWidths(limits.devices);
+        break;
+      case 4:
+        stages.Merge();
+        break;
+      case 5:
+      case 6:
+        stages.Split();
+        break;
+      default:
+        stages.Shift(sign);
+    }
+  });
+  std::vector<PlanShape> changed = changes.Take();
+  if (changed.empty()) return std::nullopt;
+  return SpelledOut(changed.front(), limits.layers);
 }
 
 }  // namespace roundhouse

@@ -5,6 +5,8 @@
 #ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_SHAPE_CHANGES_H_
 #define ROUNDHOUSE_SCHEDULER_SIMULATE_SHAPE_CHANGES_H_
 
+#include <optional>
+#include <random>
 #include <vector>
 
 #include "scheduler/simulate/plan_shape.h"
@@ -28,6 +30,13 @@ std::vector<PlanShape> ShapeChanges(const PlanShape& shape,
 // Those lengths, and what they make room for.  None without `ends`.
 std::vector<PlanShape> EndChanges(const PlanShape& shape,
                                   const ShapeLimits& limits);
+
+// Of a few stages, or of their slots' widths, the fused tail or the look-ahead:
+// one of very many, drawn.  Nothing where it cannot be made.
+// REQUIRES: `shape` is SpelledOut.
+std::optional<PlanShape> DrawnChange(const PlanShape& shape,
+                                     const ShapeLimits& limits,
+                                     std::mt19937& random);
 
 }  // namespace roundhouse
 

@@ -1,6 +1,7 @@
 #include "scheduler/simulate/shape_changes.h"
 
 #include <algorithm>
+#include <random>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -69,6 +70,51 @@ TEST(ShapeChangesTest, AnEndGrowsShrinksAndChanges) {
   PlanShape other = shape;
   other.first_layers = {1, 3};
   EXPECT_TRUE(Has(changes, other));
+}
+
+TEST(ShapeChangesTest, ManySlotsBecomeWiderAtOnce) {
+  ShapeLimits limits = SmallLimits();
+  limits.layers = 12;
+  PlanShape wider = SmallShape();
+  wider.first_widths = {2, 2, 2, 2};
+  EXPECT_TRUE(Has(EndChanges(SmallShape(), limits), wider));
+}
+
+TEST(ShapeChangesTest, WhatIsDrawnIsAnotherPlanWithinTheLimits) {
+  ShapeLimits limits = SmallLimits();
+  limits.layers = 6;
+  PlanShape shape;
+  shape.fused_layers = 1;
+  shape.forward_layers = 2;
+  shape.widths = {2, 3, 1};
+  shape = SpelledOut(shape, limits.layers);
+  std::mt19937 random(1);
+  std::vector<PlanShape> drawn;
+  for (int i = 0; i < 1000; ++i) {
+    const auto changed = DrawnChange(shape, limits, random);
+    if (!changed.has_value()) continue;
+    EXPECT_NE(*changed, shape);
+    EXPECT_EQ(*changed, SpelledOut(*changed, limits.layers));
+    for (const auto& widths : {changed->first_widths, changed->last_widths}) {
+      for (const int w : widths) EXPECT_TRUE(1 <= w && w <= 3) << w;
+    }
+    if (!Has(drawn, *changed)) drawn.push_back(*changed);
+  }
+  EXPECT_GT(drawn.size(), 30u);
+  PlanShape shifted = shape;
+  shifted.first_layers = {1, 3, 1};
+  PlanShape split = shape;
+  split.first_layers = {1, 1, 2, 1};
+  split.first_widths = {2, 2, 2, 2};
+  PlanShape merged = shape;
+  merged.last_layers = {2, 1, 1, 1};
+  merged.last_widths = {1, 1, 1, 1};
+  PlanShape longer_tail = shape;
+  longer_tail.fused_layers = 2;
+  longer_tail = SpelledOut(longer_tail, limits.layers);
+  for (const auto& expected : {shifted, split, merged, longer_tail}) {
+    EXPECT_TRUE(Has(drawn, expected));
+  }
 }
 
 TEST(ShapeChangesTest, EqualSlotsHaveNoEnds) {

@@ -72,8 +72,12 @@ StepRun::StepRun(const Machine& machine, const std::vector<SimulatedJob>& jobs,
                                              parts, *job.costs, job.parts,
                                              rounds, options.contributions));
     parts += static_cast<int>(job.parts.size());
-    for (size_t i = 0; i < job.parts.size(); ++i) {
+    for (const Part& part : job.parts) {
       job_of_.push_back(jobs_.back().get());
+      compute_ns_ += static_cast<double>(PartNs(part, *job.costs));
+    }
+    if (rounds.steps > 1) {
+      first_step_left_ += static_cast<int>(job.parts.size()) / rounds.steps;
     }
     jobs_.back()->PublishNextRows();
     backfill_rank_.push_back(0);
@@ -82,6 +86,8 @@ StepRun::StepRun(const Machine& machine, const std::vector<SimulatedJob>& jobs,
   device_of_.assign(parts, -1);
   down_left_.assign(parts, 0);
   attempts_ = parts;
+  compute_left_ns_ = compute_ns_;
+  if (first_step_left_ == 0) give_up_after_ns_ = options.give_up_ns;
   for (DeviceRun& device : devices_) device.lanes.resize(jobs.size());
   if (jobs.size() > 1) schedule_.ready_idle_ns.resize(devices_.size());
 }
@@ -100,6 +106,10 @@ Schedule StepRun::Run() {
     transfers_.Start();
     const int64_t next_ns = NextEventNs();
     if (next_ns == TransferRates::kNever) break;
+    if (MayGiveUp()) {
+      schedule_.missing = compute_left_ns_ / compute_ns_;
+      return std::move(schedule_);
+    }
     CountReadyIdle(next_ns);
     now_ns_ = next_ns;
     transfers_.AdvanceTo(now_ns_);
@@ -146,6 +156,12 @@ int64_t StepRun::NextEventNs() const {
   // A loss after the end is none.
   if (next_ns == TransferRates::kNever || losses_.empty()) return next_ns;
   return std::min(next_ns, std::max(now_ns_, losses_.front().at_ns));
+}
+
+bool StepRun::MayGiveUp() const {
+  const double least_ns = compute_left_ns_ / machine_.TotalSpeed();
+  return least_ns > 0 &&
+         static_cast<double>(now_ns_) + least_ns > give_up_after_ns_;
 }
 
 void StepRun::CheckComplete() const {
@@ -283,6 +299,10 @@ void StepRun::StartCompute(int d) {
                          interval.step * rounds.per_step * rounds.micro_batches;
   interval.start_ns = now_ns_;
   device.op_end_ns = interval.end_ns = now_ns_ + OpNs(d, *run, *device.op);
+  for (int layer = device.op->begin; layer < device.op->end; ++layer) {
+    compute_left_ns_ -=
+        static_cast<double>(LayerNs(job.costs(), interval.kind, layer));
+  }
   schedule_.intervals.push_back(interval);
 }
 
@@ -327,9 +347,17 @@ void StepRun::EndCompute(int d) {
   device.guest = nullptr;
   if (!run.finished()) return;
   lane.parts.pop_front();
+  NoteComputed(job, run.part());
   if (device.current == &run) device.current = nullptr;
   feed_.Computed(number);
   if (down_left_[number] == 0) PartIsDone(number);
+}
+
+void StepRun::NoteComputed(const JobRun& job, const Part& part) {
+  const HostWork::Rounds& rounds = job.rounds();
+  if (rounds.steps == 1 || job.RoundOf(part) >= rounds.per_step) return;
+  if (--first_step_left_ > 0) return;
+  give_up_after_ns_ = static_cast<double>(now_ns_) + options_.give_up_ns;
 }
 
 void StepRun::PartIsDone(int number) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -34,6 +35,7 @@ class StepRun {
   void TakeDecisions();
   int64_t NextEventNs() const;
   void CheckComplete() const;
+  bool MayGiveUp() const;
 
   void AddPart(const PartFeed::Sent& sent);
   Transfer Bulk(WorkKind kind, const JobRun& job, PartRun& run, int layer,
@@ -54,6 +56,7 @@ class StepRun {
   bool MayOvertake(const PartRun& run);
   void StartCompute(int d);
   void EndCompute(int d);
+  void NoteComputed(const JobRun& job, const Part& part);
   void PartIsDone(int number);
 
   void QueueUploads(int d);
@@ -83,6 +86,11 @@ class StepRun {
   std::vector<int> parts_left_;         // not done
   std::vector<int64_t> backfill_rank_;  // added to its transfers' ranks
   bool any_backfill_ = false;           // sent so far
+  // For StepOptions::give_up_ns.  Compute at speed 1 that has not begun.
+  double compute_ns_ = 0;  // all of it
+  double compute_left_ns_ = 0;
+  int first_step_left_ = 0;  // parts not computed, where there are more steps
+  double give_up_after_ns_ = std::numeric_limits<double>::infinity();
   int attempts_ = 0;
   int64_t sequence_ = 0;  // of parts sent
   int64_t now_ns_ = 0;

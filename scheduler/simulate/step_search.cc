@@ -1,7 +1,9 @@
 #include "scheduler/simulate/step_search.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -24,16 +26,22 @@ constexpr size_t kRanked = 6;
 constexpr size_t kWidthsRanked = 4;
 // Kinds of plans of which the one with the best estimate is simulated.
 constexpr size_t kKinds = 16;
+// A change whose estimate is this much worse is not simulated; nor is one that
+// was drawn, of which there are more than can be.
+constexpr double kWorth = 1.02;
+constexpr double kDrawnWorth = 1.01;
+constexpr int kMostDrawn = 2000;
+constexpr uint32_t kSeed = 1;
 // Of consecutive steps, the shortest ones by two or three steps that are told
 // apart by more.
 constexpr size_t kSettled = 3;
-// A change whose estimate is this much worse is not simulated.
-constexpr double kWorthSimulating = 1.02;
+constexpr double kNever = std::numeric_limits<double>::infinity();
 
 struct Candidate {
   PlanShape shape;
   double estimate_ns = 0;
-  double step_ns = 0;  // simulated
+  double step_ns = 0;     // simulated
+  double settled_ns = 0;  // by more steps, where there are several
 };
 
 class Search {
@@ -71,9 +79,11 @@ class Search {
     SimulateFirst(best);
     KeepBest(best, 1, &Candidate::step_ns);
     ImproveBySimulation(best.front(), ShapeChanges);
-    const Candidate settled = Settled();
+    Candidate found = Settled();
     work_left_ += options_.ends_work;
-    const Candidate found = WithBetterEnds(settled);
+    ImproveEnds(found);
+    work_left_ += options_.stages_work;
+    if (options_.ideas.uneven) ImproveStages(found);
     SearchResult result;
     result.shape = found.shape;
     result.plan = ShapePlan(result.shape, costs_, machine_, micro_batches_);
@@ -89,10 +99,12 @@ class Search {
 
   // The first two, and as many of the others as half of the work allows.
   void SimulateFirst(std::vector<Candidate>& candidates) {
+    double shortest_ns = kNever;
     size_t count = 0;
     for (; count < candidates.size(); ++count) {
       if (count >= 2 && work_left_ <= options_.work / 2) break;
-      Simulate(candidates[count]);
+      Simulate(candidates[count], kWorth * shortest_ns);
+      shortest_ns = std::min(shortest_ns, candidates[count].step_ns);
     }
     candidates.resize(count);
   }
@@ -327,23 +339,33 @@ class Search {
     return work;
   }
 
-  // By a simulation of so many rounds, which count as work.
-  int64_t TimeOf(const PlanShape& shape, decltype(SimulatedStepNs) simulate,
-                 int rounds) {
+  // By a simulation of so many rounds, which count as work as far as they go;
+  // infinite where it is certain to be more than `most_ns`.
+  double TimeOf(const PlanShape& shape, decltype(StepTimeUpTo) simulate,
+                int rounds, double most_ns) {
     const StepPlan plan = ShapePlan(shape, costs_, machine_, micro_batches_);
-    work_left_ -= WorkOf(PartsOf(plan, micro_batches_)) * rounds;
     ++simulated_;
-    const auto step_ns =
-        simulate(costs_, machine_, plan, micro_batches_, options_);
-    ROUNDHOUSE_CHECK(step_ns.ok()) << step_ns.status();
-    return *step_ns;
+    const auto time =
+        simulate(most_ns, costs_, machine_, plan, micro_batches_, options_);
+    ROUNDHOUSE_CHECK(time.ok()) << time.status();
+    const auto work =
+        static_cast<double>(WorkOf(PartsOf(plan, micro_batches_)));
+    work_left_ -= static_cast<int64_t>(work * rounds * time->simulated);
+    return time->ns.has_value() ? static_cast<double>(*time->ns) : kNever;
   }
 
-  void Simulate(Candidate& candidate) {
-    candidate.step_ns = static_cast<double>(
-        TimeOf(candidate.shape, SimulatedStepNs, SimulatedRounds(options_)));
+  void Simulate(Candidate& candidate, double most_ns) {
+    candidate.step_ns = TimeOf(candidate.shape, StepTimeUpTo,
+                               SimulatedRounds(options_), most_ns);
     shortest_.push_back(candidate);
     KeepBest(shortest_, kSettled, &Candidate::step_ns);
+  }
+
+  void Settle(Candidate& candidate, double most_ns) {
+    candidate.settled_ns = options_.updates == Updates::kNone
+                               ? candidate.step_ns
+                               : TimeOf(candidate.shape, SettledTimeUpTo,
+                                        SettledRounds(options_), most_ns);
   }
 
   // Changes one thing after the other, first come first kept, until nothing
@@ -375,9 +397,9 @@ class Search {
         if (work_left_ <= 0) return;
         const bool known =
             std::find(tried.begin(), tried.end(), changed.shape) != tried.end();
-        if (known || !WorthSimulating(changed, best)) continue;
+        if (known || changed.estimate_ns > kWorth * best.estimate_ns) continue;
         tried.push_back(changed.shape);
-        Simulate(changed);
+        Simulate(changed, best.step_ns);
         better = changed.step_ns < best.step_ns;
         if (!better) continue;
         best = changed;
@@ -386,31 +408,47 @@ class Search {
     }
   }
 
-  // The best of the shortest, as far as the work allows to find out.
+  // Of the shortest the one that stays so, as far as the work allows.
   Candidate Settled() {
-    if (options_.updates == Updates::kNone) return shortest_.front();
-    const Candidate* best = &shortest_.front();
-    int64_t best_ns = 0;
-    for (const Candidate& candidate : shortest_) {
-      if (work_left_ <= 0) break;
-      const int64_t settled_ns = SettledNs(candidate);
-      if (best_ns > 0 && settled_ns >= best_ns) continue;
-      best = &candidate;
-      best_ns = settled_ns;
+    Candidate best = shortest_.front();
+    Settle(best, kNever);
+    for (size_t i = 1; i < shortest_.size() && work_left_ > 0; ++i) {
+      Candidate other = shortest_[i];
+      Settle(other, best.settled_ns);
+      if (other.settled_ns < best.settled_ns) best = other;
     }
-    return *best;
+    return best;
   }
 
-  Candidate WithBetterEnds(const Candidate& best) {
+  void ImproveEnds(Candidate& best) {
     Candidate changed = best;
     ImproveBySimulation(changed, EndChanges);
-    const bool isolated = options_.updates == Updates::kNone;
-    if (isolated || changed.shape == best.shape) return changed;
-    return SettledNs(changed) < SettledNs(best) ? changed : best;
+    if (changed.shape == best.shape) return;
+    Settle(changed, best.settled_ns);
+    if (changed.settled_ns < best.settled_ns) best = changed;
   }
 
-  int64_t SettledNs(const Candidate& candidate) {
-    return TimeOf(candidate.shape, SettledStepNs, SettledRounds(options_));
+  // Of single stages and slots there are too many changes to try each: they are
+  // drawn.
+  void ImproveStages(Candidate& best) {
+    best.shape = SpelledOut(best.shape, costs_.layers);
+    std::vector<PlanShape> tried;
+    std::mt19937 random(kSeed);
+    for (int i = 0; i < kMostDrawn && work_left_ > 0; ++i) {
+      const auto shape = DrawnChange(best.shape, Limits(), random);
+      if (!shape.has_value() ||
+          std::find(tried.begin(), tried.end(), *shape) != tried.end()) {
+        continue;
+      }
+      tried.push_back(*shape);
+      for (Candidate& changed : ByEstimate({*shape})) {
+        if (changed.estimate_ns > kDrawnWorth * best.estimate_ns) continue;
+        Simulate(changed, best.step_ns);
+        if (changed.step_ns >= best.step_ns) continue;
+        Settle(changed, best.settled_ns);
+        if (changed.settled_ns < best.settled_ns) best = changed;
+      }
+    }
   }
 
   std::vector<Candidate> ByEstimate(const std::vector<PlanShape>& shapes) {
@@ -430,10 +468,6 @@ class Search {
                      [](const Candidate& a, const Candidate& b) {
                        return a.estimate_ns < b.estimate_ns;
                      });
-  }
-
-  static bool WorthSimulating(const Candidate& changed, const Candidate& best) {
-    return changed.estimate_ns <= kWorthSimulating * best.estimate_ns;
   }
 
   const ModelCosts& costs_;

@@ -7,10 +7,12 @@
 // is changed as long as the estimate (step_estimate.h) gets shorter.  What
 // comes out, and of each kind of plan met on the way the best, is simulated;
 // the best of those is improved by simulation, the change with the shortest
-// estimate first, at last in the lengths of its first forward and last backward
-// stages. Of consecutive steps the few shortest are told apart by more of them.
-// How much is tried is bounded by counted work, not by a clock, so the plan is
-// a function of the arguments.
+// estimate first, then in the lengths of its first forward and last backward
+// stages, at last in single stages and slots, by changes that are drawn.  Of
+// consecutive steps the few shortest are told apart by more of them.  A
+// simulation ends once its plan is certain not to be wanted.  How much is tried
+// is bounded by counted work, not by a clock, so the plan is a function of the
+// arguments.
 //
 // Every plan considered fits into the devices' memory (device_memory.h).
 //
@@ -47,6 +49,8 @@ struct SearchOptions {
   int64_t work = 80'000;
   // To simulate for the lengths of the stages at the ends, after all else.
   int64_t ends_work = 12'000;
+  // To simulate for single stages and slots, at last.
+  int64_t stages_work = 16'000;
 };
 
 struct SearchResult {

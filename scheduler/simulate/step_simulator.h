@@ -30,6 +30,7 @@
 #define ROUNDHOUSE_SCHEDULER_SIMULATE_STEP_SIMULATOR_H_
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -70,6 +71,10 @@ struct StepOptions {
   // How long a layer of a backfill part may hold a device beyond the
   // earliest time at which another part could go on there.
   int64_t backfill_grace_ns = 0;
+  // The simulation ends, with Schedule::missing, as soon as its compute is
+  // certain to end later than this after that of the first step, of a single
+  // one after its begin.
+  double give_up_ns = std::numeric_limits<double>::infinity();
   Ideas ideas;
 };
 

@@ -65,7 +65,7 @@ double LeastNs(const ModelCosts& costs, Updates updates, int rounds) {
 
 TEST(StepsSearchTest, SynchronousStepsComeCloseToTheirBound) {
   const double percent[][3] = {
-      {97, 97, 97}, {97, 97, 97}, {93.9, 97, 97}, {97, 97, 97}, {97, 97, 97}};
+      {97, 97, 97}, {97, 97, 97}, {94, 97, 97}, {97, 97, 97}, {97, 97, 97}};
   const std::vector<ModelCosts> models = Models();
   for (size_t i = 0; i < models.size(); ++i) {
     for (int j = 0; j < 3; ++j) {
@@ -88,8 +88,8 @@ TEST(StepsSearchTest, StalenessGainsLittle) {
     const double step_ns = StepNs(costs, Updates::kAsReduced, 1);
     if (TurnAroundNs(costs, EightDevices(), bound) > 0.02 * step_ns) continue;
     double most = 1.03;
-    if (costs.name == "llama3.1-8b") most = 1.035;
-    if (costs.name == "qwen3-1.7b") most = 1.045;
+    if (costs.name == "llama3.1-8b") most = 1.033;
+    if (costs.name == "qwen3-1.7b") most = 1.034;
     EXPECT_LE(step_ns, most * StepNs(costs, Updates::kStale, 1));
   }
 }
@@ -100,7 +100,7 @@ TEST(StepsSearchTest, ClippedStepsComeCloseToTheirBound) {
     SCOPED_TRACE(costs.name);
     EXPECT_GE(LeastNs(costs, Updates::kClipped, 1) /
                   StepNs(costs, Updates::kClipped, 1),
-              0.88);
+              0.91);
   }
 }
 

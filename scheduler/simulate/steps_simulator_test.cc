@@ -290,5 +290,34 @@ TEST(StepsCheckerTest, StepsAndMicroBatchesExist) {
             std::string::npos);
 }
 
+int64_t ComputedNs(const Schedule& schedule, int step) {
+  int64_t end_ns = 0;
+  for (const Interval& interval : schedule.intervals) {
+    if (interval.step == step && IsCompute(interval.kind)) {
+      end_ns = std::max(end_ns, interval.end_ns);
+    }
+  }
+  return end_ns;
+}
+
+// What is not too slow is what it is without a limit.
+TEST(StepsSimulatorTest, GivesUpOnlyWhatIsCertainToBeTooSlow) {
+  for (const int count : {1, 3}) {
+    SCOPED_TRACE(count);
+    Steps steps(Updates::kAsReduced, count);
+    const Schedule all = steps.Run();
+    const int64_t took_ns =
+        ComputedNs(all, count - 1) - (count > 1 ? ComputedNs(all, 0) : 0);
+    steps.options.step.give_up_ns = static_cast<double>(took_ns);
+    const Schedule same = steps.Run();
+    EXPECT_EQ(same.missing, 0);
+    EXPECT_EQ(same.MakespanNs(), all.MakespanNs());
+    steps.options.step.give_up_ns = static_cast<double>(took_ns) / 2;
+    const Schedule part = steps.Run();
+    EXPECT_GT(part.missing, 0);
+    EXPECT_LT(part.MakespanNs(), all.MakespanNs());
+  }
+}
+
 }  // namespace
 }  // namespace roundhouse
