@@ -50,7 +50,7 @@ struct SearchOptions {
   // To simulate for the lengths of the stages at the ends, after all else.
   int64_t ends_work = 12'000;
   // To simulate for single stages and slots, at last.
-  int64_t stages_work = 16'000;
+  int64_t stages_work = 12'000;
 };
 
 struct SearchResult {

@@ -36,6 +36,11 @@ void SampleLog::AddSlot(int device, const wire::SlotDone& done) {
   file_ << "slot," << device << ',' << done.started_ns << ',' << done.ended_ns
         << ',' << done.wait_ns << ',' << done.h2d_ns << ',' << done.compute_ns
         << ',' << done.d2h_ns << '\n';
+  for (const wire::LayerTime& time : done.layers) {
+    if (!Room()) return;
+    file_ << "layer," << time.layer << ',' << time.forward_ns << ','
+          << time.backward_ns << '\n';
+  }
 }
 
 void SampleLog::AddHostOp(const wire::HostOpDone& done) {

@@ -3,6 +3,8 @@
 //
 //   dispatch,LATENCY_NS
 //   slot,DEVICE,STARTED,ENDED,WAIT,H2D,COMPUTE,D2H
+//   layer,LAYER,FORWARD,BACKWARD       of a micro-batch, for each of the slot's
+//                                      layers; forward slots have no BACKWARD
 //   host,STARTED,ENDED
 //   step,STEP,ENDED
 //

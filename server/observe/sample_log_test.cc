@@ -27,6 +27,7 @@ TEST(SampleLogTest, WritesOneLineASample) {
     slot.h2d_ns = 2;
     slot.compute_ns = 3;
     slot.d2h_ns = 4;
+    slot.layers = {{.layer = 5, .samples = 3, .forward_ns = 6}};
     (*log)->AddSlot(2, slot);
     wire::HostOpDone op;
     op.started_ns = 10;
@@ -37,6 +38,7 @@ TEST(SampleLogTest, WritesOneLineASample) {
   EXPECT_EQ(Contents(path),
             "dispatch,12500\n"
             "slot,2,100,900,1,2,3,4\n"
+            "layer,5,6,0\n"
             "host,10,20\n"
             "step,7,1000\n");
 }

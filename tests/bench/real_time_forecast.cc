@@ -24,52 +24,74 @@ Updates UpdatesOf(const FakeJobOptions& options) {
   return options.clip ? Updates::kClipped : Updates::kAsReduced;
 }
 
-}  // namespace
+bool IsHostWork(const Interval& interval) {
+  return interval.resource.type == ResourceType::kHost;
+}
 
-absl::StatusOr<RealTimeForecast> ForecastRealTime(
-    const FakeJobOptions& options) {
-  Machine machine = MachineOf(options);
-  machine.links_share_host_rate = false;  // as tests/fakes/fake_device.h
-  const auto micro_batches = static_cast<int>(options.micro_batches);
-  const auto steps = static_cast<int>(options.steps);
-  StepPlan plan = PlanOfRound(options.plan, micro_batches, options.groups());
-  RETURN_IF_ERROR(CheckStepPlan(plan, options.costs.layers + 1, micro_batches,
-                                options.devices));
-  const HostWork::Rounds rounds{steps, 1, micro_batches, UpdatesOf(options)};
-  // The fake job's model (fake_job.h) is of the tied kind.
-  ModelCosts costs = options.costs;
-  costs.tied_head = true;
-  costs.embedding_gradient_bytes = costs.head_gradient_bytes;
-  StepOptions step;
-  step.contributions = Contributions::kFp32;
-  step.split_at_rates = false;
-  DispatcherFeed feed({{&costs, &plan, rounds}}, machine, {});
-  const Schedule schedule = SimulateJobs(
-      machine,
-      {{&costs,
-        RepeatedParts(PartsOf(plan, micro_batches), steps, micro_batches),
-        rounds}},
-      step, {}, feed);
+RealTimeForecast Measure(const Schedule& schedule,
+                         const ForecastQuestion& question) {
   // From the last computation of the first step to that of the last one.
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
+  int64_t busy_ns = 0;
+  RealTimeForecast forecast;
   for (const Interval& interval : schedule.intervals) {
+    if (IsHostWork(interval)) {
+      forecast.host_bytes +=
+          static_cast<double>(interval.bytes) / question.steps;
+    }
     if (!IsCompute(interval.kind)) continue;
     if (interval.step == 0) begin_ns = std::max(begin_ns, interval.end_ns);
     end_ns = std::max(end_ns, interval.end_ns);
-  }
-  int64_t busy_ns = 0;
-  for (const Interval& interval : schedule.intervals) {
-    if (IsCompute(interval.kind) && interval.step > 0) {
-      busy_ns += interval.end_ns - interval.start_ns;
-    }
+    if (interval.step > 0) busy_ns += interval.end_ns - interval.start_ns;
   }
   const auto span_ns = static_cast<double>(end_ns - begin_ns);
-  RealTimeForecast forecast;
-  forecast.step_ms = span_ns * 1e-6 / (steps - 1);
+  forecast.step_ms = span_ns * 1e-6 / (question.steps - 1);
   forecast.bubble_percent =
-      100 - 100 * static_cast<double>(busy_ns) / (span_ns * options.devices);
+      100 - 100 * static_cast<double>(busy_ns) /
+                (span_ns * question.machine.device_count());
   return forecast;
+}
+
+}  // namespace
+
+absl::StatusOr<RealTimeForecast> Forecast(const ForecastQuestion& question) {
+  const int micro_batches = question.micro_batches;
+  StepPlan plan = PlanOfRound(question.plan, micro_batches, question.groups);
+  RETURN_IF_ERROR(CheckStepPlan(plan, question.costs.layers + 1, micro_batches,
+                                question.machine.device_count()));
+  const HostWork::Rounds rounds{question.steps, 1, micro_batches,
+                                question.updates};
+  StepOptions step;
+  step.contributions = Contributions::kFp32;
+  step.split_at_rates = false;
+  DispatcherFeed feed({{&question.costs, &plan, rounds}}, question.machine, {});
+  const Schedule schedule =
+      SimulateJobs(question.machine,
+                   {{&question.costs,
+                     RepeatedParts(PartsOf(plan, micro_batches), question.steps,
+                                   micro_batches),
+                     rounds}},
+                   step, {}, feed);
+  return Measure(schedule, question);
+}
+
+absl::StatusOr<RealTimeForecast> ForecastRealTime(
+    const FakeJobOptions& options) {
+  ForecastQuestion question;
+  question.costs = options.costs;
+  // The fake job's model (fake_job.h) is of the tied kind.
+  question.costs.tied_head = true;
+  question.costs.embedding_gradient_bytes = options.costs.head_gradient_bytes;
+  question.plan = options.plan;
+  question.machine = MachineOf(options);
+  // As tests/fakes/fake_device.h.
+  question.machine.links_share_host_rate = false;
+  question.micro_batches = static_cast<int>(options.micro_batches);
+  question.groups = options.groups();
+  question.steps = static_cast<int>(options.steps);
+  question.updates = UpdatesOf(options);
+  return Forecast(question);
 }
 
 absl::StatusOr<Plan> SearchedPlan(const FakeJobOptions& options) {

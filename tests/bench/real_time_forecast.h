@@ -5,17 +5,35 @@
 
 #include "absl/status/statusor.h"
 #include "scheduler/plan/plan.h"
+#include "scheduler/simulate/host_work.h"
+#include "scheduler/simulate/machine.h"
+#include "scheduler/simulate/model_costs.h"
 #include "tests/bench/fake_job.h"
 
 namespace roundhouse::bench {
 
-// In milliseconds of the inputs; of the steps after the first.
+struct ForecastQuestion {
+  ModelCosts costs;
+  Plan plan;
+  Machine machine;
+  int micro_batches = 1;  // of a step, in one round
+  int groups = 1;
+  int steps = 2;  // at least
+  Updates updates = Updates::kClipped;
+};
+
+// Of the steps after the first.
 struct RealTimeForecast {
   double step_ms = 0;
   double bubble_percent = 0;  // device time without computation
+  // What reductions and updates of a step move in host memory.
+  double host_bytes = 0;
 };
 
-// Of `options.plan`.  Errors of the simulator.
+// Errors of the simulator.
+absl::StatusOr<RealTimeForecast> Forecast(const ForecastQuestion& question);
+
+// Of `options.plan`; in milliseconds of the inputs.
 absl::StatusOr<RealTimeForecast> ForecastRealTime(
     const FakeJobOptions& options);
 

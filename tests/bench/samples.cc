@@ -12,6 +12,7 @@ namespace roundhouse::bench {
 namespace {
 
 constexpr int64_t kMaxDevices = 64;
+constexpr int64_t kMaxLayers = 1024;
 
 struct Sample {
   std::string kind;
@@ -21,6 +22,7 @@ struct Sample {
 size_t NumbersOf(const std::string& kind) {
   if (kind == "dispatch") return 1;
   if (kind == "slot") return 7;
+  if (kind == "layer") return 3;
   if (kind == "host" || kind == "step") return 2;
   return 0;
 }
@@ -35,6 +37,9 @@ absl::StatusOr<Sample> ParseSample(const std::string& line, int64_t number) {
   }
   if (good && sample.kind == "slot") {
     good = sample.numbers[0] >= 0 && sample.numbers[0] < kMaxDevices;
+  }
+  if (good && sample.kind == "layer") {
+    good = sample.numbers[0] >= 0 && sample.numbers[0] < kMaxLayers;
   }
   if (good) return sample;
   return absl::InvalidArgumentError(
@@ -91,6 +96,36 @@ void AddSlot(const std::vector<int64_t>& slot, const Window& window,
   sum.d2h += share * static_cast<double>(slot[6]);
 }
 
+class LayerMeans {
+ public:
+  void Add(const std::vector<int64_t>& layer) {
+    const auto index = static_cast<size_t>(layer[0]);
+    if (sums_.size() <= index) sums_.resize(index + 1);
+    for (const int pass : {0, 1}) {
+      if (layer[1 + pass] <= 0) continue;
+      sums_[index].ns[pass] += static_cast<double>(layer[1 + pass]);
+      ++sums_[index].count[pass];
+    }
+  }
+  std::vector<LayerTimes> Means() const {
+    std::vector<LayerTimes> means;
+    for (const Sums& sums : sums_) {
+      const auto mean = [&sums](int pass) {
+        return sums.ns[pass] / std::max(1, sums.count[pass]);
+      };
+      means.push_back({mean(0), mean(1)});
+    }
+    return means;
+  }
+
+ private:
+  struct Sums {
+    double ns[2] = {};
+    int count[2] = {};
+  };
+  std::vector<Sums> sums_;
+};
+
 void Normalize(double window_ns, DeviceShares& shares) {
   for (double* part :
        {&shares.compute, &shares.wait, &shares.h2d, &shares.d2h}) {
@@ -112,6 +147,7 @@ absl::StatusOr<StepSamples> ReadSamples(const std::string& text, int64_t first,
   result.begin_ns = window.begin;
   result.end_ns = window.end;
   double host_ns = 0;
+  LayerMeans layers;
   for (size_t i = 0; i < samples.size(); ++i) {
     const Sample& sample = samples[i];
     if (sample.kind == "slot") {
@@ -119,6 +155,8 @@ absl::StatusOr<StepSamples> ReadSamples(const std::string& text, int64_t first,
     } else if (sample.kind == "host") {
       host_ns += static_cast<double>(
           window.Overlap(sample.numbers[0], sample.numbers[1]));
+    } else if (sample.kind == "layer" && i > begin && i < end) {
+      layers.Add(sample.numbers);
     } else if (sample.kind == "dispatch" && i > begin && i < end) {
       result.dispatch_seconds.push_back(static_cast<double>(sample.numbers[0]) *
                                         1e-9);
@@ -130,6 +168,7 @@ absl::StatusOr<StepSamples> ReadSamples(const std::string& text, int64_t first,
         absl::StrCat("no slot between steps ", first, " and ", last));
   }
   for (DeviceShares& device : result.devices) Normalize(window_ns, device);
+  result.layers = layers.Means();
   result.host_busy = host_ns / window_ns;
   result.step_seconds = window_ns * 1e-9 / static_cast<double>(result.steps);
   return result;

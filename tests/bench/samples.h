@@ -21,6 +21,12 @@ struct DeviceShares {
   double d2h = 0;
 };
 
+// Of a micro-batch, the mean of all slots; 0 where no slot ran that pass.
+struct LayerTimes {
+  double forward_ns = 0;   // recomputed ones too; 0 of a head that trains
+  double backward_ns = 0;  // of the head with its forward pass
+};
+
 struct StepSamples {
   int64_t steps = 0;
   int64_t begin_ns = 0;  // CLOCK_MONOTONIC
@@ -28,6 +34,7 @@ struct StepSamples {
   double step_seconds = 0;  // mean
   std::vector<double> dispatch_seconds;
   std::vector<DeviceShares> devices;
+  std::vector<LayerTimes> layers;
   double host_busy = 0;  // share of wall time with a host operation under way
 };
 

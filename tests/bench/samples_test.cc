@@ -49,9 +49,29 @@ TEST(SamplesTest, ASlotAtAnEdgeCountsAsFarAsItLiesInside) {
   EXPECT_DOUBLE_EQ(samples->devices[0].h2d, 0.01);
 }
 
+TEST(SamplesTest, LayersHaveTheirMeanTimes) {
+  const auto samples = ReadSamples(
+      "layer,0,900,900\n"
+      "step,1,1000\n"
+      "slot,0,1000,1100,0,0,100,0\n"
+      "layer,0,10,0\n"
+      "layer,2,5,7\n"
+      "slot,0,1100,1200,0,0,100,0\n"
+      "layer,0,20,40\n"
+      "step,2,2000\n"
+      "layer,0,900,900\n",
+      1, 2);
+  ASSERT_TRUE(samples.ok()) << samples.status();
+  ASSERT_EQ(samples->layers.size(), 3u);
+  EXPECT_DOUBLE_EQ(samples->layers[0].forward_ns, 15);
+  EXPECT_DOUBLE_EQ(samples->layers[0].backward_ns, 40);
+  EXPECT_DOUBLE_EQ(samples->layers[1].forward_ns, 0);
+  EXPECT_DOUBLE_EQ(samples->layers[2].backward_ns, 7);
+}
+
 TEST(SamplesTest, NamesTheLineThatIsNoSample) {
-  for (const char* bad :
-       {"slot,0,1,2", "dispatch,x", "bogus,1", "slot,-1,1,1,1,1,1,1"}) {
+  for (const char* bad : {"slot,0,1,2", "dispatch,x", "bogus,1",
+                          "slot,-1,1,1,1,1,1,1", "layer,-1,1,1", "layer,0,1"}) {
     const auto samples =
         ReadSamples(std::string("step,1,10\n") + bad + "\n", 1, 1);
     ASSERT_EQ(samples.status().code(), absl::StatusCode::kInvalidArgument);

@@ -21,6 +21,8 @@
 #include "base/status.h"
 #include "tests/bench/copy_rate.h"
 #include "tests/bench/handover.h"
+#include "tests/bench/model_inputs.h"
+#include "tests/bench/quickstart_forecast.h"
 #include "tests/bench/quickstart_job.h"
 #include "tests/bench/table.h"
 
@@ -126,32 +128,65 @@ void AddPlan(const std::string& plan, const DaemonJobResult& run,
               (1 - compute) * 100);
 }
 
-absl::Status AddQuickstart(QuickstartOptions options, int devices,
-                           Results& results) {
+absl::StatusOr<StepSamples> AddQuickstart(QuickstartOptions options,
+                                          int devices, Results& results) {
   options.devices = devices;
   ASSIGN_OR_RETURN(const DaemonJobResult run, RunQuickstartJob(options));
   const std::string pool = absl::StrCat("cpu:", devices);
   AddSteps(pool, run.samples, results);
   AddUse(pool, run.use, run.samples.steps, results);
   if (devices > 1) AddPlan(pool + ", the daemon's plan", run, results);
-  return absl::OkStatus();
+  return run.samples;
 }
 
-// The same job under plans of its own, beside the daemon's: one device a stage,
-// and layer by layer on all of them.
-absl::Status AddPlans(QuickstartOptions options, Results& results) {
-  const std::pair<const char*, const char*> plans[] = {
-      {"width 1",
-       "{forward: [[0, 1], [2, 3]], backward: [[4, 5], [2, 3], [0, 1]]}"},
-      {"all-wide",
-       "{forward: [[0, 0], [1, 1], [2, 2], [3, 3], [4, 4]], backward: [[5, 5], "
-       "[4, 4], [3, 3], [2, 2], [1, 1], [0, 0]], width: 4}"}};
-  for (const auto& [name, plan] : plans) {
-    options.fields = absl::StrCat("gradient_groups: 4\nplan: ", plan, "\n");
-    ASSIGN_OR_RETURN(const DaemonJobResult run, RunQuickstartJob(options));
-    AddPlan(absl::StrCat("cpu:4, ", name), run, results);
-  }
-  return absl::OkStatus();
+// The job under a plan of its own, beside what its layers' times come to in
+// virtual time; those are returned.
+absl::StatusOr<ModelCosts> AddOwnPlan(QuickstartOptions options,
+                                      const std::string& name,
+                                      const std::string& plan_json,
+                                      Results& results) {
+  options.fields = absl::StrCat("gradient_groups: ", kQuickstartMicroBatches,
+                                "\nplan: ", plan_json, "\n");
+  ASSIGN_OR_RETURN(const DaemonJobResult run, RunQuickstartJob(options));
+  const std::string config = Contents(options.scratch + "/model/config.json");
+  ASSIGN_OR_RETURN(const ModelCosts costs,
+                   QuickstartCosts(config, run.samples));
+  ASSIGN_OR_RETURN(const Plan plan, ParsePlanJson(plan_json, costs.layers));
+  ASSIGN_OR_RETURN(const RealTimeForecast forecast,
+                   ForecastQuickstart(costs, plan, run.samples));
+  const std::string title = absl::StrCat("cpu:4, ", name);
+  AddPlan(title, run, results);
+  results.Add(title + ": step, simulated", "ms", forecast.step_ms);
+  results.Add(title + ": devices not computing, simulated", "% of step",
+              forecast.bubble_percent);
+  return costs;
+}
+
+// Beside the daemon's plan: one device a stage, layer by layer on all of them,
+// and the search's for the times under the first of these.
+absl::Status AddPlans(const QuickstartOptions& options, StepSamples samples,
+                      Results& results) {
+  ASSIGN_OR_RETURN(const ModelCosts costs,
+                   AddOwnPlan(options, "width 1",
+                              "{\"forward\": [[0, 1], [2, 3]], "
+                              "\"backward\": [[4, 5], [2, 3], [0, 1]]}",
+                              results));
+  const std::string four = "[1, 1, 1, 1]";
+  const std::string five =
+      absl::StrCat(four, ", ", four, ", ", four, ", ", four, ", ", four);
+  RETURN_IF_ERROR(
+      AddOwnPlan(options, "all-wide",
+                 absl::StrCat("{\"forward\": [[0, 0], [1, 1], [2, 2], [3, 3], "
+                              "[4, 4]], \"backward\": [[5, 5], [4, 4], [3, 3], "
+                              "[2, 2], [1, 1], [0, 0]], \"forward_width\": [",
+                              five, "], \"backward_width\": [", five, ", ",
+                              four, "]}"),
+                 results)
+          .status());
+  ASSIGN_OR_RETURN(const std::string searched,
+                   SearchedQuickstartPlan(costs, samples));
+  std::cerr << "searched: " << searched << std::endl;
+  return AddOwnPlan(options, "searched", searched, results).status();
 }
 
 absl::Status Measure(const QuickstartOptions& options, Results& results) {
@@ -161,9 +196,9 @@ absl::Status Measure(const QuickstartOptions& options, Results& results) {
     std::cerr << "run " << run + 1 << " of " << runs << std::endl;
     RETURN_IF_ERROR(AddHandovers(results));
     RETURN_IF_ERROR(AddCopyRates(results));
-    RETURN_IF_ERROR(AddQuickstart(options, 4, results));
-    RETURN_IF_ERROR(AddPlans(options, results));
-    RETURN_IF_ERROR(AddQuickstart(options, 1, results));
+    ASSIGN_OR_RETURN(StepSamples samples, AddQuickstart(options, 4, results));
+    RETURN_IF_ERROR(AddPlans(options, std::move(samples), results));
+    RETURN_IF_ERROR(AddQuickstart(options, 1, results).status());
   }
   return absl::OkStatus();
 }

@@ -1,0 +1,93 @@
+#include "tests/bench/quickstart_forecast.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/model/config.h"
+#include "base/status.h"
+#include "scheduler/plan/cost_model.h"
+#include "scheduler/plan/step_plan.h"
+#include "scheduler/simulate/step_search.h"
+#include "server/jobs/plan_costs.h"
+#include "server/jobs/plan_search.h"
+#include "tests/bench/model_inputs.h"
+
+namespace roundhouse::bench {
+namespace {
+
+// Of a micro-batch: four rows of 64 (job.yaml).
+constexpr int64_t kTokens = 4 * 64;
+constexpr int kSteps = 8;
+// GB/s; of copies that lie in caches.
+constexpr double kLinkRate = 5;
+
+Machine MachineOf(const StepSamples& samples) {
+  Machine machine;
+  machine.devices.resize(samples.devices.size());
+  machine.link_rate = kLinkRate;
+  machine.links_share_host_rate = false;
+  return machine;
+}
+
+ForecastQuestion QuestionOf(const ModelCosts& costs,
+                            const StepSamples& samples) {
+  ForecastQuestion question;
+  question.costs = costs;
+  question.machine = MachineOf(samples);
+  question.micro_batches = kQuickstartMicroBatches;
+  question.groups = kQuickstartMicroBatches;
+  question.steps = kSteps;
+  return question;
+}
+
+}  // namespace
+
+absl::StatusOr<ModelCosts> QuickstartCosts(const std::string& config_json,
+                                           const StepSamples& samples) {
+  TrainedModel model;
+  ASSIGN_OR_RETURN(model.config, ParseModelConfig(config_json, "config.json"));
+  CostModel measured(LayerBytes(model));
+  // The first step's are dropped.
+  for (int step = 0; step < 2; ++step) {
+    for (size_t layer = 0; layer < samples.layers.size(); ++layer) {
+      const LayerTimes& times = samples.layers[layer];
+      if (times.backward_ns <= 0) continue;
+      const int index = static_cast<int>(layer);
+      RETURN_IF_ERROR(measured.Observe(index, LayerPass::kRecompute,
+                                       absl::Nanoseconds(times.forward_ns)));
+      RETURN_IF_ERROR(measured.Observe(index, LayerPass::kBackward,
+                                       absl::Nanoseconds(times.backward_ns)));
+    }
+    measured.EndStep();
+  }
+  if (!measured.training_measured()) {
+    return absl::InvalidArgumentError("a layer of the model has no times");
+  }
+  return MeasuredCosts(measured, model, kTokens);
+}
+
+absl::StatusOr<RealTimeForecast> ForecastQuickstart(
+    const ModelCosts& costs, const Plan& plan, const StepSamples& samples) {
+  ForecastQuestion question = QuestionOf(costs, samples);
+  question.plan = plan;
+  ASSIGN_OR_RETURN(const RealTimeForecast any_rate, Forecast(question));
+  question.machine.host_rate =
+      any_rate.host_bytes / (samples.host_busy * samples.step_seconds * 1e9);
+  return Forecast(question);
+}
+
+absl::StatusOr<std::string> SearchedQuickstartPlan(const ModelCosts& costs,
+                                                   const StepSamples& samples) {
+  SearchOptions search;
+  search.contributions = Contributions::kFp32;
+  search.updates = Updates::kClipped;
+  search.groups = kQuickstartMicroBatches;
+  search.most_look_ahead = 1;
+  ASSIGN_OR_RETURN(const SearchResult found,
+                   SearchStepPlan(costs, MachineOf(samples),
+                                  kQuickstartMicroBatches, search));
+  return PlanJson(PlanOfFullRound(found.plan, kQuickstartMicroBatches));
+}
+
+}  // namespace roundhouse::bench
