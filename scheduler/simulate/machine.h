@@ -5,6 +5,7 @@
 #ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_MACHINE_H_
 #define ROUNDHOUSE_SCHEDULER_SIMULATE_MACHINE_H_
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -38,9 +39,15 @@ struct Machine {
   double host_rate = 200;  // uploads, downloads and host work together
   // False: host work has that rate to itself, links theirs.
   bool links_share_host_rate = true;
+  // What reductions move at most, and updates likewise: the host's threads;
+  // 0: as fast as host memory.
+  double host_work_rate = 0;
 
   int device_count() const { return static_cast<int>(devices.size()); }
   double TotalSpeed() const;
+  double HostWorkRate() const {
+    return host_work_rate > 0 ? std::min(host_work_rate, host_rate) : host_rate;
+  }
 };
 
 // "8" (24 GiB each), or a list such as "4x24GiB,3x16GiB,1x24GiB@0.5": number,

@@ -8,8 +8,8 @@ namespace roundhouse {
 namespace {
 
 double UpdateNs(const ModelCosts& costs, const Machine& machine, int layer) {
-  const double rate =
-      std::min(machine.host_rate, kMostUpdateRate * kUpdateBytesPerParameter);
+  const double rate = std::min(machine.HostWorkRate(),
+                               kMostUpdateRate * kUpdateBytesPerParameter);
   return static_cast<double>(UpdateBytes(costs, layer)) / rate;
 }
 
@@ -30,7 +30,7 @@ double LastReductionNs(const ModelCosts& costs, const Machine& machine,
   int64_t reduced = ReduceBytes(costs, 0, options.contributions, 1);
   if (options.rounds > 1) reduced += AddToSumBytes(costs, 0);
   return LinkNs(machine, ContributionBytes(costs, 0, options.contributions)) +
-         static_cast<double>(reduced) / machine.host_rate;
+         static_cast<double>(reduced) / machine.HostWorkRate();
 }
 
 // Decoder blocks that fit a device as a fused tail: weights and activations.

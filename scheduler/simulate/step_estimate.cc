@@ -63,7 +63,24 @@ double LastReductionNs(const std::vector<Part>& parts, const ModelCosts& costs,
       static_cast<double>(ContributionBytes(costs, 0, contributions));
   const auto reduced =
       static_cast<double>(ReduceBytes(costs, 0, contributions, count));
-  return down / machine.link_rate + reduced / machine.host_rate;
+  return down / machine.link_rate + reduced / machine.HostWorkRate();
+}
+
+// All reductions of a round, one after the other.
+double ReduceNs(const std::vector<Part>& parts, const ModelCosts& costs,
+                const Machine& machine, Contributions contributions) {
+  int64_t bytes = 0;
+  for (const Part& part : parts) {
+    if (!part.backward()) continue;
+    bytes += part.contributions *
+             costs.Sum(part.layers.first, part.layers.last, [&](int layer) {
+               return ContributionBytes(costs, layer, contributions);
+             });
+  }
+  for (int layer = 0; layer <= costs.head(); ++layer) {
+    bytes += ReduceBytes(costs, layer, contributions, 0);
+  }
+  return static_cast<double>(bytes) / machine.HostWorkRate();
 }
 
 // What a round computes and moves through host memory, at the devices' and the
@@ -203,7 +220,8 @@ double EstimateStepNs(const std::vector<Part>& parts,
   }
   end_ns += LastReductionNs(parts, costs, machine, contributions);
   const auto host = static_cast<double>(HostBytes(parts, costs, contributions));
-  return std::max(end_ns, host / machine.host_rate);
+  return std::max({end_ns, host / machine.host_rate,
+                   ReduceNs(parts, costs, machine, contributions)});
 }
 
 double EstimateStepsNs(const std::vector<Part>& parts, double step_ns,
@@ -216,8 +234,8 @@ double EstimateStepsNs(const std::vector<Part>& parts, double step_ns,
     update_ns += static_cast<double>(UpdateBytes(costs, layer));
     add_ns += static_cast<double>(AddToSumBytes(costs, layer));
   }
-  update_ns /= machine.host_rate;
-  add_ns /= machine.host_rate;
+  update_ns /= machine.HostWorkRate();
+  add_ns /= machine.HostWorkRate();
   const double compute_ns = round.ComputeNs();
   // Rounds between two updates overlap, stale steps all do.
   const double overlapped_ns = compute_ns + kOfBubble * (step_ns - compute_ns);
@@ -235,7 +253,10 @@ double EstimateStepsNs(const std::vector<Part>& parts, double step_ns,
     all_ns = CrowdedNs(round, step_ns + turn_around_ns, update_ns) +
              more * CrowdedNs(round, overlapped_ns, add_ns);
   }
-  return std::max(all_ns, host_ns + update_ns);
+  const double work_ns =
+      options.rounds * ReduceNs(parts, costs, machine, options.contributions) +
+      more * add_ns;
+  return std::max(all_ns, std::max(host_ns, work_ns) + update_ns);
 }
 
 }  // namespace roundhouse

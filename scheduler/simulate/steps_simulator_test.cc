@@ -78,6 +78,25 @@ TEST(StepsSimulatorTest, TheTurnAroundOfLayerZeroIsAllThatRemains) {
   EXPECT_EQ(schedule.MakespanNs(), 3 * step_ns);
 }
 
+// The same with threads that move 63 GB/s: 1 ms and 5.
+TEST(StepsSimulatorTest, HostThreadsMayBeSlowerThanMemory) {
+  Steps steps(Updates::kAsReduced);
+  steps.machine.devices.resize(1);
+  steps.machine.host_work_rate = 63;
+  steps.costs.hop_ns = 0;
+  steps.plan = UniformPlan(BlockByBlock(3), {1, 1, 1}, 4, 1);
+  const Schedule schedule = steps.Run();
+  EXPECT_EQ(steps.Verdict(schedule), "");
+  const int64_t turn_around_ns = 1'000'000 + 1'000'000 + 5'000'000 + 1'000'000;
+  EXPECT_GE(schedule.MakespanNs(),
+            3 * (4 * steps.costs.MicroBatchNs() + turn_around_ns));
+  steps.machine.host_work_rate = 62;
+  EXPECT_NE(steps.Verdict(schedule), "");
+  steps.machine.host_work_rate = 1e6;  // no faster than memory
+  EXPECT_EQ(steps.Run().MakespanNs(),
+            3 * (4 * steps.costs.MicroBatchNs() + 3'890'000));
+}
+
 TEST(StepsSimulatorTest, AStaleStepWaitsForNoUpdate) {
   Steps steps(Updates::kStale);
   steps.machine.devices.resize(1);

@@ -134,7 +134,7 @@ absl::Status TransferCheck::CheckRates() const {
     if (IsCompute(interval.kind)) continue;
     const bool host = interval.resource.type == ResourceType::kHost;
     double limit =
-        host ? options_.machine.host_rate : options_.machine.link_rate;
+        host ? options_.machine.HostWorkRate() : options_.machine.link_rate;
     if (interval.kind == WorkKind::kOptimizer) {
       limit = std::min(limit, kMostUpdateRate * kUpdateBytesPerParameter);
     }

@@ -8,8 +8,8 @@ namespace {
 
 std::vector<double> ChannelRates(const Machine& machine, double update_rate) {
   std::vector<double> rates(2 * machine.devices.size(), machine.link_rate);
-  rates.push_back(machine.host_rate);
-  rates.push_back(update_rate);
+  rates.push_back(machine.HostWorkRate());
+  rates.push_back(std::min(update_rate, machine.HostWorkRate()));
   return rates;
 }
 

@@ -158,6 +158,21 @@ void JobRunner::OnHostOpDone(const wire::HostOpDone& done) {
   event_ns_ = 0;
 }
 
+int64_t JobRunner::BytesOf(const RunHostOpAction& action) const {
+  const auto elements = static_cast<int64_t>(
+      state_->layout(state_->TrainedUnit(action.unit)).element_count);
+  if (action.type == HostOpType::kUpdate) {
+    return kUpdateBytesPerParameter * elements;
+  }
+  if (action.blocks.empty()) return 0;  // rows alone
+  const auto sums = static_cast<int64_t>(action.blocks.size());
+  const auto sum_bytes =
+      static_cast<int64_t>(DTypeBytes(buffers_->contributions().dtype()));
+  const int64_t total_bytes = DTypeBytes(DType::kF32);
+  return elements *
+         (sums * sum_bytes + (action.add_to_sum ? 2 : 1) * total_bytes);
+}
+
 void JobRunner::NoteHostOp(StepEntry& entry, const RunHostOpAction& action,
                            const wire::HostOpDone& done) {
   const bool gather = action.type == HostOpType::kGather;
@@ -167,6 +182,7 @@ void JobRunner::NoteHostOp(StepEntry& entry, const RunHostOpAction& action,
                        .started_ns = done.started_ns,
                        .ended_ns = done.ended_ns});
   if (gather) return;
+  host_work_rate_.Observe(BytesOf(action), done.ended_ns - done.started_ns);
   int64_t& spent_ns = entry.unit_ns[action.unit];
   spent_ns += done.ended_ns - done.started_ns;
   if (action.type == HostOpType::kUpdate) {
