@@ -34,10 +34,10 @@
 // (it saved, or drew samples) is owed nothing.
 // Backfill jobs come after all others, and share among themselves likewise;
 // what they have on a device does not count when slots of others are placed.
-// Their workers must compute such a slot only while no other can go on, and give
-// the device back wherever it waits, a layer at most later: it would hold its
-// device for slots behind it.  Today's workers do not know the class, so the
-// daemon has no such jobs; the simulator has.
+// Their workers must compute such a slot only while no other can go on, and
+// give the device back wherever it waits, a layer at most later: it would hold
+// its device for slots behind it.  Today's workers do not know the class, so
+// the daemon has no such jobs; the simulator has.
 //
 // Slots are sent before their inputs exist: workers wait on words
 // (base/wire/words.h), and begin a slot of one job before an older one of
