@@ -1,12 +1,24 @@
 // JobRunner: the plan of later steps.
 #include <algorithm>
+#include <limits>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "server/jobs/runner.h"
 
 namespace roundhouse {
+namespace {
+
+std::string Milliseconds(int64_t ns) {
+  return ns == std::numeric_limits<int64_t>::max()
+             ? "impossible"
+             : absl::StrFormat("%.1f ms", static_cast<double>(ns) * 1e-6);
+}
+
+}  // namespace
 
 // After a step's last reduction; the plan changes when no other step has begun,
 // so that no round uses the buffers.  Results do not depend on it.
@@ -98,7 +110,9 @@ void JobRunner::AdoptPlan(const FoundPlan& found) {
   plan_ = found.plan;
   listener_->OnNote(absl::StrCat(
       "step ", begun_step_, ": new plan from measured times: ", ToString(plan_),
-      "; ", found.ranked, " plans ranked, ", found.simulated, " simulated"));
+      "; a step simulated with it ", Milliseconds(found.step_ns),
+      ", with the one before ", Milliseconds(found.present_step_ns), "; ",
+      found.ranked, " plans ranked, ", found.simulated, " simulated"));
 }
 
 }  // namespace roundhouse

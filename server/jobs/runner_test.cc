@@ -129,6 +129,7 @@ TEST_F(RunnerTest, WideSlotsRunOnWhatDevicesThereAre) {
 TEST_F(RunnerTest, MeasuredTimesMakeAnotherPlan) {
   on_note_ = [this](const std::string& text) {
     if (!absl::StrContains(text, "new plan from measured times: ")) return;
+    EXPECT_TRUE(absl::StrContains(text, "; a step simulated with it ")) << text;
     on_note_ = nullptr;
     runner_->FinishAfter(runner_->FinishStep() + 2);
   };
