@@ -66,21 +66,43 @@ double LastReductionNs(const std::vector<Part>& parts, const ModelCosts& costs,
   return down / machine.link_rate + reduced / machine.HostWorkRate();
 }
 
-// All reductions of a round, one after the other.
-double ReduceNs(const std::vector<Part>& parts, const ModelCosts& costs,
-                const Machine& machine, Contributions contributions) {
+// What a round moves through host memory, and of that reductions.
+struct Traffic {
+  double all_bytes = 0;
+  double reduced_bytes = 0;
+
+  // At least, the reductions one after the other.
+  double Ns(const Machine& machine) const {
+    return std::max(all_bytes / machine.host_rate, ReduceNs(machine));
+  }
+  double ReduceNs(const Machine& machine) const {
+    return reduced_bytes / machine.HostWorkRate();
+  }
+};
+
+Traffic TrafficOf(const std::vector<Part>& parts, const ModelCosts& costs,
+                  Contributions contributions) {
   int64_t bytes = 0;
+  int64_t contributed = 0;
   for (const Part& part : parts) {
+    bytes += PartWeightBytes(part, costs);
+    // Input up and output down; a backward part also uploads a gradient.
+    const int boundaries = part.pass == SlotPass::kBackward ? 3 : 2;
+    bytes += boundaries * part.micro_batches.size() * costs.BoundaryBytes();
     if (!part.backward()) continue;
-    bytes += part.contributions *
-             costs.Sum(part.layers.first, part.layers.last, [&](int layer) {
-               return ContributionBytes(costs, layer, contributions);
-             });
+    contributed +=
+        part.contributions *
+        costs.Sum(part.layers.first, part.layers.last, [&](int layer) {
+          return ContributionBytes(costs, layer, contributions);
+        });
   }
+  int64_t sums = 0;
   for (int layer = 0; layer <= costs.head(); ++layer) {
-    bytes += ReduceBytes(costs, layer, contributions, 0);
+    sums += ReduceBytes(costs, layer, contributions, 0);
   }
-  return static_cast<double>(bytes) / machine.HostWorkRate();
+  // Contributions go down, and are read once more.
+  return {static_cast<double>(bytes + 2 * contributed + sums),
+          static_cast<double>(contributed + sums)};
 }
 
 // What a round computes and moves through host memory, at the devices' and the
@@ -92,6 +114,7 @@ struct Round {
   double forward_host_ns = 0;   // forward slots' weights and activations
   double fused_host_ns = 0;     // the fused slot's weights
   double backward_host_ns = 0;  // all else
+  double reduce_ns = 0;         // of it
 
   double ComputeNs() const { return forward_ns + fused_ns + backward_ns; }
   double HostNs() const {
@@ -119,9 +142,10 @@ Round RoundOf(const std::vector<Part>& parts, const ModelCosts& costs,
       round.backward_ns += ns;
     }
   }
-  const auto all = static_cast<double>(HostBytes(parts, costs, contributions));
-  round.backward_host_ns =
-      all / machine.host_rate - round.forward_host_ns - round.fused_host_ns;
+  const Traffic traffic = TrafficOf(parts, costs, contributions);
+  round.backward_host_ns = traffic.all_bytes / machine.host_rate -
+                           round.forward_host_ns - round.fused_host_ns;
+  round.reduce_ns = traffic.ReduceNs(machine);
   return round;
 }
 
@@ -154,23 +178,7 @@ double CrowdedNs(const Round& round, double ns, double update_ns) {
 
 int64_t HostBytes(const std::vector<Part>& parts, const ModelCosts& costs,
                   Contributions contributions) {
-  int64_t bytes = 0;
-  for (const Part& part : parts) {
-    bytes += PartWeightBytes(part, costs);
-    // Input up and output down; a backward part also uploads a gradient.
-    const int boundaries = part.pass == SlotPass::kBackward ? 3 : 2;
-    bytes += boundaries * part.micro_batches.size() * costs.BoundaryBytes();
-    if (!part.backward()) continue;
-    // Down, and read once more.
-    bytes += 2 * part.contributions *
-             costs.Sum(part.layers.first, part.layers.last, [&](int layer) {
-               return ContributionBytes(costs, layer, contributions);
-             });
-  }
-  for (int layer = 0; layer <= costs.head(); ++layer) {
-    bytes += ReduceBytes(costs, layer, contributions, 0);
-  }
-  return bytes;
+  return static_cast<int64_t>(TrafficOf(parts, costs, contributions).all_bytes);
 }
 
 double EstimateStepNs(const std::vector<Part>& parts,
@@ -219,9 +227,7 @@ double EstimateStepNs(const std::vector<Part>& parts,
     end_ns = std::max(end_ns, t);
   }
   end_ns += LastReductionNs(parts, costs, machine, contributions);
-  const auto host = static_cast<double>(HostBytes(parts, costs, contributions));
-  return std::max({end_ns, host / machine.host_rate,
-                   ReduceNs(parts, costs, machine, contributions)});
+  return std::max(end_ns, TrafficOf(parts, costs, contributions).Ns(machine));
 }
 
 double EstimateStepsNs(const std::vector<Part>& parts, double step_ns,
@@ -253,9 +259,7 @@ double EstimateStepsNs(const std::vector<Part>& parts, double step_ns,
     all_ns = CrowdedNs(round, step_ns + turn_around_ns, update_ns) +
              more * CrowdedNs(round, overlapped_ns, add_ns);
   }
-  const double work_ns =
-      options.rounds * ReduceNs(parts, costs, machine, options.contributions) +
-      more * add_ns;
+  const double work_ns = options.rounds * round.reduce_ns + more * add_ns;
   return std::max(all_ns, std::max(host_ns, work_ns) + update_ns);
 }
 

@@ -34,9 +34,8 @@
 #include "server/jobs/dispatch_loop.h"
 #include "server/jobs/evaluation_samples.h"
 #include "server/jobs/evaluations.h"
-#include "server/jobs/host_work_rate.h"
 #include "server/jobs/job_needs.h"
-#include "server/jobs/link_rate.h"
+#include "server/jobs/measured_rates.h"
 #include "server/jobs/plan_search.h"
 #include "server/jobs/round_buffers.h"
 #include "server/jobs/runner_listener.h"
@@ -195,8 +194,6 @@ class JobRunner final : private DispatchLoop::Job {
   void ObserveTimes(const OutSlot& out, const wire::SlotDone& done);
   void NoteLostSlots(DeviceId device);
   void NoteRecovery(DeviceId device, int64_t started_ns);
-  // What the operation moves in host memory, but for an embedding's rows.
-  int64_t BytesOf(const RunHostOpAction& action) const;
   void NoteHostOp(StepEntry& entry, const RunHostOpAction& action,
                   const wire::HostOpDone& done);
   void FailNonFinite(const StepEntry& entry, const char* what);
@@ -249,8 +246,7 @@ class JobRunner final : private DispatchLoop::Job {
   std::unique_ptr<RoundBuffers> buffers_;
   bool dispatching_ = false;  // the dispatcher has the job
   std::unique_ptr<CostModel> costs_;
-  LinkRate link_rate_;
-  HostWorkRate host_work_rate_;
+  MeasuredRates rates_;
   Plan plan_;
   PlanReview review_;
   bool searching_ = false;                       // for a plan

@@ -121,7 +121,7 @@ void JobRunner::Tell() {
 }
 
 void JobRunner::ObserveTimes(const OutSlot& out, const wire::SlotDone& done) {
-  link_rate_.Observe(done);
+  rates_.ObserveSlot(done);
   const bool forward_only = out.action.pass == SlotPass::kForward ||
                             out.action.pass == SlotPass::kEvaluate;
   for (const wire::LayerTime& time : done.layers) {
@@ -158,21 +158,6 @@ void JobRunner::OnHostOpDone(const wire::HostOpDone& done) {
   event_ns_ = 0;
 }
 
-int64_t JobRunner::BytesOf(const RunHostOpAction& action) const {
-  const auto elements = static_cast<int64_t>(
-      state_->layout(state_->TrainedUnit(action.unit)).element_count);
-  if (action.type == HostOpType::kUpdate) {
-    return kUpdateBytesPerParameter * elements;
-  }
-  if (action.blocks.empty()) return 0;  // rows alone
-  const auto sums = static_cast<int64_t>(action.blocks.size());
-  const auto sum_bytes =
-      static_cast<int64_t>(DTypeBytes(buffers_->contributions().dtype()));
-  const int64_t total_bytes = DTypeBytes(DType::kF32);
-  return elements *
-         (sums * sum_bytes + (action.add_to_sum ? 2 : 1) * total_bytes);
-}
-
 void JobRunner::NoteHostOp(StepEntry& entry, const RunHostOpAction& action,
                            const wire::HostOpDone& done) {
   const bool gather = action.type == HostOpType::kGather;
@@ -182,9 +167,13 @@ void JobRunner::NoteHostOp(StepEntry& entry, const RunHostOpAction& action,
                        .started_ns = done.started_ns,
                        .ended_ns = done.ended_ns});
   if (gather) return;
-  host_work_rate_.Observe(BytesOf(action), done.ended_ns - done.started_ns);
+  const int64_t spent = done.ended_ns - done.started_ns;
+  const uint64_t elements =
+      state_->layout(state_->TrainedUnit(action.unit)).element_count;
+  rates_.ObserveHostOp(action, static_cast<int64_t>(elements),
+                       buffers_->contributions().dtype(), spent);
   int64_t& spent_ns = entry.unit_ns[action.unit];
-  spent_ns += done.ended_ns - done.started_ns;
+  spent_ns += spent;
   if (action.type == HostOpType::kUpdate) {
     listener_->OnUnitUpdated(static_cast<double>(spent_ns) * 1e-9);
   } else if (action.last_round && (action.unit > 0 || action.rows)) {

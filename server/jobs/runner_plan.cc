@@ -51,9 +51,7 @@ JobPlanQuestion JobRunner::QuestionOfNow(int device_count) const {
   question.machine.devices.assign(
       device_count,
       {.memory_bytes = static_cast<int64_t>(options_.device.bytes)});
-  question.machine.link_rate =
-      link_rate_.bytes_per_ns().value_or(question.machine.link_rate);
-  question.machine.host_work_rate = host_work_rate_.bytes_per_ns().value_or(0);
+  rates_.Apply(question.machine);
   question.rounds = static_cast<int>(StepRounds(options_.spec));
   question.updates = state_->options().stale    ? Updates::kStale
                      : updates_.wait_for_norm() ? Updates::kClipped
