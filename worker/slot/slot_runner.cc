@@ -132,6 +132,7 @@ void SlotRunner::ComputeSlot(SlotState& slot) {
   absl::Status status = SlotComputation(context, slot).Run();
   board_.Update([&] {
     slot.phase = ComputePhase::kComputed;
+    slot.whole = status.ok();
     if (status.ok()) {
       slot.ReleaseInputs();
     } else if (!slot.abandoned) {

@@ -76,6 +76,15 @@ class SlotRunnerTest : public testing::Test {
     job_.RaiseVersions();
     job_.RaiseInputs();
   }
+  // The round's last stage as an evaluation has it, the others without dropout.
+  wire::RunSlot Evaluation() {
+    for (wire::RunSlot& slot : slots_) slot.train = 0;
+    wire::RunSlot evaluate = slots_[2];
+    evaluate.kind = wire::SlotKind::kEvaluate;
+    evaluate.outputs.clear();
+    evaluate.contributions.clear();
+    return evaluate;
+  }
   size_t RaisedOutputs(const wire::RunSlot& slot) const {
     size_t raised = 0;
     for (const wire::SlotOutput& output : slot.outputs) {
@@ -649,19 +658,28 @@ TEST_F(SlotRunnerTest, StopEndsAWorkerThatWaits) {
 TEST_F(SlotRunnerTest, EvaluationGivesTheSameLosses) {
   RaiseAll();
   auto workers = Fleet(Start());
-  wire::RunSlot evaluate = slots_[2];
-  evaluate.kind = wire::SlotKind::kEvaluate;
-  for (wire::RunSlot* slot : {&slots_[0], &slots_[1], &evaluate}) {
-    slot->train = 0;
-  }
-  evaluate.outputs.clear();
-  evaluate.contributions.clear();
+  const wire::RunSlot evaluate = Evaluation();
   const auto done = RunSlots(workers, {slots_[0], slots_[1], evaluate});
   const auto& results = done.at(evaluate.slot).results;
   ASSERT_EQ(results.size(), reference_.results.size());
   for (size_t m = 0; m < results.size(); ++m) {
     EXPECT_EQ(results[m].loss_sum, reference_.results[m].loss_sum);
   }
+}
+
+// It has nothing to send down, so only its computation says that it is done.
+TEST_F(SlotRunnerTest, AnEvaluationGivenUpOnTheWayIsNotDone) {
+  wire::RunSlot evaluate = Evaluation();
+  RaiseAll();
+  auto workers = Fleet(Start());
+  RunSlots(workers, {slots_[0], slots_[1]});
+  Gate gate;
+  auto worker = Start(gate.Before(evaluate.first_layer));
+  const uint64_t attempt = worker->Send(evaluate);
+  gate.AwaitReached();
+  worker->Cancel(attempt);
+  gate.Open();
+  EXPECT_TRUE(std::holds_alternative<wire::Withdrawn>(worker->End(attempt)));
 }
 
 class AdapterSlotTest : public SlotRunnerTest {

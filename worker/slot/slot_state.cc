@@ -62,8 +62,8 @@ void SlotState::Fail(absl::Status why) {
 }
 
 bool SlotState::Finished() const {
-  return phase == ComputePhase::kComputed && failure.ok() &&
-         copies_in_flight == 0 && contributions_left == 0 &&
+  return whole && failure.ok() && copies_in_flight == 0 &&
+         contributions_left == 0 &&
          std::all_of(outputs.begin(), outputs.end(), [](OutputState state) {
            return state == OutputState::kSettled;
          });

@@ -82,6 +82,7 @@ struct SlotState {
   const SlotPlan plan;
 
   ComputePhase phase = ComputePhase::kQueued;
+  bool whole = false;  // computed to its end, not given up on the way
   bool withdrawn = false;
   bool behind_sample = false;  // came after a sample was due that still waits
   bool published = false;      // every word that it waits for was reached
