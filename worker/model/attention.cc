@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "absl/strings/str_cat.h"
+#include "worker/model/flash_attention.h"
 
 namespace roundhouse::worker {
 namespace {
@@ -103,34 +103,14 @@ std::vector<at::Tensor> Sequences(const at::Tensor& x, const Packing& packing) {
 
 }  // namespace
 
-absl::StatusOr<Packing> ReadPacking(const int32_t* positions, int64_t rows,
-                                    int64_t row_tokens) {
-  Packing packing;
-  for (int64_t i = 0; i < rows * row_tokens; ++i) {
-    const int32_t position = positions[i];
-    const int64_t token = i % row_tokens;
-    if (position == 0) {
-      packing.sequence_tokens.push_back(1);
-      continue;
-    }
-    if (token == 0 || position - 1 != positions[i - 1]) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "row ", i / row_tokens, ", token ", token, ": position ", position,
-          token == 0 ? " begins a row, expected 0"
-                     : absl::StrCat(" follows ", positions[i - 1],
-                                    ", expected the next one or 0")));
-    }
-    ++packing.sequence_tokens.back();
-  }
-  if (static_cast<int64_t>(packing.sequence_tokens.size()) == rows)
-    return Packing();
-  return packing;
-}
-
 at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k,
                            const at::Tensor& v, const Packing& packing,
                            int64_t window) {
-  if (packing.sequence_tokens.empty()) {
+  const bool windows = window > 0 && window < q.size(2);
+  if ((packing.packs() || windows) && HasFlashAttention(q)) {
+    return FlashAttention(q, k, v, packing, window);
+  }
+  if (!packing.packs()) {
     return TokenRows(Attend(q, k, v, window));
   }
   const std::vector<at::Tensor> queries = Sequences(q, packing);

@@ -10,6 +10,8 @@
 //                               64 bytes, because then tensors lie differently
 //   a window not below the
 //   sequence's length           no window
+// But for a GPU's bf16 and fp16: one kernel takes all sequences and windows
+// there (flash_attention.h), and has bits of its own.
 // In a whole model a packed sequence equals an unpacked one closely, not
 // bitwise: matrix products of another number of rows may add in another order.
 #ifndef ROUNDHOUSE_WORKER_MODEL_ATTENTION_H_
@@ -19,22 +21,9 @@
 #include <vector>
 
 #include "ATen/ATen.h"
-#include "absl/status/statusor.h"
+#include "worker/model/packing.h"
 
 namespace roundhouse::worker {
-
-// The sequences of a micro-batch's rows.
-struct Packing {
-  // Tokens of each sequence, row after row, each within one row and all tokens
-  // of each row covered.  Empty: every row is one sequence.
-  std::vector<int64_t> sequence_tokens;
-};
-
-// `positions` is [rows, row_tokens], a token's position within its sequence.
-// INVALID_ARGUMENT, naming row and token, unless each row starts with 0 and
-// every other value is 0 or one more than the value before it.
-absl::StatusOr<Packing> ReadPacking(const int32_t* positions, int64_t rows,
-                                    int64_t row_tokens);
 
 // q is [rows, heads, row_tokens, head_dim], k and v have kv_heads.  A token
 // attends to itself and to those before it in its sequence, with a window above

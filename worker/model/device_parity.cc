@@ -205,7 +205,7 @@ AdapterConfig Adapter(double dropout) {
 
 TestBatch Packed(TestBatch batch) {
   for (int64_t i = 0; i < batch.rows * batch.row_tokens; ++i) {
-    batch.positions.push_back(static_cast<int32_t>(i % batch.row_tokens % 5));
+    batch.positions.push_back(static_cast<int32_t>(i % batch.row_tokens % 7));
   }
   return batch;
 }
@@ -237,10 +237,18 @@ TEST_P(DeviceParity, EveryFamilyWithItsBiasesAndWindows) {
   }
 }
 
-TEST_P(DeviceParity, PackedRows) {
-  const ModelConfig config = TinyConfig(2, false);
-  Compare(GetParam(), TestModel(config, DType::kF32, 7),
-          Packed(MakeBatch(config, 2, 12, 8)), Keep::kStage);
+// A GPU has a kernel of its own for them in bf16 and fp16.
+TEST_P(DeviceParity, PackedAndWindowedRows) {
+  const ModelConfig windowed = TinyFamilyConfig(Architecture::kMistral, 2);
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    SCOPED_TRACE(DTypeName(dtype));
+    for (const ModelConfig& config : {TinyConfig(2, false), windowed}) {
+      Compare(GetParam(), TestModel(config, dtype, 7),
+              Packed(MakeBatch(config, 2, 12, 8)), Keep::kStage);
+    }
+    Compare(GetParam(), TestModel(windowed, dtype, 7),
+            MakeBatch(windowed, 2, 12, 8), Keep::kLayer);
+  }
 }
 
 // Rows longer than a kernel's blocks.

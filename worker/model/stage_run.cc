@@ -144,12 +144,13 @@ absl::Status TorchStageRun::SetPositions(const int32_t* positions) {
   }
   ASSIGN_OR_RETURN(packing_,
                    ReadPacking(positions, options_.rows, options_.row_tokens));
-  if (packing_.sequence_tokens.empty()) return absl::OkStatus();
-  return Guard("rotary tables of packed rows", [&] {
+  if (!packing_.packs()) return absl::OkStatus();
+  return Guard("packed rows", [&] {
     const at::Tensor borrowed =
         at::from_blob(const_cast<int32_t*>(positions),
                       {options_.rows, options_.row_tokens}, at::kInt);
     rope_ = RopeAt(row_rope_, ToDevice(borrowed, device_));
+    packing_.starts = ToDevice(SequenceStarts(packing_), device_);
     return absl::OkStatus();
   });
 }
