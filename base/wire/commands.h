@@ -166,7 +166,8 @@ struct HostOp {
   HostOpKind kind = HostOpKind::kGather;
   uint32_t unit = 0;
   // reduce: the contributions up the tree over total_groups are added to
-  // grad_sum, or become it; then the micro-batches' rows are added.
+  // grad_sum, or become it; then the micro-batches' rows are added.  update:
+  // they are the gradient, in grad_sum's place.
   uint32_t total_groups = 0;
   uint32_t add_to_sum = 0;
   uint32_t want_norm = 0;  // sum of squares of the final sum

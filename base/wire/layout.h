@@ -126,7 +126,7 @@ struct UnitLayout {
   uint64_t master_offset;         // fp32
   uint64_t exp_avg_offset;        // fp32
   uint64_t exp_avg_sq_offset;     // fp32
-  uint64_t grad_sum_offset;       // fp32
+  uint64_t grad_sum_offset;       // fp32; 0: none is kept
   uint64_t version_word_offset;   // Word
   uint64_t journal_offset;        // std::atomic<uint64_t>[chunk_count]
   uint64_t norm_partials_offset;  // double[chunk_count]

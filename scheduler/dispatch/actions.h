@@ -69,7 +69,14 @@ struct RunHostOpAction {
   bool add_to_sum = false;  // reduce: not the first one of the unit's step
   bool last_round = false;  // reduce: the sum is final
   // reduce: where the sums are that came down, in the order of their groups.
+  // update: the same, of a unit that is reduced and updated in one pass.
   std::vector<int> blocks = {};
+
+  // A reduction, or a pass that is one, too.
+  bool reduces() const {
+    return type == HostOpType::kReduce ||
+           (type == HostOpType::kUpdate && !blocks.empty());
+  }
 };
 
 // Every slot committed, every reduction done: with clipping the norm can be

@@ -51,13 +51,22 @@ bool JobSteps::SendUpdate() {
   action.type = HostOpType::kUpdate;
   action.step_number = step.number;
   action.unit = unit;
+  if (shape_.OnePass(unit)) {
+    Round& round = *std::find_if(
+        rounds_.begin(), rounds_.end(),
+        [&](const Round& r) { return r.step_number == step.number; });
+    round.reduce_sent[unit] = true;
+    action.blocks = BlocksOfUnit(round, unit);
+  }
   Emit(action);
   return true;
 }
 
 bool JobSteps::MayUpdate(const Step& step, int unit) const {
-  const auto is_summed = [](const Round& round, int sum) {
-    return round.reduce_done[sum] && round.readers_left[sum] == 0;
+  const auto is_summed = [&](const Round& round, int sum) {
+    // Who reads it has contributed when it commits.
+    return (shape_.OnePass(sum) || round.reduce_done[sum]) &&
+           round.readers_left[sum] == 0;
   };
   return step.spec.train &&
          std::all_of(rounds_.begin(), rounds_.end(), [&](const Round& round) {

@@ -36,6 +36,9 @@ uint64_t JobSteps::BeginStep(const StepSpec& spec) {
       << ToString(spec.plan);
   ROUNDHOUSE_CHECK(spec.plan.fused && !spec.round_micro_batches.empty());
   ROUNDHOUSE_CHECK(spec.groups >= 1) << spec.groups;
+  ROUNDHOUSE_CHECK(!shape_.one_pass || !spec.train ||
+                   (!spec.clip && spec.round_micro_batches.size() == 1))
+      << spec.round_micro_batches.size();
   ROUNDHOUSE_CHECK(spec.layer_costs.empty() ||
                    static_cast<int>(spec.layer_costs.size()) ==
                        shape_.layer_count)
@@ -241,23 +244,26 @@ void JobSteps::Unplace(SlotId id) {
 }
 
 void JobSteps::HostOpDone(const RunHostOpAction& action) {
-  if (action.type == HostOpType::kUpdate) {
-    --FindStep(action.step_number)->updates_left;
-  }
+  const bool updates = action.type == HostOpType::kUpdate;
+  if (updates) --FindStep(action.step_number)->updates_left;
+  if (!action.reduces()) return;
   for (Round& round : rounds_) {
-    if (action.type != HostOpType::kReduce ||
-        round.step_number != action.step_number ||
+    if (round.step_number != action.step_number ||
         round.index != action.round) {
       continue;
     }
-    for (const int unit : SumsOf(action)) {
-      round.reduce_done[unit] = true;
-      --round.reduces_left;
-      FreeBlocksOfUnit(round, unit);
-    }
+    for (const int unit : SumsOf(action)) SetReduced(round, unit);
     Step& step = *FindStep(action.step_number);
-    if (MayUpdate(step, action.unit)) step.updatable.insert(action.unit);
+    if (!updates && MayUpdate(step, action.unit)) {
+      step.updatable.insert(action.unit);
+    }
   }
+}
+
+void JobSteps::SetReduced(Round& round, int unit) {
+  round.reduce_done[unit] = true;
+  --round.reduces_left;
+  FreeBlocksOfUnit(round, unit);
 }
 
 void JobSteps::Abandon() {
@@ -360,7 +366,7 @@ void JobSteps::NoteContribution(Slot& slot, int unit) {
   if (!is(slot.units) || is(slot.down)) return;
   slot.down.push_back(unit);
   Round& round = RoundOf(slot);
-  if (--round.contributors_left[unit] == 0) {
+  if (--round.contributors_left[unit] == 0 && !shape_.OnePass(unit)) {
     reducible_.insert({round.number, unit});
   }
 }

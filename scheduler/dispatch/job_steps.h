@@ -12,6 +12,9 @@
 //                       every unit's is; unit 0 first, so that the next step's
 //                       gather and first stages start under later updates
 //
+// Where JobShape::one_pass, units but the embedding's are reduced as they are
+// updated, once every slot that reads their weights has committed.
+//
 // Units that do not train (JobShape::trainable) are neither reduced nor
 // updated, and nothing waits for them.
 //
@@ -58,6 +61,9 @@ struct JobShape {
   // Asynchronous optimizer: a step reads the weights that the update before the
   // last one left, so it may begin, and end, before the last one is done.
   bool stale = false;
+  // No sums are kept but the embedding's: a unit's update adds what was
+  // contributed.  REQUIRES: steps of one round, without clipping.
+  bool one_pass = false;
 
   // Stands for the head's contributions to a tied unit 0, where those of a slot
   // are meant.
@@ -66,6 +72,9 @@ struct JobShape {
   bool Trains(int unit) const {
     if (unit == head_share()) return tied_head && Trains(0);
     return trainable.empty() || trainable[unit];
+  }
+  bool OnePass(int unit) const {
+    return one_pass && unit > 0 && unit != head_share();
   }
   int trainable_count() const {
     if (trainable.empty()) return unit_count;
@@ -221,6 +230,7 @@ class JobSteps {
   bool SendReduce();
   bool MayReduce(const Round& round, int unit) const;
   void SendReduce(Round& round, int unit);
+  void SetReduced(Round& round, int unit);
   bool GatherWaits(const Round& round) const;
   bool EarlierReduceWaits(const Round& round, int sum) const;
   bool SumIsNeeded(const Round& round, int sum) const;
@@ -259,7 +269,7 @@ class JobSteps {
   Blocks layer_blocks_;
   Blocks head_blocks_;
   // Round and unit, or head_share(): contributions are down, the reduction is
-  // not sent.
+  // not sent.  None of units reduced as they are updated.
   std::set<std::pair<uint64_t, int>> reducible_;
   uint64_t next_round_ = 0;
   uint64_t next_step_ = 0;

@@ -357,10 +357,16 @@ void World::FinishHostOp() {
       produced_.insert({op.job, op.step_number, op.round, false, 0, m});
     }
   } else if (op.type == HostOpType::kUpdate) {
+    EXPECT_EQ(op.reduces(), shape_.OnePass(op.unit)) << "unit " << op.unit;
+    if (op.reduces()) {
+      CheckReduce(op);
+      FreeBlocks(op);
+    }
     CheckUpdate(op);
     ++updates[{op.step_number, op.unit}];
     ++updates_of_[{op.job, op.step_number, op.unit}];
   } else {
+    EXPECT_FALSE(shape_.OnePass(op.unit)) << "unit " << op.unit;
     CheckReduce(op);
     FreeBlocks(op);
   }

@@ -181,27 +181,18 @@ void AddHostMicroBatches(const RunHostOpAction& action, const RoundData& round,
   }
 }
 
-void FillReduce(const RunHostOpAction& action, const StepData& step,
-                const TrainingState& state, const RoundBuffers& buffers,
-                wire::HostOp& op) {
-  const RoundData& round = step.rounds[action.round];
-  op.total_groups = round.group_count;
+// What slots sent of the unit; of unit 0 a tied head's share.
+void AddContributions(const RunHostOpAction& action, const StepData& step,
+                      const TrainingState& state, const RoundBuffers& buffers,
+                      wire::HostOp& op) {
+  const uint32_t groups = step.rounds[action.round].group_count;
+  op.total_groups = groups;
   op.contribution_dtype = buffers.contributions().dtype();
-  op.add_to_sum = action.add_to_sum ? 1 : 0;
-  const bool embedding = action.unit == 0;
-  // Of the embedding always, so that rows which come to it keep the rest.
-  op.want_norm = action.last_round || embedding ? 1 : 0;
-  if (action.rows) AddHostMicroBatches(action, round, buffers, op);
-  if (embedding && action.blocks.empty()) {
-    op.keep_partials = op.add_to_sum;
-    return;
-  }
-  // The head's slot sends those of a tied embedding.
-  const int layer = embedding
+  const int layer = action.unit == 0
                         ? static_cast<int>(state.options().model.layer_count)
                         : action.unit - 1;
   const std::vector<IndexRange> sums =
-      ContributedGroups(buffers.options().plan, layer, round.group_count);
+      ContributedGroups(buffers.options().plan, layer, groups);
   ROUNDHOUSE_CHECK(sums.size() == action.blocks.size())
       << sums.size() << " sums in " << action.blocks.size() << " blocks";
   for (size_t i = 0; i < sums.size(); ++i) {
@@ -213,8 +204,30 @@ void FillReduce(const RunHostOpAction& action, const StepData& step,
   }
 }
 
-void FillUpdate(const StepData& step, const TrainingState& state,
+void FillReduce(const RunHostOpAction& action, const StepData& step,
+                const TrainingState& state, const RoundBuffers& buffers,
                 wire::HostOp& op) {
+  const RoundData& round = step.rounds[action.round];
+  op.total_groups = round.group_count;
+  op.add_to_sum = action.add_to_sum ? 1 : 0;
+  const bool embedding = action.unit == 0;
+  // Of the embedding always, so that rows which come to it keep the rest.
+  op.want_norm = action.last_round || embedding ? 1 : 0;
+  if (action.rows) AddHostMicroBatches(action, round, buffers, op);
+  if (embedding && action.blocks.empty()) {
+    op.keep_partials = op.add_to_sum;
+    return;
+  }
+  AddContributions(action, step, state, buffers, op);
+}
+
+void FillUpdate(const RunHostOpAction& action, const StepData& step,
+                const TrainingState& state, const RoundBuffers& buffers,
+                wire::HostOp& op) {
+  if (action.reduces()) {
+    op.want_norm = 1;
+    AddContributions(action, step, state, buffers, op);
+  }
   op.weights = state.Weights(static_cast<int>(op.unit), step.step);
   op.version = state.Version(static_cast<int>(op.unit), step.next_version);
   op.step = static_cast<uint64_t>(step.update.number);
@@ -293,7 +306,7 @@ wire::HostOp HostCommand(const RunHostOpAction& action, const StepData& step,
       FillReduce(action, step, state, buffers, op);
       break;
     case HostOpType::kUpdate:
-      FillUpdate(step, state, op);
+      FillUpdate(action, step, state, buffers, op);
       break;
   }
   return op;

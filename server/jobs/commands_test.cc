@@ -414,6 +414,32 @@ TEST_P(CommandsTest, ContributionsCoverEveryTrainedUnitOnce) {
   }
 }
 
+TEST_P(CommandsTest, AnUpdateThatReducesTakesWhatAReductionWould) {
+  for (int unit : TrainedUnits()) {
+    if (unit == 0) continue;
+    RunHostOpAction action = HostAction(HostOpType::kUpdate, unit);
+    const wire::HostOp update = Host(action);
+    EXPECT_TRUE(update.contributions.empty());
+    EXPECT_EQ(update.want_norm, 0u);
+    action.blocks = UnitBlocks(unit - 1);
+    const wire::HostOp both = Host(action);
+    const wire::HostOp reduce = Host(HostOpType::kReduce, unit);
+    EXPECT_EQ(both.kind, wire::HostOpKind::kUpdate);
+    EXPECT_EQ(both.weights.offset, update.weights.offset);
+    EXPECT_EQ(both.version.value, update.version.value);
+    EXPECT_EQ(both.want_norm, 1u);
+    EXPECT_EQ(both.total_groups, reduce.total_groups);
+    EXPECT_EQ(both.contribution_dtype, reduce.contribution_dtype);
+    ASSERT_EQ(both.contributions.size(), reduce.contributions.size());
+    for (size_t i = 0; i < both.contributions.size(); ++i) {
+      EXPECT_EQ(both.contributions[i].first_group,
+                reduce.contributions[i].first_group);
+      EXPECT_EQ(both.contributions[i].buffer.offset,
+                reduce.contributions[i].buffer.offset);
+    }
+  }
+}
+
 TEST_P(CommandsTest, SlotsReadTheVersionThatTheLastUpdateRaised) {
   std::set<uint32_t> read;
   for (const wire::RunSlot& slot : TrainSlots()) {

@@ -127,6 +127,7 @@ TrainingStateOptions StateOptions(uint64_t job, const ResolvedSpec& spec,
   options.seed = static_cast<uint64_t>(spec.spec().seed);
   options.head_token_chunk = spec.spec().head_token_chunk;
   options.stale = spec.spec().optimizer_mode == OptimizerMode::kAsync;
+  options.one_pass = !WaitsForNorm(spec.spec()) && StepRounds(spec) == 1;
   return options;
 }
 

@@ -31,6 +31,33 @@ TEST(JobNeedsTest, EvalPromptsAndTablesAreNotThereAtOnce) {
   EXPECT_EQ(Need("", model).table_bytes, without.table_bytes);
 }
 
+// A sum is needed between rounds, and until the norm is known.
+TEST(JobNeedsTest, GradientSumsAreKeptWhereAnUpdateWaits) {
+  const ModelConfig model = TestModel(false);
+  const auto state = [&](const std::string& fields) {
+    return Need(absl::StrCat("bf16: true\nmicro_batch_size: 2\n", fields),
+                model)
+        .state_bytes;
+  };
+  const uint64_t clipped = state("");
+  const uint64_t one_pass = state("max_grad_norm: 0");
+  uint64_t without = 0;  // parameters whose sums are gone: not the embedding's
+  const std::vector<UnitSpec> units = ModelUnits(model);
+  for (size_t unit = 1; unit < units.size(); ++unit) {
+    without += units[unit].element_count;
+  }
+  EXPECT_EQ(clipped - one_pass, 4 * without);
+  EXPECT_EQ(state("max_grad_norm: 0\noptimizer_mode: async") -
+                state("max_grad_norm: 0"),
+            state("optimizer_mode: async") - clipped);
+  EXPECT_EQ(state("max_grad_norm: 0\nmicro_batches_per_round: 2"), clipped);
+  const auto fp16 = [&](const char* clip) {
+    return Need(absl::StrCat("fp16: true\nmax_grad_norm: ", clip), model)
+        .state_bytes;
+  };
+  EXPECT_EQ(fp16("0"), fp16("1"));
+}
+
 constexpr char kWideJob[] =
     "batch_size: 16\nmicro_batch_size: 2\ngradient_groups: 8\n"
     "plan: {forward: [[0, 1]], backward: [[2, 3], [0, 1]]";

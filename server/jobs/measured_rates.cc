@@ -10,14 +10,16 @@ namespace {
 
 int64_t BytesOf(const RunHostOpAction& action, int64_t elements,
                 DType contributions) {
+  const int64_t sums = static_cast<int64_t>(action.blocks.size()) *
+                       static_cast<int64_t>(DTypeBytes(contributions));
+  constexpr int64_t kTotal = sizeof(float);
   if (action.type == HostOpType::kUpdate) {
-    return kUpdateBytesPerParameter * elements;
+    // In one pass the total is neither written nor read.
+    return elements * (sums > 0 ? sums + kUpdateBytesPerParameter - kTotal
+                                : kUpdateBytesPerParameter);
   }
-  if (action.type != HostOpType::kReduce || action.blocks.empty()) return 0;
-  const auto sums = static_cast<int64_t>(action.blocks.size());
-  const int64_t totals = action.add_to_sum ? 2 : 1;
-  return elements * (sums * static_cast<int64_t>(DTypeBytes(contributions)) +
-                     totals * static_cast<int64_t>(sizeof(float)));
+  if (action.type != HostOpType::kReduce || sums == 0) return 0;
+  return elements * (sums + (action.add_to_sum ? 2 : 1) * kTotal);
 }
 
 }  // namespace

@@ -59,6 +59,10 @@ TEST(MeasuredRatesTest, HostWorkIsThatOfAllOperations) {
   rates.ObserveHostOp(Op(HostOpType::kUpdate, 0), kElements, DType::kF32,
                       4 * kElements);
   EXPECT_DOUBLE_EQ(Applied(rates).host_work_rate, 60.0 / 24);
+  // Both in one pass: no total is written, or read.
+  rates.ObserveHostOp(Op(HostOpType::kUpdate, 4), kElements, DType::kBF16,
+                      10 * kElements);
+  EXPECT_DOUBLE_EQ(Applied(rates).host_work_rate, 94.0 / 34);
 }
 
 // A worker may report anything.

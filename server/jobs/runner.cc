@@ -49,10 +49,10 @@ HostUse JobRunner::host_use() const {
         state_->trainable(unit) && state_->options().stale ? 2 : 1;
     use.weight_bytes += copies * state_->Weights(unit, 0).bytes;
     const wire::UnitLayout& layout = state_->layout(unit);
-    if (layout.grad_sum_offset == 0) continue;  // frozen
+    if (!state_->trainable(unit)) continue;
     const uint64_t fp32_bytes = layout.element_count * DTypeBytes(DType::kF32);
     use.optimizer_bytes += 3 * fp32_bytes;
-    use.gradient_bytes += fp32_bytes;
+    if (layout.grad_sum_offset != 0) use.gradient_bytes += fp32_bytes;
   }
   use.gradient_bytes += buffers_->contributions().host_bytes();
   return use;

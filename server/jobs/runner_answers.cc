@@ -174,11 +174,12 @@ void JobRunner::NoteHostOp(StepEntry& entry, const RunHostOpAction& action,
                        buffers_->contributions().dtype(), spent);
   int64_t& spent_ns = entry.unit_ns[action.unit];
   spent_ns += spent;
-  if (action.type == HostOpType::kUpdate) {
-    listener_->OnUnitUpdated(static_cast<double>(spent_ns) * 1e-9);
-  } else if (action.last_round && (action.unit > 0 || action.rows)) {
-    entry.unit_norms[action.unit] = done.norm_squared;
-  }
+  const bool updates = action.type == HostOpType::kUpdate;
+  const bool sums = updates
+                        ? action.reduces()
+                        : action.last_round && (action.unit > 0 || action.rows);
+  if (sums) entry.unit_norms[action.unit] = done.norm_squared;
+  if (updates) listener_->OnUnitUpdated(static_cast<double>(spent_ns) * 1e-9);
 }
 
 void JobRunner::NoteLostSlots(DeviceId device) {

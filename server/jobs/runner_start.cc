@@ -240,6 +240,7 @@ void JobRunner::StartDispatcher() {
     shape.trainable.push_back(unit > 0 && unit < layers);
   }
   shape.stale = state_->options().stale;
+  shape.one_pass = state_->options().one_pass;
   dispatch_.Add(id(), shape, this);
   dispatching_ = true;
   phase_ = Phase::kStepping;

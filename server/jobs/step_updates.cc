@@ -41,6 +41,7 @@ LrSchedule MakeSchedule(const JobSpec& spec, int64_t total_steps) {
 
 StepUpdates::StepUpdates(const JobSpec& spec, int64_t total_steps)
     : scales_loss_(spec.dtype == SpecDtype::kFp16),
+      wait_for_norm_(WaitsForNorm(spec)),
       max_grad_norm_(spec.max_grad_norm),
       schedule_(MakeSchedule(spec, total_steps)),
       same_{.beta1 = spec.adam_beta1,

@@ -30,7 +30,7 @@ class StepUpdates {
   // scale.
   bool scales_loss() const { return scales_loss_; }
   // No update of a step begins before all its gradients are known.
-  bool wait_for_norm() const { return max_grad_norm_ > 0 || scales_loss_; }
+  bool wait_for_norm() const { return wait_for_norm_; }
   // Of the next step's gradients; 1 unless scales_loss().
   double loss_scale() const { return scales_loss_ ? scaler_.scale() : 1; }
   // Gradients overflow whatever the scale is.
@@ -50,6 +50,7 @@ class StepUpdates {
 
  private:
   const bool scales_loss_;
+  const bool wait_for_norm_;
   const double max_grad_norm_;
   const LrSchedule schedule_;
   const UpdateNumbers same_;  // what is the same in every step

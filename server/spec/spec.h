@@ -146,6 +146,12 @@ struct JobSpec {
   bool operator==(const JobSpec&) const = default;
 };
 
+// No update of a step can begin before all its gradients are known: they are
+// clipped, or scaled and may overflow.
+inline bool WaitsForNorm(const JobSpec& spec) {
+  return spec.max_grad_norm > 0 || spec.dtype == SpecDtype::kFp16;
+}
+
 // PEFT's values where a job says nothing: rank and alpha 8, no dropout, the
 // query and value projections (its choice for each family of base/model).
 AdapterConfig DefaultAdapter();

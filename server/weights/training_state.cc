@@ -23,14 +23,15 @@ struct Placement {
   uint64_t bytes = 0;
 };
 
-void PlaceTrained(LayoutCursor& cursor, wire::UnitLayout& layout) {
+void PlaceTrained(bool keeps_sum, LayoutCursor& cursor,
+                  wire::UnitLayout& layout) {
   const uint64_t fp32 = layout.element_count * kFp32Bytes;
   const auto dtype = static_cast<DType>(layout.dtype);
   layout.compute_offset = cursor.Take(layout.element_count * DTypeBytes(dtype));
   layout.master_offset = cursor.Take(fp32);
   layout.exp_avg_offset = cursor.Take(fp32);
   layout.exp_avg_sq_offset = cursor.Take(fp32);
-  layout.grad_sum_offset = cursor.Take(fp32);
+  if (keeps_sum) layout.grad_sum_offset = cursor.Take(fp32);
   layout.version_word_offset = cursor.Take(sizeof(wire::Word));
   layout.journal_offset = cursor.Take(layout.chunk_count * sizeof(uint64_t));
   layout.norm_partials_offset =
@@ -44,7 +45,7 @@ void PlaceUnit(const TrainingStateOptions& options, const BaseWeights* base,
   layout.dtype =
       static_cast<uint32_t>(UnitDType(options.model, options.dtype, unit));
   if (IsTrainable(options.model, options.adapter, unit)) {
-    PlaceTrained(cursor, layout);
+    PlaceTrained(!options.one_pass || unit == 0, cursor, layout);
     if (options.stale) {
       placement.second_offsets[unit] = cursor.Take(
           layout.element_count * DTypeBytes(static_cast<DType>(layout.dtype)));

@@ -9,8 +9,8 @@
 //
 // Host bytes per trainable parameter: compute 2 (bf16) or 4 (fp32, and adapters
 // always), twice with an asynchronous optimizer, master 4, moments 8, gradient
-// sum 4.  Per frozen parameter, once for
-// all jobs: 2 or 4.  Runs on the event loop's thread.
+// sum 4 (none with one_pass).  Per frozen parameter, once for all jobs: 2 or 4.
+// Runs on the event loop's thread.
 #ifndef ROUNDHOUSE_SERVER_WEIGHTS_TRAINING_STATE_H_
 #define ROUNDHOUSE_SERVER_WEIGHTS_TRAINING_STATE_H_
 
@@ -39,6 +39,9 @@ struct TrainingStateOptions {
   // Compute weights of what trains exist twice, as the last update left them
   // and as the one before it did: a step reads the latter.
   bool stale = false;
+  // Units but the embedding's keep no gradient sum: their updates add what
+  // slots contributed.  For steps of one round that no norm is waited for.
+  bool one_pass = false;
 };
 
 // What TrainingState::Create takes from the arena, in bytes; without a base.

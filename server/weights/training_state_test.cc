@@ -52,7 +52,9 @@ void AddUnit(const TrainingState& state, int unit, Ranges& ranges) {
   ranges.Add(name + "master", layout.master_offset, fp32);
   ranges.Add(name + "exp_avg", layout.exp_avg_offset, fp32);
   ranges.Add(name + "exp_avg_sq", layout.exp_avg_sq_offset, fp32);
-  ranges.Add(name + "sum", layout.grad_sum_offset, fp32);
+  if (!state.options().one_pass || unit == 0) {
+    ranges.Add(name + "sum", layout.grad_sum_offset, fp32);
+  }
   ranges.Add(name + "word", layout.version_word_offset, sizeof(wire::Word));
   ranges.Add(name + "journal", layout.journal_offset, layout.chunk_count * 8);
   ranges.Add(name + "norms", layout.norm_partials_offset,
@@ -208,6 +210,20 @@ TEST(TrainingStateTest, AnAsynchronousOptimizerHasTwoVersionsOfWeights) {
     EXPECT_GE(TrainingStateBytes(options), once + second_bytes);
     EXPECT_LT(TrainingStateBytes(options),
               once + second_bytes + 64 * state->units().size());
+  }
+}
+
+TEST(TrainingStateTest, InOnePassOnlyTheEmbeddingKeepsASum) {
+  TrainingStateOptions options = TestStateOptions(true, DType::kBF16);
+  options.one_pass = true;
+  auto arena = *HostArena::Create(64 * kMiB, 3);
+  const auto state = MakeTestState(*arena, options);
+  EXPECT_EQ(state->host_bytes(), TrainingStateBytes(options));
+  Ranges ranges;
+  for (size_t unit = 0; unit < state->units().size(); ++unit) {
+    AddUnit(*state, static_cast<int>(unit), ranges);
+    EXPECT_EQ(state->layout(static_cast<int>(unit)).grad_sum_offset != 0,
+              unit == 0);
   }
 }
 

@@ -176,12 +176,16 @@ uint64_t GatherBytes(const wire::HostMicroBatch& micro_batch) {
   return 2 * micro_batch.data.bytes;
 }
 
+uint64_t ContributedBytes(const wire::HostOp& op) {
+  uint64_t bytes = 0;
+  for (const wire::HostContribution& given : op.contributions) {
+    bytes += given.buffer.bytes;
+  }
+  return bytes;
+}
+
 uint64_t ReduceBytes(const wire::HostOp& op, const JobTables& tables) {
   const uint64_t sum = tables.units[op.unit].element_count * sizeof(float);
-  uint64_t contributions = 0;
-  for (const wire::HostContribution& given : op.contributions) {
-    contributions += given.buffer.bytes;
-  }
   uint64_t rows = 0;
   for (const wire::HostMicroBatch& given : op.micro_batches) {
     rows += given.data.bytes;
@@ -191,12 +195,15 @@ uint64_t ReduceBytes(const wire::HostOp& op, const JobTables& tables) {
     touched =
         std::min(sum, rows / tables.element_bytes(op.unit) * sizeof(float));
   }
-  return contributions + rows + (op.add_to_sum != 0 ? 2 : 1) * touched;
+  return ContributedBytes(op) + rows + (op.add_to_sum != 0 ? 2 : 1) * touched;
 }
 
 uint64_t UpdateBytes(const wire::HostOp& op, const JobTables& tables) {
-  return tables.units[op.unit].element_count *
-         (28 + tables.element_bytes(op.unit));
+  // In one pass it reads what was contributed in the sum's place.
+  const uint64_t gradient = op.contributions.empty() ? sizeof(float) : 0;
+  return ContributedBytes(op) +
+         tables.units[op.unit].element_count *
+             (gradient + 24 + tables.element_bytes(op.unit));
 }
 
 absl::Status RunFakeHostWorker(const worker::WorkerContext& context,

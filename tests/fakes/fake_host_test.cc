@@ -134,6 +134,8 @@ TEST_F(FakeHostTest, AnUpdateRaisesTheVersion) {
   op.version = NewWord();
   EXPECT_EQ(TimeOf(op), static_cast<int64_t>(Elements(2) * 32));  // fp32
   EXPECT_TRUE(Raised(op.version));
+  op.contributions = {{0, 1, {64, 500}}, {1, 1, {64, 500}}};
+  EXPECT_EQ(TimeOf(op), static_cast<int64_t>(Elements(2) * 28 + 1000));
 }
 
 TEST_F(FakeHostTest, RefusesWhatItDoesNotKnow) {

@@ -48,7 +48,7 @@ class HostWorker {
   absl::StatusOr<double> Do(const wire::HostOp& op);
   absl::StatusOr<double> DoReduce(const JobView& job, const wire::HostOp& op);
   absl::Status DoGather(const JobView& job, const wire::HostOp& op);
-  absl::Status DoUpdate(const JobView& job, const wire::HostOp& op);
+  absl::StatusOr<double> DoUpdate(const JobView& job, const wire::HostOp& op);
   // False: Stop arrived first.
   absl::StatusOr<bool> WaitFor(const wire::WordRef& ref);
   void RaiseOnce(const wire::WordRef& ref);
@@ -133,8 +133,7 @@ absl::StatusOr<double> HostWorker::Do(const wire::HostOp& op) {
       RETURN_IF_ERROR(DoGather(job, op));
       return 0.0;
     case wire::HostOpKind::kUpdate:
-      RETURN_IF_ERROR(DoUpdate(job, op));
-      return 0.0;
+      return DoUpdate(job, op);
   }
   return absl::InvalidArgumentError("unknown kind of host operation");
 }
@@ -155,15 +154,17 @@ absl::Status HostWorker::DoGather(const JobView& job, const wire::HostOp& op) {
   return Gather(arena_, job, op, pool_, beat_);
 }
 
-absl::Status HostWorker::DoUpdate(const JobView& job, const wire::HostOp& op) {
+absl::StatusOr<double> HostWorker::DoUpdate(const JobView& job,
+                                            const wire::HostOp& op) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Update> update,
-                   Update::Make(job, op, pool_.threads()));
+                   Update::Make(arena_, job, op, pool_.threads()));
   RETURN_IF_ERROR(
       RunJournalled(job, op.unit, op.operation, *update, pool_, beat_));
-  if (op.version.offset == 0) return absl::OkStatus();
-  RaiseOnce(op.version);
-  KillPoint("host.unit.published");
-  return absl::OkStatus();
+  if (op.version.offset != 0) {
+    RaiseOnce(op.version);
+    KillPoint("host.unit.published");
+  }
+  return update->NormSquared();
 }
 
 // In a replay it may be raised already.

@@ -12,17 +12,18 @@ static_assert(sizeof(double) <= kScratchHeaderBytes);
 
 namespace {
 
-// How many of the tensors that only a trainable unit has are there.
+// How many of the tensors that every trainable unit has, and no other, are
+// there.
 int TrainingTensors(const wire::UnitLayout& unit) {
   int count = 0;
   for (uint64_t offset :
        {unit.master_offset, unit.exp_avg_offset, unit.exp_avg_sq_offset,
-        unit.grad_sum_offset, unit.journal_offset, unit.norm_partials_offset}) {
+        unit.journal_offset, unit.norm_partials_offset}) {
     if (offset != 0) ++count;
   }
   return count;
 }
-constexpr int kTrainingTensors = 6;
+constexpr int kTrainingTensors = 5;
 
 }  // namespace
 
@@ -78,7 +79,9 @@ absl::Status JobView::CheckUnit(uint32_t unit) const {
     return bad("its dtype is neither the job's nor fp32");
   }
   const int tensors = TrainingTensors(u);
-  if (u.compute_offset == 0 || (tensors != 0 && tensors != kTrainingTensors)) {
+  const bool trains = tensors == kTrainingTensors;
+  if (u.compute_offset == 0 || (tensors != 0 && !trains) ||
+      (u.grad_sum_offset != 0 && !trains)) {
     return bad("it lacks a tensor");
   }
   uint64_t chunks = 0;
@@ -102,7 +105,7 @@ absl::Status JobView::CheckTrainable(uint32_t unit) const {
   }
   return absl::InvalidArgumentError(
       absl::StrCat("unit ", unit, " of job ", job(),
-                   " is frozen: it has no master, moments or gradient sum"));
+                   " is frozen: it has no master and no moments"));
 }
 
 std::byte* JobView::Scratch(uint32_t slot) const {

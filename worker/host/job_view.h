@@ -55,6 +55,11 @@ class JobView {
   }
   // INVALID_ARGUMENT: the unit is frozen; it has compute weights only.
   absl::Status CheckTrainable(uint32_t unit) const;
+  // Whether it has a gradient sum.  Without one its update adds what was
+  // contributed (worker/host/update.h).
+  bool KeepsSum(uint32_t unit) const {
+    return units_[unit].grad_sum_offset != 0;
+  }
   // In chunk order.
   std::vector<Chunk> Chunks(uint32_t unit) const;
   // Where the embedding's matrix starts in `unit`, in elements.

@@ -5,11 +5,11 @@
 //   then, of the embedding's unit, for each vocabulary row that has tokens
 //   grad_sum = grad_sum + the sum of its tokens' gradients
 //
-// Contributions are widened where they are not fp32 (contribution_dtype).  The
-// first addend is copied; a row without any is zero.  So one operation adds
-// the same as two, of which the first has the contributions and the second the
-// rows.  The norm partial of a chunk is the sum of squares of its new grad_sum
-// in double, in element order.  All additions are fp32.
+// Contributions add as contribution_sum.h says.  The first addend is copied; a
+// row without any is zero.  So one operation adds the same as two, of which the
+// first has the contributions and the second the rows.  The norm partial of a
+// chunk is the sum of squares of its new grad_sum in double, in element order.
+// All additions are fp32.
 //
 // With keep_partials only chunks are touched that a row with tokens lies in.
 #ifndef ROUNDHOUSE_WORKER_HOST_REDUCE_H_
@@ -21,20 +21,18 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/dtype.h"
 #include "base/wire/arena.h"
 #include "base/wire/messages.h"
+#include "worker/host/contribution_sum.h"
 #include "worker/host/embedding_rows.h"
 #include "worker/host/journal.h"
-#include "worker/host/tree_program.h"
 
 namespace roundhouse::worker {
 
 class Reduce : public ChunkWork {
  public:
-  // `job` outlives it.  INVALID_ARGUMENT naming what is wrong: groups not
-  // covered once, a range that is no subtree, a buffer too small, bad tokens, a
-  // frozen unit.
+  // `job` outlives it.  INVALID_ARGUMENT naming what is wrong: as
+  // ContributionSum says, bad tokens, a frozen unit, one that keeps no sum.
   // FAILED_PRECONDITION: a gradient's word is not raised yet.
   static absl::StatusOr<std::unique_ptr<Reduce>> Make(wire::Arena& arena,
                                                       const JobView& job,
@@ -49,21 +47,14 @@ class Reduce : public ChunkWork {
   double NormSquared() const;
 
  private:
-  // Private memory of one thread: partial sums of the two trees.
+  // Private memory of one thread.
   struct Workspace {
-    std::vector<std::vector<float>> folds;
     EmbeddingRows::Stack rows;
     std::vector<float> row;  // the sum of one
   };
 
   Reduce(const JobView& job, const wire::HostOp& op);
-  absl::Status TakeContributions(wire::Arena& arena, const wire::HostOp& op);
   absl::Status TakeMicroBatches(wire::Arena& arena, const wire::HostOp& op);
-  const float* Fold(Workspace& space, const Chunk& chunk) const;
-  // One contribution's part of the chunk, in fp32; in `widened` where it is
-  // not.
-  const float* Widened(size_t contribution, const Chunk& chunk,
-                       std::vector<float>& widened) const;
   // `sum`: of the chunk, where there is one already.
   void AddRows(Workspace& space, const Chunk& chunk, bool there,
                float* sum) const;
@@ -73,12 +64,10 @@ class Reduce : public ChunkWork {
   const bool add_to_sum_;
   const bool want_norm_;
   const bool keep_partials_;
-  const DType contribution_dtype_;
   const std::vector<Chunk> chunks_;
   float* grad_sum_ = nullptr;
   double* norm_partials_ = nullptr;
-  std::vector<const std::byte*> contributions_;  // of the whole unit
-  TreeProgram program_;                          // over contributions
+  ContributionSum contributed_;
   std::optional<EmbeddingRows> embedding_;
   std::vector<Workspace> workspaces_;  // per thread
 };

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "base/reduction.h"
 #include "base/status.h"
 
 namespace roundhouse::worker {
@@ -42,7 +44,6 @@ Update::Update(const JobView& job, const wire::HostOp& op, std::byte* weights,
       master_(job.Fp32(op.unit, job.unit(op.unit).master_offset)),
       exp_avg_(job.Fp32(op.unit, job.unit(op.unit).exp_avg_offset)),
       exp_avg_sq_(job.Fp32(op.unit, job.unit(op.unit).exp_avg_sq_offset)),
-      grad_sum_(job.Fp32(op.unit, job.unit(op.unit).grad_sum_offset)),
       compute_(weights) {
   if (gradient_scale_ == 1.0f) return;
   const uint64_t elements =
@@ -50,7 +51,8 @@ Update::Update(const JobView& job, const wire::HostOp& op, std::byte* weights,
   scaled_.assign(threads, std::vector<float>(elements));
 }
 
-absl::StatusOr<std::unique_ptr<Update>> Update::Make(const JobView& job,
+absl::StatusOr<std::unique_ptr<Update>> Update::Make(const wire::Arena& arena,
+                                                     const JobView& job,
                                                      const wire::HostOp& op,
                                                      int threads) {
   if (op.step < 1) {
@@ -58,11 +60,26 @@ absl::StatusOr<std::unique_ptr<Update>> Update::Make(const JobView& job,
   }
   RETURN_IF_ERROR(job.CheckTrainable(op.unit));
   ASSIGN_OR_RETURN(std::byte* const weights, job.Weights(op.unit, op.weights));
-  return std::unique_ptr<Update>(new Update(job, op, weights, threads));
+  std::unique_ptr<Update> update(new Update(job, op, weights, threads));
+  ASSIGN_OR_RETURN(update->contributed_,
+                   ContributionSum::Make(arena, job, op, threads));
+  if (!update->contributed_.empty()) {
+    if (op.want_norm != 0) update->norm_partials_ = job.NormPartials(op.unit);
+  } else if (job.KeepsSum(op.unit)) {
+    update->grad_sum_ = job.Fp32(op.unit, job.unit(op.unit).grad_sum_offset);
+  } else {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "update: unit ", op.unit, " has neither a sum nor contributions"));
+  }
+  return update;
 }
 
-const float* Update::Gradient(int thread, const Chunk& chunk) {
-  const float* sum = grad_sum_ + chunk.unit_element;
+const float* Update::Sum(int thread, const Chunk& chunk) {
+  return grad_sum_ != nullptr ? grad_sum_ + chunk.unit_element
+                              : contributed_.Sum(thread, chunk);
+}
+
+const float* Update::Scaled(int thread, const Chunk& chunk, const float* sum) {
   if (gradient_scale_ == 1.0f) return sum;
   float* const scaled = scaled_[thread].data();
   for (uint64_t i = 0; i < chunk.elements; ++i) {
@@ -79,8 +96,12 @@ absl::Status Update::Compute(int thread, uint32_t index, std::byte* scratch) {
   std::memcpy(state.exp_avg, exp_avg_ + chunk.unit_element, bytes);
   std::memcpy(state.exp_avg_sq, exp_avg_sq_ + chunk.unit_element, bytes);
   const auto count = static_cast<int64_t>(chunk.elements);
+  const float* const sum = Sum(thread, chunk);
+  if (norm_partials_ != nullptr) {
+    *reinterpret_cast<double*>(scratch) = ChunkSumOfSquares(sum, count);
+  }
   RETURN_IF_ERROR(AdamWUpdate(step_, chunk.weight_decay,
-                              Gradient(thread, chunk), count, state.master,
+                              Scaled(thread, chunk, sum), count, state.master,
                               state.exp_avg, state.exp_avg_sq));
   return CastMaster(state.master, count, dtype_, state.compute);
 }
@@ -95,6 +116,16 @@ void Update::CopyIntoPlace(uint32_t index, const std::byte* scratch) {
   const uint64_t element_bytes = DTypeBytes(dtype_);
   std::memcpy(compute_ + chunk.unit_element * element_bytes, state.compute,
               chunk.elements * element_bytes);
+  if (norm_partials_ != nullptr) {
+    norm_partials_[index] = *reinterpret_cast<const double*>(scratch);
+  }
+}
+
+double Update::NormSquared() const {
+  return norm_partials_ == nullptr
+             ? 0
+             : std::accumulate(norm_partials_, norm_partials_ + chunks_.size(),
+                               0.0);
 }
 
 }  // namespace roundhouse::worker

@@ -1,0 +1,127 @@
+// Jobs that keep no gradient sums: units are reduced as they are updated.
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <utility>
+
+#include "gtest/gtest.h"
+#include "scheduler/dispatch/test_world.h"
+
+namespace roundhouse {
+namespace {
+
+JobShape OnePass(JobShape shape) {
+  shape.one_pass = true;
+  return shape;
+}
+
+// As many steps as are wanted, the next one from the moment on when one is
+// reduced; of a stale shape two at a time.
+class OnePassWorld : public World {
+ public:
+  OnePassWorld(const JobShape& shape, int devices, uint64_t seed, StepSpec step,
+               int steps)
+      : World(shape, devices, seed), step_(std::move(step)), left_(steps) {
+    on_reduced = [this] { BeginOne(); };
+    BeginOne();
+    if (shape.stale) BeginOne();
+  }
+
+ private:
+  void BeginOne() {
+    if (left_ == 0) return;
+    --left_;
+    Begin(step_);
+  }
+
+  StepSpec step_;
+  int left_;
+};
+
+// World looks at every operation: which are one pass, and what it may find.
+TEST(OnePassTest, EveryUnitIsUpdatedOnceAStep) {
+  for (const JobShape& shape :
+       {kShape, kAdapterShape, JobShape{4, 5, true, {}}}) {
+    OnePassWorld world(OnePass(shape), 2, 3, TrainStep(1, false), 4);
+    world.RunToEnd();
+    EXPECT_EQ(world.steps_done, 4);
+    for (int unit = 0; unit < shape.unit_count; ++unit) {
+      EXPECT_EQ((world.updates[{3, unit}]), shape.Trains(unit) ? 1 : 0) << unit;
+    }
+  }
+}
+
+// Its slots may still be run again and must read the weights of before.
+TEST(OnePassTest, SumsThatAreDownWaitForTheirSlots) {
+  for (const bool one_pass : {false, true}) {
+    JobShape shape = kAdapterShape;
+    shape.one_pass = one_pass;
+    OnePassWorld world(shape, 2, 5, TrainStep(1, false), 8);
+    world.report_contributions = true;
+    world.RunToEnd();
+    EXPECT_EQ(world.steps_done, 8);
+    EXPECT_EQ(world.early_reductions == 0, one_pass);
+  }
+}
+
+TEST(OnePassTest, UpdatesAreHeldForASave) {
+  OnePassWorld world(OnePass(kShape), 2, 7, TrainStep(1, false), 3);
+  world.HoldAfter(0);
+  world.RunToEnd();
+  EXPECT_EQ(world.steps_done, 1);
+  EXPECT_EQ((world.updates[{1, 1}]), 0);
+  world.HoldAfter(std::nullopt);
+  world.RunToEnd();
+  EXPECT_EQ(world.steps_done, 3);
+}
+
+// Some abandoned on the way: no step is half updated.
+TEST(OnePassTest, RandomLossesNeverStopOrRepeatAStep) {
+  for (uint64_t seed = 1; seed <= 400; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const int layers = 1 + static_cast<int>(random() % 6);
+    const int devices = 1 + static_cast<int>(random() % 5);
+    JobShape shape = OnePass({layers, layers + 1, random() % 2 == 0, {}});
+    shape.stale = random() % 2 == 0;
+    StepSpec step = TrainStep(1, false);
+    step.plan = RandomPlan(random, layers);
+    if (random() % 2 == 0) SplitAtRandom(random, step);
+    constexpr int kSteps = 5;
+    OnePassWorld world(shape, devices, seed, step, kSteps);
+    world.report_contributions = random() % 2 == 0;
+    const bool abandons = random() % 4 == 0;
+    int alive = devices;
+    for (int i = 0; i < 2000 && !world.Idle(); ++i) {
+      world.StepOnce();
+      if (random() % 20 != 0) continue;
+      if (abandons && world.quiet == 0 && random() % 10 == 0 &&
+          !world.Updating()) {
+        world.Abandon();
+        break;
+      }
+      if (random() % 4 == 0) world.CrashHost();
+      const int device = static_cast<int>(random() % alive);
+      world.Crash(device);
+      if (alive > 1 && random() % 8 == 0 && device == alive - 1) {
+        world.Lose(device);
+        --alive;
+      } else {
+        world.Respawn(device);
+      }
+    }
+    world.RunToEnd();
+    EXPECT_TRUE(world.Idle());
+    EXPECT_TRUE(world.quiet > 0 || world.steps_done == kSteps);
+    for (uint64_t number = 0; number < kSteps; ++number) {
+      const bool done = number < static_cast<uint64_t>(world.steps_done);
+      for (int unit = 0; unit <= layers; ++unit) {
+        EXPECT_EQ((world.updates[{number, unit}]), done ? 1 : 0)
+            << number << " " << unit;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace roundhouse
