@@ -1,6 +1,7 @@
 #include "client/commands/plan.h"
 
 #include <cstdint>
+#include <optional>
 #include <ostream>
 
 #include "absl/strings/numbers.h"
@@ -44,6 +45,8 @@ class PlanCommand : public Command {
   int64_t micro_batch_size_ = 0;
   std::string gradient_checkpointing_;
   std::string determinism_;
+  std::string max_grad_norm_text_;
+  std::optional<double> max_grad_norm_;
   bool fp16_accumulation_ = false;
   std::string trace_;
 };
@@ -89,6 +92,8 @@ void PlanCommand::DefineFlags(FlagSet* flags) {
                    "auto, stage or layer");
   flags->AddString("determinism", 0, "WORD", &determinism_,
                    "bitwise or fast (the default of jobs on GPUs)");
+  flags->AddString("max-grad-norm", 0, "N", &max_grad_norm_text_,
+                   "0 is no clipping");
   flags->AddBool("fp16-accumulation", 0, &fp16_accumulation_,
                  "as published measurements; Roundhouse adds up in fp32");
   flags->AddString("trace", 0, "FILE", &trace_,
@@ -117,6 +122,11 @@ absl::Status PlanCommand::CheckFlags() {
         absl::StrCat("flag --host-bandwidth: \"", host_bandwidth_text_,
                      "\" is not a number above 0"));
   }
+  if (!max_grad_norm_text_.empty() &&
+      !absl::SimpleAtod(max_grad_norm_text_, &max_grad_norm_.emplace())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "flag --max-grad-norm: \"", max_grad_norm_text_, "\" is no number"));
+  }
   return absl::OkStatus();
 }
 
@@ -137,6 +147,7 @@ v1::PlanTrainingRequest PlanCommand::Request() const {
   request.set_micro_batch_size(micro_batch_size_);
   request.set_gradient_checkpointing(gradient_checkpointing_);
   request.set_determinism(determinism_);
+  if (max_grad_norm_.has_value()) request.set_max_grad_norm(*max_grad_norm_);
   request.set_fp16_accumulation(fp16_accumulation_);
   request.set_timeline(!trace_.empty());
   return request;

@@ -166,6 +166,7 @@ def predict(run, daemon, model, spec):
         except Skipped as skipped:
             return {"reason": str(skipped)}
     fields = ["max_length", "batch_size", "micro_batch_size", "determinism"]
+    fields += ["max_grad_norm"] if "max_grad_norm" in spec else []
     if spec.get("method") == "lora":
         fields += ["method", "lora_r", "target_modules"]
     done = daemon.client(

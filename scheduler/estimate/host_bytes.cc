@@ -29,7 +29,7 @@ ContributionBlocks LeastBlocks(const TrainingSetup& setup, int device_count) {
 
 HostMemory HostBytesOf(const TrainingSetup& setup, int64_t tensors,
                        int64_t round_micro_batches,
-                       const ContributionBlocks& blocks) {
+                       const ContributionBlocks& blocks, int64_t rounds) {
   HostMemory bytes;
   const int64_t trained = TrainedParameters(setup);
   const int64_t contribution_bytes =
@@ -50,6 +50,11 @@ HostMemory HostBytesOf(const TrainingSetup& setup, int64_t tensors,
     bytes.state = kAdapterStateBytes * trained;
     bytes.contributions =
         contribution_bytes * blocks.layers * AdapterParameters(setup);
+  }
+  if (!setup.clips && rounds == 1) {
+    const bool full = setup.method == TrainingMethod::kFull;
+    bytes.state -=
+        kSumBytes * (trained - (full ? setup.shape.embedding_parameters() : 0));
   }
   const int64_t tensor =
       2 * setup.micro_batch_tokens() * setup.shape.hidden_size;

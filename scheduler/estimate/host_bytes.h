@@ -19,6 +19,9 @@ namespace roundhouse {
 inline constexpr int64_t kFullStateBytes = 18;
 // Of an adapter's, whose compute weights are fp32.
 inline constexpr int64_t kAdapterStateBytes = 20;
+// Of these a gradient sum, which a step of one round without clipping keeps of
+// the embedding only.
+inline constexpr int64_t kSumBytes = 4;
 inline constexpr int64_t kFrozenBytes = 2;
 // Of a parameter in a sum on its way to a reduction.
 inline constexpr int64_t kFp32ContributionBytes = 4;
@@ -44,10 +47,10 @@ int64_t MostBoundaryTensors(const TrainingSetup& setup);
 // Of such a plan with every slot one device wide: the least.
 ContributionBlocks LeastBlocks(const TrainingSetup& setup, int device_count);
 
-// `tensors` of each of a round's micro-batches.
+// `tensors` of each of a round's micro-batches; steps are of `rounds`.
 HostMemory HostBytesOf(const TrainingSetup& setup, int64_t tensors,
                        int64_t round_micro_batches,
-                       const ContributionBlocks& blocks);
+                       const ContributionBlocks& blocks, int64_t rounds = 1);
 
 }  // namespace roundhouse
 

@@ -18,6 +18,20 @@ TEST(HostBytesTest, FullFineTuningOf32B) {
   EXPECT_EQ(bytes.total(), bytes.state + bytes.boundaries);
 }
 
+TEST(HostBytesTest, WithoutClippingOnlyTheEmbeddingHasASum) {
+  TrainingSetup setup = TestSetup("qwen3-32b");
+  setup.clips = false;
+  const ModelShape& shape = setup.shape;
+  EXPECT_EQ(HostBytesOf(setup, 10, 16, {}).state,
+            14 * shape.parameter_count() + 4 * shape.embedding_parameters());
+  // It is needed from round to round.
+  EXPECT_EQ(HostBytesOf(setup, 10, 16, {}, 2).state,
+            18 * shape.parameter_count());
+  TrainingSetup lora = TestLora("qwen3-32b", 8);
+  lora.clips = false;
+  EXPECT_EQ(HostBytesOf(lora, 10, 16, {}).state, 16 * TrainedParameters(lora));
+}
+
 TEST(HostBytesTest, AdaptersOf235B) {
   const TrainingSetup setup = TestLora("qwen3-235b", 8);
   const HostMemory bytes = HostBytesOf(setup, 0, 16, {});

@@ -18,9 +18,10 @@ int64_t HostNeedBytes(const TrainingSetup& setup, int device_count,
   const int64_t micro_batches =
       (batch_sequences + setup.micro_batch_sequences - 1) /
       setup.micro_batch_sequences;
-  return HostBytesOf(setup, MostBoundaryTensors(setup),
-                     std::min(micro_batches, kAutoRoundMicroBatches),
-                     LeastBlocks(setup, device_count))
+  const int64_t of_round = std::min(micro_batches, kAutoRoundMicroBatches);
+  return HostBytesOf(setup, MostBoundaryTensors(setup), of_round,
+                     LeastBlocks(setup, device_count),
+                     (micro_batches + of_round - 1) / of_round)
       .total();
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -88,8 +89,8 @@ int64_t AutoMicroBatch(const ForecastQuestion& question) {
   return sequences;
 }
 
-// How long each layer's update takes, in the order in which they run: the
-// embedding with layer 0, the head last.
+// How long each layer's update takes: the embedding's with layer 0's, the
+// head's last.
 std::vector<int64_t> UpdateNs(const TrainingSetup& setup, double host_rate) {
   const ModelShape& shape = setup.shape;
   const auto ns = [host_rate](int64_t parameters) {
@@ -118,13 +119,28 @@ int64_t UpdateDelayNs(const Schedule& round, const TrainingSetup& setup,
         first_upload.emplace(interval.layer_begin, interval.start_ns);
     if (!added) at->second = std::min(at->second, interval.start_ns);
   }
+  const int64_t end_ns = round.MakespanNs();
   const std::vector<int64_t> updates = UpdateNs(setup, host_rate);
+  // When each may begin, and in this order.
+  std::vector<std::pair<int64_t, size_t>> begins;
+  for (size_t layer = 0; layer < updates.size(); ++layer) {
+    begins.emplace_back(setup.clips ? end_ns : 0, layer);
+  }
+  for (const Interval& interval : round.intervals) {
+    const auto layer = static_cast<size_t>(interval.layer_begin);
+    if (setup.clips || interval.kind != WorkKind::kReduce ||
+        interval.layer_begin < 0 || layer >= updates.size()) {
+      continue;
+    }
+    begins[layer].first = std::max(begins[layer].first, interval.end_ns);
+  }
+  std::sort(begins.begin(), begins.end());
   int64_t updated_ns = 0;
   int64_t delay_ns = 0;
-  for (size_t layer = 0; layer < updates.size(); ++layer) {
-    updated_ns += updates[layer];
-    delay_ns =
-        std::max(delay_ns, updated_ns - first_upload[static_cast<int>(layer)]);
+  for (const auto& [begin_ns, layer] : begins) {
+    updated_ns = std::max(updated_ns, begin_ns) + updates[layer];
+    delay_ns = std::max(
+        delay_ns, updated_ns - end_ns - first_upload[static_cast<int>(layer)]);
   }
   return delay_ns;
 }
@@ -182,7 +198,7 @@ class Forecaster {
     const auto devices = static_cast<int>(question_.devices.size());
     forecast_.host = HostBytesOf(setup_, MostBoundaryTensors(setup_),
                                  forecast_.round_micro_batches,
-                                 LeastBlocks(setup_, devices));
+                                 LeastBlocks(setup_, devices), Rounds());
     forecast_.longest = FindLongestSequence(setup_, smallest, devices,
                                             question_.batch_sequences,
                                             question_.host_memory_bytes);
@@ -241,12 +257,12 @@ class Forecaster {
         SimulateStep(costs_, machine_, plan, RoundMicroBatches(), options));
     forecast_.plan = ToString(plan);
     const bool full = setup_.method == TrainingMethod::kFull;
-    const int64_t of_round = forecast_.round_micro_batches;
     forecast_.host = HostBytesOf(
-        setup_, BoundaryTensors(plan.stages, full), of_round,
-        BlocksOf(PlanOfFullRound(plan, RoundMicroBatches()),
-                 (forecast_.micro_batches + of_round - 1) / of_round,
-                 DispatcherOptions().max_job_slots * machine_.device_count()));
+        setup_, BoundaryTensors(plan.stages, full),
+        forecast_.round_micro_batches,
+        BlocksOf(PlanOfFullRound(plan, RoundMicroBatches()), Rounds(),
+                 DispatcherOptions().max_job_slots * machine_.device_count()),
+        Rounds());
     MeasureTimes();
     const std::vector<DevicePeak> peaks =
         Peaks(plan, costs_, machine_, RoundMicroBatches());
@@ -283,6 +299,10 @@ class Forecaster {
 
   int RoundMicroBatches() const {
     return static_cast<int>(forecast_.round_micro_batches);
+  }
+  int64_t Rounds() const {
+    return (forecast_.micro_batches + forecast_.round_micro_batches - 1) /
+           forecast_.round_micro_batches;
   }
 
   const ForecastQuestion question_;

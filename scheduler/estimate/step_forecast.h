@@ -3,10 +3,11 @@
 // memory, and the longest sequence that fits.
 //
 // Rounds of a step have at most kAutoRoundMicroBatches micro-batches, as a
-// job's do; a step's time is the simulated round's in proportion.  The update
-// waits for the last reduction (global-norm clipping), layer 0 goes first, and
-// the next step's forward starts under it: what counts is how much later than
-// without it the next step's uploads can start.
+// job's do; a step's time is the simulated round's in proportion.  With
+// global-norm clipping the update waits for the last reduction and layer 0 goes
+// first, without it a layer is updated once it is reduced.  The next step's
+// forward starts under it: what counts is how much later than without it the
+// next step's uploads can start.
 //
 // Pure function; thread-safe; deterministic.  May take seconds.
 #ifndef ROUNDHOUSE_SCHEDULER_ESTIMATE_STEP_FORECAST_H_

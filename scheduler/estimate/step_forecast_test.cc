@@ -97,6 +97,19 @@ TEST(StepForecastTest, RoundedContributionsTakeHalfTheHostBytesAndNoMoreTime) {
   EXPECT_LE(fast.step_ns, bitwise.step_ns);
 }
 
+TEST(StepForecastTest, WithoutClippingUpdatesRunUnderTheStep) {
+  ForecastQuestion question = Question(TestSetup("qwen3-32b"), "8xrtx4090", 16);
+  question.setup.micro_batch_sequences = 1;
+  const StepForecast clipped = Must(question);
+  question.setup.clips = false;
+  const StepForecast free = Must(question);
+  ExpectConsistent(free);
+  EXPECT_EQ(free.plan, clipped.plan);
+  EXPECT_LT(free.step_ns, clipped.step_ns);
+  EXPECT_GE(free.step_ns, free.round.MakespanNs());
+  EXPECT_LT(free.host.state, clipped.host.state);
+}
+
 TEST(StepForecastTest, HostBytesThatAreMissing) {
   ForecastQuestion question = Question(TestSetup("qwen3-32b"), "1xrtx4090", 8);
   question.host_memory_bytes = 64 * kGib;

@@ -44,6 +44,8 @@ struct TrainingSetup {
   bool layer_recompute = false;
   // Of kFull; adapters' are fp32.
   Contributions contributions = Contributions::kFp32;
+  // Updates wait for the global norm.
+  bool clips = true;
 
   int64_t micro_batch_tokens() const {
     return sequence_tokens * micro_batch_sequences;

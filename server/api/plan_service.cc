@@ -29,6 +29,9 @@ PlanQuestion Question(const v1::PlanTrainingRequest& request) {
   question.micro_batch_size = request.micro_batch_size();
   question.gradient_checkpointing = request.gradient_checkpointing();
   question.determinism = request.determinism();
+  if (request.has_max_grad_norm()) {
+    question.max_grad_norm = request.max_grad_norm();
+  }
   question.fp16_accumulation = request.fp16_accumulation();
   return question;
 }

@@ -1,5 +1,7 @@
 #include "server/plan/plan_question.h"
 
+#include <cmath>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -95,6 +97,17 @@ absl::Status ReadDeterminism(const PlanQuestion& question,
   return absl::OkStatus();
 }
 
+absl::Status ReadClipping(const PlanQuestion& question, TrainingSetup* setup) {
+  const double norm = question.max_grad_norm.value_or(JobSpec().max_grad_norm);
+  // As in a job file; no NaN either.
+  if (!(norm >= 0) || std::isinf(norm)) {
+    return Invalid("max_grad_norm",
+                   absl::StrCat(norm, " is not a number from 0"));
+  }
+  setup->clips = norm > 0;
+  return absl::OkStatus();
+}
+
 absl::Status ReadLengths(const PlanQuestion& question,
                          ForecastQuestion* forecast) {
   TrainingSetup& setup = forecast->setup;
@@ -148,6 +161,7 @@ absl::StatusOr<ForecastQuestion> ReadPlanQuestion(const PlanQuestion& question,
   RETURN_IF_ERROR(ReadMachine(question, &forecast));
   RETURN_IF_ERROR(ReadMethod(question, &forecast.setup));
   RETURN_IF_ERROR(ReadDeterminism(question, &forecast.setup));
+  RETURN_IF_ERROR(ReadClipping(question, &forecast.setup));
   RETURN_IF_ERROR(ReadLengths(question, &forecast));
   ASSIGN_OR_RETURN(forecast.setup.shape, ReadModel(question.model, resolve));
   return forecast;

@@ -6,6 +6,7 @@
 #define ROUNDHOUSE_SERVER_PLAN_PLAN_QUESTION_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct PlanQuestion {
   int64_t micro_batch_size = 0;
   std::string gradient_checkpointing;
   std::string determinism;  // "": fast, the default of jobs on GPUs
+  std::optional<double> max_grad_norm;
   bool fp16_accumulation = false;
 };
 

@@ -1,5 +1,6 @@
 #include "server/plan/plan_question.h"
 
+#include <cmath>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -86,6 +87,9 @@ TEST(PlanQuestionTest, EveryFieldIsRead) {
   EXPECT_EQ(all->setup.lora_targets, kAllLinearTargets);
   EXPECT_FALSE(all->setup.layer_recompute);
   EXPECT_EQ(all->setup.contributions, Contributions::kModelDtype);
+  EXPECT_TRUE(all->setup.clips);
+  question.max_grad_norm = 0;
+  EXPECT_FALSE(ReadPlanQuestion(question, Resolve)->setup.clips);
 }
 
 TEST(PlanQuestionTest, WhatIsWrongNamesItsField) {
@@ -120,6 +124,10 @@ TEST(PlanQuestionTest, WhatIsWrongNamesItsField) {
        "9 is not a number from 1 to 8"},
       {[](PlanQuestion* q) { q->host_memory_bytes = -1; }, "host_memory_bytes",
        "below 0"},
+      {[](PlanQuestion* q) { q->max_grad_norm = -1; }, "max_grad_norm",
+       "-1 is not a number from 0"},
+      {[](PlanQuestion* q) { q->max_grad_norm = std::nan(""); },
+       "max_grad_norm", "nan"},
       {[](PlanQuestion* q) { q->determinism = "exact"; }, "determinism",
        "neither bitwise nor fast"},
       {[](PlanQuestion* q) { q->gradient_checkpointing = "none"; },

@@ -1,5 +1,6 @@
 """kill_test.py's kills of every kind of process in a bf16 job with
-`determinism: fast`, whose plan cuts its rounds: the same bits, too.
+`determinism: fast`, whose plan cuts its rounds, without clipping, so that units
+are reduced and updated in one pass: the same bits, too.
 
 ROUNDHOUSE_KILLS and ROUNDHOUSE_SEED as there; half of the kills.
 """
@@ -14,6 +15,7 @@ import kill_test  # pylint: disable=wrong-import-position
 
 class KillFastTest(kill_test.KillTest):
     spec = {**kill_test.SPEC, "dtype": "bf16", "determinism": "fast",
+            "max_grad_norm": 0, "micro_batches_per_round": 4,
             "plan": {**kill_test.SPEC["plan"], "backward_width": 2}}
     kill_count = kill_test.KILLS // 2
     model = {"tied": True, "dtype": "bf16"}

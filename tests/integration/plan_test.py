@@ -191,6 +191,20 @@ class PlanTest(unittest.TestCase):
                 self.assertLess(fast["host"]["contribution_bytes"],
                                 bitwise["host"]["contribution_bytes"])
 
+    def test_without_clipping_no_sums_are_kept(self):
+        options = ("--max-length=1024", "--batch-size=16",
+                   "--micro-batch-size=1")
+        clipped, free = [
+            self.plan("qwen3-32b", "8xrtx4090", *options, *word)
+            for word in ((), ("--max-grad-norm=0",))]
+        parameters = int(clipped["trained_parameters"])
+        saved = (int(clipped["host"]["state_bytes"])
+                 - int(free["host"]["state_bytes"]))
+        self.assertEqual(int(clipped["host"]["state_bytes"]), 18 * parameters)
+        # All but the embedding's.
+        self.assertEqual(saved, 4 * (parameters - 151936 * 5120))
+        self.assertLess(free["step_seconds"], clipped["step_seconds"])
+
     def test_a_file_means_its_directory(self):
         by_file = self.plan("qwen3-1.7b/config.json", "h100")
         self.assertEqual(by_file, self.plan("qwen3-1.7b", "h100"))
@@ -202,6 +216,8 @@ class PlanTest(unittest.TestCase):
                 (("qwen3-1.7b", "8x24GiB"), "one of rtx3090"),
                 (("qwen3-1.7b", "h100", "--method=dpo"), "method"),
                 (("qwen3-1.7b", "h100", "--determinism=exact"), "determinism"),
+                (("qwen3-1.7b", "h100", "--max-grad-norm=-1"),
+                 "max_grad_norm"),
                 (("qwen3-1.7b", "h100", "--micro-batch-size=9"),
                  "micro_batch_size")):
             done = self.run_plan(*words, check=False)
