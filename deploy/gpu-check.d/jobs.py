@@ -31,6 +31,10 @@ def device_memory(gpus, devices_of_each=1):
         for gpu in gpus)]) - RESERVE_BYTES
 
 
+def host_memory(share=ARENA_SHARE):
+    return int(share * machine.available_memory())
+
+
 def flags(run):
     """Of a daemon on the devices of `run`."""
     if run.options.rehearse:
@@ -38,7 +42,7 @@ def flags(run):
     cores = len(os.sched_getaffinity(0))
     return {"devices": run.options.devices,
             "device_memory": device_memory(run.gpus),
-            "host_memory": int(ARENA_SHARE * machine.available_memory()),
+            "host_memory": host_memory(),
             "host_threads": max(1, min(16, cores - 2))}
 
 

@@ -76,10 +76,13 @@ class MachineTest(Scratch):
         self.assertEqual(jobs.device_memory([small], 2), 10 * gib)
         run = types.SimpleNamespace(gpus=[small, large])
         case = bench.Case("one as two", "tiny", {}, share=2)
-        self.assertEqual(bench.devices_of(run, case),
+        self.assertEqual(bench.flags_of(run, case),
                          {"devices": "cuda:3,3", "device_memory": 10 * gib})
         self.assertEqual(
-            bench.devices_of(run, bench.Case("all", "tiny", {})), {})
+            bench.flags_of(run, bench.Case("all", "tiny", {})), {})
+        large = bench.flags_of(run, bench.Case("8B", "tiny", {}, arena=0.9))
+        self.assertEqual(list(large), ["host_memory"])
+        self.assertGreater(large["host_memory"], jobs.host_memory() * 1.2)
 
     def test_growth_is_of_every_process_that_was_there(self):
         more, wrong = growth.growth({"daemon": 70, "worker 0": 50},

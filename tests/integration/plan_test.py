@@ -191,6 +191,19 @@ class PlanTest(unittest.TestCase):
                 self.assertLess(fast["host"]["contribution_bytes"],
                                 bitwise["host"]["contribution_bytes"])
 
+    def test_an_8b_in_full_on_a_host_of_128_gib(self):
+        options = ("--max-length=2048", "--batch-size=16",
+                   "--micro-batch-size=4", "--host-memory=128GiB")
+        free = self.plan("llama3.1-8b", "1xrtx4090", *options,
+                         "--max-grad-norm=0")
+        self.assertTrue(free["feasible"], free)
+        self.assertAlmostEqual(int(free["host"]["total_bytes"]) / GIB, 122.1,
+                               delta=0.1)
+        clipped = self.plan("llama3.1-8b", "1xrtx4090", *options)
+        self.assertFalse(clipped["feasible"], clipped)
+        self.assertAlmostEqual(int(clipped["host_missing_bytes"]) / GIB, 22.1,
+                               delta=0.1)
+
     def test_without_clipping_no_sums_are_kept(self):
         options = ("--max-length=1024", "--batch-size=16",
                    "--micro-batch-size=1")
