@@ -2,6 +2,8 @@
 // answers every command at once, or misbehaves as --kill-at tells it.
 //
 //   die-at-start      dies before it has said hello
+//   never-up          hangs before it has said hello
+//   slow-start        says hello 600 ms late
 //   unable            ends with wire::kUnableExit before it has said hello
 //   tell-arguments    dies once it is up, its arguments its last words
 //   die               dies at its first command, which stays unread
@@ -245,6 +247,10 @@ int Main(const std::string& way, int index,
     std::fputs("no driver\n", stderr);
     return wire::kUnableExit;
   }
+  if (way == "never-up") {
+    while (true) pause();
+  }
+  if (way == "slow-start") usleep(600000);
   wire::Hello hello;
   hello.pid = static_cast<uint32_t>(getpid());
   if (!channel.Send({0, hello}).ok()) return 1;
