@@ -250,7 +250,10 @@ void WorkerPool::Withdraw(DeviceId device, uint64_t attempt) {
 void WorkerPool::Deliver(WorkerId id, const wire::Message& message) {
   Worker& worker = At(id);
   worker.last_heard_ns = MonotonicNs();
-  if (std::holds_alternative<wire::Heartbeat>(message.body)) return;
+  if (const auto* beat = std::get_if<wire::Heartbeat>(&message.body)) {
+    worker.info.pinned_bytes = beat->pinned_bytes;
+    return;
+  }
   if (std::holds_alternative<wire::Hello>(message.body)) {
     worker.info.up = worker.was_up = true;
     if (!stopping_) listener_->OnWorkerUp(id);
@@ -323,6 +326,7 @@ void WorkerPool::OnExit(WorkerId id, int wait_status) {
     absl::StrAppend(&why, "; its last words:\n", worker.process->stderr_tail());
   }
   worker.info.pid = 0;
+  worker.info.pinned_bytes = 0;
   const auto process = std::move(worker.process);
   ++worker.fruitless_deaths;
   if (stopping_) {

@@ -74,6 +74,7 @@ struct WorkerInfo {
   bool up = false;    // said hello
   bool lost = false;  // given up
   int starts = 0;
+  uint64_t pinned_bytes = 0;  // of the arena, as of its last heartbeat
 };
 
 class WorkerPool {

@@ -1,6 +1,8 @@
 // The pool over real processes that speak base/wire (tests/fakes).
 #include "server/pool/worker_pool.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <deque>
 #include <functional>
@@ -275,6 +277,24 @@ TEST_F(PoolTest, AStartMayTakeLongerThanASilence) {
   });
   EXPECT_EQ(OfDevice(), std::vector<std::string>{"up 0"});
   EXPECT_EQ(pool_->info(kDeviceWorker).starts, 1);
+}
+
+TEST_F(PoolTest, WhatAWorkerHasPinnedIsKnownUntilItDies) {
+  Run({"pins"}, [&](const std::string& told) {
+    const uint64_t pinned = pool_->info(kDeviceWorker).pinned_bytes;
+    if (told == "up 0" && Count(told) == 1) {
+      EXPECT_EQ(pinned, 0u);
+      SendSlot(1);
+    } else if (told == "done 0 1") {
+      EXPECT_EQ(pinned, 4096u);
+      kill(pool_->info(kDeviceWorker).pid, SIGKILL);
+    } else if (told == "down 0") {
+      EXPECT_EQ(pinned, 0u);
+      End();
+    }
+  });
+  EXPECT_EQ(OfDevice(),
+            (std::vector<std::string>{"up 0", "done 0 1", "down 0"}));
 }
 
 TEST_F(PoolTest, AWorkerThatSpeaksNonsenseIsKilled) {

@@ -9,6 +9,7 @@
 //   die               dies at its first command, which stays unread
 //   answer-and-die    answers its first command, dies with the next one unread
 //   silent            says hello and nothing ever after
+//   pins              says with each answer that it has pinned 4096 bytes
 //   babble            sends a datagram that is no message
 //   deaf              ignores Stop
 //   nan               its losses are not finite
@@ -232,6 +233,9 @@ void Answer(wire::Channel& channel, wire::Arena& arena, int index,
     return;
   }
   if (way == "slow") usleep(30000);
+  if (way == "pins" && !channel.Send({0, wire::Heartbeat{Now(), 4096}}).ok()) {
+    exit(0);
+  }
   if (!channel.Send(answer).ok()) exit(0);
 }
 
