@@ -268,6 +268,32 @@ class FaultTest(unittest.TestCase):
         self.assertFalse(losses["losses_equal"])
 
 
+class DeathTest(unittest.TestCase):
+    LOG = ("W roundhouse device worker 0 exited with status 1; its last words\n"
+           "E roundhouse device worker 0 device is lost: cudaEventSynchronize: "
+           "cudaErrorLaunchFailure (719); this process ends\n")
+
+    def test_the_end_and_the_words_are_found(self):
+        ended, words = fault.words_of_the_death(self.LOG)
+        self.assertEqual(ended, "exited with status 1")
+        self.assertIn("cudaErrorLaunchFailure", words)
+        ended, words = fault.words_of_the_death(
+            "what():  CUDA error: unspecified launch failure\n"
+            "device worker 0 killed by signal 6; its last words:\n")
+        self.assertEqual(ended, "killed by signal 6")
+        self.assertEqual(words, "CUDA error: unspecified launch failure")
+
+    def test_one_that_did_not_end_or_ended_otherwise_is_a_failure(self):
+        for log, words in (
+                ("", "did not end"),
+                (self.LOG.replace("worker 0 exited", "worker 1 exited"),
+                 "did not end"),
+                (self.LOG.replace("is lost", "is well"),
+                 "exited with status 1.* did not say")):
+            with self.assertRaisesRegex(Failed, words):
+                fault.words_of_the_death(log)
+
+
 class ReportTest(unittest.TestCase):
     def test_cells(self):
         self.assertEqual([report.cell(value) for value in
