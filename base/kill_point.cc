@@ -16,16 +16,24 @@ namespace {
 std::atomic<int64_t> hits_left{0};
 char armed_name[128] = "";
 
+bool IsArmedPass(const char* name) {
+  if (hits_left.load(std::memory_order_relaxed) <= 0) return false;
+  return std::strcmp(name, armed_name) == 0 && hits_left.fetch_sub(1) == 1;
+}
+
 }  // namespace
 
 void KillPoint(const char* name) {
-  if (hits_left.load(std::memory_order_relaxed) <= 0) return;
-  if (std::strcmp(name, armed_name) != 0) return;
-  if (hits_left.fetch_sub(1) == 1) {
-    dprintf(STDERR_FILENO, "killed at %s\n", name);
-    kill(getpid(), SIGKILL);
-    pause();
-  }
+  if (!IsArmedPass(name)) return;
+  dprintf(STDERR_FILENO, "killed at %s\n", name);
+  kill(getpid(), SIGKILL);
+  pause();
+}
+
+bool FaultPoint(const char* name) {
+  if (!IsArmedPass(name)) return false;
+  dprintf(STDERR_FILENO, "fault at %s\n", name);
+  return true;
 }
 
 absl::Status ArmKillPoint(const std::string& text) {

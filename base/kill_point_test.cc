@@ -22,9 +22,19 @@ TEST(KillPointTest, DiesAtTheNthHitOfItsNameOnly) {
       testing::KilledBySignal(SIGKILL), "");
 }
 
+TEST(KillPointTest, AFaultIsToldOnceAtTheNthHitOfItsNameOnly) {
+  ASSERT_TRUE(ArmKillPoint("slot.fault:2").ok());
+  EXPECT_FALSE(FaultPoint("slot.fault"));
+  EXPECT_FALSE(FaultPoint("slot.other"));
+  KillPoint("host.chunk.ready");
+  EXPECT_TRUE(FaultPoint("slot.fault"));
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(FaultPoint("slot.fault"));
+}
+
 TEST(KillPointTest, UnarmedDoesNothing) {
   ASSERT_TRUE(ArmKillPoint("").ok());
   KillPoint("host.chunk.ready");
+  EXPECT_FALSE(FaultPoint("slot.fault"));
 }
 
 TEST(KillPointTest, MalformedIsNamed) {

@@ -20,9 +20,11 @@ void Outbox::Send(uint64_t attempt, wire::Body body) {
 }
 
 Heartbeats::Heartbeats(Outbox& outbox, std::vector<const Pulse*> pulses,
+                       std::function<uint64_t()> pinned_bytes,
                        absl::Duration interval)
     : outbox_(outbox),
       pulses_(std::move(pulses)),
+      pinned_bytes_(std::move(pinned_bytes)),
       interval_(interval),
       seen_(pulses_.size(), 0),
       thread_([this] { Run(); }) {}
@@ -51,7 +53,10 @@ void Heartbeats::Run() {
   while (!wake_.wait_for(lock, absl::ToChronoNanoseconds(interval_),
                          [this] { return stopping_; })) {
     lock.unlock();
-    if (AllBeat()) outbox_.Send(0, wire::Heartbeat{MonotonicNow()});
+    if (AllBeat()) {
+      outbox_.Send(0, wire::Heartbeat{MonotonicNow(),
+                                      pinned_bytes_ ? pinned_bytes_() : 0});
+    }
     lock.lock();
   }
 }

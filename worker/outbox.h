@@ -14,6 +14,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -47,13 +48,15 @@ class Pulse {
 };
 
 // Sends a Heartbeat every `interval` from a thread of its own, but only while
-// every pulse has beaten since the last: a stuck loop falls silent.
+// every pulse has beaten since the last: a stuck loop falls silent.  It says
+// what `pinned_bytes`, called by that thread, answers; without it 0.
 class Heartbeats {
  public:
   // Loops beat at least this often.
   static constexpr absl::Duration kMaxWait = absl::Milliseconds(250);
 
   Heartbeats(Outbox& outbox, std::vector<const Pulse*> pulses,
+             std::function<uint64_t()> pinned_bytes = nullptr,
              absl::Duration interval = absl::Seconds(1));
   ~Heartbeats();
   Heartbeats(const Heartbeats&) = delete;
@@ -65,6 +68,7 @@ class Heartbeats {
 
   Outbox& outbox_;
   const std::vector<const Pulse*> pulses_;
+  const std::function<uint64_t()> pinned_bytes_;
   const absl::Duration interval_;
   std::vector<uint64_t> seen_;  // by the thread only
   std::mutex mutex_;

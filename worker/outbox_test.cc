@@ -46,17 +46,30 @@ TEST_F(OutboxTest, ALoopThatIsStuckFallsSilent) {
   Pulse stuck;
   stuck.Beat();
   {
-    const Heartbeats heartbeats(outbox_, {&stuck}, absl::Milliseconds(1));
+    const Heartbeats heartbeats(outbox_, {&stuck}, nullptr,
+                                absl::Milliseconds(1));
     // One heartbeat for the one beat.
     EXPECT_TRUE(
         std::holds_alternative<wire::Heartbeat>(ends_.second->Receive()->body));
     // The thread looks again at least while another one beats twice.
     auto others = *wire::Channel::Pair();
     Outbox elsewhere(*others.first);
-    const Heartbeats clock(elsewhere, {}, absl::Milliseconds(2));
+    const Heartbeats clock(elsewhere, {}, nullptr, absl::Milliseconds(2));
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(others.second->Receive().ok());
   }
   EXPECT_FALSE(ends_.second->TryReceive()->has_value());
+}
+
+TEST_F(OutboxTest, HeartbeatsSayWhatIsPinnedAtTheTime) {
+  uint64_t pinned = 0;  // of the heartbeats' thread
+  const Heartbeats heartbeats(
+      outbox_, {}, [&] { return pinned += 4096; }, absl::Milliseconds(1));
+  for (uint64_t beat = 1; beat <= 3; ++beat) {
+    const auto message = ends_.second->Receive();
+    ASSERT_TRUE(message.ok());
+    EXPECT_EQ(std::get<wire::Heartbeat>(message->body).pinned_bytes,
+              beat * 4096);
+  }
 }
 
 }  // namespace

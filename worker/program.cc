@@ -48,7 +48,8 @@ ABSL_FLAG(uint64_t, copy_chunk_bytes, 0,
           "device role: weights and gradients are copied this much at a time; "
           "0: as the device likes it");
 ABSL_FLAG(std::string, kill_at, "",
-          "test only: NAME:COUNT, die at the COUNT-th pass of a kill point");
+          "test only: NAME:COUNT, die at the COUNT-th pass of a kill point, "
+          "or break the device at that of a fault point");
 
 namespace roundhouse::worker {
 namespace {

@@ -141,6 +141,7 @@ struct Failed {
 
 struct Heartbeat {
   int64_t time_ns = 0;
+  uint64_t pinned_bytes = 0;  // of the arena, by a device's worker
 };
 
 }  // namespace roundhouse::wire

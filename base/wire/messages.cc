@@ -357,6 +357,7 @@ void Walk(C& c, Failed& m) {
 template <typename C>
 void Walk(C& c, Heartbeat& m) {
   c.Plain("time_ns", m.time_ns);
+  c.Plain("pinned_bytes", m.pinned_bytes);
 }
 
 // A message's type is its index in Body: the order there is the wire's.

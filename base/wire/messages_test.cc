@@ -196,7 +196,7 @@ TEST(MessagesTest, EveryTypeKeepsItsTag) {
                          HostOpDone{6, 0.5, 1, 2},
                          FileOpDone{7, 8},
                          Failed{9, 3, "why"},
-                         Heartbeat{10},
+                         Heartbeat{10, 11},
                          RunSample{},
                          SampleDone{},
                          MergeRows{},
@@ -209,6 +209,13 @@ TEST(MessagesTest, EveryTypeKeepsItsTag) {
     ASSERT_TRUE(message.ok()) << message.status();
     EXPECT_EQ(message->body.index(), body.index());
   }
+}
+
+TEST(MessagesTest, AHeartbeatSaysWhatIsPinned) {
+  const auto message = Decode(*Encode({0, Heartbeat{10, uint64_t{1} << 40}}));
+  ASSERT_TRUE(message.ok()) << message.status();
+  EXPECT_EQ(std::get<Heartbeat>(message->body).time_ns, 10);
+  EXPECT_EQ(std::get<Heartbeat>(message->body).pinned_bytes, uint64_t{1} << 40);
 }
 
 TEST(MessagesTest, TruncationAtEveryByteIsAnError) {

@@ -6,10 +6,10 @@
                                    a GPU is skipped, and said
 
 Sections, one after the other: machine, conformance, sanitizer, parity, fault,
-growth, calibration, bench. Each passes, fails or is skipped with a reason, also when too little of
---seconds is left. Writes report.json and report.md into --out, a new folder in
-the current one unless given. Exit status: 0 nothing failed, 1 something did,
-2 usage.
+device_fault, fp16, growth, calibration, bench. Each passes, fails or is skipped
+with a reason, also when too little of --seconds is left. Writes report.json and
+report.md into --out, a new folder in the current one unless given. Exit status:
+0 nothing failed, 1 something did, 2 usage.
 
 --torch-dir is the folder of an installed torch==2.11.0 with CUDA 13.0, where
 the worker finds LibTorch: in a bundle that of the python3 on PATH unless given,
@@ -40,7 +40,8 @@ from outcome import Failed, Skipped  # noqa: E402
 
 # What a section may take at most, and what it needs at least, in seconds.
 BUDGETS = {"machine": (60, 5), "conformance": (90, 10), "sanitizer": (60, 20),
-           "parity": (90, 20), "fault": (90, 20), "growth": (90, 30),
+           "parity": (90, 20), "fault": (90, 20), "device_fault": (60, 20),
+           "fp16": (45, 15), "growth": (90, 30),
            "calibration": (45, 15), "bench": (480, 30)}
 REHEARSED = {name: (limit, 2) for name, (limit, _) in BUDGETS.items()}
 # Kept for the report, and for ending what a section started.
@@ -54,6 +55,7 @@ SUITES = {
 CUDA_BIN = "/usr/local/cuda/bin"
 CALIBRATE = "worker/model/cuda/roundhouse-gpu-calibrate"
 SANITIZER_SECONDS = 50  # its memory check slows a suite down many times
+TRAPS_LEFT_OUT = "--gtest_filter=-*.ABrokenDeviceIsLost/*"
 SANITIZER_FOUND = 9  # the exit status asked of it
 LAST_LINES = 20  # of a program that failed
 
@@ -165,8 +167,9 @@ def check_sanitizer(run, details):
     try:
         done = subprocess.run(
             [tool, "--tool=memcheck", f"--error-exitcode={SANITIZER_FOUND}",
-             run.program(suite)], capture_output=True, text=True, check=False,
-            env=run.environment(), timeout=SANITIZER_SECONDS)
+             run.program(suite), TRAPS_LEFT_OUT], capture_output=True,
+            text=True, check=False, env=run.environment(),
+            timeout=SANITIZER_SECONDS)
     except subprocess.TimeoutExpired as late:
         raise Skipped(f"{suite} was not over within {SANITIZER_SECONDS} s "
                       "under compute-sanitizer") from late
@@ -205,6 +208,18 @@ def check_fault(run, details):
     fault.check(run, details)
 
 
+def check_device_fault(run, details):
+    run.needs_device()
+    import fault  # pylint: disable=import-outside-toplevel
+    fault.check_device(run, details)
+
+
+def check_fp16(run, details):
+    run.needs_device()
+    import fp16  # pylint: disable=import-outside-toplevel
+    fp16.check(run, details)
+
+
 def check_bench(run, details):
     run.needs_device()
     import bench  # pylint: disable=import-outside-toplevel
@@ -213,7 +228,8 @@ def check_bench(run, details):
 
 SECTIONS = {"machine": check_machine, "conformance": check_conformance,
             "sanitizer": check_sanitizer, "parity": check_parity,
-            "fault": check_fault, "growth": check_growth,
+            "fault": check_fault, "device_fault": check_device_fault,
+            "fp16": check_fp16, "growth": check_growth,
             "calibration": check_calibration, "bench": check_bench}
 
 

@@ -1,9 +1,12 @@
-"""gpu-check's fault section: a job while a device worker is killed (kill -9) in
-the middle of a step, and an undisturbed one of as many steps. Both must leave
-the same checkpoint, byte for byte, and the same losses."""
+"""gpu-check's sections fault and device_fault: a job while a device worker is
+killed (kill -9) in the middle of a step, or while its device breaks in the
+middle of a slot (a kernel that traps; a CPU device says that it is lost), and
+an undisturbed one of as many steps. Both must leave the same checkpoint, byte
+for byte, and the same losses."""
 
 import hashlib
 import os
+import re
 import signal
 
 import harness
@@ -16,6 +19,9 @@ ENDLESS = 1_000_000
 FIRST_KILL, BETWEEN_KILLS = 3, 5  # steps
 MOST_KILLS = 6
 PIECE_BYTES = 1 << 22
+# The device of worker 0 breaks in its 20th micro-batch: after its first slot,
+# and with any plan long before the last step.
+BREAKS_AT, BROKEN_STEPS = 20, 16
 SPEC = {"model_name_or_path": "model", "dataset": "train.jsonl",
         "dtype": "bf16", "save_steps": 0, "seed": 7,
         # Plans follow measured times, and `fast` sums round where a plan cuts.
@@ -84,27 +90,86 @@ def kill_in_a_step(daemon, job):
                  "short")
 
 
-def check(run, details):
-    with jobs.scratch_of(run) as scratch:
-        config = shapes.TINY if run.options.rehearse else shapes.SMALL
-        spec = {**SPEC, **(REHEARSED if run.options.rehearse else ON_GPU)}
-        shapes.make_model(scratch.data / "model", config)
-        shapes.make_rows(scratch.data / "train.jsonl", 4 * spec["batch_size"],
-                         spec["max_length"])
-        daemon = jobs.daemon_of(run, scratch)
-        daemon.start()
-        disturbed = daemon.submit({**spec, "max_steps": ENDLESS})
-        details["kills"] = kill_in_a_step(daemon, disturbed)
-        last = daemon.finish(disturbed)["step"]
-        calm = daemon.submit({**spec, "max_steps": last})
-        daemon.wait(calm)
-        details["replayed_slots"] = replayed_slots(daemon)
-        details["steps"] = last
-        details["parameters"] = shapes.parameter_count(config)
-        details.update(compare(left_by(daemon, calm, last),
-                               left_by(daemon, disturbed, last)))
-        daemon.stop()
+def make_job(run, scratch):
+    """(spec, parameters) of what both sections train."""
+    config = shapes.TINY if run.options.rehearse else shapes.SMALL
+    spec = {**SPEC, **(REHEARSED if run.options.rehearse else ON_GPU)}
+    shapes.make_model(scratch.data / "model", config)
+    shapes.make_rows(scratch.data / "train.jsonl", 4 * spec["batch_size"],
+                     spec["max_length"])
+    return spec, shapes.parameter_count(config)
+
+
+def compare_with_calm(daemon, spec, disturbed, details):
+    """Trains as many steps undisturbed, and fills `details`."""
+    last = daemon.job(disturbed)["step"]
+    calm = daemon.submit({**spec, "max_steps": last})
+    daemon.wait(calm)
+    details["replayed_slots"] = replayed_slots(daemon)
+    details["steps"] = last
+    details.update(compare(left_by(daemon, calm, last),
+                           left_by(daemon, disturbed, last)))
+
+
+def must_be_identical(details):
     if not details["bit_identical"]:
         raise Failed("the checkpoint after a worker's death differs from the "
                      f"undisturbed one: {details['differing_files']}, losses "
                      f"equal: {details['losses_equal']}")
+
+
+def check(run, details):
+    with jobs.scratch_of(run) as scratch:
+        spec, details["parameters"] = make_job(run, scratch)
+        daemon = jobs.daemon_of(run, scratch)
+        daemon.start()
+        disturbed = daemon.submit({**spec, "max_steps": ENDLESS})
+        details["kills"] = kill_in_a_step(daemon, disturbed)
+        daemon.finish(disturbed)
+        compare_with_calm(daemon, spec, disturbed, details)
+        daemon.stop()
+    must_be_identical(details)
+
+
+def words_of_the_death(log):
+    """How device worker 0 ended, and what it said of its device: of the
+    daemon's log. LibTorch may end it first, when it frees what it has there."""
+    ends = re.findall(r"device worker 0 ((?:exited|killed) [^;\n]*)", log)
+    words = re.findall(r"device is lost: .*|CUDA error: .*", log)
+    if not ends:
+        raise Failed("device worker 0 did not end: its device did not break, "
+                     "or it did not see it")
+    if not words:
+        raise Failed(f"device worker 0 {ends[0]}, and did not say that its "
+                     "device is lost")
+    return ends[0], words[0]
+
+
+def pids_of(daemon):
+    """{"0": pid, ..., "host": pid, "files": pid}, once all are there."""
+    devices = [str(i) for i in range(len(jobs.devices(daemon)))]
+    return {name: daemon.worker(name) for name in [*devices, "host", "files"]}
+
+
+def check_device(run, details):
+    with jobs.scratch_of(run) as scratch:
+        spec, details["parameters"] = make_job(run, scratch)
+        daemon = jobs.daemon_of(run, scratch,
+                                worker_kill_at=f"0=slot.fault:{BREAKS_AT}")
+        daemon.start()
+        before = pids_of(daemon)
+        disturbed = daemon.submit({**spec, "max_steps": BROKEN_STEPS})
+        daemon.wait(disturbed)
+        details["ended"], details["words"] = words_of_the_death(
+            daemon.log_path.read_text(errors="replace"))
+        after = pids_of(daemon)
+        details["replaced_workers"] = sorted(
+            name for name, pid in before.items() if after[name] != pid)
+        compare_with_calm(daemon, spec, disturbed, details)
+        daemon.stop()
+    if details["replaced_workers"] != ["0"]:
+        raise Failed("the device of worker 0 broke, and these workers were "
+                     f"replaced: {details['replaced_workers']}")
+    if details["replayed_slots"] == 0:
+        raise Failed("no slot was lost with the device, and computed again")
+    must_be_identical(details)

@@ -1,6 +1,7 @@
 """Tests of gpu-check's parts that need neither daemon nor GPU."""
 
 import json
+import math
 import os
 import pathlib
 import struct
@@ -15,6 +16,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "tests/integration")]
 
 import bench  # noqa: E402  found by the line before
 import fault  # noqa: E402
+import fp16  # noqa: E402
 import growth  # noqa: E402
 import harness  # noqa: E402
 import jobs  # noqa: E402
@@ -269,6 +271,64 @@ class FaultTest(unittest.TestCase):
         losses = fault.compare(calm, (calm[0], [(1, 0.25, 2.0)]))
         self.assertFalse(losses["bit_identical"])
         self.assertFalse(losses["losses_equal"])
+
+
+class DeathTest(unittest.TestCase):
+    LOG = ("W roundhouse device worker 0 exited with status 1; its last words\n"
+           "E roundhouse device worker 0 device is lost: cudaEventSynchronize: "
+           "cudaErrorLaunchFailure (719); this process ends\n")
+
+    def test_the_end_and_the_words_are_found(self):
+        ended, words = fault.words_of_the_death(self.LOG)
+        self.assertEqual(ended, "exited with status 1")
+        self.assertIn("cudaErrorLaunchFailure", words)
+        ended, words = fault.words_of_the_death(
+            "what():  CUDA error: unspecified launch failure\n"
+            "device worker 0 killed by signal 6; its last words:\n")
+        self.assertEqual(ended, "killed by signal 6")
+        self.assertEqual(words, "CUDA error: unspecified launch failure")
+
+    def test_one_that_did_not_end_or_ended_otherwise_is_a_failure(self):
+        for log, words in (
+                ("", "did not end"),
+                (self.LOG.replace("worker 0 exited", "worker 1 exited"),
+                 "did not end"),
+                (self.LOG.replace("is lost", "is well"),
+                 "exited with status 1.* did not say")):
+            with self.assertRaisesRegex(Failed, words):
+                fault.words_of_the_death(log)
+
+
+class Fp16Test(unittest.TestCase):
+    FULL = [{"loss": 6.0 - step / 10, "grad_norm": 1.0} for step in range(8)]
+
+    def half(self, skipped=1, off=0.0, scale=None):
+        """Steps whose scale is too high, then those of FULL."""
+        after = fp16.INITIAL_SCALE * 0.5 ** skipped
+        return [{"loss": 6.0, "loss_scale": after if scale is None else scale}
+                ] * skipped + [
+                    {"loss": step["loss"] + off, "grad_norm": 1.0,
+                     "loss_scale": after if scale is None else scale}
+                    for step in self.FULL]
+
+    def test_the_steps_after_the_skipped_ones_are_those_of_fp32(self):
+        details, wrong = fp16.compare(self.half(skipped=2), self.FULL)
+        self.assertEqual(wrong, [])
+        self.assertEqual(details["skipped_steps"], 2)
+        self.assertEqual(details["last_loss_scale"], 16384)
+        self.assertEqual(details["most_apart"], 0)
+
+    def test_what_is_wrong_is_said(self):
+        for half, words in (
+                (self.half(skipped=0), "nothing overflowed"),
+                (self.half(skipped=9), "9 of 17 steps were skipped"),
+                (self.half(scale=65536), "scale is 65536 after 1 skipped"),
+                (self.half(off=0.3), "0.0500 first losses from fp32's"),
+                (self.half(off=math.inf), "a loss is not finite"),
+                (self.half() + [{"loss": 6.5, "grad_norm": 1.0,
+                                 "loss_scale": 32768}],
+                 "the loss did not fall")):
+            self.assertIn(words, "; ".join(fp16.compare(half, self.FULL)[1]))
 
 
 class ReportTest(unittest.TestCase):

@@ -150,6 +150,8 @@ def markdown(found):
     lines += machine_lines(found) + suite_lines(found)
     lines += figure_lines(found, "parity", "Parity")
     lines += figure_lines(found, "fault", "Fault")
+    lines += figure_lines(found, "device_fault", "A device that breaks")
+    lines += figure_lines(found, "fp16", "fp16 with a loss scale")
     lines += figure_lines(found, "growth", "Memory over many steps")
     lines += figure_lines(found, "calibration", "Calibration")
     lines += bench_lines(found)

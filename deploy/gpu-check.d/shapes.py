@@ -2,10 +2,10 @@
 
     shapes.py CONFIG.json OUT    OUT: a Hugging Face directory
 
-Weights are bf16: norms are one, matrices are cut from one table of normal
-numbers (standard deviation 0.02) at random places, so that gigabytes cost
-seconds. The tokenizer is a tiny one, whatever the vocabulary's size. The same
-arguments give the same bytes.
+Weights are bf16: norms are one (the last may be told), matrices are cut from
+one table of normal numbers (standard deviation 0.02) at random places, so that
+gigabytes cost seconds. The tokenizer is a tiny one, whatever the vocabulary's
+size. The same arguments give the same bytes.
 """
 
 import array
@@ -23,7 +23,7 @@ import harness  # noqa: E402  found by the line before
 STD = 0.02
 # Odd, so that the rows of a matrix begin at different places.
 TABLE_VALUES = (1 << 19) + 7
-ONE = 0x3F80  # as bf16
+ONE, FOUR = 0x3F80, 0x4080  # as bf16
 
 QWEN3 = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
          "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
@@ -106,7 +106,7 @@ def normal_table(chosen):
     return memoryview(halves[1::2].tobytes())
 
 
-def write_weights(path, config, chosen):
+def write_weights(path, config, chosen, last_norm):
     table = normal_table(chosen)
     shapes = parameter_shapes(config)
     header, end = {"__metadata__": {"format": "pt"}}, 0
@@ -118,9 +118,10 @@ def write_weights(path, config, chosen):
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
-        for shape in shapes.values():
+        for name, shape in shapes.items():
             if len(shape) == 1:
-                file.write(struct.pack("<H", ONE) * shape[0])
+                norm = last_norm if name == "model.norm.weight" else ONE
+                file.write(struct.pack("<H", norm) * shape[0])
                 continue
             left, start = 2 * size(shape), 2 * chosen.randrange(TABLE_VALUES)
             while left > 0:
@@ -129,7 +130,7 @@ def write_weights(path, config, chosen):
                 left, start = left - len(piece), 0
 
 
-def make_model(folder, config, weights=True, seed=1):
+def make_model(folder, config, weights=True, seed=1, last_norm=ONE):
     """Without `weights` for what only looks at the configuration."""
     folder.mkdir(parents=True)
     tokenizer = harness.make_tokenizer()
@@ -141,7 +142,7 @@ def make_model(folder, config, weights=True, seed=1):
          "torch_dtype": "bfloat16"}, indent=1))
     if weights:
         write_weights(folder / "model.safetensors", config,
-                      random.Random(seed))
+                      random.Random(seed), last_norm)
 
 
 def make_rows(path, count, tokens, seed=1):

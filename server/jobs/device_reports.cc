@@ -286,6 +286,7 @@ void DeviceReports::Publish() {
     metrics_.SetDeviceMemory(i, static_cast<int64_t>(memory_peak_bytes_[i]));
     const WorkerInfo& worker =
         pool_.info(pool_.DeviceWorker(static_cast<DeviceId>(i)));
+    metrics_.SetDevicePinned(i, static_cast<int64_t>(worker.pinned_bytes));
     DeviceInfo& info = infos_[i];
     info.state = worker.lost ? DeviceState::kLost
                  : worker.up ? DeviceState::kUp

@@ -114,6 +114,7 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   void OnWorkerUp(WorkerId worker) override;
   void OnMessage(WorkerId worker, const wire::Message& message) override;
   void OnWorkerDown(WorkerId worker, const std::string& why) override;
+  void OnStartFailed(WorkerId worker, const std::string& why) override;
   void OnDeviceLost(DeviceId device, const std::string& why) override;
 
   // The job's, while it runs; null: it does not.

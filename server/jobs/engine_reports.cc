@@ -177,6 +177,10 @@ void Engine::OnWorkerDown(WorkerId worker, const std::string& why) {
   dispatch_.OnWorkerDown(worker);
 }
 
+void Engine::OnStartFailed(WorkerId, const std::string& why) {
+  for (const auto& run : AllRunning()) run->OnNote(why);
+}
+
 void Engine::OnDeviceLost(DeviceId device, const std::string& why) {
   RH_LOG(kError) << "device " << Number(device) << " is lost: " << why;
   devices_.OnDeviceLost(device);

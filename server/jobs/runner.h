@@ -116,11 +116,7 @@ class JobRunner final : private DispatchLoop::Job {
   void FindStart();
   void OnStartChosen(const StartPoint& start);
   bool CheckStart(const StartPoint& start);
-  // The parts of what trains, and how they are made; none: the job failed.
-  struct FirstWeights {
-    wire::FileOpKind kind = wire::FileOpKind::kLoad;
-    std::vector<FilePart> parts;
-  };
+  // None: the job failed.
   std::optional<FirstWeights> ChooseWeights(const StartPoint& start);
   std::optional<FirstWeights> ResumeWeights(const StartPoint& start);
   void NoteAdapter();

@@ -74,8 +74,7 @@ bool JobRunner::CheckStart(const StartPoint& start) {
   return true;
 }
 
-std::optional<JobRunner::FirstWeights> JobRunner::ResumeWeights(
-    const StartPoint& start) {
+std::optional<FirstWeights> JobRunner::ResumeWeights(const StartPoint& start) {
   const AdapterConfig& adapter = state_->options().adapter;
   absl::Status status;
   if (adapter.present()) {
@@ -107,8 +106,7 @@ void JobRunner::NoteAdapter() {
       "\"; the job's is ", options_.model.path, ", which has its shapes"));
 }
 
-std::optional<JobRunner::FirstWeights> JobRunner::ChooseWeights(
-    const StartPoint& start) {
+std::optional<FirstWeights> JobRunner::ChooseWeights(const StartPoint& start) {
   if (!start.path.empty()) return ResumeWeights(start);
   if (options_.adapter.has_value()) {
     NoteAdapter();

@@ -57,6 +57,12 @@ struct LossSum {
 // Of all its micro-batches.
 LossSum SumLoss(const StepEntry& entry);
 
+// The parts of what trains, and how they are made.
+struct FirstWeights {
+  wire::FileOpKind kind = wire::FileOpKind::kLoad;
+  std::vector<FilePart> parts;
+};
+
 struct PendingFileOp {
   std::unique_ptr<FileTable> table;
   wire::FileOp op;

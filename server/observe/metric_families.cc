@@ -49,7 +49,9 @@ DeviceFamilies::DeviceFamilies(Registry& r)
       up(Gauge(r, "roundhouse_device_up",
                "1 while the device's worker is there.")),
       memory(Gauge(r, "roundhouse_device_memory_used_bytes",
-                   "Device memory in use, at its highest.")) {}
+                   "Device memory in use, at its highest.")),
+      pinned(Gauge(r, "roundhouse_device_pinned_bytes",
+                   "Arena bytes that the device's worker has pinned.")) {}
 
 GpuFamilies::GpuFamilies(Registry& r)
     : lost(Gauge(r, "roundhouse_device_gpu_lost",

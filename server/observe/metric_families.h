@@ -42,6 +42,7 @@ struct DeviceFamilies {
   GaugeFamily& bubble_ratio;
   GaugeFamily& up;
   GaugeFamily& memory;
+  GaugeFamily& pinned;
 };
 
 // Of CUDA devices, as NVML says.

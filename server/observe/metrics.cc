@@ -189,6 +189,7 @@ void ServerMetrics::AddDevice(int device) {
   }
   SetBubbleRatio(device, 0);
   SetDeviceMemory(device, 0);
+  SetDevicePinned(device, 0);
   SetDeviceUp(device, false);
 }
 
@@ -198,6 +199,10 @@ void ServerMetrics::SetDeviceUp(int device, bool up) {
 
 void ServerMetrics::SetDeviceMemory(int device, int64_t used_bytes) {
   parts_->devices.memory.Add(Of(device)).Set(static_cast<double>(used_bytes));
+}
+
+void ServerMetrics::SetDevicePinned(int device, int64_t bytes) {
+  parts_->devices.pinned.Add(Of(device)).Set(static_cast<double>(bytes));
 }
 
 void ServerMetrics::AddDeviceTime(int device, DeviceTime state,

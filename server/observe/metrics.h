@@ -60,6 +60,7 @@ class ServerMetrics {
   void AddDevice(int device);
   void SetDeviceUp(int device, bool up);
   void SetDeviceMemory(int device, int64_t used_bytes);
+  void SetDevicePinned(int device, int64_t bytes);
   void AddDeviceTime(int device, DeviceTime state, absl::Duration time);
   void AddBubble(int device, wire::WaitCause cause, absl::Duration time);
   // Computation that filled another job's bubble.

@@ -41,6 +41,7 @@ void Touch(ServerMetrics* m) {
   m->AddDevice(1);
   m->SetDeviceUp(0, true);
   m->SetDeviceMemory(0, 1 << 20);
+  m->SetDevicePinned(0, 1 << 30);
   m->AddDeviceTime(0, DeviceTime::kCompute, absl::Milliseconds(1500));
   m->AddDeviceTime(0, DeviceTime::kBubble, absl::Milliseconds(250));
   m->AddBubble(0, wire::WaitCause::kOptimizer, absl::Milliseconds(250));
@@ -97,6 +98,8 @@ TEST(MetricsTest, ValuesAndLabels) {
         "1.5",
         "roundhouse_device_time_seconds_total{device=\"1\",state=\"fenced\"} 0",
         "roundhouse_device_bubble_ratio{device=\"0\"} 0.125",
+        "roundhouse_device_pinned_bytes{device=\"0\"} 1073741824",
+        "roundhouse_device_pinned_bytes{device=\"1\"} 0",
         "roundhouse_device_bubble_seconds_total{cause=\"optimizer\",device="
         "\"0\"} 0.25",
         "roundhouse_device_bubble_seconds_total{cause=\"memory\",device="

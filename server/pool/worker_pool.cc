@@ -68,7 +68,7 @@ absl::StatusOr<std::unique_ptr<WorkerPool>> WorkerPool::Create(
 }
 
 WorkerPool::~WorkerPool() {
-  loop_.CancelTimer(heartbeat_timer_);
+  loop_.CancelTimer(silence_timer_);
   for (Worker& worker : workers_) {
     if (worker.channel != nullptr) loop_.Unwatch(worker.channel->fd());
   }
@@ -83,8 +83,7 @@ absl::Status WorkerPool::Start(Listener* listener) {
   for (size_t i = 0; i < workers_.size(); ++i) {
     RETURN_IF_ERROR(Spawn(static_cast<WorkerId>(i)));
   }
-  heartbeat_timer_ = loop_.After(options_.heartbeat_limit / kChecksPerLimit,
-                                 [this] { CheckHeartbeats(); });
+  CheckSilenceLater();
   return absl::OkStatus();
 }
 
@@ -185,6 +184,7 @@ void WorkerPool::OnSpawned(WorkerId id, const absl::StatusOr<pid_t>& pid,
     return;
   }
   ++worker.fruitless_deaths;
+  listener_->OnStartFailed(id, std::string(adopted.message()));
   Restart(id, std::string(adopted.message()));
 }
 
@@ -210,9 +210,7 @@ uint64_t WorkerPool::Send(WorkerId id, wire::Body body) {
   const uint64_t attempt = worker.next_attempt++;
   worker.unsent.push_back({attempt, std::move(body)});
   if (worker.unsent.size() > kMaxUnsentMessages) {
-    RH_LOG(kError) << "worker " << Number(id)
-                   << " does not take its messages: killed";
-    worker.process->Kill(SIGKILL);
+    KillFor(worker, "it does not take its messages");
   }
   if (worker.unsent.size() == 1) FlushUnsent(id);
   return attempt;
@@ -252,7 +250,10 @@ void WorkerPool::Withdraw(DeviceId device, uint64_t attempt) {
 void WorkerPool::Deliver(WorkerId id, const wire::Message& message) {
   Worker& worker = At(id);
   worker.last_heard_ns = MonotonicNs();
-  if (std::holds_alternative<wire::Heartbeat>(message.body)) return;
+  if (const auto* beat = std::get_if<wire::Heartbeat>(&message.body)) {
+    worker.info.pinned_bytes = beat->pinned_bytes;
+    return;
+  }
   if (std::holds_alternative<wire::Hello>(message.body)) {
     worker.info.up = worker.was_up = true;
     if (!stopping_) listener_->OnWorkerUp(id);
@@ -281,8 +282,7 @@ void WorkerPool::ReadChannel(WorkerId id) {
 void WorkerPool::CloseDown(WorkerId id, const absl::Status& why) {
   Worker& worker = At(id);
   if (why.code() != absl::StatusCode::kUnavailable) {
-    RH_LOG(kError) << "worker " << Number(id) << ": " << why;
-    worker.process->Kill(SIGKILL);
+    KillFor(worker, std::string(why.message()));
     loop_.SetEvents(worker.channel->fd(), 0);
     return;
   }
@@ -320,10 +320,13 @@ void WorkerPool::OnExit(WorkerId id, int wait_status) {
   const bool was_up = std::exchange(worker.info.up, false);
   std::string why = absl::StrCat(RoleName(worker.info.role), " worker ",
                                  Number(id), " ", DescribeExit(wait_status));
+  const std::string reason = std::exchange(worker.killed_for, "");
+  if (!reason.empty()) absl::StrAppend(&why, ": ", reason);
   if (!worker.process->stderr_tail().empty()) {
     absl::StrAppend(&why, "; its last words:\n", worker.process->stderr_tail());
   }
   worker.info.pid = 0;
+  worker.info.pinned_bytes = 0;
   const auto process = std::move(worker.process);
   ++worker.fruitless_deaths;
   if (stopping_) {
@@ -335,7 +338,11 @@ void WorkerPool::OnExit(WorkerId id, int wait_status) {
     options_.on_unable(why);
     return;
   }
-  if (was_up) listener_->OnWorkerDown(id, why);
+  if (was_up) {
+    listener_->OnWorkerDown(id, why);
+  } else {
+    listener_->OnStartFailed(id, why);
+  }
   Restart(id, why);
 }
 
@@ -368,23 +375,44 @@ void WorkerPool::Restart(WorkerId id, const std::string& why) {
               });
 }
 
-void WorkerPool::CheckHeartbeats() {
-  const int64_t oldest =
-      MonotonicNs() - absl::ToInt64Nanoseconds(options_.heartbeat_limit);
+// Once: one whose driver hangs in the kernel may outlive it.
+void WorkerPool::KillFor(Worker& worker, const std::string& reason) {
+  if (!worker.killed_for.empty()) return;
+  RH_LOG(kError) << "worker process " << worker.info.pid
+                 << " is killed: " << reason;
+  worker.killed_for = reason;
+  worker.process->Kill(SIGKILL);
+}
+
+absl::Duration WorkerPool::LimitOf(const Worker& worker) const {
+  return worker.info.up ? options_.heartbeat_limit : options_.start_limit;
+}
+
+void WorkerPool::CheckSilence() {
+  const auto is_silent = [this](const Worker& worker) {
+    return worker.process != nullptr &&
+           MonotonicNs() - worker.last_heard_ns >
+               absl::ToInt64Nanoseconds(LimitOf(worker));
+  };
   for (size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
-    if (worker.process == nullptr || worker.last_heard_ns >= oldest) continue;
+    if (!is_silent(worker)) continue;
     // Was it this thread that did not listen?
     ReadChannel(static_cast<WorkerId>(i));
-    if (worker.last_heard_ns >= oldest) continue;
-    RH_LOG(kError) << "worker process " << worker.info.pid
-                   << " has been silent for "
-                   << absl::FormatDuration(options_.heartbeat_limit)
-                   << ": killed";
-    worker.process->Kill(SIGKILL);
+    if (!is_silent(worker)) continue;
+    const std::string limit = absl::FormatDuration(LimitOf(worker));
+    KillFor(worker, worker.info.up
+                        ? absl::StrCat("it has been silent for ", limit)
+                        : absl::StrCat("it did not start within ", limit));
   }
-  heartbeat_timer_ = loop_.After(options_.heartbeat_limit / kChecksPerLimit,
-                                 [this] { CheckHeartbeats(); });
+  CheckSilenceLater();
+}
+
+void WorkerPool::CheckSilenceLater() {
+  silence_timer_ =
+      loop_.After(std::min(options_.heartbeat_limit, options_.start_limit) /
+                      kChecksPerLimit,
+                  [this] { CheckSilence(); });
 }
 
 void WorkerPool::Stop(absl::Duration grace, std::function<void()> stopped) {

@@ -51,9 +51,12 @@ struct WorkerPoolOptions {
   uint64_t device_memory_bytes = uint64_t{1} << 30;
   double link_gbps = 0;  // 0: as fast as memory
   int lock_fd = -1;      // inherited by every worker
-  // A worker that says nothing for this long is killed; looked at six times in
-  // that time.
+  // A worker that is up and says nothing for this long is killed.
   absl::Duration heartbeat_limit = absl::Seconds(30);
+  // A process that has not said Hello this long after it was forked is killed:
+  // a driver may hang while it is initialised.  On a machine of eight GPUs that
+  // keep no state the driver alone takes tens of seconds.
+  absl::Duration start_limit = absl::Minutes(2);
   // Before the next start of a worker that died without having done anything,
   // from the second time on.
   absl::Duration restart_delay = absl::Seconds(1);
@@ -71,6 +74,7 @@ struct WorkerInfo {
   bool up = false;    // said hello
   bool lost = false;  // given up
   int starts = 0;
+  uint64_t pinned_bytes = 0;  // of the arena, as of its last heartbeat
 };
 
 class WorkerPool {
@@ -83,6 +87,9 @@ class WorkerPool {
     virtual void OnMessage(WorkerId worker, const wire::Message& message) = 0;
     // `why` says how it ended, with the end of its stderr.
     virtual void OnWorkerDown(WorkerId worker, const std::string& why) = 0;
+    // It ended, or was killed, before it was up.  It is started again, or
+    // OnDeviceLost follows.
+    virtual void OnStartFailed(WorkerId worker, const std::string& why) {}
     virtual void OnDeviceLost(DeviceId device, const std::string& why) = 0;
   };
 
@@ -134,7 +141,8 @@ class WorkerPool {
     bool blocked = false;  // its socket is full: the loop says when it is not
     uint64_t next_attempt = 1;
     int fruitless_deaths = 0;
-    int64_t last_heard_ns = 0;
+    int64_t last_heard_ns = 0;  // of one that is not up: when it was forked
+    std::string killed_for;     // by the pool: why
   };
 
   WorkerPool(EventLoop& loop, HostArena& arena,
@@ -161,7 +169,10 @@ class WorkerPool {
   void OnExit(WorkerId worker, int wait_status);
   bool IsUnable(WorkerId worker, int wait_status) const;
   void Restart(WorkerId worker, const std::string& why);
-  void CheckHeartbeats();
+  void KillFor(Worker& worker, const std::string& reason);
+  absl::Duration LimitOf(const Worker& worker) const;
+  void CheckSilence();
+  void CheckSilenceLater();
 
   EventLoop& loop_;
   HostArena& arena_;
@@ -170,7 +181,7 @@ class WorkerPool {
   // By the number of compute threads, which libraries read when loaded.
   std::map<int, std::unique_ptr<Nursery>> nurseries_;
   std::vector<Worker> workers_;
-  EventLoop::TimerId heartbeat_timer_ = 0;
+  EventLoop::TimerId silence_timer_ = 0;
   bool stopping_ = false;
   std::function<void()> stopped_;
 };

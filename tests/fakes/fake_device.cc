@@ -37,36 +37,41 @@ class FakeDevice::WorkStream : public worker::Stream {
   absl::Status CopyToDevice(std::byte* to, const std::byte*,
                             uint64_t bytes) override {
     device_.Upload(to, bytes);
-    return absl::OkStatus();
+    return device_.loss_.Check();
   }
   absl::Status CopyToHost(std::byte*, const std::byte* from,
                           uint64_t bytes) override {
     device_.Download(from, bytes);
-    return absl::OkStatus();
+    return device_.loss_.Check();
   }
   absl::Status CopyOnDevice(std::byte* to, const std::byte* from,
                             uint64_t) override {
     device_.Compute(0, {to, from});
-    return absl::OkStatus();
+    return device_.loss_.Check();
   }
   absl::Status AddFloats(float* to, const float* from, int64_t) override {
     device_.Compute(0, {to, from});
-    return absl::OkStatus();
+    return device_.loss_.Check();
   }
   absl::Status ZeroFloats(float* to, int64_t) override {
     device_.Compute(0, {to});
-    return absl::OkStatus();
+    return device_.loss_.Check();
   }
   absl::Status RoundFloats(std::byte* to, const float* from, int64_t,
                            DType) override {
     device_.Compute(0, {to, from});
-    return absl::OkStatus();
+    return device_.loss_.Check();
   }
   absl::StatusOr<std::unique_ptr<worker::Event>> Record() override {
-    return std::make_unique<worker::HostEvent>();
+    RETURN_IF_ERROR(device_.loss_.Check());
+    return std::make_unique<worker::HostEvent>(device_.loss_);
   }
   absl::StatusOr<std::unique_ptr<worker::TimeMark>> MarkTime() override {
     return std::make_unique<worker::HostMark>();
+  }
+  absl::Status BreakDevice() override {
+    device_.loss_.Happen();
+    return absl::OkStatus();
   }
   worker::NativeStream native() const override { return {}; }
 

@@ -30,6 +30,7 @@
 #include "absl/status/statusor.h"
 #include "tests/fakes/pace.h"
 #include "worker/device/device.h"
+#include "worker/device/injected_loss.h"
 #include "worker/device/memory_account.h"
 
 namespace roundhouse::fakes {
@@ -91,6 +92,7 @@ class FakeDevice : public worker::Device {
 
   const FakeDeviceOptions options_;
   worker::MemoryAccount account_;
+  worker::InjectedLoss loss_;
   Resource compute_;
   Resource uploads_;
   Resource downloads_;

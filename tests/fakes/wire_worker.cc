@@ -2,11 +2,14 @@
 // answers every command at once, or misbehaves as --kill-at tells it.
 //
 //   die-at-start      dies before it has said hello
+//   never-up          hangs before it has said hello
+//   slow-start        says hello 600 ms late
 //   unable            ends with wire::kUnableExit before it has said hello
 //   tell-arguments    dies once it is up, its arguments its last words
 //   die               dies at its first command, which stays unread
 //   answer-and-die    answers its first command, dies with the next one unread
 //   silent            says hello and nothing ever after
+//   pins              says with each answer that it has pinned 4096 bytes
 //   babble            sends a datagram that is no message
 //   deaf              ignores Stop
 //   nan               its losses are not finite
@@ -230,6 +233,9 @@ void Answer(wire::Channel& channel, wire::Arena& arena, int index,
     return;
   }
   if (way == "slow") usleep(30000);
+  if (way == "pins" && !channel.Send({0, wire::Heartbeat{Now(), 4096}}).ok()) {
+    exit(0);
+  }
   if (!channel.Send(answer).ok()) exit(0);
 }
 
@@ -245,6 +251,10 @@ int Main(const std::string& way, int index,
     std::fputs("no driver\n", stderr);
     return wire::kUnableExit;
   }
+  if (way == "never-up") {
+    while (true) pause();
+  }
+  if (way == "slow-start") usleep(600000);
   wire::Hello hello;
   hello.pid = static_cast<uint32_t>(getpid());
   if (!channel.Send({0, hello}).ok()) return 1;

@@ -95,11 +95,11 @@ class PretendedTest(unittest.TestCase):
 
     def test_all_sections_come_to_their_figures(self):
         status, sections = self.check(
-            "--sections=machine,conformance,sanitizer,fault,growth,"
-            "calibration,bench")
+            "--sections=machine,conformance,sanitizer,fault,device_fault,"
+            "growth,calibration,bench")
         self.assertEqual(status, 0, sections)
-        for name in ("machine", "conformance", "sanitizer", "fault", "growth",
-                     "calibration", "bench"):
+        for name in ("machine", "conformance", "sanitizer", "fault",
+                     "device_fault", "growth", "calibration", "bench"):
             self.assertEqual(sections[name]["status"], "passed", sections)
         self.assertEqual(sections["calibration"]["details"], RATES)
         self.assertEqual([s["suite"] for s in

@@ -10,8 +10,8 @@ import unittest
 
 ROOT = pathlib.Path(__file__).absolute().parents[2]
 CHECK = ROOT / "deploy/gpu-check.d/check.py"
-SECTIONS = ["machine", "conformance", "sanitizer", "parity", "fault", "growth",
-            "calibration", "bench"]
+SECTIONS = ["machine", "conformance", "sanitizer", "parity", "fault",
+            "device_fault", "fp16", "growth", "calibration", "bench"]
 SUITE = "worker/device/cpu/cpu_device_test"
 PROGRAMS = ("server/roundhoused", "client/roundhouse",
             "worker/roundhouse-worker", "worker/probe/roundhouse-gpu-probe",
@@ -78,8 +78,9 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(
             {**found, "machine": "", "parity": ""},
             {"machine": "", "conformance": "passed", "sanitizer": "skipped",
-             "parity": "", "fault": "passed", "growth": "passed",
-             "calibration": "skipped", "bench": "passed"},
+             "parity": "", "fault": "passed", "device_fault": "passed",
+             "fp16": "passed", "growth": "passed", "calibration": "skipped",
+             "bench": "passed"},
             sections)
         self.assertGreater(sections["machine"]["details"]["host"]["cores"], 0)
         for name in ("sanitizer", "calibration"):
@@ -90,7 +91,10 @@ class GpuCheckTest(unittest.TestCase):
             self.assertIn(section["reason"], self.markdown)
         self.assertIn("Rehearsal", self.markdown)
         self.suites_ran(sections["conformance"]["details"])
+        self.assertGreaterEqual(sections["fault"]["details"]["kills"], 1)
         self.same_bits(sections["fault"]["details"])
+        self.one_device_broke(sections["device_fault"]["details"])
+        self.trains_in_fp16(sections["fp16"]["details"])
         self.holds_no_more(sections["growth"]["details"])
         for case in sections["bench"]["details"]["cases"]:
             self.measured(case)
@@ -104,9 +108,21 @@ class GpuCheckTest(unittest.TestCase):
     def same_bits(self, details):
         self.assertTrue(details["bit_identical"])
         self.assertEqual(details["differing_files"], [])
-        self.assertGreaterEqual(details["kills"], 1)
         self.assertGreaterEqual(details["replayed_slots"], 1)
         self.assertGreaterEqual(len(details["files"]), 1)
+
+    def one_device_broke(self, details):
+        self.same_bits(details)
+        self.assertEqual(details["replaced_workers"], ["0"])
+        self.assertIn("exited with status 1", details["ended"])
+        self.assertIn("device is lost: a fault was injected",
+                      details["words"])
+
+    def trains_in_fp16(self, details):
+        self.assertEqual(details["steps"], 40)
+        self.assertEqual(details["skipped_steps"], 1)
+        self.assertEqual(details["last_loss_scale"], 32768)
+        self.assertLess(details["most_apart"], 0.005)
 
     def holds_no_more(self, details):
         self.assertEqual(details["steps"], 300)

@@ -300,6 +300,17 @@ class LogsTest(InterfaceTest):
         self.assertEqual(len(shown.splitlines()), 1)
 
 
+    def test_a_worker_that_did_not_start_is_in_the_jobs_log(self):
+        # The second process refuses its flags before it says hello.
+        self.daemon.start(worker_kill_at="0=slot.started:1;0=nowhere")
+        job = self.daemon.submit(SHORT)
+        self.daemon.wait(job)
+        shown = self.client(0, "logs", job).stdout
+        self.assertIn("device worker 0 exited with status 1; its last words",
+                      shown)
+        self.assertIn('want NAME:COUNT, got "nowhere"', shown)
+
+
 class MetricsTest(InterfaceTest):
     flags = {"devices": "cpu:2", "metrics_listen": "127.0.0.1:0",
              "max_running_jobs": 1}

@@ -83,6 +83,9 @@ class Stream {
                                    int64_t count, DType dtype) = 0;
   virtual absl::StatusOr<std::unique_ptr<Event>> Record() = 0;
   virtual absl::StatusOr<std::unique_ptr<TimeMark>> MarkTime() = 0;
+  // Test only: queues work that breaks the device as a kernel that traps does.
+  // Once it is reached, every call and every wait of this process is ABORTED.
+  virtual absl::Status BreakDevice() = 0;
   // For a library that computes: what it queues there is this stream's work.
   virtual NativeStream native() const = 0;
 };

@@ -5,6 +5,8 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -297,6 +299,28 @@ TEST_P(DeviceConformance, ZeroesExactlyTheElementsAsked) {
   auto buffer = bench.Upload({1, 2, 3, 4, 5});
   ASSERT_TRUE(bench.stream->ZeroFloats(Floats(*buffer) + 1, 3).ok());
   EXPECT_EQ(bench.Download(*buffer), (std::vector<float>{1, 0, 0, 0, 5}));
+}
+
+// In a process of its own, started anew: this one goes on.
+TEST_P(DeviceConformance, ABrokenDeviceIsLost) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        Bench bench(Open(1 << 20));
+        auto other = *bench.device->NewStream();
+        auto buffer = bench.Upload({1, 2});
+        absl::Status broken = bench.stream->BreakDevice();
+        if (broken.ok()) {
+          auto event = bench.stream->Record();
+          broken = event.ok() ? (*event)->Wait() : event.status();
+        }
+        const absl::Status elsewhere = other->ZeroFloats(Floats(*buffer), 2);
+        std::fprintf(stderr, "%s; elsewhere %s\n", broken.ToString().c_str(),
+                     elsewhere.ToString().c_str());
+        std::_Exit(absl::IsAborted(broken) && absl::IsAborted(elsewhere) ? 7
+                                                                         : 8);
+      },
+      testing::ExitedWithCode(7), "device is lost: ");
 }
 
 TEST_P(DeviceConformance, AllocatesFromSeveralThreadsWithinTheLimit) {

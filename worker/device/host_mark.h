@@ -1,4 +1,5 @@
-// Events and marks of a Stream whose work is over when its call returns.
+// Events and marks of a Stream whose work is over when its call returns.  The
+// loss is the device's, which outlives them.
 #ifndef ROUNDHOUSE_WORKER_DEVICE_HOST_MARK_H_
 #define ROUNDHOUSE_WORKER_DEVICE_HOST_MARK_H_
 
@@ -8,12 +9,17 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/device/device.h"
+#include "worker/device/injected_loss.h"
 
 namespace roundhouse::worker {
 
 class HostEvent : public Event {
  public:
-  absl::Status Wait() override { return absl::OkStatus(); }
+  explicit HostEvent(const InjectedLoss& loss) : loss_(loss) {}
+  absl::Status Wait() override { return loss_.Check(); }
+
+ private:
+  const InjectedLoss& loss_;
 };
 
 class HostMark : public TimeMark {

@@ -12,6 +12,7 @@
 #include "base/convert.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "worker/device/injected_loss.h"
 #include "worker/device/memory_account.h"
 
 namespace roundhouse::worker {
@@ -89,7 +90,8 @@ class LazyMark : public TimeMark {
 
 class LazyStream : public Stream {
  public:
-  explicit LazyStream(const PinnedRanges& pinned) : pinned_(pinned) {}
+  LazyStream(const PinnedRanges& pinned, InjectedLoss& loss)
+      : pinned_(pinned), loss_(loss) {}
   ~LazyStream() override {
     work_->DoUntil(std::numeric_limits<uint64_t>::max()).IgnoreError();
   }
@@ -123,12 +125,21 @@ class LazyStream : public Stream {
     return Add([=] { FromF32(dtype, from, to, static_cast<uint64_t>(count)); });
   }
   absl::StatusOr<std::unique_ptr<Event>> Record() override {
+    RETURN_IF_ERROR(loss_.Check());
     return std::make_unique<LazyEvent>(work_, work_->added());
   }
   absl::StatusOr<std::unique_ptr<TimeMark>> MarkTime() override {
     auto at = std::make_shared<LazyMark::Clock::time_point>();
     RETURN_IF_ERROR(Add([at] { *at = LazyMark::Clock::now(); }));
     return std::make_unique<LazyMark>(std::move(at));
+  }
+  absl::Status BreakDevice() override {
+    RETURN_IF_ERROR(loss_.Check());
+    work_->Add([&loss = loss_] {
+      loss.Happen();
+      return loss.Check();
+    });
+    return absl::OkStatus();
   }
   NativeStream native() const override {
     return {NativeStream::kHost, work_.get()};
@@ -137,6 +148,7 @@ class LazyStream : public Stream {
  private:
   template <typename Work>
   absl::Status Add(Work work) {
+    RETURN_IF_ERROR(loss_.Check());
     work_->Add([work = std::move(work)] {
       work();
       return absl::OkStatus();
@@ -153,6 +165,7 @@ class LazyStream : public Stream {
   }
 
   const PinnedRanges& pinned_;
+  InjectedLoss& loss_;
   const std::shared_ptr<WorkList> work_ = std::make_shared<WorkList>();
 };
 
@@ -202,7 +215,7 @@ class LazyDevice : public Device {
     return std::make_unique<LazyBuffer>(account_, bytes);
   }
   absl::StatusOr<std::unique_ptr<Stream>> NewStream() override {
-    return std::make_unique<LazyStream>(pinned_);
+    return std::make_unique<LazyStream>(pinned_, loss_);
   }
   DeviceMemory memory() const override { return account_.memory(); }
   uint64_t TakePeak() override { return account_.TakePeak(); }
@@ -221,6 +234,7 @@ class LazyDevice : public Device {
  private:
   MemoryAccount account_;
   PinnedRanges pinned_;
+  InjectedLoss loss_;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "worker/model/device_parity.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -118,7 +119,7 @@ class DeviceSink : public GradientSink {
 
 // All layers and the head, forward and backward, as a fused slot.
 Outcome RunAll(std::unique_ptr<Device> device, const TestModel& model,
-               const TestBatch& batch, Keep keep) {
+               const TestBatch& batch, Keep keep, double loss_scale = 0.125) {
   Bench bench(std::move(device));
   const int64_t layers = model.config.layer_count;
   const AlignedVector<std::byte> embedded = model.Embed(batch.tokens);
@@ -148,7 +149,7 @@ Outcome RunAll(std::unique_ptr<Device> device, const TestModel& model,
   bench.Check(run->CopyOutput(output));
   Outcome outcome;
   const auto head = run->Head(bench.Weights(model, layers), batch.labels.data(),
-                              HeadMode::kLossAndGradient, 0.125, &sink);
+                              HeadMode::kLossAndGradient, loss_scale, &sink);
   bench.Check(head.status());
   if (head.ok()) outcome.head = *head;
   for (int64_t layer = layers - 1; layer >= 0; --layer) {
@@ -196,6 +197,11 @@ void Compare(const DeviceFactory& open, const TestModel& model,
               0)
         << name << " has other bits the second time";
   }
+}
+
+bool AllFinite(const std::vector<float>& values) {
+  return std::all_of(values.begin(), values.end(),
+                     [](float value) { return std::isfinite(value); });
 }
 
 // On every matrix.
@@ -265,6 +271,51 @@ TEST_P(DeviceParity, AdaptersWithDropout) {
     SCOPED_TRACE(DTypeName(dtype));
     Compare(GetParam(), TestModel(config, dtype, 11, Adapter(0.25)),
             MakeBatch(config, 2, 10, 12), Keep::kLayer);
+  }
+}
+
+// At the scale that a job begins with gradients do not vanish: they are those
+// of fp32, scaled.
+TEST_P(DeviceParity, Fp16GradientsWithALossScaleAreThoseOfFp32) {
+  SetComputeThreads(1);
+  constexpr float kScale = 65536;
+  for (const bool tied : {false, true}) {
+    SCOPED_TRACE(tied ? "tied" : "untied");
+    const ModelConfig config = TinyConfig(2, tied);
+    const TestBatch batch = MakeBatch(config, 3, 11, 2);
+    const double mean = 1e-2;  // of a batch of a hundred tokens
+    const Outcome exact =
+        RunAll(NewCpuDevice(kMemoryBytes), TestModel(config, DType::kF32, 1),
+               batch, Keep::kStage, mean);
+    const Outcome scaled =
+        RunAll(*GetParam()(kMemoryBytes), TestModel(config, DType::kF16, 1),
+               batch, Keep::kStage, mean * kScale);
+    EXPECT_TRUE(scaled.head.finite);
+    ASSERT_EQ(scaled.values.size(), exact.values.size());
+    for (auto [name, values] : scaled.values) {
+      EXPECT_TRUE(AllFinite(values)) << name;
+      if (name != "output") {
+        for (float& value : values) value /= kScale;
+      }
+      EXPECT_LE(RelativeL2(values, exact.values.at(name)), kBf16Tolerance)
+          << name;
+    }
+  }
+}
+
+// The loss scaler sees an overflow by a gradient that is not finite: none may
+// become the largest number instead.
+TEST_P(DeviceParity, Fp16GradientsThatOverflowAreNotFinite) {
+  SetComputeThreads(1);
+  const ModelConfig config = TinyConfig(2, false);
+  const Outcome outcome =
+      RunAll(*GetParam()(kMemoryBytes), TestModel(config, DType::kF16, 1),
+             MakeBatch(config, 3, 11, 2), Keep::kStage, 0x1p30);
+  EXPECT_TRUE(outcome.head.finite);  // the loss is not scaled
+  EXPECT_TRUE(AllFinite(outcome.values.at("output")));
+  for (const auto& [name, values] : outcome.values) {
+    if (name == "output") continue;
+    EXPECT_FALSE(AllFinite(values)) << name;
   }
 }
 

@@ -56,6 +56,7 @@ class SetClockStream : public Stream {
   absl::StatusOr<std::unique_ptr<TimeMark>> MarkTime() override {
     return std::make_unique<Mark>(now_ns);
   }
+  absl::Status BreakDevice() override { return absl::UnimplementedError(""); }
   NativeStream native() const override { return {}; }
 
   int64_t now_ns = 0;

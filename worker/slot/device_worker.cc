@@ -36,7 +36,8 @@ class DeviceWorker {
         0, wire::Hello{.pid = static_cast<uint32_t>(getpid()),
                        .device_memory_bytes = device_.memory().limit_bytes});
     pinned_ = std::make_unique<PinnedArena>(device_, context_.arena);
-    const Heartbeats heartbeats(outbox_, {&pulse_, &runner_->pulse()});
+    const Heartbeats heartbeats(outbox_, {&pulse_, &runner_->pulse()},
+                                [this] { return pinned_->pinned_bytes(); });
     return Serve();
   }
 

@@ -22,6 +22,16 @@ TEST_P(LazyRoundTest, EqualsTheSameRoundWithoutSlots) {
   }
 }
 
+TEST(LazyWorkerTest, HeartbeatsSayHowMuchOfTheArenaIsPinned) {
+  SlotTestJob job(SmallConfig(4, true), AllRoundShapes().front(), 1);
+  TestWorkerOptions options;
+  options.make_device = NewLazyDevice;
+  options.runner.make_run = LazyStageRuns(FakeStageRuns());
+  TestWorker worker(job, 0, options);
+  worker.AwaitPinned(job.arena().size_bytes());
+  EXPECT_EQ(PinnedOf(worker.device()).bytes(), job.arena().size_bytes());
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, LazyRoundTest,
                          testing::ValuesIn(AllRoundShapes()),
                          [](const testing::TestParamInfo<RoundShape>& info) {

@@ -205,6 +205,9 @@ absl::Status SlotComputation::RunMicroBatch(size_t m) {
               output, input->data(), command_.micro_batches[m].input.bytes);
         }));
     RETURN_IF_ERROR(Forward(*run, m));
+    if (FaultPoint("slot.fault")) {
+      RETURN_IF_ERROR(context_.stream.BreakDevice());
+    }
     if (SlotPlan::HasHead(command_.kind)) RETURN_IF_ERROR(RunHead(*run, m));
     if (SlotPlan::HasBackward(command_.kind)) {
       RETURN_IF_ERROR(Backward(*run, m));

@@ -195,6 +195,8 @@ class TestWorker {
   void Cancel(uint64_t attempt);  // the cancel word and the doorbell
   // The next event but Hello, Heartbeat; CHECK-fails when the channel is gone.
   wire::Message Next();
+  // Drops events until a heartbeat says that so much is pinned.
+  void AwaitPinned(uint64_t bytes);
   // The one that ends the attempt: SlotDone, SampleDone, Withdrawn or Failed.
   wire::Body End(uint64_t attempt);
   // Drops events until one of type T; returns it.

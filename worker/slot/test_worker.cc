@@ -57,6 +57,15 @@ wire::Message TestWorker::Next() {
   }
 }
 
+void TestWorker::AwaitPinned(uint64_t bytes) {
+  while (true) {
+    const absl::StatusOr<wire::Message> message = daemon_->Receive();
+    ROUNDHOUSE_CHECK(message.ok()) << message.status().ToString();
+    const auto* beat = std::get_if<wire::Heartbeat>(&message->body);
+    if (beat != nullptr && beat->pinned_bytes == bytes) return;
+  }
+}
+
 wire::Body TestWorker::End(uint64_t attempt) {
   while (true) {
     wire::Message message = Next();

@@ -354,6 +354,7 @@ class LinkStream : public Stream {
   absl::StatusOr<std::unique_ptr<TimeMark>> MarkTime() override {
     return absl::UnimplementedError("");
   }
+  absl::Status BreakDevice() override { return absl::UnimplementedError(""); }
   NativeStream native() const override { return {}; }
 
  private:

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "worker/device/host_mark.h"
+#include "worker/device/injected_loss.h"
 #include "worker/device/memory_account.h"
 
 namespace roundhouse::worker {
@@ -33,42 +34,52 @@ class CpuBuffer : public DeviceBuffer {
 
 class CpuStream : public Stream {
  public:
+  explicit CpuStream(InjectedLoss& loss) : loss_(loss) {}
   absl::Status CopyToDevice(std::byte* to, const std::byte* from_host,
                             uint64_t bytes) override {
     std::memcpy(to, from_host, bytes);
-    return absl::OkStatus();
+    return loss_.Check();
   }
   absl::Status CopyToHost(std::byte* to_host, const std::byte* from,
                           uint64_t bytes) override {
     std::memcpy(to_host, from, bytes);
-    return absl::OkStatus();
+    return loss_.Check();
   }
   absl::Status CopyOnDevice(std::byte* to, const std::byte* from,
                             uint64_t bytes) override {
     std::memcpy(to, from, bytes);
-    return absl::OkStatus();
+    return loss_.Check();
   }
   absl::Status AddFloats(float* __restrict to, const float* __restrict from,
                          int64_t count) override {
     for (int64_t i = 0; i < count; ++i) to[i] += from[i];
-    return absl::OkStatus();
+    return loss_.Check();
   }
   absl::Status ZeroFloats(float* to, int64_t count) override {
     std::memset(to, 0, static_cast<size_t>(count) * sizeof(float));
-    return absl::OkStatus();
+    return loss_.Check();
   }
   absl::Status RoundFloats(std::byte* to, const float* from, int64_t count,
                            DType dtype) override {
     FromF32(dtype, from, to, static_cast<uint64_t>(count));
-    return absl::OkStatus();
+    return loss_.Check();
   }
   absl::StatusOr<std::unique_ptr<Event>> Record() override {
-    return std::make_unique<HostEvent>();
+    RETURN_IF_ERROR(loss_.Check());
+    return std::make_unique<HostEvent>(loss_);
   }
   absl::StatusOr<std::unique_ptr<TimeMark>> MarkTime() override {
+    RETURN_IF_ERROR(loss_.Check());
     return std::make_unique<HostMark>();
   }
+  absl::Status BreakDevice() override {
+    loss_.Happen();
+    return absl::OkStatus();
+  }
   NativeStream native() const override { return {}; }
+
+ private:
+  InjectedLoss& loss_;
 };
 
 class CpuDevice : public Device {
@@ -78,6 +89,7 @@ class CpuDevice : public Device {
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(
       uint64_t bytes, const std::string& what) override {
     ROUNDHOUSE_CHECK(bytes > 0) << what;
+    RETURN_IF_ERROR(loss_.Check());
     const uint64_t cost = DeviceBytes(bytes);
     RETURN_IF_ERROR(account_.Take(cost, what));
     void* const data = std::aligned_alloc(kDeviceAlignBytes, cost);
@@ -91,7 +103,8 @@ class CpuDevice : public Device {
   }
 
   absl::StatusOr<std::unique_ptr<Stream>> NewStream() override {
-    return std::make_unique<CpuStream>();
+    RETURN_IF_ERROR(loss_.Check());
+    return std::make_unique<CpuStream>(loss_);
   }
   DeviceMemory memory() const override { return account_.memory(); }
   uint64_t TakePeak() override { return account_.TakePeak(); }
@@ -100,6 +113,7 @@ class CpuDevice : public Device {
 
  private:
   MemoryAccount account_;
+  InjectedLoss loss_;
 };
 
 }  // namespace

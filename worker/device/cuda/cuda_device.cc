@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "worker/device/cuda/cuda_status.h"
 #include "worker/device/cuda/float_kernels.h"
+#include "worker/device/cuda/trap_kernel.h"
 #include "worker/device/memory_account.h"
 
 namespace roundhouse::worker {
@@ -179,6 +180,10 @@ class CudaStream : public Stream {
   }
   absl::StatusOr<std::unique_ptr<TimeMark>> MarkTime() override {
     return Recorded<CudaMark>(marks_);
+  }
+  absl::Status BreakDevice() override {
+    RETURN_IF_ERROR(MakeCurrent(device_));
+    return CudaStatus(LaunchTrap(stream_), "the kernel that traps");
   }
   NativeStream native() const override { return {device_, stream_}; }
 

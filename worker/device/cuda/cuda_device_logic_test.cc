@@ -159,6 +159,22 @@ TEST_F(CudaDeviceLogicTest, ALostDeviceIsSaidByEveryCallAndGivesAllBack) {
   Cudart().allocated_bytes = 0;
 }
 
+TEST_F(CudaDeviceLogicTest, ATrapLosesTheDeviceOnceItIsReached) {
+  const auto device = *OpenFake(4096);
+  auto stream = *device->NewStream();
+  auto other = *device->NewStream();
+  const auto before = *stream->Record();
+  Elsewhere([&] { EXPECT_TRUE(stream->BreakDevice().ok()); });
+  const auto after = *stream->Record();
+  EXPECT_TRUE(before->Wait().ok());
+  EXPECT_TRUE(other->Record().ok());
+  const absl::Status status = after->Wait();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+  EXPECT_EQ(status.message().find("device is lost: "), 0u) << status;
+  EXPECT_TRUE(absl::IsAborted(other->Record().status()));
+  Cudart().lost = cudaSuccess;  // for the fixture's count
+}
+
 TEST_F(CudaDeviceLogicTest, HostMemoryIsRegisteredWhileItIsPinned) {
   const auto device = *OpenFake(4096);
   auto stream = *device->NewStream();

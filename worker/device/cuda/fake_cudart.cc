@@ -14,6 +14,7 @@
 #include "base/convert.h"
 #include "base/log.h"
 #include "worker/device/cuda/float_kernels.h"
+#include "worker/device/cuda/trap_kernel.h"
 
 struct CUstream_st {
   std::deque<std::function<void()>> work;
@@ -142,6 +143,10 @@ cudaError_t LaunchRoundToFp16(uint16_t* to, const float* from, int64_t count,
   return QueueRounding(DType::kF16, to, from, count, stream);
 }
 
+cudaError_t LaunchTrap(cudaStream_t stream) {
+  return Queue(stream, [] { Cudart().lost = cudaErrorLaunchFailure; });
+}
+
 }  // namespace roundhouse::worker
 
 using namespace roundhouse::worker;  // NOLINT: the functions are CUDA's
@@ -222,7 +227,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (error != cudaSuccess) return error;
   std::lock_guard<std::mutex> lock(mutex);
   Run(*event->stream, event->position);
-  return cudaSuccess;
+  return Return(Cudart().lost);
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return Destroy(event); }
 
