@@ -67,7 +67,7 @@ class Search {
       ImproveByEstimate(candidate);
     }
     // What is estimated on the way takes longer for unequal devices.
-    work_left_ = EqualDevices() ? options_.work : options_.work / 2;
+    work_left_ = machine_.equal_devices() ? options_.work : options_.work / 2;
     // No plan may be slower than this one, however wrong the estimates are.
     const PlanShape all_wide = AllWide();
     const std::optional<double> estimate_ns = Estimate(all_wide);
@@ -249,7 +249,7 @@ class Search {
     if (options_.groups > 0) return {options_.groups};
     const int all = AllWide().groups;
     const int fewer = std::min(Devices(), micro_batches_);
-    if (EqualDevices() || fewer == all) return {all};
+    if (machine_.equal_devices() || fewer == all) return {all};
     return {all, fewer};
   }
 
@@ -260,18 +260,11 @@ class Search {
     PlanShape shape;
     shape.widths = {width, width, width};
     // Unequal shares need groups to cut at.
-    shape.groups = options_.groups > 0 ? options_.groups
-                   : EqualDevices()    ? width
-                                       : micro_batches_;
-    shape.balanced = !EqualDevices();
+    shape.groups = options_.groups > 0        ? options_.groups
+                   : machine_.equal_devices() ? width
+                                              : micro_batches_;
+    shape.balanced = !machine_.equal_devices();
     return shape;
-  }
-
-  bool EqualDevices() const {
-    return std::all_of(machine_.devices.begin(), machine_.devices.end(),
-                       [this](const SimulatedDevice& device) {
-                         return device == machine_.devices[0];
-                       });
   }
 
   // Nothing when it does not fit.
@@ -304,20 +297,13 @@ class Search {
     return ns;
   }
 
-  // Also where a round follows a round.  Says which devices run the parts of
-  // the first.
+  // Also where a round follows a round.  Says which devices run the parts, of
+  // the first round first.
   absl::Status CheckMemory(const std::vector<Part>& parts, int look_ahead,
                            std::vector<int>& devices) const {
-    if (SimulatedRounds(options_) == 1) {
-      devices = AssignDevices(parts, costs_, machine_);
-      return CheckDeviceMemory(parts, devices, costs_, machine_, look_ahead);
-    }
-    const std::vector<Part> rounds = RepeatedParts(parts, 2, micro_batches_);
-    devices = AssignDevices(rounds, costs_, machine_);
-    const absl::Status fits =
-        CheckDeviceMemory(rounds, devices, costs_, machine_, look_ahead);
-    devices.resize(parts.size());
-    return fits;
+    const int rounds = std::min(SimulatedRounds(options_), 2);
+    devices = AssignDevices(parts, costs_, machine_, rounds);
+    return CheckDeviceMemory(parts, devices, costs_, machine_, look_ahead);
   }
 
   bool IdeasAllow(const StepPlan& plan) const {
