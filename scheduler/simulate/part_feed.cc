@@ -22,7 +22,6 @@ EarliestFinishFeed::EarliestFinishFeed(const std::vector<Part>& parts,
       devices_(machine.devices.size()) {
   ROUNDHOUSE_CHECK(most_sent >= 1);
   part_ns_.reserve(parts.size());
-  part_bytes_.reserve(parts.size());
   for (size_t i = 0; i < parts.size(); ++i) {
     const Part& part = parts[i];
     // Most parts of a slot are like the one before.
@@ -33,6 +32,7 @@ EarliestFinishFeed::EarliestFinishFeed(const std::vector<Part>& parts,
         parts[i - 1].contributions == part.contributions;
     part_ns_.push_back(same ? part_ns_.back()
                             : static_cast<double>(PartNs(part, costs)));
+    if (equal_devices_) continue;
     part_bytes_.push_back(same ? part_bytes_.back()
                                : PartPeakBytes(part, costs));
   }

@@ -97,7 +97,7 @@ class EarliestFinishFeed : public PartFeed {
   const int most_sent_;
   const bool equal_devices_;
   std::vector<double> part_ns_;
-  std::vector<int64_t> part_bytes_;
+  std::vector<int64_t> part_bytes_;  // where devices differ
   std::vector<Device> devices_;
   std::vector<int> device_of_;  // per part sent
   int blocked_on_ = -1;         // the full device that the next part waits for

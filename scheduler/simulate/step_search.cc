@@ -347,7 +347,15 @@ class Search {
     KeepBest(shortest_, kSettled, &Candidate::step_ns);
   }
 
+  // Whether it stays so in more steps, where there are several.
+  bool IsShorter(Candidate& changed, Candidate& best) {
+    Settle(best, kNever);
+    Settle(changed, best.settled_ns);
+    return changed.settled_ns < best.settled_ns;
+  }
+
   void Settle(Candidate& candidate, double most_ns) {
+    if (candidate.settled_ns > 0) return;
     candidate.settled_ns = options_.updates == Updates::kNone
                                ? candidate.step_ns
                                : TimeOf(candidate.shape, SettledTimeUpTo,
@@ -397,11 +405,9 @@ class Search {
   // Of the shortest the one that stays so, as far as the work allows.
   Candidate Settled() {
     Candidate best = shortest_.front();
-    Settle(best, kNever);
     for (size_t i = 1; i < shortest_.size() && work_left_ > 0; ++i) {
       Candidate other = shortest_[i];
-      Settle(other, best.settled_ns);
-      if (other.settled_ns < best.settled_ns) best = other;
+      if (IsShorter(other, best)) best = other;
     }
     return best;
   }
@@ -410,8 +416,7 @@ class Search {
     Candidate changed = best;
     ImproveBySimulation(changed, EndChanges);
     if (changed.shape == best.shape) return;
-    Settle(changed, best.settled_ns);
-    if (changed.settled_ns < best.settled_ns) best = changed;
+    if (IsShorter(changed, best)) best = changed;
   }
 
   // Of single stages and slots there are too many changes to try each: they are
@@ -431,8 +436,7 @@ class Search {
         if (changed.estimate_ns > kDrawnWorth * best.estimate_ns) continue;
         Simulate(changed, best.step_ns);
         if (changed.step_ns >= best.step_ns) continue;
-        Settle(changed, best.settled_ns);
-        if (changed.settled_ns < best.settled_ns) best = changed;
+        if (IsShorter(changed, best)) best = changed;
       }
     }
   }
