@@ -1,6 +1,7 @@
 #include "scheduler/simulate/step_search.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <random>
@@ -42,6 +43,12 @@ struct Candidate {
   double estimate_ns = 0;
   double step_ns = 0;     // simulated
   double settled_ns = 0;  // by more steps, where there are several
+};
+
+struct Estimated {
+  PlanShape shape;
+  std::optional<double> ns;  // none: it does not fit
+  int64_t work = 0;
 };
 
 class Search {
@@ -129,9 +136,15 @@ class Search {
 
   // Of all that were estimated, the best of its kind each, best first.
   std::vector<Candidate> BestKinds() {
-    SortByEstimate(estimated_);
+    std::vector<Candidate> all;
+    for (const Estimated& estimated : estimated_) {
+      if (estimated.ns.has_value()) {
+        all.push_back({estimated.shape, *estimated.ns});
+      }
+    }
+    SortByEstimate(all);
     std::vector<Candidate> kinds;
-    for (const Candidate& candidate : estimated_) {
+    for (const Candidate& candidate : all) {
       const bool known =
           std::any_of(kinds.begin(), kinds.end(), [&](const Candidate& other) {
             return SameKind(candidate.shape, other.shape);
@@ -267,34 +280,47 @@ class Search {
     return shape;
   }
 
-  // Nothing when it does not fit.
+  // Nothing when it does not fit.  Counts as work, known already or not: then
+  // what a search finds does not depend on what it remembers.
   std::optional<double> Estimate(const PlanShape& shape) {
+    auto known = std::find_if(
+        estimated_.begin(), estimated_.end(),
+        [&](const Estimated& other) { return other.shape == shape; });
+    if (known == estimated_.end()) {
+      estimated_.push_back(EstimateAnew(shape));
+      known = std::prev(estimated_.end());
+    }
+    work_left_ -= known->work;
+    return known->ns;
+  }
+
+  Estimated EstimateAnew(const PlanShape& shape) {
+    Estimated estimated{shape};
     const StepPlan plan = ShapePlan(shape, costs_, machine_, micro_batches_);
-    if (!IdeasAllow(plan)) return std::nullopt;
+    if (!IdeasAllow(plan)) return estimated;
     const std::vector<Part> parts = PartsOf(plan, micro_batches_);
     std::vector<int> devices;
     const absl::Status fits = CheckMemory(parts, plan.look_ahead, devices);
     if (!fits.ok()) {
       if (misfit_.empty()) misfit_ = std::string(fits.message());
-      return std::nullopt;
+      return estimated;
     }
     if (options_.accepts != nullptr && !options_.accepts(plan)) {
       if (misfit_.empty()) misfit_ = "whoever is to run it refuses it";
-      return std::nullopt;
+      return estimated;
     }
     ++ranked_;
-    work_left_ -= WorkOf(parts);
+    estimated.work = WorkOf(parts);
     const double step_ns =
         EstimateStepNs(parts, devices, costs_, machine_, micro_batches_,
                        plan.look_ahead, options_.contributions);
-    double ns = step_ns;
+    estimated.ns = step_ns;
     if (options_.updates != Updates::kNone) {
       const BoundOptions bound{micro_batches_, options_.rounds,
                                options_.updates, options_.contributions};
-      ns = EstimateStepsNs(parts, step_ns, costs_, machine_, bound);
+      estimated.ns = EstimateStepsNs(parts, step_ns, costs_, machine_, bound);
     }
-    estimated_.push_back({shape, ns});
-    return ns;
+    return estimated;
   }
 
   // Also where a round follows a round.  Says which devices run the parts, of
@@ -465,8 +491,8 @@ class Search {
   const int micro_batches_;
   const SearchOptions& options_;
   int64_t work_left_;
-  std::vector<Candidate> estimated_;  // all, while plans are ranked
-  std::vector<Candidate> shortest_;   // of those simulated
+  std::vector<Estimated> estimated_;
+  std::vector<Candidate> shortest_;  // of those simulated
   int ranked_ = 0;
   int simulated_ = 0;
   std::string misfit_;  // why the first plan that did not fit did not
