@@ -51,6 +51,14 @@ struct Estimated {
   int64_t work = 0;
 };
 
+struct Simulated {
+  StepPlan plan;
+  int rounds = 0;
+  double most_ns = 0;  // what was asked for
+  double ns = 0;       // infinite: more than that
+  int64_t work = 0;
+};
+
 class Search {
  public:
   Search(const ModelCosts& costs, const Machine& machine, int micro_batches,
@@ -96,7 +104,7 @@ class Search {
     result.plan = ShapePlan(result.shape, costs_, machine_, micro_batches_);
     result.step_ns = static_cast<int64_t>(found.step_ns);
     result.ranked = ranked_;
-    result.simulated = simulated_;
+    result.simulated = static_cast<int>(simulated_.size());
     return result;
   }
 
@@ -352,18 +360,31 @@ class Search {
   }
 
   // By a simulation of so many rounds, which count as work as far as they go;
-  // infinite where it is certain to be more than `most_ns`.
+  // infinite where it is certain to be more than `most_ns`.  Plans of different
+  // shapes may be the same: those are simulated once, and count as before.
   double TimeOf(const PlanShape& shape, decltype(StepTimeUpTo) simulate,
                 int rounds, double most_ns) {
     const StepPlan plan = ShapePlan(shape, costs_, machine_, micro_batches_);
-    ++simulated_;
-    const auto time =
-        simulate(most_ns, costs_, machine_, plan, micro_batches_, options_);
-    ROUNDHOUSE_CHECK(time.ok()) << time.status();
-    const auto work =
-        static_cast<double>(WorkOf(PartsOf(plan, micro_batches_)));
-    work_left_ -= static_cast<int64_t>(work * rounds * time->simulated);
-    return time->ns.has_value() ? static_cast<double>(*time->ns) : kNever;
+    auto known = std::find_if(
+        simulated_.begin(), simulated_.end(), [&](const Simulated& other) {
+          return other.rounds == rounds && other.plan == plan &&
+                 (other.ns < kNever || most_ns <= other.most_ns);
+        });
+    if (known == simulated_.end()) {
+      const auto time =
+          simulate(most_ns, costs_, machine_, plan, micro_batches_, options_);
+      ROUNDHOUSE_CHECK(time.ok()) << time.status();
+      const auto work =
+          static_cast<double>(WorkOf(PartsOf(plan, micro_batches_)));
+      const double ns =
+          time->ns.has_value() ? static_cast<double>(*time->ns) : kNever;
+      simulated_.push_back(
+          {plan, rounds, most_ns, ns,
+           static_cast<int64_t>(work * rounds * time->simulated)});
+      known = std::prev(simulated_.end());
+    }
+    work_left_ -= known->work;
+    return known->ns <= most_ns ? known->ns : kNever;
   }
 
   void Simulate(Candidate& candidate, double most_ns) {
@@ -411,7 +432,7 @@ class Search {
   void ImproveBySimulation(Candidate& best, Changes changes) {
     std::vector<PlanShape> tried;
     bool better = true;
-    while (better) {
+    while (better && work_left_ > 0) {
       better = false;
       for (Candidate& changed : ByEstimate(changes(best.shape, Limits()))) {
         if (work_left_ <= 0) return;
@@ -492,9 +513,9 @@ class Search {
   const SearchOptions& options_;
   int64_t work_left_;
   std::vector<Estimated> estimated_;
+  std::vector<Simulated> simulated_;
   std::vector<Candidate> shortest_;  // of those simulated
   int ranked_ = 0;
-  int simulated_ = 0;
   std::string misfit_;  // why the first plan that did not fit did not
 };
 
