@@ -251,7 +251,7 @@ class Forecaster {
   absl::Status Measure(const StepPlan& plan) {
     StepOptions options;
     options.contributions = ContributionsOf(setup_);
-    options.split_at_rates = false;
+    options.intervals = Intervals::kWhole;
     ASSIGN_OR_RETURN(
         forecast_.round,
         SimulateStep(costs_, machine_, plan, RoundMicroBatches(), options));

@@ -227,7 +227,14 @@ StepPlan PlanOfRound(const Plan& plan, int micro_batches, int groups) {
   round.groups = groups;
   const auto ranges = GroupRanges(micro_batches, groups);
   const auto count = static_cast<int64_t>(ranges.size());
+  round.shares.reserve(plan.slot_count());
   for (int slot = 0; slot < plan.slot_count(); ++slot) {
+    // Mostly those of the slot before.
+    if (slot > 0 &&
+        (plan.split.empty() || plan.split[slot] == plan.split[slot - 1])) {
+      round.shares.push_back(round.shares.back());
+      continue;
+    }
     round.shares.push_back(
         MicroBatchesOf(GroupShares(plan, slot, count), ranges));
   }
@@ -376,6 +383,9 @@ absl::Status CheckStepPlan(const StepPlan& plan, int layer_count,
 std::vector<Part> PartsOf(const StepPlan& plan, int micro_batches) {
   const auto groups = GroupRanges(micro_batches, plan.groups);
   std::vector<Part> parts;
+  parts.reserve(std::accumulate(
+      plan.shares.begin(), plan.shares.end(), size_t{0},
+      [](size_t sum, const auto& shares) { return sum + shares.size(); }));
   std::vector<Cover> covers;  // of the slot's shares; mostly the last slot's
   for (int slot = 0; slot < plan.slot_count(); ++slot) {
     const auto& shares = plan.shares[slot];

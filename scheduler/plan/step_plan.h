@@ -42,6 +42,8 @@ struct StepPlan {
   std::vector<std::vector<IndexRange>> shares;
 
   int slot_count() const { return stages.slot_count(); }
+
+  friend bool operator==(const StepPlan&, const StepPlan&) = default;
 };
 
 // One width per direction.

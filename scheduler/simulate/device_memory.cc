@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 
 namespace roundhouse {
 namespace {
@@ -34,6 +36,37 @@ std::vector<PartBytes> BytesOf(const std::vector<Part>& parts,
                                      PartDownBytes(part, costs)});
   }
   return bytes;
+}
+
+// The parts of each device, in order.
+class Sequences {
+ public:
+  Sequences(const std::vector<int>& device_of, int device_count)
+      : parts_(device_of.size()), ends_(device_count) {
+    for (const int d : device_of) ++ends_[d];
+    std::partial_sum(ends_.begin(), ends_.end(), ends_.begin());
+    std::vector<int> next(ends_.size());
+    for (size_t d = 1; d < next.size(); ++d) next[d] = ends_[d - 1];
+    for (size_t i = 0; i < device_of.size(); ++i) {
+      parts_[next[device_of[i]]++] = static_cast<int>(i);
+    }
+  }
+
+  absl::Span<const int> Of(int device) const {
+    const int begin = device == 0 ? 0 : ends_[device - 1];
+    return absl::MakeConstSpan(parts_).subspan(begin, ends_[device] - begin);
+  }
+
+ private:
+  std::vector<int> parts_;  // device by device
+  std::vector<int> ends_;   // per device, in parts_
+};
+
+// Over all rounds.
+int SlotOf(const std::vector<Part>& parts, size_t part) {
+  const int slots = parts.back().slot + 1;
+  const auto round = static_cast<int>(part / parts.size());
+  return round * slots + parts[part % parts.size()].slot;
 }
 
 int64_t StageSumBytes(const Part& part, const ModelCosts& costs) {
@@ -104,24 +137,30 @@ std::vector<DevicePeak> DevicePeaks(const std::vector<Part>& parts,
                                     const ModelCosts& costs, int device_count,
                                     int look_ahead) {
   const std::vector<PartBytes> bytes = BytesOf(parts, costs);
-  std::vector<std::vector<int>> sequences(device_count);
-  for (size_t i = 0; i < parts.size(); ++i) {
-    sequences[device_of[i]].push_back(static_cast<int>(i));
-  }
+  const Sequences sequences(device_of, device_count);
+  const size_t count = parts.size();
+  const size_t ahead = look_ahead;
   std::vector<DevicePeak> peaks(device_count);
   for (int d = 0; d < device_count; ++d) {
-    const auto& sequence = sequences[d];
+    const absl::Span<const int> sequence = sequences.Of(d);
     int64_t down = 0;
     int64_t weights = 0;  // of this part and those after it
-    for (size_t i = 0; i < sequence.size() + look_ahead; ++i) {
-      if (i < sequence.size()) weights += bytes[sequence[i]].weights;
-      if (i < static_cast<size_t>(look_ahead)) continue;
-      const int part = sequence[i - look_ahead];
-      const int64_t most = weights + bytes[part].inner + down;
-      if (most > peaks[d].bytes) peaks[d] = {most, parts[part].slot};
-      weights -= bytes[part].weights;
-      down = bytes[part].down;
+    int64_t most = 0;
+    int most_part = 0;
+    for (size_t i = 0; i < sequence.size() + ahead; ++i) {
+      if (i < sequence.size()) weights += bytes[sequence[i] % count].weights;
+      if (i < ahead) continue;
+      const int part = sequence[i - ahead];
+      const PartBytes& of_part = bytes[part % count];
+      const int64_t held = weights + of_part.inner + down;
+      if (held > most) {
+        most = held;
+        most_part = part;
+      }
+      weights -= of_part.weights;
+      down = of_part.down;
     }
+    if (most > 0) peaks[d] = {most, SlotOf(parts, most_part)};
   }
   return peaks;
 }

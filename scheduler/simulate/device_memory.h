@@ -57,8 +57,8 @@ struct DevicePeak {
 };
 
 // Per device: the part that runs, the weights of the `look_ahead` parts after
-// it and the sums of the one before it. REQUIRES: `device_of` has a device for
-// every part.
+// it and the sums of the one before it.  `device_of`: of every part, or of
+// every part of several rounds of them, the first round first (AssignDevices).
 std::vector<DevicePeak> DevicePeaks(const std::vector<Part>& parts,
                                     const std::vector<int>& device_of,
                                     const ModelCosts& costs, int device_count,

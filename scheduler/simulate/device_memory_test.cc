@@ -78,6 +78,15 @@ TEST(DeviceMemoryTest, RunningNextAndLastPartsCount) {
                          peak - 1));
   EXPECT_EQ(CheckDeviceMemory(parts, {1, 0, 1}, costs, machine, 1),
             absl::OkStatus());
+  // The weights of the next round's first part, too, where it follows there.
+  machine.devices[1].memory_bytes = peak;
+  EXPECT_EQ(CheckDeviceMemory(parts, {1, 1, 1, 0, 0, 0}, costs, machine, 1),
+            absl::OkStatus());
+  machine.devices[0].memory_bytes = peak - 1;
+  EXPECT_EQ(
+      CheckDeviceMemory(parts, {1, 1, 1, 0, 0, 0}, costs, machine, 1).message(),
+      absl::StrCat("device 0 needs ", peak, " bytes for slot 1, it has ",
+                   peak - 1));
   // Looking further ahead, the first part holds all three's weights.
   EXPECT_NE(CheckDeviceMemory(parts, {0, 0, 0}, costs, {{{peak, 1}}}, 2),
             absl::OkStatus());

@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "scheduler/simulate/part_run.h"
 #include "scheduler/simulate/transfer_rates.h"
 #include "scheduler/simulate/transfers.h"
@@ -27,14 +28,16 @@ struct SentPart {
   uint64_t turn = 0;
   bool backfill = false;
   int64_t order = 0;  // PartFeed::Sent's
+  // Of its first turn, over the job's parts on the device, and over all parts.
+  int64_t first_turn = 0;
+  int64_t first_rank = 0;
 };
 
 // An activation that a part needs.
 struct Upload {
   PartRun* run = nullptr;
-  int turn = 0;       // of the part
-  int64_t order = 0;  // of the turn, over the job's parts on the device
-  int64_t rank = 0;   // of the turn, over all parts on the device
+  int turn = 0;      // of the part
+  int64_t rank = 0;  // of the turn, over all parts on the device
   Boundary boundary;
 };
 
@@ -47,26 +50,26 @@ struct Sums {
 // What a device has of one job.  Parts of one job run in the order in which
 // they were sent.
 struct DeviceLane {
-  std::deque<SentPart> parts;           // not computed
-  std::deque<Upload> uploads;           // not yet queued, in order
+  std::deque<SentPart> parts;  // not computed
+  // Of the turns that may upload, and not yet queued; in order.
+  absl::InlinedVector<Upload, 2 * kTurnWindow> uploads;
   std::deque<Transfer> held_gradients;  // until host work is done, in order
   std::deque<Sums> sums;
   int64_t turns_sent = 0;
   int64_t turns_done = 0;
+  int64_t turns_admitted = 0;  // to `uploads`
 
   void AllowSums() {
     for (size_t i = 0; i < std::min(kSumSets, sums.size()); ++i) {
       sums[i].run->AllowSums();
     }
   }
-  // Uploads of turns from this one on must wait.
-  int64_t WindowEnd() const { return turns_done + kTurnWindow; }
+  // After a part was sent or a turn was done: the turns that may upload now.
+  void AdmitTurns();
   bool MayUpload(const Boundary& boundary) const {
-    for (const Upload& upload : uploads) {
-      if (upload.order >= WindowEnd()) break;
-      if (upload.boundary == boundary) return true;
-    }
-    return false;
+    return std::any_of(
+        uploads.begin(), uploads.end(),
+        [&](const Upload& upload) { return upload.boundary == boundary; });
   }
   // No trace of the part is left.
   void Forget(const PartRun& run);

@@ -163,6 +163,7 @@ void DispatcherFeed::Carry(const RunSlotAction& action) {
   part_of_[action.slot] = part;
   waiting_[device][IndexOf(action.job)].push_back(
       {part, action.turn, decided_++});
+  may_send_ = true;
 }
 
 void DispatcherFeed::Carry(const WithdrawSlotAction& action) {
@@ -173,6 +174,7 @@ void DispatcherFeed::Carry(const WithdrawSlotAction& action) {
   if (out.sent) {
     withdrawn_.push_back(part);
     if (!out.computed) --uncomputed_[out.device][job];
+    may_send_ = true;
   } else {
     std::erase_if(waiting_[out.device][job],
                   [part](const Waiting& w) { return w.part == part; });
@@ -274,6 +276,7 @@ std::vector<PartFeed::Sent> DispatcherFeed::TakeSent() {
   if (!changed_) return sent;
   CarryOut();
   changed_ = false;
+  if (!std::exchange(may_send_, false)) return sent;
   for (size_t d = 0; d < waiting_.size(); ++d) {
     for (size_t j = 0; j < jobs_.size(); ++j) {
       auto& waiting = waiting_[d][j];
@@ -307,7 +310,7 @@ std::vector<PartFeed::HostTask> DispatcherFeed::TakeHostTasks() {
 // --- events ---
 
 void DispatcherFeed::Computed(int part) {
-  changed_ = true;
+  changed_ = may_send_ = true;
   Out& out = out_.at(part);
   out.computed = true;
   --uncomputed_[out.device][JobOf(part)];
@@ -348,7 +351,7 @@ void DispatcherFeed::HostTaskDone(const HostTask& task) {
 
 void DispatcherFeed::DeviceLost(int device) {
   ROUNDHOUSE_CHECK(!options_.reports_contributions);
-  changed_ = true;
+  changed_ = may_send_ = true;
   std::erase_if(out_, [device](const auto& entry) {
     return entry.second.device == device;
   });

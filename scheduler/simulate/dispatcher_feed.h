@@ -116,6 +116,8 @@ class DispatcherFeed : public PartFeed {
   int64_t decided_ = 0;  // parts
   // Since TakeSent: else it has nothing to say, nor has the Dispatcher.
   bool changed_ = true;
+  // Since then: something that waited, or what it waited for, is there.
+  bool may_send_ = true;
   std::vector<int> withdrawn_;
   std::vector<HostTask> tasks_;
   // None: the operation goes on after it.

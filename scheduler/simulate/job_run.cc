@@ -31,10 +31,12 @@ JobRun::JobRun(int index, int first_number, const ModelCosts& costs,
       costs_(costs),
       parts_(parts),
       rounds_(rounds),
+      micro_batches_(static_cast<size_t>(rounds.count()) *
+                     rounds.micro_batches),
       host_(costs, FirstRound(parts, rounds), rounds, contributions),
       saved_(SavedLayers(parts)),
       runs_(parts.size()),
-      in_host_(2 * (costs.layers + 2) * MicroBatches()) {
+      in_host_(2 * (costs.layers + 2) * micro_batches_) {
   for (size_t i = 0; i < parts.size(); ++i) {
     const int number = first_number + static_cast<int>(i);
     Restart(number, number + 1);
@@ -53,12 +55,6 @@ void JobRun::Stamp(int round, Transfer& transfer) const {
   transfer.step = round / rounds_.per_step;
   transfer.first_micro_batch =
       transfer.step * rounds_.per_step * rounds_.micro_batches;
-}
-
-std::vector<bool>::reference JobRun::InHost(const Boundary& boundary) {
-  const int backward = boundary.direction == PassDirection::kBackward ? 1 : 0;
-  const auto row = static_cast<size_t>(2 * boundary.layer + backward);
-  return in_host_[row * MicroBatches() + boundary.micro_batch];
 }
 
 const PartRun* JobRun::MakerOf(const Boundary& boundary) const {

@@ -41,7 +41,11 @@ class JobRun {
   // Says of what round a transfer of this job is.
   void Stamp(int round, Transfer& transfer) const;
 
-  std::vector<bool>::reference InHost(const Boundary& boundary);
+  char& InHost(const Boundary& boundary) {
+    const int backward = boundary.direction == PassDirection::kBackward ? 1 : 0;
+    const auto row = static_cast<size_t>(2 * boundary.layer + backward);
+    return in_host_[row * micro_batches_ + boundary.micro_batch];
+  }
   // The part that makes it; null: the host does.
   const PartRun* MakerOf(const Boundary& boundary) const;
   // Everything that the part reads.
@@ -53,19 +57,16 @@ class JobRun {
   bool PublishNextRows();
 
  private:
-  size_t MicroBatches() const {
-    return static_cast<size_t>(rounds_.count()) * rounds_.micro_batches;
-  }
-
   const int index_;
   const int first_number_;
   const ModelCosts& costs_;
   const std::vector<Part>& parts_;
   const HostWork::Rounds rounds_;
+  const size_t micro_batches_;  // of all rounds
   HostWork host_;
   std::vector<int> saved_;  // first layers of backward stages, ascending
   std::vector<std::unique_ptr<PartRun>> runs_;  // per part
-  std::vector<bool> in_host_;                   // by InHost
+  std::vector<char> in_host_;                   // by InHost: 0 or 1
   int rounds_begun_ = 0;
 };
 

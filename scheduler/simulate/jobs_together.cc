@@ -58,7 +58,7 @@ absl::StatusOr<double> AloneNs(const TogetherJob& job,
   steps.steps = options.steps;
   steps.rounds = job.rounds;
   steps.updates = options.updates;
-  steps.step.split_at_rates = false;
+  steps.step.intervals = Intervals::kWhole;
   ASSIGN_OR_RETURN(const Schedule schedule,
                    SimulateSteps(job.costs, options.machine, plan,
                                  job.micro_batches, steps));

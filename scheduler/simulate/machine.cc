@@ -1,5 +1,7 @@
 #include "scheduler/simulate/machine.h"
 
+#include <algorithm>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -41,6 +43,12 @@ absl::StatusOr<SimulatedDevice> ParseDevice(absl::string_view item,
 }
 
 }  // namespace
+
+bool Machine::equal_devices() const {
+  return std::all_of(
+      devices.begin(), devices.end(),
+      [this](const SimulatedDevice& device) { return device == devices[0]; });
+}
 
 double Machine::TotalSpeed() const {
   double total = 0;

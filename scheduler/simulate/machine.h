@@ -45,6 +45,7 @@ struct Machine {
 
   int device_count() const { return static_cast<int>(devices.size()); }
   double TotalSpeed() const;
+  bool equal_devices() const;
   double HostWorkRate() const {
     return host_work_rate > 0 ? std::min(host_work_rate, host_rate) : host_rate;
   }

@@ -1,6 +1,6 @@
 #include "scheduler/simulate/part_feed.h"
 
-#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/log.h"
@@ -18,10 +18,10 @@ EarliestFinishFeed::EarliestFinishFeed(const std::vector<Part>& parts,
     : parts_(parts),
       machine_(machine),
       most_sent_(most_sent),
+      equal_devices_(machine.equal_devices()),
       devices_(machine.devices.size()) {
   ROUNDHOUSE_CHECK(most_sent >= 1);
   part_ns_.reserve(parts.size());
-  part_bytes_.reserve(parts.size());
   for (size_t i = 0; i < parts.size(); ++i) {
     const Part& part = parts[i];
     // Most parts of a slot are like the one before.
@@ -32,66 +32,82 @@ EarliestFinishFeed::EarliestFinishFeed(const std::vector<Part>& parts,
         parts[i - 1].contributions == part.contributions;
     part_ns_.push_back(same ? part_ns_.back()
                             : static_cast<double>(PartNs(part, costs)));
+    if (equal_devices_) continue;
     part_bytes_.push_back(same ? part_bytes_.back()
                                : PartPeakBytes(part, costs));
   }
 }
 
-double EarliestFinishFeed::FinishNs(int device, int part) const {
-  return devices_[device].work_ns +
-         part_ns_[part] / machine_.devices[device].speed;
-}
-
-int EarliestFinishFeed::EarliestFinish(int part) const {
-  const int slot = parts_[part].slot;
-  const int64_t bytes = part_bytes_[part];
-  const double ns = part_ns_[part];
-  const SimulatedDevice* traits = machine_.devices.data();
+int EarliestFinishFeed::EarliestFinish(int part, int slot) const {
+  if (!equal_devices_) return EarliestOfUnequal(part, slot);
+  const double takes_ns = part_ns_[part] / machine_.devices[0].speed;
   int best = -1;
-  bool best_is_small = false;
-  double best_ns = 0;
-  double speed = 0;
-  double takes_ns = 0;
+  double best_ns = std::numeric_limits<double>::infinity();
   int d = -1;
   for (const Device& device : devices_) {
     ++d;
-    if (device.slot == slot) continue;
-    if (traits[d].speed != speed) {  // Mostly all devices' is the same.
-      speed = traits[d].speed;
-      takes_ns = ns / speed;
-    }
-    const bool is_small = traits[d].memory_bytes < bytes;
     const double end_ns = device.work_ns + takes_ns;
-    // Too small a device last.
-    if (best >= 0 && (is_small != best_is_small ? is_small : end_ns >= best_ns))
-      continue;
+    if (device.slot == slot || end_ns >= best_ns) continue;
     best = d;
-    best_is_small = is_small;
     best_ns = end_ns;
   }
   ROUNDHOUSE_CHECK(best >= 0) << "slot " << slot << " has too many parts";
   return best;
 }
 
+int EarliestFinishFeed::EarliestOfUnequal(int part, int slot) const {
+  int best = -1;
+  std::pair<bool, double> best_rank;
+  int d = -1;
+  for (const Device& device : devices_) {
+    ++d;
+    if (device.slot == slot) continue;
+    const SimulatedDevice& traits = machine_.devices[d];
+    // Too small a device last.
+    const std::pair rank(traits.memory_bytes < part_bytes_[part],
+                         device.work_ns + part_ns_[part] / traits.speed);
+    if (best >= 0 && rank >= best_rank) continue;
+    best = d;
+    best_rank = rank;
+  }
+  ROUNDHOUSE_CHECK(best >= 0) << "slot " << slot << " has too many parts";
+  return best;
+}
+
+void EarliestFinishFeed::Give(int device, int part, int slot) {
+  devices_[device].work_ns += part_ns_[part] / machine_.devices[device].speed;
+  devices_[device].slot = slot;
+}
+
+std::vector<int> EarliestFinishFeed::AssignAll(int rounds) {
+  const int slots = parts_.empty() ? 0 : parts_.back().slot + 1;
+  std::vector<int> devices;
+  devices.reserve(parts_.size() * rounds);
+  for (int round = 0; round < rounds; ++round) {
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      const int slot = round * slots + parts_[i].slot;
+      devices.push_back(EarliestFinish(static_cast<int>(i), slot));
+      Give(devices.back(), static_cast<int>(i), slot);
+    }
+  }
+  return devices;
+}
+
 std::vector<PartFeed::Sent> EarliestFinishFeed::TakeSent() {
   std::vector<Sent> sent;
   if (blocked_on_ >= 0 && devices_[blocked_on_].sent == most_sent_) return sent;
   blocked_on_ = -1;
-  if (device_of_.empty()) {
-    device_of_.reserve(parts_.size());
-    sent.reserve(parts_.size());
-  }
   while (device_of_.size() < parts_.size()) {
     const int part = static_cast<int>(device_of_.size());
-    const int d = EarliestFinish(part);
+    const int slot = parts_[part].slot;
+    const int d = EarliestFinish(part, slot);
     Device& device = devices_[d];
     if (device.sent == most_sent_) {
       blocked_on_ = d;
       break;
     }
-    device.work_ns = FinishNs(d, part);
+    Give(d, part, slot);
     ++device.sent;
-    device.slot = parts_[part].slot;
     device_of_.push_back(d);
     sent.push_back({part, d});
   }
@@ -124,12 +140,9 @@ void RingFeed::Computed(int part) {
 }
 
 std::vector<int> AssignDevices(const std::vector<Part>& parts,
-                               const ModelCosts& costs,
-                               const Machine& machine) {
-  const int all = std::max(1, static_cast<int>(parts.size()));
-  EarliestFinishFeed feed(parts, costs, machine, all);
-  feed.TakeSent();
-  return feed.devices();
+                               const ModelCosts& costs, const Machine& machine,
+                               int rounds) {
+  return EarliestFinishFeed(parts, costs, machine, 1).AssignAll(rounds);
 }
 
 }  // namespace roundhouse

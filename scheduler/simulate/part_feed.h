@@ -75,8 +75,10 @@ class EarliestFinishFeed : public PartFeed {
 
   std::vector<Sent> TakeSent() override;
   void Computed(int part) override;
-  // Per part sent.
-  const std::vector<int>& devices() const { return device_of_; }
+
+  // The device of every part of so many rounds of them, where none is ever
+  // full.  Instead of TakeSent; once.
+  std::vector<int> AssignAll(int rounds);
 
  private:
   struct Device {
@@ -85,14 +87,17 @@ class EarliestFinishFeed : public PartFeed {
     int sent = 0;   // and not computed
   };
 
-  double FinishNs(int device, int part) const;
-  int EarliestFinish(int part) const;
+  int EarliestFinish(int part, int slot) const;
+  int EarliestOfUnequal(int part, int slot) const;
+  // `slot`: of the part, over all rounds.
+  void Give(int device, int part, int slot);
 
   const std::vector<Part>& parts_;
   const Machine& machine_;
   const int most_sent_;
+  const bool equal_devices_;
   std::vector<double> part_ns_;
-  std::vector<int64_t> part_bytes_;
+  std::vector<int64_t> part_bytes_;  // where devices differ
   std::vector<Device> devices_;
   std::vector<int> device_of_;  // per part sent
   int blocked_on_ = -1;         // the full device that the next part waits for
@@ -115,10 +120,11 @@ class RingFeed : public PartFeed {
   std::vector<int> sent_;  // and not computed, per device
 };
 
-// The device of every part under an EarliestFinishFeed: it doesn't depend on
-// when parts are computed.
+// The device of every part of so many rounds of them under an
+// EarliestFinishFeed: it doesn't depend on when parts are computed.
 std::vector<int> AssignDevices(const std::vector<Part>& parts,
-                               const ModelCosts& costs, const Machine& machine);
+                               const ModelCosts& costs, const Machine& machine,
+                               int rounds = 1);
 
 }  // namespace roundhouse
 

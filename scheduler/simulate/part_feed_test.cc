@@ -76,6 +76,23 @@ TEST(PartFeedTest, ASmallDeviceIsPassedOver) {
             (std::vector<int>{0, 2, 1}));
 }
 
+TEST(PartFeedTest, RoundsGoOnWhereTheLastOneEnded) {
+  const ModelCosts costs = SmallModel(8);
+  Machine machine;
+  machine.devices.resize(3);
+  const std::vector<Part> parts = ForwardParts(2, 2);
+  std::vector<Part> twice = parts;
+  for (Part part : parts) {
+    part.slot += 2;
+    twice.push_back(part);
+  }
+  for (const double speed : {1.0, 0.5}) {
+    machine.devices[2].speed = speed;
+    EXPECT_EQ(AssignDevices(parts, costs, machine, 2),
+              AssignDevices(twice, costs, machine));
+  }
+}
+
 TEST(PartFeedTest, ARingTakesTheNextDevice) {
   RingFeed feed(5, 2, 1);
   auto sent = feed.TakeSent();

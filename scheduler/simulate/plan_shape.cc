@@ -1,7 +1,6 @@
 #include "scheduler/simulate/plan_shape.h"
 
 #include <algorithm>
-#include <map>
 #include <vector>
 
 #include "scheduler/simulate/balanced_plan.h"
@@ -57,27 +56,37 @@ void SpellOut(const std::vector<LayerRange>& stages, int width,
   widths.resize(stages.size(), width);
 }
 
+// Of `parts` parts, as UniformPlan's slots.
+std::vector<IndexRange> EqualShares(const std::vector<IndexRange>& groups,
+                                    int parts) {
+  const int count = static_cast<int>(groups.size());
+  std::vector<IndexRange> shares;
+  shares.reserve(parts);
+  for (int i = 0, begin = 0; i < parts; ++i) {
+    const int end = begin + count / parts + (i < count % parts ? 1 : 0);
+    shares.push_back({groups[begin].begin, groups[end - 1].end});
+    begin = end;
+  }
+  return shares;
+}
+
 StepPlan EqualPlan(const Plan& stages, const std::vector<int>& widths,
                    int micro_batches, int groups, bool by_micro_batches) {
   StepPlan plan;
   plan.stages = stages;
   plan.groups = groups;
   const std::vector<IndexRange> ranges = GroupRanges(micro_batches, groups);
-  // Shares don't depend on the stage: those of a plan of one slot.
-  Plan one;
-  one.fused = true;
-  one.backward = {{0, 0}};
-  std::map<int, std::vector<IndexRange>> shares;
+  plan.shares.reserve(widths.size());
+  int before = 0;
   for (const int width : widths) {
     const int parts = std::min(width, static_cast<int>(ranges.size()));
-    auto& of_width = shares[parts];
-    if (of_width.empty()) {
-      of_width = by_micro_batches ? EvenShares(ranges, parts)
-                                  : UniformPlan(one, {parts, parts, parts},
-                                                micro_batches, groups)
-                                        .shares[0];
+    if (parts == before) {
+      plan.shares.push_back(plan.shares.back());
+    } else {
+      plan.shares.push_back(by_micro_batches ? EvenShares(ranges, parts)
+                                             : EqualShares(ranges, parts));
     }
-    plan.shares.push_back(of_width);
+    before = parts;
   }
   return plan;
 }

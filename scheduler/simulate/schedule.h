@@ -81,6 +81,13 @@ struct Interval {
   int64_t length_ns() const { return end_ns - start_ns; }
 };
 
+// What a simulation keeps of them; its times are the same.
+enum class Intervals {
+  kByRate,  // those of transfers split where their rates change: each has one
+  kWhole,   // an interval has its mean rate
+  kNone,    // ends alone (Schedule::end_ns, computed_ns)
+};
+
 struct Schedule {
   int device_count = 0;
   std::vector<Interval> intervals;  // in no particular order
@@ -89,6 +96,11 @@ struct Schedule {
   // begin.
   int64_t shared_ns = 0;
   std::vector<int64_t> ready_idle_ns;
+  // Of a simulated step or steps without losses, even where no intervals are
+  // kept: MakespanNs, and when the last compute of each round of the first job
+  // ends, over all steps.
+  int64_t end_ns = 0;
+  std::vector<int64_t> computed_ns;
   // Of one that was given up (StepOptions::give_up_ns): the share of its
   // compute that is missing.
   double missing = 0;

@@ -22,37 +22,28 @@ int RoundsOfStep(const SearchOptions& options) {
   return std::min(options.rounds, 2);
 }
 
-// When the first `micro_batches` of the step are computed.
-int64_t ComputedNs(const Schedule& schedule, int step, int micro_batches) {
-  int64_t end_ns = 0;
-  for (const Interval& interval : schedule.intervals) {
-    if (interval.step == step && IsCompute(interval.kind) &&
-        interval.micro_batch < micro_batches) {
-      end_ns = std::max(end_ns, interval.end_ns);
-    }
-  }
-  return end_ns;
+// When a step's rounds are computed.
+int64_t ComputedNs(const Schedule& schedule, int step, int rounds) {
+  const auto first = schedule.computed_ns.begin() + step * rounds;
+  return *std::max_element(first, first + rounds);
 }
 
 // The last step's share of the time; a step's further rounds take as long as
 // its second.
-int64_t SteadyStepNs(const Schedule& schedule, int micro_batches,
-                     const SearchOptions& options) {
+int64_t SteadyStepNs(const Schedule& schedule, const SearchOptions& options) {
   const int last = SimulatedSteps(options) - 1;
   const int rounds = RoundsOfStep(options);
-  const int64_t step_ns = (ComputedNs(schedule, last, rounds * micro_batches) -
-                           ComputedNs(schedule, 0, rounds * micro_batches)) /
-                          last;
+  const int64_t end_ns = ComputedNs(schedule, last, rounds);
+  const int64_t step_ns = (end_ns - ComputedNs(schedule, 0, rounds)) / last;
   if (options.rounds <= rounds) return step_ns;
   return step_ns + (options.rounds - rounds) *
-                       (ComputedNs(schedule, last, 2 * micro_batches) -
-                        ComputedNs(schedule, last, micro_batches));
+                       (end_ns - schedule.computed_ns[last * rounds]);
 }
 
 StepOptions StepOf(const SearchOptions& options) {
   StepOptions step;
   step.contributions = options.contributions;
-  step.split_at_rates = false;
+  step.intervals = Intervals::kNone;
   step.ideas = options.ideas;
   return step;
 }
@@ -101,13 +92,12 @@ absl::StatusOr<StepTime> StepTimeUpTo(double most_ns, const ModelCosts& costs,
     step.give_up_ns = most_ns;
     ASSIGN_OR_RETURN(const Schedule schedule,
                      SimulateStep(costs, machine, plan, micro_batches, step));
-    return TimeOf(schedule, schedule.MakespanNs(), most_ns);
+    return TimeOf(schedule, schedule.end_ns, most_ns);
   }
   ASSIGN_OR_RETURN(const Schedule schedule,
                    SimulateFew(costs, machine, plan, micro_batches,
                                SimulatedSteps(options), most_ns, options));
-  return TimeOf(schedule, SteadyStepNs(schedule, micro_batches, options),
-                most_ns);
+  return TimeOf(schedule, SteadyStepNs(schedule, options), most_ns);
 }
 
 absl::StatusOr<int64_t> SimulatedStepNs(const ModelCosts& costs,
@@ -126,9 +116,9 @@ absl::StatusOr<StepTime> SettledTimeUpTo(
   ASSIGN_OR_RETURN(const Schedule schedule,
                    SimulateFew(costs, machine, plan, micro_batches,
                                kSettledSteps, most_ns, options));
-  const int all = RoundsOfStep(options) * micro_batches;
-  const int64_t ns = (ComputedNs(schedule, kSettledSteps - 1, all) -
-                      ComputedNs(schedule, 0, all)) /
+  const int rounds = RoundsOfStep(options);
+  const int64_t ns = (ComputedNs(schedule, kSettledSteps - 1, rounds) -
+                      ComputedNs(schedule, 0, rounds)) /
                      (kSettledSteps - 1);
   return TimeOf(schedule, ns, most_ns);
 }

@@ -41,7 +41,7 @@ int64_t FrozenBytes(const ModelCosts& costs, int layer) {
 Transfers::Options TransferOptions(const StepOptions& options) {
   Transfers::Options transfers;
   transfers.chunk_bytes = options.chunk_bytes;
-  transfers.split_at_rates = options.split_at_rates;
+  transfers.intervals = options.intervals;
   transfers.priorities = options.ideas.priorities;
   transfers.update_rate = kMostUpdateRate * kUpdateBytesPerParameter;
   return transfers;
@@ -57,7 +57,8 @@ StepRun::StepRun(const Machine& machine, const std::vector<SimulatedJob>& jobs,
       feed_(feed),
       losses_(losses.begin(), losses.end()),
       transfers_(machine, TransferOptions(options), schedule_),
-      devices_(machine.devices.size()) {
+      devices_(machine.devices.size()),
+      total_speed_(machine.TotalSpeed()) {
   schedule_.device_count = machine.device_count();
   std::stable_sort(losses_.begin(), losses_.end(),
                    [](const DeviceLoss& a, const DeviceLoss& b) {
@@ -87,6 +88,7 @@ StepRun::StepRun(const Machine& machine, const std::vector<SimulatedJob>& jobs,
   down_left_.assign(parts, 0);
   attempts_ = parts;
   compute_left_ns_ = compute_ns_;
+  schedule_.computed_ns.resize(jobs_[0]->rounds().count());
   if (first_step_left_ == 0) give_up_after_ns_ = options.give_up_ns;
   for (DeviceRun& device : devices_) device.lanes.resize(jobs.size());
   if (jobs.size() > 1) schedule_.ready_idle_ns.resize(devices_.size());
@@ -97,10 +99,11 @@ Schedule StepRun::Run() {
     TakeDecisions();
     int d = 0;
     for (DeviceRun& device : devices_) {
-      const bool input_came = std::exchange(device.input_came, false);
-      const bool changed = std::exchange(device.changed, false);
-      if (changed) StartCompute(d);
-      if (changed || input_came) QueueUploads(d);
+      if (device.changed) StartCompute(d);
+      if (device.changed || device.input_came) {
+        QueueUploads(d);
+        device.changed = device.input_came = false;
+      }
       ++d;
     }
     transfers_.Start();
@@ -113,10 +116,9 @@ Schedule StepRun::Run() {
     CountReadyIdle(next_ns);
     now_ns_ = next_ns;
     transfers_.AdvanceTo(now_ns_);
-    d = 0;
-    for (const DeviceRun& device : devices_) {
-      if (device.op_end_ns <= now_ns_) EndCompute(d);
-      ++d;
+    d = compute_end_ns_ <= now_ns_ ? 0 : machine_.device_count();
+    for (; d < machine_.device_count(); ++d) {
+      if (devices_[d].op_end_ns <= now_ns_) EndCompute(d);
     }
     for (const auto& ended : transfers_.TakeEnded()) EndTransfer(ended);
     while (!losses_.empty() && losses_.front().at_ns <= now_ns_) {
@@ -148,18 +150,19 @@ void StepRun::TakeDecisions() {
   }
 }
 
-int64_t StepRun::NextEventNs() const {
-  int64_t next_ns = transfers_.NextEndNs();
+int64_t StepRun::NextEventNs() {
+  compute_end_ns_ = TransferRates::kNever;
   for (const DeviceRun& device : devices_) {
-    next_ns = std::min(next_ns, device.op_end_ns);
+    compute_end_ns_ = std::min(compute_end_ns_, device.op_end_ns);
   }
+  const int64_t next_ns = std::min(transfers_.NextEndNs(), compute_end_ns_);
   // A loss after the end is none.
   if (next_ns == TransferRates::kNever || losses_.empty()) return next_ns;
   return std::min(next_ns, std::max(now_ns_, losses_.front().at_ns));
 }
 
 bool StepRun::MayGiveUp() const {
-  const double least_ns = compute_left_ns_ / machine_.TotalSpeed();
+  const double least_ns = compute_left_ns_ / total_speed_;
   return least_ns > 0 &&
          static_cast<double>(now_ns_) + least_ns > give_up_after_ns_;
 }
@@ -186,16 +189,12 @@ void StepRun::AddPart(const PartFeed::Sent& sent) {
   if (sent.backfill) backfill_rank_[job.index()] = kBackfillRank;
   any_backfill_ |= sent.backfill;
   device.changed = true;
-  lane.parts.push_back({&run, sent.turn, sent.backfill, sent.order});
+  lane.parts.push_back({&run, sent.turn, sent.backfill, sent.order,
+                        lane.turns_sent, device.turns_sent});
   ++sequence_;
-  for (int turn = 0; turn < run.turn_count(); ++turn) {
-    for (const Boundary& boundary : run.Inputs(turn)) {
-      lane.uploads.push_back(
-          {&run, turn, lane.turns_sent, device.turns_sent, boundary});
-    }
-    ++lane.turns_sent;
-    ++device.turns_sent;
-  }
+  lane.turns_sent += run.turn_count();
+  device.turns_sent += run.turn_count();
+  lane.AdmitTurns();
   for (int layer = part.layers.first; layer <= part.layers.last; ++layer) {
     HoldWeights(device, job, run, layer);
   }
@@ -285,24 +284,37 @@ void StepRun::StartCompute(int d) {
   if (!device.op.has_value()) return;
   (backfill ? device.guest : device.current) = run;
   const JobRun& job = *jobs_[run->place().job];
+  device.op_end_ns = now_ns_ + OpNs(d, *run, *device.op);
+  for (int layer = device.op->begin; layer < device.op->end; ++layer) {
+    compute_left_ns_ -=
+        static_cast<double>(LayerNs(job.costs(), device.op->kind, layer));
+  }
+  if (device.op_end_ns > now_ns_) {
+    schedule_.end_ns = std::max(schedule_.end_ns, device.op_end_ns);
+  }
+  if (job.index() == 0) {
+    int64_t& computed_ns = schedule_.computed_ns[job.RoundOf(run->part())];
+    computed_ns = std::max(computed_ns, device.op_end_ns);
+  }
+  if (options_.intervals != Intervals::kNone) RecordCompute(d, job, *run);
+}
+
+void StepRun::RecordCompute(int d, const JobRun& job, const PartRun& run) {
+  const DeviceRun& device = devices_[d];
   const HostWork::Rounds& rounds = job.rounds();
   Interval interval;
   interval.resource = {ResourceType::kCompute, d};
   interval.kind = device.op->kind;
   interval.job = job.index();
-  interval.attempt = run->place().attempt;
-  interval.step = job.RoundOf(run->part()) / rounds.per_step;
-  interval.direction = DirectionOf(run->part());
+  interval.attempt = run.place().attempt;
+  interval.step = job.RoundOf(run.part()) / rounds.per_step;
+  interval.direction = DirectionOf(run.part());
   interval.layer_begin = device.op->begin;
   interval.layer_end = device.op->end;
-  interval.micro_batch = run->micro_batch(run->turn()) -
+  interval.micro_batch = run.micro_batch(run.turn()) -
                          interval.step * rounds.per_step * rounds.micro_batches;
   interval.start_ns = now_ns_;
-  device.op_end_ns = interval.end_ns = now_ns_ + OpNs(d, *run, *device.op);
-  for (int layer = device.op->begin; layer < device.op->end; ++layer) {
-    compute_left_ns_ -=
-        static_cast<double>(LayerNs(job.costs(), interval.kind, layer));
-  }
+  interval.end_ns = device.op_end_ns;
   schedule_.intervals.push_back(interval);
 }
 
@@ -342,8 +354,11 @@ void StepRun::EndCompute(int d) {
         Bulk(WorkKind::kGradients, job, run, layer, bytes));
     ++down_left_[number];
   }
-  ReleaseGradients(d);
-  if (results.turn_done) ++lane.turns_done;
+  if (!results.gradients.empty()) ReleaseGradients(d);
+  if (results.turn_done) {
+    ++lane.turns_done;
+    lane.AdmitTurns();
+  }
   device.guest = nullptr;
   if (!run.finished()) return;
   lane.parts.pop_front();
@@ -370,9 +385,7 @@ void StepRun::PartIsDone(int number) {
 
 void StepRun::QueueUploads(int d) {
   for (DeviceLane& lane : devices_[d].lanes) {
-    const int64_t window_end = lane.WindowEnd();
-    for (auto it = lane.uploads.begin();
-         it != lane.uploads.end() && it->order < window_end;) {
+    for (auto it = lane.uploads.begin(); it != lane.uploads.end();) {
       JobRun& job = *jobs_[it->run->place().job];
       if (!job.InHost(it->boundary)) {
         ++it;

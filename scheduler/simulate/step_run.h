@@ -33,7 +33,7 @@ class StepRun {
 
  private:
   void TakeDecisions();
-  int64_t NextEventNs() const;
+  int64_t NextEventNs();
   void CheckComplete() const;
   bool MayGiveUp() const;
 
@@ -55,6 +55,7 @@ class StepRun {
   PartRun* NextToCompute(int d);
   bool MayOvertake(const PartRun& run);
   void StartCompute(int d);
+  void RecordCompute(int d, const JobRun& job, const PartRun& run);
   void EndCompute(int d);
   void NoteComputed(const JobRun& job, const Part& part);
   void PartIsDone(int number);
@@ -91,6 +92,8 @@ class StepRun {
   double compute_left_ns_ = 0;
   int first_step_left_ = 0;  // parts not computed, where there are more steps
   double give_up_after_ns_ = std::numeric_limits<double>::infinity();
+  const double total_speed_;
+  int64_t compute_end_ns_ = 0;  // the next one, as of NextEventNs
   int attempts_ = 0;
   int64_t sequence_ = 0;  // of parts sent
   int64_t now_ns_ = 0;

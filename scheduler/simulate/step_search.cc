@@ -1,6 +1,7 @@
 #include "scheduler/simulate/step_search.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <random>
@@ -44,6 +45,20 @@ struct Candidate {
   double settled_ns = 0;  // by more steps, where there are several
 };
 
+struct Estimated {
+  PlanShape shape;
+  std::optional<double> ns;  // none: it does not fit
+  int64_t work = 0;
+};
+
+struct Simulated {
+  StepPlan plan;
+  int rounds = 0;
+  double most_ns = 0;  // what was asked for
+  double ns = 0;       // infinite: more than that
+  int64_t work = 0;
+};
+
 class Search {
  public:
   Search(const ModelCosts& costs, const Machine& machine, int micro_batches,
@@ -67,7 +82,7 @@ class Search {
       ImproveByEstimate(candidate);
     }
     // What is estimated on the way takes longer for unequal devices.
-    work_left_ = EqualDevices() ? options_.work : options_.work / 2;
+    work_left_ = machine_.equal_devices() ? options_.work : options_.work / 2;
     // No plan may be slower than this one, however wrong the estimates are.
     const PlanShape all_wide = AllWide();
     const std::optional<double> estimate_ns = Estimate(all_wide);
@@ -89,7 +104,7 @@ class Search {
     result.plan = ShapePlan(result.shape, costs_, machine_, micro_batches_);
     result.step_ns = static_cast<int64_t>(found.step_ns);
     result.ranked = ranked_;
-    result.simulated = simulated_;
+    result.simulated = static_cast<int>(simulated_.size());
     return result;
   }
 
@@ -129,9 +144,15 @@ class Search {
 
   // Of all that were estimated, the best of its kind each, best first.
   std::vector<Candidate> BestKinds() {
-    SortByEstimate(estimated_);
+    std::vector<Candidate> all;
+    for (const Estimated& estimated : estimated_) {
+      if (estimated.ns.has_value()) {
+        all.push_back({estimated.shape, *estimated.ns});
+      }
+    }
+    SortByEstimate(all);
     std::vector<Candidate> kinds;
-    for (const Candidate& candidate : estimated_) {
+    for (const Candidate& candidate : all) {
       const bool known =
           std::any_of(kinds.begin(), kinds.end(), [&](const Candidate& other) {
             return SameKind(candidate.shape, other.shape);
@@ -249,7 +270,7 @@ class Search {
     if (options_.groups > 0) return {options_.groups};
     const int all = AllWide().groups;
     const int fewer = std::min(Devices(), micro_batches_);
-    if (EqualDevices() || fewer == all) return {all};
+    if (machine_.equal_devices() || fewer == all) return {all};
     return {all, fewer};
   }
 
@@ -260,64 +281,63 @@ class Search {
     PlanShape shape;
     shape.widths = {width, width, width};
     // Unequal shares need groups to cut at.
-    shape.groups = options_.groups > 0 ? options_.groups
-                   : EqualDevices()    ? width
-                                       : micro_batches_;
-    shape.balanced = !EqualDevices();
+    shape.groups = options_.groups > 0        ? options_.groups
+                   : machine_.equal_devices() ? width
+                                              : micro_batches_;
+    shape.balanced = !machine_.equal_devices();
     return shape;
   }
 
-  bool EqualDevices() const {
-    return std::all_of(machine_.devices.begin(), machine_.devices.end(),
-                       [this](const SimulatedDevice& device) {
-                         return device == machine_.devices[0];
-                       });
+  // Nothing when it does not fit.  Counts as work, known already or not: then
+  // what a search finds does not depend on what it remembers.
+  std::optional<double> Estimate(const PlanShape& shape) {
+    auto known = std::find_if(
+        estimated_.begin(), estimated_.end(),
+        [&](const Estimated& other) { return other.shape == shape; });
+    if (known == estimated_.end()) {
+      estimated_.push_back(EstimateAnew(shape));
+      known = std::prev(estimated_.end());
+    }
+    work_left_ -= known->work;
+    return known->ns;
   }
 
-  // Nothing when it does not fit.
-  std::optional<double> Estimate(const PlanShape& shape) {
+  Estimated EstimateAnew(const PlanShape& shape) {
+    Estimated estimated{shape};
     const StepPlan plan = ShapePlan(shape, costs_, machine_, micro_batches_);
-    if (!IdeasAllow(plan)) return std::nullopt;
+    if (!IdeasAllow(plan)) return estimated;
     const std::vector<Part> parts = PartsOf(plan, micro_batches_);
     std::vector<int> devices;
     const absl::Status fits = CheckMemory(parts, plan.look_ahead, devices);
     if (!fits.ok()) {
       if (misfit_.empty()) misfit_ = std::string(fits.message());
-      return std::nullopt;
+      return estimated;
     }
     if (options_.accepts != nullptr && !options_.accepts(plan)) {
       if (misfit_.empty()) misfit_ = "whoever is to run it refuses it";
-      return std::nullopt;
+      return estimated;
     }
     ++ranked_;
-    work_left_ -= WorkOf(parts);
+    estimated.work = WorkOf(parts);
     const double step_ns =
         EstimateStepNs(parts, devices, costs_, machine_, micro_batches_,
                        plan.look_ahead, options_.contributions);
-    double ns = step_ns;
+    estimated.ns = step_ns;
     if (options_.updates != Updates::kNone) {
       const BoundOptions bound{micro_batches_, options_.rounds,
                                options_.updates, options_.contributions};
-      ns = EstimateStepsNs(parts, step_ns, costs_, machine_, bound);
+      estimated.ns = EstimateStepsNs(parts, step_ns, costs_, machine_, bound);
     }
-    estimated_.push_back({shape, ns});
-    return ns;
+    return estimated;
   }
 
-  // Also where a round follows a round.  Says which devices run the parts of
-  // the first.
+  // Also where a round follows a round.  Says which devices run the parts, of
+  // the first round first.
   absl::Status CheckMemory(const std::vector<Part>& parts, int look_ahead,
                            std::vector<int>& devices) const {
-    if (SimulatedRounds(options_) == 1) {
-      devices = AssignDevices(parts, costs_, machine_);
-      return CheckDeviceMemory(parts, devices, costs_, machine_, look_ahead);
-    }
-    const std::vector<Part> rounds = RepeatedParts(parts, 2, micro_batches_);
-    devices = AssignDevices(rounds, costs_, machine_);
-    const absl::Status fits =
-        CheckDeviceMemory(rounds, devices, costs_, machine_, look_ahead);
-    devices.resize(parts.size());
-    return fits;
+    const int rounds = std::min(SimulatedRounds(options_), 2);
+    devices = AssignDevices(parts, costs_, machine_, rounds);
+    return CheckDeviceMemory(parts, devices, costs_, machine_, look_ahead);
   }
 
   bool IdeasAllow(const StepPlan& plan) const {
@@ -340,18 +360,31 @@ class Search {
   }
 
   // By a simulation of so many rounds, which count as work as far as they go;
-  // infinite where it is certain to be more than `most_ns`.
+  // infinite where it is certain to be more than `most_ns`.  Plans of different
+  // shapes may be the same: those are simulated once, and count as before.
   double TimeOf(const PlanShape& shape, decltype(StepTimeUpTo) simulate,
                 int rounds, double most_ns) {
     const StepPlan plan = ShapePlan(shape, costs_, machine_, micro_batches_);
-    ++simulated_;
-    const auto time =
-        simulate(most_ns, costs_, machine_, plan, micro_batches_, options_);
-    ROUNDHOUSE_CHECK(time.ok()) << time.status();
-    const auto work =
-        static_cast<double>(WorkOf(PartsOf(plan, micro_batches_)));
-    work_left_ -= static_cast<int64_t>(work * rounds * time->simulated);
-    return time->ns.has_value() ? static_cast<double>(*time->ns) : kNever;
+    auto known = std::find_if(
+        simulated_.begin(), simulated_.end(), [&](const Simulated& other) {
+          return other.rounds == rounds && other.plan == plan &&
+                 (other.ns < kNever || most_ns <= other.most_ns);
+        });
+    if (known == simulated_.end()) {
+      const auto time =
+          simulate(most_ns, costs_, machine_, plan, micro_batches_, options_);
+      ROUNDHOUSE_CHECK(time.ok()) << time.status();
+      const auto work =
+          static_cast<double>(WorkOf(PartsOf(plan, micro_batches_)));
+      const double ns =
+          time->ns.has_value() ? static_cast<double>(*time->ns) : kNever;
+      simulated_.push_back(
+          {plan, rounds, most_ns, ns,
+           static_cast<int64_t>(work * rounds * time->simulated)});
+      known = std::prev(simulated_.end());
+    }
+    work_left_ -= known->work;
+    return known->ns <= most_ns ? known->ns : kNever;
   }
 
   void Simulate(Candidate& candidate, double most_ns) {
@@ -361,7 +394,15 @@ class Search {
     KeepBest(shortest_, kSettled, &Candidate::step_ns);
   }
 
+  // Whether it stays so in more steps, where there are several.
+  bool IsShorter(Candidate& changed, Candidate& best) {
+    Settle(best, kNever);
+    Settle(changed, best.settled_ns);
+    return changed.settled_ns < best.settled_ns;
+  }
+
   void Settle(Candidate& candidate, double most_ns) {
+    if (candidate.settled_ns > 0) return;
     candidate.settled_ns = options_.updates == Updates::kNone
                                ? candidate.step_ns
                                : TimeOf(candidate.shape, SettledTimeUpTo,
@@ -391,7 +432,7 @@ class Search {
   void ImproveBySimulation(Candidate& best, Changes changes) {
     std::vector<PlanShape> tried;
     bool better = true;
-    while (better) {
+    while (better && work_left_ > 0) {
       better = false;
       for (Candidate& changed : ByEstimate(changes(best.shape, Limits()))) {
         if (work_left_ <= 0) return;
@@ -411,11 +452,9 @@ class Search {
   // Of the shortest the one that stays so, as far as the work allows.
   Candidate Settled() {
     Candidate best = shortest_.front();
-    Settle(best, kNever);
     for (size_t i = 1; i < shortest_.size() && work_left_ > 0; ++i) {
       Candidate other = shortest_[i];
-      Settle(other, best.settled_ns);
-      if (other.settled_ns < best.settled_ns) best = other;
+      if (IsShorter(other, best)) best = other;
     }
     return best;
   }
@@ -424,8 +463,7 @@ class Search {
     Candidate changed = best;
     ImproveBySimulation(changed, EndChanges);
     if (changed.shape == best.shape) return;
-    Settle(changed, best.settled_ns);
-    if (changed.settled_ns < best.settled_ns) best = changed;
+    if (IsShorter(changed, best)) best = changed;
   }
 
   // Of single stages and slots there are too many changes to try each: they are
@@ -445,8 +483,7 @@ class Search {
         if (changed.estimate_ns > kDrawnWorth * best.estimate_ns) continue;
         Simulate(changed, best.step_ns);
         if (changed.step_ns >= best.step_ns) continue;
-        Settle(changed, best.settled_ns);
-        if (changed.settled_ns < best.settled_ns) best = changed;
+        if (IsShorter(changed, best)) best = changed;
       }
     }
   }
@@ -475,10 +512,10 @@ class Search {
   const int micro_batches_;
   const SearchOptions& options_;
   int64_t work_left_;
-  std::vector<Candidate> estimated_;  // all, while plans are ranked
-  std::vector<Candidate> shortest_;   // of those simulated
+  std::vector<Estimated> estimated_;
+  std::vector<Simulated> simulated_;
+  std::vector<Candidate> shortest_;  // of those simulated
   int ranked_ = 0;
-  int simulated_ = 0;
   std::string misfit_;  // why the first plan that did not fit did not
 };
 

@@ -12,7 +12,8 @@
 // consecutive steps the few shortest are told apart by more of them.  A
 // simulation ends once its plan is certain not to be wanted.  How much is tried
 // is bounded by counted work, not by a clock, so the plan is a function of the
-// arguments.
+// arguments.  A plan that comes up again counts as before, but its times are
+// known.
 //
 // Every plan considered fits into the devices' memory (device_memory.h).
 //
@@ -58,8 +59,9 @@ struct SearchResult {
   StepPlan plan;
   // Simulated: the isolated step, or what another step takes.
   int64_t step_ns = 0;
-  int ranked = 0;     // plans estimated
-  int simulated = 0;  // plans simulated
+  // How often it was estimated, and simulated.
+  int ranked = 0;
+  int simulated = 0;
 };
 
 // INVALID_ARGUMENT for counts out of range (baselines.h); RESOURCE_EXHAUSTED

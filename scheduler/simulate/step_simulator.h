@@ -65,9 +65,8 @@ struct StepOptions {
   Contributions contributions = Contributions::kModelDtype;
   // After how many bytes of a bulk transfer an activation may go first.
   int64_t chunk_bytes = int64_t{32} << 20;
-  // Splits the intervals of transfers where their rates change, so that each
-  // has one rate; else an interval has its mean.  Times are the same.
-  bool split_at_rates = true;
+  // REQUIRES: not kNone where devices are lost or parts given up.
+  Intervals intervals = Intervals::kByRate;
   // How long a layer of a backfill part may hold a device beyond the
   // earliest time at which another part could go on there.
   int64_t backfill_grace_ns = 0;

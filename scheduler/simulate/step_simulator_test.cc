@@ -179,18 +179,31 @@ TEST(StepSimulatorTest, FrozenLayersSendNoGradients) {
             absl::OkStatus());
 }
 
-TEST(StepSimulatorTest, SplittingIntervalsChangesNoTime) {
+TEST(StepSimulatorTest, WhatIsKeptOfIntervalsChangesNoTime) {
   const ModelCosts costs = SmallModel(5);
   Machine machine = Devices(3);
   machine.host_rate = 40;
   const StepPlan plan = UniformPlan(BlockByBlock(5), {2, 3, 3}, 7, 7);
   StepOptions options;
   const auto split = SimulateStep(costs, machine, plan, 7, options);
-  options.split_at_rates = false;
+  options.intervals = Intervals::kWhole;
   const auto mean = SimulateStep(costs, machine, plan, 7, options);
   EXPECT_EQ(split->MakespanNs(), mean->MakespanNs());
   EXPECT_EQ(split->BusyNs(), mean->BusyNs());
   EXPECT_GT(split->intervals.size(), mean->intervals.size());
+  options.intervals = Intervals::kNone;
+  const auto ends = SimulateStep(costs, machine, plan, 7, options);
+  EXPECT_TRUE(ends->intervals.empty());
+  int64_t computed_ns = 0;
+  for (const Interval& interval : split->intervals) {
+    if (IsCompute(interval.kind)) {
+      computed_ns = std::max(computed_ns, interval.end_ns);
+    }
+  }
+  for (const Schedule& schedule : {*split, *mean, *ends}) {
+    EXPECT_EQ(schedule.end_ns, split->MakespanNs());
+    EXPECT_EQ(schedule.computed_ns, std::vector<int64_t>{computed_ns});
+  }
 }
 
 Plan RandomStages(std::mt19937_64& random, int layers) {

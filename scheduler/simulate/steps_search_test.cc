@@ -44,7 +44,7 @@ double StepNs(const ModelCosts& costs, Updates updates, int rounds) {
   steps.rounds = rounds;
   steps.updates = updates;
   // Splitting intervals changes no time, but what the checker has to read.
-  steps.step.split_at_rates = rounds == 1;
+  steps.step.intervals = rounds == 1 ? Intervals::kByRate : Intervals::kWhole;
   const auto schedule =
       SimulateSteps(costs, machine, found->plan, kMicroBatches, steps);
   EXPECT_TRUE(schedule.ok()) << schedule.status();

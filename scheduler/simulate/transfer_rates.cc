@@ -13,6 +13,7 @@ TransferRates::TransferRates(std::vector<double> channel_rates,
   ROUNDHOUSE_CHECK(total_rate > 0);
   for (size_t i = 0; i < channel_rates.size(); ++i) {
     ROUNDHOUSE_CHECK(channel_rates[i] > 0) << i;
+    channels_[i].index = static_cast<int>(i);
     channels_[i].limit = channel_rates[i];
     channels_[i].shares = static_cast<int>(i) >= first_shared;
   }
@@ -22,6 +23,9 @@ void TransferRates::Start(int channel, int64_t bytes) {
   Channel& state = channels_.at(channel);
   ROUNDHOUSE_CHECK(!state.busy && bytes > 0) << channel << " " << bytes;
   state.busy = true;
+  auto place = busy_.end();
+  while (place != busy_.begin() && place[-1]->index > channel) --place;
+  busy_.insert(place, &state);
   state.bytes = bytes;
   state.moved = 0;
   state.rate = 0;
@@ -31,8 +35,7 @@ void TransferRates::Start(int channel, int64_t bytes) {
 
 void TransferRates::Cancel(int channel) {
   ROUNDHOUSE_CHECK(channels_.at(channel).busy) << channel;
-  channels_[channel].busy = false;
-  settled_ = false;
+  SetIdle(channels_[channel]);
 }
 
 void TransferRates::EndAtChunk(int channel, int64_t chunk_bytes,
@@ -53,51 +56,47 @@ const std::vector<int>& TransferRates::Settle() {
   settled_ = true;
   next_end_ns_ = kNever;
   double wanted = 0;
-  for (const Channel& channel : channels_) {
-    if (channel.busy && channel.shares) wanted += channel.limit;
+  for (const Channel* channel : busy_) {
+    if (channel->shares) wanted += channel->limit;
   }
   // Mostly, and then there is nothing to share.
   const bool enough = wanted <= total_rate_;
   if (!enough) Share();
-  int index = -1;
-  for (Channel& channel : channels_) {
-    ++index;
-    if (!channel.busy) continue;
+  for (Channel* const channel : busy_) {
     const double rate =
-        enough || !channel.shares ? channel.limit : channel.share;
-    if (rate != channel.rate) {
-      changed_.push_back(index);
-      SetRate(channel, rate);
+        enough || !channel->shares ? channel->limit : channel->share;
+    if (rate != channel->rate) {
+      changed_.push_back(channel->index);
+      SetRate(*channel, rate);
     }
-    next_end_ns_ = std::min(next_end_ns_, channel.end_ns);
+    next_end_ns_ = std::min(next_end_ns_, channel->end_ns);
   }
   return changed_;
 }
 
 void TransferRates::Share() {
   int waiting = 0;
-  for (Channel& channel : channels_) {
-    channel.share = 0;
-    if (channel.busy && channel.shares) ++waiting;
+  for (Channel* const channel : busy_) {
+    channel->share = 0;
+    if (channel->shares) ++waiting;
   }
   double left = total_rate_;
   // Each pass settles those that cannot use an even share, the last pass all.
   while (waiting > 0) {
     const double share = left / waiting;
     int bounded = 0;
-    for (Channel& channel : channels_) {
-      if (!channel.busy || !channel.shares || channel.share > 0 ||
-          channel.limit > share) {
+    for (Channel* const channel : busy_) {
+      if (!channel->shares || channel->share > 0 || channel->limit > share) {
         continue;
       }
-      channel.share = channel.limit;
-      left -= channel.limit;
+      channel->share = channel->limit;
+      left -= channel->limit;
       ++bounded;
     }
     waiting -= bounded;
     if (bounded > 0) continue;
-    for (Channel& channel : channels_) {
-      if (channel.busy && channel.share == 0) channel.share = share;
+    for (Channel* const channel : busy_) {
+      if (channel->share == 0) channel->share = share;
     }
     waiting = 0;
   }
@@ -107,7 +106,8 @@ void TransferRates::SetRate(Channel& channel, double rate) const {
   channel.rate = rate;
   const double missing = static_cast<double>(channel.bytes) - channel.moved;
   channel.end_ns =
-      now_ns_ + std::max<int64_t>(0, std::llround(std::ceil(missing / rate)));
+      now_ns_ +
+      std::max<int64_t>(0, static_cast<int64_t>(std::ceil(missing / rate)));
 }
 
 int64_t TransferRates::NextEndNs() const {
@@ -118,24 +118,21 @@ int64_t TransferRates::NextEndNs() const {
 void TransferRates::AdvanceTo(int64_t now_ns) {
   const auto passed = static_cast<double>(now_ns - now_ns_);
   ended_.clear();
-  int index = -1;
-  for (Channel& channel : channels_) {
-    ++index;
-    if (!channel.busy) continue;
-    ROUNDHOUSE_CHECK(now_ns <= channel.end_ns);
-    const auto bytes = static_cast<double>(channel.bytes);
-    if (now_ns == channel.end_ns) {
-      channel.moved = bytes;
-      ended_.push_back(index);
+  for (Channel* const channel : busy_) {
+    ROUNDHOUSE_CHECK(now_ns <= channel->end_ns);
+    const auto bytes = static_cast<double>(channel->bytes);
+    if (now_ns == channel->end_ns) {
+      channel->moved = bytes;
+      ended_.push_back(channel->index);
     } else {
-      channel.moved = std::min(bytes, channel.moved + channel.rate * passed);
+      channel->moved = std::min(bytes, channel->moved + channel->rate * passed);
     }
   }
   now_ns_ = now_ns;
 }
 
 int64_t TransferRates::MovedBytes(int channel) const {
-  return static_cast<int64_t>(std::floor(channels_.at(channel).moved));
+  return static_cast<int64_t>(channels_.at(channel).moved);  // rounded down
 }
 
 }  // namespace roundhouse

@@ -52,13 +52,13 @@ class TransferRates {
   bool TakeEnded(int channel) {
     Channel& state = channels_[channel];
     if (!state.busy || state.end_ns > now_ns_) return false;
-    state.busy = false;
-    settled_ = false;
+    SetIdle(state);
     return true;
   }
 
  private:
   struct Channel {
+    int index = 0;
     double limit = 0;
     bool shares = true;
     bool busy = false;
@@ -69,12 +69,19 @@ class TransferRates {
     int64_t end_ns = kNever;
   };
 
+  void SetIdle(Channel& channel) {
+    channel.busy = false;
+    std::erase(busy_, &channel);
+    settled_ = false;
+  }
   // What every channel gets where they want more than there is.
   void Share();
   void SetRate(Channel& channel, double rate) const;
 
   const double total_rate_;
   std::vector<Channel> channels_;
+  // Of those: what every event looks at.  By index.
+  std::vector<Channel*> busy_;
   std::vector<int> changed_;  // of Settle
   std::vector<int> ended_;    // of AdvanceTo
   int64_t now_ns_ = 0;

@@ -58,9 +58,10 @@ std::optional<int64_t> Transfers::BytesUntilWeights(int channel,
             rates_.MovedBytes(channel);
     if (are(state.current->transfer)) return bytes;
   }
-  for (const Queued& queued : state.queue) {
-    bytes += queued.transfer.bytes - queued.moved;
-    if (are(queued.transfer)) return bytes;
+  for (auto queued = state.queue.rbegin(); queued != state.queue.rend();
+       ++queued) {
+    bytes += queued->transfer.bytes - queued->moved;
+    if (are(queued->transfer)) return bytes;
   }
   return std::nullopt;
 }
@@ -89,15 +90,15 @@ void Transfers::Change(int channel) {
   }
 }
 
-void Transfers::Insert(std::deque<Queued>& queue, const Queued& queued,
+void Transfers::Insert(std::vector<Queued>& queue, const Queued& queued,
                        bool before_equals) {
-  const auto lower = [](const Queued& a, const Queued& b) {
-    return a.transfer.rank < b.transfer.rank;
+  const auto later = [](const Queued& a, const Queued& b) {
+    return a.transfer.rank > b.transfer.rank;
   };
   const auto place =
       before_equals
-          ? std::lower_bound(queue.begin(), queue.end(), queued, lower)
-          : std::upper_bound(queue.begin(), queue.end(), queued, lower);
+          ? std::upper_bound(queue.begin(), queue.end(), queued, later)
+          : std::lower_bound(queue.begin(), queue.end(), queued, later);
   queue.insert(place, queued);
 }
 
@@ -108,7 +109,7 @@ void Transfers::Start() {
   }
   changed_.clear();
   for (const int changed : rates_.Settle()) {
-    if (options_.split_at_rates) EndPiece(changed);
+    if (options_.intervals == Intervals::kByRate) EndPiece(changed);
   }
 }
 
@@ -117,15 +118,15 @@ void Transfers::StartChannel(int index) {
   if (channel.current.has_value()) {
     const int64_t rank = channel.current->transfer.rank;
     if (rank >= kBulkRank && !channel.gives_way && !channel.queue.empty() &&
-        channel.queue.front().transfer.rank < rank) {
+        channel.queue.back().transfer.rank < rank) {
       channel.gives_way = true;
       rates_.EndAtChunk(index, options_.chunk_bytes, channel.current->moved);
     }
     return;
   }
   if (channel.queue.empty()) return;
-  channel.current = std::move(channel.queue.front());
-  channel.queue.pop_front();
+  channel.current = channel.queue.back();
+  channel.queue.pop_back();
   channel.gives_way = false;
   channel.piece_start_ns = now_ns_;
   channel.piece_begin = 0;
@@ -154,44 +155,50 @@ void Transfers::EndChannel(int index) {
   Channel& channel = channels_[index];
   Change(index);
   EndPiece(index);
-  Queued done = *std::exchange(channel.current, std::nullopt);
+  Queued& done = *channel.current;
   done.moved += rates_.MovedBytes(index);
   if (done.moved == done.transfer.bytes) {
     ended_.push_back({index, done.transfer});
   } else {
     Insert(channel.queue, done, true);
   }
+  channel.current.reset();
 }
 
 void Transfers::EndPiece(int index) {
   Channel& channel = channels_[index];
-  const int64_t moved = rates_.MovedBytes(index);
+  if (now_ns_ == channel.piece_start_ns) return;
+  schedule_.end_ns = std::max(schedule_.end_ns, now_ns_);
+  if (options_.intervals != Intervals::kNone) Record(index);
+  channel.piece_start_ns = now_ns_;
+}
+
+void Transfers::Record(int index) {
+  Channel& channel = channels_[index];
   const Transfer& transfer = channel.current->transfer;
-  if (now_ns_ > channel.piece_start_ns) {
-    Interval interval;
-    interval.resource = channel.resource;
-    interval.kind = transfer.kind;
-    interval.job = transfer.job;
-    interval.step = transfer.step;
-    if (transfer.run != nullptr) {
-      interval.attempt = transfer.run->place().attempt;
-    }
-    interval.direction = transfer.boundary.direction;
-    interval.layer_begin = transfer.boundary.layer;
-    interval.layer_end = transfer.kind == WorkKind::kActivations
-                             ? transfer.boundary.layer
-                             : transfer.boundary.layer + 1;
-    if (transfer.boundary.micro_batch != kNoMicroBatch) {
-      interval.micro_batch =
-          transfer.boundary.micro_batch - transfer.first_micro_batch;
-    }
-    interval.start_ns = channel.piece_start_ns;
-    interval.end_ns = now_ns_;
-    interval.bytes = moved - channel.piece_begin;
-    schedule_.intervals.push_back(interval);
-    channel.piece_begin = moved;
-    channel.piece_start_ns = now_ns_;
+  Interval interval;
+  interval.resource = channel.resource;
+  interval.kind = transfer.kind;
+  interval.job = transfer.job;
+  interval.step = transfer.step;
+  if (transfer.run != nullptr) {
+    interval.attempt = transfer.run->place().attempt;
   }
+  interval.direction = transfer.boundary.direction;
+  interval.layer_begin = transfer.boundary.layer;
+  interval.layer_end = transfer.kind == WorkKind::kActivations
+                           ? transfer.boundary.layer
+                           : transfer.boundary.layer + 1;
+  if (transfer.boundary.micro_batch != kNoMicroBatch) {
+    interval.micro_batch =
+        transfer.boundary.micro_batch - transfer.first_micro_batch;
+  }
+  interval.start_ns = channel.piece_start_ns;
+  interval.end_ns = now_ns_;
+  const int64_t moved = rates_.MovedBytes(index);
+  interval.bytes = moved - channel.piece_begin;
+  channel.piece_begin = moved;
+  schedule_.intervals.push_back(interval);
 }
 
 }  // namespace roundhouse

@@ -11,7 +11,6 @@
 #define ROUNDHOUSE_SCHEDULER_SIMULATE_TRANSFERS_H_
 
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <vector>
 
@@ -47,7 +46,7 @@ class Transfers {
  public:
   struct Options {
     int64_t chunk_bytes = 0;
-    bool split_at_rates = true;
+    Intervals intervals = Intervals::kByRate;
     bool priorities = true;  // false: everything as it comes
     double update_rate = 1;  // bytes per nanosecond
   };
@@ -90,7 +89,7 @@ class Transfers {
   };
   struct Channel {
     Resource resource;
-    std::deque<Queued> queue;  // by rank
+    std::vector<Queued> queue;  // by rank, the next one last
     std::optional<Queued> current;
     bool changed = false;  // since Start
     bool gives_way = false;
@@ -99,11 +98,12 @@ class Transfers {
   };
 
   void Change(int channel);
-  static void Insert(std::deque<Queued>& queue, const Queued& queued,
+  static void Insert(std::vector<Queued>& queue, const Queued& queued,
                      bool before_equals);
   void StartChannel(int index);
   void EndChannel(int index);
   void EndPiece(int index);
+  void Record(int index);
 
   const Options options_;
   Schedule& schedule_;

@@ -64,7 +64,7 @@ absl::StatusOr<RealTimeForecast> Forecast(const ForecastQuestion& question) {
                                 question.updates};
   StepOptions step;
   step.contributions = Contributions::kFp32;
-  step.split_at_rates = false;
+  step.intervals = Intervals::kWhole;
   DispatcherFeed feed({{&question.costs, &plan, rounds}}, question.machine, {});
   const Schedule schedule =
       SimulateJobs(question.machine,
