@@ -2,7 +2,6 @@
 #include <cstdint>
 #include <optional>
 #include <random>
-#include <utility>
 
 #include "gtest/gtest.h"
 #include "scheduler/dispatch/test_world.h"
@@ -15,34 +14,11 @@ JobShape OnePass(JobShape shape) {
   return shape;
 }
 
-// As many steps as are wanted, the next one from the moment on when one is
-// reduced; of a stale shape two at a time.
-class OnePassWorld : public World {
- public:
-  OnePassWorld(const JobShape& shape, int devices, uint64_t seed, StepSpec step,
-               int steps)
-      : World(shape, devices, seed), step_(std::move(step)), left_(steps) {
-    on_reduced = [this] { BeginOne(); };
-    BeginOne();
-    if (shape.stale) BeginOne();
-  }
-
- private:
-  void BeginOne() {
-    if (left_ == 0) return;
-    --left_;
-    Begin(step_);
-  }
-
-  StepSpec step_;
-  int left_;
-};
-
 // World looks at every operation: which are one pass, and what it may find.
 TEST(OnePassTest, EveryUnitIsUpdatedOnceAStep) {
   for (const JobShape& shape :
        {kShape, kAdapterShape, JobShape{4, 5, true, {}}}) {
-    OnePassWorld world(OnePass(shape), 2, 3, TrainStep(1, false), 4);
+    StepsWorld world(OnePass(shape), 2, 3, TrainStep(1, false), 4);
     world.RunToEnd();
     EXPECT_EQ(world.steps_done, 4);
     for (int unit = 0; unit < shape.unit_count; ++unit) {
@@ -56,7 +32,7 @@ TEST(OnePassTest, SumsThatAreDownWaitForTheirSlots) {
   for (const bool one_pass : {false, true}) {
     JobShape shape = kAdapterShape;
     shape.one_pass = one_pass;
-    OnePassWorld world(shape, 2, 5, TrainStep(1, false), 8);
+    StepsWorld world(shape, 2, 5, TrainStep(1, false), 8);
     world.report_contributions = true;
     world.RunToEnd();
     EXPECT_EQ(world.steps_done, 8);
@@ -65,7 +41,7 @@ TEST(OnePassTest, SumsThatAreDownWaitForTheirSlots) {
 }
 
 TEST(OnePassTest, UpdatesAreHeldForASave) {
-  OnePassWorld world(OnePass(kShape), 2, 7, TrainStep(1, false), 3);
+  StepsWorld world(OnePass(kShape), 2, 7, TrainStep(1, false), 3);
   world.HoldAfter(0);
   world.RunToEnd();
   EXPECT_EQ(world.steps_done, 1);
@@ -88,7 +64,7 @@ TEST(OnePassTest, RandomLossesNeverStopOrRepeatAStep) {
     step.plan = RandomPlan(random, layers);
     if (random() % 2 == 0) SplitAtRandom(random, step);
     constexpr int kSteps = 5;
-    OnePassWorld world(shape, devices, seed, step, kSteps);
+    StepsWorld world(shape, devices, seed, step, kSteps);
     world.report_contributions = random() % 2 == 0;
     const bool abandons = random() % 4 == 0;
     int alive = devices;

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <optional>
 #include <random>
-#include <utility>
 
 #include "gtest/gtest.h"
 #include "scheduler/dispatch/test_world.h"
@@ -18,26 +17,6 @@ JobShape StaleShape() {
   return shape;
 }
 
-// Two steps at a time, as many as are wanted.
-class StaleWorld : public World {
- public:
-  StaleWorld(const JobShape& shape, int devices, uint64_t seed, StepSpec step,
-             int steps)
-      : World(shape, devices, seed), step_(std::move(step)), left_(steps) {
-    on_reduced = [this] { BeginOne(); };
-    BeginOne();
-    BeginOne();
-  }
-
- private:
-  void BeginOne() {
-    if (left_-- > 0) Begin(step_);
-  }
-
-  StepSpec step_;
-  int left_;
-};
-
 int SlotsOfStep(const World& world, uint64_t step) {
   return static_cast<int>(std::count_if(world.sent.begin(), world.sent.end(),
                                         [step](const RunSlotAction& slot) {
@@ -46,7 +25,7 @@ int SlotsOfStep(const World& world, uint64_t step) {
 }
 
 TEST(StaleTest, AStepRunsWhileTheOneBeforeWaitsForItsUpdates) {
-  StaleWorld world(StaleShape(), 2, 3, TrainStep(1, true), 2);
+  StepsWorld world(StaleShape(), 2, 3, TrainStep(1, true), 2);
   world.allow_updates = false;
   world.RunToEnd();
   EXPECT_EQ(world.steps_done, 0);
@@ -62,7 +41,7 @@ TEST(StaleTest, AStepRunsWhileTheOneBeforeWaitsForItsUpdates) {
 
 // The third step reads what the first one leaves.
 TEST(StaleTest, NoMoreThanOneUpdateIsMissed) {
-  StaleWorld world(StaleShape(), 2, 3, TrainStep(1, true), 3);
+  StepsWorld world(StaleShape(), 2, 3, TrainStep(1, true), 3);
   world.HoldAfter(std::nullopt);
   world.allow_updates = false;
   world.RunToEnd();
@@ -77,7 +56,7 @@ TEST(StaleTest, NoMoreThanOneUpdateIsMissed) {
 }
 
 TEST(StaleTest, AHoldKeepsWhatItsStepLeaves) {
-  StaleWorld world(StaleShape(), 2, 5, TrainStep(1, true), 6);
+  StepsWorld world(StaleShape(), 2, 5, TrainStep(1, true), 6);
   world.HoldAfter(1);
   world.RunToEnd();
   EXPECT_EQ(world.steps_done, 2);
@@ -91,7 +70,7 @@ TEST(StaleTest, AbandoningGivesUpAllThatIsNotReduced) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
-    StaleWorld world(StaleShape(), 3, seed, TrainStep(1 + seed % 2, true), 20);
+    StepsWorld world(StaleShape(), 3, seed, TrainStep(1 + seed % 2, true), 20);
     const int events = static_cast<int>(random() % 150);
     for (int i = 0; i < events; ++i) world.StepOnce();
     world.Abandon();
@@ -109,7 +88,7 @@ TEST(StaleTest, AbandoningGivesUpAllThatIsNotReduced) {
 
 // The one whose loss was not finite is reduced, and never gets its clip factor.
 TEST(StaleTest, AStepThatMayNotUpdateIsGivenUpToo) {
-  StaleWorld world(StaleShape(), 2, 7, TrainStep(1, true), 9);
+  StepsWorld world(StaleShape(), 2, 7, TrainStep(1, true), 9);
   world.allow_updates = false;
   world.RunToEnd();
   ASSERT_EQ(world.trace.back(), "reduced 0");
@@ -133,7 +112,7 @@ TEST(StaleTest, RandomLossesNeverStopOrRepeatAStep) {
     step.plan = RandomPlan(random, layers);
     if (random() % 2 == 0) SplitAtRandom(random, step);
     constexpr int kSteps = 5;
-    StaleWorld world(shape, devices, seed, step, kSteps);
+    StepsWorld world(shape, devices, seed, step, kSteps);
     int alive = devices;
     for (int i = 0; i < 2000 && !world.Idle(); ++i) {
       world.StepOnce();

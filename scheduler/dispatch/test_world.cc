@@ -373,4 +373,18 @@ void World::FinishHostOp() {
   dispatcher_.HostOpDone(op.op);
 }
 
+StepsWorld::StepsWorld(const JobShape& shape, int devices, uint64_t seed,
+                       StepSpec step, int steps)
+    : World(shape, devices, seed), step_(std::move(step)), left_(steps) {
+  on_reduced = [this] { BeginOne(); };
+  BeginOne();
+  if (shape.stale) BeginOne();
+}
+
+void StepsWorld::BeginOne() {
+  if (left_ == 0) return;
+  --left_;
+  Begin(step_);
+}
+
 }  // namespace roundhouse

@@ -153,6 +153,20 @@ class World {
   std::map<size_t, size_t> computing_;  // device, place in its queue
 };
 
+// Begins steps like `step`, and another one whenever one is reduced: of a stale
+// shape two at a time.
+class StepsWorld : public World {
+ public:
+  StepsWorld(const JobShape& shape, int devices, uint64_t seed, StepSpec step,
+             int steps);
+
+ private:
+  void BeginOne();
+
+  StepSpec step_;
+  int left_;  // to begin
+};
+
 }  // namespace roundhouse
 
 #endif  // ROUNDHOUSE_SCHEDULER_DISPATCH_TEST_WORLD_H_
