@@ -335,8 +335,11 @@ void JobSteps::Send(const SentWork::SentSlot& sent, DeviceId device) {
 
 bool JobSteps::SendHostOp() {
   // Gathers first: the first stage of a round waits for them.  Updates before
-  // reductions: the next step's stages wait for those.
-  return SendGather() || SendUpdate() || SendReduce();
+  // reductions: the next step's stages wait for those, but for the embedding's,
+  // whose update and gather come before the other units' where those are
+  // updated in one pass.
+  return SendGather() || (shape_.one_pass && SendReduce()) || SendUpdate() ||
+         SendReduce();
 }
 
 bool JobSteps::MaySend(const Slot& slot) const {

@@ -108,10 +108,17 @@ std::vector<int64_t> UpdateNs(const TrainingSetup& setup, double host_rate) {
   return updates;
 }
 
+LayerRange StageWith(const std::vector<LayerRange>& stages, int layer) {
+  return *std::find_if(stages.begin(), stages.end(),
+                       [layer](const LayerRange& stage) {
+                         return stage.first <= layer && layer <= stage.last;
+                       });
+}
+
 // How much later the next step starts so that none of its uploads waits for an
 // update.
-int64_t UpdateDelayNs(const Schedule& round, const TrainingSetup& setup,
-                      double host_rate) {
+int64_t UpdateDelayNs(const Schedule& round, const Plan& stages,
+                      const TrainingSetup& setup, double host_rate) {
   std::map<int, int64_t> first_upload;
   for (const Interval& interval : round.intervals) {
     if (interval.kind != WorkKind::kWeights) continue;
@@ -121,18 +128,25 @@ int64_t UpdateDelayNs(const Schedule& round, const TrainingSetup& setup,
   }
   const int64_t end_ns = round.MakespanNs();
   const std::vector<int64_t> updates = UpdateNs(setup, host_rate);
-  // When each may begin, and in this order.
+  // When each may begin, and in this order: without clipping once its slots'
+  // sums are all down and it is reduced.
   std::vector<std::pair<int64_t, size_t>> begins;
   for (size_t layer = 0; layer < updates.size(); ++layer) {
     begins.emplace_back(setup.clips ? end_ns : 0, layer);
   }
   for (const Interval& interval : round.intervals) {
-    const auto layer = static_cast<size_t>(interval.layer_begin);
-    if (setup.clips || interval.kind != WorkKind::kReduce ||
-        interval.layer_begin < 0 || layer >= updates.size()) {
+    if (setup.clips || interval.layer_begin < 0) continue;
+    LayerRange layers = {interval.layer_begin, interval.layer_begin};
+    if (interval.kind == WorkKind::kGradients) {
+      layers = StageWith(stages.backward, interval.layer_begin);
+    } else if (interval.kind != WorkKind::kReduce) {
       continue;
     }
-    begins[layer].first = std::max(begins[layer].first, interval.end_ns);
+    for (size_t layer = layers.first;
+         layer < begins.size() && layer <= static_cast<size_t>(layers.last);
+         ++layer) {
+      begins[layer].first = std::max(begins[layer].first, interval.end_ns);
+    }
   }
   std::sort(begins.begin(), begins.end());
   int64_t updated_ns = 0;
@@ -260,10 +274,11 @@ class Forecaster {
     forecast_.host = HostBytesOf(
         setup_, BoundaryTensors(plan.stages, full),
         forecast_.round_micro_batches,
-        BlocksOf(PlanOfFullRound(plan, RoundMicroBatches()), Rounds(),
+        BlocksOf(PlanOfFullRound(plan, RoundMicroBatches()),
+                 setup_.clips ? Rounds() : std::max<int64_t>(2, Rounds()),
                  DispatcherOptions().max_job_slots * machine_.device_count()),
         Rounds());
-    MeasureTimes();
+    MeasureTimes(plan.stages);
     const std::vector<DevicePeak> peaks =
         Peaks(plan, costs_, machine_, RoundMicroBatches());
     for (size_t d = 0; d < peaks.size(); ++d) {
@@ -273,14 +288,14 @@ class Forecaster {
     return absl::OkStatus();
   }
 
-  void MeasureTimes() {
+  void MeasureTimes(const Plan& stages) {
     const double rounds = static_cast<double>(forecast_.micro_batches) /
                           static_cast<double>(forecast_.round_micro_batches);
     const auto scaled = [rounds](int64_t ns) {
       return std::llround(rounds * static_cast<double>(ns));
     };
     const int64_t delay_ns =
-        UpdateDelayNs(forecast_.round, setup_, question_.host_rate);
+        UpdateDelayNs(forecast_.round, stages, setup_, question_.host_rate);
     for (DeviceStepTime time : ExplainBubbles(forecast_.round)) {
       time.compute_ns = scaled(time.compute_ns);
       BubbleCauses& bubble = time.bubble;

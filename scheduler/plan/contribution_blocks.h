@@ -25,7 +25,8 @@ struct ContributionBlocks {
                          const ContributionBlocks&) = default;
 };
 
-// For steps of `rounds` rounds, of which at most `most_sent` slots of the
+// For steps of `rounds` rounds (of one whose sums are held until the next one's
+// slots run: 2), of which at most `most_sent` slots of the
 // dispatcher are with devices at a time: room for the most sums that so many
 // one after the other send, and for those of one slot of the plan that are
 // being reduced; never more than what all of a round's sums take, of two rounds

@@ -90,6 +90,10 @@ int64_t StepRounds(const ResolvedSpec& spec) {
   return (StepMicroBatches(spec) + most - 1) / most;
 }
 
+bool UpdatesInOnePass(const ResolvedSpec& spec) {
+  return !WaitsForNorm(spec.spec()) && StepRounds(spec) == 1;
+}
+
 DType ComputeDtype(SpecDtype dtype) {
   switch (dtype) {
     case SpecDtype::kFp32:
@@ -127,7 +131,7 @@ TrainingStateOptions StateOptions(uint64_t job, const ResolvedSpec& spec,
   options.seed = static_cast<uint64_t>(spec.spec().seed);
   options.head_token_chunk = spec.spec().head_token_chunk;
   options.stale = spec.spec().optimizer_mode == OptimizerMode::kAsync;
-  options.one_pass = !WaitsForNorm(spec.spec()) && StepRounds(spec) == 1;
+  options.one_pass = UpdatesInOnePass(spec);
   return options;
 }
 
@@ -145,7 +149,7 @@ RoundBuffersOptions BufferOptions(const ResolvedSpec& spec,
   options.packed = spec.spec().packing;
   options.contributions.dtype = ContributionDType(spec);
   options.contributions.units = ContributedUnits(model, spec.adapter());
-  options.contributions.rounds = StepRounds(spec);
+  options.contributions.rounds = UpdatesInOnePass(spec) ? 2 : StepRounds(spec);
   options.contributions.devices = device_count;
   return options;
 }

@@ -53,6 +53,8 @@ PlanLimitsOptions LimitsOf(const ResolvedSpec& spec, const ModelConfig& model,
 
 // Of a full step.
 int64_t StepRounds(const ResolvedSpec& spec);
+// No gradient sums are kept (TrainingStateOptions::one_pass).
+bool UpdatesInOnePass(const ResolvedSpec& spec);
 
 // What a job needs of the host arena, in bytes, with this plan.
 struct HostNeed {

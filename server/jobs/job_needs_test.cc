@@ -58,6 +58,17 @@ TEST(JobNeedsTest, GradientSumsAreKeptWhereAnUpdateWaits) {
   EXPECT_EQ(fp16("0"), fp16("1"));
 }
 
+// The next step's slot runs while updates hold the blocks of the one before.
+TEST(JobNeedsTest, OneStageInOnePassHasBlocksForTwoSteps) {
+  const auto bytes = [](const char* clip) {
+    return Need(absl::StrCat("micro_batch_size: 2\nmax_grad_norm: ", clip,
+                             "\nplan: {forward: [], backward: [[0, 3]]}"),
+                TestModel(false))
+        .contribution_bytes;
+  };
+  EXPECT_EQ(bytes("0"), 2 * bytes("1"));
+}
+
 constexpr char kWideJob[] =
     "batch_size: 16\nmicro_batch_size: 2\ngradient_groups: 8\n"
     "plan: {forward: [[0, 1]], backward: [[2, 3], [0, 1]]";

@@ -107,7 +107,7 @@ at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k,
                            const at::Tensor& v, const Packing& packing,
                            int64_t window) {
   const bool windows = window > 0 && window < q.size(2);
-  if ((packing.packs() || windows) && HasFlashAttention(q)) {
+  if ((packing.packs() || windows) && HasFlashAttention(q, packing)) {
     return FlashAttention(q, k, v, packing, window);
   }
   if (!packing.packs()) {

@@ -48,7 +48,8 @@ struct KeyValueCache {
 // sequences' new tokens, one sequence after the other.  Writes k and v behind
 // each sequence's cached ones, where they stay for the next call, and attends
 // as CausalAttention does, sequence by sequence: none depends on another.
-// Without cached tokens it is CausalAttention of packed sequences, bit for bit.
+// Without cached tokens it is CausalAttention of packed sequences, bit for bit
+// where no kernel takes those at once.
 // Returns [n, heads * head_dim].
 at::Tensor CachedAttention(const at::Tensor& q, const at::Tensor& k,
                            const at::Tensor& v, const KeyValueCache& cache,

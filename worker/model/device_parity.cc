@@ -209,9 +209,10 @@ AdapterConfig Adapter(double dropout) {
   return {.rank = 4, .alpha = 8, .dropout = dropout, .targets = 0x7F};
 }
 
-TestBatch Packed(TestBatch batch) {
+TestBatch Packed(TestBatch batch, int64_t tokens) {
   for (int64_t i = 0; i < batch.rows * batch.row_tokens; ++i) {
-    batch.positions.push_back(static_cast<int32_t>(i % batch.row_tokens % 7));
+    batch.positions.push_back(
+        static_cast<int32_t>(i % batch.row_tokens % tokens));
   }
   return batch;
 }
@@ -249,8 +250,11 @@ TEST_P(DeviceParity, PackedAndWindowedRows) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     SCOPED_TRACE(DTypeName(dtype));
     for (const ModelConfig& config : {TinyConfig(2, false), windowed}) {
+      // Short sequences, and as long as the kernel takes them.
       Compare(GetParam(), TestModel(config, dtype, 7),
-              Packed(MakeBatch(config, 2, 12, 8)), Keep::kStage);
+              Packed(MakeBatch(config, 2, 12, 8), 7), Keep::kStage);
+      Compare(GetParam(), TestModel(config, dtype, 7),
+              Packed(MakeBatch(config, 2, 150, 8), 100), Keep::kStage);
     }
     Compare(GetParam(), TestModel(windowed, dtype, 7),
             MakeBatch(windowed, 2, 12, 8), Keep::kLayer);

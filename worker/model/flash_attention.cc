@@ -8,6 +8,7 @@ namespace roundhouse::worker {
 namespace {
 
 constexpr int64_t kMaxHeadDim = 192;
+constexpr int64_t kLeastMeanTokens = 64;
 
 // Tokens before heads, as the kernel takes them: [rows, row_tokens, heads, d],
 // or [rows * row_tokens, heads, d] of packed rows.
@@ -18,8 +19,9 @@ at::Tensor TokensFirst(const at::Tensor& x, const Packing& packing) {
 
 }  // namespace
 
-bool HasFlashAttention(const at::Tensor& q) {
-  return q.is_cuda() &&
+bool HasFlashAttention(const at::Tensor& q, const Packing& packing) {
+  const auto sequences = static_cast<int64_t>(packing.sequence_tokens.size());
+  return q.is_cuda() && q.size(0) * q.size(2) >= sequences * kLeastMeanTokens &&
          (q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf) &&
          q.size(3) % 8 == 0 && q.size(3) <= kMaxHeadDim;
 }

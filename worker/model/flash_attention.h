@@ -15,7 +15,9 @@ namespace roundhouse::worker {
 
 // Whether the kernel takes q: on a GPU, bf16 or fp16, head_dim a multiple of 8
 // and at most 192 (above it has no backward on every GPU).
-bool HasFlashAttention(const at::Tensor& q);
+// Not for packed sequences of fewer than 64 tokens in the mean: its backward
+// holds 128 rows of fp32 more for each.
+bool HasFlashAttention(const at::Tensor& q, const Packing& packing);
 
 // As CausalAttention (attention.h), shapes as there.  Deterministic as
 // at::Context says; a packed sequence need not have the bits of one alone.

@@ -201,7 +201,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(FlashAttentionChoiceTest, NoCpuHasIt) {
   const at::Tensor q = Random(4, at::kBFloat16);
-  EXPECT_FALSE(HasFlashAttention(q));
+  EXPECT_FALSE(HasFlashAttention(q, {}));
 }
 
 TEST(FlashAttentionChoiceTest, PackedRowsNeedTheirStarts) {
