@@ -2,6 +2,8 @@
 #include <cstdint>
 #include <optional>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "scheduler/dispatch/test_world.h"
@@ -38,6 +40,20 @@ TEST(OnePassTest, SumsThatAreDownWaitForTheirSlots) {
     EXPECT_EQ(world.steps_done, 8);
     EXPECT_EQ(world.early_reductions == 0, one_pass);
   }
+}
+
+// The next step's gather waits for it.
+TEST(OnePassTest, TheEmbeddingIsReducedBeforeTheLastUnitsAreUpdated) {
+  StepsWorld world(OnePass(kShape), 1, 3, TrainStep(1, false), 1);
+  world.RunToEnd();
+  std::vector<std::pair<HostOpType, int>> last;  // of the slot of layer 0
+  for (const RunHostOpAction& op : world.host_ops) {
+    if (op.unit <= 1 && op.type != HostOpType::kGather) {
+      last.emplace_back(op.type, op.unit);
+    }
+  }
+  ASSERT_EQ(last.size(), 3u);
+  EXPECT_EQ(last[0], std::make_pair(HostOpType::kReduce, 0));
 }
 
 TEST(OnePassTest, UpdatesAreHeldForASave) {

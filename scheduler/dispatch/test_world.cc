@@ -169,6 +169,7 @@ void World::Carry(const WithdrawSlotAction& action) {
 }
 
 void World::Carry(const RunHostOpAction& action) {
+  host_ops.push_back(action);
   host_queue_.push_back(action);
 }
 

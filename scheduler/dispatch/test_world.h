@@ -65,6 +65,7 @@ class World {
 
   std::vector<std::string> trace;
   std::vector<RunSlotAction> sent;
+  std::vector<RunHostOpAction> host_ops;  // sent
   int steps_done = 0;
   int quiet = 0;
   bool allow_updates = true;
