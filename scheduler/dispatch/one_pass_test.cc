@@ -83,7 +83,6 @@ TEST(OnePassTest, RandomLossesNeverStopOrRepeatAStep) {
     StepsWorld world(shape, devices, seed, step, kSteps);
     world.report_contributions = random() % 2 == 0;
     const bool abandons = random() % 4 == 0;
-    int alive = devices;
     for (int i = 0; i < 2000 && !world.Idle(); ++i) {
       world.StepOnce();
       if (random() % 20 != 0) continue;
@@ -92,15 +91,7 @@ TEST(OnePassTest, RandomLossesNeverStopOrRepeatAStep) {
         world.Abandon();
         break;
       }
-      if (random() % 4 == 0) world.CrashHost();
-      const int device = static_cast<int>(random() % alive);
-      world.Crash(device);
-      if (alive > 1 && random() % 8 == 0 && device == alive - 1) {
-        world.Lose(device);
-        --alive;
-      } else {
-        world.Respawn(device);
-      }
+      world.LoseAtRandom(random);
     }
     world.RunToEnd();
     EXPECT_TRUE(world.Idle());

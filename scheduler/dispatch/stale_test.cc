@@ -113,19 +113,10 @@ TEST(StaleTest, RandomLossesNeverStopOrRepeatAStep) {
     if (random() % 2 == 0) SplitAtRandom(random, step);
     constexpr int kSteps = 5;
     StepsWorld world(shape, devices, seed, step, kSteps);
-    int alive = devices;
     for (int i = 0; i < 2000 && !world.Idle(); ++i) {
       world.StepOnce();
       if (random() % 20 != 0) continue;
-      if (random() % 4 == 0) world.CrashHost();
-      const int device = static_cast<int>(random() % alive);
-      world.Crash(device);
-      if (alive > 1 && random() % 8 == 0 && device == alive - 1) {
-        world.Lose(device);
-        --alive;
-      } else {
-        world.Respawn(device);
-      }
+      world.LoseAtRandom(random);
     }
     world.RunToEnd();
     EXPECT_EQ(world.steps_done, kSteps);

@@ -161,9 +161,13 @@ class StepsWorld : public World {
   StepsWorld(const JobShape& shape, int devices, uint64_t seed, StepSpec step,
              int steps);
 
+  // A device's process, which comes back or not, and maybe the host worker's.
+  void LoseAtRandom(std::mt19937_64& random);
+
  private:
   void BeginOne();
 
+  int alive_;  // devices, the first ones
   StepSpec step_;
   int left_;  // to begin
 };

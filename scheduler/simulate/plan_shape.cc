@@ -59,13 +59,10 @@ void SpellOut(const std::vector<LayerRange>& stages, int width,
 // Of `parts` parts, as UniformPlan's slots.
 std::vector<IndexRange> EqualShares(const std::vector<IndexRange>& groups,
                                     int parts) {
-  const int count = static_cast<int>(groups.size());
-  std::vector<IndexRange> shares;
-  shares.reserve(parts);
-  for (int i = 0, begin = 0; i < parts; ++i) {
-    const int end = begin + count / parts + (i < count % parts ? 1 : 0);
-    shares.push_back({groups[begin].begin, groups[end - 1].end});
-    begin = end;
+  const auto count = static_cast<int64_t>(groups.size());
+  std::vector<IndexRange> shares = GroupRanges(count, parts);
+  for (IndexRange& share : shares) {
+    share = {groups[share.begin].begin, groups[share.end - 1].end};
   }
   return shares;
 }
