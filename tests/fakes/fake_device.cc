@@ -62,6 +62,11 @@ class FakeDevice::WorkStream : public worker::Stream {
     device_.Compute(0, {to, from});
     return device_.loss_.Check();
   }
+  absl::Status WidenFloats(float* to, const std::byte* from, int64_t,
+                           DType) override {
+    device_.Compute(0, {to, from});
+    return device_.loss_.Check();
+  }
   absl::StatusOr<std::unique_ptr<worker::Event>> Record() override {
     RETURN_IF_ERROR(device_.loss_.Check());
     return std::make_unique<worker::HostEvent>(device_.loss_);

@@ -20,6 +20,8 @@
 
 namespace roundhouse::worker {
 
+class PeerLink;
+
 // Every buffer starts at a multiple of this and occupies a multiple of it.
 inline constexpr uint64_t kDeviceAlignBytes = 64;
 
@@ -81,6 +83,10 @@ class Stream {
   // becomes an infinity, a NaN stays one.  REQUIRES: `dtype` is one of the two.
   virtual absl::Status RoundFloats(std::byte* to, const float* from,
                                    int64_t count, DType dtype) = 0;
+  // to[i] = from[i] in fp32, from bf16 or fp16, exactly; a NaN stays one.
+  // REQUIRES: `dtype` is one of the two.
+  virtual absl::Status WidenFloats(float* to, const std::byte* from,
+                                   int64_t count, DType dtype) = 0;
   virtual absl::StatusOr<std::unique_ptr<Event>> Record() = 0;
   virtual absl::StatusOr<std::unique_ptr<TimeMark>> MarkTime() = 0;
   // Test only: queues work that breaks the device as a kernel that traps does.
@@ -139,6 +145,9 @@ class Device {
     (void)bytes;
     return std::make_unique<PinnedHost>();
   }
+  // How its memory reaches that of devices of other processes (peers.h), as
+  // long as the device; null: not at all.
+  virtual PeerLink* peers() { return nullptr; }
 };
 
 }  // namespace roundhouse::worker

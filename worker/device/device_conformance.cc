@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
@@ -291,6 +292,38 @@ TEST_P(DeviceConformance, ANanStaysOneWhenRounded) {
     ASSERT_TRUE((*bench.stream->Record())->Wait().ok());
     ToF32(dtype, rounded, values, 2);
     EXPECT_TRUE(std::isnan(values[0]) && std::isnan(values[1]));
+  }
+}
+
+// Every 16-bit pattern, infinities and subnormals among them; a NaN by being
+// one.
+TEST_P(DeviceConformance, WidensExactlyAsTheHostDoes) {
+  constexpr int64_t kCount = 1 << 16;
+  Bench bench(Open(1 << 20));
+  std::vector<uint16_t> bits(kCount);
+  std::iota(bits.begin(), bits.end(), uint16_t{0});
+  auto from = *bench.device->Allocate(kCount * sizeof(uint16_t), "16 bits");
+  ASSERT_TRUE(
+      bench.stream
+          ->CopyToDevice(from->data(),
+                         reinterpret_cast<const std::byte*>(bits.data()),
+                         from->bytes())
+          .ok());
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    std::vector<float> wanted(kCount);
+    ToF32(dtype, bits.data(), wanted.data(), kCount);
+    auto to = bench.Upload(std::vector<float>(kCount + 1, 7));
+    ASSERT_TRUE(
+        bench.stream->WidenFloats(Floats(*to), from->data(), kCount, dtype)
+            .ok());
+    const std::vector<float> found = bench.Download(*to);
+    EXPECT_EQ(found[kCount], 7);
+    for (int64_t i = 0; i < kCount; ++i) {
+      EXPECT_TRUE(std::isnan(wanted[i]) ? std::isnan(found[i])
+                                        : std::bit_cast<uint32_t>(wanted[i]) ==
+                                              std::bit_cast<uint32_t>(found[i]))
+          << DTypeName(dtype) << " " << i;
+    }
   }
 }
 

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "worker/device/injected_loss.h"
+#include "worker/device/lazy_peers.h"
 #include "worker/device/memory_account.h"
 
 namespace roundhouse::worker {
@@ -124,6 +125,10 @@ class LazyStream : public Stream {
                            DType dtype) override {
     return Add([=] { FromF32(dtype, from, to, static_cast<uint64_t>(count)); });
   }
+  absl::Status WidenFloats(float* to, const std::byte* from, int64_t count,
+                           DType dtype) override {
+    return Add([=] { ToF32(dtype, from, to, static_cast<uint64_t>(count)); });
+  }
   absl::StatusOr<std::unique_ptr<Event>> Record() override {
     RETURN_IF_ERROR(loss_.Check());
     return std::make_unique<LazyEvent>(work_, work_->added());
@@ -229,12 +234,14 @@ class LazyDevice : public Device {
     }
     return std::make_unique<LazyPinnedHost>(pinned_, data);
   }
+  PeerLink* peers() override { return peers_.get(); }
   PinnedRanges& pinned() { return pinned_; }
 
  private:
   MemoryAccount account_;
   PinnedRanges pinned_;
   InjectedLoss loss_;
+  const std::unique_ptr<PeerLink> peers_ = NewLazyPeers(loss_);
 };
 
 }  // namespace

@@ -3,12 +3,18 @@
 #include <cstring>
 
 #include "worker/device/device_conformance.h"
+#include "worker/device/peers_conformance.h"
 
 namespace roundhouse::worker {
 namespace {
 
 INSTANTIATE_TEST_SUITE_P(Lazy, DeviceConformance,
                          testing::Values(DeviceFactory(&NewLazyDevice)));
+INSTANTIATE_TEST_SUITE_P(
+    Lazy, PeersConformance,
+    testing::Values(PeerDeviceFactory([](int, uint64_t memory_bytes) {
+      return NewLazyDevice(memory_bytes);
+    })));
 
 TEST(LazyDeviceTest, WorkIsDoneWhenItIsWaitedForAndNotBefore) {
   const auto device = NewLazyDevice(4096);

@@ -50,6 +50,9 @@ class SetClockStream : public Stream {
   absl::Status RoundFloats(std::byte*, const float*, int64_t, DType) override {
     return absl::OkStatus();
   }
+  absl::Status WidenFloats(float*, const std::byte*, int64_t, DType) override {
+    return absl::OkStatus();
+  }
   absl::StatusOr<std::unique_ptr<Event>> Record() override {
     return std::make_unique<Done>(status);
   }

@@ -348,6 +348,9 @@ class LinkStream : public Stream {
   absl::Status RoundFloats(std::byte*, const float*, int64_t, DType) override {
     return absl::UnimplementedError("");
   }
+  absl::Status WidenFloats(float*, const std::byte*, int64_t, DType) override {
+    return absl::UnimplementedError("");
+  }
   absl::StatusOr<std::unique_ptr<Event>> Record() override {
     return std::make_unique<LinkEvent>(link_, link_.Begin());
   }

@@ -8,6 +8,7 @@
 #include "base/convert.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "worker/device/cpu/socket_peers.h"
 #include "worker/device/host_mark.h"
 #include "worker/device/injected_loss.h"
 #include "worker/device/memory_account.h"
@@ -64,6 +65,11 @@ class CpuStream : public Stream {
     FromF32(dtype, from, to, static_cast<uint64_t>(count));
     return loss_.Check();
   }
+  absl::Status WidenFloats(float* to, const std::byte* from, int64_t count,
+                           DType dtype) override {
+    ToF32(dtype, from, to, static_cast<uint64_t>(count));
+    return loss_.Check();
+  }
   absl::StatusOr<std::unique_ptr<Event>> Record() override {
     RETURN_IF_ERROR(loss_.Check());
     return std::make_unique<HostEvent>(loss_);
@@ -110,10 +116,12 @@ class CpuDevice : public Device {
   uint64_t TakePeak() override { return account_.TakePeak(); }
   // A copy is made when it is asked for: none is ever in flight.
   CopyChunks copy_chunks() const override { return {}; }
+  PeerLink* peers() override { return peers_.get(); }
 
  private:
   MemoryAccount account_;
   InjectedLoss loss_;
+  const std::unique_ptr<PeerLink> peers_ = NewSocketPeers(loss_);
 };
 
 }  // namespace

@@ -175,6 +175,17 @@ class CudaStream : public Stream {
                       "RoundFloats");
   }
 
+  absl::Status WidenFloats(float* to, const std::byte* from, int64_t count,
+                           DType dtype) override {
+    if (count == 0) return absl::OkStatus();
+    RETURN_IF_ERROR(MakeCurrent(device_));
+    const auto* const bits = reinterpret_cast<const uint16_t*>(from);
+    return CudaStatus(dtype == DType::kBF16
+                          ? LaunchWidenBf16(to, bits, count, stream_)
+                          : LaunchWidenFp16(to, bits, count, stream_),
+                      "WidenFloats");
+  }
+
   absl::StatusOr<std::unique_ptr<Event>> Record() override {
     return Recorded<CudaEvent>(events_);
   }

@@ -55,6 +55,17 @@ TEST_F(CudaDeviceLogicTest, EveryCallHasTheDeviceCurrentInItsThread) {
            [&] { return stream->ZeroFloats(floats, 1024); },
            [&] { return stream->AddFloats(floats, floats + 512, 512); },
            [&] { return stream->AddFloats(floats, floats + 512, 0); },
+           [&] {
+             return stream->RoundFloats(buffer->data(), floats + 512, 512,
+                                        DType::kBF16);
+           },
+           [&] {
+             return stream->WidenFloats(floats + 512, buffer->data(), 512,
+                                        DType::kF16);
+           },
+           [&] {
+             return stream->WidenFloats(floats, buffer->data(), 0, DType::kF16);
+           },
            [&] { return stream->CopyToDevice(buffer->data(), host, 64); },
            [&] { return stream->CopyToHost(host, buffer->data(), 64); },
            [&] {
@@ -146,6 +157,8 @@ TEST_F(CudaDeviceLogicTest, ALostDeviceIsSaidByEveryCallAndGivesAllBack) {
         stream->CopyToHost(host, buffer->data(), 64),
         stream->CopyOnDevice(buffer->data(), buffer->data(), 64),
         stream->AddFloats(floats, floats + 8, 8), stream->ZeroFloats(floats, 8),
+        stream->RoundFloats(buffer->data(), floats + 8, 8, DType::kF16),
+        stream->WidenFloats(floats + 8, buffer->data(), 8, DType::kBF16),
         stream->Record().status(), event->Wait(), device->NewStream().status(),
         device->Allocate(64, "more").status()}) {
     EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;

@@ -95,6 +95,15 @@ cudaError_t QueueRounding(DType dtype, uint16_t* to, const float* from,
   });
 }
 
+cudaError_t QueueWidening(DType dtype, float* to, const uint16_t* from,
+                          int64_t count, cudaStream_t stream) {
+  return Queue(stream, [=] {
+    CheckThere(to, count * sizeof(float));
+    CheckThere(from, count * sizeof(uint16_t));
+    ToF32(dtype, from, to, static_cast<uint64_t>(count));
+  });
+}
+
 template <typename T>
 cudaError_t Make(T** made) {
   const cudaError_t error = Begin();
@@ -141,6 +150,16 @@ cudaError_t LaunchRoundToBf16(uint16_t* to, const float* from, int64_t count,
 cudaError_t LaunchRoundToFp16(uint16_t* to, const float* from, int64_t count,
                               cudaStream_t stream) {
   return QueueRounding(DType::kF16, to, from, count, stream);
+}
+
+cudaError_t LaunchWidenBf16(float* to, const uint16_t* from, int64_t count,
+                            cudaStream_t stream) {
+  return QueueWidening(DType::kBF16, to, from, count, stream);
+}
+
+cudaError_t LaunchWidenFp16(float* to, const uint16_t* from, int64_t count,
+                            cudaStream_t stream) {
+  return QueueWidening(DType::kF16, to, from, count, stream);
 }
 
 cudaError_t LaunchTrap(cudaStream_t stream) {

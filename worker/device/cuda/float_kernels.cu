@@ -22,29 +22,42 @@ __global__ void Add(float* __restrict__ to, const float* __restrict__ from,
   }
 }
 
-// Calls round(from[i]) for each element.
-template <typename Round>
-__device__ void RoundAll(uint16_t* __restrict__ to,
-                         const float* __restrict__ from, int64_t count,
-                         Round round) {
+// to[i] = convert(from[i]) for each element.
+template <typename To, typename From, typename Convert>
+__device__ void ConvertAll(To* __restrict__ to, const From* __restrict__ from,
+                           int64_t count, Convert convert) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
        i < count; i += stride) {
-    to[i] = round(from[i]);
+    to[i] = convert(from[i]);
   }
 }
 
 __global__ void RoundToBf16(uint16_t* __restrict__ to,
                             const float* __restrict__ from, int64_t count) {
-  RoundAll(to, from, count, [](float value) {
+  ConvertAll(to, from, count, [](float value) {
     return __bfloat16_as_ushort(__float2bfloat16_rn(value));
   });
 }
 
 __global__ void RoundToFp16(uint16_t* __restrict__ to,
                             const float* __restrict__ from, int64_t count) {
-  RoundAll(to, from, count, [](float value) {
+  ConvertAll(to, from, count, [](float value) {
     return __half_as_ushort(__float2half_rn(value));
+  });
+}
+
+__global__ void WidenBf16(float* __restrict__ to,
+                          const uint16_t* __restrict__ from, int64_t count) {
+  ConvertAll(to, from, count, [](uint16_t bits) {
+    return __bfloat162float(__ushort_as_bfloat16(bits));
+  });
+}
+
+__global__ void WidenFp16(float* __restrict__ to,
+                          const uint16_t* __restrict__ from, int64_t count) {
+  ConvertAll(to, from, count, [](uint16_t bits) {
+    return __half2float(__ushort_as_half(bits));
   });
 }
 
@@ -63,7 +76,9 @@ cudaError_t Launch(const void* kernel, int64_t count, void** arguments,
 cudaError_t LoadFloatKernels() {
   for (const void* kernel : {reinterpret_cast<const void*>(Add),
                              reinterpret_cast<const void*>(RoundToBf16),
-                             reinterpret_cast<const void*>(RoundToFp16)}) {
+                             reinterpret_cast<const void*>(RoundToFp16),
+                             reinterpret_cast<const void*>(WidenBf16),
+                             reinterpret_cast<const void*>(WidenFp16)}) {
     cudaFuncAttributes attributes;
     const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
     if (error != cudaSuccess) return error;
@@ -88,6 +103,20 @@ cudaError_t LaunchRoundToFp16(uint16_t* to, const float* from, int64_t count,
                               cudaStream_t stream) {
   void* arguments[] = {&to, &from, &count};
   return Launch(reinterpret_cast<const void*>(RoundToFp16), count, arguments,
+                stream);
+}
+
+cudaError_t LaunchWidenBf16(float* to, const uint16_t* from, int64_t count,
+                            cudaStream_t stream) {
+  void* arguments[] = {&to, &from, &count};
+  return Launch(reinterpret_cast<const void*>(WidenBf16), count, arguments,
+                stream);
+}
+
+cudaError_t LaunchWidenFp16(float* to, const uint16_t* from, int64_t count,
+                            cudaStream_t stream) {
+  void* arguments[] = {&to, &from, &count};
+  return Launch(reinterpret_cast<const void*>(WidenFp16), count, arguments,
                 stream);
 }
 

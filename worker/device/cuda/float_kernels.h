@@ -1,5 +1,5 @@
-// The device code of Stream::AddFloats and RoundFloats.  Calls return when it
-// is queued.
+// The device code of Stream::AddFloats, RoundFloats and WidenFloats.  Calls
+// return when it is queued.
 #ifndef ROUNDHOUSE_WORKER_DEVICE_CUDA_FLOAT_KERNELS_H_
 #define ROUNDHOUSE_WORKER_DEVICE_CUDA_FLOAT_KERNELS_H_
 
@@ -24,6 +24,13 @@ cudaError_t LaunchRoundToBf16(uint16_t* to, const float* from, int64_t count,
                               cudaStream_t stream);
 cudaError_t LaunchRoundToFp16(uint16_t* to, const float* from, int64_t count,
                               cudaStream_t stream);
+
+// to[i] = what the bits from[i] are in bf16 or fp16; the same as on a CPU, but
+// the bits of a NaN.  The rest as above.
+cudaError_t LaunchWidenBf16(float* to, const uint16_t* from, int64_t count,
+                            cudaStream_t stream);
+cudaError_t LaunchWidenFp16(float* to, const uint16_t* from, int64_t count,
+                            cudaStream_t stream);
 
 }  // namespace roundhouse::worker
 
