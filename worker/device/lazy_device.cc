@@ -15,6 +15,7 @@
 #include "worker/device/injected_loss.h"
 #include "worker/device/lazy_peers.h"
 #include "worker/device/memory_account.h"
+#include "worker/device/peers.h"
 
 namespace roundhouse::worker {
 namespace {

@@ -12,6 +12,7 @@
 #include "worker/device/host_mark.h"
 #include "worker/device/injected_loss.h"
 #include "worker/device/memory_account.h"
+#include "worker/device/peers.h"
 
 namespace roundhouse::worker {
 namespace {

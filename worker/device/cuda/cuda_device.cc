@@ -13,10 +13,12 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "worker/device/cuda/cuda_peers.h"
 #include "worker/device/cuda/cuda_status.h"
 #include "worker/device/cuda/float_kernels.h"
 #include "worker/device/cuda/trap_kernel.h"
 #include "worker/device/memory_account.h"
+#include "worker/device/peers.h"
 
 namespace roundhouse::worker {
 namespace {
@@ -381,6 +383,7 @@ class CudaDevice : public Device {
   }
   uint64_t TakePeak() override { return account_.TakePeak(); }
   CopyChunks copy_chunks() const override { return kCopyChunks; }
+  PeerLink* peers() override { return peers_.get(); }
 
  private:
   const int index_;
@@ -388,6 +391,7 @@ class CudaDevice : public Device {
   MemoryPool pool_;
   EventPool events_;
   EventPool marks_;
+  const std::unique_ptr<PeerLink> peers_ = NewCudaPeers(index_);
 };
 
 std::string Visible() {

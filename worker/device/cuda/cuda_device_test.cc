@@ -4,6 +4,7 @@
 #include <string>
 
 #include "worker/device/device_conformance.h"
+#include "worker/device/peers_conformance.h"
 
 namespace roundhouse::worker {
 namespace {
@@ -14,6 +15,15 @@ absl::StatusOr<std::unique_ptr<Device>> OpenFirst(uint64_t memory_bytes) {
 
 INSTANTIATE_TEST_SUITE_P(Cuda, DeviceConformance,
                          testing::Values(DeviceFactory(&OpenFirst)));
+
+// A test that needs more of them than there are is skipped.
+absl::StatusOr<std::unique_ptr<Device>> OpenMember(int rank,
+                                                   uint64_t memory_bytes) {
+  return NewCudaDevice({.index = rank, .memory_bytes = memory_bytes});
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, PeersConformance,
+                         testing::Values(PeerDeviceFactory(&OpenMember)));
 
 // On every machine: one that has no GPU, and one that has some.
 TEST(CudaDeviceTest, ADeviceThatIsNotThereIsRefusedByNumber) {

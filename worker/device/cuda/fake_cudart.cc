@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "base/convert.h"
@@ -17,8 +18,8 @@
 #include "worker/device/cuda/trap_kernel.h"
 
 struct CUstream_st {
-  std::deque<std::function<void()>> work;
-  uint64_t done = 0;  // of all work ever queued
+  std::deque<std::function<bool()>> work;  // false: it is not done yet
+  uint64_t done = 0;                       // of all work ever queued
 };
 
 struct CUevent_st {
@@ -56,13 +57,24 @@ cudaError_t Begin() {
   return Return(Cudart().lost);
 }
 
-// Holds mutex.
-void Run(CUstream_st& stream, uint64_t position) {
+// Whether all of it is done.  Holds mutex.
+bool Run(CUstream_st& stream, uint64_t position) {
   while (stream.done < position && !stream.work.empty()) {
-    const std::function<void()> next = std::move(stream.work.front());
+    if (!stream.work.front()()) return false;
     stream.work.pop_front();
     ++stream.done;
-    next();
+  }
+  return true;
+}
+
+// A lost device does no more.
+void RunToTheEnd(CUstream_st& stream, uint64_t position) {
+  while (Cudart().lost == cudaSuccess) {
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      if (Run(stream, position)) return;
+    }
+    std::this_thread::yield();
   }
 }
 
@@ -82,7 +94,10 @@ cudaError_t Queue(cudaStream_t stream, std::function<void()> work) {
   const cudaError_t error = Begin();
   if (error != cudaSuccess) return error;
   std::lock_guard<std::mutex> lock(mutex);
-  stream->work.push_back(std::move(work));
+  stream->work.push_back([work = std::move(work)] {
+    work();
+    return true;
+  });
   return cudaSuccess;
 }
 
@@ -126,6 +141,14 @@ cudaError_t Destroy(T* object) {
 FakeCudart& Cudart() {
   static FakeCudart cudart;
   return cudart;
+}
+
+cudaError_t QueueFakeKernel(cudaStream_t stream, std::function<bool()> work) {
+  const cudaError_t error = Begin();
+  if (error != cudaSuccess) return error;
+  std::lock_guard<std::mutex> lock(mutex);
+  stream->work.push_back(std::move(work));
+  return cudaSuccess;
 }
 
 cudaError_t LoadFloatKernels() {
@@ -201,15 +224,18 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   return Make(stream);
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  std::lock_guard<std::mutex> lock(mutex);
-  Run(*stream, UINT64_MAX);
+  RunToTheEnd(*stream, UINT64_MAX);
   return Begin();
 }
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  const cudaError_t error = Begin();
+  if (error != cudaSuccess) return error;
+  std::lock_guard<std::mutex> lock(mutex);
+  if (!Run(*stream, UINT64_MAX)) return Return(cudaErrorNotReady);
+  return Return(Cudart().lost);
+}
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  {
-    std::lock_guard<std::mutex> lock(mutex);
-    Run(*stream, UINT64_MAX);
-  }
+  RunToTheEnd(*stream, UINT64_MAX);
   return Destroy(stream);
 }
 
@@ -244,8 +270,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from,
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   const cudaError_t error = Begin();
   if (error != cudaSuccess) return error;
-  std::lock_guard<std::mutex> lock(mutex);
-  Run(*event->stream, event->position);
+  RunToTheEnd(*event->stream, event->position);
   return Return(Cudart().lost);
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return Destroy(event); }
@@ -280,7 +305,10 @@ cudaError_t cudaMallocFromPoolAsync(void** data, size_t bytes, cudaMemPool_t,
   auto* const block = static_cast<std::byte*>(
       std::aligned_alloc(256, (bytes + 255) / 256 * 256));
   blocks[block] = {bytes, false};
-  stream->work.push_back([block] { blocks.at(block).there = true; });
+  stream->work.push_back([block] {
+    blocks.at(block).there = true;
+    return true;
+  });
   *data = block;
   return cudaSuccess;
 }
@@ -292,6 +320,7 @@ cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
   stream->work.push_back([block] {
     blocks.erase(block);
     std::free(block);
+    return true;
   });
   return error;
 }

@@ -16,6 +16,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 
 #include "worker/device/pinned_ranges.h"
 
@@ -38,6 +39,10 @@ struct FakeCudart {
 
 // What the fake does and counts.
 FakeCudart& Cudart();
+
+// Queues a kernel that waits for others: `work` is called again and again until
+// it says that it is done.  It calls nothing of CUDA.
+cudaError_t QueueFakeKernel(cudaStream_t stream, std::function<bool()> work);
 
 }  // namespace roundhouse::worker
 

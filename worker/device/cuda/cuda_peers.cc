@@ -1,0 +1,255 @@
+#include "worker/device/cuda/cuda_peers.h"
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <iterator>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "worker/device/cuda/cuda_status.h"
+#include "worker/device/device.h"
+
+namespace roundhouse::worker {
+namespace {
+
+static_assert(sizeof(PeerGroupId) == sizeof(ncclUniqueId));
+
+// Between two looks at what is under way: a part of what the shortest exchange
+// that is worth one takes, and as long as a thread takes to wake up.
+constexpr std::chrono::microseconds kLookEvery(50);
+
+bool IsError(ncclResult_t result) {
+  return result != ncclSuccess && result != ncclInProgress;
+}
+
+absl::Status MakeCurrent(int device) {
+  return CudaStatus(cudaSetDevice(device), "cudaSetDevice");
+}
+
+// ABORTED if the device is lost: whatever NCCL says comes of that.
+absl::Status CheckNotLost(int device) {
+  RETURN_IF_ERROR(MakeCurrent(device));
+  size_t free = 0;
+  size_t total = 0;
+  // Any call says so; this one needs the device's context.
+  const absl::Status status =
+      CudaStatus(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return absl::IsAborted(status) ? status : absl::OkStatus();
+}
+
+absl::Status Failure(int device, ncclResult_t result, const std::string& what) {
+  RETURN_IF_ERROR(CheckNotLost(device));
+  return absl::UnavailableError(
+      absl::StrCat("peers: ", what, ": ", ncclGetErrorString(result)));
+}
+
+class NcclGroup : public PeerGroup {
+ public:
+  explicit NcclGroup(int device) : device_(device) {}
+  ~NcclGroup() override { NcclGroup::Abort(); }
+
+  // Once, before anything else.
+  absl::Status Join(const PeerGroupId& id, int rank, int size,
+                    const std::atomic<bool>& given_up) {
+    RETURN_IF_ERROR(MakeCurrent(device_));
+    const std::string what =
+        absl::StrCat("joining as rank ", rank, " of ", size);
+    ncclUniqueId unique;
+    std::copy(id.begin(), id.end(), unique.internal);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    const ncclResult_t begun =
+        ncclCommInitRankConfig(&comm_, size, unique, rank, &config);
+    if (IsError(begun)) return Fail(begun, what);
+    const absl::Time deadline = absl::Now() + kMaxPeerJoin;
+    return Settle(what, [&] {
+      if (!given_up && absl::Now() < deadline) return absl::OkStatus();
+      return absl::UnavailableError(absl::StrCat(
+          "peers: ", what, given_up ? " was given up" : " took too long"));
+    });
+  }
+
+  absl::Status Exchange(Stream& stream,
+                        const std::vector<PeerCopy>& copies) override {
+    RETURN_IF_ERROR(MakeCurrent(device_));
+    ncclResult_t begun = ncclSuccess;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (comm_ == nullptr) return Over();
+      begun = Begin(static_cast<cudaStream_t>(stream.native().handle), copies);
+    }
+    if (IsError(begun)) return Fail(begun, "an exchange");
+    // Only then the kernel is on the stream, and the next call may be made.
+    return Settle("an exchange", [] { return absl::OkStatus(); });
+  }
+
+  absl::Status Finish(Stream& stream) override {
+    RETURN_IF_ERROR(MakeCurrent(device_));
+    RETURN_IF_ERROR(Drain(stream));
+    Look();
+    if (!over_) return absl::OkStatus();
+    const absl::Status over = State();
+    // What NCCL's threads had not queued by then.
+    RETURN_IF_ERROR(Drain(stream));
+    return over;
+  }
+
+  void Abort() override {
+    over_ = true;
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (comm_ == nullptr) return;
+    MakeCurrent(device_).IgnoreError();
+    // The kernels under way see it and end; blocks for that, and for NCCL's
+    // threads.  An error leaves memory behind, nothing else.
+    ncclCommAbort(std::exchange(comm_, nullptr));
+  }
+
+ private:
+  // Holds mutex_.
+  ncclResult_t Begin(cudaStream_t stream, const std::vector<PeerCopy>& copies) {
+    ncclResult_t first = ncclGroupStart();
+    if (IsError(first)) return first;
+    const auto note = [&first](ncclResult_t result) {
+      if (!IsError(first)) first = result;
+    };
+    for (const PeerCopy& copy : copies) {
+      if (copy.send_bytes > 0) {
+        note(ncclSend(copy.send, copy.send_bytes, ncclUint8, copy.rank, comm_,
+                      stream));
+      }
+      if (copy.receive_bytes > 0) {
+        note(ncclRecv(copy.receive, copy.receive_bytes, ncclUint8, copy.rank,
+                      comm_, stream));
+      }
+    }
+    // Also after an error: the thread's next group is another one.
+    note(ncclGroupEnd());
+    return first;
+  }
+
+  // What NCCL's threads have come to.
+  ncclResult_t Asked() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (comm_ == nullptr) return ncclSuccess;  // over_ says why
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
+    return IsError(asked) ? asked : state;
+  }
+
+  // Until the stream has nothing to do; looks after the group meanwhile.
+  absl::Status Drain(Stream& stream) {
+    const auto handle = static_cast<cudaStream_t>(stream.native().handle);
+    while (true) {
+      const cudaError_t done = cudaStreamQuery(handle);
+      if (done == cudaSuccess) return absl::OkStatus();
+      const absl::Status status = CudaStatus(done, "cudaStreamQuery");
+      if (done != cudaErrorNotReady) return status;
+      Look();
+      std::this_thread::sleep_for(kLookEvery);
+    }
+  }
+
+  // Ends the group if something has gone wrong.
+  void Look() {
+    const ncclResult_t state = Asked();
+    if (IsError(state)) Fail(state, "an exchange").IgnoreError();
+  }
+
+  // Until nothing of what was begun is left to be done by NCCL's threads.
+  // `stop`, not OK: ends the group.
+  absl::Status Settle(const std::string& what,
+                      const std::function<absl::Status()>& stop) {
+    while (true) {
+      const ncclResult_t state = Asked();
+      if (IsError(state)) return Fail(state, what);
+      if (over_ || state == ncclSuccess) return State();
+      const absl::Status stopped = stop();
+      if (!stopped.ok()) return FailWith(stopped);
+      std::this_thread::sleep_for(kLookEvery);
+    }
+  }
+
+  absl::Status Fail(ncclResult_t result, const std::string& what) {
+    return FailWith(Failure(device_, result, what));
+  }
+
+  // The first reason is the group's.
+  absl::Status FailWith(const absl::Status& status) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (!over_) failure_.Update(status);
+    }
+    Abort();
+    return State();
+  }
+
+  // Of calls that come, or go on, after the group's end.
+  absl::Status State() {
+    if (!over_) return absl::OkStatus();
+    Abort();  // whoever has begun it: NCCL's threads are gone when it returns
+    std::lock_guard<std::mutex> lock(mutex_);
+    return Over();
+  }
+
+  // Holds mutex_.
+  absl::Status Over() const {
+    return failure_.ok()
+               ? absl::UnavailableError("peers: the group was aborted")
+               : failure_;
+  }
+
+  const int device_;
+  std::atomic<bool> over_{false};  // set before comm_ goes
+  // Held for every call with comm_; none but ncclCommAbort takes long.
+  std::mutex mutex_;
+  ncclComm_t comm_ = nullptr;  // guarded by mutex_, but in Join
+  absl::Status failure_;       // why it is over; guarded by mutex_
+};
+
+class CudaPeers : public PeerLink {
+ public:
+  explicit CudaPeers(int device) : device_(device) {}
+
+  absl::StatusOr<PeerGroupId> NewGroupId() override {
+    RETURN_IF_ERROR(MakeCurrent(device_));
+    ncclUniqueId unique;
+    const ncclResult_t made = ncclGetUniqueId(&unique);
+    if (IsError(made)) return Failure(device_, made, "ncclGetUniqueId");
+    PeerGroupId id;
+    std::copy(std::begin(unique.internal), std::end(unique.internal),
+              id.begin());
+    return id;
+  }
+
+  absl::StatusOr<std::unique_ptr<PeerGroup>> Join(
+      const PeerGroupId& id, int rank, int size,
+      const std::atomic<bool>& given_up) override {
+    ROUNDHOUSE_CHECK(0 <= rank && rank < size && size <= kMaxPeers)
+        << "rank " << rank << " of " << size;
+    auto group = std::make_unique<NcclGroup>(device_);
+    RETURN_IF_ERROR(group->Join(id, rank, size, given_up));
+    return group;
+  }
+
+ private:
+  const int device_;
+};
+
+}  // namespace
+
+std::unique_ptr<PeerLink> NewCudaPeers(int device) {
+  return std::make_unique<CudaPeers>(device);
+}
+
+}  // namespace roundhouse::worker

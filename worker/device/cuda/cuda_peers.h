@@ -1,0 +1,28 @@
+// The peers of a CudaDevice, through NCCL: an Exchange is one kernel on the
+// stream, which waits for those of the other members.
+//
+// A communicator never blocks its caller: what a call begins NCCL's own threads
+// do, and we look how far they are.  So a member that does not come, or dies,
+// holds nobody up who was told so.  ncclCommAbort frees the communicator, which
+// therefore is touched by one thread at a time, and by none after that.  It has
+// to be called by every member that is left, since one's kernels may use
+// another one's buffers.
+//
+// Whether the GPUs can read each other's memory at all is not asked here: where
+// they cannot, NCCL goes through host memory.  What it takes of the device's
+// memory is not counted.
+#ifndef ROUNDHOUSE_WORKER_DEVICE_CUDA_CUDA_PEERS_H_
+#define ROUNDHOUSE_WORKER_DEVICE_CUDA_CUDA_PEERS_H_
+
+#include <memory>
+
+#include "worker/device/peers.h"
+
+namespace roundhouse::worker {
+
+// `device` is CUDA's index of the device.
+std::unique_ptr<PeerLink> NewCudaPeers(int device);
+
+}  // namespace roundhouse::worker
+
+#endif  // ROUNDHOUSE_WORKER_DEVICE_CUDA_CUDA_PEERS_H_
