@@ -37,6 +37,7 @@ constexpr NumberField kNumbers[] = {
     {"compute_major", &Gpu::compute_major, 999},
     {"compute_minor", &Gpu::compute_minor, 999},
     {"numa_node", &Gpu::numa_node, 4095},
+    {"peers", &Gpu::peers, UINT64_MAX},
     {"pcie_generation", &Gpu::pcie_generation, 15},
     {"pcie_max_generation", &Gpu::pcie_max_generation, 15},
     {"pcie_width", &Gpu::pcie_width, 64},
@@ -97,11 +98,30 @@ absl::Status CheckGpu(const Gpu& gpu) {
   return absl::OkStatus();
 }
 
+uint64_t PeerBit(const Gpu& gpu) {
+  return gpu.index < kMaxGpus ? uint64_t{1} << gpu.index : 0;
+}
+
+// `all`: the bits of the report's GPUs.
+absl::Status CheckPeers(const Gpu& gpu, uint64_t all) {
+  const uint64_t peers = gpu.peers.value_or(0);
+  if ((peers & PeerBit(gpu)) != 0) {
+    return Bad("peers", absl::StrCat("GPU ", gpu.index, " is its own"));
+  }
+  if ((peers & ~all) != 0) {
+    return Bad("peers", absl::StrCat("GPU ", gpu.index,
+                                     " has one that is not in the report"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckReport(const GpuReport& report) {
   RETURN_IF_ERROR(CheckText("driver", report.driver));
   if (report.gpus.size() > kMaxGpus) {
     return Bad("gpu", absl::StrCat("more than ", kMaxGpus));
   }
+  uint64_t all = 0;
+  for (const Gpu& gpu : report.gpus) all |= PeerBit(gpu);
   std::set<std::string> uuids;
   for (size_t i = 0; i < report.gpus.size(); ++i) {
     const Gpu& gpu = report.gpus[i];
@@ -113,6 +133,7 @@ absl::Status CheckReport(const GpuReport& report) {
       return Bad("uuid", absl::StrCat(gpu.uuid, " is there twice"));
     }
   }
+  for (const Gpu& gpu : report.gpus) RETURN_IF_ERROR(CheckPeers(gpu, all));
   return absl::OkStatus();
 }
 

@@ -7,6 +7,7 @@
 //   uuid=GPU-5a0f...
 //   name=NVIDIA GeForce RTX 4090
 //   memory_total_bytes=25757220864
+//   peers=0
 //   gpu=1
 //   fault=GPU is lost
 //   end=2
@@ -48,7 +49,9 @@ struct Gpu {
   Number memory_free_bytes;  // of all processes together
   Number compute_major;      // compute capability
   Number compute_minor;
-  Number numa_node;            // the host memory nearest to it
+  Number numa_node;  // the host memory nearest to it
+  // Bit i: it reads and writes the memory of the GPU with index i by itself.
+  Number peers;
   Number pcie_generation;      // of the link now; idle GPUs lower it
   Number pcie_max_generation;  // that GPU and system can do
   Number pcie_width;           // lanes
@@ -77,7 +80,8 @@ absl::StatusOr<std::string> Encode(const GpuReport& report);
 
 // INVALID_ARGUMENT naming line and field: another version, a missing, doubled
 // or unknown field, a text with other than printable ASCII or too long, a
-// number out of its range, more than kMaxGpus, or the end is missing.
+// number out of its range, a peer that is not in the report, more than
+// kMaxGpus, or the end is missing.
 absl::StatusOr<GpuReport> DecodeGpuReport(const std::string& text);
 
 }  // namespace roundhouse::wire

@@ -27,6 +27,8 @@ GpuReport Three() {
   lost.index = 1;
   lost.fault = "GPU is lost";
   report.gpus = {Healthy(0), lost, Healthy(4)};
+  report.gpus[0].peers = 1 << 4;
+  report.gpus[2].peers = 0;
   return report;
 }
 
@@ -38,6 +40,7 @@ const char kText[] =
     "name=NVIDIA GeForce RTX 4090\n"
     "pci_bus_id=00000000:01:00.0\n"
     "memory_total_bytes=25757220864\n"
+    "peers=16\n"
     "pcie_replays=4294967295\n"
     "temperature_celsius=0\n"
     "gpu=1\n"
@@ -47,6 +50,7 @@ const char kText[] =
     "name=NVIDIA GeForce RTX 4090\n"
     "pci_bus_id=00000000:01:00.0\n"
     "memory_total_bytes=25757220864\n"
+    "peers=0\n"
     "pcie_replays=4294967295\n"
     "temperature_celsius=0\n"
     "end=3\n";
@@ -109,6 +113,11 @@ TEST(GpuReportTest, WhatIsWrongIsNamed) {
   ExpectRefused(With("=4294967295", "=4294967296"),
                 "pcie_replays: 4294967296 is more than 4294967295");
   ExpectRefused(With("=4294967295", "=-1"), "pcie_replays: \"-1\"");
+  ExpectRefused(With("peers=16", "peers=17"), "peers: GPU 0 is its own");
+  ExpectRefused(With("peers=16", "peers=4"),
+                "peers: GPU 0 has one that is not in the report");
+  ExpectRefused(With("peers=16", "peers=18446744073709551616"),
+                "peers: \"18446744073709551616\" is no number");
   ExpectRefused(With("temperature_celsius=0", "hot"), "want FIELD=VALUE");
   ExpectRefused(With("end=3", "end=2"), "end: 2 GPUs; there are 3");
   ExpectRefused(With("end=3\n", ""), "end: is missing");
@@ -123,6 +132,26 @@ TEST(GpuReportTest, EncodeRefusesTheSame) {
   report = Three();
   report.gpus[2].uuid.clear();
   EXPECT_EQ(Encode(report).status().code(), absl::StatusCode::kInvalidArgument);
+  report = Three();
+  report.gpus[2].peers = 1 << 4;
+  EXPECT_EQ(Encode(report).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(GpuReportTest, EveryGpuMayReachEveryOther) {
+  GpuReport report;
+  for (uint32_t i = 0; i < kMaxGpus; ++i) {
+    Gpu gpu = Healthy(0);
+    gpu.index = i;
+    gpu.uuid = absl::StrCat("GPU-", i);
+    gpu.peers = ~(uint64_t{1} << i);
+    report.gpus.push_back(gpu);
+  }
+  const auto text = Encode(report);
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(*DecodeGpuReport(*text), report);
+  // Beyond the bits there is no GPU to name.
+  report.gpus.back().index = kMaxGpus;
+  EXPECT_FALSE(Encode(report).ok());
 }
 
 TEST(GpuReportTest, AFullReportFitsAndOneMoreDoesNot) {

@@ -5,10 +5,11 @@
 //   nvmlDeviceGetUUID.0=GPU-00000000-0000-0000-0000-000000000000
 //   nvmlDeviceGetMemoryInfo.0=25757220864 25000000000
 //   nvmlDeviceGetPcieThroughput.0=1500 2500      (sent and received, KB/s)
+//   nvmlDeviceGetP2PStatus.0.1=0 5               (to read, to write; 0: it can)
 //   nvmlDeviceGetHandleByIndex_v2.1=error 15
 //   nvmlInit_v2=hang
 //
-// A function of NVML, the GPU's index where it takes one, and its values,
+// A function of NVML, the index of each GPU that it takes, and its values,
 // "error" and NVML's number, or "hang": it never returns.  What has no line is
 // not supported; nvmlInit_v2 and handles succeed without one.
 #include <unistd.h>
@@ -155,6 +156,15 @@ NvmlResult nvmlDeviceGetMemoryAffinity(NvmlDevice device, unsigned int words,
                                        unsigned long* nodes,
                                        unsigned int scope) {
   return Numbers(Of(__func__, device), nodes);
+}
+
+NvmlResult nvmlDeviceGetP2PStatus(NvmlDevice from, NvmlDevice to,
+                                  unsigned int access, unsigned int* status) {
+  unsigned int read = 0;
+  const NvmlResult result =
+      Numbers(Of(Of(__func__, from).c_str(), to), &read, status);
+  if (access == worker::kNvmlP2pRead) *status = read;
+  return result;
 }
 
 #define ROUNDHOUSE_ONE_NUMBER(function)                         \

@@ -49,6 +49,7 @@ absl::StatusOr<NvmlFunctions> OpenNvml(const std::string& path) {
   symbols.Find("nvmlDeviceGetMemoryInfo", f.device_memory);
   symbols.Find("nvmlDeviceGetCudaComputeCapability", f.device_capability);
   symbols.Find("nvmlDeviceGetMemoryAffinity", f.device_memory_affinity);
+  symbols.Find("nvmlDeviceGetP2PStatus", f.p2p_status);
   symbols.Find("nvmlDeviceGetCurrPcieLinkGeneration", f.pcie_generation);
   symbols.Find("nvmlDeviceGetMaxPcieLinkGeneration", f.pcie_max_generation);
   symbols.Find("nvmlDeviceGetCurrPcieLinkWidth", f.pcie_width);

@@ -30,6 +30,9 @@ inline constexpr unsigned int kNvmlClockSm = 1;
 inline constexpr unsigned int kNvmlPcieTxBytes = 0;
 inline constexpr unsigned int kNvmlPcieRxBytes = 1;
 inline constexpr unsigned int kNvmlAffinityNode = 0;
+inline constexpr unsigned int kNvmlP2pRead = 0;
+inline constexpr unsigned int kNvmlP2pWrite = 1;
+inline constexpr unsigned int kNvmlP2pOk = 0;
 // With the zero byte at the end; of UUIDs, names and driver versions.
 inline constexpr unsigned int kNvmlTextBytes = 96;
 
@@ -70,6 +73,8 @@ struct NvmlFunctions {
   NvmlResult (*device_memory_affinity)(NvmlDevice, unsigned int words,
                                        unsigned long* nodes,
                                        unsigned int scope);
+  NvmlResult (*p2p_status)(NvmlDevice from, NvmlDevice to, unsigned int access,
+                           unsigned int* status);
   NvmlResult (*pcie_generation)(NvmlDevice, unsigned int*);
   NvmlResult (*pcie_max_generation)(NvmlDevice, unsigned int*);
   NvmlResult (*pcie_width)(NvmlDevice, unsigned int* lanes);

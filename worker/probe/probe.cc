@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -115,20 +119,59 @@ void ReadLoad(const NvmlFunctions& nvml, GpuReader& reader, wire::Gpu& gpu) {
   }
 }
 
-wire::Gpu ProbeGpu(const NvmlFunctions& nvml, unsigned int index) {
+// A GPU, and its handle if it has one.
+struct Probed {
   wire::Gpu gpu;
-  gpu.index = index;
   NvmlDevice device = nullptr;
-  const NvmlResult found = nvml.device_handle(index, &device);
+};
+
+Probed ProbeGpu(const NvmlFunctions& nvml, unsigned int index) {
+  Probed probed;
+  wire::Gpu& gpu = probed.gpu;
+  gpu.index = index;
+  const NvmlResult found = nvml.device_handle(index, &probed.device);
   if (found != kNvmlSuccess) {
+    probed.device = nullptr;
     gpu.fault = Text(nvml.error_string(found));
-    return gpu;
+    return probed;
   }
-  GpuReader reader(nvml, device, gpu);
+  GpuReader reader(nvml, probed.device, gpu);
   ReadHardware(nvml, reader, gpu);
   ReadLink(nvml, reader, gpu);
   ReadLoad(nvml, reader, gpu);
-  return gpu;
+  return probed;
+}
+
+// Nothing where the driver does not say.
+std::optional<bool> Reaches(const NvmlFunctions& nvml, NvmlDevice from,
+                            NvmlDevice to) {
+  bool reaches = true;
+  for (const unsigned int access : {kNvmlP2pRead, kNvmlP2pWrite}) {
+    unsigned int status = 0;
+    if (nvml.p2p_status(from, to, access, &status) != kNvmlSuccess) {
+      return std::nullopt;
+    }
+    reaches = reaches && status == kNvmlP2pOk;
+  }
+  return reaches;
+}
+
+// Known of a GPU if the driver says it of any other one; what it does not say
+// is not reached.
+void ReadPeers(const NvmlFunctions& nvml, std::vector<Probed>& all) {
+  if (nvml.p2p_status == nullptr) return;
+  for (Probed& from : all) {
+    for (const Probed& to : all) {
+      if (&from == &to || from.device == nullptr || to.device == nullptr ||
+          to.gpu.index >= wire::kMaxGpus) {
+        continue;
+      }
+      const std::optional<bool> reaches = Reaches(nvml, from.device, to.device);
+      if (!reaches) continue;
+      const uint64_t bit = uint64_t{*reaches} << to.gpu.index;
+      from.gpu.peers = from.gpu.peers.value_or(0) | bit;
+    }
+  }
 }
 
 absl::Status ErrorOf(const NvmlFunctions& nvml, const char* call,
@@ -157,9 +200,10 @@ absl::StatusOr<wire::GpuReport> ProbeGpus(const NvmlFunctions& nvml) {
       nvml.driver_version(driver, sizeof(driver)) == kNvmlSuccess) {
     report.driver = Text(driver);
   }
-  for (unsigned int i = 0; i < count; ++i) {
-    report.gpus.push_back(ProbeGpu(nvml, i));
-  }
+  std::vector<Probed> all;
+  for (unsigned int i = 0; i < count; ++i) all.push_back(ProbeGpu(nvml, i));
+  ReadPeers(nvml, all);
+  for (Probed& probed : all) report.gpus.push_back(std::move(probed.gpu));
   return report;
 }
 

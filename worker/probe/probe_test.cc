@@ -113,6 +113,35 @@ TEST(ProbeTest, WhatAGpuDoesNotSupportIsNotKnown) {
   EXPECT_EQ(report.gpus[0], gpu);
 }
 
+// 0 and 1 reach each other, 0 only reads from 2, the driver says nothing of 1
+// and 2, and 3 is not there.
+TEST(ProbeTest, APeerIsWhoseMemoryIsReadAndWritten) {
+  const wire::GpuReport report =
+      Report("nvmlDeviceGetCount_v2=4\n" + Named(0) + Named(1) + Named(2) +
+             "nvmlDeviceGetHandleByIndex_v2.3=error 15\n"
+             "nvmlDeviceGetP2PStatus.0.1=0 0\n"
+             "nvmlDeviceGetP2PStatus.1.0=0 0\n"
+             "nvmlDeviceGetP2PStatus.0.2=0 5\n"
+             "nvmlDeviceGetP2PStatus.2.0=1 0\n"
+             "nvmlDeviceGetP2PStatus.1.2=error 999\n"
+             "nvmlDeviceGetP2PStatus.2.1=error 999\n"
+             "nvmlDeviceGetP2PStatus.0.3=0 0\n");
+  ASSERT_EQ(report.gpus.size(), 4u);
+  EXPECT_EQ(report.gpus[0].peers, 0b10u);
+  EXPECT_EQ(report.gpus[1].peers, 0b01u);
+  EXPECT_EQ(report.gpus[2].peers, 0u);
+  EXPECT_FALSE(report.gpus[3].peers.has_value());
+}
+
+TEST(ProbeTest, PeersThatTheDriverSaysNothingOfAreNotKnown) {
+  const wire::GpuReport report =
+      Report("nvmlDeviceGetCount_v2=2\n" + Named(0) + Named(1) +
+             "nvmlDeviceGetP2PStatus.0.1=error 999\n");
+  ASSERT_EQ(report.gpus.size(), 2u);
+  EXPECT_FALSE(report.gpus[0].peers.has_value());
+  EXPECT_FALSE(report.gpus[1].peers.has_value());
+}
+
 // One has no handle any more, one is lost between two questions, one has to be
 // reset, one has no name.
 TEST(ProbeTest, LostGpusAreReportedWithTheOthers) {
