@@ -1,7 +1,8 @@
 #include "worker/device/lazy_peers.h"
 
-#include <memory>
+#include <atomic>
 #include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "worker/device/cpu/socket_peers.h"

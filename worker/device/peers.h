@@ -43,7 +43,8 @@ struct PeerCopy {
 // Thread-compatible but for Abort.
 class PeerGroup {
  public:
-  // Aborts what is under way.
+  // Aborts what is under way, also with members that are not as far yet: their
+  // calls may end UNAVAILABLE.
   virtual ~PeerGroup() = default;
 
   // Queues the copies on `stream`, after what is there.  May block until the
@@ -54,15 +55,14 @@ class PeerGroup {
   virtual absl::Status Exchange(Stream& stream,
                                 const std::vector<PeerCopy>& copies) = 0;
 
-  // Blocks until all that was queued on `stream` is done, also when it fails
-  // otherwise than by a lost device.  UNAVAILABLE: the group is over, and what
-  // was received since the last call is worth nothing.  ABORTED: this device is
-  // lost.
+  // Blocks until all that was queued on `stream` is done.  UNAVAILABLE: it is,
+  // but the group is over, and what was received since the last call is worth
+  // nothing.  ABORTED: this device is lost.
   virtual absl::Status Finish(Stream& stream) = 0;
 
-  // Ends the group: every call under way and every later one is UNAVAILABLE,
-  // and no work of it stays on a stream.  May block until that has ended.
-  // Thread-safe.
+  // Ends the group, and does not wait for that: every call under way and every
+  // later one is UNAVAILABLE; no work of the group is left on the stream once
+  // Finish has said so.  Thread-safe.
   virtual void Abort() = 0;
 };
 

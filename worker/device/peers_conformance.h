@@ -7,6 +7,8 @@
 #ifndef ROUNDHOUSE_WORKER_DEVICE_PEERS_CONFORMANCE_H_
 #define ROUNDHOUSE_WORKER_DEVICE_PEERS_CONFORMANCE_H_
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>

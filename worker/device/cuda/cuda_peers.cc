@@ -4,7 +4,9 @@
 #include <nccl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <functional>
 #include <iterator>
@@ -12,6 +14,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -57,7 +60,10 @@ absl::Status Failure(int device, ncclResult_t result, const std::string& what) {
 class NcclGroup : public PeerGroup {
  public:
   explicit NcclGroup(int device) : device_(device) {}
-  ~NcclGroup() override { NcclGroup::Abort(); }
+  ~NcclGroup() override {
+    NcclGroup::Abort();
+    if (abort_.joinable()) abort_.join();
+  }
 
   // Once, before anything else.
   absl::Status Join(const PeerGroupId& id, int rank, int size,
@@ -86,8 +92,7 @@ class NcclGroup : public PeerGroup {
     ncclResult_t begun = ncclSuccess;
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      if (comm_ == nullptr) return Over();
-      begun = Begin(static_cast<cudaStream_t>(stream.native().handle), copies);
+      if (comm_ != nullptr) begun = Begin(stream, copies);
     }
     if (IsError(begun)) return Fail(begun, "an exchange");
     // Only then the kernel is on the stream, and the next call may be made.
@@ -98,26 +103,33 @@ class NcclGroup : public PeerGroup {
     RETURN_IF_ERROR(MakeCurrent(device_));
     RETURN_IF_ERROR(Drain(stream));
     Look();
-    if (!over_) return absl::OkStatus();
-    const absl::Status over = State();
+    const absl::Status state = State();
     // What NCCL's threads had not queued by then.
-    RETURN_IF_ERROR(Drain(stream));
-    return over;
+    if (!state.ok()) RETURN_IF_ERROR(Drain(stream));
+    return state;
   }
 
+  // In a thread of its own: the kernels under way see it and end, but the call
+  // waits for that, for NCCL's threads, and, where it frees memory, for all
+  // that the device does, which may be another group that is to be aborted.
   void Abort() override {
     over_ = true;
     std::lock_guard<std::mutex> lock(mutex_);
     if (comm_ == nullptr) return;
-    MakeCurrent(device_).IgnoreError();
-    // The kernels under way see it and end; blocks for that, and for NCCL's
-    // threads.  An error leaves memory behind, nothing else.
-    ncclCommAbort(std::exchange(comm_, nullptr));
+    aborting_ = true;
+    abort_ = std::thread([this, comm = std::exchange(comm_, nullptr)] {
+      MakeCurrent(device_).IgnoreError();
+      ncclCommAbort(comm);  // an error leaves memory behind, nothing else
+      std::lock_guard<std::mutex> aborted(mutex_);
+      aborting_ = false;
+      aborted_.notify_all();
+    });
   }
 
  private:
   // Holds mutex_.
-  ncclResult_t Begin(cudaStream_t stream, const std::vector<PeerCopy>& copies) {
+  ncclResult_t Begin(Stream& stream, const std::vector<PeerCopy>& copies) {
+    const auto handle = static_cast<cudaStream_t>(stream.native().handle);
     ncclResult_t first = ncclGroupStart();
     if (IsError(first)) return first;
     const auto note = [&first](ncclResult_t result) {
@@ -126,11 +138,11 @@ class NcclGroup : public PeerGroup {
     for (const PeerCopy& copy : copies) {
       if (copy.send_bytes > 0) {
         note(ncclSend(copy.send, copy.send_bytes, ncclUint8, copy.rank, comm_,
-                      stream));
+                      handle));
       }
       if (copy.receive_bytes > 0) {
         note(ncclRecv(copy.receive, copy.receive_bytes, ncclUint8, copy.rank,
-                      comm_, stream));
+                      comm_, handle));
       }
     }
     // Also after an error: the thread's next group is another one.
@@ -194,16 +206,15 @@ class NcclGroup : public PeerGroup {
     return State();
   }
 
-  // Of calls that come, or go on, after the group's end.
+  // Of calls that come, or go on, after the group's end: when nothing of NCCL's
+  // is left that could queue more.
   absl::Status State() {
     if (!over_) return absl::OkStatus();
-    Abort();  // whoever has begun it: NCCL's threads are gone when it returns
-    std::lock_guard<std::mutex> lock(mutex_);
-    return Over();
-  }
-
-  // Holds mutex_.
-  absl::Status Over() const {
+    Abort();  // who has said so may not have begun
+    std::unique_lock<std::mutex> lock(mutex_);
+    // On a lost device that may take for ever.
+    aborted_.wait(lock,
+                  [this] { return !aborting_ || absl::IsAborted(failure_); });
     return failure_.ok()
                ? absl::UnavailableError("peers: the group was aborted")
                : failure_;
@@ -211,10 +222,13 @@ class NcclGroup : public PeerGroup {
 
   const int device_;
   std::atomic<bool> over_{false};  // set before comm_ goes
-  // Held for every call with comm_; none but ncclCommAbort takes long.
-  std::mutex mutex_;
-  ncclComm_t comm_ = nullptr;  // guarded by mutex_, but in Join
-  absl::Status failure_;       // why it is over; guarded by mutex_
+  std::mutex mutex_;  // held for every call with comm_; none takes long
+  std::condition_variable aborted_;
+  // Guarded by mutex_ (comm_ but in Join).
+  ncclComm_t comm_ = nullptr;
+  bool aborting_ = false;
+  absl::Status failure_;  // why it is over
+  std::thread abort_;
 };
 
 class CudaPeers : public PeerLink {

@@ -4,9 +4,9 @@
 // A communicator never blocks its caller: what a call begins NCCL's own threads
 // do, and we look how far they are.  So a member that does not come, or dies,
 // holds nobody up who was told so.  ncclCommAbort frees the communicator, which
-// therefore is touched by one thread at a time, and by none after that.  It has
-// to be called by every member that is left, since one's kernels may use
-// another one's buffers.
+// therefore is touched by one thread at a time, and by none after that.  Every
+// member that is left has to abort, since one's kernels may use another one's
+// buffers.
 //
 // Whether the GPUs can read each other's memory at all is not asked here: where
 // they cannot, NCCL goes through host memory.  What it takes of the device's

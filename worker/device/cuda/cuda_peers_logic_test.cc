@@ -37,6 +37,7 @@ class CudaPeersLogicTest : public testing::Test {
   void TearDown() override {
     Cudart().lost = cudaSuccess;
     Nccl().id = Nccl().init = Nccl().group = Nccl().async = ncclSuccess;
+    Nccl().async_lost = cudaSuccess;
     Nccl().in_progress = 2;
     for (PeerMember& member : members_) member.group.reset();
     EXPECT_EQ(Nccl().communicators, 0);
@@ -158,6 +159,19 @@ TEST_F(CudaPeersLogicTest, OfManyWhoAbortOneDoes) {
   EXPECT_EQ(Aborts(), 1);
 }
 
+// NCCL may wait for the kernels of another group, which is aborted next.
+TEST_F(CudaPeersLogicTest, WhoAbortsDoesNotWaitForNccl) {
+  JoinBoth();
+  ASSERT_TRUE(SendInVain().ok());
+  Nccl().hold_aborts = true;
+  members_[0].group->Abort();
+  members_[1].group->Abort();
+  EXPECT_EQ(Aborts(), 0);
+  Nccl().hold_aborts = false;
+  ExpectUnavailable(Finish(), "the group was aborted");
+  EXPECT_GE(Aborts(), 1);
+}
+
 TEST_F(CudaPeersLogicTest, AnErrorOfCudaThatIsNotTheDevicesIsTheGroups) {
   JoinBoth();
   ASSERT_TRUE(SendInVain().ok());
@@ -175,6 +189,18 @@ TEST_F(CudaPeersLogicTest, ALostDeviceIsAborted) {
   EXPECT_TRUE(
       absl::IsAborted(members_[0].device->peers()->NewGroupId().status()));
   EXPECT_TRUE(absl::IsAborted(members_[0].Join(PeerGroupId{})));
+}
+
+// NCCL's own call need not come back.
+TEST_F(CudaPeersLogicTest, ADeviceThatNcclFindsLostIsSaidAtOnce) {
+  JoinBoth();
+  ASSERT_TRUE(SendInVain().ok());
+  Nccl().hold_aborts = true;
+  Nccl().async_lost = cudaErrorIllegalAddress;
+  Nccl().async = ncclUnhandledCudaError;
+  EXPECT_TRUE(absl::IsAborted(Finish()));
+  EXPECT_EQ(Aborts(), 0);
+  Nccl().hold_aborts = false;
 }
 
 // Found out by NCCL's threads, whatever they call it.

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -191,7 +192,11 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   const Call call(comm);
   *state = Nccl().async;
-  if (*state != ncclSuccess) return ncclSuccess;
+  if (*state != ncclSuccess) {
+    const cudaError_t lost = Nccl().async_lost;
+    if (lost != cudaSuccess) Cudart().lost = lost;
+    return ncclSuccess;
+  }
   {
     std::lock_guard<std::mutex> lock(mutex);
     const bool all = comm->clique->joined.size() == size_t(comm->size);
@@ -209,6 +214,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   {
     const Call call(comm);
     *comm->aborted = true;
+    while (Nccl().hold_aborts) std::this_thread::yield();
     ++Nccl().aborts;
     --Nccl().communicators;
     std::lock_guard<std::mutex> lock(mutex);
