@@ -18,6 +18,7 @@
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/wire/peers.h"
 #include "server/api/api_server.h"
 #include "server/dataset/dataset_inspector.h"
 #include "server/jobs/engine.h"
@@ -118,6 +119,18 @@ absl::StatusOr<std::vector<wire::Gpu>> FindGpus(DaemonOptions& options) {
                   << gpu.name << ", " << gpu.uuid;
   }
   return std::move(choice.gpus);
+}
+
+// One device alone has none to exchange with, two on one GPU cannot.
+absl::StatusOr<bool> UsesPeers(const DaemonOptions& options,
+                               const std::vector<wire::Gpu>& gpus) {
+  if (options.peers == PeerChoice::kOff || options.device_count < 2) {
+    return false;
+  }
+  if (options.peers == PeerChoice::kAuto) return ReachEachOther(gpus);
+  if (OneDeviceEach(gpus)) return true;
+  return absl::InvalidArgumentError(
+      "--peers=on: a GPU is there several times in --devices");
 }
 
 absl::StatusOr<WorkerPoolOptions> PoolOptions(const DaemonOptions& options,
@@ -232,6 +245,7 @@ absl::Status RunDaemon(const DaemonOptions& written) {
   ASSIGN_OR_RETURN(WorkerPoolOptions pool_options,
                    PoolOptions(options, lock.get()));
   pool_options.gpus = gpus;
+  ASSIGN_OR_RETURN(pool_options.peers, UsesPeers(options, gpus));
   absl::Status ended;
   pool_options.on_unable = [&loop = *loop, &ended](const std::string& why) {
     ended = absl::FailedPreconditionError(why);
@@ -239,8 +253,16 @@ absl::Status RunDaemon(const DaemonOptions& written) {
   };
   ASSIGN_OR_RETURN(const auto pool,
                    WorkerPool::Create(*loop, *arena, pool_options));
-  const DeviceRoom device = {options.device_memory_bytes,
-                             options.gpus.has_value()};
+  const uint64_t exchange_bytes =
+      pool_options.peers ? wire::kPeerScratchBytes : 0;
+  if (options.device_count > 0 &&
+      options.device_memory_bytes <= exchange_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--device-memory: exchanges of sums between devices take ",
+                     exchange_bytes, " bytes of it; --peers=off does without"));
+  }
+  const DeviceRoom device = {options.device_memory_bytes - exchange_bytes,
+                             options.gpus.has_value(), pool_options.peers};
   ASSIGN_OR_RETURN(
       const auto engine,
       Engine::Create({.state_dir = options.state_dir,
@@ -251,6 +273,7 @@ absl::Status RunDaemon(const DaemonOptions& written) {
                       .device = device,
                       .device_threads = options.device_threads,
                       .link_gbps = options.link_gbps,
+                      .peers = {.enabled = pool_options.peers},
                       .metrics_address = http->address(),
                       .max_running_jobs = options.max_running_jobs,
                       .status = http->address().empty() ? nullptr : &status,

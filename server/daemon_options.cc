@@ -53,6 +53,13 @@ absl::StatusOr<int> ParseCpuDevices(const std::string& text) {
   return count;
 }
 
+absl::StatusOr<PeerChoice> ParsePeers(const std::string& text) {
+  if (text == "auto") return PeerChoice::kAuto;
+  if (text == "on") return PeerChoice::kOn;
+  if (text == "off") return PeerChoice::kOff;
+  return Bad("peers", absl::StrCat("want auto, on or off; got \"", text, "\""));
+}
+
 absl::StatusOr<int> ParseCount(const std::string& key, const std::string& text,
                                int limit) {
   int count = 0;
@@ -167,6 +174,7 @@ absl::Status FillDevices(const Settings& settings, DaemonOptions& options) {
       ParseCount("gpu-probe-seconds", settings.Get("gpu-probe-seconds", "30"),
                  kMaxProbeSeconds));
   options.gpu_probe_limit = absl::Seconds(seconds);
+  ASSIGN_OR_RETURN(options.peers, ParsePeers(settings.Get("peers", "auto")));
   return absl::OkStatus();
 }
 
@@ -181,7 +189,7 @@ const std::vector<SettingHelp>& DaemonSettingsHelp() {
        "cpu:N worker processes; cuda: every GPU that can be used, cuda:0,2-5: "
        "these; or none"},
       {"device-threads", "1", "compute threads per device; part of the bits"},
-      {"device-memory", "1GiB; with GPUs what they have free but 6 GiB",
+      {"device-memory", "1GiB; with GPUs what they have free but 2 GiB",
        "memory of each device"},
       {"host-memory", "8GiB", "the host arena: all training state"},
       {"host-threads", "1", "threads of the optimizer and the reductions"},
@@ -197,6 +205,9 @@ const std::vector<SettingHelp>& DaemonSettingsHelp() {
        "the Hugging Face cache whose models jobs may name by id; empty: none"},
       {"link-gbps", "0",
        "throttle of each device's link per direction, 10^9 bit/s; 0: none"},
+      {"peers", "auto",
+       "on or off: whether devices add up the sums of wide slots between them; "
+       "auto: GPUs that all reach each other's memory do"},
       {"worker-program", "beside this program", "roundhouse-worker"},
       {"gpu-probe", "beside this program", "roundhouse-gpu-probe"},
       {"gpu-probe-seconds", "30",

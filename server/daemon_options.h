@@ -19,6 +19,9 @@
 
 namespace roundhouse {
 
+// Whether devices add up sums between them: kAuto, GPUs that reach each other.
+enum class PeerChoice { kAuto, kOn, kOff };
+
 // As written, keys with dashes: "host-memory" -> "8GiB".
 using DaemonSettings = std::map<std::string, std::string>;
 
@@ -36,6 +39,7 @@ struct DaemonOptions {
   uint64_t host_memory_bytes = uint64_t{8} << 30;
   int host_threads = 1;
   int max_running_jobs = 2;
+  PeerChoice peers = PeerChoice::kAuto;
   double link_gbps = 0;  // 10^9 bits per second; 0: not throttled
   std::string worker_program;
   std::string gpu_probe;  // program

@@ -40,6 +40,7 @@ absl::Status RunDevice(const WorkerContext& context) {
   };
   options.link_gbps = flags.link_gbps;
   options.chunk_bytes = flags.copy_chunk_bytes;
+  options.peers = flags.peers;
   return RunDeviceWorker(context, *device, std::move(options));
 }
 

@@ -47,6 +47,8 @@ ABSL_FLAG(double, link_gbps, 0,
 ABSL_FLAG(uint64_t, copy_chunk_bytes, 0,
           "device role: weights and gradients are copied this much at a time; "
           "0: as the device likes it");
+ABSL_FLAG(bool, peers, false,
+          "device role: sums of wide slots can be added up between devices");
 ABSL_FLAG(std::string, kill_at, "",
           "test only: NAME:COUNT, die at the COUNT-th pass of a kill point, "
           "or break the device at that of a fault point");
@@ -135,7 +137,8 @@ absl::Status Serve(const RunRole& run) {
 DeviceFlags GetDeviceFlags() {
   return DeviceFlags{
       absl::GetFlag(FLAGS_device), absl::GetFlag(FLAGS_device_memory),
-      absl::GetFlag(FLAGS_link_gbps), absl::GetFlag(FLAGS_copy_chunk_bytes)};
+      absl::GetFlag(FLAGS_link_gbps), absl::GetFlag(FLAGS_copy_chunk_bytes),
+      absl::GetFlag(FLAGS_peers)};
 }
 
 absl::Status UnknownRole(const std::string& role) {

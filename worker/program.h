@@ -37,6 +37,7 @@ struct DeviceFlags {
   uint64_t memory_bytes = 0;
   double link_gbps = 0;  // per direction, 10^9 bits per second; 0: no throttle
   uint64_t copy_chunk_bytes = 0;
+  bool peers = false;  // it exchanges sums with other devices
 };
 
 // After the flags were parsed.

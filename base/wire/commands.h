@@ -2,6 +2,7 @@
 #ifndef ROUNDHOUSE_BASE_WIRE_COMMANDS_H_
 #define ROUNDHOUSE_BASE_WIRE_COMMANDS_H_
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -100,6 +101,9 @@ struct RunSlot {
   uint32_t last_layer = 0;  // inclusive; L is the head
   uint32_t total_groups = 0;
   DType contribution_dtype = DType::kF32;  // or the job's
+  // 1: the sums of a unit stay on the device when they are complete (SumsHeld)
+  // until PeerSums says what becomes of them, or their memory is wanted.
+  uint32_t hold_sums = 0;
   double loss_scale = 0;
   // Of slots of several jobs that can be computed, that of the lowest turn is.
   uint64_t turn = 0;
@@ -113,6 +117,68 @@ struct RunSlot {
   std::vector<SlotMicroBatch> micro_batches;
   std::vector<SlotOutput> outputs;
   std::vector<SlotContribution> contributions;
+};
+
+// What the members of a group of devices that copy from one another find each
+// other by (worker/device/peers.h).
+using PeerGroupId = std::array<char, 128>;
+
+// Become member `rank` of `size` of a group, in place of any earlier one.
+// Rank 0 makes the id, and says it (PeersInvited).  Answer: PeersJoined, or
+// PeersLeft.
+struct JoinPeers {
+  uint64_t group = 0;  // rises
+  uint32_t rank = 0;
+  uint32_t size = 0;
+  PeerGroupId id = {};  // of other ranks than 0
+};
+
+// The group is over: a member is gone.  Exchanges under way end.
+struct LeavePeers {
+  uint64_t group = 0;
+};
+
+enum class PeerVerb : uint32_t {
+  kExchange = 1,  // answer: SliceDown
+  kDownload =
+      2,        // each sum goes to its own buffer; SumsDown as without holding
+  kRelease = 3  // every slice is down: the sums are not needed any more
+};
+
+// Of a part of a wide slot, and the slice of the unit that it adds up.
+struct PeerMember {
+  uint32_t rank = 0;
+  uint32_t pad = 0;
+  uint64_t first_element = 0;
+  uint64_t elements = 0;
+};
+
+// A sum that a member holds: one largest subtree of its groups.
+struct PeerSum {
+  uint32_t member = 0;
+  uint32_t group_count = 0;
+};
+
+// What is to become of one unit's sums that a slot holds.  In an exchange each
+// member gets its slice of all the others' sums, adds them up the tree of the
+// round's groups, and copies that, fp32, to `slice`: together the members leave
+// the unit's gradient of the round.  All members get theirs, and all that a
+// worker gets come in one order that is the same everywhere.  A worker that has
+// the sums no more takes part all the same, with bytes that mean nothing, and
+// says so (SliceDown::whole).
+struct PeerSums {
+  uint64_t target_attempt = 0;
+  uint64_t slot = 0;
+  uint64_t group = 0;
+  uint32_t unit = 0;
+  PeerVerb verb = PeerVerb::kRelease;
+  // Of exchanges.
+  DType dtype = DType::kF32;  // of the sums that are held
+  uint32_t self = 0;          // of members
+  uint64_t chunk_elements = 0;
+  BufferRef slice;
+  std::vector<PeerMember> members;
+  std::vector<PeerSum> sums;  // in the order of their groups
 };
 
 // A sequence to be continued.
@@ -158,6 +224,10 @@ struct HostContribution {
   uint32_t first_group = 0;
   uint32_t group_count = 0;
   BufferRef buffer;  // HostOp::contribution_dtype
+  // A slice: the sum of all groups of these elements of the unit.  0 elements:
+  // of the whole unit.
+  uint64_t first_element = 0;
+  uint64_t elements = 0;
 };
 
 struct HostOp {
@@ -165,9 +235,9 @@ struct HostOp {
   uint64_t operation = 0;  // numbered per job, rising; the same in a replay
   HostOpKind kind = HostOpKind::kGather;
   uint32_t unit = 0;
-  // reduce: the contributions up the tree over total_groups are added to
-  // grad_sum, or become it; then the micro-batches' rows are added.  update:
-  // they are the gradient, in grad_sum's place.
+  // reduce: the contributions up the tree over total_groups, or their slices
+  // side by side, are added to grad_sum, or become it; then the micro-batches'
+  // rows are added.  update: they are the gradient, in grad_sum's place.
   uint32_t total_groups = 0;
   uint32_t add_to_sum = 0;
   uint32_t want_norm = 0;  // sum of squares of the final sum

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/wire/commands.h"
 #include "base/wire/layout.h"
 #include "base/wire/wait_cause.h"
 
@@ -102,6 +103,38 @@ struct SumsDown {
   uint64_t slot = 0;
   int64_t time_ns = 0;
   std::vector<uint32_t> units;
+};
+
+// Made by a group's rank 0, for the others.
+struct PeersInvited {
+  uint64_t group = 0;
+  PeerGroupId id = {};
+};
+
+struct PeersJoined {
+  uint64_t group = 0;
+};
+
+// The worker is no member of the group, or no more: `text` says why.
+struct PeersLeft {
+  uint64_t group = 0;
+  std::string text;
+};
+
+// All that the slot contributes to these units was computed, or will be without
+// further ado, and is held (RunSlot::hold_sums).
+struct SumsHeld {
+  uint64_t slot = 0;
+  std::vector<uint32_t> units;
+};
+
+// The answer to an exchange; the sums are still held.
+struct SliceDown {
+  uint64_t slot = 0;
+  uint64_t group = 0;
+  uint32_t unit = 0;
+  uint32_t whole = 0;  // 0: nothing in the slice means anything
+  int64_t time_ns = 0;
 };
 
 struct Withdrawn {

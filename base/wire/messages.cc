@@ -178,6 +178,7 @@ void Walk(C& c, RunSlot& m) {
   c.Plain("last_layer", m.last_layer);
   c.Plain("total_groups", m.total_groups);
   c.Enum("contribution_dtype", m.contribution_dtype, DType::kF32, DType::kF16);
+  c.Plain("hold_sums", m.hold_sums);
   c.Plain("loss_scale", m.loss_scale);
   c.Plain("turn", m.turn);
   c.Plain("enabled_ns", m.enabled_ns);
@@ -188,6 +189,34 @@ void Walk(C& c, RunSlot& m) {
   c.Array("micro_batches", m.micro_batches);
   c.Array("outputs", m.outputs);
   c.Array("contributions", m.contributions);
+}
+
+template <typename C>
+void Walk(C& c, JoinPeers& m) {
+  c.Plain("group", m.group);
+  c.Plain("rank", m.rank);
+  c.Plain("size", m.size);
+  c.Plain("id", m.id);
+}
+
+template <typename C>
+void Walk(C& c, LeavePeers& m) {
+  c.Plain("group", m.group);
+}
+
+template <typename C>
+void Walk(C& c, PeerSums& m) {
+  c.Plain("target_attempt", m.target_attempt);
+  c.Plain("slot", m.slot);
+  c.Plain("group", m.group);
+  c.Plain("unit", m.unit);
+  c.Enum("verb", m.verb, PeerVerb::kExchange, PeerVerb::kRelease);
+  c.Enum("dtype", m.dtype, DType::kF32, DType::kF16);
+  c.Plain("self", m.self);
+  c.Plain("chunk_elements", m.chunk_elements);
+  c.Plain("slice", m.slice);
+  c.Array("members", m.members);
+  c.Array("sums", m.sums);
 }
 
 template <typename C>
@@ -316,6 +345,38 @@ void Walk(C& c, SumsDown& m) {
   c.Plain("slot", m.slot);
   c.Plain("time_ns", m.time_ns);
   c.Array("units", m.units);
+}
+
+template <typename C>
+void Walk(C& c, PeersInvited& m) {
+  c.Plain("group", m.group);
+  c.Plain("id", m.id);
+}
+
+template <typename C>
+void Walk(C& c, PeersJoined& m) {
+  c.Plain("group", m.group);
+}
+
+template <typename C>
+void Walk(C& c, PeersLeft& m) {
+  c.Plain("group", m.group);
+  c.Text("text", m.text);
+}
+
+template <typename C>
+void Walk(C& c, SumsHeld& m) {
+  c.Plain("slot", m.slot);
+  c.Array("units", m.units);
+}
+
+template <typename C>
+void Walk(C& c, SliceDown& m) {
+  c.Plain("slot", m.slot);
+  c.Plain("group", m.group);
+  c.Plain("unit", m.unit);
+  c.Plain("whole", m.whole);
+  c.Plain("time_ns", m.time_ns);
 }
 
 template <typename C>

@@ -179,6 +179,40 @@ TEST(MessagesTest, RowsToMergeComeBackWhole) {
   EXPECT_FALSE(Decode(*Encode({6, command})).ok());
 }
 
+TEST(MessagesTest, AnExchangeOfSumsComesBackWhole) {
+  JoinPeers join{.group = 3, .rank = 1, .size = 4};
+  join.id[127] = 'x';
+  const auto joined = Decode(*Encode({6, join}));
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  EXPECT_EQ(std::get<JoinPeers>(joined->body).rank, 1u);
+  EXPECT_EQ(std::get<JoinPeers>(joined->body).size, 4u);
+  EXPECT_EQ(std::get<JoinPeers>(joined->body).id, join.id);
+
+  PeerSums sums{.target_attempt = 9, .slot = 8, .group = 3, .unit = 5};
+  sums.verb = PeerVerb::kExchange;
+  sums.dtype = DType::kBF16;
+  sums.self = 1;
+  sums.chunk_elements = 1 << 20;
+  sums.slice = {4096, 128};
+  sums.members = {{2, 0, 0, 16}, {0, 0, 16, 32}};
+  sums.sums = {{0, 2}, {1, 1}};
+  const auto message = Decode(*Encode({6, sums}));
+  ASSERT_TRUE(message.ok()) << message.status();
+  const PeerSums& back = std::get<PeerSums>(message->body);
+  EXPECT_EQ(back.target_attempt, 9u);
+  EXPECT_EQ(back.verb, PeerVerb::kExchange);
+  EXPECT_EQ(back.dtype, DType::kBF16);
+  EXPECT_EQ(back.self, 1u);
+  EXPECT_EQ(back.chunk_elements, uint64_t{1} << 20);
+  EXPECT_EQ(back.slice.offset, 4096u);
+  EXPECT_EQ(back.members[1].first_element, 16u);
+  EXPECT_EQ(back.members[1].elements, 32u);
+  EXPECT_EQ(back.sums[0].group_count, 2u);
+  sums.verb = static_cast<PeerVerb>(4);
+  EXPECT_EQ(Decode(*Encode({1, sums})).status().message(),
+            "message: field verb has no meaning: 4");
+}
+
 TEST(MessagesTest, EveryTypeKeepsItsTag) {
   const Body bodies[] = {ConfigureJob{1, 2},
                          ReleaseJob{3},
@@ -200,7 +234,15 @@ TEST(MessagesTest, EveryTypeKeepsItsTag) {
                          RunSample{},
                          SampleDone{},
                          MergeRows{},
-                         SumsDown{1, 2, {3, 4}}};
+                         SumsDown{1, 2, {3, 4}},
+                         JoinPeers{},
+                         LeavePeers{12},
+                         PeerSums{},
+                         PeersInvited{},
+                         PeersJoined{13},
+                         PeersLeft{14, "why"},
+                         SumsHeld{1, {3, 4}},
+                         SliceDown{1, 2, 3, 1, 4}};
   static_assert(std::size(bodies) == std::variant_size_v<Body>);
   for (const Body& body : bodies) {
     const auto datagram = Encode({1, body});

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/reduction.h"
+#include "base/wire/peers.h"
 #include "scheduler/plan/step_plan.h"
 
 namespace roundhouse {
@@ -89,6 +90,39 @@ void AddUnits(const RunSlotAction& action, const StepData& step,
   }
   ROUNDHOUSE_CHECK(blocks == action.blocks.size())
       << blocks << " of " << action.blocks.size() << " blocks";
+}
+
+// The layer whose backward slot leaves sums of the unit: of a tied embedding
+// the head's.
+int ContributingLayer(int unit, const TrainingState& state) {
+  return unit == 0 ? static_cast<int>(state.options().model.layer_count)
+                   : unit - 1;
+}
+
+// The parts of a layer's backward slot in a round: the sums that each leaves of
+// a unit, of all in the order of their groups.
+std::vector<IndexRange> PartSums(const Plan& plan, int layer,
+                                 const std::vector<IndexRange>& sums,
+                                 int64_t groups) {
+  const auto stage =
+      std::find_if(plan.backward.begin(), plan.backward.end(),
+                   [&](const LayerRange& one) { return one.Contains(layer); });
+  ROUNDHOUSE_CHECK(stage != plan.backward.end()) << "layer " << layer;
+  const auto slot =
+      static_cast<int>(plan.forward.size() + (stage - plan.backward.begin()));
+  std::vector<IndexRange> parts;
+  int64_t next = 0;
+  for (const IndexRange& share : GroupShares(plan, slot, groups)) {
+    if (share.size() == 0) continue;
+    IndexRange part = {next, next};
+    while (part.end < static_cast<int64_t>(sums.size()) &&
+           sums[part.end].end <= share.end) {
+      ++part.end;
+    }
+    next = part.end;
+    parts.push_back(part);
+  }
+  return parts;
 }
 
 // How many micro-batches of the step come before the round.
@@ -181,26 +215,57 @@ void AddHostMicroBatches(const RunHostOpAction& action, const RoundData& round,
   }
 }
 
+// Where a part's slice of a unit lies: in the block of its first sum.
+wire::BufferRef SliceBuffer(const IndexRange& slice, int unit, int block,
+                            const RoundBuffers& buffers) {
+  wire::BufferRef buffer = buffers.contributions().Buffer(unit, block);
+  const uint64_t bytes = static_cast<uint64_t>(slice.size()) * sizeof(float);
+  ROUNDHOUSE_CHECK(bytes <= buffer.bytes) << bytes << " in " << buffer.bytes;
+  buffer.bytes = bytes;
+  return buffer;
+}
+
+void AddSlices(const RunHostOpAction& action,
+               const std::vector<IndexRange>& parts, const TrainingState& state,
+               const RoundBuffers& buffers, wire::HostOp& op) {
+  const int unit = static_cast<int>(op.unit);
+  op.contribution_dtype = DType::kF32;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const IndexRange slice =
+        wire::SliceOf(state.layout(unit).element_count, parts.size(), i);
+    if (slice.size() == 0) continue;
+    op.contributions.push_back(
+        {0, op.total_groups,
+         SliceBuffer(slice, unit, action.blocks[parts[i].begin], buffers),
+         static_cast<uint64_t>(slice.begin),
+         static_cast<uint64_t>(slice.size())});
+  }
+}
+
 // What slots sent of the unit; of unit 0 a tied head's share.
 void AddContributions(const RunHostOpAction& action, const StepData& step,
                       const TrainingState& state, const RoundBuffers& buffers,
                       wire::HostOp& op) {
-  const uint32_t groups = step.rounds[action.round].group_count;
+  const RoundData& round = step.rounds[action.round];
+  const uint32_t groups = round.group_count;
   op.total_groups = groups;
-  op.contribution_dtype = buffers.contributions().dtype();
-  const int layer = action.unit == 0
-                        ? static_cast<int>(state.options().model.layer_count)
-                        : action.unit - 1;
+  const int layer = ContributingLayer(action.unit, state);
   const std::vector<IndexRange> sums =
       ContributedGroups(buffers.options().plan, layer, groups);
   ROUNDHOUSE_CHECK(sums.size() == action.blocks.size())
       << sums.size() << " sums in " << action.blocks.size() << " blocks";
+  const int unit = static_cast<int>(op.unit);
+  if (round.sliced.count(unit) != 0) {
+    AddSlices(action, PartSums(buffers.options().plan, layer, sums, groups),
+              state, buffers, op);
+    return;
+  }
+  op.contribution_dtype = buffers.contributions().dtype();
   for (size_t i = 0; i < sums.size(); ++i) {
     op.contributions.push_back(
         {static_cast<uint32_t>(sums[i].begin),
          static_cast<uint32_t>(sums[i].size()),
-         buffers.contributions().Buffer(static_cast<int>(op.unit),
-                                        action.blocks[i])});
+         buffers.contributions().Buffer(unit, action.blocks[i])});
   }
 }
 
@@ -271,6 +336,62 @@ wire::RunSlot SlotCommand(const RunSlotAction& action, const StepData& step,
     AddOutputs(action, step, index, state, buffers, slot);
   }
   return slot;
+}
+
+std::vector<int> ContributedUnitsOf(const RunSlotAction& action,
+                                    const TrainingState& state) {
+  std::vector<int> units;
+  const TrainingStateOptions& job = state.options();
+  for (int layer = action.layers.first; layer <= action.layers.last; ++layer) {
+    for (int unit : TrainingUnitsOfLayer(job.model, job.adapter, layer)) {
+      if (state.trainable(unit)) units.push_back(unit);
+    }
+  }
+  return units;
+}
+
+wire::PeerSums ExchangeCommand(const RunSlotAction& action,
+                               const StepData& step, int unit,
+                               const TrainingState& state,
+                               const RoundBuffers& buffers) {
+  const RoundData& round = step.rounds[action.place.round];
+  const int layer = ContributingLayer(unit, state);
+  const Plan& plan = buffers.options().plan;
+  const std::vector<IndexRange> sums =
+      ContributedGroups(plan, layer, round.group_count);
+  const std::vector<IndexRange> parts =
+      PartSums(plan, layer, sums, round.group_count);
+  wire::PeerSums command;
+  command.dtype = buffers.contributions().dtype();
+  command.chunk_elements =
+      wire::PeerScratch::Largest(sums.size(), command.dtype).chunk_elements;
+  const int64_t first_group = round.groups[action.micro_batches.begin];
+  IndexRange own;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const IndexRange slice =
+        wire::SliceOf(state.layout(unit).element_count, parts.size(), i);
+    command.members.push_back({0, 0, static_cast<uint64_t>(slice.begin),
+                               static_cast<uint64_t>(slice.size())});
+    for (int64_t s = parts[i].begin; s < parts[i].end; ++s) {
+      command.sums.push_back(
+          {static_cast<uint32_t>(i), static_cast<uint32_t>(sums[s].size())});
+    }
+    if (sums[parts[i].begin].begin != first_group) continue;
+    command.self = static_cast<uint32_t>(i);
+    own = slice;
+  }
+  // Blocks of the slot's trained layers before this one come first.
+  size_t block = 0;
+  for (int before = action.layers.first; before < layer; ++before) {
+    const LayerRange one = {before, before};
+    RunSlotAction alone = action;
+    alone.layers = one;
+    if (!ContributedUnitsOf(alone, state).empty()) {
+      block += static_cast<size_t>(parts[command.self].size());
+    }
+  }
+  command.slice = SliceBuffer(own, unit, action.blocks.at(block), buffers);
+  return command;
 }
 
 wire::HostOpKind HostKind(HostOpType type) {

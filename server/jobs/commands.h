@@ -6,6 +6,7 @@
 #define ROUNDHOUSE_SERVER_JOBS_COMMANDS_H_
 
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "base/wire/messages.h"
@@ -22,6 +23,9 @@ struct RoundData {
   std::vector<uint32_t> groups;  // of each micro-batch
   uint32_t group_count = 0;
   bool filled = false;  // tokens, labels, positions are in the arena
+  // Units of the wire whose sums the devices have added up: in slices, in the
+  // parts' first blocks.
+  std::set<int> sliced;
 };
 
 // AdamW's numbers for one optimizer step.
@@ -56,6 +60,18 @@ struct StepData {
 wire::RunSlot SlotCommand(const RunSlotAction& action, const StepData& step,
                           const TrainingState& state,
                           const RoundBuffers& buffers);
+
+// Units of the wire that the slot leaves sums of.
+std::vector<int> ContributedUnitsOf(const RunSlotAction& action,
+                                    const TrainingState& state);
+
+// The exchange of a unit's sums, for the part that the action is; all but the
+// members' ranks, the group and the attempt.  REQUIRES: the slot is a part of a
+// wide one, and contributes to the unit.
+wire::PeerSums ExchangeCommand(const RunSlotAction& action,
+                               const StepData& step, int unit,
+                               const TrainingState& state,
+                               const RoundBuffers& buffers);
 
 wire::HostOpKind HostKind(HostOpType type);
 

@@ -414,6 +414,65 @@ TEST_P(CommandsTest, ContributionsCoverEveryTrainedUnitOnce) {
   }
 }
 
+TEST_P(CommandsTest, SlicesOfAnExchangeAreWhatTheHostReads) {
+  if (!GetParam().wide || GetParam().adapters) return;  // none is exchanged
+  RoundData& round = step_.rounds[0];
+  const Plan& plan = buffers_->options().plan;
+  for (int unit : TrainedUnits()) {
+    if (unit == 0 && !GetParam().tied) continue;
+    const int layer = unit == 0 ? 3 : unit - 1;
+    const auto sums = ContributedGroups(plan, layer, 2);
+    if (sums.size() == 1) continue;
+    const wire::HostOp apart = Host(HostOpType::kReduce, unit);
+    round.sliced = {unit};
+    const wire::HostOp op = Host(HostOpType::kReduce, unit);
+    round.sliced.clear();
+    EXPECT_EQ(op.contribution_dtype, DType::kF32);
+    EXPECT_EQ(op.micro_batches.size(), apart.micro_batches.size());
+    ASSERT_EQ(op.contributions.size(), 2u);
+    size_t part_number = 0;
+    for (const Part& part : PartsOf(PlanOfRound(plan, 3, 2), 3)) {
+      if (!part.backward() || !part.layers.Contains(layer)) continue;
+      RunSlotAction action;
+      action.place.buffer_set = 1;
+      action.pass = part.pass;
+      action.layers = part.layers;
+      action.micro_batches = part.micro_batches;
+      action.blocks = SlotBlocks(action);
+      EXPECT_EQ(ContributedUnitsOf(action, *state_).size(),
+                part.layers.layer_count() +
+                    (GetParam().tied && part.layers.Contains(3) ? 1u : 0u));
+      const wire::PeerSums command =
+          ExchangeCommand(action, step_, unit, *state_, *buffers_);
+      EXPECT_EQ(command.dtype, apart.contribution_dtype);
+      EXPECT_GT(command.chunk_elements, 0u);
+      EXPECT_EQ(command.self, part_number);
+      ASSERT_EQ(command.members.size(), 2u);
+      ASSERT_EQ(command.sums.size(), 2u);
+      for (uint32_t i = 0; i < 2; ++i) {
+        EXPECT_EQ(command.sums[i].member, i);
+        EXPECT_EQ(command.sums[i].group_count, sums[i].size());
+        EXPECT_EQ(command.members[i].first_element,
+                  op.contributions[i].first_element);
+        EXPECT_EQ(command.members[i].elements, op.contributions[i].elements);
+      }
+      // Where the part's own sum would lie, were it sent apart.
+      const wire::HostContribution& slice = op.contributions[part_number];
+      EXPECT_EQ(command.slice.offset, slice.buffer.offset);
+      EXPECT_EQ(command.slice.bytes, slice.buffer.bytes);
+      EXPECT_EQ(slice.buffer.offset,
+                apart.contributions[part_number].buffer.offset);
+      EXPECT_LE(slice.buffer.bytes,
+                apart.contributions[part_number].buffer.bytes);
+      EXPECT_EQ(slice.buffer.bytes, slice.elements * sizeof(float));
+      ++part_number;
+    }
+    EXPECT_EQ(part_number, 2u);
+    EXPECT_EQ(op.contributions[0].elements + op.contributions[1].elements,
+              state_->layout(unit).element_count);
+  }
+}
+
 TEST_P(CommandsTest, AnUpdateThatReducesTakesWhatAReductionWould) {
   for (int unit : TrainedUnits()) {
     if (unit == 0) continue;

@@ -11,6 +11,9 @@ struct DeviceRoom {
   // What LibTorch computes with comes out of it, too (DeviceMemory in
   // worker/device/device.h): GPUs.
   bool with_libraries = false;
+  // Wide slots may hold all their sums at once, to add them up with those of
+  // other devices.
+  bool holds_sums = false;
 };
 
 }  // namespace roundhouse

@@ -11,6 +11,14 @@ namespace roundhouse {
 static_assert(DispatcherOptions{}.max_device_slots <=
               wire::kMaxDispatchedSlots);
 
+DispatchLoop::DispatchLoop(EventLoop& loop, WorkerPool& pool,
+                           const PeerGroup::Options& peers)
+    : pool_(pool), peers_(loop, pool, peers) {
+  peers_.OnOver([this] {
+    for (const auto& [id, job] : jobs_) job->OnPeersOver();
+  });
+}
+
 void DispatchLoop::Add(JobId id, const JobShape& shape, Job* job) {
   dispatcher_.AddJob(id, shape);
   jobs_[id] = job;
@@ -51,12 +59,14 @@ void DispatchLoop::OnWorkerUp(WorkerId worker) {
     dispatcher_.HostUp();
   } else {
     dispatcher_.DeviceUp(static_cast<DeviceId>(Number(worker)));
+    peers_.OnWorkerUp(worker);
   }
   CarryOut();
 }
 
 void DispatchLoop::OnWorkerDown(WorkerId worker) {
   if (worker == pool_.FilesWorker()) return;
+  peers_.OnWorkerDown(worker);
   if (worker == pool_.HostWorker()) {
     dispatcher_.HostDown();
   } else {
@@ -66,6 +76,7 @@ void DispatchLoop::OnWorkerDown(WorkerId worker) {
 }
 
 void DispatchLoop::OnDeviceLost(DeviceId device) {
+  peers_.OnDeviceLost(device);
   dispatcher_.DeviceLost(device);
   CarryOut();
 }

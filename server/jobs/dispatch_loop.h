@@ -9,6 +9,8 @@
 
 #include "base/ids.h"
 #include "scheduler/dispatch/dispatcher.h"
+#include "server/pool/event_loop.h"
+#include "server/pool/peer_group.h"
 #include "server/pool/worker_pool.h"
 
 namespace roundhouse {
@@ -21,10 +23,16 @@ class DispatchLoop {
     virtual void Carry(const Action& action) = 0;
     // All actions so far are carried out.
     virtual void AfterActions() = 0;
+    // Devices do not reach each other any more.
+    virtual void OnPeersOver() = 0;
   };
 
-  // `pool` outlives it.
-  explicit DispatchLoop(WorkerPool& pool) : pool_(pool) {}
+  // `loop` and `pool` outlive it.
+  DispatchLoop(EventLoop& loop, WorkerPool& pool,
+               const PeerGroup::Options& peers);
+
+  // Whether and how devices add up sums between them.
+  PeerGroup& peers() { return peers_; }
 
   // Its decisions are carried out by CarryOut, which must follow.
   Dispatcher& dispatcher() { return dispatcher_; }
@@ -42,6 +50,10 @@ class DispatchLoop {
   // From within a Carry: returns at once, the outer call goes on.
   void CarryOut();
 
+  // What workers say of the group that peers() is.
+  void OnMessage(WorkerId worker, const wire::Message& message) {
+    peers_.OnMessage(worker, message);
+  }
   // The pool's events of device and host workers, after every job has been told
   // (a worker must know the jobs whose slots it gets).
   void OnWorkerUp(WorkerId worker);
@@ -52,6 +64,7 @@ class DispatchLoop {
   void CarryOne(const Action& action);
 
   WorkerPool& pool_;
+  PeerGroup peers_;
   Dispatcher dispatcher_{DispatcherOptions{}};
   std::map<JobId, Job*> jobs_;
   bool carrying_out_ = false;

@@ -59,6 +59,7 @@ struct EngineOptions {
   DeviceRoom device;
   int device_threads = 1;
   double link_gbps = 0;  // of each device's link; 0: not known
+  PeerGroup::Options peers;
   std::string metrics_address;
   int max_running_jobs = 2;
   StatusBoard* status = nullptr;  // null: nobody looks; outlives the engine

@@ -141,6 +141,7 @@ void Engine::OnMessage(WorkerId worker, const wire::Message& message) {
     OnDeviceMessage(static_cast<DeviceId>(Number(worker)), message);
     recorder_.OnDeviceMessage(Number(worker), message, MonotonicNs());
   }
+  dispatch_.OnMessage(worker, message);
   for (const auto& run : AllRunning()) {
     run->runner().OnMessage(worker, message);
   }

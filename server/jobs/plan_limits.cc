@@ -105,14 +105,17 @@ uint64_t PlanLimits::WorkingOf(const LayerRange& stage, bool backward) const {
 }
 
 // As worker/slot/slot_plan.h: of several sums one goes down while the next one
-// is folded.
+// is folded, or all are held.  Those of adapters never are.
 PlanLimits::HeldSums PlanLimits::Held(int64_t sent, int64_t folded) const {
-  const uint64_t several = sent > 1 ? 1 : 0;
+  const bool all =
+      options_.device.holds_sums && !options_.model.adapter.present();
+  const auto down =
+      static_cast<uint64_t>(all ? sent : std::min<int64_t>(sent, 2));
   const auto sums = static_cast<uint64_t>(folded);
   if (options_.buffers.contributions.dtype == DType::kF32) {
-    return {sums + several, 0};
+    return {sums + down - 1, 0};
   }
-  return {sums, 1 + several};
+  return {sums, down};
 }
 
 uint64_t PlanLimits::StageBytes(const LayerRange& stage, const HeldSums& held,

@@ -32,7 +32,8 @@ JobRunner::JobRunner(EventLoop& loop, HostArena& arena, WorkerPool& pool,
                 .model = options_.model.config,
                 .prompts = options_.spec.spec().eval_prompts,
                 .eval_steps = options_.spec.spec().eval_steps,
-                .text = options_.text}) {}
+                .text = options_.text}),
+      wide_sums_(pool, dispatch) {}
 
 JobRunner::~JobRunner() {
   if (dispatching_) dispatch_.Leave(id());

@@ -43,6 +43,7 @@
 #include "server/jobs/runner_work.h"
 #include "server/jobs/start_point.h"
 #include "server/jobs/step_updates.h"
+#include "server/jobs/wide_sums.h"
 #include "server/pool/event_loop.h"
 #include "server/pool/host_arena.h"
 #include "server/pool/work_pool.h"
@@ -55,11 +56,6 @@
 #include "server/weights/training_state.h"
 
 namespace roundhouse {
-
-// Pieces of work that may wait for a job's background thread.
-inline constexpr size_t kMaxBackgroundWork = 16;
-// Of file operations: no two jobs share one.
-inline constexpr uint64_t kOperationsPerJob = uint64_t{1} << 24;
 
 class JobRunner final : private DispatchLoop::Job {
  public:
@@ -164,6 +160,8 @@ class JobRunner final : private DispatchLoop::Job {
   // DispatchLoop::Job
   void Carry(const Action& action) override;
   void AfterActions() override { Tell(); }
+  void OnPeersOver() override;
+  WideSums::Job Now() { return {steps_, out_slots_, *state_, *buffers_}; }
   void CarryOut() { dispatch_.CarryOut(); }
   void Carry(const RunSlotAction& action);
   void Carry(const WithdrawSlotAction& action);
@@ -184,6 +182,7 @@ class JobRunner final : private DispatchLoop::Job {
   void OnHostFailed(uint64_t attempt, const wire::Failed& failed);
   void OnSlotFailed(WorkerId worker, uint64_t attempt,
                     const wire::Failed& failed);
+  void OnHeldSums(WorkerId worker, uint64_t attempt, const wire::Body& body);
   void OnSumsDown(WorkerId worker, uint64_t attempt,
                   const wire::SumsDown& sums);
   OutSlot* FindOut(WorkerId worker, uint64_t attempt, SlotId id);
@@ -275,6 +274,7 @@ class JobRunner final : private DispatchLoop::Job {
   uint64_t previous_version_ = 0;  // of those that the one before it does
   std::map<uint64_t, StepEntry> steps_;  // by the dispatcher's step number
   std::map<SlotId, OutSlot> out_slots_;
+  WideSums wide_sums_;
   std::map<HostOpId, OutHostOp> out_host_ops_;
   uint64_t host_configure_attempt_ = 0;
   std::map<DeviceId, int64_t> down_since_ns_;  // workers that died with slots

@@ -13,6 +13,9 @@ void JobRunner::OnMessage(WorkerId worker, const wire::Message& message) {
     OnSlotDone(worker, message.attempt, *done);
   } else if (const auto* sums = std::get_if<wire::SumsDown>(&body)) {
     OnSumsDown(worker, message.attempt, *sums);
+  } else if (std::holds_alternative<wire::SumsHeld>(body) ||
+             std::holds_alternative<wire::SliceDown>(body)) {
+    OnHeldSums(worker, message.attempt, body);
   } else if (const auto* op = std::get_if<wire::HostOpDone>(&body)) {
     OnHostOpDone(*op);
   } else if (const auto* file = std::get_if<wire::FileOpDone>(&body)) {
@@ -69,15 +72,38 @@ OutSlot* JobRunner::FindOut(WorkerId worker, uint64_t attempt, SlotId id) {
 void JobRunner::OnSumsDown(WorkerId worker, uint64_t attempt,
                            const wire::SumsDown& sums) {
   const auto id = static_cast<SlotId>(sums.slot);
-  if (FindOut(worker, attempt, id) == nullptr || !dispatching_) return;
+  const OutSlot* const slot = FindOut(worker, attempt, id);
+  if (slot == nullptr || !dispatching_) return;
   event_ns_ = sums.time_ns;
   event_cause_ = wire::WaitCause::kDependency;
   for (const uint32_t unit : sums.units) {
+    wide_sums_.OnDown(Now(), *slot, static_cast<int>(unit));
     dispatcher().ContributionDown(id,
                                   state_->SummedUnit(static_cast<int>(unit)));
   }
   CarryOut();
   event_ns_ = 0;
+}
+
+// Of a wide slot's part: it holds them, or exchanged them.
+void JobRunner::OnHeldSums(WorkerId worker, uint64_t attempt,
+                           const wire::Body& body) {
+  const auto* const held = std::get_if<wire::SumsHeld>(&body);
+  const auto* const slice = std::get_if<wire::SliceDown>(&body);
+  const uint64_t number = held != nullptr ? held->slot : slice->slot;
+  const OutSlot* const slot =
+      FindOut(worker, attempt, static_cast<SlotId>(number));
+  if (slot == nullptr || !dispatching_) return;
+  if (held != nullptr) return wide_sums_.OnSumsHeld(Now(), *slot, *held);
+  event_ns_ = slice->time_ns;
+  event_cause_ = wire::WaitCause::kDependency;
+  wide_sums_.OnSliceDown(Now(), *slot, *slice);
+  CarryOut();
+  event_ns_ = 0;
+}
+
+void JobRunner::OnPeersOver() {
+  if (dispatching_) wide_sums_.OnPeersOver(Now());
 }
 
 void JobRunner::OnSlotDone(WorkerId worker, uint64_t attempt,
@@ -89,6 +115,7 @@ void JobRunner::OnSlotDone(WorkerId worker, uint64_t attempt,
   state_->CommitToLedger(done.slot);
   const OutSlot out = *found;
   out_slots_.erase(id);
+  if (dispatching_) wide_sums_.OnDone(Now(), out);
   const auto entry = steps_.find(out.action.place.step_number);
   bool finite = true;
   // One for each of the slot's share of the round's micro-batches.
@@ -114,6 +141,10 @@ void JobRunner::Tell() {
     ObserveTimes(out, done);
     NoteRecovery(out.device, done.started_ns);
     listener_->OnSlot(out.device, out.action.pass, done);
+  }
+  const WideSums::Counts sums = wide_sums_.TakeCounts();
+  if (sums.exchanged + sums.failed > 0) {
+    listener_->OnSumExchanges(sums.exchanged, sums.failed);
   }
   for (const StepReport& report : std::exchange(untold_steps_, {})) {
     listener_->OnStep(report);
@@ -186,6 +217,7 @@ void JobRunner::NoteLostSlots(DeviceId device) {
   for (auto& [id, out] : out_slots_) {
     if (out.device != device || out.lost) continue;
     out.lost = true;
+    wide_sums_.OnGone(Now(), id);
     down_since_ns_.emplace(device, MonotonicNs());
   }
 }
@@ -239,6 +271,7 @@ void JobRunner::OnSlotFailed(WorkerId worker, uint64_t attempt,
   const bool exhausted = static_cast<absl::StatusCode>(failed.code) ==
                          absl::StatusCode::kResourceExhausted;
   failed_slots_.insert(id);
+  if (dispatching_) wide_sums_.OnGone(Now(), id);
   listener_->OnSlotFailed(slot->second.device);
   Fail(exhausted ? JobReason::kDeviceMemory : JobReason::kInternal,
        absl::StrCat("device ", Number(worker), ": ", failed.text));

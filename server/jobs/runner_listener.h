@@ -89,6 +89,9 @@ class RunnerListener {
   virtual void OnStepDone(int64_t step) = 0;
   // The reductions of one unit in one step and its update, added up.
   virtual void OnUnitUpdated(double seconds) = 0;
+  // Units' sums that wide slots added up between their devices, and that they
+  // were to.
+  virtual void OnSumExchanges(int64_t exchanged, int64_t failed) = 0;
   // From the death of a worker that had slots to its device's next slot.
   virtual void OnRecovered(DeviceId device, double seconds) = 0;
   // The last call; the runner holds no arena memory any more.

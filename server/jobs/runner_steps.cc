@@ -192,6 +192,7 @@ void JobRunner::Carry(const RunSlotAction& action) {
   StepEntry& entry = steps_.at(action.place.step_number);
   FillIfNeeded(entry, action.place.round, action.place.buffer_set);
   OutSlot& out = out_slots_[action.slot];
+  const bool again = out.attempt != 0;
   if (out.lost) listener_->OnSlotReplayed(out.device);
   out.lost = false;
   out.device = action.device;
@@ -200,6 +201,7 @@ void JobRunner::Carry(const RunSlotAction& action) {
   wire::RunSlot command = SlotCommand(action, entry.data, *state_, *buffers_);
   command.enabled_ns = event_ns_;
   command.enabled_by = event_cause_;
+  wide_sums_.OnSend(Now(), action, again, command);
   listener_->OnSlotCommand(command);
   out.attempt =
       pool_.Send(pool_.DeviceWorker(action.device), std::move(command));
@@ -214,6 +216,7 @@ void JobRunner::Carry(const WithdrawSlotAction& action) {
     return;
   }
   pool_.Withdraw(action.device, out_slots_.at(action.slot).attempt);
+  wide_sums_.OnGone(Now(), action.slot);
 }
 
 void JobRunner::Carry(const RunHostOpAction& action) {
@@ -305,6 +308,7 @@ void JobRunner::Carry(const StepDoneAction& action) {
   const auto found = steps_.find(action.step_number);
   const StepEntry entry = std::move(found->second);
   steps_.erase(found);
+  wide_sums_.Forget(action.step_number);
   if (!entry.data.train) {
     AfterEvaluation(entry);
     if (!dispatching_) return;  // it failed the job
@@ -323,6 +327,7 @@ void JobRunner::Carry(const QuietAction&) {
   Tell();
   steps_.clear();
   out_slots_.clear();
+  wide_sums_.Clear();
   quiet_ = true;
   AfterQuiet();
 }

@@ -90,7 +90,8 @@ class RunnerTest : public testing::Test,
     if (change_options_) change_options_(options);
     pool_ = *WorkerPool::Create(*loop_, *arena_, pool_options_);
     free_bytes_ = arena_->used_bytes();
-    dispatch_ = std::make_unique<DispatchLoop>(*pool_);
+    dispatch_ = std::make_unique<DispatchLoop>(
+        *loop_, *pool_, PeerGroup::Options{.enabled = pool_options_.peers});
     runner_ = std::make_unique<JobRunner>(*loop_, *arena_, *pool_, *dispatch_,
                                           std::move(options), this);
     ASSERT_TRUE(pool_->Start(this).ok());
@@ -172,6 +173,10 @@ class RunnerTest : public testing::Test,
   }
   void OnStepDone(int64_t step) override { done_steps_.push_back(step); }
   void OnDispatchLatency(double) override {}
+  void OnSumExchanges(int64_t exchanged, int64_t failed) override {
+    exchanged_ += exchanged;
+    failed_exchanges_ += failed;
+  }
   void OnUnitUpdated(double seconds) override {
     unit_seconds_.push_back(seconds);
   }
@@ -193,6 +198,7 @@ class RunnerTest : public testing::Test,
     dispatch_->OnWorkerUp(worker);
   }
   void OnMessage(WorkerId worker, const wire::Message& message) override {
+    dispatch_->OnMessage(worker, message);
     if (!finished_) runner_->OnMessage(worker, message);
   }
   void OnWorkerDown(WorkerId worker, const std::string&) override {
@@ -223,6 +229,7 @@ class RunnerTest : public testing::Test,
   std::map<SlotPass, int> sent_, slots_;
   std::vector<int> replayed_, recovered_;  // devices
   int failed_slots_ = 0;
+  int64_t exchanged_ = 0, failed_exchanges_ = 0;
   std::vector<double> unit_seconds_;
   std::map<wire::SlotKind, int> commands_;
   std::map<std::pair<wire::HostOpKind, int64_t>, int> host_ops_;

@@ -2,6 +2,7 @@
 #ifndef ROUNDHOUSE_SERVER_JOBS_RUNNER_WORK_H_
 #define ROUNDHOUSE_SERVER_JOBS_RUNNER_WORK_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -19,6 +20,11 @@
 #include "server/weights/file_table.h"
 
 namespace roundhouse {
+
+// Pieces of work that may wait for a job's background thread.
+inline constexpr size_t kMaxBackgroundWork = 16;
+// Of file operations: no two jobs share one.
+inline constexpr uint64_t kOperationsPerJob = uint64_t{1} << 24;
 
 struct OutSlot {
   DeviceId device{};

@@ -216,6 +216,10 @@ void RunningJob::OnStepDone(int64_t step) {
   world_.recorder.OnStepDone(id_, step, MonotonicNs());
 }
 
+void RunningJob::OnSumExchanges(int64_t exchanged, int64_t failed) {
+  world_.metrics.CountSumExchanges(exchanged, failed);
+}
+
 void RunningJob::OnUnitUpdated(double seconds) {
   world_.metrics.ObserveOptimizer(absl::Seconds(seconds));
 }

@@ -102,6 +102,7 @@ class RunningJob final : public RunnerListener {
   void OnHostOp(const HostOpTimes& work) override;
   void OnStepDone(int64_t step) override;
   void OnUnitUpdated(double seconds) override;
+  void OnSumExchanges(int64_t exchanged, int64_t failed) override;
   void OnRecovered(DeviceId device, double seconds) override;
   void OnFinished(const JobOutcome& outcome) override;
 

@@ -96,6 +96,10 @@ SlotFamilies::SlotFamilies(Registry& r)
                     "again.")),
       duration(Histogram(r, "roundhouse_slot_duration_seconds",
                          "Phases of a slot.", ShortTimes())),
+      sum_exchanges(Counter(r, "roundhouse_sum_exchanges_total",
+                            "Sums of units that wide slots added up between "
+                            "their devices; failed: they went down apart "
+                            "after all.")),
       dispatch_latency(
           Histogram(r, "roundhouse_slot_dispatch_latency_seconds",
                     "From the event that made a slot possible to its receipt.",

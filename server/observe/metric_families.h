@@ -74,6 +74,7 @@ struct SlotFamilies {
   explicit SlotFamilies(prometheus::Registry& registry);
   CounterFamily& slots;
   HistogramFamily duration;
+  CounterFamily& sum_exchanges;
   HistogramFamily dispatch_latency;
   HistogramFamily recovery;
 };

@@ -148,6 +148,7 @@ void ServerMetrics::AddZeros() {
   parts_->slots.dispatch_latency.Add({});
   parts_->slots.recovery.Add({});
   parts_->jobs.queue_wait.Add({{"class", "normal"}});
+  CountSumExchanges(0, 0);
   for (SlotPassLabel pass : kPasses) {
     for (SlotPhase phase : kPhases) {
       parts_->slots.duration.Add(
@@ -256,6 +257,13 @@ void ServerMetrics::CountSlot(int device, SlotResult result) {
   Labels labels = Of(device);
   labels["result"] = Label(result);
   parts_->slots.slots.Add(labels).Increment();
+}
+
+void ServerMetrics::CountSumExchanges(int64_t ok, int64_t failed) {
+  parts_->slots.sum_exchanges.Add({{"result", "ok"}})
+      .Increment(static_cast<double>(ok));
+  parts_->slots.sum_exchanges.Add({{"result", "failed"}})
+      .Increment(static_cast<double>(failed));
 }
 
 void ServerMetrics::ObserveSlot(SlotPassLabel pass, SlotPhase phase,

@@ -79,6 +79,7 @@ class ServerMetrics {
   // What NVML says of CUDA devices (gpu_series.h has its thread).
   GpuSeries& gpus();
   void CountSlot(int device, SlotResult result);
+  void CountSumExchanges(int64_t ok, int64_t failed);
   void ObserveSlot(SlotPassLabel pass, SlotPhase phase, absl::Duration time);
   void ObserveDispatchLatency(absl::Duration time);
   void ObserveStep(absl::Duration time);

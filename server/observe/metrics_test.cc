@@ -55,6 +55,7 @@ void Touch(ServerMetrics* m) {
   m->AddTransfer(0, TransferDirection::kHostToDevice, TransferPurpose::kWeights,
                  4096);
   m->CountSlot(1, SlotResult::kReplayed);
+  m->CountSumExchanges(5, 1);
   m->ObserveSlot(SlotPassLabel::kFused, SlotPhase::kCompute,
                  absl::Milliseconds(3));
   m->ObserveDispatchLatency(absl::Microseconds(30));
@@ -126,6 +127,8 @@ TEST(MetricsTest, ValuesAndLabels) {
         "purpose=\"weights\"} 4096",
         "roundhouse_slots_total{device=\"1\",result=\"replayed\"} 1",
         "roundhouse_slots_total{device=\"1\",result=\"ok\"} 0",
+        "roundhouse_sum_exchanges_total{result=\"ok\"} 5",
+        "roundhouse_sum_exchanges_total{result=\"failed\"} 1",
         "roundhouse_step_duration_seconds_count 1",
         "roundhouse_slot_duration_seconds_count{pass=\"fused\",phase="
         "\"compute\"} 1",

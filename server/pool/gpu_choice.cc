@@ -117,6 +117,25 @@ absl::StatusOr<GpuChoice> ChooseGpus(const GpuRequest& request,
   return choice;
 }
 
+bool OneDeviceEach(const std::vector<wire::Gpu>& gpus) {
+  return std::all_of(gpus.begin(), gpus.end(), [&](const wire::Gpu& gpu) {
+    return DevicesOf(gpu, gpus) == 1;
+  });
+}
+
+bool ReachEachOther(const std::vector<wire::Gpu>& gpus) {
+  const auto reaches = [](const wire::Gpu& from, const wire::Gpu& to) {
+    return from.index == to.index ||
+           (from.peers.value_or(0) >> to.index & 1) != 0;
+  };
+  return gpus.size() > 1 && OneDeviceEach(gpus) &&
+         std::all_of(gpus.begin(), gpus.end(), [&](const wire::Gpu& from) {
+           return std::all_of(
+               gpus.begin(), gpus.end(),
+               [&](const wire::Gpu& to) { return reaches(from, to); });
+         });
+}
+
 absl::StatusOr<uint64_t> GpuMemoryLimit(const std::vector<wire::Gpu>& gpus,
                                         uint64_t asked) {
   uint64_t limit = asked != 0 ? asked : UINT64_MAX;

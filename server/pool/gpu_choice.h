@@ -41,6 +41,13 @@ struct GpuChoice {
 absl::StatusOr<GpuChoice> ChooseGpus(const GpuRequest& request,
                                      const wire::GpuReport& report);
 
+// No GPU is there twice.
+bool OneDeviceEach(const std::vector<wire::Gpu>& gpus);
+
+// Whether each one can read and write the memory of every other one, as the
+// driver says.  False of fewer than two, and where a GPU is there twice.
+bool ReachEachOther(const std::vector<wire::Gpu>& gpus);
+
 // Of each device, one limit for all: `asked`, or with 0 what the fullest of
 // `gpus` has free for each of its devices beside kGpuReserveBytes.
 // INVALID_ARGUMENT naming --device-memory: a GPU's devices would have more than

@@ -43,6 +43,22 @@ void ExpectRefused(const absl::Status& status, absl::StatusCode code,
   EXPECT_TRUE(absl::StrContains(status.message(), what)) << status;
 }
 
+TEST(GpuChoiceTest, GpusReachEachOtherWhereEachSaysSoOfAllOthers) {
+  std::vector<wire::Gpu> gpus = {Eight().gpus[0], Eight().gpus[2]};
+  EXPECT_FALSE(ReachEachOther(gpus));  // the driver does not say
+  gpus[0].peers = 0b100;
+  EXPECT_FALSE(ReachEachOther(gpus));
+  gpus[1].peers = 0b001;
+  EXPECT_TRUE(ReachEachOther(gpus));
+  gpus[1].peers = 0b010;  // some other one
+  EXPECT_FALSE(ReachEachOther(gpus));
+  gpus[1] = gpus[0];  // twice
+  EXPECT_FALSE(ReachEachOther(gpus));
+  EXPECT_FALSE(OneDeviceEach(gpus));
+  EXPECT_FALSE(ReachEachOther({gpus[0]}));
+  EXPECT_FALSE(ReachEachOther({}));
+}
+
 TEST(GpuRequestTest, AllOrAList) {
   EXPECT_TRUE(ParseGpuRequest("cuda")->all);
   const auto some = ParseGpuRequest("cuda:0,2-5,1");

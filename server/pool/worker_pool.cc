@@ -139,6 +139,7 @@ std::vector<std::string> WorkerPool::Arguments(WorkerId id) {
     arguments.push_back(
         absl::StrCat("--device-memory=", options_.device_memory_bytes));
     arguments.push_back(absl::StrCat("--link-gbps=", options_.link_gbps));
+    if (options_.peers) arguments.push_back("--peers");
   }
   std::deque<std::string>& kill_at = options_.kill_at[id];
   if (!kill_at.empty()) {

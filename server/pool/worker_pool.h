@@ -50,7 +50,9 @@ struct WorkerPoolOptions {
   int host_threads = 1;
   uint64_t device_memory_bytes = uint64_t{1} << 30;
   double link_gbps = 0;  // 0: as fast as memory
-  int lock_fd = -1;      // inherited by every worker
+  // Device workers exchange sums (wire::kPeerScratchBytes of each device).
+  bool peers = false;
+  int lock_fd = -1;  // inherited by every worker
   // A worker that is up and says nothing for this long is killed.
   absl::Duration heartbeat_limit = absl::Seconds(30);
   // A process that has not said Hello this long after it was forked is killed:

@@ -21,12 +21,14 @@
 //   fail-two          samples of more than one sequence fail, short of memory
 //   slow              takes 30 ms for each command
 //   full              what it saves does not fit on the disk
+//   lonely            joins no group of peers
+//   forlorn           does not answer to one either
 //
 // It computes nothing: a loss is 1 nat per micro-batch, a norm 1; a slot says
 // it took 1, 2, 3 and 4 ms in its phases, a host operation 2 ms.  Slots wait
 // for the versions of the units they read, updates raise them.  Saves write
 // what lies in the arena, loads leave it as it is.  A sample's next token is
-// the last one plus one, modulo 50.
+// the last one plus one, modulo 50.  It joins a group of peers at once.
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -225,6 +227,16 @@ void Answer(wire::Channel& channel, wire::Arena& arena, int index,
     answer.body = fail || full || !Save(arena, *file)
                       ? Failure(file->operation)
                       : wire::Body(wire::FileOpDone{file->operation, 1});
+  } else if (const auto* join = std::get_if<wire::JoinPeers>(&message.body)) {
+    if (way == "forlorn") return;
+    wire::PeersInvited invited{.group = join->group};
+    invited.id[0] = 'i';
+    if (way == "lonely" || (join->rank > 0 && join->id != invited.id)) {
+      answer.body = wire::PeersLeft{join->group, "no way there"};
+    } else {
+      if (join->rank == 0 && !channel.Send({0, invited}).ok()) exit(0);
+      answer.body = wire::PeersJoined{join->group};
+    }
   } else if (const auto* rows = std::get_if<wire::MergeRows>(&message.body)) {
     answer.body = fail || way == "full" || !Merge(*rows)
                       ? Failure(rows->operation)

@@ -252,7 +252,10 @@ def bits(value):
     return struct.pack("<d", float(value))
 
 
-class BitwiseTest(unittest.TestCase):
+class BitwiseCase(unittest.TestCase):
+    """What runs are compared with and how; peers_test.py's too."""
+    flags = {}  # of every daemon
+
     @classmethod
     def setUpClass(cls):
         cls.scratch = harness.Scratch()
@@ -274,7 +277,7 @@ class BitwiseTest(unittest.TestCase):
         """One runs at a time."""
         if devices not in self.daemons:
             self.daemons[devices] = self.scratch.daemon(
-                devices=f"cpu:{devices}")
+                devices=f"cpu:{devices}", **self.flags)
         wanted = self.daemons[devices]
         for daemon in self.daemons.values():
             if daemon is not wanted and not daemon.ended():
@@ -383,7 +386,8 @@ class BitwiseTest(unittest.TestCase):
         for daemon in self.daemons.values():
             if not daemon.ended():
                 daemon.stop()
-        self.daemons[devices] = self.scratch.daemon(devices=f"cpu:{devices}")
+        self.daemons[devices] = self.scratch.daemon(
+            devices=f"cpu:{devices}", **self.flags)
         self.daemons[devices].start(**flags)
         return self.daemons[devices]
 
@@ -395,6 +399,38 @@ class BitwiseTest(unittest.TestCase):
             "max_length": 32, "max_steps": STEPS, "learning_rate": 0.01,
             "save_steps": 0, "seed": 7, **WIDE_BATCH, **changes})
 
+    def adapter_spec(self, changes):
+        spec = {
+            "method": "lora", "model_name_or_path": "model-False-fp32",
+            "dataset": "train.jsonl", "validation_dataset": "validation.jsonl",
+            "max_length": 32, "batch_size": BATCH, "micro_batch_size": 2,
+            "max_steps": STEPS, "learning_rate": 0.01, "seed": 7,
+            "save_steps": 0, **changes}
+        spec["model_name_or_path"] = spec.pop("model",
+                                              spec["model_name_or_path"])
+        return spec
+
+    def check_adapters(self, devices, changes):
+        spec = self.adapter_spec(changes)
+        daemon = self.daemon(devices)
+        job = daemon.submit(spec)
+        daemon.wait(job)
+        metrics, states = self.reference(daemon, job)
+        found = daemon.metrics(job)
+        self.same_metrics(found, metrics)
+        every = spec["save_steps"] or STEPS
+        self.assertEqual(sorted(states), list(range(every, STEPS + 1, every)))
+        for step in sorted(states):
+            self.same_tensors(daemon.tensors(job, step), states[step], step)
+        for name, (_, _, data) in states[STEPS].items():
+            self.assertTrue(any(data), f"{name} never changed from zero")
+        norms = [line["grad_norm"] for line in found if "grad_norm" in line]
+        if "max_grad_norm" in changes and changes["max_grad_norm"]:
+            self.assertGreater(max(norms), changes["max_grad_norm"])
+        return job
+
+
+class BitwiseTest(BitwiseCase):
     def test_wide_slots(self):
         """The first job's workers die in the middle of parts."""
         daemon = self.start_only(8, worker_kill_at=(
@@ -543,36 +579,6 @@ class BitwiseTest(unittest.TestCase):
                         self.scratch.data / f"{variant}-{name}"))
                 self.assertEqual(found == states[STEPS], same,
                                  (name, variant))
-
-    def adapter_spec(self, changes):
-        spec = {
-            "method": "lora", "model_name_or_path": "model-False-fp32",
-            "dataset": "train.jsonl", "validation_dataset": "validation.jsonl",
-            "max_length": 32, "batch_size": BATCH, "micro_batch_size": 2,
-            "max_steps": STEPS, "learning_rate": 0.01, "seed": 7,
-            "save_steps": 0, **changes}
-        spec["model_name_or_path"] = spec.pop("model",
-                                              spec["model_name_or_path"])
-        return spec
-
-    def check_adapters(self, devices, changes):
-        spec = self.adapter_spec(changes)
-        daemon = self.daemon(devices)
-        job = daemon.submit(spec)
-        daemon.wait(job)
-        metrics, states = self.reference(daemon, job)
-        found = daemon.metrics(job)
-        self.same_metrics(found, metrics)
-        every = spec["save_steps"] or STEPS
-        self.assertEqual(sorted(states), list(range(every, STEPS + 1, every)))
-        for step in sorted(states):
-            self.same_tensors(daemon.tensors(job, step), states[step], step)
-        for name, (_, _, data) in states[STEPS].items():
-            self.assertTrue(any(data), f"{name} never changed from zero")
-        norms = [line["grad_norm"] for line in found if "grad_norm" in line]
-        if "max_grad_norm" in changes and changes["max_grad_norm"]:
-            self.assertGreater(max(norms), changes["max_grad_norm"])
-        return job
 
     def test_masks_follow_the_seed_and_the_probability(self):
         """So a run with a wrong mask would be noticed."""

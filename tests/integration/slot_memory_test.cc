@@ -26,7 +26,7 @@ constexpr int kPlans = 60;
 class SlotMemory {
  public:
   SlotMemory(bool tied, bool adapters, bool packed, bool with_libraries,
-             bool rounded, int groups)
+             bool rounded, bool holds_sums, int groups)
       : arena_(*HostArena::Create(256 << 20, 3)), groups_(groups) {
     TrainingStateOptions state = TestStateOptions(tied);
     state.model = TestModel(tied, kLayers);
@@ -35,7 +35,7 @@ class SlotMemory {
     state_ = MakeTestState(*arena_, state);
     limits_.model = {state.model, state.adapter, state.dtype};
     limits_.groups = groups;
-    limits_.device = {uint64_t{1} << 40, with_libraries};
+    limits_.device = {uint64_t{1} << 40, with_libraries, holds_sums};
     limits_.working = {.batch = {kRows, kRowTokens}, .dtype = state.dtype};
     RoundBuffersOptions& buffers = limits_.buffers;
     buffers.micro_batches = kMicroBatches;
@@ -73,9 +73,14 @@ class SlotMemory {
       action.layers = part.layers;
       action.micro_batches = part.micro_batches;
       action.blocks = BlocksOfPart(part);
+      wire::RunSlot command = SlotCommand(action, step, *state_, **buffers);
+      command.hold_sums = limits_.device.holds_sums &&
+                                  !limits_.model.adapter.present() &&
+                                  part.backward()
+                              ? 1
+                              : 0;
       const auto slot = worker::PlanSlot(
-          SlotCommand(action, step, *state_, **buffers), **tables,
-          arena_->arena().size_bytes(),
+          command, **tables, arena_->arena().size_bytes(),
           {limits_.device.bytes, limits_.device.with_libraries});
       EXPECT_TRUE(slot.ok()) << slot.status();
       if (!slot.ok()) return 0;
@@ -166,8 +171,9 @@ TEST(SlotMemoryTest, TheDaemonCountsNoLessThanTheWorker) {
     const bool with_libraries = random() % 2 == 0;
     const int groups = 1 << random() % 4;
     const bool rounded = !adapters && random() % 2 == 0;
+    const bool holds_sums = random() % 2 == 0;
     const SlotMemory memory(tied, adapters, packed, with_libraries, rounded,
-                            groups);
+                            holds_sums, groups);
     const Plan plan = RandomPlan(groups, random);
     const uint64_t limit = memory.Limit(plan);
     uint64_t most = 0;

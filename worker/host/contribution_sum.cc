@@ -46,6 +46,14 @@ absl::StatusOr<ContributionSum> ContributionSum::Make(const wire::Arena& arena,
         absl::StrCat("total_groups is ", op.total_groups));
   }
   if (op.contributions.empty()) return sum;
+  const uint64_t elements = job.unit(op.unit).element_count;
+  if (op.contributions.front().elements > 0) {
+    RETURN_IF_ERROR(sum.TakeSlices(arena, op, elements));
+    sum.folds_.assign(
+        threads,
+        Folds(1, std::vector<float>(std::min(elements, wire::kChunkElements))));
+    return sum;
+  }
   std::vector<wire::HostContribution> sorted = op.contributions;
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) {
@@ -53,7 +61,6 @@ absl::StatusOr<ContributionSum> ContributionSum::Make(const wire::Arena& arena,
                    });
   RETURN_IF_ERROR(CheckCoverage(sorted, op.total_groups));
   sum.dtype_ = op.contribution_dtype;
-  const uint64_t elements = job.unit(op.unit).element_count;
   const uint64_t bytes = elements * DTypeBytes(sum.dtype_);
   std::vector<int64_t> leaves;
   for (const wire::HostContribution& c : sorted) {
@@ -72,6 +79,58 @@ absl::StatusOr<ContributionSum> ContributionSum::Make(const wire::Arena& arena,
   return sum;
 }
 
+absl::Status ContributionSum::TakeSlices(const wire::Arena& arena,
+                                         const wire::HostOp& op,
+                                         uint64_t elements) {
+  if (op.contribution_dtype != DType::kF32) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "slices are fp32, not ", DTypeName(op.contribution_dtype)));
+  }
+  uint64_t next = 0;
+  for (const wire::HostContribution& c : op.contributions) {
+    if (c.first_group != 0 || c.group_count != op.total_groups ||
+        c.first_element != next || c.elements < 1 ||
+        c.elements > elements - next) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "slice of ", c.elements, " elements from ", c.first_element,
+          " on, of groups [", c.first_group, ", ",
+          uint64_t{c.first_group} + c.group_count,
+          "): the next is to be of all ", op.total_groups,
+          " groups and to begin with element ", next, " of ", elements));
+    }
+    const uint64_t bytes = c.elements * sizeof(float);
+    if (c.buffer.bytes < bytes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "slice from element ", c.first_element, " on: ", c.buffer.bytes,
+          " bytes for ", c.elements, " elements"));
+    }
+    next += c.elements;
+    slices_.push_back(
+        {c.first_element, next, arena.At<float>(c.buffer.offset, c.elements)});
+  }
+  if (next != elements) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("slices cover ", next, " of ", elements, " elements"));
+  }
+  return absl::OkStatus();
+}
+
+const float* ContributionSum::Sliced(const Chunk& chunk,
+                                     std::vector<float>& gathered) const {
+  uint64_t next = chunk.unit_element;
+  const uint64_t end = next + chunk.elements;
+  auto slice = std::upper_bound(
+      slices_.begin(), slices_.end(), next,
+      [](uint64_t element, const Slice& s) { return element < s.end; });
+  if (end <= slice->end) return slice->values + (next - slice->begin);
+  for (float* to = gathered.data(); next < end; ++slice) {
+    const uint64_t count = std::min(end, slice->end) - next;
+    to = std::copy_n(slice->values + (next - slice->begin), count, to);
+    next += count;
+  }
+  return gathered.data();
+}
+
 const float* ContributionSum::Widened(size_t contribution, const Chunk& chunk,
                                       std::vector<float>& widened) const {
   const std::byte* const from =
@@ -86,6 +145,7 @@ const float* ContributionSum::Widened(size_t contribution, const Chunk& chunk,
 const float* ContributionSum::Sum(int thread, const Chunk& chunk) {
   if (empty()) return nullptr;
   Folds& folds = folds_[thread];
+  if (!slices_.empty()) return Sliced(chunk, folds[0]);
   std::vector<const float*> stack;
   for (size_t node = 0; node < contributions_.size(); ++node) {
     stack.push_back(Widened(node, chunk, folds[stack.size()]));

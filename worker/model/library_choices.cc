@@ -19,6 +19,7 @@ constexpr std::pair<const char*, const char*> kChoices[] = {
     {"OMP_DYNAMIC", "FALSE"},
     {"MKL_DYNAMIC", "FALSE"},
     {"CUBLAS_WORKSPACE_CONFIG", ":4096:8"},
+    {"NCCL_SOCKET_IFNAME", "lo"},  // members are of this machine
     {"PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync"}};
 
 }  // namespace

@@ -108,6 +108,12 @@ void DeviceWorker::Handle(uint64_t attempt, wire::Body body) {
     Submit(attempt, std::move(*sample));
   } else if (const auto* withdraw = std::get_if<wire::Withdraw>(&body)) {
     runner_->Withdraw(withdraw->target_attempt);
+  } else if (auto* sums = std::get_if<wire::PeerSums>(&body)) {
+    runner_->DecideSums(std::move(*sums));
+  } else if (const auto* join = std::get_if<wire::JoinPeers>(&body)) {
+    runner_->JoinPeers(*join);
+  } else if (const auto* leave = std::get_if<wire::LeavePeers>(&body)) {
+    runner_->LeavePeers(*leave);
   } else {
     RH_LOG(kError) << "message " << body.index()
                    << " is not for a device worker";

@@ -10,6 +10,12 @@
 
 namespace roundhouse::worker {
 
+DeviceMemory SlotBoard::memory() const {
+  DeviceMemory memory = device_.memory();
+  memory.limit_bytes -= std::min(memory.limit_bytes, reserved_bytes_);
+  return memory;
+}
+
 absl::Status SlotBoard::Add(std::unique_ptr<SlotState> slot) {
   {
     std::lock_guard<std::mutex> lock(mutex);
@@ -94,7 +100,7 @@ bool SlotBoard::MayOvertake(const SlotState& slot) const {
                                                    : other->planned_bytes();
     working = std::max(working, other->plan.working_bytes);
   }
-  return bytes + working <= device_.memory().limit_bytes;
+  return bytes + working <= limit_bytes();
 }
 
 SlotState* SlotBoard::Overtaker(const SlotState& first) const {
@@ -125,16 +131,19 @@ uint64_t SlotBoard::BytesBeforeSample() const {
 void SlotBoard::LeaveRoomFor(const SlotState& slot) {
   uint64_t bytes = slot.plan.working_bytes + kept_.bytes();
   for (const auto& other : slots) bytes += other->held_bytes;
-  if (bytes > device_.memory().limit_bytes) kept_ = SampleCache();
+  if (bytes > limit_bytes()) kept_ = SampleCache();
 }
 
 bool SlotBoard::TakeSample(Work& work) {
   const SampleState& sample = *samples_[0];
   const uint64_t before = BytesBeforeSample();
-  const uint64_t limit = device_.memory().limit_bytes;
+  const uint64_t limit = limit_bytes();
   const uint64_t free = limit - std::min(limit, before);
   const uint64_t resident = sample.plan.resident_bytes();
-  if (sample.plan.least_bytes() > free) return false;
+  if (sample.plan.least_bytes() > free) {
+    memory_wanted_.store(true);
+    return false;
+  }
   kept_.Prune(sample.command, sample.plan);
   work.sample = std::move(samples_[0]);
   samples_.pop_front();
@@ -252,9 +261,12 @@ bool SlotBoard::MayHold(const SlotState& slot, uint64_t bytes) {
       held += first;
     }
   }
-  const uint64_t limit = device_.memory().limit_bytes;
+  const uint64_t limit = limit_bytes();
   const uint64_t most = std::max(committed, held) + working;
-  if (most > limit) return false;
+  if (most > limit) {
+    memory_wanted_.store(true);
+    return false;
+  }
   if (most + kept_.bytes() > limit) kept_ = SampleCache();
   return true;
 }

@@ -57,9 +57,11 @@ class SlotBoard {
  public:
   using Slots = std::list<std::unique_ptr<SlotState>>;
 
-  // `doorbell` is this worker's own: the feeder sleeps on it.
-  SlotBoard(Device& device, wire::Doorbell& doorbell)
-      : device_(device), doorbell_(doorbell) {}
+  // `doorbell` is this worker's own: the feeder sleeps on it.  Of the device's
+  // limit `reserved_bytes` are none of the slots'.
+  SlotBoard(Device& device, wire::Doorbell& doorbell,
+            uint64_t reserved_bytes = 0)
+      : device_(device), doorbell_(doorbell), reserved_bytes_(reserved_bytes) {}
 
   // RESOURCE_EXHAUSTED: kMaxDispatchedSlots are here already.
   absl::Status Add(std::unique_ptr<SlotState> slot);
@@ -99,6 +101,13 @@ class SlotBoard {
   // Changes the slot under `mutex`, then wakes feeder and compute.
   void Update(const std::function<void()>& change);
 
+  // The device's, but for what is reserved.
+  DeviceMemory memory() const;
+
+  // Somebody was refused memory for now, since it was forgotten last.
+  bool memory_wanted() const { return memory_wanted_.load(); }
+  void ForgetMemoryWanted() { memory_wanted_.store(false); }
+
   // Wakes the feeder.
   void RingFeeder();
   // Whether it was rung since the last call.
@@ -117,6 +126,7 @@ class SlotBoard {
   Slots slots;  // guarded by mutex; erased by the feeder only
 
  private:
+  uint64_t limit_bytes() const { return memory().limit_bytes; }
   // The following hold `mutex`.
   // Null where the device refuses although the count allows it, while another
   // slot computes or drains: memory that a library gave back may be the
@@ -139,6 +149,7 @@ class SlotBoard {
 
   Device& device_;
   wire::Doorbell& doorbell_;
+  const uint64_t reserved_bytes_;
   std::condition_variable changed_;
   // Guarded by `mutex`.
   std::deque<std::unique_ptr<SampleState>> samples_;  // waiting
@@ -148,6 +159,7 @@ class SlotBoard {
   SampleCache kept_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> rung_{false};
+  std::atomic<bool> memory_wanted_{false};
 };
 
 }  // namespace roundhouse::worker

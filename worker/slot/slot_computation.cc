@@ -328,52 +328,25 @@ absl::Status SlotComputation::EmitOutput(uint32_t o, const Fill& fill) {
   BufferPool& pool = slot_.output_buffers;
   ASSIGN_OR_RETURN(DeviceBuffer* const buffer, AwaitBuffer(pool, nullptr));
   RETURN_IF_ERROR(fill(buffer->data()));
-  return Download(
-      pool, buffer, output.buffer, CopyPriority::kActivation,
-      wire::Purpose::kActivations,
-      {output.boundary,
-       static_cast<int32_t>(command_.micro_batches[output.micro_batch].index)},
-      "slot.output.copied",
-      [&slot = slot_, o] { slot.outputs[o] = OutputState::kCopied; });
+  return Send({.pool = &pool,
+               .buffer = buffer,
+               .to = output.buffer,
+               .priority = CopyPriority::kActivation,
+               .purpose = wire::Purpose::kActivations,
+               .place = {output.boundary,
+                         static_cast<int32_t>(
+                             command_.micro_batches[output.micro_batch].index)},
+               .kill_point = "slot.output.copied",
+               .copied = [&slot = slot_, o] {
+                 slot.outputs[o] = OutputState::kCopied;
+               }});
 }
 
-absl::Status SlotComputation::Download(BufferPool& pool, DeviceBuffer* buffer,
-                                       const wire::BufferRef& to,
-                                       CopyPriority priority,
-                                       wire::Purpose purpose, CopyPlace place,
-                                       const char* kill_point,
-                                       std::function<void()> copied) {
+absl::Status SlotComputation::Send(Download download) {
   RETURN_IF_ERROR(CheckWanted());
-  CopyRequest request;
-  request.priority = priority;
-  request.purpose = purpose;
-  request.to = context_.arena.Bytes(to);
-  request.from = buffer->data();
-  request.bytes = to.bytes;
-  ASSIGN_OR_RETURN(request.after, context_.stream.Record());
-  request.stats = &slot_.stats;
-  request.place = place;
-  request.abandoned = &slot_.abandoned;
-  // The computation may be over when the copy is: only the slot stays.
-  request.done = [&board = context_.board, &slot = slot_, &pool, buffer,
-                  kill_point, copied](absl::Status status) {
-    if (status.ok()) KillPoint(kill_point);
-    board.Update([&] {
-      --slot.copies_in_flight;
-      pool.free.push_back(buffer);
-      if (status.ok()) {
-        copied();
-      } else if (!slot.abandoned) {
-        slot.Fail(std::move(status));
-      }
-    });
-  };
-  context_.board.Update([&] { ++slot_.copies_in_flight; });
-  absl::Status queued = context_.downloads.Enqueue(std::move(request));
-  if (!queued.ok()) {
-    context_.board.Update([&] { --slot_.copies_in_flight; });
-  }
-  return queued;
+  ASSIGN_OR_RETURN(download.after, context_.stream.Record());
+  return QueueDownload(context_.board, context_.downloads, context_.arena,
+                       slot_, std::move(download));
 }
 
 absl::StatusOr<DeviceBuffer*> SlotComputation::TakeSum(size_t unit) {
@@ -396,10 +369,9 @@ void SlotComputation::GiveSum(size_t unit, DeviceBuffer* sum) {
 // rounded.
 absl::Status SlotComputation::SendSum(size_t unit, uint32_t contribution,
                                       DeviceBuffer* sum) {
-  const bool rounds = slot_.plan.units[unit].rounded.count > 0;
-  BufferPool& pool = rounds ? slot_.rounded[unit] : slot_.sums[unit];
+  BufferPool& pool = slot_.DownPool(unit);
   DeviceBuffer* down = sum;
-  if (rounds) {
+  if (&pool != &slot_.sums[unit]) {
     ASSIGN_OR_RETURN(down, AwaitBuffer(pool, nullptr));
     RETURN_IF_ERROR(context_.stream.RoundFloats(
         down->data(), reinterpret_cast<const float*>(sum->data()),
@@ -407,11 +379,34 @@ absl::Status SlotComputation::SendSum(size_t unit, uint32_t contribution,
         command_.contribution_dtype));
     GiveSum(unit, sum);
   }
-  return Download(pool, down, command_.contributions[contribution].buffer,
-                  CopyPriority::kBulk, wire::Purpose::kGradients,
-                  {.layer = command_.units[unit].layer},
-                  "slot.contribution.copied",
-                  [&slot = slot_, unit] { slot.NoteSum(unit); });
+  if (command_.hold_sums != 0) return HoldSum(unit, contribution, down);
+  return Send({.pool = &pool,
+               .buffer = down,
+               .to = command_.contributions[contribution].buffer,
+               .place = {.layer = command_.units[unit].layer},
+               .kill_point = "slot.contribution.copied",
+               .copied = [&slot = slot_, unit] { slot.NoteSum(unit); }});
+}
+
+absl::Status SlotComputation::HoldSum(size_t unit, uint32_t contribution,
+                                      DeviceBuffer* sum) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Event> complete, context_.stream.Record());
+  bool all = false;
+  context_.board.Update([&] {
+    HeldUnit& held = slot_.held[unit];
+    held.sums.push_back({contribution, sum, std::move(complete)});
+    all = held.sums.size() == slot_.plan.units[unit].contributions.size();
+    if (!all) return;
+    held.state = HeldUnit::State::kHeld;
+    held.since_ns = MonotonicNow();
+  });
+  if (all) {
+    context_.outbox.Send(slot_.attempt,
+                         wire::SumsHeld{.slot = command_.slot,
+                                        .units = {command_.units[unit].unit}});
+    KillPoint("slot.sums.held");
+  }
+  return absl::OkStatus();
 }
 
 void SlotComputation::FillTimes() {

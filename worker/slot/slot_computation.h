@@ -21,6 +21,7 @@
 #include "worker/model/stage_run.h"
 #include "worker/outbox.h"
 #include "worker/slot/compute_clock.h"
+#include "worker/slot/download.h"
 #include "worker/slot/gradient_sums.h"
 #include "worker/slot/slot_board.h"
 #include "worker/transfer/copy_queue.h"
@@ -73,10 +74,8 @@ class SlotComputation : private SumStore {
   absl::Status Emit(size_t m, uint32_t boundary, bool is_gradient,
                     const Fill& fill);
   absl::Status EmitOutput(uint32_t output, const Fill& fill);
-  absl::Status Download(BufferPool& pool, DeviceBuffer* buffer,
-                        const wire::BufferRef& to, CopyPriority priority,
-                        wire::Purpose purpose, CopyPlace place,
-                        const char* kill_point, std::function<void()> copied);
+  // After what was queued so far.
+  absl::Status Send(Download download);
 
   void FillTimes();
 
@@ -84,6 +83,7 @@ class SlotComputation : private SumStore {
   void GiveSum(size_t unit, DeviceBuffer* sum) override;
   absl::Status SendSum(size_t unit, uint32_t contribution,
                        DeviceBuffer* sum) override;
+  absl::Status HoldSum(size_t unit, uint32_t contribution, DeviceBuffer* sum);
 
   const ComputeContext& context_;
   SlotState& slot_;

@@ -13,6 +13,7 @@ namespace roundhouse::worker {
 void SlotFeeder::Run() {
   while (!board_.stopping()) {
     pulse_.Beat();
+    held_.MakeRoom(MonotonicNow());
     if (Step()) continue;
     wire::WaitForRing(doorbell_, Heartbeats::kMaxWait,
                       [this] { return SomethingToDo(); });

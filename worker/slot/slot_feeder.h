@@ -15,6 +15,7 @@
 #include "base/wire/arena.h"
 #include "worker/device/device.h"
 #include "worker/outbox.h"
+#include "worker/slot/held_sums.h"
 #include "worker/slot/slot_board.h"
 #include "worker/transfer/copy_queue.h"
 
@@ -23,10 +24,12 @@ namespace roundhouse::worker {
 class SlotFeeder {
  public:
   // All references outlive it.  `index` is the worker's doorbell.
-  SlotFeeder(SlotBoard& board, CopyQueue& uploads, Device& device,
-             wire::Arena& arena, int index, Outbox& outbox, Pulse& pulse)
+  SlotFeeder(SlotBoard& board, CopyQueue& uploads, HeldSums& held,
+             Device& device, wire::Arena& arena, int index, Outbox& outbox,
+             Pulse& pulse)
       : board_(board),
         uploads_(uploads),
+        held_(held),
         device_(device),
         arena_(arena),
         doorbell_(arena.doorbells().bell[index]),
@@ -82,6 +85,7 @@ class SlotFeeder {
 
   SlotBoard& board_;
   CopyQueue& uploads_;
+  HeldSums& held_;
   Device& device_;
   wire::Arena& arena_;
   wire::Doorbell& doorbell_;

@@ -286,16 +286,19 @@ absl::Status Planner::PlanUnitContributions(size_t u) {
 }
 
 // The fold holds at most one sum per size of subtree; one more, or a rounded
-// copy, lets the next subtree begin while the last one downloads.
+// copy, lets the next subtree begin while the last one downloads.  Those that
+// are held stay until the last one is there.
 void Planner::PlanSums(uint32_t largest, uint32_t number,
                        PlannedUnit& unit) const {
-  const bool several = unit.contributions.size() > 1;
+  const uint64_t sent = unit.contributions.size();
+  const uint64_t down =
+      slot_.hold_sums != 0 ? sent : std::min<uint64_t>(sent, 2);
   unit.sums = {tables_.units[number].element_count * sizeof(float),
                static_cast<uint64_t>(std::bit_width(largest))};
   if (slot_.contribution_dtype == DType::kF32) {
-    unit.sums.count += several ? 1 : 0;
+    unit.sums.count += down - 1;
   } else {
-    unit.rounded = {ContributionBytes(number), several ? 2u : 1u};
+    unit.rounded = {ContributionBytes(number), down};
   }
 }
 

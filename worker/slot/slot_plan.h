@@ -35,7 +35,8 @@ struct PlannedUnit {
   std::vector<uint32_t> contributions;
   BufferNeed sums;  // fp32 gradient sums alive at once
   // Rounded copies of those that go down, where RunSlot::contribution_dtype is
-  // not fp32: one going down, and one that the next sum is rounded to.
+  // not fp32: one going down, and one that the next sum is rounded to; with
+  // RunSlot::hold_sums all.
   BufferNeed rounded;
 
   // What is copied to the arena.

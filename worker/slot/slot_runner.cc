@@ -25,7 +25,8 @@ SlotRunner::SlotRunner(SlotRunnerOptions options, Device& device,
       device_(device),
       arena_(arena),
       outbox_(outbox),
-      board_(device, arena.doorbells().bell[index]) {}
+      board_(device, arena.doorbells().bell[index],
+             options_.peers ? wire::kPeerScratchBytes : 0) {}
 
 absl::Status SlotRunner::Start(int index) {
   ASSIGN_OR_RETURN(stream_, device_.NewStream());
@@ -38,8 +39,14 @@ absl::Status SlotRunner::Start(int index) {
   ASSIGN_OR_RETURN(uploads_, CopyQueue::Create(device_, copies));
   copies.direction = wire::Direction::kD2H;
   ASSIGN_OR_RETURN(downloads_, CopyQueue::Create(device_, copies));
-  feeder_ = std::make_unique<SlotFeeder>(board_, *uploads_, device_, arena_,
-                                         index, outbox_, pulse_);
+  held_ = std::make_unique<HeldSums>(board_, *downloads_, arena_);
+  if (options_.peers) {
+    ASSIGN_OR_RETURN(exchange_,
+                     PeerExchange::Create(device_, board_, *held_, *downloads_,
+                                          arena_, outbox_));
+  }
+  feeder_ = std::make_unique<SlotFeeder>(board_, *uploads_, *held_, device_,
+                                         arena_, index, outbox_, pulse_);
   feeder_thread_ = std::thread([this] { feeder_->Run(); });
   // Before the thread, which may come late: from now on it could compute.
   idle_since_ns_ = MonotonicNow();
@@ -51,6 +58,7 @@ SlotRunner::~SlotRunner() {
   board_.Stop();
   if (feeder_thread_.joinable()) feeder_thread_.join();
   if (compute_thread_.joinable()) compute_thread_.join();
+  exchange_.reset();  // it waits for copies
   uploads_.reset();
   downloads_.reset();
 }
@@ -62,7 +70,7 @@ void SlotRunner::Submit(uint64_t attempt, int64_t received_ns,
   const auto take = [&]() -> absl::Status {
     ASSIGN_OR_RETURN(
         SlotPlan plan,
-        PlanSlot(command, *tables, arena_.size_bytes(), device_.memory()));
+        PlanSlot(command, *tables, arena_.size_bytes(), board_.memory()));
     return board_.Add(
         std::make_unique<SlotState>(attempt, received_ns, std::move(command),
                                     std::move(tables), std::move(plan)));
@@ -76,12 +84,35 @@ void SlotRunner::SubmitSample(uint64_t attempt, wire::RunSample command,
   const uint64_t number = command.sample;
   const auto take = [&]() -> absl::Status {
     ASSIGN_OR_RETURN(SamplePlan plan,
-                     PlanSample(command, *tables, arena_, device_.memory()));
+                     PlanSample(command, *tables, arena_, board_.memory()));
     return board_.AddSample(std::make_unique<SampleState>(
         attempt, std::move(command), std::move(tables), std::move(plan)));
   };
   const absl::Status taken = take();
   if (!taken.ok()) Fail(attempt, number, taken);
+}
+
+void SlotRunner::JoinPeers(const wire::JoinPeers& command) {
+  if (exchange_ != nullptr) return exchange_->Join(command);
+  outbox_.Send(0, wire::PeersLeft{command.group, "this worker has no peers"});
+}
+
+void SlotRunner::LeavePeers(const wire::LeavePeers& command) {
+  if (exchange_ != nullptr) exchange_->Leave(command);
+}
+
+void SlotRunner::DecideSums(wire::PeerSums command) {
+  switch (command.verb) {
+    case wire::PeerVerb::kExchange:
+      if (exchange_ != nullptr) exchange_->Exchange(std::move(command));
+      break;
+    case wire::PeerVerb::kDownload:
+      held_->Download(command.target_attempt, command.unit);
+      break;
+    case wire::PeerVerb::kRelease:
+      held_->Release(command.target_attempt, command.unit);
+      break;
+  }
 }
 
 void SlotRunner::Fail(uint64_t attempt, uint64_t id,

@@ -27,7 +27,9 @@
 #include "worker/device/device.h"
 #include "worker/model/generation.h"
 #include "worker/outbox.h"
+#include "worker/slot/held_sums.h"
 #include "worker/slot/job_tables.h"
+#include "worker/slot/peer_exchange.h"
 #include "worker/slot/slot_board.h"
 #include "worker/slot/slot_computation.h"
 #include "worker/slot/slot_feeder.h"
@@ -42,6 +44,8 @@ struct SlotRunnerOptions {
   std::function<void()> prepare_compute_thread = [] {};
   double link_gbps = 0;  // per direction, 10^9 bits per second; 0: no throttle
   uint64_t chunk_bytes = 0;  // of bulk copies; 0: as the device likes them
+  // It exchanges sums with other devices (peer_exchange.h).
+  bool peers = false;
 };
 
 class SlotRunner {
@@ -66,6 +70,11 @@ class SlotRunner {
 
   // Asks for the attempt back; nothing happens when it is not here any more.
   void Withdraw(uint64_t attempt) { board_.Withdraw(attempt); }
+
+  // PeersLeft answers where the runner has no peers.
+  void JoinPeers(const wire::JoinPeers& command);
+  void LeavePeers(const wire::LeavePeers& command);
+  void DecideSums(wire::PeerSums command);
 
   // The feeder's sign of life.
   const Pulse& pulse() const { return pulse_; }
@@ -93,6 +102,8 @@ class SlotRunner {
   // Destroyed before the board: their last callbacks look at its slots.
   std::unique_ptr<CopyQueue> uploads_;
   std::unique_ptr<CopyQueue> downloads_;
+  std::unique_ptr<HeldSums> held_;
+  std::unique_ptr<PeerExchange> exchange_;  // null: without peers
   std::unique_ptr<SlotFeeder> feeder_;
   std::thread feeder_thread_;
   std::thread compute_thread_;

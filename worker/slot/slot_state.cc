@@ -30,6 +30,7 @@ SlotState::SlotState(uint64_t attempt_in, int64_t received_in,
       inputs{plan.inputs, "an input"},
       gradients{plan.gradients, "an output's gradient"},
       output_buffers{plan.outputs, "an output"},
+      held(command.units.size()),
       outputs(command.outputs.size(), OutputState::kComing),
       contributions_left(command.contributions.size()) {
   stats.keep_intervals = command.trace != 0;
@@ -91,6 +92,7 @@ void SlotState::ReleaseInputs() {
 
 void SlotState::ReleaseAll() {
   ReleaseInputs();
+  held.clear();
   Release(output_buffers, held_bytes);
   for (BufferPool& pool : sums) Release(pool, held_bytes);
   for (BufferPool& pool : rounded) Release(pool, held_bytes);

@@ -2,6 +2,10 @@
 //
 //   kQueued --compute thread takes it--> kComputing --last layer--> kComputed
 //
+// With RunSlot::hold_sums a unit's sums stay in device memory when they are
+// complete, until the daemon says whether they go down or are exchanged with
+// those of the slot's other parts (held_sums.h, peer_exchange.h).
+//
 // Before its last contributions SumsDown says which units have theirs already.
 // A slot ends in exactly one event: SlotDone once it is computed, every output
 // is settled and every contribution is in the arena; Withdrawn or Failed once
@@ -64,6 +68,20 @@ struct BufferPool {
   std::vector<DeviceBuffer*> free;
 };
 
+// A unit's sums that stay on the device.
+struct HeldUnit {
+  struct Sum {
+    uint32_t contribution = 0;
+    DeviceBuffer* buffer = nullptr;
+    std::unique_ptr<Event> complete;  // null once it was waited for
+  };
+  // kComing until all are there; kLeaving: they go down, or went.
+  enum class State { kComing, kHeld, kExchanging, kLeaving };
+  State state = State::kComing;
+  int64_t since_ns = 0;
+  std::vector<Sum> sums;  // in the order of their groups
+};
+
 // What the compute thread measured.  Nanoseconds.
 struct ComputeTimes {
   int64_t started_ns = 0;
@@ -104,6 +122,7 @@ struct SlotState {
   BufferPool output_buffers;
   std::vector<BufferPool> sums;     // by unit
   std::vector<BufferPool> rounded;  // likewise
+  std::vector<HeldUnit> held;       // likewise
 
   std::vector<OutputState> outputs;
   size_t contributions_left = 0;    // not yet in the arena
@@ -123,6 +142,10 @@ struct SlotState {
   void Abandon() { abandoned.store(true); }
   // One of units[unit]'s contributions is in the arena.
   void NoteSum(size_t unit);
+  // Where a sum of the unit is that goes down or is held.
+  BufferPool& DownPool(size_t unit) {
+    return plan.units[unit].rounded.count > 0 ? rounded[unit] : sums[unit];
+  }
   void Fail(absl::Status why);
   bool Finished() const;
   // What it may still come to hold, or holds.
