@@ -8,12 +8,16 @@
 
 namespace roundhouse::worker {
 
-HeldSums::Taken HeldSums::Find(uint64_t attempt, uint32_t unit) const {
+using State = HeldUnit::State;
+
+HeldSums::Taken HeldSums::Find(uint64_t attempt, uint32_t unit, State state,
+                               State or_state) const {
   for (const auto& slot : board_.slots) {
     if (slot->attempt != attempt || slot->abandoned) continue;
     for (size_t u = 0; u < slot->held.size(); ++u) {
+      const State found = slot->held[u].state;
       if (slot->command.units[u].unit == unit &&
-          slot->held[u].state == HeldUnit::State::kHeld) {
+          (found == state || found == or_state)) {
         return {slot.get(), u};
       }
     }
@@ -24,9 +28,9 @@ HeldSums::Taken HeldSums::Find(uint64_t attempt, uint32_t unit) const {
 void HeldSums::Download(uint64_t attempt, uint32_t unit) {
   Taken leaving;
   board_.Update([&] {
-    leaving = Find(attempt, unit);
+    leaving = Find(attempt, unit, State::kHeld, State::kSliced);
     if (leaving.slot == nullptr) return;
-    leaving.slot->held[leaving.unit].state = HeldUnit::State::kLeaving;
+    leaving.slot->held[leaving.unit].state = State::kLeaving;
     ++leaving.slot->copies_in_flight;  // it stays
   });
   if (leaving.slot != nullptr) Send(leaving);
@@ -54,11 +58,11 @@ void HeldSums::Send(const Taken& leaving) {
 
 void HeldSums::Release(uint64_t attempt, uint32_t unit) {
   board_.Update([&] {
-    const Taken found = Find(attempt, unit);
+    const Taken found = Find(attempt, unit, State::kSliced, State::kSliced);
     if (found.slot == nullptr) return;
     SlotState& slot = *found.slot;
     HeldUnit& held = slot.held[found.unit];
-    held.state = HeldUnit::State::kLeaving;
+    held.state = State::kLeaving;
     BufferPool& pool = slot.DownPool(found.unit);
     for (HeldUnit::Sum& sum : held.sums) {
       pool.free.push_back(sum.buffer);
@@ -78,10 +82,10 @@ void HeldSums::MakeRoom(int64_t now_ns) {
     for (const auto& slot : board_.slots) {
       for (size_t u = 0; u < slot->held.size(); ++u) {
         HeldUnit& unit = slot->held[u];
-        if (slot->abandoned || unit.state != HeldUnit::State::kHeld) continue;
+        if (slot->abandoned || unit.state != State::kHeld) continue;
         some_held = true;
         if (now_ns - unit.since_ns < limit_ns) continue;
-        unit.state = HeldUnit::State::kLeaving;
+        unit.state = State::kLeaving;
         ++slot->copies_in_flight;  // it stays
         leaving.push_back({slot.get(), u});
       }
@@ -94,17 +98,17 @@ void HeldSums::MakeRoom(int64_t now_ns) {
 HeldSums::Taken HeldSums::TakeForExchange(uint64_t attempt, uint32_t unit) {
   Taken taken;
   board_.Update([&] {
-    taken = Find(attempt, unit);
+    taken = Find(attempt, unit, State::kHeld, State::kHeld);
     if (taken.slot == nullptr) return;
-    taken.slot->held[taken.unit].state = HeldUnit::State::kExchanging;
+    taken.slot->held[taken.unit].state = State::kExchanging;
     ++taken.slot->copies_in_flight;
   });
   return taken;
 }
 
-void HeldSums::Return(const Taken& taken) {
+void HeldSums::Return(const Taken& taken, bool whole) {
   board_.Update([&] {
-    taken.slot->held[taken.unit].state = HeldUnit::State::kHeld;
+    taken.slot->held[taken.unit].state = whole ? State::kSliced : State::kHeld;
     --taken.slot->copies_in_flight;
   });
 }

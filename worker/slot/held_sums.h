@@ -35,7 +35,9 @@ class HeldSums {
   void Release(uint64_t attempt, uint32_t unit);
 
   // Downloads what has been held for kLongestHold, or for kHoldLimit if
-  // somebody wants memory (SlotBoard::memory_wanted).
+  // somebody wants memory (SlotBoard::memory_wanted).  Not what was exchanged:
+  // the slice may count already, and the daemon says so as soon as the other
+  // members, which exchange too, have answered.
   void MakeRoom(int64_t now_ns);
 
   // The slot that holds the unit's sums, and the unit's place in it.  The slot
@@ -45,11 +47,13 @@ class HeldSums {
     size_t unit = 0;
   };
   Taken TakeForExchange(uint64_t attempt, uint32_t unit);
-  void Return(const Taken& taken);
+  // `whole`: the slice is down.
+  void Return(const Taken& taken, bool whole);
 
  private:
-  // Holds the board's mutex.  Null: they are not held.
-  Taken Find(uint64_t attempt, uint32_t unit) const;
+  // Holds the board's mutex.  Null: they are in neither state.
+  Taken Find(uint64_t attempt, uint32_t unit, HeldUnit::State state,
+             HeldUnit::State or_state) const;
   void Send(const Taken& leaving);
 
   SlotBoard& board_;

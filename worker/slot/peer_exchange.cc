@@ -200,7 +200,7 @@ void PeerExchange::DoExchange(const wire::PeerSums& command) {
     whole = status.ok() && taken.slot != nullptr && !run.lost;
     if (!status.ok()) LeaveGroup(status);
   }
-  if (taken.slot != nullptr) held_.Return(taken);
+  if (taken.slot != nullptr) held_.Return(taken, whole);
   KillPoint("slot.slice.made");
   outbox_.Send(command.target_attempt,
                wire::SliceDown{.slot = command.slot,

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "base/convert.h"
 #include "base/reduction.h"
 #include "gtest/gtest.h"
@@ -344,6 +345,67 @@ TEST_P(PeersTest, HeldSumsMakeRoom) {
   EXPECT_TRUE(std::holds_alternative<wire::SlotDone>(fleet[0]->End(behind)));
   CheckOwn(first);
   CheckOwn(second);
+}
+
+// Whoever is told that the slice is down may read it from then on: nobody but
+// the daemon decides that the sums go down after all, to the same block.
+TEST_P(PeersTest, ASliceStaysWhereItIsWhenMemoryIsWanted) {
+  const std::vector<wire::RunSlot> parts = {Part(0, 3), Part(3, 7)};
+  wire::RunSlot behind = Part(3, 7);
+  behind.hold_sums = 0;
+  behind.slot = 200;
+  const JobTables tables = **ReadJobTables(job_.arena(), job_.layout_offset());
+  const auto bytes = [&](const wire::RunSlot& slot) {
+    return PlanSlot(slot, tables, SlotTestJob::kArenaBytes, {1 << 30})
+        ->device_bytes();
+  };
+  Fleet fleet;
+  fleet.push_back(Start(true, wire::kPeerScratchBytes +
+                                  std::max(bytes(parts[0]), bytes(behind))));
+  fleet.push_back(Start(true));
+  Join(fleet, 1);
+  std::vector<uint64_t> attempts;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    attempts.push_back(fleet[i]->Send(parts[i]));
+  }
+  for (auto& worker : fleet) AwaitHeld(*worker, trained_units());
+  const uint32_t unit = slots_[1].units[0].unit;
+  auto exchanges = Exchanges(unit, 1, parts, attempts, 256);
+  // Where the daemon puts them: in the block of each part's first sum.
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const auto first = std::find_if(
+        parts[i].contributions.begin(), parts[i].contributions.end(),
+        [&](const wire::SlotContribution& sum) { return sum.unit == unit; });
+    exchanges[i].slice.offset = first->buffer.offset;
+  }
+  absl::SleepFor(kHoldLimit + absl::Milliseconds(300));
+  fleet[0]->Send(exchanges[0]);  // waits for the other one
+  absl::SleepFor(absl::Milliseconds(100));
+  const uint64_t wanting = fleet[0]->Send(behind);  // wants memory
+  absl::SleepFor(absl::Milliseconds(400));
+  fleet[1]->Send(exchanges[1]);
+  for (auto& worker : fleet) {
+    ASSERT_EQ(worker->Await<wire::SliceDown>().whole, 1u);
+  }
+  // Now the daemon has the unit reduced, and says so (kRelease) meanwhile.
+  absl::SleepFor(absl::Milliseconds(400));
+  std::string gradient;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    gradient += job_.Bytes(exchanges[i].slice);
+  }
+  EXPECT_TRUE(gradient == ExpectedGradient(unit, parts));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    for (const wire::SlotUnit& one : slots_[1].units) {
+      wire::PeerSums order =
+          Decide(exchanges[i], one.unit == unit ? wire::PeerVerb::kRelease
+                                                : wire::PeerVerb::kDownload);
+      order.unit = one.unit;
+      fleet[i]->Send(order);
+    }
+    EXPECT_TRUE(
+        std::holds_alternative<wire::SlotDone>(fleet[i]->End(attempts[i])));
+  }
+  EXPECT_TRUE(std::holds_alternative<wire::SlotDone>(fleet[0]->End(wanting)));
 }
 
 TEST_P(PeersTest, WhatMakesNoSenseIsAnsweredAndHarmsNobody) {

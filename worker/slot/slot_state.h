@@ -75,8 +75,9 @@ struct HeldUnit {
     DeviceBuffer* buffer = nullptr;
     std::unique_ptr<Event> complete;  // null once it was waited for
   };
-  // kComing until all are there; kLeaving: they go down, or went.
-  enum class State { kComing, kHeld, kExchanging, kLeaving };
+  // kComing until all are there; kSliced: the slice that they were exchanged
+  // for is where the first one would go; kLeaving: they go down, or went.
+  enum class State { kComing, kHeld, kExchanging, kSliced, kLeaving };
   State state = State::kComing;
   int64_t since_ns = 0;
   std::vector<Sum> sums;  // in the order of their groups
