@@ -34,12 +34,14 @@
 //
 //  10. A layer is updated once a step, with all its bytes, at no more than
 //      kMostUpdateRate, after its last reduction of the step; with clipping
-//      after the last one of all layers.
+//      after the last one of all layers.  In one pass that reduction begins
+//      when every part that reads the layer has committed: its compute has
+//      ended, and all that it sends is down.
 //  11. Trained weights of a step go up after the update that wrote them, and
 //      that update came after the last upload of what it overwrote.
 //  12. A layer's contributions of a round go down after the round before was
-//      reduced; a step's first reduction of it comes after the update that read
-//      the sum of the step before.
+//      reduced, in one pass updated; a step's first reduction of it comes after
+//      the update that read the sum of the step before.
 //  13. Layer 0's inputs go up after the round before the last was reduced, and
 //      after all its input gradients of the step whose update they show.
 //
@@ -65,6 +67,8 @@ struct CheckOptions {
   bool head_forward_waits = true;
   // The round is not its step's first: reductions read the sum, too.
   bool adds_to_sum = false;
+  // In one pass reductions write no sum, and updates read none.
+  Updates updates = Updates::kNone;
 };
 
 // FAILED_PRECONDITION naming the interval, or the layer and micro-batch, that

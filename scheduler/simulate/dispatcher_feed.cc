@@ -24,7 +24,7 @@ std::vector<MicroBatchCost> LayerCosts(const ModelCosts& costs) {
   return layers;
 }
 
-bool Stale(const FedJob& job) { return job.rounds.updates == Updates::kStale; }
+bool Stale(const FedJob& job) { return IsStale(job.rounds.updates); }
 
 }  // namespace
 
@@ -88,6 +88,7 @@ JobShape DispatcherFeed::ShapeOf(const FedJob& job) {
   // no bytes.
   if (shape.trainable_count() == 0) shape.trainable.clear();
   shape.stale = Stale(job);
+  shape.one_pass = IsOnePass(job.rounds.updates);
   return shape;
 }
 
@@ -109,8 +110,10 @@ StepSpec DispatcherFeed::SpecOf(const FedJob& job) const {
   spec.plan = PlanOfFullRound(*job.plan, rounds.micro_batches);
   spec.groups = job.plan->groups;
   spec.round_micro_batches.assign(rounds.per_step, rounds.micro_batches);
-  spec.blocks = BlocksOf(spec.plan, rounds.per_step,
-                         job_slots_ * machine_.device_count());
+  // In one pass sums are held until the next step's slots run.
+  spec.blocks =
+      BlocksOf(spec.plan, IsOnePass(rounds.updates) ? 2 : rounds.per_step,
+               job_slots_ * machine_.device_count());
   spec.layer_costs = LayerCosts(costs);
   spec.device_bytes = [&costs](const Part& part) {
     return PartPeakBytes(part, costs);

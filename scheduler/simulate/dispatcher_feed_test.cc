@@ -176,6 +176,29 @@ TEST(DispatcherFeedTest, ATiedHeadsShareIsReducedBeforeTheRows) {
   EXPECT_GE(rows.start_ns, Sum(schedule, WorkKind::kBackward, 0, 0).end_ns);
 }
 
+// In one pass only what a tied embedding keeps is reduced by itself.
+TEST(DispatcherFeedTest, InOnePassTheEmbeddingIsReducedByItself) {
+  Step step(2, 2, 4);
+  step.rounds.steps = 3;
+  step.costs.tied_head = true;
+  step.costs.embedding_gradient_bytes = step.costs.head_gradient_bytes;
+  for (const Updates updates : {Updates::kOnePass, Updates::kOnePassStale}) {
+    step.rounds.updates = updates;
+    const Schedule schedule = step.Run();
+    for (int s = 0; s < 3; ++s) {
+      for (int layer = kHeadShare; layer < step.costs.head(); ++layer) {
+        const Interval reduce = Sum(schedule, WorkKind::kReduce, s, layer);
+        const Interval update = Sum(schedule, WorkKind::kOptimizer, s, layer);
+        EXPECT_GT(reduce.bytes, 0) << layer;
+        if (layer == kHeadShare) continue;  // updated as the embedding
+        EXPECT_EQ(update.bytes, UpdateBytes(step.costs, layer, updates));
+        EXPECT_TRUE(layer == kEmbedding || reduce.end_ns == update.start_ns)
+            << layer;
+      }
+    }
+  }
+}
+
 TEST(DispatcherFeedTest, TheHeadsShareOfARoundWaitsForTheRowsOfTheLast) {
   Step step(2, 2, 4);
   step.rounds.per_step = 2;
@@ -371,10 +394,13 @@ TEST(DispatcherFeedTest, RandomPairsAreSchedules) {
       step.costs = SmallModel(1 + below(5));
       if (below(3) == 0) step.costs.layer_gradient_bytes /= 100;
       if (below(4) == 0) step.costs.head_gradient_bytes = 0;
-      step.rounds.updates =
-          below(2) == 0 ? Updates::kAsReduced : Updates::kClipped;
+      const Updates modes[] = {Updates::kAsReduced, Updates::kClipped,
+                               Updates::kOnePass};
+      step.rounds.updates = modes[below(3)];
       step.rounds.steps = 1 + below(3);
-      step.rounds.per_step = 1 + below(3);
+      if (step.rounds.updates != Updates::kOnePass) {
+        step.rounds.per_step = 1 + below(3);
+      }
       step.plan = UniformPlan(
           BlockByBlock(step.costs.layers),
           {1 + below(devices), 1 + below(devices), 1 + below(devices)},

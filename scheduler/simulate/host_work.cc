@@ -21,12 +21,22 @@ int ContributorOf(const ModelCosts& costs, int layer) {
   return layer == kHeadShare ? costs.head() : layer;
 }
 
+bool InOnePass(int layer, Updates updates) {
+  return layer >= 0 && IsOnePass(updates);
+}
+
 bool ReadsContributions(const ModelCosts& costs, int layer) {
   if (layer == kEmbedding) return false;
   return layer != costs.head() || !costs.tied_head;
 }
 
 }  // namespace
+
+double MostUpdateBytesRate(Updates updates) {
+  return kMostUpdateRate * static_cast<double>(IsOnePass(updates)
+                                                   ? kOnePassBytesPerParameter
+                                                   : kUpdateBytesPerParameter);
+}
 
 int64_t ContributionBytes(const ModelCosts& costs, int layer,
                           Contributions contributions) {
@@ -35,21 +45,24 @@ int64_t ContributionBytes(const ModelCosts& costs, int layer,
 }
 
 int64_t ReduceBytes(const ModelCosts& costs, int layer,
-                    Contributions contributions, int64_t count) {
+                    Contributions contributions, Updates updates,
+                    int64_t count) {
   const int64_t read =
       ReadsContributions(costs, layer)
           ? count * ContributionBytes(costs, ContributorOf(costs, layer),
                                       contributions)
           : 0;
-  return read + 2 * SumBytes(costs, layer);
+  return read + (InOnePass(layer, updates) ? 0 : 2 * SumBytes(costs, layer));
 }
 
 int64_t AddToSumBytes(const ModelCosts& costs, int layer) {
   return 2 * SumBytes(costs, layer);
 }
 
-int64_t UpdateBytes(const ModelCosts& costs, int layer) {
-  return SumBytes(costs, layer) / 2 * kUpdateBytesPerParameter;
+int64_t UpdateBytes(const ModelCosts& costs, int layer, Updates updates) {
+  return SumBytes(costs, layer) / 2 *
+         (InOnePass(layer, updates) ? kOnePassBytesPerParameter
+                                    : kUpdateBytesPerParameter);
 }
 
 int64_t AddRowsBytes(const ModelCosts& costs, int64_t micro_batches) {
@@ -68,6 +81,8 @@ HostWork::HostWork(const ModelCosts& costs, const std::vector<Part>& parts,
       rounds_(rounds),
       contributions_(contributions),
       contribution_count_(costs.layers + 1) {
+  ROUNDHOUSE_CHECK(!IsOnePass(rounds.updates) ||
+                   (rounds.directed && rounds.per_step == 1));
   Round round;
   round.layers.resize(costs.layers + 1);
   round.layers_left = round.updates_left = costs.layers + 1;
@@ -109,7 +124,7 @@ void HostWork::Done(const Job& job) {
 
 void HostWork::Start(WorkKind kind, int round, int layer) {
   ROUNDHOUSE_CHECK(rounds_.directed);
-  if (kind == WorkKind::kReduce) {
+  if (kind == WorkKind::kReduce || InOnePass(layer)) {
     Reduce(round, layer);
   } else {
     Update(round / rounds_.per_step, layer);
@@ -124,12 +139,13 @@ void HostWork::Reduce(int round, int layer) {
   const bool first = round % rounds_.per_step == 0;
   int64_t bytes = 0;
   if (layer == kEmbedding) {
-    bytes = costs_.tied_head || !first
-                ? AddRowsBytes(costs_, rounds_.micro_batches)
-                : ReduceBytes(costs_, layer, contributions_, 0) +
-                      rounds_.micro_batches * costs_.BoundaryBytes();
+    bytes =
+        costs_.tied_head || !first
+            ? AddRowsBytes(costs_, rounds_.micro_batches)
+            : ReduceBytes(costs_, layer, contributions_, rounds_.updates, 0) +
+                  rounds_.micro_batches * costs_.BoundaryBytes();
   } else {
-    bytes = ReduceBytes(costs_, layer, contributions_,
+    bytes = ReduceBytes(costs_, layer, contributions_, rounds_.updates,
                         contribution_count_[ContributorOf(costs_, layer)]);
     if (!first) bytes += AddToSumBytes(costs_, layer);
   }
@@ -141,6 +157,7 @@ void HostWork::Reduced(int round, int layer) {
   state.layers.at(layer).reduced = true;
   --state.layers_left;
   const int step = round / rounds_.per_step;
+  if (InOnePass(layer)) Update(step, layer);
   if (round != LastRound(step) || rounds_.directed) return;
   if (rounds_.updates == Updates::kAsReduced ||
       rounds_.updates == Updates::kStale) {
@@ -152,7 +169,7 @@ void HostWork::Reduced(int round, int layer) {
 
 void HostWork::Update(int step, int layer) {
   jobs_.push_back({WorkKind::kOptimizer, LastRound(step), layer,
-                   UpdateBytes(costs_, layer)});
+                   UpdateBytes(costs_, layer, rounds_.updates)});
 }
 
 void HostWork::Updated(int step, int layer) {
@@ -167,13 +184,14 @@ void HostWork::Updated(int step, int layer) {
 }
 
 bool HostWork::ContributionsMayGoDown(int round, int layer) const {
-  return round == 0 || costs_.GradientBytes(layer) == 0 ||
-         state_.at(round - 1).layers.at(layer).reduced;
+  if (round == 0 || costs_.GradientBytes(layer) == 0) return true;
+  const Layer& before = state_.at(round - 1).layers.at(layer);
+  return InOnePass(layer) ? before.updated : before.reduced;
 }
 
 int HostWork::SourceStep(int step) const {
   if (rounds_.updates == Updates::kNone) return -1;
-  return step - (rounds_.updates == Updates::kStale ? 2 : 1);
+  return step - (IsStale(rounds_.updates) ? 2 : 1);
 }
 
 bool HostWork::WeightsMayGoUp(int round, int layer) const {

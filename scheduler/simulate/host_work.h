@@ -6,10 +6,16 @@
 //               before the update that reads the sum of the step before
 //   update      of (step, layer) once its last round is reduced; with clipping
 //               once every layer's is
-//   down        contributions of a round once the round before is reduced
+//   down        contributions of a round once the round before is reduced, in
+//               one pass updated
 //   up          weights of a step once the step before has updated them
 //   (kStale:
 //               the one before that)
+//   one pass    of (step, layer) once whoever directs says so: reduction and
+//               update as one operation.  Its contributions are read, then
+//               kOnePassBytesPerParameter move; no sum is written or read.  The
+//               two are shown one after the other, and no other host work runs
+//               beside them.  The embedding's sum is kept, in two passes
 //   rows        inputs of layer 0: once the round before the last has retired
 //               (activations have two sets of buffers), and the rows' gradients
 //               of the step before (kStale: of the one before that) are down
@@ -38,13 +44,29 @@ enum class Updates {
   kClipped,    // after the last reduction of all, layer 0 first
   kStale,      // as kAsReduced; a step reads what the update before the last
                // one wrote, so that updates run under the next step
+  // As kAsReduced and kStale, in one pass with the reduction, once every part
+  // that reads the layer's weights has committed.  REQUIRES: steps of one
+  // round, under a feed that directs (JobShape::one_pass).
+  kOnePass,
+  kOnePassStale,
 };
+inline bool IsStale(Updates updates) {
+  return updates == Updates::kStale || updates == Updates::kOnePassStale;
+}
+inline bool IsOnePass(Updates updates) {
+  return updates == Updates::kOnePass || updates == Updates::kOnePassStale;
+}
 
 // Host memory traffic of AdamW: gradient 4, master and moments 12 read and 12
-// written, compute copy 2.
+// written, compute copy 2.  In one pass (worker/host/update.cc) the sum of what
+// was contributed stays in the cores' caches: it is not read.
 inline constexpr int64_t kUpdateBytesPerParameter = 30;
+inline constexpr int64_t kOnePassBytesPerParameter =
+    kUpdateBytesPerParameter - 4;
 // Parameters per nanosecond that host threads update at most.
 inline constexpr double kMostUpdateRate = 8;
+// That in bytes.
+double MostUpdateBytesRate(Updates updates);
 
 // In a layer's place, where a Dispatcher directs (dispatcher_feed.h): the
 // embedding, and of a tied one the head's share of its gradient.
@@ -52,14 +74,16 @@ inline constexpr int kEmbedding = -1;
 inline constexpr int kHeadShare = -2;
 
 // Bytes of one contribution to a layer's gradient, and what reducing
-// `contributions` of them moves: all read, 4 bytes per parameter written.  Of a
-// round that is not the step's first, AddToSumBytes more: the sum is read, too.
+// `count` of them moves: all read, 4 bytes per parameter written, but in one
+// pass.  Of a round that is not the step's first, AddToSumBytes more: the sum
+// is read, too.
 int64_t ContributionBytes(const ModelCosts& costs, int layer,
                           Contributions contributions);
 int64_t ReduceBytes(const ModelCosts& costs, int layer,
-                    Contributions contributions, int64_t count);
+                    Contributions contributions, Updates updates,
+                    int64_t count);
 int64_t AddToSumBytes(const ModelCosts& costs, int layer);
-int64_t UpdateBytes(const ModelCosts& costs, int layer);
+int64_t UpdateBytes(const ModelCosts& costs, int layer, Updates updates);
 // Adding the gradients of a round's rows to a sum that is there already: no
 // more rows of it are touched than there are tokens.
 int64_t AddRowsBytes(const ModelCosts& costs, int64_t micro_batches);
@@ -93,6 +117,7 @@ class HostWork {
   };
 
   // `parts`: of one round; every round has the same.  `costs` outlives it.
+  // REQUIRES: directed for updates in one pass.
   HostWork(const ModelCosts& costs, const std::vector<Part>& parts,
            const Rounds& rounds, Contributions contributions);
 
@@ -101,8 +126,8 @@ class HostWork {
   void RowsGradientDown(int round);
   void Done(const Job& job);
 
-  // kReduce or kOptimizer (of the step whose last round this is).
-  // REQUIRES: directed.
+  // kReduce or kOptimizer (of the step whose last round this is; in one pass
+  // its reduction goes before).  REQUIRES: directed.
   void Start(WorkKind kind, int round, int layer);
 
   // The jobs that can start since the last call.
@@ -111,6 +136,11 @@ class HostWork {
   bool ContributionsMayGoDown(int round, int layer) const;
   bool WeightsMayGoUp(int round, int layer) const;
   bool RowsAreThere(int round) const;
+
+  // Of a layer that is reduced as it is updated.
+  bool InOnePass(int layer) const {
+    return layer >= 0 && IsOnePass(rounds_.updates);
+  }
 
  private:
   struct Layer {

@@ -143,5 +143,43 @@ TEST_F(HostWorkTest, DirectedWorkStartsWhenItIsTold) {
   EXPECT_TRUE(host.WeightsMayGoUp(1, 0));
 }
 
+TEST_F(HostWorkTest, OnePassReadsContributionsAndNoSum) {
+  HostWork::Rounds rounds{2, 1, 4, Updates::kOnePass};
+  rounds.directed = true;
+  HostWork host(costs_, TwoParts(), rounds, Contributions::kModelDtype);
+  EXPECT_TRUE(Down(host, 0, 0).empty());
+  host.Start(WorkKind::kOptimizer, 0, 0);
+  const auto reduction = host.TakeJobs();
+  ASSERT_EQ(reduction.size(), 1u);
+  EXPECT_EQ(reduction[0].kind, WorkKind::kReduce);
+  EXPECT_EQ(reduction[0].bytes, 2 * 21'000'000);
+  const auto update = Done(host, reduction[0]);
+  ASSERT_EQ(update.size(), 1u);
+  EXPECT_EQ(update[0].kind, WorkKind::kOptimizer);
+  EXPECT_EQ(update[0].bytes, 10'500'000 * 26);
+  // It is one operation: what it reads is free when it ends.
+  EXPECT_FALSE(host.ContributionsMayGoDown(1, 0));
+  EXPECT_FALSE(host.WeightsMayGoUp(1, 0));
+  EXPECT_TRUE(Done(host, update[0]).empty());
+  EXPECT_TRUE(host.ContributionsMayGoDown(1, 0));
+  EXPECT_TRUE(host.WeightsMayGoUp(1, 0));
+}
+
+TEST_F(HostWorkTest, InOnePassTheEmbeddingKeepsItsSum) {
+  ModelCosts costs = costs_;
+  costs.tied_head = true;
+  costs.embedding_gradient_bytes = costs.head_gradient_bytes;
+  for (const int layer : {kEmbedding, kHeadShare}) {
+    for (const int64_t count : {0, 3}) {
+      EXPECT_EQ(ReduceBytes(costs, layer, Contributions::kFp32,
+                            Updates::kOnePass, count),
+                ReduceBytes(costs, layer, Contributions::kFp32,
+                            Updates::kAsReduced, count));
+    }
+  }
+  EXPECT_EQ(UpdateBytes(costs, kEmbedding, Updates::kOnePass), 21'000'000 * 30);
+  EXPECT_EQ(UpdateBytes(costs, costs.head(), Updates::kOnePass), 0);
+}
+
 }  // namespace
 }  // namespace roundhouse

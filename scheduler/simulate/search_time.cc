@@ -15,7 +15,7 @@ constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 // A stale update shows in the step after the next.
 int SimulatedSteps(const SearchOptions& options) {
   if (options.updates == Updates::kNone) return 1;
-  return options.updates == Updates::kStale ? 3 : 2;
+  return IsStale(options.updates) ? 3 : 2;
 }
 
 int RoundsOfStep(const SearchOptions& options) {

@@ -7,10 +7,11 @@
 namespace roundhouse {
 namespace {
 
-double UpdateNs(const ModelCosts& costs, const Machine& machine, int layer) {
-  const double rate = std::min(machine.HostWorkRate(),
-                               kMostUpdateRate * kUpdateBytesPerParameter);
-  return static_cast<double>(UpdateBytes(costs, layer)) / rate;
+double UpdateNs(const ModelCosts& costs, const Machine& machine,
+                Updates updates, int layer) {
+  const double rate =
+      std::min(machine.HostWorkRate(), MostUpdateBytesRate(updates));
+  return static_cast<double>(UpdateBytes(costs, layer, updates)) / rate;
 }
 
 double LinkNs(const Machine& machine, int64_t bytes) {
@@ -27,7 +28,8 @@ double UploadNs(const ModelCosts& costs, const Machine& machine, int layer) {
 // Down and reduced, when layer 0 is the last.
 double LastReductionNs(const ModelCosts& costs, const Machine& machine,
                        const BoundOptions& options) {
-  int64_t reduced = ReduceBytes(costs, 0, options.contributions, 1);
+  int64_t reduced =
+      ReduceBytes(costs, 0, options.contributions, options.updates, 1);
   if (options.rounds > 1) reduced += AddToSumBytes(costs, 0);
   return LinkNs(machine, ContributionBytes(costs, 0, options.contributions)) +
          static_cast<double>(reduced) / machine.HostWorkRate();
@@ -51,7 +53,7 @@ double ClippedNs(const ModelCosts& costs, const Machine& machine,
                  const BoundOptions& options) {
   double updated_ns = 0, forward_ns = 0, longest_ns = 0;
   for (int layer = 0; layer <= costs.head(); ++layer) {
-    updated_ns += UpdateNs(costs, machine, layer);
+    updated_ns += UpdateNs(costs, machine, options.updates, layer);
     longest_ns = std::max(
         longest_ns, updated_ns + UploadNs(costs, machine, layer) - forward_ns);
     forward_ns += static_cast<double>(costs.ForwardNs(layer)) *
@@ -71,11 +73,12 @@ double ComputeNs(const ModelCosts& costs, const Machine& machine,
 
 double TurnAroundNs(const ModelCosts& costs, const Machine& machine,
                     const BoundOptions& options) {
-  if (options.updates == Updates::kStale || costs.GradientBytes(0) == 0) {
+  if (IsStale(options.updates) || costs.GradientBytes(0) == 0) {
     return 0;
   }
   return LastReductionNs(costs, machine, options) +
-         UpdateNs(costs, machine, 0) + UploadNs(costs, machine, 0);
+         UpdateNs(costs, machine, options.updates, 0) +
+         UploadNs(costs, machine, 0);
 }
 
 int64_t LeastHostBytes(const ModelCosts& costs, const Machine& machine,
@@ -84,10 +87,11 @@ int64_t LeastHostBytes(const ModelCosts& costs, const Machine& machine,
   int64_t round = options.micro_batches * costs.BoundaryBytes();
   int64_t updates = 0;
   for (int layer = 0; layer <= costs.head(); ++layer) {
-    round += (layer < tail ? 2 : 1) * costs.WeightBytes(layer) +
-             ContributionBytes(costs, layer, options.contributions) +
-             ReduceBytes(costs, layer, options.contributions, 1);
-    updates += UpdateBytes(costs, layer);
+    round +=
+        (layer < tail ? 2 : 1) * costs.WeightBytes(layer) +
+        ContributionBytes(costs, layer, options.contributions) +
+        ReduceBytes(costs, layer, options.contributions, options.updates, 1);
+    updates += UpdateBytes(costs, layer, options.updates);
     updates += (options.rounds - 1) * AddToSumBytes(costs, layer);
   }
   return options.rounds * round + updates;

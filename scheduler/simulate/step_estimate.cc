@@ -54,7 +54,8 @@ Turn TurnOf(const Part& part, const ModelCosts& costs, double speed) {
 
 // The first layer's sums, the last to be complete, go down and are reduced.
 double LastReductionNs(const std::vector<Part>& parts, const ModelCosts& costs,
-                       const Machine& machine, Contributions contributions) {
+                       const Machine& machine, Contributions contributions,
+                       Updates updates) {
   int64_t count = 0;
   for (const Part& part : parts) {
     if (part.backward() && part.layers.first == 0) count += part.contributions;
@@ -62,7 +63,7 @@ double LastReductionNs(const std::vector<Part>& parts, const ModelCosts& costs,
   const auto down =
       static_cast<double>(ContributionBytes(costs, 0, contributions));
   const auto reduced =
-      static_cast<double>(ReduceBytes(costs, 0, contributions, count));
+      static_cast<double>(ReduceBytes(costs, 0, contributions, updates, count));
   return down / machine.link_rate + reduced / machine.HostWorkRate();
 }
 
@@ -81,7 +82,7 @@ struct Traffic {
 };
 
 Traffic TrafficOf(const std::vector<Part>& parts, const ModelCosts& costs,
-                  Contributions contributions) {
+                  Contributions contributions, Updates updates) {
   int64_t bytes = 0;
   int64_t contributed = 0;
   for (const Part& part : parts) {
@@ -98,7 +99,7 @@ Traffic TrafficOf(const std::vector<Part>& parts, const ModelCosts& costs,
   }
   int64_t sums = 0;
   for (int layer = 0; layer <= costs.head(); ++layer) {
-    sums += ReduceBytes(costs, layer, contributions, 0);
+    sums += ReduceBytes(costs, layer, contributions, updates, 0);
   }
   // Contributions go down, and are read once more.
   return {static_cast<double>(bytes + 2 * contributed + sums),
@@ -123,7 +124,8 @@ struct Round {
 };
 
 Round RoundOf(const std::vector<Part>& parts, const ModelCosts& costs,
-              const Machine& machine, Contributions contributions) {
+              const Machine& machine, Contributions contributions,
+              Updates updates) {
   const double speed = machine.TotalSpeed();
   const auto boundary_bytes = static_cast<double>(costs.BoundaryBytes());
   Round round;
@@ -142,7 +144,7 @@ Round RoundOf(const std::vector<Part>& parts, const ModelCosts& costs,
       round.backward_ns += ns;
     }
   }
-  const Traffic traffic = TrafficOf(parts, costs, contributions);
+  const Traffic traffic = TrafficOf(parts, costs, contributions, updates);
   round.backward_host_ns = traffic.all_bytes / machine.host_rate -
                            round.forward_host_ns - round.fused_host_ns;
   round.reduce_ns = traffic.ReduceNs(machine);
@@ -177,15 +179,16 @@ double CrowdedNs(const Round& round, double ns, double update_ns) {
 }  // namespace
 
 int64_t HostBytes(const std::vector<Part>& parts, const ModelCosts& costs,
-                  Contributions contributions) {
-  return static_cast<int64_t>(TrafficOf(parts, costs, contributions).all_bytes);
+                  Contributions contributions, Updates updates) {
+  return static_cast<int64_t>(
+      TrafficOf(parts, costs, contributions, updates).all_bytes);
 }
 
 double EstimateStepNs(const std::vector<Part>& parts,
                       const std::vector<int>& device_of,
                       const ModelCosts& costs, const Machine& machine,
                       int micro_batches, int look_ahead,
-                      Contributions contributions) {
+                      Contributions contributions, Updates updates) {
   const double hop_ns =
       static_cast<double>(2 * costs.BoundaryBytes()) / machine.link_rate;
   std::vector<Device> devices(machine.devices.size());
@@ -226,18 +229,21 @@ double EstimateStepNs(const std::vector<Part>& parts,
     device.free_ns = t;
     end_ns = std::max(end_ns, t);
   }
-  end_ns += LastReductionNs(parts, costs, machine, contributions);
-  return std::max(end_ns, TrafficOf(parts, costs, contributions).Ns(machine));
+  end_ns += LastReductionNs(parts, costs, machine, contributions, updates);
+  return std::max(end_ns,
+                  TrafficOf(parts, costs, contributions, updates).Ns(machine));
 }
 
 double EstimateStepsNs(const std::vector<Part>& parts, double step_ns,
                        const ModelCosts& costs, const Machine& machine,
                        const BoundOptions& options) {
-  const Round round = RoundOf(parts, costs, machine, options.contributions);
+  const Round round =
+      RoundOf(parts, costs, machine, options.contributions, options.updates);
   double update_ns = 0;
   double add_ns = 0;  // to the sums of the rounds before
   for (int layer = 0; layer <= costs.head(); ++layer) {
-    update_ns += static_cast<double>(UpdateBytes(costs, layer));
+    update_ns +=
+        static_cast<double>(UpdateBytes(costs, layer, options.updates));
     add_ns += static_cast<double>(AddToSumBytes(costs, layer));
   }
   update_ns /= machine.HostWorkRate();
@@ -248,14 +254,15 @@ double EstimateStepsNs(const std::vector<Part>& parts, double step_ns,
   const int more = options.rounds - 1;
   const double host_ns = options.rounds * round.HostNs() + more * add_ns;
   double all_ns = 0;
-  if (options.updates == Updates::kStale) {
+  if (IsStale(options.updates)) {
     const double under_ns = kStaleUpdates * update_ns / options.rounds;
     all_ns = options.rounds * CrowdedNs(round, overlapped_ns, under_ns);
   } else {
     const double turn_around_ns =
         BoundOf(costs, machine, options).ns -
         ComputeNs(costs, machine, options) -
-        LastReductionNs(parts, costs, machine, options.contributions);
+        LastReductionNs(parts, costs, machine, options.contributions,
+                        options.updates);
     all_ns = CrowdedNs(round, step_ns + turn_around_ns, update_ns) +
              more * CrowdedNs(round, overlapped_ns, add_ns);
   }

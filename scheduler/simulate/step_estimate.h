@@ -22,7 +22,7 @@ namespace roundhouse {
 
 // What the step moves through host memory: uploads, downloads, reduction.
 int64_t HostBytes(const std::vector<Part>& parts, const ModelCosts& costs,
-                  Contributions contributions);
+                  Contributions contributions, Updates updates);
 
 // REQUIRES: `device_of` has a device for every part, the parts are those of a
 // checked plan over `micro_batches`.
@@ -30,7 +30,7 @@ double EstimateStepNs(const std::vector<Part>& parts,
                       const std::vector<int>& device_of,
                       const ModelCosts& costs, const Machine& machine,
                       int micro_batches, int look_ahead,
-                      Contributions contributions);
+                      Contributions contributions, Updates updates);
 
 // What a step of consecutive ones takes, from the estimate of an isolated one:
 // its rounds and updates more, and slower as host memory fills up.

@@ -24,10 +24,11 @@ Estimated EstimateAndSimulate(const PlanShape& shape, const ModelCosts& costs,
   const auto parts = PartsOf(plan, kMicroBatches);
   const auto devices = AssignDevices(parts, costs, machine);
   Estimated result;
-  result.estimate_ns =
-      EstimateStepNs(parts, devices, costs, machine, kMicroBatches,
-                     plan.look_ahead, Contributions::kModelDtype);
-  result.host_bytes = HostBytes(parts, costs, Contributions::kModelDtype);
+  result.estimate_ns = EstimateStepNs(
+      parts, devices, costs, machine, kMicroBatches, plan.look_ahead,
+      Contributions::kModelDtype, Updates::kNone);
+  result.host_bytes =
+      HostBytes(parts, costs, Contributions::kModelDtype, Updates::kNone);
   const auto schedule = SimulateStep(costs, machine, plan, kMicroBatches, {});
   EXPECT_TRUE(schedule.ok()) << schedule.status();
   result.schedule = *schedule;

@@ -38,12 +38,18 @@ int64_t FrozenBytes(const ModelCosts& costs, int layer) {
       0, costs.WeightBytes(layer) - costs.GradientBytes(layer));
 }
 
-Transfers::Options TransferOptions(const StepOptions& options) {
+Transfers::Options TransferOptions(const std::vector<SimulatedJob>& jobs,
+                                   const StepOptions& options) {
   Transfers::Options transfers;
   transfers.chunk_bytes = options.chunk_bytes;
   transfers.intervals = options.intervals;
   transfers.priorities = options.ideas.priorities;
-  transfers.update_rate = kMostUpdateRate * kUpdateBytesPerParameter;
+  transfers.update_rate = MostUpdateBytesRate(Updates::kAsReduced);
+  for (const SimulatedJob& job : jobs) {
+    if (!IsOnePass(job.rounds.updates)) continue;
+    transfers.host_in_turn = true;
+    transfers.update_rate = MostUpdateBytesRate(job.rounds.updates);
+  }
   return transfers;
 }
 
@@ -56,7 +62,7 @@ StepRun::StepRun(const Machine& machine, const std::vector<SimulatedJob>& jobs,
       options_(options),
       feed_(feed),
       losses_(losses.begin(), losses.end()),
-      transfers_(machine, TransferOptions(options), schedule_),
+      transfers_(machine, TransferOptions(jobs, options), schedule_),
       devices_(machine.devices.size()),
       total_speed_(machine.TotalSpeed()) {
   schedule_.device_count = machine.device_count();
@@ -484,17 +490,23 @@ void StepRun::StartHostWork(JobRun& job) {
 
 void StepRun::HostWorkIsDone(const Transfer& transfer) {
   JobRun& job = *jobs_[transfer.job];
+  const int layer = transfer.boundary.layer;
   const bool reduced = transfer.kind == WorkKind::kReduce;
-  job.host().Done({transfer.kind, transfer.round, transfer.boundary.layer});
-  feed_.HostTaskDone({reduced ? PartFeed::HostTaskType::kReduce
-                              : PartFeed::HostTaskType::kUpdate,
-                      transfer.job, transfer.round, transfer.boundary.layer});
+  const bool one_pass = job.host().InOnePass(layer);
+  job.host().Done({transfer.kind, transfer.round, layer});
+  // In one pass the operation goes on with the update.
+  if (!reduced || !one_pass) {
+    feed_.HostTaskDone({reduced ? PartFeed::HostTaskType::kReduce
+                                : PartFeed::HostTaskType::kUpdate,
+                        transfer.job, transfer.round, layer});
+  }
   StartHostWork(job);
   if (job.PublishNextRows()) {
     for (DeviceRun& device : devices_) device.changed = true;
   }
   for (int d = 0; d < machine_.device_count(); ++d) {
-    reduced ? ReleaseGradients(d) : ReleaseWeights(d);
+    if (reduced || one_pass) ReleaseGradients(d);
+    if (!reduced) ReleaseWeights(d);
   }
 }
 

@@ -319,9 +319,9 @@ class Search {
     }
     ++ranked_;
     estimated.work = WorkOf(parts);
-    const double step_ns =
-        EstimateStepNs(parts, devices, costs_, machine_, micro_batches_,
-                       plan.look_ahead, options_.contributions);
+    const double step_ns = EstimateStepNs(
+        parts, devices, costs_, machine_, micro_batches_, plan.look_ahead,
+        options_.contributions, options_.updates);
     estimated.ns = step_ns;
     if (options_.updates != Updates::kNone) {
       const BoundOptions bound{micro_batches_, options_.rounds,
@@ -531,6 +531,7 @@ absl::StatusOr<SearchResult> SearchStepPlan(const ModelCosts& costs,
         absl::StrCat(micro_batches, " micro-batches on ",
                      machine.device_count(), " devices"));
   }
+  RETURN_IF_ERROR(CheckUpdates(options.updates, options.rounds, options.ideas));
   return Search(costs, machine, micro_batches, options).Run();
 }
 

@@ -64,7 +64,8 @@ struct SearchResult {
   int simulated = 0;
 };
 
-// INVALID_ARGUMENT for counts out of range (baselines.h); RESOURCE_EXHAUSTED
+// INVALID_ARGUMENT for counts out of range (baselines.h) and what CheckUpdates
+// (step_simulator.h) refuses; RESOURCE_EXHAUSTED
 // when no plan of the family fits into the devices, or is accepted.
 absl::StatusOr<SearchResult> SearchStepPlan(const ModelCosts& costs,
                                             const Machine& machine,

@@ -71,6 +71,15 @@ std::vector<Part> RepeatedParts(const std::vector<Part>& parts, int rounds,
   return all;
 }
 
+absl::Status CheckUpdates(Updates updates, int rounds, const Ideas& ideas) {
+  if (!IsOnePass(updates) || (rounds == 1 && ideas.prefetch)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "one pass over steps of ", rounds, " rounds",
+      ideas.prefetch ? "" : " without prefetch", ": expected one, with it"));
+}
+
 absl::StatusOr<Schedule> SimulateSteps(const ModelCosts& costs,
                                        const Machine& machine,
                                        const StepPlan& plan, int micro_batches,
@@ -84,6 +93,8 @@ absl::StatusOr<Schedule> SimulateSteps(const ModelCosts& costs,
                      " rounds: expected at least one each and at most ",
                      kMaxSimulatedRounds, " rounds in all"));
   }
+  RETURN_IF_ERROR(
+      CheckUpdates(options.updates, options.rounds, options.step.ideas));
   const HostWork::Rounds rounds{options.steps, options.rounds, micro_batches,
                                 options.updates};
   return SimulateRounds(costs, machine, plan, rounds, options.step);

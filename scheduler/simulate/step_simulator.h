@@ -120,10 +120,15 @@ struct StepsOptions {
   Updates updates = Updates::kAsReduced;
 };
 
+// INVALID_ARGUMENT for one pass over steps of several rounds, whose sums are
+// kept, or without the Dispatcher (Ideas::prefetch), which alone decides it.
+absl::Status CheckUpdates(Updates updates, int rounds, const Ideas& ideas);
+
 inline constexpr int kMaxSimulatedRounds = 1000;  // of all steps
 
 // Consecutive steps of `rounds` times the plan, likewise.  INVALID_ARGUMENT for
-// a plan that CheckStepPlan refuses, no steps or rounds, or too many.
+// a plan that CheckStepPlan refuses, no steps or rounds, too many, or what
+// CheckUpdates refuses.
 absl::StatusOr<Schedule> SimulateSteps(const ModelCosts& costs,
                                        const Machine& machine,
                                        const StepPlan& plan, int micro_batches,

@@ -146,8 +146,9 @@ TEST(StepSimulatorTest, WiderContributionsMoveTwiceTheBytes) {
   EXPECT_EQ(ContributionBytes(costs, 0, Contributions::kModelDtype),
             21'000'000);
   EXPECT_EQ(ContributionBytes(costs, 0, Contributions::kFp32), 42'000'000);
-  EXPECT_EQ(ReduceBytes(costs, 0, Contributions::kModelDtype, 4),
-            4 * 21'000'000 + 42'000'000);
+  EXPECT_EQ(
+      ReduceBytes(costs, 0, Contributions::kModelDtype, Updates::kAsReduced, 4),
+      4 * 21'000'000 + 42'000'000);
   StepOptions options;
   options.contributions = Contributions::kFp32;
   const auto schedule =

@@ -45,7 +45,7 @@ void StepsCheck::Extend(Spans& spans, const Key& key,
 }
 
 int StepsCheck::SourceStep(int step) const {
-  return step - (options_.updates == Updates::kStale ? 2 : 1);
+  return step - (IsStale(options_.updates) ? 2 : 1);
 }
 
 // --- apart ---
@@ -186,6 +186,7 @@ absl::Status StepsCheck::CheckRounds() const {
   CheckOptions options;
   options.machine = options_.machine;
   options.micro_batches = options_.micro_batches;
+  options.updates = options_.updates;
   std::vector<TransferCheck::Changes> holds(options_.machine.devices.size());
   for (int r = 0; r < Rounds(); ++r) {
     options.adds_to_sum = r % options_.rounds > 0;
@@ -239,6 +240,7 @@ absl::Status StepsCheck::CheckUpdates() const {
     for (int layer = 0; layer <= costs_.head(); ++layer) {
       RETURN_IF_ERROR(CheckUpdate(step, layer));
     }
+    if (IsOnePass(options_.updates)) RETURN_IF_ERROR(CheckCommitted(step));
   }
   return absl::OkStatus();
 }
@@ -246,7 +248,7 @@ absl::Status StepsCheck::CheckUpdates() const {
 absl::Status StepsCheck::CheckUpdate(int step, int layer) const {
   const auto update = updates_.find({step, layer});
   const int64_t moved = update == updates_.end() ? 0 : update->second.bytes;
-  const int64_t expected = UpdateBytes(costs_, layer);
+  const int64_t expected = UpdateBytes(costs_, layer, options_.updates);
   if (moved != expected) {
     return StepViolation(
         step, layer,
@@ -264,6 +266,35 @@ absl::Status StepsCheck::CheckUpdate(int step, int layer) const {
           step, layer,
           absl::StrCat("it is updated from ", update->second.begin_ns,
                        " ns, before the last reduction of layer ", other));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// What a part did last is of its commit; a part that reads a layer computes it.
+absl::Status StepsCheck::CheckCommitted(int step) const {
+  std::map<int, int64_t> ends_ns;                         // by attempt
+  std::vector<std::set<int>> readers(costs_.layers + 1);  // per layer
+  for (const Interval& interval : rounds_[LastRound(step)].intervals) {
+    if (interval.resource.type == ResourceType::kHost) continue;
+    int64_t& end_ns = ends_ns[interval.attempt];
+    end_ns = std::max(end_ns, interval.end_ns);
+    if (!IsCompute(interval.kind)) continue;
+    for (int l = interval.layer_begin; l < interval.layer_end; ++l) {
+      readers[l].insert(interval.attempt);
+    }
+  }
+  for (int layer = 0; layer <= costs_.head(); ++layer) {
+    const auto reduced = reductions_.find({LastRound(step), layer});
+    if (reduced == reductions_.end()) continue;
+    for (const int attempt : readers[layer]) {
+      if (reduced->second.begin_ns >= ends_ns[attempt]) continue;
+      return StepViolation(
+          step, layer,
+          absl::StrCat("it is reduced and updated from ",
+                       reduced->second.begin_ns, " ns, before part ", attempt,
+                       ", which reads it, commits, at ", ends_ns[attempt],
+                       " ns"));
     }
   }
   return absl::OkStatus();
@@ -310,11 +341,12 @@ absl::Status StepsCheck::CheckUploads(const Schedule& round, int step) const {
 }
 
 absl::Status StepsCheck::CheckSums() const {
+  // Where one pass reads them, until it ends: a round is a step there.
+  const Spans& read = IsOnePass(options_.updates) ? updates_ : reductions_;
   for (const auto& [key, gradients] : gradients_) {
     const auto& [round, layer] = key;
-    const auto before = reductions_.find({round - 1, layer});
-    if (before != reductions_.end() &&
-        gradients.begin_ns < before->second.end_ns) {
+    const auto before = read.find({round - 1, layer});
+    if (before != read.end() && gradients.begin_ns < before->second.end_ns) {
       return StepViolation(
           round / options_.rounds, layer,
           "contributions go down before the round before is reduced");

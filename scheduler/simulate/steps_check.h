@@ -53,6 +53,7 @@ class StepsCheck {
   void Add(const Interval& interval, int round);
   absl::Status CheckOverlap() const;
   absl::Status CheckUpdate(int step, int layer) const;
+  absl::Status CheckCommitted(int step) const;
   absl::Status CheckUploads(const Schedule& round, int step) const;
 
   const Schedule& schedule_;

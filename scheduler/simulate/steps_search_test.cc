@@ -78,6 +78,37 @@ TEST(StepsSearchTest, SynchronousStepsComeCloseToTheirBound) {
   }
 }
 
+TEST(StepsSearchTest, StepsInOnePassComeCloseToTheirBound) {
+  for (const ModelCosts& costs : Models()) {
+    SCOPED_TRACE(costs.name);
+    const double least = costs.name == "gpt-oss-20b" ? 0.94 : 0.97;
+    EXPECT_GE(LeastNs(costs, Updates::kOnePass, 1) /
+                  StepNs(costs, Updates::kOnePass, 1),
+              least);
+  }
+}
+
+// The plan that is found for one pass is not slower there than the one that is
+// found for two, but for the search's luck with qwen3-1.7b (0.47 %).
+TEST(StepsSearchTest, PlansForOnePassAreThoseForIt) {
+  const Machine machine = EightDevices();
+  for (const ModelCosts& costs : Models()) {
+    SCOPED_TRACE(costs.name);
+    SearchOptions search;
+    search.updates = Updates::kAsReduced;
+    const auto two = SearchStepPlan(costs, machine, kMicroBatches, search);
+    ASSERT_TRUE(two.ok()) << two.status();
+    search.updates = Updates::kOnePass;
+    const auto one = SearchStepPlan(costs, machine, kMicroBatches, search);
+    ASSERT_TRUE(one.ok()) << one.status();
+    const auto other_ns =
+        SimulatedStepNs(costs, machine, two->plan, kMicroBatches, search);
+    ASSERT_TRUE(other_ns.ok()) << other_ns.status();
+    EXPECT_LE(static_cast<double>(one->step_ns),
+              1.005 * static_cast<double>(*other_ns));
+  }
+}
+
 // Where the turn-around of layer 0 is less than 2 % of the step.  The aim is
 // 3 % for all; docs/benchmarks.md says where it is missed.
 TEST(StepsSearchTest, StalenessGainsLittle) {

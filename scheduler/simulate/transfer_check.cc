@@ -136,7 +136,7 @@ absl::Status TransferCheck::CheckRates() const {
     double limit =
         host ? options_.machine.HostWorkRate() : options_.machine.link_rate;
     if (interval.kind == WorkKind::kOptimizer) {
-      limit = std::min(limit, kMostUpdateRate * kUpdateBytesPerParameter);
+      limit = std::min(limit, MostUpdateBytesRate(options_.updates));
     }
     if (interval.length_ns() == 0 ||
         LeastRate(interval) > limit * (1 + kRelative)) {
@@ -234,7 +234,8 @@ absl::Status TransferCheck::CheckReduction(int layer, int64_t contributions,
   const int64_t moved = found == reduce_.end() ? 0 : found->second.bytes;
   int64_t expected = 0;
   if (contributions > 0) {
-    expected = ReduceBytes(costs_, layer, contributions_, contributions);
+    expected = ReduceBytes(costs_, layer, contributions_, options_.updates,
+                           contributions);
     if (options_.adds_to_sum) expected += AddToSumBytes(costs_, layer);
   }
   if (moved != expected) {

@@ -19,6 +19,12 @@ TransferRates::TransferRates(std::vector<double> channel_rates,
   }
 }
 
+void TransferRates::SetLimit(int channel, double rate) {
+  Channel& state = channels_.at(channel);
+  ROUNDHOUSE_CHECK(!state.busy && rate > 0) << channel << " " << rate;
+  state.limit = rate;
+}
+
 void TransferRates::Start(int channel, int64_t bytes) {
   Channel& state = channels_.at(channel);
   ROUNDHOUSE_CHECK(!state.busy && bytes > 0) << channel << " " << bytes;

@@ -27,6 +27,8 @@ class TransferRates {
   TransferRates(std::vector<double> channel_rates, double total_rate,
                 int first_shared = 0);
 
+  // REQUIRES: the channel is idle, rate above 0.
+  void SetLimit(int channel, double rate);
   // Begins a transfer now.  REQUIRES: the channel is idle, bytes > 0.
   void Start(int channel, int64_t bytes);
   // Ends the running transfer now, as it is.

@@ -76,6 +76,21 @@ TEST(TransferRatesTest, GivingWayEndsAtTheNextChunk) {
   EXPECT_EQ(rates.NextEndNs(), 33);
 }
 
+TEST(TransferRatesTest, AChannelsLimitIsThatOfItsNextTransfer) {
+  TransferRates rates({10, 10}, 100);
+  for (const double limit : {5, 20}) {
+    rates.SetLimit(0, limit);
+    rates.Start(0, 100);
+    rates.Settle();
+    rates.AdvanceTo(rates.NextEndNs());
+    ASSERT_TRUE(rates.TakeEnded(0));
+  }
+  rates.Settle();
+  rates.Start(1, 100);
+  rates.Settle();
+  EXPECT_EQ(rates.NextEndNs(), 20 + 5 + 10);
+}
+
 TEST(TransferRatesTest, ACancelledTransferLeavesItsShare) {
   TransferRates rates({10, 10}, 10);
   rates.Start(0, 100);

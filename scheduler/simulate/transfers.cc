@@ -9,8 +9,14 @@ namespace {
 std::vector<double> ChannelRates(const Machine& machine, double update_rate) {
   std::vector<double> rates(2 * machine.devices.size(), machine.link_rate);
   rates.push_back(machine.HostWorkRate());
-  rates.push_back(std::min(update_rate, machine.HostWorkRate()));
+  rates.push_back(update_rate);
   return rates;
+}
+
+Resource HostResource(WorkKind kind) {
+  const auto threads = kind == WorkKind::kReduce ? HostThreads::kReduce
+                                                 : HostThreads::kOptimizer;
+  return {ResourceType::kHost, static_cast<int>(threads)};
 }
 
 }  // namespace
@@ -18,17 +24,15 @@ std::vector<double> ChannelRates(const Machine& machine, double update_rate) {
 Transfers::Transfers(const Machine& machine, const Options& options,
                      Schedule& schedule)
     : options_(options),
+      reduce_rate_(machine.HostWorkRate()),
+      update_rate_(std::min(options.update_rate, machine.HostWorkRate())),
       schedule_(schedule),
-      rates_(ChannelRates(machine, options.update_rate), machine.host_rate,
+      rates_(ChannelRates(machine, update_rate_), machine.host_rate,
              machine.links_share_host_rate ? 0 : 2 * machine.device_count()),
       channels_(2 * machine.devices.size() + 2) {
   for (int d = 0; d < machine.device_count(); ++d) {
     channels_[Up(d)].resource = {ResourceType::kH2d, d};
     channels_[Down(d)].resource = {ResourceType::kD2h, d};
-  }
-  for (const auto threads : {HostThreads::kReduce, HostThreads::kOptimizer}) {
-    channels_[Host(threads)].resource = {ResourceType::kHost,
-                                         static_cast<int>(threads)};
   }
 }
 
@@ -130,6 +134,9 @@ void Transfers::StartChannel(int index) {
   channel.gives_way = false;
   channel.piece_start_ns = now_ns_;
   channel.piece_begin = 0;
+  if (options_.host_in_turn && channel.current->transfer.run == nullptr) {
+    rates_.SetLimit(index, HostRate(channel.current->transfer.kind));
+  }
   rates_.Start(index, channel.current->transfer.bytes - channel.current->moved);
 }
 
@@ -177,7 +184,8 @@ void Transfers::Record(int index) {
   Channel& channel = channels_[index];
   const Transfer& transfer = channel.current->transfer;
   Interval interval;
-  interval.resource = channel.resource;
+  interval.resource =
+      transfer.run == nullptr ? HostResource(transfer.kind) : channel.resource;
   interval.kind = transfer.kind;
   interval.job = transfer.job;
   interval.step = transfer.step;

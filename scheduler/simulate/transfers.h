@@ -49,6 +49,8 @@ class Transfers {
     Intervals intervals = Intervals::kByRate;
     bool priorities = true;  // false: everything as it comes
     double update_rate = 1;  // bytes per nanosecond
+    // Reductions and updates one after the other; else side by side.
+    bool host_in_turn = false;
   };
 
   // Intervals are appended to `schedule`, which must outlive it.
@@ -57,6 +59,7 @@ class Transfers {
   static int Up(int device) { return 2 * device; }
   static int Down(int device) { return 2 * device + 1; }
   int Host(HostThreads threads) const {
+    if (options_.host_in_turn) threads = HostThreads::kReduce;
     return static_cast<int>(channels_.size()) - 2 + static_cast<int>(threads);
   }
 
@@ -88,7 +91,7 @@ class Transfers {
     int64_t moved = 0;  // before it gave way
   };
   struct Channel {
-    Resource resource;
+    Resource resource;          // of a link
     std::vector<Queued> queue;  // by rank, the next one last
     std::optional<Queued> current;
     bool changed = false;  // since Start
@@ -105,7 +108,13 @@ class Transfers {
   void EndPiece(int index);
   void Record(int index);
 
+  double HostRate(WorkKind kind) const {
+    return kind == WorkKind::kReduce ? reduce_rate_ : update_rate_;
+  }
+
   const Options options_;
+  const double reduce_rate_;
+  const double update_rate_;
   Schedule& schedule_;
   TransferRates rates_;
   std::vector<Channel> channels_;

@@ -4,7 +4,8 @@
 //       [--devices=8] [--micro_batches=16] [--pcie_gbps=21] [--host_gbps=200]
 //       [--format=table|csv] [--model=NAME] [--schedule=NAME] [--rules=NAME]
 //       [--without=IDEA,...] [--dump=FILE.csv]
-//   ... --steps=10 [--rounds=1,4,8] [--mode=NAME]      consecutive steps
+//   ... --steps=10 [--rounds=1,4,8] [--mode=NAME] [--one_pass]
+//                                                      consecutive steps
 //
 // docs/benchmarks.md explains rows and columns.  Exits 1 with a message on
 // stderr when an input is wrong.
@@ -55,6 +56,9 @@ ABSL_FLAG(std::vector<std::string>, rounds, {"1"},
           "of --steps: rounds of accumulation in a step, a list");
 ABSL_FLAG(std::string, mode, "",
           "of --steps: only synchronous, clipped or asynchronous");
+ABSL_FLAG(bool, one_pass, false,
+          "of --steps, of one round without clipping: reduction and update in "
+          "one pass, modes one-pass and one-pass-asynchronous");
 ABSL_FLAG(
     std::string, dump, "",
     "write every interval of the schedule that is left, or of one model's "
@@ -142,6 +146,7 @@ absl::StatusOr<StepsTableOptions> ReadStepsOptions(
   options.micro_batches = bubbles.micro_batches;
   options.steps = absl::GetFlag(FLAGS_steps);
   options.mode = absl::GetFlag(FLAGS_mode);
+  options.one_pass = absl::GetFlag(FLAGS_one_pass);
   options.keep_intervals = !absl::GetFlag(FLAGS_dump).empty();
   options.rounds.clear();
   for (const std::string& text : absl::GetFlag(FLAGS_rounds)) {
@@ -234,7 +239,9 @@ absl::Status RunSteps(const std::vector<ModelCosts>& models,
   }
   if (rows.empty()) {
     return absl::InvalidArgumentError(
-        "--mode must be synchronous, clipped or asynchronous");
+        options.one_pass
+            ? "--mode must be one-pass or one-pass-asynchronous"
+            : "--mode must be synchronous, clipped or asynchronous");
   }
   RETURN_IF_ERROR(DumpSteps(rows));
   std::cout << (csv ? StepsCsv(rows) : StepsMarkdown(rows)) << std::flush;

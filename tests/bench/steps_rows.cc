@@ -21,7 +21,9 @@ struct Mode {
 
 constexpr Mode kModes[] = {{"synchronous", Updates::kAsReduced},
                            {"clipped", Updates::kClipped},
-                           {"asynchronous", Updates::kStale}};
+                           {"asynchronous", Updates::kStale},
+                           {"one-pass", Updates::kOnePass},
+                           {"one-pass-asynchronous", Updates::kOnePassStale}};
 
 absl::StatusOr<StepsRow> Row(const ModelCosts& costs, const Mode& mode,
                              int rounds, const StepsTableOptions& options) {
@@ -98,6 +100,7 @@ absl::StatusOr<std::vector<StepsRow>> StepsRows(
   std::vector<StepsRow> rows;
   for (const int rounds : options.rounds) {
     for (const Mode& mode : kModes) {
+      if (IsOnePass(mode.updates) != options.one_pass) continue;
       if (!options.mode.empty() && options.mode != mode.name) continue;
       auto row = Row(costs, mode, rounds, options);
       if (!row.ok()) {

@@ -22,13 +22,16 @@ struct StepsTableOptions {
   int steps = 10;
   std::vector<int> rounds = {1};  // of a step; a block of rows for each
   std::string mode;               // filter: "clipped"; empty: all
+  // Rows of one pass instead.  REQUIRES: rounds {1}.
+  bool one_pass = false;
   // Rows keep their intervals, up to millions each.
   bool keep_intervals = false;
 };
 
 struct StepsRow {
   std::string model;
-  std::string mode;  // synchronous, clipped, asynchronous
+  // synchronous, clipped, asynchronous; one-pass, one-pass-asynchronous
+  std::string mode;
   int rounds = 1;
   // First upload to last update, over the steps.
   double step_ns = 0;
@@ -43,7 +46,8 @@ struct StepsRow {
 };
 
 // Of one model: for each number of rounds synchronous without clipping, with
-// clipping, and asynchronous.  The plan is the one that the search finds for
+// clipping, and asynchronous; or in one pass synchronous and asynchronous,
+// against bounds of their own.  The plan is the one that the search finds for
 // it.  Each row was checked.  Errors with model and mode in front.
 absl::StatusOr<std::vector<StepsRow>> StepsRows(
     const ModelCosts& costs, const StepsTableOptions& options);

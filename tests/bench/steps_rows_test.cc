@@ -52,6 +52,23 @@ TEST(StepsRowsTest, EveryModeHasARowPerNumberOfRounds) {
   EXPECT_EQ(rows->at(2).bound.name, "compute");
 }
 
+TEST(StepsRowsTest, OnePassHasRowsOfItsOwn) {
+  StepsTableOptions options = Options();
+  options.one_pass = true;
+  // Its sums are kept between rounds.
+  EXPECT_FALSE(StepsRows(Model(), options).ok());
+  options.rounds = {1};
+  const auto rows = StepsRows(Model(), options);
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  ASSERT_EQ(rows->size(), 2u);
+  EXPECT_EQ(rows->at(0).mode, "one-pass");
+  EXPECT_EQ(rows->at(1).mode, "one-pass-asynchronous");
+  EXPECT_EQ(rows->at(0).bound.name, "layer 0");
+  EXPECT_EQ(rows->at(1).bound.name, "compute");
+  options.one_pass = false;
+  EXPECT_GT(StepsRows(Model(), options)->at(0).bound.ns, rows->at(0).bound.ns);
+}
+
 TEST(StepsRowsTest, AModeCanBeChosen) {
   StepsTableOptions options = Options();
   options.mode = "clipped";
