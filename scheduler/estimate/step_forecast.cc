@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "scheduler/dispatch/sent_work.h"
+#include "scheduler/estimate/update_delay.h"
 #include "scheduler/plan/auto_sizes.h"
 #include "scheduler/plan/contribution_blocks.h"
 #include "scheduler/plan/step_plan.h"
@@ -87,76 +87,6 @@ int64_t AutoMicroBatch(const ForecastQuestion& question) {
     }
   }
   return sequences;
-}
-
-// How long each layer's update takes: the embedding's with layer 0's, the
-// head's last.
-std::vector<int64_t> UpdateNs(const TrainingSetup& setup, double host_rate) {
-  const ModelShape& shape = setup.shape;
-  const auto ns = [host_rate](int64_t parameters) {
-    return std::llround(static_cast<double>(parameters * kUpdateBytes) /
-                        host_rate);
-  };
-  const bool full = setup.method == TrainingMethod::kFull;
-  const int64_t block =
-      full ? shape.layer_parameters : AdapterParameters(setup);
-  std::vector<int64_t> updates(shape.layer_count, ns(block));
-  if (!full) return updates;
-  updates.front() += ns(shape.embedding_parameters());
-  updates.push_back(shape.tie_word_embeddings ? ns(shape.hidden_size)
-                                              : ns(shape.head_parameters()));
-  return updates;
-}
-
-LayerRange StageWith(const std::vector<LayerRange>& stages, int layer) {
-  return *std::find_if(stages.begin(), stages.end(),
-                       [layer](const LayerRange& stage) {
-                         return stage.first <= layer && layer <= stage.last;
-                       });
-}
-
-// How much later the next step starts so that none of its uploads waits for an
-// update.
-int64_t UpdateDelayNs(const Schedule& round, const Plan& stages,
-                      const TrainingSetup& setup, double host_rate) {
-  std::map<int, int64_t> first_upload;
-  for (const Interval& interval : round.intervals) {
-    if (interval.kind != WorkKind::kWeights) continue;
-    const auto [at, added] =
-        first_upload.emplace(interval.layer_begin, interval.start_ns);
-    if (!added) at->second = std::min(at->second, interval.start_ns);
-  }
-  const int64_t end_ns = round.MakespanNs();
-  const std::vector<int64_t> updates = UpdateNs(setup, host_rate);
-  // When each may begin, and in this order: without clipping once its slots'
-  // sums are all down and it is reduced.
-  std::vector<std::pair<int64_t, size_t>> begins;
-  for (size_t layer = 0; layer < updates.size(); ++layer) {
-    begins.emplace_back(setup.clips ? end_ns : 0, layer);
-  }
-  for (const Interval& interval : round.intervals) {
-    if (setup.clips || interval.layer_begin < 0) continue;
-    LayerRange layers = {interval.layer_begin, interval.layer_begin};
-    if (interval.kind == WorkKind::kGradients) {
-      layers = StageWith(stages.backward, interval.layer_begin);
-    } else if (interval.kind != WorkKind::kReduce) {
-      continue;
-    }
-    for (size_t layer = layers.first;
-         layer < begins.size() && layer <= static_cast<size_t>(layers.last);
-         ++layer) {
-      begins[layer].first = std::max(begins[layer].first, interval.end_ns);
-    }
-  }
-  std::sort(begins.begin(), begins.end());
-  int64_t updated_ns = 0;
-  int64_t delay_ns = 0;
-  for (const auto& [begin_ns, layer] : begins) {
-    updated_ns = std::max(updated_ns, begin_ns) + updates[layer];
-    delay_ns = std::max(
-        delay_ns, updated_ns - end_ns - first_upload[static_cast<int>(layer)]);
-  }
-  return delay_ns;
 }
 
 // The most that each device holds at a time.
@@ -266,9 +196,13 @@ class Forecaster {
     StepOptions options;
     options.contributions = ContributionsOf(setup_);
     options.intervals = Intervals::kWhole;
-    ASSIGN_OR_RETURN(
-        forecast_.round,
-        SimulateStep(costs_, machine_, plan, RoundMicroBatches(), options));
+    if (InOnePass()) {
+      RETURN_IF_ERROR(SimulateOnePass(plan, options));
+    } else {
+      ASSIGN_OR_RETURN(
+          forecast_.round,
+          SimulateStep(costs_, machine_, plan, RoundMicroBatches(), options));
+    }
     forecast_.plan = ToString(plan);
     const bool full = setup_.method == TrainingMethod::kFull;
     forecast_.host = HostBytesOf(
@@ -288,14 +222,39 @@ class Forecaster {
     return absl::OkStatus();
   }
 
+  absl::Status SimulateOnePass(const StepPlan& plan,
+                               const StepOptions& options) {
+    AddEmbedding();
+    const StepsOptions alone{options, 1, 1, Updates::kOnePass};
+    ASSIGN_OR_RETURN(
+        forecast_.round,
+        SimulateSteps(costs_, machine_, plan, RoundMicroBatches(), alone));
+    SearchOptions row;
+    row.contributions = options.contributions;
+    row.updates = Updates::kOnePass;
+    ASSIGN_OR_RETURN(
+        step_in_a_row_ns_,
+        SimulatedStepNs(costs_, machine_, plan, RoundMicroBatches(), row));
+    return absl::OkStatus();
+  }
+
+  // How much later, or earlier, than at the round's end the next step starts.
+  int64_t DelayNs(const Plan& stages) const {
+    if (!InOnePass()) {
+      return UpdateDelayNs(forecast_.round, stages, setup_,
+                           question_.host_rate);
+    }
+    return std::max(UpdateDelayNs(forecast_.round),
+                    step_in_a_row_ns_ - forecast_.round.MakespanNs());
+  }
+
   void MeasureTimes(const Plan& stages) {
     const double rounds = static_cast<double>(forecast_.micro_batches) /
                           static_cast<double>(forecast_.round_micro_batches);
     const auto scaled = [rounds](int64_t ns) {
       return std::llround(rounds * static_cast<double>(ns));
     };
-    const int64_t delay_ns =
-        UpdateDelayNs(forecast_.round, stages, setup_, question_.host_rate);
+    const int64_t delay_ns = DelayNs(stages);
     for (DeviceStepTime time : ExplainBubbles(forecast_.round)) {
       time.compute_ns = scaled(time.compute_ns);
       BubbleCauses& bubble = time.bubble;
@@ -312,6 +271,16 @@ class Forecaster {
         question_.batch_sequences * setup_.sequence_tokens;
   }
 
+  // As the daemon's UpdatesInOnePass: weights are bf16.
+  bool InOnePass() const { return !setup_.clips && Rounds() == 1; }
+
+  // Its sum is kept, reduced and updated by itself.
+  void AddEmbedding() {
+    if (setup_.method != TrainingMethod::kFull) return;
+    costs_.embedding_gradient_bytes = 2 * setup_.shape.embedding_parameters();
+    costs_.tied_head = setup_.shape.tie_word_embeddings;
+  }
+
   int RoundMicroBatches() const {
     return static_cast<int>(forecast_.round_micro_batches);
   }
@@ -325,6 +294,7 @@ class Forecaster {
   StepForecast forecast_;
   ModelCosts costs_;
   Machine machine_;
+  int64_t step_in_a_row_ns_ = 0;  // in one pass
 };
 
 }  // namespace

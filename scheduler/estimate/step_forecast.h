@@ -5,9 +5,11 @@
 // Rounds of a step have at most kAutoRoundMicroBatches micro-batches, as a
 // job's do; a step's time is the simulated round's in proportion.  With
 // global-norm clipping the update waits for the last reduction and layer 0 goes
-// first, without it a layer is updated once it is reduced.  The next step's
+// first, without it a layer is updated once it is reduced, where a step is one
+// round in one pass with its reduction (Updates::kOnePass).  The next step's
 // forward starts under it: what counts is how much later than without it the
-// next step's uploads can start.
+// next step's uploads can start, in one pass also what a second step takes
+// behind the first.
 //
 // Pure function; thread-safe; deterministic.  May take seconds.
 #ifndef ROUNDHOUSE_SCHEDULER_ESTIMATE_STEP_FORECAST_H_
@@ -28,9 +30,6 @@
 namespace roundhouse {
 
 inline constexpr int64_t kMaxPlannedMicroBatches = 4096;  // of a step
-// Of AdamW: gradient 4, master and moments 12 read and 12 written, compute copy
-// 2.
-inline constexpr int64_t kUpdateBytes = 30;
 
 struct ForecastQuestion {
   // micro_batch_sequences 0: the job file's `auto`, less where that does not
@@ -73,7 +72,7 @@ struct StepForecast {
   std::vector<DeviceForecast> devices;
   BubbleCauses bubble;  // of all devices
   double bubble_percent() const;
-  Schedule round;  // simulated
+  Schedule round;  // simulated; in one pass with the updates
 };
 
 // INVALID_ARGUMENT naming what cannot be planned for.

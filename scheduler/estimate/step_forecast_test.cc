@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "scheduler/estimate/test_shapes.h"
 #include "scheduler/simulate/checker.h"
+#include "scheduler/simulate/step_search.h"
 
 namespace roundhouse {
 namespace {
@@ -106,8 +107,68 @@ TEST(StepForecastTest, WithoutClippingUpdatesRunUnderTheStep) {
   ExpectConsistent(free);
   EXPECT_EQ(free.plan, clipped.plan);
   EXPECT_LT(free.step_ns, clipped.step_ns);
-  EXPECT_GE(free.step_ns, free.round.MakespanNs());
   EXPECT_LT(free.host.state, clipped.host.state);
+}
+
+// Of several rounds the sums are kept.
+TEST(StepForecastTest, RoundsAreUpdatedInTwoPasses) {
+  ForecastQuestion question =
+      Question(TestSetup("qwen3-1.7b"), "8xrtx4090", 4 * 64);
+  const StepForecast clipped = Must(question);
+  question.setup.clips = false;
+  const StepForecast free = Must(question);
+  ExpectConsistent(free);
+  EXPECT_EQ(free.plan, clipped.plan);
+  EXPECT_LT(free.step_ns, clipped.step_ns);
+  EXPECT_GE(free.step_ns, free.round.MakespanNs());
+  EXPECT_EQ(free.host.state, clipped.host.state);
+}
+
+// Without the embedding, of which the checker knows nothing.
+Schedule BlocksAndHead(Schedule schedule) {
+  std::erase_if(schedule.intervals, [](const Interval& interval) {
+    return interval.layer_begin < 0;
+  });
+  return schedule;
+}
+
+TEST(StepForecastTest, OnePassIsForecastAsStepsInARow) {
+  for (const char* name : {"qwen3-1.7b", "llama3.1-8b", "gpt-oss-20b"}) {
+    SCOPED_TRACE(name);
+    ForecastQuestion question = Question(TestSetup(name), "8xrtx4090", 64);
+    question.setup.contributions = Contributions::kModelDtype;
+    question.setup.clips = false;
+    const StepForecast forecast = Must(question);
+    ExpectConsistent(forecast);
+    ModelCosts costs =
+        CostsOf(question.setup, *question.devices[0], question.accumulation);
+    StepsCheckOptions check;
+    check.machine.devices.assign(
+        8, {.memory_bytes = 24 * kGib - DeviceReserveBytes(question.setup)});
+    check.machine.link_rate = question.devices[0]->link_rate;
+    check.micro_batches = 16;
+    check.updates = Updates::kOnePass;
+    SearchOptions search;
+    const auto found =
+        SearchStepPlan(costs, check.machine, check.micro_batches, search);
+    ASSERT_TRUE(found.ok()) << found.status();
+    ASSERT_EQ(ToString(found->plan), forecast.plan);
+    const ModelShape& shape = question.setup.shape;
+    costs.embedding_gradient_bytes = 2 * shape.embedding_parameters();
+    costs.tied_head = shape.tie_word_embeddings;
+    search.updates = check.updates;
+    const auto step_ns = SimulatedStepNs(costs, check.machine, found->plan,
+                                         check.micro_batches, search);
+    ASSERT_TRUE(step_ns.ok()) << step_ns.status();
+    EXPECT_NEAR(
+        static_cast<double>(forecast.step_ns) / static_cast<double>(*step_ns),
+        1, 0.02);
+    printf("SCR %s %f %f\n", name, forecast.step_ns * 1e-6, *step_ns * 1e-6);
+    check.machine.host_rate = 1e6;  // as above
+    if (costs.tied_head) continue;
+    EXPECT_EQ(CheckStepsSchedule(BlocksAndHead(forecast.round), costs, check),
+              absl::OkStatus());
+  }
 }
 
 TEST(StepForecastTest, HostBytesThatAreMissing) {

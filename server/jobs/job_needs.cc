@@ -94,6 +94,15 @@ bool UpdatesInOnePass(const ResolvedSpec& spec) {
   return !WaitsForNorm(spec.spec()) && StepRounds(spec) == 1;
 }
 
+Updates UpdatesOf(const ResolvedSpec& spec) {
+  const bool one_pass = UpdatesInOnePass(spec);
+  if (spec.spec().optimizer_mode == OptimizerMode::kAsync) {
+    return one_pass ? Updates::kOnePassStale : Updates::kStale;
+  }
+  if (one_pass) return Updates::kOnePass;
+  return WaitsForNorm(spec.spec()) ? Updates::kClipped : Updates::kAsReduced;
+}
+
 DType ComputeDtype(SpecDtype dtype) {
   switch (dtype) {
     case SpecDtype::kFp32:

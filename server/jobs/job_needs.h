@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "base/model/config.h"
 #include "scheduler/plan/plan.h"
+#include "scheduler/simulate/host_work.h"
 #include "server/jobs/plan_costs.h"
 #include "server/jobs/plan_limits.h"
 #include "server/jobs/round_buffers.h"
@@ -55,6 +56,8 @@ PlanLimitsOptions LimitsOf(const ResolvedSpec& spec, const ModelConfig& model,
 int64_t StepRounds(const ResolvedSpec& spec);
 // No gradient sums are kept (TrainingStateOptions::one_pass).
 bool UpdatesInOnePass(const ResolvedSpec& spec);
+// As the simulator is to have them.
+Updates UpdatesOf(const ResolvedSpec& spec);
 
 // What a job needs of the host arena, in bytes, with this plan.
 struct HostNeed {

@@ -58,6 +58,29 @@ TEST(JobNeedsTest, GradientSumsAreKeptWhereAnUpdateWaits) {
   EXPECT_EQ(fp16("0"), fp16("1"));
 }
 
+// What is planned for is what will run.
+TEST(JobNeedsTest, TheSimulatorHasTheUpdatesOfTheJob) {
+  const auto updates = [](const std::string& fields) {
+    const auto spec = ParseJobSpec(
+        absl::StrCat("model_name_or_path: m\ndataset: d\nbatch_size: 16\n"
+                     "micro_batch_size: 2\n",
+                     fields),
+        "job.yaml");
+    EXPECT_TRUE(spec.ok()) << spec.status();
+    return UpdatesOf(ResolvedSpec::Resolve(*spec, 2));
+  };
+  EXPECT_EQ(updates(""), Updates::kClipped);
+  EXPECT_EQ(updates("max_grad_norm: 0"), Updates::kOnePass);
+  EXPECT_EQ(updates("max_grad_norm: 0\nmicro_batches_per_round: 4"),
+            Updates::kAsReduced);
+  EXPECT_EQ(updates("max_grad_norm: 0\nfp16: true"), Updates::kClipped);
+  const std::string async = "\noptimizer_mode: async";
+  EXPECT_EQ(updates("max_grad_norm: 1" + async), Updates::kStale);
+  EXPECT_EQ(updates("max_grad_norm: 0" + async), Updates::kOnePassStale);
+  EXPECT_EQ(updates("max_grad_norm: 0\nmicro_batches_per_round: 4" + async),
+            Updates::kStale);
+}
+
 // The next step's slot runs while updates hold the blocks of the one before.
 TEST(JobNeedsTest, OneStageInOnePassHasBlocksForTwoSteps) {
   const auto bytes = [](const char* clip) {

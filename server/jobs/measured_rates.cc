@@ -15,7 +15,7 @@ int64_t BytesOf(const RunHostOpAction& action, int64_t elements,
   constexpr int64_t kTotal = sizeof(float);
   if (action.type == HostOpType::kUpdate) {
     // In one pass the total is neither written nor read.
-    return elements * (sums > 0 ? sums + kUpdateBytesPerParameter - kTotal
+    return elements * (sums > 0 ? sums + kOnePassBytesPerParameter
                                 : kUpdateBytesPerParameter);
   }
   if (action.type != HostOpType::kReduce || sums == 0) return 0;

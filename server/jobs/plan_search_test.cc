@@ -126,6 +126,23 @@ TEST(FindPlanTest, RoundedContributionsTakeHalfTheLink) {
   EXPECT_LT(fast->present_step_ns, bitwise->present_step_ns);
 }
 
+// Where host memory is what a step waits for, 8 bytes a parameter show.
+TEST(FindPlanTest, OnePassIsPlannedForAsOne) {
+  JobPlanQuestion question = Question();
+  question.machine.host_rate = 5e-3;
+  question.updates = Updates::kAsReduced;
+  const auto two = FindPlan(question);
+  ASSERT_TRUE(two.ok()) << two.status();
+  question.updates = Updates::kOnePass;
+  const auto one = FindPlan(question);
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_LT(one->step_ns, two->step_ns);
+  EXPECT_LT(one->present_step_ns, two->present_step_ns);
+  question.rounds = 2;
+  EXPECT_EQ(FindPlan(question).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST(FindPlanTest, AJobOfOneGroupStaysOneDeviceWide) {
   JobPlanQuestion question = Question();
   question.limits.groups = 1;

@@ -53,9 +53,7 @@ JobPlanQuestion JobRunner::QuestionOfNow(int device_count) const {
       {.memory_bytes = static_cast<int64_t>(options_.device.bytes)});
   rates_.Apply(question.machine);
   question.rounds = static_cast<int>(StepRounds(options_.spec));
-  question.updates = state_->options().stale    ? Updates::kStale
-                     : updates_.wait_for_norm() ? Updates::kClipped
-                                                : Updates::kAsReduced;
+  question.updates = UpdatesOf(options_.spec);
   // The rest is for other jobs, and for this one's saves.
   const uint64_t gap = arena_.largest_gap_bytes();
   question.host_bytes = (gap - std::min(gap, table_bytes_)) / 2;

@@ -21,7 +21,8 @@ Machine MachineOf(const FakeJobOptions& options) {
 }
 
 Updates UpdatesOf(const FakeJobOptions& options) {
-  return options.clip ? Updates::kClipped : Updates::kAsReduced;
+  // Its steps are of one round: those of the daemon's jobs are in one pass.
+  return options.clip ? Updates::kClipped : Updates::kOnePass;
 }
 
 bool IsHostWork(const Interval& interval) {

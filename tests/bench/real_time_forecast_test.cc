@@ -36,6 +36,19 @@ TEST(RealTimeForecastTest, OneDeviceHasHardlyAnyBubble) {
   EXPECT_NEAR(forecast->bubble_percent, 0, 0.5);
 }
 
+// Two passes move 8 bytes more a parameter of all that keep no sum: not of the
+// embedding, whose matrix is the head's, too.
+TEST(RealTimeForecastTest, WithoutClippingItIsOnePass) {
+  FakeJobOptions options = Options();
+  options.plan = AllWidePlan(options);
+  const auto clipped = ForecastRealTime(options);
+  options.clip = false;
+  const auto one_pass = ForecastRealTime(options);
+  ASSERT_TRUE(clipped.ok() && one_pass.ok()) << one_pass.status();
+  EXPECT_NEAR(clipped->host_bytes - one_pass->host_bytes, 8 * 6 * 500'000, 1);
+  EXPECT_LT(one_pass->step_ms, clipped->step_ms);
+}
+
 // Each slot on one device, a pipeline that fills and drains.
 TEST(RealTimeForecastTest, WhatIsSearchedIsForecastToBeFaster) {
   FakeJobOptions options = Options();
