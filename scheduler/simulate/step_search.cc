@@ -14,6 +14,7 @@
 #include "scheduler/simulate/baselines.h"
 #include "scheduler/simulate/device_memory.h"
 #include "scheduler/simulate/part_feed.h"
+#include "scheduler/simulate/search_shapes.h"
 #include "scheduler/simulate/search_time.h"
 #include "scheduler/simulate/shape_changes.h"
 #include "scheduler/simulate/step_bound.h"
@@ -24,7 +25,6 @@ namespace {
 
 // Tails whose plans are improved by estimate, then simulated.
 constexpr size_t kRanked = 6;
-constexpr size_t kWidthsRanked = 4;
 // Kinds of plans of which the one with the best estimate is simulated.
 constexpr size_t kKinds = 16;
 // A change whose estimate is this much worse is not simulated; nor is one that
@@ -67,6 +67,7 @@ class Search {
         machine_(machine),
         micro_batches_(micro_batches),
         options_(options),
+        shapes_(costs, machine, micro_batches, options),
         work_left_(options.work) {}
 
   absl::StatusOr<SearchResult> Run() {
@@ -84,7 +85,7 @@ class Search {
     // What is estimated on the way takes longer for unequal devices.
     work_left_ = machine_.equal_devices() ? options_.work : options_.work / 2;
     // No plan may be slower than this one, however wrong the estimates are.
-    const PlanShape all_wide = AllWide();
+    const PlanShape all_wide = shapes_.AllWide();
     const std::optional<double> estimate_ns = Estimate(all_wide);
     for (const Candidate& other : BestKinds()) best.push_back(other);
     KeepBest(best, best.size(), &Candidate::estimate_ns);
@@ -164,51 +165,6 @@ class Search {
     return kinds;
   }
 
-  static bool SameKind(const PlanShape& a, const PlanShape& b) {
-    const auto end = [](const std::vector<int>& widths, int width) {
-      return widths.empty() ? width : widths[0];
-    };
-    return a.fused_layers == b.fused_layers &&
-           a.by_micro_batches == b.by_micro_batches &&
-           a.widths.forward == b.widths.forward &&
-           a.widths.backward == b.widths.backward &&
-           end(a.last_widths, a.widths.backward) ==
-               end(b.last_widths, b.widths.backward) &&
-           (a.forward_layers > 1) == (b.forward_layers > 1) &&
-           (a.backward_layers > 1) == (b.backward_layers > 1);
-  }
-
-  int Devices() const { return machine_.device_count(); }
-
-  // N, N/2, N/3, ... without repeats, at most as many as micro-batches.
-  std::vector<int> WidthsToTry() const {
-    std::vector<int> widths;
-    for (int share = 1; share <= Devices(); ++share) {
-      const int width =
-          std::min((Devices() + share - 1) / share, micro_batches_);
-      if (!AllowsWidth(width)) continue;
-      if (widths.empty() || widths.back() != width) widths.push_back(width);
-    }
-    return widths;
-  }
-
-  ShapeLimits Limits() const {
-    ShapeLimits limits;
-    limits.layers = costs_.layers;
-    limits.devices = Devices();
-    limits.micro_batches = micro_batches_;
-    limits.most_look_ahead = options_.most_look_ahead;
-    limits.ends = options_.ideas.uneven;
-    limits.groups = options_.groups == 0;
-    limits.widths = WidthsToTry();
-    return limits;
-  }
-
-  bool AllowsWidth(int width) const {
-    if (!options_.ideas.width) return width == 1;
-    return options_.ideas.uneven || micro_batches_ % width == 0;
-  }
-
   // The lengths of the fused tail that promise most, each with the best of a
   // few widths and stages.
   std::vector<Candidate> RankTails() {
@@ -216,7 +172,7 @@ class Search {
     for (int tail = 0; tail <= costs_.layers;
          tail = std::max(tail + 1, tail * 4 / 3)) {
       std::vector<Candidate> candidates;
-      for (const PlanShape& shape : ShapesOfTail(tail)) {
+      for (const PlanShape& shape : shapes_.OfTail(tail)) {
         const std::optional<double> estimate_ns = Estimate(shape);
         if (estimate_ns.has_value())
           candidates.push_back({shape, *estimate_ns});
@@ -229,63 +185,6 @@ class Search {
     }
     KeepBest(best, kRanked, &Candidate::estimate_ns);
     return best;
-  }
-
-  std::vector<PlanShape> ShapesOfTail(int tail) const {
-    std::vector<PlanShape> shapes;
-    PlanShape shape = AllWide();
-    shape.fused_layers = tail;
-    std::vector<int> widths = WidthsToTry();
-    if (widths.size() > kWidthsRanked) widths.resize(kWidthsRanked);
-    for (const int layers : StageLengths()) {
-      for (const int forward : widths) {
-        for (const int backward : widths) {
-          shape.forward_layers = shape.backward_layers = layers;
-          shape.widths.forward = forward;
-          shape.widths.backward = backward;
-          for (const int groups : GroupsToTry()) {
-            shape.groups = groups;
-            shape.by_micro_batches = false;
-            shapes.push_back(shape);
-            if (micro_batches_ % groups == 0 || shape.balanced) continue;
-            shape.by_micro_batches = true;
-            shapes.push_back(shape);
-          }
-        }
-      }
-    }
-    return shapes;
-  }
-
-  // Longer stages keep fewer activations: who refuses plans may want those.
-  std::vector<int> StageLengths() const {
-    std::vector<int> lengths = {1, 4};
-    const int share = costs_.layers / Devices();
-    if (options_.accepts != nullptr && share > 4) lengths.push_back(share);
-    return lengths;
-  }
-
-  // Fewer groups need less memory for their sums.
-  std::vector<int> GroupsToTry() const {
-    if (options_.groups > 0) return {options_.groups};
-    const int all = AllWide().groups;
-    const int fewer = std::min(Devices(), micro_batches_);
-    if (machine_.equal_devices() || fewer == all) return {all};
-    return {all, fewer};
-  }
-
-  // Block by block at the greatest width.
-  PlanShape AllWide() const {
-    int width = std::min(Devices(), micro_batches_);
-    while (!AllowsWidth(width)) --width;
-    PlanShape shape;
-    shape.widths = {width, width, width};
-    // Unequal shares need groups to cut at.
-    shape.groups = options_.groups > 0        ? options_.groups
-                   : machine_.equal_devices() ? width
-                                              : micro_batches_;
-    shape.balanced = !machine_.equal_devices();
-    return shape;
   }
 
   // Nothing when it does not fit.  Counts as work, known already or not: then
@@ -305,7 +204,7 @@ class Search {
   Estimated EstimateAnew(const PlanShape& shape) {
     Estimated estimated{shape};
     const StepPlan plan = ShapePlan(shape, costs_, machine_, micro_batches_);
-    if (!IdeasAllow(plan)) return estimated;
+    if (!shapes_.IdeasAllow(plan)) return estimated;
     const std::vector<Part> parts = PartsOf(plan, micro_batches_);
     std::vector<int> devices;
     const absl::Status fits = CheckMemory(parts, plan.look_ahead, devices);
@@ -338,17 +237,6 @@ class Search {
     const int rounds = std::min(SimulatedRounds(options_), 2);
     devices = AssignDevices(parts, costs_, machine_, rounds);
     return CheckDeviceMemory(parts, devices, costs_, machine_, look_ahead);
-  }
-
-  bool IdeasAllow(const StepPlan& plan) const {
-    for (const auto& shares : plan.shares) {
-      if (!options_.ideas.width && shares.size() > 1) return false;
-      if (options_.ideas.uneven) continue;
-      for (const IndexRange& share : shares) {
-        if (share.size() != shares.front().size()) return false;
-      }
-    }
-    return true;
   }
 
   static int64_t WorkOf(const std::vector<Part>& parts) {
@@ -415,7 +303,8 @@ class Search {
     bool better = true;
     while (better) {
       better = false;
-      for (const PlanShape& shape : ShapeChanges(best.shape, Limits())) {
+      for (const PlanShape& shape :
+           ShapeChanges(best.shape, shapes_.Limits())) {
         if (work_left_ <= 0) return;
         const std::optional<double> estimate_ns = Estimate(shape);
         if (!estimate_ns.has_value() || *estimate_ns >= best.estimate_ns) {
@@ -434,7 +323,8 @@ class Search {
     bool better = true;
     while (better && work_left_ > 0) {
       better = false;
-      for (Candidate& changed : ByEstimate(changes(best.shape, Limits()))) {
+      for (Candidate& changed :
+           ByEstimate(changes(best.shape, shapes_.Limits()))) {
         if (work_left_ <= 0) return;
         const bool known =
             std::find(tried.begin(), tried.end(), changed.shape) != tried.end();
@@ -473,7 +363,7 @@ class Search {
     std::vector<PlanShape> tried;
     std::mt19937 random(kSeed);
     for (int i = 0; i < kMostDrawn && work_left_ > 0; ++i) {
-      const auto shape = DrawnChange(best.shape, Limits(), random);
+      const auto shape = DrawnChange(best.shape, shapes_.Limits(), random);
       if (!shape.has_value() ||
           std::find(tried.begin(), tried.end(), *shape) != tried.end()) {
         continue;
@@ -511,6 +401,7 @@ class Search {
   const Machine& machine_;
   const int micro_batches_;
   const SearchOptions& options_;
+  const SearchShapes shapes_;
   int64_t work_left_;
   std::vector<Estimated> estimated_;
   std::vector<Simulated> simulated_;
