@@ -93,13 +93,15 @@ class Search {
       best.insert(best.begin(), {all_wide, *estimate_ns});
     }
     SimulateFirst(best);
-    KeepBest(best, 1, &Candidate::step_ns);
+    KeepBest(best, best.size(), &Candidate::step_ns);
+    const std::vector<Candidate> starts = best;
     ImproveBySimulation(best.front(), ShapeChanges);
     Candidate found = Settled();
     work_left_ += options_.ends_work;
     ImproveEnds(found);
     work_left_ += options_.stages_work;
     if (options_.ideas.uneven) ImproveStages(found);
+    ImproveOthers(starts, found);
     SearchResult result;
     result.shape = found.shape;
     result.plan = ShapePlan(result.shape, costs_, machine_, micro_batches_);
@@ -376,6 +378,29 @@ class Search {
         if (IsShorter(changed, best)) best = changed;
       }
     }
+  }
+
+  // Where the best start leads nowhere before the work is used up: from the
+  // best ones of other kinds.
+  void ImproveOthers(const std::vector<Candidate>& starts, Candidate& best) {
+    bool better = false;
+    std::vector<Candidate> improved = {starts.front()};
+    for (Candidate other : starts) {
+      const bool known = std::any_of(
+          improved.begin(), improved.end(), [&](const Candidate& start) {
+            return SameKind(other.shape, start.shape);
+          });
+      if (work_left_ <= 0 || other.step_ns == kNever) break;
+      if (known) continue;
+      improved.push_back(other);
+      ImproveBySimulation(other, ShapeChanges);
+      if (other.step_ns >= best.step_ns || !IsShorter(other, best)) continue;
+      best = other;
+      better = true;
+    }
+    if (!better) return;
+    ImproveEnds(best);
+    if (options_.ideas.uneven) ImproveStages(best);
   }
 
   std::vector<Candidate> ByEstimate(const std::vector<PlanShape>& shapes) {

@@ -8,8 +8,9 @@
 // comes out, and of each kind of plan met on the way the best, is simulated;
 // the best of those is improved by simulation, the change with the shortest
 // estimate first, then in the lengths of its first forward and last backward
-// stages, at last in single stages and slots, by changes that are drawn.  Of
-// consecutive steps the few shortest are told apart by more of them.  A
+// stages, at last in single stages and slots, by changes that are drawn.  What
+// may be tried after that is tried on the best of other kinds.  Of consecutive
+// steps the few shortest are told apart by more of them.  A
 // simulation ends once its plan is certain not to be wanted.  How much is tried
 // is bounded by counted work, not by a clock, so the plan is a function of the
 // arguments.  A plan that comes up again counts as before, but its times are

@@ -89,7 +89,8 @@ TEST(StepsSearchTest, StepsInOnePassComeCloseToTheirBound) {
 }
 
 // The plan that is found for one pass is not slower there than the one that is
-// found for two, but for the search's luck with qwen3-1.7b (0.47 %).
+// found for two.  (With qwen3-1.7b it was, by 0.5 %, before other kinds of
+// plans were improved, too.)
 TEST(StepsSearchTest, PlansForOnePassAreThoseForIt) {
   const Machine machine = EightDevices();
   for (const ModelCosts& costs : Models()) {
@@ -104,8 +105,7 @@ TEST(StepsSearchTest, PlansForOnePassAreThoseForIt) {
     const auto other_ns =
         SimulatedStepNs(costs, machine, two->plan, kMicroBatches, search);
     ASSERT_TRUE(other_ns.ok()) << other_ns.status();
-    EXPECT_LE(static_cast<double>(one->step_ns),
-              1.005 * static_cast<double>(*other_ns));
+    EXPECT_LE(one->step_ns, *other_ns);
   }
 }
 
@@ -122,6 +122,18 @@ TEST(StepsSearchTest, StalenessGainsLittle) {
     if (costs.name == "llama3.1-8b") most = 1.033;
     if (costs.name == "qwen3-1.7b") most = 1.034;
     EXPECT_LE(step_ns, most * StepNs(costs, Updates::kStale, 1));
+  }
+}
+
+// In one pass the aim is reached by all.
+TEST(StepsSearchTest, StalenessGainsLittleInOnePass) {
+  for (const ModelCosts& costs : Models()) {
+    SCOPED_TRACE(costs.name);
+    const BoundOptions bound{kMicroBatches, 1, Updates::kOnePass,
+                             Contributions::kModelDtype};
+    const double step_ns = StepNs(costs, Updates::kOnePass, 1);
+    if (TurnAroundNs(costs, EightDevices(), bound) > 0.02 * step_ns) continue;
+    EXPECT_LE(step_ns, 1.03 * StepNs(costs, Updates::kOnePassStale, 1));
   }
 }
 
