@@ -152,16 +152,46 @@ class Forecaster {
     costs_ =
         CostsOf(setup_, *question_.devices.front(), question_.accumulation);
     machine_ = MachineOf(question_, DeviceReserveBytes(setup_));
-    SearchOptions options;
-    options.contributions = ContributionsOf(setup_);
-    const auto found =
-        SearchStepPlan(costs_, machine_, RoundMicroBatches(), options);
+    if (InOnePass()) AddEmbedding();
+    const auto found = Search();
     if (absl::IsResourceExhausted(found.status())) {
       CountMissing();
       return absl::OkStatus();
     }
     RETURN_IF_ERROR(found.status());
+    found_step_ns_ = found->step_ns;
     return Measure(found->plan);
+  }
+
+  // In one pass for consecutive steps: else what waits for whole stages is not
+  // seen.  Such plans may be of many short stages, with as many boundaries in
+  // host memory: of those that it has room for, where there are any.
+  absl::StatusOr<SearchResult> Search() const {
+    SearchOptions options;
+    options.contributions = ContributionsOf(setup_);
+    if (InOnePass()) options.updates = Updates::kOnePass;
+    const int64_t limit = question_.host_memory_bytes;
+    if (InOnePass() && limit > 0) {
+      SearchOptions within = options;
+      within.accepts = [this, limit](const StepPlan& plan) {
+        return HostMemoryOf(plan).total() <= limit;
+      };
+      auto found =
+          SearchStepPlan(costs_, machine_, RoundMicroBatches(), within);
+      if (!absl::IsResourceExhausted(found.status())) return found;
+    }
+    return SearchStepPlan(costs_, machine_, RoundMicroBatches(), options);
+  }
+
+  HostMemory HostMemoryOf(const StepPlan& plan) const {
+    const bool full = setup_.method == TrainingMethod::kFull;
+    return HostBytesOf(
+        setup_, BoundaryTensors(plan.stages, full),
+        forecast_.round_micro_batches,
+        BlocksOf(PlanOfFullRound(plan, RoundMicroBatches()),
+                 setup_.clips ? Rounds() : std::max<int64_t>(2, Rounds()),
+                 DispatcherOptions().max_job_slots * machine_.device_count()),
+        Rounds());
   }
 
   // What the plan lacks that needs least: block by block at the greatest width.
@@ -196,22 +226,14 @@ class Forecaster {
     StepOptions options;
     options.contributions = ContributionsOf(setup_);
     options.intervals = Intervals::kWhole;
-    if (InOnePass()) {
-      RETURN_IF_ERROR(SimulateOnePass(plan, options));
-    } else {
-      ASSIGN_OR_RETURN(
-          forecast_.round,
-          SimulateStep(costs_, machine_, plan, RoundMicroBatches(), options));
-    }
+    const StepsOptions one_pass{options, 1, 1, Updates::kOnePass};
+    ASSIGN_OR_RETURN(forecast_.round,
+                     InOnePass() ? SimulateSteps(costs_, machine_, plan,
+                                                 RoundMicroBatches(), one_pass)
+                                 : SimulateStep(costs_, machine_, plan,
+                                                RoundMicroBatches(), options));
     forecast_.plan = ToString(plan);
-    const bool full = setup_.method == TrainingMethod::kFull;
-    forecast_.host = HostBytesOf(
-        setup_, BoundaryTensors(plan.stages, full),
-        forecast_.round_micro_batches,
-        BlocksOf(PlanOfFullRound(plan, RoundMicroBatches()),
-                 setup_.clips ? Rounds() : std::max<int64_t>(2, Rounds()),
-                 DispatcherOptions().max_job_slots * machine_.device_count()),
-        Rounds());
+    forecast_.host = HostMemoryOf(plan);
     MeasureTimes(plan.stages);
     const std::vector<DevicePeak> peaks =
         Peaks(plan, costs_, machine_, RoundMicroBatches());
@@ -222,22 +244,6 @@ class Forecaster {
     return absl::OkStatus();
   }
 
-  absl::Status SimulateOnePass(const StepPlan& plan,
-                               const StepOptions& options) {
-    AddEmbedding();
-    const StepsOptions alone{options, 1, 1, Updates::kOnePass};
-    ASSIGN_OR_RETURN(
-        forecast_.round,
-        SimulateSteps(costs_, machine_, plan, RoundMicroBatches(), alone));
-    SearchOptions row;
-    row.contributions = options.contributions;
-    row.updates = Updates::kOnePass;
-    ASSIGN_OR_RETURN(
-        step_in_a_row_ns_,
-        SimulatedStepNs(costs_, machine_, plan, RoundMicroBatches(), row));
-    return absl::OkStatus();
-  }
-
   // How much later, or earlier, than at the round's end the next step starts.
   int64_t DelayNs(const Plan& stages) const {
     if (!InOnePass()) {
@@ -245,7 +251,7 @@ class Forecaster {
                            question_.host_rate);
     }
     return std::max(UpdateDelayNs(forecast_.round),
-                    step_in_a_row_ns_ - forecast_.round.MakespanNs());
+                    found_step_ns_ - forecast_.round.MakespanNs());
   }
 
   void MeasureTimes(const Plan& stages) {
@@ -294,7 +300,7 @@ class Forecaster {
   StepForecast forecast_;
   ModelCosts costs_;
   Machine machine_;
-  int64_t step_in_a_row_ns_ = 0;  // in one pass
+  int64_t found_step_ns_ = 0;  // by the search
 };
 
 }  // namespace

@@ -9,7 +9,8 @@
 // round in one pass with its reduction (Updates::kOnePass).  The next step's
 // forward starts under it: what counts is how much later than without it the
 // next step's uploads can start, in one pass also what a second step takes
-// behind the first.
+// behind the first.  There the plan is that of consecutive steps, else of an
+// isolated round.
 //
 // Pure function; thread-safe; deterministic.  May take seconds.
 #ifndef ROUNDHOUSE_SCHEDULER_ESTIMATE_STEP_FORECAST_H_

@@ -105,7 +105,6 @@ TEST(StepForecastTest, WithoutClippingUpdatesRunUnderTheStep) {
   question.setup.clips = false;
   const StepForecast free = Must(question);
   ExpectConsistent(free);
-  EXPECT_EQ(free.plan, clipped.plan);
   EXPECT_LT(free.step_ns, clipped.step_ns);
   EXPECT_LT(free.host.state, clipped.host.state);
 }
@@ -137,11 +136,16 @@ TEST(StepForecastTest, OnePassIsForecastAsStepsInARow) {
     SCOPED_TRACE(name);
     ForecastQuestion question = Question(TestSetup(name), "8xrtx4090", 64);
     question.setup.contributions = Contributions::kModelDtype;
+    const StepForecast clipped = Must(question);
     question.setup.clips = false;
     const StepForecast forecast = Must(question);
     ExpectConsistent(forecast);
+    EXPECT_LT(forecast.step_ns, clipped.step_ns);
+    const ModelShape& shape = question.setup.shape;
     ModelCosts costs =
         CostsOf(question.setup, *question.devices[0], question.accumulation);
+    costs.embedding_gradient_bytes = 2 * shape.embedding_parameters();
+    costs.tied_head = shape.tie_word_embeddings;
     StepsCheckOptions check;
     check.machine.devices.assign(
         8, {.memory_bytes = 24 * kGib - DeviceReserveBytes(question.setup)});
@@ -149,26 +153,41 @@ TEST(StepForecastTest, OnePassIsForecastAsStepsInARow) {
     check.micro_batches = 16;
     check.updates = Updates::kOnePass;
     SearchOptions search;
+    search.updates = check.updates;
     const auto found =
         SearchStepPlan(costs, check.machine, check.micro_batches, search);
     ASSERT_TRUE(found.ok()) << found.status();
-    ASSERT_EQ(ToString(found->plan), forecast.plan);
-    const ModelShape& shape = question.setup.shape;
-    costs.embedding_gradient_bytes = 2 * shape.embedding_parameters();
-    costs.tied_head = shape.tie_word_embeddings;
-    search.updates = check.updates;
-    const auto step_ns = SimulatedStepNs(costs, check.machine, found->plan,
-                                         check.micro_batches, search);
-    ASSERT_TRUE(step_ns.ok()) << step_ns.status();
-    EXPECT_NEAR(
-        static_cast<double>(forecast.step_ns) / static_cast<double>(*step_ns),
-        1, 0.02);
-    printf("SCR %s %f %f\n", name, forecast.step_ns * 1e-6, *step_ns * 1e-6);
+    EXPECT_EQ(ToString(found->plan), forecast.plan);
+    EXPECT_GE(forecast.step_ns, found->step_ns);
+    EXPECT_LE(static_cast<double>(forecast.step_ns),
+              1.02 * static_cast<double>(found->step_ns));
     check.machine.host_rate = 1e6;  // as above
     if (costs.tied_head) continue;
     EXPECT_EQ(CheckStepsSchedule(BlocksAndHead(forecast.round), costs, check),
               absl::OkStatus());
   }
+}
+
+// Short stages keep more activations between them: they may be had where there
+// is room.
+TEST(StepForecastTest, InOnePassThePlanKeepsToHostMemory) {
+  ForecastQuestion question =
+      Question(TestSetup("llama3.1-8b"), "1xrtx4090", 16);
+  question.setup.contributions = Contributions::kModelDtype;
+  question.setup.clips = false;
+  const StepForecast free = Must(question);
+  EXPECT_GT(free.host.total(), 128 * kGib);
+  question.host_memory_bytes = 128 * kGib;
+  const StepForecast within = Must(question);
+  EXPECT_TRUE(within.feasible());
+  ExpectConsistent(within);
+  EXPECT_LE(within.host.total(), 128 * kGib);
+  EXPECT_GE(within.step_ns, free.step_ns);
+  // Where none has room, the one that would be best.
+  question.host_memory_bytes = 100 * kGib;
+  const StepForecast none = Must(question);
+  EXPECT_EQ(none.plan, free.plan);
+  EXPECT_EQ(none.host_missing_bytes, none.host.total() - 100 * kGib);
 }
 
 TEST(StepForecastTest, HostBytesThatAreMissing) {
