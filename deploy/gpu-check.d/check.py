@@ -6,10 +6,10 @@
                                    a GPU is skipped, and said
 
 Sections, one after the other: machine, conformance, sanitizer, parity, fault,
-device_fault, fp16, growth, calibration, bench. Each passes, fails or is skipped
-with a reason, also when too little of --seconds is left. Writes report.json and
-report.md into --out, a new folder in the current one unless given. Exit status:
-0 nothing failed, 1 something did, 2 usage.
+device_fault, peers, fp16, growth, calibration, bench. Each passes, fails or is
+skipped with a reason, also when too little of --seconds is left. Writes
+report.json and report.md into --out, a new folder in the current one unless
+given. Exit status: 0 nothing failed, 1 something did, 2 usage.
 
 --torch-dir is the folder of an installed torch==2.11.0 with CUDA 13.0, where
 the worker finds LibTorch: in a bundle that of the python3 on PATH unless given,
@@ -41,7 +41,7 @@ from outcome import Failed, Skipped  # noqa: E402
 # What a section may take at most, and what it needs at least, in seconds.
 BUDGETS = {"machine": (60, 5), "conformance": (90, 10), "sanitizer": (60, 20),
            "parity": (90, 20), "fault": (90, 20), "device_fault": (60, 20),
-           "fp16": (45, 15), "growth": (90, 30),
+           "peers": (120, 30), "fp16": (45, 15), "growth": (90, 30),
            "calibration": (45, 15), "bench": (480, 30)}
 REHEARSED = {name: (limit, 2) for name, (limit, _) in BUDGETS.items()}
 # Kept for the report, and for ending what a section started.
@@ -215,6 +215,12 @@ def check_device_fault(run, details):
     fault.check_device(run, details)
 
 
+def check_peers(run, details):
+    run.needs_device()
+    import peers  # pylint: disable=import-outside-toplevel
+    peers.check(run, details)
+
+
 def check_fp16(run, details):
     run.needs_device()
     import fp16  # pylint: disable=import-outside-toplevel
@@ -230,7 +236,7 @@ def check_bench(run, details):
 SECTIONS = {"machine": check_machine, "conformance": check_conformance,
             "sanitizer": check_sanitizer, "parity": check_parity,
             "fault": check_fault, "device_fault": check_device_fault,
-            "fp16": check_fp16, "growth": check_growth,
+            "peers": check_peers, "fp16": check_fp16, "growth": check_growth,
             "calibration": check_calibration, "bench": check_bench}
 
 

@@ -21,6 +21,7 @@ import growth  # noqa: E402
 import harness  # noqa: E402
 import jobs  # noqa: E402
 import machine  # noqa: E402
+import peers  # noqa: E402
 import report  # noqa: E402
 import shapes  # noqa: E402
 from outcome import Failed, Skipped  # noqa: E402
@@ -299,6 +300,116 @@ class DeathTest(unittest.TestCase):
                 fault.words_of_the_death(log)
 
 
+class PeersTest(Scratch):
+    def gpus(self, *masks):
+        return [{"index": index, "uuid": f"GPU-{index}",
+                 **({} if mask is None else {"peers": mask})}
+                for index, mask in enumerate(masks)]
+
+    def test_who_reaches_whom_is_as_the_probe_says(self):
+        found = machine.parse_probe(PROBE.replace(
+            "gpu=2", "peers=36\ngpu=2"))["gpus"][0]
+        self.assertEqual(peers.reached(found), [2, 5])
+        gpus = self.gpus(0b110, 0, None)
+        self.assertEqual(peers.reach_words(gpus), {
+            "GPU 0 reaches": "GPU 1, GPU 2", "GPU 1 reaches": "none",
+            "GPU 2 reaches": "not known"})
+        for masks, all_reach in (
+                ((0b110, 0b101, 0b011), True), ((0b110, 0b101, 0b001), False),
+                ((0b10, None), False), ((0b0,), False), ((), False),
+                ((0b1110, 0b1101), True)):  # others may be there
+            self.assertEqual(peers.all_reach(self.gpus(*masks)), all_reach,
+                             masks)
+
+    def test_one_gpu_as_two_devices_is_skipped(self):
+        gpu = {"index": 3, "uuid": "GPU-3", "peers": 0}
+        run = types.SimpleNamespace(
+            gpus=[gpu, gpu], options=types.SimpleNamespace(rehearse=False))
+        details = {}
+        with self.assertRaisesRegex(Skipped, "two devices on one GPU"):
+            peers.check(run, details)
+        self.assertEqual(details, {"GPU 3 reaches": "none"})
+
+    def test_the_group_that_is_there_is_the_last_one(self):
+        formed = "I 2 devices add up sums of wide slots between them (group {})"
+        over = ("W the devices add up no sums between them (group {}): the "
+                "worker of device 0 is gone")
+        for lines, group in (
+                ([], None), (["device 0 is lost"], None),
+                ([formed.format(1)], (2, 1)),
+                ([formed.format(1), over.format(1)], None),
+                ([over.format(1), formed.format(12)], (2, 12))):
+            self.assertEqual(peers.group_in("\n".join(lines)), group, lines)
+        with self.assertRaisesRegex(Failed, "no group: .* is gone; not tried"):
+            peers.group_in(over.format(3) + "; not tried again\n")
+
+    def test_a_group_that_does_not_come_is_a_failure(self):
+        log = self.folder / "daemon.log"
+        log.write_text("3 devices add up sums of wide slots between them "
+                       "(group 2)\n")
+        daemon = types.SimpleNamespace(log_path=log, tail=lambda lines: "words",
+                                       ended=lambda: False)
+        self.assertEqual(peers.wait_for_group(daemon, 3), 2)
+        self.assertEqual(peers.wait_for_group(daemon, 3, after=1), 2)
+        with self.assertRaisesRegex(Failed, "3 of 4 devices"):
+            peers.wait_for_group(daemon, 4)
+        with unittest.mock.patch.object(peers, "GROUP_SECONDS", 0):
+            with self.assertRaisesRegex(Failed, "within 0 s:\nwords"):
+                peers.wait_for_group(daemon, 3, after=2)
+        daemon.ended = lambda: True
+        with self.assertRaisesRegex(Failed, "the daemon ended"):
+            peers.wait_for_group(daemon, 3, after=2)
+
+    def test_figures_are_of_the_job_alone(self):
+        before = {"exchanges": 10, "failed_exchanges": 1,
+                  "d2h_gradient_bytes": 1000.0}
+        after = {"exchanges": 70, "failed_exchanges": 1,
+                 "d2h_gradient_bytes": 7000.0}
+        seconds = [9.0] * peers.WARM_UP_STEPS + [2.0, 3.0, 8.0]
+        found = peers.figures(before, after,
+                              [{"step_seconds": step} for step in seconds])
+        self.assertEqual(found, {"step_seconds": 3.0, "exchanges": 60,
+                                 "d2h_gradient_bytes_per_step": 6000 / 7,
+                                 "failed_exchanges": 0})
+
+    def test_the_plan_is_of_all_layers_and_as_wide_as_there_are_devices(self):
+        self.assertEqual(peers.wide_plan(6, 3), {
+            "forward": [[0, 2]], "backward": [[3, 6], [0, 2]], "width": 3})
+
+    def entry(self, run, **changes):
+        return {"run": run, "determinism": "fast", "bit_identical": True,
+                "differing_files": [], "losses_equal": True,
+                "exchanges": 0 if run == "off" else 9,
+                "failed_exchanges": 0, **changes}
+
+    def test_what_is_wrong_is_said(self):
+        good = [self.entry(peers.KILLED, failed_exchanges=2),
+                *map(self.entry, ("on", "off", "auto"))]
+        self.assertEqual(peers.wrong_with(good), [])
+        for run, changes, words in (
+                ("on", {"bit_identical": False, "differing_files": ["a"]},
+                 "on (fast): the checkpoint differs from that without "
+                 "exchanges: ['a'], losses equal: True"),
+                ("auto", {"exchanges": 0}, "auto (fast): no sums were"),
+                (peers.KILLED, {"exchanges": 0}, "killed (fast): no sums were"),
+                ("on", {"failed_exchanges": 1}, "1 exchanges failed"),
+                ("off", {"exchanges": 1}, "off (fast): there were exchanges")):
+            wrong = peers.wrong_with([*good, self.entry(run, **changes)])
+            self.assertEqual(len(wrong), 1)
+            self.assertIn(words, wrong[0])
+
+    def test_each_run_is_compared_with_its_own_without_exchanges(self):
+        runs = peers.Runs([{"run": run, "determinism": determinism}
+                           for run, determinism in (
+                               ("on", "bitwise"), ("on", "fast"),
+                               ("off", "bitwise"), ("off", "fast"))])
+        runs.left = [({"a": digest}, []) for digest in "1312"]
+        runs.compare()
+        self.assertEqual([entry["bit_identical"] for entry in runs.entries],
+                         [True, False, True, True])
+        self.assertEqual(runs.entries[1]["differing_files"], ["a"])
+
+
 class Fp16Test(unittest.TestCase):
     FULL = [{"loss": 6.0 - step / 10, "grad_norm": 1.0} for step in range(8)]
 
@@ -336,6 +447,24 @@ class ReportTest(unittest.TestCase):
         self.assertEqual([report.cell(value) for value in
                           (None, 0.123456, 12345.6, 7, "a|b\nc")],
                          ["-", "0.1235", "12,346", "7", "a\\|b c"])
+
+    def test_runs_of_sums_between_devices(self):
+        entry = {"run": "on", "determinism": "fast", "step_seconds": 0.5,
+                 "d2h_gradient_bytes_per_step": 3 * 2**20, "exchanges": 9,
+                 "failed_exchanges": 0}
+        off = {**entry, "run": "off", "exchanges": 0, "bit_identical": True}
+        lines = report.peers_lines({"sections": [{
+            "name": "peers", "details": {"devices": 2, "runs": [
+                {**entry, "bit_identical": True},
+                {**entry, "bit_identical": False}, entry, off]}}]})
+        self.assertIn("| devices | 2 |", lines)
+        for words in ("| on | fast | 0.5 | 3 | 9 | 0 | same |",
+                      "| on | fast | 0.5 | 3 | 9 | 0 | others |",
+                      "| on | fast | 0.5 | 3 | 9 | 0 | - |",
+                      "| off | fast | 0.5 | 3 | 0 | 0 | - |"):
+            self.assertIn(words, lines)
+        self.assertEqual(report.peers_lines({"sections": [
+            {"name": "peers", "details": {}}]}), [])
 
 
 if __name__ == "__main__":

@@ -78,6 +78,25 @@ def figure_lines(found, name, title):
     return [f"## {title}", "", *table(["figure", "value"], rows)]
 
 
+SAME = {True: "same", False: "others"}
+
+
+def peers_lines(found):
+    lines = figure_lines(found, "peers", "Sums between devices")
+    runs = section_of(found, "peers")["details"].get("runs")
+    if not runs:
+        return lines
+    return lines + table(
+        ["--peers", "determinism", "step, s", "gradients D2H, MiB a step",
+         "exchanges", "failed", "bytes as with off"],
+        [[entry["run"], entry["determinism"], entry["step_seconds"],
+          entry["d2h_gradient_bytes_per_step"] / 2**20, entry["exchanges"],
+          entry["failed_exchanges"],
+          None if entry["run"] == "off" else SAME.get(
+              entry.get("bit_identical"))]
+         for entry in runs])
+
+
 def traffic(case, way):
     """Of a step, and the share of what the calibration saw the link carry."""
     bytes_ = gib(case.get(f"{way}_bytes_per_step"))
@@ -151,6 +170,7 @@ def markdown(found):
     lines += figure_lines(found, "parity", "Parity")
     lines += figure_lines(found, "fault", "Fault")
     lines += figure_lines(found, "device_fault", "A device that breaks")
+    lines += peers_lines(found)
     lines += figure_lines(found, "fp16", "fp16 with a loss scale")
     lines += figure_lines(found, "growth", "Memory over many steps")
     lines += figure_lines(found, "calibration", "Calibration")

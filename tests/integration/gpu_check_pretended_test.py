@@ -167,8 +167,8 @@ class PretendedTest(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("no GPU 0 that can be used",
                       sections["machine"]["reason"])
-        for name in ("conformance", "sanitizer", "parity", "fault", "growth",
-                     "calibration", "bench"):
+        for name in ("conformance", "sanitizer", "parity", "fault", "peers",
+                     "growth", "calibration", "bench"):
             self.assertEqual(sections[name]["status"], "skipped")
             self.assertEqual(sections[name]["reason"], "no GPU was found")
         self.assertIn("GPU is lost", self.markdown)

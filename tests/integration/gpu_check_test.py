@@ -11,7 +11,7 @@ import unittest
 ROOT = pathlib.Path(__file__).absolute().parents[2]
 CHECK = ROOT / "deploy/gpu-check.d/check.py"
 SECTIONS = ["machine", "conformance", "sanitizer", "parity", "fault",
-            "device_fault", "fp16", "growth", "calibration", "bench"]
+            "device_fault", "peers", "fp16", "growth", "calibration", "bench"]
 SUITE = "worker/device/cpu/cpu_device_test"
 PROGRAMS = ("server/roundhoused", "client/roundhouse",
             "worker/roundhouse-worker", "worker/probe/roundhouse-gpu-probe",
@@ -28,6 +28,41 @@ pcie_width=8
 pcie_max_width=16
 end=1
 """
+TWO_GPUS = """roundhouse-gpus 1
+driver=580.65.06
+gpu=0
+uuid=GPU-00-0
+name=NVIDIA GeForce RTX 4090
+memory_total_bytes=4294967296
+peers=2
+gpu=1
+uuid=GPU-00-1
+name=NVIDIA GeForce RTX 4090
+memory_total_bytes=4294967296
+peers=1
+end=2
+"""
+# For which the daemon takes CPU devices, between which `auto` would choose
+# nothing.
+DAEMON = f"""for word; do
+  shift
+  case $word in
+    --devices=cuda:0,1) word=--devices=cpu:2 ;;
+    --peers=auto) word=--peers=on ;;
+  esac
+  set -- "$@" "$word"
+done
+exec {ROOT}/server/roundhoused "$@"
+"""
+REHEARSED = (CHECK, "--rehearse")
+PRETENDED = ("-c", f"""
+import sys
+sys.path[:0] = [{str(CHECK.parent)!r}]
+import check, fault, jobs, shapes
+shapes.SMALL, fault.ON_GPU = shapes.TINY, fault.REHEARSED
+jobs.host_memory = lambda: 256 << 20
+sys.exit(check.main())
+""")
 
 
 class GpuCheckTest(unittest.TestCase):
@@ -36,16 +71,16 @@ class GpuCheckTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def check(self, *arguments):
+    def check(self, *arguments, how=REHEARSED):
         """(exit status, report, what it printed)"""
         out = self.folder / "out"
         done = subprocess.run(
-            [sys.executable, "-B", CHECK, "--rehearse", f"--out={out}",
-             *arguments], capture_output=True, text=True, check=False)
+            [sys.executable, "-B", *how, f"--out={out}", *arguments],
+            capture_output=True, text=True, check=False)
         self.assertIn(done.returncode, (0, 1), done.stderr)
         report = json.loads((out / "report.json").read_text())
         self.assertEqual(report["schema"], "roundhouse-gpu-check/1")
-        self.assertTrue(report["rehearsal"])
+        self.assertEqual(report["rehearsal"], "--rehearse" in how)
         self.assertEqual([s["name"] for s in report["sections"]], SECTIONS)
         self.markdown = (out / "report.md").read_text()
         return (done.returncode, {s["name"]: s for s in report["sections"]},
@@ -79,8 +114,8 @@ class GpuCheckTest(unittest.TestCase):
             {**found, "machine": "", "parity": ""},
             {"machine": "", "conformance": "passed", "sanitizer": "skipped",
              "parity": "", "fault": "passed", "device_fault": "passed",
-             "fp16": "passed", "growth": "passed", "calibration": "skipped",
-             "bench": "passed"},
+             "peers": "passed", "fp16": "passed", "growth": "passed",
+             "calibration": "skipped", "bench": "passed"},
             sections)
         self.assertGreater(sections["machine"]["details"]["host"]["cores"], 0)
         for name in ("sanitizer", "calibration"):
@@ -94,6 +129,7 @@ class GpuCheckTest(unittest.TestCase):
         self.assertGreaterEqual(sections["fault"]["details"]["kills"], 1)
         self.same_bits(sections["fault"]["details"])
         self.one_device_broke(sections["device_fault"]["details"])
+        self.sums_cross_between_devices(sections["peers"]["details"])
         self.trains_in_fp16(sections["fp16"]["details"])
         self.holds_no_more(sections["growth"]["details"])
         for case in sections["bench"]["details"]["cases"]:
@@ -117,6 +153,40 @@ class GpuCheckTest(unittest.TestCase):
         self.assertIn("exited with status 1", details["ended"])
         self.assertIn("device is lost: a fault was injected",
                       details["words"])
+
+    def sums_cross_between_devices(self, details, auto=False):
+        self.assertEqual(details["devices"], 2)
+        self.assertGreaterEqual(details["kills"], 1)
+        self.assertGreaterEqual(details["replayed_slots"], 1)
+        self.assertGreaterEqual(details["groups_formed"], 2)
+        runs = {(entry["run"], entry["determinism"]): entry
+                for entry in details["runs"]}
+        self.assertEqual(list(runs), [
+            ("on, a worker killed", "bitwise"), ("on", "bitwise"),
+            ("on", "fast"), ("off", "bitwise"), ("off", "fast"),
+            *([("auto", "bitwise")] if auto else [])])
+        for entry in runs.values():
+            self.assertTrue(entry["bit_identical"])
+            self.assertGreater(entry["step_seconds"], 0)
+        # Of two sums in fp32, or two in bf16, one in fp32 is left.
+        sent = {key: entry["d2h_gradient_bytes_per_step"]
+                for key, entry in runs.items()}
+        self.assertEqual(2 * sent["on", "bitwise"], sent["off", "bitwise"])
+        self.assertEqual(sent["on", "fast"], sent["off", "fast"])
+        self.assertEqual(self.markdown.count(" | same |"), 4 if auto else 3)
+
+    def test_gpus_that_reach_each_other(self):
+        status, sections, printed = self.check(
+            "--sections=machine,peers",
+            self.programs(roundhouse_gpu_probe=f"cat <<'E'\n{TWO_GPUS}E",
+                          roundhoused=DAEMON), how=PRETENDED)
+        self.assertEqual(status, 0, printed)
+        details = sections["peers"]["details"]
+        self.assertEqual(
+            [details[name] for name in ("GPU 0 reaches", "GPU 1 reaches",
+                                        "auto")],
+            ["GPU 1", "GPU 0", "it chose exchanges"])
+        self.sums_cross_between_devices(details, auto=True)
 
     def trains_in_fp16(self, details):
         self.assertEqual(details["steps"], 40)
