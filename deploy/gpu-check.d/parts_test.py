@@ -385,7 +385,11 @@ class PeersTest(Scratch):
     def test_what_is_wrong_is_said(self):
         good = [self.entry(peers.KILLED, failed_exchanges=2),
                 *map(self.entry, ("on", "off", "auto"))]
-        self.assertEqual(peers.wrong_with(good), [])
+        self.assertEqual(peers.wrong_with(good, 3), [])
+        # Two sums in bf16 go to the host apart.
+        self.assertEqual(len(peers.wrong_with(good, 2)), 3)
+        self.assertEqual(peers.wrong_with(
+            [self.entry("on", exchanges=0), good[2]], 2), [])
         for run, changes, words in (
                 ("on", {"bit_identical": False, "differing_files": ["a"]},
                  "on (fast): the checkpoint differs from that without "
@@ -394,7 +398,7 @@ class PeersTest(Scratch):
                 (peers.KILLED, {"exchanges": 0}, "killed (fast): no sums were"),
                 ("on", {"failed_exchanges": 1}, "1 exchanges failed"),
                 ("off", {"exchanges": 1}, "off (fast): there were exchanges")):
-            wrong = peers.wrong_with([*good, self.entry(run, **changes)])
+            wrong = peers.wrong_with([*good, self.entry(run, **changes)], 3)
             self.assertEqual(len(wrong), 1)
             self.assertIn(words, wrong[0])
 

@@ -3,7 +3,9 @@
 #include <set>
 #include <utility>
 
+#include "base/dtype.h"
 #include "base/log.h"
+#include "scheduler/plan/step_plan.h"
 #include "server/jobs/commands.h"
 
 namespace roundhouse {
@@ -36,23 +38,30 @@ SumSetId WideSums::SetOf(const OutSlot& slot, int unit) {
   return {slot.action.place.step_number, slot.action.place.round, unit};
 }
 
-bool WideSums::IsWide(const Job& job, const RunSlotAction& action) {
+bool WideSums::MayExchange(const Job& job, const RunSlotAction& action) const {
+  if (!dispatch_.peers().enabled() || job.state.options().adapter.present()) {
+    return false;
+  }
   if (action.pass != SlotPass::kFused && action.pass != SlotPass::kBackward) {
     return false;
   }
   const auto step = job.steps.find(action.place.step_number);
   if (step == job.steps.end()) return false;  // given up
   const RoundData& round = step->second.data.rounds[action.place.round];
-  return action.micro_batches.size() <
-         static_cast<int64_t>(round.micro_batches.size());
+  if (action.micro_batches.size() ==
+      static_cast<int64_t>(round.micro_batches.size())) {
+    return false;  // the only part
+  }
+  const size_t sums = ContributedGroups(job.buffers.options().plan,
+                                        action.layers.first, round.group_count)
+                          .size();
+  return sums * DTypeBytes(job.buffers.contributions().dtype()) >
+         DTypeBytes(DType::kF32);
 }
 
 void WideSums::OnSend(const Job& job, const RunSlotAction& action, bool again,
                       wire::RunSlot& command) {
-  const bool possible = dispatch_.peers().enabled() &&
-                        !job.state.options().adapter.present() &&
-                        IsWide(job, action);
-  if (!possible) return;
+  if (!MayExchange(job, action)) return;
   if (!again && action.units_down.empty() && dispatch_.peers().number() != 0) {
     command.hold_sums = 1;
     return;
@@ -88,13 +97,13 @@ void WideSums::OnSliceDown(const Job& job, const OutSlot& slot,
 }
 
 void WideSums::OnDown(const Job& job, const OutSlot& slot, int unit) {
-  if (!dispatch_.peers().enabled() || !IsWide(job, slot.action)) return;
+  if (!MayExchange(job, slot.action)) return;
   exchanges_.NotHeld(slot.action.slot, SetOf(slot, unit));
   Flush(job);
 }
 
 void WideSums::OnDone(const Job& job, const OutSlot& slot) {
-  if (!dispatch_.peers().enabled() || !IsWide(job, slot.action)) return;
+  if (!MayExchange(job, slot.action)) return;
   for (const int unit : ContributedUnitsOf(slot.action, job.state)) {
     exchanges_.NotHeld(slot.action.slot, SetOf(slot, unit));
   }

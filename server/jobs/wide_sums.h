@@ -3,7 +3,8 @@
 // workers, and tells the dispatcher when contributions are down.
 //
 // Without a group of devices nothing is held, and slots and host operations are
-// what they are without this.  Sums of adapters are few: they go down as ever.
+// what they are without this.  Sums of adapters are few: they go down as ever,
+// and so do those that one fp32 sum would not be smaller than.
 // Runs on the event loop's thread.
 #ifndef ROUNDHOUSE_SERVER_JOBS_WIDE_SUMS_H_
 #define ROUNDHOUSE_SERVER_JOBS_WIDE_SUMS_H_
@@ -69,7 +70,9 @@ class WideSums {
 
  private:
   static SumSetId SetOf(const OutSlot& slot, int unit);
-  static bool IsWide(const Job& job, const RunSlotAction& action);
+  // A part of a wide slot whose sums together are more bytes than one in fp32:
+  // two in bf16 are not.
+  bool MayExchange(const Job& job, const RunSlotAction& action) const;
   void Flush(const Job& job);
   void Send(const Job& job, const SumExchanges::Order& order);
 

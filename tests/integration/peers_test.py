@@ -45,7 +45,8 @@ class PeersTest(bitwise_test.BitwiseCase):
                 self.check_wide(8, {**case, **changes})
                 done, failed = (after - earlier for after, earlier in
                                 zip(exchanges(daemon), before))
-                if case.get("lora_dropout"):  # adapters are few
+                # Adapters are few, two bf16 sums no more bytes than one fp32.
+                if case.get("lora_dropout") or name == "async":
                     self.assertEqual((done, failed), (0, 0))
                 else:
                     self.assertGreater(done, 10)
