@@ -30,6 +30,7 @@
 #include "server/observe/status_board.h"
 #include "server/observe/status_page.h"
 #include "server/plan/training_planner.h"
+#include "server/pool/arena_placement.h"
 #include "server/pool/event_loop.h"
 #include "server/pool/gpu_choice.h"
 #include "server/pool/gpu_probe.h"
@@ -241,7 +242,11 @@ absl::Status RunDaemon(const DaemonOptions& written) {
           options.host_memory_bytes,
           static_cast<uint32_t>(options.device_count + 2),
           {.freed = gpus.empty() ? FreedPages::kReturned : FreedPages::kKept,
-           .loop = loop.get()}));
+           .loop = loop.get(),
+           .huge = HugePagesOnAdvice()}));
+  const absl::Status spread =
+      SpreadOverNodes(arena->arena().base(), arena->arena().size_bytes());
+  if (!spread.ok()) RH_LOG(kWarning) << "host memory: " << spread.message();
   ASSIGN_OR_RETURN(WorkerPoolOptions pool_options,
                    PoolOptions(options, lock.get()));
   pool_options.gpus = gpus;

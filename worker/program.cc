@@ -22,6 +22,7 @@
 #include "base/wire/arena.h"
 #include "base/wire/channel.h"
 #include "base/wire/exit_status.h"
+#include "worker/numa_node.h"
 #include "worker/nursery.h"
 
 ABSL_FLAG(std::string, role, "",
@@ -39,6 +40,8 @@ ABSL_FLAG(std::string, device, "cpu",
 ABSL_FLAG(std::string, cuda_visible_devices, "",
           "device role: the GPUs that CUDA shows this process; empty: as its "
           "environment says");
+ABSL_FLAG(int, numa_node, -1,
+          "device role: whose CPUs it runs on, beside its GPU; -1: any");
 ABSL_FLAG(uint64_t, device_memory, uint64_t{1} << 30,
           "device role: bytes of device memory");
 ABSL_FLAG(double, link_gbps, 0,
@@ -119,8 +122,18 @@ void ShowGpus() {
   if (!gpus.empty()) setenv("CUDA_VISIBLE_DEVICES", gpus.c_str(), 1);
 }
 
+// Before there is any other thread.
+void StayBesideGpu() {
+  const int node = absl::GetFlag(FLAGS_numa_node);
+  if (node < 0) return;
+  const absl::Status status = RunOnNode(node);
+  // It works from elsewhere too.
+  if (!status.ok()) RH_LOG(kWarning) << "--numa-node: " << status.message();
+}
+
 absl::Status Serve(const RunRole& run) {
   RETURN_IF_ERROR(CheckFlags());
+  StayBesideGpu();
   RETURN_IF_ERROR(ArmKillPoint(absl::GetFlag(FLAGS_kill_at)));
   ShowGpus();
   wire::Channel channel(absl::GetFlag(FLAGS_channel_fd));

@@ -21,6 +21,9 @@ absl::StatusOr<std::byte*> MapShared(int fd, uint64_t bytes) {
   void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                     MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (base == MAP_FAILED) return ErrnoStatus("mmap of the arena");
+  // Fewer pages for each process to map and for a GPU to pin, where the system
+  // has huge ones for shared memory.
+  madvise(base, bytes, MADV_HUGEPAGE);
   return static_cast<std::byte*>(base);
 }
 

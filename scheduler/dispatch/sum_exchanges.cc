@@ -1,33 +1,32 @@
 #include "scheduler/dispatch/sum_exchanges.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 namespace roundhouse {
 
-void SumExchanges::Held(SlotId slot, DeviceId device, const SumSetId& id,
-                        int64_t groups, int64_t total_groups,
-                        bool may_exchange) {
+bool SumExchanges::MayHold(DeviceId device, const SumSetId& id) {
+  Set& set = sets_[id];
+  if (!set.devices.insert(device).second) Break(id, set);
+  return !set.broken;
+}
+
+void SumExchanges::Held(SlotId slot, const SumSetId& id, int64_t groups,
+                        int64_t total_groups, bool may_exchange) {
   Set& set = sets_[id];
   if (set.done) return;
-  set.parts[slot] = {Part::State::kHeld, device, groups};
+  set.parts[slot] = {Part::State::kHeld, groups};
   if (set.broken) return Break(id, set);
   int64_t held = 0;
   for (const auto& [other, part] : set.parts) held += part.groups;
   if (held < total_groups) return;
-  if (!may_exchange || !OnOneDeviceEach(set)) return Break(id, set);
+  const bool apart = set.devices.size() == set.parts.size();
+  if (!may_exchange || !apart) return Break(id, set);
   set.exchanging = true;
   for (auto& [part_slot, part] : set.parts) {
     part.state = Part::State::kExchanging;
     Give(Verb::kExchange, part_slot, id);
   }
-}
-
-bool SumExchanges::OnOneDeviceEach(const Set& set) {
-  std::set<DeviceId> devices;
-  for (const auto& [slot, part] : set.parts) devices.insert(part.device);
-  return devices.size() == set.parts.size();
 }
 
 // Those that exchange are told when they have answered.

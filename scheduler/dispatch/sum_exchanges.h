@@ -21,6 +21,7 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "base/ids.h"
@@ -50,9 +51,14 @@ class SumExchanges {
 
   // --- what is known of a part's share of a set
 
+  // The part is about to be sent for the first time.  Whether it may hold its
+  // sums: not where another part is on that device (it would be sent no further
+  // ones while it held these), nor where nothing comes of the set.
+  bool MayHold(DeviceId device, const SumSetId& set);
   // The part holds its sums, of `groups` of the round's `total_groups`.
   // `may_exchange`: devices that reach each other are there to do it.
-  void Held(SlotId slot, DeviceId device, const SumSetId& set, int64_t groups,
+  // REQUIRES: MayHold was true for it.
+  void Held(SlotId slot, const SumSetId& set, int64_t groups,
             int64_t total_groups, bool may_exchange);
   // Its answer to kExchange.  `whole`: its slice is down; it holds its sums
   // still.
@@ -81,18 +87,17 @@ class SumExchanges {
   struct Part {
     enum class State { kHeld, kExchanging, kSliced, kLeaving };
     State state = State::kHeld;
-    DeviceId device{};
     int64_t groups = 0;
   };
   struct Set {
     std::map<SlotId, Part> parts;  // ids rise with the order of parts
+    std::set<DeviceId> devices;    // that were sent one to hold
     bool exchanging = false;       // ordered to
     bool broken = false;
     bool done = false;
   };
 
   void Break(const SumSetId& id, Set& set);
-  static bool OnOneDeviceEach(const Set& set);
   void Give(Verb verb, SlotId slot, const SumSetId& set) {
     orders_.push_back({verb, slot, set});
   }

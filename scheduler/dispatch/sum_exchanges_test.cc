@@ -31,10 +31,15 @@ std::string Text(const std::vector<SumExchanges::Order>& orders) {
 
 class SumExchangesTest : public testing::Test {
  protected:
+  SumExchangesTest() {
+    for (int part : {1, 2, 3}) {
+      EXPECT_TRUE(exchanges_.MayHold(Device(part), kSet));
+    }
+  }
+
   // Of three parts of 4, 2 and 2 groups, on a device each.
   void Hold(uint64_t slot, bool may_exchange = true) {
-    exchanges_.Held(Slot(slot), Device(static_cast<int>(slot)), kSet,
-                    slot == 1 ? 4 : 2, 8, may_exchange);
+    exchanges_.Held(Slot(slot), kSet, slot == 1 ? 4 : 2, 8, may_exchange);
   }
   std::string Orders() { return Text(exchanges_.TakeOrders()); }
 
@@ -73,10 +78,14 @@ TEST_F(SumExchangesTest, WithoutAGroupEachSumGoesDown) {
   EXPECT_EQ(exchanges_.TakeFailed(), 0);
 }
 
-TEST_F(SumExchangesTest, TwoPartsOnOneDeviceDoNotExchange) {
-  exchanges_.Held(Slot(1), Device(0), kSet, 4, 8, true);
-  exchanges_.Held(Slot(2), Device(0), kSet, 4, 8, true);
-  EXPECT_EQ(Orders(), "d1 d2 ");
+// It would get no more slots while it held these: nobody waits for them.
+TEST_F(SumExchangesTest, ASecondPartOnADeviceSendsTheFirstOneDown) {
+  Hold(1);
+  EXPECT_FALSE(exchanges_.MayHold(Device(1), kSet));
+  EXPECT_EQ(Orders(), "d1 ");
+  EXPECT_FALSE(exchanges_.MayHold(Device(4), kSet));
+  Hold(2);
+  EXPECT_EQ(Orders(), "d2 ");
 }
 
 TEST_F(SumExchangesTest, APartThatIsGoneSendsTheOthersDown) {
@@ -148,7 +157,7 @@ TEST(SumExchangesSeededTest, EverySetEndsOneWay) {
     bool was_done = false;
     for (uint64_t p = 1; p <= parts; ++p) {
       at[p] = At::kComputing;
-      holds[p] = true;
+      holds[p] = exchanges.MayHold(Device(static_cast<int>(p)), kSet);
     }
     const auto take = [&] {
       for (const auto& one : exchanges.TakeDone()) {
@@ -182,8 +191,8 @@ TEST(SumExchangesSeededTest, EverySetEndsOneWay) {
         exchanges.Exchanged(Slot(p), kSet, !chance(12));
       } else if (at[p] == At::kComputing && holds[p]) {
         at[p] = At::kHolding;
-        exchanges.Held(Slot(p), Device(static_cast<int>(p)), kSet, 1,
-                       static_cast<int64_t>(parts), !chance(20));
+        exchanges.Held(Slot(p), kSet, 1, static_cast<int64_t>(parts),
+                       !chance(20));
       } else if (at[p] == At::kComputing) {
         at[p] = At::kDown;
         exchanges.NotHeld(Slot(p), kSet);

@@ -62,11 +62,17 @@ bool WideSums::MayExchange(const Job& job, const RunSlotAction& action) const {
 void WideSums::OnSend(const Job& job, const RunSlotAction& action, bool again,
                       wire::RunSlot& command) {
   if (!MayExchange(job, action)) return;
-  if (!again && action.units_down.empty() && dispatch_.peers().number() != 0) {
-    command.hold_sums = 1;
-    return;
+  const std::set<int> units = UnitsOf(command);
+  bool holds =
+      !again && action.units_down.empty() && dispatch_.peers().number() != 0;
+  for (const int unit : units) {
+    holds = holds && exchanges_.MayHold(
+                         action.device,
+                         {action.place.step_number, action.place.round, unit});
   }
-  for (const int unit : UnitsOf(command)) {
+  command.hold_sums = holds ? 1 : 0;
+  // A set that is broken may have others that hold theirs.
+  for (const int unit : holds ? std::set<int>() : units) {
     exchanges_.NotHeld(action.slot,
                        {action.place.step_number, action.place.round, unit});
   }
@@ -81,8 +87,7 @@ void WideSums::OnSumsHeld(const Job& job, const OutSlot& slot,
   const int64_t groups = int64_t{round.groups[action.micro_batches.end - 1]} -
                          round.groups[action.micro_batches.begin] + 1;
   for (const uint32_t unit : held.units) {
-    exchanges_.Held(action.slot, slot.device,
-                    SetOf(slot, static_cast<int>(unit)), groups,
+    exchanges_.Held(action.slot, SetOf(slot, static_cast<int>(unit)), groups,
                     round.group_count, dispatch_.peers().number() != 0);
   }
   Flush(job);

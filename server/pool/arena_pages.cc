@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
@@ -37,6 +38,11 @@ bool ArenaPages::InBackground(uint64_t bytes) const {
 }
 
 absl::Status ArenaPages::AddNow(uint64_t begin, uint64_t end) {
+  if (options_.huge) {
+    // What it could not do is tried, and its error told, below.
+    madvise(arena_.At<std::byte>(begin, end - begin), end - begin,
+            MADV_POPULATE_WRITE);
+  }
   if (fallocate(arena_.fd(), 0, static_cast<off_t>(begin),
                 static_cast<off_t>(end - begin)) == 0) {
     return absl::OkStatus();

@@ -33,6 +33,9 @@ struct ArenaPagesOptions {
   FreedPages freed = FreedPages::kReturned;
   EventLoop* loop = nullptr;             // null: everything is done at once
   uint64_t background_bytes = 64 << 20;  // of one range, from which on
+  // Pages are made through the daemon's mapping, which asks for huge ones
+  // (arena_placement.h); else without, which is faster.
+  bool huge = false;
 };
 
 class ArenaPages {

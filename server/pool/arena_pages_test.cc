@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -17,17 +18,19 @@ namespace {
 constexpr uint64_t kPiece = ArenaPages::kPieceBytes;
 constexpr uint64_t kRange = 8 << 20;
 
-class ArenaPagesTest : public testing::TestWithParam<FreedPages> {
+class ArenaPagesTest
+    : public testing::TestWithParam<std::tuple<FreedPages, bool>> {
  protected:
   // Ranges of at least a MiB in the background.
   void Open(uint64_t arena_bytes) {
     arena_ = *wire::Arena::Create(arena_bytes, 1);
     pages_ = std::make_unique<ArenaPages>(
-        *arena_, ArenaPagesOptions{.freed = GetParam(),
+        *arena_, ArenaPagesOptions{.freed = std::get<0>(GetParam()),
                                    .loop = loop_.get(),
-                                   .background_bytes = 1 << 20});
+                                   .background_bytes = 1 << 20,
+                                   .huge = std::get<1>(GetParam())});
   }
-  bool keeps() const { return GetParam() == FreedPages::kKept; }
+  bool keeps() const { return std::get<0>(GetParam()) == FreedPages::kKept; }
 
   uint64_t MemoryBytes() const {
     struct stat info = {};
@@ -57,8 +60,9 @@ class ArenaPagesTest : public testing::TestWithParam<FreedPages> {
 };
 
 INSTANTIATE_TEST_SUITE_P(FreedPages, ArenaPagesTest,
-                         testing::Values(FreedPages::kReturned,
-                                         FreedPages::kKept));
+                         testing::Combine(testing::Values(FreedPages::kReturned,
+                                                          FreedPages::kKept),
+                                          testing::Bool()));
 
 TEST_P(ArenaPagesTest, PagesAreThereWhenTheyAreReady) {
   Open(64 << 20);

@@ -135,6 +135,10 @@ std::vector<std::string> WorkerPool::Arguments(WorkerId id) {
       arguments.push_back("--device=cuda:0");
       arguments.push_back(absl::StrCat("--cuda-visible-devices=",
                                        options_.gpus[Number(id)].uuid));
+      if (options_.gpus[Number(id)].numa_node.has_value()) {
+        arguments.push_back(
+            absl::StrCat("--numa-node=", *options_.gpus[Number(id)].numa_node));
+      }
     }
     arguments.push_back(
         absl::StrCat("--device-memory=", options_.device_memory_bytes));

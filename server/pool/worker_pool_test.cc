@@ -368,6 +368,17 @@ TEST_F(PoolTest, ADeviceIsACpuOrItsGpu) {
   EXPECT_TRUE(absl::StrContains(
       last_why_, " --device=cuda:0 --cuda-visible-devices=GPU-a "))
       << last_why_;
+  EXPECT_FALSE(absl::StrContains(last_why_, "numa-node")) << last_why_;
+  EXPECT_FALSE(absl::StrContains(last_why_, "peers")) << last_why_;
+  pool_.reset();
+  loop_ = *EventLoop::Create();
+  ended_ = false;
+  options_.gpus[0].numa_node = 1;
+  options_.peers = true;
+  tell_arguments();
+  EXPECT_TRUE(absl::StrContains(last_why_, "=GPU-a --numa-node=1 "))
+      << last_why_;
+  EXPECT_TRUE(absl::StrContains(last_why_, " --peers")) << last_why_;
 }
 
 TEST_F(PoolTest, AMissingProgramIsNamed) {
