@@ -201,8 +201,14 @@ void JobRunner::NoteHostOp(StepEntry& entry, const RunHostOpAction& action,
   const int64_t spent = done.ended_ns - done.started_ns;
   const uint64_t elements =
       state_->layout(state_->TrainedUnit(action.unit)).element_count;
-  rates_.ObserveHostOp(action, static_cast<int64_t>(elements),
-                       buffers_->contributions().dtype(), spent);
+  RunHostOpAction read = action;
+  DType dtype = buffers_->contributions().dtype();
+  if (action.reduces() && entry.data.rounds[action.round].sliced.count(
+                              state_->TrainedUnit(action.unit)) != 0) {
+    read.blocks.resize(1);  // slices: one sum in fp32
+    dtype = DType::kF32;
+  }
+  rates_.ObserveHostOp(read, static_cast<int64_t>(elements), dtype, spent);
   int64_t& spent_ns = entry.unit_ns[action.unit];
   spent_ns += spent;
   const bool updates = action.type == HostOpType::kUpdate;

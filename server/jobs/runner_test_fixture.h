@@ -173,10 +173,7 @@ class RunnerTest : public testing::Test,
   }
   void OnStepDone(int64_t step) override { done_steps_.push_back(step); }
   void OnDispatchLatency(double) override {}
-  void OnSumExchanges(int64_t exchanged, int64_t failed) override {
-    exchanged_ += exchanged;
-    failed_exchanges_ += failed;
-  }
+  void OnSumExchanges(int64_t, int64_t) override {}
   void OnUnitUpdated(double seconds) override {
     unit_seconds_.push_back(seconds);
   }
@@ -229,7 +226,6 @@ class RunnerTest : public testing::Test,
   std::map<SlotPass, int> sent_, slots_;
   std::vector<int> replayed_, recovered_;  // devices
   int failed_slots_ = 0;
-  int64_t exchanged_ = 0, failed_exchanges_ = 0;
   std::vector<double> unit_seconds_;
   std::map<wire::SlotKind, int> commands_;
   std::map<std::pair<wire::HostOpKind, int64_t>, int> host_ops_;

@@ -40,10 +40,15 @@ void PeerGroup::OnWorkerDown(WorkerId worker) {
     --failures_;
   }
   if (phase_ == Phase::kNone) return;
+  if (phase_ == Phase::kForming) ++failures_;  // it may have died of joining
   End(absl::StrCat("the worker of device ", Number(worker), " is gone"), false);
 }
 
-void PeerGroup::OnDeviceLost(DeviceId) { FormIfComplete(); }
+// What failed because of it may work without it.
+void PeerGroup::OnDeviceLost(DeviceId) {
+  failures_ = 0;
+  FormIfComplete();
+}
 
 // Of all devices that are not lost.
 void PeerGroup::FormIfComplete() {

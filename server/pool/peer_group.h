@@ -33,7 +33,9 @@ class PeerGroup {
     bool enabled = false;
     // To form; and for an exchange to be answered.
     absl::Duration limit = absl::Minutes(1);
-    absl::Duration retry_delay = absl::Seconds(5);
+    // Longer than it takes to learn that a member had died: then it was no
+    // failure.
+    absl::Duration retry_delay = absl::Seconds(35);
   };
 
   // `loop` and `pool` outlive it.

@@ -109,7 +109,8 @@ TEST_F(PeerGroupTest, IsOverWithAMemberAndFormedAgain) {
 }
 
 TEST_F(PeerGroupTest, DoesWithoutADeviceThatIsLost) {
-  Run({"die", "die", "die", "die", "die"}, [this] {
+  // Dies as soon as it is up.
+  Run(std::deque<std::string>(5, "tell-arguments"), [this] {
     if (peers_->number() != 0) End();
   });
   EXPECT_TRUE(lost_);
@@ -127,6 +128,19 @@ TEST_F(PeerGroupTest, IsGivenUpWhereAMemberNeverJoins) {
   });
   EXPECT_EQ(left_, PeerGroup::kMaxFailures);
   EXPECT_EQ(over_, 0);
+}
+
+// The device must outlive it: five deaths without a result, and it is lost.
+TEST_F(PeerGroupTest, IsGivenUpWhereJoiningKills) {
+  Run(std::deque<std::string>(8, "joins-and-dies"), [this] {
+    EXPECT_EQ(peers_->number(), 0u);
+    if (pool_->info(kSecond).starts == 1 + PeerGroup::kMaxFailures &&
+        pool_->up(kSecond)) {
+      loop_->After(absl::Milliseconds(200), [this] { End(); });
+    }
+  });
+  EXPECT_FALSE(lost_);
+  EXPECT_EQ(pool_->info(kSecond).starts, 1 + PeerGroup::kMaxFailures);
 }
 
 TEST_F(PeerGroupTest, IsGivenUpWhereAMemberDoesNotAnswer) {

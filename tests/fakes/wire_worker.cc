@@ -23,6 +23,7 @@
 //   full              what it saves does not fit on the disk
 //   lonely            joins no group of peers
 //   forlorn           does not answer to one either
+//   joins-and-dies    dies when it is to join one
 //
 // It computes nothing: a loss is 1 nat per micro-batch, a norm 1; a slot says
 // it took 1, 2, 3 and 4 ms in its phases, a host operation 2 ms.  Slots wait
@@ -229,6 +230,7 @@ void Answer(wire::Channel& channel, wire::Arena& arena, int index,
                       : wire::Body(wire::FileOpDone{file->operation, 1});
   } else if (const auto* join = std::get_if<wire::JoinPeers>(&message.body)) {
     if (way == "forlorn") return;
+    if (way == "joins-and-dies") Die();
     wire::PeersInvited invited{.group = join->group};
     invited.id[0] = 'i';
     if (way == "lonely" || (join->rank > 0 && join->id != invited.id)) {

@@ -35,9 +35,9 @@ class HeldSums {
   void Release(uint64_t attempt, uint32_t unit);
 
   // Downloads what has been held for kLongestHold, or for kHoldLimit if
-  // somebody wants memory (SlotBoard::memory_wanted).  Not what was exchanged:
-  // the slice may count already, and the daemon says so as soon as the other
-  // members, which exchange too, have answered.
+  // somebody wants memory (SlotBoard::memory_wanted).  Not what is exchanged,
+  // or was: the slice may count already.  That waits for the other members,
+  // which exchange too, and at worst for the daemon to give up the group.
   void MakeRoom(int64_t now_ns);
 
   // The slot that holds the unit's sums, and the unit's place in it.  The slot

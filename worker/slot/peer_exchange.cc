@@ -118,11 +118,14 @@ void PeerExchange::LeaveGroup(const absl::Status& why) {
 }
 
 void PeerExchange::DoJoin(const wire::JoinPeers& command) {
+  std::shared_ptr<PeerGroup> before;  // its end may take a while
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    group_.reset();
+    before = std::move(group_);
+    group_ = nullptr;
     given_up_.store(stopping_ || command.group <= left_);
   }
+  before.reset();
   group_number_ = command.group;
   const auto join = [&]() -> absl::StatusOr<std::unique_ptr<PeerGroup>> {
     PeerGroupId id = command.id;
@@ -135,10 +138,13 @@ void PeerExchange::DoJoin(const wire::JoinPeers& command) {
   };
   absl::StatusOr<std::unique_ptr<PeerGroup>> group = join();
   if (!group.ok()) return LeaveGroup(group.status());
+  bool over = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     group_ = *std::move(group);
+    over = command.group <= left_;  // since it was joined
   }
+  if (over) return LeaveGroup(absl::UnavailableError("the group is over"));
   outbox_.Send(0, wire::PeersJoined{command.group});
 }
 

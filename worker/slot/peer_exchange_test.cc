@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -406,6 +407,62 @@ TEST_P(PeersTest, ASliceStaysWhereItIsWhenMemoryIsWanted) {
         std::holds_alternative<wire::SlotDone>(fleet[i]->End(attempts[i])));
   }
   EXPECT_TRUE(std::holds_alternative<wire::SlotDone>(fleet[0]->End(wanting)));
+}
+
+// For the sanitizers: slots are asked for, groups end and workers stop in the
+// middle of exchanges.
+TEST_P(PeersTest, AnythingMayEndAtAnyTime) {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    std::mt19937_64 random(seed);
+    const auto chance = [&](uint64_t of) { return random() % of == 0; };
+    next_index_ = 1;
+    for (int i = 0; i < 4; ++i) {
+      for (auto& cancel : job_.arena().doorbells().bell[i].cancel) {
+        cancel.store(0);
+      }
+    }
+    const std::vector<wire::RunSlot> parts = {Part(0, 1), Part(1, 3),
+                                              Part(3, 7)};
+    Fleet fleet = StartFleet(3, 1);
+    std::vector<uint64_t> attempts;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      attempts.push_back(fleet[i]->Send(parts[i]));
+    }
+    const bool all = !chance(3);
+    for (auto& worker : fleet) {
+      AwaitHeld(*worker, all ? trained_units() : 1);
+    }
+    for (const wire::SlotUnit& unit : slots_[1].units) {
+      const auto exchanges =
+          Exchanges(unit.unit, 1, parts, attempts, 64 << random() % 6);
+      for (size_t i = 0; i < parts.size(); ++i) fleet[i]->Send(exchanges[i]);
+      const size_t who = random() % parts.size();
+      switch (random() % 12) {
+        case 0:
+          fleet[who]->Cancel(attempts[who]);
+          break;
+        case 1:
+          fleet[who]->Send(wire::Withdraw{attempts[who]});
+          break;
+        case 2:
+          for (auto& worker : fleet) worker->Send(wire::LeavePeers{1});
+          break;
+        case 3:
+          fleet[who]->Send(Decide(exchanges[who], wire::PeerVerb::kDownload));
+          break;
+        case 4:
+          fleet[who]->Send(Decide(exchanges[who], wire::PeerVerb::kRelease));
+          break;
+        default:
+          break;
+      }
+    }
+    while (!fleet.empty()) {
+      const size_t who = random() % fleet.size();
+      if (chance(2)) absl::SleepFor(absl::Microseconds(random() % 3000));
+      fleet.erase(fleet.begin() + static_cast<long>(who));
+    }
+  }
 }
 
 TEST_P(PeersTest, WhatMakesNoSenseIsAnsweredAndHarmsNobody) {

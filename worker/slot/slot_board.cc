@@ -281,6 +281,7 @@ absl::StatusOr<std::unique_ptr<DeviceBuffer>> SlotBoard::Allocate(
         return other.get() != &slot && other->phase != ComputePhase::kQueued;
       });
   if (!another_runs) return buffer;
+  memory_wanted_.store(true);
   return std::unique_ptr<DeviceBuffer>();
 }
 
