@@ -51,6 +51,7 @@ class AdapterRunnerTest : public RunnerTest {
   void NextJob() {
     runner_.reset();
     pool_.reset();
+    dispatch_.reset();
     loop_ = *EventLoop::Create();
     finished_ = false;
     steps_.clear();

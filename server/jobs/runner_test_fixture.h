@@ -52,6 +52,7 @@ class RunnerTest : public testing::Test,
   void NextLife() {
     runner_.reset();
     pool_.reset();
+    dispatch_.reset();  // it has timers of the loop
     loop_ = *EventLoop::Create();
     arena_ = *HostArena::Create(64 << 20, kDevices + 2);
     pool_options_.kill_at.clear();
