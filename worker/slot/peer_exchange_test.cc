@@ -175,6 +175,16 @@ class PeersTest : public testing::TestWithParam<DType> {
   static void AwaitHeld(TestWorker& worker, size_t units) {
     while (units > 0) units -= worker.Await<wire::SumsHeld>().units.size();
   }
+  // One each; the attempts, when all is held.
+  std::vector<uint64_t> Hold(Fleet& fleet,
+                             const std::vector<wire::RunSlot>& parts) const {
+    std::vector<uint64_t> attempts;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      attempts.push_back(fleet[i]->Send(parts[i]));
+    }
+    for (auto& worker : fleet) AwaitHeld(*worker, trained_units());
+    return attempts;
+  }
   size_t trained_units() const { return slots_[1].units.size(); }
 
   void CheckOwn(const wire::RunSlot& part) const {
@@ -197,11 +207,7 @@ class PeersTest : public testing::TestWithParam<DType> {
 TEST_P(PeersTest, SlicesAreWhatTheHostWouldAddUp) {
   const std::vector<wire::RunSlot> parts = {Part(0, 1), Part(1, 3), Part(3, 7)};
   Fleet fleet = StartFleet(3, 1);
-  std::vector<uint64_t> attempts;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    attempts.push_back(fleet[i]->Send(parts[i]));
-  }
-  for (auto& worker : fleet) AwaitHeld(*worker, trained_units());
+  const std::vector<uint64_t> attempts = Hold(fleet, parts);
   uint64_t chunk = 64;  // many, and one
   for (const wire::SlotUnit& unit : slots_[1].units) {
     SCOPED_TRACE("unit " + std::to_string(unit.unit));
@@ -261,11 +267,7 @@ TEST_P(PeersTest, SumsGoDownWhereTheDaemonSaysSo) {
 TEST_P(PeersTest, APartThatIsGoneIsNoObstacle) {
   const std::vector<wire::RunSlot> parts = {Part(0, 3), Part(3, 7)};
   Fleet fleet = StartFleet(2, 4);
-  std::vector<uint64_t> attempts;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    attempts.push_back(fleet[i]->Send(parts[i]));
-  }
-  for (auto& worker : fleet) AwaitHeld(*worker, trained_units());
+  const std::vector<uint64_t> attempts = Hold(fleet, parts);
   fleet[0]->Cancel(attempts[0]);
   EXPECT_TRUE(
       std::holds_alternative<wire::Withdrawn>(fleet[0]->End(attempts[0])));
@@ -287,11 +289,7 @@ TEST_P(PeersTest, APartThatIsGoneIsNoObstacle) {
 TEST_P(PeersTest, AnExchangeEndsWithItsGroupAndTheNextGroupWorks) {
   const std::vector<wire::RunSlot> parts = {Part(0, 3), Part(3, 7)};
   Fleet fleet = StartFleet(2, 1);
-  std::vector<uint64_t> attempts;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    attempts.push_back(fleet[i]->Send(parts[i]));
-  }
-  for (auto& worker : fleet) AwaitHeld(*worker, trained_units());
+  const std::vector<uint64_t> attempts = Hold(fleet, parts);
   const uint32_t unit = slots_[1].units[0].unit;
   fleet[0]->Send(Exchanges(unit, 1, parts, attempts, 256)[0]);
   fleet[0]->Send(wire::LeavePeers{1});  // the other one is dead, say
@@ -314,11 +312,7 @@ TEST_P(PeersTest, AnExchangeEndsWithItsGroupAndTheNextGroupWorks) {
 TEST_P(PeersTest, AWorkerThatDiesEndsTheGroupForTheOthers) {
   const std::vector<wire::RunSlot> parts = {Part(0, 3), Part(3, 7)};
   Fleet fleet = StartFleet(2, 1);
-  std::vector<uint64_t> attempts;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    attempts.push_back(fleet[i]->Send(parts[i]));
-  }
-  for (auto& worker : fleet) AwaitHeld(*worker, trained_units());
+  const std::vector<uint64_t> attempts = Hold(fleet, parts);
   const auto exchanges =
       Exchanges(slots_[1].units[0].unit, 1, parts, attempts, 256);
   fleet.pop_back();
@@ -365,11 +359,7 @@ TEST_P(PeersTest, ASliceStaysWhereItIsWhenMemoryIsWanted) {
                                   std::max(bytes(parts[0]), bytes(behind))));
   fleet.push_back(Start(true));
   Join(fleet, 1);
-  std::vector<uint64_t> attempts;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    attempts.push_back(fleet[i]->Send(parts[i]));
-  }
-  for (auto& worker : fleet) AwaitHeld(*worker, trained_units());
+  const std::vector<uint64_t> attempts = Hold(fleet, parts);
   const uint32_t unit = slots_[1].units[0].unit;
   auto exchanges = Exchanges(unit, 1, parts, attempts, 256);
   // Where the daemon puts them: in the block of each part's first sum.
