@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "base/wire/commands.h"
 #include "base/wire/layout.h"
+#include "base/wire/peer_commands.h"
 #include "base/wire/wait_cause.h"
 
 namespace roundhouse::wire {

@@ -1,9 +1,9 @@
 // Adds up the sums that the parts of a wide slot hold on their devices, between
-// these (PeerSums in base/wire/commands.h): each gets a slice of every other
-// one's, adds it up the tree of the round's groups in fp32, as the host worker
-// would, and sends that down.  So one fp32 sum of the unit crosses the links to
-// the host, cut in slices, in place of one from each part; the bits are those
-// of the host's reduction of the same sums.
+// these (PeerSums in base/wire/peer_commands.h): each gets a slice of every
+// other one's, adds it up the tree of the round's groups in fp32, as the host
+// worker would, and sends that down.  So one fp32 sum of the unit crosses the
+// links to the host, cut in slices, in place of one from each part; the bits
+// are those of the host's reduction of the same sums.
 //
 // A thread of its own makes the copies and waits for them, one exchange after
 // the other in the order of the commands.  It takes no memory while it works,
