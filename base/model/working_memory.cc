@@ -45,14 +45,15 @@ class Estimate {
     return tokens_ * width * bytes;
   }
   uint64_t Hidden() const { return Of(hidden_, element_); }
-  // The fp32 copy of a tensor; an fp32 tensor is its own.
-  uint64_t WideCopy(uint64_t width) const {
-    return element_ == kWide ? 0 : Of(width, kWide);
+  // What a norm of `width` in `parts` keeps beside an input that others keep,
+  // too, or an output that they do: a number for each part.
+  uint64_t Norm(uint64_t width, uint64_t parts) const {
+    return Of(width, element_) + Of(parts, kWide);
   }
-  // What a norm keeps: its input in fp32, the normed input, and its output,
-  // which the matrices behind it keep.
-  uint64_t Norm(uint64_t width) const {
-    return WideCopy(width) + 2 * Of(width, element_);
+
+  // Of the gradient of a norm's weight: at most one row for 64.
+  uint64_t NormSums() const {
+    return Of(std::max(hidden_, query_), kWide) / 64;
   }
 
   // cos and sin, also of each token where rows are packed, and their making.
@@ -64,19 +65,20 @@ class Estimate {
 
   // What a decoder layer keeps for its backward: in its attention, q and k
   // turned, v, and what comes out, with a number for each head; in its MLP the
-  // gate, its activation, up, and their product.
+  // gate, up, and what comes of both.
   uint64_t AttentionGraph() const {
-    uint64_t bytes = Norm(hidden_) + Hidden() +
-                     Of(2 * query_ + 2 * key_, element_) +
-                     Of(static_cast<uint64_t>(config_.head_count), kWide) +
+    const auto heads = static_cast<uint64_t>(config_.head_count);
+    uint64_t bytes = Norm(hidden_, 1) + Hidden() +
+                     Of(2 * query_ + 2 * key_, element_) + Of(heads, kWide) +
                      Of(4 * Rank(), kWide);
     if (FamilyOf(config_.architecture).query_key_norm) {
-      bytes += Norm(query_) + Norm(key_);
+      bytes += Norm(query_, heads) +
+               Norm(key_, static_cast<uint64_t>(config_.kv_head_count));
     }
     return bytes;
   }
   uint64_t MlpGraph() const {
-    return Norm(hidden_) + Hidden() + Of(4 * inner_, element_) +
+    return Norm(hidden_, 1) + Hidden() + Of(3 * inner_, element_) +
            Of(3 * Rank(), kWide);
   }
   uint64_t Graph() const { return AttentionGraph() + MlpGraph(); }
@@ -92,7 +94,7 @@ class Estimate {
 
   // A layer forward, without a graph.
   uint64_t Passing() const {
-    return 5 * Hidden() + 2 * WideCopy(hidden_) + WideCopy(query_) +
+    return 5 * Hidden() +
            Of(std::max(3 * inner_, 6 * query_ + 4 * key_), element_) +
            AdapterCopies();
   }
@@ -113,7 +115,7 @@ class Estimate {
       largest = std::max(largest, elements);
     }
     const uint64_t states =
-        4 * Hidden() + 2 * WideCopy(hidden_) +
+        4 * Hidden() + NormSums() +
         std::max(Of(std::max(3 * inner_, 4 * query_), element_),
                  AdapterCopies() + (adapters ? Of(inner_, element_) : 0));
     return states +
@@ -125,21 +127,22 @@ class Estimate {
     const uint64_t rows =
         std::min(tokens_, static_cast<uint64_t>(shape_.head_token_chunk));
     const uint64_t logits = rows * vocab_;
-    // In the dtype and in fp32, their log-probabilities, the latter's gradient
-    // in the dtype.
-    uint64_t bytes =
-        logits * (kWide + (element_ == kWide ? kWide : element_ + kWide));
-    bytes += Hidden() + Norm(hidden_);
-    if (!shape_.backward) return bytes;
-    bytes += logits * element_;
-    // Of the normed states, chunk by chunk and whole, and what follows.
-    bytes += 4 * Hidden() + 3 * Of(hidden_, kWide);
+    // What is added up in the dtype and in fp32.
+    const uint64_t both = element_ == kWide ? kWide : element_ + kWide;
+    // In the dtype and in fp32, and their log-probabilities.
+    uint64_t chunk = logits * (kWide + both);
+    const uint64_t states = 2 * Hidden() + Norm(hidden_, 1);
+    if (!shape_.backward) return states + chunk;
+    // The latter's gradient in the dtype, and of that the matrix's, one chunk's
+    // beside the sum.
+    chunk += logits * element_;
     if (!adapter_.present()) {
-      // The matrix's gradient, and one chunk's.
-      bytes += vocab_ * hidden_ *
-               (kWide + (element_ == kWide ? kWide : element_ + kWide));
+      const uint64_t matrix = vocab_ * hidden_;
+      chunk = std::max(chunk + (rows < tokens_ ? matrix * kWide : 0),
+                       logits * element_ + matrix * (kWide + both));
     }
-    return bytes;
+    // Of the normed states, chunk by chunk and whole, and what follows.
+    return states + 3 * Hidden() + Of(hidden_, kWide) + chunk;
   }
 
   const ModelConfig& config_;

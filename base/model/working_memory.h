@@ -1,7 +1,8 @@
 // The device memory that computing a micro-batch takes beside what its slot
 // holds in buffers (weights, inputs, outputs, gradient sums): intermediate
 // tensors of worker/model's layers under LibTorch's autograd, with attention
-// that never has all scores at once.  Pure.
+// that never has all scores at once and with fused kernels
+// (worker/model/fused), as GPUs have them.  Pure.
 //
 // An upper bound, which worker/model/working_memory_test.cc measures against
 // LibTorch's allocator.  It is of devices that multiply bf16 as such; a CPU

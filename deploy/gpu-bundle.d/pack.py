@@ -30,6 +30,7 @@ PROGRAMS = (
     "worker/probe/roundhouse-gpu-probe",
     "worker/device/cuda/cuda_device_test",
     "worker/model/cuda/cuda_parity_test",
+    "worker/model/cuda/cuda_fused_test",
     "worker/model/cuda/roundhouse-gpu-calibrate",
     "worker/device/cpu/cpu_device_test",  # of a rehearsal
 )

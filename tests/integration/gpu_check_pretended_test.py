@@ -43,7 +43,8 @@ COSTS = "layer,forward_ms,recompute_ms,backward_ms\n" + "".join(
 RATES = {"h2d_registered_gbps": 20.0, "d2h_registered_gbps": 20.0,
          "matmul_bf16_tflops": 150.0}
 SUITES = ("worker/device/cuda/cuda_device_test",
-          "worker/model/cuda/cuda_parity_test")
+          "worker/model/cuda/cuda_parity_test",
+          "worker/model/cuda/cuda_fused_test")
 
 
 class PretendedTest(unittest.TestCase):

@@ -1,5 +1,7 @@
 #include "worker/model/decoder_layer.h"
 
+#include <utility>
+
 #include "base/model/family.h"
 #include "worker/model/projection.h"
 
@@ -44,12 +46,12 @@ at::Tensor Attention(const LayerContext& context, const LayerTensors& weights,
 }
 
 // down(silu(gate(x)) * up(x)) of x [n, hidden].
-at::Tensor SwiGlu(const LayerContext& context, const LayerTensors& weights,
-                  const at::Tensor& x) {
-  const at::Tensor gate =
-      at::silu(Projection(context, weights, ParamRole::kGate, x));
+at::Tensor Mlp(const LayerContext& context, const LayerTensors& weights,
+               const at::Tensor& x) {
+  at::Tensor gate = Projection(context, weights, ParamRole::kGate, x);
   const at::Tensor up = Projection(context, weights, ParamRole::kUp, x);
-  return Projection(context, weights, ParamRole::kDown, gate * up);
+  return Projection(context, weights, ParamRole::kDown,
+                    SwiGlu(std::move(gate), up));
 }
 
 }  // namespace
@@ -65,7 +67,7 @@ at::Tensor DecoderLayer(const LayerContext& context,
       flat +
       Attention(context, weights, shape, norm(flat, ParamRole::kInputNorm));
   const at::Tensor output =
-      attended + SwiGlu(context, weights, norm(attended, ParamRole::kPostNorm));
+      attended + Mlp(context, weights, norm(attended, ParamRole::kPostNorm));
   return output.view(x.sizes());
 }
 

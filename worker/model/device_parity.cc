@@ -11,6 +11,7 @@
 
 #include "base/convert.h"
 #include "worker/device/cpu/cpu_device.h"
+#include "worker/model/on_stream.h"
 #include "worker/model/prepare_library.h"
 #include "worker/model/stage_run.h"
 #include "worker/model/test_model.h"
@@ -163,6 +164,13 @@ Outcome RunAll(std::unique_ptr<Device> device, const TestModel& model,
   return outcome;
 }
 
+// By LibTorch's operators, whatever a device of host memory was given.
+Outcome RunOnHost(const TestModel& model, const TestBatch& batch, Keep keep,
+                  double loss_scale = 0.125) {
+  SetHostFusedKernels(nullptr);
+  return RunAll(NewCpuDevice(kMemoryBytes), model, batch, keep, loss_scale);
+}
+
 // || a - b || / || b ||.
 double RelativeL2(const std::vector<float>& a, const std::vector<float>& b) {
   double difference = 0;
@@ -179,7 +187,7 @@ void Compare(const DeviceFactory& open, const TestModel& model,
   SetComputeThreads(1);
   const double tolerance =
       model.dtype == DType::kF32 ? kF32Tolerance : kBf16Tolerance;
-  const Outcome host = RunAll(NewCpuDevice(kMemoryBytes), model, batch, keep);
+  const Outcome host = RunOnHost(model, batch, keep);
   const Outcome device = RunAll(*open(kMemoryBytes), model, batch, keep);
   EXPECT_EQ(device.head.target_tokens, host.head.target_tokens);
   EXPECT_NEAR(device.head.loss_sum, host.head.loss_sum,
@@ -289,8 +297,7 @@ TEST_P(DeviceParity, Fp16GradientsWithALossScaleAreThoseOfFp32) {
     const TestBatch batch = MakeBatch(config, 3, 11, 2);
     const double mean = 1e-2;  // of a batch of a hundred tokens
     const Outcome exact =
-        RunAll(NewCpuDevice(kMemoryBytes), TestModel(config, DType::kF32, 1),
-               batch, Keep::kStage, mean);
+        RunOnHost(TestModel(config, DType::kF32, 1), batch, Keep::kStage, mean);
     const Outcome scaled =
         RunAll(*GetParam()(kMemoryBytes), TestModel(config, DType::kF16, 1),
                batch, Keep::kStage, mean * kScale);

@@ -1,9 +1,13 @@
 #include "worker/model/layers.h"
 
 #include <optional>
+#include <utility>
 
 #include "ATen/cpu/Utils.h"
 #include "torch/csrc/autograd/custom_function.h"
+#include "worker/model/fused/composed.h"
+#include "worker/model/fused/fused.h"
+#include "worker/model/on_stream.h"
 
 namespace roundhouse::worker {
 namespace {
@@ -51,9 +55,15 @@ bool CpuMultiplies(at::ScalarType dtype) {
 }  // namespace
 
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  const at::Tensor wide = x.to(at::kFloat);
-  const at::Tensor variance = wide.pow(2).mean(-1, /*keepdim=*/true);
-  return weight * (wide * at::rsqrt(variance + eps)).to(x.scalar_type());
+  const FusedKernels* const kernels = FusedKernelsOf(x.device());
+  return kernels != nullptr ? FusedRmsNorm(*kernels, x, weight, eps)
+                            : ComposedRmsNorm(x, weight, eps);
+}
+
+at::Tensor SwiGlu(at::Tensor gate, const at::Tensor& up) {
+  const FusedKernels* const kernels = FusedKernelsOf(gate.device());
+  return kernels != nullptr ? FusedSwiGlu(*kernels, gate, up)
+                            : ComposedSwiGlu(std::move(gate), up);
 }
 
 at::Tensor Product(const at::Tensor& a, const at::Tensor& b,

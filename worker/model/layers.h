@@ -41,8 +41,13 @@ struct LayerContext {
   const KeyValueCache* cache = nullptr;
 };
 
-// x / rms(x) in fp32, cast back, times weight.  Over the last dimension.
+// x / rms(x) in fp32, cast back, times weight.  Over the last dimension.  By a
+// kernel of our own where the device has one (fused/fused.h).
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);
+
+// silu(gate) * up; likewise.  A gate that nobody else holds is freed on the
+// way.
+at::Tensor SwiGlu(at::Tensor gate, const at::Tensor& up);
 
 // [n, k] x [k, m], plus `bias`, [m], where it is defined; without autograd.  On
 // a CPU without bf16 instructions (AMX, AVX512_BF16), and for fp16, operands

@@ -3,6 +3,11 @@
 #include "worker/model/prepare_library.h"
 
 namespace roundhouse::worker {
+namespace {
+
+const FusedKernels* host_fused_kernels = nullptr;
+
+}  // namespace
 
 struct OnStream::Guard {};
 
@@ -19,6 +24,14 @@ at::Tensor ToDevice(const at::Tensor& host, const at::Device&) { return host; }
 void ApplyMask(const DropoutMask&, int64_t, const at::Tensor&,
                const at::Tensor&) {
   ROUNDHOUSE_CHECK(false) << "no other device in this build";
+}
+
+const FusedKernels* FusedKernelsOf(const at::Device&) {
+  return host_fused_kernels;
+}
+
+void SetHostFusedKernels(const FusedKernels* kernels) {
+  host_fused_kernels = kernels;
 }
 
 absl::Status PrepareLibrary(const NativeStream&) { return absl::OkStatus(); }

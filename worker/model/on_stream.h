@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "worker/device/native_stream.h"
 #include "worker/model/dropout.h"
+#include "worker/model/fused/fused_kernels.h"
 #include "worker/model/tensors.h"
 
 namespace roundhouse::worker {
@@ -41,6 +42,13 @@ at::Tensor ToDevice(const at::Tensor& host, const at::Device& device);
 // host: row i / row_tokens, token i % row_tokens.  They may be one.
 void ApplyMask(const DropoutMask& mask, int64_t row_tokens,
                const at::Tensor& from, const at::Tensor& to);
+
+// Of tensors on `device`; null where LibTorch's operators compute.  They queue
+// on its current stream, so the thread's current device is `device`.
+const FusedKernels* FusedKernelsOf(const at::Device& device);
+// Test only: those of host memory from now on, or
+// null.  They must live until then.
+void SetHostFusedKernels(const FusedKernels* kernels);
 
 // GuardTorch of work on `stream`.
 template <typename Body>

@@ -1,8 +1,9 @@
 #include "worker/model/rope.h"
 
 #include <numbers>
-#include <vector>
 
+#include "worker/model/fused/composed.h"
+#include "worker/model/fused/fused.h"
 #include "worker/model/on_stream.h"
 
 namespace roundhouse::worker {
@@ -69,9 +70,9 @@ RopeTables RopeAt(const RopeTables& tables, const at::Tensor& positions) {
 }
 
 at::Tensor ApplyRope(const at::Tensor& x, const RopeTables& rope) {
-  const std::vector<at::Tensor> halves = x.chunk(2, -1);
-  const at::Tensor rotated = at::cat({-halves[1], halves[0]}, -1);
-  return x * rope.cos + rotated * rope.sin;
+  const FusedKernels* const kernels = FusedKernelsOf(x.device());
+  return kernels != nullptr ? FusedRope(*kernels, x, rope.cos, rope.sin)
+                            : ComposedRope(x, rope.cos, rope.sin);
 }
 
 }  // namespace roundhouse::worker

@@ -32,6 +32,7 @@ RopeTables MakeRopeTables(const ModelConfig& config, int64_t row_tokens,
 RopeTables RopeAt(const RopeTables& tables, const at::Tensor& positions);
 
 // x is [rows, heads, row_tokens, head_dim]; pairs are (i, i + head_dim / 2).
+// By a kernel of our own where the device has one (fused/fused.h).
 at::Tensor ApplyRope(const at::Tensor& x, const RopeTables& rope);
 
 }  // namespace roundhouse::worker

@@ -13,6 +13,8 @@
 
 #include "c10/core/CPUAllocator.h"
 #include "gtest/gtest.h"
+#include "worker/model/fused/host_fused_kernels.h"
+#include "worker/model/on_stream.h"
 #include "worker/model/stage_run.h"
 #include "worker/model/test_model.h"
 
@@ -61,10 +63,15 @@ struct Case {
 
 class WorkingMemoryTest : public testing::TestWithParam<Case> {
  protected:
+  WorkingMemoryTest() { SetHostFusedKernels(&kernels_); }
+  ~WorkingMemoryTest() override { SetHostFusedKernels(nullptr); }
   static void SetUpTestSuite() {
     static CountingAllocator allocator;
     c10::SetCPUAllocator(&allocator, /*priority=*/255);
   }
+
+ private:
+  const HostFusedKernels kernels_;
 };
 
 ModelConfig Config(Architecture architecture) {

@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
@@ -14,10 +15,13 @@
 #include "base/wire/exit_status.h"
 #include "worker/device/cuda/cuda_status.h"
 #include "worker/device/cuda/link_rates.h"
+#include "worker/model/cuda/fused_times.h"
 #include "worker/model/on_stream.h"
 
 ABSL_FLAG(int, device, 0, "CUDA's number of the GPU");
 ABSL_FLAG(int, matmul, 8192, "rows and columns of the matrices");
+ABSL_FLAG(int, tokens, 8192,
+          "of the micro-batch that fused kernels are timed on");
 ABSL_FLAG(uint64_t, register_mib, 4096, "host memory to register");
 
 namespace roundhouse::worker {
@@ -68,13 +72,16 @@ absl::Status Run() {
   const int size = absl::GetFlag(FLAGS_matmul);
   const uint64_t bytes = absl::GetFlag(FLAGS_register_mib) * kMib;
   LinkOptions options{.device = device, .register_bytes = bytes};
-  if (size < 1 || bytes < options.copy_bytes) {
+  const int tokens = absl::GetFlag(FLAGS_tokens);
+  if (size < 1 || tokens < 1 || bytes < options.copy_bytes) {
     return absl::InvalidArgumentError(
-        "--matmul: at least 1; --register_mib: at least 256");
+        "--matmul, --tokens: at least 1; --register_mib: at least 256");
   }
   RETURN_IF_ERROR(CudaStatus(cudaSetDevice(device), "cudaSetDevice"));
   ASSIGN_OR_RETURN(const LinkRates link, MeasureLink(options));
   ASSIGN_OR_RETURN(const double tflops, MatmulTflops(device, size));
+  ASSIGN_OR_RETURN(const std::vector<FusedTimes> fused,
+                   TimeFusedKernels(device, tokens));
   absl::PrintF(
       "{\"h2d_pageable_gbps\": %.6g, \"d2h_pageable_gbps\": %.6g,\n"
       " \"h2d_registered_gbps\": %.6g, \"d2h_registered_gbps\": %.6g,\n"
@@ -83,11 +90,16 @@ absl::Status Run() {
       " \"unregister_gib_per_second\": %.6g,\n"
       " \"register_device_bytes\": %d,\n"
       " \"matmul_bf16_tflops\": %.6g, \"matmul_size\": %d,\n"
-      " \"registered_bytes\": %d}\n",
+      " \"registered_bytes\": %d,\n",
       link.h2d_pageable_gbps, link.d2h_pageable_gbps, link.h2d_registered_gbps,
       link.d2h_registered_gbps, link.both_ways_registered_gbps,
       link.register_gib_per_second, link.unregister_gib_per_second,
       link.register_device_bytes, tflops, size, bytes);
+  for (const FusedTimes& times : fused) {
+    absl::PrintF(" \"%s_fused_ms\": %.6g, \"%s_operators_ms\": %.6g,\n",
+                 times.name, times.fused_ms, times.name, times.operators_ms);
+  }
+  absl::PrintF(" \"fused_tokens\": %d}\n", tokens);
   return absl::OkStatus();
 }
 

@@ -11,7 +11,10 @@ PROGRAM = pathlib.Path.cwd() / "worker/model/cuda/roundhouse-gpu-calibrate"
 RATES = ("h2d_pageable_gbps", "d2h_pageable_gbps", "h2d_registered_gbps",
          "d2h_registered_gbps", "both_ways_registered_gbps",
          "register_gib_per_second", "unregister_gib_per_second",
-         "matmul_bf16_tflops")
+         "matmul_bf16_tflops", "fused_tokens",
+         *(f"{kernel}_{way}_ms"
+           for kernel in ("rms_norm", "head_norm", "rotary", "swiglu")
+           for way in ("fused", "operators")))
 UNABLE = 2
 
 
@@ -22,7 +25,7 @@ def run(*flags):
 
 class CalibrateTest(unittest.TestCase):
     def test_every_rate_is_measured(self):
-        done = run("--register_mib=256", "--matmul=512")
+        done = run("--register_mib=256", "--matmul=512", "--tokens=256")
         if done.returncode == UNABLE:
             self.assertIn("roundhouse-gpu-calibrate: cudaSetDevice: ",
                           done.stderr)
@@ -38,6 +41,11 @@ class CalibrateTest(unittest.TestCase):
         done = run("--register_mib=1")
         self.assertEqual(done.returncode, 1)
         self.assertIn("--register_mib: at least 256", done.stderr)
+
+    def test_no_tokens_are_refused(self):
+        done = run("--tokens=0")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("--tokens: at least 1", done.stderr)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 #include "c10/cuda/CUDAGuard.h"
 #include "c10/cuda/CUDAStream.h"
 #include "worker/model/cuda/dropout_kernel.h"
+#include "worker/model/cuda/launch_fused.h"
 #include "worker/model/on_stream.h"
 #include "worker/model/prepare_library.h"
 
@@ -18,6 +19,26 @@ c10::cuda::CUDAStream TorchStream(const NativeStream& stream) {
       static_cast<cudaStream_t>(stream.handle),
       static_cast<c10::DeviceIndex>(stream.cuda_device));
 }
+
+class CudaFusedKernels : public FusedKernels {
+ public:
+  void Run(const RmsNormWork& work) const override { Queue(work); }
+  void Run(const RmsNormGradientWork& work) const override { Queue(work); }
+  void Run(const RopeWork& work) const override { Queue(work); }
+  void Run(const SwiGluWork& work) const override { Queue(work); }
+  void Run(const SwiGluGradientWork& work) const override { Queue(work); }
+
+ private:
+  template <class Work>
+  static void Queue(const Work& work) {
+    const cudaError_t error =
+        Launch(work, c10::cuda::getCurrentCUDAStream().stream());
+    TORCH_CHECK(error == cudaSuccess,
+                "fused kernel: ", cudaGetErrorString(error));
+  }
+};
+
+const FusedKernels* host_fused_kernels = nullptr;
 
 }  // namespace
 
@@ -53,6 +74,15 @@ void ApplyMask(const DropoutMask& mask, int64_t row_tokens,
       to.data_ptr<float>(), from.size(0), from.size(1),
       c10::cuda::getCurrentCUDAStream(from.get_device()).stream());
   TORCH_CHECK(error == cudaSuccess, "dropout: ", cudaGetErrorString(error));
+}
+
+const FusedKernels* FusedKernelsOf(const at::Device& device) {
+  static const CudaFusedKernels kernels;
+  return device.is_cuda() ? &kernels : host_fused_kernels;
+}
+
+void SetHostFusedKernels(const FusedKernels* kernels) {
+  host_fused_kernels = kernels;
 }
 
 absl::Status PrepareLibrary(const NativeStream& stream) {
