@@ -9,6 +9,14 @@ namespace roundhouse {
 namespace {
 
 constexpr uint64_t kWide = sizeof(float);
+// Of the largest GPU there is (GB202): flash attention's backward has a split
+// for each where heads are few.
+constexpr uint64_t kMostMultiprocessors = 192;
+// Its blocks of queries; and, of packed sequences with the 64 tokens in the
+// mean that worker/model/flash_attention asks for, what a block a sequence
+// adds.
+constexpr uint64_t kQueryBlock = 128;
+constexpr uint64_t kPackedSplits = 3;
 
 // Everything in bytes; widths in elements of one token.
 class Estimate {
@@ -71,11 +79,30 @@ class Estimate {
     uint64_t bytes = Norm(hidden_, 1) + Hidden() +
                      Of(2 * query_ + 2 * key_, element_) + Of(heads, kWide) +
                      Of(4 * Rank(), kWide);
+    // In fp32 a GPU's kernel takes keys and values for each head.
+    if (element_ == kWide && query_ != key_) bytes += Of(2 * query_, kWide);
     if (FamilyOf(config_.architecture).query_key_norm) {
       bytes += Norm(query_, heads) +
                Norm(key_, static_cast<uint64_t>(config_.kv_head_count));
     }
     return bytes;
+  }
+  // What attention's backward takes of its own in two byte types: sums of the
+  // queries' gradient in fp32, one for each split, a number for each head, and
+  // gradients of keys and values for each of the heads that share them.
+  uint64_t AttentionSums() const {
+    if (element_ == kWide) return 0;
+    const auto heads = static_cast<uint64_t>(config_.head_count);
+    const auto rows = static_cast<uint64_t>(shape_.batch.sequences);
+    const auto row_tokens = static_cast<uint64_t>(shape_.batch.tokens);
+    // Of so many splits for each row, ceil(multiprocessors / (rows * heads)),
+    // at most; so it grows with the rows.
+    const uint64_t splits = (kMostMultiprocessors + heads - 1) / heads +
+                            rows * (shape_.packed ? 1 + kPackedSplits : 1);
+    const uint64_t queries =
+        (row_tokens + kQueryBlock - 1) / kQueryBlock * kQueryBlock;
+    const uint64_t shared = query_ == key_ ? 0 : Of(2 * query_, element_);
+    return queries * (splits * query_ + rows * heads) * kWide + shared;
   }
   uint64_t MlpGraph() const {
     return Norm(hidden_, 1) + Hidden() + Of(3 * inner_, element_) +
@@ -119,7 +146,8 @@ class Estimate {
         std::max(Of(std::max(3 * inner_, 4 * query_), element_),
                  AdapterCopies() + (adapters ? Of(inner_, element_) : 0));
     return states +
-           std::max({Graph() + largest * element, AttentionGraph() + weights,
+           std::max({Graph() + largest * element,
+                     AttentionGraph() + AttentionSums() + weights,
                      weights + (element == kWide ? 0 : largest * kWide)});
   }
 

@@ -7,7 +7,8 @@
 // An upper bound, which worker/model/working_memory_test.cc measures against
 // LibTorch's allocator.  It is of devices that multiply bf16 as such; a CPU
 // that does not (worker/model/layers.h) takes fp32 copies of a product's
-// operands in addition.
+// operands in addition; and it does not add up attention's gradients in splits,
+// as flash attention's deterministic backward does on a GPU.
 #ifndef ROUNDHOUSE_BASE_MODEL_WORKING_MEMORY_H_
 #define ROUNDHOUSE_BASE_MODEL_WORKING_MEMORY_H_
 
@@ -25,6 +26,7 @@ struct WorkingShape {
   DType dtype = DType::kF32;
   bool backward = false;
   bool layer_recompute = false;  // else the whole stage's graph is kept
+  bool packed = false;           // rows of several sequences
   int64_t head_token_chunk = 1024;
 };
 

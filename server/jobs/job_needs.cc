@@ -205,6 +205,7 @@ PlanLimitsOptions LimitsOf(const ResolvedSpec& spec, const ModelConfig& model,
                      .backward = true,
                      .layer_recompute = spec.spec().gradient_checkpointing ==
                                         GradientCheckpointing::kLayer,
+                     .packed = options.buffers.packed,
                      .head_token_chunk = spec.spec().head_token_chunk};
   return options;
 }

@@ -19,9 +19,18 @@ at::Tensor Sdpa(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                 const std::optional<at::Tensor>& mask,
                 Sees sees = Sees::kItselfAndEarlier) {
   const bool causal = !mask.has_value() && sees == Sees::kItselfAndEarlier;
+  bool shared = q.size(1) != k.size(1);
+  // A GPU's kernel for fp32 and for masks may refuse heads that share keys;
+  // LibTorch would then hold all scores.
+  const bool expands = shared && q.is_cuda() &&
+                       (mask.has_value() || q.scalar_type() == at::kFloat);
+  if (expands) shared = false;
+  const auto of = [&](const at::Tensor& x) {
+    return expands ? ForEachHead(x, q.size(1)) : x;
+  };
   return at::scaled_dot_product_attention(
-      q, k, v, mask, /*dropout_p=*/0.0, causal, /*scale=*/std::nullopt,
-      /*enable_gqa=*/q.size(1) != k.size(1));
+      q, of(k), of(v), mask, /*dropout_p=*/0.0, causal, /*scale=*/std::nullopt,
+      /*enable_gqa=*/shared);
 }
 
 // [queries, keys]; query i stands at key i + keys - queries.
@@ -102,6 +111,13 @@ std::vector<at::Tensor> Sequences(const at::Tensor& x, const Packing& packing) {
 }
 
 }  // namespace
+
+at::Tensor ForEachHead(const at::Tensor& x, int64_t heads) {
+  const int64_t sharing = heads / x.size(1);
+  return x.unsqueeze(2)
+      .expand({-1, -1, sharing, -1, -1})
+      .reshape({x.size(0), heads, x.size(2), x.size(3)});
+}
 
 at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k,
                            const at::Tensor& v, const Packing& packing,

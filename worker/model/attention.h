@@ -33,6 +33,10 @@ at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k,
                            const at::Tensor& v, const Packing& packing,
                            int64_t window);
 
+// Keys or values, [b, kv_heads, m, d], for each of the heads that share them,
+// which are neighbours: [b, heads, m, d].
+at::Tensor ForEachHead(const at::Tensor& x, int64_t heads);
+
 // One layer's keys and values of sequences that are being generated.
 struct KeyValueCache {
   struct Sequence {

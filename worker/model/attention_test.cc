@@ -214,5 +214,14 @@ TEST(PackingTest, RefusesWhatIsNoPacking) {
   expect({0, -1, 0, 0, 1, 2}, "row 0, token 1: position -1 follows 0");
 }
 
+// A GPU's kernels that know no shared heads are given each head's own.
+TEST(AttentionTest, KeysForEachHeadAreThoseItShares) {
+  const Inputs x = Random(2, 9, at::kFloat);
+  const at::Tensor k = ForEachHead(x.k, kHeads);
+  EXPECT_TRUE(at::equal(k, x.k.repeat_interleave(kHeads / kKvHeads, 1)));
+  const Inputs own = {x.q, k, ForEachHead(x.v, kHeads)};
+  EXPECT_TRUE(at::allclose(Attend(own), Attend(x), 1e-5, 1e-6));
+}
+
 }  // namespace
 }  // namespace roundhouse::worker

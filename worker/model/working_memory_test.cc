@@ -167,6 +167,43 @@ TEST_P(WorkingMemoryTest, IsBoundedAndNotByMuchMore) {
   }
 }
 
+// Of Qwen3-1.7B's attention.  Its sixteen heads are few for a GPU, so each
+// query's gradient is added up twelve times over (and once more, which is the
+// bound's), whatever the model's dtype, and keys' and values' sixteen times.
+TEST(AttentionSumsTest, AreOfTwoByteTypesAndFewHeads) {
+  ModelConfig config = TinyConfig(3, false);
+  config.hidden_size = 2048;
+  config.head_count = 16;
+  config.kv_head_count = 8;
+  config.head_dim = 128;
+  config.intermediate_size = 64;  // so that it is the attention that takes most
+  const auto bytes = [&](const WorkingShape& shape) {
+    return WorkingBytes(config, {}, shape, 0, 1);
+  };
+  constexpr uint64_t kTokens = 32 << 10;
+  constexpr uint64_t kQuery = 2048;
+  WorkingShape shape = {.batch = {1, kTokens},
+                        .dtype = DType::kBF16,
+                        .backward = true,
+                        .layer_recompute = true};
+  const uint64_t one_row = bytes(shape);
+  EXPECT_GT(one_row, kTokens * kQuery * (12 * 4 + 2 * 2));
+  // Rows share the splits.
+  shape.batch = {4, kTokens / 4};
+  const uint64_t four_rows = bytes(shape);
+  EXPECT_LT(four_rows, one_row - kTokens * kQuery * 8 * 4);
+  shape.packed = true;
+  EXPECT_EQ(bytes(shape), four_rows + kTokens * kQuery * 3 * 4);
+  // More rows never need less.
+  shape.packed = false;
+  for (int64_t rows = 1; rows < 20; ++rows) {
+    shape.batch = {rows, 4096};
+    const uint64_t fewer = bytes(shape);
+    ++shape.batch.sequences;
+    EXPECT_GE(bytes(shape), fewer) << rows;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Cases, WorkingMemoryTest,
     testing::Values(

@@ -312,6 +312,7 @@ uint64_t WorkingOf(const wire::RunSlot& slot, const JobTables& tables) {
   for (const wire::SlotMicroBatch& given : slot.micro_batches) {
     shape.batch.sequences = given.rows;
     shape.batch.tokens = given.row_tokens;
+    shape.packed = given.positions.bytes > 0;
     most = std::max(most, WorkingBytes(tables.config, tables.adapter, shape,
                                        slot.first_layer, slot.last_layer));
   }

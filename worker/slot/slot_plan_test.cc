@@ -131,6 +131,7 @@ TEST_F(SlotPlanTest, WhatALibraryComputesWithIsCountedWhereItIsOfTheLimit) {
   const wire::SlotMicroBatch& given = slots_[3].micro_batches[0];
   WorkingShape shape;
   shape.batch = {given.rows, given.row_tokens};
+  shape.packed = given.positions.bytes > 0;
   EXPECT_EQ(plan(slots_[0])->working_bytes,
             WorkingBytes(tables_->config, tables_->adapter, shape, 0, 1));
   shape.backward = true;
