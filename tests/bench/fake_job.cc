@@ -134,7 +134,8 @@ std::string WorkerScript(const FakeJobOptions& options) {
       "#!/bin/sh\nexec \"", options.root,
       "/tests/fakes/fake_worker\" \"--costs=", options.scratch,
       "/costs.csv\" --cost-scale=", options.scale,
-      " --host-gbps=", FakeGbps(options.host_gbps, options.scale), " \"$@\"\n");
+      " --host-gbps=", FakeGbps(options.host_gbps, options.scale),
+      " --copy-chunk-bytes=", kCopyChunkBytes / kByteShrink, " \"$@\"\n");
 }
 
 absl::Status WriteFiles(const FakeJobOptions& options) {

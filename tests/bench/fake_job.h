@@ -22,6 +22,8 @@ inline constexpr int64_t kByteShrink = kShrink * kShrink;
 inline constexpr int64_t kRows = 4;
 // Of a real device.
 inline constexpr int64_t kDeviceBytes = int64_t{24} << 30;
+// After how many bytes of a real device's bulk copy an activation goes first.
+inline constexpr int64_t kCopyChunkBytes = int64_t{32} << 20;
 
 struct FakeJobOptions {
   std::string root;     // of the source tree, or of Bazel's runfiles

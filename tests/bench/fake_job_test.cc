@@ -104,6 +104,8 @@ TEST(FakeJobTest, WritesWhatTheDaemonNeeds) {
   EXPECT_NE(script.find("\"/runfiles/tree/tests/fakes/fake_worker\""),
             std::string::npos);
   EXPECT_NE(script.find("--cost-scale=2 "), std::string::npos);
+  // 32 MiB of the real model's.  A bug: an activation waited for 256 of them.
+  EXPECT_NE(script.find("--copy-chunk-bytes=32768 "), std::string::npos);
   std::filesystem::remove_all(options.scratch);
 }
 

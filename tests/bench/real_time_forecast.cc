@@ -65,6 +65,7 @@ absl::StatusOr<RealTimeForecast> Forecast(const ForecastQuestion& question) {
                                 question.updates};
   StepOptions step;
   step.contributions = Contributions::kFp32;
+  step.chunk_bytes = kCopyChunkBytes;
   step.intervals = Intervals::kWhole;
   DispatcherFeed feed({{&question.costs, &plan, rounds}}, question.machine, {});
   const Schedule schedule =
