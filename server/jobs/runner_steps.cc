@@ -8,27 +8,9 @@
 #include "base/reduction.h"
 #include "nlohmann/json.hpp"
 #include "server/jobs/runner.h"
+#include "server/jobs/slot_costs.h"
 
 namespace roundhouse {
-namespace {
-
-// None before they are measured.
-std::vector<MicroBatchCost> MicroBatchCosts(const CostModel& measured) {
-  std::vector<MicroBatchCost> costs;
-  if (!measured.training_measured()) return costs;
-  for (int layer = 0; layer < measured.layer_count(); ++layer) {
-    // Forward slots of training alone never run the fused layers: until an
-    // evaluation does, their cold values are bytes.
-    const absl::Duration forward = measured.forward_measured()
-                                       ? measured.Forward(layer)
-                                       : measured.Recompute(layer);
-    costs.push_back({absl::ToDoubleNanoseconds(forward),
-                     absl::ToDoubleNanoseconds(measured.Backward(layer))});
-  }
-  return costs;
-}
-
-}  // namespace
 
 LossSum SumLoss(const StepEntry& entry) {
   LossSum sum;
