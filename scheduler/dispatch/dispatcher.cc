@@ -11,6 +11,8 @@ namespace {
 
 // Per unit of a guess, for placing slots until one has said what it takes.
 constexpr double kGuessNs = 1e6;
+// What slots say later changes that by as much at least, or not at all.
+constexpr double kSameGuess = 1.25;
 
 }  // namespace
 
@@ -40,6 +42,16 @@ uint64_t Dispatcher::BeginStep(JobId job, const StepSpec& spec) {
 std::optional<double> Dispatcher::Job::NsPerGuess() const {
   if (guess_amount <= 0) return std::nullopt;
   return guess_taken_ns / guess_amount;
+}
+
+void Dispatcher::Job::NoteGuess(double amount, double taken_ns) {
+  guess_amount += amount;
+  guess_taken_ns += taken_ns;
+  const std::optional<double> now = NsPerGuess();
+  if (!now.has_value()) return;
+  const bool same = placing_ns.has_value() && *placing_ns < *now * kSameGuess &&
+                    *now < *placing_ns * kSameGuess;
+  if (!same) placing_ns = now;
 }
 
 double Dispatcher::TurnOf(JobId id) const {
@@ -155,8 +167,7 @@ void Dispatcher::SlotDone(SlotId slot, int64_t compute_ns) {
     if (!cost.has_value()) continue;
     job.served_ns += static_cast<double>(compute_ns);
     if (cost->guessed) {
-      job.guess_taken_ns += static_cast<double>(compute_ns);
-      job.guess_amount += cost->amount;
+      job.NoteGuess(cost->amount, static_cast<double>(compute_ns));
     }
     Pump();
     return;
@@ -220,7 +231,7 @@ bool Dispatcher::SendOneSlot() {
     if (!next.has_value()) continue;
     next->job_class = job.job_class;
     next->ns = next->cost.amount;
-    if (next->cost.guessed) next->ns *= job.NsPerGuess().value_or(kGuessNs);
+    if (next->cost.guessed) next->ns *= job.placing_ns.value_or(kGuessNs);
     const auto device = sent_.Place(*next, normal_jobs);
     if (!device.has_value()) continue;
     const Rank rank = {job.job_class, TurnOf(id)};

@@ -156,10 +156,14 @@ class Dispatcher {
     JobClass job_class;
     // What a unit of a guess takes, once a slot has said so.
     std::optional<double> NsPerGuess() const;
+    void NoteGuess(double amount, double taken_ns);
 
     double served_ns = 0;
-    double guess_taken_ns = 0;          // by slots of guessed cost
-    double guess_amount = 0;            // that cost
+    double guess_taken_ns = 0;  // by slots of guessed cost
+    double guess_amount = 0;    // that cost
+    // For placing: NsPerGuess(), roughly.  It stays as it is while it may, so
+    // that slots of equal guesses stay equal.
+    std::optional<double> placing_ns;
     bool away = true;                   // it has no step
     std::optional<double> others_turn;  // LowestTurn() when it went
     int64_t host_ops = 0;               // sent; for taking turns
