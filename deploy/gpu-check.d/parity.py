@@ -18,14 +18,14 @@ CASES = "qwen3_tied,llama_untied"
 NEEDED = "import peft, safetensors, tokenizers, torch, transformers"
 
 
-def run_group(words, environment):
+def run_group(words, environment, seconds=None):
     """(exit status, stdout, stderr). What the program started dies with it
-    when its time is over."""
+    when its time is over; after so many seconds, subprocess.TimeoutExpired."""
     with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True,
                           start_new_session=True) as process:
         try:
-            output, errors = process.communicate()
+            output, errors = process.communicate(timeout=seconds)
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
             raise

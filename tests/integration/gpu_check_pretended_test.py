@@ -24,6 +24,7 @@ check.BUDGETS["conformance"] = (8, 1)
 check.CUDA_BIN = "/nowhere"
 shapes.SMALL, fault.ON_GPU = shapes.TINY, fault.REHEARSED
 growth.STEPS = {{"cuda": (10, 60)}}
+check.SANITIZER_SECONDS = 2
 for case in bench.CASES["cuda"]:
     case.shape = "tiny"
     case.fields = {{**case.fields, **bench.SHORT}}
@@ -138,6 +139,16 @@ class PretendedTest(unittest.TestCase):
             self.assertEqual(sections["sanitizer"]["status"], ends)
         for words in ("--tool=memcheck", SUITES[0], "1 error"):
             self.assertIn(words, sections["sanitizer"]["reason"])
+        # A suite that takes too long doesn't undo what the first one showed.
+        for late, ends in ((SUITES[0], "skipped"), (SUITES[2], "passed")):
+            self.script("bin/compute-sanitizer",
+                        'case "$*" in *' + late + "*) sleep 1000;; esac")
+            found, sections = self.check("--sections=machine,sanitizer")
+            self.assertEqual(found, 0)
+            section = sections["sanitizer"]
+            self.assertEqual(section["status"], ends)
+            self.assertIn(late + " was not over", section["reason"]
+                          or section["details"]["not_over"])
         self.programs.joinpath("bin/compute-sanitizer").unlink()
         found, sections = self.check("--sections=machine,sanitizer")
         self.assertEqual(found, 0)

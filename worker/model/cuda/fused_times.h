@@ -11,7 +11,7 @@ namespace roundhouse::worker {
 
 struct FusedTimes {
   std::string name;         // rms_norm, head_norm, rotary, swiglu
-  double fused_ms = 0;      // forward and backward, the least of several
+  double fused_ms = 0;      // forward and backward, of the fastest batch
   double operators_ms = 0;  // likewise
 };
 

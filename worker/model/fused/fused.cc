@@ -219,6 +219,8 @@ at::Tensor FusedRope(const FusedKernels& kernels, const at::Tensor& x,
               x.sizes());
   CheckTable(x, cos, "a table of cosines");
   CheckTable(x, sin, "a table of sines");
+  TORCH_CHECK(cos.sizes() == sin.sizes(), "cosines of ", cos.sizes(),
+              " beside sines of ", sin.sizes());
   return RopeFunction::apply(&kernels, x, cos, sin);
 }
 

@@ -15,6 +15,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 
 #include "worker/model/fused/fused_kernels.h"
 
@@ -43,6 +44,21 @@ ROUNDHOUSE_ROW_FUNCTION Pack<Element, kWidth>* Packs(void* from,
                                                      int64_t elements) {
   return reinterpret_cast<Pack<Element, kWidth>*>(
       static_cast<typename Element::Stored*>(from) + elements);
+}
+
+// In one piece, which the compiler does not see everywhere.
+template <class Element, int kWidth>
+ROUNDHOUSE_ROW_FUNCTION void Store(const Pack<Element, kWidth>& pack,
+                                   Pack<Element, kWidth>* to) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(pack) == sizeof(uint4)) {
+    uint4 bits;
+    memcpy(&bits, &pack, sizeof(bits));
+    __stwb(reinterpret_cast<uint4*>(to), bits);
+    return;
+  }
+#endif
+  *to = pack;
 }
 
 // As it is after it was written to memory and read again.
@@ -170,27 +186,27 @@ ROUNDHOUSE_ROW_FUNCTION void TurnPairs(const RopeWork& work, int64_t pack) {
   const auto low = *Packs<Element, kWidth>(work.x, from);
   const auto high = *Packs<Element, kWidth>(work.x, from + half);
   const auto low_cos = *Packs<Element, kWidth>(work.cos, table);
-  const auto low_sin = *Packs<Element, kWidth>(work.sin, table);
   const auto high_cos = *Packs<Element, kWidth>(work.cos, table + half);
-  const auto high_sin = *Packs<Element, kWidth>(work.sin, table + half);
+  // Which sine meets which half: those of the result forward, those of the
+  // gradient backward.
+  const int64_t swap = work.backward ? half : 0;
+  const float sign = work.backward ? 1.0f : -1.0f;
+  const auto sin_low = *Packs<Element, kWidth>(work.sin, table + swap);
+  const auto sin_high = *Packs<Element, kWidth>(work.sin, table + half - swap);
   Pack<Element, kWidth> low_result, high_result;
   for (int k = 0; k < kWidth; ++k) {
     const float a = Element::Widen(low.of[k]), b = Element::Widen(high.of[k]);
-    const float cos_a = Element::Widen(low_cos.of[k]);
-    const float cos_b = Element::Widen(high_cos.of[k]);
-    // Which sine meets which half: those of the result forward, those of the
-    // gradient backward.
-    const float sin_low = Element::Widen(low_sin.of[k]);
-    const float sin_high = Element::Widen(high_sin.of[k]);
-    const float to_low = work.backward ? Rounded<Element>(b * sin_high)
-                                       : -Rounded<Element>(b * sin_low);
-    const float to_high = work.backward ? -Rounded<Element>(a * sin_low)
-                                        : Rounded<Element>(a * sin_high);
-    low_result.of[k] = Element::Narrow(Rounded<Element>(a * cos_a) + to_low);
-    high_result.of[k] = Element::Narrow(Rounded<Element>(b * cos_b) + to_high);
+    const float to_low =
+        sign * Rounded<Element>(b * Element::Widen(sin_low.of[k]));
+    const float to_high =
+        -sign * Rounded<Element>(a * Element::Widen(sin_high.of[k]));
+    low_result.of[k] = Element::Narrow(
+        Rounded<Element>(a * Element::Widen(low_cos.of[k])) + to_low);
+    high_result.of[k] = Element::Narrow(
+        Rounded<Element>(b * Element::Widen(high_cos.of[k])) + to_high);
   }
-  *Packs<Element, kWidth>(work.y, to) = low_result;
-  *Packs<Element, kWidth>(work.y, to + half) = high_result;
+  Store(low_result, Packs<Element, kWidth>(work.y, to));
+  Store(high_result, Packs<Element, kWidth>(work.y, to + half));
 }
 
 template <class Element, int kWidth>
