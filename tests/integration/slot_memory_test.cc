@@ -36,7 +36,8 @@ class SlotMemory {
     limits_.model = {state.model, state.adapter, state.dtype};
     limits_.groups = groups;
     limits_.device = {uint64_t{1} << 40, with_libraries, holds_sums};
-    limits_.working = {.batch = {kRows, kRowTokens}, .dtype = state.dtype};
+    limits_.working = {
+        .batch = {kRows, kRowTokens}, .dtype = state.dtype, .packed = packed};
     RoundBuffersOptions& buffers = limits_.buffers;
     buffers.micro_batches = kMicroBatches;
     buffers.rows = kRows;
