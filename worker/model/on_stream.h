@@ -46,8 +46,8 @@ void ApplyMask(const DropoutMask& mask, int64_t row_tokens,
 // Of tensors on `device`; null where LibTorch's operators compute.  They queue
 // on its current stream, so the thread's current device is `device`.
 const FusedKernels* FusedKernelsOf(const at::Device& device);
-// Test only: those of host memory from now on, or
-// null.  They must live until then.
+// Test only: those of host memory from now on, or null.  They outlive their
+// use.
 void SetHostFusedKernels(const FusedKernels* kernels);
 
 // GuardTorch of work on `stream`.

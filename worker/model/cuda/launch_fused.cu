@@ -20,30 +20,32 @@ constexpr int64_t kLongestWarpRow = 1024;
 // Enough to fill any device several times over.
 constexpr int64_t kMaxBlocks = 8192;
 
-struct Fp32 {
-  using Stored = float;
-  __device__ static float Widen(float value) { return value; }
-  __device__ static float Narrow(float value) { return value; }
-};
+struct Elements {
+  struct Fp32 {
+    using Stored = float;
+    __device__ static float Widen(float value) { return value; }
+    __device__ static float Narrow(float value) { return value; }
+  };
 
-struct Bf16 {
-  using Stored = uint16_t;
-  __device__ static float Widen(uint16_t bits) {
-    return __bfloat162float(__ushort_as_bfloat16(bits));
-  }
-  __device__ static uint16_t Narrow(float value) {
-    return __bfloat16_as_ushort(__float2bfloat16_rn(value));
-  }
-};
+  struct Bf16 {
+    using Stored = uint16_t;
+    __device__ static float Widen(uint16_t bits) {
+      return __bfloat162float(__ushort_as_bfloat16(bits));
+    }
+    __device__ static uint16_t Narrow(float value) {
+      return __bfloat16_as_ushort(__float2bfloat16_rn(value));
+    }
+  };
 
-struct Fp16 {
-  using Stored = uint16_t;
-  __device__ static float Widen(uint16_t bits) {
-    return __half2float(__ushort_as_half(bits));
-  }
-  __device__ static uint16_t Narrow(float value) {
-    return __half_as_ushort(__float2half_rn(value));
-  }
+  struct Fp16 {
+    using Stored = uint16_t;
+    __device__ static float Widen(uint16_t bits) {
+      return __half2float(__ushort_as_half(bits));
+    }
+    __device__ static uint16_t Narrow(float value) {
+      return __half_as_ushort(__float2half_rn(value));
+    }
+  };
 };
 
 // All lanes must be there.
@@ -140,25 +142,6 @@ cudaError_t LaunchKernel(void (*kernel)(Arguments...), int64_t blocks_x,
       dim3(static_cast<unsigned>(threads)), pointers, 0, stream);
 }
 
-// Calls `body` with the element type and the width.
-template <class Body>
-cudaError_t With(DType dtype, bool packs, Body body) {
-  const auto of = [&]<class Element>(Element) {
-    constexpr int kWidth = kPackBytes / sizeof(typename Element::Stored);
-    return packs ? body.template operator()<Element, kWidth>()
-                 : body.template operator()<Element, 1>();
-  };
-  switch (dtype) {
-    case DType::kF32:
-      return of(Fp32());
-    case DType::kBF16:
-      return of(Bf16());
-    case DType::kF16:
-      return of(Fp16());
-  }
-  return cudaErrorInvalidValue;
-}
-
 template <class Element, int kWidth, class Lanes, class Work>
 cudaError_t LaunchRowsOf(const Work& work, cudaStream_t stream) {
   const int64_t blocks =
@@ -170,11 +153,12 @@ cudaError_t LaunchRowsOf(const Work& work, cudaStream_t stream) {
 template <class Work>
 cudaError_t LaunchRows(const Work& work, cudaStream_t stream) {
   if (work.rows == 0) return cudaSuccess;  // CUDA refuses an empty grid
-  return With(work.dtype, HasPacks(work), [&]<class Element, int kWidth>() {
-    return work.columns <= kLongestWarpRow
-               ? LaunchRowsOf<Element, kWidth, WarpLanes>(work, stream)
-               : LaunchRowsOf<Element, kWidth, BlockLanes>(work, stream);
-  });
+  return WithElement<Elements>(
+      work.dtype, HasPacks(work), [&]<class Element, int kWidth>() {
+        return work.columns <= kLongestWarpRow
+                   ? LaunchRowsOf<Element, kWidth, WarpLanes>(work, stream)
+                   : LaunchRowsOf<Element, kWidth, BlockLanes>(work, stream);
+      });
 }
 
 // `elements`: of `work`, each in one pack.
@@ -182,13 +166,15 @@ template <class Work>
 cudaError_t LaunchPacks(const Work& work, int64_t elements,
                         cudaStream_t stream) {
   if (elements == 0) return cudaSuccess;
-  return With(work.dtype, HasPacks(work), [&]<class Element, int kWidth>() {
-    const int64_t packs = elements / kWidth;
-    const int64_t blocks =
-        std::min((packs + kThreads - 1) / kThreads, kMaxBlocks);
-    return LaunchKernel<Work, int64_t>(&RunPacks<Element, kWidth, Work>, blocks,
-                                       1, kThreads, stream, work, packs);
-  });
+  return WithElement<Elements>(
+      work.dtype, HasPacks(work), [&]<class Element, int kWidth>() {
+        const int64_t packs = elements / kWidth;
+        const int64_t blocks =
+            std::min((packs + kThreads - 1) / kThreads, kMaxBlocks);
+        return LaunchKernel<Work, int64_t>(&RunPacks<Element, kWidth, Work>,
+                                           blocks, 1, kThreads, stream, work,
+                                           packs);
+      });
 }
 
 }  // namespace
@@ -204,10 +190,12 @@ cudaError_t Launch(const RmsNormGradientWork& work, cudaStream_t stream) {
   }
   const int64_t columns = (work.columns + kColumnThreads - 1) / kColumnThreads;
   const int64_t chunks = (work.rows + work.chunk_rows - 1) / work.chunk_rows;
-  return With(work.dtype, false, [&]<class Element, int kWidth>() {
-    return LaunchKernel<RmsNormGradientWork>(
-        &SumColumns<Element>, columns, chunks, kColumnThreads, stream, work);
-  });
+  return WithElement<Elements>(
+      work.dtype, false, [&]<class Element, int kWidth>() {
+        return LaunchKernel<RmsNormGradientWork>(&SumColumns<Element>, columns,
+                                                 chunks, kColumnThreads, stream,
+                                                 work);
+      });
 }
 
 cudaError_t Launch(const RopeWork& work, cudaStream_t stream) {

@@ -50,6 +50,20 @@ inline bool HasPacks(const SwiGluGradientWork& work) {
                   {work.count});
 }
 
+// Calls `body` with the element type (fused_rows.h), one of Elements::Fp32,
+// Bf16 and Fp16, and the width in elements.  Returns what it returns.
+template <class Elements, class Body>
+auto WithElement(DType dtype, bool packs, Body body) {
+  const auto of = [&]<class Element>(Element) {
+    constexpr int kWidth = kPackBytes / sizeof(typename Element::Stored);
+    return packs ? body.template operator()<Element, kWidth>()
+                 : body.template operator()<Element, 1>();
+  };
+  if (dtype == DType::kF32) return of(typename Elements::Fp32());
+  if (dtype == DType::kBF16) return of(typename Elements::Bf16());
+  return of(typename Elements::Fp16());
+}
+
 }  // namespace roundhouse::worker
 
 #endif  // ROUNDHOUSE_WORKER_MODEL_FUSED_FUSED_WIDTHS_H_

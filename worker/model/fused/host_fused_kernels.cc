@@ -6,29 +6,30 @@
 #include <vector>
 
 #include "base/convert.h"
-#include "base/log.h"
 #include "worker/model/fused/fused_rows.h"
 #include "worker/model/fused/fused_widths.h"
 
 namespace roundhouse::worker {
 namespace {
 
-struct Fp32 {
-  using Stored = float;
-  static float Widen(float value) { return value; }
-  static float Narrow(float value) { return value; }
-};
+struct Elements {
+  struct Fp32 {
+    using Stored = float;
+    static float Widen(float value) { return value; }
+    static float Narrow(float value) { return value; }
+  };
 
-struct Bf16 {
-  using Stored = uint16_t;
-  static float Widen(uint16_t value) { return BF16ToF32(value); }
-  static uint16_t Narrow(float value) { return F32ToBF16(value); }
-};
+  struct Bf16 {
+    using Stored = uint16_t;
+    static float Widen(uint16_t value) { return BF16ToF32(value); }
+    static uint16_t Narrow(float value) { return F32ToBF16(value); }
+  };
 
-struct Fp16 {
-  using Stored = uint16_t;
-  static float Widen(uint16_t value) { return F16ToF32(value); }
-  static uint16_t Narrow(float value) { return F32ToF16(value); }
+  struct Fp16 {
+    using Stored = uint16_t;
+    static float Widen(uint16_t value) { return F16ToF32(value); }
+    static uint16_t Narrow(float value) { return F32ToF16(value); }
+  };
 };
 
 // One of the threads that share a row.
@@ -67,79 +68,62 @@ void WithLanes(int count, Body body) {
   for (std::thread& other : others) other.join();
 }
 
-// Calls `body` with the element type and the width.
-template <class Body>
-void With(DType dtype, bool packs, Body body) {
-  const auto of = [&]<class Element>(Element) {
-    if (packs) {
-      body.template
-      operator()<Element, kPackBytes / sizeof(typename Element::Stored)>();
-    } else {
-      body.template operator()<Element, 1>();
-    }
-  };
-  switch (dtype) {
-    case DType::kF32:
-      return of(Fp32());
-    case DType::kBF16:
-      return of(Bf16());
-    case DType::kF16:
-      return of(Fp16());
-  }
-  ROUNDHOUSE_CHECK(false) << static_cast<uint32_t>(dtype);
-}
-
 }  // namespace
 
 void HostFusedKernels::Run(const RmsNormWork& work) const {
-  With(work.dtype, HasPacks(work), [&]<class Element, int kWidth>() {
-    for (int64_t row = 0; row < work.rows; ++row) {
-      WithLanes(lanes_, [&](const Lane& lane) {
-        const float scale = NormRow<Element, kWidth>(lane, work, row);
-        if (lane.first() == 0) work.scales[row] = scale;
+  WithElement<Elements>(
+      work.dtype, HasPacks(work), [&]<class Element, int kWidth>() {
+        for (int64_t row = 0; row < work.rows; ++row) {
+          WithLanes(lanes_, [&](const Lane& lane) {
+            const float scale = NormRow<Element, kWidth>(lane, work, row);
+            if (lane.first() == 0) work.scales[row] = scale;
+          });
+        }
       });
-    }
-  });
 }
 
 void HostFusedKernels::Run(const RmsNormGradientWork& work) const {
-  With(work.dtype, HasPacks(work), [&]<class Element, int kWidth>() {
-    for (int64_t row = 0; row < work.rows; ++row) {
-      WithLanes(lanes_, [&](const Lane& lane) {
-        NormRowGradient<Element, kWidth>(lane, work, row);
+  WithElement<Elements>(
+      work.dtype, HasPacks(work), [&]<class Element, int kWidth>() {
+        for (int64_t row = 0; row < work.rows; ++row) {
+          WithLanes(lanes_, [&](const Lane& lane) {
+            NormRowGradient<Element, kWidth>(lane, work, row);
+          });
+        }
+        if (work.weight_sums == nullptr) return;
+        for (int64_t chunk = 0; chunk * work.chunk_rows < work.rows; ++chunk) {
+          for (int64_t column = 0; column < work.columns; ++column) {
+            NormColumnGradient<Element>(work, chunk, column);
+          }
+        }
       });
-    }
-    if (work.weight_sums == nullptr) return;
-    for (int64_t chunk = 0; chunk * work.chunk_rows < work.rows; ++chunk) {
-      for (int64_t column = 0; column < work.columns; ++column) {
-        NormColumnGradient<Element>(work, chunk, column);
-      }
-    }
-  });
 }
 
 void HostFusedKernels::Run(const RopeWork& work) const {
-  With(work.dtype, HasPacks(work), [&]<class Element, int kWidth>() {
-    for (int64_t pack = 0; pack < RopePacks<kWidth>(work); ++pack) {
-      TurnPairs<Element, kWidth>(work, pack);
-    }
-  });
+  WithElement<Elements>(
+      work.dtype, HasPacks(work), [&]<class Element, int kWidth>() {
+        for (int64_t pack = 0; pack < RopePacks<kWidth>(work); ++pack) {
+          TurnPairs<Element, kWidth>(work, pack);
+        }
+      });
 }
 
 void HostFusedKernels::Run(const SwiGluWork& work) const {
-  With(work.dtype, HasPacks(work), [&]<class Element, int kWidth>() {
-    for (int64_t pack = 0; pack < work.count / kWidth; ++pack) {
-      SwiGluPack<Element, kWidth>(work, pack);
-    }
-  });
+  WithElement<Elements>(
+      work.dtype, HasPacks(work), [&]<class Element, int kWidth>() {
+        for (int64_t pack = 0; pack < work.count / kWidth; ++pack) {
+          SwiGluPack<Element, kWidth>(work, pack);
+        }
+      });
 }
 
 void HostFusedKernels::Run(const SwiGluGradientWork& work) const {
-  With(work.dtype, HasPacks(work), [&]<class Element, int kWidth>() {
-    for (int64_t pack = 0; pack < work.count / kWidth; ++pack) {
-      SwiGluPackGradient<Element, kWidth>(work, pack);
-    }
-  });
+  WithElement<Elements>(
+      work.dtype, HasPacks(work), [&]<class Element, int kWidth>() {
+        for (int64_t pack = 0; pack < work.count / kWidth; ++pack) {
+          SwiGluPackGradient<Element, kWidth>(work, pack);
+        }
+      });
 }
 
 }  // namespace roundhouse::worker
