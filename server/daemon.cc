@@ -31,6 +31,7 @@
 #include "server/observe/status_page.h"
 #include "server/plan/training_planner.h"
 #include "server/pool/arena_placement.h"
+#include "server/pool/dispatch_priority.h"
 #include "server/pool/event_loop.h"
 #include "server/pool/gpu_choice.h"
 #include "server/pool/gpu_probe.h"
@@ -120,6 +121,17 @@ absl::StatusOr<std::vector<wire::Gpu>> FindGpus(DaemonOptions& options) {
                   << gpu.name << ", " << gpu.uuid;
   }
   return std::move(choice.gpus);
+}
+
+// The loop's thread, which this is; false: nor need workers.
+bool GoBeforeCompute(const DaemonOptions& options) {
+  if (!options.realtime) return false;
+  const absl::Status put = PutBeforeCompute(0, DispatchThread::kLoop);
+  if (!put.ok()) {
+    RH_LOG(kInfo) << "slots are passed on at ordinary priority: "
+                  << put.message() << " (docs/operations.md)";
+  }
+  return put.ok();
 }
 
 // One device alone has none to exchange with, two on one GPU cannot.
@@ -251,6 +263,7 @@ absl::Status RunDaemon(const DaemonOptions& written) {
                    PoolOptions(options, lock.get()));
   pool_options.gpus = gpus;
   ASSIGN_OR_RETURN(pool_options.peers, UsesPeers(options, gpus));
+  pool_options.before_compute = GoBeforeCompute(options);
   absl::Status ended;
   pool_options.on_unable = [&loop = *loop, &ended](const std::string& why) {
     ended = absl::FailedPreconditionError(why);

@@ -60,6 +60,12 @@ absl::StatusOr<PeerChoice> ParsePeers(const std::string& text) {
   return Bad("peers", absl::StrCat("want auto, on or off; got \"", text, "\""));
 }
 
+absl::StatusOr<bool> ParseRealtime(const std::string& text) {
+  if (text == "auto") return true;
+  if (text == "off") return false;
+  return Bad("realtime", absl::StrCat("want auto or off; got \"", text, "\""));
+}
+
 absl::StatusOr<int> ParseCount(const std::string& key, const std::string& text,
                                int limit) {
   int count = 0;
@@ -175,6 +181,8 @@ absl::Status FillDevices(const Settings& settings, DaemonOptions& options) {
                  kMaxProbeSeconds));
   options.gpu_probe_limit = absl::Seconds(seconds);
   ASSIGN_OR_RETURN(options.peers, ParsePeers(settings.Get("peers", "auto")));
+  ASSIGN_OR_RETURN(options.realtime,
+                   ParseRealtime(settings.Get("realtime", "auto")));
   return absl::OkStatus();
 }
 
@@ -208,6 +216,9 @@ const std::vector<SettingHelp>& DaemonSettingsHelp() {
       {"peers", "auto",
        "on or off: whether devices add up the sums of wide slots between them; "
        "auto: GPUs that all reach each other's memory do"},
+      {"realtime", "auto",
+       "auto: threads that pass slots on go before threads that compute, where "
+       "the kernel lets them; off: they do not"},
       {"worker-program", "beside this program", "roundhouse-worker"},
       {"gpu-probe", "beside this program", "roundhouse-gpu-probe"},
       {"gpu-probe-seconds", "30",

@@ -37,6 +37,7 @@ TEST(DaemonOptionsTest, TheDefaultsAreTheDocumentedOnes) {
   EXPECT_EQ(options->host_memory_bytes, uint64_t{8} << 30);
   EXPECT_EQ(options->metrics_listen, "127.0.0.1:9464");
   EXPECT_EQ(options->link_gbps, 0);
+  EXPECT_TRUE(options->realtime);
   EXPECT_EQ(options->state_dir, "/home/me/.local/state/roundhouse");
   EXPECT_EQ(options->data_roots, std::vector<std::string>{"/home/me"});
   EXPECT_EQ(options->python, "/home/me/.cache/roundhouse/venv/bin/python");
@@ -76,8 +77,9 @@ TEST(DaemonOptionsTest, EverySettingIsTaken) {
             "--device-memory=512MiB", "--host-memory", "2GB",
             "--host_threads=5", "--max-running-jobs=7", "--listen=unix:/x",
             "--metrics-listen=", "--data-root=/a,/b,", "--link-gbps=1.5",
-            "--worker-program=/w", "--prepare-script=/p", "--python=/py",
-            "--worker-kill-at=0=a:1;host=b:2;0=c:3", "--kill-at=d:4"});
+            "--realtime=off", "--worker-program=/w", "--prepare-script=/p",
+            "--python=/py", "--worker-kill-at=0=a:1;host=b:2;0=c:3",
+            "--kill-at=d:4"});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->state_dir, "/state");
   EXPECT_EQ(options->device_count, 3);
@@ -90,6 +92,7 @@ TEST(DaemonOptionsTest, EverySettingIsTaken) {
   EXPECT_EQ(options->metrics_listen, "");
   EXPECT_EQ(options->data_roots, (std::vector<std::string>{"/a", "/b"}));
   EXPECT_EQ(options->link_gbps, 1.5);
+  EXPECT_FALSE(options->realtime);
   EXPECT_EQ(options->worker_program, "/w");
   EXPECT_EQ(options->prepare_script, "/p");
   EXPECT_EQ(options->python, "/py");
@@ -162,6 +165,8 @@ TEST(DaemonOptionsTest, WrongValuesAreNamed) {
     ExpectBad(Make({std::string("--link-gbps=") + value}).status(),
               "--link-gbps: want a number");
   }
+  ExpectBad(Make({"--realtime=yes"}).status(),
+            "--realtime: want auto or off; got \"yes\"");
   ExpectBad(Make({"--data-root=,"}).status(), "--data-root: names no folder");
   ExpectBad(Make({"--worker-kill-at=0"}).status(), "--worker-kill-at: want");
   ExpectBad(Make({"--worker-kill-at=0=a=b"}).status(),

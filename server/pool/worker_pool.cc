@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/wire/exit_status.h"
+#include "server/pool/dispatch_priority.h"
 
 namespace roundhouse {
 namespace {
@@ -261,6 +262,15 @@ void WorkerPool::Deliver(WorkerId id, const wire::Message& message) {
   }
   if (std::holds_alternative<wire::Hello>(message.body)) {
     worker.info.up = worker.was_up = true;
+    if (options_.before_compute && worker.info.role == WorkerRole::kDevice) {
+      // Its first thread is the one that takes messages.
+      const absl::Status put =
+          PutBeforeCompute(worker.info.pid, DispatchThread::kWorker);
+      if (!put.ok()) {
+        RH_LOG(kWarning) << "device worker " << Number(id) << ": "
+                         << put.message();
+      }
+    }
     if (!stopping_) listener_->OnWorkerUp(id);
     return;
   }

@@ -52,6 +52,8 @@ struct WorkerPoolOptions {
   double link_gbps = 0;  // 0: as fast as memory
   // Device workers exchange sums (wire::kPeerScratchBytes of each device).
   bool peers = false;
+  // Device workers' message loops go before compute (dispatch_priority.h).
+  bool before_compute = false;
   int lock_fd = -1;  // inherited by every worker
   // A worker that is up and says nothing for this long is killed.
   absl::Duration heartbeat_limit = absl::Seconds(30);

@@ -1,12 +1,14 @@
 // The pool over real processes that speak base/wire (tests/fakes).
 #include "server/pool/worker_pool.h"
 
+#include <sched.h>
 #include <signal.h>
 
 #include <algorithm>
 #include <deque>
 #include <functional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "server/pool/dispatch_priority.h"
 
 namespace roundhouse {
 namespace {
@@ -347,6 +350,32 @@ TEST_F(PoolTest, OneThatWasUpBeforeIs) {
     if (told == "up 0" && Count("up 0") == 2) End();
   });
   EXPECT_EQ(pool_->info(kDeviceWorker).starts, 3);
+}
+
+// Where this process may; the host worker computes.
+TEST_F(PoolTest, DeviceWorkersMayGoBeforeCompute) {
+  bool permitted = false;
+  std::thread([&permitted] {
+    permitted = PutBeforeCompute(0, DispatchThread::kLoop).ok();
+  }).join();
+  for (const bool before : {false, true}) {
+    pool_.reset();
+    loop_ = *EventLoop::Create();
+    ended_ = false;
+    options_.before_compute = before;
+    int policies = 0;
+    Run({}, [&](const std::string& told) {
+      if (told != "up 0" && told != "up 1") return;
+      const bool device = told == "up 0";
+      const int policy = sched_getscheduler(
+          pool_->info(device ? kDeviceWorker : kHostWorker).pid);
+      EXPECT_EQ((policy & ~SCHED_RESET_ON_FORK) == SCHED_RR,
+                device && before && permitted)
+          << told;
+      if (++policies == 2) End();
+    });
+    EXPECT_EQ(policies, 2);
+  }
 }
 
 TEST_F(PoolTest, ADeviceIsACpuOrItsGpu) {
