@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -97,6 +98,9 @@ std::vector<DevicePeak> Peaks(const StepPlan& plan, const ModelCosts& costs,
                      machine.device_count(), plan.look_ahead);
 }
 
+// What a plan may need of host memory where none fits it, over the least.
+constexpr double kAboutTheLeast = 1.01;
+
 class Forecaster {
  public:
   explicit Forecaster(ForecastQuestion question)
@@ -152,7 +156,7 @@ class Forecaster {
     costs_ =
         CostsOf(setup_, *question_.devices.front(), question_.accumulation);
     machine_ = MachineOf(question_, DeviceReserveBytes(setup_));
-    if (InOnePass()) AddEmbedding();
+    if (OneRound()) AddEmbedding();
     const auto found = Search();
     if (absl::IsResourceExhausted(found.status())) {
       CountMissing();
@@ -163,23 +167,31 @@ class Forecaster {
     return Measure(found->plan);
   }
 
-  // In one pass for consecutive steps: else what waits for whole stages is not
-  // seen.  Such plans may be of many short stages, with as many boundaries in
-  // host memory: of those that it has room for, where there are any.
+  // Of one round for consecutive steps: else what waits for updates is not
+  // seen.  Fast plans may be of many short stages, with as many boundaries in
+  // host memory: of those that it has room for, and where there are none of
+  // those that need about the least.
   absl::StatusOr<SearchResult> Search() const {
     SearchOptions options;
     options.contributions = ContributionsOf(setup_);
-    if (InOnePass()) options.updates = Updates::kOnePass;
-    const int64_t limit = question_.host_memory_bytes;
-    if (InOnePass() && limit > 0) {
-      SearchOptions within = options;
-      within.accepts = [this, limit](const StepPlan& plan) {
-        return HostMemoryOf(plan).total() <= limit;
+    options.fused = FusedSlots::kByLayer;
+    if (OneRound()) options.updates = StepUpdates();
+    int64_t limit = question_.host_memory_bytes;
+    int64_t least = std::numeric_limits<int64_t>::max();
+    if (limit > 0) {
+      options.accepts = [&](const StepPlan& plan) {
+        const int64_t total = HostMemoryOf(plan).total();
+        least = std::min(least, total);
+        return total <= limit;
       };
-      auto found =
-          SearchStepPlan(costs_, machine_, RoundMicroBatches(), within);
-      if (!absl::IsResourceExhausted(found.status())) return found;
     }
+    auto found = SearchStepPlan(costs_, machine_, RoundMicroBatches(), options);
+    const bool too_large = limit > 0 && least > limit;
+    if (!absl::IsResourceExhausted(found.status()) || !too_large ||
+        least == std::numeric_limits<int64_t>::max()) {
+      return found;
+    }
+    limit = std::llround(kAboutTheLeast * static_cast<double>(least));
     return SearchStepPlan(costs_, machine_, RoundMicroBatches(), options);
   }
 
@@ -225,13 +237,14 @@ class Forecaster {
   absl::Status Measure(const StepPlan& plan) {
     StepOptions options;
     options.contributions = ContributionsOf(setup_);
+    options.fused = FusedSlots::kByLayer;
     options.intervals = Intervals::kWhole;
-    const StepsOptions one_pass{options, 1, 1, Updates::kOnePass};
+    const StepsOptions updated{options, 1, 1, StepUpdates()};
     ASSIGN_OR_RETURN(forecast_.round,
-                     InOnePass() ? SimulateSteps(costs_, machine_, plan,
-                                                 RoundMicroBatches(), one_pass)
-                                 : SimulateStep(costs_, machine_, plan,
-                                                RoundMicroBatches(), options));
+                     OneRound() ? SimulateSteps(costs_, machine_, plan,
+                                                RoundMicroBatches(), updated)
+                                : SimulateStep(costs_, machine_, plan,
+                                               RoundMicroBatches(), options));
     forecast_.plan = ToString(plan);
     forecast_.host = HostMemoryOf(plan);
     MeasureTimes(plan.stages);
@@ -244,14 +257,19 @@ class Forecaster {
     return absl::OkStatus();
   }
 
-  // How much later, or earlier, than at the round's end the next step starts.
-  int64_t DelayNs(const Plan& stages) const {
-    if (!InOnePass()) {
+  // How much later, or earlier, than at the round's end the next step's has
+  // its place: earlier at most by what all devices wait at the end.
+  int64_t DelayNs(const Plan& stages,
+                  const std::vector<DeviceStepTime>& times) const {
+    if (!OneRound()) {
       return UpdateDelayNs(forecast_.round, stages, setup_,
                            question_.host_rate);
     }
-    return std::max(UpdateDelayNs(forecast_.round),
-                    found_step_ns_ - forecast_.round.MakespanNs());
+    int64_t waits_ns = std::numeric_limits<int64_t>::max();
+    for (const DeviceStepTime& time : times) {
+      waits_ns = std::min(waits_ns, time.bubble.end_of_step_ns);
+    }
+    return std::max(-waits_ns, found_step_ns_ - forecast_.round.MakespanNs());
   }
 
   void MeasureTimes(const Plan& stages) {
@@ -260,8 +278,9 @@ class Forecaster {
     const auto scaled = [rounds](int64_t ns) {
       return std::llround(rounds * static_cast<double>(ns));
     };
-    const int64_t delay_ns = DelayNs(stages);
-    for (DeviceStepTime time : ExplainBubbles(forecast_.round)) {
+    const std::vector<DeviceStepTime> times = ExplainBubbles(forecast_.round);
+    const int64_t delay_ns = DelayNs(stages, times);
+    for (DeviceStepTime time : times) {
       time.compute_ns = scaled(time.compute_ns);
       BubbleCauses& bubble = time.bubble;
       bubble.fill_and_drain_ns = scaled(bubble.fill_and_drain_ns);
@@ -277,8 +296,11 @@ class Forecaster {
         question_.batch_sequences * setup_.sequence_tokens;
   }
 
-  // As the daemon's UpdatesInOnePass: weights are bf16.
-  bool InOnePass() const { return !setup_.clips && Rounds() == 1; }
+  bool OneRound() const { return Rounds() == 1; }
+  // Of a step of one round, as the daemon's UpdatesInOnePass: weights are bf16.
+  Updates StepUpdates() const {
+    return setup_.clips ? Updates::kClipped : Updates::kOnePass;
+  }
 
   // Its sum is kept, reduced and updated by itself.
   void AddEmbedding() {

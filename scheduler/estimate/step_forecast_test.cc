@@ -69,11 +69,12 @@ TEST(StepForecastTest, EightCardsTrainingA32B) {
 
 // The simulated round passes the same judge as every schedule.
 TEST(StepForecastTest, TheTimelineIsARunnableSchedule) {
-  ForecastQuestion question = Question(TestSetup("gpt-oss-20b"), "2xa800", 16);
+  ForecastQuestion question = Question(TestSetup("gpt-oss-20b"), "2xa800", 256);
   const StepForecast forecast = Must(question);
   ExpectConsistent(forecast);
+  EXPECT_EQ(forecast.round_micro_batches, 32);
   CheckOptions options;
-  options.micro_batches = 4;
+  options.micro_batches = 32;
   options.machine.devices.resize(2);
   options.machine.link_rate = question.devices[0]->link_rate;
   // Intervals have mean rates, whose sum says nothing of any moment.
@@ -131,46 +132,56 @@ Schedule BlocksAndHead(Schedule schedule) {
   return schedule;
 }
 
-TEST(StepForecastTest, OnePassIsForecastAsStepsInARow) {
+// Steps of one round: with their updates, and as one of many.
+void ExpectInARow(const ForecastQuestion& question,
+                  const StepForecast& forecast) {
+  ExpectConsistent(forecast);
+  const ModelShape& shape = question.setup.shape;
+  ModelCosts costs =
+      CostsOf(question.setup, *question.devices[0], question.accumulation);
+  costs.embedding_gradient_bytes = 2 * shape.embedding_parameters();
+  costs.tied_head = shape.tie_word_embeddings;
+  StepsCheckOptions check;
+  check.machine.devices.assign(
+      8, {.memory_bytes = 24 * kGib - DeviceReserveBytes(question.setup)});
+  check.machine.link_rate = question.devices[0]->link_rate;
+  check.micro_batches = 16;
+  check.updates = question.setup.clips ? Updates::kClipped : Updates::kOnePass;
+  SearchOptions search;
+  search.updates = check.updates;
+  search.fused = FusedSlots::kByLayer;
+  const auto found =
+      SearchStepPlan(costs, check.machine, check.micro_batches, search);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(ToString(found->plan), forecast.plan);
+  EXPECT_GE(forecast.step_ns, found->step_ns);
+  EXPECT_LE(static_cast<double>(forecast.step_ns),
+            1.01 * static_cast<double>(found->step_ns));
+  check.machine.host_rate = 1e6;  // as above
+  if (costs.tied_head) return;
+  EXPECT_EQ(CheckStepsSchedule(BlocksAndHead(forecast.round), costs, check),
+            absl::OkStatus());
+}
+
+TEST(StepForecastTest, OneRoundIsForecastAsStepsInARow) {
   for (const char* name : {"qwen3-1.7b", "llama3.1-8b", "gpt-oss-20b"}) {
     SCOPED_TRACE(name);
     ForecastQuestion question = Question(TestSetup(name), "8xrtx4090", 64);
     question.setup.contributions = Contributions::kModelDtype;
     const StepForecast clipped = Must(question);
+    ExpectInARow(question, clipped);
     question.setup.clips = false;
-    const StepForecast forecast = Must(question);
-    ExpectConsistent(forecast);
-    EXPECT_LT(forecast.step_ns, clipped.step_ns);
-    const ModelShape& shape = question.setup.shape;
-    ModelCosts costs =
-        CostsOf(question.setup, *question.devices[0], question.accumulation);
-    costs.embedding_gradient_bytes = 2 * shape.embedding_parameters();
-    costs.tied_head = shape.tie_word_embeddings;
-    StepsCheckOptions check;
-    check.machine.devices.assign(
-        8, {.memory_bytes = 24 * kGib - DeviceReserveBytes(question.setup)});
-    check.machine.link_rate = question.devices[0]->link_rate;
-    check.micro_batches = 16;
-    check.updates = Updates::kOnePass;
-    SearchOptions search;
-    search.updates = check.updates;
-    const auto found =
-        SearchStepPlan(costs, check.machine, check.micro_batches, search);
-    ASSERT_TRUE(found.ok()) << found.status();
-    EXPECT_EQ(ToString(found->plan), forecast.plan);
-    EXPECT_GE(forecast.step_ns, found->step_ns);
-    EXPECT_LE(static_cast<double>(forecast.step_ns),
-              1.02 * static_cast<double>(found->step_ns));
-    check.machine.host_rate = 1e6;  // as above
-    if (costs.tied_head) continue;
-    EXPECT_EQ(CheckStepsSchedule(BlocksAndHead(forecast.round), costs, check),
-              absl::OkStatus());
+    const StepForecast free = Must(question);
+    ExpectInARow(question, free);
+    // Where updates are short two searches may differ by more than they take.
+    EXPECT_LT(static_cast<double>(free.step_ns),
+              1.001 * static_cast<double>(clipped.step_ns));
   }
 }
 
 // Short stages keep more activations between them: they may be had where there
 // is room.
-TEST(StepForecastTest, InOnePassThePlanKeepsToHostMemory) {
+TEST(StepForecastTest, ThePlanKeepsToHostMemory) {
   ForecastQuestion question =
       Question(TestSetup("llama3.1-8b"), "1xrtx4090", 16);
   question.setup.contributions = Contributions::kModelDtype;
@@ -183,11 +194,14 @@ TEST(StepForecastTest, InOnePassThePlanKeepsToHostMemory) {
   ExpectConsistent(within);
   EXPECT_LE(within.host.total(), 128 * kGib);
   EXPECT_GE(within.step_ns, free.step_ns);
-  // Where none has room, the one that would be best.
+  // Where none has room, one of those that need least.
   question.host_memory_bytes = 100 * kGib;
   const StepForecast none = Must(question);
-  EXPECT_EQ(none.plan, free.plan);
+  EXPECT_FALSE(none.feasible());
+  EXPECT_LE(none.host.total(), within.host.total());
   EXPECT_EQ(none.host_missing_bytes, none.host.total() - 100 * kGib);
+  question.host_memory_bytes = none.host.total() - none.host.total() / 50;
+  EXPECT_FALSE(Must(question).feasible());
 }
 
 TEST(StepForecastTest, HostBytesThatAreMissing) {

@@ -90,19 +90,4 @@ int64_t UpdateDelayNs(const Schedule& round, const Plan& stages,
   return delay_ns;
 }
 
-int64_t UpdateDelayNs(const Schedule& step) {
-  const std::map<int, int64_t> first_upload = FirstUploads(step);
-  // Devices are free for the next step, at the earliest.
-  int64_t starts_ns = 0;
-  for (const Interval& interval : step.intervals) {
-    if (interval.resource.type != ResourceType::kHost) {
-      starts_ns = std::max(starts_ns, interval.end_ns);
-    } else if (interval.kind == WorkKind::kOptimizer) {
-      starts_ns = std::max(
-          starts_ns, interval.end_ns - first_upload.at(interval.layer_begin));
-    }
-  }
-  return starts_ns - step.MakespanNs();
-}
-
 }  // namespace roundhouse

@@ -23,10 +23,6 @@ inline constexpr int64_t kUpdateBytes = 30;
 int64_t UpdateDelayNs(const Schedule& round, const Plan& stages,
                       const TrainingSetup& setup, double host_rate);
 
-// The same of a step of that round alone with its updates (Updates::kOnePass):
-// at most 0, for those that the next step needs late may end after its start.
-int64_t UpdateDelayNs(const Schedule& step);
-
 }  // namespace roundhouse
 
 #endif  // ROUNDHOUSE_SCHEDULER_ESTIMATE_UPDATE_DELAY_H_

@@ -5,7 +5,8 @@
 //      and compute takes exactly as long as the costs say.
 //   2. No two intervals overlap on a resource.
 //   3. Every layer runs once forward and once backward per micro-batch, and is
-//      recomputed once, on the device of its backward, unless it was fused.
+//      recomputed once, on the device of its backward, unless it was fused:
+//      then that device computed nothing else in between.
 //   4. Nothing starts before what it needs is on its device.
 //
 // Under the published rules what another device made arrives `hop_ns` after its
@@ -24,7 +25,7 @@
 //   9. What is known to be on a device fits into its memory: weights from their
 //      upload to their last use, one fp32 sum from a layer's first backward to
 //      the end of its download, inner activations while they are
-//      made or used.
+//      made or used, a fused part's in between, too.
 //
 // What a part did that was given up (Interval::lost) takes resources like all
 // else, and may take less long; of its results only those count that were down

@@ -207,10 +207,9 @@ absl::Status ComputeCheck::CheckComplete(int layer, int micro_batch) const {
   const Interval& backward = *backward_[index];
   const bool fused = backward.kind == WorkKind::kFused;
   const bool recomputed = recompute_[index] != nullptr;
-  if (recomputed == (fused || layer == costs_.head())) {
-    return Violation(backward, absl::StrCat("layer ", layer, " is ",
-                                            recomputed ? "" : "not ",
-                                            "recomputed before it"));
+  if (recomputed && (fused || layer == costs_.head())) {
+    return Violation(backward,
+                     absl::StrCat("layer ", layer, " is recomputed before it"));
   }
   if (fused && forward_[index] != backward_[index]) {
     return Violation(backward, "another interval ran its forward");
@@ -285,17 +284,30 @@ absl::Status ComputeCheck::CheckArrival(
 // recomputes all of them before the first backward.
 bool ComputeCheck::SamePart(const Interval* producer, const Interval& consumer,
                             int layer) const {
-  if (producer == nullptr || producer->resource != consumer.resource ||
-      producer->direction != consumer.direction ||
-      producer->kind != consumer.kind) {
-    return false;
+  if (producer == nullptr) return false;
+  const Interval* recompute = consumer.kind == WorkKind::kBackward
+                                  ? Recompute(layer, consumer.micro_batch)
+                                  : nullptr;
+  if (recompute == nullptr) return Together(*producer, consumer);
+  return producer->resource == consumer.resource &&
+         producer->direction == consumer.direction &&
+         producer->kind == consumer.kind &&
+         recompute->start_ns < producer->start_ns;
+}
+
+bool ComputeCheck::Together(const Interval& first, const Interval& last) const {
+  const Interval* interval = &last;
+  while (interval != &first) {
+    if (interval->kind == WorkKind::kRecompute) return false;
+    const auto before = before_.find(interval);
+    if (before == before_.end()) return false;
+    interval = before->second;
+    if (interval->micro_batch != last.micro_batch ||
+        interval->direction != last.direction) {
+      return false;
+    }
   }
-  if (consumer.kind == WorkKind::kBackward) {
-    const Interval* recompute = Recompute(layer, consumer.micro_batch);
-    return recompute->start_ns < producer->start_ns;
-  }
-  const auto before = before_.find(&consumer);
-  return before != before_.end() && before->second == producer;
+  return true;
 }
 
 absl::Status ComputeCheck::CheckForwardOf(const Delivery& delivery, int layer,
@@ -344,6 +356,12 @@ absl::Status ComputeCheck::CheckBackwardOf(const Delivery& delivery, int layer,
                                            int micro_batch) const {
   const Interval& consumer = Backward(layer, micro_batch);
   if (layer < costs_.head()) {
+    // What a fused part keeps it keeps until it computes something else.
+    if (Recompute(layer, micro_batch) == nullptr &&
+        !Together(Forward(layer, micro_batch), consumer)) {
+      return Violation(consumer, absl::StrCat("layer ", layer,
+                                              " is not recomputed before it"));
+    }
     const Interval* producer = &Backward(layer + 1, micro_batch);
     return CheckArrival(
         delivery, {producer, &consumer, layer + 1, PassDirection::kBackward,

@@ -68,6 +68,9 @@ class ComputeCheck {
   size_t Index(int layer, int micro_batch) const;
   bool SamePart(const Interval* producer, const Interval& consumer,
                 int layer) const;
+  // From the first to the last of them their device computes for one
+  // micro-batch in one direction, and recomputes nothing.
+  bool Together(const Interval& first, const Interval& last) const;
   absl::Status CheckShape(const Interval& interval) const;
   absl::Status CheckLength(const Interval& interval) const;
   absl::Status Enter(const Interval& interval, Table& table);

@@ -25,12 +25,13 @@ std::vector<int> SavedLayers(const std::vector<Part>& parts) {
 
 JobRun::JobRun(int index, int first_number, const ModelCosts& costs,
                const std::vector<Part>& parts, const HostWork::Rounds& rounds,
-               Contributions contributions)
+               Contributions contributions, FusedSlots fused)
     : index_(index),
       first_number_(first_number),
       costs_(costs),
       parts_(parts),
       rounds_(rounds),
+      fused_(fused),
       micro_batches_(static_cast<size_t>(rounds.count()) *
                      rounds.micro_batches),
       host_(costs, FirstRound(parts, rounds), rounds, contributions),
@@ -45,8 +46,9 @@ JobRun::JobRun(int index, int first_number, const ModelCosts& costs,
 
 void JobRun::Restart(int number, int attempt) {
   const int part = number - first_number_;
-  runs_[part] = std::make_unique<PartRun>(
-      parts_[part], costs_, saved_, PartRun::Place{index_, number, attempt});
+  runs_[part] =
+      std::make_unique<PartRun>(parts_[part], costs_, saved_, fused_,
+                                PartRun::Place{index_, number, attempt});
 }
 
 void JobRun::Stamp(int round, Transfer& transfer) const {

@@ -22,7 +22,7 @@ class JobRun {
   // jobs' parts.  Both references outlive it.
   JobRun(int index, int first_number, const ModelCosts& costs,
          const std::vector<Part>& parts, const HostWork::Rounds& rounds,
-         Contributions contributions);
+         Contributions contributions, FusedSlots fused);
 
   int index() const { return index_; }
   const ModelCosts& costs() const { return costs_; }
@@ -62,6 +62,7 @@ class JobRun {
   const ModelCosts& costs_;
   const std::vector<Part>& parts_;
   const HostWork::Rounds rounds_;
+  const FusedSlots fused_;
   const size_t micro_batches_;  // of all rounds
   HostWork host_;
   std::vector<int> saved_;  // first layers of backward stages, ascending

@@ -8,10 +8,12 @@
 namespace roundhouse {
 
 PartRun::PartRun(const Part& part, const ModelCosts& costs,
-                 const std::vector<int>& saved, const Place& place)
+                 const std::vector<int>& saved, FusedSlots fused,
+                 const Place& place)
     : part_(part),
       costs_(costs),
       saved_(saved),
+      fused_(fused),
       place_(place),
       input_(part.micro_batches.size()),
       gradient_(part.micro_batches.size()),
@@ -72,14 +74,27 @@ std::optional<PartRun::Op> PartRun::NextForward(WorkKind kind) const {
 }
 
 std::optional<PartRun::Op> PartRun::NextFused() const {
-  const int head = costs_.head();
-  if (!all_weights()) return std::nullopt;
-  if (HeadOnly() && !backpropagates_) {
-    return Op{WorkKind::kHeadForward, head, head + 1};
+  const bool whole = all_weights() && !LastTurn() &&
+                     next_ == part_.layers.first && !backpropagates_;
+  if (HeadOnly() || (fused_ == FusedSlots::kByLayer && !whole)) {
+    return NextFusedLayers();
   }
-  if (!sums_allowed_) return std::nullopt;
-  if (HeadOnly()) return Op{WorkKind::kHeadBackward, head, head + 1};
-  return Op{WorkKind::kFused, part_.layers.first, head + 1};
+  if (!all_weights() || !sums_allowed_) return std::nullopt;
+  return Op{WorkKind::kFused, part_.layers.first, costs_.head() + 1};
+}
+
+std::optional<PartRun::Op> PartRun::NextFusedLayers() const {
+  const int head = costs_.head();
+  if (backpropagates_) {
+    if (!sums_allowed_) return std::nullopt;
+    if (next_ > head) return Op{WorkKind::kHeadBackward, head, head + 1};
+    return Op{WorkKind::kBackward, LastTurn() ? next_ - 1 : part_.layers.first,
+              next_};
+  }
+  const int end = part_.layers.first + weights_;
+  if (end <= next_) return std::nullopt;
+  if (next_ == head) return Op{WorkKind::kHeadForward, head, head + 1};
+  return Op{WorkKind::kForward, next_, std::min(end, head)};
 }
 
 std::optional<PartRun::Op> PartRun::NextBackward() const {
@@ -100,6 +115,7 @@ PartRun::Results PartRun::Finish(const Op& op) {
       backpropagates_ = op.end == part_.layers.last + 1;
       break;
     case WorkKind::kHeadForward:
+      next_ = op.end;
       backpropagates_ = true;
       break;
     default:

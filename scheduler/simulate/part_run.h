@@ -42,7 +42,7 @@ class PartRun {
   // `saved`: the first layers of backward stages, ascending; what lies inside a
   // forward part is sent down on the way.  All must outlive it.
   PartRun(const Part& part, const ModelCosts& costs,
-          const std::vector<int>& saved, const Place& place);
+          const std::vector<int>& saved, FusedSlots fused, const Place& place);
 
   const Part& part() const { return part_; }
   const Place& place() const { return place_; }
@@ -85,6 +85,7 @@ class PartRun {
  private:
   std::optional<Op> NextForward(WorkKind kind) const;
   std::optional<Op> NextFused() const;
+  std::optional<Op> NextFusedLayers() const;
   std::optional<Op> NextBackward() const;
   bool LastTurn() const { return turn_ + 1 == turn_count(); }
   bool HeadOnly() const { return part_.layers.first == costs_.head(); }
@@ -95,6 +96,7 @@ class PartRun {
   const Part& part_;
   const ModelCosts& costs_;
   const std::vector<int>& saved_;
+  const FusedSlots fused_;
   const Place place_;
   // There, per turn, and per layer of the part.
   absl::InlinedVector<bool, 16> input_, gradient_, weights_there_;

@@ -52,6 +52,18 @@ enum class WorkKind {
 };
 bool IsCompute(WorkKind kind);
 
+// How a simulated device computes a micro-batch of a fused slot.
+enum class FusedSlots {
+  // At one go, kFused, when all of the slot's weights are there; its sums are
+  // complete with the last one.
+  kWhole,
+  // As workers do: the first micro-batch goes as far as weights are there, and
+  // of the last one each layer's sums are complete with its backward.  Where
+  // neither matters it is one kFused, else kForward, kHeadForward,
+  // kHeadBackward and kBackward, and nothing in between.
+  kByLayer,
+};
+
 enum class PassDirection { kForward, kBackward };
 
 inline constexpr int kNoMicroBatch = -1;

@@ -45,6 +45,7 @@ StepOptions StepOf(const SearchOptions& options) {
   step.contributions = options.contributions;
   step.intervals = Intervals::kNone;
   step.ideas = options.ideas;
+  step.fused = options.fused;
   return step;
 }
 

@@ -5,6 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "scheduler/simulate/checker.h"
+#include "scheduler/simulate/device_memory.h"
 #include "scheduler/simulate/step_simulator.h"
 #include "scheduler/simulate/test_costs.h"
 
@@ -188,6 +189,54 @@ TEST(StepCheckerTest, TooFastLinksAndMemoryAreSeen) {
   EXPECT_NE(status.message().find("all transfers together"),
             status.message().npos)
       << status;
+}
+
+// One device, one stage of all layers, by layer.
+Schedule OneStage(const CheckOptions& options) {
+  Plan plan;
+  plan.fused = true;
+  plan.backward = {{0, 4}};
+  StepOptions by_layer;
+  by_layer.fused = FusedSlots::kByLayer;
+  return *SimulateStep(SmallModel(4), options.machine,
+                       UniformPlan(plan, {1, 1, 1}, options.micro_batches, 1),
+                       options.micro_batches, by_layer);
+}
+
+// The first micro-batch's backward after the second one: what it needs is gone.
+TEST(StepCheckerTest, AForwardThatIsNotKeptIsSeen) {
+  CheckOptions options = Options();
+  options.machine.devices.resize(1);
+  options.micro_batches = 2;
+  Schedule schedule = OneStage(options);
+  ASSERT_EQ(Verdict(schedule, options), "");
+  for (Interval& interval : schedule.intervals) {
+    if (interval.kind != WorkKind::kBackward || interval.micro_batch != 0) {
+      continue;
+    }
+    interval.start_ns += kSecond;
+    interval.end_ns += kSecond;
+  }
+  EXPECT_NE(Verdict(schedule, options).find("not recomputed before it"),
+            std::string::npos)
+      << Verdict(schedule, options);
+}
+
+// While the head runs all layers' weights and inner activations are there.
+TEST(StepCheckerTest, WhatAFusedPartKeepsTakesMemory) {
+  const ModelCosts costs = SmallModel(4);
+  CheckOptions options = Options();
+  options.machine.devices.resize(1);
+  options.micro_batches = 1;
+  const Schedule schedule = OneStage(options);
+  int64_t& memory = options.machine.devices[0].memory_bytes;
+  memory = 0;
+  for (int layer = 0; layer <= costs.head(); ++layer) {
+    memory += costs.WeightBytes(layer) + ActivationBytes(costs, layer);
+  }
+  EXPECT_NE(Verdict(schedule, options).find("device 0 holds"),
+            std::string::npos)
+      << Verdict(schedule, options);
 }
 
 TEST(StepCheckerTest, FullDevicesAreSeen) {

@@ -28,10 +28,12 @@ struct Device {
   std::vector<double> starts_ns;  // of its parts
 };
 
-// One turn of a part: what can run before the gradient is there, and the rest.
+// One turn of a part: what can run before the gradient is there, and the rest;
+// of that a fused part's forward.
 struct Turn {
   double before_ns = 0;
   double after_ns = 0;
+  double forward_ns = 0;
 };
 
 Turn TurnOf(const Part& part, const ModelCosts& costs, double speed) {
@@ -49,6 +51,9 @@ Turn TurnOf(const Part& part, const ModelCosts& costs, double speed) {
     return (recomputes ? 0 : costs.ForwardNs(layer)) +
            (part.backward() ? costs.BackwardNs(layer) : 0);
   });
+  if (part.pass == SlotPass::kFused) {
+    turn.forward_ns = sum([&](int layer) { return costs.ForwardNs(layer); });
+  }
   return turn;
 }
 
@@ -123,9 +128,11 @@ struct Round {
   }
 };
 
+// By layer a fused part's last backward is like those of other slots: sums go
+// down under it.
 Round RoundOf(const std::vector<Part>& parts, const ModelCosts& costs,
-              const Machine& machine, Contributions contributions,
-              Updates updates) {
+              const Machine& machine, const BoundOptions& options,
+              FusedSlots fused) {
   const double speed = machine.TotalSpeed();
   const auto boundary_bytes = static_cast<double>(costs.BoundaryBytes());
   Round round;
@@ -134,6 +141,11 @@ Round RoundOf(const std::vector<Part>& parts, const ModelCosts& costs,
     const auto weights = static_cast<double>(PartWeightBytes(part, costs));
     if (part.pass == SlotPass::kFused) {
       round.fused_ns += ns;
+      if (fused == FusedSlots::kByLayer) {
+        const Turn turn = TurnOf(part, costs, speed);
+        round.backward_ns += turn.after_ns - turn.forward_ns;
+        round.fused_ns -= turn.after_ns - turn.forward_ns;
+      }
       round.fused_host_ns += weights / machine.host_rate;
     } else if (part.pass == SlotPass::kForward) {
       round.forward_ns += ns;
@@ -144,7 +156,8 @@ Round RoundOf(const std::vector<Part>& parts, const ModelCosts& costs,
       round.backward_ns += ns;
     }
   }
-  const Traffic traffic = TrafficOf(parts, costs, contributions, updates);
+  const Traffic traffic =
+      TrafficOf(parts, costs, options.contributions, options.updates);
   round.backward_host_ns = traffic.all_bytes / machine.host_rate -
                            round.forward_host_ns - round.fused_host_ns;
   round.reduce_ns = traffic.ReduceNs(machine);
@@ -188,7 +201,8 @@ double EstimateStepNs(const std::vector<Part>& parts,
                       const std::vector<int>& device_of,
                       const ModelCosts& costs, const Machine& machine,
                       int micro_batches, int look_ahead,
-                      Contributions contributions, Updates updates) {
+                      Contributions contributions, Updates updates,
+                      FusedSlots fused) {
   const double hop_ns =
       static_cast<double>(2 * costs.BoundaryBytes()) / machine.link_rate;
   std::vector<Device> devices(machine.devices.size());
@@ -213,7 +227,8 @@ double EstimateStepNs(const std::vector<Part>& parts,
                             part.micro_batches.size() * costs.BoundaryBytes());
     const double all_up_ns = upload_ns + all_bytes / machine.link_rate;
     device.link_free_ns = all_up_ns + activation_bytes / machine.link_rate;
-    const bool whole = part.pass == SlotPass::kFused;
+    const bool whole =
+        part.pass == SlotPass::kFused && fused == FusedSlots::kWhole;
     double t =
         std::max(device.free_ns, upload_ns + (whole ? all_bytes : first_bytes) /
                                                  machine.link_rate);
@@ -222,8 +237,11 @@ double EstimateStepNs(const std::vector<Part>& parts,
     for (int64_t m = part.micro_batches.begin; m < part.micro_batches.end;
          ++m) {
       const double there_ns = before[m] + hop_ns;
-      t = std::max(t + turn.before_ns, there_ns) + turn.after_ns;
-      if (m == part.micro_batches.begin) t = std::max(t, all_up_ns);
+      const bool first = m == part.micro_batches.begin;
+      t = std::max(t + turn.before_ns, there_ns) + turn.forward_ns;
+      if (first && turn.forward_ns > 0) t = std::max(t, all_up_ns);
+      t += turn.after_ns - turn.forward_ns;
+      if (first) t = std::max(t, all_up_ns);
       now[m] = t;
     }
     device.free_ns = t;
@@ -236,9 +254,8 @@ double EstimateStepNs(const std::vector<Part>& parts,
 
 double EstimateStepsNs(const std::vector<Part>& parts, double step_ns,
                        const ModelCosts& costs, const Machine& machine,
-                       const BoundOptions& options) {
-  const Round round =
-      RoundOf(parts, costs, machine, options.contributions, options.updates);
+                       const BoundOptions& options, FusedSlots fused) {
+  const Round round = RoundOf(parts, costs, machine, options, fused);
   double update_ns = 0;
   double add_ns = 0;  // to the sums of the rounds before
   for (int layer = 0; layer <= costs.head(); ++layer) {

@@ -30,13 +30,14 @@ double EstimateStepNs(const std::vector<Part>& parts,
                       const std::vector<int>& device_of,
                       const ModelCosts& costs, const Machine& machine,
                       int micro_batches, int look_ahead,
-                      Contributions contributions, Updates updates);
+                      Contributions contributions, Updates updates,
+                      FusedSlots fused);
 
 // What a step of consecutive ones takes, from the estimate of an isolated one:
 // its rounds and updates more, and slower as host memory fills up.
 double EstimateStepsNs(const std::vector<Part>& parts, double step_ns,
                        const ModelCosts& costs, const Machine& machine,
-                       const BoundOptions& options);
+                       const BoundOptions& options, FusedSlots fused);
 
 }  // namespace roundhouse
 

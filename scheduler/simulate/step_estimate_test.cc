@@ -26,7 +26,7 @@ Estimated EstimateAndSimulate(const PlanShape& shape, const ModelCosts& costs,
   Estimated result;
   result.estimate_ns = EstimateStepNs(
       parts, devices, costs, machine, kMicroBatches, plan.look_ahead,
-      Contributions::kModelDtype, Updates::kNone);
+      Contributions::kModelDtype, Updates::kNone, FusedSlots::kWhole);
   result.host_bytes =
       HostBytes(parts, costs, Contributions::kModelDtype, Updates::kNone);
   const auto schedule = SimulateStep(costs, machine, plan, kMicroBatches, {});
@@ -102,7 +102,8 @@ TEST(StepEstimateTest, AFusedTailHasToBeUpdatedBeforeItsNextWeights) {
     const Estimated run = EstimateAndSimulate(shape, costs, machine);
     const auto step_ns = static_cast<double>(
         *SimulatedStepNs(costs, machine, plan, kMicroBatches, options));
-    EXPECT_NEAR(EstimateStepsNs(parts, run.estimate_ns, costs, machine, bound) /
+    EXPECT_NEAR(EstimateStepsNs(parts, run.estimate_ns, costs, machine, bound,
+                                FusedSlots::kWhole) /
                     step_ns,
                 1, 0.03)
         << tail;

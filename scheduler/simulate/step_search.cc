@@ -222,12 +222,13 @@ class Search {
     estimated.work = WorkOf(parts);
     const double step_ns = EstimateStepNs(
         parts, devices, costs_, machine_, micro_batches_, plan.look_ahead,
-        options_.contributions, options_.updates);
+        options_.contributions, options_.updates, options_.fused);
     estimated.ns = step_ns;
     if (options_.updates != Updates::kNone) {
       const BoundOptions bound{micro_batches_, options_.rounds,
                                options_.updates, options_.contributions};
-      estimated.ns = EstimateStepsNs(parts, step_ns, costs_, machine_, bound);
+      estimated.ns = EstimateStepsNs(parts, step_ns, costs_, machine_, bound,
+                                     options_.fused);
     }
     return estimated;
   }

@@ -45,6 +45,7 @@ struct SearchOptions {
   // Whether whoever is to run the plan can; null: any that fits the devices.
   std::function<bool(const StepPlan&)> accepts;
   Ideas ideas;
+  FusedSlots fused = FusedSlots::kWhole;
   // How much to estimate, and to simulate: turns and layers of all plans'
   // parts.
   int64_t rank_work = 900'000;

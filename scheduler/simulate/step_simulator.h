@@ -14,8 +14,8 @@
 // them at the next chunk.  A part's gradients go down layer by layer after its
 // last micro-batch's backward, under the next part; the part after that waits
 // for them (two sets of sums exist).  A layer is reduced when its last
-// contribution is down.  A fused part waits for all its weights and runs a
-// micro-batch's forward and backward as one interval.
+// contribution is down.  A fused part runs a micro-batch's forward and backward
+// one after the other, as one interval or layer by layer (FusedSlots).
 //
 // The schedule of one step starts with the first upload and ends with the last
 // reduction.
@@ -75,6 +75,7 @@ struct StepOptions {
   // one after its begin.
   double give_up_ns = std::numeric_limits<double>::infinity();
   Ideas ideas;
+  FusedSlots fused = FusedSlots::kWhole;
 };
 
 // A job of a simulation.

@@ -79,6 +79,51 @@ TEST(StepSimulatorTest, ComputeWaitsPerLayer) {
 }
 
 // Both devices upload at once; host memory halves their rate.
+// As above; the head's weights are up at 4 and it runs to 11, the blocks' first
+// backward to 15.  Of the last micro-batch the head's sum goes down from 24 on,
+// block 1's from 26, block 0's from 28.
+TEST(StepSimulatorTest, AFusedSlotGoesLayerByLayer) {
+  ModelCosts costs = SmallModel(2);
+  costs.hop_ns = 0;
+  Plan plan;
+  plan.fused = true;
+  plan.backward = {{0, 2}};
+  const StepPlan one_stage = UniformPlan(plan, {1, 1, 1}, 2, 1);
+  StepOptions options;
+  const auto whole = SimulateStep(costs, Devices(1), one_stage, 2, options);
+  options.fused = FusedSlots::kByLayer;
+  const auto by_layer = SimulateStep(costs, Devices(1), one_stage, 2, options);
+  ASSERT_TRUE(whole.ok() && by_layer.ok());
+  // All up at 4, two micro-batches of 13, all sums down 4 later.
+  EXPECT_EQ(whole->MakespanNs(), 34 * kMs + 315'000);
+  EXPECT_EQ(by_layer->MakespanNs(), 29 * kMs + 315'000);
+  for (const auto& schedule : {whole, by_layer}) {
+    EXPECT_EQ(
+        Check(*schedule, costs, Devices(1), 2, Contributions::kModelDtype),
+        absl::OkStatus());
+  }
+}
+
+// In between it is what it was.
+TEST(StepSimulatorTest, AFusedSlotsOtherMicroBatchesAreWhole) {
+  const ModelCosts costs = SmallModel(2);
+  Plan plan;
+  plan.fused = true;
+  plan.backward = {{0, 2}};
+  StepOptions options;
+  options.fused = FusedSlots::kByLayer;
+  const auto schedule = SimulateStep(
+      costs, Devices(1), UniformPlan(plan, {1, 1, 1}, 4, 1), 4, options);
+  ASSERT_TRUE(schedule.ok());
+  std::vector<int> whole;
+  for (const Interval& interval : schedule->intervals) {
+    if (interval.kind == WorkKind::kFused) {
+      whole.push_back(interval.micro_batch);
+    }
+  }
+  EXPECT_EQ(whole, (std::vector<int>{1, 2}));
+}
+
 TEST(StepSimulatorTest, HostMemoryIsShared) {
   ModelCosts costs = SmallModel(1);
   costs.hop_ns = 0;
@@ -248,6 +293,7 @@ TEST(StepSimulatorTest, RandomPlansAreSchedules) {
     StepOptions options;
     options.chunk_bytes = 1 + static_cast<int64_t>(random() % 30'000'000);
     if (random() % 2 == 0) options.contributions = Contributions::kFp32;
+    if (random() % 2 == 0) options.fused = FusedSlots::kByLayer;
     const auto schedule =
         SimulateStep(costs, machine, plan, micro_batches, options);
     ASSERT_TRUE(schedule.ok()) << schedule.status();

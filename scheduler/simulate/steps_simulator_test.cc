@@ -287,6 +287,7 @@ TEST(StepsSimulatorTest, RandomStepsAreSchedules) {
     if (below(2) == 0) {
       steps.options.step.contributions = Contributions::kFp32;
     }
+    if (below(2) == 0) steps.options.step.fused = FusedSlots::kByLayer;
     ASSERT_EQ(steps.Verdict(steps.Run()), "") << ToString(steps.plan);
   }
 }

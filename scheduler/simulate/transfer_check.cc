@@ -96,6 +96,28 @@ TransferCheck::TransferCheck(const Schedule& schedule, const ModelCosts& costs,
       costs_(costs),
       options_(options),
       contributions_(contributions) {
+  const auto each_pass = [&](WorkKind kind, PassDirection direction,
+                             auto&& use) {
+    for (const Interval& interval : schedule.intervals) {
+      if (interval.lost || interval.kind != kind ||
+          interval.direction != direction) {
+        continue;
+      }
+      for (int l = interval.layer_begin; l < interval.layer_end; ++l) {
+        use(Pass{interval.attempt, interval.micro_batch, l}, interval);
+      }
+    }
+  };
+  // Forward work in a backward part is a fused one's.
+  each_pass(WorkKind::kForward, PassDirection::kBackward,
+            [&](const Pass& pass, const Interval& interval) {
+              kept_until_ns_[pass] = interval.end_ns;
+            });
+  each_pass(WorkKind::kBackward, PassDirection::kBackward,
+            [&](const Pass& pass, const Interval& interval) {
+              const auto kept = kept_until_ns_.find(pass);
+              if (kept != kept_until_ns_.end()) kept->second = interval.end_ns;
+            });
   for (const Interval& interval : schedule.intervals) {
     if (interval.lost) continue;
     const WorkKind kind = interval.kind;
@@ -306,20 +328,35 @@ void TransferCheck::AppendHolds(int device, Changes& changes) const {
     hold(backward_.at(use).begin_ns, span.end_ns,
          SumBytes(costs_, std::get<1>(use)));
   }
-  // Inner activations of a micro-batch at least while a block's backward runs.
   for (const Interval& interval : schedule_.intervals) {
-    if (interval.lost ||
-        interval.resource != Resource{ResourceType::kCompute, device}) {
-      continue;
+    if (!interval.lost &&
+        interval.resource == Resource{ResourceType::kCompute, device}) {
+      AppendActivations(interval, changes);
     }
-    int64_t inner = 0;
-    for (int l = interval.layer_begin; l < interval.layer_end; ++l) {
-      const int64_t bytes = ActivationBytes(costs_, l);
-      inner = interval.kind == WorkKind::kForward ? std::max(inner, bytes)
-                                                  : inner + bytes;
-    }
-    hold(interval.start_ns, interval.end_ns, inner);
   }
+}
+
+// Inner ones of a micro-batch: of a forward part one layer's at a time, of a
+// fused one from a layer's forward to its backward, else at least while a
+// block's backward runs.
+void TransferCheck::AppendActivations(const Interval& compute,
+                                      Changes& changes) const {
+  int64_t at_once = 0, together = 0;
+  for (int l = compute.layer_begin; l < compute.layer_end; ++l) {
+    const int64_t bytes = ActivationBytes(costs_, l);
+    const auto kept =
+        kept_until_ns_.find({compute.attempt, compute.micro_batch, l});
+    if (kept == kept_until_ns_.end()) {
+      at_once = std::max(at_once, bytes);
+      together += bytes;
+    } else if (compute.kind == WorkKind::kForward) {
+      changes.emplace_back(compute.start_ns, bytes);
+      changes.emplace_back(kept->second, -bytes);
+    }
+  }
+  const int64_t inner = compute.kind == WorkKind::kForward ? at_once : together;
+  changes.emplace_back(compute.start_ns, inner);
+  changes.emplace_back(compute.end_ns, -inner);
 }
 
 absl::Status TransferCheck::CheckHolds(int device, Changes changes,

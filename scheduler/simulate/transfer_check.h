@@ -75,7 +75,11 @@ class TransferCheck {
   };
   using Spans = std::map<Use, Span>;
 
+  // Run of the part, micro-batch, layer.
+  using Pass = std::tuple<int, int, int>;
+
   static void Extend(Spans& spans, const Use& use, const Interval& interval);
+  void AppendActivations(const Interval& compute, Changes& changes) const;
   absl::Status CheckHostRate() const;
   absl::Status CheckReduction(int layer, int64_t contributions,
                               int64_t down_ns) const;
@@ -88,6 +92,8 @@ class TransferCheck {
   Spans weights_;    // its upload for it
   Spans backward_;   // its backward, fused included
   Spans gradients_;  // their way down
+  // What a fused part's forward keeps, until its backward ends.
+  std::map<Pass, int64_t> kept_until_ns_;
   std::map<int, Span> reduce_;
 };
 

@@ -109,6 +109,7 @@ absl::StatusOr<FoundPlan> FindPlan(const JobPlanQuestion& question) {
   options.rounds = question.rounds;
   options.groups = static_cast<int>(question.limits.groups);
   options.most_look_ahead = 1;
+  options.fused = FusedSlots::kByLayer;
   options.accepts = [&](const StepPlan& round) {
     const Plan plan = PlanOfFullRound(round, micro_batches);
     return MaxRoundMicroBatches(plan) >= micro_batches &&

@@ -181,6 +181,7 @@ absl::StatusOr<StepPlan> SearchedPlan(const ModelCosts& costs,
   SearchOptions search;
   search.contributions = step.contributions;
   search.ideas = step.ideas;
+  search.fused = step.fused;
   ASSIGN_OR_RETURN(
       const SearchResult result,
       SearchStepPlan(costs, options.machine, options.micro_batches, search));
@@ -235,6 +236,7 @@ absl::Status AddStep(const std::string& schedule, const ModelCosts& costs,
   StepOptions step;
   step.contributions = rules.contributions;
   step.ideas = ideas;
+  step.fused = options.fused;
   BubbleRow row;
   row.schedule = schedule;
   row.rules = rules.name;

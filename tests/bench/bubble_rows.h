@@ -21,6 +21,7 @@ namespace roundhouse::bench {
 struct BubbleOptions {
   Machine machine;
   int micro_batches = 16;
+  FusedSlots fused = FusedSlots::kWhole;  // under transfers
   std::vector<PublishedPartition> partitions;
   std::string schedule;  // filter: "roundpipe"
   std::string rules;     // filter: "published"

@@ -3,7 +3,7 @@
 //   bazel run //tests/bench:bubble_table -- [--inputs=FILE.csv]
 //       [--devices=8] [--micro_batches=16] [--pcie_gbps=21] [--host_gbps=200]
 //       [--format=table|csv] [--model=NAME] [--schedule=NAME] [--rules=NAME]
-//       [--without=IDEA,...] [--dump=FILE.csv]
+//       [--without=IDEA,...] [--fused=whole|by_layer] [--dump=FILE.csv]
 //   ... --steps=10 [--rounds=1,4,8] [--mode=NAME] [--one_pass]
 //                                                      consecutive steps
 //
@@ -49,6 +49,9 @@ ABSL_FLAG(std::string, rules, "", "only these rules");
 ABSL_FLAG(std::vector<std::string>, without, {},
           "rows of roundhouse without each of these: width, uneven, "
           "priorities, prefetch, per_layer");
+ABSL_FLAG(std::string, fused, "whole",
+          "of fused slots under transfers: micro-batches in one interval each, "
+          "or by_layer, as workers compute them");
 ABSL_FLAG(int, steps, 1,
           "more than 1: consecutive steps with the optimizer instead of an "
           "isolated one");
@@ -121,8 +124,17 @@ absl::StatusOr<double> Rate(const char* flag, double value) {
       absl::StrCat("--", flag, " must be more than 0 and at most ", kMaxRate));
 }
 
+absl::StatusOr<FusedSlots> Fused() {
+  const std::string flag = absl::GetFlag(FLAGS_fused);
+  if (flag == "whole") return FusedSlots::kWhole;
+  if (flag == "by_layer") return FusedSlots::kByLayer;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--fused: whole or by_layer, not \"", flag, "\""));
+}
+
 absl::StatusOr<BubbleOptions> ReadOptions() {
   BubbleOptions options;
+  ASSIGN_OR_RETURN(options.fused, Fused());
   ASSIGN_OR_RETURN(options.machine.devices,
                    ParseDevices(absl::GetFlag(FLAGS_devices)));
   ASSIGN_OR_RETURN(options.machine.link_rate,
@@ -144,6 +156,7 @@ absl::StatusOr<StepsTableOptions> ReadStepsOptions(
   StepsTableOptions options;
   options.machine = bubbles.machine;
   options.micro_batches = bubbles.micro_batches;
+  options.fused = bubbles.fused;
   options.steps = absl::GetFlag(FLAGS_steps);
   options.mode = absl::GetFlag(FLAGS_mode);
   options.one_pass = absl::GetFlag(FLAGS_one_pass);

@@ -1,5 +1,6 @@
 #include "tests/bench/quickstart_forecast.h"
 
+#include <cmath>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -41,6 +42,13 @@ ForecastQuestion QuestionOf(const ModelCosts& costs,
   return question;
 }
 
+void Scale(double factor, ModelCosts& costs) {
+  for (int64_t* ns : {&costs.forward_ns, &costs.backward_ns,
+                      &costs.head_forward_ns, &costs.head_backward_ns}) {
+    *ns = std::llround(factor * static_cast<double>(*ns));
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<ModelCosts> QuickstartCosts(const std::string& config_json,
@@ -72,6 +80,14 @@ absl::StatusOr<RealTimeForecast> ForecastQuickstart(
   ForecastQuestion question = QuestionOf(costs, samples);
   question.plan = plan;
   ASSIGN_OR_RETURN(const RealTimeForecast any_rate, Forecast(question));
+  double computed_ms = 0;
+  for (const DeviceShares& device : samples.devices) {
+    computed_ms += device.compute * samples.step_seconds * 1e3;
+  }
+  const double of_layers_ms = any_rate.step_ms *
+                              (1 - any_rate.bubble_percent / 100) *
+                              static_cast<double>(samples.devices.size());
+  Scale(computed_ms / of_layers_ms, question.costs);
   question.machine.host_rate =
       any_rate.host_bytes / (samples.host_busy * samples.step_seconds * 1e9);
   return Forecast(question);
@@ -84,6 +100,7 @@ absl::StatusOr<std::string> SearchedQuickstartPlan(const ModelCosts& costs,
   search.updates = Updates::kClipped;
   search.groups = kQuickstartMicroBatches;
   search.most_look_ahead = 1;
+  search.fused = FusedSlots::kByLayer;
   ASSIGN_OR_RETURN(const SearchResult found,
                    SearchStepPlan(costs, MachineOf(samples),
                                   kQuickstartMicroBatches, search));

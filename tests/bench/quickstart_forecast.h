@@ -23,7 +23,9 @@ absl::StatusOr<ModelCosts> QuickstartCosts(const std::string& config_json,
                                            const StepSamples& samples);
 
 // Links take no time to speak of; host work is as fast as it was, in all of a
-// step.  Dispatch and hand-overs take none.
+// step.  Dispatch and hand-overs take none.  What slots computed outside of
+// their layers (beginning, sums, giving memory back) is shared out over these.
+// REQUIRES: the devices of `samples` computed.
 absl::StatusOr<RealTimeForecast> ForecastQuickstart(const ModelCosts& costs,
                                                     const Plan& plan,
                                                     const StepSamples& samples);

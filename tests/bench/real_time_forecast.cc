@@ -67,6 +67,7 @@ absl::StatusOr<RealTimeForecast> Forecast(const ForecastQuestion& question) {
   step.contributions = Contributions::kFp32;
   step.chunk_bytes = kCopyChunkBytes;
   step.intervals = Intervals::kWhole;
+  step.fused = FusedSlots::kByLayer;
   DispatcherFeed feed({{&question.costs, &plan, rounds}}, question.machine, {});
   const Schedule schedule =
       SimulateJobs(question.machine,
@@ -102,6 +103,7 @@ absl::StatusOr<Plan> SearchedPlan(const FakeJobOptions& options) {
   search.updates = UpdatesOf(options);
   search.groups = options.groups();
   search.most_look_ahead = 1;
+  search.fused = FusedSlots::kByLayer;
   const auto micro_batches = static_cast<int>(options.micro_batches);
   ASSIGN_OR_RETURN(
       const SearchResult found,
@@ -109,13 +111,16 @@ absl::StatusOr<Plan> SearchedPlan(const FakeJobOptions& options) {
   return PlanOfFullRound(found.plan, micro_batches);
 }
 
-Plan AllWidePlan(const FakeJobOptions& options) {
-  const int width = options.groups();
-  const auto micro_batches = static_cast<int>(options.micro_batches);
+Plan AllWidePlan(int layers, int width, int micro_batches, int groups) {
   return PlanOfFullRound(
-      UniformPlan(BlockByBlock(options.costs.layers), {width, width, width},
-                  micro_batches, width),
+      UniformPlan(BlockByBlock(layers), {width, width, width}, micro_batches,
+                  groups),
       micro_batches);
+}
+
+Plan AllWidePlan(const FakeJobOptions& options) {
+  return AllWidePlan(options.costs.layers, options.groups(),
+                     static_cast<int>(options.micro_batches), options.groups());
 }
 
 }  // namespace roundhouse::bench

@@ -39,7 +39,9 @@ absl::StatusOr<RealTimeForecast> ForecastRealTime(
 
 // The width-aware search's plan for the same job (`options.plan` is not read).
 absl::StatusOr<Plan> SearchedPlan(const FakeJobOptions& options);
-// Every block in a stage of its own on all devices.
+// Every block in a stage of its own, `width` devices wide.
+Plan AllWidePlan(int layers, int width, int micro_batches, int groups);
+// On all devices.
 Plan AllWidePlan(const FakeJobOptions& options);
 
 }  // namespace roundhouse::bench

@@ -1,13 +1,14 @@
 // slot_overhead: what the machinery around the computation costs.
 //
-//   bazel run -c opt //tests/bench:slot_overhead -- [--runs=5] [--steps=80]
-//       [-o table|csv]
+//   bazel run //tests/bench:slot_overhead -- [--runs=5] [--steps=80]
+//       [--devices=4,2,1] [-o table|csv]
 //
 // Prints one table; progress goes to stderr.  docs/benchmarks.md explains the
 // quantities.
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
@@ -17,6 +18,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "tests/bench/copy_rate.h"
@@ -24,10 +26,14 @@
 #include "tests/bench/model_inputs.h"
 #include "tests/bench/quickstart_forecast.h"
 #include "tests/bench/quickstart_job.h"
+#include "tests/bench/real_time_forecast.h"
 #include "tests/bench/table.h"
 
 ABSL_FLAG(int, runs, 5, "runs of each measurement");
 ABSL_FLAG(int, steps, 80, "steps of the quickstart's job in each run");
+ABSL_FLAG(std::vector<std::string>, devices,
+          std::vector<std::string>({"4", "2", "1"}),
+          "CPU workers of the daemons that run it");
 ABSL_FLAG(std::string, o, "table", "table (Markdown) or csv");
 
 namespace roundhouse::bench {
@@ -35,6 +41,7 @@ namespace {
 
 constexpr int kHandovers = 2000;
 constexpr int kMaxRuns = 1000;
+constexpr int kMaxDevices = 62;
 
 // In the order in which the first run names them.
 class Results {
@@ -128,14 +135,13 @@ void AddPlan(const std::string& plan, const DaemonJobResult& run,
               (1 - compute) * 100);
 }
 
-absl::StatusOr<StepSamples> AddQuickstart(QuickstartOptions options,
-                                          int devices, Results& results) {
-  options.devices = devices;
+absl::StatusOr<StepSamples> AddQuickstart(const QuickstartOptions& options,
+                                          Results& results) {
   ASSIGN_OR_RETURN(const DaemonJobResult run, RunQuickstartJob(options));
-  const std::string pool = absl::StrCat("cpu:", devices);
+  const std::string pool = absl::StrCat("cpu:", options.devices);
   AddSteps(pool, run.samples, results);
   AddUse(pool, run.use, run.samples.steps, results);
-  if (devices > 1) AddPlan(pool + ", the daemon's plan", run, results);
+  if (options.devices > 1) AddPlan(pool + ", the daemon's plan", run, results);
   return run.samples;
 }
 
@@ -154,7 +160,7 @@ absl::StatusOr<ModelCosts> AddOwnPlan(QuickstartOptions options,
   ASSIGN_OR_RETURN(const Plan plan, ParsePlanJson(plan_json, costs.layers));
   ASSIGN_OR_RETURN(const RealTimeForecast forecast,
                    ForecastQuickstart(costs, plan, run.samples));
-  const std::string title = absl::StrCat("cpu:4, ", name);
+  const std::string title = absl::StrCat("cpu:", options.devices, ", ", name);
   AddPlan(title, run, results);
   results.Add(title + ": step, simulated", "ms", forecast.step_ms);
   results.Add(title + ": devices not computing, simulated", "% of step",
@@ -164,24 +170,20 @@ absl::StatusOr<ModelCosts> AddOwnPlan(QuickstartOptions options,
 
 // Beside the daemon's plan: one device a stage, layer by layer on all of them,
 // and the search's for the times under the first of these.
-absl::Status AddPlans(const QuickstartOptions& options, StepSamples samples,
-                      Results& results) {
+absl::Status AddPlans(const QuickstartOptions& options,
+                      const StepSamples& samples, Results& results) {
   ASSIGN_OR_RETURN(const ModelCosts costs,
                    AddOwnPlan(options, "width 1",
                               "{\"forward\": [[0, 1], [2, 3]], "
                               "\"backward\": [[4, 5], [2, 3], [0, 1]]}",
                               results));
-  const std::string four = "[1, 1, 1, 1]";
-  const std::string five =
-      absl::StrCat(four, ", ", four, ", ", four, ", ", four, ", ", four);
   RETURN_IF_ERROR(
-      AddOwnPlan(options, "all-wide",
-                 absl::StrCat("{\"forward\": [[0, 0], [1, 1], [2, 2], [3, 3], "
-                              "[4, 4]], \"backward\": [[5, 5], [4, 4], [3, 3], "
-                              "[2, 2], [1, 1], [0, 0]], \"forward_width\": [",
-                              five, "], \"backward_width\": [", five, ", ",
-                              four, "]}"),
-                 results)
+      AddOwnPlan(
+          options, "all-wide",
+          PlanJson(AllWidePlan(
+              costs.layers, std::min(options.devices, kQuickstartMicroBatches),
+              kQuickstartMicroBatches, kQuickstartMicroBatches)),
+          results)
           .status());
   ASSIGN_OR_RETURN(const std::string searched,
                    SearchedQuickstartPlan(costs, samples));
@@ -189,18 +191,38 @@ absl::Status AddPlans(const QuickstartOptions& options, StepSamples samples,
   return AddOwnPlan(options, "searched", searched, results).status();
 }
 
-absl::Status Measure(const QuickstartOptions& options, Results& results) {
+absl::Status Measure(QuickstartOptions options, const std::vector<int>& pools,
+                     Results& results) {
   const int runs = absl::GetFlag(FLAGS_runs);
   RETURN_IF_ERROR(MakeQuickstartInputs(options));
   for (int run = 0; run < runs; ++run) {
     std::cerr << "run " << run + 1 << " of " << runs << std::endl;
     RETURN_IF_ERROR(AddHandovers(results));
     RETURN_IF_ERROR(AddCopyRates(results));
-    ASSIGN_OR_RETURN(StepSamples samples, AddQuickstart(options, 4, results));
-    RETURN_IF_ERROR(AddPlans(options, std::move(samples), results));
-    RETURN_IF_ERROR(AddQuickstart(options, 1, results).status());
+    for (const int devices : pools) {
+      options.devices = devices;
+      ASSIGN_OR_RETURN(const StepSamples samples,
+                       AddQuickstart(options, results));
+      if (devices == 1) continue;
+      RETURN_IF_ERROR(AddPlans(options, samples, results));
+    }
   }
   return absl::OkStatus();
+}
+
+// --devices.
+absl::StatusOr<std::vector<int>> Pools() {
+  std::vector<int> pools;
+  for (const std::string& text : absl::GetFlag(FLAGS_devices)) {
+    int devices = 0;
+    if (!absl::SimpleAtoi(text, &devices) || devices < 1 ||
+        devices > kMaxDevices) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--devices: numbers in 1..", kMaxDevices, ", not \"", text, "\""));
+    }
+    pools.push_back(devices);
+  }
+  return pools;
 }
 
 absl::Status CheckFlags() {
@@ -223,6 +245,7 @@ absl::Status CheckFlags() {
 
 absl::Status Main() {
   RETURN_IF_ERROR(CheckFlags());
+  ASSIGN_OR_RETURN(const std::vector<int> pools, Pools());
   std::string scratch =
       (std::filesystem::temp_directory_path() / "roundhouse.XXXXXX").string();
   if (mkdtemp(scratch.data()) == nullptr) {
@@ -234,7 +257,7 @@ absl::Status Main() {
       Measure({.root = std::filesystem::current_path().string(),
                .scratch = scratch,
                .steps = absl::GetFlag(FLAGS_steps)},
-              results);
+              pools, results);
   if (!measured.ok()) return measured;  // the logs it names stay
   std::filesystem::remove_all(scratch);
   std::cout << (absl::GetFlag(FLAGS_o) == "csv"

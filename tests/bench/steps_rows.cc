@@ -34,6 +34,7 @@ absl::StatusOr<StepsRow> Row(const ModelCosts& costs, const Mode& mode,
   SearchOptions search;
   search.updates = mode.updates;
   search.rounds = rounds;
+  search.fused = options.fused;
   const absl::Time begin = absl::Now();
   ASSIGN_OR_RETURN(
       const SearchResult found,
@@ -46,6 +47,7 @@ absl::StatusOr<StepsRow> Row(const ModelCosts& costs, const Mode& mode,
   steps.steps = options.steps;
   steps.rounds = rounds;
   steps.updates = mode.updates;
+  steps.step.fused = options.fused;
   ASSIGN_OR_RETURN(row.result, SimulateSteps(costs, options.machine, found.plan,
                                              options.micro_batches, steps));
   RETURN_IF_ERROR(

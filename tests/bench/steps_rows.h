@@ -19,6 +19,7 @@ namespace roundhouse::bench {
 struct StepsTableOptions {
   Machine machine;
   int micro_batches = 16;  // of a round
+  FusedSlots fused = FusedSlots::kWhole;
   int steps = 10;
   std::vector<int> rounds = {1};  // of a step; a block of rows for each
   std::string mode;               // filter: "clipped"; empty: all

@@ -1,8 +1,10 @@
 #include "tests/bench/table.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/log.h"
+#include "absl/strings/str_replace.h"
 
 namespace roundhouse::bench {
 namespace {
@@ -14,6 +16,12 @@ std::string Row(const Quantity& quantity, const char* between) {
                       absl::StrFormat("%.3g", spread.low), between,
                       absl::StrFormat("%.3g", spread.high), between,
                       quantity.runs.size());
+}
+
+// In quotes where it must be (RFC 4180).
+std::string CsvField(std::string text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\"", "\"\""}}), "\"");
 }
 
 }  // namespace
@@ -30,10 +38,9 @@ std::string MarkdownTable(const std::vector<Quantity>& quantities) {
 
 std::string CsvTable(const std::vector<Quantity>& quantities) {
   std::string text = "quantity,unit,median,least,greatest,runs\n";
-  for (const Quantity& quantity : quantities) {
-    const std::string words = quantity.name + quantity.unit;
-    ROUNDHOUSE_CHECK(words.find_first_of(",\"\n") == std::string::npos)
-        << words;
+  for (Quantity quantity : quantities) {
+    quantity.name = CsvField(std::move(quantity.name));
+    quantity.unit = CsvField(std::move(quantity.unit));
     absl::StrAppend(&text, Row(quantity, ","), "\n");
   }
   return text;

@@ -18,8 +18,7 @@ struct Quantity {
 
 // | quantity | unit | median | least | greatest | runs |
 std::string MarkdownTable(const std::vector<Quantity>& quantities);
-// The same columns.  REQUIRES: no name or unit has a comma, quote or newline
-// (checked).
+// The same columns, as RFC 4180 has it.
 std::string CsvTable(const std::vector<Quantity>& quantities);
 
 }  // namespace roundhouse::bench

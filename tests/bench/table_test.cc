@@ -26,8 +26,12 @@ TEST(TableTest, Csv) {
             "share,%,50,50,50,1\n");
 }
 
-TEST(TableDeathTest, ANameThatWouldBreakTheCsvIsRefused) {
-  EXPECT_DEATH(CsvTable({{"a,b", "us", {1}}}), "a,b");
+TEST(TableTest, CsvQuotesANameThatHasACommaOrAQuote) {
+  EXPECT_EQ(
+      CsvTable({{"cpu:4, width 1: step", "ms", {1}}, {"a \"b\"", "%", {2}}}),
+      "quantity,unit,median,least,greatest,runs\n"
+      "\"cpu:4, width 1: step\",ms,1,1,1,1\n"
+      "\"a \"\"b\"\"\",%,2,2,2,1\n");
 }
 
 }  // namespace
