@@ -186,9 +186,8 @@ class Forecaster {
       };
     }
     auto found = SearchStepPlan(costs_, machine_, RoundMicroBatches(), options);
-    const bool too_large = limit > 0 && least > limit;
-    if (!absl::IsResourceExhausted(found.status()) || !too_large ||
-        least == std::numeric_limits<int64_t>::max()) {
+    const bool fits_devices = least < std::numeric_limits<int64_t>::max();
+    if (!absl::IsResourceExhausted(found.status()) || !fits_devices) {
       return found;
     }
     limit = std::llround(kAboutTheLeast * static_cast<double>(least));
@@ -257,8 +256,8 @@ class Forecaster {
     return absl::OkStatus();
   }
 
-  // How much later, or earlier, than at the round's end the next step's has
-  // its place: earlier at most by what all devices wait at the end.
+  // How much longer, or shorter, than its simulated round a step is: shorter
+  // at most by what every device waits at the round's end.
   int64_t DelayNs(const Plan& stages,
                   const std::vector<DeviceStepTime>& times) const {
     if (!OneRound()) {

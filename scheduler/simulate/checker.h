@@ -6,7 +6,7 @@
 //   2. No two intervals overlap on a resource.
 //   3. Every layer runs once forward and once backward per micro-batch, and is
 //      recomputed once, on the device of its backward, unless it was fused:
-//      then that device computed nothing else in between.
+//      then that device computed nothing else of the job's round in between.
 //   4. Nothing starts before what it needs is on its device.
 //
 // Under the published rules what another device made arrives `hop_ns` after its

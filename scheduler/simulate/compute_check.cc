@@ -303,7 +303,8 @@ bool ComputeCheck::Together(const Interval& first, const Interval& last) const {
     if (before == before_.end()) return false;
     interval = before->second;
     if (interval->micro_batch != last.micro_batch ||
-        interval->direction != last.direction) {
+        interval->direction != last.direction ||
+        interval->attempt != last.attempt || interval->lost) {
       return false;
     }
   }

@@ -69,7 +69,7 @@ class ComputeCheck {
   bool SamePart(const Interval* producer, const Interval& consumer,
                 int layer) const;
   // From the first to the last of them their device computes for one
-  // micro-batch in one direction, and recomputes nothing.
+  // micro-batch of one part, and recomputes nothing.
   bool Together(const Interval& first, const Interval& last) const;
   absl::Status CheckShape(const Interval& interval) const;
   absl::Status CheckLength(const Interval& interval) const;

@@ -74,7 +74,7 @@ std::optional<PartRun::Op> PartRun::NextForward(WorkKind kind) const {
 }
 
 std::optional<PartRun::Op> PartRun::NextFused() const {
-  const bool whole = all_weights() && !LastTurn() &&
+  const bool whole = all_weights() && sums_allowed_ && !LastTurn() &&
                      next_ == part_.layers.first && !backpropagates_;
   if (HeadOnly() || (fused_ == FusedSlots::kByLayer && !whole)) {
     return NextFusedLayers();

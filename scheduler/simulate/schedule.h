@@ -57,10 +57,11 @@ enum class FusedSlots {
   // At one go, kFused, when all of the slot's weights are there; its sums are
   // complete with the last one.
   kWhole,
-  // As workers do: the first micro-batch goes as far as weights are there, and
-  // of the last one each layer's sums are complete with its backward.  Where
-  // neither matters it is one kFused, else kForward, kHeadForward,
-  // kHeadBackward and kBackward, and nothing in between.
+  // As workers do: a micro-batch goes forward as far as weights are there and
+  // needs room for sums only then, and of the last one each layer's sums are
+  // complete with its backward.  Where none of that matters it is one kFused,
+  // which a backfill part does not cut, else kForward, kHeadForward,
+  // kHeadBackward and kBackward, and nothing of the job in between.
   kByLayer,
 };
 

@@ -222,7 +222,8 @@ TEST(StepCheckerTest, AForwardThatIsNotKeptIsSeen) {
       << Verdict(schedule, options);
 }
 
-// While the head runs all layers' weights and inner activations are there.
+// While the head runs backward there are all layers' weights and inner
+// activations, and its sum.
 TEST(StepCheckerTest, WhatAFusedPartKeepsTakesMemory) {
   const ModelCosts costs = SmallModel(4);
   CheckOptions options = Options();
@@ -230,10 +231,13 @@ TEST(StepCheckerTest, WhatAFusedPartKeepsTakesMemory) {
   options.micro_batches = 1;
   const Schedule schedule = OneStage(options);
   int64_t& memory = options.machine.devices[0].memory_bytes;
-  memory = 0;
+  memory = BoundaryBufferBytes(costs);
   for (int layer = 0; layer <= costs.head(); ++layer) {
     memory += costs.WeightBytes(layer) + ActivationBytes(costs, layer);
   }
+  memory += SumBytes(costs, costs.head());
+  EXPECT_EQ(Verdict(schedule, options), "");
+  --memory;
   EXPECT_NE(Verdict(schedule, options).find("device 0 holds"),
             std::string::npos)
       << Verdict(schedule, options);

@@ -78,8 +78,7 @@ TEST(StepSimulatorTest, ComputeWaitsPerLayer) {
   EXPECT_EQ(second->start_ns, 2 * kMs);
 }
 
-// Both devices upload at once; host memory halves their rate.
-// As above; the head's weights are up at 4 and it runs to 11, the blocks' first
+// The head's weights are up at 4 ms and it runs to 11, the blocks' first
 // backward to 15.  Of the last micro-batch the head's sum goes down from 24 on,
 // block 1's from 26, block 0's from 28.
 TEST(StepSimulatorTest, AFusedSlotGoesLayerByLayer) {
@@ -124,6 +123,7 @@ TEST(StepSimulatorTest, AFusedSlotsOtherMicroBatchesAreWhole) {
   EXPECT_EQ(whole, (std::vector<int>{1, 2}));
 }
 
+// Both devices upload at once; host memory halves their rate.
 TEST(StepSimulatorTest, HostMemoryIsShared) {
   ModelCosts costs = SmallModel(1);
   costs.hop_ns = 0;

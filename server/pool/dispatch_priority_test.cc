@@ -38,8 +38,6 @@ TEST(DispatchPriorityTest, OnlyTheThreadItselfGoesFirst) {
   EXPECT_EQ(Policy(), SCHED_OTHER);
 }
 
-// Of another process, as the daemon does with its workers; there as a user who
-// may not.
 TEST(DispatchPriorityTest, WithoutPermissionItSaysSo) {
   const pid_t child = fork();
   if (child == 0) {

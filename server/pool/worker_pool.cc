@@ -202,6 +202,7 @@ absl::Status WorkerPool::Adopt(WorkerId id, pid_t pid, Ends& ends) {
                           [this, id](int status) { OnExit(id, status); }));
   worker.channel = std::move(ends.channel);
   worker.info.pid = pid;
+  worker.ended = false;
   worker.last_heard_ns = MonotonicNs();
   loop_.Watch(worker.channel->fd(), EPOLLIN, [this, id](uint32_t events) {
     if ((events & EPOLLOUT) != 0) FlushUnsent(id);
@@ -253,6 +254,15 @@ void WorkerPool::Withdraw(DeviceId device, uint64_t attempt) {
   Send(id, wire::Withdraw{attempt});
 }
 
+// Its first thread is the one that takes messages; the host worker's computes.
+void WorkerPool::GoBeforeCompute(WorkerId id) {
+  if (info(id).role != WorkerRole::kDevice) return;
+  const absl::Status put =
+      PutBeforeCompute(info(id).pid, DispatchThread::kWorker);
+  if (put.ok()) return;
+  RH_LOG(kWarning) << "device worker " << Number(id) << ": " << put.message();
+}
+
 void WorkerPool::Deliver(WorkerId id, const wire::Message& message) {
   Worker& worker = At(id);
   worker.last_heard_ns = MonotonicNs();
@@ -262,15 +272,7 @@ void WorkerPool::Deliver(WorkerId id, const wire::Message& message) {
   }
   if (std::holds_alternative<wire::Hello>(message.body)) {
     worker.info.up = worker.was_up = true;
-    if (options_.before_compute && worker.info.role == WorkerRole::kDevice) {
-      // Its first thread is the one that takes messages.
-      const absl::Status put =
-          PutBeforeCompute(worker.info.pid, DispatchThread::kWorker);
-      if (!put.ok()) {
-        RH_LOG(kWarning) << "device worker " << Number(id) << ": "
-                         << put.message();
-      }
-    }
+    if (options_.before_compute && !worker.ended) GoBeforeCompute(id);
     if (!stopping_) listener_->OnWorkerUp(id);
     return;
   }
@@ -327,6 +329,7 @@ bool WorkerPool::IsUnable(WorkerId id, int wait_status) const {
 
 void WorkerPool::OnExit(WorkerId id, int wait_status) {
   Worker& worker = At(id);
+  worker.ended = true;
   Drain(id);
   loop_.Unwatch(worker.channel->fd());
   worker.channel.reset();

@@ -139,6 +139,7 @@ class WorkerPool {
     WorkerInfo info;
     bool awaited = false;  // from the nursery
     bool was_up = false;   // this process or one before it
+    bool ended = false;    // its process; what it said may still be read
     std::unique_ptr<ChildProcess> process;
     std::unique_ptr<wire::Channel> channel;
     std::deque<wire::Message> unsent;
@@ -165,6 +166,7 @@ class WorkerPool {
   void OnSpawned(WorkerId worker, const absl::StatusOr<pid_t>& pid, Ends& ends);
   absl::Status Adopt(WorkerId worker, pid_t pid, Ends& ends);
   void TellIfStopped();
+  void GoBeforeCompute(WorkerId worker);
   void Deliver(WorkerId worker, const wire::Message& message);
   void ReadChannel(WorkerId worker);
   void FlushUnsent(WorkerId worker);

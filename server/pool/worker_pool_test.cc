@@ -356,7 +356,7 @@ TEST_F(PoolTest, OneThatWasUpBeforeIs) {
 TEST_F(PoolTest, DeviceWorkersMayGoBeforeCompute) {
   bool permitted = false;
   std::thread([&permitted] {
-    permitted = PutBeforeCompute(0, DispatchThread::kLoop).ok();
+    permitted = PutBeforeCompute(0, DispatchThread::kWorker).ok();
   }).join();
   for (const bool before : {false, true}) {
     pool_.reset();

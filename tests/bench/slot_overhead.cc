@@ -222,7 +222,8 @@ absl::StatusOr<std::vector<int>> Pools() {
     }
     pools.push_back(devices);
   }
-  return pools;
+  if (!pools.empty()) return pools;
+  return absl::InvalidArgumentError("--devices: names no number");
 }
 
 absl::Status CheckFlags() {
