@@ -96,28 +96,21 @@ TransferCheck::TransferCheck(const Schedule& schedule, const ModelCosts& costs,
       costs_(costs),
       options_(options),
       contributions_(contributions) {
-  const auto each_pass = [&](WorkKind kind, PassDirection direction,
-                             auto&& use) {
+  // Forward work in a backward part is a fused one's.
+  for (const WorkKind kind : {WorkKind::kForward, WorkKind::kBackward}) {
     for (const Interval& interval : schedule.intervals) {
       if (interval.lost || interval.kind != kind ||
-          interval.direction != direction) {
+          interval.direction != PassDirection::kBackward) {
         continue;
       }
       for (int l = interval.layer_begin; l < interval.layer_end; ++l) {
-        use(Pass{interval.attempt, interval.micro_batch, l}, interval);
+        const Pass pass{interval.attempt, interval.micro_batch, l};
+        if (kind == WorkKind::kForward || kept_until_ns_.contains(pass)) {
+          kept_until_ns_[pass] = interval.end_ns;
+        }
       }
     }
-  };
-  // Forward work in a backward part is a fused one's.
-  each_pass(WorkKind::kForward, PassDirection::kBackward,
-            [&](const Pass& pass, const Interval& interval) {
-              kept_until_ns_[pass] = interval.end_ns;
-            });
-  each_pass(WorkKind::kBackward, PassDirection::kBackward,
-            [&](const Pass& pass, const Interval& interval) {
-              const auto kept = kept_until_ns_.find(pass);
-              if (kept != kept_until_ns_.end()) kept->second = interval.end_ns;
-            });
+  }
   for (const Interval& interval : schedule.intervals) {
     if (interval.lost) continue;
     const WorkKind kind = interval.kind;

@@ -5,6 +5,7 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <tuple>
 
 #include "gtest/gtest.h"
 #include "tests/bench/bubble_rows.h"
@@ -12,9 +13,13 @@
 namespace roundhouse::bench {
 namespace {
 
-class SweepTest : public testing::TestWithParam<int> {};
+class SweepTest : public testing::TestWithParam<std::tuple<int, FusedSlots>> {};
 
-INSTANTIATE_TEST_SUITE_P(Models, SweepTest, testing::Range(0, 5));
+INSTANTIATE_TEST_SUITE_P(
+    Models, SweepTest,
+    testing::Combine(testing::Range(0, 5),
+                     testing::Values(FusedSlots::kWhole,
+                                     FusedSlots::kByLayer)));
 
 TEST_P(SweepTest, IsNeverSlowerThanRoundpipeOrAllWide) {
   std::ifstream file("scheduler/testdata/bubble_inputs.csv");
@@ -23,8 +28,10 @@ TEST_P(SweepTest, IsNeverSlowerThanRoundpipeOrAllWide) {
   const auto models = ParseModelCosts("bubble_inputs.csv", text.str());
   ASSERT_TRUE(models.ok()) << models.status();
   ASSERT_EQ(models->size(), 5u);
-  const ModelCosts& costs = (*models)[GetParam()];
+  const auto& [model, fused] = GetParam();
+  const ModelCosts& costs = (*models)[model];
   BubbleOptions options;
+  options.fused = fused;
   options.rules = "transfers";
   for (int devices = 1; devices <= 8; ++devices) {
     options.machine.devices.resize(devices);
