@@ -24,6 +24,9 @@ absl::StatusOr<std::byte*> MapShared(int fd, uint64_t bytes) {
   // Fewer pages for each process to map and for a GPU to pin, where the system
   // has huge ones for shared memory.
   madvise(base, bytes, MADV_HUGEPAGE);
+  // A worker that aborts, as LibTorch does on a lost GPU, must not leave all of
+  // the arena in a core dump before it is gone.
+  madvise(base, bytes, MADV_DONTDUMP);
   return static_cast<std::byte*>(base);
 }
 

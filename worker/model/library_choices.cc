@@ -20,7 +20,13 @@ constexpr std::pair<const char*, const char*> kChoices[] = {
     {"MKL_DYNAMIC", "FALSE"},
     {"CUBLAS_WORKSPACE_CONFIG", ":4096:8"},
     {"NCCL_SOCKET_IFNAME", "lo"},  // members are of this machine
-    {"PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync"}};
+    {"PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync"},
+    {"PYTORCH_CUDA_ALLOC_CONF", nullptr}};  // must not be there: it would win
+
+bool IsSame(const char* value, const char* wanted) {
+  if (value == nullptr || wanted == nullptr) return value == wanted;
+  return std::strcmp(value, wanted) == 0;
+}
 
 }  // namespace
 
@@ -28,8 +34,8 @@ absl::Status FixLibraryChoices(char** argv) {
   bool changed = false;
   for (const auto& [name, wanted] : kChoices) {
     const char* const value = std::getenv(name);
-    if (value != nullptr && std::strcmp(value, wanted) == 0) continue;
-    setenv(name, wanted, 1);
+    if (IsSame(value, wanted)) continue;
+    wanted == nullptr ? unsetenv(name) : setenv(name, wanted, 1);
     changed = true;
   }
   if (!changed) return absl::OkStatus();

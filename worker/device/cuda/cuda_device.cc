@@ -247,7 +247,8 @@ class MemoryPool {
     uint64_t threshold = UINT64_MAX;
     RETURN_IF_ERROR(Set(cudaMemPoolAttrReleaseThreshold, &threshold));
     // Else memory that LibTorch freed in a stream would come back with a wait
-    // for that stream's work in it.
+    // for that stream's work in it.  LibTorch turns it on again; whoever
+    // prepares it turns it off (worker/model/cuda/on_cuda.cc).
     int dependencies = 0;
     RETURN_IF_ERROR(
         Set(cudaMemPoolReuseAllowInternalDependencies, &dependencies));

@@ -4,6 +4,7 @@
 
 #include "ATen/Context.h"
 #include "base/log.h"
+#include "c10/cuda/CUDAException.h"
 #include "c10/cuda/CUDAGuard.h"
 #include "c10/cuda/CUDAStream.h"
 #include "worker/model/cuda/dropout_kernel.h"
@@ -40,6 +41,18 @@ class CudaFusedKernels : public FusedKernels {
 
 const FusedKernels* host_fused_kernels = nullptr;
 
+// With its first allocation LibTorch's allocator makes the pool that it shares
+// with the device's wait for memory that a stream has still to free; that is
+// taken back (worker/device/cuda/cuda_device.cc).
+void ShareMemoryPool(const NativeStream& stream) {
+  at::empty({1}, at::TensorOptions().device(TorchDevice(stream)));
+  cudaMemPool_t pool = nullptr;
+  C10_CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool, stream.cuda_device));
+  int dependencies = 0;
+  C10_CUDA_CHECK(cudaMemPoolSetAttribute(
+      pool, cudaMemPoolReuseAllowInternalDependencies, &dependencies));
+}
+
 }  // namespace
 
 struct OnStream::Guard {
@@ -61,9 +74,12 @@ OnStream::~OnStream() = default;
 at::Tensor ToDevice(const at::Tensor& host, const at::Device& device) {
   if (device.is_cpu()) return host;
   // From pageable memory it would wait; LibTorch keeps the pinned copy until
-  // the stream has read it.
-  return host.pin_memory().to(device, host.scalar_type(),
-                              /*non_blocking=*/true);
+  // the stream has read it.  pin_memory() makes none of memory that is pinned,
+  // as the arena is, in pieces that no copy may span.
+  const at::Tensor pinned =
+      at::empty(host.sizes(), host.options().pinned_memory(true));
+  pinned.copy_(host);
+  return pinned.to(device, host.scalar_type(), /*non_blocking=*/true);
 }
 
 void ApplyMask(const DropoutMask& mask, int64_t row_tokens,
@@ -87,7 +103,7 @@ void SetHostFusedKernels(const FusedKernels* kernels) {
 
 absl::Status PrepareLibrary(const NativeStream& stream) {
   if (stream.cuda_device == NativeStream::kHost) return absl::OkStatus();
-  return GuardTorch("LibTorch on a GPU", [] {
+  return GuardTorchOn(stream, "LibTorch on a GPU", [&stream] {
     at::Context& context = at::globalContext();
     context.setDeterministicAlgorithms(true, /*warn_only=*/false);
     // Writes every new tensor once more; ours are written before they are read.
@@ -98,6 +114,7 @@ absl::Status PrepareLibrary(const NativeStream& stream) {
     // Its backward has no deterministic form.
     context.setSDPUseCuDNN(false);
     context.lazyInitDevice(at::kCUDA);
+    ShareMemoryPool(stream);
     return absl::OkStatus();
   });
 }
