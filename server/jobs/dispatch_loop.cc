@@ -1,5 +1,6 @@
 #include "server/jobs/dispatch_loop.h"
 
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -13,7 +14,7 @@ static_assert(DispatcherOptions{}.max_device_slots <=
 
 DispatchLoop::DispatchLoop(EventLoop& loop, WorkerPool& pool,
                            const PeerGroup::Options& peers)
-    : pool_(pool), peers_(loop, pool, peers) {
+    : loop_(loop), pool_(pool), peers_(loop, pool, peers) {
   peers_.OnOver([this] {
     for (const auto& [id, job] : jobs_) job->OnPeersOver();
   });
@@ -44,6 +45,15 @@ void DispatchLoop::CarryOut() {
     for (const Action& action : actions) CarryOne(action);
   }
   carrying_out_ = false;
+  // Answers that wait let devices go on; what jobs tell of them does not.
+  if (std::exchange(after_actions_due_, true)) return;
+  loop_.WhenIdle([this, here = std::weak_ptr<bool>(here_)] {
+    if (!here.expired()) AfterActions();
+  });
+}
+
+void DispatchLoop::AfterActions() {
+  after_actions_due_ = false;
   std::vector<JobId> ids;
   for (const auto& [id, job] : jobs_) ids.push_back(id);
   for (const JobId id : ids) {

@@ -6,6 +6,7 @@
 #define ROUNDHOUSE_SERVER_JOBS_DISPATCH_LOOP_H_
 
 #include <map>
+#include <memory>
 
 #include "base/ids.h"
 #include "scheduler/dispatch/dispatcher.h"
@@ -21,7 +22,8 @@ class DispatchLoop {
    public:
     virtual ~Job() = default;
     virtual void Carry(const Action& action) = 0;
-    // All actions so far are carried out.
+    // All actions so far are carried out, and no message waits: soon after
+    // CarryOut, or after several.
     virtual void AfterActions() = 0;
     // Devices do not reach each other any more.
     virtual void OnPeersOver() = 0;
@@ -62,12 +64,17 @@ class DispatchLoop {
 
  private:
   void CarryOne(const Action& action);
+  void AfterActions();
 
+  EventLoop& loop_;
   WorkerPool& pool_;
   PeerGroup peers_;
   Dispatcher dispatcher_{DispatcherOptions{}};
   std::map<JobId, Job*> jobs_;
   bool carrying_out_ = false;
+  bool after_actions_due_ = false;
+  // Shared with what the loop is to run: it sees by it that this is gone.
+  const std::shared_ptr<bool> here_ = std::make_shared<bool>(true);
 };
 
 }  // namespace roundhouse

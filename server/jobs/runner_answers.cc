@@ -230,7 +230,8 @@ void JobRunner::NoteLostSlots(DeviceId device) {
 
 void JobRunner::NoteRecovery(DeviceId device, int64_t started_ns) {
   const auto down = down_since_ns_.find(device);
-  if (down == down_since_ns_.end()) return;
+  // One that it had done before it died may be told of only now.
+  if (down == down_since_ns_.end() || started_ns < down->second) return;
   const int64_t down_ns = started_ns - down->second;
   down_since_ns_.erase(down);
   listener_->OnRecovered(device, static_cast<double>(down_ns) * 1e-9);

@@ -110,7 +110,8 @@ absl::Status EventLoop::Post(std::function<void()> closure) {
 void EventLoop::Run() {
   epoll_event events[kMaxEvents];
   while (!quitting_) {
-    const int count = epoll_wait(epoll_fd_, events, kMaxEvents, TimeoutMs());
+    const int count = epoll_wait(epoll_fd_, events, kMaxEvents,
+                                 idle_.empty() ? TimeoutMs() : 0);
     ROUNDHOUSE_CHECK(count >= 0 || errno == EINTR) << std::strerror(errno);
     for (int i = 0; i < count; ++i) {
       if (events[i].data.u64 == kEventFdId) continue;
@@ -121,12 +122,26 @@ void EventLoop::Run() {
     }
     RunTimers();
     RunPosted();
+    if (idle_.empty()) continue;
+    if (count == 0 || MonotonicNs() >= idle_due_ns_) RunIdle();
   }
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     closed_ = true;
   }
   RunPosted();
+  RunIdle();
+}
+
+void EventLoop::WhenIdle(std::function<void()> closure) {
+  if (idle_.empty()) {
+    idle_due_ns_ = MonotonicNs() + absl::ToInt64Nanoseconds(kMostIdleDelay);
+  }
+  idle_.push_back(std::move(closure));
+}
+
+void EventLoop::RunIdle() {
+  for (auto& closure : std::exchange(idle_, {})) closure();
 }
 
 void EventLoop::RunPosted() {

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -23,6 +24,8 @@ namespace roundhouse {
 
 // At most this many closures wait to run; Post refuses more.
 inline constexpr size_t kMaxPostedClosures = 65536;
+// What waits for a quiet moment waits no longer.
+inline constexpr absl::Duration kMostIdleDelay = absl::Milliseconds(2);
 
 class EventLoop {
  public:
@@ -48,8 +51,12 @@ class EventLoop {
   // the loop has quit, RESOURCE_EXHAUSTED when too many wait.
   absl::Status Post(std::function<void()> closure);
 
+  // Runs `closure` once no descriptor is ready, or kMostIdleDelay after the
+  // first that waits so: what need not come before the next message.
+  void WhenIdle(std::function<void()> closure);
+
   // Until Quit, which may be called from callbacks.  Closures posted before
-  // Quit still run.
+  // Quit still run, and so do those that wait for a quiet moment.
   void Run();
   void Quit() { quitting_ = true; }
 
@@ -63,6 +70,7 @@ class EventLoop {
   };
 
   void RunPosted();
+  void RunIdle();
   void RunTimers();
   int TimeoutMs() const;
 
@@ -73,6 +81,8 @@ class EventLoop {
   uint64_t next_id_ = 1;
   std::map<std::pair<int64_t, TimerId>, std::function<void()>> timers_;
   std::unordered_map<TimerId, int64_t> timer_due_ns_;
+  std::vector<std::function<void()>> idle_;
+  int64_t idle_due_ns_ = 0;  // of the first of them
   bool quitting_ = false;
   std::mutex mutex_;
   std::deque<std::function<void()>> posted_;  // guarded by mutex_

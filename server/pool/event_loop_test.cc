@@ -3,6 +3,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <functional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -56,6 +58,45 @@ TEST(EventLoopTest, TimersFireInOrderOfTimeAndCanBeCancelled) {
   loop->CancelTimer(cancelled);
   loop->Run();
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
+}
+
+// What waits for a quiet moment runs after all that is ready, but not never.
+TEST(EventLoopTest, IdleClosuresComeAfterWhatIsReady) {
+  auto loop = EventLoop::Create();
+  ASSERT_TRUE(loop.ok());
+  std::vector<std::string> ran;
+  int posts = 3;
+  std::function<void()> post = [&] {
+    ran.push_back("posted");
+    if (--posts == 0) return;
+    ASSERT_TRUE((*loop)->Post(post).ok());
+  };
+  (*loop)->WhenIdle([&] {
+    ran.push_back("idle");
+    (*loop)->Quit();
+    (*loop)->WhenIdle([&] { ran.push_back("last"); });
+  });
+  ASSERT_TRUE((*loop)->Post(post).ok());
+  (*loop)->Run();
+  EXPECT_EQ(ran, (std::vector<std::string>{"posted", "posted", "posted", "idle",
+                                           "last"}));
+}
+
+TEST(EventLoopTest, IdleClosuresDoNotWaitForEver) {
+  auto loop = EventLoop::Create();
+  ASSERT_TRUE(loop.ok());
+  bool idle = false;
+  std::function<void()> post = [&] {
+    if (idle) return;
+    ASSERT_TRUE((*loop)->Post(post).ok());  // never quiet
+  };
+  (*loop)->WhenIdle([&] {
+    idle = true;
+    (*loop)->Quit();
+  });
+  ASSERT_TRUE((*loop)->Post(post).ok());
+  (*loop)->Run();
+  EXPECT_TRUE(idle);
 }
 
 TEST(EventLoopTest, AnUnwatchedDescriptorIsSilentAtOnce) {
