@@ -41,13 +41,12 @@ std::vector<IndexRange> GroupRanges(int64_t micro_batches,
                                     int64_t group_limit) {
   ROUNDHOUSE_CHECK(micro_batches >= 1 && group_limit >= 1);
   const int64_t count = std::min(micro_batches, group_limit);
-  const int64_t larger = micro_batches % count;
+  const auto begin = [&](int64_t group) {
+    return (group * micro_batches + count - 1) / count;
+  };
   std::vector<IndexRange> groups;
-  int64_t begin = 0;
   for (int64_t g = 0; g < count; ++g) {
-    const int64_t size = micro_batches / count + (g < larger ? 1 : 0);
-    groups.push_back({begin, begin + size});
-    begin += size;
+    groups.push_back({begin(g), begin(g + 1)});
   }
   return groups;
 }

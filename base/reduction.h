@@ -39,8 +39,10 @@ struct IndexRange {
 std::vector<IndexRange> RoundRanges(int64_t micro_batches, int64_t round_limit);
 
 // The groups of a round of `micro_batches`: min(group_limit, micro_batches) of
-// them, contiguous, the first (micro_batches mod groups) one larger.  Ranges
-// are of the round's micro-batches, from 0.
+// them, contiguous, group g from ceil(g * micro_batches / groups) on.  So they
+// are as equal as can be, and so are runs of as many of them: 12 in 8 groups
+// are 2, 1, 2, 1, ..., and four parts of two groups have 3 each.  Ranges are of
+// the round's micro-batches, from 0.
 // REQUIRES: micro_batches >= 1, group_limit >= 1.
 std::vector<IndexRange> GroupRanges(int64_t micro_batches, int64_t group_limit);
 

@@ -109,6 +109,28 @@ TEST(RangesTest, GroupsAreAsEqualAsCanBe) {
   EXPECT_EQ(GroupRanges(8, 3),
             (std::vector<IndexRange>{{0, 3}, {3, 6}, {6, 8}}));
   EXPECT_EQ(GroupRanges(2, 4), (std::vector<IndexRange>{{0, 1}, {1, 2}}));
+  EXPECT_EQ(GroupRanges(7, 4),
+            (std::vector<IndexRange>{{0, 2}, {2, 4}, {4, 6}, {6, 7}}));
+}
+
+TEST(RangesTest, SoAreRunsOfAsManyGroups) {
+  for (int64_t micro_batches = 1; micro_batches <= 40; ++micro_batches) {
+    for (int64_t limit = 1; limit <= 16; ++limit) {
+      const std::vector<IndexRange> groups = GroupRanges(micro_batches, limit);
+      const auto count = static_cast<int64_t>(groups.size());
+      EXPECT_EQ(count, std::min(micro_batches, limit));
+      EXPECT_EQ(groups.front().begin, 0);
+      EXPECT_EQ(groups.back().end, micro_batches);
+      for (int64_t run = 1; run <= count; ++run) {
+        for (int64_t g = 0; g + run <= count; ++g) {
+          const int64_t size = groups[g + run - 1].end - groups[g].begin;
+          EXPECT_LT(std::abs(size * count - run * micro_batches), count)
+              << micro_batches << " in " << count << ", " << run << " from "
+              << g;
+        }
+      }
+    }
+  }
 }
 
 TEST(SumOfSquaresTest, AddsOneAfterTheOtherInDouble) {

@@ -73,7 +73,7 @@ void PlanCommand::DefineFlags(FlagSet* flags) {
                    "a directory, a config.json, job:NAME or a hub id");
   flags->AddString("devices", 0, "DEVICES", &devices_,
                    "8xrtx4090, or a list; rtx3090, rtx4090, rtx5090, a800, "
-                   "h100, h200");
+                   "h100, h200; h100:24GiB: of so much memory");
   flags->AddString("host-memory", 0, "BYTES", &host_memory_text_,
                    "800GiB; not given: whatever it takes");
   flags->AddString("host-bandwidth", 0, "GB/S", &host_bandwidth_text_,

@@ -1,5 +1,6 @@
 // JobSteps: where sums of gradients go on their way to a reduction.
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 
 #include "base/log.h"
@@ -37,9 +38,14 @@ void JobSteps::TakeBlocks(Slot& slot) {
   for (int layer = slot.layers.first; layer <= slot.layers.last; ++layer) {
     if (!shape_.Trains(1 + layer)) continue;
     std::vector<int>& free = BlocksOfLayer(layer).free;
+    std::vector<Round::Block>& taken = round.blocks[layer];
+    const int64_t micro_batch = slot.micro_batches.begin;
+    auto place = std::find_if(taken.begin(), taken.end(), [&](const auto& b) {
+      return b.micro_batch > micro_batch;
+    });
     for (int64_t i = 0; i < slot.sums; ++i) {
       slot.blocks.push_back(free.back());
-      round.blocks[layer].push_back(free.back());
+      place = std::next(taken.insert(place, {micro_batch, free.back()}));
       free.pop_back();
     }
   }
@@ -47,13 +53,19 @@ void JobSteps::TakeBlocks(Slot& slot) {
 
 void JobSteps::FreeBlocks(Round& round, int layer) {
   std::vector<int>& free = BlocksOfLayer(layer).free;
-  free.insert(free.end(), round.blocks[layer].rbegin(),
-              round.blocks[layer].rend());
-  round.blocks[layer].clear();
+  std::vector<Round::Block>& taken = round.blocks[layer];
+  for (auto at = taken.rbegin(); at != taken.rend(); ++at) {
+    free.push_back(at->block);
+  }
+  taken.clear();
 }
 
 std::vector<int> JobSteps::BlocksOfUnit(const Round& round, int unit) const {
-  return round.blocks[LayerOf(unit)];
+  std::vector<int> blocks;
+  for (const Round::Block& taken : round.blocks[LayerOf(unit)]) {
+    blocks.push_back(taken.block);
+  }
+  return blocks;
 }
 
 // Whose slots send contributions to the unit, or to head_share().

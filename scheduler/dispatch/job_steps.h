@@ -181,7 +181,13 @@ class JobSteps {
     std::vector<bool> reduce_sent;
     std::vector<bool> reduce_done;
     int reduces_left = 0;
-    std::vector<std::vector<int>> blocks;  // per layer: of sums not reduced
+    // Per layer: of sums not reduced, in the order of their groups, in which
+    // parts may not have been sent.
+    struct Block {
+      int64_t micro_batch = 0;  // the first of the part that sends it
+      int block = 0;
+    };
+    std::vector<std::vector<Block>> blocks;
     bool retired() const { return slots_left == 0 && reduces_left == 0; }
   };
   struct Step {

@@ -46,7 +46,7 @@ class SumExchanges {
   };
   struct DoneSet {
     SumSetId set;
-    std::vector<SlotId> slots;  // the parts, in order
+    std::vector<SlotId> slots;  // the parts
   };
 
   // --- what is known of a part's share of a set
@@ -80,7 +80,7 @@ class SumExchanges {
   // How many sets were under exchange and went apart after all.
   int TakeFailed();
 
-  // The parts of a set under exchange, in order.  REQUIRES: there is one.
+  // The parts of a set under exchange, by id.  REQUIRES: there is one.
   std::vector<SlotId> PartsOf(const SumSetId& set) const;
 
  private:
@@ -90,9 +90,9 @@ class SumExchanges {
     int64_t groups = 0;
   };
   struct Set {
-    std::map<SlotId, Part> parts;  // ids rise with the order of parts
-    std::set<DeviceId> devices;    // that were sent one to hold
-    bool exchanging = false;       // ordered to
+    std::map<SlotId, Part> parts;
+    std::set<DeviceId> devices;  // that were sent one to hold
+    bool exchanging = false;     // ordered to
     bool broken = false;
     bool done = false;
   };

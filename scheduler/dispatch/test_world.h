@@ -130,6 +130,7 @@ class World {
     uint64_t step = 0;
     int round = 0;
     int layer = 0;
+    int64_t micro_batch = 0;  // the slot's first
   };
 
   const JobShape shape_;

@@ -50,7 +50,8 @@ void World::CheckBlocks(const RunSlotAction& slot) {
       if (down) continue;
       const auto [use, added] = blocks_.try_emplace(
           {slot.job, head, block},
-          BlockUse{slot.slot, slot.place.step_number, slot.place.round, layer});
+          BlockUse{slot.slot, slot.place.step_number, slot.place.round, layer,
+                   slot.micro_batches.begin});
       EXPECT_EQ(use->second.slot, slot.slot) << "a block of two slots";
     }
   }
@@ -74,6 +75,7 @@ void World::FreeBlocks(const RunHostOpAction& op) {
   const bool last =
       layer != head || !shape_.tied_head || !shape_.Trains(other) ||
       reduces_.count({op.job, op.step_number, op.round, other}) != 0;
+  int64_t micro_batch = 0;
   for (const int block : op.blocks) {
     const auto use = blocks_.find({op.job, layer == head, block});
     if (use == blocks_.end()) {
@@ -83,6 +85,9 @@ void World::FreeBlocks(const RunHostOpAction& op) {
     EXPECT_EQ(use->second.layer, layer);
     EXPECT_EQ(use->second.step, op.step_number);
     EXPECT_EQ(use->second.round, op.round);
+    // As their groups, in whatever order parts were sent.
+    EXPECT_GE(use->second.micro_batch, micro_batch);
+    micro_batch = use->second.micro_batch;
     if (last) blocks_.erase(use);
   }
 }

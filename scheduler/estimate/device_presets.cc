@@ -4,6 +4,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/status.h"
 
 namespace roundhouse {
 namespace {
@@ -55,16 +57,36 @@ std::string PresetNames() {
                        });
 }
 
-absl::StatusOr<std::vector<const DevicePreset*>> ParsePresets(
-    absl::string_view text) {
-  std::vector<const DevicePreset*> devices;
+namespace {
+
+// "24GiB" in bytes.
+absl::StatusOr<int64_t> ParseMemory(absl::string_view text,
+                                    absl::string_view item) {
+  double gib = 0;
+  absl::string_view number = text;
+  if (!absl::ConsumeSuffix(&number, "GiB") || !absl::SimpleAtod(number, &gib) ||
+      !(gib > 0 && gib <= kMostPlannedGib)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", item, "\": \"", text,
+                     "\" is no memory of a device, as in ", "h100:24GiB"));
+  }
+  return static_cast<int64_t>(gib * static_cast<double>(int64_t{1} << 30));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<DevicePreset>> ParsePresets(absl::string_view text) {
+  std::vector<DevicePreset> devices;
   for (const absl::string_view item : absl::StrSplit(text, ',')) {
     const std::vector<absl::string_view> parts =
         absl::StrSplit(item, absl::MaxSplits('x', 1));
     int count = 1;
     const bool counted =
         parts.size() == 2 && absl::SimpleAtoi(parts[0], &count);
-    const absl::string_view name = counted ? parts[1] : item;
+    const absl::string_view device = counted ? parts[1] : item;
+    const std::vector<absl::string_view> words =
+        absl::StrSplit(device, absl::MaxSplits(':', 1));
+    const absl::string_view name = words[0];
     const DevicePreset* const preset = FindPreset(name);
     if (preset == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -77,7 +99,11 @@ absl::StatusOr<std::vector<const DevicePreset*>> ParsePresets(
           absl::StrCat("\"", item, "\": from 1 to ", kMaxPlannedDevices,
                        " devices in all can be planned for"));
     }
-    devices.insert(devices.end(), count, preset);
+    DevicePreset found = *preset;
+    if (words.size() == 2) {
+      ASSIGN_OR_RETURN(found.memory_bytes, ParseMemory(words[1], item));
+    }
+    devices.insert(devices.end(), count, found);
   }
   return devices;
 }

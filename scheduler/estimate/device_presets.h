@@ -23,6 +23,8 @@ struct DevicePreset {
   double fp32_accumulate_tflops;
   double fp16_accumulate_tflops;
   double link_rate;  // GB/s each way, as reached (kPcie4LinkRate)
+
+  friend bool operator==(const DevicePreset&, const DevicePreset&) = default;
 };
 
 // In order of their names' generations.
@@ -33,12 +35,13 @@ const DevicePreset* FindPreset(absl::string_view name);
 std::string PresetNames();
 
 inline constexpr int kMaxPlannedDevices = 64;
+inline constexpr double kMostPlannedGib = 1024;
 
 // "8xrtx4090", "rtx4090", or a list "4xrtx4090,4xrtx3090": one entry a device.
+// "8xh100:24GiB" are devices of another memory.
 // INVALID_ARGUMENT naming the item that is wrong; what gives memory but no
 // speed ("8x24GiB") is told which presets there are.
-absl::StatusOr<std::vector<const DevicePreset*>> ParsePresets(
-    absl::string_view text);
+absl::StatusOr<std::vector<DevicePreset>> ParsePresets(absl::string_view text);
 
 }  // namespace roundhouse
 

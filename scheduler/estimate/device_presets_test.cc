@@ -22,12 +22,18 @@ TEST(DevicePresetsTest, EachSaysWhereItsNumbersAreFrom) {
 TEST(DevicePresetsTest, NumbersAndLists) {
   const auto eight = ParsePresets("8xrtx4090");
   ASSERT_TRUE(eight.ok()) << eight.status();
-  EXPECT_EQ(*eight, std::vector<const DevicePreset*>(8, FindPreset("rtx4090")));
+  EXPECT_EQ(*eight, std::vector<DevicePreset>(8, *FindPreset("rtx4090")));
   const auto mixed = ParsePresets("a800,2xrtx3090");
   ASSERT_TRUE(mixed.ok()) << mixed.status();
-  EXPECT_EQ(*mixed, (std::vector<const DevicePreset*>{FindPreset("a800"),
-                                                      FindPreset("rtx3090"),
-                                                      FindPreset("rtx3090")}));
+  EXPECT_EQ(*mixed, (std::vector<DevicePreset>{*FindPreset("a800"),
+                                               *FindPreset("rtx3090"),
+                                               *FindPreset("rtx3090")}));
+  const auto capped = ParsePresets("2xh100:24GiB,h200");
+  ASSERT_TRUE(capped.ok()) << capped.status();
+  DevicePreset small = *FindPreset("h100");
+  small.memory_bytes = int64_t{24} << 30;
+  EXPECT_EQ(*capped,
+            (std::vector<DevicePreset>{small, small, *FindPreset("h200")}));
 }
 
 TEST(DevicePresetsTest, AWrongItemIsNamed) {
@@ -38,6 +44,10 @@ TEST(DevicePresetsTest, AWrongItemIsNamed) {
       {"4090", "\"4090\""},
       {"0xrtx4090", "from 1 to 64"},
       {"-1xrtx4090", "from 1 to 64"},
+      {"8xh100:24", "\"24\" is no memory"},
+      {"h100:0GiB", "\"0GiB\" is no memory"},
+      {"h100:nanGiB", "\"nanGiB\" is no memory"},
+      {"2xh100:1025GiB", "\"1025GiB\" is no memory"},
       {"64xh100,h200", "\"h200\": from 1 to 64"},
       {"8xrtx4090,", "\"\" is no known device"}};
   for (const auto& [text, part] : cases) {

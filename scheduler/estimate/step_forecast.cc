@@ -25,28 +25,28 @@ namespace {
 constexpr double kLeastHostRate = 1;
 constexpr double kMostHostRate = 100'000;
 
-const DevicePreset& Smallest(const std::vector<const DevicePreset*>& devices) {
-  return **std::min_element(devices.begin(), devices.end(),
-                            [](const DevicePreset* a, const DevicePreset* b) {
-                              return a->memory_bytes < b->memory_bytes;
-                            });
+const DevicePreset& Smallest(const std::vector<DevicePreset>& devices) {
+  return *std::min_element(devices.begin(), devices.end(),
+                           [](const DevicePreset& a, const DevicePreset& b) {
+                             return a.memory_bytes < b.memory_bytes;
+                           });
 }
 
 // Speeds are those of the first device, for which the costs are.
 Machine MachineOf(const ForecastQuestion& question, int64_t reserve_bytes) {
   Machine machine;
-  const DevicePreset& first = *question.devices.front();
+  const DevicePreset& first = question.devices.front();
   machine.host_rate = question.host_rate;
   machine.link_rate = first.link_rate;
-  for (const DevicePreset* device : question.devices) {
+  for (const DevicePreset& device : question.devices) {
     SimulatedDevice simulated;
     simulated.memory_bytes =
-        std::max<int64_t>(0, device->memory_bytes - reserve_bytes);
-    simulated.speed = TflopsOf(*device, question.accumulation) /
+        std::max<int64_t>(0, device.memory_bytes - reserve_bytes);
+    simulated.speed = TflopsOf(device, question.accumulation) /
                       TflopsOf(first, question.accumulation);
     machine.devices.push_back(simulated);
     // The simulator has one rate for all links.
-    machine.link_rate = std::min(machine.link_rate, device->link_rate);
+    machine.link_rate = std::min(machine.link_rate, device.link_rate);
   }
   return machine;
 }
@@ -153,8 +153,7 @@ class Forecaster {
   }
 
   absl::Status FindPlan() {
-    costs_ =
-        CostsOf(setup_, *question_.devices.front(), question_.accumulation);
+    costs_ = CostsOf(setup_, question_.devices.front(), question_.accumulation);
     machine_ = MachineOf(question_, DeviceReserveBytes(setup_));
     if (OneRound()) AddEmbedding();
     const auto found = Search();
@@ -219,7 +218,7 @@ class Forecaster {
     const int64_t reserve_bytes = DeviceReserveBytes(setup_);
     for (size_t d = 0; d < peaks.size(); ++d) {
       const int64_t need_bytes = peaks[d].bytes + reserve_bytes;
-      const int64_t missing = need_bytes - question_.devices[d]->memory_bytes;
+      const int64_t missing = need_bytes - question_.devices[d].memory_bytes;
       if (missing <= forecast_.device_missing_bytes) continue;
       forecast_.device_missing_bytes = missing;
       forecast_.device_needed_bytes = need_bytes;

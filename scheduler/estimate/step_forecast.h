@@ -36,7 +36,7 @@ struct ForecastQuestion {
   // micro_batch_sequences 0: the job file's `auto`, less where that does not
   // fit a device.
   TrainingSetup setup;
-  std::vector<const DevicePreset*> devices;
+  std::vector<DevicePreset> devices;
   int64_t batch_sequences = 8;
   int64_t host_memory_bytes = 0;  // 0: whatever it takes
   double host_rate = 200;         // GB/s that host memory moves in all
@@ -44,7 +44,7 @@ struct ForecastQuestion {
 };
 
 struct DeviceForecast {
-  const DevicePreset* preset = nullptr;
+  DevicePreset preset = {};
   int64_t used_bytes = 0;  // the most at a time, the reserve included
   DeviceStepTime time;     // of a step
 };

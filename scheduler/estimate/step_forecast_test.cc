@@ -37,7 +37,7 @@ void ExpectConsistent(const StepForecast& forecast) {
     EXPECT_NEAR(static_cast<double>(device.time.compute_ns +
                                     device.time.bubble.total_ns()),
                 static_cast<double>(forecast.step_ns), 10);
-    EXPECT_LE(device.used_bytes, device.preset->memory_bytes);
+    EXPECT_LE(device.used_bytes, device.preset.memory_bytes);
     EXPECT_GT(device.used_bytes, 0);
     sum.Add(device.time.bubble);
   }
@@ -57,7 +57,7 @@ TEST(StepForecastTest, EightCardsTrainingA32B) {
   ExpectConsistent(forecast);
   // No faster than the devices' arithmetic alone.
   const ModelCosts costs =
-      CostsOf(question.setup, *question.devices[0], Accumulation::kFp32);
+      CostsOf(question.setup, question.devices[0], Accumulation::kFp32);
   const int64_t least_ns =
       16 *
       (costs.layers * (costs.forward_ns + costs.backward_ns) +
@@ -76,14 +76,14 @@ TEST(StepForecastTest, TheTimelineIsARunnableSchedule) {
   CheckOptions options;
   options.micro_batches = 32;
   options.machine.devices.resize(2);
-  options.machine.link_rate = question.devices[0]->link_rate;
+  options.machine.link_rate = question.devices[0].link_rate;
   // Intervals have mean rates, whose sum says nothing of any moment.
   options.machine.host_rate = 1e6;
   for (SimulatedDevice& device : options.machine.devices) {
     device.memory_bytes = 80 * kGib;
   }
   const ModelCosts costs =
-      CostsOf(question.setup, *question.devices[0], question.accumulation);
+      CostsOf(question.setup, question.devices[0], question.accumulation);
   EXPECT_EQ(
       CheckStepSchedule(forecast.round, costs, options, Contributions::kFp32),
       absl::OkStatus());
@@ -138,13 +138,13 @@ void ExpectInARow(const ForecastQuestion& question,
   ExpectConsistent(forecast);
   const ModelShape& shape = question.setup.shape;
   ModelCosts costs =
-      CostsOf(question.setup, *question.devices[0], question.accumulation);
+      CostsOf(question.setup, question.devices[0], question.accumulation);
   costs.embedding_gradient_bytes = 2 * shape.embedding_parameters();
   costs.tied_head = shape.tie_word_embeddings;
   StepsCheckOptions check;
   check.machine.devices.assign(
       8, {.memory_bytes = 24 * kGib - DeviceReserveBytes(question.setup)});
-  check.machine.link_rate = question.devices[0]->link_rate;
+  check.machine.link_rate = question.devices[0].link_rate;
   check.micro_batches = 16;
   check.updates = question.setup.clips ? Updates::kClipped : Updates::kOnePass;
   SearchOptions search;
@@ -225,7 +225,7 @@ TEST(StepForecastTest, DeviceBytesThatAreMissing) {
   EXPECT_EQ(forecast.device_missing_bytes,
             forecast.device_needed_bytes - 24 * kGib);
   EXPECT_EQ(forecast.device_needed_bytes,
-            DeviceNeedBytes(setup, *question.devices[0]));
+            DeviceNeedBytes(setup, question.devices[0]));
   EXPECT_TRUE(forecast.devices.empty());
   EXPECT_EQ(forecast.step_ns, 0);
   EXPECT_EQ(forecast.tokens_per_second(), 0);

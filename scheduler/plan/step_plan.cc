@@ -403,6 +403,10 @@ std::vector<Part> PartsOf(const StepPlan& plan, int micro_batches) {
       part.contributions = covers[i].subtrees;
       parts.push_back(part);
     }
+    std::stable_sort(parts.end() - static_cast<int64_t>(shares.size()),
+                     parts.end(), [](const Part& a, const Part& b) {
+                       return a.micro_batches.size() > b.micro_batches.size();
+                     });
   }
   return parts;
 }

@@ -25,9 +25,9 @@ Plan Stages() {
 TEST(StepPlanTest, WidthsCutTheMicroBatchesAtGroups) {
   const StepPlan plan = UniformPlan(Stages(), {1, 3, 8}, 6, 4);
   ASSERT_EQ(plan.slot_count(), 5);
-  // Groups of 2, 2, 1, 1 micro-batches.
+  // Groups of 2, 1, 2, 1 micro-batches.
   EXPECT_EQ(plan.shares[1], (std::vector<IndexRange>{{0, 6}}));
-  EXPECT_EQ(plan.shares[2], (std::vector<IndexRange>{{0, 4}, {4, 5}, {5, 6}}));
+  EXPECT_EQ(plan.shares[2], (std::vector<IndexRange>{{0, 3}, {3, 5}, {5, 6}}));
   EXPECT_EQ(plan.shares[3].size(), 4u);
   EXPECT_EQ(CheckStepPlan(plan, 5, 6, 4), absl::OkStatus());
   EXPECT_EQ(ToString(plan),
@@ -54,9 +54,9 @@ int64_t LeastSquares(const std::vector<IndexRange>& groups, size_t group,
 }
 
 TEST(StepPlanTest, EvenSharesDifferLeastInMicroBatches) {
-  const auto groups = GroupRanges(12, 8);  // 2, 2, 2, 2, 1, 1, 1, 1
+  const auto groups = GroupRanges(12, 8);  // 2, 1, 2, 1, 2, 1, 2, 1
   EXPECT_EQ(EvenShares(groups, 3),
-            (std::vector<IndexRange>{{0, 4}, {4, 8}, {8, 12}}));
+            (std::vector<IndexRange>{{0, 5}, {5, 9}, {9, 12}}));
   // Of equals the larger first, as UniformPlan.
   EXPECT_EQ(EvenShares(GroupRanges(8, 8), 3),
             UniformPlan(Stages(), {3, 1, 1}, 8, 8).shares[0]);
@@ -81,6 +81,18 @@ TEST(StepPlanTest, EvenSharesDifferLeastInMicroBatches) {
   }
 }
 
+TEST(StepPlanTest, OfASlotLargerPartsAreSentFirst) {
+  const StepPlan plan = UniformPlan(Stages(), {8, 8, 4}, 12, 8);
+  const std::vector<Part> parts = PartsOf(plan, 12);
+  std::vector<int64_t> begins, slots;
+  for (const Part& part : parts) {
+    slots.push_back(part.slot);
+    if (part.slot == 0) begins.push_back(part.micro_batches.begin);
+  }
+  EXPECT_EQ(begins, (std::vector<int64_t>{0, 3, 6, 9, 2, 5, 8, 11}));
+  EXPECT_TRUE(std::is_sorted(slots.begin(), slots.end()));
+}
+
 TEST(StepPlanTest, SlowDevicesGetSmallerShares) {
   const StepPlan plan =
       ProportionalPlan(Stages(), {2, 3, 4}, 7, 7, {1, 0.5, 1, 0.01});
@@ -102,10 +114,10 @@ TEST(StepPlanTest, PartsSendOneSumASubtree) {
   EXPECT_EQ(parts[5].layers, (LayerRange{3, 4}));
   EXPECT_EQ(parts[5].micro_batches, (IndexRange{4, 8}));
   EXPECT_EQ(parts[5].contributions, 1);
-  // 0-1 and 2; 3 and 4-7.
-  EXPECT_EQ(parts[6].groups, 3);
+  // 3 and 4-7, the larger part; 0-1 and 2.
+  EXPECT_EQ(parts[6].groups, 5);
   EXPECT_EQ(parts[6].contributions, 2);
-  EXPECT_EQ(parts[7].groups, 5);
+  EXPECT_EQ(parts[7].groups, 3);
   EXPECT_EQ(parts[7].contributions, 2);
 }
 
@@ -130,9 +142,9 @@ TEST(StepPlanTest, APlanOfARoundIsCutInProportion) {
   EXPECT_EQ(full.shares[0], (std::vector<IndexRange>{{0, 8}}));
   EXPECT_EQ(full.shares[2], (std::vector<IndexRange>{{0, 3}, {3, 8}}));
   EXPECT_EQ(full.shares[3], (std::vector<IndexRange>{{0, 3}, {3, 6}, {6, 8}}));
-  // 12 micro-batches: groups of 2, 2, 2, 2, 1, 1, 1, 1.
+  // 12 micro-batches: groups of 2, 1, 2, 1, 2, 1, 2, 1.
   EXPECT_EQ(PlanOfRound(plan, 12, 8).shares[2],
-            (std::vector<IndexRange>{{0, 6}, {6, 12}}));
+            (std::vector<IndexRange>{{0, 5}, {5, 12}}));
   // 1.875 and 3.125 groups; then one group for three parts.
   EXPECT_EQ(PlanOfRound(plan, 5, 8).shares[2],
             (std::vector<IndexRange>{{0, 2}, {2, 5}}));
@@ -255,8 +267,8 @@ TEST(StepPlanTest, WrongPlansAreNamed) {
             "slot 3 part 0 has micro-batches 0..0: not the next whole groups");
   plan.shares[3] = {{0, 4}, {4, 4}, {4, 6}};
   EXPECT_NE(message(plan), "");
-  plan.shares[3] = {{0, 4}};
-  EXPECT_EQ(message(plan), "slot 3 runs 4 of 6 micro-batches");
+  plan.shares[3] = {{0, 5}};
+  EXPECT_EQ(message(plan), "slot 3 runs 5 of 6 micro-batches");
 }
 
 }  // namespace

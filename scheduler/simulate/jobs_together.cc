@@ -22,8 +22,8 @@ namespace {
 // What is tried of the second job: wide plans move more weights over the links
 // that the first job needs, narrow ones wait for themselves on other devices.
 constexpr int kWidths[] = {1, 2, 4, 8};
-constexpr int kBlocks[] = {4, 9, 14, 28};
-constexpr int64_t kGracesNs[] = {0, 5'000'000, 10'000'000, 20'000'000};
+constexpr int kBlocks[] = {3, 4, 5, 9, 14, 28};
+constexpr int64_t kGracesNs[] = {0, 1'500'000, 5'000'000, 20'000'000};
 
 absl::StatusOr<StepPlan> SearchedPlan(const TogetherJob& job,
                                       const Machine& machine, Updates updates) {

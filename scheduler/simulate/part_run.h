@@ -62,8 +62,9 @@ class PartRun {
   // or for something else.
   std::optional<int> AwaitedWeights() const;
   // The first layer can be computed for the first micro-batch.
-  bool ready() const { return input_[0] && weights_there_[0]; }
+  bool ready() const { return input_[0] && first_weights(); }
   void WeightsArrived(int layer);
+  bool first_weights() const { return weights_there_[0]; }  // its layer's
   bool all_weights() const { return weights_ == part_.layers.layer_count(); }
   // Sums of a part before are down: this one's may be made.
   void AllowSums() { sums_allowed_ = true; }

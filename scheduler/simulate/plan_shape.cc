@@ -56,11 +56,23 @@ void SpellOut(const std::vector<LayerRange>& stages, int width,
   widths.resize(stages.size(), width);
 }
 
+// `count` in `parts` runs, the larger ones first, as UniformPlan has them: most
+// are then subtrees.
+std::vector<IndexRange> EqualRuns(int64_t count, int64_t parts) {
+  std::vector<IndexRange> runs;
+  for (int64_t i = 0, begin = 0; i < parts; ++i) {
+    const int64_t size = count / parts + (i < count % parts ? 1 : 0);
+    runs.push_back({begin, begin + size});
+    begin += size;
+  }
+  return runs;
+}
+
 // Of `parts` parts, as UniformPlan's slots.
 std::vector<IndexRange> EqualShares(const std::vector<IndexRange>& groups,
                                     int parts) {
   const auto count = static_cast<int64_t>(groups.size());
-  std::vector<IndexRange> shares = GroupRanges(count, parts);
+  std::vector<IndexRange> shares = EqualRuns(count, parts);
   for (IndexRange& share : shares) {
     share = {groups[share.begin].begin, groups[share.end - 1].end};
   }

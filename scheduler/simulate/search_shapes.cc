@@ -7,6 +7,8 @@ namespace {
 
 // Of the widest, tried with each length of the tail.
 constexpr size_t kWidthsRanked = 4;
+// Of fewer layers there is nothing between two ramps.
+constexpr int kLeastRamped = 8;
 
 }  // namespace
 
@@ -45,6 +47,33 @@ std::vector<PlanShape> SearchShapes::OfTail(int tail) const {
         }
       }
     }
+  }
+  return shapes;
+}
+
+std::vector<PlanShape> SearchShapes::Ramped(int tail) const {
+  const int all = costs_.layers;
+  if (all < kLeastRamped || !options_.ideas.uneven ||
+      !machine_.equal_devices()) {
+    return {};
+  }
+  const struct {
+    int forward_layers, backward_layers;
+    std::vector<int> first_layers, last_layers;
+    int look_ahead;
+  } ramps[] = {{3, 2, {1, 1, 1}, {1}, 2},
+               {6, 6, {1, 1, 1}, {1, 3}, 2},
+               {all, 3, {1, 2, 3}, {1, 2}, 1},
+               {all, all, {1, 1}, {2}, 1}};
+  std::vector<PlanShape> shapes;
+  for (const auto& ramp : ramps) {
+    PlanShape& shape = shapes.emplace_back(AllWide());
+    shape.fused_layers = tail;
+    shape.forward_layers = ramp.forward_layers;
+    shape.backward_layers = ramp.backward_layers;
+    shape.first_layers = ramp.first_layers;
+    shape.last_layers = ramp.last_layers;
+    shape.look_ahead = std::min(ramp.look_ahead, options_.most_look_ahead);
   }
   return shapes;
 }
@@ -110,6 +139,7 @@ bool SameKind(const PlanShape& a, const PlanShape& b) {
     return widths.empty() ? width : widths[0];
   };
   return a.fused_layers == b.fused_layers &&
+         a.last_layers.empty() == b.last_layers.empty() &&
          a.by_micro_batches == b.by_micro_batches &&
          a.widths.forward == b.widths.forward &&
          a.widths.backward == b.widths.backward &&

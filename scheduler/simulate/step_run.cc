@@ -47,7 +47,6 @@ Transfers::Options TransferOptions(const std::vector<SimulatedJob>& jobs,
   transfers.update_rate = MostUpdateBytesRate(Updates::kAsReduced);
   for (const SimulatedJob& job : jobs) {
     if (!IsOnePass(job.rounds.updates)) continue;
-    transfers.host_in_turn = true;
     transfers.update_rate = MostUpdateBytesRate(job.rounds.updates);
   }
   return transfers;
@@ -343,15 +342,6 @@ void StepRun::EndCompute(int d) {
   device.op.reset();
   device.op_end_ns = TransferRates::kNever;
   device.changed = true;
-  for (const Boundary& boundary : results.down) {
-    if (job.InHost(boundary)) continue;  // an earlier attempt's
-    Transfer transfer{WorkKind::kActivations, boundary,
-                      job.costs().BoundaryBytes(), &run};
-    transfer.rank = backfill_rank_[job.index()];
-    job.Stamp(job.RoundOf(run.part()), transfer);
-    transfers_.Push(Transfers::Down(d), transfer);
-    ++down_left_[number];
-  }
   for (const int layer : results.gradients) {
     const int64_t bytes =
         run.part().contributions *
@@ -361,6 +351,19 @@ void StepRun::EndCompute(int d) {
     ++down_left_[number];
   }
   if (!results.gradients.empty()) ReleaseGradients(d);
+  for (const Boundary& boundary : results.down) {
+    if (job.InHost(boundary)) continue;  // an earlier attempt's
+    Transfer transfer{WorkKind::kActivations, boundary,
+                      job.costs().BoundaryBytes(), &run};
+    transfer.rank = backfill_rank_[job.index()];
+    // Nobody but the embedding waits for it: its layer's sums go first.
+    if (boundary.layer == 0 && !results.gradients.empty()) {
+      transfer.rank += kBulkRank;
+    }
+    job.Stamp(job.RoundOf(run.part()), transfer);
+    transfers_.Push(Transfers::Down(d), transfer);
+    ++down_left_[number];
+  }
   if (results.turn_done) {
     ++lane.turns_done;
     lane.AdmitTurns();

@@ -27,6 +27,8 @@ namespace {
 constexpr size_t kRanked = 6;
 // Kinds of plans of which the one with the best estimate is simulated.
 constexpr size_t kKinds = 16;
+// An estimate this near the least one of ramped starts is as good.
+constexpr double kNearlyLeast = 1.01;
 // A change whose estimate is this much worse is not simulated; nor is one that
 // was drawn, of which there are more than can be.
 constexpr double kWorth = 1.02;
@@ -89,10 +91,12 @@ class Search {
     const std::optional<double> estimate_ns = Estimate(all_wide);
     for (const Candidate& other : BestKinds()) best.push_back(other);
     KeepBest(best, best.size(), &Candidate::estimate_ns);
+    const std::vector<Candidate> ramped = RankRamped();
+    best.insert(best.begin(), ramped.begin(), ramped.end());
     if (estimate_ns.has_value()) {
       best.insert(best.begin(), {all_wide, *estimate_ns});
     }
-    SimulateFirst(best);
+    SimulateFirst(best, 2 + ramped.size());
     KeepBest(best, best.size(), &Candidate::step_ns);
     const std::vector<Candidate> starts = best;
     ImproveBySimulation(best.front(), ShapeChanges);
@@ -101,6 +105,7 @@ class Search {
     ImproveEnds(found);
     work_left_ += options_.stages_work;
     if (options_.ideas.uneven) ImproveStages(found);
+    work_left_ = std::max<int64_t>(work_left_, 0) + options_.others_work;
     ImproveOthers(starts, found);
     SearchResult result;
     result.shape = found.shape;
@@ -115,12 +120,12 @@ class Search {
   using Changes = std::vector<PlanShape> (*)(const PlanShape&,
                                              const ShapeLimits&);
 
-  // The first two, and as many of the others as half of the work allows.
-  void SimulateFirst(std::vector<Candidate>& candidates) {
+  // The first `least`, and as many of the others as half of the work allows.
+  void SimulateFirst(std::vector<Candidate>& candidates, size_t least) {
     double shortest_ns = kNever;
     size_t count = 0;
     for (; count < candidates.size(); ++count) {
-      if (count >= 2 && work_left_ <= options_.work / 2) break;
+      if (count >= least && work_left_ <= options_.work / 2) break;
       Simulate(candidates[count], kWorth * shortest_ns);
       shortest_ns = std::min(shortest_ns, candidates[count].step_ns);
     }
@@ -186,6 +191,31 @@ class Search {
       best.insert(best.end(), candidates.begin(), candidates.end());
     }
     KeepBest(best, kRanked, &Candidate::estimate_ns);
+    return best;
+  }
+
+  // Of each way to ramp up and down the longest tail whose estimate is nearly
+  // the least: estimates hardly see what is not computed twice.
+  std::vector<Candidate> RankRamped() {
+    std::vector<Candidate> best;
+    const int64_t work_left = work_left_;
+    for (size_t i = 0; i < shapes_.Ramped(0).size(); ++i) {
+      std::vector<Candidate> fits;
+      double least_ns = kNever;
+      for (int tail = 0; tail <= costs_.layers; ++tail) {
+        const PlanShape shape = shapes_.Ramped(tail)[i];
+        const std::optional<double> estimate_ns = Estimate(shape);
+        if (!estimate_ns.has_value()) continue;
+        fits.push_back({shape, *estimate_ns});
+        least_ns = std::min(least_ns, *estimate_ns);
+      }
+      while (!fits.empty() &&
+             fits.back().estimate_ns > kNearlyLeast * least_ns) {
+        fits.pop_back();
+      }
+      if (!fits.empty()) best.push_back(fits.back());
+    }
+    work_left_ = work_left;  // Only simulations count here.
     return best;
   }
 
@@ -389,12 +419,14 @@ class Search {
     for (Candidate other : starts) {
       const bool known = std::any_of(
           improved.begin(), improved.end(), [&](const Candidate& start) {
-            return SameKind(other.shape, start.shape);
+            return SameKind(other.shape, start.shape) &&
+                   other.shape.last_layers == start.shape.last_layers;
           });
       if (work_left_ <= 0 || other.step_ns == kNever) break;
       if (known) continue;
       improved.push_back(other);
       ImproveBySimulation(other, ShapeChanges);
+      ImproveBySimulation(other, EndChanges);
       if (other.step_ns >= best.step_ns || !IsShorter(other, best)) continue;
       best = other;
       better = true;

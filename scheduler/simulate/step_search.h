@@ -5,16 +5,16 @@
 //
 // For the lengths of the fused tail that promise most, one thing after another
 // is changed as long as the estimate (step_estimate.h) gets shorter.  What
-// comes out, and of each kind of plan met on the way the best, is simulated;
-// the best of those is improved by simulation, the change with the shortest
-// estimate first, then in the lengths of its first forward and last backward
-// stages, at last in single stages and slots, by changes that are drawn.  What
-// may be tried after that is tried on the best of other kinds.  Of consecutive
-// steps the few shortest are told apart by more of them.  A
-// simulation ends once its plan is certain not to be wanted.  How much is tried
-// is bounded by counted work, not by a clock, so the plan is a function of the
-// arguments.  A plan that comes up again counts as before, but its times are
-// known.
+// comes out, of each kind of plan met on the way the best, and a few with short
+// stages at the ends (SearchShapes::Ramped) are simulated; the best of those is
+// improved by simulation, the change with the shortest estimate first, then in
+// the lengths of its first forward and last backward stages, at last in single
+// stages and slots, by changes that are drawn.  After that the best of other
+// kinds are improved.  Of consecutive steps the few shortest are told apart by
+// more of them.  A simulation ends once its plan is certain not to be wanted.
+// How much is tried is bounded by counted work, not by a clock, so the plan is
+// a function of the arguments.  A plan that comes up again counts as before,
+// but its times are known.
 //
 // Every plan considered fits into the devices' memory (device_memory.h).
 //
@@ -54,6 +54,8 @@ struct SearchOptions {
   int64_t ends_work = 12'000;
   // To simulate for single stages and slots, at last.
   int64_t stages_work = 12'000;
+  // To simulate from the best plans of other kinds.
+  int64_t others_work = 40'000;
 };
 
 struct SearchResult {

@@ -63,8 +63,9 @@ struct Ideas {
 
 struct StepOptions {
   Contributions contributions = Contributions::kModelDtype;
-  // After how many bytes of a bulk transfer an activation may go first.
-  int64_t chunk_bytes = int64_t{32} << 20;
+  // After how many bytes of a bulk transfer an activation may go first: those
+  // that a GPU's worker has in flight (worker/device/cuda).
+  int64_t chunk_bytes = int64_t{6} << 20;
   // REQUIRES: not kNone where devices are lost or parts given up.
   Intervals intervals = Intervals::kByRate;
   // How long a layer of a backfill part may hold a device beyond the

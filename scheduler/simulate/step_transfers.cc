@@ -8,7 +8,9 @@ void StepRun::QueueUploads(int d) {
   for (DeviceLane& lane : devices_[d].lanes) {
     for (auto it = lane.uploads.begin(); it != lane.uploads.end();) {
       JobRun& job = *jobs_[it->run->place().job];
-      if (!job.InHost(it->boundary)) {
+      // A part's first weights go before what it needs after its first turn.
+      const bool later = it->turn > 0 && !it->run->first_weights();
+      if (later || !job.InHost(it->boundary)) {
         ++it;
         continue;
       }
@@ -96,10 +98,7 @@ void StepRun::StartHostWork(JobRun& job) {
       transfer.rank += int64_t{work.round} * layers +
                        (work.layer == kHeadShare ? layers : work.layer);
     }
-    const bool reduces = work.kind == WorkKind::kReduce;
-    transfers_.Push(transfers_.Host(reduces ? HostThreads::kReduce
-                                            : HostThreads::kOptimizer),
-                    transfer);
+    transfers_.Push(transfers_.Host(), transfer);
   }
 }
 

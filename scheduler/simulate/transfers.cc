@@ -6,10 +6,9 @@
 namespace roundhouse {
 namespace {
 
-std::vector<double> ChannelRates(const Machine& machine, double update_rate) {
+std::vector<double> ChannelRates(const Machine& machine) {
   std::vector<double> rates(2 * machine.devices.size(), machine.link_rate);
   rates.push_back(machine.HostWorkRate());
-  rates.push_back(update_rate);
   return rates;
 }
 
@@ -27,9 +26,9 @@ Transfers::Transfers(const Machine& machine, const Options& options,
       reduce_rate_(machine.HostWorkRate()),
       update_rate_(std::min(options.update_rate, machine.HostWorkRate())),
       schedule_(schedule),
-      rates_(ChannelRates(machine, update_rate_), machine.host_rate,
+      rates_(ChannelRates(machine), machine.host_rate,
              machine.links_share_host_rate ? 0 : 2 * machine.device_count()),
-      channels_(2 * machine.devices.size() + 2) {
+      channels_(2 * machine.devices.size() + 1) {
   for (int d = 0; d < machine.device_count(); ++d) {
     channels_[Up(d)].resource = {ResourceType::kH2d, d};
     channels_[Down(d)].resource = {ResourceType::kD2h, d};
@@ -121,8 +120,8 @@ void Transfers::StartChannel(int index) {
   Channel& channel = channels_[index];
   if (channel.current.has_value()) {
     const int64_t rank = channel.current->transfer.rank;
-    if (rank >= kBulkRank && !channel.gives_way && !channel.queue.empty() &&
-        channel.queue.back().transfer.rank < rank) {
+    if (index != Host() && rank >= kBulkRank && !channel.gives_way &&
+        !channel.queue.empty() && channel.queue.back().transfer.rank < rank) {
       channel.gives_way = true;
       rates_.EndAtChunk(index, options_.chunk_bytes, channel.current->moved);
     }
@@ -134,7 +133,7 @@ void Transfers::StartChannel(int index) {
   channel.gives_way = false;
   channel.piece_start_ns = now_ns_;
   channel.piece_begin = 0;
-  if (options_.host_in_turn && channel.current->transfer.run == nullptr) {
+  if (index == Host()) {
     rates_.SetLimit(index, HostRate(channel.current->transfer.kind));
   }
   rates_.Start(index, channel.current->transfer.bytes - channel.current->moved);

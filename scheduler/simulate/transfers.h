@@ -1,10 +1,11 @@
 // The transfers of a simulation: per device a link in each direction, and the
-// host threads that reduce and update; their queues, and what they moved when.
+// host worker's; their queues, and what they moved when.
 //
 // On a channel one transfer runs at a time, the lowest rank first, of equal
 // ranks the first that came: activations in the order of their turns, then bulk
-// ones.  A bulk transfer gives way to one of lower rank at its next chunk and
-// goes on afterwards.  Rates are those of transfer_rates.h.
+// ones.  On a link a bulk transfer gives way to one of lower rank at its next
+// chunk and goes on afterwards; the host worker ends a reduction or an update
+// before it begins the next operation.  Rates are those of transfer_rates.h.
 //
 // Thread-compatible; deterministic.
 #ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_TRANSFERS_H_
@@ -49,8 +50,6 @@ class Transfers {
     Intervals intervals = Intervals::kByRate;
     bool priorities = true;  // false: everything as it comes
     double update_rate = 1;  // bytes per nanosecond
-    // Reductions and updates one after the other; else side by side.
-    bool host_in_turn = false;
   };
 
   // Intervals are appended to `schedule`, which must outlive it.
@@ -58,10 +57,7 @@ class Transfers {
 
   static int Up(int device) { return 2 * device; }
   static int Down(int device) { return 2 * device + 1; }
-  int Host(HostThreads threads) const {
-    if (options_.host_in_turn) threads = HostThreads::kReduce;
-    return static_cast<int>(channels_.size()) - 2 + static_cast<int>(threads);
-  }
+  int Host() const { return static_cast<int>(channels_.size()) - 1; }
 
   void Push(int channel, const Transfer& transfer);
   // What is to be moved on the channel until the part has this layer's weights;

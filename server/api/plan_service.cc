@@ -73,14 +73,14 @@ void PutModel(const TrainingSetup& setup, v1::PlanTrainingResponse* out) {
 
 void PutSources(const ForecastQuestion& question,
                 v1::PlanTrainingResponse* out) {
-  std::set<const DevicePreset*> known;
-  for (const DevicePreset* preset : question.devices) {
-    if (!known.insert(preset).second) continue;
+  std::set<std::string> known;
+  for (const DevicePreset& preset : question.devices) {
+    if (!known.insert(preset.name).second) continue;
     v1::DeviceSource* source = out->add_sources();
-    source->set_kind(preset->name);
-    source->set_source(preset->source);
-    source->set_tflops(TflopsOf(*preset, question.accumulation));
-    source->set_link_rate(preset->link_rate);
+    source->set_kind(preset.name);
+    source->set_source(preset.source);
+    source->set_tflops(TflopsOf(preset, question.accumulation));
+    source->set_link_rate(preset.link_rate);
   }
 }
 
@@ -88,8 +88,8 @@ void PutDevices(const StepForecast& forecast, v1::PlanTrainingResponse* out) {
   for (const DeviceForecast& device : forecast.devices) {
     v1::PlannedDevice* planned = out->add_devices();
     planned->set_index(out->devices_size() - 1);
-    planned->set_kind(device.preset->name);
-    planned->set_memory_bytes(device.preset->memory_bytes);
+    planned->set_kind(device.preset.name);
+    planned->set_memory_bytes(device.preset.memory_bytes);
     planned->set_used_bytes(device.used_bytes);
     planned->set_compute_seconds(Seconds(device.time.compute_ns));
     Put(device.time.bubble, planned->mutable_bubble());

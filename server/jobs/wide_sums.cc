@@ -1,5 +1,6 @@
 #include "server/jobs/wide_sums.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -155,7 +156,13 @@ void WideSums::Send(const Job& job, const SumExchanges::Order& order) {
     command =
         ExchangeCommand(slot.action, job.steps.at(order.set.step_number).data,
                         order.set.unit, job.state, job.buffers);
-    const std::vector<SlotId> parts = exchanges_.PartsOf(order.set);
+    std::vector<SlotId> parts = exchanges_.PartsOf(order.set);
+    // Members are in the order of their groups, not in that of sending.
+    const auto first = [&](SlotId part) {
+      return job.out.at(part).action.micro_batches.begin;
+    };
+    std::sort(parts.begin(), parts.end(),
+              [&](SlotId a, SlotId b) { return first(a) < first(b); });
     ROUNDHOUSE_CHECK(parts.size() == command.members.size())
         << parts.size() << " parts, " << command.members.size() << " members";
     for (size_t i = 0; i < parts.size(); ++i) {

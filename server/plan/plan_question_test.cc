@@ -66,7 +66,7 @@ TEST(PlanQuestionTest, EveryFieldIsRead) {
   const auto read = ReadPlanQuestion(question, Resolve);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->setup.shape.model_type, "qwen3_moe");
-  EXPECT_EQ(read->devices[1]->memory_bytes, int64_t{141} << 30);
+  EXPECT_EQ(read->devices[1].memory_bytes, int64_t{141} << 30);
   EXPECT_EQ(read->host_memory_bytes, int64_t{800} << 30);
   EXPECT_EQ(read->host_rate, 300);
   EXPECT_EQ(read->setup.method, TrainingMethod::kLora);

@@ -46,7 +46,8 @@ TEST(RealTimeForecastTest, WithoutClippingItIsOnePass) {
   const auto one_pass = ForecastRealTime(options);
   ASSERT_TRUE(clipped.ok() && one_pass.ok()) << one_pass.status();
   EXPECT_NEAR(clipped->host_bytes - one_pass->host_bytes, 8 * 6 * 500'000, 1);
-  EXPECT_LT(one_pass->step_ms, clipped->step_ms);
+  // Host memory is not what these steps wait for.
+  EXPECT_NEAR(one_pass->step_ms, clipped->step_ms, 1);
 }
 
 // Each slot on one device, a pipeline that fills and drains.

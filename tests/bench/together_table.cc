@@ -47,11 +47,11 @@ absl::Status PrintRow(const TogetherJob& first, const TogetherJob& second,
   ASSIGN_OR_RETURN(const Together both,
                    SimulateTogether(first, second, options));
   std::cout << absl::StrFormat(
-      "| %s | %s | %.1f | %.1f | %.2f | %.3f | %.1f | %d ms |\n",
+      "| %s | %s | %.1f | %.1f | %.2f | %.3f | %.1f | %g ms |\n",
       first.costs.name, updates == Updates::kClipped ? "yes" : "no",
       both.first_alone_ns * 1e-6, both.first_ns * 1e-6,
       100 * (both.first_ns / both.first_alone_ns - 1), both.goodput,
-      both.ready_idle_percent, both.grace_ns / 1'000'000);
+      both.ready_idle_percent, 1e-6 * static_cast<double>(both.grace_ns));
   std::cerr << "together_table: beside " << first.costs.name << ": "
             << ToString(both.second_plan) << "\n";
   return absl::OkStatus();

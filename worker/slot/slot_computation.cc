@@ -331,7 +331,7 @@ absl::Status SlotComputation::EmitOutput(uint32_t o, const Fill& fill) {
   return Send({.pool = &pool,
                .buffer = buffer,
                .to = output.buffer,
-               .priority = CopyPriority::kActivation,
+               .priority = PriorityOf(output),
                .purpose = wire::Purpose::kActivations,
                .place = {output.boundary,
                          static_cast<int32_t>(
@@ -340,6 +340,13 @@ absl::Status SlotComputation::EmitOutput(uint32_t o, const Fill& fill) {
                .copied = [&slot = slot_, o] {
                  slot.outputs[o] = OutputState::kCopied;
                }});
+}
+
+CopyPriority SlotComputation::PriorityOf(const wire::SlotOutput& output) const {
+  const bool last = output.micro_batch + 1 == command_.micro_batches.size();
+  return last && output.is_gradient != 0 && output.boundary == 0
+             ? CopyPriority::kBulk
+             : CopyPriority::kActivation;
 }
 
 absl::Status SlotComputation::Send(Download download) {

@@ -76,6 +76,9 @@ class SlotComputation : private SumStore {
   absl::Status EmitOutput(uint32_t output, const Fill& fill);
   // After what was queued so far.
   absl::Status Send(Download download);
+  // Activations go before sums, but for the last gradient of the embedding's
+  // rows: nobody waits for it, and for its layer's sums the next step does.
+  CopyPriority PriorityOf(const wire::SlotOutput& output) const;
 
   void FillTimes();
 

@@ -180,12 +180,17 @@ void SlotFeeder::FeedWeights(SlotState& slot) {
   }
 }
 
+bool SlotFeeder::MayUploadTurn(const SlotState& slot, size_t m) {
+  return m == 0 || slot.FirstWeightsThere();
+}
+
 void SlotFeeder::FeedInputs(SlotState& slot) {
   for (size_t& m = slot.next_input; m < slot.uploads.size(); ++m) {
     const wire::SlotMicroBatch& given = slot.command.micro_batches[m];
     const auto micro_batch = static_cast<int32_t>(given.index);
     MicroBatchUploads& uploads = slot.uploads[m];
     if (m == 0) Published(slot.command.gather_begun, slot.gather_begun);
+    if (!MayUploadTurn(slot, m)) return;
     if (!Published(given.input_ready, uploads.input.published)) return;
     DeviceBuffer* input = nullptr;
     if (!TakeBuffer(slot, slot.inputs, &input)) {
@@ -203,6 +208,7 @@ void SlotFeeder::FeedGradients(SlotState& slot) {
   for (size_t& m = slot.next_gradient; m < slot.uploads.size(); ++m) {
     const wire::SlotMicroBatch& given = slot.command.micro_batches[m];
     Upload& upload = slot.uploads[m].gradient;
+    if (!MayUploadTurn(slot, m)) return;
     if (!Published(given.gradient_ready, upload.published)) return;
     DeviceBuffer* gradient = nullptr;
     if (!TakeBuffer(slot, slot.gradients, &gradient)) {
@@ -221,9 +227,9 @@ void SlotFeeder::CollectRaises(SlotState& slot) {
   }
 }
 
-// With the last of them its end is next, and says it of all.
+// Where its end is next, that says it of all.
 void SlotFeeder::CollectSums(SlotState& slot) {
-  if (slot.sums_down.empty() || slot.contributions_left == 0) return;
+  if (slot.sums_down.empty() || slot.Down()) return;
   sums_.push_back({slot.attempt,
                    {.slot = slot.command.slot,
                     .time_ns = MonotonicNow(),

@@ -61,6 +61,9 @@ class SlotFeeder {
   // Marks it published when every word that it waits for is reached.
   void LookAtWords(SlotState& slot);
   void FeedWeights(SlotState& slot);
+  // What the m-th micro-batch needs goes up behind the first layer's weights
+  // where it cannot be computed before them: activations go before weights.
+  static bool MayUploadTurn(const SlotState& slot, size_t m);
   void FeedInputs(SlotState& slot);
   void FeedGradients(SlotState& slot);
   bool Awaited(const wire::WordRef& word);  // true: not reached yet

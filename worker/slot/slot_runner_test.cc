@@ -267,6 +267,43 @@ TEST_F(SlotRunnerTest, ATracedSlotTellsItsCopies) {
   }
 }
 
+// The second micro-batch's input goes up behind the first layer's weights, and
+// the last gradient of the embedding's rows down behind its layer's sums.
+TEST_F(SlotRunnerTest, OnASlowLinkWhatIsWaitedForGoesFirst) {
+  RaiseAll();
+  wire::RunSlot& last = slots_.back();
+  ASSERT_EQ(last.first_layer, 0u);
+  last.trace = 1;
+  auto workers = Fleet(Start());
+  RunSlots(workers, {slots_.begin(), slots_.end() - 1});
+  TestWorkerOptions options;
+  options.runner.link_gbps = 0.01;
+  auto worker = Start(nullptr, options);
+  const uint64_t attempt = worker->Send(last);
+  // Before its end, for which the rows' gradient has to be down, too.
+  while (worker->Await<wire::SumsDown>().units != std::vector<uint32_t>{1}) {
+  }
+  const auto end = std::get<wire::SlotDone>(worker->End(attempt));
+  int64_t weights_ns = 0, sums_ns = 0, second_input_ns = 0, rows_ns = 0;
+  for (const wire::CopyInterval& copy : end.copies) {
+    const bool up = copy.direction == wire::Direction::kH2D;
+    if (copy.layer == 0 && copy.purpose == wire::Purpose::kWeights) {
+      weights_ns = std::max(weights_ns, copy.ended_ns);
+    } else if (copy.layer == 0 && copy.purpose == wire::Purpose::kGradients) {
+      sums_ns = std::max(sums_ns, copy.ended_ns);
+    } else if (copy.purpose == wire::Purpose::kActivations) {
+      if (up && copy.micro_batch == 1 && second_input_ns == 0) {
+        second_input_ns = copy.started_ns;
+      }
+      if (!up && copy.micro_batch == 3) rows_ns = copy.started_ns;
+    }
+  }
+  ASSERT_GT(weights_ns, 0);
+  ASSERT_GT(sums_ns, 0);
+  EXPECT_GE(second_input_ns, weights_ns);
+  EXPECT_GE(rows_ns, sums_ns);
+}
+
 TEST_F(SlotRunnerTest, ALayerStartsWhenItsOwnWeightsAreThere) {
   job_.RaiseInputs();
   Gate gate;

@@ -62,6 +62,14 @@ void SlotState::Fail(absl::Status why) {
   Abandon();
 }
 
+bool SlotState::Down() const {
+  return contributions_left == 0 &&
+         std::all_of(outputs.begin(), outputs.end(), [](OutputState state) {
+           return state == OutputState::kCopied ||
+                  state == OutputState::kSettled;
+         });
+}
+
 bool SlotState::Finished() const {
   return whole && failure.ok() && copies_in_flight == 0 &&
          contributions_left == 0 &&

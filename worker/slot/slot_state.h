@@ -148,6 +148,8 @@ struct SlotState {
     return plan.units[unit].rounded.count > 0 ? rounded[unit] : sums[unit];
   }
   void Fail(absl::Status why);
+  // All that it sends is in the arena.
+  bool Down() const;
   bool Finished() const;
   // What it may still come to hold, or holds.
   uint64_t planned_bytes() const;

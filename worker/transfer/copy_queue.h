@@ -72,8 +72,8 @@ struct CopyPlace {
   int32_t micro_batch = -1;  // of the round; -1: none
 };
 
-// kActivation: activations, their gradients, labels.  kBulk: weights and
-// gradient sums.
+// kActivation: activations and their gradients.  kBulk: weights and gradient
+// sums, and what may wait for them.
 enum class CopyPriority { kActivation, kBulk };
 
 struct CopyRequest {
