@@ -123,12 +123,16 @@ def totals(daemon):
     return found
 
 
+def total(daemon, name):
+    return int(sum(jobs.series(daemon, name).values()))
+
+
 def share(part, whole):
     return part / whole if whole else None
 
 
 def measured(before, after, steps, seconds, spec, config, rates):
-    """Of `seconds` in which so many steps were made; `rates`: what all devices
+    """Of `seconds` in which so many steps were made; `rates`: what all GPUs
     together can do, as far as it is known."""
     compute = after["compute"] - before["compute"]
     bubble = after["bubble"] - before["bubble"]
@@ -163,7 +167,9 @@ def predict(run, daemon, model, spec):
         kind = REHEARSED_PRESET
     else:
         try:
-            kind, _ = preset_of(run.gpus)
+            # What the daemon leaves to CUDA is planned for, too.
+            memory = daemon.flags["device_memory"] + jobs.RESERVE_BYTES
+            kind = f"{preset_of(run.gpus)[0]}:{memory / 2**30:.2f}GiB"
         except Skipped as skipped:
             return {"reason": str(skipped)}
     fields = ["max_length", "batch_size", "micro_batch_size", "determinism"]
@@ -259,12 +265,16 @@ def train(run, daemon, spec, config, details, deadline,
     time.sleep(max(0.0, start + MEASURED_SECONDS - time.monotonic()))
     last = len(jobs.steps(daemon, job))
     seconds, after = time.monotonic() - start, totals(daemon)
-    rates = {name: value * count(daemon) for name, value in run.rates.items()}
+    rates = {name: value * details["gpus"]
+             for name, value in run.rates.items()}
     if last == first:
         raise Skipped(f"no step in the {seconds:.0f} s after {first} steps")
     details.update(measured(before, after, last - first, seconds, spec,
                             config, rates))
     details["loss"] = jobs.steps(daemon, job)[-1]["loss"]
+    # Copies from what is not pinned yet are slower.
+    details["pinned_bytes"] = total(daemon, "roundhouse_device_pinned_bytes")
+    details["arena_bytes"] = total(daemon, "roundhouse_host_arena_bytes")
 
 
 def train_longest(run, scratch, daemon, spec, config, details, deadline):
@@ -310,7 +320,10 @@ def run_case(run, scratch, case, details, deadline):
         config = case.config()
         details["parameters"] = shapes.parameter_count(config)
         details["device_memory_bytes"] = daemon.flags["device_memory"]
-        details["predicted"] = predict(run, daemon, folder.name, spec)
+        details["gpus"] = count(daemon) // case.share
+        details["predicted"] = (
+            predict(run, daemon, folder.name, spec) if case.share == 1 else
+            {"reason": "a plan knows no devices that share a GPU"})
         if case.longest:
             train_longest(run, scratch, daemon, spec, config, details,
                           deadline)
@@ -320,7 +333,8 @@ def run_case(run, scratch, case, details, deadline):
         if not run.options.rehearse and run.gpus:
             try:
                 peak = preset_of(run.gpus)[1]
-                details["mfu"] = details["model_tflops"] / peak / count(daemon)
+                details["mfu"] = (details["model_tflops"] / peak
+                                  / details["gpus"])
             except Skipped as skipped:
                 details["mfu_reason"] = str(skipped)
     finally:
@@ -349,6 +363,7 @@ def check(run, details):
             except (Failed, harness.Failure) as error:
                 entry.update(status="failed", reason=str(error))
                 failed.append(case.name)
+                jobs.log_daemons(run, scratch.daemons[-1:])
             entry["seconds"] = round(time.monotonic() - begun, 2)
     if failed:
         raise Failed(f"{', '.join(failed)}: see the cases' reasons")

@@ -9,7 +9,9 @@ Sections, one after the other: machine, conformance, sanitizer, parity, fault,
 device_fault, peers, fp16, growth, calibration, bench. Each passes, fails or is
 skipped with a reason, also when too little of --seconds is left. Writes
 report.json and report.md into --out, a new folder in the current one unless
-given. Exit status: 0 nothing failed, 1 something did, 2 usage.
+given, after each section what is known by then, and into logs.txt there all
+that the programs of one that failed have said. Exit status: 0 nothing failed, 1
+something did, 2 usage.
 
 --torch-dir is the folder of an installed torch==2.11.0 with CUDA 13.0, where
 the worker finds LibTorch: in a bundle that of the python3 on PATH unless given,
@@ -61,8 +63,11 @@ CALIBRATE = "worker/model/cuda/roundhouse-gpu-calibrate"
 SANITIZER_SECONDS = 50  # of a suite, which a memory check slows many times
 # What traps on purpose, and NCCL, whose start alone would take too long.
 LEFT_OUT = "--gtest_filter=-*.ABrokenDeviceIsLost/*:*/PeersConformance.*"
-SANITIZER_FOUND = 9  # the exit status asked of it
+# Errors that CUDA's functions return are no kernel's, and libraries provoke
+# some. Status 9 says that one was found.
+SANITIZER_FLAGS = ("--report-api-errors=no", "--error-exitcode=9")
 LAST_LINES = 20  # of a program that failed
+LOG_CHARACTERS = 1 << 20  # of one in logs.txt
 
 
 class Run:
@@ -101,6 +106,12 @@ class Run:
         if self.gpus:
             found["CUDA_VISIBLE_DEVICES"] = self.gpus[0]["uuid"]
         return found
+
+    def log(self, name, text):
+        """Keeps all that a program said, in one file for all of them."""
+        with open(self.options.out / "logs.txt", "a",
+                  encoding="utf-8") as file:
+            file.write(f"==== {name}\n{text[-LOG_CHARACTERS:]}\n")
 
     def needs_gpu(self):
         if self.options.rehearse:
@@ -154,6 +165,7 @@ def check_conformance(run, details):
         details["suites"].append(entry)
         if done.returncode != 0 or entry["failed"] or not entry["passed"]:
             entry["words"] = last_lines(done.stdout + done.stderr)
+            run.log(suite, done.stdout + done.stderr)
             wrong.append(f"{entry['suite']}: exit status {done.returncode}, "
                          f"{entry['failed']} of its cases failed, "
                          f"{entry['passed']} passed")
@@ -174,8 +186,8 @@ def check_sanitizer(run, details):
         try:
             status, output, errors = parity.run_group(
                 [tool, "--tool=memcheck", "--target-processes=all",
-                 f"--error-exitcode={SANITIZER_FOUND}", run.program(suite),
-                 LEFT_OUT], run.environment(), SANITIZER_SECONDS)
+                 *SANITIZER_FLAGS, run.program(suite), LEFT_OUT],
+                run.environment(), SANITIZER_SECONDS)
         except subprocess.TimeoutExpired as error:
             late = (f"{suite} was not over within {SANITIZER_SECONDS} s under "
                     "compute-sanitizer")
@@ -184,6 +196,7 @@ def check_sanitizer(run, details):
             details["not_over"] = late
             return
         if status != 0:
+            run.log(f"{suite} under compute-sanitizer", output + errors)
             raise Failed(f"{suite} under compute-sanitizer: exit status "
                          f"{status}\n" + last_lines(output + errors))
         details["suites"].append(suite)
@@ -251,6 +264,9 @@ SECTIONS = {"machine": check_machine, "conformance": check_conformance,
 # --- orchestration ---
 
 
+NOT_YET = "not run yet"
+
+
 class TooLong(Exception):
     pass
 
@@ -293,6 +309,11 @@ def run_section(name, run):
           f"{reason.splitlines()[0] if reason else ''}".rstrip(), flush=True)
     return {"name": name, "status": status, "seconds": seconds,
             "reason": reason, "details": details}
+
+
+def left_out(name, reason):
+    return {"name": name, "status": "skipped", "seconds": 0.0,
+            "reason": reason, "details": {}}
 
 
 def commit():
@@ -353,20 +374,22 @@ def main():
     options.out.mkdir(parents=True, exist_ok=True)
     run = Run(options, torch)
     begun = time.monotonic()
-    sections = [
-        run_section(name, run) if name in options.sections else
-        {"name": name, "status": "skipped", "seconds": 0.0,
-         "reason": "not among --sections", "details": {}}
-        for name in SECTIONS]
     found = {
         "schema": report.SCHEMA, "rehearsal": options.rehearse,
         "commit": commit(), "started": started.isoformat(timespec="seconds"),
-        "seconds": round(time.monotonic() - begun, 2),
         "limit_seconds": options.seconds,
         "devices": "cpu" if options.rehearse else options.devices,
-        "sections": sections,
-        "failed": [s["name"] for s in sections if s["status"] == "failed"]}
-    report.write(options.out, found)
+        "sections": [left_out(name, "not among --sections"
+                              if name not in options.sections else NOT_YET)
+                     for name in SECTIONS]}
+    for index, name in enumerate(SECTIONS):
+        if name in options.sections:
+            found["sections"][index] = run_section(name, run)
+        # Each time: whoever has lent the machine may end this at any moment.
+        found["seconds"] = round(time.monotonic() - begun, 2)
+        found["failed"] = [section["name"] for section in found["sections"]
+                           if section["status"] == "failed"]
+        report.write(options.out, found)
     print(f"{options.out}/report.md: {len(found['failed'])} sections failed")
     return 1 if found["failed"] else 0
 

@@ -118,6 +118,14 @@ def must_be_identical(details):
                      f"equal: {details['losses_equal']}")
 
 
+def must_have_lost_one_device(details):
+    if details["replaced_workers"] != ["0"]:
+        raise Failed("the device of worker 0 broke, and these workers were "
+                     f"replaced: {details['replaced_workers']}")
+    if details["replayed_slots"] == 0:
+        raise Failed("no slot was lost with the device, and computed again")
+
+
 def check(run, details):
     with jobs.scratch_of(run) as scratch:
         spec, details["parameters"] = make_job(run, scratch)
@@ -128,7 +136,7 @@ def check(run, details):
         daemon.finish(disturbed)
         compare_with_calm(daemon, spec, disturbed, details)
         daemon.stop()
-    must_be_identical(details)
+        must_be_identical(details)
 
 
 def words_of_the_death(log):
@@ -167,9 +175,5 @@ def check_device(run, details):
             name for name, pid in before.items() if after[name] != pid)
         compare_with_calm(daemon, spec, disturbed, details)
         daemon.stop()
-    if details["replaced_workers"] != ["0"]:
-        raise Failed("the device of worker 0 broke, and these workers were "
-                     f"replaced: {details['replaced_workers']}")
-    if details["replayed_slots"] == 0:
-        raise Failed("no slot was lost with the device, and computed again")
-    must_be_identical(details)
+        must_have_lost_one_device(details)
+        must_be_identical(details)

@@ -65,11 +65,22 @@ def with_libraries(folder, run, program):
 
 @contextlib.contextmanager
 def scratch_of(run):
-    """A harness.Scratch whose daemons are those of `run`. It lies in TMPDIR,
-    or /tmp."""
+    """A harness.Scratch whose daemons are those of `run`. If it is left with an
+    error, what they have said is kept."""
     harness.ROOT = run.options.programs
     with harness.Scratch() as scratch:
-        yield scratch
+        try:
+            yield scratch
+        except BaseException:
+            log_daemons(run, scratch.daemons)
+            raise
+
+
+def log_daemons(run, daemons):
+    for daemon in daemons:
+        if daemon.log_path.exists():
+            run.log(daemon.log_path,
+                    daemon.log_path.read_text(errors="replace"))
 
 
 def daemon_of(run, scratch, **more):

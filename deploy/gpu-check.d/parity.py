@@ -61,5 +61,6 @@ def check(run, details):
         details[f"{kind} {case}"] = f"{figure} of {limit} allowed"
     wrong = re.findall(r"^WRONG: .*$", output, re.M)
     if status != 0 or wrong:
+        run.log("job_check.py", output + errors)
         raise Failed("; ".join(wrong) or
                      "\n".join(errors.strip().splitlines()[-20:]))

@@ -87,6 +87,48 @@ class MachineTest(Scratch):
         self.assertEqual(list(large), ["host_memory"])
         self.assertGreater(large["host_memory"], jobs.host_memory() * 1.2)
 
+    def test_a_plan_is_asked_for_devices_of_the_cards_memory(self):
+        asked = []
+
+        def client(*words, check):
+            asked.append(words)
+            return types.SimpleNamespace(returncode=1, stderr="no")
+
+        run = types.SimpleNamespace(
+            gpus=[{"index": 0, "name": "NVIDIA H100 80GB HBM3"}],
+            options=types.SimpleNamespace(rehearse=False))
+        daemon = types.SimpleNamespace(
+            client=client, flags={"device_memory": 22 << 30,
+                                  "host_memory": 1 << 30})
+        spec = {"max_length": 8, "batch_size": 1, "micro_batch_size": 1,
+                "determinism": "fast"}
+        with unittest.mock.patch.object(bench, "count", return_value=2):
+            self.assertEqual(bench.predict(run, daemon, "m", spec),
+                             {"reason": "no"})
+        self.assertIn("2xh100:24.00GiB", asked[0])
+
+    def test_host_memory_of_a_machine_that_grows_is_told(self):
+        with unittest.mock.patch.dict(os.environ,
+                                      ROUNDHOUSE_HOST_MEMORY_GIB="0.5"):
+            self.assertEqual(machine.available_memory(), 1 << 29)
+            self.assertEqual(jobs.host_memory(0.5), 1 << 28)
+
+    def test_a_scratch_lies_where_it_is_told_and_its_logs_are_kept(self):
+        kept = []
+        run = types.SimpleNamespace(
+            options=types.SimpleNamespace(programs=self.folder),
+            log=lambda name, text: kept.append((name.name, text)))
+        with unittest.mock.patch.dict(os.environ,
+                                      ROUNDHOUSE_SCRATCH=str(self.folder)):
+            with self.assertRaises(Failed):
+                with jobs.scratch_of(run) as scratch:
+                    self.assertEqual(scratch.folder.parent, self.folder)
+                    scratch.daemon().log_path.write_text("words")
+                    scratch.daemon()  # never started
+                    raise Failed("no")
+        self.assertEqual(kept, [("daemon.log", "words")])
+        self.assertEqual(list(self.folder.iterdir()), [])
+
     def test_growth_is_of_every_process_that_was_there(self):
         more, wrong = growth.growth({"daemon": 70, "worker 0": 50},
                                     {"daemon": 90, "worker 0": 40, "new": 99},

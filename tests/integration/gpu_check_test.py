@@ -206,8 +206,10 @@ class GpuCheckTest(unittest.TestCase):
             self.assertEqual(case["tries"], {"128": "passed"})
         self.assertGreaterEqual(case["steps"], 1)
         for figure in ("step_seconds", "tokens_per_second", "model_tflops",
-                       "h2d_bytes_per_step", "d2h_bytes_per_step"):
+                       "h2d_bytes_per_step", "d2h_bytes_per_step",
+                       "arena_bytes"):
             self.assertGreater(case[figure], 0, figure)
+        self.assertEqual((case["gpus"], case["pinned_bytes"]), (2, 0))
         self.assertAlmostEqual(
             case["tokens_per_second"] * case["step_seconds"],
             case["spec"]["batch_size"] * case["spec"]["max_length"], places=3)
@@ -225,6 +227,8 @@ class GpuCheckTest(unittest.TestCase):
         self.assertIn(f"{SUITE}: exit status 3",
                       sections["conformance"]["reason"])
         self.assertIn("no device", json.dumps(sections["conformance"]))
+        self.assertIn(f"==== {SUITE}\nno device",
+                      (self.folder / "out/logs.txt").read_text())
         self.assertIn("| conformance | failed |", self.markdown)
         # The others were run all the same, or not asked for.
         self.assertEqual(sections["machine"]["status"], "passed")

@@ -407,11 +407,13 @@ class Daemon:
 
 
 class Scratch:
-    """A folder under /tmp (a socket's path must be short) with the inputs,
-    which is the data root, and the daemons of a test."""
+    """A folder under /tmp, or ROUNDHOUSE_SCRATCH, (a socket's path must be
+    short) with the inputs, which is the data root, and the daemons of a
+    test."""
 
     def __enter__(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="rh", dir="/tmp"))
+        self.folder = pathlib.Path(tempfile.mkdtemp(
+            prefix="rh", dir=os.environ.get("ROUNDHOUSE_SCRATCH", "/tmp")))
         self.data = self.folder / "data"
         self.data.mkdir()
         self.daemons = []
