@@ -4,8 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
-#include "base/status.h"
+#include "scheduler/simulate/machine.h"
 
 namespace roundhouse {
 namespace {
@@ -57,24 +56,6 @@ std::string PresetNames() {
                        });
 }
 
-namespace {
-
-// "24GiB" in bytes.
-absl::StatusOr<int64_t> ParseMemory(absl::string_view text,
-                                    absl::string_view item) {
-  double gib = 0;
-  absl::string_view number = text;
-  if (!absl::ConsumeSuffix(&number, "GiB") || !absl::SimpleAtod(number, &gib) ||
-      !(gib > 0 && gib <= kMostPlannedGib)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", item, "\": \"", text,
-                     "\" is no memory of a device, as in ", "h100:24GiB"));
-  }
-  return static_cast<int64_t>(gib * static_cast<double>(int64_t{1} << 30));
-}
-
-}  // namespace
-
 absl::StatusOr<std::vector<DevicePreset>> ParsePresets(absl::string_view text) {
   std::vector<DevicePreset> devices;
   for (const absl::string_view item : absl::StrSplit(text, ',')) {
@@ -101,7 +82,13 @@ absl::StatusOr<std::vector<DevicePreset>> ParsePresets(absl::string_view text) {
     }
     DevicePreset found = *preset;
     if (words.size() == 2) {
-      ASSIGN_OR_RETURN(found.memory_bytes, ParseMemory(words[1], item));
+      const auto memory_bytes = ParseDeviceMemory(words[1]);
+      if (!memory_bytes.has_value()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("\"", item, "\": \"", words[1],
+                         "\" is no memory of a device, as in h100:24GiB"));
+      }
+      found.memory_bytes = *memory_bytes;
     }
     devices.insert(devices.end(), count, found);
   }

@@ -35,7 +35,6 @@ const DevicePreset* FindPreset(absl::string_view name);
 std::string PresetNames();
 
 inline constexpr int kMaxPlannedDevices = 64;
-inline constexpr double kMostPlannedGib = 1024;
 
 // "8xrtx4090", "rtx4090", or a list "4xrtx4090,4xrtx3090": one entry a device.
 // "8xh100:24GiB" are devices of another memory.

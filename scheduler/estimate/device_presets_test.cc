@@ -47,7 +47,7 @@ TEST(DevicePresetsTest, AWrongItemIsNamed) {
       {"8xh100:24", "\"24\" is no memory"},
       {"h100:0GiB", "\"0GiB\" is no memory"},
       {"h100:nanGiB", "\"nanGiB\" is no memory"},
-      {"2xh100:1025GiB", "\"1025GiB\" is no memory"},
+      {"2xh100:4097GiB", "\"4097GiB\" is no memory"},
       {"64xh100,h200", "\"h200\": from 1 to 64"},
       {"8xrtx4090,", "\"\" is no known device"}};
   for (const auto& [text, part] : cases) {

@@ -300,6 +300,14 @@ StepPlan UniformPlan(const Plan& stages, const Widths& widths,
                           std::vector<double>(most, 1.0));
 }
 
+std::vector<IndexRange> UniformShares(const std::vector<IndexRange>& groups,
+                                      int parts) {
+  const std::vector<double> speeds(parts, 1.0);
+  return MicroBatchesOf(
+      SplitGroups(static_cast<int64_t>(groups.size()), speeds.data(), parts),
+      groups);
+}
+
 StepPlan ProportionalPlan(const Plan& stages, const Widths& widths,
                           int micro_batches, int groups,
                           std::vector<double> speeds) {
@@ -380,6 +388,15 @@ absl::Status CheckStepPlan(const StepPlan& plan, int layer_count,
   return absl::OkStatus();
 }
 
+std::vector<size_t> SendOrder(const std::vector<IndexRange>& shares) {
+  std::vector<size_t> order(shares.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return shares[a].size() > shares[b].size();
+  });
+  return order;
+}
+
 std::vector<Part> PartsOf(const StepPlan& plan, int micro_batches) {
   const auto groups = GroupRanges(micro_batches, plan.groups);
   std::vector<Part> parts;
@@ -397,16 +414,12 @@ std::vector<Part> PartsOf(const StepPlan& plan, int micro_batches) {
       covers = CoversOf(shares, groups, part.backward());
     }
     part.layers = StageOf(plan.stages, slot);
-    for (size_t i = 0; i < shares.size(); ++i) {
+    for (const size_t i : SendOrder(shares)) {
       part.micro_batches = shares[i];
       part.groups = covers[i].groups;
       part.contributions = covers[i].subtrees;
       parts.push_back(part);
     }
-    std::stable_sort(parts.end() - static_cast<int64_t>(shares.size()),
-                     parts.end(), [](const Part& a, const Part& b) {
-                       return a.micro_batches.size() > b.micro_batches.size();
-                     });
   }
   return parts;
 }

@@ -108,6 +108,12 @@ StepPlan ProportionalPlan(const Plan& stages, const Widths& widths,
                           int micro_batches, int groups,
                           std::vector<double> speeds);
 
+// The micro-batches of `parts` contiguous runs of whole groups, of as many each
+// as can be, the larger runs first: UniformPlan's shares.
+// REQUIRES: parts at least 1 and at most the groups.
+std::vector<IndexRange> UniformShares(const std::vector<IndexRange>& groups,
+                                      int parts);
+
 // The micro-batches of `parts` contiguous runs of whole groups, as equal as can
 // be (least sum of squares; of equals the larger ones first).  Where groups
 // differ in size UniformPlan's shares may be less equal: as many groups are not
@@ -122,10 +128,13 @@ std::vector<IndexRange> EvenShares(const std::vector<IndexRange>& groups,
 absl::Status CheckStepPlan(const StepPlan& plan, int layer_count,
                            int micro_batches, int device_count);
 
-// In the order in which they are sent: slot after slot, of a slot the parts of
-// more micro-batches first, of equals the first share.  So the next slot's
-// largest part goes to a device that had a small one.  REQUIRES: CheckStepPlan
-// is OK (whatever the number of devices).
+// The indices of a slot's shares in the order in which their parts are sent:
+// those of more micro-batches first, of equals the first share.  So the next
+// slot's largest part goes to a device that had a small one.
+std::vector<size_t> SendOrder(const std::vector<IndexRange>& shares);
+
+// In the order in which they are sent: slot after slot, of a slot in SendOrder.
+// REQUIRES: CheckStepPlan is OK (whatever the number of devices).
 std::vector<Part> PartsOf(const StepPlan& plan, int micro_batches);
 
 // "forward [0,3] x8 ... fused [28,28] x8 backward [24,27] x4".

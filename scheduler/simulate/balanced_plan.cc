@@ -4,7 +4,6 @@
 #include <bit>
 #include <cstdint>
 #include <functional>
-#include <numeric>
 #include <utility>
 
 #include "base/log.h"
@@ -114,12 +113,7 @@ class Balance {
   void Occupy(const std::vector<IndexRange>& shares,
               const std::vector<int>& counts) {
     taken_.assign(work_ns_.size(), false);
-    std::vector<size_t> sent(shares.size());  // larger ones first
-    std::iota(sent.begin(), sent.end(), 0);
-    std::stable_sort(sent.begin(), sent.end(), [&](size_t a, size_t b) {
-      return shares[a].size() > shares[b].size();
-    });
-    for (const size_t i : sent) {
+    for (const size_t i : SendOrder(shares)) {
       const auto size = static_cast<double>(shares[i].size());
       std::pair<bool, double> best_rank;
       int best = -1;

@@ -26,14 +26,10 @@ absl::Status BadItem(absl::string_view item) {
 absl::StatusOr<SimulatedDevice> ParseDevice(absl::string_view item,
                                             absl::string_view text) {
   const std::vector<absl::string_view> parts = absl::StrSplit(text, '@');
-  absl::string_view memory = parts[0];
+  const std::optional<int64_t> memory_bytes = ParseDeviceMemory(parts[0]);
+  if (parts.size() > 2 || !memory_bytes.has_value()) return BadItem(item);
   SimulatedDevice device;
-  double gib = 0;
-  if (parts.size() > 2 || !absl::ConsumeSuffix(&memory, "GiB") ||
-      !absl::SimpleAtod(memory, &gib) || !(gib > 0 && gib <= kMaxGib)) {
-    return BadItem(item);
-  }
-  device.memory_bytes = std::llround(std::ldexp(gib, 30));
+  device.memory_bytes = *memory_bytes;
   if (parts.size() == 2 &&
       (!absl::SimpleAtod(parts[1], &device.speed) ||
        !(device.speed >= kLeastSpeed && device.speed <= kMostSpeed))) {
@@ -54,6 +50,15 @@ double Machine::TotalSpeed() const {
   double total = 0;
   for (const SimulatedDevice& device : devices) total += device.speed;
   return total;
+}
+
+std::optional<int64_t> ParseDeviceMemory(absl::string_view text) {
+  double gib = 0;
+  if (!absl::ConsumeSuffix(&text, "GiB") || !absl::SimpleAtod(text, &gib) ||
+      !(gib > 0 && gib <= kMaxGib)) {
+    return std::nullopt;
+  }
+  return std::llround(std::ldexp(gib, 30));
 }
 
 absl::StatusOr<std::vector<SimulatedDevice>> ParseDevices(

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,9 @@ struct Machine {
     return host_work_rate > 0 ? std::min(host_work_rate, host_rate) : host_rate;
   }
 };
+
+// "24GiB" in bytes, up to 4096; of anything else nothing.
+std::optional<int64_t> ParseDeviceMemory(absl::string_view text);
 
 // "8" (24 GiB each), or a list such as "4x24GiB,3x16GiB,1x24GiB@0.5": number,
 // memory, speed.  INVALID_ARGUMENT naming the item that is wrong.

@@ -56,29 +56,6 @@ void SpellOut(const std::vector<LayerRange>& stages, int width,
   widths.resize(stages.size(), width);
 }
 
-// `count` in `parts` runs, the larger ones first, as UniformPlan has them: most
-// are then subtrees.
-std::vector<IndexRange> EqualRuns(int64_t count, int64_t parts) {
-  std::vector<IndexRange> runs;
-  for (int64_t i = 0, begin = 0; i < parts; ++i) {
-    const int64_t size = count / parts + (i < count % parts ? 1 : 0);
-    runs.push_back({begin, begin + size});
-    begin += size;
-  }
-  return runs;
-}
-
-// Of `parts` parts, as UniformPlan's slots.
-std::vector<IndexRange> EqualShares(const std::vector<IndexRange>& groups,
-                                    int parts) {
-  const auto count = static_cast<int64_t>(groups.size());
-  std::vector<IndexRange> shares = EqualRuns(count, parts);
-  for (IndexRange& share : shares) {
-    share = {groups[share.begin].begin, groups[share.end - 1].end};
-  }
-  return shares;
-}
-
 StepPlan EqualPlan(const Plan& stages, const std::vector<int>& widths,
                    int micro_batches, int groups, bool by_micro_batches) {
   StepPlan plan;
@@ -93,7 +70,7 @@ StepPlan EqualPlan(const Plan& stages, const std::vector<int>& widths,
       plan.shares.push_back(plan.shares.back());
     } else {
       plan.shares.push_back(by_micro_batches ? EvenShares(ranges, parts)
-                                             : EqualShares(ranges, parts));
+                                             : UniformShares(ranges, parts));
     }
     before = parts;
   }

@@ -51,7 +51,7 @@ std::vector<PlanShape> SearchShapes::OfTail(int tail) const {
   return shapes;
 }
 
-std::vector<PlanShape> SearchShapes::Ramped(int tail) const {
+std::vector<PlanShape> SearchShapes::Ramped() const {
   const int all = costs_.layers;
   if (all < kLeastRamped || !options_.ideas.uneven ||
       !machine_.equal_devices()) {
@@ -68,7 +68,6 @@ std::vector<PlanShape> SearchShapes::Ramped(int tail) const {
   std::vector<PlanShape> shapes;
   for (const auto& ramp : ramps) {
     PlanShape& shape = shapes.emplace_back(AllWide());
-    shape.fused_layers = tail;
     shape.forward_layers = ramp.forward_layers;
     shape.backward_layers = ramp.backward_layers;
     shape.first_layers = ramp.first_layers;

@@ -31,10 +31,10 @@ class SearchShapes {
   // A few widths and lengths of stages before and after so long a tail.
   std::vector<PlanShape> OfTail(int tail) const;
   // At the greatest width, with short stages at the ends: what devices wait for
-  // while layer 0 turns around is then short on all of them.  Of each tail the
-  // same number of them; none for few layers, for unequal devices, which would
-  // wait for the slowest, or without uneven slots.
-  std::vector<PlanShape> Ramped(int tail) const;
+  // while layer 0 turns around is then short on all of them.  Of any tail; none
+  // for few layers, for unequal devices, which would wait for the slowest, or
+  // without uneven slots.
+  std::vector<PlanShape> Ramped() const;
   // What changes of a shape keep to.
   ShapeLimits Limits() const;
   // Whether Ideas have such slots.

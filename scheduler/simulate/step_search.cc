@@ -199,11 +199,11 @@ class Search {
   std::vector<Candidate> RankRamped() {
     std::vector<Candidate> best;
     const int64_t work_left = work_left_;
-    for (size_t i = 0; i < shapes_.Ramped(0).size(); ++i) {
+    for (PlanShape shape : shapes_.Ramped()) {
       std::vector<Candidate> fits;
       double least_ns = kNever;
       for (int tail = 0; tail <= costs_.layers; ++tail) {
-        const PlanShape shape = shapes_.Ramped(tail)[i];
+        shape.fused_layers = tail;
         const std::optional<double> estimate_ns = Estimate(shape);
         if (!estimate_ns.has_value()) continue;
         fits.push_back({shape, *estimate_ns});
