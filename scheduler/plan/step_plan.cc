@@ -302,9 +302,14 @@ StepPlan UniformPlan(const Plan& stages, const Widths& widths,
 
 std::vector<IndexRange> UniformShares(const std::vector<IndexRange>& groups,
                                       int parts) {
-  const std::vector<double> speeds(parts, 1.0);
+  return ProportionalShares(groups, std::vector<double>(parts, 1.0));
+}
+
+std::vector<IndexRange> ProportionalShares(
+    const std::vector<IndexRange>& groups, const std::vector<double>& speeds) {
   return MicroBatchesOf(
-      SplitGroups(static_cast<int64_t>(groups.size()), speeds.data(), parts),
+      SplitGroups(static_cast<int64_t>(groups.size()), speeds.data(),
+                  static_cast<int>(speeds.size())),
       groups);
 }
 

@@ -114,6 +114,11 @@ StepPlan ProportionalPlan(const Plan& stages, const Widths& widths,
 std::vector<IndexRange> UniformShares(const std::vector<IndexRange>& groups,
                                       int parts);
 
+// The same in proportion to `speeds`, largest first: ProportionalPlan's shares.
+// REQUIRES: at least one, all above 0.
+std::vector<IndexRange> ProportionalShares(
+    const std::vector<IndexRange>& groups, const std::vector<double>& speeds);
+
 // The micro-batches of `parts` contiguous runs of whole groups, as equal as can
 // be (least sum of squares; of equals the larger ones first).  Where groups
 // differ in size UniformPlan's shares may be less equal: as many groups are not

@@ -56,23 +56,41 @@ void SpellOut(const std::vector<LayerRange>& stages, int width,
   widths.resize(stages.size(), width);
 }
 
-StepPlan EqualPlan(const Plan& stages, const std::vector<int>& widths,
-                   int micro_batches, int groups, bool by_micro_batches) {
+// Of the slowest device and others as fast as the fastest one.
+std::vector<double> OneSlow(int parts, const Machine& machine) {
+  const auto [slowest, fastest] = std::minmax_element(
+      machine.devices.begin(), machine.devices.end(),
+      [](const SimulatedDevice& a, const SimulatedDevice& b) {
+        return a.speed < b.speed;
+      });
+  std::vector<double> speeds(parts, fastest->speed);
+  speeds.back() = slowest->speed;
+  return speeds;
+}
+
+StepPlan EqualPlan(const PlanShape& shape, const Plan& stages,
+                   const std::vector<int>& widths, const Machine& machine,
+                   int micro_batches) {
   StepPlan plan;
   plan.stages = stages;
-  plan.groups = groups;
-  const std::vector<IndexRange> ranges = GroupRanges(micro_batches, groups);
+  plan.groups = shape.groups;
+  const std::vector<IndexRange> ranges =
+      GroupRanges(micro_batches, shape.groups);
   plan.shares.reserve(widths.size());
-  int before = 0;
-  for (const int width : widths) {
-    const int parts = std::min(width, static_cast<int>(ranges.size()));
-    if (parts == before) {
+  for (size_t slot = 0; slot < widths.size(); ++slot) {
+    const bool forward = slot < stages.forward.size();
+    const int parts = std::min(widths[slot], static_cast<int>(ranges.size()));
+    if (slot > 0 && slot != stages.forward.size() &&
+        parts == static_cast<int>(plan.shares.back().size())) {
       plan.shares.push_back(plan.shares.back());
+    } else if (forward && shape.slow_share) {
+      plan.shares.push_back(
+          ProportionalShares(ranges, OneSlow(parts, machine)));
     } else {
-      plan.shares.push_back(by_micro_batches ? EvenShares(ranges, parts)
-                                             : UniformShares(ranges, parts));
+      plan.shares.push_back(shape.by_micro_batches
+                                ? EvenShares(ranges, parts)
+                                : UniformShares(ranges, parts));
     }
-    before = parts;
   }
   return plan;
 }
@@ -93,11 +111,10 @@ StepPlan ShapePlan(const PlanShape& shape, const ModelCosts& costs,
                    const Machine& machine, int micro_batches) {
   const Plan stages = StagesOf(shape, costs);
   const std::vector<int> widths = WidthsOf(shape, stages);
-  StepPlan plan = shape.balanced
-                      ? BalancedPlan(stages, widths, micro_batches,
-                                     shape.groups, costs, machine)
-                      : EqualPlan(stages, widths, micro_batches, shape.groups,
-                                  shape.by_micro_batches);
+  StepPlan plan =
+      shape.balanced ? BalancedPlan(stages, widths, micro_batches, shape.groups,
+                                    costs, machine)
+                     : EqualPlan(shape, stages, widths, machine, micro_batches);
   plan.look_ahead = shape.look_ahead;
   return plan;
 }

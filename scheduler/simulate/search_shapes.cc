@@ -51,12 +51,14 @@ std::vector<PlanShape> SearchShapes::OfTail(int tail) const {
   return shapes;
 }
 
+std::vector<PlanShape> SearchShapes::FarStarts() const {
+  if (!options_.ideas.uneven) return {};
+  return machine_.equal_devices() ? Ramped() : WithSlowShares();
+}
+
 std::vector<PlanShape> SearchShapes::Ramped() const {
   const int all = costs_.layers;
-  if (all < kLeastRamped || !options_.ideas.uneven ||
-      !machine_.equal_devices()) {
-    return {};
-  }
+  if (all < kLeastRamped) return {};
   const struct {
     int forward_layers, backward_layers;
     std::vector<int> first_layers, last_layers;
@@ -77,6 +79,23 @@ std::vector<PlanShape> SearchShapes::Ramped() const {
   return shapes;
 }
 
+std::vector<PlanShape> SearchShapes::WithSlowShares() const {
+  std::vector<PlanShape> shapes;
+  PlanShape shape;
+  shape.slow_share = true;
+  shape.groups = GroupsToTry().back();
+  shape.look_ahead = std::min(2, options_.most_look_ahead);
+  const int most = std::min(Devices(), shape.groups);
+  for (const int share : {2, 3}) {
+    const int forward = std::max(1, most / share);
+    for (const int backward : {most - 1, most - 2}) {
+      shape.widths = {forward, most, std::max(1, backward)};
+      shapes.push_back(shape);
+    }
+  }
+  return shapes;
+}
+
 ShapeLimits SearchShapes::Limits() const {
   ShapeLimits limits;
   limits.layers = costs_.layers;
@@ -85,6 +104,7 @@ ShapeLimits SearchShapes::Limits() const {
   limits.most_look_ahead = options_.most_look_ahead;
   limits.ends = options_.ideas.uneven;
   limits.groups = options_.groups == 0;
+  limits.equal_devices = machine_.equal_devices();
   limits.widths = WidthsToTry();
   return limits;
 }

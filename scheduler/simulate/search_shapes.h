@@ -30,11 +30,9 @@ class SearchShapes {
   PlanShape AllWide() const;
   // A few widths and lengths of stages before and after so long a tail.
   std::vector<PlanShape> OfTail(int tail) const;
-  // At the greatest width, with short stages at the ends: what devices wait for
-  // while layer 0 turns around is then short on all of them.  Of any tail; none
-  // for few layers, for unequal devices, which would wait for the slowest, or
-  // without uneven slots.
-  std::vector<PlanShape> Ramped() const;
+  // What no estimate leads to, of any tail: Ramped or, for unequal devices,
+  // WithSlowShares.  None without uneven slots.
+  std::vector<PlanShape> FarStarts() const;
   // What changes of a shape keep to.
   ShapeLimits Limits() const;
   // Whether Ideas have such slots.
@@ -42,6 +40,12 @@ class SearchShapes {
 
  private:
   int Devices() const { return machine_.device_count(); }
+  // At the greatest width, with short stages at the ends: what devices wait for
+  // while layer 0 turns around is then short on all of them.  None for few
+  // layers.
+  std::vector<PlanShape> Ramped() const;
+  // With a small share for the slowest device in each forward slot.
+  std::vector<PlanShape> WithSlowShares() const;
   bool AllowsWidth(int width) const;
   std::vector<int> WidthsToTry() const;
   std::vector<int> StageLengths() const;

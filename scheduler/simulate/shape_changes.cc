@@ -172,6 +172,9 @@ std::vector<PlanShape> ShapeChanges(const PlanShape& shape,
     changes.AddEach(&PlanShape::last_widths, step);
   }
   add([&](PlanShape& s) { s.balanced = !s.balanced; });
+  if (!limits.equal_devices) {
+    add([&](PlanShape& s) { s.slow_share = !s.slow_share; });
+  }
   // Groups of one size are cut the same either way.
   if (limits.micro_batches % shape.groups != 0) {
     add([&](PlanShape& s) { s.by_micro_batches = !s.by_micro_batches; });

@@ -20,6 +20,7 @@ struct ShapeLimits {
   int most_look_ahead = 1;
   bool ends = true;    // whether slots at the ends may differ from the others
   bool groups = true;  // whether their number may change
+  bool equal_devices = true;
   std::vector<int> widths;  // to try for all slots of a direction
 };
 

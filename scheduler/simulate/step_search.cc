@@ -27,7 +27,7 @@ namespace {
 constexpr size_t kRanked = 6;
 // Kinds of plans of which the one with the best estimate is simulated.
 constexpr size_t kKinds = 16;
-// An estimate this near the least one of ramped starts is as good.
+// An estimate this near the least one of a far start is as good.
 constexpr double kNearlyLeast = 1.01;
 // A change whose estimate is this much worse is not simulated; nor is one that
 // was drawn, of which there are more than can be.
@@ -91,12 +91,12 @@ class Search {
     const std::optional<double> estimate_ns = Estimate(all_wide);
     for (const Candidate& other : BestKinds()) best.push_back(other);
     KeepBest(best, best.size(), &Candidate::estimate_ns);
-    const std::vector<Candidate> ramped = RankRamped();
-    best.insert(best.begin(), ramped.begin(), ramped.end());
+    const std::vector<Candidate> far = RankFarStarts();
+    best.insert(best.begin(), far.begin(), far.end());
     if (estimate_ns.has_value()) {
       best.insert(best.begin(), {all_wide, *estimate_ns});
     }
-    SimulateFirst(best, 2 + ramped.size());
+    SimulateFirst(best, 2 + far.size());
     KeepBest(best, best.size(), &Candidate::step_ns);
     const std::vector<Candidate> starts = best;
     ImproveBySimulation(best.front(), ShapeChanges);
@@ -194,12 +194,12 @@ class Search {
     return best;
   }
 
-  // Of each way to ramp up and down the longest tail whose estimate is nearly
-  // the least: estimates hardly see what is not computed twice.
-  std::vector<Candidate> RankRamped() {
+  // Of each start the longest tail whose estimate is nearly the least:
+  // estimates hardly see what is not computed twice.
+  std::vector<Candidate> RankFarStarts() {
     std::vector<Candidate> best;
     const int64_t work_left = work_left_;
-    for (PlanShape shape : shapes_.Ramped()) {
+    for (PlanShape shape : shapes_.FarStarts()) {
       std::vector<Candidate> fits;
       double least_ns = kNever;
       for (int tail = 0; tail <= costs_.layers; ++tail) {

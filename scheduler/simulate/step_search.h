@@ -5,8 +5,8 @@
 //
 // For the lengths of the fused tail that promise most, one thing after another
 // is changed as long as the estimate (step_estimate.h) gets shorter.  What
-// comes out, of each kind of plan met on the way the best, and a few with short
-// stages at the ends (SearchShapes::Ramped) are simulated; the best of those is
+// comes out, of each kind of plan met on the way the best, and a few that are
+// far from all of those (SearchShapes::FarStarts) are simulated; the best is
 // improved by simulation, the change with the shortest estimate first, then in
 // the lengths of its first forward and last backward stages, at last in single
 // stages and slots, by changes that are drawn.  After that the best of other
