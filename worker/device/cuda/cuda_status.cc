@@ -45,6 +45,10 @@ absl::StatusCode CodeOf(cudaError_t error) {
     case cudaErrorInvalidKernelImage:
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorInvalidDeviceFunction:
+    case cudaErrorInvalidPtx:
+    case cudaErrorUnsupportedPtxVersion:
+    case cudaErrorJitCompilerNotFound:
+    case cudaErrorJitCompilationDisabled:
     case cudaErrorOperatingSystem:
     case cudaErrorNotPermitted:
     case cudaErrorNotSupported:

@@ -31,6 +31,7 @@ class SharedMemory {
  public:
   explicit SharedMemory(uint64_t bytes) : bytes_(bytes) {}
   ~SharedMemory() {
+    if (registered_) cudaHostUnregister(data_);
     if (data_ != MAP_FAILED) munmap(data_, bytes_);
     if (fd_ >= 0) close(fd_);
   }
@@ -49,12 +50,24 @@ class SharedMemory {
     std::memset(data_, 1, bytes_);
     return absl::OkStatus();
   }
+  absl::Status Register() {
+    RETURN_IF_ERROR(
+        CudaStatus(cudaHostRegister(data_, bytes_, cudaHostRegisterPortable),
+                   "cudaHostRegister"));
+    registered_ = true;
+    return absl::OkStatus();
+  }
+  absl::Status Unregister() {
+    registered_ = false;
+    return CudaStatus(cudaHostUnregister(data_), "cudaHostUnregister");
+  }
   void* data() const { return data_; }
 
  private:
   const uint64_t bytes_;
   int fd_ = -1;
   void* data_ = MAP_FAILED;
+  bool registered_ = false;
 };
 
 // What CUDA gave, given back.  A failure to do so is of no use to anybody: the
@@ -94,23 +107,16 @@ class Measurement {
     ASSIGN_OR_RETURN(rates.h2d_pageable_gbps, Rate({true, false}));
     ASSIGN_OR_RETURN(rates.d2h_pageable_gbps, Rate({false, true}));
     ASSIGN_OR_RETURN(const uint64_t free_before, FreeDeviceBytes());
-    ASSIGN_OR_RETURN(
-        const double registering, Seconds([this] {
-          return CudaStatus(
-              cudaHostRegister(host_.data(), options_.register_bytes,
-                               cudaHostRegisterPortable),
-              "cudaHostRegister");
-        }));
+    ASSIGN_OR_RETURN(const double registering,
+                     Seconds([this] { return host_.Register(); }));
     ASSIGN_OR_RETURN(const uint64_t free_after, FreeDeviceBytes());
     rates.register_device_bytes =
         free_before > free_after ? free_before - free_after : 0;
     ASSIGN_OR_RETURN(rates.h2d_registered_gbps, Rate({true, false}));
     ASSIGN_OR_RETURN(rates.d2h_registered_gbps, Rate({false, true}));
     ASSIGN_OR_RETURN(rates.both_ways_registered_gbps, Rate({true, true}));
-    ASSIGN_OR_RETURN(const double unregistering, Seconds([this] {
-                       return CudaStatus(cudaHostUnregister(host_.data()),
-                                         "cudaHostUnregister");
-                     }));
+    ASSIGN_OR_RETURN(const double unregistering,
+                     Seconds([this] { return host_.Unregister(); }));
     const double gib = static_cast<double>(options_.register_bytes) / kGib;
     rates.register_gib_per_second = gib / registering;
     rates.unregister_gib_per_second = gib / unregistering;
