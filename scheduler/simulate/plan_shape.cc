@@ -77,11 +77,11 @@ StepPlan EqualPlan(const PlanShape& shape, const Plan& stages,
   const std::vector<IndexRange> ranges =
       GroupRanges(micro_batches, shape.groups);
   plan.shares.reserve(widths.size());
+  int before = 0;
   for (size_t slot = 0; slot < widths.size(); ++slot) {
     const bool forward = slot < stages.forward.size();
     const int parts = std::min(widths[slot], static_cast<int>(ranges.size()));
-    if (slot > 0 && slot != stages.forward.size() &&
-        parts == static_cast<int>(plan.shares.back().size())) {
+    if (parts == before && slot != stages.forward.size()) {
       plan.shares.push_back(plan.shares.back());
     } else if (forward && shape.slow_share) {
       plan.shares.push_back(
@@ -91,6 +91,7 @@ StepPlan EqualPlan(const PlanShape& shape, const Plan& stages,
                                 ? EvenShares(ranges, parts)
                                 : UniformShares(ranges, parts));
     }
+    before = parts;
   }
   return plan;
 }

@@ -32,9 +32,9 @@ struct PlanShape {
   // equal as the groups allow, by their number or by their micro-batches.
   bool balanced = false;
   bool by_micro_batches = false;
-  // Else the last share of a forward slot is as much smaller than the others as
-  // the slowest device is slower than the fastest: the next slot does not wait
-  // for it there.
+  // Of a plan that is not balanced: the last share of a forward slot is as much
+  // smaller than the others as the slowest device is slower than the fastest,
+  // or left out, so that the next slot does not wait for it.
   bool slow_share = false;
 
   friend bool operator==(const PlanShape&, const PlanShape&) = default;

@@ -78,6 +78,20 @@ TEST(StepSearchTest, ASlowDevicesShareOfAForwardSlotIsSmall) {
   EXPECT_EQ(plan.shares[5], plan.shares[4]);
 }
 
+// Whatever the slot before it: that one's slow share may be left out.
+TEST(StepSearchTest, AForwardSlotIsCutByItsOwnWidth) {
+  Machine machine = Devices(4);
+  machine.devices[1].speed = 0.25;
+  PlanShape shape;
+  shape.widths = {3, 4, 4};
+  shape.groups = 6;
+  shape.slow_share = true;
+  shape.first_widths = {4};
+  const StepPlan plan = ShapePlan(shape, SmallModel(4), machine, 6);
+  EXPECT_EQ(plan.shares[0], (std::vector<IndexRange>{{0, 2}, {2, 4}, {4, 6}}));
+  EXPECT_EQ(plan.shares[1], (std::vector<IndexRange>{{0, 3}, {3, 5}, {5, 6}}));
+}
+
 TEST(StepSearchTest, StagesAtTheEndsHaveLengthsOfTheirOwn) {
   PlanShape shape;
   shape.forward_layers = 3;
