@@ -9,12 +9,14 @@ ONLY_WITH_CUDA = select({
     "//conditions:default": ["//bazel:incompatible"],
 })
 
-# Ampere, Ada, Hopper and Blackwell; PTX of the last for what comes after.
+# Ampere, Ada, Hopper, and Blackwell of data centres and of desks; PTX of the
+# last for what comes after.
 _GENCODE = [
     "-gencode arch=compute_80,code=sm_80",
     "-gencode arch=compute_86,code=sm_86",
     "-gencode arch=compute_89,code=sm_89",
     "-gencode arch=compute_90,code=sm_90",
+    "-gencode arch=compute_100,code=sm_100",
     "-gencode arch=compute_120,code=[sm_120,compute_120]",
 ]
 

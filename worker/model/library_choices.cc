@@ -21,7 +21,15 @@ constexpr std::pair<const char*, const char*> kChoices[] = {
     {"CUBLAS_WORKSPACE_CONFIG", ":4096:8"},
     {"NCCL_SOCKET_IFNAME", "lo"},  // members are of this machine
     {"PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync"},
-    {"PYTORCH_CUDA_ALLOC_CONF", nullptr}};  // must not be there: it would win
+    // These must not be there.  The older name would win ...
+    {"PYTORCH_CUDA_ALLOC_CONF", nullptr},
+    // ... fp32 products would be TF32, whatever LibTorch was told ...
+    {"NVIDIA_TF32_OVERRIDE", nullptr},
+    {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", nullptr},
+    // ... and others would choose how a product is added up.
+    {"CUBLASLT_WORKSPACE_SIZE", nullptr},
+    {"TORCH_CUBLASLT_UNIFIED_WORKSPACE", nullptr},
+    {"TORCH_BLAS_PREFER_CUBLASLT", nullptr}};
 
 bool IsSame(const char* value, const char* wanted) {
   if (value == nullptr || wanted == nullptr) return value == wanted;

@@ -35,10 +35,18 @@ TEST(LibraryChoicesTest, NoOtherNameSaysOtherwise) {
             "PYTORCH_ALLOC_CONF=backend:cudaMallocAsync\n");
 }
 
+TEST(LibraryChoicesTest, NothingMakesProductsTf32) {
+  EXPECT_EQ(ChoicesIn("NVIDIA_TF32_OVERRIDE=1 "
+                      "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1"),
+            "MKL_DYNAMIC=FALSE\n"
+            "PYTORCH_ALLOC_CONF=backend:cudaMallocAsync\n");
+}
+
 int Print(char** argv) {
   if (!FixLibraryChoices(argv).ok()) return 1;
   for (const char* name :
-       {"MKL_DYNAMIC", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}) {
+       {"MKL_DYNAMIC", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF",
+        "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"}) {
     const char* const value = std::getenv(name);
     if (value != nullptr) std::printf("%s=%s\n", name, value);
   }

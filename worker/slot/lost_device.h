@@ -13,6 +13,12 @@ namespace roundhouse::worker {
 // (worker/device/device.h); CUDA's own destructors could wait for ever.
 void EndProcessIfLost(const absl::Status& status);
 
+// From now on an exception that nobody catches ends the process the same way,
+// its first line in the log: LibTorch frees the tensors of a lost device, and
+// throws where nothing may.  Not std::abort's way, which would write the arena
+// into a core file.
+void EndProcessOnTerminate();
+
 }  // namespace roundhouse::worker
 
 #endif  // ROUNDHOUSE_WORKER_SLOT_LOST_DEVICE_H_

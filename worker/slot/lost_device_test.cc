@@ -1,5 +1,7 @@
 #include "worker/slot/lost_device.h"
 
+#include <stdexcept>
+
 #include "gtest/gtest.h"
 
 namespace roundhouse::worker {
@@ -14,6 +16,25 @@ TEST(LostDeviceTest, OtherErrorsAreTheSlots) {
   EndProcessIfLost(absl::OkStatus());
   EndProcessIfLost(absl::CancelledError("given up"));
   EndProcessIfLost(absl::InternalError("the model"));
+}
+
+struct ThrowsWhenFreed {
+  ~ThrowsWhenFreed() {  // as LibTorch's free may, and noexcept as that is
+    Free();
+  }
+  static void Free() {
+    throw std::runtime_error("CUDA error: unspecified launch failure\nmore");
+  }
+};
+
+TEST(LostDeviceTest, WhatThrowsWhereNothingMayEndsTheProcessAndSaysWhy) {
+  EXPECT_EXIT(
+      {
+        EndProcessOnTerminate();
+        ThrowsWhenFreed freed;
+      },
+      testing::ExitedWithCode(1),
+      "CUDA error: unspecified launch failure; this process ends");
 }
 
 }  // namespace

@@ -46,14 +46,11 @@ absl::StatusOr<std::unique_ptr<PeerExchange>> PeerExchange::Create(
 
 PeerExchange::~PeerExchange() {
   if (!thread_.joinable()) return;
-  std::shared_ptr<PeerGroup> group;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;
-    given_up_.store(true);
-    group = group_;
+    GiveUpGroup();
   }
-  if (group != nullptr) group->Abort();
   wake_.notify_all();
   thread_.join();
 }
@@ -71,16 +68,16 @@ void PeerExchange::Exchange(wire::PeerSums command) {
 }
 
 void PeerExchange::Leave(const wire::LeavePeers& command) {
-  std::shared_ptr<PeerGroup> group;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    left_ = std::max(left_, command.group);
-    given_up_.store(true);
-    group = group_;
-  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  left_ = std::max(left_, command.group);
   // What comes next is of the group that is over: groups are joined one after
   // the other, and each is left before the next is.
-  if (group != nullptr) group->Abort();
+  GiveUpGroup();
+}
+
+void PeerExchange::GiveUpGroup() {
+  given_up_.store(true);
+  if (group_ != nullptr) group_->Abort();
 }
 
 void PeerExchange::Work() {

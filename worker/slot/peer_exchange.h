@@ -82,6 +82,9 @@ class PeerExchange {
                          std::byte* result);
   void SendDown(Run& run, uint64_t begin, uint64_t elements, size_t result);
   void AwaitResult(Run& run, size_t result);
+  // Holds mutex_, and no group: the end of one may hold up its last owner,
+  // which is to be the thread.
+  void GiveUpGroup();
   // It is over for this worker; says why.
   void LeaveGroup(const absl::Status& why);
 

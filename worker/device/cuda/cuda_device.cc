@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "worker/device/cuda/cuda_peers.h"
@@ -30,6 +32,9 @@ constexpr size_t kMaxIdleEvents = 256;
 // up and begin the next, and an activation waits for a quarter of a millisecond
 // at most.  Reckoned, not measured.
 constexpr CopyChunks kCopyChunks = {.bytes = 2 << 20, .in_flight = 3};
+
+// While the pool cannot serve what the account has room for.
+constexpr absl::Duration kAskAgainEvery = absl::Milliseconds(1);
 
 // CUDA's current device belongs to the thread; one that has none would get
 // device 0, and a context there, with its first call of any kind.
@@ -229,7 +234,8 @@ class CudaStream : public Stream {
 // for it waits for no work.  Thread-safe.
 class MemoryPool {
  public:
-  explicit MemoryPool(int device) : device_(device) {}
+  MemoryPool(int device, absl::Duration max_wait)
+      : device_(device), max_wait_(max_wait) {}
   ~MemoryPool() {
     if (stream_ != nullptr) {
       OnDevice(device_, [this] { return cudaStreamDestroy(stream_); });
@@ -244,11 +250,12 @@ class MemoryPool {
     RETURN_IF_ERROR(CudaStatus(cudaDeviceGetDefaultMemPool(&pool_, device_),
                                "cudaDeviceGetDefaultMemPool"));
     // Else every wait for an event would give free memory back to the driver.
-    uint64_t threshold = UINT64_MAX;
+    // What a pool in pieces grows by beyond the limit goes back.
+    uint64_t threshold = bytes;
     RETURN_IF_ERROR(Set(cudaMemPoolAttrReleaseThreshold, &threshold));
     // Else memory that LibTorch freed in a stream would come back with a wait
-    // for that stream's work in it.  LibTorch turns it on again; whoever
-    // prepares it turns it off (worker/model/cuda/on_cuda.cc).
+    // for that stream's work in it.  LibTorch sets both; whoever prepares it
+    // sets them back (worker/model/cuda/on_cuda.cc).
     int dependencies = 0;
     RETURN_IF_ERROR(
         Set(cudaMemPoolReuseAllowInternalDependencies, &dependencies));
@@ -260,8 +267,15 @@ class MemoryPool {
   absl::StatusOr<std::byte*> Allocate(uint64_t bytes, const std::string& what) {
     RETURN_IF_ERROR(MakeCurrent(device_));
     void* data = nullptr;
-    const cudaError_t error =
-        cudaMallocFromPoolAsync(&data, bytes, pool_, stream_);
+    cudaError_t error = cudaMallocFromPoolAsync(&data, bytes, pool_, stream_);
+    // What LibTorch freed comes when its stream is there, what a worker that
+    // died had when the driver has cleared up; free memory may be in pieces.
+    for (const absl::Time deadline = absl::Now() + max_wait_;
+         error == cudaErrorMemoryAllocation && absl::Now() < deadline;
+         absl::SleepFor(kAskAgainEvery)) {
+      RETURN_IF_ERROR(Trim());
+      error = cudaMallocFromPoolAsync(&data, bytes, pool_, stream_);
+    }
     if (error != cudaSuccess) return Refused(error, bytes, what);
     // Any stream may use it from here on.
     const absl::Status there =
@@ -283,20 +297,39 @@ class MemoryPool {
                       "cudaMemPoolSetAttribute");
   }
 
+  absl::StatusOr<uint64_t> Get(cudaMemPoolAttr attribute) {
+    uint64_t value = 0;
+    RETURN_IF_ERROR(
+        CudaStatus(cudaMemPoolGetAttribute(pool_, attribute, &value),
+                   "cudaMemPoolGetAttribute"));
+    return value;
+  }
+
+  // Pieces that nobody uses go back to the driver, which can join them.
+  absl::Status Trim() {
+    cudaGetLastError();
+    return CudaStatus(cudaMemPoolTrimTo(pool_, 0), "cudaMemPoolTrimTo");
+  }
+
   absl::Status Refused(cudaError_t error, uint64_t bytes,
                        const std::string& what) {
     const absl::Status status = CudaStatus(error, "cudaMallocFromPoolAsync");
     if (!absl::IsResourceExhausted(status)) return status;
+    ASSIGN_OR_RETURN(const uint64_t used, Get(cudaMemPoolAttrUsedMemCurrent));
+    ASSIGN_OR_RETURN(const uint64_t reserved,
+                     Get(cudaMemPoolAttrReservedMemCurrent));
     size_t free = 0;
     size_t total = 0;
     RETURN_IF_ERROR(
         CudaStatus(cudaMemGetInfo(&free, &total), "cudaMemGetInfo"));
     return absl::ResourceExhaustedError(absl::StrCat(
         "device memory: ", what, " wants ", bytes, " bytes; the driver has ",
-        free, " of ", total, " free: ", status.message()));
+        free, " of ", total, " free, the pool has ", reserved, ", of which ",
+        used, " are in use: ", status.message()));
   }
 
   const int device_;
+  const absl::Duration max_wait_;
   cudaStream_t stream_ = nullptr;
   cudaMemPool_t pool_ = nullptr;
 };
@@ -337,7 +370,7 @@ class CudaDevice : public Device {
   explicit CudaDevice(const CudaDeviceOptions& options)
       : index_(options.index),
         account_(options.memory_bytes),
-        pool_(options.index),
+        pool_(options.index, options.max_memory_wait),
         // Without a time a record costs less; a thread that waits sleeps.
         events_(options.index, cudaEventDisableTiming | cudaEventBlockingSync),
         marks_(options.index, cudaEventDefault) {}
@@ -370,9 +403,11 @@ class CudaDevice : public Device {
   absl::StatusOr<std::unique_ptr<PinnedHost>> PinHost(std::byte* data,
                                                       uint64_t bytes) override {
     RETURN_IF_ERROR(MakeCurrent(index_));
+    // An error of the system's may be that of host memory: it is worked without
+    // then, and a device that is gone says so to the next call.
     RETURN_IF_ERROR(
-        CudaStatus(cudaHostRegister(data, bytes, cudaHostRegisterDefault),
-                   "cudaHostRegister"));
+        CudaOpenStatus(cudaHostRegister(data, bytes, cudaHostRegisterDefault),
+                       "cudaHostRegister"));
     return std::make_unique<CudaPinnedHost>(index_, data);
   }
 
@@ -405,7 +440,7 @@ absl::Status CheckIsThere(int index) {
   int count = 0;
   // An error leaves the count as it was; there are none, and it says why.
   const absl::Status status =
-      CudaStatus(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+      CudaOpenStatus(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
   if (!status.ok()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "no CUDA device (it takes an NVIDIA GPU and driver R580 or newer; ",
@@ -420,7 +455,7 @@ absl::Status CheckIsThere(int index) {
 
 // Older devices than the build is for, and those without memory pools.
 absl::Status CheckServes(int index) {
-  RETURN_IF_ERROR(CudaStatus(LoadFloatKernels(), "loading our kernels"));
+  RETURN_IF_ERROR(CudaOpenStatus(LoadFloatKernels(), "loading our kernels"));
   int pools = 0;
   RETURN_IF_ERROR(CudaStatus(
       cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, index),
@@ -440,7 +475,9 @@ absl::StatusOr<std::unique_ptr<Device>> NewCudaDevice(
     return absl::InvalidArgumentError("memory_bytes must be at least 1");
   }
   RETURN_IF_ERROR(CheckIsThere(options.index));
-  RETURN_IF_ERROR(MakeCurrent(options.index));
+  // Makes the device's context, which one in exclusive use refuses.
+  RETURN_IF_ERROR(
+      CudaOpenStatus(cudaSetDevice(options.index), "cudaSetDevice"));
   RETURN_IF_ERROR(CheckServes(options.index));
   auto device = std::make_unique<CudaDevice>(options);
   RETURN_IF_ERROR(device->Open());

@@ -5,7 +5,8 @@
 // Memory comes from a stream-ordered pool (cudaMallocFromPoolAsync) and not
 // from one block that we cut up: worker/slot grants memory by counting bytes,
 // and a block in pieces would refuse what the count allows.  It is grown to the
-// limit when the device is opened and never shrinks.  The default pool, because
+// limit when the device is opened and shrinks to less only when it cannot serve
+// what the count allows.  The default pool, because
 // LibTorch's allocator (PYTORCH_ALLOC_CONF=backend:cudaMallocAsync) takes its
 // memory there, too: what the one frees the other can have.
 //
@@ -18,6 +19,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "worker/device/device.h"
 
 namespace roundhouse::worker {
@@ -25,6 +27,9 @@ namespace roundhouse::worker {
 struct CudaDeviceOptions {
   int index = 0;              // among those that CUDA_VISIBLE_DEVICES leaves
   uint64_t memory_bytes = 0;  // the limit of all buffers together, > 0
+  // How long an allocation within the limit waits for memory that the driver
+  // does not have yet, before it is RESOURCE_EXHAUSTED.
+  absl::Duration max_memory_wait = absl::Seconds(5);
 };
 
 // Opens the device, in a process that was not forked after it opened one.

@@ -17,8 +17,9 @@ namespace roundhouse::worker {
 namespace {
 
 absl::StatusOr<std::unique_ptr<Device>> OpenFake(uint64_t memory_bytes) {
-  return NewCudaDevice(
-      {.index = FakeCudart::kDevice, .memory_bytes = memory_bytes});
+  return NewCudaDevice({.index = FakeCudart::kDevice,
+                        .memory_bytes = memory_bytes,
+                        .max_memory_wait = absl::Milliseconds(10)});
 }
 
 INSTANTIATE_TEST_SUITE_P(FakeCuda, DeviceConformance,
@@ -126,7 +127,8 @@ TEST_F(CudaDeviceLogicTest, ADeviceWithLessMemoryThanTheLimitIsNotOpened) {
   const absl::Status status = OpenFake(1024).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(status.message().find("device memory: --device-memory wants 1024 "
-                                  "bytes; the driver has 1000 of 1000 free: "),
+                                  "bytes; the driver has 1000 of 1000 free, "
+                                  "the pool has 0, of which 0 are in use: "),
             0u)
       << status;
 }
@@ -138,10 +140,45 @@ TEST_F(CudaDeviceLogicTest, MemoryThatTheDriverRefusesIsNotCounted) {
   const absl::Status status = device->Allocate(1000, "sums").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(status.message().find("device memory: sums wants 1024 bytes; the "
-                                  "driver has 976 of 2000 free: "),
+                                  "driver has 976 of 2000 free, the pool has "
+                                  "1024, of which 1024 are in use: "),
             0u)
       << status;
   EXPECT_EQ(device->memory().used_bytes, 1024u);
+}
+
+TEST_F(CudaDeviceLogicTest, MemoryThatIsFreeInPiecesIsJoined) {
+  const auto device = *OpenFake(4096);
+  Cudart().scattered_bytes = Cudart().driver_bytes - 1000;
+  EXPECT_TRUE(device->Allocate(1024, "sums").ok());
+  EXPECT_EQ(Cudart().scattered_bytes, 0u);
+}
+
+// LibTorch's stream has still to free it.
+TEST_F(CudaDeviceLogicTest, MemoryThatIsFreedSoonIsWaitedFor) {
+  const auto device = *NewCudaDevice({.index = FakeCudart::kDevice,
+                                      .memory_bytes = 4096,
+                                      .max_memory_wait = absl::Minutes(1)});
+  Cudart().refusals = 5;
+  EXPECT_TRUE(device->Allocate(1024, "sums").ok());
+  EXPECT_EQ(Cudart().refusals, 0);
+}
+
+TEST_F(CudaDeviceLogicTest, ThePoolKeepsNoMoreThanTheLimit) {
+  const auto device = *OpenFake(4096);
+  EXPECT_EQ(Cudart().release_threshold, 4096u);
+}
+
+TEST_F(CudaDeviceLogicTest, ADeviceThatIsNotThereAnyMoreIsLost) {
+  const auto device = *OpenFake(4096);
+  for (const cudaError_t error :
+       {cudaErrorNoDevice, cudaErrorInvalidDevice, cudaErrorDevicesUnavailable,
+        cudaErrorOperatingSystem}) {
+    Cudart().lost = error;
+    EXPECT_TRUE(absl::IsAborted(device->NewStream().status())) << error;
+    EXPECT_TRUE(absl::IsFailedPrecondition(OpenFake(4096).status())) << error;
+  }
+  Cudart().lost = cudaSuccess;  // for the fixture's count
 }
 
 TEST_F(CudaDeviceLogicTest, ALostDeviceIsSaidByEveryCallAndGivesAllBack) {

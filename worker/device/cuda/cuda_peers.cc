@@ -2,12 +2,14 @@
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdio>
 #include <functional>
 #include <iterator>
 #include <mutex>
@@ -18,6 +20,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "worker/device/cuda/cuda_status.h"
@@ -53,15 +56,26 @@ absl::Status CheckNotLost(int device) {
 
 absl::Status Failure(int device, ncclResult_t result, const std::string& what) {
   RETURN_IF_ERROR(CheckNotLost(device));
+  const char* const last = ncclGetLastError(nullptr);  // of the process
   return absl::UnavailableError(
-      absl::StrCat("peers: ", what, ": ", ncclGetErrorString(result)));
+      absl::StrCat("peers: ", what, ": ", ncclGetErrorString(result),
+                   last == nullptr || *last == '\0' ? "" : ": ", last));
 }
 
 class NcclGroup : public PeerGroup {
  public:
-  explicit NcclGroup(int device) : device_(device) {}
+  NcclGroup(int device, absl::Duration max_abort)
+      : device_(device), max_abort_(max_abort) {}
   ~NcclGroup() override {
     NcclGroup::Abort();
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      if (!AwaitAbort(lock)) {
+        RH_LOG(kError) << AbortHangs().message() << "; this process ends";
+        std::fflush(nullptr);
+        _exit(1);
+      }
+    }
     if (abort_.joinable()) abort_.join();
   }
 
@@ -117,6 +131,8 @@ class NcclGroup : public PeerGroup {
     std::lock_guard<std::mutex> lock(mutex_);
     if (comm_ == nullptr) return;
     aborting_ = true;
+    abort_deadline_ = std::chrono::steady_clock::now() +
+                      absl::ToChronoNanoseconds(max_abort_);
     abort_ = std::thread([this, comm = std::exchange(comm_, nullptr)] {
       MakeCurrent(device_).IgnoreError();
       ncclCommAbort(comm);  // an error leaves memory behind, nothing else
@@ -212,28 +228,41 @@ class NcclGroup : public PeerGroup {
     if (!over_) return absl::OkStatus();
     Abort();  // who has said so may not have begun
     std::unique_lock<std::mutex> lock(mutex_);
-    // On a lost device that may take for ever.
-    aborted_.wait(lock,
-                  [this] { return !aborting_ || absl::IsAborted(failure_); });
+    if (!absl::IsAborted(failure_) && !AwaitAbort(lock)) return AbortHangs();
     return failure_.ok()
                ? absl::UnavailableError("peers: the group was aborted")
                : failure_;
   }
 
+  // Holds `lock`, of mutex_.  False: NCCL has not come back; what of its
+  // kernels is left on the device, nobody knows.
+  bool AwaitAbort(std::unique_lock<std::mutex>& lock) {
+    return aborted_.wait_until(lock, abort_deadline_,
+                               [this] { return !aborting_; });
+  }
+  absl::Status AbortHangs() const {
+    return absl::AbortedError(
+        absl::StrCat("device is lost: ncclCommAbort has not returned for ",
+                     absl::FormatDuration(max_abort_)));
+  }
+
   const int device_;
+  const absl::Duration max_abort_;
   std::atomic<bool> over_{false};  // set before comm_ goes
   std::mutex mutex_;  // held for every call with comm_; none takes long
   std::condition_variable aborted_;
   // Guarded by mutex_ (comm_ but in Join).
   ncclComm_t comm_ = nullptr;
   bool aborting_ = false;
+  std::chrono::steady_clock::time_point abort_deadline_;
   absl::Status failure_;  // why it is over
   std::thread abort_;
 };
 
 class CudaPeers : public PeerLink {
  public:
-  explicit CudaPeers(int device) : device_(device) {}
+  CudaPeers(int device, absl::Duration max_abort)
+      : device_(device), max_abort_(max_abort) {}
 
   absl::StatusOr<PeerGroupId> NewGroupId() override {
     RETURN_IF_ERROR(MakeCurrent(device_));
@@ -251,19 +280,20 @@ class CudaPeers : public PeerLink {
       const std::atomic<bool>& given_up) override {
     ROUNDHOUSE_CHECK(0 <= rank && rank < size && size <= kMaxPeers)
         << "rank " << rank << " of " << size;
-    auto group = std::make_unique<NcclGroup>(device_);
+    auto group = std::make_unique<NcclGroup>(device_, max_abort_);
     RETURN_IF_ERROR(group->Join(id, rank, size, given_up));
     return group;
   }
 
  private:
   const int device_;
+  const absl::Duration max_abort_;
 };
 
 }  // namespace
 
-std::unique_ptr<PeerLink> NewCudaPeers(int device) {
-  return std::make_unique<CudaPeers>(device);
+std::unique_ptr<PeerLink> NewCudaPeers(int device, absl::Duration max_abort) {
+  return std::make_unique<CudaPeers>(device, max_abort);
 }
 
 }  // namespace roundhouse::worker

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "worker/device/cuda/cuda_device.h"
+#include "worker/device/cuda/cuda_peers.h"
 #include "worker/device/cuda/fake_cudart.h"
 #include "worker/device/cuda/fake_nccl.h"
 #include "worker/device/peers_conformance.h"
@@ -170,6 +171,34 @@ TEST_F(CudaPeersLogicTest, WhoAbortsDoesNotWaitForNccl) {
   Nccl().hold_aborts = false;
   ExpectUnavailable(Finish(), "the group was aborted");
   EXPECT_GE(Aborts(), 1);
+}
+
+// The process ends then, and another worker begins with a device that is clean.
+TEST_F(CudaPeersLogicTest, AnAbortThatHangsIsALostDevice) {
+  const auto link =
+      NewCudaPeers(FakeCudart::kDevice, /*max_abort=*/absl::Milliseconds(20));
+  const PeerGroupId id = NewId();
+  std::unique_ptr<PeerGroup> group;
+  std::thread first(
+      [&] { group = *link->Join(id, 0, 2, members_[0].given_up); });
+  EXPECT_TRUE(members_[1].Join(id).ok());
+  first.join();
+  Nccl().hold_aborts = true;
+  group->Abort();
+  const absl::Status status = group->Finish(*members_[0].stream);
+  EXPECT_EQ(status, absl::AbortedError("device is lost: ncclCommAbort has not "
+                                       "returned for 20ms"));
+  EXPECT_EXIT(group.reset(), testing::ExitedWithCode(1),
+              "ncclCommAbort has not returned for 20ms; this process ends");
+  Nccl().hold_aborts = false;
+}
+
+TEST_F(CudaPeersLogicTest, NcclsOwnWordsAreSaid) {
+  Nccl().id = ncclSystemError;
+  Nccl().last_error = "no socket";
+  ExpectUnavailable(members_[0].device->peers()->NewGroupId().status(),
+                    "ncclGetUniqueId: fake error: no socket");
+  Nccl().last_error = "";
 }
 
 TEST_F(CudaPeersLogicTest, AnErrorOfCudaThatIsNotTheDevicesIsTheGroups) {

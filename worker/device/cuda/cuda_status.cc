@@ -5,7 +5,15 @@
 namespace roundhouse::worker {
 namespace {
 
+// By a device that is not there; by an open one: that it no longer is.
+bool IsNotThere(cudaError_t error) {
+  return error == cudaErrorNoDevice || error == cudaErrorInvalidDevice ||
+         error == cudaErrorDevicesUnavailable ||
+         error == cudaErrorOperatingSystem;
+}
+
 absl::StatusCode CodeOf(cudaError_t error) {
+  if (IsNotThere(error)) return absl::StatusCode::kAborted;
   switch (error) {
     // "The process must be terminated and relaunched" (driver_types.h) ...
     case cudaErrorContained:
@@ -37,9 +45,6 @@ absl::StatusCode CodeOf(cudaError_t error) {
     case cudaErrorStubLibrary:
     case cudaErrorInsufficientDriver:
     case cudaErrorCallRequiresNewerDriver:
-    case cudaErrorDevicesUnavailable:
-    case cudaErrorNoDevice:
-    case cudaErrorInvalidDevice:
     case cudaErrorDeviceNotLicensed:
     case cudaErrorStartupFailure:
     case cudaErrorInvalidKernelImage:
@@ -49,7 +54,6 @@ absl::StatusCode CodeOf(cudaError_t error) {
     case cudaErrorUnsupportedPtxVersion:
     case cudaErrorJitCompilerNotFound:
     case cudaErrorJitCompilationDisabled:
-    case cudaErrorOperatingSystem:
     case cudaErrorNotPermitted:
     case cudaErrorNotSupported:
     case cudaErrorSystemNotReady:
@@ -66,6 +70,12 @@ absl::StatusCode CodeOf(cudaError_t error) {
   }
 }
 
+std::string Text(cudaError_t error, const std::string& what) {
+  return absl::StrCat(what, ": ", cudaGetErrorName(error), " (",
+                      static_cast<int>(error),
+                      "): ", cudaGetErrorString(error));
+}
+
 }  // namespace
 
 absl::Status CudaStatus(cudaError_t error, const std::string& what) {
@@ -75,8 +85,13 @@ absl::Status CudaStatus(cudaError_t error, const std::string& what) {
   return absl::Status(
       code,
       absl::StrCat(code == absl::StatusCode::kAborted ? "device is lost: " : "",
-                   what, ": ", cudaGetErrorName(error), " (",
-                   static_cast<int>(error), "): ", cudaGetErrorString(error)));
+                   Text(error, what)));
+}
+
+absl::Status CudaOpenStatus(cudaError_t error, const std::string& what) {
+  if (!IsNotThere(error)) return CudaStatus(error, what);
+  cudaGetLastError();
+  return absl::FailedPreconditionError(Text(error, what));
 }
 
 }  // namespace roundhouse::worker

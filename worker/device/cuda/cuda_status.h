@@ -19,6 +19,11 @@ namespace roundhouse::worker {
 // (LibTorch's kernel launches) finds it.  Needs no driver.
 absl::Status CudaStatus(cudaError_t error, const std::string& what);
 
+// The same of a call that opens the device, or whose own fault the system's
+// error may be: a device that is not there, which an open one says when it fell
+// off its bus, and that error are FAILED_PRECONDITION here.
+absl::Status CudaOpenStatus(cudaError_t error, const std::string& what);
+
 }  // namespace roundhouse::worker
 
 #endif  // ROUNDHOUSE_WORKER_DEVICE_CUDA_CUDA_STATUS_H_

@@ -24,15 +24,26 @@ TEST(CudaStatusTest, SaysTheCallAndCudasNameNumberAndText) {
 }
 
 TEST(CudaStatusTest, WhatNeedsANewProcessIsALostDevice) {
-  for (const cudaError_t error :
-       {cudaErrorContained, cudaErrorIllegalAddress, cudaErrorLaunchTimeout,
-        cudaErrorAssert, cudaErrorHardwareStackError,
-        cudaErrorIllegalInstruction, cudaErrorMisalignedAddress,
-        cudaErrorInvalidAddressSpace, cudaErrorInvalidPc,
-        cudaErrorLaunchFailure, cudaErrorTensorMemoryLeak,
-        cudaErrorMpsClientTerminated, cudaErrorExternalDevice,
-        cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable,
-        cudaErrorUnknown}) {
+  for (const cudaError_t error : {cudaErrorContained,
+                                  cudaErrorIllegalAddress,
+                                  cudaErrorLaunchTimeout,
+                                  cudaErrorAssert,
+                                  cudaErrorHardwareStackError,
+                                  cudaErrorIllegalInstruction,
+                                  cudaErrorMisalignedAddress,
+                                  cudaErrorInvalidAddressSpace,
+                                  cudaErrorInvalidPc,
+                                  cudaErrorLaunchFailure,
+                                  cudaErrorTensorMemoryLeak,
+                                  cudaErrorMpsClientTerminated,
+                                  cudaErrorExternalDevice,
+                                  cudaErrorECCUncorrectable,
+                                  cudaErrorNvlinkUncorrectable,
+                                  cudaErrorUnknown,
+                                  cudaErrorNoDevice,
+                                  cudaErrorInvalidDevice,
+                                  cudaErrorDevicesUnavailable,
+                                  cudaErrorOperatingSystem}) {
     const absl::Status status = CudaStatus(error, "call");
     EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
     EXPECT_EQ(status.message().find("device is lost: call: cudaError"), 0u)
@@ -45,9 +56,6 @@ TEST(CudaStatusTest, WhatLeavesTheDeviceUsableIsNotALostOne) {
   const std::vector<std::pair<cudaError_t, StatusCode>> expected = {
       {cudaErrorMemoryAllocation, StatusCode::kResourceExhausted},
       {cudaErrorInsufficientDriver, StatusCode::kFailedPrecondition},
-      {cudaErrorNoDevice, StatusCode::kFailedPrecondition},
-      {cudaErrorInvalidDevice, StatusCode::kFailedPrecondition},
-      {cudaErrorDevicesUnavailable, StatusCode::kFailedPrecondition},
       {cudaErrorNoKernelImageForDevice, StatusCode::kFailedPrecondition},
       {cudaErrorInvalidPtx, StatusCode::kFailedPrecondition},
       {cudaErrorUnsupportedPtxVersion, StatusCode::kFailedPrecondition},
@@ -62,6 +70,20 @@ TEST(CudaStatusTest, WhatLeavesTheDeviceUsableIsNotALostOne) {
     EXPECT_EQ(status.code(), code) << status;
     EXPECT_EQ(status.message().find("lost"), status.message().npos) << status;
   }
+}
+
+TEST(CudaStatusTest, ADeviceThatIsNotThereIsNotOpened) {
+  for (const cudaError_t error :
+       {cudaErrorNoDevice, cudaErrorInvalidDevice, cudaErrorDevicesUnavailable,
+        cudaErrorOperatingSystem, cudaErrorInsufficientDriver,
+        cudaErrorNoKernelImageForDevice}) {
+    const absl::Status status = CudaOpenStatus(error, "cudaSetDevice");
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_EQ(status.message().find("cudaSetDevice: cudaError"), 0u) << status;
+  }
+  EXPECT_TRUE(CudaOpenStatus(cudaSuccess, "cudaSetDevice").ok());
+  EXPECT_TRUE(
+      absl::IsAborted(CudaOpenStatus(cudaErrorLaunchFailure, "loading")));
 }
 
 TEST(CudaStatusTest, ClearsTheThreadsError) {

@@ -284,11 +284,26 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr attribute,
                                     void* value) {
   if (attribute == cudaMemPoolAttrReleaseThreshold) {
-    ROUNDHOUSE_CHECK(*static_cast<uint64_t*>(value) == UINT64_MAX);
+    Cudart().release_threshold = *static_cast<uint64_t*>(value);
   } else {
     ROUNDHOUSE_CHECK(attribute == cudaMemPoolReuseAllowInternalDependencies &&
                      *static_cast<int*>(value) == 0);
   }
+  return Begin();
+}
+
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr attribute,
+                                    void* value) {
+  const bool reserved = attribute == cudaMemPoolAttrReservedMemCurrent;
+  ROUNDHOUSE_CHECK(reserved || attribute == cudaMemPoolAttrUsedMemCurrent);
+  *static_cast<uint64_t*>(value) =
+      Cudart().allocated_bytes +
+      (reserved ? Cudart().scattered_bytes.load() : 0);
+  return Begin();
+}
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t keep) {
+  ROUNDHOUSE_CHECK(keep == 0);
+  Cudart().scattered_bytes = 0;
   return Begin();
 }
 
@@ -298,7 +313,9 @@ cudaError_t cudaMallocFromPoolAsync(void** data, size_t bytes, cudaMemPool_t,
   if (error != cudaSuccess) return error;
   FakeCudart& cudart = Cudart();
   std::lock_guard<std::mutex> lock(mutex);
-  if (cudart.allocated_bytes + bytes > cudart.driver_bytes) {
+  const bool refused = cudart.refusals > 0 && cudart.refusals-- > 0;
+  if (refused || cudart.allocated_bytes + cudart.scattered_bytes + bytes >
+                     cudart.driver_bytes) {
     return Return(cudaErrorMemoryAllocation);
   }
   cudart.allocated_bytes += bytes;

@@ -28,9 +28,13 @@ struct FakeCudart {
   static constexpr int kDevice = 1;
 
   std::atomic<uint64_t> driver_bytes{256 << 20};  // what the device has in all
+  // Free, but in pieces until the pool is trimmed.
+  std::atomic<uint64_t> scattered_bytes{0};
+  std::atomic<int> refusals{0};  // allocations that are refused next
   std::atomic<cudaError_t> lost{cudaSuccess};     // every call returns it
   std::atomic<cudaError_t> kernels{cudaSuccess};  // loading them returns it
   std::atomic<int> events_made{0};
+  std::atomic<uint64_t> release_threshold{0};  // of the pool
   // Made and not destroyed or freed.
   std::atomic<int> objects{0};
   std::atomic<uint64_t> allocated_bytes{0};

@@ -156,6 +156,8 @@ const char* ncclGetErrorString(ncclResult_t result) {
   return result == ncclRemoteError ? "fake remote error" : "fake error";
 }
 
+const char* ncclGetLastError(ncclComm_t) { return Nccl().last_error; }
+
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   static std::atomic<int> made{0};
   const std::string text = std::to_string(++made);

@@ -28,7 +28,8 @@ struct FakeNccl {
   std::atomic<ncclResult_t> async{ncclSuccess};
   // Then the device is lost by this, too.
   std::atomic<cudaError_t> async_lost{cudaSuccess};
-  std::atomic<bool> hold_aborts{false};  // ncclCommAbort does not return
+  std::atomic<const char*> last_error{""};  // ncclGetLastError
+  std::atomic<bool> hold_aborts{false};     // ncclCommAbort does not return
 
   // What was counted.
   std::atomic<int> communicators{0};  // made and not aborted

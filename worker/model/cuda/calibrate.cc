@@ -16,7 +16,9 @@
 #include "worker/device/cuda/cuda_status.h"
 #include "worker/device/cuda/link_rates.h"
 #include "worker/model/cuda/fused_times.h"
+#include "worker/model/library_choices.h"
 #include "worker/model/on_stream.h"
+#include "worker/model/prepare_library.h"
 
 ABSL_FLAG(int, device, 0, "CUDA's number of the GPU");
 ABSL_FLAG(int, matmul, 8192, "rows and columns of the matrices");
@@ -77,8 +79,10 @@ absl::Status Run() {
     return absl::InvalidArgumentError(
         "--matmul, --tokens: at least 1; --register_mib: at least 256");
   }
-  RETURN_IF_ERROR(CudaStatus(cudaSetDevice(device), "cudaSetDevice"));
+  RETURN_IF_ERROR(CudaOpenStatus(cudaSetDevice(device), "cudaSetDevice"));
   ASSIGN_OR_RETURN(const LinkRates link, MeasureLink(options));
+  // As a worker computes; the stream is the default one.
+  RETURN_IF_ERROR(PrepareLibrary({device, nullptr}));
   ASSIGN_OR_RETURN(const double tflops, MatmulTflops(device, size));
   ASSIGN_OR_RETURN(const std::vector<FusedTimes> fused,
                    TimeFusedKernels(device, tokens));
@@ -107,8 +111,9 @@ absl::Status Run() {
 }  // namespace roundhouse::worker
 
 int main(int argc, char** argv) {
+  absl::Status status = roundhouse::worker::FixLibraryChoices(argv);
   absl::ParseCommandLine(argc, argv);
-  const absl::Status status = roundhouse::worker::Run();
+  if (status.ok()) status = roundhouse::worker::Run();
   if (status.ok()) return 0;
   std::fprintf(stderr, "roundhouse-gpu-calibrate: %s\n",
                std::string(status.message()).c_str());

@@ -21,6 +21,15 @@ c10::cuda::CUDAStream TorchStream(const NativeStream& stream) {
       static_cast<c10::DeviceIndex>(stream.cuda_device));
 }
 
+// The thread's last error must not stay: LibTorch would take it for one of the
+// next call that it checks, which may free a tensor where nothing may throw.
+void CheckLaunch(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  cudaGetLastError();
+  TORCH_CHECK(false, what, ": ", cudaGetErrorName(error), ": ",
+              cudaGetErrorString(error));
+}
+
 class CudaFusedKernels : public FusedKernels {
  public:
   void Run(const RmsNormWork& work) const override { Queue(work); }
@@ -32,23 +41,30 @@ class CudaFusedKernels : public FusedKernels {
  private:
   template <class Work>
   static void Queue(const Work& work) {
-    const cudaError_t error =
-        Launch(work, c10::cuda::getCurrentCUDAStream().stream());
-    TORCH_CHECK(error == cudaSuccess,
-                "fused kernel: ", cudaGetErrorString(error));
+    CheckLaunch(Launch(work, c10::cuda::getCurrentCUDAStream().stream()),
+                "fused kernel");
   }
 };
 
 const FusedKernels* host_fused_kernels = nullptr;
 
 // With its first allocation LibTorch's allocator makes the pool that it shares
-// with the device's wait for memory that a stream has still to free; that is
-// taken back (worker/device/cuda/cuda_device.cc).
+// with the device keep all it ever had, and wait for memory that a stream has
+// still to free; both are taken back (worker/device/cuda/cuda_device.cc).
 void ShareMemoryPool(const NativeStream& stream) {
-  at::empty({1}, at::TensorOptions().device(TorchDevice(stream)));
   cudaMemPool_t pool = nullptr;
   C10_CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool, stream.cuda_device));
+  uint64_t threshold = 0;
   int dependencies = 0;
+  C10_CUDA_CHECK(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReleaseThreshold,
+                                         &threshold));
+  C10_CUDA_CHECK(cudaMemPoolGetAttribute(
+      pool, cudaMemPoolReuseAllowInternalDependencies, &dependencies));
+  at::empty({1}, at::TensorOptions().device(TorchDevice(stream)));
+  if (threshold > 0) {  // else there is no Device that shares it
+    C10_CUDA_CHECK(cudaMemPoolSetAttribute(
+        pool, cudaMemPoolAttrReleaseThreshold, &threshold));
+  }
   C10_CUDA_CHECK(cudaMemPoolSetAttribute(
       pool, cudaMemPoolReuseAllowInternalDependencies, &dependencies));
 }
@@ -74,8 +90,9 @@ OnStream::~OnStream() = default;
 at::Tensor ToDevice(const at::Tensor& host, const at::Device& device) {
   if (device.is_cpu()) return host;
   // From pageable memory it would wait; LibTorch keeps the pinned copy until
-  // the stream has read it.  pin_memory() makes none of memory that is pinned,
-  // as the arena is, in pieces that no copy may span.
+  // the stream has read it, and uses it again: only the first ones of a size
+  // are allocated, which may wait.  pin_memory() makes none of memory that is
+  // pinned, as the arena is, in pieces that no copy may span.
   const at::Tensor pinned =
       at::empty(host.sizes(), host.options().pinned_memory(true));
   pinned.copy_(host);
@@ -85,11 +102,11 @@ at::Tensor ToDevice(const at::Tensor& host, const at::Device& device) {
 void ApplyMask(const DropoutMask& mask, int64_t row_tokens,
                const at::Tensor& from, const at::Tensor& to) {
   TORCH_CHECK(from.is_cuda() && from.is_contiguous() && to.is_contiguous());
-  const cudaError_t error = LaunchDropout(
-      mask.numbers(), row_tokens, from.const_data_ptr<float>(),
-      to.data_ptr<float>(), from.size(0), from.size(1),
-      c10::cuda::getCurrentCUDAStream(from.get_device()).stream());
-  TORCH_CHECK(error == cudaSuccess, "dropout: ", cudaGetErrorString(error));
+  CheckLaunch(LaunchDropout(
+                  mask.numbers(), row_tokens, from.const_data_ptr<float>(),
+                  to.data_ptr<float>(), from.size(0), from.size(1),
+                  c10::cuda::getCurrentCUDAStream(from.get_device()).stream()),
+              "dropout");
 }
 
 const FusedKernels* FusedKernelsOf(const at::Device& device) {
@@ -109,8 +126,11 @@ absl::Status PrepareLibrary(const NativeStream& stream) {
     // Writes every new tensor once more; ours are written before they are read.
     context.setDeterministicFillUninitializedMemory(false);
     context.setBenchmarkCuDNN(false);
-    // Partial sums of fp16 products would round, and overflow, in fp16.
+    context.setFloat32MatmulPrecision("highest");  // no TF32
+    // Partial sums of products would round, and those of fp16 overflow, in the
+    // products' dtype.
     context.setAllowFP16ReductionCuBLAS(false);
+    context.setAllowBF16ReductionCuBLAS(false);
     // Its backward has no deterministic form.
     context.setSDPUseCuDNN(false);
     context.lazyInitDevice(at::kCUDA);
