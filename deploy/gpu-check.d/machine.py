@@ -41,10 +41,21 @@ def host():
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": int(memory) * 1024,
         "memory_available_bytes": available_memory(),
+        # Through which NCCL copies where GPUs do not reach each other.
+        "shared_memory_bytes": size_of("/dev/shm"),
         "numa_nodes": len(list(pathlib.Path("/sys/devices/system/node")
                                .glob("node[0-9]*"))),
         "kernel": os.uname().release,
     }
+
+
+def size_of(folder):
+    """Of its file system, in bytes; 0: there is none."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return 0
+    return found.f_blocks * found.f_frsize
 
 
 def available_memory():
@@ -110,6 +121,11 @@ def chosen(gpus, devices):
                                  "can be used")
             found.append(by_index[index])
     return found
+
+
+def separate(gpus):
+    """Each once: two devices on one GPU cannot form a group."""
+    return list({gpu["uuid"]: gpu for gpu in gpus}.values())
 
 
 def suite_counts(path):

@@ -12,6 +12,7 @@ import statistics
 import fault
 import harness
 import jobs
+import machine
 import shapes
 from outcome import Failed, Skipped
 
@@ -54,11 +55,6 @@ def reach_words(gpus):
             "not known" if found is None else
             ", ".join(f"GPU {index}" for index in found) or "none")
     return words
-
-
-def separate(gpus):
-    """Each once: two devices on one GPU cannot form a group."""
-    return list({gpu["uuid"]: gpu for gpu in gpus}.values())
 
 
 # --- groups of devices ---
@@ -211,7 +207,7 @@ def gpus_of(run, details):
     """Those that can form a group; none in a rehearsal."""
     if run.options.rehearse:
         return []
-    gpus = separate(run.gpus)
+    gpus = machine.separate(run.gpus)
     details.update(reach_words(gpus))
     if len(gpus) < 2:
         raise Skipped("there is one GPU, and two devices on one GPU cannot "

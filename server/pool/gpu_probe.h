@@ -19,9 +19,9 @@ namespace roundhouse {
 
 struct GpuProbeOptions {
   std::string program;  // roundhouse-gpu-probe
-  // Then it is killed.  A driver wakes each GPU for the first question, seconds
-  // for eight.
-  absl::Duration deadline = absl::Seconds(30);
+  // Then it is killed.  A driver wakes each GPU for the first question, which
+  // for eight that keep no state takes tens of seconds.
+  absl::Duration deadline = absl::Seconds(60);
 };
 
 class GpuProbe {

@@ -66,7 +66,7 @@ class PretendedTest(unittest.TestCase):
         for suite in SUITES:
             self.script(suite, f'[ "$CUDA_VISIBLE_DEVICES" = GPU-00-0 ] && '
                         f'exec {ROOT}/worker/device/cpu/cpu_device_test "$@"')
-        self.script("bin/compute-sanitizer", "exit 0")
+        self.sanitizer("")
         self.script("worker/model/cuda/roundhouse-gpu-calibrate",
                     f"echo '{json.dumps(RATES)}'")
 
@@ -79,6 +79,12 @@ class PretendedTest(unittest.TestCase):
         path = self.add(program)
         path.write_text(f"#!/bin/sh\n{line}\n")
         path.chmod(0o700)
+
+    def sanitizer(self, before, after=""):
+        """Runs what it is given, as the real one does."""
+        self.script("bin/compute-sanitizer",
+                    before + '\nwhile [ "${1#--}" != "$1" ]; do shift; done\n'
+                    '"$@" || exit\n' + after)
 
     def check(self, *arguments):
         """(exit status, sections by name)"""
@@ -134,8 +140,7 @@ class PretendedTest(unittest.TestCase):
 
     def test_what_the_sanitizer_finds_is_a_failure(self):
         for status, ends in ((0, "passed"), (9, "failed")):
-            self.script("bin/compute-sanitizer",
-                        'echo "$@"; echo "1 error"; exit ' + str(status))
+            self.sanitizer('echo "$@" >&2', f'echo "1 error"; exit {status}')
             found, sections = self.check("--sections=machine,sanitizer")
             self.assertEqual(found, status != 0)
             self.assertEqual(sections["sanitizer"]["status"], ends)
@@ -143,14 +148,21 @@ class PretendedTest(unittest.TestCase):
             self.assertIn(words, sections["sanitizer"]["reason"])
         # A suite that takes too long doesn't undo what the first one showed.
         for late, ends in ((SUITES[0], "skipped"), (SUITES[2], "passed")):
-            self.script("bin/compute-sanitizer",
-                        'case "$*" in *' + late + "*) sleep 1000;; esac")
+            self.sanitizer(
+                'case "$*" in *' + late + "*) sleep 1000;; esac")
             found, sections = self.check("--sections=machine,sanitizer")
             self.assertEqual(found, 0)
             section = sections["sanitizer"]
             self.assertEqual(section["status"], ends)
             self.assertIn(late + " was not over", section["reason"]
                           or section["details"]["not_over"])
+        # One that starts nothing finds nothing.
+        self.script("bin/compute-sanitizer", "echo 0 errors; exit 0")
+        found, sections = self.check("--sections=machine,sanitizer")
+        self.assertEqual(found, 0)
+        self.assertEqual(sections["sanitizer"]["status"], "skipped")
+        self.assertIn("no case of " + SUITES[0] + " had run",
+                      sections["sanitizer"]["reason"])
         self.programs.joinpath("bin/compute-sanitizer").unlink()
         found, sections = self.check("--sections=machine,sanitizer")
         self.assertEqual(found, 0)

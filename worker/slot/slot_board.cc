@@ -1,6 +1,7 @@
 #include "worker/slot/slot_board.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -9,6 +10,11 @@
 #include "worker/clock.h"
 
 namespace roundhouse::worker {
+namespace {
+
+constexpr std::chrono::milliseconds kAskAgainEvery(10);
+
+}  // namespace
 
 DeviceMemory SlotBoard::memory() const {
   DeviceMemory memory = device_.memory();
@@ -199,7 +205,14 @@ absl::Status SlotBoard::Await(SlotState& slot,
   const auto over = [&] { return stopping() || slot.abandoned || ready(); };
   if (!over()) {
     const int64_t began_ns = MonotonicNow();
-    changed_.wait(lock, over);
+    while (!over()) {
+      // A device that refuses memory tells nobody when it has some.
+      if (slot.refused_since_ns == 0) {
+        changed_.wait(lock);
+      } else {
+        changed_.wait_for(lock, kAskAgainEvery);
+      }
+    }
     *waited_ns += MonotonicNow() - began_ns;
   }
   if (stopping() || slot.abandoned) {
@@ -272,15 +285,22 @@ bool SlotBoard::MayHold(const SlotState& slot, uint64_t bytes) {
 }
 
 absl::StatusOr<std::unique_ptr<DeviceBuffer>> SlotBoard::Allocate(
-    const SlotState& slot, uint64_t bytes, const std::string& what) {
+    SlotState& slot, uint64_t bytes, const std::string& what) {
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> buffer =
       device_.Allocate(bytes, what);
-  if (!absl::IsResourceExhausted(buffer.status())) return buffer;
+  if (!absl::IsResourceExhausted(buffer.status())) {
+    slot.refused_since_ns = 0;
+    return buffer;
+  }
+  const int64_t now_ns = MonotonicNow();
+  if (slot.refused_since_ns == 0) slot.refused_since_ns = now_ns;
   const bool another_runs =
       std::any_of(slots.begin(), slots.end(), [&](const auto& other) {
         return other.get() != &slot && other->phase != ComputePhase::kQueued;
       });
-  if (!another_runs) return buffer;
+  const bool long_ago =
+      absl::Nanoseconds(now_ns - slot.refused_since_ns) >= max_refusal_;
+  if (!another_runs && long_ago) return buffer;
   memory_wanted_.store(true);
   return std::unique_ptr<DeviceBuffer>();
 }

@@ -45,6 +45,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "base/wire/words.h"
 #include "worker/device/device.h"
 #include "worker/slot/sample_cache.h"
@@ -57,11 +58,19 @@ class SlotBoard {
  public:
   using Slots = std::list<std::unique_ptr<SlotState>>;
 
+  // How long a slot waits for memory that the count allows and the device
+  // refuses, while no other slot computes or drains.
+  static constexpr absl::Duration kMaxRefusal = absl::Seconds(5);
+
   // `doorbell` is this worker's own: the feeder sleeps on it.  Of the device's
   // limit `reserved_bytes` are none of the slots'.
   SlotBoard(Device& device, wire::Doorbell& doorbell,
-            uint64_t reserved_bytes = 0)
-      : device_(device), doorbell_(doorbell), reserved_bytes_(reserved_bytes) {}
+            uint64_t reserved_bytes = 0,
+            absl::Duration max_refusal = kMaxRefusal)
+      : device_(device),
+        doorbell_(doorbell),
+        reserved_bytes_(reserved_bytes),
+        max_refusal_(max_refusal) {}
 
   // RESOURCE_EXHAUSTED: kMaxDispatchedSlots are here already.
   absl::Status Add(std::unique_ptr<SlotState> slot);
@@ -129,10 +138,10 @@ class SlotBoard {
   uint64_t limit_bytes() const { return memory().limit_bytes; }
   // The following hold `mutex`.
   // Null where the device refuses although the count allows it, while another
-  // slot computes or drains: memory that a library gave back may be the
-  // device's again only when that work is done.
+  // slot computes or drains, or for kMaxRefusal: memory that a library gave
+  // back may be the device's again only when its work is done.
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(
-      const SlotState& slot, uint64_t bytes, const std::string& what);
+      SlotState& slot, uint64_t bytes, const std::string& what);
   bool MayHold(const SlotState& slot, uint64_t bytes);
   SlotState* FirstQueued() const;
   // Of the oldest queued slots of other jobs that may overtake `first`, the one
@@ -150,6 +159,7 @@ class SlotBoard {
   Device& device_;
   wire::Doorbell& doorbell_;
   const uint64_t reserved_bytes_;
+  const absl::Duration max_refusal_;
   std::condition_variable changed_;
   // Guarded by `mutex`.
   std::deque<std::unique_ptr<SampleState>> samples_;  // waiting

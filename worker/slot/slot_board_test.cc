@@ -7,6 +7,7 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "gtest/gtest.h"
@@ -31,7 +32,7 @@ class RefusingDevice : public Device {
   uint64_t TakePeak() override { return inner_->TakePeak(); }
   CopyChunks copy_chunks() const override { return inner_->copy_chunks(); }
 
-  bool refuses = true;
+  std::atomic<bool> refuses{true};
 
  private:
   const std::unique_ptr<Device> inner_ = NewCpuDevice(1 << 30);
@@ -168,7 +169,8 @@ class SlotBoardTest : public testing::Test {
 
 TEST_F(SlotBoardTest, WhatTheDriverRefusesIsWaitedForWhileAnotherSlotRuns) {
   RefusingDevice device;
-  board_ = std::make_unique<SlotBoard>(device, bell_);
+  board_ = std::make_unique<SlotBoard>(device, bell_, /*reserved_bytes=*/0,
+                                       /*max_refusal=*/absl::ZeroDuration());
   SlotState* const running = AddSlot(true);
   SlotState* const waiting = AddSlot(true);
   const auto take = [&] {
@@ -192,6 +194,34 @@ TEST_F(SlotBoardTest, WhatTheDriverRefusesIsWaitedForWhileAnotherSlotRuns) {
   EXPECT_EQ(take(), absl::OkStatus());
   End(waiting);
   End(running);
+  board_.reset();
+}
+
+// By the compute thread: nothing that it waits for wakes it.
+TEST_F(SlotBoardTest, WhatTheDriverRefusesIsAskedForAgain) {
+  RefusingDevice device;
+  board_ = std::make_unique<SlotBoard>(device, bell_);
+  SlotState* const slot = AddSlot(true);
+  absl::StatusOr<DeviceBuffer*> taken(static_cast<DeviceBuffer*>(nullptr));
+  std::atomic<int> asked{0};
+  std::thread driver([&] {
+    while (asked < 3) std::this_thread::yield();
+    device.refuses = false;
+  });
+  int64_t waited_ns = 0;
+  EXPECT_EQ(board_->Await(
+                *slot,
+                [&] {
+                  ++asked;
+                  taken = board_->TryTakeWeights(*slot, 64);
+                  return !taken.ok() || *taken != nullptr;
+                },
+                &waited_ns),
+            absl::OkStatus());
+  driver.join();
+  EXPECT_TRUE(taken.ok()) << taken.status();
+  EXPECT_GT(waited_ns, 0);
+  End(slot);
   board_.reset();
 }
 

@@ -33,8 +33,12 @@ constexpr size_t kMaxIdleEvents = 256;
 // at most.  Reckoned, not measured.
 constexpr CopyChunks kCopyChunks = {.bytes = 2 << 20, .in_flight = 3};
 
-// While the pool cannot serve what the account has room for.
-constexpr absl::Duration kAskAgainEvery = absl::Milliseconds(1);
+// For the limit's memory, when the device is opened.
+constexpr absl::Duration kAskAgainEvery = absl::Milliseconds(10);
+
+// The pool keeps this much beyond the limit: at the limit itself it would give
+// back and take anew without end.
+constexpr uint64_t kPoolMayGrow = uint64_t{256} << 20;
 
 // CUDA's current device belongs to the thread; one that has none would get
 // device 0, and a context there, with its first call of any kind.
@@ -249,30 +253,28 @@ class MemoryPool {
                    "cudaStreamCreateWithFlags"));
     RETURN_IF_ERROR(CudaStatus(cudaDeviceGetDefaultMemPool(&pool_, device_),
                                "cudaDeviceGetDefaultMemPool"));
-    // Else every wait for an event would give free memory back to the driver.
-    // What a pool in pieces grows by beyond the limit goes back.
-    uint64_t threshold = bytes;
-    RETURN_IF_ERROR(Set(cudaMemPoolAttrReleaseThreshold, &threshold));
     // Else memory that LibTorch freed in a stream would come back with a wait
     // for that stream's work in it.  LibTorch sets both; whoever prepares it
     // sets them back (worker/model/cuda/on_cuda.cc).
     int dependencies = 0;
     RETURN_IF_ERROR(
         Set(cudaMemPoolReuseAllowInternalDependencies, &dependencies));
-    ASSIGN_OR_RETURN(std::byte* const all, Allocate(bytes, "--device-memory"));
+    ASSIGN_OR_RETURN(std::byte* const all, AllocateAll(bytes));
     Free(all);
-    return absl::OkStatus();
+    // Else every wait for an event would give free memory back to the driver.
+    // What a pool in pieces grows by goes back.
+    ASSIGN_OR_RETURN(uint64_t threshold,
+                     Get(cudaMemPoolAttrReservedMemCurrent));
+    threshold += kPoolMayGrow;
+    return Set(cudaMemPoolAttrReleaseThreshold, &threshold);
   }
 
+  // Waits for no work but allocations and frees.
   absl::StatusOr<std::byte*> Allocate(uint64_t bytes, const std::string& what) {
     RETURN_IF_ERROR(MakeCurrent(device_));
     void* data = nullptr;
     cudaError_t error = cudaMallocFromPoolAsync(&data, bytes, pool_, stream_);
-    // What LibTorch freed comes when its stream is there, what a worker that
-    // died had when the driver has cleared up; free memory may be in pieces.
-    for (const absl::Time deadline = absl::Now() + max_wait_;
-         error == cudaErrorMemoryAllocation && absl::Now() < deadline;
-         absl::SleepFor(kAskAgainEvery)) {
+    if (error == cudaErrorMemoryAllocation) {
       RETURN_IF_ERROR(Trim());
       error = cudaMallocFromPoolAsync(&data, bytes, pool_, stream_);
     }
@@ -305,9 +307,24 @@ class MemoryPool {
     return value;
   }
 
-  // Pieces that nobody uses go back to the driver, which can join them.
+  // The driver takes back what a worker that died had some time after that.
+  absl::StatusOr<std::byte*> AllocateAll(uint64_t bytes) {
+    const absl::Time deadline = absl::Now() + max_wait_;
+    while (true) {
+      absl::StatusOr<std::byte*> all = Allocate(bytes, "--device-memory");
+      if (!absl::IsResourceExhausted(all.status()) || absl::Now() >= deadline) {
+        return all;
+      }
+      absl::SleepFor(kAskAgainEvery);
+    }
+  }
+
+  // Pieces that nobody uses go back to the driver, which can join them: those
+  // whose free the host has seen.
   absl::Status Trim() {
     cudaGetLastError();
+    RETURN_IF_ERROR(
+        CudaStatus(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"));
     return CudaStatus(cudaMemPoolTrimTo(pool_, 0), "cudaMemPoolTrimTo");
   }
 
@@ -370,7 +387,7 @@ class CudaDevice : public Device {
   explicit CudaDevice(const CudaDeviceOptions& options)
       : index_(options.index),
         account_(options.memory_bytes),
-        pool_(options.index, options.max_memory_wait),
+        pool_(options.index, options.max_open_wait),
         // Without a time a record costs less; a thread that waits sleeps.
         events_(options.index, cudaEventDisableTiming | cudaEventBlockingSync),
         marks_(options.index, cudaEventDefault) {}

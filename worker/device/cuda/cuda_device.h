@@ -27,16 +27,16 @@ namespace roundhouse::worker {
 struct CudaDeviceOptions {
   int index = 0;              // among those that CUDA_VISIBLE_DEVICES leaves
   uint64_t memory_bytes = 0;  // the limit of all buffers together, > 0
-  // How long an allocation within the limit waits for memory that the driver
-  // does not have yet, before it is RESOURCE_EXHAUSTED.
-  absl::Duration max_memory_wait = absl::Seconds(5);
+  // How long opening waits for memory that the driver does not have yet.
+  absl::Duration max_open_wait = absl::Seconds(5);
 };
 
 // Opens the device, in a process that was not forked after it opened one.
 // Blocks for the driver's start, seconds at worst.
 // FAILED_PRECONDITION: no driver, too old a driver, no such device, or one that
 // this build has no code for.  RESOURCE_EXHAUSTED naming the bytes: the device
-// has less memory free than the limit.  ABORTED: the device is lost.
+// has less memory free than the limit, and still has after max_open_wait.
+// ABORTED: the device is lost.
 absl::StatusOr<std::unique_ptr<Device>> NewCudaDevice(
     const CudaDeviceOptions& options);
 

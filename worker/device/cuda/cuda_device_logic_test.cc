@@ -19,7 +19,7 @@ namespace {
 absl::StatusOr<std::unique_ptr<Device>> OpenFake(uint64_t memory_bytes) {
   return NewCudaDevice({.index = FakeCudart::kDevice,
                         .memory_bytes = memory_bytes,
-                        .max_memory_wait = absl::Milliseconds(10)});
+                        .max_open_wait = absl::Milliseconds(50)});
 }
 
 INSTANTIATE_TEST_SUITE_P(FakeCuda, DeviceConformance,
@@ -149,24 +149,35 @@ TEST_F(CudaDeviceLogicTest, MemoryThatTheDriverRefusesIsNotCounted) {
 
 TEST_F(CudaDeviceLogicTest, MemoryThatIsFreeInPiecesIsJoined) {
   const auto device = *OpenFake(4096);
+  device->Allocate(64, "freed, and not seen yet").IgnoreError();
   Cudart().scattered_bytes = Cudart().driver_bytes - 1000;
   EXPECT_TRUE(device->Allocate(1024, "sums").ok());
   EXPECT_EQ(Cudart().scattered_bytes, 0u);
 }
 
-// LibTorch's stream has still to free it.
-TEST_F(CudaDeviceLogicTest, MemoryThatIsFreedSoonIsWaitedFor) {
-  const auto device = *NewCudaDevice({.index = FakeCudart::kDevice,
-                                      .memory_bytes = 4096,
-                                      .max_memory_wait = absl::Minutes(1)});
+// A worker that died had it.
+TEST_F(CudaDeviceLogicTest, OpeningWaitsForMemory) {
   Cudart().refusals = 5;
-  EXPECT_TRUE(device->Allocate(1024, "sums").ok());
+  const auto device = NewCudaDevice({.index = FakeCudart::kDevice,
+                                     .memory_bytes = 4096,
+                                     .max_open_wait = absl::Minutes(1)});
+  EXPECT_TRUE(device.ok()) << device.status();
   EXPECT_EQ(Cudart().refusals, 0);
 }
 
-TEST_F(CudaDeviceLogicTest, ThePoolKeepsNoMoreThanTheLimit) {
+// Whoever asks holds a lock.
+TEST_F(CudaDeviceLogicTest, AnAllocationIsAskedForTwice) {
   const auto device = *OpenFake(4096);
-  EXPECT_EQ(Cudart().release_threshold, 4096u);
+  Cudart().refusals = 3;
+  EXPECT_FALSE(device->Allocate(1024, "sums").ok());
+  EXPECT_EQ(Cudart().refusals, 1);
+  EXPECT_TRUE(device->Allocate(1024, "sums").ok());
+}
+
+TEST_F(CudaDeviceLogicTest, ThePoolKeepsTheLimitAndALittleMore) {
+  Cudart().reserved_bytes = 0;
+  const auto device = *OpenFake(4096);
+  EXPECT_EQ(Cudart().release_threshold, 4096u + (256 << 20));
 }
 
 TEST_F(CudaDeviceLogicTest, ADeviceThatIsNotThereAnyMoreIsLost) {

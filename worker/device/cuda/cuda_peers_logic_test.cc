@@ -191,6 +191,9 @@ TEST_F(CudaPeersLogicTest, AnAbortThatHangsIsALostDevice) {
   EXPECT_EXIT(group.reset(), testing::ExitedWithCode(1),
               "ncclCommAbort has not returned for 20ms; this process ends");
   Nccl().hold_aborts = false;
+  while (absl::IsAborted(group->Finish(*members_[0].stream))) {
+    std::this_thread::yield();
+  }
 }
 
 TEST_F(CudaPeersLogicTest, NcclsOwnWordsAreSaid) {

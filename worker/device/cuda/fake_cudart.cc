@@ -1,5 +1,6 @@
 #include "worker/device/cuda/fake_cudart.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -297,13 +298,15 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr attribute,
   const bool reserved = attribute == cudaMemPoolAttrReservedMemCurrent;
   ROUNDHOUSE_CHECK(reserved || attribute == cudaMemPoolAttrUsedMemCurrent);
   *static_cast<uint64_t*>(value) =
-      Cudart().allocated_bytes +
-      (reserved ? Cudart().scattered_bytes.load() : 0);
+      reserved ? Cudart().reserved_bytes : Cudart().allocated_bytes;
   return Begin();
 }
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t keep) {
   ROUNDHOUSE_CHECK(keep == 0);
-  Cudart().scattered_bytes = 0;
+  if (Cudart().frees_under_way == 0) {
+    Cudart().scattered_bytes = 0;
+    Cudart().reserved_bytes = Cudart().allocated_bytes.load();
+  }
   return Begin();
 }
 
@@ -319,6 +322,8 @@ cudaError_t cudaMallocFromPoolAsync(void** data, size_t bytes, cudaMemPool_t,
     return Return(cudaErrorMemoryAllocation);
   }
   cudart.allocated_bytes += bytes;
+  cudart.reserved_bytes =
+      std::max<uint64_t>(cudart.reserved_bytes, cudart.allocated_bytes);
   auto* const block = static_cast<std::byte*>(
       std::aligned_alloc(256, (bytes + 255) / 256 * 256));
   blocks[block] = {bytes, false};
@@ -334,7 +339,9 @@ cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
   std::lock_guard<std::mutex> lock(mutex);
   auto* const block = static_cast<std::byte*>(data);
   Cudart().allocated_bytes -= blocks.at(block).bytes;
+  ++Cudart().frees_under_way;
   stream->work.push_back([block] {
+    --Cudart().frees_under_way;
     blocks.erase(block);
     std::free(block);
     return true;

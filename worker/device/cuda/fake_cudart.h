@@ -28,7 +28,7 @@ struct FakeCudart {
   static constexpr int kDevice = 1;
 
   std::atomic<uint64_t> driver_bytes{256 << 20};  // what the device has in all
-  // Free, but in pieces until the pool is trimmed.
+  // Free, but in pieces until the pool is trimmed with no free under way.
   std::atomic<uint64_t> scattered_bytes{0};
   std::atomic<int> refusals{0};  // allocations that are refused next
   std::atomic<cudaError_t> lost{cudaSuccess};     // every call returns it
@@ -38,6 +38,8 @@ struct FakeCudart {
   // Made and not destroyed or freed.
   std::atomic<int> objects{0};
   std::atomic<uint64_t> allocated_bytes{0};
+  std::atomic<uint64_t> reserved_bytes{0};  // the most that the pool had
+  std::atomic<int> frees_under_way{0};
   PinnedRanges registered;  // host memory
 };
 

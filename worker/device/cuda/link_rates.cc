@@ -51,9 +51,9 @@ class SharedMemory {
     return absl::OkStatus();
   }
   absl::Status Register() {
-    RETURN_IF_ERROR(
-        CudaStatus(cudaHostRegister(data_, bytes_, cudaHostRegisterPortable),
-                   "cudaHostRegister"));
+    RETURN_IF_ERROR(CudaOpenStatus(
+        cudaHostRegister(data_, bytes_, cudaHostRegisterPortable),
+        "cudaHostRegister"));
     registered_ = true;
     return absl::OkStatus();
   }

@@ -26,6 +26,9 @@ c10::cuda::CUDAStream TorchStream(const NativeStream& stream) {
 void CheckLaunch(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   cudaGetLastError();
+  // Of a first launch, which loads the kernel.
+  TORCH_CHECK_WITH(OutOfMemoryError, error != cudaErrorMemoryAllocation, what,
+                   ": ", cudaGetErrorString(error));
   TORCH_CHECK(false, what, ": ", cudaGetErrorName(error), ": ",
               cudaGetErrorString(error));
 }
