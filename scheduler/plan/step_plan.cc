@@ -408,7 +408,9 @@ std::vector<Part> PartsOf(const StepPlan& plan, int micro_batches) {
   parts.reserve(std::accumulate(
       plan.shares.begin(), plan.shares.end(), size_t{0},
       [](size_t sum, const auto& shares) { return sum + shares.size(); }));
-  std::vector<Cover> covers;  // of the slot's shares; mostly the last slot's
+  // Of the slot's shares; mostly the last slot's.
+  std::vector<Cover> covers;
+  std::vector<size_t> order;
   for (int slot = 0; slot < plan.slot_count(); ++slot) {
     const auto& shares = plan.shares[slot];
     Part part;
@@ -417,9 +419,10 @@ std::vector<Part> PartsOf(const StepPlan& plan, int micro_batches) {
     if (slot == 0 || part.pass == SlotPass::kFused ||
         shares != plan.shares[slot - 1]) {
       covers = CoversOf(shares, groups, part.backward());
+      order = SendOrder(shares);
     }
     part.layers = StageOf(plan.stages, slot);
-    for (const size_t i : SendOrder(shares)) {
+    for (const size_t i : order) {
       part.micro_batches = shares[i];
       part.groups = covers[i].groups;
       part.contributions = covers[i].subtrees;

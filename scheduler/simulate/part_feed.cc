@@ -38,7 +38,7 @@ EarliestFinishFeed::EarliestFinishFeed(const std::vector<Part>& parts,
   }
 }
 
-int EarliestFinishFeed::EarliestFinish(int part, int slot) const {
+int EarliestFinishFeed::EarliestFinish(int part, int slot) {
   if (!equal_devices_) return EarliestOfUnequal(part, slot);
   const double takes_ns = part_ns_[part] / machine_.devices[0].speed;
   int best = -1;
@@ -55,23 +55,36 @@ int EarliestFinishFeed::EarliestFinish(int part, int slot) const {
   return best;
 }
 
-int EarliestFinishFeed::EarliestOfUnequal(int part, int slot) const {
+int EarliestFinishFeed::EarliestOfUnequal(int part, int slot) {
+  MeasureOnEach(part);
   int best = -1;
-  std::pair<bool, double> best_rank;
-  int d = -1;
-  for (const Device& device : devices_) {
-    ++d;
+  bool best_too_small = true;
+  double best_ns = std::numeric_limits<double>::infinity();
+  for (int d = 0; d < static_cast<int>(devices_.size()); ++d) {
+    const Device& device = devices_[d];
     if (device.slot == slot) continue;
-    const SimulatedDevice& traits = machine_.devices[d];
+    const auto& [too_small, takes_ns] = on_each_[d];
+    const double end_ns = device.work_ns + takes_ns;
     // Too small a device last.
-    const std::pair rank(traits.memory_bytes < part_bytes_[part],
-                         device.work_ns + part_ns_[part] / traits.speed);
-    if (best >= 0 && rank >= best_rank) continue;
+    if (too_small != best_too_small ? too_small : end_ns >= best_ns) continue;
     best = d;
-    best_rank = rank;
+    best_too_small = too_small;
+    best_ns = end_ns;
   }
   ROUNDHOUSE_CHECK(best >= 0) << "slot " << slot << " has too many parts";
   return best;
+}
+
+void EarliestFinishFeed::MeasureOnEach(int part) {
+  const bool same = measured_ >= 0 && part_ns_[part] == part_ns_[measured_] &&
+                    part_bytes_[part] == part_bytes_[measured_];
+  measured_ = part;
+  if (same) return;
+  on_each_.clear();
+  for (const SimulatedDevice& device : machine_.devices) {
+    on_each_.push_back({device.memory_bytes < part_bytes_[part],
+                        part_ns_[part] / device.speed});
+  }
 }
 
 void EarliestFinishFeed::Give(int device, int part, int slot) {

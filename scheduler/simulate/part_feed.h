@@ -87,8 +87,15 @@ class EarliestFinishFeed : public PartFeed {
     int sent = 0;   // and not computed
   };
 
-  int EarliestFinish(int part, int slot) const;
-  int EarliestOfUnequal(int part, int slot) const;
+  // A part on one of the devices.
+  struct OnDevice {
+    bool too_small = false;
+    double takes_ns = 0;
+  };
+
+  int EarliestFinish(int part, int slot);
+  int EarliestOfUnequal(int part, int slot);
+  void MeasureOnEach(int part);
   // `slot`: of the part, over all rounds.
   void Give(int device, int part, int slot);
 
@@ -97,7 +104,10 @@ class EarliestFinishFeed : public PartFeed {
   const int most_sent_;
   const bool equal_devices_;
   std::vector<double> part_ns_;
-  std::vector<int64_t> part_bytes_;  // where devices differ
+  // Where devices differ.
+  std::vector<int64_t> part_bytes_;
+  std::vector<OnDevice> on_each_;  // of the part that was measured last
+  int measured_ = -1;
   std::vector<Device> devices_;
   std::vector<int> device_of_;  // per part sent
   int blocked_on_ = -1;         // the full device that the next part waits for
