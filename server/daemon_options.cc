@@ -177,7 +177,7 @@ absl::Status FillDevices(const Settings& settings, DaemonOptions& options) {
   }
   ASSIGN_OR_RETURN(
       const int seconds,
-      ParseCount("gpu-probe-seconds", settings.Get("gpu-probe-seconds", "30"),
+      ParseCount("gpu-probe-seconds", settings.Get("gpu-probe-seconds", "60"),
                  kMaxProbeSeconds));
   options.gpu_probe_limit = absl::Seconds(seconds);
   ASSIGN_OR_RETURN(options.peers, ParsePeers(settings.Get("peers", "auto")));
@@ -221,7 +221,7 @@ const std::vector<SettingHelp>& DaemonSettingsHelp() {
        "the kernel lets them; off: they do not"},
       {"worker-program", "beside this program", "roundhouse-worker"},
       {"gpu-probe", "beside this program", "roundhouse-gpu-probe"},
-      {"gpu-probe-seconds", "30",
+      {"gpu-probe-seconds", "60",
        "how long the NVIDIA driver may take to answer"},
       {"prepare-script", "beside this program", "the dataset helper"},
       {"python", "the one deploy/install-deps made",

@@ -45,7 +45,7 @@ struct DaemonOptions {
   double link_gbps = 0;  // 10^9 bits per second; 0: not throttled
   std::string worker_program;
   std::string gpu_probe;  // program
-  absl::Duration gpu_probe_limit = absl::Seconds(30);
+  absl::Duration gpu_probe_limit = absl::Seconds(60);
   std::string prepare_script;
   std::string python;
   // Test only: worker -> the kill points of its first, second ... process.

@@ -110,7 +110,7 @@ TEST(DaemonOptionsTest, Gpus) {
   ASSERT_TRUE(all->gpus.has_value());
   EXPECT_TRUE(all->gpus->all);
   EXPECT_EQ(all->device_memory_bytes, 0u);
-  EXPECT_EQ(all->gpu_probe_limit, absl::Seconds(30));
+  EXPECT_EQ(all->gpu_probe_limit, absl::Seconds(60));
   const auto some = Make({"--devices=cuda:1,3", "--device-memory=20GiB",
                           "--gpu-probe=/probe", "--gpu-probe-seconds=5"});
   ASSERT_TRUE(some.ok()) << some.status();

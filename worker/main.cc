@@ -20,11 +20,13 @@
 #include "worker/model/stage_run.h"
 #include "worker/program.h"
 #include "worker/slot/device_worker.h"
+#include "worker/slot/lost_device.h"
 
 namespace roundhouse::worker {
 namespace {
 
 absl::Status RunDevice(const WorkerContext& context) {
+  EndProcessOnTerminate();
   const DeviceFlags flags = GetDeviceFlags();
   ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
                    OpenDevice(flags.device, flags.memory_bytes));

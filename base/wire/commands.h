@@ -111,7 +111,11 @@ struct RunSlot {
   // CLOCK_MONOTONIC (0: none is known), and what was waited for until then.
   int64_t enabled_ns = 0;
   WaitCause enabled_by = WaitCause::kDispatch;
-  uint32_t trace = 0;    // 1: SlotDone tells each copy
+  uint32_t trace = 0;  // 1: SlotDone tells each copy
+  // 1: an attempt of it did not end with Done or Failed.  Where it finds no
+  // memory a worker that was asked the first time ends; another begins with all
+  // of the device's, and is asked again.
+  uint32_t again = 0;
   WordRef gather_begun;  // of the input's gather (HostOp::begun), if any
   std::vector<SlotUnit> units;
   std::vector<SlotMicroBatch> micro_batches;

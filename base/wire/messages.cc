@@ -184,6 +184,7 @@ void Walk(C& c, RunSlot& m) {
   c.Plain("enabled_ns", m.enabled_ns);
   c.Enum("enabled_by", m.enabled_by, WaitCause::kH2D, WaitCause::kMemory);
   c.Plain("trace", m.trace);
+  c.Plain("again", m.again);
   c.Plain("gather_begun", m.gather_begun);
   c.Array("units", m.units);
   c.Array("micro_batches", m.micro_batches);

@@ -183,6 +183,7 @@ void JobRunner::Carry(const RunSlotAction& action) {
   wire::RunSlot command = SlotCommand(action, entry.data, *state_, *buffers_);
   command.enabled_ns = event_ns_;
   command.enabled_by = event_cause_;
+  command.again = again ? 1 : 0;
   wide_sums_.OnSend(Now(), action, again, command);
   listener_->OnSlotCommand(command);
   out.attempt =

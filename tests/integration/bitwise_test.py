@@ -432,16 +432,19 @@ class BitwiseCase(unittest.TestCase):
 
 class BitwiseTest(BitwiseCase):
     def test_wide_slots(self):
-        """The first job's workers die in the middle of parts."""
+        """The first job's workers die in the middle of parts, one for lack of
+        device memory."""
         daemon = self.start_only(8, worker_kill_at=(
             "1=slot.micro_batch.done:3;4=slot.contribution.copied:7;"
-            "6=slot.output.copied:4"))
+            "6=slot.output.copied:4;2=slot.exhausted:3"))
         for name, changes in WIDE.items():
             with self.subTest(name):
                 self.check_wide(8, changes)
+        log = daemon.log_path.read_text()
         for worker in "146":
-            self.assertIn(f"device worker {worker} killed by signal 9",
-                          daemon.log_path.read_text())
+            self.assertIn(f"device worker {worker} killed by signal 9", log)
+        self.assertIn("device memory is in pieces; this process ends", log)
+        self.assertIn("device worker 2 exited with status 1", log)
 
     def test_fast_jobs_round_as_their_plan_cuts(self):
         """The first job's workers die in the middle of parts and

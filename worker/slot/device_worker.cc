@@ -18,7 +18,6 @@
 #include "base/status.h"
 #include "worker/clock.h"
 #include "worker/outbox.h"
-#include "worker/slot/lost_device.h"
 #include "worker/transfer/pinned_arena.h"
 
 namespace roundhouse::worker {
@@ -166,7 +165,6 @@ void DeviceWorker::Submit(uint64_t attempt, wire::RunSample command) {
 
 absl::Status RunDeviceWorker(const WorkerContext& context, Device& device,
                              SlotRunnerOptions options) {
-  EndProcessOnTerminate();
   return DeviceWorker(context, device).Run(std::move(options));
 }
 

@@ -1,7 +1,7 @@
 // A device worker that dies at a named point, or ends because its device broke
-// there, is reaped, its channel drained, and its slots not reported done are
-// given to a fresh process: every byte of the round is as if nothing had
-// happened.
+// or found no memory there, is reaped, its channel drained, and its slots not
+// reported done are given to a fresh process: every byte of the round is as if
+// nothing had happened.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,6 +27,7 @@ constexpr const char* kPoints[] = {
     "slot.received",      "slot.started",       "slot.micro_batch.done",
     "slot.output.copied", "slot.output.raised", "slot.contribution.copied",
     "slot.done.before",   "slot.done.after",    "slot.fault",
+    "slot.exhausted",
 };
 
 // A worker process forked from this one, which has no threads.
@@ -88,7 +89,8 @@ class Replayer {
       Child child(job_, kills == 0 ? kill_at : "");
       if (Serve(child)) continue;
       const int status = child.Reap();
-      if (kill_at.compare(0, 11, "slot.fault:") == 0) {
+      if (kill_at.compare(0, 11, "slot.fault:") == 0 ||
+          kill_at.compare(0, 15, "slot.exhausted:") == 0) {
         EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1);
       } else {
         EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);

@@ -36,6 +36,10 @@ void EndProcessIfLost(const absl::Status& status) {
   if (absl::IsAborted(status)) EndProcess(status.message());
 }
 
+void EndProcessIfExhausted(const absl::Status& status) {
+  if (absl::IsResourceExhausted(status)) EndProcess(status.message());
+}
+
 void EndProcessOnTerminate() { std::set_terminate(&EndProcessOfException); }
 
 }  // namespace roundhouse::worker

@@ -13,6 +13,10 @@ namespace roundhouse::worker {
 // (worker/device/device.h); CUDA's own destructors could wait for ever.
 void EndProcessIfLost(const absl::Status& status);
 
+// The same where it is RESOURCE_EXHAUSTED: what the count of bytes allows and
+// the device refuses is there in pieces, and another process has it whole.
+void EndProcessIfExhausted(const absl::Status& status);
+
 // From now on an exception that nobody catches ends the process the same way,
 // its first line in the log: LibTorch frees the tensors of a lost device, and
 // throws where nothing may.  Not std::abort's way, which would write the arena

@@ -12,6 +12,12 @@ TEST(LostDeviceTest, ALostDeviceEndsTheProcessAndSaysWhy) {
               testing::ExitedWithCode(1), "device is lost: Xid 79");
 }
 
+TEST(LostDeviceTest, MemoryThatIsNotThereEndsTheProcessAndSaysWhy) {
+  EXPECT_EXIT(EndProcessIfExhausted(absl::ResourceExhaustedError("in pieces")),
+              testing::ExitedWithCode(1), "in pieces; this process ends");
+  EndProcessIfExhausted(absl::AbortedError("device is lost: Xid 79"));
+}
+
 TEST(LostDeviceTest, OtherErrorsAreTheSlots) {
   EndProcessIfLost(absl::OkStatus());
   EndProcessIfLost(absl::CancelledError("given up"));

@@ -1,7 +1,6 @@
 #include "worker/slot/slot_board.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -12,7 +11,12 @@
 namespace roundhouse::worker {
 namespace {
 
-constexpr std::chrono::milliseconds kAskAgainEvery(10);
+// Refusals further apart have nothing to do with each other.
+constexpr absl::Duration kLately = absl::Seconds(1);
+
+bool RefusedLately(const SlotState& slot, int64_t now_ns) {
+  return absl::Nanoseconds(now_ns - slot.refused_last_ns) < kLately;
+}
 
 }  // namespace
 
@@ -206,11 +210,10 @@ absl::Status SlotBoard::Await(SlotState& slot,
   if (!over()) {
     const int64_t began_ns = MonotonicNow();
     while (!over()) {
-      // A device that refuses memory tells nobody when it has some.
-      if (slot.refused_since_ns == 0) {
-        changed_.wait(lock);
+      if (RefusedLately(slot, MonotonicNow())) {
+        changed_.wait_for(lock, absl::ToChronoMilliseconds(kAskAgainEvery));
       } else {
-        changed_.wait_for(lock, kAskAgainEvery);
+        changed_.wait(lock);
       }
     }
     *waited_ns += MonotonicNow() - began_ns;
@@ -284,23 +287,32 @@ bool SlotBoard::MayHold(const SlotState& slot, uint64_t bytes) {
   return true;
 }
 
+bool SlotBoard::AnyRefusedLately() const {
+  const int64_t now_ns = MonotonicNow();
+  return std::any_of(slots.begin(), slots.end(), [now_ns](const auto& slot) {
+    return RefusedLately(*slot, now_ns);
+  });
+}
+
 absl::StatusOr<std::unique_ptr<DeviceBuffer>> SlotBoard::Allocate(
     SlotState& slot, uint64_t bytes, const std::string& what) {
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> buffer =
       device_.Allocate(bytes, what);
-  if (!absl::IsResourceExhausted(buffer.status())) {
-    slot.refused_since_ns = 0;
-    return buffer;
-  }
-  const int64_t now_ns = MonotonicNow();
-  if (slot.refused_since_ns == 0) slot.refused_since_ns = now_ns;
+  if (!absl::IsResourceExhausted(buffer.status())) return buffer;
   const bool another_runs =
+      sample_bytes_ > 0 ||
       std::any_of(slots.begin(), slots.end(), [&](const auto& other) {
         return other.get() != &slot && other->phase != ComputePhase::kQueued;
       });
-  const bool long_ago =
-      absl::Nanoseconds(now_ns - slot.refused_since_ns) >= max_refusal_;
-  if (!another_runs && long_ago) return buffer;
+  const int64_t now_ns = MonotonicNow();
+  if (another_runs || !RefusedLately(slot, now_ns)) {
+    slot.refused_since_ns = now_ns;
+  }
+  slot.refused_last_ns = now_ns;
+  if (!another_runs &&
+      absl::Nanoseconds(now_ns - slot.refused_since_ns) >= max_refusal_) {
+    return buffer;
+  }
   memory_wanted_.store(true);
   return std::unique_ptr<DeviceBuffer>();
 }

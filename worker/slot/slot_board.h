@@ -59,8 +59,10 @@ class SlotBoard {
   using Slots = std::list<std::unique_ptr<SlotState>>;
 
   // How long a slot waits for memory that the count allows and the device
-  // refuses, while no other slot computes or drains.
+  // refuses, while nobody else computes or drains.
   static constexpr absl::Duration kMaxRefusal = absl::Seconds(5);
+  // A device that refuses tells nobody when it has some.
+  static constexpr absl::Duration kAskAgainEvery = absl::Milliseconds(10);
 
   // `doorbell` is this worker's own: the feeder sleeps on it.  Of the device's
   // limit `reserved_bytes` are none of the slots'.
@@ -117,6 +119,10 @@ class SlotBoard {
   bool memory_wanted() const { return memory_wanted_.load(); }
   void ForgetMemoryWanted() { memory_wanted_.store(false); }
 
+  // Whether the device has refused somebody what the count allows, within a
+  // second.  Holds `mutex`.
+  bool AnyRefusedLately() const;
+
   // Wakes the feeder.
   void RingFeeder();
   // Whether it was rung since the last call.
@@ -138,8 +144,8 @@ class SlotBoard {
   uint64_t limit_bytes() const { return memory().limit_bytes; }
   // The following hold `mutex`.
   // Null where the device refuses although the count allows it, while another
-  // slot computes or drains, or for kMaxRefusal: memory that a library gave
-  // back may be the device's again only when its work is done.
+  // slot or a sample computes or drains, or for kMaxRefusal: memory that a
+  // library gave back may be the device's again only when its work is done.
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(
       SlotState& slot, uint64_t bytes, const std::string& what);
   bool MayHold(const SlotState& slot, uint64_t bytes);

@@ -197,6 +197,37 @@ TEST_F(SlotBoardTest, WhatTheDriverRefusesIsWaitedForWhileAnotherSlotRuns) {
   board_.reset();
 }
 
+// Only refusals that follow each other while nobody else runs count.
+TEST_F(SlotBoardTest, WhatTheDriverRefusedBesideOthersIsNotHeldAgainstASlot) {
+  RefusingDevice device;
+  board_ = std::make_unique<SlotBoard>(device, bell_, /*reserved_bytes=*/0,
+                                       /*max_refusal=*/absl::Minutes(1));
+  SlotState* const slot = AddSlot(true);
+  const auto take = [&] {
+    board_->Update([&] {
+      const auto taken = board_->TryTakeWeights(*slot, 64);
+      EXPECT_TRUE(taken.ok()) << taken.status();
+      EXPECT_TRUE(board_->AnyRefusedLately());
+    });
+    return slot->refused_since_ns;
+  };
+  const int64_t first_ns = take();
+  EXPECT_GT(first_ns, 0);
+  EXPECT_EQ(take(), first_ns);
+  SlotState* const running = AddSlot(true);
+  board_->Update([&] { running->phase = ComputePhase::kComputing; });
+  const int64_t beside_ns = take();
+  EXPECT_GT(beside_ns, first_ns);
+  EXPECT_GT(take(), beside_ns);
+  End(running);
+  const int64_t alone_ns = slot->refused_since_ns;
+  EXPECT_EQ(take(), alone_ns);
+  slot->refused_last_ns -= 2'000'000'000;
+  EXPECT_GT(take(), alone_ns);
+  End(slot);
+  board_.reset();
+}
+
 // By the compute thread: nothing that it waits for wakes it.
 TEST_F(SlotBoardTest, WhatTheDriverRefusesIsAskedForAgain) {
   RefusingDevice device;

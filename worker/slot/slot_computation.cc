@@ -208,6 +208,9 @@ absl::Status SlotComputation::RunMicroBatch(size_t m) {
     if (FaultPoint("slot.fault")) {
       RETURN_IF_ERROR(context_.stream.BreakDevice());
     }
+    if (FaultPoint("slot.exhausted")) {
+      return absl::ResourceExhaustedError("device memory is in pieces");
+    }
     if (SlotPlan::HasHead(command_.kind)) RETURN_IF_ERROR(RunHead(*run, m));
     if (SlotPlan::HasBackward(command_.kind)) {
       RETURN_IF_ERROR(Backward(*run, m));

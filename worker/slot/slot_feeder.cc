@@ -15,8 +15,9 @@ void SlotFeeder::Run() {
     pulse_.Beat();
     held_.MakeRoom(MonotonicNow());
     if (Step()) continue;
-    wire::WaitForRing(doorbell_, Heartbeats::kMaxWait,
-                      [this] { return SomethingToDo(); });
+    wire::WaitForRing(
+        doorbell_, refused_ ? SlotBoard::kAskAgainEvery : Heartbeats::kMaxWait,
+        [this] { return SomethingToDo(); });
   }
 }
 
@@ -42,6 +43,7 @@ bool SlotFeeder::Step() {
     MarkWithdrawals();
     FeedSlots();
     CollectEnded();
+    refused_ = board_.AnyRefusedLately();
   }
   const bool again = gave_up_ || !raises_.empty() || !ended_.empty();
   // Whoever computes or waits for a slot given up must look.
@@ -304,6 +306,7 @@ void SlotFeeder::EndSlot(const SlotState& slot) {
     KillPoint("slot.done.after");
   } else if (!slot.failure.ok()) {
     EndProcessIfLost(slot.failure);
+    if (slot.command.again == 0) EndProcessIfExhausted(slot.failure);
     outbox_.Send(slot.attempt,
                  wire::FailedWith(slot.command.slot, slot.failure));
   } else {

@@ -101,6 +101,7 @@ class SlotFeeder {
   std::vector<PendingSums> sums_;
   std::vector<std::unique_ptr<SlotState>> ended_;
   bool gave_up_ = false;  // a slot was marked
+  bool refused_ = false;  // SlotBoard::AnyRefusedLately
   // What the next step waits for.
   std::vector<wire::WordRef> awaited_;
   std::vector<uint64_t> attempts_;

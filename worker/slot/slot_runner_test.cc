@@ -658,6 +658,19 @@ TEST_F(SlotRunnerTest, AFailingLayerFailsItsSlotOnly) {
   job_.CheckRound(slots_, RunSlots(workers, slots_), reference_);
 }
 
+// Asked the first time the worker would end (kill_replay_test).
+TEST_F(SlotRunnerTest, ASlotThatFindsNoMemoryAgainFails) {
+  RaiseAll();
+  auto worker = Start([](int64_t, bool) {
+    return absl::ResourceExhaustedError("device memory is in pieces");
+  });
+  wire::RunSlot slot = slots_[0];
+  slot.again = 1;
+  const wire::Body end = worker->End(worker->Send(slot));
+  EXPECT_EQ(std::get<wire::Failed>(end).code,
+            static_cast<uint32_t>(absl::StatusCode::kResourceExhausted));
+}
+
 TEST_F(SlotRunnerTest, AnUnknownJobIsRefused) {
   auto worker = Start();
   wire::RunSlot slot = slots_[0];

@@ -112,8 +112,10 @@ struct SlotState {
   std::atomic<bool> abandoned{false};
   int copies_in_flight = 0;  // queued or under way
   uint64_t held_bytes = 0;   // of device memory
-  // Since when the device has refused what the count allows; 0: it does not.
+  // When the device refused what the count allows: first, of refusals that
+  // follow each other while nobody else runs, and last.
   int64_t refused_since_ns = 0;
+  int64_t refused_last_ns = 0;
 
   std::vector<Upload> weights;  // by unit
   std::vector<std::unique_ptr<DeviceBuffer>> weight_buffers;

@@ -71,6 +71,7 @@ class NcclGroup : public PeerGroup {
     {
       std::unique_lock<std::mutex> lock(mutex_);
       if (!AwaitAbort(lock)) {
+        if (!failure_.ok()) RH_LOG(kError) << failure_.message();
         RH_LOG(kError) << AbortHangs().message() << "; this process ends";
         std::fflush(nullptr);
         _exit(1);
