@@ -18,6 +18,9 @@ struct Hello {
   uint32_t version = kWireVersion;
   uint32_t pid = 0;
   uint64_t device_memory_bytes = 0;
+  // Of the device's link, as measured; 0: it is not known.
+  uint64_t h2d_bytes_per_second = 0;
+  uint64_t d2h_bytes_per_second = 0;
 };
 
 struct JobConfigured {

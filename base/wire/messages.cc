@@ -298,6 +298,8 @@ void Walk(C& c, Hello& m) {
   c.Plain("version", m.version);
   c.Plain("pid", m.pid);
   c.Plain("device_memory_bytes", m.device_memory_bytes);
+  c.Plain("h2d_bytes_per_second", m.h2d_bytes_per_second);
+  c.Plain("d2h_bytes_per_second", m.d2h_bytes_per_second);
 }
 
 template <typename C>

@@ -71,7 +71,10 @@ void SetTimes(const DeviceTimes& times, DeviceInfo& info) {
 
 DeviceReports::DeviceReports(const WorkerPool& pool, ServerMetrics& metrics,
                              const DeviceReportsOptions& options)
-    : pool_(pool), metrics_(metrics), samples_(options.samples) {
+    : pool_(pool),
+      metrics_(metrics),
+      link_is_given_(options.link_gbps > 0),
+      samples_(options.samples) {
   for (int i = 0; i < pool.device_count(); ++i) {
     ledgers_.emplace_back(MonotonicNs());
     histories_.emplace_back(MonotonicNs());
@@ -82,7 +85,8 @@ DeviceReports::DeviceReports(const WorkerPool& pool, ServerMetrics& metrics,
     jobs_.emplace_back();
     metrics_.AddDevice(i);
     if (options.link_gbps > 0) {
-      metrics_.SetLinkRate(i, options.link_gbps * 1e9 / 8);
+      const double rate = options.link_gbps * 1e9 / 8;
+      SetLinkRates(i, rate, rate);
     }
     DeviceInfo device;
     device.index = i;
@@ -132,6 +136,18 @@ void DeviceReports::OnGivenUp(DeviceId device, uint64_t attempt) {
   if (computing_[Number(device)] != attempt) return;
   ledgers_[Number(device)].GaveUp(MonotonicNs());
   histories_[Number(device)].GaveUp(MonotonicNs());
+}
+
+void DeviceReports::SetLinkRates(int device, double h2d, double d2h) {
+  metrics_.SetLinkRate(device, TransferDirection::kHostToDevice, h2d);
+  metrics_.SetLinkRate(device, TransferDirection::kDeviceToHost, d2h);
+}
+
+void DeviceReports::OnWorkerUp(DeviceId device) {
+  const WorkerInfo& info = pool_.info(pool_.DeviceWorker(device));
+  if (link_is_given_ || info.h2d_bytes_per_second == 0) return;
+  SetLinkRates(Number(device), static_cast<double>(info.h2d_bytes_per_second),
+               static_cast<double>(info.d2h_bytes_per_second));
 }
 
 void DeviceReports::OnWorkerDown(DeviceId device) {

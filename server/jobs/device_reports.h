@@ -28,7 +28,7 @@ namespace roundhouse {
 struct DeviceReportsOptions {
   uint64_t memory_bytes = 0;  // of each device
   int threads = 1;
-  double link_gbps = 0;          // 10^9 bits per second each way; 0: not known
+  double link_gbps = 0;  // 10^9 bits per second each way; 0: as workers say
   SampleLog* samples = nullptr;  // test only; outlives it
 };
 
@@ -48,6 +48,7 @@ class DeviceReports {
   void OnMicroBatchDone(DeviceId device, const wire::MicroBatchDone& done);
   // Withdrawn, or failed.
   void OnGivenUp(DeviceId device, uint64_t attempt);
+  void OnWorkerUp(DeviceId device);
   void OnWorkerDown(DeviceId device);
   void OnDeviceLost(DeviceId device);
   void OnSlot(const std::string& job, DeviceId device, SlotPass pass,
@@ -84,6 +85,8 @@ class DeviceReports {
     double ratio[wire::kDirections] = {};  // of that time
   };
 
+  // Bytes per second.
+  void SetLinkRates(int device, double h2d, double d2h);
   void ObserveSlot(SlotPass pass, const wire::SlotDone& done);
   void AddTransfers(int device, const wire::SlotDone& done);
   void PublishTimes(int device, int64_t now_ns);
@@ -92,6 +95,7 @@ class DeviceReports {
 
   const WorkerPool& pool_;
   ServerMetrics& metrics_;
+  const bool link_is_given_;
   SampleLog* const samples_;
   bool busy_ = false;
   std::vector<DeviceLedger> ledgers_;

@@ -125,6 +125,7 @@ void Engine::OnFinished(const std::string& id, const JobOutcome& outcome) {
 void Engine::OnWorkerUp(WorkerId worker) {
   if (Number(worker) < pool_.device_count()) {
     metrics_.SetDeviceUp(Number(worker), true);
+    devices_.OnWorkerUp(static_cast<DeviceId>(Number(worker)));
   }
   for (const auto& run : AllRunning()) run->runner().OnWorkerUp(worker);
   dispatch_.OnWorkerUp(worker);

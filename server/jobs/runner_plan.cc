@@ -18,6 +18,21 @@ std::string Milliseconds(int64_t ns) {
              : absl::StrFormat("%.1f ms", static_cast<double>(ns) * 1e-6);
 }
 
+// Bytes per nanosecond of the slowest link that workers measured, in its slower
+// direction; 0: one has not.
+double CalibratedLinkRate(const WorkerPool& pool) {
+  uint64_t least = std::numeric_limits<uint64_t>::max();
+  for (int i = 0; i < pool.device_count(); ++i) {
+    const WorkerInfo& info =
+        pool.info(pool.DeviceWorker(static_cast<DeviceId>(i)));
+    if (info.lost) continue;
+    least =
+        std::min({least, info.h2d_bytes_per_second, info.d2h_bytes_per_second});
+  }
+  const bool known = least < std::numeric_limits<uint64_t>::max();
+  return known ? static_cast<double>(least) * 1e-9 : 0;
+}
+
 }  // namespace
 
 // After a step's last reduction; the plan changes when no other step has begun,
@@ -51,6 +66,9 @@ JobPlanQuestion JobRunner::QuestionOfNow(int device_count) const {
   question.machine.devices.assign(
       device_count,
       {.memory_bytes = static_cast<int64_t>(options_.device.bytes)});
+  if (const double rate = CalibratedLinkRate(pool_); rate > 0) {
+    question.machine.link_rate = rate;
+  }
   rates_.Apply(question.machine);
   question.rounds = static_cast<int>(StepRounds(options_.spec));
   question.updates = UpdatesOf(options_.spec);

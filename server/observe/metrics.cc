@@ -245,10 +245,9 @@ void ServerMetrics::SetLinkUtilization(int device, TransferDirection direction,
   parts_->links.utilization.Add(Of(device, direction)).Set(ratio);
 }
 
-void ServerMetrics::SetLinkRate(int device, double bytes_per_second) {
-  for (TransferDirection direction : kDirections) {
-    parts_->links.rate.Add(Of(device, direction)).Set(bytes_per_second);
-  }
+void ServerMetrics::SetLinkRate(int device, TransferDirection direction,
+                                double bytes_per_second) {
+  parts_->links.rate.Add(Of(device, direction)).Set(bytes_per_second);
 }
 
 GpuSeries& ServerMetrics::gpus() { return parts_->gpus; }

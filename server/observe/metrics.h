@@ -75,7 +75,8 @@ class ServerMetrics {
   void SetLinkUtilization(int device, TransferDirection direction,
                           double ratio);
   // In each direction, where it is known.
-  void SetLinkRate(int device, double bytes_per_second);
+  void SetLinkRate(int device, TransferDirection direction,
+                   double bytes_per_second);
   // What NVML says of CUDA devices (gpu_series.h has its thread).
   GpuSeries& gpus();
   void CountSlot(int device, SlotResult result);

@@ -49,7 +49,8 @@ void Touch(ServerMetrics* m) {
   m->SetBubbleRatio(0, 0.125);
   m->AddLinkBusy(0, TransferDirection::kDeviceToHost, absl::Seconds(2));
   m->SetLinkUtilization(0, TransferDirection::kDeviceToHost, 0.5);
-  m->SetLinkRate(0, 1.25e8);
+  m->SetLinkRate(0, TransferDirection::kHostToDevice, 1.25e8);
+  m->SetLinkRate(0, TransferDirection::kDeviceToHost, 1.5e8);
   m->gpus().Set(0, SomeGpu());
   m->gpus().CountProbeFailures(1);
   m->AddTransfer(0, TransferDirection::kHostToDevice, TransferPurpose::kWeights,
@@ -240,7 +241,8 @@ TEST(MetricsTest, SeriesAreBounded) {
   auto m = Start();
   for (int d = 0; d < 16; ++d) {
     m->AddDevice(d);
-    m->SetLinkRate(d, 1);
+    m->SetLinkRate(d, TransferDirection::kHostToDevice, 1);
+    m->SetLinkRate(d, TransferDirection::kDeviceToHost, 1);
     m->gpus().Set(d, SomeGpu());
   }
   Touch(m.get());

@@ -270,7 +270,9 @@ void WorkerPool::Deliver(WorkerId id, const wire::Message& message) {
     worker.info.pinned_bytes = beat->pinned_bytes;
     return;
   }
-  if (std::holds_alternative<wire::Hello>(message.body)) {
+  if (const auto* hello = std::get_if<wire::Hello>(&message.body)) {
+    worker.info.h2d_bytes_per_second = hello->h2d_bytes_per_second;
+    worker.info.d2h_bytes_per_second = hello->d2h_bytes_per_second;
     worker.info.up = worker.was_up = true;
     if (options_.before_compute && !worker.ended) GoBeforeCompute(id);
     if (!stopping_) listener_->OnWorkerUp(id);

@@ -79,6 +79,9 @@ struct WorkerInfo {
   bool lost = false;  // given up
   int starts = 0;
   uint64_t pinned_bytes = 0;  // of the arena, as of its last heartbeat
+  // As its Hello says.
+  uint64_t h2d_bytes_per_second = 0;
+  uint64_t d2h_bytes_per_second = 0;
 };
 
 class WorkerPool {

@@ -180,11 +180,19 @@ void FakeDevice::Finish(Engine engine, Resource::Interval interval,
   }
 }
 
+worker::LinkBandwidth FakeDevice::link_bandwidth() const {
+  return {.to_device = static_cast<uint64_t>(LinkRate(Engine::kUpload)),
+          .to_host = static_cast<uint64_t>(LinkRate(Engine::kDownload))};
+}
+
+double FakeDevice::LinkRate(Engine engine) const {
+  return engine == Engine::kUpload && options_.upload_bytes_per_second > 0
+             ? options_.upload_bytes_per_second
+             : options_.link_bytes_per_second;
+}
+
 int64_t FakeDevice::LinkNs(Engine engine, uint64_t bytes) const {
-  double rate = options_.link_bytes_per_second;
-  if (engine == Engine::kUpload && options_.upload_bytes_per_second > 0) {
-    rate = options_.upload_bytes_per_second;
-  }
+  const double rate = LinkRate(engine);
   if (rate == 0) return 0;
   return std::llround(static_cast<double>(bytes) * 1e9 / rate);
 }

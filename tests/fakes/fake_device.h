@@ -62,6 +62,7 @@ class FakeDevice : public worker::Device {
   worker::DeviceMemory memory() const override { return account_.memory(); }
   uint64_t TakePeak() override { return account_.TakePeak(); }
   worker::CopyChunks copy_chunks() const override { return {}; }
+  worker::LinkBandwidth link_bandwidth() const override;
 
   // Occupies the compute engine for `duration_ns`, once the work before it on
   // the buffers in which `uses` lie is over; blocks until then.  An address
@@ -88,6 +89,7 @@ class FakeDevice : public worker::Device {
   int64_t ReadyAt(const std::vector<const void*>& uses);
   void Finish(Engine engine, Resource::Interval interval,
               const std::vector<const void*>& uses);
+  double LinkRate(Engine engine) const;  // bytes per second; 0: at once
   int64_t LinkNs(Engine engine, uint64_t bytes) const;
 
   const FakeDeviceOptions options_;

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import unittest
+import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
@@ -88,6 +89,26 @@ class FakeWorkerTest(unittest.TestCase):
         self.assertEqual(result, model)
         daemon.stop()
         self.assertEqual(self.deaths(daemon), [])
+
+    def test_links_have_the_rates_that_their_workers_measured(self):
+        """The daemon knows none; uploads have one of these workers' own."""
+        script = self.worker()
+        script.write_text(script.read_text().replace(
+            "--host-gbps=1", "--upload-gbps=168"))
+        daemon = self.scratch.daemon(devices=f"cpu:{DEVICES}",
+                                     metrics_listen="127.0.0.1:0")
+        daemon.start(worker_program=script)
+        page = re.search(r"metrics on (127\.0\.0\.1:\d+)",
+                         daemon.log_path.read_text())[1]
+
+        def rates():
+            with urllib.request.urlopen(f"http://{page}/metrics") as answer:
+                return [float(value) for value in re.findall(
+                    r"^roundhouse_pcie_calibrated_bytes_per_second"
+                    r'{.*"h2d".*} (\S+)$', answer.read().decode(), re.M)]
+
+        harness.wait_until(lambda: rates() == DEVICES * [21e9], "all rates")
+        daemon.stop()
 
     def test_it_succeeds_when_workers_die_inside_slots(self):
         daemon = self.start(

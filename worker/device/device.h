@@ -120,6 +120,12 @@ struct CopyChunks {
   int in_flight = 1;
 };
 
+// Bytes per second between host and device, each way by itself; 0: unknown.
+struct LinkBandwidth {
+  uint64_t to_device = 0;
+  uint64_t to_host = 0;
+};
+
 // Thread-safe; no call blocks on work of a stream.
 class Device {
  public:
@@ -134,6 +140,8 @@ class Device {
   // The peak so far; the next one is counted from what is used now.
   virtual uint64_t TakePeak() = 0;
   virtual CopyChunks copy_chunks() const = 0;
+  // Of pinned memory, measured when the device was opened.
+  virtual LinkBandwidth link_bandwidth() const { return {}; }
   // Pins [data, data + bytes), whole pages that are there already and are not
   // pinned.  A copy under way need not end first; each later one lies in it or
   // apart from it.  Blocks for as long as the system takes, some GiB a second.

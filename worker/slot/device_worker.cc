@@ -32,9 +32,12 @@ class DeviceWorker {
     ASSIGN_OR_RETURN(
         runner_, SlotRunner::Create(std::move(options), device_, context_.arena,
                                     context_.index, outbox_));
+    const LinkBandwidth link = device_.link_bandwidth();
     outbox_.Send(
         0, wire::Hello{.pid = static_cast<uint32_t>(getpid()),
-                       .device_memory_bytes = device_.memory().limit_bytes});
+                       .device_memory_bytes = device_.memory().limit_bytes,
+                       .h2d_bytes_per_second = link.to_device,
+                       .d2h_bytes_per_second = link.to_host});
     pinned_ = std::make_unique<PinnedArena>(device_, context_.arena);
     const Heartbeats heartbeats(outbox_, {&pulse_, &runner_->pulse()},
                                 [this] { return pinned_->pinned_bytes(); });

@@ -1,7 +1,9 @@
 #include "worker/device/cuda/cuda_device.h"
 
 #include <cuda_runtime_api.h>
+#include <sys/mman.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -39,6 +41,11 @@ constexpr absl::Duration kAskAgainEvery = absl::Milliseconds(10);
 // The pool keeps this much beyond the limit: at the limit itself it would give
 // back and take anew without end.
 constexpr uint64_t kPoolMayGrow = uint64_t{256} << 20;
+
+// Of the link, when the device is opened: three milliseconds a copy at PCIe
+// 4.0's rate.
+constexpr uint64_t kMeasuredBytes = uint64_t{64} << 20;
+constexpr int kMeasuredCopies = 4;
 
 // CUDA's current device belongs to the thread; one that has none would get
 // device 0, and a context there, with its first call of any kind.
@@ -382,6 +389,26 @@ class CudaPinnedHost : public PinnedHost {
   std::byte* const data_;
 };
 
+// Host memory of our own, zero pages until it is pinned.
+class HostPages {
+ public:
+  explicit HostPages(uint64_t bytes)
+      : bytes_(bytes),
+        data_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {}
+  ~HostPages() {
+    if (there()) munmap(data_, bytes_);
+  }
+  HostPages(const HostPages&) = delete;
+  HostPages& operator=(const HostPages&) = delete;
+  bool there() const { return data_ != MAP_FAILED; }
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+
+ private:
+  const uint64_t bytes_;
+  void* const data_;
+};
+
 class CudaDevice : public Device {
  public:
   explicit CudaDevice(const CudaDeviceOptions& options)
@@ -392,7 +419,15 @@ class CudaDevice : public Device {
         events_(options.index, cudaEventDisableTiming | cudaEventBlockingSync),
         marks_(options.index, cudaEventDefault) {}
 
-  absl::Status Open() { return pool_.Open(account_.memory().limit_bytes); }
+  absl::Status Open() {
+    RETURN_IF_ERROR(pool_.Open(account_.memory().limit_bytes));
+    const absl::Status measured = MeasureLink();
+    account_.TakePeak();
+    if (measured.ok() || absl::IsAborted(measured)) return measured;
+    RH_LOG(kWarning) << "the device's link is not measured: "
+                     << measured.message();
+    return absl::OkStatus();
+  }
 
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(
       uint64_t bytes, const std::string& what) override {
@@ -436,10 +471,49 @@ class CudaDevice : public Device {
   }
   uint64_t TakePeak() override { return account_.TakePeak(); }
   CopyChunks copy_chunks() const override { return kCopyChunks; }
+  LinkBandwidth link_bandwidth() const override { return link_; }
   PeerLink* peers() override { return peers_.get(); }
 
  private:
+  // As much as takes a few milliseconds; less memory is no device to train on.
+  absl::Status MeasureLink() {
+    if (account_.memory().limit_bytes < kMeasuredBytes) return absl::OkStatus();
+    const HostPages host(kMeasuredBytes);
+    if (!host.there()) return absl::ResourceExhaustedError("mmap");
+    ASSIGN_OR_RETURN(const auto pinned, PinHost(host.data(), kMeasuredBytes));
+    ASSIGN_OR_RETURN(const auto buffer,
+                     Allocate(kMeasuredBytes, "measuring the link"));
+    ASSIGN_OR_RETURN(const auto stream, NewStream());
+    ASSIGN_OR_RETURN(link_.to_device, MeasureCopies(*stream, [&] {
+                       return stream->CopyToDevice(buffer->data(), host.data(),
+                                                   kMeasuredBytes);
+                     }));
+    ASSIGN_OR_RETURN(link_.to_host, MeasureCopies(*stream, [&] {
+                       return stream->CopyToHost(host.data(), buffer->data(),
+                                                 kMeasuredBytes);
+                     }));
+    return absl::OkStatus();
+  }
+
+  // Of the fastest: others start beside this device.
+  template <typename Copy>
+  static absl::StatusOr<uint64_t> MeasureCopies(Stream& stream, Copy copy) {
+    int64_t least_ns = INT64_MAX;
+    for (int i = 0; i < kMeasuredCopies; ++i) {
+      ASSIGN_OR_RETURN(const auto begin, stream.MarkTime());
+      RETURN_IF_ERROR(copy());
+      ASSIGN_OR_RETURN(const auto end, stream.MarkTime());
+      ASSIGN_OR_RETURN(const auto done, stream.Record());
+      RETURN_IF_ERROR(done->Wait());
+      ASSIGN_OR_RETURN(const int64_t ns, end->NsSince(*begin));
+      least_ns = std::min(least_ns, std::max<int64_t>(ns, 1));
+    }
+    return static_cast<uint64_t>(static_cast<double>(kMeasuredBytes) * 1e9 /
+                                 static_cast<double>(least_ns));
+  }
+
   const int index_;
+  LinkBandwidth link_;
   MemoryAccount account_;
   MemoryPool pool_;
   EventPool events_;

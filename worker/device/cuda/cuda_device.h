@@ -31,12 +31,12 @@ struct CudaDeviceOptions {
   absl::Duration max_open_wait = absl::Seconds(5);
 };
 
-// Opens the device, in a process that was not forked after it opened one.
-// Blocks for the driver's start, seconds at worst.
-// FAILED_PRECONDITION: no driver, too old a driver, no such device, or one that
-// this build has no code for.  RESOURCE_EXHAUSTED naming the bytes: the device
-// has less memory free than the limit, and still has after max_open_wait.
-// ABORTED: the device is lost.
+// Opens the device, in a process that was not forked after it opened one, and
+// measures its link (Device::link_bandwidth) where it has 64 MiB. Blocks for
+// the driver's start, seconds at worst. FAILED_PRECONDITION: no driver, too old
+// a driver, no such device, or one that this build has no code for.
+// RESOURCE_EXHAUSTED naming the bytes: the device has less memory free than the
+// limit, and still has after max_open_wait. ABORTED: the device is lost.
 absl::StatusOr<std::unique_ptr<Device>> NewCudaDevice(
     const CudaDeviceOptions& options);
 

@@ -180,6 +180,23 @@ TEST_F(CudaDeviceLogicTest, ThePoolKeepsTheLimitAndALittleMore) {
   EXPECT_EQ(Cudart().release_threshold, 4096u + (256 << 20));
 }
 
+// Of the fake, whose work takes a millisecond a piece.
+TEST_F(CudaDeviceLogicTest, OpeningMeasuresTheLink) {
+  const auto device = *OpenFake(128 << 20);
+  EXPECT_EQ(device->link_bandwidth().to_device, (uint64_t{64} << 20) * 1000);
+  EXPECT_EQ(device->link_bandwidth().to_host, (uint64_t{64} << 20) * 1000);
+  EXPECT_EQ(device->memory().used_bytes, 0u);
+  EXPECT_EQ(device->TakePeak(), 0u);
+  EXPECT_EQ(Cudart().registered.bytes(), 0u);
+}
+
+TEST_F(CudaDeviceLogicTest, WhereNothingIsPinnedNoLinkIsMeasured) {
+  Cudart().registered.set_limit_bytes(4095);
+  const auto device = OpenFake(128 << 20);
+  ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_EQ((*device)->link_bandwidth().to_device, 0u);
+}
+
 TEST_F(CudaDeviceLogicTest, ADeviceThatIsNotThereAnyMoreIsLost) {
   const auto device = *OpenFake(4096);
   for (const cudaError_t error :
