@@ -9,7 +9,7 @@ import time
 import harness
 import jobs
 import shapes
-from outcome import Failed, Skipped
+from outcome import Failed, OutOfMemory, Skipped
 
 WARM_UP_STEPS = 5  # the daemon looks for a better plan after four
 MEASURED_STEPS = 12
@@ -35,6 +35,9 @@ class Case:
     fields: dict   # of the job file
     share: int = 1  # more: the first GPU alone, as so many devices
     longest: bool = False  # with rows as long as planned to fit
+    # What RoundPipe (arXiv 2604.27085) publishes as the longest on an RTX 4090,
+    # in full, thousand tokens.
+    published: int | None = None
     reserve: float = 0.0  # of the time left, kept for the cases behind it
     arena: float = jobs.ARENA_SHARE  # of the host memory that is free
 
@@ -62,8 +65,12 @@ CASES = {
         Case("Llama-3.1-8B full", "llama3.1-8b", EIGHT, reserve=0.6,
              arena=0.95),
         Case("Llama-3.1-8B LoRA", "llama3.1-8b", {**LONG, **LORA},
-             reserve=0.5),
-        Case("Qwen3-1.7B full, longest rows", "qwen3-1.7b", ONE, longest=True),
+             reserve=0.6),
+        Case("Qwen3-1.7B full, longest rows", "qwen3-1.7b", ONE, longest=True,
+             reserve=0.5, published=73),
+        # In full it is more than ordinary hosts hold.
+        Case("Llama-3.1-8B LoRA, longest rows", "llama3.1-8b",
+             {**ONE, **LORA}, longest=True, published=49),
     ],
     "cpu": [
         Case("tiny full", "tiny", SHORT, reserve=0.6),
@@ -73,10 +80,15 @@ CASES = {
         Case("tiny full, longest rows", "tiny", ONE, longest=True),
     ],
 }
-# Of the longest rows planned; what is refused or fails is in the report.
+# Of the longest rows planned, one after the other until one passes; then
+# between what passed and what did not.
 LONGEST_SHARES = (1.0, 0.75, 0.5)
+MOST_TRIES = 4
+ROW_TOKENS = 64  # of which lengths are multiples
 LONGEST_STEPS = (1, 2)  # to warm up, and measured
-MOST_POSITIONS = 1 << 17
+MOST_POSITIONS = 1 << 18
+# What the step's bound is to be used to at least.
+AIMS = {"compute": 0.95, "transfer": 0.90}
 
 
 # --- arithmetic ---
@@ -131,7 +143,33 @@ def share(part, whole):
     return part / whole if whole else None
 
 
-def measured(before, after, steps, seconds, spec, config, rates):
+def bound(before, after, seconds, rates, gpus):
+    """What bounds the step, and whether that is used as it should be: transfers
+    where a GPU's bytes of either way take longer, at the calibrated rate, than
+    its computation took. `rates` as in measured()."""
+    compute = after["compute"] - before["compute"]
+    bubble = after["bubble"] - before["bubble"]
+    missing = [way for way in ("h2d", "d2h")
+               if not rates.get(f"{way}_registered_gbps")]
+    if missing:
+        return {"bound": None, "bound_reason": "there is no calibrated rate of "
+                + " and ".join(missing)}
+    if not compute + bubble:
+        return {"bound": None,
+                "bound_reason": "the devices counted no time as yet"}
+    link = max((after[way] - before[way])
+               / (1e9 * rates[f"{way}_registered_gbps"])
+               for way in ("h2d", "d2h"))
+    # Devices that share a GPU may both count its time.
+    if link > min(compute / gpus, seconds):
+        found, used = "transfer", link / seconds
+    else:
+        found, used = "compute", compute / (compute + bubble)
+    return {"bound": found, "bound_share": used, "bound_aim": AIMS[found],
+            "bound_holds": used >= AIMS[found]}
+
+
+def measured(before, after, steps, seconds, spec, config, rates, gpus):
     """Of `seconds` in which so many steps were made; `rates`: what all GPUs
     together can do, as far as it is known."""
     compute = after["compute"] - before["compute"]
@@ -155,7 +193,7 @@ def measured(before, after, steps, seconds, spec, config, rates):
         rate = rates.get(f"{way}_registered_gbps")
         found[f"{way}_share_of_measured_link"] = share(
             found[f"{way}_bytes_per_step"] * steps / seconds / 1e9, rate)
-    return found
+    return {**found, **bound(before, after, seconds, rates, gpus)}
 
 
 # --- a case ---
@@ -240,18 +278,21 @@ def flags_of(run, case):
             "device_memory": jobs.device_memory([first], case.share)}
 
 
-def train(run, daemon, spec, config, details, deadline,
-          warm_up=WARM_UP_STEPS, steps=MEASURED_STEPS):
+def submit(daemon, spec):
+    """The job's id; Skipped where it is refused."""
     path = daemon.folder / "bench.yaml"
     path.write_text(json.dumps(spec))
     done = daemon.client("submit", "-f", path, "-o", "json", check=False)
     if done.returncode in (QUOTA, PRECONDITION):
         # Too little memory or disk: an answer that the report has.
-        details["refused"] = done.stderr.strip()
         raise Skipped("refused at submit: " + done.stderr.strip())
     if done.returncode != 0:
         raise Failed(f"submit: exit status {done.returncode}: {done.stderr}")
-    job = json.loads(done.stdout)["name"].rsplit("/", 1)[1]
+    return json.loads(done.stdout)["name"].rsplit("/", 1)[1]
+
+
+def train(run, daemon, job, spec, config, details, deadline,
+          warm_up=WARM_UP_STEPS, steps=MEASURED_STEPS):
     begun = jobs.wait_for_step(daemon, job, warm_up,
                                deadline - time.monotonic())
     if begun is None:
@@ -270,35 +311,69 @@ def train(run, daemon, spec, config, details, deadline,
     if last == first:
         raise Skipped(f"no step in the {seconds:.0f} s after {first} steps")
     details.update(measured(before, after, last - first, seconds, spec,
-                            config, rates))
+                            config, rates, details["gpus"]))
     details["loss"] = jobs.steps(daemon, job)[-1]["loss"]
     # Copies from what is not pinned yet are slower.
     details["pinned_bytes"] = total(daemon, "roundhouse_device_pinned_bytes")
     details["arena_bytes"] = total(daemon, "roundhouse_host_arena_bytes")
 
 
+def next_length(most, tries):
+    """Of rows to try after those of `tries`, {"tokens": what became of them};
+    None: no other is left."""
+    passed = [int(length) for length, found in tries.items()
+              if found == "passed"]
+    others = [int(length) for length in tries if int(length) not in passed]
+    if passed and not others:
+        return None  # as long as planned
+    if passed or len(others) == len(LONGEST_SHARES):
+        length = (max(passed, default=0) + min(others)) // 2
+    else:
+        length = int(LONGEST_SHARES[len(others)] * most)
+    length = max(1, length // ROW_TOKENS) * ROW_TOKENS
+    return None if str(length) in tries else length
+
+
+def try_length(run, scratch, daemon, spec, config, details, deadline):
+    """Trains in half of the time that is left at most, and ends the job: others
+    may follow it."""
+    now = time.monotonic()
+    found = {"gpus": details["gpus"]}
+    job = submit(daemon, with_rows(scratch, spec))
+    try:
+        train(run, daemon, job, spec, config, found,
+              now + (deadline - now) / 2, *LONGEST_STEPS)
+    finally:
+        jobs.cancel(daemon, job, deadline - time.monotonic())
+    details.update(found, spec={**details["spec"],
+                                "max_length": spec["max_length"]})
+
+
 def train_longest(run, scratch, daemon, spec, config, details, deadline):
-    """Rows as long as planned; where they are refused, shorter ones."""
+    """Rows as long as planned; where they are refused, find no memory or do
+    not end in time, shorter ones, and the figures of the longest that pass."""
     planned = details["predicted"].get("longest_sequence")
     if planned is None:
         raise Skipped("no longest row is planned: "
                       + details["predicted"].get("reason", "not feasible"))
     tries = details["tries"] = {}
     most = min(planned, config["max_position_embeddings"])
-    for part in LONGEST_SHARES:
-        length = max(1, int(part * most) // 64) * 64
-        tokens = {**spec, "max_length": length}
+    while len(tries) < MOST_TRIES and (not tries
+                                       or time.monotonic() < deadline):
+        length = next_length(most, tries)
+        if length is None:
+            break
         try:
-            train(run, daemon, with_rows(scratch, tokens), config, details,
-                  deadline, *LONGEST_STEPS)
+            try_length(run, scratch, daemon, {**spec, "max_length": length},
+                       config, details, deadline)
         except Skipped as skipped:
             tries[str(length)] = f"skipped: {skipped}"
         except Failed as failed:
             tries[str(length)] = f"failed: {failed}"
+            if not isinstance(failed, OutOfMemory):
+                break  # its length has nothing to do with it
         else:
             tries[str(length)] = "passed"
-            details["spec"] = {**details["spec"], "max_length": length}
-            break
     words = "; ".join(f"{length} tokens: {found}"
                       for length, found in tries.items())
     # One that the daemon took has to run.
@@ -325,11 +400,12 @@ def run_case(run, scratch, case, details, deadline):
             predict(run, daemon, folder.name, spec) if case.share == 1 else
             {"reason": "a plan knows no devices that share a GPU"})
         if case.longest:
+            details["published_thousand_tokens"] = case.published
             train_longest(run, scratch, daemon, spec, config, details,
                           deadline)
         else:
-            train(run, daemon, with_rows(scratch, spec), config, details,
-                  deadline)
+            train(run, daemon, submit(daemon, with_rows(scratch, spec)), spec,
+                  config, details, deadline)
         if not run.options.rehearse and run.gpus:
             try:
                 peak = preset_of(run.gpus)[1]

@@ -5,9 +5,10 @@
     deploy/gpu-check --rehearse    on CPU devices with tiny shapes; what needs
                                    a GPU is skipped, and said
 
-Sections, one after the other: machine, conformance, sanitizer, parity, fault,
-device_fault, peers, fp16, growth, calibration, bench. Each passes, fails or is
-skipped with a reason, also when too little of --seconds is left. Writes
+Sections, one after the other: machine, calibration, conformance, parity, fault,
+device_fault, bench, sanitizer, fp16, peers, growth. Each passes, fails or is
+skipped with a reason, also when too little of --seconds is left; bench leaves
+those behind it the least that they need, as far as it has that itself. Writes
 report.json and report.md into --out, a new folder in the current one unless
 given, after each section what is known by then, and into logs.txt there all
 that the programs of one that failed have said. Exit status: 0 nothing failed, 1
@@ -41,10 +42,11 @@ import report  # noqa: E402
 from outcome import Failed, Skipped  # noqa: E402
 
 # What a section may take at most, and what it needs at least, in seconds.
-BUDGETS = {"machine": (60, 5), "conformance": (90, 10), "sanitizer": (110, 20),
-           "parity": (90, 20), "fault": (90, 20), "device_fault": (60, 20),
-           "peers": (120, 30), "fp16": (45, 15), "growth": (90, 30),
-           "calibration": (45, 15), "bench": (480, 30)}
+BUDGETS = {"machine": (60, 5), "calibration": (45, 15),
+           "conformance": (90, 10), "parity": (90, 20), "fault": (90, 20),
+           "device_fault": (60, 20), "bench": (480, 30),
+           "sanitizer": (110, 20), "fp16": (45, 15), "peers": (120, 30),
+           "growth": (90, 30)}
 REHEARSED = {name: (limit, 2) for name, (limit, _) in BUDGETS.items()}
 # Kept for the report, and for ending what a section started.
 RESERVE_SECONDS = 5
@@ -82,9 +84,11 @@ class Run:
         self.gpus = []       # machine's, those that can be used
         self.rates = {}      # calibration's
         self.kind = "cpu" if options.rehearse else "cuda"
+        self.kept = 0        # seconds, for the sections behind this one
 
     def left(self):
-        return self.deadline - RESERVE_SECONDS - time.monotonic()
+        return (self.deadline - RESERVE_SECONDS - self.kept
+                - time.monotonic())
 
     def program(self, path):
         found = self.options.programs / path
@@ -273,11 +277,13 @@ def check_bench(run, details):
     bench.check(run, details)
 
 
-SECTIONS = {"machine": check_machine, "conformance": check_conformance,
-            "sanitizer": check_sanitizer, "parity": check_parity,
+# In their order: bench has the figures that this is for, and takes all the time
+# that it is given.
+SECTIONS = {"machine": check_machine, "calibration": check_calibration,
+            "conformance": check_conformance, "parity": check_parity,
             "fault": check_fault, "device_fault": check_device_fault,
-            "peers": check_peers, "fp16": check_fp16, "growth": check_growth,
-            "calibration": check_calibration, "bench": check_bench}
+            "bench": check_bench, "sanitizer": check_sanitizer,
+            "fp16": check_fp16, "peers": check_peers, "growth": check_growth}
 
 
 # --- orchestration ---
@@ -303,6 +309,14 @@ def at_most(seconds):
         signal.signal(signal.SIGALRM, previous)
 
 
+def kept_by_bench(run, budgets):
+    """The least of the sections behind it, as far as it has its own."""
+    names = list(SECTIONS)
+    behind = sum(budgets[name][1] for name in names[names.index("bench") + 1:]
+                 if name in run.options.sections)
+    return max(0, min(behind, run.left() - budgets["bench"][1]))
+
+
 def run_section(name, run):
     """{"name", "status", "seconds", "reason", "details"}"""
     begun = time.monotonic()
@@ -310,10 +324,13 @@ def run_section(name, run):
     status, reason = "passed", ""
     budgets = REHEARSED if run.options.rehearse else BUDGETS
     limit, least = budgets[name]
+    run.kept = 0
     try:
         if run.left() < least:
             raise Skipped(f"{max(0, run.left()):.0f} s of --seconds are left, "
                           f"it needs {least} s")
+        if name == "bench":
+            run.kept = kept_by_bench(run, budgets)
         with at_most(min(limit, run.left())):
             SECTIONS[name](run, details)
     except Skipped as skipped:

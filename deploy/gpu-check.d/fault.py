@@ -18,6 +18,7 @@ from outcome import Failed
 ENDLESS = 1_000_000
 FIRST_KILL, BETWEEN_KILLS = 3, 5  # steps
 MOST_KILLS = 6
+RECOVERY_SECONDS = 20.0  # to wait for; only a figure
 PIECE_BYTES = 1 << 22
 # The device of worker 0 breaks in its 20th micro-batch: after its first slot,
 # and with any plan long before the last step.
@@ -36,6 +37,26 @@ def replayed_slots(daemon):
     return int(sum(value for labels, value in
                    jobs.series(daemon, "roundhouse_slots_total").items()
                    if ("result", "replayed") in labels))
+
+
+def recovery_seconds(daemon):
+    """From the death of a worker that had a slot to its device's next one,
+    the mean; None: there was none yet."""
+    total, count = (
+        sum(jobs.series(
+            daemon, f"roundhouse_recovery_duration_seconds_{part}").values())
+        for part in ("sum", "count"))
+    return total / count if count else None
+
+
+def wait_for_recovery(daemon):
+    """The same, None if it does not come; while a job has slots."""
+    try:
+        return harness.wait_until(lambda: recovery_seconds(daemon),
+                                  "a slot of the new worker",
+                                  seconds=RECOVERY_SECONDS, pause=0.1)
+    except harness.Failure:
+        return None
 
 
 def digest(path):
@@ -133,6 +154,7 @@ def check(run, details):
         daemon.start()
         disturbed = daemon.submit({**spec, "max_steps": ENDLESS})
         details["kills"] = kill_in_a_step(daemon, disturbed)
+        details["recovery_seconds"] = wait_for_recovery(daemon)
         daemon.finish(disturbed)
         compare_with_calm(daemon, spec, disturbed, details)
         daemon.stop()

@@ -11,7 +11,7 @@ import urllib.request
 
 import harness
 import machine
-from outcome import Failed
+from outcome import Failed, OutOfMemory
 
 ROOT = pathlib.Path(__file__).absolute().parents[2]
 GIB = 1 << 30
@@ -21,6 +21,7 @@ CARD_BYTES, RESERVE_BYTES = 24 * GIB, 2 * GIB
 # Of the host memory that is free: the arena's; the rest is for page cache,
 # workers and this process.
 ARENA_SHARE = 0.7
+MEMORY_REASONS = ("DEVICE_MEMORY", "HOST_MEMORY")  # of a failed job
 REHEARSED = {"devices": "cpu:2", "device_memory": "256MiB",
              "host_memory": "256MiB"}
 
@@ -148,5 +149,17 @@ def wait_for_step(daemon, job, step, seconds):
 def must_run(daemon, job):
     found = daemon.job(job)
     if found["state"] in ("FAILED", "CANCELLED", "PAUSED"):
-        raise Failed(f"{job} is {found['state']}: {found.get('message')}\n"
-                     f"{daemon.tail(10)}")
+        raise (OutOfMemory if found.get("reason") in MEMORY_REASONS
+               else Failed)(f"{job} is {found['state']}: "
+                            f"{found.get('message')}\n{daemon.tail(10)}")
+
+
+def cancel(daemon, job, seconds):
+    """Waits until it is over, as long at most; nothing if that is no time."""
+    if seconds <= 0:
+        return
+    with contextlib.suppress(harness.Failure):
+        daemon.client("cancel", job, check=False, seconds=seconds)
+        harness.wait_until(
+            lambda: daemon.job(job)["state"] in ("CANCELLED", "FAILED"),
+            f"the end of {job}", seconds=seconds, pause=0.1)

@@ -7,3 +7,7 @@ class Skipped(Exception):
 
 class Failed(Exception):
     pass
+
+
+class OutOfMemory(Failed):
+    """Of a job that was taken."""

@@ -15,6 +15,7 @@ HERE = pathlib.Path(__file__).absolute().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "tests/integration")]
 
 import bench  # noqa: E402  found by the line before
+import check  # noqa: E402
 import fault  # noqa: E402
 import fp16  # noqa: E402
 import growth  # noqa: E402
@@ -24,7 +25,7 @@ import machine  # noqa: E402
 import peers  # noqa: E402
 import report  # noqa: E402
 import shapes  # noqa: E402
-from outcome import Failed, Skipped  # noqa: E402
+from outcome import Failed, OutOfMemory, Skipped  # noqa: E402
 
 PROBE = """roundhouse-gpus 1
 driver=580.65.06
@@ -139,31 +140,120 @@ class MachineTest(Scratch):
         self.assertEqual(wrong, ["daemon holds 21 bytes more",
                                  "worker 0 was replaced"])
         self.assertGreater(growth.anonymous_bytes(os.getpid()), 1 << 20)
+        warm, last = growth.STEPS["cuda"]
+        self.assertEqual(last - warm, 1000)
 
-    def longest(self, planned, *outcomes):
+    def longest(self, planned, *outcomes, deadline=math.inf):
         """What becomes of rows that are trained with these outcomes."""
         details = {"predicted": planned, "spec": {}}
-        with unittest.mock.patch.object(bench, "train",
-                                        side_effect=outcomes):
-            bench.train_longest(
-                None, types.SimpleNamespace(data=self.folder), None,
-                {"batch_size": 1}, {"max_position_embeddings": 1000}, details,
-                0)
+        with unittest.mock.patch.object(bench, "try_length",
+                                        side_effect=outcomes) as tried:
+            try:
+                bench.train_longest(
+                    None, None, None, {"batch_size": 1},
+                    {"max_position_embeddings": 1000}, details, deadline)
+            finally:
+                self.assertEqual(
+                    [str(call.args[3]["max_length"])
+                     for call in tried.call_args_list],
+                    list(details.get("tries", {})))
         return details["tries"]
 
     def test_rows_as_long_as_planned_run_or_are_refused(self):
-        planned = {"longest_sequence": 2000}
+        planned, refused = {"longest_sequence": 2000}, Skipped("refused")
         self.assertEqual(self.longest(planned, None), {"960": "passed"})
-        self.assertEqual(self.longest(planned, Skipped("refused"), None),
-                         {"960": "skipped: refused", "704": "passed"})
+        # Between what passed and what did not, four in all.
+        self.assertEqual(self.longest(planned, refused, None, None, refused),
+                         {"960": "skipped: refused", "704": "passed",
+                          "832": "passed", "896": "skipped: refused"})
+        self.assertEqual(self.longest(planned, refused, refused, None, None),
+                         {"960": "skipped: refused", "704": "skipped: refused",
+                          "448": "passed", "576": "passed"})
+        self.assertEqual(
+            list(self.longest(planned, *3 * [refused], None)),
+            ["960", "704", "448", "192"])
+        # Nothing lies between, and nothing is tried twice.
+        self.assertEqual(list(self.longest({"longest_sequence": 130}, refused,
+                                           None)), ["128", "64"])
+        with self.assertRaisesRegex(Skipped, "^64 tokens: skipped: refused$"):
+            self.longest({"longest_sequence": 70}, refused)
+        self.assertEqual(self.longest(planned, None, deadline=0),
+                         {"960": "passed"})
+        with self.assertRaisesRegex(Skipped, "^960 tokens: skipped: refused$"):
+            self.longest(planned, refused, deadline=0)
         with self.assertRaisesRegex(Skipped, "960 tokens: skipped: refused; "
-                                    "704 .* 448 "):
-            self.longest(planned, *3 * [Skipped("refused")])
-        with self.assertRaisesRegex(Failed, "960 tokens: failed: no memory; "
-                                    "704 tokens: passed"):
-            self.longest(planned, Failed("no memory"), None)
+                                    "704 .* 448 .* 192 "):
+            self.longest(planned, *4 * [refused])
         with self.assertRaisesRegex(Skipped, "no preset"):
             self.longest({"reason": "no preset"})
+
+    def test_rows_that_are_taken_and_fail_are_a_failure(self):
+        planned = {"longest_sequence": 2000}
+        with self.assertRaisesRegex(
+                Failed, "^960 tokens: failed: no memory; 704 tokens: passed; "
+                "832 tokens: failed: no memory; 768 tokens: passed$"):
+            self.longest(planned, OutOfMemory("no memory"), None,
+                         OutOfMemory("no memory"), None)
+        # Shorter ones would say nothing of what it was.
+        with self.assertRaisesRegex(Failed, "^960 tokens: failed: a bug$"):
+            self.longest(planned, Failed("a bug"))
+
+    def test_a_job_that_found_no_memory_is_told_from_others(self):
+        for reason, error in (("DEVICE_MEMORY", OutOfMemory),
+                              ("HOST_MEMORY", OutOfMemory),
+                              ("INTERNAL", Failed), (None, Failed)):
+            daemon = types.SimpleNamespace(
+                job=lambda job, reason=reason: {
+                    "state": "FAILED", "reason": reason, "message": "words"},
+                tail=lambda lines: "")
+            with self.assertRaisesRegex(error, "job-1 is FAILED: words") as it:
+                jobs.must_run(daemon, "job-1")
+            self.assertIs(type(it.exception), error)
+
+    def test_a_try_takes_half_of_the_time_and_leaves_no_job(self):
+        details = {"gpus": 1, "spec": {"batch_size": 1}, "tries": {}}
+        for left, outcome, asked in ((math.inf, None, True),
+                                     (1000.0, Skipped("late"), True),
+                                     (-1.0, Skipped("late"), False)):
+            daemon = types.SimpleNamespace(
+                client=unittest.mock.Mock(),
+                job=lambda job: {"state": "CANCELLED"})
+            now = bench.time.monotonic()
+
+            def train(*arguments, left=left, now=now, outcome=outcome):
+                self.assertAlmostEqual(arguments[6] - now, left / 2, delta=60)
+                if outcome is not None:
+                    raise outcome
+                arguments[5].update(step_seconds=7.0)
+
+            with unittest.mock.patch.multiple(
+                    bench, submit=lambda *_: "job-1", train=train):
+                try:
+                    bench.try_length(
+                        None, types.SimpleNamespace(data=self.folder), daemon,
+                        {"batch_size": 1, "max_length": 64}, {}, details,
+                        now + left)
+                except Skipped as skipped:
+                    self.assertIs(skipped, outcome)
+            self.assertEqual([call.args for call in
+                              daemon.client.call_args_list],
+                             [("cancel", "job-1")] if asked else [])
+        self.assertEqual(details["step_seconds"], 7.0)
+        self.assertEqual(details["spec"], {"batch_size": 1, "max_length": 64})
+
+    def test_models_whose_longest_rows_are_tried(self):
+        found = {case.name: case for case in bench.CASES["cuda"]
+                 if case.longest}
+        self.assertEqual(
+            {name: case.published for name, case in found.items()},
+            {"Qwen3-1.7B full, longest rows": 73,
+             "Llama-3.1-8B LoRA, longest rows": 49})
+        self.assertEqual([case.fields.get("method")
+                          for case in found.values()], [None, "lora"])
+        for case in bench.CASES["cuda"][:-1]:
+            self.assertGreater(case.reserve, 0, case.name)
+        for case in found.values():
+            self.assertEqual(case.config()["max_position_embeddings"], 262144)
 
     def test_cases_of_a_suite_are_counted(self):
         path = self.folder / "suite.json"
@@ -284,7 +374,7 @@ class BenchTest(unittest.TestCase):
                  "causes": {"data": 1.5, "h2d_wait": 0.5}}
         found = bench.measured(before, after, 4, 2.0,
                                {"batch_size": 8, "max_length": 64},
-                               shapes.TINY, rates)
+                               shapes.TINY, rates, 1)
         self.assertEqual(found["tokens_per_second"], 1024)
         self.assertEqual(found["step_seconds"], 0.5)
         self.assertEqual(found["bubble_ratio"], 0.25)
@@ -294,6 +384,47 @@ class BenchTest(unittest.TestCase):
         self.assertEqual(found["h2d_share_of_measured_link"], 0.5)
         self.assertIsNone(found["d2h_share_of_measured_link"])
         self.assertIsNone(found["share_of_measured_matmul"])
+        self.assertEqual(found["bound_reason"],
+                         "there is no calibrated rate of d2h")
+
+    def bound(self, compute, bubble, h2d, d2h, gpus=1, rates=(20.0, 10.0)):
+        """Of 10 s; bytes in 10^9, rates of a GPU."""
+        before = {"compute": 5.0, "bubble": 7.0, "h2d": 11, "d2h": 13}
+        after = {"compute": 5.0 + compute, "bubble": 7.0 + bubble,
+                 "h2d": 11 + h2d * 10**9, "d2h": 13 + d2h * 10**9}
+        return bench.bound(before, after, 10.0, {
+            f"{way}_registered_gbps": gpus * rate
+            for way, rate in zip(("h2d", "d2h"), rates)}, gpus)
+
+    def test_a_step_is_bound_by_what_takes_longer(self):
+        def found(*arguments, **more):
+            it = self.bound(*arguments, **more)
+            self.assertNotIn("bound_reason", it)
+            return tuple(it[f"bound{part}"]
+                         for part in ("", "_share", "_aim", "_holds"))
+        self.assertEqual(found(9.5, 0.5, 180, 90),
+                         ("compute", 0.95, 0.95, True))
+        self.assertEqual(found(9.0, 1.0, 100, 50),
+                         ("compute", 0.9, 0.95, False))
+        self.assertEqual(found(8.0, 2.0, 180, 0),
+                         ("transfer", 0.9, 0.9, True))
+        # The way that takes longer, not the one with more bytes.
+        self.assertEqual(found(6.0, 4.0, 100, 80),
+                         ("transfer", 0.8, 0.9, False))
+        # Two GPUs: 20 s of theirs, and twice the link.
+        self.assertEqual(found(16.0, 4.0, 300, 0, gpus=2),
+                         ("compute", 0.8, 0.95, False))
+        self.assertEqual(found(14.0, 6.0, 300, 0, gpus=2),
+                         ("transfer", 0.75, 0.9, False))
+        # Two devices that share one are no more than its time.
+        self.assertEqual(found(18.0, 2.0, 210, 0)[0], "transfer")
+
+    def test_what_bounds_a_step_that_cannot_be_told(self):
+        for found, reason in (
+                (self.bound(1, 1, 1, 1, rates=(0, 0)),
+                 "there is no calibrated rate of h2d and d2h"),
+                (self.bound(0, 0, 1, 1), "the devices counted no time as yet")):
+            self.assertEqual(found, {"bound": None, "bound_reason": reason})
 
     def test_a_gpu_without_a_data_sheet_is_said(self):
         self.assertEqual(bench.preset_of([{"name": "NVIDIA H100 80GB HBM3"}]),
@@ -314,6 +445,54 @@ class FaultTest(unittest.TestCase):
         losses = fault.compare(calm, (calm[0], [(1, 0.25, 2.0)]))
         self.assertFalse(losses["bit_identical"])
         self.assertFalse(losses["losses_equal"])
+
+    def recovery(self, total, count):
+        name = "roundhouse_recovery_duration_seconds_"
+        pages = {name + "sum": {(): total}, name + "count": {(): count}}
+        with unittest.mock.patch.object(
+                jobs, "series", side_effect=lambda _, name: pages[name]):
+            return fault.wait_for_recovery(None)
+
+    def test_a_recovery_is_a_figure_and_no_failure(self):
+        self.assertEqual(self.recovery(3.0, 2.0), 1.5)
+        with unittest.mock.patch.object(fault, "RECOVERY_SECONDS", 0):
+            self.assertIsNone(self.recovery(0.0, 0.0))
+
+
+class OrderTest(unittest.TestCase):
+    def left(self, seconds, sections=None, name="bench"):
+        """What a section may take, and the one after bench."""
+        sections = list(check.SECTIONS) if sections is None else sections
+        run = check.Run(types.SimpleNamespace(
+            seconds=seconds + check.RESERVE_SECONDS, rehearse=False,
+            sections=sections), None)
+        def look(run, details):
+            details["left"] = run.left()
+            details["alarm"], _ = check.signal.getitimer(
+                check.signal.ITIMER_REAL)
+        with (unittest.mock.patch.dict(check.SECTIONS,
+                                       {name: look, "growth": look}),
+              unittest.mock.patch("builtins.print")):
+            found = [check.run_section(each, run)["details"]
+                     for each in (name, "growth")]
+        return [round(details.get("left", -1)) for details in found] + [
+            round(found[0].get("alarm", -1))]
+
+    def test_bench_comes_before_what_may_be_lost(self):
+        self.assertEqual(list(check.SECTIONS), [
+            "machine", "calibration", "conformance", "parity", "fault",
+            "device_fault", "bench", "sanitizer", "fp16", "peers", "growth"])
+        self.assertEqual(list(check.BUDGETS), list(check.SECTIONS))
+
+    def test_bench_leaves_the_others_their_least(self):
+        behind = 20 + 15 + 30 + 30
+        self.assertEqual(self.left(400), [400 - behind, 400, 400 - behind])
+        self.assertEqual(self.left(400, ["bench", "growth"])[0], 370)
+        self.assertEqual(self.left(400, ["machine", "bench"])[0], 400)
+        # As far as it has its own.
+        self.assertEqual(self.left(100)[0], 30)
+        self.assertEqual(self.left(29)[0], -1)
+        self.assertEqual(self.left(400, name="fault")[0], 400)
 
 
 class DeathTest(unittest.TestCase):
@@ -511,6 +690,33 @@ class ReportTest(unittest.TestCase):
             self.assertIn(words, lines)
         self.assertEqual(report.peers_lines({"sections": [
             {"name": "peers", "details": {}}]}), [])
+
+    def test_bounds_and_longest_rows(self):
+        cases = [
+            {"bound": "compute", "bound_share": 0.9716, "bound_aim": 0.95,
+             "bound_holds": True},
+            {"bound": "transfer", "bound_share": 0.899, "bound_aim": 0.9,
+             "bound_holds": False},
+            {"bound": None, "bound_reason": "no calibration"},
+            {"predicted": {"longest_sequence": 174080},
+             "published_thousand_tokens": 73,
+             "tries": {"174080": "failed: a\nb", "87040": "passed",
+                       "130560": "skipped: no"}},
+            {"predicted": {"longest_sequence": 640},
+             "tries": {"640": "skipped: no"}}]
+        text = "\n".join(report.bench_lines({
+            "rehearsal": False, "sections": [{"name": "bench", "details": {
+                "cases": [{"case": f"c{i}", "status": "passed", "reason": "",
+                           **case} for i, case in enumerate(cases)]}}]}))
+        for words in ("| planned | bound |",
+                      "| compute, 97.2 % of 95 asked: holds |",
+                      "| transfer, 89.9 % of 90 asked: missed |",
+                      "- c2: what bounds it is not known: no calibration",
+                      "arXiv 2604.27085",
+                      "| c3 | 174080 | 87040 | 73 thousand | 174080: failed: "
+                      "a b; 87040: passed; 130560: skipped: no |",
+                      "| c4 | 640 | - | - | 640: skipped: no |"):
+            self.assertIn(words, text)
 
 
 if __name__ == "__main__":

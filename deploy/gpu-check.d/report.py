@@ -104,10 +104,33 @@ def traffic(case, way):
     return bytes_ if used is None else f"{cell(bytes_)} ({used})"
 
 
-def longest(case):
-    planned = case["predicted"]["longest_sequence"]
-    return f"planned {planned} tokens; " + "; ".join(
-        f"{length}: {cell(words)}" for length, words in case["tries"].items())
+def bound(case):
+    """What bounds a step, and how much of what it is to be used to."""
+    if case.get("bound") is None:
+        return None
+    return (f"{case['bound']}, {percent(case['bound_share'])} of "
+            f"{100 * case['bound_aim']:.0f} asked: "
+            + ("holds" if case["bound_holds"] else "missed"))
+
+
+def longest_lines(cases):
+    cases = [case for case in cases if "tries" in case]
+    if not cases:
+        return []
+    return ["Longest rows, tokens; published: what RoundPipe (arXiv "
+            "2604.27085) says of an RTX 4090 (24 GB), in full:", "", *table(
+                ["case", "planned", "measured", "published", "tried"],
+                [[case["case"], case["predicted"]["longest_sequence"],
+                  max((int(length) for length, words in case["tries"].items()
+                       if words == "passed"), default=None),
+                  thousands(case.get("published_thousand_tokens")),
+                  "; ".join(f"{length}: {words}"
+                            for length, words in case["tries"].items())]
+                 for case in cases])]
+
+
+def thousands(count):
+    return None if count is None else f"{count} thousand"
 
 
 def bench_lines(found):
@@ -125,11 +148,12 @@ def bench_lines(found):
             percent(case.get("share_of_measured_matmul")),
             traffic(case, "h2d"), traffic(case, "d2h"),
             percent(case.get("bubble_ratio")),
-            percent(predicted.get("bubble_ratio"))])
+            percent(predicted.get("bubble_ratio")), bound(case)])
     lines = ["## Bench", "", *table(
         ["case", "step, s", "planned", "tokens/s", "planned",
          "model TFLOP/s", "of the data sheet", "of matmul measured",
-         "H2D, GiB a step (of the link)", "D2H", "bubble", "planned"], rows)]
+         "H2D, GiB a step (of the link)", "D2H", "bubble", "planned",
+         "bound"], rows)]
     causes = sorted({cause for case in cases for cause in
                      case.get("bubble_seconds_per_step", {})})
     if causes:
@@ -144,13 +168,15 @@ def bench_lines(found):
         lines += [f"Planned: `roundhouse plan` for {', '.join(sorted(plans))}"
                   + (", which this machine has not: a rehearsal."
                      if found["rehearsal"] else "."), ""]
-    lines += [f"{case['case']}: {longest(case)}\n" for case in cases
-              if "tries" in case]
+    lines += longest_lines(cases)
     reasons = [f"- {case['case']}: {case['status']}: {cell(case['reason'])}"
                for case in cases if case["reason"]]
     reasons += [f"- {case['case']}: not planned: "
                 f"{cell(case['predicted']['reason'])}"
                 for case in cases if case.get("predicted", {}).get("reason")]
+    reasons += [f"- {case['case']}: what bounds it is not known: "
+                f"{case['bound_reason']}"
+                for case in cases if "bound_reason" in case]
     return lines + (reasons + [""] if reasons else [])
 
 
@@ -166,15 +192,16 @@ def markdown(found):
     lines += table(["section", "result", "seconds", "reason"],
                    [[s["name"], s["status"], s["seconds"], s["reason"]]
                     for s in found["sections"]])
-    lines += machine_lines(found) + suite_lines(found)
+    lines += machine_lines(found)
+    lines += figure_lines(found, "calibration", "Calibration")
+    lines += suite_lines(found)
     lines += figure_lines(found, "parity", "Parity")
     lines += figure_lines(found, "fault", "Fault")
     lines += figure_lines(found, "device_fault", "A device that breaks")
-    lines += peers_lines(found)
-    lines += figure_lines(found, "fp16", "fp16 with a loss scale")
-    lines += figure_lines(found, "growth", "Memory over many steps")
-    lines += figure_lines(found, "calibration", "Calibration")
     lines += bench_lines(found)
+    lines += figure_lines(found, "fp16", "fp16 with a loss scale")
+    lines += peers_lines(found)
+    lines += figure_lines(found, "growth", "Memory over many steps")
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -25,6 +25,7 @@ check.CUDA_BIN = "/nowhere"
 shapes.SMALL, fault.ON_GPU = shapes.TINY, fault.REHEARSED
 growth.STEPS = {{"cuda": (10, 60)}}
 check.SANITIZER_SECONDS = 2
+shapes.TINY["max_position_embeddings"] = 512
 for case in bench.CASES["cuda"]:
     case.shape = "tiny"
     case.fields = {{**case.fields, **bench.SHORT}}
@@ -54,8 +55,18 @@ class PretendedTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
         self.programs = self.folder / "programs"
-        for program in ("server/roundhoused", "client/roundhouse"):
-            self.add(program).symlink_to(ROOT / program)
+        self.add("server/roundhoused").symlink_to(
+            ROOT / "server/roundhoused")
+        # Rows of 512 tokens find no memory.
+        self.calls = self.folder / "calls"
+        self.script("client/roundhouse", f"""echo "$*" >> {self.calls}
+case "$*" in *" submit "*bench.yaml*)
+  if grep -q '"max_length": 512' "$4"; then
+    echo 'too long' >&2
+    exit 7
+  fi
+esac
+exec {ROOT}/client/roundhouse "$@\"""")
         costs = self.folder / "costs.csv"
         costs.write_text(COSTS)
         self.script("worker/roundhouse-worker",
@@ -118,9 +129,33 @@ class PretendedTest(unittest.TestCase):
         self.assertEqual({case["status"] for case in cases}, {"passed"}, cases)
         for case in cases:
             self.measured(case, 2 if "two devices" in case["case"] else 1)
-        self.assertEqual(cases[-1]["tries"], {"128": "passed"})
-        self.assertIn(" tokens; 128: passed", self.markdown)
+        self.longest_rows(cases)
+        self.assertGreater(sections["fault"]["details"]["recovery_seconds"], 0)
+        self.assertIn("| recovery seconds | ", self.markdown)
         self.assertNotIn("rehearsal", self.markdown)
+
+    def longest_rows(self, cases):
+        found = [case for case in cases if "tries" in case]
+        self.assertEqual([case["case"] for case in found],
+                         ["Qwen3-1.7B full, longest rows",
+                          "Llama-3.1-8B LoRA, longest rows"])
+        for case, published in zip(found, (73, 49)):
+            self.assertEqual(case["tries"], {
+                "512": "skipped: refused at submit: too long",
+                "384": "passed", "448": "passed"})
+            self.assertEqual(case["spec"]["max_length"], 448)
+            self.assertAlmostEqual(
+                case["tokens_per_second"] * case["step_seconds"],
+                case["spec"]["batch_size"] * 448, places=3)
+            self.assertIn(f"| 448 | {published} thousand | 512: skipped: "
+                          "refused at submit: too long; 384: passed; 448: "
+                          "passed |", self.markdown)
+        # One at a time.
+        words = self.calls.read_text().splitlines()
+        self.assertTrue("".join(
+            "c" if " cancel " in line else "s" for line in words
+            if " cancel " in line or "bench.yaml" in line).endswith(
+                2 * "sscsc"), words)
 
     def measured(self, case, devices):
         # A card of 24 GiB as the driver counts, less 2 GiB for each worker.
@@ -137,6 +172,12 @@ class PretendedTest(unittest.TestCase):
         self.assertAlmostEqual(
             case["h2d_share_of_measured_link"] * 20e9
             * case["step_seconds"] / case["h2d_bytes_per_step"], 1)
+        # Its copies take no time.
+        self.assertEqual((case["bound"], case["bound_aim"]), ("compute", 0.95))
+        self.assertAlmostEqual(case["bound_share"], 1 - case["bubble_ratio"])
+        self.assertEqual(case["bound_holds"], case["bound_share"] >= 0.95)
+        self.assertIn(f"compute, {100 * case['bound_share']:.1f} % of 95 asked",
+                      self.markdown)
 
     def test_what_the_sanitizer_finds_is_a_failure(self):
         for status, ends in ((0, "passed"), (9, "failed")):

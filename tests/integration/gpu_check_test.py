@@ -10,8 +10,8 @@ import unittest
 
 ROOT = pathlib.Path(__file__).absolute().parents[2]
 CHECK = ROOT / "deploy/gpu-check.d/check.py"
-SECTIONS = ["machine", "conformance", "sanitizer", "parity", "fault",
-            "device_fault", "peers", "fp16", "growth", "calibration", "bench"]
+SECTIONS = ["machine", "calibration", "conformance", "parity", "fault",
+            "device_fault", "bench", "sanitizer", "fp16", "peers", "growth"]
 SUITE = "worker/device/cpu/cpu_device_test"
 PROGRAMS = ("server/roundhoused", "client/roundhouse",
             "worker/roundhouse-worker", "worker/probe/roundhouse-gpu-probe",
@@ -127,6 +127,8 @@ class GpuCheckTest(unittest.TestCase):
         self.assertIn("Rehearsal", self.markdown)
         self.suites_ran(sections["conformance"]["details"])
         self.assertGreaterEqual(sections["fault"]["details"]["kills"], 1)
+        self.assertGreater(sections["fault"]["details"]["recovery_seconds"], 0)
+        self.assertIn("| recovery seconds | ", self.markdown)
         self.same_bits(sections["fault"]["details"])
         self.one_device_broke(sections["device_fault"]["details"])
         self.sums_cross_between_devices(sections["peers"]["details"])
@@ -214,6 +216,9 @@ class GpuCheckTest(unittest.TestCase):
             case["tokens_per_second"] * case["step_seconds"],
             case["spec"]["batch_size"] * case["spec"]["max_length"], places=3)
         self.assertTrue(0 <= case["bubble_ratio"] < 1)
+        self.assertIsNone(case["bound"])
+        self.assertIn(f"- {case['case']}: what bounds it is not known: there "
+                      "is no calibrated rate of h2d and d2h", self.markdown)
         self.assertTrue(case["predicted"]["feasible"])
         self.assertGreater(case["predicted"]["step_seconds"], 0)
 
