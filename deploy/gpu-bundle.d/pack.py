@@ -32,7 +32,9 @@ PROGRAMS = (
     "worker/model/cuda/cuda_parity_test",
     "worker/model/cuda/cuda_fused_test",
     "worker/model/cuda/roundhouse-gpu-calibrate",
-    "worker/device/cpu/cpu_device_test",  # of a rehearsal
+    "tests/parity/cuda_goldens_test",
+    # Of a rehearsal.
+    "worker/device/cpu/cpu_device_test", "tests/parity/device_goldens_test",
 )
 FILES = (
     "LICENSE", "deploy/common.sh", "deploy/gpu-check",
@@ -40,7 +42,7 @@ FILES = (
     "scheduler/testdata/models/*/config.json", "tests/integration/harness.py",
     "tests/parity/export_check.py", "tests/parity/generate.py",
     "tests/parity/generate_adapters.py", "tests/parity/interchange_test.py",
-    "tests/parity/job_check.py",
+    "tests/parity/job_check.py", "tests/parity/goldens/**/*.*",
 )
 LEFT_OUT = re.compile(r"prepare_.*test\.py|prepare_testing\.py|parts_test\.py")
 MODULES = ("tokenizers", "jinja2", "markupsafe")

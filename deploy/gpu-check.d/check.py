@@ -5,9 +5,9 @@
     deploy/gpu-check --rehearse    on CPU devices with tiny shapes; what needs
                                    a GPU is skipped, and said
 
-Sections, one after the other: machine, calibration, conformance, parity, fault,
-device_fault, bench, sanitizer, fp16, peers, growth. Each passes, fails or is
-skipped with a reason, also when too little of --seconds is left; bench leaves
+Sections, one after the other: machine, calibration, conformance, gradients,
+parity, fault, device_fault, bench, sanitizer, fp16, peers, growth. Each passes,
+fails or is skipped with a reason, also when too little of --seconds is left; bench leaves
 those behind it the least that they need, as far as it has that itself. Writes
 report.json and report.md into --out, a new folder in the current one unless
 given, after each section what is known by then, and into logs.txt there all
@@ -43,10 +43,10 @@ from outcome import Failed, Skipped  # noqa: E402
 
 # What a section may take at most, and what it needs at least, in seconds.
 BUDGETS = {"machine": (60, 5), "calibration": (45, 15),
-           "conformance": (90, 10), "parity": (90, 20), "fault": (90, 20),
-           "device_fault": (60, 20), "bench": (480, 30),
-           "sanitizer": (110, 20), "fp16": (45, 15), "peers": (120, 30),
-           "growth": (90, 30)}
+           "conformance": (90, 10), "gradients": (60, 10),
+           "parity": (90, 20), "fault": (90, 20), "device_fault": (60, 20),
+           "bench": (480, 30), "sanitizer": (110, 20), "fp16": (45, 15),
+           "peers": (120, 30), "growth": (90, 30)}
 REHEARSED = {name: (limit, 2) for name, (limit, _) in BUDGETS.items()}
 # Kept for the report, and for ending what a section started.
 RESERVE_SECONDS = 5
@@ -241,6 +241,12 @@ def check_calibration(run, details):
     details.update(run.rates)
 
 
+def check_gradients(run, details):
+    run.needs_device()
+    import gradients  # pylint: disable=import-outside-toplevel
+    gradients.check(run, details)
+
+
 def check_parity(run, details):
     run.needs_device()
     import parity  # pylint: disable=import-outside-toplevel
@@ -280,10 +286,11 @@ def check_bench(run, details):
 # In their order: bench has the figures that this is for, and takes all the time
 # that it is given.
 SECTIONS = {"machine": check_machine, "calibration": check_calibration,
-            "conformance": check_conformance, "parity": check_parity,
-            "fault": check_fault, "device_fault": check_device_fault,
-            "bench": check_bench, "sanitizer": check_sanitizer,
-            "fp16": check_fp16, "peers": check_peers, "growth": check_growth}
+            "conformance": check_conformance, "gradients": check_gradients,
+            "parity": check_parity, "fault": check_fault,
+            "device_fault": check_device_fault, "bench": check_bench,
+            "sanitizer": check_sanitizer, "fp16": check_fp16,
+            "peers": check_peers, "growth": check_growth}
 
 
 # --- orchestration ---

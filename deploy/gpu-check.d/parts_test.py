@@ -480,8 +480,9 @@ class OrderTest(unittest.TestCase):
 
     def test_bench_comes_before_what_may_be_lost(self):
         self.assertEqual(list(check.SECTIONS), [
-            "machine", "calibration", "conformance", "parity", "fault",
-            "device_fault", "bench", "sanitizer", "fp16", "peers", "growth"])
+            "machine", "calibration", "conformance", "gradients", "parity",
+            "fault", "device_fault", "bench", "sanitizer", "fp16", "peers",
+            "growth"])
         self.assertEqual(list(check.BUDGETS), list(check.SECTIONS))
 
     def test_bench_leaves_the_others_their_least(self):

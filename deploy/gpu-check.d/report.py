@@ -195,7 +195,9 @@ def markdown(found):
     lines += machine_lines(found)
     lines += figure_lines(found, "calibration", "Calibration")
     lines += suite_lines(found)
-    lines += figure_lines(found, "parity", "Parity")
+    lines += figure_lines(found, "gradients",
+                          "Losses and gradients beside transformers'")
+    lines += figure_lines(found, "parity", "Jobs' results in transformers")
     lines += figure_lines(found, "fault", "Fault")
     lines += figure_lines(found, "device_fault", "A device that breaks")
     lines += bench_lines(found)

@@ -77,6 +77,9 @@ exec {ROOT}/client/roundhouse "$@\"""")
         for suite in SUITES:
             self.script(suite, f'[ "$CUDA_VISIBLE_DEVICES" = GPU-00-0 ] && '
                         f'exec {ROOT}/worker/device/cpu/cpu_device_test "$@"')
+        self.script("tests/parity/cuda_goldens_test",
+                    f'exec {ROOT}/tests/parity/device_goldens_test '
+                    '--gtest_filter="CpuFused/*.Fp32/*" "$@"')
         self.sanitizer("")
         self.script("worker/model/cuda/roundhouse-gpu-calibrate",
                     f"echo '{json.dumps(RATES)}'")
@@ -114,11 +117,11 @@ exec {ROOT}/client/roundhouse "$@\"""")
 
     def test_all_sections_come_to_their_figures(self):
         status, sections = self.check(
-            "--sections=machine,conformance,sanitizer,fault,device_fault,"
-            "growth,calibration,bench")
+            "--sections=machine,conformance,gradients,sanitizer,fault,"
+            "device_fault,growth,calibration,bench")
         self.assertEqual(status, 0, sections)
-        for name in ("machine", "conformance", "sanitizer", "fault",
-                     "device_fault", "growth", "calibration", "bench"):
+        for name in ("machine", "conformance", "gradients", "sanitizer",
+                     "fault", "device_fault", "growth", "calibration", "bench"):
             self.assertEqual(sections[name]["status"], "passed", sections)
         self.assertEqual(sections["calibration"]["details"], RATES)
         self.assertEqual([s["suite"] for s in
@@ -226,6 +229,22 @@ exec {ROOT}/client/roundhouse "$@\"""")
         self.assertIn("0 of its cases failed, 0 passed",
                       sections["conformance"]["reason"])
 
+    def test_gradients_that_are_not_transformers_are_a_failure(self):
+        for script, words in (
+                ("""cat <<'END'
+Fp32/0      model.norm.weight       2.00e-05  limit 1.00e-05  own 1.37e-06
+[  FAILED  ] Cuda/DeviceGoldens.Fp32/0, where GetParam() = a device
+END
+exit 1""", "Cuda/DeviceGoldens.Fp32/0"), ("exit 0", "0 passed")):
+            self.script("tests/parity/cuda_goldens_test", script)
+            status, sections = self.check("--sections=machine,gradients")
+            self.assertEqual(status, 1)
+            section = sections["gradients"]
+            self.assertEqual(section["status"], "failed")
+            self.assertIn(words, section["reason"])
+            if section["details"]:
+                self.assertIn("2.00e-05 of 1.00e-05 allowed", self.markdown)
+
     def test_a_gpu_that_is_lost_is_a_failure(self):
         self.script("worker/probe/roundhouse-gpu-probe",
                     "printf 'roundhouse-gpus 1\\ngpu=0\\n"
@@ -234,8 +253,8 @@ exec {ROOT}/client/roundhouse "$@\"""")
         self.assertEqual(status, 1)
         self.assertIn("no GPU 0 that can be used",
                       sections["machine"]["reason"])
-        for name in ("conformance", "sanitizer", "parity", "fault", "peers",
-                     "growth", "calibration", "bench"):
+        for name in ("conformance", "gradients", "sanitizer", "parity",
+                     "fault", "peers", "growth", "calibration", "bench"):
             self.assertEqual(sections[name]["status"], "skipped")
             self.assertEqual(sections[name]["reason"], "no GPU was found")
         self.assertIn("GPU is lost", self.markdown)

@@ -10,12 +10,13 @@ import unittest
 
 ROOT = pathlib.Path(__file__).absolute().parents[2]
 CHECK = ROOT / "deploy/gpu-check.d/check.py"
-SECTIONS = ["machine", "calibration", "conformance", "parity", "fault",
-            "device_fault", "bench", "sanitizer", "fp16", "peers", "growth"]
+SECTIONS = ["machine", "calibration", "conformance", "gradients", "parity",
+            "fault", "device_fault", "bench", "sanitizer", "fp16", "peers",
+            "growth"]
 SUITE = "worker/device/cpu/cpu_device_test"
 PROGRAMS = ("server/roundhoused", "client/roundhouse",
             "worker/roundhouse-worker", "worker/probe/roundhouse-gpu-probe",
-            SUITE)
+            SUITE, "tests/parity/device_goldens_test")
 GPU = """roundhouse-gpus 1
 driver=580.65.06
 gpu=0
@@ -113,7 +114,7 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(
             {**found, "machine": "", "parity": ""},
             {"machine": "", "conformance": "passed", "sanitizer": "skipped",
-             "parity": "", "fault": "passed", "device_fault": "passed",
+             "gradients": "passed", "parity": "", "fault": "passed", "device_fault": "passed",
              "peers": "passed", "fp16": "passed", "growth": "passed",
              "calibration": "skipped", "bench": "passed"},
             sections)
@@ -126,6 +127,7 @@ class GpuCheckTest(unittest.TestCase):
             self.assertIn(section["reason"], self.markdown)
         self.assertIn("Rehearsal", self.markdown)
         self.suites_ran(sections["conformance"]["details"])
+        self.gradients_are_transformers(sections["gradients"]["details"])
         self.assertGreaterEqual(sections["fault"]["details"]["kills"], 1)
         self.assertGreater(sections["fault"]["details"]["recovery_seconds"], 0)
         self.assertIn("| recovery seconds | ", self.markdown)
@@ -136,6 +138,16 @@ class GpuCheckTest(unittest.TestCase):
         self.holds_no_more(sections["growth"]["details"])
         for case in sections["bench"]["details"]["cases"]:
             self.measured(case)
+
+    def gradients_are_transformers(self, details):
+        for test in ("Fp32", "Bf16", "PackedFp32", "PackedBf16",
+                     "Fp16WithALossScale"):
+            for kind in ("token losses", "step loss", "gradients"):
+                words = details[f"{test}, {kind}"]
+                self.assertRegex(words, r"^\S+ of \S+ allowed, worst of \d+$")
+                self.assertIn(words, self.markdown)
+        # Of seven models and four adapters, computed in two ways.
+        self.assertTrue(details["Fp32, step loss"].endswith(" of 22"))
 
     def suites_ran(self, details):
         suite, = details["suites"]

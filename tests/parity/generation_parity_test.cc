@@ -93,13 +93,13 @@ class GreedySequences {
   std::vector<int64_t> cached_;
 };
 
-class GenerationParityTest : public testing::TestWithParam<const char*> {};
+class GenerationParityTest : public testing::TestWithParam<Case> {};
 
 TEST_P(GenerationParityTest, GreedyTokensFp32) {
-  const std::string folder = GoldensFolder() + "/" + GetParam();
-  const Subject subject(folder, false);
+  const Subject subject(GetParam());
   const Batches& batches = subject.batches();
-  const Goldens generated(folder + "/generated.safetensors");
+  const Goldens generated(GoldensFolder() + "/" + GetParam().name +
+                          "/generated.safetensors");
   const std::vector<int32_t> lengths = generated.Ints("lengths");
   const std::vector<int32_t> tokens = generated.Ints("tokens");
   const auto trainer = subject.MakeTrainer({});
@@ -123,11 +123,8 @@ TEST_P(GenerationParityTest, GreedyTokensFp32) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GenerationParityTest,
-                         testing::Values("llama_tied", "llama_untied",
-                                         "mistral_untied", "qwen2_tied",
-                                         "qwen2_untied", "qwen3_tied",
-                                         "qwen3_untied"),
-                         [](const auto& info) { return info.param; });
+                         testing::ValuesIn(kFamilies),
+                         [](const auto& info) { return NameOf(info.param); });
 
 TEST(ScheduleParityTest, LearningRates) {
   const Goldens goldens(GoldensFolder() + "/schedules.safetensors");

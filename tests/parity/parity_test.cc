@@ -12,6 +12,7 @@
 #include "tests/parity/batches.h"
 #include "tests/parity/figures.h"
 #include "tests/parity/goldens.h"
+#include "tests/parity/step_checks.h"
 #include "tests/parity/subject.h"
 #include "worker/model/sequential.h"
 
@@ -25,24 +26,26 @@ using worker::SequentialTrainer;
 // Micro-batches of a step of eight sequences: 1 x 8, 2 x 4, 8 x 1.
 constexpr int64_t kSplits[] = {1, 2, 8};
 
-// A case of generate.py, and whether with the adapter over it.
-struct Param {
-  const char* name;
-  bool adapted = false;
-};
+constexpr HalfRatios kRatios{.bf16 = kBf16Ratio, .fp16 = kFp16Ratio};
 
-class ParityTest : public testing::TestWithParam<Param> {
+class ParityTest : public testing::TestWithParam<Case> {
  protected:
   ParityTest()
-      : subject_(GoldensFolder() + "/" + GetParam().name, GetParam().adapted),
+      : subject_(GetParam()),
         goldens_(subject_.goldens()),
         batches_(subject_.batches()) {}
 
-  void CheckTokenLosses(const std::vector<float>& losses, DType dtype);
+  void CheckTokenLosses(const std::vector<float>& losses, DType dtype) {
+    parity::CheckTokenLosses(goldens_, losses, dtype, kRatios);
+  }
   void CheckLogitsAndLosses(DType dtype);
   // `scale` is the loss's.
   void CheckGradients(const SequentialTrainer& trainer, DType dtype,
-                      float scale = 1);
+                      float scale = 1) {
+    parity::CheckGradients(
+        subject_, [&](int unit) { return trainer.gradient(unit); }, dtype,
+        scale, kRatios);
+  }
   void CheckPacked(DType dtype);
   // Ten steps; batches_of(step) are one's micro-batches, and noise(parameter
   // name) how far transformers' update is from its own, computed otherwise.
@@ -61,22 +64,6 @@ class ParityTest : public testing::TestWithParam<Param> {
   const Batches& batches_;
 };
 
-double RatioOf(DType dtype) {
-  return dtype == DType::kF16 ? kFp16Ratio : kBf16Ratio;
-}
-
-void ParityTest::CheckTokenLosses(const std::vector<float>& losses,
-                                  DType dtype) {
-  const double error = Relative(losses, goldens_.Floats("token_loss"));
-  if (dtype == DType::kF32) {
-    Check("token losses, relative L2", error, kTolerance,
-          goldens_.Scalar("eager.token_loss"));
-  } else {
-    Check("token losses, relative L2", error,
-          RatioOf(dtype) * goldens_.Scalar("bf16.token_loss"));
-  }
-}
-
 void ParityTest::CheckLogitsAndLosses(DType dtype) {
   Outputs outputs = subject_.Run(dtype, batches_.Split(0, 1)[0]);
   const std::vector<float> expected = goldens_.Floats("logits");
@@ -93,27 +80,9 @@ void ParityTest::CheckLogitsAndLosses(DType dtype) {
     Check("logits, largest |d| / largest |logit|", largest / scale, kTolerance);
   } else {
     Check("logits, relative L2", Relative(logits, expected),
-          RatioOf(dtype) * goldens_.Scalar("bf16.logits"));
+          kRatios.Of(dtype) * goldens_.Scalar("bf16.logits"));
   }
   CheckTokenLosses(outputs.token_losses, dtype);
-}
-
-// Of step 0.
-void ParityTest::CheckGradients(const SequentialTrainer& trainer, DType dtype,
-                                float scale) {
-  subject_.ForEachTrained([&](int unit, const ParameterSpec& parameter) {
-    const float* const begin =
-        trainer.gradient(unit) + parameter.unit_offset_elements;
-    std::vector<float> values(begin, begin + parameter.element_count);
-    for (float& value : values) value /= scale;
-    const std::string& name = parameter.name;
-    const double error = Relative(values, goldens_.Floats("grad." + name));
-    if (dtype == DType::kF32) {
-      Check(name, error, kTolerance, goldens_.Scalar("eager.grad." + name));
-    } else {
-      Check(name, error, RatioOf(dtype) * goldens_.Scalar("bf16.grad." + name));
-    }
-  });
 }
 
 // Packed rows of ours against transformers' rows of one sequence each.
@@ -265,24 +234,11 @@ TEST_P(ParityTest, TenAdamWStepsPackedFp32) {
       });
 }
 
-std::string NameOf(const testing::TestParamInfo<Param>& info) {
-  return std::string(info.param.name) + (info.param.adapted ? "_adapter" : "");
-}
+INSTANTIATE_TEST_SUITE_P(Families, ParityTest, testing::ValuesIn(kFamilies),
+                         [](const auto& info) { return NameOf(info.param); });
 
-INSTANTIATE_TEST_SUITE_P(
-    Families, ParityTest,
-    testing::Values(Param{"llama_tied"}, Param{"llama_untied"},
-                    Param{"mistral_untied"}, Param{"qwen2_tied"},
-                    Param{"qwen2_untied"}, Param{"qwen3_tied"},
-                    Param{"qwen3_untied"}),
-    NameOf);
-
-INSTANTIATE_TEST_SUITE_P(Adapters, ParityTest,
-                         testing::Values(Param{"llama_tied", true},
-                                         Param{"mistral_untied", true},
-                                         Param{"qwen2_untied", true},
-                                         Param{"qwen3_tied", true}),
-                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Adapters, ParityTest, testing::ValuesIn(kAdapters),
+                         [](const auto& info) { return NameOf(info.param); });
 
 }  // namespace
 }  // namespace roundhouse::parity

@@ -30,19 +30,12 @@ T Get(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
-AlignedVector<std::byte> Embed(const SequentialTrainer& trainer,
-                               const SequentialBatch& batch, size_t row_bytes) {
-  const int64_t tokens = batch.rows * batch.row_tokens;
-  AlignedVector<std::byte> states(static_cast<size_t>(tokens) * row_bytes);
-  for (int64_t i = 0; i < tokens; ++i) {
-    std::copy_n(
-        trainer.compute(0) + static_cast<size_t>(batch.tokens[i]) * row_bytes,
-        row_bytes, states.data() + static_cast<size_t>(i) * row_bytes);
-  }
-  return states;
+}  // namespace
+
+std::string NameOf(const Case& which) {
+  return std::string(which.name) + (which.adapted ? "_adapter" : "");
 }
 
-// The head with one target after the other.
 std::vector<float> TokenLosses(StageRun& run, const LayerWeights& head,
                                const SequentialBatch& batch) {
   const int64_t tokens = batch.rows * batch.row_tokens;
@@ -58,7 +51,8 @@ std::vector<float> TokenLosses(StageRun& run, const LayerWeights& head,
   return losses;
 }
 
-}  // namespace
+Subject::Subject(const Case& which)
+    : Subject(GoldensFolder() + "/" + which.name, which.adapted) {}
 
 Subject::Subject(const std::string& folder, bool adapted)
     : checkpoint_(folder),
@@ -127,6 +121,21 @@ LayerWeights Subject::WeightsOf(const SequentialTrainer& trainer, DType dtype,
   return weights;
 }
 
+AlignedVector<std::byte> Subject::Embed(const SequentialTrainer& trainer,
+                                        DType dtype,
+                                        const SequentialBatch& batch) const {
+  const size_t row_bytes =
+      static_cast<size_t>(config().hidden_size) * DTypeBytes(dtype);
+  const int64_t tokens = batch.rows * batch.row_tokens;
+  AlignedVector<std::byte> states(static_cast<size_t>(tokens) * row_bytes);
+  for (int64_t i = 0; i < tokens; ++i) {
+    std::copy_n(
+        trainer.compute(0) + static_cast<size_t>(batch.tokens[i]) * row_bytes,
+        row_bytes, states.data() + static_cast<size_t>(i) * row_bytes);
+  }
+  return states;
+}
+
 std::unique_ptr<StageRun> Subject::Forward(
     const SequentialTrainer& trainer, DType dtype, const SequentialBatch& batch,
     const AlignedVector<std::byte>& input) const {
@@ -146,9 +155,7 @@ std::unique_ptr<StageRun> Subject::Forward(
 Outputs Subject::Run(DType dtype, const SequentialBatch& batch) const {
   const auto trainer = MakeTrainer({.dtype = dtype});
   const int64_t tokens = batch.rows * batch.row_tokens;
-  const AlignedVector<std::byte> input =
-      Embed(*trainer, batch,
-            static_cast<size_t>(config().hidden_size) * DTypeBytes(dtype));
+  const AlignedVector<std::byte> input = Embed(*trainer, dtype, batch);
   const auto run = Forward(*trainer, dtype, batch, input);
   const LayerWeights head = WeightsOf(*trainer, dtype, config().layer_count);
   AlignedVector<std::byte> output(input.size());

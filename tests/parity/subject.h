@@ -17,20 +17,42 @@
 
 namespace roundhouse::parity {
 
-// Of a batch with every token's own loss; 0 where there is no target.
+// A folder of generate.py; `adapted` with that of generate_adapters.py in it.
+struct Case {
+  const char* name;
+  bool adapted = false;
+};
+
+inline constexpr Case kFamilies[] = {
+    {"llama_tied"},   {"llama_untied"}, {"mistral_untied"}, {"qwen2_tied"},
+    {"qwen2_untied"}, {"qwen3_tied"},   {"qwen3_untied"}};
+inline constexpr Case kAdapters[] = {{"llama_tied", true},
+                                     {"mistral_untied", true},
+                                     {"qwen2_untied", true},
+                                     {"qwen3_tied", true}};
+
+std::string NameOf(const Case& which);
+
+// By the head, one target after the other: [rows, row tokens], 0 where there is
+// none.  After the last layer's forward; `head` lies where `run` computes.
+std::vector<float> TokenLosses(worker::StageRun& run,
+                               const worker::LayerWeights& head,
+                               const worker::SequentialBatch& batch);
+
 struct Outputs {
-  std::vector<float> logits;        // [rows, row tokens, vocab]
-  std::vector<float> token_losses;  // [rows, row tokens]
+  std::vector<float> logits;  // [rows, row tokens, vocab]
+  std::vector<float> token_losses;
 };
 
 // Thread-compatible; computes with one thread.  For tests: anything wrong
 // aborts with its name.
 class Subject {
  public:
-  // A folder of generate.py; `adapted` with that of generate_adapters.py in it.
-  Subject(const std::string& folder, bool adapted);
+  explicit Subject(const Case& which);
 
   const ModelConfig& config() const { return checkpoint_.config; }
+  const AdapterConfig& adapter() const { return adapter_; }
+  const std::vector<UnitSpec>& units() const { return units_; }
   const Batches& batches() const { return batches_; }
   const Goldens& goldens() const { return *goldens_; }
 
@@ -47,9 +69,15 @@ class Subject {
   // A layer's weights in the compute dtype; borrowed from the trainer.
   worker::LayerWeights WeightsOf(const worker::SequentialTrainer& trainer,
                                  DType dtype, int64_t layer) const;
+  // The embedding's rows of the batch's tokens.
+  worker::AlignedVector<std::byte> Embed(
+      const worker::SequentialTrainer& trainer, DType dtype,
+      const worker::SequentialBatch& batch) const;
   Outputs Run(DType dtype, const worker::SequentialBatch& batch) const;
 
  private:
+  Subject(const std::string& folder, bool adapted);
+
   std::unique_ptr<worker::StageRun> Forward(
       const worker::SequentialTrainer& trainer, DType dtype,
       const worker::SequentialBatch& batch,

@@ -9,10 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/convert.h"
 #include "worker/device/cpu/cpu_device.h"
+#include "worker/model/device_bench.h"
 #include "worker/model/on_stream.h"
-#include "worker/model/prepare_library.h"
 #include "worker/model/stage_run.h"
 #include "worker/model/test_model.h"
 
@@ -29,138 +28,41 @@ struct Outcome {
   std::map<std::string, std::vector<float>> values;
 };
 
-// Memory of a device that lives as long as a run, and one stream.
-class Bench {
- public:
-  explicit Bench(std::unique_ptr<Device> device)
-      : device_(std::move(device)), stream_(*device_->NewStream()) {
-    EXPECT_EQ(PrepareLibrary(stream_->native()), absl::OkStatus());
-  }
-
-  Stream& stream() { return *stream_; }
-
-  std::byte* Make(uint64_t bytes) {
-    buffers_.push_back(*device_->Allocate(bytes, "test"));
-    return buffers_.back()->data();
-  }
-  std::byte* Upload(const void* from, uint64_t bytes) {
-    std::byte* const to = Make(bytes);
-    Check(
-        stream_->CopyToDevice(to, static_cast<const std::byte*>(from), bytes));
-    Wait();
-    return to;
-  }
-  std::vector<float> Floats(const std::byte* from, DType dtype, size_t count) {
-    std::vector<std::byte> raw(count * DTypeBytes(dtype));
-    Check(stream_->CopyToHost(raw.data(), from, raw.size()));
-    Wait();
-    std::vector<float> values(count);
-    ToF32(dtype, raw.data(), values.data(), count);
-    return values;
-  }
-  void Check(const absl::Status& status) {
-    EXPECT_EQ(status, absl::OkStatus());
-  }
-  void Wait() { Check((*stream_->Record())->Wait()); }
-
-  // A model's weights with their device's addresses.
-  LayerWeights Weights(const TestModel& model, int64_t layer) {
-    LayerWeights weights = model.Weights(layer);
-    for (const void*& weight : weights.weight) {
-      if (weight != nullptr) weight = Moved(model, weight);
-    }
-    return weights;
-  }
-
- private:
-  const void* Moved(const TestModel& model, const void* weight) {
-    const auto* const at = static_cast<const std::byte*>(weight);
-    for (const auto& unit : model.compute) {
-      if (at < unit.data() || at >= unit.data() + unit.size()) continue;
-      std::byte*& copy = units_[unit.data()];
-      if (copy == nullptr) copy = Upload(unit.data(), unit.size());
-      return copy + (at - unit.data());
-    }
-    ADD_FAILURE() << "a weight of no unit";
-    return nullptr;
-  }
-
-  const std::unique_ptr<Device> device_;
-  const std::unique_ptr<Stream> stream_;
-  std::vector<std::unique_ptr<DeviceBuffer>> buffers_;
-  std::map<const std::byte*, std::byte*> units_;
-};
-
-// Gradients are the device's until its work is done: copied on its stream.
-class DeviceSink : public GradientSink {
- public:
-  explicit DeviceSink(Bench& bench) : bench_(bench) {}
-
-  void OnGradient(int64_t layer, ParamRole role, const float* fp32,
-                  int64_t element_count) override {
-    const auto count = static_cast<size_t>(element_count);
-    std::byte* const kept = bench_.Make(count * sizeof(float));
-    bench_.Check(bench_.stream().CopyOnDevice(
-        kept, reinterpret_cast<const std::byte*>(fp32), count * sizeof(float)));
-    kept_["layer " + std::to_string(layer) + " role " +
-          std::to_string(static_cast<int>(role))] = {kept, count};
-  }
-
-  void Read(Outcome* outcome) {
-    for (const auto& [name, kept] : kept_) {
-      outcome->values[name] =
-          bench_.Floats(kept.first, DType::kF32, kept.second);
-    }
-  }
-
- private:
-  Bench& bench_;
-  std::map<std::string, std::pair<std::byte*, size_t>> kept_;
-};
-
 // All layers and the head, forward and backward, as a fused slot.
 Outcome RunAll(std::unique_ptr<Device> device, const TestModel& model,
                const TestBatch& batch, Keep keep, double loss_scale = 0.125) {
-  Bench bench(std::move(device));
+  DeviceBench bench(std::move(device));
+  for (const auto& unit : model.compute) {
+    bench.AddWeights(unit.data(), unit.size());
+  }
   const int64_t layers = model.config.layer_count;
   const AlignedVector<std::byte> embedded = model.Embed(batch.tokens);
-  std::byte* const input = bench.Upload(embedded.data(), embedded.size());
-  std::byte* const output = bench.Make(embedded.size());
-  std::byte* const gradient = bench.Make(embedded.size());
-  auto run = *StageRun::Create({.config = model.config,
-                                .adapter = model.adapter,
-                                .dtype = model.dtype,
-                                .rows = batch.rows,
-                                .row_tokens = batch.row_tokens,
-                                .keep = keep,
-                                .head_token_chunk = 5,
-                                .train = true,
-                                .seed = 77,
-                                .step = 5,
-                                .micro_batch = 2,
-                                .stream = bench.stream().native()});
-  DeviceSink sink(bench);
-  bench.Check(run->SetInput(input));
-  if (!batch.positions.empty()) {
-    bench.Check(run->SetPositions(batch.positions.data()));
-  }
-  for (int64_t layer = 0; layer < layers; ++layer) {
-    bench.Check(run->ForwardLayer(layer, bench.Weights(model, layer)));
-  }
-  bench.Check(run->CopyOutput(output));
+  const auto run =
+      bench.Forward({.config = model.config,
+                     .adapter = model.adapter,
+                     .dtype = model.dtype,
+                     .rows = batch.rows,
+                     .row_tokens = batch.row_tokens,
+                     .keep = keep,
+                     .head_token_chunk = 5,
+                     .train = true,
+                     .seed = 77,
+                     .step = 5,
+                     .micro_batch = 2},
+                    embedded.data(),
+                    batch.positions.empty() ? nullptr : batch.positions.data(),
+                    [&](int64_t layer) { return model.Weights(layer); });
   Outcome outcome;
-  const auto head = run->Head(bench.Weights(model, layers), batch.labels.data(),
-                              HeadMode::kLossAndGradient, loss_scale, &sink);
-  bench.Check(head.status());
-  if (head.ok()) outcome.head = *head;
-  for (int64_t layer = layers - 1; layer >= 0; --layer) {
-    bench.Check(run->BackwardLayer(layer, &sink));
+  outcome.values["output"] = bench.Output(*run);
+  GradientMap gradients;
+  outcome.head = bench.Backward(*run, model.Weights(layers),
+                                batch.labels.data(), loss_scale, &gradients);
+  outcome.values["input gradient"] = bench.InputGradient(*run);
+  for (auto& [key, values] : gradients.gradients) {
+    outcome.values["layer " + std::to_string(key.first) + " role " +
+                   std::to_string(static_cast<int>(key.second))] =
+        std::move(values);
   }
-  bench.Check(run->CopyInputGradient(gradient));
-  const size_t count = embedded.size() / DTypeBytes(model.dtype);
-  outcome.values["output"] = bench.Floats(output, model.dtype, count);
-  outcome.values["input gradient"] = bench.Floats(gradient, model.dtype, count);
-  sink.Read(&outcome);
   return outcome;
 }
 
