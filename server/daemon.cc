@@ -297,9 +297,11 @@ absl::Status RunDaemon(const DaemonOptions& written) {
                       .status = http->address().empty() ? nullptr : &status,
                       .samples = samples.get()},
                      *loop, *arena, *pool, *store, *metrics));
-  const GpuMetrics gpu_metrics(*loop,
-                               {options.gpu_probe, options.gpu_probe_limit},
-                               gpus, metrics->gpus());
+  const GpuMetrics gpu_metrics(
+      *loop, {options.gpu_probe, options.gpu_probe_limit}, gpus,
+      metrics->gpus(), [&pool = *pool](int device, const std::string& what) {
+        pool.Suspect(static_cast<DeviceId>(device), what);
+      });
   RETURN_IF_ERROR(pool->Start(engine.get()));
   RETURN_IF_ERROR(engine->Recover());
   const PathResolver resolve = [engine = engine.get()](const std::string& field,

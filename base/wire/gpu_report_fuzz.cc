@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/log.h"
+#include "base/wire/gpu_event.h"
 #include "base/wire/gpu_report.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -13,6 +14,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     ROUNDHOUSE_CHECK(text.ok()) << text.status();
     const auto again = roundhouse::wire::DecodeGpuReport(*text);
     ROUNDHOUSE_CHECK(again.ok() && *again == *report) << again.status();
+  }
+  const absl::string_view line(reinterpret_cast<const char*>(data), size);
+  const auto event = roundhouse::wire::DecodeGpuEvent(line);
+  if (event.ok()) {
+    ROUNDHOUSE_CHECK(roundhouse::wire::EncodeGpuEvent(*event) == line) << line;
   }
   return 0;
 }

@@ -3,23 +3,28 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/log.h"
 
 namespace roundhouse {
 
 GpuMetrics::GpuMetrics(EventLoop& loop, const GpuProbeOptions& probe,
                        std::vector<wire::Gpu> gpus, GpuSeries& series,
-                       absl::Duration interval)
+                       OnTrouble on_trouble, absl::Duration interval)
     : loop_(loop),
       probe_(loop, probe),
       gpus_(std::move(gpus)),
       series_(series),
+      on_trouble_(std::move(on_trouble)),
       interval_(interval) {
   if (gpus_.empty()) return;
   series_.CountProbeFailures(0);
   for (size_t i = 0; i < gpus_.size(); ++i) {
     series_.Set(static_cast<int>(i), gpus_[i]);
+    series_.CountXidErrors(static_cast<int>(i), 0);
   }
+  events_.emplace(loop_, probe.program,
+                  [this](const wire::GpuEvent& event) { OnXid(event); });
   Later();
 }
 
@@ -69,6 +74,23 @@ void GpuMetrics::Show(int device, const wire::GpuReport& report) {
   if (found != report.gpus.end()) last = *found;
   last.fault = fault;
   series_.Set(device, last);
+  if (!fault.empty()) Tell(device, fault);
+}
+
+void GpuMetrics::Tell(int device, const std::string& what) const {
+  on_trouble_(device, absl::StrCat("GPU ", gpus_[device].index, ": ", what));
+}
+
+// GPUs that no device has are others'.
+void GpuMetrics::OnXid(const wire::GpuEvent& event) {
+  for (size_t i = 0; i < gpus_.size(); ++i) {
+    if (gpus_[i].uuid != event.uuid) continue;
+    const int device = static_cast<int>(i);
+    RH_LOG(kWarning) << "device " << device << ", GPU " << gpus_[i].index
+                     << ": the driver reports Xid " << event.xid;
+    series_.CountXidErrors(device, 1);
+    Tell(device, absl::StrCat("Xid ", event.xid));
+  }
 }
 
 }  // namespace roundhouse

@@ -22,13 +22,18 @@ class GpuMetricsTest : public testing::Test {
  protected:
   GpuMetricsTest() {
     Do("exit 1");
-    std::ofstream(program_) << "#!/bin/sh\n. " << file_ << "\n";
+    std::ofstream(program_) << "#!/bin/sh\n[ \"$1\" = --watch ] && . " << watch_
+                            << " && exit\n. " << file_ << "\n";
+    Watch("exit 2");
     EXPECT_EQ(chmod(program_.c_str(), 0700), 0);
   }
 
   void Do(const std::string& lines) {
     std::ofstream(file_ + ".new") << lines << "\n";
     EXPECT_EQ(rename((file_ + ".new").c_str(), file_.c_str()), 0);
+  }
+  void Watch(const std::string& lines) {
+    std::ofstream(watch_) << lines << "\n";
   }
   void Report(const std::string& gpus, int count) {
     Do(absl::StrCat("printf 'roundhouse-gpus 1\\n", gpus, "end=", count,
@@ -55,13 +60,19 @@ class GpuMetricsTest : public testing::Test {
     gpu.temperature_celsius = 30;
     return std::make_unique<GpuMetrics>(
         *loop_, GpuProbeOptions{program_, deadline},
-        std::vector<wire::Gpu>{gpu}, metrics_->gpus(), absl::Milliseconds(2));
+        std::vector<wire::Gpu>{gpu}, metrics_->gpus(),
+        [this](int device, const std::string& what) {
+          trouble_ = absl::StrCat(device, " ", what);
+        },
+        absl::Milliseconds(2));
   }
 
   const std::string file_ = testing::TempDir() + "/what-to-do";
+  const std::string watch_ = testing::TempDir() + "/what-to-watch";
   const std::string program_ = testing::TempDir() + "/probe.sh";
   const std::unique_ptr<EventLoop> loop_ = *EventLoop::Create();
   const std::unique_ptr<ServerMetrics> metrics_ = ServerMetrics::Create();
+  std::string trouble_;  // the last that was told
 };
 
 constexpr char kTemperature[] =
@@ -74,7 +85,7 @@ TEST_F(GpuMetricsTest, WhatTheStartFoundIsThereAtOnce) {
 }
 
 TEST_F(GpuMetricsTest, ACpuServerHasNone) {
-  const GpuMetrics gpus(*loop_, {program_}, {}, metrics_->gpus());
+  const GpuMetrics gpus(*loop_, {program_}, {}, metrics_->gpus(), nullptr);
   EXPECT_FALSE(Has("gpu"));
 }
 
@@ -99,7 +110,7 @@ TEST_F(GpuMetricsTest, AProbeThatFailsLeavesNoOldValues) {
   RunUntil([&] {
     if (!failed && Has("roundhouse_gpu_probe_failures_total 2")) {
       failed = true;
-      EXPECT_FALSE(Has("device=\"0\""));
+      EXPECT_FALSE(Has(kTemperature));
       Report("gpu=3\\nuuid=GPU-a\\nname=A\\ntemperature_celsius=44\\n", 1);
     }
     return failed && Has(absl::StrCat(kTemperature, 44));
@@ -111,7 +122,7 @@ TEST_F(GpuMetricsTest, OneThatHangsDoesToo) {
   Do("exec sleep 1000");
   const auto gpus = Start(absl::Milliseconds(20));
   RunUntil([&] { return Has("roundhouse_gpu_probe_failures_total 1"); });
-  EXPECT_FALSE(Has("device=\"0\""));
+  EXPECT_FALSE(Has(kTemperature));
 }
 
 TEST_F(GpuMetricsTest, ALostGpuIsKnownByItsAbsenceToo) {
@@ -119,6 +130,20 @@ TEST_F(GpuMetricsTest, ALostGpuIsKnownByItsAbsenceToo) {
   Report("gpu=3\\nfault=GPU is lost\\n", 1);
   RunUntil([&] { return Has("roundhouse_device_gpu_lost{device=\"0\"} 1"); });
   EXPECT_FALSE(Has(kTemperature));
+  EXPECT_EQ(trouble_, "0 GPU 3: GPU is lost");
+}
+
+// Another GPU's is nobody's.
+TEST_F(GpuMetricsTest, XidErrorsAreCountedAndTold) {
+  Watch(
+      "echo roundhouse-gpu-events 1; echo GPU-b xid 31; echo GPU-a xid 13; "
+      "echo GPU-a xid 79; exec sleep 1000");
+  const auto gpus = Start(absl::Minutes(5));
+  EXPECT_TRUE(Has("roundhouse_device_xid_errors_total{device=\"0\"} 0"));
+  RunUntil([&] {
+    return Has("roundhouse_device_xid_errors_total{device=\"0\"} 2");
+  });
+  EXPECT_EQ(trouble_, "0 GPU 3: Xid 79");
 }
 
 }  // namespace

@@ -109,4 +109,8 @@ void GpuSeries::CountProbeFailures(int count) {
   families_.probe_failures.Add({}).Increment(count);
 }
 
+void GpuSeries::CountXidErrors(int device, int count) {
+  families_.xid_errors.Add(Of(device)).Increment(count);
+}
+
 }  // namespace roundhouse

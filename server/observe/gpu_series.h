@@ -22,8 +22,9 @@ class GpuSeries {
   void Set(int device, const wire::Gpu& gpu);
   // Nothing is known any more.
   void Drop(int device);
-  // Also makes the counter, with 0.
+  // Also make the counter, with 0.
   void CountProbeFailures(int count);
+  void CountXidErrors(int device, int count);
 
  private:
   struct Series {

@@ -76,6 +76,8 @@ GpuFamilies::GpuFamilies(Registry& r)
                        "can do.")),
       replays(Counter(r, "roundhouse_pcie_replays_total",
                       "Packets sent again on the GPU's link.")),
+      xid_errors(Counter(r, "roundhouse_device_xid_errors_total",
+                         "Xid errors of the GPU that the driver reported.")),
       probe_failures(Counter(r, "roundhouse_gpu_probe_failures_total",
                              "GPU probes that failed or hung.")) {}
 

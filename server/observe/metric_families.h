@@ -59,6 +59,7 @@ struct GpuFamilies {
   GaugeFamily& link_info;
   GaugeFamily& link_ratio;
   CounterFamily& replays;
+  CounterFamily& xid_errors;
   CounterFamily& probe_failures;
 };
 

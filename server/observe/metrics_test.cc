@@ -53,6 +53,7 @@ void Touch(ServerMetrics* m) {
   m->SetLinkRate(0, TransferDirection::kDeviceToHost, 1.5e8);
   m->gpus().Set(0, SomeGpu());
   m->gpus().CountProbeFailures(1);
+  m->gpus().CountXidErrors(0, 2);
   m->AddTransfer(0, TransferDirection::kHostToDevice, TransferPurpose::kWeights,
                  4096);
   m->CountSlot(1, SlotResult::kReplayed);

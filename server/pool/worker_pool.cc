@@ -36,6 +36,25 @@ bool IsResult(const wire::Body& body) {
          std::holds_alternative<wire::FileOpDone>(body);
 }
 
+bool IsComputed(const wire::Body& command) {
+  return std::holds_alternative<wire::RunSlot>(command) ||
+         std::holds_alternative<wire::RunSample>(command);
+}
+
+// A device has done something for it, not the thread that takes messages.
+bool ShowsWork(const wire::Body& body) {
+  return std::holds_alternative<wire::SlotStarted>(body) ||
+         std::holds_alternative<wire::MicroBatchDone>(body) ||
+         std::holds_alternative<wire::SlotDone>(body) ||
+         std::holds_alternative<wire::SampleDone>(body);
+}
+
+// Of a slot or a sample nothing more comes.
+bool IsAnswer(const wire::Body& body) {
+  return IsResult(body) || std::holds_alternative<wire::Withdrawn>(body) ||
+         std::holds_alternative<wire::Failed>(body);
+}
+
 // Layers allocate and free tensors of tens of megabytes: with malloc's defaults
 // each is mapped, filled with zeroes page by page and unmapped again.
 constexpr char kMalloc[] =
@@ -215,6 +234,7 @@ uint64_t WorkerPool::Send(WorkerId id, wire::Body body) {
   Worker& worker = At(id);
   if (!worker.info.up) return 0;
   const uint64_t attempt = worker.next_attempt++;
+  if (IsComputed(body)) worker.computing.insert(attempt);
   worker.unsent.push_back({attempt, std::move(body)});
   if (worker.unsent.size() > kMaxUnsentMessages) {
     KillFor(worker, "it does not take its messages");
@@ -278,8 +298,34 @@ void WorkerPool::Deliver(WorkerId id, const wire::Message& message) {
     if (!stopping_) listener_->OnWorkerUp(id);
     return;
   }
+  NoteWork(worker, message);
   if (IsResult(message.body)) worker.fruitless_deaths = 0;
   if (!stopping_) listener_->OnMessage(id, message);
+}
+
+void WorkerPool::NoteWork(Worker& worker, const wire::Message& message) {
+  if (IsAnswer(message.body)) worker.computing.erase(message.attempt);
+  if (ShowsWork(message.body)) worker.suspected_ns = 0;
+}
+
+void WorkerPool::Suspect(DeviceId device, const std::string& why) {
+  Worker& worker = At(DeviceWorker(device));
+  if (!worker.info.up || worker.suspected_ns != 0) return;
+  worker.suspected_ns = MonotonicNs();
+  worker.suspected_for = why;
+}
+
+// Without work it has nothing to show; from when it gets some it has its time.
+void WorkerPool::CheckSuspect(Worker& worker) {
+  if (worker.suspected_ns == 0) return;
+  if (worker.computing.empty()) worker.suspected_ns = MonotonicNs();
+  if (MonotonicNs() - worker.suspected_ns <=
+      absl::ToInt64Nanoseconds(options_.suspect_limit)) {
+    return;
+  }
+  KillFor(worker, absl::StrCat(worker.suspected_for,
+                               ", and nothing came of its work for ",
+                               absl::FormatDuration(options_.suspect_limit)));
 }
 
 void WorkerPool::ReadChannel(WorkerId id) {
@@ -347,6 +393,8 @@ void WorkerPool::OnExit(WorkerId id, int wait_status) {
   }
   worker.info.pid = 0;
   worker.info.pinned_bytes = 0;
+  worker.computing.clear();
+  worker.suspected_ns = 0;
   const auto process = std::move(worker.process);
   ++worker.fruitless_deaths;
   if (stopping_) {
@@ -416,6 +464,7 @@ void WorkerPool::CheckSilence() {
   };
   for (size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
+    if (worker.info.up) CheckSuspect(worker);
     if (!is_silent(worker)) continue;
     // Was it this thread that did not listen?
     ReadChannel(static_cast<WorkerId>(i));
@@ -430,7 +479,8 @@ void WorkerPool::CheckSilence() {
 
 void WorkerPool::CheckSilenceLater() {
   silence_timer_ =
-      loop_.After(std::min(options_.heartbeat_limit, options_.start_limit) /
+      loop_.After(std::min({options_.heartbeat_limit, options_.start_limit,
+                            options_.suspect_limit}) /
                       kChecksPerLimit,
                   [this] { CheckSilence(); });
 }

@@ -17,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,9 @@ struct WorkerPoolOptions {
   // Before the next start of a worker that died without having done anything,
   // from the second time on.
   absl::Duration restart_delay = absl::Seconds(1);
+  // What a worker whose GPU is suspected (Suspect) has to show something of
+  // its work within, or it is killed.
+  absl::Duration suspect_limit = absl::Minutes(2);
   // A device's worker ended with wire::kUnableExit before it ever was up; `why`
   // has its last words.  It is not started again; without this function it is,
   // as any other that died.
@@ -116,6 +120,12 @@ class WorkerPool {
   // Asks a device worker for a slot back: cancel word, doorbell, message.
   void Withdraw(DeviceId device, uint64_t attempt);
 
+  // The driver says that something is wrong with the device's GPU, and its
+  // worker may be in a call that never returns, which is not silence.  If it
+  // has slots or samples and shows nothing of any for options.suspect_limit it
+  // is killed, `why` the reason; one that goes on is trusted again.
+  void Suspect(DeviceId device, const std::string& why);
+
   // Asks every worker to stop; those left after `grace` are killed.  `stopped`
   // is called when all are gone.
   void Stop(absl::Duration grace, std::function<void()> stopped);
@@ -149,8 +159,12 @@ class WorkerPool {
     bool blocked = false;  // its socket is full: the loop says when it is not
     uint64_t next_attempt = 1;
     int fruitless_deaths = 0;
-    int64_t last_heard_ns = 0;  // of one that is not up: when it was forked
-    std::string killed_for;     // by the pool: why
+    int64_t last_heard_ns = 0;     // of one that is not up: when it was forked
+    std::string killed_for;        // by the pool: why
+    std::set<uint64_t> computing;  // attempts of slots and samples
+    // Since this, or since a later sign of its work: 0, it is not suspected.
+    int64_t suspected_ns = 0;
+    std::string suspected_for;
   };
 
   WorkerPool(EventLoop& loop, HostArena& arena,
@@ -180,6 +194,8 @@ class WorkerPool {
   void Restart(WorkerId worker, const std::string& why);
   void KillFor(Worker& worker, const std::string& reason);
   absl::Duration LimitOf(const Worker& worker) const;
+  void NoteWork(Worker& worker, const wire::Message& message);
+  void CheckSuspect(Worker& worker);
   void CheckSilence();
   void CheckSilenceLater();
 

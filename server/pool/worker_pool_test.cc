@@ -252,6 +252,44 @@ TEST_F(PoolTest, ASilentWorkerIsKilled) {
             "device worker 0 killed by signal 9: it has been silent for 200ms");
 }
 
+// It says that it lives; its computation is in a call that never returns.
+TEST_F(PoolTest, ASuspectedWorkerThatShowsNothingOfItsWorkIsKilled) {
+  options_.suspect_limit = absl::Milliseconds(100);
+  std::string why;
+  Run({"stuck"}, [&](const std::string& told) {
+    if (told == "up 0" && Count(told) == 1) {
+      SendSlot(1);
+      pool_->Suspect(DeviceId(0), "GPU 3: GPU is lost");
+    }
+    if (told != "down 0") return;
+    why = last_why_;
+    End();
+  });
+  EXPECT_EQ(why,
+            "device worker 0 killed by signal 9: GPU 3: GPU is lost, and "
+            "nothing came of its work for 100ms");
+}
+
+TEST_F(PoolTest, ASuspectedWorkerWithoutWorkOrThatGoesOnIsNot) {
+  options_.suspect_limit = absl::Milliseconds(50);
+  std::vector<std::string> before;
+  Run({}, [&](const std::string& told) {
+    if (told == "up 0") {
+      pool_->Suspect(DeviceId(0), "Xid 13");
+      loop_->After(absl::Milliseconds(300), [this] { SendSlot(1); });
+    }
+    if (told == "done 0 1") {
+      // What it has from now on is no reason: it is trusted again.
+      SendSlot(2);
+      loop_->After(absl::Milliseconds(300), [&] {
+        before = OfDevice();
+        End();
+      });
+    }
+  });
+  EXPECT_EQ(before, (std::vector<std::string>{"up 0", "done 0 1", "done 0 2"}));
+}
+
 // A driver that hangs while it is initialised.  The host's and the files worker
 // are as short of time; what becomes of them is not looked at.
 TEST_F(PoolTest, AWorkerThatNeverSaysHelloIsKilledAsOneThatFailedToStart) {

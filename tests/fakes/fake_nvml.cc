@@ -8,6 +8,10 @@
 //   nvmlDeviceGetP2PStatus.0.1=0 5               (to read, to write; 0: it can)
 //   nvmlDeviceGetHandleByIndex_v2.1=error 15
 //   nvmlInit_v2=hang
+//   nvmlDeviceRegisterEvents.0=
+//   nvmlEventSetWait_v2=0 79 1 48    (GPU and Xid of one call after the other;
+//                                    then nothing happens any more)
+//   nvmlEventSetWait_v2=0 79 error 999               (or the next call fails)
 //
 // A function of NVML, the index of each GPU that it takes, and its values,
 // "error" and NVML's number, or "hang": it never returns.  What has no line is
@@ -31,6 +35,8 @@ namespace {
 using worker::kNvmlNotSupported;
 using worker::kNvmlSuccess;
 using worker::NvmlDevice;
+using worker::NvmlEvent;
+using worker::NvmlEventSet;
 using worker::NvmlMemory;
 using worker::NvmlPci;
 using worker::NvmlResult;
@@ -199,6 +205,35 @@ NvmlResult nvmlDeviceGetClockInfo(NvmlDevice device, unsigned int type,
 NvmlResult nvmlDeviceGetUtilizationRates(NvmlDevice device,
                                          NvmlUtilization* utilization) {
   return Numbers(Of(__func__, device), &utilization->gpu);
+}
+
+NvmlResult nvmlEventSetCreate(NvmlEventSet* set) {
+  static char any;
+  *set = reinterpret_cast<NvmlEventSet>(&any);
+  return kNvmlSuccess;
+}
+NvmlResult nvmlDeviceRegisterEvents(NvmlDevice device, unsigned long long types,
+                                    NvmlEventSet set) {
+  std::istringstream nothing;
+  return Answer(Of(__func__, device), nothing);
+}
+NvmlResult nvmlEventSetWait_v2(NvmlEventSet set, NvmlEvent* event,
+                               unsigned int milliseconds) {
+  static auto& happens = *new std::istringstream(Answers()[__func__]);
+  std::string word;
+  if (!(happens >> word)) {
+    usleep(milliseconds * 1000);
+    return worker::kNvmlTimeout;
+  }
+  if (word == "error") {
+    NvmlResult error = kNvmlNotSupported;
+    happens >> error;
+    return error;
+  }
+  event->device = Handle(std::stoul(word));
+  event->type = worker::kNvmlXidEvent;
+  happens >> event->data;
+  return kNvmlSuccess;
 }
 
 }  // extern "C"

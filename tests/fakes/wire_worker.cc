@@ -9,6 +9,7 @@
 //   die               dies at its first command, which stays unread
 //   answer-and-die    answers its first command, dies with the next one unread
 //   silent            says hello and nothing ever after
+//   stuck             says that it lives, and ends no slot
 //   pins              says with each answer that it has pinned 4096 bytes
 //   babble            sends a datagram that is no message
 //   deaf              ignores Stop
@@ -295,6 +296,11 @@ int Main(const std::string& way, int index,
       WaitForMail(channel.fd());
       Answer(channel, *arena, index, *message, way);
       Die();
+    }
+    if (way == "stuck" &&
+        std::holds_alternative<wire::RunSlot>(message->body)) {
+      while (channel.Send({0, wire::Heartbeat{Now(), 0}}).ok()) usleep(5000);
+      return 0;
     }
     Answer(channel, *arena, index, *message, way);
   }

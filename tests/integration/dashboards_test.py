@@ -26,6 +26,7 @@ FULL = {"model_name_or_path": "model", "dataset": "train.jsonl",
 LORA = {**FULL, "method": "lora", "lora_r": 4, "plan": "auto"}
 # What cannot exist on CPU workers, and why.
 ALLOWED_EMPTY = {
+    "alert GpuFault": "faults are NVML's",
     "alert PcieLinkDegraded": "the link's generation and width are NVML's"}
 
 

@@ -27,6 +27,7 @@ SPEC = {"model_name_or_path": "model", "dataset": "train.jsonl",
 def answers(**more):
     """What the fake NVML says of eight GPUs, one of them lost."""
     lines = {"nvmlSystemGetDriverVersion": "580.65.06",
+             "nvmlEventSetWait_v2": "1 79",
              "nvmlDeviceGetCount_v2": GPUS}
     for gpu in range(GPUS):
         lines |= {f"{function}.{gpu}": value for function, value in {
@@ -37,7 +38,8 @@ def answers(**more):
             "nvmlDeviceGetCurrPcieLinkGeneration": 4,
             "nvmlDeviceGetMaxPcieLinkGeneration": 4,
             "nvmlDeviceGetCurrPcieLinkWidth": 8,
-            "nvmlDeviceGetMaxPcieLinkWidth": 16}.items()}
+            "nvmlDeviceGetMaxPcieLinkWidth": 16,
+            "nvmlDeviceRegisterEvents": ""}.items()}
     lines[f"nvmlDeviceGetHandleByIndex_v2.{LOST}"] = "error 15"
     return "".join(f"{key}={value}\n" for key, value in (lines | more).items())
 
@@ -125,6 +127,13 @@ class GpuDevicesTest(unittest.TestCase):
                     f'roundhouse_pcie_link_ratio{{device="{device}"}} 0.5'):
                 self.assertIn(line + "\n", page)
         self.assertIn("roundhouse_gpu_probe_failures_total 0\n", page)
+        harness.wait_until(
+            lambda: 'roundhouse_device_xid_errors_total{device="1"} 1\n'
+            in self.metrics(daemon), "the Xid", pause=0.1)
+        self.assertIn('roundhouse_device_xid_errors_total{device="0"} 0\n',
+                      page)
+        self.assertIn("device 1, GPU 1: the driver reports Xid 79",
+                      daemon.log_path.read_text())
         # Another GPU is lost, the others are warmer: seen within 15 s.
         changed = self.scratch.folder / "changed.txt"
         changed.write_text(answers(**{

@@ -1,6 +1,7 @@
 // roundhouse-gpu-probe: prints what the NVIDIA driver knows of this machine's
-// GPUs (base/wire/gpu_report.h), and ends.  The daemon runs it, with a
-// deadline; a person can, too.
+// GPUs (base/wire/gpu_report.h), and ends; with --watch it prints what happens
+// to them (base/wire/gpu_event.h) for as long as it can.  The daemon runs both,
+// the first with a deadline; a person can, too.
 //
 // Exit status: 0, 1 failed, kUnableExit when this machine has no driver.
 #include <signal.h>
@@ -20,11 +21,20 @@
 #include "base/wire/gpu_report.h"
 #include "worker/probe/nvml.h"
 #include "worker/probe/probe.h"
+#include "worker/probe/watch.h"
 
 ABSL_FLAG(std::string, library, "libnvidia-ml.so.1", "the driver's NVML");
+ABSL_FLAG(bool, watch, false, "print Xid errors as they happen");
 
 namespace roundhouse::worker {
 namespace {
+
+absl::Status Print(const std::string& text) {
+  if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
+    return absl::InternalError(absl::StrCat("stdout: ", std::strerror(errno)));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status Run() {
   // The daemon that waits for it may die.
@@ -34,12 +44,14 @@ absl::Status Run() {
   }
   ASSIGN_OR_RETURN(const NvmlFunctions nvml,
                    OpenNvml(absl::GetFlag(FLAGS_library)));
+  if (absl::GetFlag(FLAGS_watch)) {
+    return WatchGpus(nvml, [](const std::string& line) {
+      return Print(absl::StrCat(line, "\n"));
+    });
+  }
   ASSIGN_OR_RETURN(const wire::GpuReport report, ProbeGpus(nvml));
   ASSIGN_OR_RETURN(const std::string text, wire::Encode(report));
-  if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
-    return absl::InternalError(absl::StrCat("stdout: ", std::strerror(errno)));
-  }
-  return absl::OkStatus();
+  return Print(text);
 }
 
 }  // namespace

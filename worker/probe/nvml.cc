@@ -61,6 +61,9 @@ absl::StatusOr<NvmlFunctions> OpenNvml(const std::string& path) {
   symbols.Find("nvmlDeviceGetEnforcedPowerLimit", f.power_limit);
   symbols.Find("nvmlDeviceGetClockInfo", f.clock);
   symbols.Find("nvmlDeviceGetUtilizationRates", f.utilization);
+  symbols.Find("nvmlEventSetCreate", f.event_set);
+  symbols.Find("nvmlDeviceRegisterEvents", f.register_events);
+  symbols.Find("nvmlEventSetWait_v2", f.wait_for_event);
   if (!symbols.missing().empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat(path, " is not NVML: it lacks ", symbols.missing()));

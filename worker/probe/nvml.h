@@ -15,12 +15,15 @@ namespace roundhouse::worker {
 
 struct NvmlDeviceRecord;
 using NvmlDevice = NvmlDeviceRecord*;
+struct NvmlEventSetRecord;
+using NvmlEventSet = NvmlEventSetRecord*;
 using NvmlResult = unsigned int;
 
 inline constexpr NvmlResult kNvmlSuccess = 0;
 inline constexpr NvmlResult kNvmlNotSupported = 3;
 inline constexpr NvmlResult kNvmlNoPermission = 4;
 inline constexpr NvmlResult kNvmlDriverNotLoaded = 9;
+inline constexpr NvmlResult kNvmlTimeout = 10;
 inline constexpr NvmlResult kNvmlGpuIsLost = 15;
 inline constexpr NvmlResult kNvmlResetRequired = 16;
 inline constexpr NvmlResult kNvmlVersionMismatch = 18;
@@ -33,6 +36,7 @@ inline constexpr unsigned int kNvmlAffinityNode = 0;
 inline constexpr unsigned int kNvmlP2pRead = 0;
 inline constexpr unsigned int kNvmlP2pWrite = 1;
 inline constexpr unsigned int kNvmlP2pOk = 0;
+inline constexpr unsigned long long kNvmlXidEvent = 8;
 // With the zero byte at the end; of UUIDs, names and driver versions.
 inline constexpr unsigned int kNvmlTextBytes = 96;
 
@@ -55,6 +59,14 @@ struct NvmlPci {
   unsigned int device_id;
   unsigned int subsystem_id;
   char bus_id[32];
+};
+
+struct NvmlEvent {
+  NvmlDevice device;
+  unsigned long long type;
+  unsigned long long data;  // of kNvmlXidEvent the Xid
+  unsigned int gpu_instance;
+  unsigned int compute_instance;
 };
 
 // Those that the library lacks are null; of the first six none is.
@@ -88,6 +100,12 @@ struct NvmlFunctions {
   NvmlResult (*power_limit)(NvmlDevice, unsigned int* milliwatts);
   NvmlResult (*clock)(NvmlDevice, unsigned int type, unsigned int* mhz);
   NvmlResult (*utilization)(NvmlDevice, NvmlUtilization*);
+
+  NvmlResult (*event_set)(NvmlEventSet*);
+  NvmlResult (*register_events)(NvmlDevice, unsigned long long types,
+                                NvmlEventSet);
+  NvmlResult (*wait_for_event)(NvmlEventSet, NvmlEvent*,
+                               unsigned int milliseconds);
 };
 
 // Loads the library, which stays.  FAILED_PRECONDITION: there is none, or it

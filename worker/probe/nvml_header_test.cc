@@ -14,19 +14,21 @@
 namespace roundhouse::worker {
 namespace {
 
+// What a pointer is to; of a handle nobody knows.
+template <typename T>
+using Pointee = std::conditional_t<
+    std::is_pointer_v<T> && !std::is_same_v<T, nvmlDevice_t> &&
+        !std::is_same_v<T, NvmlDevice> && !std::is_same_v<T, nvmlEventSet_t> &&
+        !std::is_same_v<T, NvmlEventSet>,
+    std::remove_pointer_t<T>, char>;
+
 // A pointer may be to another struct (compared below), an enum's value another
 // type of its size.
 template <typename Theirs, typename Ours>
-constexpr bool kSameValue =
-    std::is_pointer_v<Theirs> == std::is_pointer_v<Ours> &&
-    sizeof(Theirs) == sizeof(Ours) &&
-    (!std::is_pointer_v<Theirs> ||
-     sizeof(std::conditional_t<std::is_pointer_v<Theirs> &&
-                                   !std::is_same_v<Theirs, nvmlDevice_t>,
-                               std::remove_pointer_t<Theirs>, char>) ==
-         sizeof(std::conditional_t<std::is_pointer_v<Ours> &&
-                                       !std::is_same_v<Ours, NvmlDevice>,
-                                   std::remove_pointer_t<Ours>, char>));
+constexpr bool kSameValue = std::is_pointer_v<Theirs> ==
+                                std::is_pointer_v<Ours> &&
+                            sizeof(Theirs) == sizeof(Ours) &&
+                            sizeof(Pointee<Theirs>) == sizeof(Pointee<Ours>);
 
 template <typename Theirs, typename Ours>
 constexpr bool kSame = false;
@@ -60,6 +62,9 @@ SAME(nvmlDeviceGetPowerUsage, power);
 SAME(nvmlDeviceGetEnforcedPowerLimit, power_limit);
 SAME(nvmlDeviceGetClockInfo, clock);
 SAME(nvmlDeviceGetUtilizationRates, utilization);
+SAME(nvmlEventSetCreate, event_set);
+SAME(nvmlDeviceRegisterEvents, register_events);
+SAME(nvmlEventSetWait_v2, wait_for_event);
 
 #undef SAME
 
@@ -67,6 +72,8 @@ static_assert(kNvmlSuccess == NVML_SUCCESS);
 static_assert(kNvmlNotSupported == NVML_ERROR_NOT_SUPPORTED);
 static_assert(kNvmlNoPermission == NVML_ERROR_NO_PERMISSION);
 static_assert(kNvmlDriverNotLoaded == NVML_ERROR_DRIVER_NOT_LOADED);
+static_assert(kNvmlTimeout == NVML_ERROR_TIMEOUT);
+static_assert(kNvmlXidEvent == nvmlEventTypeXidCriticalError);
 static_assert(kNvmlGpuIsLost == NVML_ERROR_GPU_IS_LOST);
 static_assert(kNvmlResetRequired == NVML_ERROR_RESET_REQUIRED);
 static_assert(kNvmlVersionMismatch == NVML_ERROR_LIB_RM_VERSION_MISMATCH);
@@ -93,6 +100,10 @@ static_assert(sizeof(NvmlUtilization) == sizeof(nvmlUtilization_t));
 SAME_MEMBER(nvmlUtilization_t, gpu, NvmlUtilization, gpu);
 static_assert(sizeof(NvmlPci) == sizeof(nvmlPciInfo_t));
 SAME_MEMBER(nvmlPciInfo_t, busId, NvmlPci, bus_id);
+static_assert(sizeof(NvmlEvent) == sizeof(nvmlEventData_t));
+SAME_MEMBER(nvmlEventData_t, device, NvmlEvent, device);
+SAME_MEMBER(nvmlEventData_t, eventType, NvmlEvent, type);
+SAME_MEMBER(nvmlEventData_t, eventData, NvmlEvent, data);
 
 #undef SAME_MEMBER
 

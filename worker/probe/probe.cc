@@ -174,8 +174,11 @@ void ReadPeers(const NvmlFunctions& nvml, std::vector<Probed>& all) {
   }
 }
 
-absl::Status ErrorOf(const NvmlFunctions& nvml, const char* call,
-                     NvmlResult result) {
+}  // namespace
+
+absl::Status StatusOf(const NvmlFunctions& nvml, const char* call,
+                      NvmlResult result) {
+  if (result == kNvmlSuccess) return absl::OkStatus();
   const bool unable = result == kNvmlDriverNotLoaded ||
                       result == kNvmlNoPermission ||
                       result == kNvmlVersionMismatch;
@@ -184,16 +187,11 @@ absl::Status ErrorOf(const NvmlFunctions& nvml, const char* call,
                       absl::StrCat(call, ": ", nvml.error_string(result)));
 }
 
-}  // namespace
-
 absl::StatusOr<wire::GpuReport> ProbeGpus(const NvmlFunctions& nvml) {
-  const NvmlResult begun = nvml.init();
-  if (begun != kNvmlSuccess) return ErrorOf(nvml, "nvmlInit", begun);
+  RETURN_IF_ERROR(StatusOf(nvml, "nvmlInit", nvml.init()));
   unsigned int count = 0;
-  const NvmlResult counted = nvml.device_count(&count);
-  if (counted != kNvmlSuccess) {
-    return ErrorOf(nvml, "nvmlDeviceGetCount", counted);
-  }
+  RETURN_IF_ERROR(
+      StatusOf(nvml, "nvmlDeviceGetCount", nvml.device_count(&count)));
   wire::GpuReport report;
   char driver[kNvmlTextBytes] = {};
   if (nvml.driver_version != nullptr &&

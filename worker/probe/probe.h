@@ -18,6 +18,10 @@ namespace roundhouse::worker {
 // NVML that concerns all GPUs.
 absl::StatusOr<wire::GpuReport> ProbeGpus(const NvmlFunctions& nvml);
 
+// Of a call of NVML that concerns no single GPU: the same errors.
+absl::Status StatusOf(const NvmlFunctions& nvml, const char* call,
+                      NvmlResult result);
+
 }  // namespace roundhouse::worker
 
 #endif  // ROUNDHOUSE_WORKER_PROBE_PROBE_H_

@@ -35,11 +35,11 @@ Outcome RunShell(const std::string& command) {
   return outcome;
 }
 
-Outcome Probe(const std::string& answers) {
+Outcome Probe(const std::string& answers, const std::string& flags = "") {
   const std::string path = testing::TempDir() + "/nvml.txt";
   std::ofstream(path) << answers;
   EXPECT_EQ(setenv("ROUNDHOUSE_FAKE_NVML", path.c_str(), 1), 0);
-  return RunShell(absl::StrCat(kProgram, " --library=", kLibrary));
+  return RunShell(absl::StrCat(kProgram, " --library=", kLibrary, flags));
 }
 
 wire::GpuReport Report(const std::string& answers) {
@@ -209,6 +209,32 @@ TEST(ProbeTest, OtherErrorsFail) {
   EXPECT_EQ(outcome.status, 1);
   EXPECT_NE(outcome.output.find("uuid: GPU-a-0 is there twice"),
             std::string::npos);
+}
+
+constexpr char kWatched[] =
+    "nvmlDeviceGetCount_v2=3\nnvmlDeviceGetUUID.0=GPU-a-0\n"
+    "nvmlDeviceGetHandleByIndex_v2.1=error 15\nnvmlDeviceGetUUID.2=GPU-a-2\n"
+    "nvmlDeviceRegisterEvents.0=\nnvmlDeviceRegisterEvents.2=\n";
+
+TEST(WatchTest, XidsArePrintedAsTheyHappen) {
+  const Outcome outcome =
+      Probe(absl::StrCat(kWatched,
+                         "nvmlEventSetWait_v2=2 79 error 15 error 10 0 13 "
+                         "1 48 error 999\n"),
+            " --watch");
+  EXPECT_EQ(outcome.status, 1);
+  // Of the second GPU, which was lost at the start, nothing is recorded.
+  EXPECT_EQ(outcome.output,
+            "roundhouse-gpu-events 1\nGPU-a-2 xid 79\nGPU-a-0 xid 13\n"
+            "roundhouse-gpu-probe: nvmlEventSetWait: Unknown Error\n");
+}
+
+TEST(WatchTest, GpusThatTellNothingAreSaidSo) {
+  const Outcome outcome = Probe(
+      "nvmlDeviceGetCount_v2=1\nnvmlDeviceGetUUID.0=GPU-a-0\n", " --watch");
+  EXPECT_EQ(outcome.status, wire::kUnableExit);
+  EXPECT_EQ(outcome.output,
+            "roundhouse-gpu-probe: the driver tells of no GPU's Xid errors\n");
 }
 
 }  // namespace
