@@ -1,9 +1,7 @@
 #include "worker/device/cuda/cuda_device.h"
 
 #include <cuda_runtime_api.h>
-#include <sys/mman.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -13,14 +11,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "worker/device/cuda/cuda_peers.h"
 #include "worker/device/cuda/cuda_status.h"
+#include "worker/device/cuda/current_device.h"
 #include "worker/device/cuda/float_kernels.h"
+#include "worker/device/cuda/memory_pool.h"
 #include "worker/device/cuda/trap_kernel.h"
+#include "worker/device/measure_link.h"
 #include "worker/device/memory_account.h"
 #include "worker/device/peers.h"
 
@@ -34,31 +33,6 @@ constexpr size_t kMaxIdleEvents = 256;
 // up and begin the next, and an activation waits for a quarter of a millisecond
 // at most.  Reckoned, not measured.
 constexpr CopyChunks kCopyChunks = {.bytes = 2 << 20, .in_flight = 3};
-
-// For the limit's memory, when the device is opened.
-constexpr absl::Duration kAskAgainEvery = absl::Milliseconds(10);
-
-// The pool keeps this much beyond the limit: at the limit itself it would give
-// back and take anew without end.
-constexpr uint64_t kPoolMayGrow = uint64_t{256} << 20;
-
-// Of the link, when the device is opened: three milliseconds a copy at PCIe
-// 4.0's rate.
-constexpr uint64_t kMeasuredBytes = uint64_t{64} << 20;
-constexpr int kMeasuredCopies = 4;
-
-// CUDA's current device belongs to the thread; one that has none would get
-// device 0, and a context there, with its first call of any kind.
-absl::Status MakeCurrent(int index) {
-  return CudaStatus(cudaSetDevice(index), "cudaSetDevice");
-}
-
-// What a destructor calls: it has nobody to tell. If the device is lost, the
-// next call that returns a status says so.
-template <typename Call>
-void OnDevice(int index, Call call) {
-  if (MakeCurrent(index).ok() && call() != cudaSuccess) cudaGetLastError();
-}
 
 // Making an event asks the driver; using one again does not.  Thread-safe.
 class EventPool {
@@ -240,124 +214,6 @@ class CudaStream : public Stream {
   const cudaStream_t stream_;
 };
 
-// Memory of one device, from its default pool.  Its own stream carries nothing
-// but allocations and frees, so what was freed can be used at once, and waiting
-// for it waits for no work.  Thread-safe.
-class MemoryPool {
- public:
-  MemoryPool(int device, absl::Duration max_wait)
-      : device_(device), max_wait_(max_wait) {}
-  ~MemoryPool() {
-    if (stream_ != nullptr) {
-      OnDevice(device_, [this] { return cudaStreamDestroy(stream_); });
-    }
-  }
-
-  // Once, before anything else.
-  absl::Status Open(uint64_t bytes) {
-    RETURN_IF_ERROR(
-        CudaStatus(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
-                   "cudaStreamCreateWithFlags"));
-    RETURN_IF_ERROR(CudaStatus(cudaDeviceGetDefaultMemPool(&pool_, device_),
-                               "cudaDeviceGetDefaultMemPool"));
-    // Else memory that LibTorch freed in a stream would come back with a wait
-    // for that stream's work in it.  LibTorch sets both; whoever prepares it
-    // sets them back (worker/model/cuda/on_cuda.cc).
-    int dependencies = 0;
-    RETURN_IF_ERROR(
-        Set(cudaMemPoolReuseAllowInternalDependencies, &dependencies));
-    ASSIGN_OR_RETURN(std::byte* const all, AllocateAll(bytes));
-    Free(all);
-    // Else every wait for an event would give free memory back to the driver.
-    // What a pool in pieces grows by goes back.
-    ASSIGN_OR_RETURN(uint64_t threshold,
-                     Get(cudaMemPoolAttrReservedMemCurrent));
-    threshold += kPoolMayGrow;
-    return Set(cudaMemPoolAttrReleaseThreshold, &threshold);
-  }
-
-  // Waits for no work but allocations and frees.
-  absl::StatusOr<std::byte*> Allocate(uint64_t bytes, const std::string& what) {
-    RETURN_IF_ERROR(MakeCurrent(device_));
-    void* data = nullptr;
-    cudaError_t error = cudaMallocFromPoolAsync(&data, bytes, pool_, stream_);
-    if (error == cudaErrorMemoryAllocation) {
-      RETURN_IF_ERROR(Trim());
-      error = cudaMallocFromPoolAsync(&data, bytes, pool_, stream_);
-    }
-    if (error != cudaSuccess) return Refused(error, bytes, what);
-    // Any stream may use it from here on.
-    const absl::Status there =
-        CudaStatus(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
-    if (!there.ok()) {
-      Free(static_cast<std::byte*>(data));
-      return there;
-    }
-    return static_cast<std::byte*>(data);
-  }
-
-  void Free(std::byte* data) {
-    OnDevice(device_, [&] { return cudaFreeAsync(data, stream_); });
-  }
-
- private:
-  absl::Status Set(cudaMemPoolAttr attribute, void* value) {
-    return CudaStatus(cudaMemPoolSetAttribute(pool_, attribute, value),
-                      "cudaMemPoolSetAttribute");
-  }
-
-  absl::StatusOr<uint64_t> Get(cudaMemPoolAttr attribute) {
-    uint64_t value = 0;
-    RETURN_IF_ERROR(
-        CudaStatus(cudaMemPoolGetAttribute(pool_, attribute, &value),
-                   "cudaMemPoolGetAttribute"));
-    return value;
-  }
-
-  // The driver takes back what a worker that died had some time after that.
-  absl::StatusOr<std::byte*> AllocateAll(uint64_t bytes) {
-    const absl::Time deadline = absl::Now() + max_wait_;
-    while (true) {
-      absl::StatusOr<std::byte*> all = Allocate(bytes, "--device-memory");
-      if (!absl::IsResourceExhausted(all.status()) || absl::Now() >= deadline) {
-        return all;
-      }
-      absl::SleepFor(kAskAgainEvery);
-    }
-  }
-
-  // Pieces that nobody uses go back to the driver, which can join them: those
-  // whose free the host has seen.
-  absl::Status Trim() {
-    cudaGetLastError();
-    RETURN_IF_ERROR(
-        CudaStatus(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"));
-    return CudaStatus(cudaMemPoolTrimTo(pool_, 0), "cudaMemPoolTrimTo");
-  }
-
-  absl::Status Refused(cudaError_t error, uint64_t bytes,
-                       const std::string& what) {
-    const absl::Status status = CudaStatus(error, "cudaMallocFromPoolAsync");
-    if (!absl::IsResourceExhausted(status)) return status;
-    ASSIGN_OR_RETURN(const uint64_t used, Get(cudaMemPoolAttrUsedMemCurrent));
-    ASSIGN_OR_RETURN(const uint64_t reserved,
-                     Get(cudaMemPoolAttrReservedMemCurrent));
-    size_t free = 0;
-    size_t total = 0;
-    RETURN_IF_ERROR(
-        CudaStatus(cudaMemGetInfo(&free, &total), "cudaMemGetInfo"));
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "device memory: ", what, " wants ", bytes, " bytes; the driver has ",
-        free, " of ", total, " free, the pool has ", reserved, ", of which ",
-        used, " are in use: ", status.message()));
-  }
-
-  const int device_;
-  const absl::Duration max_wait_;
-  cudaStream_t stream_ = nullptr;
-  cudaMemPool_t pool_ = nullptr;
-};
-
 class CudaBuffer : public DeviceBuffer {
  public:
   CudaBuffer(MemoryAccount& account, MemoryPool& pool, std::byte* data,
@@ -389,26 +245,6 @@ class CudaPinnedHost : public PinnedHost {
   std::byte* const data_;
 };
 
-// Host memory of our own, zero pages until it is pinned.
-class HostPages {
- public:
-  explicit HostPages(uint64_t bytes)
-      : bytes_(bytes),
-        data_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {}
-  ~HostPages() {
-    if (there()) munmap(data_, bytes_);
-  }
-  HostPages(const HostPages&) = delete;
-  HostPages& operator=(const HostPages&) = delete;
-  bool there() const { return data_ != MAP_FAILED; }
-  std::byte* data() const { return static_cast<std::byte*>(data_); }
-
- private:
-  const uint64_t bytes_;
-  void* const data_;
-};
-
 class CudaDevice : public Device {
  public:
   explicit CudaDevice(const CudaDeviceOptions& options)
@@ -421,11 +257,12 @@ class CudaDevice : public Device {
 
   absl::Status Open() {
     RETURN_IF_ERROR(pool_.Open(account_.memory().limit_bytes));
-    const absl::Status measured = MeasureLink();
+    const absl::StatusOr<LinkBandwidth> link = MeasureLink(*this);
     account_.TakePeak();
-    if (measured.ok() || absl::IsAborted(measured)) return measured;
+    if (link.ok()) link_ = *link;
+    if (link.ok() || absl::IsAborted(link.status())) return link.status();
     RH_LOG(kWarning) << "the device's link is not measured: "
-                     << measured.message();
+                     << link.status().message();
     return absl::OkStatus();
   }
 
@@ -475,43 +312,6 @@ class CudaDevice : public Device {
   PeerLink* peers() override { return peers_.get(); }
 
  private:
-  // As much as takes a few milliseconds; less memory is no device to train on.
-  absl::Status MeasureLink() {
-    if (account_.memory().limit_bytes < kMeasuredBytes) return absl::OkStatus();
-    const HostPages host(kMeasuredBytes);
-    if (!host.there()) return absl::ResourceExhaustedError("mmap");
-    ASSIGN_OR_RETURN(const auto pinned, PinHost(host.data(), kMeasuredBytes));
-    ASSIGN_OR_RETURN(const auto buffer,
-                     Allocate(kMeasuredBytes, "measuring the link"));
-    ASSIGN_OR_RETURN(const auto stream, NewStream());
-    ASSIGN_OR_RETURN(link_.to_device, MeasureCopies(*stream, [&] {
-                       return stream->CopyToDevice(buffer->data(), host.data(),
-                                                   kMeasuredBytes);
-                     }));
-    ASSIGN_OR_RETURN(link_.to_host, MeasureCopies(*stream, [&] {
-                       return stream->CopyToHost(host.data(), buffer->data(),
-                                                 kMeasuredBytes);
-                     }));
-    return absl::OkStatus();
-  }
-
-  // Of the fastest: others start beside this device.
-  template <typename Copy>
-  static absl::StatusOr<uint64_t> MeasureCopies(Stream& stream, Copy copy) {
-    int64_t least_ns = INT64_MAX;
-    for (int i = 0; i < kMeasuredCopies; ++i) {
-      ASSIGN_OR_RETURN(const auto begin, stream.MarkTime());
-      RETURN_IF_ERROR(copy());
-      ASSIGN_OR_RETURN(const auto end, stream.MarkTime());
-      ASSIGN_OR_RETURN(const auto done, stream.Record());
-      RETURN_IF_ERROR(done->Wait());
-      ASSIGN_OR_RETURN(const int64_t ns, end->NsSince(*begin));
-      least_ns = std::min(least_ns, std::max<int64_t>(ns, 1));
-    }
-    return static_cast<uint64_t>(static_cast<double>(kMeasuredBytes) * 1e9 /
-                                 static_cast<double>(least_ns));
-  }
-
   const int index_;
   LinkBandwidth link_;
   MemoryAccount account_;
