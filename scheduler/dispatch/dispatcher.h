@@ -126,7 +126,12 @@ class Dispatcher {
   // It will not come back.  REQUIRES: down.  No effect on a device that has
   // never been up.
   void DeviceLost(DeviceId device);
-  int live_device_count() const { return sent_.live_device_count(); }
+  // Of the devices that are not lost, in their order: as stated, or as slots
+  // showed them to be against all together; within a quarter of each other they
+  // count as equal.
+  std::vector<double> DeviceSpeeds() const { return sent_.Speeds(); }
+  // 1 of one that is lost, or was never up.
+  double DeviceSpeed(DeviceId device) const { return sent_.Speed(device); }
 
   void HostUp();
   void HostDown();

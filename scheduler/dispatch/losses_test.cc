@@ -25,7 +25,7 @@ TEST(LossesTest, PartsShareTheDevicesThatAreLeft) {
   world.RunToEnd();
   EXPECT_EQ(world.steps_done, 1);
   EXPECT_TRUE(world.Idle());
-  EXPECT_EQ(world.dispatcher().live_device_count(), 1);
+  EXPECT_EQ(world.dispatcher().DeviceSpeeds().size(), 1u);
 }
 
 TEST(LossesTest, RespawnedDeviceGetsItsSlotsAgainInOrder) {
@@ -51,7 +51,7 @@ TEST(LossesTest, LostDeviceWithdrawsAndPlacesAnew) {
   world.Lose(0);
   world.RunToEnd();
   EXPECT_EQ(world.steps_done, 1);
-  EXPECT_EQ(world.dispatcher().live_device_count(), 1);
+  EXPECT_EQ(world.dispatcher().DeviceSpeeds().size(), 1u);
   EXPECT_EQ(Number(world.sent.back().device), 1);
 }
 
@@ -61,7 +61,7 @@ TEST(LossesTest, LosingADeviceThatWasNeverUpChangesNothing) {
   world.dispatcher().DeviceLost(static_cast<DeviceId>(7));
   world.RunToEnd();
   EXPECT_EQ(world.steps_done, 1);
-  EXPECT_EQ(world.dispatcher().live_device_count(), 2);
+  EXPECT_EQ(world.dispatcher().DeviceSpeeds().size(), 2u);
 }
 
 // Whatever dies, every step ends, every unit is updated exactly once per step,

@@ -60,6 +60,8 @@ class Devices {
     }
   }
 
+  std::vector<double> Speeds() const { return dispatcher_.DeviceSpeeds(); }
+
   std::vector<int> sent;  // slots per device
   std::vector<int> order;
 
@@ -126,6 +128,16 @@ TEST(PlacementTest, ASlowDeviceIsFoundOut) {
   devices.sent.assign(3, 0);
   devices.Run(9, {1, 4, 1});
   EXPECT_NEAR(devices.sent[1], 7, 1);  // of 63
+}
+
+// What is left of their noise would send slower ones more than they can do.
+TEST(PlacementTest, DevicesOfAboutOneSpeedHaveOne) {
+  Devices devices(std::vector<DeviceTraits>(4));
+  devices.Run(12, {10, 22, 11, 10});
+  const std::vector<double> speeds = devices.Speeds();
+  EXPECT_EQ(speeds[0], speeds[2]);
+  EXPECT_EQ(speeds[0], speeds[3]);
+  EXPECT_NEAR(speeds[1] / speeds[0], 31.0 / 3 / 22, 0.02);
 }
 
 // The devices of the slots of three steps before costs are measured, in the

@@ -12,8 +12,7 @@ namespace {
 // Of the measured speeds, the part that an earlier slot keeps at each later
 // one.
 constexpr double kKept = 0.9;
-// Devices this much faster or slower than all together are equal ones whose
-// times vary: taking them for unequal would break the ring.
+// Devices whose measured speeds differ by less are equal ones whose times vary.
 constexpr double kSameSpeed = 1.25;
 
 int Index(JobClass job_class) { return static_cast<int>(job_class); }
@@ -43,7 +42,7 @@ std::vector<SentWork::SentSlot> SentWork::DeviceUp(DeviceId device,
   state.up = true;
   state.traits = traits;
   state.speed = traits.speed;
-  state.taken_ns = state.expected_ns = 0;
+  state.times = {};
   return state.slots;
 }
 
@@ -64,6 +63,17 @@ std::vector<SentWork::SentSlot> SentWork::DeviceLost(DeviceId device) {
 
 const std::vector<SentWork::SentSlot>& SentWork::Slots(DeviceId device) const {
   return devices_.at(device).slots;
+}
+
+double SentWork::Speed(DeviceId device) const {
+  const auto found = devices_.find(device);
+  return found == devices_.end() ? 1 : found->second.speed;
+}
+
+std::vector<double> SentWork::Speeds() const {
+  std::vector<double> speeds;
+  for (const auto& [id, device] : devices_) speeds.push_back(device.speed);
+  return speeds;
 }
 
 bool SentWork::HasPartBefore(const Device& device, const SentSlot& slot) {
@@ -89,20 +99,37 @@ bool SentWork::Full(const Device& device, const SentSlot& slot,
          std::max(1, options_.max_device_slots - options_.max_job_slots);
 }
 
+// Devices of about one speed have one, of all their times together: noise
+// between them would break their ring, and an error of theirs against slower
+// ones, which no clock here corrects, would give those more and more to do.
 void SentWork::MeasureSpeeds() {
-  double taken_ns = 0;
-  double expected_ns = 0;
-  for (const auto& [id, device] : devices_) {
-    taken_ns += device.taken_ns;
-    expected_ns += device.expected_ns;
-  }
+  std::vector<Device*> measured;
+  Times all;
   for (auto& [id, device] : devices_) {
     device.speed = device.traits.speed;
-    if (device.taken_ns <= 0 || device.expected_ns <= 0) continue;
-    const double relative =
-        device.expected_ns / device.taken_ns * (taken_ns / expected_ns);
-    const bool same = relative < kSameSpeed && relative * kSameSpeed > 1;
-    if (!same) device.speed *= relative;
+    if (device.times.taken_ns <= 0 || device.times.expected_ns <= 0) continue;
+    measured.push_back(&device);
+    all.Add(device.times);
+  }
+  std::sort(measured.begin(), measured.end(),
+            [](const Device* a, const Device* b) {
+              return a->times.Speed() < b->times.Speed();
+            });
+  const auto same_as = [&](size_t first) {
+    const double most = kSameSpeed * measured[first]->times.Speed();
+    size_t end = first + 1;
+    while (end < measured.size() && measured[end]->times.Speed() < most) ++end;
+    return end;
+  };
+  size_t end = 0;
+  for (size_t first = 0; first < measured.size(); first = end) {
+    end = same_as(first);
+    if (first == 0 && end == measured.size()) return;  // all are
+    Times same;
+    for (size_t i = first; i < end; ++i) same.Add(measured[i]->times);
+    for (size_t i = first; i < end; ++i) {
+      measured[i]->speed *= same.Speed() / all.Speed();
+    }
   }
 }
 
@@ -167,9 +194,10 @@ void SentWork::Done(DeviceId device, SlotId slot, int64_t compute_ns) {
   const std::optional<SentSlot> done = Take(state, slot);
   if (!done.has_value()) return;
   if (!done->cost.guessed) {
-    state.taken_ns = kKept * state.taken_ns + static_cast<double>(compute_ns);
-    state.expected_ns =
-        kKept * state.expected_ns + done->ns / state.traits.speed;
+    state.times.taken_ns =
+        kKept * state.times.taken_ns + static_cast<double>(compute_ns);
+    state.times.expected_ns =
+        kKept * state.times.expected_ns + done->ns / state.traits.speed;
     MeasureSpeeds();
   }
   for (int c = Index(done->job_class); c < kJobClassCount; ++c) {

@@ -78,6 +78,9 @@ class SentWork {
   std::vector<SentSlot> DeviceLost(DeviceId device);
   const std::vector<SentSlot>& Slots(DeviceId device) const;
   int live_device_count() const { return static_cast<int>(devices_.size()); }
+  // As Dispatcher's.
+  double Speed(DeviceId device) const;
+  std::vector<double> Speeds() const;
 
   // The device that would end the slot first if none ever waited: of those that
   // are up, have not just been sent another part of its plan's slot (a stage
@@ -116,12 +119,21 @@ class SentWork {
   HostOpId NextHostOpId() { return static_cast<HostOpId>(next_host_op_++); }
 
  private:
+  // What slots took and were expected to, the latest ones most.
+  struct Times {
+    double taken_ns = 0;
+    double expected_ns = 0;
+
+    double Speed() const { return expected_ns / taken_ns; }
+    void Add(const Times& other) {
+      taken_ns += other.taken_ns;
+      expected_ns += other.expected_ns;
+    }
+  };
   struct Device {
     bool up = false;
     DeviceTraits traits;
-    // What its slots took and were expected to, the latest ones most.
-    double taken_ns = 0;
-    double expected_ns = 0;
+    Times times;
     double speed = 1;  // that stated in `traits`, corrected by these
     // When it will have done its slots of this class and the ones before, on
     // the clock of `now_ns_`.

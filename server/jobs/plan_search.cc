@@ -23,6 +23,10 @@ int64_t Nanoseconds(absl::Duration duration) {
   return absl::ToInt64Nanoseconds(duration);
 }
 
+bool Drifts(double now, double then) {
+  return std::abs(now - then) > kPlanTolerance * then;
+}
+
 // One that has been there before costs no more.
 uint64_t MoreHostBytes(const PlanLimits& limits, const Plan& plan,
                        const Plan& present) {
@@ -35,22 +39,22 @@ uint64_t MoreHostBytes(const PlanLimits& limits, const Plan& plan,
 
 }  // namespace
 
-bool PlanReview::Due(int64_t micro_batch_ns, int device_count) {
+bool PlanReview::Due(int64_t micro_batch_ns,
+                     const std::vector<double>& speeds) {
   ++steps_;
   if (reviewed_step_ == 0) {
     if (steps_ < kFirstReviewedStep) return false;
-  } else {
-    const auto then = static_cast<double>(micro_batch_ns_);
-    const double drift = std::abs(static_cast<double>(micro_batch_ns) - then);
-    if (device_count == device_count_ &&
-        (drift <= kPlanTolerance * then ||
-         steps_ < reviewed_step_ + kStepsBetweenReviews)) {
-      return false;
+  } else if (speeds.size() == speeds_.size()) {
+    bool drifts = Drifts(static_cast<double>(micro_batch_ns),
+                         static_cast<double>(micro_batch_ns_));
+    for (size_t i = 0; i < speeds.size(); ++i) {
+      drifts = drifts || Drifts(speeds[i], speeds_[i]);
     }
+    if (!drifts || steps_ < reviewed_step_ + kStepsBetweenReviews) return false;
   }
   reviewed_step_ = steps_;
   micro_batch_ns_ = micro_batch_ns;
-  device_count_ = device_count;
+  speeds_ = speeds;
   return true;
 }
 

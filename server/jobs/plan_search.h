@@ -4,6 +4,7 @@
 #define ROUNDHOUSE_SERVER_JOBS_PLAN_SEARCH_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "scheduler/plan/cost_model.h"
@@ -27,15 +28,15 @@ inline constexpr double kPlanTolerance = 0.1;
 class PlanReview {
  public:
   // After each measured step, with what a micro-batch takes in all of its
-  // layers.  True: search now; the times and the devices are those of the plan
-  // from then on.
-  bool Due(int64_t micro_batch_ns, int device_count);
+  // layers, and how fast each device is.  True: search now; times and devices
+  // are those of the plan from then on.
+  bool Due(int64_t micro_batch_ns, const std::vector<double>& speeds);
 
  private:
   int64_t steps_ = 0;
   int64_t reviewed_step_ = 0;  // 0: never
   int64_t micro_batch_ns_ = 0;
-  int device_count_ = 0;
+  std::vector<double> speeds_;
 };
 
 // Means over the decoder layers, which the simulator takes to be equal.

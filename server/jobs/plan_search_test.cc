@@ -201,19 +201,34 @@ TEST(FindPlanTest, APlanForLostDevicesIsReplaced) {
 
 TEST(PlanReviewTest, ComesOnceMeasuredAndAgainAfterDriftOrLoss) {
   PlanReview review;
+  const std::vector<double> four(4, 1.0), three(3, 1.0);
   int64_t step = 1;
   for (; step < kFirstReviewedStep; ++step) {
-    EXPECT_FALSE(review.Due(1000, 4)) << step;
+    EXPECT_FALSE(review.Due(1000, four)) << step;
   }
-  EXPECT_TRUE(review.Due(1000, 4));
+  EXPECT_TRUE(review.Due(1000, four));
   for (int64_t i = 1; i < kStepsBetweenReviews; ++i) {
-    EXPECT_FALSE(review.Due(2000, 4)) << "too soon";
+    EXPECT_FALSE(review.Due(2000, four)) << "too soon";
   }
-  EXPECT_FALSE(review.Due(1090, 4));
-  EXPECT_TRUE(review.Due(1110, 4));
-  EXPECT_FALSE(review.Due(1110, 4));
-  EXPECT_TRUE(review.Due(1110, 3)) << "a device was lost";
-  EXPECT_FALSE(review.Due(1110, 3));
+  EXPECT_FALSE(review.Due(1090, four));
+  EXPECT_TRUE(review.Due(1110, four));
+  EXPECT_FALSE(review.Due(1110, four));
+  EXPECT_TRUE(review.Due(1110, three)) << "a device was lost";
+  EXPECT_FALSE(review.Due(1110, three));
+}
+
+TEST(PlanReviewTest, ComesAgainWhenADeviceBecomesSlow) {
+  PlanReview review;
+  for (int64_t step = 1; step < kFirstReviewedStep; ++step) {
+    EXPECT_FALSE(review.Due(1000, {1, 1}));
+  }
+  EXPECT_TRUE(review.Due(1000, {1, 1}));
+  for (int64_t i = 1; i < kStepsBetweenReviews; ++i) {
+    EXPECT_FALSE(review.Due(1000, {1, 0.5})) << "too soon";
+  }
+  EXPECT_FALSE(review.Due(1000, {1, 1}));
+  EXPECT_TRUE(review.Due(1000, {1, 0.5}));
+  EXPECT_FALSE(review.Due(1000, {1, 0.5}));
 }
 
 }  // namespace

@@ -197,8 +197,8 @@ class JobRunner final : private DispatchLoop::Job {
   void Tell();
   // runner_plan.cc: the plan of later steps
   void ReviewPlan();
-  void SearchPlan(int device_count);
-  JobPlanQuestion QuestionOfNow(int device_count) const;
+  void SearchPlan(const std::vector<double>& speeds);
+  JobPlanQuestion QuestionOfNow(const std::vector<double>& speeds) const;
   void OnPlanFound(const FoundPlan& found);
   void AdoptPlan(const FoundPlan& found);
   // runner_files.cc: loads, checkpoints, export

@@ -151,8 +151,10 @@ void JobRunner::Tell() {
   }
 }
 
+// Costs are for a device of speed 1.
 void JobRunner::ObserveTimes(const OutSlot& out, const wire::SlotDone& done) {
   rates_.ObserveSlot(done);
+  const double speed = dispatcher().DeviceSpeed(out.device);
   const bool forward_only = out.action.pass == SlotPass::kForward ||
                             out.action.pass == SlotPass::kEvaluate;
   for (const wire::LayerTime& time : done.layers) {
@@ -162,12 +164,12 @@ void JobRunner::ObserveTimes(const OutSlot& out, const wire::SlotDone& done) {
     costs_
         ->Observe(layer,
                   forward_only ? LayerPass::kForward : LayerPass::kRecompute,
-                  absl::Nanoseconds(time.forward_ns))
+                  speed * absl::Nanoseconds(time.forward_ns))
         .IgnoreError();
     if (forward_only) continue;
     costs_
         ->Observe(layer, LayerPass::kBackward,
-                  absl::Nanoseconds(time.backward_ns))
+                  speed * absl::Nanoseconds(time.backward_ns))
         .IgnoreError();
   }
 }

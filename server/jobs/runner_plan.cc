@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -47,14 +48,15 @@ void JobRunner::ReviewPlan() {
   for (int layer = 0; layer < costs_->layer_count(); ++layer) {
     micro_batch += costs_->Backward(layer);
   }
-  const int devices = dispatcher().live_device_count();
-  if (!searching_ && !found_plan_.has_value() && devices > 0 &&
-      review_.Due(absl::ToInt64Nanoseconds(micro_batch), devices)) {
-    SearchPlan(devices);
+  const std::vector<double> speeds = dispatcher().DeviceSpeeds();
+  if (!searching_ && !found_plan_.has_value() && !speeds.empty() &&
+      review_.Due(absl::ToInt64Nanoseconds(micro_batch), speeds)) {
+    SearchPlan(speeds);
   }
 }
 
-JobPlanQuestion JobRunner::QuestionOfNow(int device_count) const {
+JobPlanQuestion JobRunner::QuestionOfNow(
+    const std::vector<double>& speeds) const {
   const RoundBuffersOptions& buffers = buffers_->options();
   const int64_t tokens = buffers.rows * buffers.row_tokens;
   JobPlanQuestion question;
@@ -63,9 +65,10 @@ JobPlanQuestion JobRunner::QuestionOfNow(int device_count) const {
                pool_.device_count(), options_.device);
   question.limits.buffers = buffers;
   question.costs = MeasuredCosts(*costs_, question.limits.model, tokens);
-  question.machine.devices.assign(
-      device_count,
-      {.memory_bytes = static_cast<int64_t>(options_.device.bytes)});
+  for (const double speed : speeds) {
+    question.machine.devices.push_back(
+        {static_cast<int64_t>(options_.device.bytes), speed});
+  }
   if (const double rate = CalibratedLinkRate(pool_); rate > 0) {
     question.machine.link_rate = rate;
   }
@@ -79,11 +82,11 @@ JobPlanQuestion JobRunner::QuestionOfNow(int device_count) const {
   return question;
 }
 
-void JobRunner::SearchPlan(int device_count) {
+void JobRunner::SearchPlan(const std::vector<double>& speeds) {
   searching_ = true;
   auto found = std::make_shared<FoundPlan>();
   InBackground(
-      [found, question = QuestionOfNow(device_count)] {
+      [found, question = QuestionOfNow(speeds)] {
         absl::StatusOr<FoundPlan> plan = FindPlan(question);
         if (plan.ok()) *found = *std::move(plan);
         return plan.status();

@@ -139,6 +139,22 @@ TEST_F(RunnerTest, MeasuredTimesMakeAnotherPlan) {
   EXPECT_GT(steps_.size(), 6u);
 }
 
+// Beside a device that takes four times as long: shares that differ, or none
+// for it.
+TEST_F(RunnerTest, PlansAreForDevicesAsFastAsTheyAre) {
+  Misbehave(1, "sluggish");
+  sizes_ = "batch_size: 8\nmicro_batch_size: 1\nmicro_batches_per_round: 8\n";
+  on_note_ = [this](const std::string& text) {
+    if (!absl::StrContains(text, "new plan from measured times: ")) return;
+    EXPECT_FALSE(absl::StrContains(text, " x2")) << text;
+    on_note_ = nullptr;
+    runner_->FinishAfter(runner_->FinishStep() + 2);
+  };
+  Run("max_steps: 100000\nsave_steps: 0\ngradient_groups: 8");
+  EXPECT_EQ(outcome_.state, JobState::kSucceeded) << outcome_.message;
+  EXPECT_EQ(on_note_, nullptr) << "the first plan stayed";
+}
+
 // One search at a time, however fast steps are and often their times change.
 TEST_F(RunnerTest, TimesThatDriftAreSearchedForAgain) {
   for (int device = 0; device < kDevices; ++device) Misbehave(device, "drift");

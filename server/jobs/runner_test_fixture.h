@@ -72,8 +72,7 @@ class RunnerTest : public testing::Test,
     validation_ = *Dataset::Open(root_, 50);
     const auto spec = ParseJobSpec(
         absl::StrCat("model_name_or_path: m\ndataset: d\n",
-                     "validation_dataset: d\n", method_,
-                     "batch_size: 4\nmicro_batch_size: 2\n", fields),
+                     "validation_dataset: d\n", method_, sizes_, fields),
         "job.yaml");
     ASSERT_TRUE(spec.ok()) << spec.status();
     RunnerOptions options{.job = 3,
@@ -238,6 +237,7 @@ class RunnerTest : public testing::Test,
   JobOutcome outcome_;
   bool finished_ = false;
   std::string output_ = "/output";
+  std::string sizes_ = "batch_size: 4\nmicro_batch_size: 2\n";
   std::string method_ = "model_init: random\n";
   std::function<void(RunnerOptions&)> change_options_;
   std::function<void()> on_end_;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
 #include "tests/bench/model_inputs.h"
@@ -106,21 +107,21 @@ std::string Rows(const FakeJobOptions& options) {
 }
 
 std::string JobFile(const FakeJobOptions& options) {
-  const json job = {{"model_name_or_path", "model"},
-                    {"model_init", "random"},
-                    {"dataset", "rows.jsonl"},
-                    {"max_steps", options.steps},
-                    {"batch_size", kRows * options.micro_batches},
-                    {"micro_batch_size", kRows},
-                    {"micro_batches_per_round", options.micro_batches},
-                    {"max_length", RowTokens(options.costs)},
-                    {"head_token_chunk", 1024 / kShrink},
-                    {"dtype", "bf16"},
-                    {"max_grad_norm", options.clip ? 1 : 0},
-                    {"save_steps", 0},
-                    {"gradient_groups", options.groups()},
-                    {"gradient_checkpointing", "stage"},
-                    {"plan", json::parse(PlanJson(options.plan))}};
+  json job = {{"model_name_or_path", "model"},
+              {"model_init", "random"},
+              {"dataset", "rows.jsonl"},
+              {"max_steps", options.steps},
+              {"batch_size", kRows * options.micro_batches},
+              {"micro_batch_size", kRows},
+              {"micro_batches_per_round", options.micro_batches},
+              {"max_length", RowTokens(options.costs)},
+              {"head_token_chunk", 1024 / kShrink},
+              {"dtype", "bf16"},
+              {"max_grad_norm", options.clip ? 1 : 0},
+              {"save_steps", 0},
+              {"gradient_groups", options.groups()},
+              {"gradient_checkpointing", "stage"}};
+  if (!options.daemons_plan) job["plan"] = json::parse(PlanJson(options.plan));
   return job.dump();
 }
 
@@ -134,6 +135,7 @@ std::string WorkerScript(const FakeJobOptions& options) {
       "#!/bin/sh\nexec \"", options.root,
       "/tests/fakes/fake_worker\" \"--costs=", options.scratch,
       "/costs.csv\" --cost-scale=", options.scale,
+      " --speeds=", absl::StrJoin(options.speeds, ","),
       " --host-gbps=", FakeGbps(options.host_gbps, options.scale),
       " --copy-chunk-bytes=", kCopyChunkBytes / kByteShrink, " \"$@\"\n");
 }
@@ -207,6 +209,7 @@ absl::StatusOr<DaemonJob> MakeFakeJob(const FakeJobOptions& options) {
       "--data-root=" + options.scratch,
       "--worker-program=" + options.scratch + "/worker.sh",
       absl::StrCat("--link-gbps=", FakeGbps(options.pcie_gbps, options.scale))};
+  job.first_step = options.first_step;
   job.last_step = options.steps;
   return job;
 }

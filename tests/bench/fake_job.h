@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "scheduler/plan/plan.h"
@@ -30,9 +31,12 @@ struct FakeJobOptions {
   std::string scratch;  // an empty folder's path, 70 bytes at most
   ModelCosts costs;
   Plan plan;
+  bool daemons_plan = false;  // the job names none: the daemon finds one
   int devices = 8;
+  std::vector<double> speeds;  // of device 0, 1 ...; what is not named has 1
   int64_t micro_batches = 16;  // of a step, in one round
   int64_t steps = 10;
+  int64_t first_step = 1;  // those after it are counted
   double scale = 1;        // times of the inputs, and of what crosses the links
   bool clip = true;        // an update waits for the norm of all gradients
   double pcie_gbps = 21;   // 10^9 bytes per second and direction

@@ -1,15 +1,17 @@
 // real_time: eight devices in real time on a machine of two cores.
 //
 //   bazel run //tests/bench:real_time -- [--model=qwen3-1.7b] [--devices=8]
-//       [--micro_batches=16] [--steps=8] [--scale=1] [--plan=searched]
+//       [--micro_batches=16] [--steps=8] [--first_step=1] [--scale=1]
+//       [--plan=searched]
 //       [--clip=true] [--inputs=FILE] [--pcie_gbps=21] [--host_gbps=200]
-//       [--runs=1] [--format=table|csv]
+//       [--speeds=1,1,0.5] [--runs=1] [--format=table|csv]
 //
 // The real daemon and client, with workers that wait where others compute
 // (tests/fakes/fake_worker.cc).  --plan is the width-aware search's for these
-// inputs, the published planner's, every stage on all devices, or the JSON of a
-// job file's plan.  Progress goes to stderr;
-// docs/benchmarks.md explains the quantities.
+// inputs, the published planner's, every stage on all devices, the JSON of a
+// job file's plan, or the daemon's, which searches once it has measured: count
+// from step 8 on, then.  Beside that one stands the search's.  Progress goes to
+// stderr; docs/benchmarks.md explains the quantities.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -23,6 +25,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/status.h"
@@ -37,14 +40,18 @@ ABSL_FLAG(std::string, inputs, "scheduler/testdata/bubble_inputs.csv",
 ABSL_FLAG(std::string, model, "qwen3-1.7b", "which row of them");
 ABSL_FLAG(int, devices, 8, "fake devices");
 ABSL_FLAG(int64_t, micro_batches, 16, "of a step, in one round");
-ABSL_FLAG(int64_t, steps, 8, "of the job; all but the first are counted");
+ABSL_FLAG(int64_t, steps, 8, "of the job");
+ABSL_FLAG(int64_t, first_step, 1, "those after it are counted");
 ABSL_FLAG(double, scale, 1, "the inputs' times are multiplied by this");
 ABSL_FLAG(std::string, plan, "searched",
-          "searched, published, all-wide, or {\"forward\": ..., \"backward\": "
-          "...}");
+          "searched, published, all-wide, daemon, or {\"forward\": ..., "
+          "\"backward\": ...}");
 ABSL_FLAG(bool, clip, true, "updates wait for the norm of all gradients");
 ABSL_FLAG(double, pcie_gbps, 21, "10^9 bytes per second and direction");
 ABSL_FLAG(double, host_gbps, 200, "host operations, 10^9 bytes per second");
+ABSL_FLAG(std::vector<std::string>, speeds, {},
+          "of device 0, 1 ...: one of 0.5 takes twice as long; what is not "
+          "named has 1");
 ABSL_FLAG(int, runs, 1, "of the job");
 ABSL_FLAG(std::string, format, "table", "table (Markdown) or csv");
 
@@ -71,6 +78,9 @@ absl::Status CheckFlags() {
       1, 256));
   RETURN_IF_ERROR(CheckRange(
       "steps", static_cast<double>(absl::GetFlag(FLAGS_steps)), 2, 1e6));
+  RETURN_IF_ERROR(CheckRange(
+      "first_step", static_cast<double>(absl::GetFlag(FLAGS_first_step)), 1,
+      static_cast<double>(absl::GetFlag(FLAGS_steps) - 1)));
   RETURN_IF_ERROR(CheckRange("scale", absl::GetFlag(FLAGS_scale), 1e-3, 1e3));
   RETURN_IF_ERROR(
       CheckRange("pcie_gbps", absl::GetFlag(FLAGS_pcie_gbps), 0.1, 1e5));
@@ -81,6 +91,22 @@ absl::Status CheckFlags() {
   if (format == "table" || format == "csv") return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("--format: table or csv, not \"", format, "\""));
+}
+
+absl::StatusOr<std::vector<double>> Speeds() {
+  const std::vector<std::string> words = absl::GetFlag(FLAGS_speeds);
+  if (words.size() > static_cast<size_t>(absl::GetFlag(FLAGS_devices))) {
+    return absl::InvalidArgumentError("--speeds: more than --devices");
+  }
+  std::vector<double> speeds;
+  for (const std::string& word : words) {
+    if (!absl::SimpleAtod(word, &speeds.emplace_back())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--speeds: \"", word, "\" is no number"));
+    }
+    RETURN_IF_ERROR(CheckRange("speeds", speeds.back(), 0.01, 100));
+  }
+  return speeds;
 }
 
 absl::StatusOr<FakeJobOptions> Options() {
@@ -96,8 +122,10 @@ absl::StatusOr<FakeJobOptions> Options() {
   ASSIGN_OR_RETURN(options.costs,
                    FindModelCosts(text, path, absl::GetFlag(FLAGS_model)));
   options.devices = absl::GetFlag(FLAGS_devices);
+  ASSIGN_OR_RETURN(options.speeds, Speeds());
   options.micro_batches = absl::GetFlag(FLAGS_micro_batches);
   options.steps = absl::GetFlag(FLAGS_steps);
+  options.first_step = absl::GetFlag(FLAGS_first_step);
   options.scale = absl::GetFlag(FLAGS_scale);
   options.clip = absl::GetFlag(FLAGS_clip);
   options.pcie_gbps = absl::GetFlag(FLAGS_pcie_gbps);
@@ -107,7 +135,8 @@ absl::StatusOr<FakeJobOptions> Options() {
     ASSIGN_OR_RETURN(
         options.plan,
         PublishedPlanOf(options.costs, options.devices, kDeviceBytes));
-  } else if (plan == "searched") {
+  } else if (plan == "searched" || plan == "daemon") {
+    options.daemons_plan = plan == "daemon";
     ASSIGN_OR_RETURN(options.plan, SearchedPlan(options));
   } else if (plan == "all-wide") {
     options.plan = AllWidePlan(options);
@@ -139,10 +168,10 @@ absl::StatusOr<RealTimeRun> Measure(const FakeJobOptions& options) {
 
 RealTimeKey Key(const FakeJobOptions& options) {
   const std::string plan = absl::GetFlag(FLAGS_plan);
-  return {options.costs.name, plan.front() == '{' ? "given" : plan,
-          options.devices,    options.micro_batches,
-          options.steps,      options.scale,
-          options.clip};
+  return {options.costs.name,    plan.front() == '{' ? "given" : plan,
+          options.devices,       MachineOf(options).TotalSpeed(),
+          options.micro_batches, options.steps,
+          options.scale,         options.clip};
 }
 
 absl::Status MeasureRuns(const FakeJobOptions& options) {

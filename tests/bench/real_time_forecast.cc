@@ -12,14 +12,6 @@
 namespace roundhouse::bench {
 namespace {
 
-Machine MachineOf(const FakeJobOptions& options) {
-  Machine machine;
-  machine.devices.assign(options.devices, {.memory_bytes = kDeviceBytes});
-  machine.link_rate = options.pcie_gbps;
-  machine.host_rate = options.host_gbps;
-  return machine;
-}
-
 Updates UpdatesOf(const FakeJobOptions& options) {
   // Its steps are of one round: those of the daemon's jobs are in one pass.
   return options.clip ? Updates::kClipped : Updates::kOnePass;
@@ -55,6 +47,17 @@ RealTimeForecast Measure(const Schedule& schedule,
 }
 
 }  // namespace
+
+Machine MachineOf(const FakeJobOptions& options) {
+  Machine machine;
+  machine.devices.assign(options.devices, {.memory_bytes = kDeviceBytes});
+  for (size_t i = 0; i < options.speeds.size(); ++i) {
+    machine.devices[i].speed = options.speeds[i];
+  }
+  machine.link_rate = options.pcie_gbps;
+  machine.host_rate = options.host_gbps;
+  return machine;
+}
 
 absl::StatusOr<RealTimeForecast> Forecast(const ForecastQuestion& question) {
   const int micro_batches = question.micro_batches;

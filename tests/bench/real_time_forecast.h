@@ -12,6 +12,9 @@
 
 namespace roundhouse::bench {
 
+// Devices and rates of the options.
+Machine MachineOf(const FakeJobOptions& options);
+
 struct ForecastQuestion {
   ModelCosts costs;
   Plan plan;

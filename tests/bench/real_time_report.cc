@@ -70,7 +70,7 @@ std::vector<RealTimeRow> RealTimeRows(const RealTimeKey& key,
   ROUNDHOUSE_CHECK(HasLatencies(run));
   const StepSamples& samples = run.samples;
   const double step_ms = samples.step_seconds * 1e3 / key.scale;
-  const double ideal_ms = run.work_ms / key.devices;
+  const double ideal_ms = run.work_ms / key.speed;
   std::vector<RealTimeRow> rows = {
       {"step", -1, "ms", step_ms},
       {"step without bubbles", -1, "ms", ideal_ms},

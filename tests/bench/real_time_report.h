@@ -19,6 +19,7 @@ struct RealTimeKey {
   std::string model;
   std::string plan;  // "published", "searched", "all-wide" or "given"
   int devices = 0;
+  double speed = 0;  // of all devices together
   int64_t micro_batches = 0;
   int64_t steps = 0;  // of the job
   double scale = 1;

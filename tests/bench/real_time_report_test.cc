@@ -25,7 +25,7 @@ RealTimeRun TestRun() {
   return run;
 }
 
-RealTimeKey Key() { return {"small", "published", 2, 16, 5, 0.5, true}; }
+RealTimeKey Key() { return {"small", "published", 2, 2, 16, 5, 0.5, true}; }
 
 double Value(const std::string& quantity, int device) {
   for (const RealTimeRow& row : RealTimeRows(Key(), TestRun())) {

@@ -11,6 +11,8 @@
 //
 // --costs        what each layer takes (tests/fakes/layer_costs.h)
 // --cost-scale   times this
+// --speeds       of devices 0, 1 ...: one of 0.5 takes twice as long; what is
+//                not named has 1
 // --host-gbps    host memory, read and written together, in 10^9 bits per
 //                second as --link-gbps; 0: host operations take no time
 // --upload-gbps  of uploads, in place of --link-gbps; 0: the same
@@ -32,6 +34,7 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/log.h"
@@ -49,6 +52,8 @@
 
 ABSL_FLAG(std::string, costs, "", "CSV file of what each layer takes");
 ABSL_FLAG(double, cost_scale, 1, "the file's times are multiplied by this");
+ABSL_FLAG(std::vector<std::string>, speeds, {},
+          "how fast devices 0, 1 ... are");
 ABSL_FLAG(double, host_gbps, 0,
           "host memory in 10^9 bits per second; 0: takes no time");
 ABSL_FLAG(double, upload_gbps, 0,
@@ -74,17 +79,30 @@ absl::StatusOr<int64_t> Nanoseconds(const char* flag, double ms) {
       absl::StrCat("--", flag, " must lie in 0..1e6, not ", ms));
 }
 
-absl::StatusOr<std::vector<LayerCost>> Costs() {
+absl::StatusOr<double> Speed(size_t device) {
+  const std::vector<std::string> speeds = absl::GetFlag(FLAGS_speeds);
+  if (device >= speeds.size()) return 1.0;
+  double speed = 0;
+  if (absl::SimpleAtod(speeds[device], &speed) && speed >= 1e-3 &&
+      speed <= 1e3) {
+    return speed;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--speeds must lie in 1e-3..1e3, not \"", speeds[device], "\""));
+}
+
+absl::StatusOr<std::vector<LayerCost>> Costs(int device) {
   const double scale = absl::GetFlag(FLAGS_cost_scale);
   if (!(scale > 0 && scale <= 1e6)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--cost-scale must lie above 0, at most 1e6, not ", scale));
   }
+  ASSIGN_OR_RETURN(const double speed, Speed(static_cast<size_t>(device)));
   const std::string path = absl::GetFlag(FLAGS_costs);
   if (path.empty()) {
     return absl::InvalidArgumentError("--costs: a device worker needs it");
   }
-  return ReadLayerCosts(path, scale);
+  return ReadLayerCosts(path, scale / speed);
 }
 
 // It stands for a CPU's, or for the one GPU that CUDA would show it.
@@ -104,7 +122,7 @@ absl::Status CheckDevice(const std::string& device) {
 absl::Status RunDevice(const WorkerContext& context) {
   const worker::DeviceFlags flags = worker::GetDeviceFlags();
   RETURN_IF_ERROR(CheckDevice(flags.device));
-  ASSIGN_OR_RETURN(const std::vector<LayerCost> costs, Costs());
+  ASSIGN_OR_RETURN(const std::vector<LayerCost> costs, Costs(context.index));
   FakeDeviceOptions device_options;
   device_options.memory_bytes = flags.memory_bytes;
   ASSIGN_OR_RETURN(device_options.link_bytes_per_second,

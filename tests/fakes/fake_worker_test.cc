@@ -69,6 +69,8 @@ INSTANTIATE_TEST_SUITE_P(
         std::vector<std::string>{"--role=device", "--costs=/no/such/file"},
         std::vector<std::string>{"--role=device", "--cost-scale=0"},
         std::vector<std::string>{"--role=device", "--cost-scale=fast"},
+        std::vector<std::string>{"--role=device", "--speeds=0"},
+        std::vector<std::string>{"--role=device", "--speeds=fast"},
         std::vector<std::string>{"--role=device", "--link-gbps=-1"},
         std::vector<std::string>{"--role=device", "--device=cuda"},
         std::vector<std::string>{"--role=device", "--kill-at=nowhere"},

@@ -18,6 +18,7 @@
 //   always-overflow   all its norms are infinite
 //   drift             slots of every other 32 steps say they took three times
 //                     as long
+//   sluggish          slots say they took four times as long
 //   fail              every command fails, short of memory
 //   fail-two          samples of more than one sequence fail, short of memory
 //   slow              takes 30 ms for each command
@@ -103,14 +104,19 @@ void RaiseVersion(wire::Arena& arena, const wire::HostOp& op) {
   wire::Raise(word, op.version.value, arena.doorbells());
 }
 
-wire::Body DoneSlot(const wire::RunSlot& slot, bool finite, bool drift) {
-  const int64_t times = drift && slot.step / 32 % 2 != 0 ? 3 : 1;
+int64_t TimesLonger(const wire::RunSlot& slot, const std::string& way) {
+  if (way == "sluggish") return 4;
+  return way == "drift" && slot.step / 32 % 2 != 0 ? 3 : 1;
+}
+
+wire::Body DoneSlot(const wire::RunSlot& slot, const std::string& way) {
+  const int64_t times = TimesLonger(slot, way);
   wire::SlotDone done;
   done.slot = slot.slot;
   done.started_ns = done.ended_ns = Now();
   done.wait_ns = 1000000;
   done.h2d_ns = 2000000;
-  done.compute_ns = 3000000;
+  done.compute_ns = times * 3000000;
   done.d2h_ns = 4000000;
   const bool backward = slot.kind == wire::SlotKind::kFused ||
                         slot.kind == wire::SlotKind::kBackward;
@@ -122,7 +128,7 @@ wire::Body DoneSlot(const wire::RunSlot& slot, bool finite, bool drift) {
   if (slot.kind == wire::SlotKind::kFused ||
       slot.kind == wire::SlotKind::kEvaluate) {
     for (size_t i = 0; i < slot.micro_batches.size(); ++i) {
-      done.results.push_back({1.0, 1, finite ? 1u : 0u, 0});
+      done.results.push_back({1.0, 1, way != "nan" ? 1u : 0u, 0});
     }
   }
   return done;
@@ -205,7 +211,7 @@ void Answer(wire::Channel& channel, wire::Arena& arena, int index,
     if (fail) {
       answer.body = Failure(slot->slot);
     } else if (WaitForVersions(arena, index, message, slot->units)) {
-      answer.body = DoneSlot(*slot, way != "nan", way == "drift");
+      answer.body = DoneSlot(*slot, way);
     } else {
       answer.body = wire::Withdrawn{slot->slot};
     }
