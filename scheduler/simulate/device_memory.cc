@@ -165,6 +165,20 @@ std::vector<DevicePeak> DevicePeaks(const std::vector<Part>& parts,
   return peaks;
 }
 
+bool FusedPartIsTooLarge(const std::vector<Part>& parts,
+                         const ModelCosts& costs, const Machine& machine) {
+  int64_t most_bytes = 0;
+  for (const SimulatedDevice& device : machine.devices) {
+    most_bytes = std::max(most_bytes, device.memory_bytes);
+  }
+  return std::any_of(parts.begin(), parts.end(), [&](const Part& part) {
+    return part.pass == SlotPass::kFused &&
+           PartWeightBytes(part, costs) + PartSumBytes(part, costs) +
+                   PartActivationBytes(part, costs) >
+               most_bytes;
+  });
+}
+
 absl::Status CheckDeviceMemory(const std::vector<Part>& parts,
                                const std::vector<int>& device_of,
                                const ModelCosts& costs, const Machine& machine,

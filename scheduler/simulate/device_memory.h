@@ -64,6 +64,11 @@ std::vector<DevicePeak> DevicePeaks(const std::vector<Part>& parts,
                                     const ModelCosts& costs, int device_count,
                                     int look_ahead);
 
+// Whether no device has the memory for some fused part alone: it can run
+// nowhere.
+bool FusedPartIsTooLarge(const std::vector<Part>& parts,
+                         const ModelCosts& costs, const Machine& machine);
+
 // Whether every device holds, at any time, what DevicePeaks says.
 // RESOURCE_EXHAUSTED naming device, slot and bytes.
 absl::Status CheckDeviceMemory(const std::vector<Part>& parts,

@@ -92,5 +92,17 @@ TEST(DeviceMemoryTest, RunningNextAndLastPartsCount) {
             absl::OkStatus());
 }
 
+TEST(DeviceMemoryTest, AFusedPartHasToFitIntoSomeDevice) {
+  const ModelCosts costs = SmallModel(4);
+  const std::vector<Part> parts = {MakePart(SlotPass::kForward, {0, 1}, 0),
+                                   MakePart(SlotPass::kFused, {2, 4}, 1)};
+  const int64_t own = PartWeightBytes(parts[1], costs) +
+                      PartSumBytes(parts[1], costs) +
+                      PartActivationBytes(parts[1], costs);
+  EXPECT_FALSE(FusedPartIsTooLarge(parts, costs, {{{1, 1}, {own, 1}}}));
+  EXPECT_TRUE(FusedPartIsTooLarge(parts, costs, {{{1, 1}, {own - 1, 1}}}));
+  EXPECT_FALSE(FusedPartIsTooLarge({parts[0]}, costs, {{{1, 1}}}));
+}
+
 }  // namespace
 }  // namespace roundhouse

@@ -238,7 +238,10 @@ class Search {
     const StepPlan plan = ShapePlan(shape, costs_, machine_, micro_batches_);
     if (!shapes_.IdeasAllow(plan)) return estimated;
     const std::vector<Part> parts = PartsOf(plan, micro_batches_);
-    if (!misfit_.empty() && IsTooLarge(parts)) return estimated;
+    // Most plans that do not fit are found out before devices are assigned.
+    if (!misfit_.empty() && FusedPartIsTooLarge(parts, costs_, machine_)) {
+      return estimated;
+    }
     std::vector<int> devices;
     const absl::Status fits = CheckMemory(parts, plan.look_ahead, devices);
     if (!fits.ok()) {
@@ -262,21 +265,6 @@ class Search {
                                      options_.fused);
     }
     return estimated;
-  }
-
-  // Whether no device has the memory for a fused part alone: most plans that
-  // do not fit are found out before devices are assigned.
-  bool IsTooLarge(const std::vector<Part>& parts) const {
-    int64_t most_bytes = 0;
-    for (const SimulatedDevice& device : machine_.devices) {
-      most_bytes = std::max(most_bytes, device.memory_bytes);
-    }
-    return std::any_of(parts.begin(), parts.end(), [&](const Part& part) {
-      return part.pass == SlotPass::kFused &&
-             PartWeightBytes(part, costs_) + PartSumBytes(part, costs_) +
-                     PartActivationBytes(part, costs_) >
-                 most_bytes;
-    });
   }
 
   // Also where a round follows a round.  Says which devices run the parts, of
