@@ -126,9 +126,9 @@ class Dispatcher {
   // It will not come back.  REQUIRES: down.  No effect on a device that has
   // never been up.
   void DeviceLost(DeviceId device);
-  // Of the devices that are not lost, in their order: as stated, or as slots
-  // showed them to be against all together; within a quarter of each other they
-  // count as equal.
+  // Of the devices that were up and are not lost, in their order: as stated,
+  // corrected by how long their slots took against those of all together, if
+  // some differ by a fifth.  Devices of about one speed have the same.
   std::vector<double> DeviceSpeeds() const { return sent_.Speeds(); }
   // 1 of one that is lost, or was never up.
   double DeviceSpeed(DeviceId device) const { return sent_.Speed(device); }

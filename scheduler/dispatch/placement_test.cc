@@ -61,6 +61,10 @@ class Devices {
   }
 
   std::vector<double> Speeds() const { return dispatcher_.DeviceSpeeds(); }
+  void Restart(int device) {
+    dispatcher_.DeviceDown(static_cast<DeviceId>(device));
+    dispatcher_.DeviceUp(static_cast<DeviceId>(device));
+  }
 
   std::vector<int> sent;  // slots per device
   std::vector<int> order;
@@ -124,10 +128,10 @@ TEST(PlacementTest, ADeviceOfHalfTheSpeedGetsHalfTheSlots) {
 // Nobody said so; its times do.
 TEST(PlacementTest, ASlowDeviceIsFoundOut) {
   Devices devices(std::vector<DeviceTraits>(3));
-  devices.Run(3, {1, 4, 1});
+  devices.Run(3, {1, 3, 1});
   devices.sent.assign(3, 0);
-  devices.Run(9, {1, 4, 1});
-  EXPECT_NEAR(devices.sent[1], 7, 1);  // of 63
+  devices.Run(9, {1, 3, 1});
+  EXPECT_NEAR(devices.sent[1], 9, 1);  // of 63
 }
 
 // What is left of their noise would send slower ones more than they can do.
@@ -138,6 +142,40 @@ TEST(PlacementTest, DevicesOfAboutOneSpeedHaveOne) {
   EXPECT_EQ(speeds[0], speeds[2]);
   EXPECT_EQ(speeds[0], speeds[3]);
   EXPECT_NEAR(speeds[1] / speeds[0], 31.0 / 3 / 22, 0.02);
+}
+
+// Rows of a step's micro-batches are longer here and shorter there.
+TEST(PlacementTest, DevicesWhoseSlotsVaryAreEqual) {
+  Devices devices(std::vector<DeviceTraits>(8));
+  std::mt19937_64 random(5);
+  std::lognormal_distribution<double> rows(0, 0.2);
+  devices.Run(10, std::vector<int64_t>(8, 100));
+  for (int step = 0; step < 100; ++step) {
+    std::vector<int64_t> slowness;
+    for (int device = 0; device < 8; ++device) {
+      slowness.push_back(std::llround(100 * rows(random)));
+    }
+    devices.Run(1, slowness);
+    EXPECT_EQ(devices.Speeds(), std::vector<double>(8, 1.0)) << step;
+  }
+}
+
+TEST(PlacementTest, ADeviceThatIsFastAgainIsSeenSo) {
+  Devices devices(std::vector<DeviceTraits>(2));
+  devices.Run(40, {1, 1000});
+  EXPECT_LT(devices.Speeds()[1], 0.05);
+  // It gets nothing for a while.
+  devices.Run(400, {1, 1});
+  EXPECT_EQ(devices.Speeds(), std::vector<double>(2, 1.0));
+}
+
+TEST(PlacementTest, ASlowDeviceIsSlowAfterItsWorkerDied) {
+  Devices devices(std::vector<DeviceTraits>(3));
+  devices.Run(9, {1, 4, 1});
+  const std::vector<double> before = devices.Speeds();
+  EXPECT_LT(before[1], 0.5);
+  devices.Restart(1);
+  EXPECT_EQ(devices.Speeds(), before);
 }
 
 // The devices of the slots of three steps before costs are measured, in the

@@ -10,10 +10,16 @@ namespace roundhouse {
 namespace {
 
 // Of the measured speeds, the part that an earlier slot keeps at each later
-// one.
-constexpr double kKept = 0.9;
-// Devices whose measured speeds differ by less are equal ones whose times vary.
-constexpr double kSameSpeed = 1.25;
+// one: micro-batches of shorter and longer rows average out over some 200
+// slots.
+constexpr double kKept = 0.995;
+// Devices this much faster or slower than all together differ, until they are
+// as near again; others are equal ones whose times vary.
+constexpr double kDifferent = 1.2;
+constexpr double kSameAgain = 1.1;
+// A device that gets no slot cannot show that it is fast again: after so many
+// elsewhere nothing is known of it.
+constexpr int kForgottenAfter = 1000;
 
 int Index(JobClass job_class) { return static_cast<int>(job_class); }
 
@@ -41,8 +47,7 @@ std::vector<SentWork::SentSlot> SentWork::DeviceUp(DeviceId device,
   ROUNDHOUSE_CHECK(traits.speed > 0) << traits.speed;
   state.up = true;
   state.traits = traits;
-  state.speed = traits.speed;
-  state.times = {};
+  MeasureSpeeds();  // its times are still those of the same hardware
   return state.slots;
 }
 
@@ -99,9 +104,10 @@ bool SentWork::Full(const Device& device, const SentSlot& slot,
          std::max(1, options_.max_device_slots - options_.max_job_slots);
 }
 
-// Devices of about one speed have one, of all their times together: noise
-// between them would break their ring, and an error of theirs against slower
-// ones, which no clock here corrects, would give those more and more to do.
+// Where some differ, devices of about one speed have one, of all their times
+// together: noise between them would break their ring, and an error of theirs
+// against slower ones, which no clock here corrects, would give those more and
+// more to do.
 void SentWork::MeasureSpeeds() {
   std::vector<Device*> measured;
   Times all;
@@ -111,24 +117,28 @@ void SentWork::MeasureSpeeds() {
     measured.push_back(&device);
     all.Add(device.times);
   }
+  bool equal = true;
+  for (Device* device : measured) {
+    const double relative = device->times.Speed() / all.Speed();
+    const double most = device->differs ? kSameAgain : kDifferent;
+    device->differs = relative > most || relative * most < 1;
+    equal = equal && !device->differs;
+  }
+  if (equal) return;
   std::sort(measured.begin(), measured.end(),
             [](const Device* a, const Device* b) {
               return a->times.Speed() < b->times.Speed();
             });
-  const auto same_as = [&](size_t first) {
-    const double most = kSameSpeed * measured[first]->times.Speed();
-    size_t end = first + 1;
-    while (end < measured.size() && measured[end]->times.Speed() < most) ++end;
-    return end;
-  };
-  size_t end = 0;
-  for (size_t first = 0; first < measured.size(); first = end) {
-    end = same_as(first);
-    if (first == 0 && end == measured.size()) return;  // all are
+  for (auto first = measured.begin(); first != measured.end();) {
+    const double most = kDifferent * (*first)->times.Speed();
+    const auto end = std::find_if(
+        first, measured.end(),
+        [most](const Device* device) { return device->times.Speed() > most; });
     Times same;
-    for (size_t i = first; i < end; ++i) same.Add(measured[i]->times);
-    for (size_t i = first; i < end; ++i) {
-      measured[i]->speed *= same.Speed() / all.Speed();
+    std::for_each(first, end,
+                  [&same](const Device* one) { same.Add(one->times); });
+    for (; first != end; ++first) {
+      (*first)->speed *= same.Speed() / all.Speed();
     }
   }
 }
@@ -194,6 +204,10 @@ void SentWork::Done(DeviceId device, SlotId slot, int64_t compute_ns) {
   const std::optional<SentSlot> done = Take(state, slot);
   if (!done.has_value()) return;
   if (!done->cost.guessed) {
+    for (auto& [id, other] : devices_) {
+      if (++other.slots_elsewhere == kForgottenAfter) other.times = {};
+    }
+    state.slots_elsewhere = 0;
     state.times.taken_ns =
         kKept * state.times.taken_ns + static_cast<double>(compute_ns);
     state.times.expected_ns =

@@ -134,7 +134,9 @@ class SentWork {
     bool up = false;
     DeviceTraits traits;
     Times times;
-    double speed = 1;  // that stated in `traits`, corrected by these
+    bool differs = false;     // from all together, by them
+    int slots_elsewhere = 0;  // done since its last one
+    double speed = 1;         // that stated in `traits`, corrected by these
     // When it will have done its slots of this class and the ones before, on
     // the clock of `now_ns_`.
     std::array<double, kJobClassCount> free_ns = {};

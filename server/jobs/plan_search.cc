@@ -23,6 +23,10 @@ int64_t Nanoseconds(absl::Duration duration) {
   return absl::ToInt64Nanoseconds(duration);
 }
 
+double Sum(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
 bool Drifts(double now, double then) {
   return std::abs(now - then) > kPlanTolerance * then;
 }
@@ -45,10 +49,12 @@ bool PlanReview::Due(int64_t micro_batch_ns,
   if (reviewed_step_ == 0) {
     if (steps_ < kFirstReviewedStep) return false;
   } else if (speeds.size() == speeds_.size()) {
-    bool drifts = Drifts(static_cast<double>(micro_batch_ns),
-                         static_cast<double>(micro_batch_ns_));
+    // Times are for a device of speed 1, which is what all are on average.
+    const double now = Sum(speeds), then = Sum(speeds_);
+    bool drifts = Drifts(static_cast<double>(micro_batch_ns) / now,
+                         static_cast<double>(micro_batch_ns_) / then);
     for (size_t i = 0; i < speeds.size(); ++i) {
-      drifts = drifts || Drifts(speeds[i], speeds_[i]);
+      drifts = drifts || Drifts(speeds[i] / now, speeds_[i] / then);
     }
     if (!drifts || steps_ < reviewed_step_ + kStepsBetweenReviews) return false;
   }

@@ -1,12 +1,28 @@
 #include "server/observe/gpu_metrics.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 
 namespace roundhouse {
+namespace {
+
+// Of NVIDIA's list ("Xid Errors"): the GPU stopped processing; memory that
+// cannot be corrected; its controller halted; off the bus; memory errors that
+// were not contained; context switches and the GSP that do not answer; memory
+// that was not recovered.
+constexpr uint32_t kFatalXids[] = {46, 48, 61, 62, 79, 95, 109, 119, 120, 140};
+
+bool IsFatal(uint32_t xid) {
+  return std::find(std::begin(kFatalXids), std::end(kFatalXids), xid) !=
+         std::end(kFatalXids);
+}
+
+}  // namespace
 
 GpuMetrics::GpuMetrics(EventLoop& loop, const GpuProbeOptions& probe,
                        std::vector<wire::Gpu> gpus, GpuSeries& series,
@@ -89,7 +105,7 @@ void GpuMetrics::OnXid(const wire::GpuEvent& event) {
     RH_LOG(kWarning) << "device " << device << ", GPU " << gpus_[i].index
                      << ": the driver reports Xid " << event.xid;
     series_.CountXidErrors(device, 1);
-    Tell(device, absl::StrCat("Xid ", event.xid));
+    if (IsFatal(event.xid)) Tell(device, absl::StrCat("Xid ", event.xid));
   }
 }
 

@@ -23,8 +23,9 @@ namespace roundhouse {
 
 class GpuMetrics {
  public:
-  // Something is wrong with the device's GPU, `what` for a log: told of each
-  // probe that finds a fault, and of each Xid error.
+  // The device's GPU does not work any more, `what` for a log: told of each
+  // probe that finds a fault, and of each Xid error that says so.  What
+  // programs cause, these or others on the GPU, their own calls tell them.
   using OnTrouble = std::function<void(int device, const std::string& what)>;
 
   // `gpus` of device 0, 1 ... as they were found last; without any it does

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <variant>
 
@@ -41,12 +42,17 @@ bool IsComputed(const wire::Body& command) {
          std::holds_alternative<wire::RunSample>(command);
 }
 
-// A device has done something for it, not the thread that takes messages.
-bool ShowsWork(const wire::Body& body) {
-  return std::holds_alternative<wire::SlotStarted>(body) ||
-         std::holds_alternative<wire::MicroBatchDone>(body) ||
-         std::holds_alternative<wire::SlotDone>(body) ||
-         std::holds_alternative<wire::SampleDone>(body);
+// When the device had done something: all that a micro-batch queued, or more.
+// None: the message says nothing of that.
+std::optional<int64_t> WorkShownNs(const wire::Body& body) {
+  if (const auto* done = std::get_if<wire::MicroBatchDone>(&body)) {
+    return done->time_ns;
+  }
+  if (const auto* done = std::get_if<wire::SlotDone>(&body)) {
+    return done->ended_ns;
+  }
+  if (std::holds_alternative<wire::SampleDone>(body)) return MonotonicNs();
+  return std::nullopt;
 }
 
 // Of a slot or a sample nothing more comes.
@@ -305,7 +311,11 @@ void WorkerPool::Deliver(WorkerId id, const wire::Message& message) {
 
 void WorkerPool::NoteWork(Worker& worker, const wire::Message& message) {
   if (IsAnswer(message.body)) worker.computing.erase(message.attempt);
-  if (ShowsWork(message.body)) worker.suspected_ns = 0;
+  const std::optional<int64_t> shown_ns = WorkShownNs(message.body);
+  // What came later than the suspicion is told.
+  if (shown_ns.has_value() && *shown_ns > worker.suspected_ns) {
+    worker.suspected_ns = 0;
+  }
 }
 
 void WorkerPool::Suspect(DeviceId device, const std::string& why) {

@@ -168,15 +168,23 @@ absl::StatusOr<RealTimeRun> Measure(const FakeJobOptions& options) {
 
 RealTimeKey Key(const FakeJobOptions& options) {
   const std::string plan = absl::GetFlag(FLAGS_plan);
-  return {options.costs.name,    plan.front() == '{' ? "given" : plan,
-          options.devices,       MachineOf(options).TotalSpeed(),
-          options.micro_batches, options.steps,
-          options.scale,         options.clip};
+  RealTimeKey key;
+  key.model = options.costs.name;
+  key.plan = plan.front() == '{' ? "given" : plan;
+  key.devices = options.devices;
+  key.speed = MachineOf(options).TotalSpeed();
+  key.micro_batches = options.micro_batches;
+  key.first_step = options.first_step;
+  key.steps = options.steps;
+  key.scale = options.scale;
+  key.clip = options.clip;
+  return key;
 }
 
 absl::Status MeasureRuns(const FakeJobOptions& options) {
-  std::cerr << options.costs.name << ", plan " << PlanJson(options.plan)
-            << std::endl;
+  std::cerr << options.costs.name
+            << (options.daemons_plan ? ", beside plan " : ", plan ")
+            << PlanJson(options.plan) << std::endl;
   const RealTimeKey key = Key(options);
   std::vector<std::vector<RealTimeRow>> runs;
   for (int run = 0; run < absl::GetFlag(FLAGS_runs); ++run) {

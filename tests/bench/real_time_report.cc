@@ -98,12 +98,13 @@ std::vector<RealTimeRow> RealTimeRows(const RealTimeKey& key,
 std::string RealTimeCsv(const RealTimeKey& key,
                         const std::vector<std::vector<RealTimeRow>>& runs) {
   std::string text =
-      "model,plan,devices,micro_batches,steps,scale,clip,run,quantity,device,"
-      "unit,value\n";
+      "model,plan,devices,speed,micro_batches,first_step,steps,scale,clip,run,"
+      "quantity,device,unit,value\n";
   for (size_t run = 0; run < runs.size(); ++run) {
     for (const RealTimeRow& row : runs[run]) {
       absl::StrAppend(&text, key.model, ",", key.plan, ",", key.devices, ",",
-                      key.micro_batches, ",", key.steps, ",");
+                      Number(key.speed), ",", key.micro_batches, ",",
+                      key.first_step, ",", key.steps, ",");
       absl::StrAppend(&text, Number(key.scale), ",", key.clip ? "on" : "off",
                       ",", run + 1, ",", row.quantity, ",");
       absl::StrAppend(&text, DeviceName(row.device), ",", row.unit, ",",

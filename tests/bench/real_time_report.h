@@ -17,11 +17,12 @@ namespace roundhouse::bench {
 // What every line of the CSV begins with.
 struct RealTimeKey {
   std::string model;
-  std::string plan;  // "published", "searched", "all-wide" or "given"
+  std::string plan;  // "published", "searched", "all-wide", "daemon", "given"
   int devices = 0;
   double speed = 0;  // of all devices together
   int64_t micro_batches = 0;
-  int64_t steps = 0;  // of the job
+  int64_t first_step = 1;  // those after it are counted
+  int64_t steps = 0;       // of the job
   double scale = 1;
   bool clip = true;
 };
@@ -52,8 +53,8 @@ std::vector<RealTimeRow> RealTimeRows(const RealTimeKey& key,
 // True when RealTimeRows may be called.
 bool HasLatencies(const RealTimeRun& run);
 
-// model,plan,devices,micro_batches,steps,scale,clip,run,quantity,device,unit,
-// value: a line per run, numbered from 1, and row.
+// model,plan,devices,speed,micro_batches,first_step,steps,scale,clip,run,
+// quantity,device,unit,value: a line per run, numbered from 1, and row.
 std::string RealTimeCsv(const RealTimeKey& key,
                         const std::vector<std::vector<RealTimeRow>>& runs);
 // As tests/bench/table.h: the runs' median, least and greatest.

@@ -25,7 +25,9 @@ RealTimeRun TestRun() {
   return run;
 }
 
-RealTimeKey Key() { return {"small", "published", 2, 2, 16, 5, 0.5, true}; }
+RealTimeKey Key() {
+  return {"small", "published", 2, 1.6, 16, 1, 5, 0.5, true};
+}
 
 double Value(const std::string& quantity, int device) {
   for (const RealTimeRow& row : RealTimeRows(Key(), TestRun())) {
@@ -37,8 +39,8 @@ double Value(const std::string& quantity, int device) {
 
 TEST(RealTimeReportTest, StepsInTheTimeOfTheInputs) {
   EXPECT_DOUBLE_EQ(Value("step", -1), 100);
-  EXPECT_DOUBLE_EQ(Value("step without bubbles", -1), 75);
-  EXPECT_DOUBLE_EQ(Value("bubble by the step's time", -1), 25);
+  EXPECT_DOUBLE_EQ(Value("step without bubbles", -1), 93.75);
+  EXPECT_DOUBLE_EQ(Value("bubble by the step's time", -1), 6.25);
 }
 
 TEST(RealTimeReportTest, BubblesOfDevices) {
@@ -77,13 +79,14 @@ TEST(RealTimeReportTest, TextsOfTwoRuns) {
   const std::vector<std::vector<RealTimeRow>> runs = {
       {{"step", -1, "ms", 1850.25}, {"bubble", 3, "%", 12.3456}},
       {{"step", -1, "ms", 1950.25}, {"bubble", 3, "%", 10}}};
-  EXPECT_EQ(RealTimeCsv(Key(), runs),
-            "model,plan,devices,micro_batches,steps,scale,clip,run,quantity,"
-            "device,unit,value\n"
-            "small,published,2,16,5,0.5,on,1,step,all,ms,1850.25\n"
-            "small,published,2,16,5,0.5,on,1,bubble,3,%,12.3456\n"
-            "small,published,2,16,5,0.5,on,2,step,all,ms,1950.25\n"
-            "small,published,2,16,5,0.5,on,2,bubble,3,%,10\n");
+  EXPECT_EQ(
+      RealTimeCsv(Key(), runs),
+      "model,plan,devices,speed,micro_batches,first_step,steps,scale,clip,"
+      "run,quantity,device,unit,value\n"
+      "small,published,2,1.6,16,1,5,0.5,on,1,step,all,ms,1850.25\n"
+      "small,published,2,1.6,16,1,5,0.5,on,1,bubble,3,%,12.3456\n"
+      "small,published,2,1.6,16,1,5,0.5,on,2,step,all,ms,1950.25\n"
+      "small,published,2,1.6,16,1,5,0.5,on,2,bubble,3,%,10\n");
   const std::string table = RealTimeMarkdown(runs);
   EXPECT_NE(table.find("| step | ms | 1.9e+03 |"), std::string::npos) << table;
   EXPECT_NE(table.find("| device 3: bubble | % | 11.2 | 10 | 12.3 | 2 |"),

@@ -21,6 +21,7 @@ void Check(const std::string& what, double figure, double limit, double own) {
               figure, limit);
   if (!std::isnan(own)) std::printf("  own %.2e", own);
   std::printf("\n");
+  std::fflush(stdout);  // whatever becomes of the program
   EXPECT_LE(figure, limit) << what;
 }
 

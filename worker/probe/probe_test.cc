@@ -219,14 +219,13 @@ constexpr char kWatched[] =
 TEST(WatchTest, XidsArePrintedAsTheyHappen) {
   const Outcome outcome =
       Probe(absl::StrCat(kWatched,
-                         "nvmlEventSetWait_v2=2 79 error 15 error 10 0 13 "
-                         "1 48 error 999\n"),
+                         "nvmlEventSetWait_v2=2 79 error 10 0 13 1 48 error 15\n"),
             " --watch");
   EXPECT_EQ(outcome.status, 1);
   // Of the second GPU, which was lost at the start, nothing is recorded.
   EXPECT_EQ(outcome.output,
             "roundhouse-gpu-events 1\nGPU-a-2 xid 79\nGPU-a-0 xid 13\n"
-            "roundhouse-gpu-probe: nvmlEventSetWait: Unknown Error\n");
+            "roundhouse-gpu-probe: nvmlEventSetWait: GPU is lost\n");
 }
 
 TEST(WatchTest, GpusThatTellNothingAreSaidSo) {
@@ -235,6 +234,21 @@ TEST(WatchTest, GpusThatTellNothingAreSaidSo) {
   EXPECT_EQ(outcome.status, wire::kUnableExit);
   EXPECT_EQ(outcome.output,
             "roundhouse-gpu-probe: the driver tells of no GPU's Xid errors\n");
+}
+
+// Another time it may.
+TEST(WatchTest, ErrorsThatMayPassAreNoReasonToGiveUp) {
+  Outcome outcome = Probe(
+      "nvmlDeviceGetCount_v2=1\nnvmlDeviceGetHandleByIndex_v2.0=error 15\n",
+      " --watch");
+  EXPECT_EQ(outcome.status, 1);
+  outcome = Probe(
+      "nvmlDeviceGetCount_v2=1\nnvmlDeviceGetUUID.0=GPU-a-0\n"
+      "nvmlDeviceRegisterEvents.0=error 999\n",
+      " --watch");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.output,
+            "roundhouse-gpu-probe: nvmlDeviceRegisterEvents: Unknown Error\n");
 }
 
 }  // namespace

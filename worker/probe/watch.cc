@@ -1,7 +1,5 @@
 #include "worker/probe/watch.h"
 
-#include <unistd.h>
-
 #include <map>
 
 #include "base/status.h"
@@ -13,32 +11,41 @@ namespace {
 
 // Of one wait; events end it sooner.
 constexpr unsigned int kWaitMs = 10'000;
-// While a GPU is lost NVML answers at once, with that, whatever else happens.
-constexpr unsigned int kLostPauseSeconds = 1;
 
-// UUIDs of the GPUs whose events are recorded.  One that is lost, or cannot,
-// has none.
+// A GPU that is lost has no events; the others have.
+bool IsOfOneGpu(NvmlResult result) {
+  return result == kNvmlNotSupported || result == kNvmlGpuIsLost ||
+         result == kNvmlResetRequired;
+}
+
+// UUIDs of the GPUs whose events are recorded.
 absl::StatusOr<std::map<NvmlDevice, std::string>> Register(
     const NvmlFunctions& nvml, NvmlEventSet set) {
   unsigned int count = 0;
   RETURN_IF_ERROR(
       StatusOf(nvml, "nvmlDeviceGetCount", nvml.device_count(&count)));
   std::map<NvmlDevice, std::string> uuids;
+  bool any_can = false;
   for (unsigned int i = 0; i < count; ++i) {
     NvmlDevice device = nullptr;
     char uuid[kNvmlTextBytes] = {};
-    if (nvml.device_handle(i, &device) != kNvmlSuccess ||
-        nvml.device_uuid(device, uuid, sizeof(uuid)) != kNvmlSuccess ||
-        nvml.register_events(device, kNvmlXidEvent, set) != kNvmlSuccess) {
-      continue;
+    NvmlResult result = nvml.device_handle(i, &device);
+    if (result == kNvmlSuccess) {
+      result = nvml.device_uuid(device, uuid, sizeof(uuid));
     }
+    if (result == kNvmlSuccess) {
+      result = nvml.register_events(device, kNvmlXidEvent, set);
+    }
+    any_can = any_can || result != kNvmlNotSupported;
+    if (IsOfOneGpu(result)) continue;
+    // After an unknown error the set must not be used any more.
+    RETURN_IF_ERROR(StatusOf(nvml, "nvmlDeviceRegisterEvents", result));
     uuids[device] = uuid;
   }
-  if (uuids.empty()) {
-    return absl::FailedPreconditionError(
-        "the driver tells of no GPU's Xid errors");
-  }
-  return uuids;
+  if (!uuids.empty()) return uuids;
+  return absl::Status(any_can ? absl::StatusCode::kInternal
+                              : absl::StatusCode::kFailedPrecondition,
+                      "the driver tells of no GPU's Xid errors");
 }
 
 }  // namespace
@@ -59,10 +66,7 @@ absl::Status WatchGpus(
     NvmlEvent event = {};
     const NvmlResult result = nvml.wait_for_event(set, &event, kWaitMs);
     if (result == kNvmlTimeout) continue;
-    if (result == kNvmlGpuIsLost) {
-      sleep(kLostPauseSeconds);
-      continue;
-    }
+    // Also that some GPU is lost: who starts this again watches the others.
     RETURN_IF_ERROR(StatusOf(nvml, "nvmlEventSetWait", result));
     const auto found = uuids.find(event.device);
     if (event.type != kNvmlXidEvent || found == uuids.end()) continue;

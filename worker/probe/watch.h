@@ -15,8 +15,9 @@ namespace roundhouse::worker {
 
 // Writes base/wire/gpu_event.h's lines, one a call and without its end, until
 // something fails; never OK.  FAILED_PRECONDITION: the driver is not loaded, is
-// not the library's, or tells of no GPU's errors.  INTERNAL: another error of
-// NVML.  What `write` returns if that is not OK.
+// not the library's, or supports it for no GPU.  INTERNAL: another error of
+// NVML, a GPU that is lost among them: those that are not may be watched anew.
+// What `write` returns if that is not OK.
 absl::Status WatchGpus(
     const NvmlFunctions& nvml,
     const std::function<absl::Status(const std::string& line)>& write);

@@ -53,7 +53,7 @@ const FusedKernels* host_fused_kernels = nullptr;
 
 // With its first allocation LibTorch's allocator makes the pool that it shares
 // with the device keep all it ever had, and wait for memory that a stream has
-// still to free; both are taken back (worker/device/cuda/cuda_device.cc).
+// still to free; both are taken back (worker/device/cuda/memory_pool.cc).
 void ShareMemoryPool(const NativeStream& stream) {
   cudaMemPool_t pool = nullptr;
   C10_CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool, stream.cuda_device));
