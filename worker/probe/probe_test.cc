@@ -217,10 +217,10 @@ constexpr char kWatched[] =
     "nvmlDeviceRegisterEvents.0=\nnvmlDeviceRegisterEvents.2=\n";
 
 TEST(WatchTest, XidsArePrintedAsTheyHappen) {
-  const Outcome outcome =
-      Probe(absl::StrCat(kWatched,
-                         "nvmlEventSetWait_v2=2 79 error 10 0 13 1 48 error 15\n"),
-            " --watch");
+  const Outcome outcome = Probe(
+      absl::StrCat(kWatched,
+                   "nvmlEventSetWait_v2=2 79 error 10 0 13 1 48 error 15\n"),
+      " --watch");
   EXPECT_EQ(outcome.status, 1);
   // Of the second GPU, which was lost at the start, nothing is recorded.
   EXPECT_EQ(outcome.output,
