@@ -162,7 +162,7 @@ class WorkerPool {
     int64_t last_heard_ns = 0;     // of one that is not up: when it was forked
     std::string killed_for;        // by the pool: why
     std::set<uint64_t> computing;  // attempts of slots and samples
-    // Since this, or since a later sign of its work: 0, it is not suspected.
+    // Since when, and had work; 0: it is not suspected.
     int64_t suspected_ns = 0;
     std::string suspected_for;
   };
