@@ -205,7 +205,10 @@ void SentWork::Done(DeviceId device, SlotId slot, int64_t compute_ns) {
   if (!done.has_value()) return;
   if (!done->cost.guessed) {
     for (auto& [id, other] : devices_) {
-      if (++other.slots_elsewhere == kForgottenAfter) other.times = {};
+      if (other.slots_elsewhere < kForgottenAfter &&
+          ++other.slots_elsewhere == kForgottenAfter) {
+        other.times = {};
+      }
     }
     state.slots_elsewhere = 0;
     state.times.taken_ns =

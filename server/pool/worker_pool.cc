@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 #include <variant>
 
@@ -35,30 +34,6 @@ bool IsResult(const wire::Body& body) {
          std::holds_alternative<wire::SampleDone>(body) ||
          std::holds_alternative<wire::HostOpDone>(body) ||
          std::holds_alternative<wire::FileOpDone>(body);
-}
-
-bool IsComputed(const wire::Body& command) {
-  return std::holds_alternative<wire::RunSlot>(command) ||
-         std::holds_alternative<wire::RunSample>(command);
-}
-
-// When the device had done something: all that a micro-batch queued, or more.
-// None: the message says nothing of that.
-std::optional<int64_t> WorkShownNs(const wire::Body& body) {
-  if (const auto* done = std::get_if<wire::MicroBatchDone>(&body)) {
-    return done->time_ns;
-  }
-  if (const auto* done = std::get_if<wire::SlotDone>(&body)) {
-    return done->ended_ns;
-  }
-  if (std::holds_alternative<wire::SampleDone>(body)) return MonotonicNs();
-  return std::nullopt;
-}
-
-// Of a slot or a sample nothing more comes.
-bool IsAnswer(const wire::Body& body) {
-  return IsResult(body) || std::holds_alternative<wire::Withdrawn>(body) ||
-         std::holds_alternative<wire::Failed>(body);
 }
 
 // Layers allocate and free tensors of tens of megabytes: with malloc's defaults
@@ -240,7 +215,7 @@ uint64_t WorkerPool::Send(WorkerId id, wire::Body body) {
   Worker& worker = At(id);
   if (!worker.info.up) return 0;
   const uint64_t attempt = worker.next_attempt++;
-  if (IsComputed(body)) worker.computing.insert(attempt);
+  worker.work.NoteSent(attempt, body);
   worker.unsent.push_back({attempt, std::move(body)});
   if (worker.unsent.size() > kMaxUnsentMessages) {
     KillFor(worker, "it does not take its messages");
@@ -304,38 +279,14 @@ void WorkerPool::Deliver(WorkerId id, const wire::Message& message) {
     if (!stopping_) listener_->OnWorkerUp(id);
     return;
   }
-  NoteWork(worker, message);
+  worker.work.NoteHeard(message);
   if (IsResult(message.body)) worker.fruitless_deaths = 0;
   if (!stopping_) listener_->OnMessage(id, message);
 }
 
-void WorkerPool::NoteWork(Worker& worker, const wire::Message& message) {
-  if (IsAnswer(message.body)) worker.computing.erase(message.attempt);
-  const std::optional<int64_t> shown_ns = WorkShownNs(message.body);
-  // What came later than the suspicion is told.
-  if (shown_ns.has_value() && *shown_ns > worker.suspected_ns) {
-    worker.suspected_ns = 0;
-  }
-}
-
 void WorkerPool::Suspect(DeviceId device, const std::string& why) {
   Worker& worker = At(DeviceWorker(device));
-  if (!worker.info.up || worker.suspected_ns != 0) return;
-  worker.suspected_ns = MonotonicNs();
-  worker.suspected_for = why;
-}
-
-// Without work it has nothing to show; from when it gets some it has its time.
-void WorkerPool::CheckSuspect(Worker& worker) {
-  if (worker.suspected_ns == 0) return;
-  if (worker.computing.empty()) worker.suspected_ns = MonotonicNs();
-  if (MonotonicNs() - worker.suspected_ns <=
-      absl::ToInt64Nanoseconds(options_.suspect_limit)) {
-    return;
-  }
-  KillFor(worker, absl::StrCat(worker.suspected_for,
-                               ", and nothing came of its work for ",
-                               absl::FormatDuration(options_.suspect_limit)));
+  if (worker.info.up) worker.work.Suspect(why);
 }
 
 void WorkerPool::ReadChannel(WorkerId id) {
@@ -403,8 +354,7 @@ void WorkerPool::OnExit(WorkerId id, int wait_status) {
   }
   worker.info.pid = 0;
   worker.info.pinned_bytes = 0;
-  worker.computing.clear();
-  worker.suspected_ns = 0;
+  worker.work = {};
   const auto process = std::move(worker.process);
   ++worker.fruitless_deaths;
   if (stopping_) {
@@ -474,7 +424,8 @@ void WorkerPool::CheckSilence() {
   };
   for (size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
-    if (worker.info.up) CheckSuspect(worker);
+    const std::string stuck = worker.work.Stuck(options_.suspect_limit);
+    if (!stuck.empty()) KillFor(worker, stuck);
     if (!is_silent(worker)) continue;
     // Was it this thread that did not listen?
     ReadChannel(static_cast<WorkerId>(i));

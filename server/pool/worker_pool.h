@@ -17,7 +17,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -30,6 +29,7 @@
 #include "server/pool/event_loop.h"
 #include "server/pool/host_arena.h"
 #include "server/pool/nursery.h"
+#include "server/pool/work_watch.h"
 
 namespace roundhouse {
 
@@ -159,12 +159,9 @@ class WorkerPool {
     bool blocked = false;  // its socket is full: the loop says when it is not
     uint64_t next_attempt = 1;
     int fruitless_deaths = 0;
-    int64_t last_heard_ns = 0;     // of one that is not up: when it was forked
-    std::string killed_for;        // by the pool: why
-    std::set<uint64_t> computing;  // attempts of slots and samples
-    // Since when, and had work; 0: it is not suspected.
-    int64_t suspected_ns = 0;
-    std::string suspected_for;
+    int64_t last_heard_ns = 0;  // of one that is not up: when it was forked
+    std::string killed_for;     // by the pool: why
+    WorkWatch work;             // of this process
   };
 
   WorkerPool(EventLoop& loop, HostArena& arena,
@@ -194,8 +191,6 @@ class WorkerPool {
   void Restart(WorkerId worker, const std::string& why);
   void KillFor(Worker& worker, const std::string& reason);
   absl::Duration LimitOf(const Worker& worker) const;
-  void NoteWork(Worker& worker, const wire::Message& message);
-  void CheckSuspect(Worker& worker);
   void CheckSilence();
   void CheckSilenceLater();
 
