@@ -11,7 +11,9 @@
 namespace roundhouse {
 
 // A model's dimensions, in elements unless the name says otherwise.
-inline constexpr int64_t kMaxModelLayers = 4096;  // decoder layers
+// Decoder layers; with the head, which a plan counts as one more, they are the
+// most that a plan can have (scheduler/plan/plan.h).
+inline constexpr int64_t kMaxModelLayers = 511;
 inline constexpr int64_t kMaxHiddenSize = 65536;
 inline constexpr int64_t kMaxIntermediateSize = 1 << 20;
 inline constexpr int64_t kMaxVocabSize = 1 << 21;  // token ids
@@ -31,6 +33,8 @@ inline constexpr int64_t kMaxHelperSilenceSeconds = 600;
 // JSON files of a model directory.
 inline constexpr uint64_t kMaxConfigBytes = 1 << 20;
 inline constexpr uint64_t kMaxIndexBytes = 128 << 20;
+// Of each of its tokenizer's files; the largest published ones have 35 MB.
+inline constexpr uint64_t kMaxTokenizerFileBytes = 256 << 20;
 inline constexpr int kMaxJsonDepth = 64;           // nested objects and arrays
 inline constexpr int64_t kMaxJsonKeys = 4096;      // of one object
 inline constexpr int64_t kMaxIndexKeys = 1 << 20;  // tensors of one index

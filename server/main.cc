@@ -1,4 +1,6 @@
 // roundhoused: the daemon.  Exit status: 0 stopped in order, 1 failed, 2 usage.
+#include <sys/stat.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -78,6 +80,9 @@ int main(int argc, char** argv) {
     }
   }
   roundhouse::SetLogName("roundhoused");
+  // What members' data became is the daemon's user's and group's: the store,
+  // prepared tokens, checkpoints, outputs.  Workers and helpers inherit this.
+  umask(0027);
   const auto options = Options(words);
   if (!options.ok()) {
     std::cerr << "roundhoused: " << options.status().message() << "\n";

@@ -184,8 +184,8 @@ TEST(ConfigTest, SizesOutsideTheLimits) {
   ExpectInvalid(
       With("\"vocab_size\": 211", "\"vocab_size\": 18446744073709551615"),
       "vocab_size", "18446744073709551615");
-  ExpectInvalid(With("\"num_hidden_layers\": 3", "\"num_hidden_layers\": 5000"),
-                "num_hidden_layers", "5000 is outside [1, 4096]");
+  ExpectInvalid(With("\"num_hidden_layers\": 3", "\"num_hidden_layers\": 512"),
+                "num_hidden_layers", "512 is outside [1, 511]");
   ExpectInvalid(With("\"head_dim\": 16", "\"head_dim\": 15"), "head_dim", "15");
   ExpectInvalid(
       With("\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3"),

@@ -43,6 +43,12 @@ absl::StatusOr<std::unique_ptr<Arena>> Arena::Create(uint64_t size_bytes,
   if (size_bytes < 2 * sizeof(ArenaHeader)) size_bytes = 4 * kPage;
   const int fd = memfd_create("roundhouse-arena", MFD_CLOEXEC);
   if (fd < 0) return ErrnoStatus("memfd_create");
+  // Opened through /proc by nobody but this user.
+  if (fchmod(fd, 0600) != 0) {
+    const absl::Status status = ErrnoStatus("fchmod of the arena");
+    close(fd);
+    return status;
+  }
   if (ftruncate(fd, static_cast<off_t>(size_bytes)) != 0) {
     const absl::Status status = ErrnoStatus("ftruncate of the arena");
     close(fd);

@@ -14,11 +14,14 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/limits.h"
 
 namespace roundhouse {
 
 // Bounds the planner's work and every range that CheckPlan accepts.
 inline constexpr int kMaxPlanLayers = 512;
+// So every model that is read can be planned for: decoder layers and the head.
+static_assert(kMaxModelLayers + 1 <= kMaxPlanLayers);
 
 // Layers first..last, both included.
 struct LayerRange {

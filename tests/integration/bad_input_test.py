@@ -110,6 +110,36 @@ class ModelTest(BadInputTest):
                                        "model.embed_tokens.weight": shard}}))
         self.assert_refused(self.data / "model" / lost, "is missing")
 
+    def test_configurations_at_and_beyond_the_limits(self):
+        """Whatever a configuration says, the daemon answers and goes on."""
+        config = (self.data / "model/config.json").read_text()
+        for fields, *words in (
+                ({"num_hidden_layers": 512}, "num_hidden_layers",
+                 "512 is outside [1, 511]"),
+                ({"num_hidden_layers": 4096}, "num_hidden_layers", "[1, 511]"),
+                ({"num_hidden_layers": 511}, None),
+                ({"hidden_size": 65536, "intermediate_size": 1 << 20,
+                  "num_hidden_layers": 511}, "HOST_MEMORY"),
+                ({"num_attention_heads": 1024, "num_key_value_heads": 1024,
+                  "head_dim": 1024, "hidden_size": 65536,
+                  "vocab_size": 1 << 21}, "HOST_MEMORY")):
+            self.edit_config(**fields)
+            for flags in (("--dry-run",), ()):
+                with self.subTest(fields, flags=flags):
+                    path = self.scratch.folder / "job.json"
+                    path.write_text(json.dumps(
+                        {**JOB, "model_init": "random", "max_steps": 1}))
+                    if not self.daemon.process:
+                        self.daemon.start()
+                    done = self.daemon.client("submit", "-f", path, *flags,
+                                              check=False)
+                    if words != [None]:
+                        self.assertNotEqual(done.returncode, 0)
+                        for word in words:
+                            self.assertIn(word, done.stderr)
+                    self.assertIsNone(self.daemon.process.poll())
+            (self.data / "model/config.json").write_text(config)
+
     def test_missing_tensor(self):
         name = "model.layers.2.mlp.up_proj.weight"
         self.edit_tensors(lambda tensors: tensors.pop(name))
