@@ -16,6 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/files/descriptor.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/wire/peers.h"
@@ -46,24 +47,28 @@ constexpr absl::Duration kLockPatience = absl::Seconds(10);
 constexpr absl::Duration kWorkerGrace = absl::Seconds(5);
 constexpr absl::Duration kCallGrace = absl::Seconds(2);
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
+// A directory that an earlier version made let everybody on the machine read
+// members' data.
+void CloseToOthers(const std::string& directory) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::perms now = fs::status(directory, error).permissions();
+  const fs::perms open_to_others =
+      fs::perms::others_all | fs::perms::group_write;
+  if (error || (now & open_to_others) == fs::perms::none) return;
+  fs::permissions(directory, open_to_others, fs::perm_options::remove, error);
+  if (error) {
+    RH_LOG(kWarning) << "--state-dir: " << directory
+                     << " is open to others and stays so: " << error.message();
   }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
+}
 
 // Every worker inherits the open file, so the lock is free only when all
 // processes of the last daemon are gone.
 absl::StatusOr<Descriptor> LockStateDirectory(const std::string& state_dir) {
   std::error_code error;
   std::filesystem::create_directories(state_dir, error);
+  CloseToOthers(state_dir);
   const std::string path = state_dir + "/lock";
   Descriptor lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (lock.get() < 0) {
@@ -311,15 +316,15 @@ absl::Status RunDaemon(const DaemonOptions& written) {
   };
   DatasetInspector inspector(
       *loop, {.python = options.python, .script = options.prepare_script},
-      resolve);
+      engine->files(), resolve);
   const ModelCatalog catalog({.data_roots = options.data_roots,
                               .state_dir = options.state_dir,
                               .hf_cache = options.hf_cache,
                               .device_count = options.device_count,
                               .device = device,
                               .host_limit_bytes = arena->limit_bytes()},
-                             *store, resolve);
-  const TrainingPlanner planner(resolve);
+                             *store, engine->files(), resolve);
+  const TrainingPlanner planner(engine->files(), resolve);
   ASSIGN_OR_RETURN(const auto api,
                    ApiServer::Start({.listen = options.listen,
                                      .state_dir = options.state_dir,

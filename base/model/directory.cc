@@ -1,7 +1,5 @@
 #include "base/model/directory.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -43,69 +41,60 @@ constexpr const char* kTokenizerFiles[] = {
 
 // A tensor and the file it was found in.
 struct FoundTensor {
-  std::string file;
-  uint64_t file_bytes = 0;
+  std::string name;  // of the file, in the directory
+  CheckedFile file;
   SafetensorsTensor tensor;
 };
 using FoundTensors = std::map<std::string, FoundTensor>;
 
-// Whether there is such a regular file, links followed.
-bool IsFile(const std::string& path) {
-  struct stat info;
-  return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
-}
-
 class DirectoryReader {
  public:
-  DirectoryReader(std::string path, const ModelDirectoryOptions& options)
-      : path_(std::move(path)), options_(options) {}
+  DirectoryReader(const FileOpener& files, std::string path)
+      : files_(files), path_(std::move(path)) {}
 
   std::string FilePath(const std::string& name) const {
     return absl::StrCat(path_, absl::EndsWith(path_, "/") ? "" : "/", name);
   }
 
-  absl::Status CheckPath(const std::string& path) const {
-    if (!options_.check_path) return absl::OkStatus();
-    return options_.check_path(path);
+  bool Exists(const std::string& name) const {
+    return files_.IsThere(FilePath(name));
   }
 
-  bool Exists(const std::string& name) const { return IsFile(FilePath(name)); }
-
   absl::Status CheckIsDirectory() const {
-    RETURN_IF_ERROR(CheckPath(path_));
-    struct stat info;
-    if (stat(path_.c_str(), &info) != 0) {
-      return absl::NotFoundError(
-          absl::StrCat(path_, ": no such model directory"));
-    }
-    if (!S_ISDIR(info.st_mode)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path_, ": not a directory"));
-    }
-    return absl::OkStatus();
+    const absl::Status status = files_.OpenDirectory(path_).status();
+    if (!absl::IsNotFound(status)) return status;
+    return absl::NotFoundError(
+        absl::StrCat(path_, ": no such model directory"));
   }
 
   absl::StatusOr<std::string> ReadText(const std::string& name,
-                                       uint64_t max_bytes) const {
-    RETURN_IF_ERROR(CheckPath(FilePath(name)));
-    return ReadWholeFile(FilePath(name), max_bytes);
+                                       uint64_t max_bytes) {
+    ASSIGN_OR_RETURN(const InputFile file, files_.Open(FilePath(name)));
+    seen_.push_back(file.checked());
+    return ReadWhole(file, max_bytes);
   }
 
-  absl::StatusOr<SafetensorsHeader> ReadHeader(const std::string& name) const {
-    RETURN_IF_ERROR(CheckPath(FilePath(name)));
-    return ReadSafetensorsHeader(FilePath(name));
+  absl::StatusOr<SafetensorsHeader> ReadHeader(const std::string& name) {
+    ASSIGN_OR_RETURN(SafetensorsHeader header,
+                     ReadSafetensorsHeader(files_, FilePath(name)));
+    seen_.push_back(header.file);
+    return header;
   }
 
-  absl::StatusOr<std::vector<std::string>> FindTokenizerFiles() const {
-    const std::vector<std::string> found = TokenizerFilesIn(path_);
+  absl::StatusOr<std::vector<std::string>> FindTokenizerFiles() {
+    const std::vector<std::string> found = TokenizerFilesIn(files_, path_);
     for (const std::string& name : found) {
-      RETURN_IF_ERROR(CheckPath(FilePath(name)));
+      ASSIGN_OR_RETURN(const InputFile file, files_.Open(FilePath(name)));
+      RETURN_IF_ERROR(CheckSize(file, kMaxTokenizerFileBytes));
+      seen_.push_back(file.checked());
     }
     return found;
   }
 
+  std::vector<CheckedFile> TakeSeen() { return std::move(seen_); }
+
   // transformers takes the single file where both are there.
-  absl::StatusOr<FoundTensors> FindTensors() const {
+  absl::StatusOr<FoundTensors> FindTensors() {
     if (Exists(kWeightsName)) return FindInSingleFile();
     if (Exists(kIndexName)) return FindInShards();
     const bool pickled =
@@ -118,17 +107,16 @@ class DirectoryReader {
   }
 
  private:
-  absl::StatusOr<FoundTensors> FindInSingleFile() const {
+  absl::StatusOr<FoundTensors> FindInSingleFile() {
     ASSIGN_OR_RETURN(SafetensorsHeader header, ReadHeader(kWeightsName));
     FoundTensors found;
     for (auto& [name, tensor] : header.tensors) {
-      found[name] = {FilePath(kWeightsName), header.file_size,
-                     std::move(tensor)};
+      found[name] = {kWeightsName, header.file, std::move(tensor)};
     }
     return found;
   }
 
-  absl::StatusOr<FoundTensors> FindInShards() const {
+  absl::StatusOr<FoundTensors> FindInShards() {
     ASSIGN_OR_RETURN(const std::string json,
                      ReadText(kIndexName, kMaxIndexBytes));
     ASSIGN_OR_RETURN(const auto file_of_tensor,
@@ -141,7 +129,7 @@ class DirectoryReader {
     }
     for (const auto& [name, file] : file_of_tensor) {
       const auto tensor = found.find(name);
-      if (tensor == found.end() || tensor->second.file != FilePath(file)) {
+      if (tensor == found.end() || tensor->second.name != file) {
         return absl::InvalidArgumentError(
             absl::StrCat(FilePath(kIndexName), ": tensor ", QuoteForError(name),
                          " is not in ", QuoteForError(file)));
@@ -150,7 +138,7 @@ class DirectoryReader {
     return found;
   }
 
-  absl::Status AddShard(const std::string& file, FoundTensors* found) const {
+  absl::Status AddShard(const std::string& file, FoundTensors* found) {
     absl::StatusOr<SafetensorsHeader> header = ReadHeader(file);
     if (absl::IsNotFound(header.status())) {
       return absl::NotFoundError(absl::StrCat(FilePath(file),
@@ -159,19 +147,20 @@ class DirectoryReader {
     }
     RETURN_IF_ERROR(header.status());
     for (auto& [name, tensor] : header->tensors) {
-      const auto [place, inserted] = found->try_emplace(
-          name, FoundTensor{FilePath(file), header->file_size, tensor});
+      const auto [place, inserted] =
+          found->try_emplace(name, FoundTensor{file, header->file, tensor});
       if (!inserted) {
         return absl::InvalidArgumentError(
             absl::StrCat(FilePath(file), ": tensor ", QuoteForError(name),
-                         " is also in ", place->second.file));
+                         " is also in ", place->second.file.path));
       }
     }
     return absl::OkStatus();
   }
 
+  const FileOpener& files_;
   const std::string path_;
-  const ModelDirectoryOptions& options_;
+  std::vector<CheckedFile> seen_;
 };
 
 std::string ShapeText(const std::vector<int64_t>& shape) {
@@ -183,19 +172,18 @@ absl::StatusOr<ParameterSource> SourceOf(const ParameterSpec& spec,
   const SafetensorsTensor& tensor = found.tensor;
   if (tensor.shape != spec.shape) {
     return absl::InvalidArgumentError(
-        absl::StrCat(found.file, ": parameter ", spec.name, ": shape ",
+        absl::StrCat(found.file.path, ": parameter ", spec.name, ": shape ",
                      ShapeText(tensor.shape), " found, ", ShapeText(spec.shape),
                      " expected by config.json"));
   }
   const std::optional<DType> dtype = ToDType(tensor.dtype);
   if (!dtype.has_value()) {
     return absl::UnimplementedError(
-        absl::StrCat(found.file, ": parameter ", spec.name, ": dtype ",
+        absl::StrCat(found.file.path, ": parameter ", spec.name, ": dtype ",
                      FileDTypeName(tensor.dtype),
                      " is not supported; supported: F32, BF16, F16"));
   }
   return ParameterSource{.file = found.file,
-                         .file_bytes = found.file_bytes,
                          .offset = tensor.begin,
                          .bytes = tensor.end - tensor.begin,
                          .dtype = *dtype};
@@ -238,11 +226,12 @@ absl::Status TakeParameters(FoundTensors* found, ModelDirectory* directory) {
       ": parameters missing from the weights: ", SomeNames(missing)));
 }
 
-absl::StatusOr<bool> SameBytes(const ParameterSource& a,
+absl::StatusOr<bool> SameBytes(const FileOpener& files,
+                               const ParameterSource& a,
                                const ParameterSource& b) {
   constexpr uint64_t kChunkBytes = 1 << 20;
-  ASSIGN_OR_RETURN(const InputFile file_a, InputFile::Open(a.file));
-  ASSIGN_OR_RETURN(const InputFile file_b, InputFile::Open(b.file));
+  ASSIGN_OR_RETURN(const InputFile file_a, files.Open(a.file.path));
+  ASSIGN_OR_RETURN(const InputFile file_b, files.Open(b.file.path));
   std::vector<char> chunk_a(kChunkBytes), chunk_b(kChunkBytes);
   for (uint64_t done = 0; done < a.bytes; done += kChunkBytes) {
     const uint64_t bytes = std::min(kChunkBytes, a.bytes - done);
@@ -254,7 +243,8 @@ absl::StatusOr<bool> SameBytes(const ParameterSource& a,
 }
 
 // Training the embedding for both would silently drop a different head.
-absl::Status CheckTiedHead(const ModelDirectory& directory,
+absl::Status CheckTiedHead(const FileOpener& files,
+                           const ModelDirectory& directory,
                            const FoundTensor& head) {
   const ParameterSource& embedding = directory.sources[0][0];
   const SafetensorsTensor& tensor = head.tensor;
@@ -266,21 +256,21 @@ absl::Status CheckTiedHead(const ModelDirectory& directory,
                                     .offset = tensor.begin,
                                     .bytes = tensor.end - tensor.begin,
                                     .dtype = embedding.dtype};
-    ASSIGN_OR_RETURN(same, SameBytes(source, embedding));
+    ASSIGN_OR_RETURN(same, SameBytes(files, source, embedding));
   }
   if (same) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      head.file, ": ", kHeadName, " differs from ", kEmbeddingName,
+      head.file.path, ": ", kHeadName, " differs from ", kEmbeddingName,
       ", but config.json says tie_word_embeddings: true; set it to false to "
       "train both"));
 }
 
-absl::Status CheckLeftovers(const FoundTensors& found,
+absl::Status CheckLeftovers(const FileOpener& files, const FoundTensors& found,
                             ModelDirectory* directory) {
   std::vector<std::string> unexpected;
   for (const auto& [name, tensor] : found) {
     if (name == kHeadName && directory->config.tie_word_embeddings) {
-      RETURN_IF_ERROR(CheckTiedHead(*directory, tensor));
+      RETURN_IF_ERROR(CheckTiedHead(files, *directory, tensor));
       directory->ignored.push_back(name);
     } else if (absl::EndsWith(name, "rotary_emb.inv_freq")) {
       directory->ignored.push_back(name);
@@ -296,17 +286,21 @@ absl::Status CheckLeftovers(const FoundTensors& found,
 
 }  // namespace
 
-std::vector<std::string> TokenizerFilesIn(const std::string& directory) {
+std::vector<std::string> TokenizerFilesIn(const FileOpener& files,
+                                          const std::string& directory) {
   std::vector<std::string> found;
   for (const char* name : kTokenizerFiles) {
-    if (IsFile(absl::StrCat(directory, "/", name))) found.push_back(name);
+    if (files.IsThere(absl::StrCat(directory, "/", name))) {
+      found.push_back(name);
+    }
   }
   return found;
 }
 
 absl::StatusOr<ModelDirectory> OpenModelDirectory(
-    const std::string& path, const ModelDirectoryOptions& options) {
-  const DirectoryReader reader(path, options);
+    const FileOpener& files, const std::string& path,
+    const ModelDirectoryOptions& options) {
+  DirectoryReader reader(files, path);
   RETURN_IF_ERROR(reader.CheckIsDirectory());
   ModelDirectory directory;
   directory.path = path;
@@ -316,10 +310,12 @@ absl::StatusOr<ModelDirectory> OpenModelDirectory(
       directory.config,
       ParseModelConfig(directory.config_json, reader.FilePath("config.json")));
   ASSIGN_OR_RETURN(directory.tokenizer_files, reader.FindTokenizerFiles());
-  if (options.init == ModelInit::kRandom) return directory;
-  ASSIGN_OR_RETURN(FoundTensors found, reader.FindTensors());
-  RETURN_IF_ERROR(TakeParameters(&found, &directory));
-  RETURN_IF_ERROR(CheckLeftovers(found, &directory));
+  if (options.init == ModelInit::kPretrained) {
+    ASSIGN_OR_RETURN(FoundTensors found, reader.FindTensors());
+    RETURN_IF_ERROR(TakeParameters(&found, &directory));
+    RETURN_IF_ERROR(CheckLeftovers(files, found, &directory));
+  }
+  directory.files = reader.TakeSeen();
   return directory;
 }
 

@@ -5,7 +5,6 @@
 #define ROUNDHOUSE_BASE_MODEL_DIRECTORY_H_
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "base/dtype.h"
 #include "base/model/config.h"
+#include "base/model/input_file.h"
 #include "base/model/parameters.h"
 
 namespace roundhouse {
@@ -21,16 +21,12 @@ struct ModelDirectoryOptions {
   // kRandom: config.json and tokenizer files only; weight files may be absent
   // and are not looked at.
   ModelInit init = ModelInit::kPretrained;
-  // Asked before any file is looked at, symbolic links unresolved: whether its
-  // real path may be read.  Empty: everything may.
-  std::function<absl::Status(const std::string& path)> check_path;
 };
 
 // Where a parameter's data lies: row-major, dense, in the shape of its spec.
 struct ParameterSource {
-  std::string file;
-  uint64_t file_bytes = 0;  // of the whole file when its header was read
-  uint64_t offset = 0;      // bytes
+  CheckedFile file;     // as it was when its header was read
+  uint64_t offset = 0;  // bytes
   uint64_t bytes = 0;
   DType dtype = DType::kF32;  // may differ from config.dtype
 };
@@ -49,17 +45,21 @@ struct ModelDirectory {
   // Tensors of the files that the model doesn't use, known to be harmless: a
   // tied head equal to the embedding, rotary tables.
   std::vector<std::string> ignored;
+  // Every file that was read or that an export copies, as it was then.
+  std::vector<CheckedFile> files;
 };
 
 // The names, in `directory`, of tokenizer_files' kind that are there.
-std::vector<std::string> TokenizerFilesIn(const std::string& directory);
+std::vector<std::string> TokenizerFilesIn(const FileOpener& files,
+                                          const std::string& directory);
 
 // Blocks on file reads.  NOT_FOUND names the missing file, INVALID_ARGUMENT
 // what is wrong with which file and parameter (shape found and expected, bytes
 // found and expected, tensors without a place), UNIMPLEMENTED an architecture
-// or dtype by name; and whatever options.check_path returns.
+// or dtype by name; and what files.Open says.
 absl::StatusOr<ModelDirectory> OpenModelDirectory(
-    const std::string& path, const ModelDirectoryOptions& options = {});
+    const FileOpener& files, const std::string& path,
+    const ModelDirectoryOptions& options = {});
 
 }  // namespace roundhouse
 

@@ -82,7 +82,7 @@ class DirectoryTest : public testing::Test {
 
   void ExpectRefused(absl::StatusCode code,
                      const std::vector<std::string>& texts) {
-    const absl::Status status = OpenModelDirectory(path_).status();
+    const absl::Status status = OpenModelDirectory(AnyFiles(), path_).status();
     EXPECT_EQ(status.code(), code) << status;
     for (const std::string& text : texts) {
       EXPECT_TRUE(absl::StrContains(status.message(), text)) << status;
@@ -99,7 +99,7 @@ TEST_F(DirectoryTest, SingleFile) {
   Write("tokenizer.json", "{}");
   Write("chat_template.jinja", "");
   Write("README.md", "");
-  const auto directory = OpenModelDirectory(path_);
+  const auto directory = OpenModelDirectory(AnyFiles(), path_);
   ASSERT_TRUE(directory.ok()) << directory.status();
   EXPECT_EQ(directory->config.layer_count, 2);
   EXPECT_EQ(directory->config_json, kConfig);
@@ -115,7 +115,7 @@ TEST_F(DirectoryTest, SingleFile) {
   for (size_t u = 0; u < units.size(); ++u) {
     ASSERT_EQ(directory->sources[u].size(), units[u].parameters.size());
     for (const ParameterSource& source : directory->sources[u]) {
-      EXPECT_EQ(source.file, path_ + "/model.safetensors");
+      EXPECT_EQ(source.file.path, path_ + "/model.safetensors");
       EXPECT_EQ(source.offset, prefix->offsets[i]);
       EXPECT_EQ(source.dtype, i == 3 ? DType::kBF16 : DType::kF32);
       bytes += source.bytes;
@@ -148,7 +148,7 @@ TEST_F(DirectoryTest, BiasesInFp16) {
   }
   for (SafetensorsEntry& entry : entries_) entry.dtype = FileDType::kF16;
   WriteWeights("model.safetensors", entries_);
-  const auto directory = OpenModelDirectory(path_);
+  const auto directory = OpenModelDirectory(AnyFiles(), path_);
   ASSERT_TRUE(directory.ok()) << directory.status();
   EXPECT_EQ(directory->config.dtype, DType::kF16);
   const auto units = ModelUnits(directory->config);
@@ -165,11 +165,11 @@ TEST_F(DirectoryTest, BiasesInFp16) {
 
 TEST_F(DirectoryTest, Shards) {
   WriteTwoShards();
-  const auto directory = OpenModelDirectory(path_ + "/");
+  const auto directory = OpenModelDirectory(AnyFiles(), path_ + "/");
   ASSERT_TRUE(directory.ok()) << directory.status();
-  EXPECT_EQ(directory->sources[0][0].file,
+  EXPECT_EQ(directory->sources[0][0].file.path,
             path_ + "/model-00001-of-00002.safetensors");
-  EXPECT_EQ(directory->sources[1][0].file,
+  EXPECT_EQ(directory->sources[1][0].file.path,
             path_ + "/model-00002-of-00002.safetensors");
 }
 
@@ -208,7 +208,8 @@ TEST_F(DirectoryTest, IndexPointsOutside) {
 }
 
 TEST_F(DirectoryTest, NothingThere) {
-  EXPECT_TRUE(absl::IsNotFound(OpenModelDirectory(path_ + "/no").status()));
+  EXPECT_TRUE(
+      absl::IsNotFound(OpenModelDirectory(AnyFiles(), path_ + "/no").status()));
   ExpectRefused(absl::StatusCode::kNotFound, {"model.safetensors"});
   Write("pytorch_model.bin", "");
   ExpectRefused(absl::StatusCode::kNotFound, {"pytorch_model.bin is not read"});
@@ -216,7 +217,7 @@ TEST_F(DirectoryTest, NothingThere) {
   ExpectRefused(absl::StatusCode::kNotFound,
                 {path_ + "/config.json: cannot be opened: No such file"});
   const absl::Status file =
-      OpenModelDirectory(path_ + "/pytorch_model.bin").status();
+      OpenModelDirectory(AnyFiles(), path_ + "/pytorch_model.bin").status();
   EXPECT_TRUE(absl::StrContains(file.message(), "not a directory")) << file;
 }
 
@@ -257,7 +258,7 @@ TEST_F(DirectoryTest, HarmlessTensorsAreListed) {
   entries_.push_back(
       {"model.layers.0.self_attn.rotary_emb.inv_freq", FileDType::kF32, {2}});
   WriteWeights("model.safetensors", entries_);
-  const auto directory = OpenModelDirectory(path_);
+  const auto directory = OpenModelDirectory(AnyFiles(), path_);
   ASSERT_TRUE(directory.ok()) << directory.status();
   EXPECT_EQ(
       directory->ignored,
@@ -280,7 +281,7 @@ TEST_F(DirectoryTest, TiedHeadThatDiffersIsRefused) {
                  "tie_word_embeddings"});
   WriteWeights(ShardFileName(1, 2),
                {{"lm_head.weight", FileDType::kF32, {10, 8}}}, 'w');
-  EXPECT_TRUE(OpenModelDirectory(path_).ok());
+  EXPECT_TRUE(OpenModelDirectory(AnyFiles(), path_).ok());
 }
 
 TEST_F(DirectoryTest, UntiedNeedsTheHead) {
@@ -292,7 +293,7 @@ TEST_F(DirectoryTest, UntiedNeedsTheHead) {
                 {"missing", "'lm_head.weight'"});
   entries_.push_back({"lm_head.weight", FileDType::kF32, {10, 8}});
   WriteWeights("model.safetensors", entries_);
-  const auto directory = OpenModelDirectory(path_);
+  const auto directory = OpenModelDirectory(AnyFiles(), path_);
   ASSERT_TRUE(directory.ok()) << directory.status();
   EXPECT_EQ(directory->sources[3].size(), 2u);
 }
@@ -311,12 +312,29 @@ TEST_F(DirectoryTest, RandomInitNeedsNoWeights) {
   Write("tokenizer.json", "{}");
   Write("model.safetensors", "broken");
   const auto directory =
-      OpenModelDirectory(path_, {.init = ModelInit::kRandom});
+      OpenModelDirectory(AnyFiles(), path_, {.init = ModelInit::kRandom});
   ASSERT_TRUE(directory.ok()) << directory.status();
   EXPECT_EQ(directory->tokenizer_files.size(), 1u);
   EXPECT_TRUE(directory->sources.empty());
   EXPECT_EQ(directory->weight_bytes, 0u);
 }
+
+class AllBut final : public FileOpener {
+ public:
+  explicit AllBut(std::string name) : name_(std::move(name)) {}
+  absl::StatusOr<InputFile> Open(const std::string& path) const override {
+    if (path != name_) return AnyFiles().Open(path);
+    return absl::PermissionDeniedError(path + " is outside");
+  }
+  absl::StatusOr<FoundDirectory> OpenDirectory(
+      const std::string& path) const override {
+    if (path == name_) return Open(path).status();
+    return AnyFiles().OpenDirectory(path);
+  }
+
+ private:
+  const std::string name_;
+};
 
 TEST_F(DirectoryTest, EveryFileIsAskedFor) {
   WriteTwoShards();
@@ -325,12 +343,8 @@ TEST_F(DirectoryTest, EveryFileIsAskedFor) {
        {"", "/config.json", "/merges.txt", "/model.safetensors.index.json",
         "/model-00002-of-00002.safetensors"}) {
     const std::string name = path_ + forbidden;
-    const auto check = [&name](const std::string& path) -> absl::Status {
-      if (path != name) return absl::OkStatus();
-      return absl::PermissionDeniedError(path + " is outside");
-    };
     const absl::Status status =
-        OpenModelDirectory(path_, {.check_path = check}).status();
+        OpenModelDirectory(AllBut(name), path_).status();
     EXPECT_EQ(status, absl::PermissionDeniedError(name + " is outside"));
   }
 }

@@ -35,49 +35,47 @@ absl::Status SystemError(const std::string& path, const char* what, int error) {
 }  // namespace
 
 absl::StatusOr<InputFile> InputFile::Open(const std::string& path) {
-  // O_NONBLOCK: opening a FIFO must not wait for a writer.
-  int descriptor;
-  do {
-    descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  } while (descriptor < 0 && errno == EINTR);
-  if (descriptor < 0) return SystemError(path, "cannot be opened", errno);
-  InputFile file(descriptor, path, 0);
+  // Looked at before it is opened for reading, which would wait for the writer
+  // of a FIFO and may move a device.
+  const Descriptor place(open(path.c_str(), O_PATH | O_CLOEXEC));
+  if (place.get() < 0) return SystemError(path, "cannot be opened", errno);
+  return OpenAt(place, "", path);
+}
+
+absl::StatusOr<InputFile> InputFile::OpenAt(const Descriptor& place,
+                                            std::string root,
+                                            std::string path) {
   struct stat info;
-  if (fstat(descriptor, &info) != 0) {
+  if (fstat(place.get(), &info) != 0) {
     return SystemError(path, "cannot be examined", errno);
   }
   if (!S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": not a regular file"));
   }
-  file.size_bytes_ = static_cast<uint64_t>(info.st_size);
-  return file;
+  Descriptor descriptor(OpenForReading(place.get()));
+  if (descriptor.get() < 0) return SystemError(path, "cannot be opened", errno);
+  return InputFile(std::move(descriptor),
+                   {std::move(root), std::move(path), IdentityOf(info)});
 }
 
-InputFile::InputFile(int descriptor, std::string path, uint64_t size_bytes)
-    : descriptor_(descriptor),
-      path_(std::move(path)),
-      size_bytes_(size_bytes) {}
-
-InputFile::InputFile(InputFile&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)),
-      path_(std::move(other.path_)),
-      size_bytes_(other.size_bytes_) {}
-
-InputFile::~InputFile() {
-  if (descriptor_ >= 0) close(descriptor_);
+InputFile InputFile::Adopt(Descriptor descriptor, CheckedFile checked) {
+  return InputFile(std::move(descriptor), std::move(checked));
 }
+
+InputFile::InputFile(Descriptor descriptor, CheckedFile checked)
+    : descriptor_(std::move(descriptor)), checked_(std::move(checked)) {}
 
 absl::Status InputFile::Read(uint64_t offset, uint64_t bytes, char* to) const {
   uint64_t done = 0;
   while (done < bytes) {
-    const ssize_t count = pread(descriptor_, to + done, bytes - done,
+    const ssize_t count = pread(descriptor(), to + done, bytes - done,
                                 static_cast<off_t>(offset + done));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return SystemError(path_, "cannot be read", errno);
+    if (count < 0) return SystemError(path(), "cannot be read", errno);
     if (count == 0) {
       return absl::DataLossError(
-          absl::StrCat(path_, ": ends at byte ", offset + done, ", ", bytes,
+          absl::StrCat(path(), ": ends at byte ", offset + done, ", ", bytes,
                        " bytes from byte ", offset, " were expected"));
     }
     done += static_cast<uint64_t>(count);
@@ -85,17 +83,57 @@ absl::Status InputFile::Read(uint64_t offset, uint64_t bytes, char* to) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> ReadWholeFile(const std::string& path,
-                                          uint64_t max_bytes) {
-  ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
-  if (file.size_bytes() > max_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": ", file.size_bytes(), " bytes, at most ",
-                     max_bytes, " are read"));
+bool FileOpener::IsThere(const std::string& path) const {
+  return !absl::IsNotFound(Open(path).status());
+}
+
+namespace {
+
+class AnyFileOpener final : public FileOpener {
+ public:
+  absl::StatusOr<InputFile> Open(const std::string& path) const override {
+    return InputFile::Open(path);
   }
+  absl::StatusOr<FoundDirectory> OpenDirectory(
+      const std::string& path) const override {
+    struct stat info;
+    Descriptor place(open(path.c_str(), O_PATH | O_CLOEXEC));
+    if (place.get() < 0 || fstat(place.get(), &info) != 0) {
+      return SystemError(path, "cannot be opened", errno);
+    }
+    if (S_ISDIR(info.st_mode))
+      return FoundDirectory{std::move(place), "", path};
+    return absl::InvalidArgumentError(absl::StrCat(path, ": not a directory"));
+  }
+};
+
+}  // namespace
+
+const FileOpener& AnyFiles() {
+  static const AnyFileOpener files;
+  return files;
+}
+
+absl::Status CheckSize(const InputFile& file, uint64_t max_bytes) {
+  if (file.size_bytes() <= max_bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(file.path(), ": ", file.size_bytes(), " bytes, at most ",
+                   max_bytes, " are read"));
+}
+
+absl::StatusOr<std::string> ReadWhole(const InputFile& file,
+                                      uint64_t max_bytes) {
+  RETURN_IF_ERROR(CheckSize(file, max_bytes));
   std::string text(file.size_bytes(), '\0');
   RETURN_IF_ERROR(file.Read(0, text.size(), text.data()));
   return text;
+}
+
+absl::StatusOr<std::string> ReadWholeFile(const FileOpener& files,
+                                          const std::string& path,
+                                          uint64_t max_bytes) {
+  ASSIGN_OR_RETURN(const InputFile file, files.Open(path));
+  return ReadWhole(file, max_bytes);
 }
 
 }  // namespace roundhouse

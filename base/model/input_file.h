@@ -1,4 +1,5 @@
-// Reading a model directory's files: regular files only, whole ranges only.
+// Reading files that come from outside: regular files only, whole ranges only,
+// and who may lead where is one object's affair.
 #ifndef ROUNDHOUSE_BASE_MODEL_INPUT_FILE_H_
 #define ROUNDHOUSE_BASE_MODEL_INPUT_FILE_H_
 
@@ -7,37 +8,80 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/files/checked_file.h"
+#include "base/files/descriptor.h"
 
 namespace roundhouse {
 
 // An open file.  Move-only, thread-compatible.
 class InputFile {
  public:
+  // Of a path that is the caller's own: links are followed wherever they lead.
   // NOT_FOUND where there is none, INVALID_ARGUMENT where it is no regular
   // file, PERMISSION_DENIED, or UNAVAILABLE for anything else; names the path.
   static absl::StatusOr<InputFile> Open(const std::string& path);
+  // What the O_PATH descriptor `place` names, found beneath `root` by `path`.
+  // Errors as Open's.
+  static absl::StatusOr<InputFile> OpenAt(const Descriptor& place,
+                                          std::string root, std::string path);
 
-  InputFile(InputFile&& other) noexcept;
-  InputFile& operator=(InputFile&&) = delete;
-  ~InputFile();
+  // What OpenChecked opened.
+  static InputFile Adopt(Descriptor descriptor, CheckedFile checked);
 
-  const std::string& path() const { return path_; }
-  uint64_t size_bytes() const { return size_bytes_; }  // when it was opened
+  InputFile(InputFile&& other) noexcept = default;
+
+  const std::string& path() const { return checked_.path; }
+  // When it was opened.
+  uint64_t size_bytes() const { return checked_.identity.size_bytes; }
+  const CheckedFile& checked() const { return checked_; }
+  // For reading; the caller may duplicate it.
+  int descriptor() const { return descriptor_.get(); }
 
   // Reads exactly `bytes` bytes from `offset`.  DATA_LOSS where the file ended
   // before, UNAVAILABLE for a failing disk.
   absl::Status Read(uint64_t offset, uint64_t bytes, char* to) const;
 
  private:
-  InputFile(int descriptor, std::string path, uint64_t size_bytes);
+  InputFile(Descriptor descriptor, CheckedFile checked);
 
-  int descriptor_;
-  std::string path_;
-  uint64_t size_bytes_;
+  Descriptor descriptor_;
+  CheckedFile checked_;
 };
 
+// A folder that files may be opened in.
+struct FoundDirectory {
+  Descriptor descriptor;  // O_PATH
+  std::string root;       // as CheckedFile's
+  std::string path;       // absolute
+};
+
+// Opens files by their absolute names for somebody, and says where names may
+// lead.  Implementations are thread-safe.
+class FileOpener {
+ public:
+  virtual ~FileOpener() = default;
+
+  // Errors as InputFile::Open's, and INVALID_ARGUMENT where the name leads
+  // where it may not.
+  virtual absl::StatusOr<InputFile> Open(const std::string& path) const = 0;
+  // NOT_FOUND; INVALID_ARGUMENT where it is no directory, and as Open.
+  virtual absl::StatusOr<FoundDirectory> OpenDirectory(
+      const std::string& path) const = 0;
+
+  // Whether something of that name is there.  It may be something that Open
+  // refuses: who needs the file is told why.
+  bool IsThere(const std::string& path) const;
+};
+
+// Opens everything: for tests, tools, and what only this user can have written.
+const FileOpener& AnyFiles();
+
 // INVALID_ARGUMENT where the file is larger than `max_bytes`.
-absl::StatusOr<std::string> ReadWholeFile(const std::string& path,
+absl::Status CheckSize(const InputFile& file, uint64_t max_bytes);
+absl::StatusOr<std::string> ReadWhole(const InputFile& file,
+                                      uint64_t max_bytes);
+absl::StatusOr<std::string> ReadWholeFile(const FileOpener& files,
+                                          const std::string& path,
                                           uint64_t max_bytes);
 
 }  // namespace roundhouse

@@ -181,8 +181,8 @@ std::optional<uint64_t> TensorBytes(FileDType dtype,
 }
 
 absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(
-    const std::string& path) {
-  ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
+    const FileOpener& files, const std::string& path) {
+  ASSIGN_OR_RETURN(const InputFile file, files.Open(path));
   unsigned char prefix[sizeof(uint64_t)];
   if (file.size_bytes() < sizeof(prefix)) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -204,7 +204,10 @@ absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(
   }
   std::string json(header_bytes, '\0');
   RETURN_IF_ERROR(file.Read(sizeof(prefix), header_bytes, json.data()));
-  return ParseSafetensorsHeader(json, file.size_bytes(), path);
+  ASSIGN_OR_RETURN(SafetensorsHeader header,
+                   ParseSafetensorsHeader(json, file.size_bytes(), path));
+  header.file = file.checked();
+  return header;
 }
 
 absl::StatusOr<SafetensorsPrefix> BuildSafetensorsHeader(

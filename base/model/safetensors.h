@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/dtype.h"
+#include "base/model/input_file.h"
 
 namespace roundhouse {
 
@@ -60,6 +61,7 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
   uint64_t data_begin = 0;  // bytes from the start of the file
   uint64_t file_size = 0;
+  CheckedFile file;  // that it was read from, by ReadSafetensorsHeader
 };
 
 // Checks all of it: JSON, known dtypes, sizes that match dtype and shape, no
@@ -68,9 +70,9 @@ struct SafetensorsHeader {
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(
     const std::string& json, uint64_t file_size, const std::string& path);
 
-// Reads and parses a file's header; also fails as InputFile::Open does.
+// Reads and parses a file's header; also fails as files.Open does.
 absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(
-    const std::string& path);
+    const FileOpener& files, const std::string& path);
 
 // A tensor to be written.
 struct SafetensorsEntry {

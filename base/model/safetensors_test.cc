@@ -199,7 +199,8 @@ class SafetensorsFileTest : public testing::Test {
 
   void ExpectRefused(const std::string& bytes, const std::string& text) {
     const std::string path = Write(bytes);
-    const absl::Status status = ReadSafetensorsHeader(path).status();
+    const absl::Status status =
+        ReadSafetensorsHeader(AnyFiles(), path).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     EXPECT_TRUE(absl::StrContains(status.message(), path)) << status;
     EXPECT_TRUE(absl::StrContains(status.message(), text)) << status;
@@ -209,8 +210,8 @@ class SafetensorsFileTest : public testing::Test {
 TEST_F(SafetensorsFileTest, ReadsWhatWasBuilt) {
   const auto prefix = BuildSafetensorsHeader({{"w", FileDType::kF16, {5}}});
   ASSERT_TRUE(prefix.ok());
-  const auto header =
-      ReadSafetensorsHeader(Write(prefix->bytes + std::string(10, 'x')));
+  const auto header = ReadSafetensorsHeader(
+      AnyFiles(), Write(prefix->bytes + std::string(10, 'x')));
   ASSERT_TRUE(header.ok()) << header.status();
   EXPECT_EQ(header->tensors.at("w").begin, prefix->offsets[0]);
   EXPECT_EQ(header->file_size, prefix->file_size);
@@ -237,9 +238,10 @@ TEST_F(SafetensorsFileTest, HeaderLengthIsBounded) {
 
 TEST_F(SafetensorsFileTest, NoFile) {
   EXPECT_TRUE(absl::IsNotFound(
-      ReadSafetensorsHeader(testing::TempDir() + "/absent").status()));
+      ReadSafetensorsHeader(AnyFiles(), testing::TempDir() + "/absent")
+          .status()));
   EXPECT_TRUE(absl::IsInvalidArgument(
-      ReadSafetensorsHeader(testing::TempDir()).status()));
+      ReadSafetensorsHeader(AnyFiles(), testing::TempDir()).status()));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/files/checked_file.h"
 #include "base/wire/layout.h"
 #include "base/wire/peer_commands.h"
 #include "base/wire/wait_cause.h"
@@ -221,9 +222,8 @@ struct FileOp {
 
 // A tensor in a file that is only read: row-major, dense.
 struct FileMatrix {
-  std::string path;
-  uint64_t file_bytes = 0;  // of the whole file; another size is refused
-  uint64_t offset = 0;      // of the first element, in bytes
+  CheckedFile file;     // another one, or a changed one, is refused
+  uint64_t offset = 0;  // of the first element, in bytes
   DType dtype = DType::kF32;
 };
 
@@ -242,7 +242,8 @@ struct MergeRows {
   FileMatrix base;    // [rows, columns]
   FileMatrix lora_a;  // [rank, columns]; unused without a rank, as the next
   FileMatrix lora_b;  // [rows, rank]
-  std::string output_path;
+  // Its device and inode count; it grows meanwhile.
+  CheckedFile output;
   uint64_t output_offset = 0;  // of first_row, in bytes
   DType output_dtype = DType::kF32;
 };

@@ -205,7 +205,12 @@ struct FileShard {
   uint32_t path_bytes;
   uint32_t first_tensor;
   uint32_t tensor_count;
-  uint32_t pad;
+  uint32_t root_bytes;
+  uint64_t root_offset;  // load: as the path, CheckedFile::root
+  // Load: the file's identity (base/files/checked_file.h), beside file_bytes.
+  uint64_t device;
+  uint64_t inode;
+  int64_t mtime_ns;
   uint64_t prefix_offset;  // save: header bytes written first
   uint64_t prefix_bytes;
   uint64_t file_bytes;  // whole file; a load checks it, a save must end there

@@ -271,8 +271,12 @@ void Walk(C& c, FileOp& m) {
 
 template <typename C>
 void Walk(C& c, FileMatrix& m) {
-  c.Text("path", m.path);
-  c.Plain("file_bytes", m.file_bytes);
+  c.Text("root", m.file.root);
+  c.Text("path", m.file.path);
+  c.Plain("device", m.file.identity.device);
+  c.Plain("inode", m.file.identity.inode);
+  c.Plain("file_bytes", m.file.identity.size_bytes);
+  c.Plain("mtime_ns", m.file.identity.mtime_ns);
   c.Plain("offset", m.offset);
   c.Enum("dtype", m.dtype, DType::kF32, DType::kF16);
 }
@@ -288,7 +292,10 @@ void Walk(C& c, MergeRows& m) {
   Walk(c, m.base);
   Walk(c, m.lora_a);
   Walk(c, m.lora_b);
-  c.Text("output_path", m.output_path);
+  c.Text("output_root", m.output.root);
+  c.Text("output_path", m.output.path);
+  c.Plain("output_device", m.output.identity.device);
+  c.Plain("output_inode", m.output.identity.inode);
   c.Plain("output_offset", m.output_offset);
   c.Enum("output_dtype", m.output_dtype, DType::kF32, DType::kF16);
 }

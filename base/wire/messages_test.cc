@@ -148,10 +148,10 @@ TEST(MessagesTest, RowsToMergeComeBackWhole) {
                     .columns = 7,
                     .rank = 4,
                     .scale = 0.5};
-  command.base = {"/base", 100, 8, DType::kBF16};
-  command.lora_a = {"/adapter", 90, 16, DType::kF32};
-  command.lora_b = {"/adapter", 90, 24, DType::kF16};
-  command.output_path = "/out";
+  command.base = {{"/", "/base", {1, 2, 100, 3}}, 8, DType::kBF16};
+  command.lora_a = {{"", "/adapter", {4, 5, 90, -6}}, 16, DType::kF32};
+  command.lora_b = {{"", "/adapter", {4, 5, 90, -6}}, 24, DType::kF16};
+  command.output = {"/", "/out", {.device = 5, .inode = 6}};
   command.output_offset = 64;
   command.output_dtype = DType::kF16;
   const auto datagram = Encode({6, command});
@@ -165,13 +165,13 @@ TEST(MessagesTest, RowsToMergeComeBackWhole) {
   EXPECT_EQ(got.columns, 7u);
   EXPECT_EQ(got.rank, 4u);
   EXPECT_EQ(got.scale, 0.5);
-  EXPECT_EQ(got.base.path, "/base");
+  EXPECT_EQ(got.base.file, command.base.file);
   EXPECT_EQ(got.base.dtype, DType::kBF16);
-  EXPECT_EQ(got.lora_a.file_bytes, 90u);
+  EXPECT_EQ(got.lora_a.file, command.lora_a.file);
   EXPECT_EQ(got.lora_a.offset, 16u);
   EXPECT_EQ(got.lora_b.offset, 24u);
   EXPECT_EQ(got.lora_b.dtype, DType::kF16);
-  EXPECT_EQ(got.output_path, "/out");
+  EXPECT_EQ(got.output, command.output);
   EXPECT_EQ(got.output_offset, 64u);
   EXPECT_EQ(got.output_dtype, DType::kF16);
 

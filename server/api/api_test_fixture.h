@@ -59,7 +59,7 @@ class ApiTestFixture : public testing::Test {
                             .state_dir = dir_,
                             .device = {1 << 30},
                             .host_limit_bytes = 100},
-        *store_, Resolver());
+        *store_, AnyFiles(), Resolver());
     auto server = ApiServer::Start({.listen = "unix:" + socket_,
                                     .state_dir = dir_,
                                     .metrics = metrics_.get()},
@@ -95,7 +95,7 @@ class ApiTestFixture : public testing::Test {
     loop_ = *EventLoop::Create();
     inspector_ = std::make_unique<DatasetInspector>(
         *loop_, HelperProgram{.python = "/bin/bash", .script = dir_ / "helper"},
-        Resolver());
+        AnyFiles(), Resolver());
     loop_thread_ = std::thread([this] { loop_->Run(); });
   }
   void StopInspector() {
@@ -160,7 +160,7 @@ class ApiTestFixture : public testing::Test {
   std::unique_ptr<JobStore> store_;
   std::unique_ptr<FakeEngine> engine_;
   FakeSampler sampler_;
-  const TrainingPlanner planner_{Resolver()};
+  const TrainingPlanner planner_{AnyFiles(), Resolver()};
   std::unique_ptr<EventLoop> loop_;
   std::thread loop_thread_;  // runs loop_
   std::unique_ptr<DatasetInspector> inspector_;

@@ -62,9 +62,9 @@ absl::Status CheckWords(const DatasetQuestion& question) {
   return absl::OkStatus();
 }
 
-absl::Status CheckTokenizer(const std::string& model) {
+absl::Status CheckTokenizer(const FileOpener& files, const std::string& model) {
   const std::string path = model + "/tokenizer.json";
-  if (std::filesystem::exists(path)) return absl::OkStatus();
+  if (files.IsThere(path)) return absl::OkStatus();
   return FieldError(
       "INVALID_MODEL", "model_name_or_path",
       absl::StrCat("model_name_or_path: ", path, ": no such file"));
@@ -72,8 +72,9 @@ absl::Status CheckTokenizer(const std::string& model) {
 
 // A directory with a tokenizer alone says nothing of lengths, and no weights
 // are needed to look at data.
-absl::Status CheckModelAllows(const DatasetQuestion& question) {
-  const auto model = OpenModelDirectory(question.model_name_or_path,
+absl::Status CheckModelAllows(const FileOpener& files,
+                              const DatasetQuestion& question) {
+  const auto model = OpenModelDirectory(files, question.model_name_or_path,
                                         {.init = ModelInit::kRandom});
   if (absl::IsNotFound(model.status())) return absl::OkStatus();
   if (!model.ok()) return ModelError(model.status());
@@ -130,8 +131,12 @@ struct DatasetInspector::Inspection {
 
 DatasetInspector::DatasetInspector(EventLoop& loop,
                                    const HelperProgram& program,
+                                   const FileOpener& files,
                                    PathResolver resolve)
-    : loop_(loop), program_(program), resolve_(std::move(resolve)) {}
+    : loop_(loop),
+      program_(program),
+      files_(files),
+      resolve_(std::move(resolve)) {}
 
 DatasetInspector::~DatasetInspector() { Stop(); }
 
@@ -152,8 +157,8 @@ absl::StatusOr<DatasetQuestion> DatasetInspector::Check(
   ASSIGN_OR_RETURN(question.model_name_or_path,
                    resolve_("model_name_or_path", question.model_name_or_path,
                             PathKind::kModel));
-  RETURN_IF_ERROR(CheckTokenizer(question.model_name_or_path));
-  RETURN_IF_ERROR(CheckModelAllows(question));
+  RETURN_IF_ERROR(CheckTokenizer(files_, question.model_name_or_path));
+  RETURN_IF_ERROR(CheckModelAllows(files_, question));
   return question;
 }
 

@@ -52,9 +52,10 @@ class DatasetInspector {
   // INTERNAL.
   using Done = std::function<void(absl::StatusOr<std::string>)>;
 
-  // `loop` outlives the inspector.
+  // `loop` and `files`, which opens what `resolve` names, outlive the
+  // inspector.
   DatasetInspector(EventLoop& loop, const HelperProgram& program,
-                   PathResolver resolve);
+                   const FileOpener& files, PathResolver resolve);
   // REQUIRES: the loop has ended.  Stop().
   ~DatasetInspector();
   DatasetInspector(const DatasetInspector&) = delete;
@@ -87,6 +88,7 @@ class DatasetInspector {
 
   EventLoop& loop_;
   const HelperProgram program_;
+  const FileOpener& files_;
   const PathResolver resolve_;
   std::atomic<InspectionId> next_id_ = 1;
   std::map<InspectionId, std::unique_ptr<Inspection>> running_;

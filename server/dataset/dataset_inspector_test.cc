@@ -44,6 +44,7 @@ class DatasetInspectorTest : public testing::Test {
         HelperProgram{.python = "/bin/bash",
                       .script = root_ + "/helper",
                       .silence_limit = silence_limit},
+        AnyFiles(),
         [this](const std::string& field, const std::string& path,
                PathKind) -> absl::StatusOr<std::string> {
           if (path != "nowhere") return absl::StrCat(root_, "/", path);

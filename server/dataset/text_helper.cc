@@ -3,12 +3,14 @@
 #include <errno.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/files/descriptor.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
 
@@ -20,21 +22,6 @@ using nlohmann::json;
 absl::Status ErrnoError(const char* what) {
   return absl::InternalError(absl::StrCat(what, ": ", std::strerror(errno)));
 }
-
-// Closed at the scope's end.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
 
 absl::Status WriteAll(int fd, const std::string& text) {
   size_t done = 0;
@@ -75,6 +62,7 @@ absl::StatusOr<std::unique_ptr<TextHelper>> TextHelper::Start(
     std::function<void(absl::Status)> ended) {
   const Descriptor file(memfd_create("prompts", MFD_CLOEXEC));
   if (file.get() < 0) return ErrnoError("memfd_create");
+  if (fchmod(file.get(), 0600) != 0) return ErrnoError("fchmod");
   RETURN_IF_ERROR(WriteAll(
       file.get(),
       json(prompts).dump(-1, ' ', false, json::error_handler_t::replace)));

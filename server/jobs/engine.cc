@@ -78,16 +78,17 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(
   auto engine = std::unique_ptr<Engine>(
       new Engine(options, loop, arena, pool, store, metrics));
   // Checkpoints and outputs of this server's jobs can be named too.
-  std::vector<std::string> roots = options.data_roots;
+  DataRootsOptions roots = {.roots = options.data_roots,
+                            .hub_cache = options.hf_cache};
   for (const char* own : {"/jobs", "/outputs"}) {
     std::error_code error;
     std::filesystem::create_directories(options.state_dir + own, error);
-    roots.push_back(options.state_dir + own);
+    roots.own.push_back(options.state_dir + own);
   }
-  ASSIGN_OR_RETURN(engine->roots_, DataRoots::Open(roots));
+  ASSIGN_OR_RETURN(engine->roots_, DataRoots::Create(roots));
   Engine* const self = engine.get();
   engine->exporter_ = std::make_unique<Exporter>(
-      loop, pool, options.state_dir + "/export-in-progress",
+      loop, pool, *self->roots_, options.state_dir + "/export-in-progress",
       [self](const ExportRequest& request) {
         return self->PlanExportOf(request);
       });
@@ -477,6 +478,7 @@ absl::Status Engine::StartJob(const Queued& queued) {
                         .directory = JobDirectory(job),
                         .output_path = OutputPath(job),
                         .spec = std::move(spec),
+                        .files = roots_.get(),
                         .model = *std::move(model),
                         .adapter = *std::move(adapter),
                         .bases = &bases_,

@@ -86,6 +86,9 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
                                           const std::string& path,
                                           PathKind kind) const;
 
+  // Opens what ResolvePath names.  Any thread.
+  const FileOpener& files() const { return *roots_; }
+
   // Any thread.
   SampleEngine& sampler() { return *sampler_; }
 

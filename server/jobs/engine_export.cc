@@ -93,7 +93,8 @@ absl::StatusOr<ExportPlan> Engine::PlanExportOf(
   ASSIGN_OR_RETURN(located.output, ExportOutput(request.output));
   if (fs::exists(located.source + "/checkpoint.json")) {
     const absl::Status whole =
-        ReadCheckpoint(located.source, IsAdapterDirectory(located.source))
+        ReadCheckpoint(located.source,
+                       IsAdapterDirectory(*roots_, located.source))
             .status();
     if (!whole.ok()) {
       return FieldError(absl::StatusCode::kFailedPrecondition,
@@ -101,9 +102,11 @@ absl::StatusOr<ExportPlan> Engine::PlanExportOf(
                         absl::StrCat("source: ", std::string(whole.message())));
     }
   }
-  return PlanExport(located, {.find_base = [this](const std::string& name) {
-                      return ResolvePath(kBaseModel, name, PathKind::kModel);
-                    }});
+  return PlanExport(
+      located,
+      {.files = roots_.get(), .find_base = [this](const std::string& name) {
+         return ResolvePath(kBaseModel, name, PathKind::kModel);
+       }});
 }
 
 }  // namespace roundhouse

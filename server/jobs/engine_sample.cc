@@ -39,7 +39,7 @@ absl::StatusOr<SampleSource> Engine::OpenSample(
     return ResolvePath(field, path, kind);
   };
   if (!found.job.has_value()) {
-    return OpenSampleSource(found.path, std::nullopt, resolve);
+    return OpenSampleSource(found.path, std::nullopt, *roots_, resolve);
   }
   ASSIGN_OR_RETURN(const ResolvedSpec resolved,
                    ResolvedSpec::FromJson(found.job->resolved));
@@ -47,8 +47,9 @@ absl::StatusOr<SampleSource> Engine::OpenSample(
   const std::string& path =
       found.path.empty() ? found.job->last_checkpoint_path : found.path;
   if (path.empty()) return NoWeights(*found.job, spec);
-  ASSIGN_OR_RETURN(SampleSource source,
-                   OpenSampleSource(path, ComputeDtype(spec.dtype), resolve));
+  ASSIGN_OR_RETURN(
+      SampleSource source,
+      OpenSampleSource(path, ComputeDtype(spec.dtype), *roots_, resolve));
   source.template_date = spec.template_date;
   return source;
 }

@@ -133,24 +133,17 @@ absl::StatusOr<JobSpec> Engine::ResolvePaths(JobSpec spec) const {
 }
 
 absl::StatusOr<ModelDirectory> Engine::CheckModel(const JobSpec& spec) const {
-  ModelDirectoryOptions options;
-  options.init = spec.model_init;
   const std::string& path = spec.model_name_or_path;
-  if (hub_.Contains(path)) {
-    options.check_path = [this](const std::string& file) {
-      return hub_.CheckFile(file);
-    };
-  }
-  if (IsAdapterDirectory(path)) {
+  if (IsAdapterDirectory(*roots_, path)) {
     return ModelError(absl::InvalidArgumentError(absl::StrCat(
         path,
         ": is an adapter; name its base model here, and the adapter in "
         "adapter_name_or_path with method: lora")));
   }
-  auto model = OpenModelDirectory(path, options);
+  auto model = OpenModelDirectory(*roots_, path, {.init = spec.model_init});
   if (!model.ok()) return ModelError(model.status());
   const std::string tokenizer = model->path + "/tokenizer.json";
-  if (!std::filesystem::exists(tokenizer)) {
+  if (!roots_->IsThere(tokenizer)) {
     return ModelError(absl::NotFoundError(tokenizer + ": no such file"));
   }
   RETURN_IF_ERROR(CheckMaxLength(spec.max_length, model->config));
@@ -160,7 +153,8 @@ absl::StatusOr<ModelDirectory> Engine::CheckModel(const JobSpec& spec) const {
 absl::StatusOr<std::optional<AdapterDirectory>> Engine::CheckAdapter(
     const JobSpec& spec, const ModelConfig& model) const {
   if (spec.adapter_name_or_path.empty()) return std::nullopt;
-  auto adapter = OpenAdapterDirectory(spec.adapter_name_or_path, model);
+  auto adapter =
+      OpenAdapterDirectory(*roots_, spec.adapter_name_or_path, model);
   if (!adapter.ok()) {
     return AdapterError("adapter_name_or_path", adapter.status());
   }
@@ -175,7 +169,7 @@ absl::StatusOr<JobSpec> Engine::CompleteAdapter(
   const std::string path =
       resumes ? spec.resume_from_checkpoint : spec.adapter_name_or_path;
   if (path.empty()) return spec;
-  const auto adapter = OpenAdapterDirectory(path, model);
+  const auto adapter = OpenAdapterDirectory(*roots_, path, model);
   if (!adapter.ok()) {
     return AdapterError(
         resumes ? "resume_from_checkpoint" : "adapter_name_or_path",

@@ -81,14 +81,15 @@ class Walk {
   int64_t looked_at_ = 0;
 };
 
-absl::Status DescribeAdapter(ModelInfo* info) {
+absl::Status DescribeAdapter(const FileOpener& files, ModelInfo* info) {
   info->adapter = true;
   ASSIGN_OR_RETURN(const AdapterDirectory adapter,
-                   ReadAdapterConfig(info->path));
+                   ReadAdapterConfig(files, info->path));
   info->base_model = adapter.base_model;
-  ASSIGN_OR_RETURN(const SafetensorsHeader header,
-                   ReadSafetensorsHeader(
-                       absl::StrCat(info->path, "/", kAdapterWeightsName)));
+  ASSIGN_OR_RETURN(
+      const SafetensorsHeader header,
+      ReadSafetensorsHeader(
+          files, absl::StrCat(info->path, "/", kAdapterWeightsName)));
   for (const auto& [name, tensor] : header.tensors) {
     int64_t elements = 1;
     for (const int64_t size : tensor.shape) elements *= size;
@@ -116,8 +117,9 @@ ModelFolders FindModelFolders(const std::vector<std::string>& roots,
 }
 
 ModelCatalog::ModelCatalog(ModelCatalogOptions options, const JobStore& store,
-                           PathResolver resolve)
+                           const FileOpener& files, PathResolver resolve)
     : options_(std::move(options)),
+      files_(files),
       hub_(options_.hf_cache),
       store_(store),
       resolve_(std::move(resolve)) {}
@@ -154,7 +156,7 @@ MethodNeed ModelCatalog::NeedWith(const char* method,
 }
 
 void ModelCatalog::DescribeModel(ModelInfo* info) const {
-  const auto model = OpenModelDirectory(info->path);
+  const auto model = OpenModelDirectory(files_, info->path);
   if (!model.ok()) {
     info->problem = std::string(model.status().message());
     return;
@@ -172,8 +174,8 @@ ModelInfo ModelCatalog::Describe(const std::string& name,
   ModelInfo info;
   info.name = name;
   info.path = path;
-  if (IsAdapterDirectory(path)) {
-    info.problem = std::string(DescribeAdapter(&info).message());
+  if (IsAdapterDirectory(files_, path)) {
+    info.problem = std::string(DescribeAdapter(files_, &info).message());
   } else {
     DescribeModel(&info);
   }

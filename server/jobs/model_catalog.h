@@ -71,9 +71,9 @@ struct ModelCatalogOptions {
 // Thread-safe; every method blocks on the disk.
 class ModelCatalog {
  public:
-  // `store` outlives it.
+  // `store` and `files` outlive it.
   ModelCatalog(ModelCatalogOptions options, const JobStore& store,
-               PathResolver resolve);
+               const FileOpener& files, PathResolver resolve);
 
   // Outputs of jobs, newest first; the folders under the data roots; models of
   // the Hugging Face cache.  At most kMaxListedModels of each.
@@ -90,6 +90,7 @@ class ModelCatalog {
   MethodNeed NeedWith(const char* method, const ModelConfig& model) const;
 
   const ModelCatalogOptions options_;
+  const FileOpener& files_;
   const HubCache hub_;
   const JobStore& store_;
   const PathResolver resolve_;

@@ -235,6 +235,7 @@ class JobRunner final : private DispatchLoop::Job {
   Listener* const listener_;
   Phase phase_ = Phase::kLoading;
 
+  std::vector<std::string> tokenizer_files_;  // names of the job's own
   std::unique_ptr<TrainingState> state_;
   std::string base_key_;
   BaseWeights::Ticket base_ticket_ = 0;  // of state_->base(), while loading

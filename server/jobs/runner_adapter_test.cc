@@ -26,7 +26,8 @@ class AdapterRunnerTest : public RunnerTest {
       options.bases = cache_.get();
       AddSources(options.model);
       if (!adapter_.empty()) {
-        options.adapter = *OpenAdapterDirectory(adapter_, options.model.config);
+        options.adapter =
+            *OpenAdapterDirectory(AnyFiles(), adapter_, options.model.config);
       }
     };
     on_end_ = [this] {
@@ -101,7 +102,7 @@ TEST_F(AdapterRunnerTest, AJobTrainsSavesAndExportsItsAdapters) {
       EXPECT_FALSE(fs::exists(root_ + folder + "/config.json"));
       EXPECT_FALSE(fs::exists(root_ + folder + "/model.safetensors"));
       const auto adapter =
-          OpenAdapterDirectory(root_ + folder, TestModel(false));
+          OpenAdapterDirectory(AnyFiles(), root_ + folder, TestModel(false));
       ASSERT_TRUE(adapter.ok()) << adapter.status();
       EXPECT_EQ(adapter->config, DefaultAdapter());
       EXPECT_EQ(adapter->base_model, root_ + "/model");

@@ -146,11 +146,10 @@ TEST_F(RunnerTest, OnlyTheNewestCheckpointsAreKept) {
 // A tokenizer file that is a pipe: who copies it waits until someone writes.
 class SlowDiskTest : public RunnerTest {
  protected:
-  SlowDiskTest() : pipe_(root_ + "/model/pipe") {
+  SlowDiskTest() : pipe_(root_ + "/job/tokenizer/pipe") {
     signal(SIGPIPE, SIG_IGN);  // the reader may go before the second byte
-    fs::create_directories(root_ + "/model");
+    fs::create_directories(root_ + "/job/tokenizer");
     EXPECT_EQ(mkfifo(pipe_.c_str(), 0600), 0);
-    tokenizer_files_ = {"pipe"};
     loop_->After(absl::ZeroDuration(), [this] { Feed(); });
     rescue_ = std::thread([this] { Rescue(); });
   }

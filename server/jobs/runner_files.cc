@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "nlohmann/json.hpp"
 #include "server/jobs/runner.h"
+#include "server/jobs/tokenizer_copy.h"
 
 namespace roundhouse {
 namespace {
@@ -71,8 +72,9 @@ absl::StatusOr<DirectoryPlan> JobRunner::PlanDirectory(const std::string& path,
   if (!samples_.lines().empty()) {
     plan.texts["samples.jsonl"] = Lines(samples_.lines());
   }
-  for (const std::string& name : options_.model.tokenizer_files) {
-    plan.copied_files.push_back(absl::StrCat(options_.model.path, "/", name));
+  for (const std::string& name : tokenizer_files_) {
+    plan.copied_files.push_back(
+        absl::StrCat(TokenizerCopy(options_.directory), "/", name));
   }
   return plan;
 }

@@ -21,6 +21,7 @@ struct RunnerOptions {
   std::string directory;    // of the job; checkpoints lie in it
   std::string output_path;  // of the exported model
   ResolvedSpec spec;
+  const FileOpener* files = nullptr;  // what it reads; outlives the runner
   ModelDirectory model;
   std::optional<AdapterDirectory> adapter;  // that its spec names
   // Of the engine; outlives the runner.  Null: the job shares no base, and has

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "nlohmann/json.hpp"
 #include "server/jobs/runner.h"
+#include "server/jobs/tokenizer_copy.h"
 
 namespace roundhouse {
 namespace {
@@ -24,7 +25,8 @@ std::string FileText(const std::string& path) {
 
 }  // namespace
 
-// The job's own checkpoints, newest first; then the one its spec names.
+// The job's own checkpoints, newest first; then the one its spec names.  Before
+// that the model's tokenizer files become the job's.
 void JobRunner::FindStart() {
   std::vector<std::string> own;
   const std::vector<int64_t> steps = ListCheckpointSteps(options_.directory);
@@ -32,12 +34,23 @@ void JobRunner::FindStart() {
     own.push_back(CheckpointPath(options_.directory, *step));
   }
   auto start = std::make_shared<StartPoint>();
+  auto tokenizer = std::make_shared<std::vector<std::string>>();
   InBackground(
-      [start, own, named = spec().resume_from_checkpoint] {
+      [this, start, own, tokenizer,
+       named = spec().resume_from_checkpoint]() -> absl::Status {
+        ASSIGN_OR_RETURN(*tokenizer,
+                         KeepTokenizer(options_.model, options_.directory));
         *start = ChooseStart(own, named);
-        return start->status;
+        return absl::OkStatus();
       },
-      [this, start](absl::Status) { OnStartChosen(*start); });
+      [this, start, tokenizer](absl::Status kept) {
+        tokenizer_files_ = std::move(*tokenizer);
+        if (kept.ok()) return OnStartChosen(*start);
+        if (outcome_.has_value()) return Finish();
+        const bool full = absl::IsResourceExhausted(kept);
+        Fail(full ? JobReason::kStorageFull : JobReason::kInvalidModel,
+             std::string(kept.message()));
+      });
 }
 
 void JobRunner::OnStartChosen(const StartPoint& start) {
@@ -78,7 +91,8 @@ std::optional<FirstWeights> JobRunner::ResumeWeights(const StartPoint& start) {
   const AdapterConfig& adapter = state_->options().adapter;
   absl::Status status;
   if (adapter.present()) {
-    const auto saved = OpenAdapterDirectory(start.path, options_.model.config);
+    const auto saved = OpenAdapterDirectory(*options_.files, start.path,
+                                            options_.model.config);
     status = saved.ok() ? CheckAdapterIs(adapter, *saved) : saved.status();
   }
   auto parts = ResumeParts(start.path, start.manifest.step, *state_);

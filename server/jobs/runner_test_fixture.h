@@ -79,6 +79,7 @@ class RunnerTest : public testing::Test,
                           .directory = root_ + "/job",
                           .output_path = root_ + output_,
                           .spec = ResolvedSpec::Resolve(*spec, kDevices),
+                          .files = &AnyFiles(),
                           .model = {},
                           .train = train_.get(),
                           .validation = validation_.get(),
@@ -86,7 +87,6 @@ class RunnerTest : public testing::Test,
     options.model.config = TestModel(false);
     options.model.config_json = R"({"model_type": "qwen3"})";
     options.model.path = root_ + "/model";
-    options.model.tokenizer_files = tokenizer_files_;
     if (change_options_) change_options_(options);
     pool_ = *WorkerPool::Create(*loop_, *arena_, pool_options_);
     free_bytes_ = arena_->used_bytes();
@@ -242,7 +242,6 @@ class RunnerTest : public testing::Test,
   std::function<void(RunnerOptions&)> change_options_;
   std::function<void()> on_end_;
   std::vector<std::string> notes_;
-  std::vector<std::string> tokenizer_files_;
   std::string tokens_sha256_ = "a1";
 
  private:

@@ -32,6 +32,7 @@ absl::StatusOr<int64_t> Count(const char* field, int64_t given,
 }
 
 absl::StatusOr<ModelShape> ReadModel(const std::string& name,
+                                     const FileOpener& files,
                                      const PathResolver& resolve) {
   if (name.empty()) {
     return FieldError("MISSING_FIELD", "model", "model: is missing");
@@ -41,7 +42,7 @@ absl::StatusOr<ModelShape> ReadModel(const std::string& name,
       std::string path,
       resolve("model", name, file ? PathKind::kFile : PathKind::kModel));
   if (!file) path += "/config.json";
-  const auto text = ReadWholeFile(path, kMaxConfigBytes);
+  const auto text = ReadWholeFile(files, path, kMaxConfigBytes);
   if (!text.ok()) {
     return FieldError("PATH_NOT_FOUND", "model",
                       absl::StrCat("model: ", text.status().message()));
@@ -156,6 +157,7 @@ absl::Status ReadMachine(const PlanQuestion& question,
 }  // namespace
 
 absl::StatusOr<ForecastQuestion> ReadPlanQuestion(const PlanQuestion& question,
+                                                  const FileOpener& files,
                                                   const PathResolver& resolve) {
   ForecastQuestion forecast;
   RETURN_IF_ERROR(ReadMachine(question, &forecast));
@@ -163,7 +165,8 @@ absl::StatusOr<ForecastQuestion> ReadPlanQuestion(const PlanQuestion& question,
   RETURN_IF_ERROR(ReadDeterminism(question, &forecast.setup));
   RETURN_IF_ERROR(ReadClipping(question, &forecast.setup));
   RETURN_IF_ERROR(ReadLengths(question, &forecast));
-  ASSIGN_OR_RETURN(forecast.setup.shape, ReadModel(question.model, resolve));
+  ASSIGN_OR_RETURN(forecast.setup.shape,
+                   ReadModel(question.model, files, resolve));
   return forecast;
 }
 

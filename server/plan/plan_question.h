@@ -38,6 +38,7 @@ struct PlanQuestion {
 // kInvalidArgument, or kUnimplemented for a family that cannot be planned for,
 // naming the field.
 absl::StatusOr<ForecastQuestion> ReadPlanQuestion(const PlanQuestion& question,
+                                                  const FileOpener& files,
                                                   const PathResolver& resolve);
 
 }  // namespace roundhouse

@@ -33,7 +33,7 @@ PlanQuestion Question() {
 }
 
 TEST(PlanQuestionTest, DefaultsAreAJobs) {
-  const auto read = ReadPlanQuestion(Question(), Resolve);
+  const auto read = ReadPlanQuestion(Question(), AnyFiles(), Resolve);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->devices.size(), 8u);
   EXPECT_EQ(read->batch_sequences, 8);
@@ -63,7 +63,7 @@ TEST(PlanQuestionTest, EveryFieldIsRead) {
   question.gradient_checkpointing = "layer";
   question.determinism = "bitwise";
   question.fp16_accumulation = true;
-  const auto read = ReadPlanQuestion(question, Resolve);
+  const auto read = ReadPlanQuestion(question, AnyFiles(), Resolve);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->setup.shape.model_type, "qwen3_moe");
   EXPECT_EQ(read->devices[1].memory_bytes, int64_t{141} << 30);
@@ -82,14 +82,14 @@ TEST(PlanQuestionTest, EveryFieldIsRead) {
   question.target_modules = {"all-linear"};
   question.gradient_checkpointing = "stage";
   question.determinism = "fast";
-  const auto all = ReadPlanQuestion(question, Resolve);
+  const auto all = ReadPlanQuestion(question, AnyFiles(), Resolve);
   ASSERT_TRUE(all.ok()) << all.status();
   EXPECT_EQ(all->setup.lora_targets, kAllLinearTargets);
   EXPECT_FALSE(all->setup.layer_recompute);
   EXPECT_EQ(all->setup.contributions, Contributions::kModelDtype);
   EXPECT_TRUE(all->setup.clips);
   question.max_grad_norm = 0;
-  EXPECT_FALSE(ReadPlanQuestion(question, Resolve)->setup.clips);
+  EXPECT_FALSE(ReadPlanQuestion(question, AnyFiles(), Resolve)->setup.clips);
 }
 
 TEST(PlanQuestionTest, WhatIsWrongNamesItsField) {
@@ -135,7 +135,7 @@ TEST(PlanQuestionTest, WhatIsWrongNamesItsField) {
   for (const Case& test : cases) {
     PlanQuestion question = Question();
     test.change(&question);
-    const auto read = ReadPlanQuestion(question, Resolve);
+    const auto read = ReadPlanQuestion(question, AnyFiles(), Resolve);
     ASSERT_FALSE(read.ok()) << test.part;
     EXPECT_EQ(read.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(ErrorField(read.status()), test.field);

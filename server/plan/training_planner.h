@@ -22,14 +22,16 @@ struct TrainingPlan {
 
 class TrainingPlanner {
  public:
-  explicit TrainingPlanner(PathResolver resolve)
-      : resolve_(std::move(resolve)) {}
+  // `files`, which opens what `resolve` names, outlives it.
+  TrainingPlanner(const FileOpener& files, PathResolver resolve)
+      : files_(files), resolve_(std::move(resolve)) {}
 
   // What does not fit is in the forecast.  Errors as ReadPlanQuestion's, and
   // kInvalidArgument for sizes that cannot be planned for.
   absl::StatusOr<TrainingPlan> Plan(const PlanQuestion& question) const;
 
  private:
+  const FileOpener& files_;
   const PathResolver resolve_;
 };
 

@@ -30,7 +30,8 @@ std::deque<FilePart> SplitParts(const std::vector<FilePart>& parts,
     for (const wire::FileTensor& tensor : part.tensors) {
       const uint64_t size = FileBytes(tensor);
       if (taken == 0 || taken + size > bytes) {
-        split.push_back({part.path, part.prefix, part.file_bytes, {}});
+        FilePart& next = split.emplace_back(part);
+        next.tensors.clear();
         taken = 0;
       }
       split.back().tensors.push_back(tensor);

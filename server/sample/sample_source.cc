@@ -37,28 +37,29 @@ absl::StatusOr<DType> DTypeOf(const std::string& path,
 
 absl::StatusOr<SampleSource> Open(const std::string& path,
                                   std::optional<DType> dtype,
+                                  const FileOpener& files,
                                   const PathResolver& resolve) {
   SampleSource source;
   source.path = path;
-  const bool is_adapter = IsAdapterDirectory(path);
+  const bool is_adapter = IsAdapterDirectory(files, path);
   std::string model = path;
   if (is_adapter) {
-    ASSIGN_OR_RETURN(const std::string base, BaseOfAdapter(path));
+    ASSIGN_OR_RETURN(const std::string base, BaseOfAdapter(files, path));
     ASSIGN_OR_RETURN(model, resolve("model", base, PathKind::kModel));
   }
-  ASSIGN_OR_RETURN(source.model, OpenModelDirectory(model));
+  ASSIGN_OR_RETURN(source.model, OpenModelDirectory(files, model));
   if (is_adapter) {
     ASSIGN_OR_RETURN(source.adapter,
-                     OpenAdapterDirectory(path, source.model.config));
+                     OpenAdapterDirectory(files, path, source.model.config));
   }
   if (dtype.has_value()) {
     source.dtype = *dtype;
   } else {
     ASSIGN_OR_RETURN(source.dtype, DTypeOf(path, source.model.config));
   }
-  const bool own = fs::exists(path + "/tokenizer.json");
+  const bool own = files.IsThere(path + "/tokenizer.json");
   source.tokenizer_directory = own ? path : model;
-  if (own || fs::exists(model + "/tokenizer.json")) return source;
+  if (own || files.IsThere(model + "/tokenizer.json")) return source;
   return absl::NotFoundError(
       absl::StrCat(model, "/tokenizer.json: no such file"));
 }
@@ -67,8 +68,9 @@ absl::StatusOr<SampleSource> Open(const std::string& path,
 
 absl::StatusOr<SampleSource> OpenSampleSource(const std::string& path,
                                               std::optional<DType> dtype,
+                                              const FileOpener& files,
                                               const PathResolver& resolve) {
-  auto source = Open(path, dtype, resolve);
+  auto source = Open(path, dtype, files, resolve);
   // A path that `resolve` refused says so itself.
   if (source.ok() || !ErrorReason(source.status()).empty()) return source;
   return ModelError(source.status());

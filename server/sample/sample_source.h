@@ -25,9 +25,10 @@ struct SampleSource {
 
 // Errors are about the field "model".  `dtype` empty: the checkpoint's, else
 // that of the model's config.json.  An adapter's base is looked up by
-// `resolve`. Blocks on file reads; thread-safe.
+// `resolve`, files are opened by `files`.  Blocks on file reads; thread-safe.
 absl::StatusOr<SampleSource> OpenSampleSource(const std::string& path,
                                               std::optional<DType> dtype,
+                                              const FileOpener& files,
                                               const PathResolver& resolve);
 
 }  // namespace roundhouse

@@ -498,7 +498,8 @@ TEST_F(SamplerTest, WhatCannotBeOpenedIsToldAtOnce) {
 }
 
 TEST(SplitPartsTest, PartsHoldWholeTensorsUpToTheLimit) {
-  FilePart part{"/f", "", 100, {}};
+  FilePart part;
+  part.ReadAs({"/", "/f", {.inode = 7, .size_bytes = 100}});
   for (uint64_t elements : {10, 10, 30, 1}) {
     wire::FileTensor tensor = {};
     tensor.element_count = elements;
@@ -511,6 +512,8 @@ TEST(SplitPartsTest, PartsHoldWholeTensorsUpToTheLimit) {
   EXPECT_EQ(split[1].tensors.size(), 1u);
   EXPECT_EQ(split[2].tensors.size(), 1u);
   EXPECT_EQ(split[5].path, "/f");
+  EXPECT_EQ(split[5].root, "/");
+  EXPECT_EQ(split[5].identity.inode, 7u);
   EXPECT_EQ(split[5].file_bytes, 100u);
 }
 

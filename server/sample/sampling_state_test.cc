@@ -125,7 +125,8 @@ TEST_F(SamplingStateTest, PartsGoWhereTheUnitsLie) {
   std::vector<std::vector<ParameterSource>> sources(units.size());
   for (size_t u = 0; u < units.size(); ++u) {
     for (size_t p = 0; p < units[u].parameters.size(); ++p) {
-      sources[u].push_back({"/f", 99, u * 100 + p, 1, DType::kF16});
+      sources[u].push_back(
+          {{"", "/f", {.size_bytes = 99}}, u * 100 + p, 1, DType::kF16});
     }
   }
   const size_t split = ModelUnits(TestModel(false)).size();

@@ -86,12 +86,13 @@ absl::StatusOr<std::string> HubCache::Find(const std::string& field,
   }
   const std::vector<std::string> words = absl::StrSplit(id, '/');
   const std::string folder = kModelPrefix + absl::StrJoin(words, "--");
-  const auto cache = DataRoots::Open({directory_});
+  const auto cache = DataRoots::Create({.roots = {directory_}});
   if (!cache.ok()) return missing("the cache");
   const auto ref =
       (*cache)->Resolve(field, folder + "/refs/main", PathKind::kFile);
   if (!ref.ok()) return missing(folder + "/refs/main");
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(*ref, kMaxRefBytes));
+  ASSIGN_OR_RETURN(const std::string text,
+                   ReadWholeFile(**cache, *ref, kMaxRefBytes));
   const std::string revision(absl::StripAsciiWhitespace(text));
   if (!IsWord(revision)) {
     return missing(absl::StrCat("a revision in ", *ref));
@@ -107,7 +108,8 @@ absl::StatusOr<std::string> HubCache::Find(const std::string& field,
 
 absl::StatusOr<std::string> HubCache::Resolve(const std::string& field,
                                               const std::string& path) const {
-  ASSIGN_OR_RETURN(const auto cache, DataRoots::Open({directory_}));
+  ASSIGN_OR_RETURN(const auto cache,
+                   DataRoots::Create({.roots = {directory_}}));
   ASSIGN_OR_RETURN(const std::string found,
                    cache->Resolve(field, path, PathKind::kDirectory));
   const absl::Status status = CheckSnapshot(found);

@@ -6,9 +6,10 @@
 //                                                  files are symbolic links
 //   <cache>/models--ORG--NAME/blobs/               what they mean
 //
-// Those links are the one exception to the rule that none is followed
-// (server/spec/paths.h): every file must lie in the cache itself when all of
-// its links are resolved.
+// Every file must lie in the cache itself when all of its links are resolved.
+// This is looked at when a model is named, so that an unfinished download is
+// told early; who opens its files does so beneath the cache
+// (server/spec/paths.h).
 //
 // Thread-safe.  Blocks on file reads.
 #ifndef ROUNDHOUSE_SERVER_SPEC_HUB_CACHE_H_
@@ -50,10 +51,9 @@ class HubCache {
   absl::StatusOr<std::string> Resolve(const std::string& field,
                                       const std::string& path) const;
 
+ private:
   // kInvalidArgument naming what leads out of the cache.
   absl::Status CheckFile(const std::string& path) const;
-
- private:
   absl::Status CheckSnapshot(const std::string& path) const;
 
   const std::string directory_;

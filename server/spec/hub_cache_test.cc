@@ -85,8 +85,6 @@ TEST_F(HubCacheTest, NoLinkLeadsOut) {
   Write(root_ / "secret", "x");
   fs::create_symlink(root_ / "secret", Snapshot() / "tokenizer.json");
   ExpectError("Org/Tiny-1.5B", "tokenizer.json: leads out of the cache");
-  EXPECT_FALSE(cache_.CheckFile(Snapshot() / "tokenizer.json").ok());
-  EXPECT_TRUE(cache_.CheckFile(Snapshot() / "config.json").ok());
   fs::remove(Snapshot() / "tokenizer.json");
   fs::create_symlink("../../blobs/none", Snapshot() / "model.safetensors");
   ExpectError("Org/Tiny-1.5B", "model.safetensors: a link to nothing");

@@ -1,18 +1,18 @@
 #include "server/spec/paths.h"
 
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/files/checked_file.h"
 #include "base/status.h"
 #include "server/spec/spec_error.h"
 
@@ -32,35 +32,22 @@ std::string Below(const std::string& root, const std::string& path) {
   return absl::StartsWith(bare, prefix) ? bare.substr(prefix.size()) : "";
 }
 
-int OpenBeneath(int root_fd, const std::string& relative) {
-  struct open_how how = {};
-  how.flags = O_PATH | O_CLOEXEC;
-  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS;
-  long fd = 0;
-  do {
-    fd = syscall(SYS_openat2, root_fd, relative.c_str(), &how, sizeof(how));
-  } while (fd < 0 && errno == EAGAIN);
-  return static_cast<int>(fd);
-}
-
 absl::Status OpenError(int error) {
   switch (error) {
     case ENOENT:
     case ENOTDIR:
       return FieldError(absl::StatusCode::kNotFound, "PATH_NOT_FOUND", "",
                         "not found");
-    case EXDEV:
-      return FieldError("PATH_OUTSIDE_DATA_ROOTS", "",
-                        "leads out of the data roots");
     case ELOOP:
       return FieldError("PATH_OUTSIDE_DATA_ROOTS", "",
-                        "goes through a symbolic link, which is not followed");
+                        "goes through more links than are followed");
     default:
       return FieldError("PATH_NOT_FOUND", "",
                         absl::StrCat("can't be opened: ", strerror(error)));
   }
 }
 
+// kDirectory and kModel are directories.
 absl::Status CheckKind(int fd, PathKind kind) {
   struct stat info;
   if (fstat(fd, &info) != 0) return OpenError(errno);
@@ -80,73 +67,179 @@ absl::Status About(const std::string& field, const std::string& path,
       absl::StrCat(field, ": \"", path, "\" ", std::string(status.message())));
 }
 
+std::string RealPath(const std::string& path) {
+  char* const real = realpath(path.c_str(), nullptr);
+  std::string name = real == nullptr ? "" : real;
+  free(real);
+  return name;
+}
+
+std::string Join(const std::string& folder, const std::string& relative) {
+  if (relative == ".") return folder;
+  return absl::StrCat(folder, folder == "/" ? "" : "/",
+                      WithoutTrailingSlashes(relative));
+}
+
+int OpenFolder(const std::string& name) {
+  return name.empty() ? -1
+                      : open(name.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DataRoots>> DataRoots::Open(
-    const std::vector<std::string>& roots) {
+absl::StatusOr<std::unique_ptr<DataRoots>> DataRoots::Create(
+    const DataRootsOptions& options) {
   std::unique_ptr<DataRoots> out(new DataRoots);
-  for (const std::string& root : roots) {
-    char* real = realpath(root.c_str(), nullptr);
-    const std::string name = real == nullptr ? "" : real;
-    free(real);
-    const int fd = name.empty()
-                       ? -1
-                       : open(name.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--data-root: \"", root, "\" is not a directory that can be opened"));
-    }
-    out->given_.push_back(WithoutTrailingSlashes(root));
-    out->names_.push_back(name);
-    out->fds_.push_back(fd);
+  for (const std::string& root : options.roots) {
+    RETURN_IF_ERROR(out->Add(root, false));
+  }
+  for (const std::string& root : options.own) {
+    RETURN_IF_ERROR(out->Add(root, true));
+  }
+  if (!options.hub_cache.empty()) {
+    auto hub = std::make_unique<Root>();
+    hub->given = WithoutTrailingSlashes(options.hub_cache);
+    hub->searched = false;
+    out->roots_.push_back(std::move(hub));
   }
   return out;
 }
 
-DataRoots::~DataRoots() {
-  for (int fd : fds_) close(fd);
+absl::Status DataRoots::Add(const std::string& given, bool own) {
+  auto root = std::make_unique<Root>();
+  root->given = WithoutTrailingSlashes(given);
+  root->linked = !own;
+  root->name = RealPath(given);
+  root->fd = OpenFolder(root->name);
+  if (root->fd < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--data-root: \"", given, "\" is not a directory that can be opened"));
+  }
+  searched_.push_back(root->name);
+  roots_.push_back(std::move(root));
+  return absl::OkStatus();
 }
 
-absl::Status DataRoots::LookUp(size_t root, const std::string& relative,
-                               PathKind kind) const {
-  const int fd = OpenBeneath(fds_[root], relative);
-  if (fd < 0) return OpenError(errno);
-  const absl::Status status = CheckKind(fd, kind);
-  close(fd);
-  return status;
+DataRoots::~DataRoots() {
+  for (const auto& root : roots_) {
+    if (root->fd >= 0) close(root->fd);
+  }
+}
+
+// The cache's folder may come later; the first descriptor of it stays.
+int DataRoots::DescriptorOf(const Root& root) const {
+  const int known = root.fd.load();
+  if (known >= 0 || !root.name.empty()) return known;
+  const int opened = OpenFolder(RealPath(root.given));
+  int none = -1;
+  if (opened < 0 || root.fd.compare_exchange_strong(none, opened)) {
+    return opened;
+  }
+  close(opened);
+  return none;  // another thread's
+}
+
+std::string DataRoots::NameOf(const Root& root) const {
+  return root.name.empty() ? RealPath(root.given) : root.name;
+}
+
+absl::StatusOr<DataRoots::Place> DataRoots::LookUp(
+    const Root& root, const std::string& relative) const {
+  const int folder = DescriptorOf(root);
+  if (folder < 0) return OpenError(ENOENT);
+  const std::string name = NameOf(root);
+  const std::string path = Join(name, relative);
+  Descriptor found(OpenBeneath(folder, relative, Links::kBeneath));
+  if (found.get() >= 0) return Place{std::move(found), name, path};
+  if (errno == EXDEV) return FollowOut(path);
+  return OpenError(errno);
+}
+
+// Whether what lies outside is there is not told.
+absl::StatusOr<DataRoots::Place> DataRoots::FollowOut(
+    const std::string& path) const {
+  const std::string real = RealPath(path);
+  for (const auto& root : roots_) {
+    const std::string name = NameOf(*root);
+    const std::string relative =
+        root->linked && !name.empty() && !real.empty() ? Below(name, real) : "";
+    if (relative.empty()) continue;
+    Descriptor found(OpenBeneath(DescriptorOf(*root), relative, Links::kNone));
+    if (found.get() >= 0) return Place{std::move(found), name, real};
+  }
+  return FieldError(
+      "PATH_OUTSIDE_DATA_ROOTS", "",
+      absl::StrCat("leads out of the data roots (", RootsText(),
+                   "); where a link is meant to, the server's admin can name "
+                   "what it leads to as a data root"));
+}
+
+absl::StatusOr<DataRoots::Place> DataRoots::LookUpAbsolute(
+    const std::string& path) const {
+  absl::Status missing;
+  for (const auto& root : roots_) {
+    const std::string name = NameOf(*root);
+    std::string relative = name.empty() ? "" : Below(name, path);
+    if (relative.empty()) relative = Below(root->given, path);
+    if (relative.empty()) continue;
+    auto place = LookUp(*root, relative);
+    if (place.ok() || !absl::IsNotFound(place.status())) return place;
+    missing = place.status();
+  }
+  if (!missing.ok()) return missing;
+  return FieldError(
+      "PATH_OUTSIDE_DATA_ROOTS", "",
+      absl::StrCat("is outside the data roots (", RootsText(), ")"));
+}
+
+std::string DataRoots::RootsText() const {
+  return absl::StrJoin(searched_, ", ");
 }
 
 absl::StatusOr<std::string> DataRoots::Resolve(const std::string& field,
                                                const std::string& path,
                                                PathKind kind) const {
-  const bool absolute = !path.empty() && path[0] == '/';
-  bool under_a_root = !absolute;
-  for (size_t i = 0; i < fds_.size(); ++i) {
-    std::string relative = path;
-    if (absolute) {
-      relative = Below(names_[i], path);
-      if (relative.empty()) relative = Below(given_[i], path);
-      if (relative.empty()) continue;
-      under_a_root = true;
+  absl::StatusOr<Place> found = OpenError(ENOENT);
+  if (!path.empty() && path[0] == '/') {
+    found = LookUpAbsolute(path);
+  } else {
+    for (const auto& root : roots_) {
+      if (root->searched) found = LookUp(*root, path);
+      if (!absl::IsNotFound(found.status())) break;
     }
-    const absl::Status found = LookUp(i, relative, kind);
-    if (found.ok()) {
-      if (relative == ".") return names_[i];
-      return absl::StrCat(names_[i], names_[i] == "/" ? "" : "/",
-                          WithoutTrailingSlashes(relative));
-    }
-    if (!absl::IsNotFound(found)) return About(field, path, found);
   }
-  if (!under_a_root) {
+  if (absl::IsNotFound(found.status())) {
     return About(field, path,
-                 FieldError("PATH_OUTSIDE_DATA_ROOTS", "",
-                            absl::StrCat("is outside the data roots (",
-                                         absl::StrJoin(names_, ", "), ")")));
+                 FieldError("PATH_NOT_FOUND", "",
+                            absl::StrCat("is not under the data roots (",
+                                         RootsText(), ")")));
   }
-  return About(field, path,
-               FieldError("PATH_NOT_FOUND", "",
-                          absl::StrCat("is not under the data roots (",
-                                       absl::StrJoin(names_, ", "), ")")));
+  if (!found.ok()) return About(field, path, found.status());
+  const absl::Status right = CheckKind(found->descriptor.get(), kind);
+  if (!right.ok()) return About(field, path, right);
+  return found->path;
+}
+
+absl::StatusOr<InputFile> DataRoots::Open(const std::string& path) const {
+  auto place = LookUpAbsolute(path);
+  if (!place.ok()) {
+    return absl::Status(place.status().code(),
+                        absl::StrCat(path, ": ", place.status().message()));
+  }
+  return InputFile::OpenAt(place->descriptor, std::move(place->root),
+                           std::move(place->path));
+}
+
+absl::StatusOr<FoundDirectory> DataRoots::OpenDirectory(
+    const std::string& path) const {
+  auto place = LookUpAbsolute(path);
+  absl::Status status = place.status();
+  if (status.ok()) {
+    status = CheckKind(place->descriptor.get(), PathKind::kDirectory);
+  }
+  if (status.ok()) return place;
+  return absl::Status(status.code(),
+                      absl::StrCat(path, ": ", status.message()));
 }
 
 }  // namespace roundhouse

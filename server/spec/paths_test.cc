@@ -31,7 +31,7 @@ class PathsTest : public testing::Test {
     }
     fs::create_symlink(top_ / "secret", top_ / "a/way_out");
     fs::create_symlink("one.jsonl", top_ / "a/link.jsonl");
-    auto roots = DataRoots::Open({top_ / "a", top_ / "b/"});
+    auto roots = DataRoots::Create({.roots = {top_ / "a", top_ / "b/"}});
     ASSERT_TRUE(roots.ok()) << roots.status();
     roots_ = *std::move(roots);
   }
@@ -87,7 +87,7 @@ TEST_F(PathsTest, WhatIsMissingOrOfTheWrongKind) {
 }
 
 TEST_F(PathsTest, ARootThatIsNoDirectoryIsNamed) {
-  const auto roots = DataRoots::Open({top_ / "a/one.jsonl"});
+  const auto roots = DataRoots::Create({.roots = {top_ / "a/one.jsonl"}});
   EXPECT_TRUE(absl::StrContains(std::string(roots.status().message()),
                                 "a/one.jsonl\" is not a directory"))
       << roots.status();

@@ -192,16 +192,17 @@ absl::StatusOr<ParameterSource> SourceOf(const ParameterSpec& spec,
         path, ": tensor ", spec.name, ": dtype ", FileDTypeName(tensor.dtype),
         " is not supported; supported: F32, BF16, F16"));
   }
-  return ParameterSource{.file = path,
-                         .file_bytes = header.file_size,
+  return ParameterSource{.file = header.file,
                          .offset = tensor.begin,
                          .bytes = tensor.end - tensor.begin,
                          .dtype = *dtype};
 }
 
-absl::Status FindSources(const std::string& path, const ModelConfig& base,
-                         AdapterDirectory* adapter) {
-  ASSIGN_OR_RETURN(const SafetensorsHeader header, ReadSafetensorsHeader(path));
+absl::Status FindSources(const FileOpener& files, const std::string& path,
+                         const ModelConfig& base, AdapterDirectory* adapter) {
+  ASSIGN_OR_RETURN(const SafetensorsHeader header,
+                   ReadSafetensorsHeader(files, path));
+  adapter->files.push_back(header.file);
   std::set<std::string> unused;
   for (const auto& [name, tensor] : header.tensors) unused.insert(name);
   for (int64_t layer = 0; layer < base.layer_count; ++layer) {
@@ -260,21 +261,25 @@ absl::StatusOr<AdapterDirectory> ParseAdapterConfig(const std::string& json,
 }
 
 absl::StatusOr<AdapterDirectory> ReadAdapterConfig(
-    const std::string& directory) {
+    const FileOpener& files, const std::string& directory) {
   const std::string path = ConfigPath(directory);
-  ASSIGN_OR_RETURN(const std::string text,
-                   ReadWholeFile(path, kMaxConfigBytes));
+  ASSIGN_OR_RETURN(const InputFile file, files.Open(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadWhole(file, kMaxConfigBytes));
   ASSIGN_OR_RETURN(AdapterDirectory adapter, ParseAdapterConfig(text, path));
   adapter.path = directory;
+  adapter.files.push_back(file.checked());
   return adapter;
 }
 
-bool IsAdapterDirectory(const std::string& path) {
-  return fs::exists(ConfigPath(path)) && !fs::exists(path + "/config.json");
+bool IsAdapterDirectory(const FileOpener& files, const std::string& path) {
+  return files.IsThere(ConfigPath(path)) &&
+         !files.IsThere(path + "/config.json");
 }
 
-absl::StatusOr<std::string> BaseOfAdapter(const std::string& path) {
-  ASSIGN_OR_RETURN(const AdapterDirectory adapter, ReadAdapterConfig(path));
+absl::StatusOr<std::string> BaseOfAdapter(const FileOpener& files,
+                                          const std::string& path) {
+  ASSIGN_OR_RETURN(const AdapterDirectory adapter,
+                   ReadAdapterConfig(files, path));
   if (!adapter.base_model.empty()) return adapter.base_model;
   return absl::InvalidArgumentError(
       absl::StrCat(ConfigPath(path),
@@ -282,17 +287,18 @@ absl::StatusOr<std::string> BaseOfAdapter(const std::string& path) {
                    "adapter belongs to"));
 }
 
-absl::StatusOr<AdapterDirectory> OpenAdapterDirectory(const std::string& path,
+absl::StatusOr<AdapterDirectory> OpenAdapterDirectory(const FileOpener& files,
+                                                      const std::string& path,
                                                       const ModelConfig& base) {
-  ASSIGN_OR_RETURN(AdapterDirectory adapter, ReadAdapterConfig(path));
+  ASSIGN_OR_RETURN(AdapterDirectory adapter, ReadAdapterConfig(files, path));
   const std::string weights = absl::StrCat(path, "/", kAdapterWeightsName);
-  if (!fs::exists(weights) && fs::exists(path + "/adapter_model.bin")) {
+  if (!files.IsThere(weights) && files.IsThere(path + "/adapter_model.bin")) {
     return absl::NotFoundError(
         absl::StrCat(weights,
                      ": no such file; adapter_model.bin is not read, "
                      "save the adapter as safetensors"));
   }
-  RETURN_IF_ERROR(FindSources(weights, base, &adapter));
+  RETURN_IF_ERROR(FindSources(files, weights, base, &adapter));
   return adapter;
 }
 

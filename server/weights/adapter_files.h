@@ -35,25 +35,28 @@ struct AdapterDirectory {
   std::string base_model;  // base_model_name_or_path; "" where it says none
   // sources[l][p] belongs to AdapterUnit(base, config, l).parameters[p].
   std::vector<std::vector<ParameterSource>> sources;
+  std::vector<CheckedFile> files;  // that were read, as they were
 };
 
 // NOT_FOUND names the missing file; INVALID_ARGUMENT what is wrong with which
 // file and field or tensor (shapes found and expected); UNIMPLEMENTED an option
 // or dtype by name.
-absl::StatusOr<AdapterDirectory> OpenAdapterDirectory(const std::string& path,
+absl::StatusOr<AdapterDirectory> OpenAdapterDirectory(const FileOpener& files,
+                                                      const std::string& path,
                                                       const ModelConfig& base);
 
 // adapter_config.json without config.json: PEFT's directories.
-bool IsAdapterDirectory(const std::string& path);
+bool IsAdapterDirectory(const FileOpener& files, const std::string& path);
 
 // What the adapter at `path` says it was made for, as it says it; no weights
 // are looked at.  Errors as OpenAdapterDirectory's; INVALID_ARGUMENT where it
 // says nothing.
-absl::StatusOr<std::string> BaseOfAdapter(const std::string& path);
+absl::StatusOr<std::string> BaseOfAdapter(const FileOpener& files,
+                                          const std::string& path);
 
 // `directory`'s adapter_config.json alone: no sources.
 absl::StatusOr<AdapterDirectory> ReadAdapterConfig(
-    const std::string& directory);
+    const FileOpener& files, const std::string& directory);
 
 // The text of an adapter_config.json, without any file: no sources.  `path`
 // names it in errors.

@@ -58,7 +58,8 @@ class AdapterFilesTest : public testing::Test {
     WriteTestFile(path_ + "/adapter_config.json", json.dump());
   }
   void ExpectError(absl::StatusCode code, const std::string& text) {
-    const auto status = OpenAdapterDirectory(path_, model_).status();
+    const auto status =
+        OpenAdapterDirectory(AnyFiles(), path_, model_).status();
     EXPECT_EQ(status.code(), code) << status;
     EXPECT_TRUE(absl::StrContains(std::string(status.message()), text))
         << "no \"" << text << "\" in " << status;
@@ -70,7 +71,7 @@ class AdapterFilesTest : public testing::Test {
 };
 
 TEST_F(AdapterFilesTest, WhatIsWrittenIsRead) {
-  const auto adapter = OpenAdapterDirectory(path_, model_);
+  const auto adapter = OpenAdapterDirectory(AnyFiles(), path_, model_);
   ASSERT_TRUE(adapter.ok()) << adapter.status();
   EXPECT_EQ(adapter->config, kAdapter);
   EXPECT_EQ(adapter->base_model, "models/base");
@@ -82,8 +83,9 @@ TEST_F(AdapterFilesTest, WhatIsWrittenIsRead) {
     ASSERT_EQ(adapter->sources[layer].size(), 4u);
     for (size_t p = 0; p < 4; ++p) {
       const ParameterSource& source = adapter->sources[layer][p];
-      EXPECT_EQ(source.file, path_ + "/adapter_model.safetensors");
-      EXPECT_EQ(source.file_bytes, fs::file_size(source.file));
+      EXPECT_EQ(source.file.path, path_ + "/adapter_model.safetensors");
+      EXPECT_EQ(source.file.identity.size_bytes,
+                fs::file_size(source.file.path));
       EXPECT_EQ(static_cast<int64_t>(source.bytes),
                 4 * unit.parameters[p].element_count);
       offsets.insert(source.offset);
@@ -113,14 +115,14 @@ TEST_F(AdapterFilesTest, PeftsOwnSpellingsAreRead) {
       "target_modules": ["mlp.down_proj", "q_proj"],
       "target_parameters": null, "trainable_token_indices": null,
       "use_dora": false, "use_qalora": false, "use_rslora": false})"));
-  const auto adapter = OpenAdapterDirectory(path_, model_);
+  const auto adapter = OpenAdapterDirectory(AnyFiles(), path_, model_);
   ASSERT_TRUE(adapter.ok()) << adapter.status();
   EXPECT_EQ(adapter->config.targets, 0x41u);
   AdapterConfig all = kAdapter;
   all.targets = kAllLinearTargets;
   WriteWeights(all);
   WriteConfig({{"target_modules", "all-linear"}, {"task_type", nullptr}});
-  EXPECT_EQ(OpenAdapterDirectory(path_, model_)->config.targets,
+  EXPECT_EQ(OpenAdapterDirectory(AnyFiles(), path_, model_)->config.targets,
             kAllLinearTargets);
 }
 
@@ -203,12 +205,14 @@ TEST_F(AdapterFilesTest, WeightsOfAnotherAdapterAreRefused) {
 }
 
 TEST_F(AdapterFilesTest, AnotherModelsAdapterIsRefused) {
-  const auto deeper = OpenAdapterDirectory(path_, TestModel(false, 4));
+  const auto deeper =
+      OpenAdapterDirectory(AnyFiles(), path_, TestModel(false, 4));
   EXPECT_TRUE(
       absl::StrContains(std::string(deeper.status().message()),
                         "layers.3.self_attn.q_proj.lora_A.weight is missing"))
       << deeper.status();
-  const auto flatter = OpenAdapterDirectory(path_, TestModel(false, 2));
+  const auto flatter =
+      OpenAdapterDirectory(AnyFiles(), path_, TestModel(false, 2));
   EXPECT_TRUE(absl::StrContains(std::string(flatter.status().message()),
                                 "4 tensors have no place"))
       << flatter.status();

@@ -32,7 +32,7 @@ std::string HexSha256(const std::string& text) {
       absl::string_view(reinterpret_cast<char*>(digest), bytes));
 }
 
-absl::StatusOr<std::string> FileIdentity(const std::string& path) {
+absl::StatusOr<std::string> StateOf(const std::string& path) {
   struct stat info;
   if (stat(path.c_str(), &info) != 0) {
     return absl::NotFoundError(absl::StrCat(path, ": ", std::strerror(errno)));
@@ -116,9 +116,9 @@ absl::StatusOr<std::string> BaseKey(const ModelDirectory& directory,
   std::map<std::string, std::string> identities;
   for (const auto& unit : directory.sources) {
     for (const ParameterSource& source : unit) {
-      std::string& identity = identities[source.file];
+      std::string& identity = identities[source.file.path];
       if (identity.empty()) {
-        ASSIGN_OR_RETURN(identity, FileIdentity(source.file));
+        ASSIGN_OR_RETURN(identity, StateOf(source.file.path));
       }
       absl::StrAppend(&text, identity, " ", source.offset, " ", source.bytes,
                       " ", DTypeName(source.dtype), "\n");

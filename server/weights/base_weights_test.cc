@@ -197,7 +197,7 @@ TEST_F(BaseKeyTest, IsTheSameWhileTheFilesAre) {
   EXPECT_EQ(key.size(), 64u);
   EXPECT_EQ(Key(), key);
   fs::create_symlink(file_, file_ + ".link");
-  directory_.sources[0][0].file = file_ + ".link";
+  directory_.sources[0][0].file.path = file_ + ".link";
   EXPECT_EQ(Key(), key) << "another path to the same file";
 }
 

@@ -63,7 +63,7 @@ absl::Status WriteAll(int fd, const std::string& content,
 
 absl::Status WriteSynced(const std::string& path, const std::string& content) {
   const int fd =
-      open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+      open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
   if (fd < 0) return FileError("creating", path, errno);
   const absl::Status status = WriteAll(fd, content, path);
   close(fd);
@@ -255,7 +255,7 @@ absl::Status CheckShard(const std::string& directory,
 
 struct Found {
   std::string path;
-  uint64_t file_bytes = 0;
+  CheckedFile file;
   SafetensorsTensor tensor;
 };
 
@@ -271,12 +271,12 @@ absl::StatusOr<std::map<std::string, Found>> FindTensors(
   std::map<std::string, Found> tensors;
   for (const CheckpointShard& shard : manifest.shards) {
     const std::string file = absl::StrCat(path, "/", shard.file);
-    const auto header = ReadSafetensorsHeader(file);
+    const auto header = ReadSafetensorsHeader(AnyFiles(), file);
     if (!header.ok()) {
       return absl::DataLossError(std::string(header.status().message()));
     }
     for (const auto& [name, tensor] : header->tensors) {
-      tensors[name] = {file, header->file_size, tensor};
+      tensors[name] = {file, header->file, tensor};
     }
   }
   return tensors;
@@ -344,8 +344,7 @@ absl::StatusOr<std::vector<FilePart>> ResumeParts(const std::string& path,
         base +
         static_cast<uint64_t>(spec.unit_offset_elements) * DTypeBytes(dtype);
     FilePart& part = parts[entry->second.path];
-    part.path = entry->second.path;
-    part.file_bytes = entry->second.file_bytes;
+    part.ReadAs(entry->second.file);
     part.tensors.push_back(tensor);
     return absl::OkStatus();
   };

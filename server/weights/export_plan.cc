@@ -30,14 +30,14 @@ struct Tensor {
   std::string name;
   std::vector<int64_t> shape;
   DType dtype = DType::kF32;
-  wire::MergeRows whole;  // all rows; output_path and output_offset not set
+  wire::MergeRows whole;  // all rows; output and output_offset not set
 
   uint64_t row_bytes() const { return whole.columns * DTypeBytes(dtype); }
   uint64_t bytes() const { return whole.row_count * row_bytes(); }
 };
 
 wire::FileMatrix MatrixOf(const ParameterSource& source) {
-  return {source.file, source.file_bytes, source.offset, source.dtype};
+  return {source.file, source.offset, source.dtype};
 }
 
 // Vectors are one row, whatever has more dimensions is rows of its first.
@@ -57,15 +57,6 @@ Tensor MakeTensor(const std::string& name, const std::vector<int64_t>& shape,
   return tensor;
 }
 
-std::string TemporaryFor(const std::string& output) {
-  std::random_device random;
-  const fs::path path(output);
-  const std::string name =
-      absl::StrFormat("%s%s-%08x%08x", kExportTemporaryPrefix,
-                      path.filename().string(), random(), random());
-  return (path.parent_path() / name).string();
-}
-
 absl::Status Refused(const char* field, const std::string& why) {
   return FieldError("INVALID_VALUE", field, absl::StrCat(field, ": ", why));
 }
@@ -79,8 +70,9 @@ absl::Status About(const char* field, const absl::Status& status) {
                     absl::StrCat(field, ": ", std::string(status.message())));
 }
 
-absl::StatusOr<ExportKind> KindOf(const ExportRequest& request) {
-  const bool adapter = IsAdapterDirectory(request.source);
+absl::StatusOr<ExportKind> KindOf(const FileOpener& files,
+                                  const ExportRequest& request) {
+  const bool adapter = IsAdapterDirectory(files, request.source);
   const std::string& source = request.source;
   switch (request.kind) {
     case ExportKind::kAsIs:
@@ -107,9 +99,7 @@ class Planner {
           ExportKind kind)
       : request_(request), options_(options) {
     plan_.kind = kind;
-    plan_.directory.final_path = request.output;
-    plan_.directory.temporary_path = TemporaryFor(request.output);
-    plan_.directory.replaces_existing = false;
+    plan_.output = request.output;
   }
 
   absl::StatusOr<ExportPlan> Plan() {
@@ -128,19 +118,24 @@ class Planner {
   }
 
  private:
-  void Copy(const std::string& directory, const std::string& name) {
-    plan_.directory.copied_files.push_back(absl::StrCat(directory, "/", name));
+  const FileOpener& files() const { return *options_.files; }
+  absl::Status Copy(const std::string& directory, const std::string& name) {
+    const auto file = files().Open(absl::StrCat(directory, "/", name));
+    if (!file.ok()) return About("source", file.status());
+    plan_.copied_files.push_back(file->checked());
+    return absl::OkStatus();
   }
-  void CopyWhatBelongsTo(const std::string& directory) {
-    for (const std::string& name : TokenizerFilesIn(directory)) {
-      Copy(directory, name);
+  absl::Status CopyWhatBelongsTo(const std::string& directory) {
+    for (const std::string& name : TokenizerFilesIn(files(), directory)) {
+      RETURN_IF_ERROR(Copy(directory, name));
     }
+    return absl::OkStatus();
   }
-  void CopyTrainerState() {
-    if (fs::is_regular_file(
-            absl::StrCat(request_.source, "/", kTrainerState))) {
-      Copy(request_.source, kTrainerState);
+  absl::Status CopyTrainerState() {
+    if (!files().IsThere(absl::StrCat(request_.source, "/", kTrainerState))) {
+      return absl::OkStatus();
     }
+    return Copy(request_.source, kTrainerState);
   }
 
   absl::Status TakeAdapter();
@@ -150,14 +145,13 @@ class Planner {
   void TakeModel(const ModelDirectory& model);
   absl::Status SetConfig(const ModelDirectory& model);
   void AddAdapter(const ModelConfig& model, const AdapterDirectory& adapter);
-  void CopyTokenizer(const ModelDirectory& base);
+  absl::Status CopyTokenizer(const ModelDirectory& base);
 
   absl::Status PlaceFiles();
   std::vector<std::vector<Tensor>> CutShards();
   absl::Status PlaceShard(const std::string& file,
                           const std::vector<Tensor>& tensors);
-  void CutPieces(const Tensor& tensor, const std::string& path,
-                 uint64_t offset);
+  void CutPieces(const Tensor& tensor, size_t part, uint64_t offset);
 
   const ExportRequest& request_;
   const ExportPlanOptions& options_;
@@ -173,7 +167,7 @@ absl::Status Planner::TakeAdapter() {
   }
   const std::string path =
       absl::StrCat(request_.source, "/", kAdapterWeightsName);
-  const auto header = ReadSafetensorsHeader(path);
+  const auto header = ReadSafetensorsHeader(files(), path);
   if (!header.ok()) return About("source", header.status());
   for (const auto& [name, tensor] : header->tensors) {
     const auto dtype = ToDType(tensor.dtype);
@@ -184,42 +178,41 @@ absl::Status Planner::TakeAdapter() {
                        FileDTypeName(tensor.dtype), " is not supported")));
     }
     tensors_.push_back(MakeTensor(name, tensor.shape,
-                                  {.file = path,
-                                   .file_bytes = header->file_size,
+                                  {.file = header->file,
                                    .offset = tensor.begin,
                                    .bytes = tensor.end - tensor.begin,
                                    .dtype = *dtype},
                                   std::nullopt));
   }
-  Copy(request_.source, kAdapterConfigName);
-  CopyWhatBelongsTo(request_.source);
-  CopyTrainerState();
-  return absl::OkStatus();
+  RETURN_IF_ERROR(Copy(request_.source, kAdapterConfigName));
+  RETURN_IF_ERROR(CopyWhatBelongsTo(request_.source));
+  return CopyTrainerState();
 }
 
 absl::Status Planner::TakeFull() {
-  const auto model = OpenModelDirectory(request_.source);
+  const auto model = OpenModelDirectory(files(), request_.source);
   if (!model.ok()) return About("source", model.status());
   TakeModel(*model);
-  CopyWhatBelongsTo(request_.source);
-  CopyTrainerState();
+  RETURN_IF_ERROR(CopyWhatBelongsTo(request_.source));
+  RETURN_IF_ERROR(CopyTrainerState());
   return SetConfig(*model);
 }
 
 absl::Status Planner::TakeMerged() {
   ASSIGN_OR_RETURN(const std::string path, FindBase());
-  const auto base = OpenModelDirectory(path);
+  const auto base = OpenModelDirectory(files(), path);
   if (!base.ok()) return About("source", base.status());
-  const auto adapter = OpenAdapterDirectory(request_.source, base->config);
+  const auto adapter =
+      OpenAdapterDirectory(files(), request_.source, base->config);
   if (!adapter.ok()) return About("source", adapter.status());
   TakeModel(*base);
   AddAdapter(base->config, *adapter);
-  CopyTokenizer(*base);
+  RETURN_IF_ERROR(CopyTokenizer(*base));
   return SetConfig(*base);
 }
 
 absl::StatusOr<std::string> Planner::FindBase() const {
-  const auto base = BaseOfAdapter(request_.source);
+  const auto base = BaseOfAdapter(files(), request_.source);
   if (!base.ok()) return About("source", base.status());
   auto path = options_.find_base(*base);
   if (path.ok()) return path;
@@ -242,7 +235,7 @@ void Planner::TakeModel(const ModelDirectory& model) {
 
 // config.json tells the weights' dtype.
 absl::Status Planner::SetConfig(const ModelDirectory& model) {
-  std::string& text = plan_.directory.texts["config.json"];
+  std::string& text = plan_.texts["config.json"];
   if (!request_.dtype.has_value()) {
     text = model.config_json;
     return absl::OkStatus();
@@ -276,18 +269,19 @@ void Planner::AddAdapter(const ModelConfig& model,
 }
 
 // One set: files of two tokenizers do not go together.
-void Planner::CopyTokenizer(const ModelDirectory& base) {
-  const std::vector<std::string> own = TokenizerFilesIn(request_.source);
+absl::Status Planner::CopyTokenizer(const ModelDirectory& base) {
+  const std::vector<std::string> own =
+      TokenizerFilesIn(files(), request_.source);
   if (std::count(own.begin(), own.end(), "tokenizer.json") == 0) {
-    CopyWhatBelongsTo(base.path);
-    return;
+    return CopyWhatBelongsTo(base.path);
   }
-  CopyWhatBelongsTo(request_.source);
+  RETURN_IF_ERROR(CopyWhatBelongsTo(request_.source));
   const auto& theirs = base.tokenizer_files;
   if (std::count(own.begin(), own.end(), kGenerationConfig) == 0 &&
       std::count(theirs.begin(), theirs.end(), kGenerationConfig) != 0) {
-    Copy(base.path, kGenerationConfig);
+    return Copy(base.path, kGenerationConfig);
   }
+  return absl::OkStatus();
 }
 
 std::vector<std::vector<Tensor>> Planner::CutShards() {
@@ -325,7 +319,7 @@ absl::Status Planner::PlaceFiles() {
     for (const Tensor& tensor : shards[i]) file_of_tensor[tensor.name] = file;
   }
   if (count > 1) {
-    plan_.directory.texts["model.safetensors.index.json"] =
+    plan_.texts["model.safetensors.index.json"] =
         SafetensorsIndexJson(file_of_tensor, plan_.bytes);
   }
   return absl::OkStatus();
@@ -339,30 +333,27 @@ absl::Status Planner::PlaceShard(const std::string& file,
   }
   ASSIGN_OR_RETURN(const SafetensorsPrefix prefix,
                    BuildSafetensorsHeader(entries));
-  const std::string path =
-      absl::StrCat(TemporaryPath(plan_.directory), "/", file);
   FilePart part;
-  part.path = path;
+  part.path = file;
   part.prefix = prefix.bytes;
   part.file_bytes = prefix.file_size;
-  plan_.directory.total_bytes += part.file_bytes;
-  plan_.directory.parts.push_back(std::move(part));
+  plan_.disk_bytes += part.file_bytes;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    CutPieces(tensors[i], path, prefix.offsets[i]);
+    CutPieces(tensors[i], plan_.parts.size(), prefix.offsets[i]);
   }
+  plan_.parts.push_back(std::move(part));
   return absl::OkStatus();
 }
 
-void Planner::CutPieces(const Tensor& tensor, const std::string& path,
-                        uint64_t offset) {
+void Planner::CutPieces(const Tensor& tensor, size_t part, uint64_t offset) {
   if (tensor.bytes() == 0) return;
   const uint64_t most =
       std::max<uint64_t>(1, options_.max_piece_bytes / tensor.row_bytes());
   for (uint64_t row = 0; row < tensor.whole.row_count; row += most) {
-    ExportPiece piece{.tensor = tensor.name, .rows = tensor.whole};
+    ExportPiece piece{
+        .tensor = tensor.name, .part = part, .rows = tensor.whole};
     piece.rows.first_row = row;
     piece.rows.row_count = std::min(most, tensor.whole.row_count - row);
-    piece.rows.output_path = path;
     piece.rows.output_offset = offset + row * tensor.row_bytes();
     piece.bytes = piece.rows.row_count * tensor.row_bytes();
     plan_.pieces.push_back(std::move(piece));
@@ -373,7 +364,7 @@ void Planner::CutPieces(const Tensor& tensor, const std::string& path,
 
 absl::StatusOr<ExportPlan> PlanExport(const ExportRequest& request,
                                       const ExportPlanOptions& options) {
-  ASSIGN_OR_RETURN(const ExportKind kind, KindOf(request));
+  ASSIGN_OR_RETURN(const ExportKind kind, KindOf(*options.files, request));
   return Planner(request, options, kind).Plan();
 }
 

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -29,25 +30,29 @@ namespace roundhouse {
 // again when the files worker dies.
 inline constexpr uint64_t kExportPieceBytes = uint64_t{32} << 20;
 
-// Begins the name of the directory in which an export is made, beside its
-// output; 16 random digits end it, so that it is nobody else's.
-inline constexpr char kExportTemporaryPrefix[] = ".roundhouse-export-";
-
 struct ExportPiece {
-  std::string tensor;  // as the output names it
-  wire::MergeRows rows;
-  uint64_t bytes = 0;  // of the output
+  std::string tensor;    // as the output names it
+  size_t part = 0;       // index of the file that it goes to
+  wire::MergeRows rows;  // without its output
+  uint64_t bytes = 0;    // of the output
 };
 
 struct ExportPlan {
   ExportKind kind = ExportKind::kFull;  // never kAsIs
-  // Parts have no tensors: `pieces` fill the files behind their prefixes.
-  DirectoryPlan directory;
+  std::string output;                   // path of the directory to be
+  // Files to be made, by their names in it; `pieces` fill them behind their
+  // prefixes.
+  std::vector<FilePart> parts;
+  std::map<std::string, std::string> texts;  // name -> content
+  std::vector<CheckedFile> copied_files;     // by their names
   std::vector<ExportPiece> pieces;
-  uint64_t bytes = 0;  // of all pieces
+  uint64_t bytes = 0;       // of all pieces
+  uint64_t disk_bytes = 0;  // of all parts
 };
 
 struct ExportPlanOptions {
+  // Opens the source's and the base's files; outlives the call.
+  const FileOpener* files = nullptr;
   // The directory of a base that an adapter_config.json names.
   std::function<absl::StatusOr<std::string>(const std::string& name)> find_base;
   uint64_t max_shard_bytes = kMaxShardBytes;

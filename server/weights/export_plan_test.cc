@@ -96,6 +96,7 @@ class ExportPlanTest : public testing::Test {
   }
   absl::StatusOr<ExportPlan> Plan(const ExportRequest& request) const {
     ExportPlanOptions options = options_;
+    options.files = &AnyFiles();
     if (!options.find_base) {
       options.find_base =
           [this](const std::string& name) -> absl::StatusOr<std::string> {
@@ -114,8 +115,8 @@ class ExportPlanTest : public testing::Test {
   }
   static Names CopiedNames(const ExportPlan& plan) {
     Names names;
-    for (const std::string& path : plan.directory.copied_files) {
-      names.insert(fs::path(path).filename().string());
+    for (const CheckedFile& file : plan.copied_files) {
+      names.insert(fs::path(file.path).filename().string());
     }
     return names;
   }
@@ -123,17 +124,17 @@ class ExportPlanTest : public testing::Test {
   static void ExpectCovered(const ExportPlan& plan) {
     std::map<std::string, uint64_t> next;
     uint64_t bytes = 0;
-    for (const FilePart& part : plan.directory.parts) {
+    for (const FilePart& part : plan.parts) {
       next[part.path] = part.prefix.size();
     }
     for (const ExportPiece& piece : plan.pieces) {
-      uint64_t& at = next.at(piece.rows.output_path);
+      uint64_t& at = next.at(plan.parts[piece.part].path);
       EXPECT_EQ(piece.rows.output_offset, at) << piece.tensor;
       at += piece.bytes;
       bytes += piece.bytes;
     }
     EXPECT_EQ(bytes, plan.bytes);
-    for (const FilePart& part : plan.directory.parts) {
+    for (const FilePart& part : plan.parts) {
       EXPECT_EQ(next[part.path], part.file_bytes);
     }
   }
@@ -147,9 +148,8 @@ TEST_F(ExportPlanTest, MergedHasTheBasesTensorsAndTheAdaptersPlaces) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->kind, ExportKind::kMerged);
   ExpectCovered(*plan);
-  ASSERT_EQ(plan->directory.parts.size(), 1u);
-  EXPECT_TRUE(
-      absl::EndsWith(plan->directory.parts[0].path, "/model.safetensors"));
+  ASSERT_EQ(plan->parts.size(), 1u);
+  EXPECT_EQ(plan->parts[0].path, "model.safetensors");
   size_t adapted = 0;
   for (const ExportPiece& piece : plan->pieces) {
     // Dtypes stay as they are in the base's files.
@@ -164,21 +164,22 @@ TEST_F(ExportPlanTest, MergedHasTheBasesTensorsAndTheAdaptersPlaces) {
         << piece.tensor;
   }
   EXPECT_EQ(adapted, kAdapted);
-  EXPECT_EQ(plan->directory.texts.at("config.json"),
+  EXPECT_EQ(plan->texts.at("config.json"),
             ReadTestFile(root_ + "/base/config.json"));
   EXPECT_EQ(CopiedNames(*plan),
             (Names{"generation_config.json", "tokenizer.json"}));
-  EXPECT_FALSE(plan->directory.replaces_existing);
+  EXPECT_EQ(plan->output, root_ + "/out");
 }
 
 TEST_F(ExportPlanTest, AMatrixMeetsItsOwnAAndB) {
   const auto plan = Plan(Request("adapter", ExportKind::kMerged));
   ASSERT_TRUE(plan.ok()) << plan.status();
   const std::string module = "model.layers.1.mlp.down_proj";
-  const auto header =
-      ReadSafetensorsHeader(root_ + "/adapter/adapter_model.safetensors");
+  const auto header = ReadSafetensorsHeader(
+      AnyFiles(), root_ + "/adapter/adapter_model.safetensors");
   ASSERT_TRUE(header.ok());
-  const auto base = ReadSafetensorsHeader(root_ + "/base/model.safetensors");
+  const auto base =
+      ReadSafetensorsHeader(AnyFiles(), root_ + "/base/model.safetensors");
   ASSERT_TRUE(base.ok());
   for (const ExportPiece& piece : plan->pieces) {
     if (piece.tensor != module + ".weight") continue;
@@ -190,7 +191,7 @@ TEST_F(ExportPlanTest, AMatrixMeetsItsOwnAAndB) {
               header->tensors.at(prefix + ".lora_A.weight").begin);
     EXPECT_EQ(piece.rows.lora_b.offset,
               header->tensors.at(prefix + ".lora_B.weight").begin);
-    EXPECT_EQ(piece.rows.lora_b.file_bytes, header->file_size);
+    EXPECT_EQ(piece.rows.lora_b.file.identity.size_bytes, header->file_size);
     return;
   }
   FAIL() << module << " is not there";
@@ -204,8 +205,7 @@ TEST_F(ExportPlanTest, ADtypeIsThatOfEveryTensorAndOfTheConfig) {
   for (const ExportPiece& piece : plan->pieces) {
     EXPECT_EQ(piece.rows.output_dtype, DType::kF16) << piece.tensor;
   }
-  EXPECT_EQ(Json::parse(plan->directory.texts.at("config.json"))["dtype"],
-            "float16");
+  EXPECT_EQ(Json::parse(plan->texts.at("config.json"))["dtype"], "float16");
 }
 
 TEST_F(ExportPlanTest, ShardsAndPieces) {
@@ -214,14 +214,14 @@ TEST_F(ExportPlanTest, ShardsAndPieces) {
   const auto plan = Plan(Request("base", ExportKind::kFull));
   ASSERT_TRUE(plan.ok()) << plan.status();
   ExpectCovered(*plan);
-  const size_t shards = plan->directory.parts.size();
+  const size_t shards = plan->parts.size();
   ASSERT_GT(shards, 2u);
-  for (const FilePart& part : plan->directory.parts) {
+  for (const FilePart& part : plan->parts) {
     EXPECT_LE(part.file_bytes - part.prefix.size(), 6000u);
   }
   for (const ExportPiece& piece : plan->pieces) EXPECT_LE(piece.bytes, 200u);
   const Json index =
-      Json::parse(plan->directory.texts.at("model.safetensors.index.json"));
+      Json::parse(plan->texts.at("model.safetensors.index.json"));
   EXPECT_EQ(index["metadata"]["total_size"], plan->bytes);
   EXPECT_EQ(index["weight_map"]["model.norm.weight"],
             absl::StrCat("model-00001-of-0000", shards, ".safetensors"));
@@ -238,8 +238,8 @@ TEST_F(ExportPlanTest, AnAdapterIsCopiedAsItIs) {
     for (const ExportPiece& piece : plan->pieces) {
       EXPECT_EQ(piece.rows.rank, 0u);
     }
-    EXPECT_TRUE(absl::EndsWith(plan->directory.parts[0].path,
-                               "/adapter_model.safetensors"));
+    EXPECT_TRUE(
+        absl::EndsWith(plan->parts[0].path, "/adapter_model.safetensors"));
     EXPECT_EQ(CopiedNames(*plan),
               (Names{"adapter_config.json", "trainer_state.json"}));
   }
@@ -252,19 +252,13 @@ TEST_F(ExportPlanTest, TheAdaptersOwnTokenizerGoesWithTheMergedModel) {
   const auto plan = Plan(Request("adapter", ExportKind::kMerged));
   ASSERT_TRUE(plan.ok()) << plan.status();
   const std::string base = root_ + "/base/", adapter = root_ + "/adapter/";
-  EXPECT_EQ(plan->directory.copied_files,
+  std::vector<std::string> copied;
+  for (const CheckedFile& file : plan->copied_files)
+    copied.push_back(file.path);
+  EXPECT_EQ(copied,
             (std::vector<std::string>{adapter + "tokenizer.json",
                                       adapter + "chat_template.jinja",
                                       base + "generation_config.json"}));
-}
-
-TEST_F(ExportPlanTest, EveryPlanHasADirectoryOfItsOwn) {
-  const auto one = Plan(Request("base", ExportKind::kAsIs));
-  const auto two = Plan(Request("base", ExportKind::kAsIs));
-  ASSERT_TRUE(one.ok() && two.ok());
-  EXPECT_NE(one->directory.temporary_path, two->directory.temporary_path);
-  EXPECT_TRUE(absl::StartsWith(one->directory.temporary_path,
-                               root_ + "/" + kExportTemporaryPrefix + "out-"));
 }
 
 TEST_F(ExportPlanTest, KindsAndDtypesThatDoNotGoTogether) {

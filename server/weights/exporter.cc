@@ -4,74 +4,45 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <random>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/kill_point.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "server/spec/spec_error.h"
 #include "server/weights/checkpoint.h"
+#include "server/weights/export_directory.h"
 
 namespace roundhouse {
 namespace {
 
 namespace fs = std::filesystem;
 
+// Beside `output`, of a name that nothing has.
+std::string TemporaryFor(const std::string& output) {
+  std::random_device random;
+  const fs::path path(output);
+  const std::string name =
+      absl::StrFormat("%s%s-%08x%08x", kExportTemporaryPrefix,
+                      path.filename().string(), random(), random());
+  return (path.parent_path() / name).string();
+}
+
 // What an earlier daemon was making when it ended.
-void RemoveLeftover(const std::string& note_path) {
+void RemoveLeftover(const FileOpener& files, const std::string& note_path) {
   std::ifstream note(note_path, std::ios::binary);
   const std::string path(std::istreambuf_iterator<char>(note), {});
-  std::error_code error;
-  if (absl::StartsWith(fs::path(path).filename().string(),
-                       kExportTemporaryPrefix)) {
-    RH_LOG(kInfo) << "removing an unfinished export: " << path;
-    fs::remove_all(path, error);
-  }
-  if (error) {
-    RH_LOG(kError) << "removing " << path << ": " << error.message();
+  RH_LOG(kInfo) << "removing an unfinished export: " << path;
+  const absl::Status removed = ExportDirectory::RemoveLeftover(files, path);
+  if (!removed.ok()) {
+    RH_LOG(kError) << removed;
     return;
   }
-  fs::remove(note_path, error);
-}
-
-// The files with their headers, which the files worker fills.
-absl::Status BeginExport(const ExportPlan& plan, const std::string& note_path) {
-  RETURN_IF_ERROR(
-      WriteFileAtomically(note_path, TemporaryPath(plan.directory)));
-  RETURN_IF_ERROR(BeginDirectory(plan.directory));
-  for (const FilePart& part : plan.directory.parts) {
-    RETURN_IF_ERROR(WriteFileAtomically(part.path, part.prefix));
-  }
-  return absl::OkStatus();
-}
-
-void RemoveExport(const ExportPlan& plan, const std::string& note_path) {
-  AbandonDirectory(plan.directory);
   std::error_code error;
   fs::remove(note_path, error);
-}
-
-absl::Status CheckSizes(const ExportPlan& plan) {
-  for (const FilePart& part : plan.directory.parts) {
-    std::error_code error;
-    const uint64_t bytes = fs::file_size(part.path, error);
-    if (!error && bytes == part.file_bytes) continue;
-    return absl::InternalError(absl::StrCat(part.path, ": ", bytes, " bytes, ",
-                                            part.file_bytes, " expected"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status FinishExport(const ExportPlan& plan,
-                          const std::string& note_path) {
-  KillPoint("daemon.export.before_finish");
-  absl::Status status = CheckSizes(plan);
-  if (status.ok()) status = FinishDirectory(plan.directory);
-  // Of one that was renamed nothing is there to be removed but the note.
-  RemoveExport(plan, note_path);
-  return status;
 }
 
 // As a caller sees it, with the field that it is about.
@@ -88,6 +59,7 @@ absl::Status Explained(const absl::Status& status) {
     // A file of the source that is gone or was changed meanwhile, or a value
     // that the dtype can't hold.
     case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kDataLoss:
     case absl::StatusCode::kInvalidArgument:
       return FieldError("INVALID_VALUE", "source", "source: " + message);
@@ -98,13 +70,14 @@ absl::Status Explained(const absl::Status& status) {
 
 }  // namespace
 
-Exporter::Exporter(EventLoop& loop, WorkerPool& pool, std::string note_path,
-                   Planner planner)
+Exporter::Exporter(EventLoop& loop, WorkerPool& pool, const FileOpener& files,
+                   std::string note_path, Planner planner)
     : loop_(loop),
       pool_(pool),
+      files_(files),
       note_path_(std::move(note_path)),
       planner_(std::move(planner)) {
-  if (fs::exists(note_path_)) RemoveLeftover(note_path_);
+  if (fs::exists(note_path_)) RemoveLeftover(files_, note_path_);
 }
 
 std::shared_ptr<ExportTask> Exporter::Start(const ExportRequest& request) {
@@ -113,6 +86,46 @@ std::shared_ptr<ExportTask> Exporter::Start(const ExportRequest& request) {
       [this, task, request] { Enqueue({.task = task, .request = request}); });
   if (!posted.ok()) task->Finish(posted);
   return task;
+}
+
+// The files with their headers, which the files worker fills.
+absl::Status Exporter::Begin(const ExportPlan& plan, Being& being) const {
+  const std::string temporary = TemporaryFor(plan.output);
+  RETURN_IF_ERROR(WriteFileAtomically(note_path_, temporary));
+  ASSIGN_OR_RETURN(being.directory,
+                   ExportDirectory::Make(files_, temporary, plan.disk_bytes));
+  for (const FilePart& part : plan.parts) {
+    ASSIGN_OR_RETURN(CheckedFile file,
+                     being.directory->Create(part.path, part.prefix));
+    being.files.push_back(std::move(file));
+  }
+  return absl::OkStatus();
+}
+
+// What the files worker does not write, and the name.
+absl::Status Exporter::Fill(const ExportPlan& plan, Being& being) const {
+  KillPoint("daemon.export.before_finish");
+  ExportDirectory& directory = *being.directory;
+  for (const FilePart& part : plan.parts) {
+    ASSIGN_OR_RETURN(const uint64_t bytes, directory.SizeOf(part.path));
+    if (bytes == part.file_bytes) continue;
+    return absl::InternalError(absl::StrCat(part.path, ": ", bytes, " bytes, ",
+                                            part.file_bytes, " expected"));
+  }
+  for (const CheckedFile& file : plan.copied_files) {
+    RETURN_IF_ERROR(directory.Copy(file));
+  }
+  for (const auto& [name, text] : plan.texts) {
+    RETURN_IF_ERROR(directory.Write(name, text));
+  }
+  return directory.Finish(fs::path(plan.output).filename().string());
+}
+
+// What is under its name stays.
+void Exporter::Remove(Being& being) const {
+  being.directory.reset();
+  std::error_code error;
+  fs::remove(note_path_, error);
 }
 
 void Exporter::Enqueue(Export waiting) {
@@ -144,26 +157,30 @@ void Exporter::Next() {
     }
     auto plan = std::make_shared<absl::StatusOr<ExportPlan>>(
         absl::InternalError("not planned"));
+    auto being = std::make_shared<Being>();
     InBackground(
-        [this, plan, request = current_->request]() -> absl::Status {
+        [this, plan, being, request = current_->request]() -> absl::Status {
           *plan = planner_(request);
           RETURN_IF_ERROR(plan->status());
-          const absl::Status begun = BeginExport(**plan, note_path_);
-          if (!begun.ok()) RemoveExport(**plan, note_path_);
+          const absl::Status begun = Begin(**plan, *being);
+          if (!begun.ok()) Remove(*being);
           return begun;
         },
-        [this, plan](const absl::Status& status) {
+        [this, plan, being](const absl::Status& status) {
           OnPlanned(status.ok() ? *std::move(*plan)
-                                : absl::StatusOr<ExportPlan>(status));
+                                : absl::StatusOr<ExportPlan>(status),
+                    being);
         });
   }
 }
 
-void Exporter::OnPlanned(absl::StatusOr<ExportPlan> plan) {
+void Exporter::OnPlanned(absl::StatusOr<ExportPlan> plan,
+                         std::shared_ptr<Being> being) {
   if (!plan.ok()) {
     End(plan.status());
     return;
   }
+  current_->being = std::move(being);
   current_->plan = *std::move(plan);
   current_->progress = {.kind = current_->plan.kind,
                         .total_bytes = current_->plan.bytes};
@@ -181,7 +198,9 @@ void Exporter::SendPiece() {
   } else if (exported.next_piece == exported.plan.pieces.size()) {
     Finish();
   } else {
-    wire::MergeRows rows = exported.plan.pieces[exported.next_piece].rows;
+    const ExportPiece& piece = exported.plan.pieces[exported.next_piece];
+    wire::MergeRows rows = piece.rows;
+    rows.output = exported.being->files[piece.part];
     exported.operation = wire::kMergeOperation | next_operation_++;
     rows.operation = exported.operation;
     // When the worker is down, its coming up sends it.
@@ -230,19 +249,23 @@ void Exporter::OnPieceDone() {
 void Exporter::Finish() {
   current_->writing = false;
   auto plan = std::make_shared<ExportPlan>(std::move(current_->plan));
-  InBackground([this, plan] { return FinishExport(*plan, note_path_); },
-               [this, plan](const absl::Status& status) {
-                 if (!status.ok()) return End(status);
-                 End(plan->directory.final_path);
-               });
+  InBackground(
+      [this, plan, being = current_->being] {
+        const absl::Status status = Fill(*plan, *being);
+        Remove(*being);
+        return status;
+      },
+      [this, plan](const absl::Status& status) {
+        if (!status.ok()) return End(status);
+        End(plan->output);
+      });
 }
 
 void Exporter::Abandon(const absl::Status& why) {
   current_->writing = false;
-  auto plan = std::make_shared<ExportPlan>(std::move(current_->plan));
   InBackground(
-      [this, plan, why] {
-        RemoveExport(*plan, note_path_);
+      [this, being = current_->being, why] {
+        Remove(*being);
         return why;
       },
       [this](const absl::Status& status) { End(status); });

@@ -26,6 +26,7 @@
 #include "server/pool/event_loop.h"
 #include "server/pool/work_pool.h"
 #include "server/pool/worker_pool.h"
+#include "server/weights/export_directory.h"
 #include "server/weights/export_plan.h"
 #include "server/weights/export_task.h"
 
@@ -42,10 +43,11 @@ class Exporter {
   using Planner =
       std::function<absl::StatusOr<ExportPlan>(const ExportRequest&)>;
 
-  // `note_path`: the file that notes the directory being made; what an earlier
-  // daemon noted there is removed.  References outlive the exporter.
-  Exporter(EventLoop& loop, WorkerPool& pool, std::string note_path,
-           Planner planner);
+  // `files` finds the folders of outputs.  `note_path`: the file that notes the
+  // directory being made; what an earlier daemon noted there is removed.
+  // References outlive the exporter.
+  Exporter(EventLoop& loop, WorkerPool& pool, const FileOpener& files,
+           std::string note_path, Planner planner);
   // REQUIRES: the loop has ended.
   ~Exporter() = default;
   Exporter(const Exporter&) = delete;
@@ -64,11 +66,17 @@ class Exporter {
   void Stop();
 
  private:
+  // What has been made of an export.
+  struct Being {
+    std::unique_ptr<ExportDirectory> directory;
+    std::vector<CheckedFile> files;  // of the plan's parts
+  };
   struct Export {
     std::shared_ptr<ExportTask> task;
     ExportRequest request;
     ExportPlan plan;
-    bool writing = false;  // pieces are under way
+    std::shared_ptr<Being> being;  // made
+    bool writing = false;          // pieces are under way
     size_t next_piece = 0;
     int deaths = 0;  // of the files worker, over this piece
     uint64_t operation = 0;
@@ -79,7 +87,10 @@ class Exporter {
 
   void Enqueue(Export waiting);
   void Next();
-  void OnPlanned(absl::StatusOr<ExportPlan> plan);
+  absl::Status Begin(const ExportPlan& plan, Being& being) const;
+  absl::Status Fill(const ExportPlan& plan, Being& being) const;
+  void Remove(Being& being) const;
+  void OnPlanned(absl::StatusOr<ExportPlan> plan, std::shared_ptr<Being> being);
   void SendPiece();
   void OnPieceDone();
   void Finish();
@@ -91,6 +102,7 @@ class Exporter {
 
   EventLoop& loop_;
   WorkerPool& pool_;
+  const FileOpener& files_;
   const std::string note_path_;
   const Planner planner_;
   std::deque<Export> waiting_;

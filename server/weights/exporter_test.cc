@@ -53,27 +53,24 @@ class ExporterTest : public testing::Test, public WorkerPool::Listener {
       return FieldError("INVALID_VALUE", "source", "source: bad");
     }
     ExportPlan plan{.kind = ExportKind::kMerged};
-    DirectoryPlan& directory = plan.directory;
-    directory.final_path = root_ + "/out/" + request.output;
-    directory.temporary_path = root_ + "/out/" + Temporary(request.output);
-    directory.replaces_existing = false;
-    directory.texts["config.json"] = "{}";
-    directory.copied_files = {root_ + "/tokenizer.json"};
+    plan.output = root_ + "/out/" + request.output;
+    plan.texts["config.json"] = "{}";
+    plan.copied_files = {AnyFiles().Open(root_ + "/tokenizer.json")->checked()};
     for (const auto& [name, pieces] :
          {std::pair<const char*, uint64_t>{"a", 2}, {"b", pieces_}}) {
-      const std::string path = directory.temporary_path + "/" + name;
-      directory.parts.push_back(
-          {.path = path, .prefix = "HEAD", .file_bytes = 4 + 40 * pieces});
-      directory.total_bytes += 4 + 40 * pieces;
       for (uint64_t i = 0; i < pieces; ++i) {
-        ExportPiece piece{.tensor = "w", .bytes = kPieceBytes};
+        ExportPiece piece{
+            .tensor = "w", .part = plan.parts.size(), .bytes = kPieceBytes};
         piece.rows.row_count = 2;
         piece.rows.columns = 5;
-        piece.rows.output_path = path;
         piece.rows.output_offset = 4 + kPieceBytes * i;
         plan.pieces.push_back(piece);
         plan.bytes += kPieceBytes;
       }
+      FilePart part{.path = name, .prefix = "HEAD"};
+      part.file_bytes = 4 + 40 * pieces;
+      plan.disk_bytes += part.file_bytes;
+      plan.parts.push_back(std::move(part));
     }
     return plan;
   }
@@ -85,7 +82,7 @@ class ExporterTest : public testing::Test, public WorkerPool::Listener {
     options_.kill_at[WorkerId{2}] = std::move(ways);
     pool_ = *WorkerPool::Create(*loop_, *arena_, options_);
     exporter_ = std::make_unique<Exporter>(
-        *loop_, *pool_, Note(),
+        *loop_, *pool_, AnyFiles(), Note(),
         [this](const ExportRequest& request) { return Plan(request); });
     for (const ExportRequest& request : requests) {
       tasks_.push_back(exporter_->Start(request));

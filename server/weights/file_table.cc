@@ -133,13 +133,20 @@ class TableWriter {
 
 }  // namespace
 
+void FilePart::ReadAs(const CheckedFile& file) {
+  path = file.path;
+  root = file.root;
+  identity = file.identity;
+  file_bytes = file.identity.size_bytes;
+}
+
 absl::StatusOr<std::unique_ptr<FileTable>> FileTable::Create(
     HostArena& arena, wire::FileOpKind kind,
     const std::vector<FilePart>& parts) {
   uint64_t bytes = 0;
   std::vector<wire::FileTensor> tensors;
   for (const FilePart& part : parts) {
-    bytes += part.path.size() + part.prefix.size() + 16 +
+    bytes += part.path.size() + part.root.size() + part.prefix.size() + 24 +
              sizeof(wire::FileShard) +
              part.tensors.size() * sizeof(wire::FileTensor);
     tensors.insert(tensors.end(), part.tensors.begin(), part.tensors.end());
@@ -153,6 +160,11 @@ absl::StatusOr<std::unique_ptr<FileTable>> FileTable::Create(
     wire::FileShard shard = {};
     shard.path_offset = writer.Bytes(part.path);
     shard.path_bytes = static_cast<uint32_t>(part.path.size());
+    shard.root_offset = writer.Bytes(part.root);
+    shard.root_bytes = static_cast<uint32_t>(part.root.size());
+    shard.device = part.identity.device;
+    shard.inode = part.identity.inode;
+    shard.mtime_ns = part.identity.mtime_ns;
     shard.prefix_offset = writer.Bytes(part.prefix);
     shard.prefix_bytes = part.prefix.size();
     shard.file_bytes = part.file_bytes;
@@ -254,9 +266,8 @@ std::vector<FilePart> LoadParts(
       wire::FileTensor tensor = Incoming(targets[u], parameters[p]);
       tensor.file_offset = source.offset;
       tensor.file_dtype = static_cast<uint32_t>(source.dtype);
-      FilePart& part = parts[source.file];
-      part.path = source.file;
-      part.file_bytes = source.file_bytes;
+      FilePart& part = parts[source.file.path];
+      part.ReadAs(source.file);
       part.tensors.push_back(tensor);
     }
   }

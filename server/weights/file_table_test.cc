@@ -39,6 +39,8 @@ TEST_P(FileTableTest, TheTableInTheArenaIsTheParts) {
     parts[i].path = "/somewhere/" + std::string(i * 3 + 1, 'p');
     parts[i].prefix = std::string(i * 5, 'x');
     parts[i].file_bytes = 1000 + i;
+    parts[i].root = std::string(i, 'r');
+    parts[i].identity = {.device = i, .inode = i + 1, .mtime_ns = -1};
     for (size_t t = 0; t < i + 1; ++t) {
       wire::FileTensor tensor = {};
       tensor.file_offset = 100 * i + t;
@@ -65,6 +67,13 @@ TEST_P(FileTableTest, TheTableInTheArenaIsTheParts) {
                                          shards[i].prefix_bytes),
                           shards[i].prefix_bytes),
               parts[i].prefix);
+    EXPECT_EQ(
+        std::string(arena.At<char>(shards[i].root_offset, shards[i].root_bytes),
+                    shards[i].root_bytes),
+        parts[i].root);
+    EXPECT_EQ(shards[i].device, i);
+    EXPECT_EQ(shards[i].inode, i + 1);
+    EXPECT_EQ(shards[i].mtime_ns, -1);
     EXPECT_EQ(shards[i].file_bytes, parts[i].file_bytes);
     EXPECT_EQ(shards[i].first_tensor, next);
     ASSERT_EQ(shards[i].tensor_count, parts[i].tensors.size());
@@ -120,7 +129,10 @@ TEST_P(FileTableTest, LoadSendsEverySourceToItsComputeCopyAndMaster) {
     for (const ParameterSpec& spec : state_->units()[unit].parameters) {
       const auto bytes = static_cast<uint64_t>(spec.element_count) * 4;
       sources.push_back(
-          {unit % 2 == 0 ? "a" : "b", 1 << 20, offset, bytes, DType::kF32});
+          {{"", unit % 2 == 0 ? "a" : "b", {.size_bytes = 1 << 20}},
+           offset,
+           bytes,
+           DType::kF32});
       offset += bytes;
     }
   }
@@ -194,7 +206,8 @@ TEST_F(AdapterFileTableTest, TheBaseIsLoadedOnceAndAdaptersTwice) {
   std::vector<std::vector<ParameterSource>> sources(8);
   for (size_t unit = 0; unit < 8; ++unit) {
     for (const ParameterSpec& spec : state_->units()[unit].parameters) {
-      sources[unit].push_back({unit < 5 ? "base" : "adapter", 1 << 20, 0,
+      sources[unit].push_back({{"", unit < 5 ? "base" : "adapter"},
+                               0,
                                static_cast<uint64_t>(spec.element_count) * 2,
                                DType::kBF16});
     }

@@ -187,7 +187,7 @@ bool Save(wire::Arena& arena, const wire::FileOp& op) {
 
 // Fills its part of the output with "m".
 bool Merge(const wire::MergeRows& rows) {
-  std::fstream file(rows.output_path,
+  std::fstream file(rows.output.path,
                     std::ios::binary | std::ios::in | std::ios::out);
   file.seekp(static_cast<std::streamoff>(rows.output_offset));
   file << std::string(

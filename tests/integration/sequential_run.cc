@@ -133,11 +133,11 @@ class Batches {
 
 absl::Status ReadParameter(const ParameterSource& source, float* target,
                            int64_t count) {
-  std::ifstream file(source.file, std::ios::binary);
+  std::ifstream file(source.file.path, std::ios::binary);
   AlignedVector<char> bytes(source.bytes);
   file.seekg(static_cast<std::streamoff>(source.offset));
   if (!file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()))) {
-    return absl::InternalError(source.file + ": cannot be read");
+    return absl::InternalError(source.file.path + ": cannot be read");
   }
   ToF32(source.dtype, bytes.data(), target, static_cast<uint64_t>(count));
   return absl::OkStatus();
@@ -194,7 +194,7 @@ absl::Status LoadModel(const ResolvedSpec& spec, const ModelDirectory& model,
   }
   ASSIGN_OR_RETURN(
       const AdapterDirectory adapter,
-      OpenAdapterDirectory(job.adapter_name_or_path, model.config));
+      OpenAdapterDirectory(AnyFiles(), job.adapter_name_or_path, model.config));
   return LoadUnits(adapter.sources, first, trainer);
 }
 
@@ -372,8 +372,9 @@ absl::Status RunSequentially(const std::string& line) {
   std::stringstream text;
   text << file.rdbuf();
   ASSIGN_OR_RETURN(const ResolvedSpec spec, ResolvedSpec::FromJson(text.str()));
-  ASSIGN_OR_RETURN(ModelDirectory model,
-                   OpenModelDirectory(spec.spec().model_name_or_path));
+  ASSIGN_OR_RETURN(
+      ModelDirectory model,
+      OpenModelDirectory(AnyFiles(), spec.spec().model_name_or_path));
   std::filesystem::create_directories(out);
   return Run(spec, std::move(model), out).Train(job.at("data"));
 }

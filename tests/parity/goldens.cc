@@ -28,7 +28,7 @@ std::string GoldensFolder() {
 
 Goldens::Goldens(const std::string& path)
     : path_(path), bytes_(ReadFile(path)) {
-  auto header = ReadSafetensorsHeader(path);
+  auto header = ReadSafetensorsHeader(AnyFiles(), path);
   ROUNDHOUSE_CHECK(header.ok()) << header.status();
   header_ = *std::move(header);
 }
@@ -73,7 +73,7 @@ std::vector<worker::AlignedVector<float>> ReadUnits(
       const ParameterSource& source = sources[u][p];
       const ParameterSpec& parameter = units[u].parameters[p];
       worker::AlignedVector<std::byte> data(source.bytes);
-      const std::string file = ReadFile(source.file);
+      const std::string file = ReadFile(source.file.path);
       std::memcpy(data.data(), file.data() + source.offset, source.bytes);
       ToF32(source.dtype, data.data(),
             weights[u].data() + parameter.unit_offset_elements,
@@ -84,7 +84,7 @@ std::vector<worker::AlignedVector<float>> ReadUnits(
 }
 
 Checkpoint::Checkpoint(const std::string& folder) {
-  auto directory = OpenModelDirectory(folder);
+  auto directory = OpenModelDirectory(AnyFiles(), folder);
   ROUNDHOUSE_CHECK(directory.ok()) << directory.status();
   config = directory->config;
   units = ModelUnits(config);

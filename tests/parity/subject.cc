@@ -65,7 +65,7 @@ Subject::Subject(const std::string& folder, bool adapted)
   worker::SetComputeThreads(1);
   if (!adapted) return;
   const AdapterDirectory adapter =
-      Get(OpenAdapterDirectory(folder + "/adapter", config()));
+      Get(OpenAdapterDirectory(AnyFiles(), folder + "/adapter", config()));
   adapter_ = adapter.config;
   units_ = TrainingUnits(config(), adapter_);
   const std::vector<UnitSpec> own(

@@ -50,23 +50,9 @@ absl::Status RemoveLeftover(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<InputFile>> InputFile::Open(
-    const std::string& path, uint64_t file_bytes) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return SystemError(path, "open", errno);
-  std::unique_ptr<InputFile> file(new InputFile(path, fd));
-  struct stat info;
-  if (fstat(fd, &info) != 0) return SystemError(path, "stat", errno);
-  if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": is no regular file"));
-  }
-  if (static_cast<uint64_t>(info.st_size) != file_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ": has ", info.st_size, " bytes, ", file_bytes, " expected",
-        static_cast<uint64_t>(info.st_size) < file_bytes ? " (truncated?)"
-                                                         : ""));
-  }
-  return file;
+    const CheckedFile& file) {
+  ASSIGN_OR_RETURN(const int fd, OpenChecked(file));
+  return std::unique_ptr<InputFile>(new InputFile(file.path, fd));
 }
 
 InputFile::~InputFile() { close(fd_); }
@@ -103,7 +89,7 @@ absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Create(
     const std::string& path) {
   RETURN_IF_ERROR(RemoveLeftover(path));
   const int fd = open(
-      path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+      path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0640);
   if (fd < 0) return SystemError(path, "create", errno);
   return std::unique_ptr<OutputFile>(new OutputFile(path, fd, true));
 }
@@ -159,10 +145,9 @@ absl::StatusOr<OutputFile::Sha256> OutputFile::Finish(uint64_t file_bytes) {
 }
 
 absl::StatusOr<std::unique_ptr<RangeFile>> RangeFile::Open(
-    const std::string& path) {
-  const int fd = open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0) return SystemError(path, "open", errno);
-  return std::unique_ptr<RangeFile>(new RangeFile(path, fd));
+    const CheckedFile& file) {
+  ASSIGN_OR_RETURN(const int fd, OpenForWriting(file));
+  return std::unique_ptr<RangeFile>(new RangeFile(file.path, fd));
 }
 
 RangeFile::~RangeFile() { close(fd_); }

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/files/checked_file.h"
 
 struct evp_md_ctx_st;
 
@@ -24,10 +25,9 @@ inline constexpr uint64_t kSyncBytes = 64 << 20;
 
 class InputFile {
  public:
-  // INVALID_ARGUMENT: not a regular file of `file_bytes` bytes (truncated).
-  // NOT_FOUND and others as the system says.
+  // Errors as OpenChecked's.
   static absl::StatusOr<std::unique_ptr<InputFile>> Open(
-      const std::string& path, uint64_t file_bytes);
+      const CheckedFile& file);
   ~InputFile();
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
@@ -82,9 +82,9 @@ class OutputFile {
 // stays, and the same range again is the same file.
 class RangeFile {
  public:
-  // NOT_FOUND and others as the system says; symbolic links are not followed.
+  // Errors as roundhouse::OpenForWriting's.
   static absl::StatusOr<std::unique_ptr<RangeFile>> Open(
-      const std::string& path);
+      const CheckedFile& file);
   ~RangeFile();
   RangeFile(const RangeFile&) = delete;
   RangeFile& operator=(const RangeFile&) = delete;

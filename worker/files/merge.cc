@@ -24,17 +24,19 @@ class MatrixFile {
  public:
   static absl::StatusOr<MatrixFile> Open(const wire::FileMatrix& matrix,
                                          uint64_t rows, uint64_t columns) {
+    const uint64_t file_bytes = matrix.file.identity.size_bytes;
     const uint64_t room =
-        matrix.offset > matrix.file_bytes
+        matrix.offset > file_bytes
             ? 0
-            : (matrix.file_bytes - matrix.offset) / DTypeBytes(matrix.dtype);
+            : (file_bytes - matrix.offset) / DTypeBytes(matrix.dtype);
     if (columns > room || rows > room / columns) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          matrix.path, ": ", rows, " rows of ", columns, " elements at byte ",
-          matrix.offset, " end after its ", matrix.file_bytes, " bytes"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(matrix.file.path, ": ", rows, " rows of ", columns,
+                       " elements at byte ", matrix.offset, " end after its ",
+                       file_bytes, " bytes"));
     }
     ASSIGN_OR_RETURN(std::unique_ptr<InputFile> file,
-                     InputFile::Open(matrix.path, matrix.file_bytes));
+                     InputFile::Open(matrix.file));
     return MatrixFile(matrix, std::move(file), columns);
   }
 
@@ -144,7 +146,7 @@ absl::Status Merge::OpenFiles() {
     files_.push_back(std::move(a));
     files_.push_back(std::move(b));
   }
-  ASSIGN_OR_RETURN(output_, RangeFile::Open(merge_.output_path));
+  ASSIGN_OR_RETURN(output_, RangeFile::Open(merge_.output));
   return absl::OkStatus();
 }
 

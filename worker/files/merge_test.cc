@@ -1,7 +1,10 @@
 #include "worker/files/merge.h"
 
+#include <sys/resource.h>
+
 #include <bit>
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -13,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/convert.h"
+#include "base/model/input_file.h"
 #include "gtest/gtest.h"
 
 namespace roundhouse::worker {
@@ -48,7 +52,8 @@ class MergeTest : public testing::Test {
                        DType dtype) {
     const std::string bytes = "in front" + Bytes(values, dtype) + "behind";
     std::ofstream(folder_ + "/" + name, std::ios::binary) << bytes;
-    return {folder_ + "/" + name, bytes.size(), 8, dtype};
+    return {roundhouse::InputFile::Open(folder_ + "/" + name)->checked(), 8,
+            dtype};
   }
 
   // All rows of base [rows, columns], A [rank, columns], B [rows, rank].
@@ -63,9 +68,9 @@ class MergeTest : public testing::Test {
     merge.base = Put("base", base, base_dtype);
     merge.lora_a = Put("a", a, DType::kF32);
     merge.lora_b = Put("b", b, DType::kF32);
-    merge.output_path = folder_ + "/out";
     merge.output_dtype = output_dtype;
-    std::ofstream(merge.output_path, std::ios::binary) << "header..";
+    std::ofstream(folder_ + "/out", std::ios::binary) << "header..";
+    merge.output = roundhouse::InputFile::Open(folder_ + "/out")->checked();
     merge.output_offset = 8;
     return merge;
   }
@@ -177,7 +182,7 @@ TEST_F(MergeTest, PartsMakeTheSameFileAsTheWhole) {
                              kRows, 1.0 / 3, DType::kBF16);
   ASSERT_TRUE(DoMerge(merge).ok());
   const std::string whole = Output();
-  std::ofstream(merge.output_path, std::ios::binary) << "header..";
+  std::ofstream(merge.output.path, std::ios::binary) << "header..";
   for (const auto& [first, count] :
        {std::pair<uint64_t, uint64_t>{4, 5}, {0, 4}, {2, 3}}) {
     wire::MergeRows part = merge;
@@ -194,7 +199,7 @@ TEST_F(MergeTest, WithoutARankItIsACopy) {
                        std::nanf("")};
   for (DType dtype : kDTypes) {
     auto merge = Command(base, dtype, {}, {}, 1, 0, dtype);
-    merge.lora_a.path = "/nowhere";
+    merge.lora_a.file.path = "/nowhere";
     ASSERT_TRUE(DoMerge(merge).ok());
     EXPECT_EQ(Output(), Bytes(base, dtype));
   }
@@ -265,8 +270,9 @@ TEST_F(MergeTest, FilesThatAreNotAsSaid) {
       Command({1, 2, 3, 4}, DType::kF32, {1, 1}, {1, 1}, 2, 1.0, DType::kF32);
   ASSERT_TRUE(DoMerge(good).ok());
   auto bad = good;
-  bad.base.file_bytes += 1;
-  ExpectError(bad, absl::StatusCode::kInvalidArgument, "bytes, 31 expected");
+  bad.base.file.identity.size_bytes += 1;
+  ExpectError(bad, absl::StatusCode::kFailedPrecondition,
+              "changed since it was checked: it has 30 bytes, 31 then");
   bad = good;
   bad.lora_a.offset = 1000;
   ExpectError(bad, absl::StatusCode::kInvalidArgument,
@@ -275,11 +281,15 @@ TEST_F(MergeTest, FilesThatAreNotAsSaid) {
   bad.row_count = 4;
   ExpectError(bad, absl::StatusCode::kInvalidArgument, "4 rows of 2 elements");
   bad = good;
-  bad.lora_b.path += "x";
-  ExpectError(bad, absl::StatusCode::kNotFound, "bx: open");
+  bad.lora_b.file.path += "x";
+  ExpectError(bad, absl::StatusCode::kNotFound, "bx: cannot be opened");
   bad = good;
-  bad.output_path += "x";
-  ExpectError(bad, absl::StatusCode::kNotFound, "outx: open");
+  bad.output.path += "x";
+  ExpectError(bad, absl::StatusCode::kNotFound, "outx: cannot be opened");
+  bad = good;
+  bad.output.identity.inode += 1;
+  ExpectError(bad, absl::StatusCode::kFailedPrecondition,
+              "out: changed since it was checked");
   bad = good;
   bad.columns = 0;
   ExpectError(bad, absl::StatusCode::kInvalidArgument, "0 columns");
@@ -289,8 +299,13 @@ TEST_F(MergeTest, FilesThatAreNotAsSaid) {
 
 TEST_F(MergeTest, AFullDiskIsNamed) {
   auto merge = Command({1, 2}, DType::kF32, {}, {}, 1, 0, DType::kF32);
-  merge.output_path = "/dev/full";
-  ExpectError(merge, absl::StatusCode::kResourceExhausted, "/dev/full: write");
+  signal(SIGXFSZ, SIG_IGN);
+  const rlimit less = {.rlim_cur = 8, .rlim_max = RLIM_INFINITY};
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &less), 0);
+  ExpectError(merge, absl::StatusCode::kResourceExhausted, "out: write");
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
 }
 
 }  // namespace

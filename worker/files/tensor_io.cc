@@ -87,6 +87,7 @@ class FileOperation {
 
   absl::Status CheckShard(const wire::FileShard& shard) const;
   std::string Path(const wire::FileShard& shard) const;
+  CheckedFile Checked(const wire::FileShard& shard) const;
   // Gives `values_` to both places.
   void Put(const Place& first, const Place& second, uint64_t at,
            uint64_t count) const;
@@ -131,6 +132,17 @@ absl::Status FileOperation::CheckShard(const wire::FileShard& shard) const {
 std::string FileOperation::Path(const wire::FileShard& shard) const {
   return std::string(arena_.At<char>(shard.path_offset, shard.path_bytes),
                      shard.path_bytes);
+}
+
+CheckedFile FileOperation::Checked(const wire::FileShard& shard) const {
+  return {
+      .root = std::string(arena_.At<char>(shard.root_offset, shard.root_bytes),
+                          shard.root_bytes),
+      .path = Path(shard),
+      .identity = {.device = shard.device,
+                   .inode = shard.inode,
+                   .size_bytes = shard.file_bytes,
+                   .mtime_ns = shard.mtime_ns}};
 }
 
 void FileOperation::Put(const Place& first, const Place& second, uint64_t at,
@@ -178,7 +190,7 @@ absl::Status FileOperation::Init(const wire::FileTensor& tensor) {
 
 absl::Status FileOperation::Load(const wire::FileShard& shard) {
   ASSIGN_OR_RETURN(const std::unique_ptr<InputFile> file,
-                   InputFile::Open(Path(shard), shard.file_bytes));
+                   InputFile::Open(Checked(shard)));
   for (uint32_t t = 0; t < shard.tensor_count; ++t) {
     RETURN_IF_ERROR(LoadTensor(*file, shard, tensors_[shard.first_tensor + t]));
     KillPoint("files.load.tensor");

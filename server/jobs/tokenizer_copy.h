@@ -1,0 +1,27 @@
+// A job's own copy of its model's tokenizer files, chat template and
+// generation_config.json.  Checkpoints and results get theirs from it, so that
+// a model's folder may change, or go, while the job runs.
+#ifndef ROUNDHOUSE_SERVER_JOBS_TOKENIZER_COPY_H_
+#define ROUNDHOUSE_SERVER_JOBS_TOKENIZER_COPY_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/model/directory.h"
+
+namespace roundhouse {
+
+// Where it lies; `directory` is the job's.
+std::string TokenizerCopy(const std::string& directory);
+
+// Makes it, whole or not at all, unless it is there from an earlier life of the
+// job; the names of its files.  FAILED_PRECONDITION names a file that changed
+// since `model` was opened; RESOURCE_EXHAUSTED; INTERNAL.  Blocks on the disk;
+// any thread.
+absl::StatusOr<std::vector<std::string>> KeepTokenizer(
+    const ModelDirectory& model, const std::string& directory);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_JOBS_TOKENIZER_COPY_H_

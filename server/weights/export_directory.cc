@@ -1,0 +1,227 @@
+#include "server/weights/export_directory.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace roundhouse {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr mode_t kDirectoryMode = 0750;
+constexpr mode_t kFileMode = 0640;
+constexpr size_t kCopyBytes = 1 << 20;
+
+absl::Status SystemError(const std::string& path, const char* what, int error) {
+  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  return absl::Status(
+      full ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kInternal,
+      absl::StrCat(path, ": ", what, ": ", std::strerror(error)));
+}
+
+absl::Status MovedAway(const std::string& path) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      path, ": was moved or replaced while the export was written"));
+}
+
+absl::Status WriteAll(int fd, const char* data, size_t bytes,
+                      const std::string& path) {
+  while (bytes > 0) {
+    const ssize_t put = write(fd, data, bytes);
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return SystemError(path, "write", errno);
+    data += put;
+    bytes -= static_cast<size_t>(put);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Sync(int fd, const std::string& path) {
+  return fsync(fd) == 0 ? absl::OkStatus() : SystemError(path, "fsync", errno);
+}
+
+// A new directory is ours when this user made it: a folder's owner who put
+// another one in its place did not.
+Descriptor OpenOwn(int parent, const std::string& name) {
+  Descriptor directory(openat(parent, name.c_str(),
+                              O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat info;
+  if (directory.get() >= 0 && fstat(directory.get(), &info) == 0 &&
+      info.st_uid == geteuid()) {
+    return directory;
+  }
+  return Descriptor();
+}
+
+// It has no directories of its own.
+void RemoveFilesIn(int directory) {
+  DIR* const list = fdopendir(dup(directory));
+  if (list == nullptr) return;
+  std::vector<std::string> names;
+  for (const dirent* entry = readdir(list); entry != nullptr;
+       entry = readdir(list)) {
+    names.emplace_back(entry->d_name);
+  }
+  closedir(list);
+  for (const std::string& name : names) unlinkat(directory, name.c_str(), 0);
+}
+
+}  // namespace
+
+ExportDirectory::ExportDirectory(FoundDirectory parent, std::string name,
+                                 Descriptor directory)
+    : parent_(std::move(parent)),
+      name_(std::move(name)),
+      directory_(std::move(directory)) {}
+
+absl::StatusOr<std::unique_ptr<ExportDirectory>> ExportDirectory::Make(
+    const FileOpener& files, const std::string& temporary, uint64_t bytes) {
+  const fs::path path(temporary);
+  ASSIGN_OR_RETURN(FoundDirectory parent,
+                   files.OpenDirectory(path.parent_path().string()));
+  const std::string name = path.filename().string();
+  const int folder = parent.descriptor.get();
+  if (mkdirat(folder, name.c_str(), kDirectoryMode) != 0) {
+    return SystemError(temporary, "cannot be made", errno);
+  }
+  Descriptor directory = OpenOwn(folder, name);
+  if (directory.get() < 0) return MovedAway(temporary);
+  std::unique_ptr<ExportDirectory> made(
+      new ExportDirectory(std::move(parent), name, std::move(directory)));
+  struct statvfs disk;
+  if (fstatvfs(made->directory_.get(), &disk) != 0) {
+    return SystemError(temporary, "free disk", errno);
+  }
+  const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
+  if (free >= bytes) return made;
+  return absl::ResourceExhaustedError(
+      absl::StrCat(temporary, ": the export needs ", bytes, " bytes of disk, ",
+                   free, " are free"));
+}
+
+ExportDirectory::~ExportDirectory() {
+  if (!finished_) Remove();
+}
+
+std::string ExportDirectory::PathOf(const std::string& name) const {
+  return absl::StrCat(parent_.path == "/" ? "" : parent_.path, "/", name_, "/",
+                      name);
+}
+
+absl::StatusOr<Descriptor> ExportDirectory::NewFile(
+    const std::string& name) const {
+  Descriptor file(openat(directory_.get(), name.c_str(),
+                         O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                         kFileMode));
+  if (file.get() >= 0) return file;
+  return SystemError(PathOf(name), "cannot be made", errno);
+}
+
+absl::StatusOr<CheckedFile> ExportDirectory::Create(const std::string& name,
+                                                    const std::string& begin) {
+  ASSIGN_OR_RETURN(const Descriptor file, NewFile(name));
+  const std::string path = PathOf(name);
+  RETURN_IF_ERROR(WriteAll(file.get(), begin.data(), begin.size(), path));
+  RETURN_IF_ERROR(Sync(file.get(), path));
+  struct stat info;
+  if (fstat(file.get(), &info) != 0) return SystemError(path, "stat", errno);
+  return CheckedFile{parent_.root, path, IdentityOf(info)};
+}
+
+absl::Status ExportDirectory::Write(const std::string& name,
+                                    const std::string& text) {
+  return Create(name, text).status();
+}
+
+absl::Status ExportDirectory::Copy(const CheckedFile& source) {
+  ASSIGN_OR_RETURN(const int opened, OpenChecked(source));
+  const Descriptor from(opened);
+  const std::string name = fs::path(source.path).filename().string();
+  const std::string path = PathOf(name);
+  ASSIGN_OR_RETURN(const Descriptor to, NewFile(name));
+  std::vector<char> buffer(kCopyBytes);
+  while (true) {
+    const ssize_t got = read(from.get(), buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return SystemError(source.path, "read", errno);
+    if (got == 0) return Sync(to.get(), path);
+    RETURN_IF_ERROR(
+        WriteAll(to.get(), buffer.data(), static_cast<size_t>(got), path));
+  }
+}
+
+absl::StatusOr<uint64_t> ExportDirectory::SizeOf(
+    const std::string& name) const {
+  struct stat info;
+  if (fstatat(directory_.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) !=
+      0) {
+    return SystemError(PathOf(name), "stat", errno);
+  }
+  return static_cast<uint64_t>(info.st_size);
+}
+
+bool ExportDirectory::IsNow(const std::string& name) const {
+  struct stat there, ours;
+  return fstatat(parent_.descriptor.get(), name.c_str(), &there,
+                 AT_SYMLINK_NOFOLLOW) == 0 &&
+         fstat(directory_.get(), &ours) == 0 && there.st_dev == ours.st_dev &&
+         there.st_ino == ours.st_ino;
+}
+
+absl::Status ExportDirectory::Finish(const std::string& name) {
+  RETURN_IF_ERROR(Sync(directory_.get(), PathOf("")));
+  const int folder = parent_.descriptor.get();
+  if (!IsNow(name_)) return MovedAway(PathOf(""));
+  if (renameat2(folder, name_.c_str(), folder, name.c_str(),
+                RENAME_NOREPLACE) != 0) {
+    if (errno != EEXIST) return SystemError(PathOf(""), "rename", errno);
+    return absl::AlreadyExistsError(
+        absl::StrCat(parent_.path, "/", name, ": is there already"));
+  }
+  // Replaced between the look and the rename: what was renamed is not ours.
+  if (!IsNow(name)) return MovedAway(PathOf(""));
+  finished_ = true;
+  const Descriptor parent(openat(folder, ".", O_RDONLY | O_CLOEXEC));
+  if (parent.get() < 0) return SystemError(parent_.path, "open", errno);
+  return Sync(parent.get(), parent_.path);
+}
+
+void ExportDirectory::Remove() {
+  RemoveFilesIn(directory_.get());
+  if (IsNow(name_)) {
+    unlinkat(parent_.descriptor.get(), name_.c_str(), AT_REMOVEDIR);
+  }
+}
+
+absl::Status ExportDirectory::RemoveLeftover(const FileOpener& files,
+                                             const std::string& temporary) {
+  const fs::path path(temporary);
+  const std::string name = path.filename().string();
+  if (!absl::StartsWith(name, kExportTemporaryPrefix)) return absl::OkStatus();
+  auto parent = files.OpenDirectory(path.parent_path().string());
+  if (!parent.ok()) return absl::OkStatus();  // gone with all that was in it
+  Descriptor directory = OpenOwn(parent->descriptor.get(), name);
+  if (directory.get() < 0) return absl::OkStatus();
+  ExportDirectory left(*std::move(parent), name, std::move(directory));
+  left.Remove();
+  left.finished_ = true;
+  if (!left.IsNow(name)) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(temporary, ": cannot be removed"));
+}
+
+}  // namespace roundhouse
