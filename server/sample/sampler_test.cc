@@ -89,7 +89,8 @@ class SamplerTest : public testing::Test, public WorkerPool::Listener {
     for (const UnitSpec& unit : units) {
       sources.emplace_back();
       for (const ParameterSpec& spec : unit.parameters) {
-        sources.back().push_back({file, 1, 0,
+        sources.back().push_back({{"", file, {.size_bytes = 1}},
+                                  0,
                                   static_cast<uint64_t>(spec.element_count) * 4,
                                   DType::kF32});
       }

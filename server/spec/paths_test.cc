@@ -22,16 +22,19 @@ class PathsTest : public testing::Test {
     char name[] = "/tmp/rh_paths.XXXXXX";
     ASSERT_NE(mkdtemp(name), nullptr);
     top_ = fs::canonical(name);
-    for (const char* d : {"a/models/m", "b/data", "secret"}) {
+    for (const char* d : {"a/models/m", "b/data", "secret", "own", "hub/x"}) {
       fs::create_directories(top_ / d);
     }
-    for (const char* f :
-         {"a/one.jsonl", "b/one.jsonl", "b/data/two.jsonl", "secret/key"}) {
+    for (const char* f : {"a/one.jsonl", "b/one.jsonl", "b/data/two.jsonl",
+                          "secret/key", "own/result", "hub/x/blob"}) {
       std::ofstream(top_ / f) << "x";
     }
     fs::create_symlink(top_ / "secret", top_ / "a/way_out");
     fs::create_symlink("one.jsonl", top_ / "a/link.jsonl");
-    auto roots = DataRoots::Create({.roots = {top_ / "a", top_ / "b/"}});
+    fs::create_symlink(top_ / "own/result", top_ / "a/own_link");
+    auto roots = DataRoots::Create({.roots = {top_ / "a", top_ / "b/"},
+                                    .own = {top_ / "own"},
+                                    .hub_cache = top_ / "hub"});
     ASSERT_TRUE(roots.ok()) << roots.status();
     roots_ = *std::move(roots);
   }
@@ -71,11 +74,50 @@ TEST_F(PathsTest, AbsolutePathsUnderARoot) {
 TEST_F(PathsTest, NothingLeadsOut) {
   for (const std::string& path :
        {std::string("../secret/key"), std::string("models/../../secret/key"),
-        std::string("way_out/key"), std::string("link.jsonl"),
+        std::string("way_out/key"), std::string("own_link"),
         std::string("/etc/passwd"), (top_ / "secret/key").string(),
         (top_ / "a/../secret/key").string(), (top_ / "ab").string()}) {
     EXPECT_EQ(ErrorReason(Bad(path)), "PATH_OUTSIDE_DATA_ROOTS") << path;
   }
+}
+
+TEST_F(PathsTest, LinksAreFollowedBeneathTheirRootAndToOtherOnes) {
+  fs::create_symlink(top_ / "a/one.jsonl", top_ / "a/models/absolute");
+  fs::create_symlink("../../b/data/two.jsonl", top_ / "a/models/other");
+  fs::create_symlink(top_ / "hub/x/blob", top_ / "a/models/blob");
+  EXPECT_EQ(Ok("link.jsonl"), (top_ / "a/link.jsonl").string());
+  EXPECT_EQ(Ok("models/absolute"), (top_ / "a/one.jsonl").string());
+  EXPECT_EQ(Ok("models/other"), (top_ / "b/data/two.jsonl").string());
+  EXPECT_EQ(Ok("models/blob"), (top_ / "hub/x/blob").string());
+}
+
+TEST_F(PathsTest, WhatIsOpenedIsKnownAgain) {
+  const auto file = roots_->Open(top_ / "a/link.jsonl");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->checked().root, (top_ / "a").string());
+  EXPECT_EQ(file->checked().path, (top_ / "a/link.jsonl").string());
+  const auto again = OpenChecked(file->checked());
+  ASSERT_TRUE(again.ok()) << again.status();
+  close(*again);
+  EXPECT_TRUE(roots_->Open(top_ / "own/result").ok());
+  EXPECT_TRUE(roots_->Open(top_ / "hub/x/blob").ok());
+  EXPECT_TRUE(absl::IsNotFound(roots_->Open(top_ / "a/none").status()));
+  for (const std::string& path :
+       {(top_ / "a/way_out/key").string(), (top_ / "secret/key").string(),
+        (top_ / "a/models").string(), (top_ / "a/own_link").string()}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(roots_->Open(path).status())) << path;
+  }
+  EXPECT_TRUE(roots_->OpenDirectory(top_ / "a/models").ok());
+  EXPECT_FALSE(roots_->OpenDirectory(top_ / "a/way_out").ok());
+}
+
+TEST_F(PathsTest, ACacheThatComesLaterIsFound) {
+  const auto roots =
+      *DataRoots::Create({.roots = {top_ / "a"}, .hub_cache = top_ / "later"});
+  EXPECT_FALSE(roots->Open(top_ / "later/file").ok());
+  fs::create_directory(top_ / "later");
+  std::ofstream(top_ / "later/file") << "x";
+  EXPECT_TRUE(roots->Open(top_ / "later/file").ok());
 }
 
 TEST_F(PathsTest, WhatIsMissingOrOfTheWrongKind) {
