@@ -175,7 +175,9 @@ class BaseKeyTest : public testing::Test {
   BaseKeyTest() : file_(testing::TempDir() + "/base_key_test") {
     WriteTestFile(file_, "weights");
     directory_.config_json = "{}";
-    directory_.sources = {{{file_, 7, 0, 4, DType::kF32}}};
+    directory_.sources.resize(1);
+    directory_.sources[0].push_back(
+        {{"", file_, {.size_bytes = 7}}, 0, 4, DType::kF32});
   }
   ~BaseKeyTest() override {
     fs::remove(file_);
