@@ -43,8 +43,10 @@ class AdapterRunnerTest : public RunnerTest {
       model.sources.emplace_back();
       for (const ParameterSpec& spec : unit.parameters) {
         model.sources.back().push_back(
-            {root_ + "/model/weights", 1, 0,
-             static_cast<uint64_t>(spec.element_count) * 4, DType::kF32});
+            {{"", root_ + "/model/weights", {.size_bytes = 1}},
+             0,
+             static_cast<uint64_t>(spec.element_count) * 4,
+             DType::kF32});
       }
     }
   }

@@ -127,8 +127,10 @@ TEST_F(RunnerSamplesTest, WithAdaptersOverASharedBase) {
       options.model.sources.emplace_back();
       for (const ParameterSpec& spec : unit.parameters) {
         options.model.sources.back().push_back(
-            {root_ + "/weights", 1, 0,
-             static_cast<uint64_t>(spec.element_count) * 4, DType::kF32});
+            {{"", root_ + "/weights", {.size_bytes = 1}},
+             0,
+             static_cast<uint64_t>(spec.element_count) * 4,
+             DType::kF32});
       }
     }
   };
