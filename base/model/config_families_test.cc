@@ -162,7 +162,7 @@ TEST(ConfigFamiliesTest, UpperLayersHaveAWindow) {
         Good(type, R"("use_sliding_window": true, "max_window_layers": 1)");
     EXPECT_EQ(config.sliding_window, 4096);
     ExpectInvalid(type, used + R"(, "max_window_layers": -1)",
-                  "max_window_layers", "-1 is outside [0, 4096]");
+                  "max_window_layers", "-1 is outside [0, 511]");
   }
 }
 

@@ -1,11 +1,14 @@
 #include "server/weights/export_directory.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "server/spec/paths.h"
 #include "server/testing/test_model.h"
@@ -28,7 +31,7 @@ class ExportDirectoryTest : public testing::Test {
   ~ExportDirectoryTest() override { fs::remove_all(top_); }
 
   std::string Temporary() const {
-    return top_ / "root/folder" / (std::string(kExportTemporaryPrefix) + "x");
+    return top_ / "root/folder" / absl::StrCat(kExportTemporaryPrefix, "x");
   }
   std::unique_ptr<ExportDirectory> Make() const {
     auto made = ExportDirectory::Make(*roots_, Temporary(), 100);
@@ -88,7 +91,7 @@ TEST_F(ExportDirectoryTest, ADiskThatIsTooSmallIsToldAtOnce) {
 TEST_F(ExportDirectoryTest, AFolderOutsideIsRefused) {
   fs::create_directory_symlink(top_ / "outside", top_ / "root/way");
   const auto made = ExportDirectory::Make(
-      *roots_, top_ / "root/way" / (std::string(kExportTemporaryPrefix) + "x"),
+      *roots_, top_ / "root/way" / absl::StrCat(kExportTemporaryPrefix, "x"),
       1);
   EXPECT_TRUE(absl::IsInvalidArgument(made.status())) << made.status();
   EXPECT_EQ(Below(top_ / "outside"), Names{});
