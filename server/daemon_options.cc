@@ -228,6 +228,8 @@ const std::vector<SettingHelp>& DaemonSettingsHelp() {
        "interpreter for the dataset helper"},
       {"worker-kill-at", "", "test only: WORKER=POINT:COUNT;..."},
       {"kill-at", "", "test only: POINT:COUNT of the daemon"},
+      {"file-fault-at", "",
+       "test only: SITE:KIND[:HOWLONG[:AFTER]];..., the disk fails there"},
       {"sample-log", "", "test only: a file for each slot's times"},
   };
   return help;
@@ -340,6 +342,7 @@ absl::StatusOr<DaemonOptions> MakeDaemonOptions(
   ASSIGN_OR_RETURN(options.worker_kill_at,
                    ParseKills(settings.Get("worker-kill-at", "")));
   options.kill_at = settings.Get("kill-at", "");
+  options.file_fault_at = settings.Get("file-fault-at", "");
   options.sample_log = settings.Get("sample-log", "");
   return options;
 }

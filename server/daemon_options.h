@@ -50,8 +50,9 @@ struct DaemonOptions {
   std::string python;
   // Test only: worker -> the kill points of its first, second ... process.
   std::map<std::string, std::deque<std::string>> worker_kill_at;
-  std::string kill_at;     // test only: of the daemon itself
-  std::string sample_log;  // test only: file for observe/sample_log.h
+  std::string kill_at;        // test only: of the daemon itself
+  std::string file_fault_at;  // test only: base/files/file_fault.h
+  std::string sample_log;     // test only: file for observe/sample_log.h
 };
 
 // One line of --help a setting.

@@ -79,7 +79,7 @@ TEST(DaemonOptionsTest, EverySettingIsTaken) {
             "--metrics-listen=", "--data-root=/a,/b,", "--link-gbps=1.5",
             "--realtime=off", "--worker-program=/w", "--prepare-script=/p",
             "--python=/py", "--worker-kill-at=0=a:1;host=b:2;0=c:3",
-            "--kill-at=d:4"});
+            "--kill-at=d:4", "--file-fault-at=job.metrics:EIO"});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->state_dir, "/state");
   EXPECT_EQ(options->device_count, 3);
@@ -97,6 +97,7 @@ TEST(DaemonOptionsTest, EverySettingIsTaken) {
   EXPECT_EQ(options->prepare_script, "/p");
   EXPECT_EQ(options->python, "/py");
   EXPECT_EQ(options->kill_at, "d:4");
+  EXPECT_EQ(options->file_fault_at, "job.metrics:EIO");
   EXPECT_EQ(options->worker_kill_at.at("0"),
             (std::deque<std::string>{"a:1", "c:3"}));
   EXPECT_EQ(options->worker_kill_at.at("host"),

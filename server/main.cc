@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "absl/strings/str_format.h"
+#include "base/files/file_fault.h"
 #include "base/kill_point.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -89,6 +90,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   absl::Status status = roundhouse::ArmKillPoint(options->kill_at);
+  if (status.ok()) status = roundhouse::ArmFileFaults(options->file_fault_at);
   if (status.ok()) status = roundhouse::RunDaemon(*options);
   if (status.ok()) return 0;
   std::cerr << "roundhoused: " << status.message() << "\n";

@@ -16,6 +16,7 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
+#include "base/files/file_fault.h"
 #include "base/kill_point.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -55,6 +56,8 @@ ABSL_FLAG(bool, peers, false,
 ABSL_FLAG(std::string, kill_at, "",
           "test only: NAME:COUNT, die at the COUNT-th pass of a kill point, "
           "or break the device at that of a fault point");
+ABSL_FLAG(std::string, file_fault_at, "",
+          "test only: SITE:KIND[:HOWLONG[:AFTER]];..., the disk fails there");
 
 namespace roundhouse::worker {
 namespace {
@@ -135,6 +138,7 @@ absl::Status Serve(const RunRole& run) {
   RETURN_IF_ERROR(CheckFlags());
   StayBesideGpu();
   RETURN_IF_ERROR(ArmKillPoint(absl::GetFlag(FLAGS_kill_at)));
+  RETURN_IF_ERROR(ArmFileFaults(absl::GetFlag(FLAGS_file_fault_at)));
   ShowGpus();
   wire::Channel channel(absl::GetFlag(FLAGS_channel_fd));
   RETURN_IF_ERROR(DieWithDaemon(channel));

@@ -8,9 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <numeric>
-#include <sstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,11 +16,11 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
+#include "server/dataset/prepared_split.h"
 
 namespace roundhouse {
 namespace {
 
-constexpr int64_t kManifestVersion = 1;
 constexpr int64_t kMaxCount = int64_t{1} << 48;
 constexpr size_t kMaxWarnings = 16;
 constexpr size_t kMaxNamedLines = 16;  // of a warning
@@ -33,20 +31,6 @@ uint64_t Mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
   x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
   return x ^ (x >> 31);
-}
-
-absl::StatusOr<nlohmann::json> ReadManifest(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) return absl::InvalidArgumentError(path + ": cannot be read");
-  auto json = nlohmann::json::parse(text.str(), nullptr, false);
-  if (!json.is_object() || !json.contains("format_version") ||
-      json["format_version"] != kManifestVersion) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": no manifest of version ", kManifestVersion));
-  }
-  return json;
 }
 
 absl::StatusOr<int64_t> Count(const nlohmann::json& manifest, const char* key,
@@ -151,8 +135,7 @@ absl::StatusOr<Dataset::Counts> ParseCounts(const nlohmann::json& manifest,
 }  // namespace
 
 absl::StatusOr<bool> UsesChatTemplate(const std::string& path) {
-  ASSIGN_OR_RETURN(const nlohmann::json manifest,
-                   ReadManifest(path + "/manifest.json"));
+  ASSIGN_OR_RETURN(const nlohmann::json manifest, ReadPreparedManifest(path));
   return manifest.contains("template");
 }
 
@@ -189,7 +172,7 @@ absl::Status Dataset::Map(const std::string& path, uint64_t expected_bytes,
 absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(const std::string& path,
                                                        int64_t vocab_size) {
   const std::string manifest_path = path + "/manifest.json";
-  ASSIGN_OR_RETURN(const nlohmann::json manifest, ReadManifest(manifest_path));
+  ASSIGN_OR_RETURN(const nlohmann::json manifest, ReadPreparedManifest(path));
   auto dataset = std::unique_ptr<Dataset>(new Dataset());
   ASSIGN_OR_RETURN(dataset->counts_, ParseCounts(manifest, manifest_path));
   const Counts& counts = dataset->counts_;

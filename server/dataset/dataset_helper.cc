@@ -8,6 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/files/durable_file.h"
+#include "base/files/file_fault.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
 
@@ -38,11 +40,15 @@ absl::Status HelperError(int wait_status, const std::string& errors) {
     if (!where.empty()) where += ": ";
     const std::string text = where + Text(json, "error");
     if (exit_code == kExitBadData) return absl::InvalidArgumentError(text);
-    const bool full = json.contains("errno") && json["errno"] == ENOSPC;
-    if (exit_code == kExitNoOutput && full) {
-      return absl::ResourceExhaustedError(text);
+    const auto number = json.find("errno");
+    if (exit_code != kExitNoOutput || number == json.end() ||
+        !number->is_number_integer()) {
+      return absl::InternalError(text);
     }
-    return absl::InternalError(text);
+    const int error = number->get<int>();
+    return absl::Status(error == EIO ? absl::StatusCode::kUnavailable
+                                     : FileError("", "", error).code(),
+                        text);
   }
   return absl::InternalError(absl::StrCat(
       "the dataset helper ", DescribeExit(wait_status), ": ", errors));
@@ -105,6 +111,10 @@ absl::StatusOr<std::unique_ptr<DatasetHelper>> DatasetHelper::Start(
   child.environment = {"LANG=C.UTF-8", "PATH=/usr/bin:/bin",
                        "TOKENIZERS_PARALLELISM=false",
                        "PYTHONDONTWRITEBYTECODE=1"};
+  if (!ArmedFileFaults().empty()) {
+    child.environment.push_back(
+        absl::StrCat("ROUNDHOUSE_FILE_FAULT_AT=", ArmedFileFaults()));
+  }
   child.capture_stdout = true;
   DatasetHelper* const self = helper.get();
   ASSIGN_OR_RETURN(

@@ -44,7 +44,8 @@ class DatasetHelper {
   // `mode` are the words behind the options.  `output` gets stdout as it comes;
   // `ended` is called once, from the loop and never from within Start: OK,
   // INVALID_ARGUMENT with file and line (the dataset is bad),
-  // RESOURCE_EXHAUSTED (disk full), DEADLINE_EXCEEDED (silence), INTERNAL, or
+  // RESOURCE_EXHAUSTED (disk full), UNAVAILABLE (the disk fails),
+  // DEADLINE_EXCEEDED (silence), INTERNAL, or
   // what Kill said.  `ended` may destroy the helper.
   static absl::StatusOr<std::unique_ptr<DatasetHelper>> Start(
       EventLoop& loop, const HelperProgram& program,

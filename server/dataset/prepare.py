@@ -49,7 +49,8 @@ manifest last; all integers little-endian; sequences in the order of rows:
   offsets.u64   sequences + 1 offsets into tokens, in tokens
   lines.u32     per sequence its line (Parquet: row) in the input, from 1
   rows.u64      only with --packing: rows + 1 offsets into the sequences
-  manifest.json counts, truncations, drops, warnings, hashes, options
+  manifest.json counts, truncations, drops, warnings, hashes (of the other files
+                and, first, of itself: base/files/sealed_json.h), options
 
 The manifest's key is a hash of all that the output depends on. Where --out has
 a whole split with the same key already, it is left as it is; otherwise one in
@@ -79,8 +80,9 @@ from prepare_bigram import bigram_record
 from prepare_cache import Cache, content_key, prepared_files
 from prepare_common import (DataError, file_sha256, json_type, speaker,
                             unique_object)
-from prepare_output import (FORMAT_VERSION, Arrays, NoArrays, NoPacker, Output,
-                            Packer, Sequences, read_manifest, sync_folder)
+from prepare_disk import seal
+from prepare_output import (FORMAT_VERSION, Arrays, NoArrays, NoPacker, Packer,
+                            Sequences, read_manifest, write_manifest)
 from prepare_rows import open_reader
 from prepare_tokens import Encoder
 
@@ -207,7 +209,8 @@ def prepare(options):
     manifest["files"] = arrays.publish()
     if options.bigram_from:
         manifest |= bigram_record(options.bigram_from, options.out, manifest)
-    write_manifest(options.out, manifest)
+    write_manifest(options.out,
+                   seal(json.dumps(manifest, indent=1).encode() + b"\n"))
     if options.cache:
         Cache(options.cache).add(key, options.out)
     Progress().at(total, total)
@@ -230,14 +233,6 @@ def reuse(options, key):
     if prepared_files(options.out, key) is not None:
         return True
     return bool(options.cache) and Cache(options.cache).take(key, options.out)
-
-
-def write_manifest(folder, manifest):
-    file = Output(folder, "manifest.json")
-    file.write(json.dumps(manifest, indent=1).encode() + b"\n")
-    sync_folder(folder)
-    file.publish()
-    sync_folder(folder)
 
 
 def validate(options):

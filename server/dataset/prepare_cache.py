@@ -1,6 +1,7 @@
 """Prepared splits by their content: nothing is tokenised twice."""
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import importlib.metadata
@@ -11,9 +12,10 @@ import sys
 import tempfile
 
 from prepare_common import DataError, file_sha256
-from prepare_output import (ARRAYS, FORMAT_VERSION, ROWS, read_manifest,
-                            sync_folder)
+from prepare_disk import CACHE, FOLDER_MODE, LINK, disk
+from prepare_output import ARRAYS, FORMAT_VERSION, ROWS, read_manifest
 
+PART = "part."  # begins the name of an entry that is being made
 KEPT_ENTRIES = 32  # of a cache folder; the least recently used go first
 PACKAGES = ("tokenizers", "jinja2", "pyarrow")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json",
@@ -72,7 +74,7 @@ class Cache:
 
     def __init__(self, folder):
         self.folder = folder
-        os.makedirs(folder, exist_ok=True)
+        disk.make_folder(CACHE, folder)
 
     @contextlib.contextmanager
     def locked(self):
@@ -86,6 +88,8 @@ class Cache:
             entry = os.path.join(self.folder, key)
             files = prepared_files(entry, key)
             if files is None:
+                # Damaged, or there is none: it would only be looked at again.
+                shutil.rmtree(entry, ignore_errors=True)
                 return False
             link_split(entry, files, out)
             os.utime(entry)
@@ -96,29 +100,36 @@ class Cache:
         with self.locked():
             files = prepared_files(out, key)
             if files is None:
-                raise DataError("was changed while it was written", out)
+                raise OSError(errno.EIO, "what was written reads otherwise",
+                              out)
             entry = os.path.join(self.folder, key)
             shutil.rmtree(entry, ignore_errors=True)
-            part = tempfile.mkdtemp(prefix="part.", dir=self.folder)
+            part = tempfile.mkdtemp(prefix=PART, dir=self.folder)
+            os.chmod(part, FOLDER_MODE)
             link_split(out, files, part)
-            os.rename(part, entry)
-            sync_folder(self.folder)
+            disk.rename(CACHE, part, entry)
+            disk.sync_folder(CACHE, self.folder)
             self._forget_old()
 
     def _forget_old(self):
         entries = [entry for entry in os.scandir(self.folder)
                    if entry.is_dir(follow_symlinks=False)]
         entries.sort(key=lambda entry: entry.stat().st_mtime_ns, reverse=True)
-        for entry in entries[KEPT_ENTRIES:]:
+        # Who makes one holds the lock: what is there was left by a death.
+        left = [entry for entry in entries if entry.name.startswith(PART)]
+        entries = [entry for entry in entries if entry not in left]
+        for entry in left + entries[KEPT_ENTRIES:]:
             shutil.rmtree(entry.path)
 
 
 def link_split(source, files, folder):
     """The manifest comes last, as when the files are written."""
-    os.makedirs(folder, exist_ok=True)
+    disk.make_folder(LINK, folder)
     for name in [*ARRAYS, ROWS, "manifest.json"]:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, name))
     for name in files:
-        os.link(os.path.join(source, name), os.path.join(folder, name))
-    sync_folder(folder)
+        if name == "manifest.json":
+            disk.sync_folder(LINK, folder)
+        disk.link(LINK, os.path.join(source, name), os.path.join(folder, name))
+    disk.sync_folder(LINK, folder)

@@ -6,8 +6,9 @@ import os
 import random
 
 from prepare_common import DataError, name_line, read_json_object, speaker
+from prepare_disk import ARRAY, MANIFEST, disk, is_sealed
 
-FORMAT_VERSION = 1  # of a prepared split; the reader is dataset.cc
+FORMAT_VERSION = 2  # of a prepared split; the reader is dataset.cc
 ARRAYS = {"tokens.u32": "I", "labels.u8": "B", "offsets.u64": "Q",
           "lines.u32": "I"}  # array's type codes
 ROWS = "rows.u64"  # beside them where rows are packed
@@ -19,32 +20,32 @@ WINDOW_TOKENS = 4 << 20
 class Output:
     """One output file under its temporary name until publish()."""
 
-    def __init__(self, folder, name):
+    def __init__(self, folder, name, site=ARRAY):
         self.path = os.path.join(folder, name)
+        self.site = site
         self.hash = hashlib.sha256()
         self.bytes = 0
-        self.file = open(self.path + ".part", "wb")
+        self.file = disk.create(site, self.path + ".part")
 
     def write(self, data):
         data = bytes(data)
-        self.file.write(data)
+        disk.write(self.site, self.file, data)
         self.hash.update(data)
         self.bytes += len(data)
 
     def publish(self):
-        self.file.flush()
-        os.fsync(self.file.fileno())
-        self.file.close()
-        os.rename(self.path + ".part", self.path)
+        disk.close(self.site, self.file)
+        disk.rename(self.site, self.path + ".part", self.path)
         return {"sha256": self.hash.hexdigest(), "bytes": self.bytes}
 
 
-def sync_folder(path):
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+def write_manifest(folder, text):
+    """Last of all: the arrays' names are on disk before there is one."""
+    file = Output(folder, "manifest.json", MANIFEST)
+    file.write(text)
+    disk.sync_folder(MANIFEST, folder)
+    file.publish()
+    disk.sync_folder(MANIFEST, folder)
 
 
 def read_manifest(folder):
@@ -52,6 +53,10 @@ def read_manifest(folder):
     manifest = read_json_object(path)
     if manifest is None:
         raise DataError("there is no manifest.json", folder)
+    with open(path, "rb") as file:
+        if not is_sealed(file.read()):
+            raise DataError("its SHA-256 is not the one it was written with",
+                            path)
     if manifest.get("format_version") != FORMAT_VERSION:
         raise DataError(f"format_version is not {FORMAT_VERSION}", path)
     return manifest
@@ -61,7 +66,7 @@ class Arrays:
     """The files of a split being written, in the order of rows."""
 
     def __init__(self, folder, packing):
-        os.makedirs(folder, exist_ok=True)
+        disk.make_folder(ARRAY, folder)
         # From here the old files would be described wrongly.
         for name in ("manifest.json", ROWS):
             try:

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <future>
 #include <optional>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "base/log.h"
 #include "base/model/family.h"
 #include "base/status.h"
+#include "server/jobs/finish_mark.h"
 
 namespace roundhouse {
 namespace {
@@ -22,15 +22,6 @@ JobReason ReasonOf(const absl::Status& status) {
          : code == absl::StatusCode::kResourceExhausted
              ? JobReason::kStorageFull
              : JobReason::kInternal;
-}
-
-// What a finish of an earlier life of the job left; none: nullopt.
-absl::StatusOr<std::optional<int64_t>> ReadFinishStep(const std::string& path) {
-  std::ifstream file(path);
-  if (!file.is_open()) return std::nullopt;
-  int64_t step = 0;
-  if (file >> step && step > 0) return step;
-  return absl::InternalError(absl::StrCat(path, ": holds no step"));
 }
 
 // A job by epochs knows its steps only now.
@@ -131,6 +122,7 @@ absl::Status Engine::Recover() {
     before = page.next_before;
   } while (before.has_value());
   std::reverse(jobs.begin(), jobs.end());  // oldest first
+  RemoveLeftovers();
   for (const JobRecord& job : jobs) {
     switch (job.state) {
       case JobState::kValidating:
@@ -166,6 +158,7 @@ void Engine::Drain(std::function<void()> drained) {
   drained_ = std::move(drained);
   preparer_.reset();
   prompt_check_.reset();
+  data_check_.reset();
   exporter_->Stop();
   sampler_->Stop();
   if (running_.empty()) {
@@ -271,8 +264,7 @@ absl::StatusOr<JobRecord> Engine::FinishNow(const std::string& id) {
   }
   const int64_t step = running->runner().FinishStep();
   // First on disk: another life of the job ends there too.
-  RETURN_IF_ERROR(
-      WriteFileAtomically(FinishPath(job), absl::StrCat(step, "\n")));
+  RETURN_IF_ERROR(WriteFinishMark(FinishPath(job), step));
   running->runner().FinishAfter(step);
   running->OnNote(absl::StrCat("asked to finish: its last step is ", step));
   return job;
@@ -286,6 +278,7 @@ void Engine::Forget(const std::string& id) {
     prompt_check_.reset();
     validating_.clear();
   }
+  ForgetData(id);
 }
 
 void Engine::Enqueue(const std::string& id) {
@@ -332,8 +325,10 @@ void Engine::StartNext() {
          static_cast<int>(running_.size()) < options_.max_running_jobs) {
     const Queued queued = queue_.front();
     if (!MakeRoom(queued.id)) return;
+    const std::optional<absl::Status> data = CheckData(queued.id);
+    if (!data.has_value()) return;
     queue_.pop_front();
-    const absl::Status status = StartJob(queued);
+    const absl::Status status = data->ok() ? StartJob(queued) : *data;
     if (status.ok()) continue;
     FailJob(queued.id, ReasonOf(status), std::string(status.message()));
   }
@@ -349,25 +344,14 @@ void Engine::StartValidation(const std::string& id) {
     return;
   }
   validating_ = id;
-  const JobSpec& job_spec = spec->spec();
-  PreparerOptions options;
-  options.program = {options_.python, options_.prepare_script};
-  options.reading = {.tokenizer_directory = job_spec.model_name_or_path,
-                     .data_file = job_spec.dataset,
-                     .max_length = job_spec.max_length,
-                     .truncation = TruncationName(job_spec.truncation),
-                     .packing = job_spec.packing,
-                     .seed = job_spec.seed,
-                     .template_date = job_spec.template_date};
-  options.validation_file = job_spec.validation_dataset;
-  options.output_directory = JobDirectory(*job) + "/data";
-  options.cache_directory = options_.state_dir + "/datasets";
-  preparer_ = Preparer::Start(loop_, options, [this, id](absl::Status status) {
-    // Not from within the child's own callback.
-    loop_.After(absl::ZeroDuration(), [this, id, status] {
-      if (validating_ == id) OnPrepared(id, status);
-    });
-  });
+  preparer_ =
+      Preparer::Start(loop_, OptionsOfData(*job, spec->spec()),
+                      [this, id](absl::Status status) {
+                        // Not from within the child's own callback.
+                        loop_.After(absl::ZeroDuration(), [this, id, status] {
+                          if (validating_ == id) OnPrepared(id, status);
+                        });
+                      });
 }
 
 absl::StatusOr<DatasetCounts> Engine::TakeDatasets(const JobRecord& job) {
@@ -430,8 +414,7 @@ absl::Status Engine::StartJob(const Queued& queued) {
   ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
   ASSIGN_OR_RETURN(auto files, JobFiles::Open(JobDirectory(job)));
   ASSIGN_OR_RETURN(ResolvedSpec spec, ResolvedSpec::FromJson(job.resolved));
-  ASSIGN_OR_RETURN(const std::optional<int64_t> finish_step,
-                   ReadFinishStep(FinishPath(job)));
+  const std::optional<int64_t> finish_step = FinishStepOf(job);
   // A job that was cancelled or is not on disk must not run.
   RETURN_IF_ERROR(store_.Transition(id, JobState::kLoading, {}).status());
   UpdateCounts();
@@ -483,6 +466,9 @@ absl::Status Engine::StartJob(const Queued& queued) {
                         .adapter = *std::move(adapter),
                         .bases = &bases_,
                         .train = &run->train(),
+                        .dataset_sha256 = job.dataset.has_value()
+                                              ? job.dataset->sha256
+                                              : std::string(),
                         .validation = run->validation(),
                         .text = std::move(text),
                         .device = options_.device};

@@ -26,6 +26,7 @@
 #include "base/model/directory.h"
 #include "server/api/engine.h"
 #include "server/dataset/dataset.h"
+#include "server/dataset/prepared_data.h"
 #include "server/dataset/preparer.h"
 #include "server/jobs/device_reports.h"
 #include "server/jobs/device_room.h"
@@ -37,6 +38,7 @@
 #include "server/observe/trace_recorder.h"
 #include "server/pool/event_loop.h"
 #include "server/pool/host_arena.h"
+#include "server/pool/work_pool.h"
 #include "server/pool/worker_pool.h"
 #include "server/sample/prompt_run.h"
 #include "server/sample/sampler.h"
@@ -212,6 +214,18 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   absl::StatusOr<JobRecord> FinishNow(const std::string& id);
   absl::Status CheckTraceable(const std::string& id);
 
+  // engine_data.cc: what lies in the jobs' directories.
+  PreparerOptions OptionsOfData(const JobRecord& job,
+                                const JobSpec& spec) const;
+  // Of its prepared data; none: being verified, StartNext comes again then.
+  std::optional<absl::Status> CheckData(const std::string& id);
+  void OnDataChecked(const std::string& id,
+                     const PreparedDataCheck::Result& result);
+  void ForgetData(const std::string& id);
+  // Of an earlier life of the job; a damaged mark is told and passed over.
+  std::optional<int64_t> FinishStepOf(const JobRecord& job);
+  void RemoveLeftovers();  // of saves that were cut short; before anything runs
+
   void Enqueue(const std::string& id);
   void Forget(const std::string& id);
   void StartNext();
@@ -221,6 +235,8 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   absl::StatusOr<DatasetCounts> TakeDatasets(const JobRecord& job);
   void WarnOfData(const JobRecord& job, const std::string& file,
                   const Dataset& data);
+  // In the job's log and events.
+  void Warn(const JobRecord& job, const std::string& what);
   // Makes it the running job, or fails it.
   absl::Status StartJob(const Queued& queued);
   void SetState(const std::string& id, JobState state, JobReason reason,
@@ -261,7 +277,10 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   std::unique_ptr<PromptRun> prompt_check_;
   std::string validating_;
   std::deque<Queued> queue_;
-  BaseCache bases_;  // outlives running_
+  std::unique_ptr<PreparedDataCheck> data_check_;  // of queue_'s first
+  std::string data_check_id_;                      // "": of none
+  std::optional<absl::Status> data_status_;        // what it found
+  BaseCache bases_;                                // outlives running_
   DispatchLoop dispatch_;
   DeviceReports devices_;
   TraceRecorder recorder_{devices_.ledgers()};
@@ -270,6 +289,7 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   std::deque<StatusEnded> ended_;  // the newest last
   bool draining_ = false;
   std::function<void()> drained_;
+  WorkPool sweeper_{1};  // directories of jobs that are over
 
   std::atomic<uint64_t> arena_used_bytes_{0};  // as of the last tick
   std::unique_ptr<Exporter> exporter_;  // last: its thread calls the engine

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "base/version.h"
 #include "server/jobs/engine.h"
+#include "server/weights/leftovers.h"
 
 namespace roundhouse {
 namespace {
@@ -21,11 +22,7 @@ constexpr absl::Duration kMetricsAfterEnd = absl::Minutes(5);
 void Engine::WarnOfData(const JobRecord& job, const std::string& file,
                         const Dataset& data) {
   for (const std::string& warning : data.counts().warnings) {
-    const std::string text = absl::StrCat("WARNING: ", file, ": ", warning);
-    const auto files = JobFiles::Open(JobDirectory(job));
-    if (files.ok()) (*files)->Log(text);
-    const absl::Status status = store_.AddEvent(job.id, "note", text);
-    if (!status.ok()) RH_LOG(kError) << job.id << ": " << status;
+    Warn(job, absl::StrCat(file, ": ", warning));
   }
 }
 
@@ -107,6 +104,11 @@ void Engine::OnFinished(const std::string& id, const JobOutcome& outcome) {
       JobReasonName(outcome.reason), message.empty() ? "" : ": ", message));
   SetState(id, state, outcome.reason, message);
   ShowEnded(id, run->color(), state, outcome.reason);
+  if (job.ok() && IsFinal(state)) {
+    // Refused when many end at once: the next start sweeps too.
+    sweeper_.TryRun(
+        [directory = JobDirectory(*job)] { SweepJobDirectory(directory); });
+  }
   loop_.After(kMetricsAfterEnd, [this, id] {
     // It may have been resumed meanwhile.
     if (FindRunning(id) == nullptr) metrics_.DropJob(id);

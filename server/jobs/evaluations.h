@@ -74,6 +74,9 @@ class Evaluations {
   // The best one has no checkpoint after all: the best one before it counts.
   // No effect unless it is of `step`.
   void DropBestOf(int64_t step);
+  // The best one's checkpoint is lost at the end: `next` is the best of those
+  // that there still are.
+  void ReplaceBest(const std::optional<Evaluation>& next) { best_ = next; }
 
   // `patience` evaluations in a row improved nothing.
   bool OutOfPatience() const;

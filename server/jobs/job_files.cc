@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/files/durable_file.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
-#include "server/weights/checkpoint.h"
 
 namespace roundhouse {
 namespace {
@@ -81,7 +81,7 @@ absl::Status JobFiles::SetSamples(const std::vector<std::string>& lines) {
   if (lines.empty() && !std::filesystem::exists(SamplesPath(), error)) {
     return absl::OkStatus();
   }
-  return WriteFileAtomically(SamplesPath(), Joined(lines));
+  return WriteFileDurably(kJobSamples, SamplesPath(), Joined(lines));
 }
 
 void JobFiles::AddSamples(const std::vector<std::string>& lines) {
@@ -108,7 +108,7 @@ absl::Status JobFiles::KeepMetricsUpTo(
     kept += line + "\n";
     show(json);
   }
-  RETURN_IF_ERROR(WriteFileAtomically(path, kept));
+  RETURN_IF_ERROR(WriteFileDurably(kJobMetrics, path, kept));
   ASSIGN_OR_RETURN(const int fd, OpenAppend(path));
   close(metrics_fd_);
   metrics_fd_ = fd;

@@ -88,8 +88,7 @@ class JobRunner final : private DispatchLoop::Job {
   int64_t step() const { return completed_step_; }
   int64_t total_steps() const { return total_steps_; }
   bool stepping() const { return phase_ == Phase::kStepping; }
-  // All 0 while the job holds no memory.
-  HostUse host_use() const;
+  HostUse host_use() const;  // all 0 while the job holds no memory
 
  private:
   using Done = std::function<void(absl::Status)>;
@@ -110,21 +109,21 @@ class JobRunner final : private DispatchLoop::Job {
 
   // runner_start.cc: what the job starts from
   void FindStart();
-  void OnStartChosen(const StartPoint& start);
-  bool CheckStart(const StartPoint& start);
-  // None: the job failed.
-  std::optional<FirstWeights> ChooseWeights(const StartPoint& start);
-  std::optional<FirstWeights> ResumeWeights(const StartPoint& start);
-  void NoteAdapter();
-  void Load(const StartPoint& start);
+  // Any thread, while the job loads.
+  absl::StatusOr<std::vector<FilePart>> PartsOf(const std::string& path,
+                                                int64_t step) const;
+  void OnStartChosen(std::shared_ptr<const StartPoint> start);
+  FirstWeights ChooseWeights(std::shared_ptr<const StartPoint> start);
+  void Load(const FirstWeights& weights);
   void LoadBase(const FirstWeights& next);
   void OnBaseLoaded(const absl::Status& status);
   void LoadTrained(const FirstWeights& weights);
   void FailLoading(const absl::Status& status);
   // `done` may come at once.
   void RunParts(const FirstWeights& weights, Done done);
-  void RestoreHistory(const StartPoint& start);
-  void OnLoaded(const absl::Status& status);
+  void GoOnFrom(const StartPoint& start);
+  void FindOlderStart(const StartPoint& bad, const absl::Status& why);
+  void OnLoaded(const StartPoint& start, const absl::Status& status);
   void StartDispatcher();
   void FailWithoutDevices(const std::string& why);
   void Stop(JobOutcome outcome);
@@ -145,7 +144,9 @@ class JobRunner final : private DispatchLoop::Job {
   void EndEvaluation(bool best);
   void EvaluationsFrom(const nlohmann::json& state, const StartPoint& start);
   void BeginFinal();
+  void EndWithBest();
   void LoadBest(int64_t step);
+  void LoseBest(int64_t step, const absl::Status& why);
   void OnBestLoaded(const absl::Status& status);
   std::string FinalMessage() const;
 
@@ -216,8 +217,8 @@ class JobRunner final : private DispatchLoop::Job {
   void FinishParts(std::shared_ptr<DirectoryPlan> plan, Done done);
   void AbandonParts(std::shared_ptr<DirectoryPlan> plan,
                     const absl::Status& why, Done done);
-  std::string ManifestText(const DirectoryPlan& plan,
-                           const FileTable& table) const;
+  CheckpointManifest ManifestOf(const DirectoryPlan& plan,
+                                const FileTable& table) const;
   std::string TrainerStateJson() const;
   void OnSaved(int64_t step, int64_t begun_ns);
   void DropOldCheckpoints();
@@ -234,7 +235,6 @@ class JobRunner final : private DispatchLoop::Job {
   const RunnerOptions options_;
   Listener* const listener_;
   Phase phase_ = Phase::kLoading;
-
   std::vector<std::string> tokenizer_files_;  // names of the job's own
   std::unique_ptr<TrainingState> state_;
   std::string base_key_;
@@ -265,6 +265,7 @@ class JobRunner final : private DispatchLoop::Job {
   EvaluationSamples samples_;  // no step goes on while it runs
   // Step whose weights are there in place of the last one's.
   std::optional<int64_t> best_in_arena_;
+  std::string lost_best_;  // why the best model is not the result; "": it is
   bool saving_ = false;
   bool abandoned_ = false;  // the dispatcher was told to stop
   bool quiet_ = false;      // nothing of the job is with a worker

@@ -18,7 +18,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/files/file_fault.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "server/jobs/runner_test_fixture.h"
 
 namespace roundhouse {
@@ -106,15 +108,94 @@ TEST_F(RunnerTest, ACheckpointThatDoesNotVerifyIsReported) {
 }
 
 TEST_F(RunnerTest, OtherDataInTheSameJobIsAnError) {
+  change_options_ = [](RunnerOptions& options) {
+    options.dataset_sha256 = "a1";
+  };
   Run("max_steps: 2");
+  EXPECT_EQ(outcome_.state, JobState::kSucceeded) << outcome_.message;
   NextLife();
   tokens_sha256_ = "b2";
   Run("max_steps: 4");
   EXPECT_EQ(outcome_.state, JobState::kFailed);
   EXPECT_EQ(outcome_.reason, JobReason::kInvalidDataset);
-  EXPECT_TRUE(absl::StrContains(outcome_.message, "SHA-256 a1"))
+  EXPECT_TRUE(absl::StrContains(outcome_.message, "SHA-256 b2"))
       << outcome_.message;
-  EXPECT_TRUE(absl::StrContains(outcome_.message, "dataset has b2"));
+  EXPECT_TRUE(absl::StrContains(outcome_.message, "had a1"));
+  EXPECT_EQ(ListCheckpointSteps(root_ + "/job"), Steps{2});
+}
+
+// As version 1 wrote it: one flipped bit of a manifest used to fail the job
+// beside a good older checkpoint, or to train on from other weights.
+TEST_F(RunnerTest, AFlipInAnOldManifestCostsOneCheckpoint) {
+  const std::vector<std::pair<std::string, nlohmann::json>> flips = {
+      {"dataset_sha256", "a0"}, {"step", 5}, {"format_version", 3}};
+  for (const auto& [field, value] : flips) {
+    Fresh();
+    Run("max_steps: 4\nsave_steps: 2");
+    const std::string file = root_ + "/job/checkpoint-4/checkpoint.json";
+    auto manifest = nlohmann::json::parse(ReadTestFile(file));
+    manifest.erase("manifest_sha256");
+    manifest["format_version"] = 1;
+    manifest[field] = value;
+    WriteTestFile(file, manifest.dump(2) + "\n");
+    corrupt_checkpoints_.clear();
+    NextLife();
+    Run("max_steps: 4\nsave_steps: 2");
+    EXPECT_EQ(outcome_.state, JobState::kSucceeded) << outcome_.message;
+    EXPECT_EQ(steps_, (Steps{3, 4})) << field;
+    EXPECT_EQ(corrupt_checkpoints_.size(), 1u) << field;
+    EXPECT_TRUE(fs::exists(root_ + "/job/checkpoint-4.corrupt"));
+  }
+}
+
+// Of version 1 and whole: gone on from, with its history.
+TEST_F(RunnerTest, ACheckpointWithoutASealIsStillGoneOnFrom) {
+  Run("max_steps: 4\nsave_steps: 2");
+  const std::string folder = root_ + "/job/checkpoint-4";
+  auto manifest =
+      nlohmann::json::parse(ReadTestFile(folder + "/checkpoint.json"));
+  manifest.erase("manifest_sha256");
+  manifest["format_version"] = 1;
+  for (auto shard = manifest["shards"].begin();
+       shard != manifest["shards"].end();) {
+    const std::string name = (*shard)["file"];
+    shard = absl::EndsWith(name, ".safetensors")
+                ? shard + 1
+                : manifest["shards"].erase(shard);
+  }
+  WriteTestFile(folder + "/checkpoint.json", manifest.dump(2) + "\n");
+  NextLife();
+  Run("max_steps: 6\nsave_steps: 2");
+  EXPECT_EQ(outcome_.state, JobState::kSucceeded) << outcome_.message;
+  EXPECT_EQ(steps_, (Steps{5, 6}));
+  EXPECT_TRUE(corrupt_checkpoints_.empty());
+  const auto state =
+      nlohmann::json::parse(ReadTestFile(root_ + "/output/trainer_state.json"));
+  EXPECT_EQ(state["log_history"].front()["step"], 0);
+}
+
+// Between its verification and its load.
+TEST_F(RunnerTest, AFileThatIsGoneWhenItIsLoadedIsCorruptToo) {
+  Run("max_steps: 4\nsave_steps: 2");
+  NextLife();
+  Misbehave(kDevices + 1, "no-such-file");
+  Run("max_steps: 5");
+  EXPECT_EQ(outcome_.state, JobState::kSucceeded) << outcome_.message;
+  EXPECT_EQ(steps_, (Steps{3, 4, 5}));
+  EXPECT_EQ(corrupt_checkpoints_.size(), 1u);
+}
+
+TEST_F(RunnerTest, NoOlderOneGoesBesideANewestThatIsNotGood) {
+  on_step_ = [this](int64_t step) {
+    if (step != 3) return;
+    ASSERT_TRUE(ArmFileFaults("checkpoint.text:flip:ever").ok());
+  };
+  Run("max_steps: 3\nsave_steps: 1\nsave_total_limit: 2");
+  ASSERT_TRUE(ArmFileFaults("").ok());
+  EXPECT_EQ(outcome_.state, JobState::kSucceeded) << outcome_.message;
+  const Steps kept = ListCheckpointSteps(root_ + "/job");
+  EXPECT_EQ(kept.size(), 3u);
+  EXPECT_FALSE(corrupt_checkpoints_.empty());
 }
 
 TEST_F(RunnerTest, OtherDataInANewJobIsAWarning) {

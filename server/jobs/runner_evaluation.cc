@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "nlohmann/json.hpp"
 #include "server/jobs/runner.h"
 #include "server/sample/sampling_state.h"
@@ -143,6 +144,10 @@ int64_t JobRunner::FinishStep() const {
 void JobRunner::BeginFinal() {
   phase_ = Phase::kFinalizing;
   listener_->OnFinalizing();
+  EndWithBest();
+}
+
+void JobRunner::EndWithBest() {
   const std::optional<Evaluation>& best = evaluations_.best();
   if (spec().load_best_model_at_end && best.has_value() &&
       best->step != completed_step_) {
@@ -154,23 +159,57 @@ void JobRunner::BeginFinal() {
 
 void JobRunner::LoadBest(int64_t step) {
   const std::string path = CheckpointPath(options_.directory, step);
-  InBackground([path] { return ReadCheckpoint(path, true).status(); },
-               [this, path, step](absl::Status status) {
-                 if (outcome_.has_value()) return;  // AfterQuiet finishes
-                 absl::StatusOr<std::vector<FilePart>> parts =
-                     ResumeParts(path, step, *state_);
-                 if (!status.ok()) parts = status;
-                 if (!parts.ok()) {
-                   Fail(JobReason::kCheckpointCorrupt,
-                        absl::StrCat("load_best_model_at_end: ",
-                                     std::string(parts.status().message())));
-                   return;
-                 }
-                 best_in_arena_ = step;
-                 RunParts(
-                     {wire::FileOpKind::kLoad, *std::move(parts)},
-                     [this](absl::Status loaded) { OnBestLoaded(loaded); });
-               });
+  auto parts = std::make_shared<std::vector<FilePart>>();
+  InBackground(
+      [this, path, step, parts]() -> absl::Status {
+        RETURN_IF_ERROR(ReadCheckpoint(path, true).status());
+        ASSIGN_OR_RETURN(*parts, PartsOf(path, step));
+        return absl::OkStatus();
+      },
+      [this, step, parts](absl::Status status) {
+        if (outcome_.has_value()) return;  // AfterQuiet finishes
+        if (absl::IsUnavailable(status)) {
+          Stop(OutcomeOf(status));
+        } else if (!status.ok()) {
+          LoseBest(step, status);
+        } else {
+          best_in_arena_ = step;
+          RunParts({wire::FileOpKind::kLoad, *parts, nullptr},
+                   [this](absl::Status loaded) { OnBestLoaded(loaded); });
+        }
+      });
+}
+
+// Of the models that there still are, the best one is the result, and the job
+// says which and why.
+void JobRunner::LoseBest(int64_t step, const absl::Status& why) {
+  std::vector<int64_t> steps = ListCheckpointSteps(options_.directory);
+  std::erase(steps, step);
+  steps.push_back(completed_step_);  // in the arena
+  std::optional<Evaluation> next;
+  for (const std::string& text : history_) {
+    const auto entry = nlohmann::json::parse(text);
+    if (!entry.contains("eval_loss") || entry["step"] <= base_step_ ||
+        std::count(steps.begin(), steps.end(), entry["step"]) == 0) {
+      continue;
+    }
+    if (!next.has_value() || entry["eval_loss"] < next->loss) {
+      next = {entry["step"], entry["eval_loss"]};
+    }
+  }
+  lost_best_ = absl::StrCat("load_best_model_at_end: the best model, of step ",
+                            step, ", is lost: ", std::string(why.message()));
+  listener_->OnCheckpointCorrupt(lost_best_);
+  listener_->OnWarning(lost_best_);
+  evaluations_.ReplaceBest(next);
+  InBackground(
+      [path = CheckpointPath(options_.directory, step)] {
+        return QuarantineCheckpoint(path);
+      },
+      [this](absl::Status moved) {
+        if (!moved.ok()) listener_->OnNote(std::string(moved.message()));
+        if (!outcome_.has_value()) EndWithBest();
+      });
 }
 
 void JobRunner::OnBestLoaded(const absl::Status& status) {
@@ -201,6 +240,7 @@ std::string JobRunner::FinalMessage() const {
                     "the output is the model of step ", best->step,
                     ", eval_loss ", best->loss);
   }
+  if (!lost_best_.empty()) absl::StrAppend(&text, "; ", lost_best_);
   return text;
 }
 

@@ -159,17 +159,27 @@ TEST_F(RunnerEvaluationTest, APauseWhileTheBestIsLoadedKeepsTheLastStep) {
   EXPECT_EQ(State("/output")["best_global_step"], 2);
 }
 
-TEST_F(RunnerEvaluationTest, ABestThatIsCorruptFailsTheJob) {
+// The next best of those that there still are is the result, and the job says
+// so.
+TEST_F(RunnerEvaluationTest, ABestThatIsCorruptIsReplacedAndNamed) {
   on_finalizing_ = [this] {
     WriteTestFile(root_ + "/job/checkpoint-2/model.safetensors", "x");
   };
   Run(kBest);
-  EXPECT_EQ(outcome_.state, JobState::kFailed);
-  EXPECT_EQ(outcome_.reason, JobReason::kCheckpointCorrupt);
-  EXPECT_TRUE(absl::StartsWith(outcome_.message, "load_best_model_at_end: "))
+  EXPECT_EQ(outcome_.state, JobState::kSucceeded) << outcome_.message;
+  EXPECT_TRUE(absl::StrContains(outcome_.message,
+                                "the best model, of step 2, is lost: "))
       << outcome_.message;
   EXPECT_TRUE(absl::StrContains(outcome_.message, "checkpoint-2"));
-  EXPECT_FALSE(fs::exists(root_ + "/output"));
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_TRUE(absl::StrContains(warnings_[0], "is lost")) << warnings_[0];
+  EXPECT_EQ(corrupt_checkpoints_.size(), 1u);
+  EXPECT_TRUE(fs::exists(root_ + "/job/checkpoint-2.corrupt"));
+  const int64_t best = State("/output")["best_global_step"];
+  EXPECT_TRUE(best == 4 || best == 6) << best;
+  EXPECT_TRUE(absl::StrContains(outcome_.message,
+                                absl::StrCat("the model of step ", best)))
+      << outcome_.message;
 }
 
 TEST_F(RunnerEvaluationTest, ABestThatCouldNotBeSavedDoesNotCount) {

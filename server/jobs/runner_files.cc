@@ -40,6 +40,9 @@ absl::StatusOr<DirectoryPlan> JobRunner::PlanDirectory(const std::string& path,
                                                        bool checkpoint) const {
   DirectoryPlan plan;
   plan.final_path = path;
+  if (checkpoint) {
+    plan.sites = {kCheckpointFolder, kCheckpointText, kCheckpointRename};
+  }
   const std::string temporary = TemporaryName(path);
   const int64_t update = best_in_arena_.value_or(completed_step_);
   ASSIGN_OR_RETURN(WeightFiles weights,
@@ -98,17 +101,16 @@ void JobRunner::WriteParts(std::shared_ptr<DirectoryPlan> plan, bool checkpoint,
     AbandonParts(plan, table.status(), done);
     return;
   }
-  RunFileOp(*std::move(table), [this, plan, checkpoint,
-                                done](absl::Status written) {
-    if (!written.ok()) {
-      AbandonParts(plan, written, done);
-      return;
-    }
-    if (checkpoint) {
-      plan->texts["checkpoint.json"] = ManifestText(*plan, *file_op_->table);
-    }
-    FinishParts(plan, done);
-  });
+  RunFileOp(*std::move(table),
+            [this, plan, checkpoint, done](absl::Status written) {
+              if (!written.ok()) {
+                AbandonParts(plan, written, done);
+                return;
+              }
+              if (checkpoint)
+                plan->manifest = ManifestOf(*plan, *file_op_->table);
+              FinishParts(plan, done);
+            });
 }
 
 void JobRunner::FinishParts(std::shared_ptr<DirectoryPlan> plan, Done done) {
@@ -202,8 +204,8 @@ void JobRunner::Export() {
                  });
 }
 
-std::string JobRunner::ManifestText(const DirectoryPlan& plan,
-                                    const FileTable& table) const {
+CheckpointManifest JobRunner::ManifestOf(const DirectoryPlan& plan,
+                                         const FileTable& table) const {
   CheckpointManifest manifest;
   manifest.step = completed_step_;
   manifest.seed = static_cast<uint64_t>(spec().seed);
@@ -218,7 +220,7 @@ std::string JobRunner::ManifestText(const DirectoryPlan& plan,
         {std::filesystem::path(part.path).filename().string(), part.file_bytes,
          table.Sha256(static_cast<int>(i))});
   }
-  return ManifestJson(manifest);
+  return manifest;
 }
 
 std::string JobRunner::TrainerStateJson() const {
@@ -263,8 +265,12 @@ void JobRunner::DropOldCheckpoints() {
   InBackground([directory = options_.directory, limit,
                 best] { return RemoveOldCheckpoints(directory, limit, best); },
                [this](absl::Status status) {
-                 if (!status.ok())
-                   listener_->OnNote(std::string(status.message()));
+                 const std::string text(status.message());
+                 if (absl::IsDataLoss(status)) {
+                   listener_->OnCheckpointCorrupt(text);
+                 } else if (!status.ok()) {
+                   listener_->OnNote(text);
+                 }
                });
 }
 

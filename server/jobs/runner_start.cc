@@ -1,8 +1,6 @@
 // JobRunner: what a job starts from, and its first moments.
-#include <fstream>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,12 +13,31 @@
 namespace roundhouse {
 namespace {
 
-// "" where there is no such file.
-std::string FileText(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
+// The file is not what it was when it was verified.
+bool IsOfFile(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsNotFound(status) ||
+         absl::IsInvalidArgument(status);
+}
+
+// Prepared data that are not those of the submit (they had to be prepared
+// again, and their source had changed) would give other bits.
+absl::Status CheckData(const RunnerOptions& options) {
+  const std::string& now = options.train->counts().tokens_sha256;
+  const std::string& then = options.dataset_sha256;
+  if (then.empty() || now == then) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("dataset: its tokens have SHA-256 ", now,
+                   ", those that the job was submitted with had ", then,
+                   ": it changed since submit, submit again"));
+}
+
+void NoteAdapter(const RunnerOptions& options, RunnerListener& listener) {
+  const AdapterDirectory& adapter = *options.adapter;
+  listener.OnNote(absl::StrCat("going on from the adapter ", adapter.path));
+  if (SameBaseName(adapter.base_model, options.model.path)) return;
+  listener.OnWarning(absl::StrCat(
+      adapter.path, ": made for the base model \"", adapter.base_model,
+      "\"; the job's is ", options.model.path, ", which has its shapes"));
 }
 
 }  // namespace
@@ -28,24 +45,32 @@ std::string FileText(const std::string& path) {
 // The job's own checkpoints, newest first; then the one its spec names.  Before
 // that the model's tokenizer files become the job's.
 void JobRunner::FindStart() {
-  std::vector<std::string> own;
+  const absl::Status data = CheckData(options_);
+  if (!data.ok()) {
+    return Fail(JobReason::kInvalidDataset, std::string(data.message()));
+  }
+  StartOptions options;
   const std::vector<int64_t> steps = ListCheckpointSteps(options_.directory);
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    own.push_back(CheckpointPath(options_.directory, *step));
+    options.own.push_back(CheckpointPath(options_.directory, *step));
   }
+  options.named = spec().resume_from_checkpoint;
+  options.dataset_sha256 = options_.train->counts().tokens_sha256;
+  options.parts = [this](const std::string& path, int64_t step) {
+    return PartsOf(path, step);
+  };
   auto start = std::make_shared<StartPoint>();
   auto tokenizer = std::make_shared<std::vector<std::string>>();
   InBackground(
-      [this, start, own, tokenizer,
-       named = spec().resume_from_checkpoint]() -> absl::Status {
+      [this, start, options, tokenizer]() -> absl::Status {
         ASSIGN_OR_RETURN(*tokenizer,
                          KeepTokenizer(options_.model, options_.directory));
-        *start = ChooseStart(own, named);
+        *start = ChooseStart(options);
         return absl::OkStatus();
       },
       [this, start, tokenizer](absl::Status kept) {
         tokenizer_files_ = std::move(*tokenizer);
-        if (kept.ok()) return OnStartChosen(*start);
+        if (kept.ok()) return OnStartChosen(start);
         if (outcome_.has_value()) return Finish();
         const bool full = absl::IsResourceExhausted(kept);
         Fail(full ? JobReason::kStorageFull : JobReason::kInvalidModel,
@@ -53,112 +78,75 @@ void JobRunner::FindStart() {
       });
 }
 
-void JobRunner::OnStartChosen(const StartPoint& start) {
-  for (const std::string& note : start.notes) {
+absl::StatusOr<std::vector<FilePart>> JobRunner::PartsOf(
+    const std::string& path, int64_t step) const {
+  const AdapterConfig& adapter = state_->options().adapter;
+  if (adapter.present()) {
+    ASSIGN_OR_RETURN(
+        const AdapterDirectory saved,
+        OpenAdapterDirectory(*options_.files, path, options_.model.config));
+    RETURN_IF_ERROR(CheckAdapterIs(adapter, saved));
+  }
+  return ResumeParts(path, step, *state_);
+}
+
+void JobRunner::OnStartChosen(std::shared_ptr<const StartPoint> start) {
+  for (const std::string& note : start->notes) {
     listener_->OnCheckpointCorrupt(note);
   }
-  if (!start.status.ok()) {
-    listener_->OnCheckpointCorrupt(std::string(start.status.message()));
-    Fail(JobReason::kCheckpointCorrupt, std::string(start.status.message()));
+  if (absl::IsUnavailable(start->status)) {
+    Stop(OutcomeOf(start->status));
+  } else if (!start->status.ok()) {
+    listener_->OnCheckpointCorrupt(std::string(start->status.message()));
+    Fail(JobReason::kCheckpointCorrupt, std::string(start->status.message()));
   } else if (outcome_.has_value()) {
     Finish();
-  } else if (CheckStart(start)) {
-    Load(start);
+  } else {
+    Load(ChooseWeights(std::move(start)));
   }
 }
 
-// Other data would give other bits: an error in the same job, legal in a new
-// one, whose order of batches goes on from the checkpoint's step.
-bool JobRunner::CheckStart(const StartPoint& start) {
-  const std::string& now = options_.train->counts().tokens_sha256;
-  const std::string& then = start.manifest.dataset_sha256;
-  if (start.path.empty() || now == then) return true;
-  const std::string text =
-      absl::StrCat(start.path, " was trained on tokens with SHA-256 ", then,
-                   ", the job's dataset has ", now);
-  if (start.own) {
-    Fail(JobReason::kInvalidDataset,
-         absl::StrCat(text, ": the prepared dataset changed under the job"));
-    return false;
-  }
-  listener_->OnWarning(absl::StrCat(text, ": the job goes on with step ",
-                                    start.manifest.step + 1,
-                                    " of its own order of batches"));
-  return true;
-}
-
-std::optional<FirstWeights> JobRunner::ResumeWeights(const StartPoint& start) {
-  const AdapterConfig& adapter = state_->options().adapter;
-  absl::Status status;
-  if (adapter.present()) {
-    const auto saved = OpenAdapterDirectory(*options_.files, start.path,
-                                            options_.model.config);
-    status = saved.ok() ? CheckAdapterIs(adapter, *saved) : saved.status();
-  }
-  auto parts = ResumeParts(start.path, start.manifest.step, *state_);
-  if (status.ok()) status = parts.status();
-  if (!status.ok()) {
-    Fail(JobReason::kCheckpointCorrupt, std::string(status.message()));
-    return std::nullopt;
-  }
-  completed_step_ = begun_step_ = reduced_step_ = saved_step_ =
-      start.manifest.step;
-  if (!start.own) base_step_ = completed_step_;
-  tokens_trained_ = static_cast<int64_t>(start.manifest.tokens_trained);
-  updates_.GoOnFrom(start.manifest.loss_scaler);
-  RestoreHistory(start);
-  listener_->OnNote(absl::StrCat("going on from ", start.path));
-  return FirstWeights{wire::FileOpKind::kLoad, *std::move(parts)};
-}
-
-void JobRunner::NoteAdapter() {
-  const AdapterDirectory& adapter = *options_.adapter;
-  listener_->OnNote(absl::StrCat("going on from the adapter ", adapter.path));
-  if (SameBaseName(adapter.base_model, options_.model.path)) return;
-  listener_->OnWarning(absl::StrCat(
-      adapter.path, ": made for the base model \"", adapter.base_model,
-      "\"; the job's is ", options_.model.path, ", which has its shapes"));
-}
-
-std::optional<FirstWeights> JobRunner::ChooseWeights(const StartPoint& start) {
-  if (!start.path.empty()) return ResumeWeights(start);
-  if (options_.adapter.has_value()) {
-    NoteAdapter();
+FirstWeights JobRunner::ChooseWeights(std::shared_ptr<const StartPoint> start) {
+  FirstWeights weights;
+  weights.start = std::move(start);
+  if (!weights.start->path.empty()) {
+    weights.parts = weights.start->parts;
+  } else if (options_.adapter.has_value()) {
+    NoteAdapter(options_, *listener_);
     const auto model_units =
         static_cast<int>(ModelUnits(options_.model.config).size());
-    return FirstWeights{
-        wire::FileOpKind::kLoad,
-        LoadParts(options_.adapter->sources, model_units, *state_)};
+    weights.parts = LoadParts(options_.adapter->sources, model_units, *state_);
+  } else if (state_->base() != nullptr ||
+             spec().model_init == ModelInit::kRandom) {
+    weights.kind = wire::FileOpKind::kInit;
+    weights.parts = InitParts(*state_);
+  } else {
+    weights.parts = LoadParts(options_.model.sources, 0, *state_);
   }
-  if (state_->base() != nullptr || spec().model_init == ModelInit::kRandom) {
-    return FirstWeights{wire::FileOpKind::kInit, InitParts(*state_)};
-  }
-  return FirstWeights{wire::FileOpKind::kLoad,
-                      LoadParts(options_.model.sources, 0, *state_)};
+  return weights;
 }
 
-void JobRunner::Load(const StartPoint& start) {
-  const std::optional<FirstWeights> weights = ChooseWeights(start);
-  if (!weights.has_value()) return;
+void JobRunner::Load(const FirstWeights& weights) {
   // Held: what follows may end the job at once.
   const std::shared_ptr<BaseWeights> base = state_->base();
   if (base == nullptr) {
-    LoadTrained(*weights);
+    LoadTrained(weights);
     return;
   }
   base_ticket_ = base->Join([this, weights](BaseWeights::Turn turn) {
     if (turn == BaseWeights::Turn::kLoad) {
-      LoadBase(*weights);
+      LoadBase(weights);
       return;
     }
     listener_->OnNote("the base model is in host memory already");
-    LoadTrained(*weights);
+    LoadTrained(weights);
   });
 }
 
 void JobRunner::LoadBase(const FirstWeights& next) {
   const FirstWeights frozen{wire::FileOpKind::kLoad,
-                            LoadParts(options_.model.sources, 0, *state_)};
+                            LoadParts(options_.model.sources, 0, *state_),
+                            nullptr};
   RunParts(frozen, [this, next](absl::Status status) {
     OnBaseLoaded(status);
     if (outcome_.has_value()) {
@@ -181,7 +169,9 @@ void JobRunner::OnBaseLoaded(const absl::Status& status) {
 }
 
 void JobRunner::LoadTrained(const FirstWeights& weights) {
-  RunParts(weights, [this](absl::Status status) { OnLoaded(status); });
+  RunParts(weights, [this, start = weights.start](absl::Status status) {
+    OnLoaded(*start, status);
+  });
 }
 
 void JobRunner::RunParts(const FirstWeights& weights, Done done) {
@@ -199,15 +189,29 @@ void JobRunner::FailLoading(const absl::Status& status) {
        std::string(status.message()));
 }
 
-void JobRunner::RestoreHistory(const StartPoint& start) {
-  samples_.GoOnFrom(FileText(start.path + "/samples.jsonl"), completed_step_);
-  const auto json = nlohmann::json::parse(
-      FileText(start.path + "/trainer_state.json"), nullptr, false);
-  if (!json.is_object() || !json.contains("log_history")) {
-    EvaluationsFrom(nlohmann::json::object(), start);
-    return;
+// Its weights are there.
+void JobRunner::GoOnFrom(const StartPoint& start) {
+  completed_step_ = begun_step_ = reduced_step_ = saved_step_ =
+      start.manifest.step;
+  if (!start.own) base_step_ = completed_step_;
+  tokens_trained_ = static_cast<int64_t>(start.manifest.tokens_trained);
+  updates_.GoOnFrom(start.manifest.loss_scaler);
+  samples_.GoOnFrom(start.samples, completed_step_);
+  listener_->OnNote(absl::StrCat("going on from ", start.path));
+  const std::string& now = options_.train->counts().tokens_sha256;
+  if (start.manifest.dataset_sha256 != now) {
+    // Another job's; its own are of the job's data.
+    listener_->OnWarning(
+        absl::StrCat(start.path, " was trained on tokens with SHA-256 ",
+                     start.manifest.dataset_sha256, ", the job's dataset has ",
+                     now, ": the job goes on with step ", completed_step_ + 1,
+                     " of its own order of batches"));
   }
-  for (const auto& entry : json["log_history"]) {
+  auto json = nlohmann::json::parse(start.trainer_state, nullptr, false);
+  if (!json.is_object() || !json.contains("log_history")) {
+    json = nlohmann::json::object();
+  }
+  for (const auto& entry : json.value("log_history", nlohmann::json::array())) {
     // Later steps were seen but not kept: they come again.
     if (!entry.is_object() || !entry.contains("step") ||
         !entry["step"].is_number_integer() || entry["step"] > completed_step_) {
@@ -218,15 +222,37 @@ void JobRunner::RestoreHistory(const StartPoint& start) {
   EvaluationsFrom(json, start);
 }
 
-void JobRunner::OnLoaded(const absl::Status& status) {
+// The files worker could not read what had just been verified.
+void JobRunner::FindOlderStart(const StartPoint& bad, const absl::Status& why) {
+  listener_->OnCheckpointCorrupt(absl::StrCat(
+      "checkpoint ", bad.path, " is not used: ", std::string(why.message())));
+  InBackground([path = bad.path] { return QuarantineCheckpoint(path); },
+               [this, why](absl::Status moved) {
+                 if (outcome_.has_value()) {
+                   Finish();
+                 } else if (moved.ok()) {
+                   FindStart();
+                 } else {  // it would be found again
+                   Fail(JobReason::kCheckpointCorrupt,
+                        absl::StrCat(why.message(), "; ", moved.message()));
+                 }
+               });
+}
+
+void JobRunner::OnLoaded(const StartPoint& start, const absl::Status& status) {
   if (outcome_.has_value()) {
     Finish();
+    return;
+  }
+  if (!status.ok() && start.own && IsOfFile(status)) {
+    FindOlderStart(start, status);
     return;
   }
   if (!status.ok()) {
     FailLoading(status);
     return;
   }
+  if (!start.path.empty()) GoOnFrom(start);
   version_ = previous_version_ = next_pass_++;
   for (size_t i = 0; i < state_->units().size(); ++i) {
     const int unit = static_cast<int>(i);

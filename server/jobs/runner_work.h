@@ -17,6 +17,7 @@
 #include "base/wire/messages.h"
 #include "scheduler/dispatch/actions.h"
 #include "server/jobs/commands.h"
+#include "server/jobs/start_point.h"
 #include "server/weights/file_table.h"
 
 namespace roundhouse {
@@ -63,10 +64,12 @@ struct LossSum {
 // Of all its micro-batches.
 LossSum SumLoss(const StepEntry& entry);
 
-// The parts of what trains, and how they are made.
+// The parts of what trains, how they are made, and what the job goes on from
+// once they are there.
 struct FirstWeights {
   wire::FileOpKind kind = wire::FileOpKind::kLoad;
   std::vector<FilePart> parts;
+  std::shared_ptr<const StartPoint> start;
 };
 
 struct PendingFileOp {

@@ -3,40 +3,66 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace roundhouse {
 namespace {
 
-StartPoint FirstGood(const std::vector<std::string>& candidates) {
-  StartPoint start;
-  for (const std::string& path : candidates) {
-    auto manifest = ReadCheckpoint(path, true);
-    if (manifest.ok()) {
-      start.path = path;
-      start.manifest = *std::move(manifest);
-      return start;
+absl::Status CheckData(const CheckpointManifest& manifest,
+                       const std::string& dataset_sha256) {
+  if (dataset_sha256.empty() || manifest.dataset_sha256 == dataset_sha256) {
+    return absl::OkStatus();
+  }
+  return absl::DataLossError(absl::StrCat(
+      kManifestName, ": says that it was trained on tokens with SHA-256 ",
+      manifest.dataset_sha256, ", the job's have ", dataset_sha256));
+}
+
+// Into `start`, all or nothing.
+absl::Status Take(const std::string& path, const StartOptions& options,
+                  bool own, StartPoint& start) {
+  ASSIGN_OR_RETURN(CheckpointManifest manifest, ReadCheckpoint(path, true));
+  if (own) RETURN_IF_ERROR(CheckData(manifest, options.dataset_sha256));
+  ASSIGN_OR_RETURN(std::string state,
+                   CheckpointText(path, manifest, "trainer_state.json"));
+  ASSIGN_OR_RETURN(std::string samples,
+                   CheckpointText(path, manifest, "samples.jsonl"));
+  ASSIGN_OR_RETURN(start.parts, options.parts(path, manifest.step));
+  start.path = path;
+  start.manifest = std::move(manifest);
+  start.trainer_state = std::move(state);
+  start.samples = std::move(samples);
+  start.own = own;
+  return absl::OkStatus();
+}
+
+void TakeOwn(const StartOptions& options, StartPoint& start) {
+  for (const std::string& path : options.own) {
+    const absl::Status taken = Take(path, options, true, start);
+    if (taken.ok()) return;
+    if (absl::IsUnavailable(taken)) {
+      start.status = taken;
+      return;
     }
     start.notes.push_back(absl::StrCat(
-        "checkpoint ", path,
-        " is not used: ", std::string(manifest.status().message())));
+        "checkpoint ", path, " is not used: ", std::string(taken.message())));
     const absl::Status moved = QuarantineCheckpoint(path);
     if (!moved.ok()) start.notes.push_back(std::string(moved.message()));
   }
-  return start;
 }
 
 }  // namespace
 
-StartPoint ChooseStart(const std::vector<std::string>& own,
-                       const std::string& named) {
-  StartPoint start = FirstGood(own);
-  start.own = !start.path.empty();
-  if (start.own || named.empty()) return start;
-  auto manifest = ReadCheckpoint(named, true);
-  start.status = manifest.status();
-  if (!manifest.ok()) return start;
-  start.path = named;
-  start.manifest = *std::move(manifest);
+StartPoint ChooseStart(const StartOptions& options) {
+  StartPoint start;
+  TakeOwn(options, start);
+  if (start.own || !start.status.ok() || options.named.empty()) return start;
+  const absl::Status taken = Take(options.named, options, false, start);
+  if (!taken.ok() && !absl::IsUnavailable(taken)) {
+    start.status = absl::DataLossError(std::string(taken.message()));
+  } else {
+    start.status = taken;
+  }
   return start;
 }
 

@@ -3,27 +3,49 @@
 #ifndef ROUNDHOUSE_SERVER_JOBS_START_POINT_H_
 #define ROUNDHOUSE_SERVER_JOBS_START_POINT_H_
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "server/weights/checkpoint.h"
 
 namespace roundhouse {
 
+struct StartOptions {
+  std::vector<std::string> own;  // the job's checkpoints, newest first
+  std::string named;             // by its spec; "": none
+  // Of the job's tokens, which every own checkpoint was trained on; "": not
+  // known, none is refused for it.
+  std::string dataset_sha256;
+  // What to load of a checkpoint that verified; an error: the job can't go on
+  // from it.  Called on ChooseStart's thread.
+  std::function<absl::StatusOr<std::vector<FilePart>>(const std::string& path,
+                                                      int64_t step)>
+      parts;
+};
+
 struct StartPoint {
   std::string path;  // "": none, the job starts from its model
   CheckpointManifest manifest;
+  std::vector<FilePart> parts;
+  // trainer_state.json and samples.jsonl as they were saved; "": none.
+  std::string trainer_state;
+  std::string samples;
   bool own = false;                // of this job, not named by its spec
   std::vector<std::string> notes;  // what was found corrupt
-  absl::Status status;             // of the one that the spec names
+  // DATA_LOSS: of the one that the spec names.  UNAVAILABLE: a checkpoint can't
+  // be read just now.
+  absl::Status status;
 };
 
-// Reads and verifies until one is good: of `own` the first, else `named` ("":
-// none).  Moves a corrupt own one aside (QuarantineCheckpoint), and leaves
-// `named`, which is someone else's, as it is.  Blocks on the disk; any thread.
-StartPoint ChooseStart(const std::vector<std::string>& own,
-                       const std::string& named);
+// Reads and verifies until one is good: of `own` the first, else `named`.
+// Whatever is wrong with an own one is corruption: it is moved aside
+// (QuarantineCheckpoint), and the next older one counts.  `named` is someone
+// else's and stays as it is.  Blocks on the disk; any thread.
+StartPoint ChooseStart(const StartOptions& options);
 
 }  // namespace roundhouse
 

@@ -24,6 +24,7 @@ std::string NameOf(const CheckedFile& file) {
 absl::Status MakeCopy(const ModelDirectory& model, const std::string& path) {
   DirectoryPlan plan;
   plan.final_path = path;
+  plan.sites = {kJobTokenizer, kJobTokenizer, kJobTokenizer};
   const auto& names = model.tokenizer_files;
   for (const CheckedFile& file : model.files) {
     const std::string name = NameOf(file);

@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/files/file_fault.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/wire/exit_status.h"
@@ -145,6 +146,12 @@ std::vector<std::string> WorkerPool::Arguments(WorkerId id) {
         absl::StrCat("--device-memory=", options_.device_memory_bytes));
     arguments.push_back(absl::StrCat("--link-gbps=", options_.link_gbps));
     if (options_.peers) arguments.push_back("--peers");
+  }
+  if (role == WorkerRole::kFiles && !ArmedFileFaults().empty()) {
+    const std::string faults = ArmedFileFaults();
+    const bool first = info(id).starts == 0;
+    arguments.push_back(absl::StrCat(
+        "--file-fault-at=", first ? faults : FaultsThatDoNotKill(faults)));
   }
   std::deque<std::string>& kill_at = options_.kill_at[id];
   if (!kill_at.empty()) {

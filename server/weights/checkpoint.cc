@@ -1,76 +1,29 @@
 #include "server/weights/checkpoint.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <openssl/evp.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/files/durable_file.h"
 #include "base/kill_point.h"
 #include "base/model/safetensors.h"
 #include "base/status.h"
-#include "nlohmann/json.hpp"
 
 namespace roundhouse {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr int kManifestVersion = 1;
 constexpr char kPrefix[] = "checkpoint-";
 
-absl::Status FileError(const std::string& what, const std::string& path,
-                       int error) {
-  const std::string text =
-      absl::StrCat(what, " ", path, ": ", std::strerror(error));
-  return error == ENOSPC || error == EDQUOT || error == EFBIG
-             ? absl::ResourceExhaustedError(text)
-             : absl::InternalError(text);
-}
-
-absl::Status SyncPath(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return FileError("opening", path, errno);
-  const int result = fsync(fd);
-  const int error = errno;
-  close(fd);
-  return result == 0 ? absl::OkStatus() : FileError("syncing", path, error);
-}
-
-absl::Status WriteAll(int fd, const std::string& content,
-                      const std::string& path) {
-  size_t done = 0;
-  while (done < content.size()) {
-    const ssize_t n = write(fd, content.data() + done, content.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return FileError("writing", path, errno);
-    done += static_cast<size_t>(n);
-  }
-  return fsync(fd) == 0 ? absl::OkStatus() : FileError("syncing", path, errno);
-}
-
-absl::Status WriteSynced(const std::string& path, const std::string& content) {
-  const int fd =
-      open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
-  if (fd < 0) return FileError("creating", path, errno);
-  const absl::Status status = WriteAll(fd, content, path);
-  close(fd);
-  return status;
-}
-
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
+// Of a model's directory.
+absl::StatusOr<std::string> ReadSource(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::stringstream text;
   text << file.rdbuf();
@@ -78,33 +31,18 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return text.str();
 }
 
-absl::StatusOr<std::string> HashFile(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) {
-    return absl::DataLossError(absl::StrCat(path, ": ", std::strerror(errno)));
-  }
-  EVP_MD_CTX* context = EVP_MD_CTX_new();
-  EVP_DigestInit_ex(context, EVP_sha256(), nullptr);
-  std::vector<char> buffer(1 << 20);
-  ssize_t got;
-  while ((got = read(fd, buffer.data(), buffer.size())) > 0) {
-    EVP_DigestUpdate(context, buffer.data(), static_cast<size_t>(got));
-  }
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned int bytes = 0;
-  EVP_DigestFinal_ex(context, digest, &bytes);
-  EVP_MD_CTX_free(context);
-  close(fd);
-  if (got < 0) return absl::DataLossError(path + ": read error");
-  return absl::BytesToHexString(
-      absl::string_view(reinterpret_cast<char*>(digest), bytes));
+// What keeps a checkpoint's file from being read, unless it is for now only.
+absl::Status Unreadable(const absl::Status& status) {
+  if (absl::IsUnavailable(status)) return status;
+  return absl::DataLossError(std::string(status.message()));
 }
 
 }  // namespace
 
 std::string TemporaryName(const std::string& final_path) {
   const fs::path path(final_path);
-  return (path.parent_path() / ("tmp-" + path.filename().string())).string();
+  return (path.parent_path() / (kTemporaryPrefix + path.filename().string()))
+      .string();
 }
 
 std::string TemporaryPath(const DirectoryPlan& plan) {
@@ -116,8 +54,7 @@ absl::Status BeginDirectory(const DirectoryPlan& plan) {
   const std::string temporary = TemporaryPath(plan);
   std::error_code error;
   fs::remove_all(temporary, error);
-  fs::create_directories(temporary, error);
-  if (error) return FileError("creating", temporary, error.value());
+  RETURN_IF_ERROR(MakeFolderDurably(plan.sites.folder, temporary));
   const fs::space_info space = fs::space(temporary, error);
   if (error) return FileError("looking at", temporary, error.value());
   if (space.available < plan.total_bytes) {
@@ -130,32 +67,38 @@ absl::Status BeginDirectory(const DirectoryPlan& plan) {
 
 absl::Status FinishDirectory(const DirectoryPlan& plan) {
   const std::string temporary = TemporaryPath(plan);
+  std::map<std::string, CheckpointShard> written;
+  auto write = [&](const std::string& name, const std::string& content) {
+    written[name] = {name, content.size(), Sha256Of(content)};
+    return WriteNewFile(plan.sites.text, absl::StrCat(temporary, "/", name),
+                        content);
+  };
   for (const std::string& source : plan.copied_files) {
-    ASSIGN_OR_RETURN(const std::string content, ReadFile(source));
-    RETURN_IF_ERROR(WriteSynced(
-        absl::StrCat(temporary, "/", fs::path(source).filename().string()),
-        content));
+    ASSIGN_OR_RETURN(const std::string content, ReadSource(source));
+    RETURN_IF_ERROR(write(fs::path(source).filename().string(), content));
   }
   for (const auto& [name, content] : plan.texts) {
-    RETURN_IF_ERROR(WriteSynced(absl::StrCat(temporary, "/", name), content));
+    RETURN_IF_ERROR(write(name, content));
+  }
+  if (plan.manifest.has_value()) {
+    CheckpointManifest manifest = *plan.manifest;
+    for (auto& [name, file] : written) manifest.shards.push_back(file);
+    RETURN_IF_ERROR(WriteNewFile(kCheckpointManifest,
+                                 absl::StrCat(temporary, "/", kManifestName),
+                                 ManifestJson(manifest)));
   }
   KillPoint("daemon.save.before_fsync");
-  RETURN_IF_ERROR(SyncPath(temporary));
+  RETURN_IF_ERROR(SyncFolder(plan.sites.rename, temporary));
   KillPoint("daemon.save.before_rename");
   // An older directory of that name is swapped out, not removed first: at no
   // moment is there none.
   const bool swap = plan.replaces_existing && fs::exists(plan.final_path);
-  if (renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, plan.final_path.c_str(),
-                swap ? RENAME_EXCHANGE : RENAME_NOREPLACE) != 0) {
-    if (errno == EEXIST) {
-      return absl::AlreadyExistsError(
-          absl::StrCat(plan.final_path, ": is there already"));
-    }
-    return FileError("renaming", temporary, errno);
-  }
+  RETURN_IF_ERROR(
+      RenameDurably(plan.sites.rename, temporary, plan.final_path,
+                    swap ? RenameMode::kExchange : RenameMode::kKeep));
   KillPoint("daemon.save.after_rename");
   if (swap) AbandonDirectory(plan);
-  return SyncPath(fs::path(plan.final_path).parent_path().string());
+  return absl::OkStatus();
 }
 
 void AbandonDirectory(const DirectoryPlan& plan) {
@@ -163,94 +106,18 @@ void AbandonDirectory(const DirectoryPlan& plan) {
   fs::remove_all(TemporaryPath(plan), error);
 }
 
-std::string ManifestJson(const CheckpointManifest& manifest) {
-  nlohmann::json shards = nlohmann::json::array();
-  for (const CheckpointShard& shard : manifest.shards) {
-    shards.push_back({{"file", shard.file},
-                      {"bytes", shard.bytes},
-                      {"sha256", shard.sha256}});
-  }
-  nlohmann::json json = {{"format_version", kManifestVersion},
-                         {"step", manifest.step},
-                         {"seed", manifest.seed},
-                         {"dtype", manifest.dtype},
-                         {"dataset_sha256", manifest.dataset_sha256},
-                         {"tokens_trained", manifest.tokens_trained},
-                         {"resolved_spec", manifest.resolved_spec},
-                         {"shards", shards}};
-  if (const auto& scaler = manifest.loss_scaler) {
-    json["loss_scaler"] = {{"scale", scaler->scale},
-                           {"growth_tracker", scaler->growth_tracker},
-                           {"skipped_steps", scaler->skipped_steps}};
-  }
-  return json.dump(2) + "\n";
-}
-
 namespace {
 
-absl::StatusOr<CheckpointManifest> ParseManifest(const std::string& text,
-                                                 const std::string& path) {
-  CheckpointManifest manifest;
-  try {
-    const auto json = nlohmann::json::parse(text);
-    if (json.at("format_version").get<int>() != kManifestVersion) {
-      return absl::DataLossError(path + ": written by another version");
-    }
-    manifest.step = json.at("step").get<int64_t>();
-    manifest.seed = json.at("seed").get<uint64_t>();
-    manifest.dtype = json.at("dtype").get<std::string>();
-    manifest.dataset_sha256 = json.at("dataset_sha256").get<std::string>();
-    manifest.tokens_trained = json.at("tokens_trained").get<double>();
-    manifest.resolved_spec = json.at("resolved_spec").get<std::string>();
-    if (json.contains("loss_scaler")) {
-      const auto& scaler = json["loss_scaler"];
-      manifest.loss_scaler = {scaler.at("scale").get<float>(),
-                              scaler.at("growth_tracker").get<int64_t>(),
-                              scaler.at("skipped_steps").get<int64_t>()};
-    }
-    for (const auto& shard : json.at("shards")) {
-      manifest.shards.push_back({shard.at("file").get<std::string>(),
-                                 shard.at("bytes").get<uint64_t>(),
-                                 shard.at("sha256").get<std::string>()});
-    }
-  } catch (const nlohmann::json::exception& error) {
-    return absl::DataLossError(absl::StrCat(path, ": ", error.what()));
-  }
-  if (manifest.step < 0 || manifest.shards.empty()) {
-    return absl::DataLossError(path + ": no step or no shards");
-  }
-  const auto& scaler = manifest.loss_scaler;
-  if ((manifest.dtype == DTypeName(DType::kF16)) != scaler.has_value() ||
-      (scaler.has_value() && (!LossScaler::IsValid(*scaler) ||
-                              scaler->skipped_steps > manifest.step))) {
-    return absl::DataLossError(
-        path + ": of fp16 there is a loss scaler's state, of no other dtype");
-  }
-  return manifest;
-}
-
-absl::Status CheckShard(const std::string& directory,
-                        const CheckpointShard& shard, bool verify) {
-  if (shard.file.find('/') != std::string::npos) {
-    return absl::DataLossError(absl::StrCat(directory, "/checkpoint.json: \"",
-                                            shard.file, "\" is no file name"));
-  }
+absl::Status CheckBytes(const std::string& directory,
+                        const CheckpointShard& shard) {
   const std::string path = absl::StrCat(directory, "/", shard.file);
   std::error_code error;
   const uint64_t bytes = fs::file_size(path, error);
-  if (error || bytes != shard.bytes) {
-    return absl::DataLossError(absl::StrCat(
-        path, ": ",
-        error ? std::string("missing") : absl::StrCat(bytes, " bytes"), ", ",
-        shard.bytes, " bytes expected"));
-  }
-  if (!verify) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::string sha256, HashFile(path));
-  if (sha256 != shard.sha256) {
-    return absl::DataLossError(
-        absl::StrCat(path, ": its SHA-256 is not the one it was saved with"));
-  }
-  return absl::OkStatus();
+  if (!error && bytes == shard.bytes) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(
+      path, ": ",
+      error ? std::string("missing") : absl::StrCat(bytes, " bytes"), ", ",
+      shard.bytes, " bytes expected"));
 }
 
 struct Found {
@@ -270,6 +137,7 @@ absl::StatusOr<std::map<std::string, Found>> FindTensors(
                    ReadCheckpoint(path, false));
   std::map<std::string, Found> tensors;
   for (const CheckpointShard& shard : manifest.shards) {
+    if (!absl::EndsWith(shard.file, ".safetensors")) continue;
     const std::string file = absl::StrCat(path, "/", shard.file);
     const auto header = ReadSafetensorsHeader(AnyFiles(), file);
     if (!header.ok()) {
@@ -309,19 +177,50 @@ std::string TensorProblem(const std::string& path,
 
 }  // namespace
 
+absl::Status VerifyCheckpointFile(const std::string& path,
+                                  const CheckpointShard& file) {
+  RETURN_IF_ERROR(CheckBytes(path, file));
+  const std::string name = absl::StrCat(path, "/", file.file);
+  const auto hash = HashFile(kCheckpointRead, name);
+  if (!hash.ok()) return Unreadable(hash.status());
+  if (hash->bytes == file.bytes && hash->sha256 == file.sha256) {
+    return absl::OkStatus();
+  }
+  return absl::DataLossError(
+      absl::StrCat(name, ": its SHA-256 is not the one it was saved with"));
+}
+
 absl::StatusOr<CheckpointManifest> ReadCheckpoint(const std::string& path,
                                                   bool verify) {
-  const std::string manifest_path = path + "/checkpoint.json";
-  const auto text = ReadFile(manifest_path);
-  if (!text.ok()) {
-    return absl::DataLossError(std::string(text.status().message()));
+  const std::string name = absl::StrCat(path, "/", kManifestName);
+  const auto text = ReadWholeFile(kCheckpointRead, name, kMaxManifestBytes);
+  if (!text.ok()) return Unreadable(text.status());
+  ASSIGN_OR_RETURN(CheckpointManifest manifest, ParseManifest(*text, name));
+  const std::optional<int64_t> step = CheckpointStepOf(path);
+  if (step.has_value() && *step != manifest.step) {
+    return absl::DataLossError(absl::StrCat(
+        name, ": is of step ", manifest.step, ", its directory of ", *step));
   }
-  ASSIGN_OR_RETURN(CheckpointManifest manifest,
-                   ParseManifest(*text, manifest_path));
   for (const CheckpointShard& shard : manifest.shards) {
-    RETURN_IF_ERROR(CheckShard(path, shard, verify));
+    RETURN_IF_ERROR(verify ? VerifyCheckpointFile(path, shard)
+                           : CheckBytes(path, shard));
   }
   return manifest;
+}
+
+absl::StatusOr<std::string> CheckpointText(const std::string& path,
+                                           const CheckpointManifest& manifest,
+                                           const std::string& file) {
+  const CheckpointShard* const shard = manifest.Find(file);
+  const bool listed = manifest.format_version > 1;
+  if (listed && shard == nullptr) return std::string();
+  const std::string name = absl::StrCat(path, "/", file);
+  auto text = ReadWholeFile(kCheckpointRead, name, kMaxTextBytes);
+  if (!listed && absl::IsNotFound(text.status())) return std::string();
+  if (!text.ok()) return Unreadable(text.status());
+  if (!listed || Sha256Of(*text) == shard->sha256) return text;
+  return absl::DataLossError(
+      absl::StrCat(name, ": its SHA-256 is not the one it was saved with"));
 }
 
 absl::StatusOr<std::vector<FilePart>> ResumeParts(const std::string& path,
@@ -411,12 +310,8 @@ std::vector<int64_t> ListCheckpointSteps(const std::string& directory) {
   std::set<int64_t> steps;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(directory, error)) {
-    const std::string name = entry.path().filename().string();
-    int64_t step = 0;
-    if (absl::StartsWith(name, kPrefix) &&
-        absl::SimpleAtoi(name.substr(sizeof(kPrefix) - 1), &step)) {
-      steps.insert(step);
-    }
+    const auto step = CheckpointStepOf(entry.path().string());
+    if (step.has_value()) steps.insert(*step);
   }
   return {steps.begin(), steps.end()};
 }
@@ -425,20 +320,52 @@ std::string CheckpointPath(const std::string& directory, int64_t step) {
   return absl::StrCat(directory, "/", kPrefix, step);
 }
 
+std::optional<int64_t> CheckpointStepOf(const std::string& path) {
+  const std::string name = fs::path(path).filename().string();
+  int64_t step = 0;
+  if (absl::StartsWith(name, kPrefix) &&
+      absl::SimpleAtoi(name.substr(sizeof(kPrefix) - 1), &step) &&
+      name == absl::StrCat(kPrefix, step)) {
+    return step;
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+// Under another name first: what is left of one that is half removed is no
+// checkpoint.
+absl::Status RemoveCheckpoint(const std::string& path) {
+  const std::string temporary = TemporaryName(path);
+  std::error_code error;
+  fs::remove_all(temporary, error);
+  RETURN_IF_ERROR(
+      RenameDurably(kCheckpointRemove, path, temporary, RenameMode::kKeep));
+  fs::remove_all(temporary, error);
+  if (!error) return absl::OkStatus();
+  return FileError("removing", temporary, error.value());
+}
+
+}  // namespace
+
 absl::Status RemoveOldCheckpoints(const std::string& directory, int64_t kept,
                                   std::optional<int64_t> best_step) {
   const std::vector<int64_t> steps = ListCheckpointSteps(directory);
   const auto surplus = static_cast<int64_t>(steps.size()) - kept;
+  if (surplus <= 0) return absl::OkStatus();
+  const absl::Status newest =
+      ReadCheckpoint(CheckpointPath(directory, steps.back()), true).status();
+  if (!newest.ok()) {
+    return absl::DataLossError(
+        absl::StrCat("older checkpoints are kept, the newest is not good: ",
+                     std::string(newest.message())));
+  }
   absl::Status first;
   for (int64_t i = 0; i < surplus; ++i) {
     if (steps[i] == best_step) continue;
-    std::error_code error;
-    fs::remove_all(CheckpointPath(directory, steps[i]), error);
-    if (error && first.ok()) {
-      first = absl::InternalError(
-          absl::StrCat("old checkpoint of step ", steps[i],
-                       " could not be removed: ", error.message()));
-    }
+    const absl::Status removed =
+        RemoveCheckpoint(CheckpointPath(directory, steps[i]));
+    if (first.ok()) first = removed;
   }
   return first;
 }
@@ -446,19 +373,8 @@ absl::Status RemoveOldCheckpoints(const std::string& directory, int64_t kept,
 absl::Status QuarantineCheckpoint(const std::string& path) {
   std::error_code error;
   fs::remove_all(path + ".corrupt", error);
-  fs::rename(path, path + ".corrupt", error);
-  if (error) return FileError("renaming", path, error.value());
-  return SyncPath(fs::path(path).parent_path().string());
-}
-
-absl::Status WriteFileAtomically(const std::string& path,
-                                 const std::string& content) {
-  const std::string temporary = path + ".tmp";
-  RETURN_IF_ERROR(WriteSynced(temporary, content));
-  if (rename(temporary.c_str(), path.c_str()) != 0) {
-    return FileError("renaming", temporary, errno);
-  }
-  return SyncPath(fs::path(path).parent_path().string());
+  return RenameDurably(kCheckpointQuarantine, path, path + ".corrupt",
+                       RenameMode::kReplace);
 }
 
 }  // namespace roundhouse

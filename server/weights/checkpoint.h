@@ -10,12 +10,15 @@
 //     adapter_model.safetensors  loads in PEFT as it is
 //     adapter_config.json        in config.json's place
 // and in both
-//     checkpoint.json         the manifest: step, seed, what it was trained on,
-//                             with fp16 the loss scale, and every shard's bytes
-//                             and SHA-256
+//     checkpoint.json         the manifest (manifest.h): step, seed, what it
+//     was
+//                             trained on, with fp16 the loss scale, and bytes
+//                             and SHA-256 of every file, itself included
+// Other files that somebody puts there are never read.
 //
 // A directory is written under a temporary name and renamed when everything in
-// it is on disk, so one that exists under its own name is whole.  A resumed job
+// it is on disk, so one that exists under its own name is whole; what it is the
+// checkpoint of is its name's step, which the manifest repeats.  A resumed job
 // continues at step + 1: the order of batches and every random number follow
 // from (seed, step).
 //
@@ -30,26 +33,17 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/loss_scaler.h"
+#include "base/files/file_site.h"
 #include "server/weights/file_table.h"
+#include "server/weights/manifest.h"
 
 namespace roundhouse {
 
-struct CheckpointShard {
-  std::string file;  // name in the directory
-  uint64_t bytes = 0;
-  std::string sha256;
-};
-
-struct CheckpointManifest {
-  int64_t step = 0;
-  uint64_t seed = 0;
-  std::string dtype;           // "fp32", "bf16", "fp16"
-  std::string dataset_sha256;  // of the training tokens
-  std::string resolved_spec;   // JSON
-  double tokens_trained = 0;
-  std::optional<LossScaler::State> loss_scaler;  // of fp16 only
-  std::vector<CheckpointShard> shards;
+// At which sites a directory is written.
+struct DirectorySites {
+  FileSite folder = kOutputFolder;
+  FileSite text = kOutputText;
+  FileSite rename = kOutputRename;
 };
 
 // The parts of a new directory.  Paths lie in TemporaryPath(plan).
@@ -62,14 +56,22 @@ struct DirectoryPlan {
   std::vector<FilePart> parts;               // written by the files worker
   std::map<std::string, std::string> texts;  // name -> content
   std::vector<std::string> copied_files;     // paths, copied by name
+  // Of a checkpoint, with what the files worker wrote; FinishDirectory adds the
+  // other files and writes it last.
+  std::optional<CheckpointManifest> manifest;
+  DirectorySites sites;
   uint64_t total_bytes = 0;
 };
 
+// Begins the names of directories that are being made; no name that a user can
+// give to an output begins so.
+inline constexpr char kTemporaryPrefix[] = ".tmp-";
 std::string TemporaryName(const std::string& final_path);
 std::string TemporaryPath(const DirectoryPlan& plan);
 
 // Makes the empty temporary directory, removing one left by a crash.
-// RESOURCE_EXHAUSTED when the disk has not `total_bytes` free.
+// RESOURCE_EXHAUSTED when the disk has not `total_bytes` free; errors as
+// base/files/durable_file.h.
 absl::Status BeginDirectory(const DirectoryPlan& plan);
 
 // After the files worker is done: writes texts and copies, syncs everything,
@@ -80,12 +82,24 @@ absl::Status FinishDirectory(const DirectoryPlan& plan);
 // Removes what BeginDirectory and the files worker left.
 void AbandonDirectory(const DirectoryPlan& plan);
 
-std::string ManifestJson(const CheckpointManifest& manifest);
-
-// Reads the manifest; with `verify`, also hashes every shard.  DATA_LOSS names
-// the file and what is wrong with it.
+// Reads the manifest and looks at the files' sizes; with `verify`, also hashes
+// every file.  DATA_LOSS names the file and what is wrong with it: also a
+// directory of one step's name with the manifest of another step.  UNAVAILABLE:
+// descriptors or memory are short just now.
 absl::StatusOr<CheckpointManifest> ReadCheckpoint(const std::string& path,
                                                   bool verify);
+
+// Hashes one file of a checkpoint.  DATA_LOSS as ReadCheckpoint.
+absl::Status VerifyCheckpointFile(const std::string& path,
+                                  const CheckpointShard& file);
+
+// The text of a file beside the tensors, at most kMaxTextBytes, as it was
+// saved; "" where the checkpoint has none of that name.  DATA_LOSS as
+// ReadCheckpoint.  Of a version 1 as it is found.
+inline constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
+absl::StatusOr<std::string> CheckpointText(const std::string& path,
+                                           const CheckpointManifest& manifest,
+                                           const std::string& file);
 
 // What to load to go on from a checkpoint, which is of `step`: weights, masters
 // and moments of what trains.
@@ -107,8 +121,13 @@ absl::StatusOr<CheckpointManifest> CheckResumable(const std::string& path,
 std::vector<int64_t> ListCheckpointSteps(const std::string& directory);
 std::string CheckpointPath(const std::string& directory, int64_t step);
 
-// Removes the oldest beyond the newest `kept`, never that of `best_step`.
-// INTERNAL names the first that could not be removed; the others are.
+// Of "<directory>/checkpoint-<step>", as CheckpointPath writes it.
+std::optional<int64_t> CheckpointStepOf(const std::string& path);
+
+// Removes the oldest beyond the newest `kept`, never that of `best_step`, and
+// none unless the newest verifies: the last good one stays.  DATA_LOSS says why
+// it does not; other errors name the first that could not be removed, the
+// others are.
 // REQUIRES: kept > 0.
 absl::Status RemoveOldCheckpoints(
     const std::string& directory, int64_t kept,
@@ -116,11 +135,6 @@ absl::Status RemoveOldCheckpoints(
 
 // Renames it to <path>.corrupt, so that it is neither used nor lost.
 absl::Status QuarantineCheckpoint(const std::string& path);
-
-// Writes `content` to `path`: temporary name, fsync, rename, fsync of the
-// directory.  RESOURCE_EXHAUSTED on a full disk, naming the path.
-absl::Status WriteFileAtomically(const std::string& path,
-                                 const std::string& content);
 
 }  // namespace roundhouse
 

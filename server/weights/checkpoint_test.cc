@@ -3,181 +3,29 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <map>
-#include <memory>
-#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "base/files/file_fault.h"
+#include "base/files/sealed_json.h"
 #include "base/kill_point.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "openssl/evp.h"
-#include "server/testing/test_model.h"
+#include "server/weights/checkpoint_test_fixture.h"
 
 namespace roundhouse {
 namespace {
 
-namespace fs = std::filesystem;
-
-// Does on this thread what the files worker does with a save's table.
-void WriteShards(const wire::Arena& arena, const wire::FileOp& op) {
-  auto* shards = arena.At<wire::FileShard>(op.shards_offset, op.shard_count);
-  const auto* tensors =
-      arena.At<wire::FileTensor>(op.tensors_offset, op.tensor_count);
-  for (uint32_t i = 0; i < op.shard_count; ++i) {
-    wire::FileShard& shard = shards[i];
-    const std::string path(arena.At<char>(shard.path_offset, shard.path_bytes),
-                           shard.path_bytes);
-    std::string bytes(arena.At<char>(shard.prefix_offset, shard.prefix_bytes),
-                      shard.prefix_bytes);
-    for (uint32_t t = 0; t < shard.tensor_count; ++t) {
-      const wire::FileTensor& tensor = tensors[shard.first_tensor + t];
-      ASSERT_EQ(tensor.file_offset, bytes.size());
-      const uint64_t size = tensor.element_count *
-                            DTypeBytes(static_cast<DType>(tensor.file_dtype));
-      bytes.append(arena.At<char>(tensor.first_offset, size), size);
-    }
-    ASSERT_EQ(bytes.size(), shard.file_bytes);
-    WriteTestFile(path, bytes);
-    EVP_Digest(bytes.data(), bytes.size(), shard.sha256, nullptr, EVP_sha256(),
-               nullptr);
-  }
+// The text of a manifest with these fields, sealed.
+std::string Sealed(nlohmann::json manifest) {
+  manifest.erase("manifest_sha256");
+  return SealJson(manifest.dump());
 }
-
-// And with a load's.
-void ReadShards(const wire::Arena& arena, const std::vector<FilePart>& parts) {
-  for (const FilePart& part : parts) {
-    const std::string bytes = ReadTestFile(part.path);
-    ASSERT_EQ(bytes.size(), part.file_bytes);
-    for (const wire::FileTensor& tensor : part.tensors) {
-      ASSERT_EQ(tensor.file_dtype, tensor.first_dtype);
-      const uint64_t size = tensor.element_count *
-                            DTypeBytes(static_cast<DType>(tensor.file_dtype));
-      ASSERT_LE(tensor.file_offset + size, bytes.size());
-      std::memcpy(arena.At<char>(tensor.first_offset, size),
-                  bytes.data() + tensor.file_offset, size);
-    }
-  }
-}
-
-// Of the checkpoints: odd, so that its weights are the second copy.
-constexpr int64_t kStep = 3;
-
-class CheckpointTest : public testing::Test {
- protected:
-  CheckpointTest()
-      : root_(testing::TempDir() + "/checkpoint_test"),
-        arena_(*HostArena::Create(64 << 20, 3)) {
-    fs::remove_all(root_);
-    fs::create_directories(root_);
-    state_ =
-        *TrainingState::Create(*arena_, TestStateOptions(true, DType::kBF16));
-    Scribble(1);
-  }
-  ~CheckpointTest() override { fs::remove_all(root_); }
-
-  struct Tensor {
-    uint64_t offset;
-    uint64_t bytes;
-  };
-  // What a checkpoint keeps: compute weights, masters and both moments of every
-  // parameter, without padding.
-  std::vector<Tensor> Kept() const {
-    std::vector<Tensor> kept;
-    for (size_t unit = 0; unit < state_->units().size(); ++unit) {
-      const int index = static_cast<int>(unit);
-      if (!state_->trainable(index)) continue;
-      const wire::UnitLayout& layout = state_->layout(index);
-      const uint64_t size = DTypeBytes(state_->dtype(index));
-      for (const ParameterSpec& spec : state_->units()[unit].parameters) {
-        const auto first = static_cast<uint64_t>(spec.unit_offset_elements);
-        const auto count = static_cast<uint64_t>(spec.element_count);
-        kept.push_back({layout.compute_offset + first * size, count * size});
-        if (state_->options().stale) {
-          kept.push_back(
-              {state_->Weights(index, 1).offset + first * size, count * size});
-        }
-        for (uint64_t base : {layout.master_offset, layout.exp_avg_offset,
-                              layout.exp_avg_sq_offset}) {
-          kept.push_back({base + first * 4, count * 4});
-        }
-      }
-    }
-    return kept;
-  }
-  void Scribble(uint64_t seed) {
-    std::mt19937_64 random(seed);
-    for (const Tensor& tensor : Kept()) {
-      char* bytes = arena_->arena().At<char>(tensor.offset, tensor.bytes);
-      for (uint64_t i = 0; i < tensor.bytes; ++i) {
-        bytes[i] = static_cast<char>(random());
-      }
-    }
-  }
-  std::string State() const {
-    std::string all;
-    for (const Tensor& tensor : Kept()) {
-      all.append(arena_->arena().At<char>(tensor.offset, tensor.bytes),
-                 tensor.bytes);
-    }
-    return all;
-  }
-
-  DirectoryPlan PlanOf(const std::string& path) const {
-    DirectoryPlan plan;
-    plan.final_path = path;
-    for (auto* files : {&TrainedFiles, &OptimizerFiles}) {
-      auto set = files(*state_, kStep, TemporaryName(path));
-      EXPECT_TRUE(set.ok()) << set.status();
-      for (FilePart& part : set->parts) {
-        plan.total_bytes += part.file_bytes;
-        plan.parts.push_back(part);
-      }
-    }
-    plan.texts["config.json"] = "{}";
-    return plan;
-  }
-  absl::Status Save(const std::string& path, int64_t step) {
-    DirectoryPlan plan = PlanOf(path);
-    absl::Status status = BeginDirectory(plan);
-    if (!status.ok()) return status;
-    const auto table =
-        FileTable::Create(*arena_, wire::FileOpKind::kSave, plan.parts);
-    EXPECT_TRUE(table.ok()) << table.status();
-    WriteShards(arena_->arena(), (*table)->op());
-    CheckpointManifest manifest;
-    manifest.step = step;
-    manifest.seed = ~uint64_t{0};
-    manifest.dtype = loss_scaler_.has_value() ? "fp16" : "bf16";
-    manifest.loss_scaler = loss_scaler_;
-    manifest.dataset_sha256 = "d5";
-    manifest.resolved_spec = R"({"seed": 1})";
-    manifest.tokens_trained = 1e15;
-    for (size_t i = 0; i < plan.parts.size(); ++i) {
-      manifest.shards.push_back(
-          {fs::path(plan.parts[i].path).filename().string(),
-           plan.parts[i].file_bytes, (*table)->Sha256(static_cast<int>(i))});
-    }
-    plan.texts["checkpoint.json"] = ManifestJson(manifest);
-    return FinishDirectory(plan);
-  }
-  void ExpectCorrupt(const std::string& path, const std::string& text) {
-    const absl::Status status = ReadCheckpoint(path, true).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
-    EXPECT_NE(std::string(status.message()).find(text), std::string::npos)
-        << "no \"" << text << "\" in " << status;
-  }
-
-  const std::string root_;
-  std::unique_ptr<HostArena> arena_;
-  std::unique_ptr<TrainingState> state_;
-  std::optional<LossScaler::State> loss_scaler_;
-};
 
 TEST_F(CheckpointTest, AnFp16JobsLossScaleComesBack) {
   const std::string path = CheckpointPath(root_, 12);
@@ -186,7 +34,7 @@ TEST_F(CheckpointTest, AnFp16JobsLossScaleComesBack) {
   const std::string file = path + "/checkpoint.json";
   auto bad = nlohmann::json::parse(ReadTestFile(file));
   bad["dtype"] = "fp16";
-  WriteTestFile(file, bad.dump());
+  WriteTestFile(file, Sealed(bad));
   ExpectCorrupt(path, "loss scaler");
 
   loss_scaler_ = LossScaler::State{0x1p30f, 1999, 12};
@@ -201,12 +49,12 @@ TEST_F(CheckpointTest, AnFp16JobsLossScaleComesBack) {
     for (const nlohmann::json& value : odd) {
       bad = good;
       bad["loss_scaler"][key] = value;
-      WriteTestFile(file, bad.dump());
+      WriteTestFile(file, Sealed(bad));
       ExpectCorrupt(path, "checkpoint.json");
     }
     bad = good;
     bad["loss_scaler"].erase(key);
-    WriteTestFile(file, bad.dump());
+    WriteTestFile(file, Sealed(bad));
     ExpectCorrupt(path, "checkpoint.json");
   }
 }
@@ -224,7 +72,7 @@ TEST_F(CheckpointTest, ComesBackBitForBit) {
   EXPECT_EQ(manifest->dataset_sha256, "d5");
   EXPECT_EQ(manifest->resolved_spec, R"({"seed": 1})");
   EXPECT_EQ(manifest->tokens_trained, 1e15);
-  EXPECT_EQ(manifest->shards.size(), 2u);
+  EXPECT_EQ(manifest->shards.size(), 3u);  // config.json is one
   Scribble(2);
   ASSERT_NE(State(), before);
   const auto parts = ResumeParts(path, kStep, *state_);
@@ -353,7 +201,8 @@ TEST_F(CheckpointTest, ADamagedManifestNeverCrashesNorPasses) {
   ASSERT_TRUE(Save(path, 1).ok());
   const std::string file = path + "/checkpoint.json";
   const std::string good = ReadTestFile(file);
-  const auto json = nlohmann::json::parse(good);
+  auto json = nlohmann::json::parse(good);
+  json.erase("manifest_sha256");
   for (const auto& [key, value] : json.items()) {
     for (const nlohmann::json& odd :
          {nlohmann::json(nullptr), nlohmann::json("x"),
@@ -362,12 +211,12 @@ TEST_F(CheckpointTest, ADamagedManifestNeverCrashesNorPasses) {
       if (value.is_string() && odd.is_string()) continue;
       auto bad = json;
       bad[key] = odd;
-      WriteTestFile(file, bad.dump());
+      WriteTestFile(file, Sealed(bad));
       ExpectCorrupt(path, "checkpoint.json");
     }
     auto bad = json;
     bad.erase(key);
-    WriteTestFile(file, bad.dump());
+    WriteTestFile(file, Sealed(bad));
     ExpectCorrupt(path, "checkpoint.json");
   }
   for (size_t size = 0; size + 2 < good.size(); size += 7) {
@@ -376,11 +225,11 @@ TEST_F(CheckpointTest, ADamagedManifestNeverCrashesNorPasses) {
   }
   auto bad = json;
   bad["step"] = -1;
-  WriteTestFile(file, bad.dump());
+  WriteTestFile(file, Sealed(bad));
   ExpectCorrupt(path, "checkpoint.json");
   bad = json;
   bad["shards"][0]["file"] = "../elsewhere";
-  WriteTestFile(file, bad.dump());
+  WriteTestFile(file, Sealed(bad));
   ExpectCorrupt(path, "is no file name");
   fs::remove(file);
   ExpectCorrupt(path, "checkpoint.json");
@@ -471,13 +320,15 @@ TEST_F(CheckpointTest, DeathAtAnyStepLeavesTheOldOrTheNew) {
   for (const bool replaces : {false, true}) {
     for (const auto& [point, saved] : points) {
       fs::remove_all(path);
+      tokens_ = 3;
       if (replaces) {
         ASSERT_TRUE(Save(path, 3).ok());
       }
       const pid_t child = fork();
       if (child == 0) {
         if (!ArmKillPoint(point + ":1").ok()) _exit(2);
-        Save(path, 4).IgnoreError();
+        tokens_ = 4;
+        Save(path, 3).IgnoreError();
         _exit(3);
       }
       int status = 0;
@@ -488,11 +339,12 @@ TEST_F(CheckpointTest, DeathAtAnyStepLeavesTheOldOrTheNew) {
         EXPECT_FALSE(fs::exists(path)) << point;
       } else {
         ASSERT_TRUE(manifest.ok()) << point << ": " << manifest.status();
-        EXPECT_EQ(manifest->step, saved ? 4 : 3) << point;
+        EXPECT_EQ(manifest->tokens_trained, saved ? 4 : 3) << point;
       }
       // What was left does not disturb the next save.
-      ASSERT_TRUE(Save(path, 5).ok());
-      EXPECT_EQ(ReadCheckpoint(path, true)->step, 5);
+      tokens_ = 5;
+      ASSERT_TRUE(Save(path, 3).ok());
+      EXPECT_EQ(ReadCheckpoint(path, true)->tokens_trained, 5);
       EXPECT_FALSE(fs::exists(TemporaryName(path)));
     }
   }
@@ -543,15 +395,133 @@ TEST_F(CheckpointTest, AFailureLeavesTheOldOneInPlace) {
   EXPECT_EQ(ReadCheckpoint(path, true)->step, 3);
 }
 
-TEST_F(CheckpointTest, WriteFileAtomicallyReplacesTheWholeFile) {
-  const std::string path = root_ + "/text";
-  ASSERT_TRUE(WriteFileAtomically(path, "a longer text").ok());
-  ASSERT_TRUE(WriteFileAtomically(path, "short").ok());
-  EXPECT_EQ(ReadTestFile(path), "short");
-  EXPECT_FALSE(fs::exists(path + ".tmp"));
-  const absl::Status full = WriteFileAtomically("/dev/full/x", "y");
-  EXPECT_FALSE(full.ok());
-  EXPECT_FALSE(WriteFileAtomically(root_ + "/none/x", "y").ok());
+TEST_F(CheckpointTest, EveryFileIsHashedAndOthersAreNotRead) {
+  const std::string path = CheckpointPath(root_, 1);
+  ASSERT_TRUE(Save(path, 1).ok());
+  WriteTestFile(path + "/README", "mine");
+  const auto manifest = ReadCheckpoint(path, true);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_EQ(*CheckpointText(path, *manifest, "config.json"), "{}");
+  EXPECT_EQ(*CheckpointText(path, *manifest, "README"), "");
+  WriteTestFile(path + "/config.json", "{ ");
+  ExpectCorrupt(path, "config.json: its SHA-256");
+  EXPECT_TRUE(absl::IsDataLoss(
+      CheckpointText(path, *manifest, "config.json").status()));
+  fs::remove(path + "/config.json");
+  ExpectCorrupt(path, "config.json: missing");
+}
+
+TEST_F(CheckpointTest, EveryBitOfTheManifestCounts) {
+  const std::string path = CheckpointPath(root_, 1);
+  ASSERT_TRUE(Save(path, 1).ok());
+  const std::string file = path + "/checkpoint.json";
+  const std::string good = ReadTestFile(file);
+  for (size_t at = 0; at < good.size(); ++at) {
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ (1 << at % 8));
+    WriteTestFile(file, bad);
+    ASSERT_FALSE(ReadCheckpoint(path, false).ok()) << "byte " << at;
+  }
+}
+
+TEST_F(CheckpointTest, TheStepIsTheDirectorys) {
+  ASSERT_TRUE(Save(CheckpointPath(root_, 46), 46).ok());
+  fs::rename(CheckpointPath(root_, 46), CheckpointPath(root_, 45));
+  ExpectCorrupt(CheckpointPath(root_, 45),
+                "is of step 46, its directory of 45");
+  // A copy under a name of its own says its step itself.
+  fs::rename(CheckpointPath(root_, 45), root_ + "/mine");
+  EXPECT_EQ(ReadCheckpoint(root_ + "/mine", true)->step, 46);
+  EXPECT_EQ(CheckpointStepOf("a/checkpoint-7"), 7);
+  for (const char* name : {"checkpoint-07", "checkpoint- 7", "checkpoint-7x",
+                           "checkpoint-", "tmp-checkpoint-7"}) {
+    EXPECT_FALSE(CheckpointStepOf(name).has_value()) << name;
+  }
+}
+
+// Version 1 is the same without a seal and with tensors only.
+TEST_F(CheckpointTest, OneOfTheVersionBeforeIsRead) {
+  const std::string path = CheckpointPath(root_, 1);
+  ASSERT_TRUE(Save(path, 1).ok());
+  const std::string file = path + "/checkpoint.json";
+  auto json = nlohmann::json::parse(ReadTestFile(file));
+  json.erase("manifest_sha256");
+  WriteTestFile(file, json.dump(2) + "\n");
+  ExpectCorrupt(path, "does not begin with its SHA-256");
+  json["format_version"] = 1;
+  json["shards"].erase(2);
+  WriteTestFile(file, json.dump(2) + "\n");
+  const auto manifest = ReadCheckpoint(path, true);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_EQ(manifest->shards.size(), 2u);
+  EXPECT_EQ(*CheckpointText(path, *manifest, "config.json"), "{}");
+  EXPECT_EQ(*CheckpointText(path, *manifest, "samples.jsonl"), "");
+}
+
+TEST_F(CheckpointTest, NoneIsRemovedBesideANewestThatIsNotGood) {
+  for (const int64_t step : {1, 2, 3}) {
+    ASSERT_TRUE(Save(CheckpointPath(root_, step), step).ok());
+  }
+  WriteTestFile(CheckpointPath(root_, 3) + "/config.json", "[]");
+  const absl::Status status = RemoveOldCheckpoints(root_, 1);
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_EQ(ListCheckpointSteps(root_), (std::vector<int64_t>{1, 2, 3}));
+}
+
+// Each call of a save and of a quarantine that can fail, in turn.
+TEST_F(CheckpointTest, AFullOrFailingDiskLeavesTheOldOne) {
+  const std::string path = CheckpointPath(root_, 3);
+  ASSERT_TRUE(Save(path, 3).ok());
+  for (const char* site : {"checkpoint.folder", "checkpoint.text",
+                           "checkpoint.manifest", "checkpoint.rename"}) {
+    for (const char* kind : {"ENOSPC", "EIO"}) {
+      absl::Status status = absl::UnknownError("not yet");
+      for (int after = 0; !status.ok(); ++after) {
+        ASSERT_LT(after, 50);
+        tokens_ = after;
+        ASSERT_TRUE(
+            ArmFileFaults(absl::StrCat(site, ":", kind, ":1:", after)).ok());
+        status = Save(path, 3);
+        ASSERT_TRUE(ArmFileFaults("").ok());
+        EXPECT_TRUE(status.ok() || absl::IsInternal(status) ||
+                    absl::IsResourceExhausted(status))
+            << status;
+        AbandonDirectory(PlanOf(path));
+        EXPECT_TRUE(ReadCheckpoint(path, true).ok());
+        EXPECT_FALSE(fs::exists(TemporaryName(path)));
+      }
+      EXPECT_EQ(ReadCheckpoint(path, true)->tokens_trained, tokens_);
+    }
+  }
+}
+
+// Power fails at every sync and rename of a save in turn.
+TEST_F(CheckpointTest, AFailureOfPowerLeavesTheOldOrTheNew) {
+  const std::string path = CheckpointPath(root_, 3);
+  for (const char* site :
+       {"checkpoint.text", "checkpoint.manifest", "checkpoint.rename"}) {
+    bool died = true;
+    for (int after = 0; died; ++after) {
+      ASSERT_LT(after, 50);
+      tokens_ = 1;
+      ASSERT_TRUE(Save(path, 3).ok());
+      const pid_t child = fork();
+      if (child == 0) {
+        tokens_ = 2;
+        if (!ArmFileFaults(absl::StrCat(site, ":lost:1:", after)).ok() ||
+            !Save(path, 3).ok()) {
+          _exit(2);
+        }
+        _exit(0);
+      }
+      int status = 0;
+      ASSERT_EQ(waitpid(child, &status, 0), child);
+      died = WIFSIGNALED(status);
+      const auto manifest = ReadCheckpoint(path, true);
+      ASSERT_TRUE(manifest.ok()) << site << after << manifest.status();
+      EXPECT_EQ(manifest->tokens_trained, died ? 1 : 2) << site << after;
+    }
+  }
 }
 
 }  // namespace

@@ -16,6 +16,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/files/durable_file.h"
+#include "base/files/file_fault.h"
+#include "base/files/file_site.h"
 #include "base/status.h"
 
 namespace roundhouse {
@@ -23,14 +26,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr mode_t kDirectoryMode = 0750;
-constexpr mode_t kFileMode = 0640;
 constexpr size_t kCopyBytes = 1 << 20;
 
 absl::Status SystemError(const std::string& path, const char* what, int error) {
-  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
   return absl::Status(
-      full ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kInternal,
+      FileError(what, path, error).code(),
       absl::StrCat(path, ": ", what, ": ", std::strerror(error)));
 }
 
@@ -42,7 +42,7 @@ absl::Status MovedAway(const std::string& path) {
 absl::Status WriteAll(int fd, const char* data, size_t bytes,
                       const std::string& path) {
   while (bytes > 0) {
-    const ssize_t put = write(fd, data, bytes);
+    const ssize_t put = file_calls::Write(kExportText, fd, data, bytes);
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) return SystemError(path, "write", errno);
     data += put;
@@ -51,8 +51,9 @@ absl::Status WriteAll(int fd, const char* data, size_t bytes,
   return absl::OkStatus();
 }
 
-absl::Status Sync(int fd, const std::string& path) {
-  return fsync(fd) == 0 ? absl::OkStatus() : SystemError(path, "fsync", errno);
+absl::Status Sync(FileSite site, int fd, const std::string& path) {
+  if (file_calls::Sync(site, fd) == 0) return absl::OkStatus();
+  return SystemError(path, "fsync", errno);
 }
 
 // A new directory is ours when this user made it: a folder's owner who put
@@ -96,7 +97,7 @@ absl::StatusOr<std::unique_ptr<ExportDirectory>> ExportDirectory::Make(
                    files.OpenDirectory(path.parent_path().string()));
   const std::string name = path.filename().string();
   const int folder = parent.descriptor.get();
-  if (mkdirat(folder, name.c_str(), kDirectoryMode) != 0) {
+  if (file_calls::MakeFolderAt(kExportFolder, folder, name, kFolderMode) != 0) {
     return SystemError(temporary, "cannot be made", errno);
   }
   Descriptor directory = OpenOwn(folder, name);
@@ -125,9 +126,9 @@ std::string ExportDirectory::PathOf(const std::string& name) const {
 
 absl::StatusOr<Descriptor> ExportDirectory::NewFile(
     const std::string& name) const {
-  Descriptor file(openat(directory_.get(), name.c_str(),
-                         O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-                         kFileMode));
+  Descriptor file(file_calls::OpenAt(
+      kExportHeader, directory_.get(), name,
+      O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kFileMode));
   if (file.get() >= 0) return file;
   return SystemError(PathOf(name), "cannot be made", errno);
 }
@@ -137,7 +138,7 @@ absl::StatusOr<CheckedFile> ExportDirectory::Create(const std::string& name,
   ASSIGN_OR_RETURN(const Descriptor file, NewFile(name));
   const std::string path = PathOf(name);
   RETURN_IF_ERROR(WriteAll(file.get(), begin.data(), begin.size(), path));
-  RETURN_IF_ERROR(Sync(file.get(), path));
+  RETURN_IF_ERROR(Sync(kExportHeader, file.get(), path));
   struct stat info;
   if (fstat(file.get(), &info) != 0) return SystemError(path, "stat", errno);
   return CheckedFile{parent_.root, path, IdentityOf(info)};
@@ -159,7 +160,7 @@ absl::Status ExportDirectory::Copy(const CheckedFile& source) {
     const ssize_t got = read(from.get(), buffer.data(), buffer.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return SystemError(source.path, "read", errno);
-    if (got == 0) return Sync(to.get(), path);
+    if (got == 0) return Sync(kExportText, to.get(), path);
     RETURN_IF_ERROR(
         WriteAll(to.get(), buffer.data(), static_cast<size_t>(got), path));
   }
@@ -184,11 +185,11 @@ bool ExportDirectory::IsNow(const std::string& name) const {
 }
 
 absl::Status ExportDirectory::Finish(const std::string& name) {
-  RETURN_IF_ERROR(Sync(directory_.get(), PathOf("")));
+  RETURN_IF_ERROR(Sync(kExportRename, directory_.get(), PathOf("")));
   const int folder = parent_.descriptor.get();
   if (!IsNow(name_)) return MovedAway(PathOf(""));
-  if (renameat2(folder, name_.c_str(), folder, name.c_str(),
-                RENAME_NOREPLACE) != 0) {
+  if (file_calls::RenameAt(kExportRename, folder, name_, name,
+                           RENAME_NOREPLACE) != 0) {
     if (errno != EEXIST) return SystemError(PathOf(""), "rename", errno);
     return absl::AlreadyExistsError(
         absl::StrCat(parent_.path, "/", name, ": is there already"));
@@ -198,7 +199,7 @@ absl::Status ExportDirectory::Finish(const std::string& name) {
   finished_ = true;
   const Descriptor parent(openat(folder, ".", O_RDONLY | O_CLOEXEC));
   if (parent.get() < 0) return SystemError(parent_.path, "open", errno);
-  return Sync(parent.get(), parent_.path);
+  return Sync(kExportRename, parent.get(), parent_.path);
 }
 
 void ExportDirectory::Remove() {

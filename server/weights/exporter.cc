@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/files/durable_file.h"
 #include "base/kill_point.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -91,7 +92,7 @@ std::shared_ptr<ExportTask> Exporter::Start(const ExportRequest& request) {
 // The files with their headers, which the files worker fills.
 absl::Status Exporter::Begin(const ExportPlan& plan, Being& being) const {
   const std::string temporary = TemporaryFor(plan.output);
-  RETURN_IF_ERROR(WriteFileAtomically(note_path_, temporary));
+  RETURN_IF_ERROR(WriteFileDurably(kExportNote, note_path_, temporary));
   ASSIGN_OR_RETURN(being.directory,
                    ExportDirectory::Make(files_, temporary, plan.disk_bytes));
   for (const FilePart& part : plan.parts) {

@@ -232,9 +232,16 @@ void Answer(wire::Channel& channel, wire::Arena& arena, int index,
     answer.body = fail ? Failure(op->operation) : wire::Body(done);
   } else if (const auto* file = std::get_if<wire::FileOp>(&message.body)) {
     const bool full = way == "full" && file->kind == wire::FileOpKind::kSave;
-    answer.body = fail || full || !Save(arena, *file)
-                      ? Failure(file->operation)
-                      : wire::Body(wire::FileOpDone{file->operation, 1});
+    static bool gone = way == "no-such-file";
+    if (std::exchange(gone, false)) {
+      constexpr uint32_t kNotFound = 5;
+      answer.body =
+          wire::Failed{file->operation, kNotFound, "a file: no such file"};
+    } else {
+      answer.body = fail || full || !Save(arena, *file)
+                        ? Failure(file->operation)
+                        : wire::Body(wire::FileOpDone{file->operation, 1});
+    }
   } else if (const auto* join = std::get_if<wire::JoinPeers>(&message.body)) {
     if (way == "forlorn") return;
     if (way == "joins-and-dies") Die();

@@ -461,7 +461,7 @@ class FullDiskTest(BadInputTest):
         self.assertEqual(found["last_checkpoint_path"], str(first))
         self.assertEqual(self.files_of(first), before)
         names = [path.name for path in first.parent.iterdir()]
-        self.assertEqual([n for n in names if n.startswith("tmp-")], [])
+        self.assertEqual([n for n in names if "tmp-" in n], [])
         self.fill(False)
         self.daemon.client("resume", job)
         found = self.daemon.wait(job)

@@ -227,7 +227,7 @@ class KillTest(unittest.TestCase):
         self.assertEqual(*found)
 
     def saving(self, daemon, job):
-        return any(daemon.directory(job).glob("tmp-checkpoint-*"))
+        return any(daemon.directory(job).glob(".tmp-checkpoint-*"))
 
     def steps_done(self, daemon, job):
         return max((line["step"] for line in daemon.metrics(job)), default=0)

@@ -290,7 +290,7 @@ class DaemonTest(LifecycleTest):
         self.assertEqual(found["output_path"], str(output))
         self.assert_same(self.result(job, 5), wanted)
         self.assertEqual([path.name for path in output.parent.iterdir()
-                          if path.name.startswith("tmp-")], [])
+                          if "tmp-" in path.name], [])
 
     def test_workers_die_with_their_daemon(self):
         job = self.daemon.submit(ENDLESS)

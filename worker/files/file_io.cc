@@ -10,6 +10,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/files/durable_file.h"
+#include "base/files/file_fault.h"
+#include "base/files/file_site.h"
 #include "base/kill_point.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -27,11 +30,9 @@ absl::Status SystemError(const std::string& path, const char* what, int error) {
 // Of a write: a full disk, a quota or a limit is told apart from the rest.
 absl::Status WriteError(const std::string& path, const char* what,
                         uint64_t bytes, int error) {
-  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  return absl::Status(
-      full ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kInternal,
-      absl::StrCat(path, ": ", what, " after ", bytes,
-                   " bytes: ", std::strerror(error)));
+  return absl::Status(FileError(what, path, error).code(),
+                      absl::StrCat(path, ": ", what, " after ", bytes,
+                                   " bytes: ", std::strerror(error)));
 }
 
 absl::Status RemoveLeftover(const std::string& path) {
@@ -88,9 +89,11 @@ OutputFile::OutputFile(std::string path, int fd, bool remove)
 absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Create(
     const std::string& path) {
   RETURN_IF_ERROR(RemoveLeftover(path));
-  const int fd = open(
-      path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0640);
-  if (fd < 0) return SystemError(path, "create", errno);
+  const int fd = file_calls::Open(
+      kShardWrite, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+      kFileMode);
+  if (fd < 0 && errno == ENOENT) return SystemError(path, "create", errno);
+  if (fd < 0) return WriteError(path, "create", 0, errno);
   return std::unique_ptr<OutputFile>(new OutputFile(path, fd, true));
 }
 
@@ -111,7 +114,8 @@ absl::Status OutputFile::Failure(const char* what, int error) const {
 absl::Status OutputFile::Write(const void* data, uint64_t bytes) {
   const auto* from = static_cast<const char*>(data);
   while (bytes > 0) {
-    const ssize_t put = write(fd_, from, std::min(bytes, kPieceBytes));
+    const ssize_t put =
+        file_calls::Write(kShardWrite, fd_, from, std::min(bytes, kPieceBytes));
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) return Failure("write", errno);
     ROUNDHOUSE_CHECK(EVP_DigestUpdate(hash_, from, put) == 1);
@@ -119,7 +123,9 @@ absl::Status OutputFile::Write(const void* data, uint64_t bytes) {
     bytes -= static_cast<uint64_t>(put);
     written_bytes_ += static_cast<uint64_t>(put);
     if (written_bytes_ - synced_bytes_ >= kSyncBytes) {
-      if (fdatasync(fd_) != 0) return Failure("sync", errno);
+      if (file_calls::SyncData(kShardSync, fd_) != 0) {
+        return Failure("sync", errno);
+      }
       synced_bytes_ = written_bytes_;
     }
   }
@@ -128,7 +134,7 @@ absl::Status OutputFile::Write(const void* data, uint64_t bytes) {
 
 absl::StatusOr<OutputFile::Sha256> OutputFile::Finish(uint64_t file_bytes) {
   KillPoint("files.save.before_fsync");
-  if (fsync(fd_) != 0) return Failure("fsync", errno);
+  if (file_calls::Sync(kShardSync, fd_) != 0) return Failure("fsync", errno);
   KillPoint("files.save.after_fsync");
   struct stat info;
   if (fstat(fd_, &info) != 0) return Failure("stat", errno);
@@ -156,8 +162,9 @@ absl::Status RangeFile::Write(uint64_t offset, const void* data,
                               uint64_t bytes) {
   const auto* from = static_cast<const char*>(data);
   while (bytes > 0) {
-    const ssize_t put = pwrite(fd_, from, std::min(bytes, kPieceBytes),
-                               static_cast<off_t>(offset));
+    const ssize_t put = file_calls::WriteAt(kMergeWrite, fd_, from,
+                                            std::min(bytes, kPieceBytes),
+                                            static_cast<int64_t>(offset));
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) return WriteError(path_, "write", offset, errno);
     from += put;
@@ -169,7 +176,7 @@ absl::Status RangeFile::Write(uint64_t offset, const void* data,
 }
 
 absl::Status RangeFile::Sync() {
-  if (fdatasync(fd_) != 0) {
+  if (file_calls::SyncData(kMergeSync, fd_) != 0) {
     return WriteError(path_, "sync", unsynced_bytes_, errno);
   }
   unsynced_bytes_ = 0;

@@ -20,6 +20,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/convert.h"
+#include "base/files/durable_file.h"
+#include "base/files/file_fault.h"
 #include "base/kill_point.h"
 #include "gtest/gtest.h"
 #include "openssl/evp.h"
@@ -329,6 +331,32 @@ TEST_F(FilesTest, AFullDiskIsNamed) {
   file = OutputFile::Adopt("broken", ends[1]);
   ExpectError(file->Write(bytes.data(), bytes.size()),
               absl::StatusCode::kInternal, {"broken", "after 0 bytes"});
+}
+
+TEST_F(FilesTest, ADiskThatFailsIsTold) {
+  const wire::BufferRef from = job_.RandomValues(DType::kF32, 1000);
+  const std::string path = Path("saved");
+  wire::FileOp op = Op(wire::FileOpKind::kSave, {Shard(path, 0, 1, 4000)},
+                       {Tensor(0, 1000, DType::kF32, from, DType::kF32)});
+  const std::pair<const char*, absl::StatusCode> errors[] = {
+      {"shard.write:ENOSPC", absl::StatusCode::kResourceExhausted},
+      {"shard.write:EDQUOT:1:1", absl::StatusCode::kResourceExhausted},
+      {"shard.write:EIO:1:1", absl::StatusCode::kInternal},
+      {"shard.sync:EIO", absl::StatusCode::kInternal}};
+  for (const auto& [fault, code] : errors) {
+    ASSERT_TRUE(ArmFileFaults(fault).ok());
+    ExpectError(DoFileOp(job_.arena(), op).status(), code, {path});
+    EXPECT_FALSE(Exists(path)) << fault;
+  }
+  ASSERT_TRUE(ArmFileFaults("shard.write:short:3").ok());
+  EXPECT_TRUE(DoFileOp(job_.arena(), op).ok());
+  EXPECT_EQ(ReadFile(path), job_.Bytes(from));
+  // The sum is of what was to be written, so that the file can be told apart.
+  const std::string sum = Sha256Of(job_.Bytes(from));
+  ASSERT_TRUE(ArmFileFaults("shard.write:flip").ok());
+  EXPECT_TRUE(DoFileOp(job_.arena(), op).ok());
+  ASSERT_TRUE(ArmFileFaults("").ok());
+  EXPECT_NE(Sha256Of(ReadFile(path)), sum);
 }
 
 // A files worker in a process of its own.

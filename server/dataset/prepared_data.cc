@@ -1,0 +1,117 @@
+#include "server/dataset/prepared_data.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "server/dataset/dataset.h"
+#include "server/dataset/prepared_split.h"
+
+namespace roundhouse {
+namespace {
+
+constexpr int64_t kAnyToken = int64_t{1} << 32;
+
+absl::Status VerifySplit(const std::string& path,
+                         const std::atomic<bool>* stop) {
+  RETURN_IF_ERROR(VerifyPreparedSplit(path, stop));
+  // A manifest of version 1 has no seal: what it says must go with the files.
+  const auto opened = Dataset::Open(path, kAnyToken);
+  if (!absl::IsInvalidArgument(opened.status())) return opened.status();
+  return absl::DataLossError(std::string(opened.status().message()));
+}
+
+absl::Status VerifySplits(const PreparerOptions& options,
+                          const std::atomic<bool>* stop) {
+  RETURN_IF_ERROR(VerifySplit(options.output_directory + "/train", stop));
+  if (options.validation_file.empty()) return absl::OkStatus();
+  return VerifySplit(options.output_directory + "/validation", stop);
+}
+
+// "": all sources are there.
+std::string MissingSource(const PreparerOptions& options) {
+  std::error_code error;
+  for (const std::string* file :
+       {&options.reading.data_file, &options.validation_file}) {
+    if (!file->empty() && !std::filesystem::exists(*file, error)) return *file;
+  }
+  return "";
+}
+
+}  // namespace
+
+PreparedDataCheck::PreparedDataCheck(EventLoop& loop,
+                                     const PreparerOptions& options,
+                                     std::function<void(const Result&)> done)
+    : loop_(loop), options_(options), done_(std::move(done)) {}
+
+std::unique_ptr<PreparedDataCheck> PreparedDataCheck::Start(
+    EventLoop& loop, const PreparerOptions& options,
+    std::function<void(const Result&)> done) {
+  auto check = std::unique_ptr<PreparedDataCheck>(
+      new PreparedDataCheck(loop, options, std::move(done)));
+  check->Verify();
+  return check;
+}
+
+PreparedDataCheck::~PreparedDataCheck() { stop_ = true; }
+
+void PreparedDataCheck::Verify() {
+  const std::weak_ptr<bool> alive = alive_;
+  const bool taken = background_.TryRun([this, alive] {
+    absl::Status found = VerifySplits(options_, &stop_);
+    // Refused only when the daemon is stopping.
+    loop_
+        .Post([this, alive, found = std::move(found)] {
+          if (!alive.expired()) OnVerified(found);
+        })
+        .IgnoreError();
+  });
+  ROUNDHOUSE_CHECK(taken) << "one thread, one piece of work";
+}
+
+void PreparedDataCheck::OnVerified(const absl::Status& found) {
+  if (!absl::IsDataLoss(found)) {
+    Finish(found);
+    return;
+  }
+  damage_ = std::string(found.message());
+  PrepareAgain();
+}
+
+void PreparedDataCheck::PrepareAgain() {
+  const std::string missing = MissingSource(options_);
+  if (!missing.empty()) {
+    Finish(absl::InvalidArgumentError(absl::StrCat(
+        "the prepared data are damaged (", damage_, "), and ", missing,
+        ", from which they could be prepared again, is gone")));
+    return;
+  }
+  preparer_ =
+      Preparer::Start(loop_, options_, [this](const absl::Status& status) {
+        // Not from within the preparer's own callback.
+        const std::weak_ptr<bool> alive = alive_;
+        loop_.After(absl::ZeroDuration(), [this, alive, status] {
+          if (!alive.expired()) OnPrepared(status);
+        });
+      });
+}
+
+void PreparedDataCheck::OnPrepared(const absl::Status& status) {
+  if (!absl::IsInvalidArgument(status)) {
+    Finish(status);
+    return;
+  }
+  Finish(absl::InvalidArgumentError(absl::StrCat(
+      "the prepared data are damaged (", damage_,
+      ") and can't be prepared again: ", std::string(status.message()))));
+}
+
+void PreparedDataCheck::Finish(absl::Status status) {
+  const auto done = done_;  // outlives this object
+  done({std::move(status), damage_});
+}
+
+}  // namespace roundhouse

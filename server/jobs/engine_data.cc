@@ -1,0 +1,97 @@
+// Engine: what lies in the jobs' directories: prepared data, and what was left
+// there by saves that were cut short.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "server/jobs/engine.h"
+#include "server/jobs/finish_mark.h"
+#include "server/weights/leftovers.h"
+
+namespace roundhouse {
+
+PreparerOptions Engine::OptionsOfData(const JobRecord& job,
+                                      const JobSpec& spec) const {
+  PreparerOptions options;
+  options.program = {options_.python, options_.prepare_script};
+  options.reading = {.tokenizer_directory = spec.model_name_or_path,
+                     .data_file = spec.dataset,
+                     .max_length = spec.max_length,
+                     .truncation = TruncationName(spec.truncation),
+                     .packing = spec.packing,
+                     .seed = spec.seed,
+                     .template_date = spec.template_date};
+  options.validation_file = spec.validation_dataset;
+  options.output_directory = JobDirectory(job) + "/data";
+  options.cache_directory = options_.state_dir + "/datasets";
+  return options;
+}
+
+std::optional<absl::Status> Engine::CheckData(const std::string& id) {
+  if (data_check_id_ == id) {
+    if (!data_status_.has_value()) return std::nullopt;
+    const absl::Status status = *data_status_;
+    ForgetData(id);
+    return status;
+  }
+  // Whatever else is wrong with a job, it fails as it starts.
+  const auto job = store_.Get(id);
+  if (!job.ok()) return absl::OkStatus();
+  const auto spec = ResolvedSpec::FromJson(job->resolved);
+  if (!spec.ok()) return absl::OkStatus();
+  data_status_.reset();
+  data_check_id_ = id;
+  data_check_ = PreparedDataCheck::Start(
+      loop_, OptionsOfData(*job, spec->spec()),
+      [this, id](const PreparedDataCheck::Result& result) {
+        OnDataChecked(id, result);
+      });
+  return std::nullopt;
+}
+
+void Engine::OnDataChecked(const std::string& id,
+                           const PreparedDataCheck::Result& result) {
+  data_status_ = result.status;
+  const auto job = store_.Get(id);
+  if (!result.damage.empty() && job.ok()) {
+    Warn(*job, absl::StrCat("the prepared data were damaged: ", result.damage,
+                            result.status.ok()
+                                ? "; they were prepared again"
+                                : "; they could not be prepared again"));
+  }
+  // Not from within the check's own callback.
+  loop_.After(absl::ZeroDuration(), [this] { StartNext(); });
+}
+
+void Engine::ForgetData(const std::string& id) {
+  if (data_check_id_ != id) return;
+  data_check_.reset();
+  data_check_id_.clear();
+  data_status_.reset();
+}
+
+std::optional<int64_t> Engine::FinishStepOf(const JobRecord& job) {
+  const auto step = ReadFinishMark(FinishPath(job));
+  if (step.ok()) return *step;
+  Warn(job, absl::StrCat(std::string(step.status().message()),
+                         ": the job was asked to finish early and goes on to "
+                         "its last step; finish it once more"));
+  return std::nullopt;
+}
+
+void Engine::Warn(const JobRecord& job, const std::string& what) {
+  const std::string text = "WARNING: " + what;
+  const auto files = JobFiles::Open(JobDirectory(job));
+  if (files.ok()) (*files)->Log(text);
+  const absl::Status status = store_.AddEvent(job.id, "note", text);
+  if (!status.ok()) RH_LOG(kError) << job.id << ": " << status;
+}
+
+void Engine::RemoveLeftovers() {
+  SweepJobDirectories(options_.state_dir + "/jobs");
+  SweepOutputs(options_.state_dir + "/outputs",
+               [this](const std::string& name) { return FindJob(name).ok(); });
+}
+
+}  // namespace roundhouse
