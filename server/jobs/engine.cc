@@ -15,15 +15,6 @@
 namespace roundhouse {
 namespace {
 
-// Of a job that could not be validated or started.
-JobReason ReasonOf(const absl::Status& status) {
-  const absl::StatusCode code = status.code();
-  return code == absl::StatusCode::kInvalidArgument ? JobReason::kInvalidDataset
-         : code == absl::StatusCode::kResourceExhausted
-             ? JobReason::kStorageFull
-             : JobReason::kInternal;
-}
-
 // What a finish of an earlier life of the job left; none: nullopt.
 absl::StatusOr<std::optional<int64_t>> ReadFinishStep(const std::string& path) {
   std::ifstream file(path);
@@ -71,6 +62,14 @@ Engine::Engine(const EngineOptions& options, EventLoop& loop, HostArena& arena,
 }
 
 Engine::~Engine() = default;
+
+JobReason Engine::ReasonOf(const absl::Status& status) {
+  const absl::StatusCode code = status.code();
+  return code == absl::StatusCode::kInvalidArgument ? JobReason::kInvalidDataset
+         : code == absl::StatusCode::kResourceExhausted
+             ? JobReason::kStorageFull
+             : JobReason::kInternal;
+}
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(
     const EngineOptions& options, EventLoop& loop, HostArena& arena,
@@ -134,7 +133,7 @@ absl::Status Engine::Recover() {
   for (const JobRecord& job : jobs) {
     switch (job.state) {
       case JobState::kValidating:
-        to_validate_.push_back(job.id);
+        AddToValidate(job.id);
         break;
       case JobState::kCancelling:
         SetState(job.id, JobState::kCancelled, JobReason::kNone, "");
@@ -164,8 +163,7 @@ absl::Status Engine::Recover() {
 void Engine::Drain(std::function<void()> drained) {
   draining_ = true;
   drained_ = std::move(drained);
-  preparer_.reset();
-  prompt_check_.reset();
+  validations_.clear();
   exporter_->Stop();
   sampler_->Stop();
   if (running_.empty()) {
@@ -280,12 +278,7 @@ absl::StatusOr<JobRecord> Engine::FinishNow(const std::string& id) {
 
 void Engine::Forget(const std::string& id) {
   std::erase_if(queue_, [&](const Queued& job) { return job.id == id; });
-  std::erase(to_validate_, id);
-  if (validating_ == id) {
-    preparer_.reset();
-    prompt_check_.reset();
-    validating_.clear();
-  }
+  ForgetValidation(id);
 }
 
 void Engine::Enqueue(const std::string& id) {
@@ -319,15 +312,11 @@ void Engine::FailJob(const std::string& id, JobReason reason,
   ShowEnded(id, -1, JobState::kFailed, reason);
 }
 
-// --- validation ---
-
 void Engine::StartNext() {
   if (draining_) return;
-  while (validating_.empty() && !to_validate_.empty()) {
-    const std::string id = to_validate_.front();
-    to_validate_.pop_front();
-    StartValidation(id);
-  }
+  QueueThoseReady();
+  if (!MayTakeUp()) return;
+  StartValidations();
   while (!queue_.empty() &&
          static_cast<int>(running_.size()) < options_.max_running_jobs) {
     const Queued queued = queue_.front();
@@ -337,37 +326,6 @@ void Engine::StartNext() {
     if (status.ok()) continue;
     FailJob(queued.id, ReasonOf(status), std::string(status.message()));
   }
-}
-
-void Engine::StartValidation(const std::string& id) {
-  const auto job = store_.Get(id);
-  // It may have been cancelled between its creation and now.
-  if (!job.ok() || job->state != JobState::kValidating) return;
-  const auto spec = ResolvedSpec::FromJson(job->resolved);
-  if (!spec.ok()) {
-    FailJob(id, JobReason::kInternal, std::string(spec.status().message()));
-    return;
-  }
-  validating_ = id;
-  const JobSpec& job_spec = spec->spec();
-  PreparerOptions options;
-  options.program = {options_.python, options_.prepare_script};
-  options.reading = {.tokenizer_directory = job_spec.model_name_or_path,
-                     .data_file = job_spec.dataset,
-                     .max_length = job_spec.max_length,
-                     .truncation = TruncationName(job_spec.truncation),
-                     .packing = job_spec.packing,
-                     .seed = job_spec.seed,
-                     .template_date = job_spec.template_date};
-  options.validation_file = job_spec.validation_dataset;
-  options.output_directory = JobDirectory(*job) + "/data";
-  options.cache_directory = options_.state_dir + "/datasets";
-  preparer_ = Preparer::Start(loop_, options, [this, id](absl::Status status) {
-    // Not from within the child's own callback.
-    loop_.After(absl::ZeroDuration(), [this, id, status] {
-      if (validating_ == id) OnPrepared(id, status);
-    });
-  });
 }
 
 absl::StatusOr<DatasetCounts> Engine::TakeDatasets(const JobRecord& job) {
@@ -396,31 +354,6 @@ absl::StatusOr<DatasetCounts> Engine::TakeDatasets(const JobRecord& job) {
   counts.bigram_validation_loss = validation->counts().bigram_loss;
   WarnOfData(job, spec.spec().validation_dataset, *validation);
   return counts;
-}
-
-void Engine::OnValidated(const std::string& id, absl::Status status) {
-  validating_.clear();
-  preparer_.reset();
-  prompt_check_.reset();
-  const auto job = store_.Get(id);
-  absl::StatusOr<DatasetCounts> counts = !status.ok() ? status
-                                         : !job.ok()  ? job.status()
-                                                      : TakeDatasets(*job);
-  if (counts.ok()) {
-    JobDetails details;
-    details.dataset = *counts;
-    counts = store_.SetDetails(id, details).ok()
-                 ? counts
-                 : absl::InternalError("the job store did not take it");
-  }
-  if (!counts.ok()) {
-    FailJob(id, ReasonOf(counts.status()),
-            std::string(counts.status().message()));
-    StartNext();
-    return;
-  }
-  SetState(id, JobState::kQueued, JobReason::kNone, "");
-  Enqueue(id);
 }
 
 // --- running ---
