@@ -93,6 +93,7 @@ absl::StatusOr<Descriptor> BlockSignals() {
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a write over the limit is an error like others
   Descriptor fd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
   if (fd.get() < 0) {
     return absl::InternalError(

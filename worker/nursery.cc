@@ -18,7 +18,8 @@
 namespace roundhouse::worker {
 namespace {
 
-constexpr int kFirstTemporaryFd = 128;
+// Between two tries to fork when processes or memory have run out.
+constexpr useconds_t kForkRetryUs = 200'000;
 
 absl::Status ErrnoStatus(const char* call) {
   return absl::InternalError(
@@ -32,8 +33,9 @@ void CloseAll(const std::vector<int>& descriptors) {
 // Makes `descriptors` 1, 2, 3 ... and closes the rest but 0.
 absl::Status TakeDescriptors(const std::vector<int>& descriptors) {
   std::vector<int> apart;  // where no target lies
+  const int first_free = 1 + static_cast<int>(descriptors.size());
   for (const int fd : descriptors) {
-    apart.push_back(fcntl(fd, F_DUPFD_CLOEXEC, kFirstTemporaryFd));
+    apart.push_back(fcntl(fd, F_DUPFD_CLOEXEC, first_free));
     if (apart.back() < 0) return ErrnoStatus("fcntl");
   }
   int target = 1;
@@ -57,14 +59,29 @@ void AwaitAdoption(pid_t first_parent) {
   _exit(pid > 0 && told ? 0 : 1);
 }
 
+// What passes without anything being wrong with this process.
+bool IsShortage(int error) {
+  return error == EAGAIN || error == ENOMEM || error == EMFILE ||
+         error == ENFILE;
+}
+
+// Tries until there is room for a process; the daemon waits only so long.
+pid_t ForkPatiently() {
+  while (true) {
+    const pid_t pid = fork();
+    if (pid >= 0 || !IsShortage(errno)) return pid;
+    usleep(kForkRetryUs);
+  }
+}
+
 // True in the new process; in the nursery false, with the process's id.
 absl::StatusOr<bool> ForkTwice(pid_t& pid) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus("pipe");
-  const pid_t between = fork();
+  const pid_t between = ForkPatiently();
   if (between == 0) {
     const pid_t self = getpid();
-    const pid_t made = fork();
+    const pid_t made = ForkPatiently();
     if (made != 0) Report(ends[1], made);
     AwaitAdoption(self);
     return true;

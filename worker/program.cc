@@ -164,6 +164,7 @@ absl::Status UnknownRole(const std::string& role) {
 }
 
 int RunWorkerProgram(int argc, char** argv, const RunRole& run) {
+  signal(SIGXFSZ, SIG_IGN);  // a write over the limit is an error like others
   ParseFlags(std::vector<std::string>(argv, argv + argc));
   if (absl::GetFlag(FLAGS_role) == "nursery") {
     const absl::StatusOr<bool> born = LeaveNursery(argc, argv);

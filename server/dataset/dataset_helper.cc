@@ -3,9 +3,12 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/files/durable_file.h"
@@ -18,6 +21,8 @@ namespace {
 
 constexpr int kExitBadData = 3;
 constexpr int kExitNoOutput = 4;
+// Lines that say where the helper is are no longer; others may be.
+constexpr size_t kMaxPlaceBytes = 256;
 
 // "" when there is no such text.
 std::string Text(const nlohmann::json& object, const char* key) {
@@ -26,9 +31,35 @@ std::string Text(const nlohmann::json& object, const char* key) {
                                                      : std::string();
 }
 
-// REQUIRES: `wait_status` is no success.
+// How one ended that a signal killed; `place` is where it was.
+absl::Status Died(int signal, const std::string& place,
+                  const std::string& errors) {
+  if (signal == SIGXCPU) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(place, " takes more CPU time than it may"));
+  }
+  // The tokenizer, and C++ within pyarrow, can't give up in any other way.
+  const bool memory = absl::StrContains(errors, "memory allocation of") ||
+                      absl::StrContains(errors, "bad_alloc");
+  if (signal == SIGABRT && memory) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(place, " needs more memory than the ",
+                     kHelperMemoryBytes >> 20, " MiB that reading may take"));
+  }
+  if (signal == SIGKILL) {
+    return absl::InternalError(absl::StrCat(
+        place,
+        ": the dataset helper was killed by signal 9, which the kernel "
+        "sends where memory has run out; try again"));
+  }
+  return absl::InternalError(
+      absl::StrCat(place, ": the dataset helper was killed by signal ", signal,
+                   ": ", errors));
+}
+
+// How one ended that exited, not with success.
 absl::Status HelperError(int wait_status, const std::string& errors) {
-  const int exit_code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1;
+  const int exit_code = WEXITSTATUS(wait_status);
   for (const absl::string_view line :
        absl::StrSplit(errors, '\n', absl::SkipEmpty())) {
     const auto json = nlohmann::json::parse(std::string(line), nullptr, false);
@@ -52,6 +83,16 @@ absl::Status HelperError(int wait_status, const std::string& errors) {
   }
   return absl::InternalError(absl::StrCat(
       "the dataset helper ", DescribeExit(wait_status), ": ", errors));
+}
+
+// As prepare_limits.py reads it.
+std::string Limits() {
+  const nlohmann::json limits = {{"parent", getpid()},
+                                 {"memory_bytes", kHelperMemoryBytes},
+                                 {"counting_bytes", kHelperCountingBytes},
+                                 {"cpu_seconds", kHelperCpuSeconds},
+                                 {"file_bytes", kHelperFileBytes}};
+  return absl::StrCat("ROUNDHOUSE_HELPER=", limits.dump());
 }
 
 std::vector<std::string> Arguments(const ReadingOptions& options) {
@@ -78,7 +119,7 @@ DatasetHelper::DatasetHelper(EventLoop& loop, const HelperProgram& program,
                              std::function<void(const std::string&)> output,
                              std::function<void(absl::Status)> ended)
     : loop_(loop),
-      silence_limit_(program.silence_limit),
+      program_(program),
       about_(about),
       output_(std::move(output)),
       ended_(std::move(ended)) {}
@@ -110,7 +151,9 @@ absl::StatusOr<std::unique_ptr<DatasetHelper>> DatasetHelper::Start(
   child.descriptors = descriptors;
   child.environment = {"LANG=C.UTF-8", "PATH=/usr/bin:/bin",
                        "TOKENIZERS_PARALLELISM=false",
-                       "PYTHONDONTWRITEBYTECODE=1"};
+                       "PYTHONDONTWRITEBYTECODE=1",
+                       // mimalloc reserves address space, which is limited.
+                       "ARROW_DEFAULT_MEMORY_POOL=system", Limits()};
   if (!ArmedFileFaults().empty()) {
     child.environment.push_back(
         absl::StrCat("ROUNDHOUSE_FILE_FAULT_AT=", ArmedFileFaults()));
@@ -122,38 +165,76 @@ absl::StatusOr<std::unique_ptr<DatasetHelper>> DatasetHelper::Start(
       ChildProcess::Start(
           loop, child, [self](int status) { self->OnExit(status); },
           [self](const std::string& text) { self->OnOutput(text); }));
-  helper->WaitAnew();
+  helper->WaitAnew(std::min(program.start_limit, program.silence_limit));
+  helper->KillAfterTotal(program.total_limit);
   return helper;
 }
 
-DatasetHelper::~DatasetHelper() { loop_.CancelTimer(watchdog_); }
+DatasetHelper::~DatasetHelper() {
+  loop_.CancelTimer(watchdog_);
+  loop_.CancelTimer(total_);
+}
 
 void DatasetHelper::Kill(absl::Status why) {
   if (killed_.ok()) killed_ = std::move(why);
   child_->Kill(SIGKILL);
 }
 
-void DatasetHelper::WaitAnew() {
+void DatasetHelper::WaitAnew(absl::Duration limit) {
   loop_.CancelTimer(watchdog_);
-  watchdog_ = loop_.After(silence_limit_, [this] {
+  watchdog_ = loop_.After(limit, [this, limit] {
     Kill(absl::DeadlineExceededError(
         absl::StrCat(about_, ": the dataset helper told no progress for ",
-                     absl::FormatDuration(silence_limit_), " and was killed")));
+                     absl::FormatDuration(limit), " and was killed")));
   });
+}
+
+void DatasetHelper::KillAfterTotal(absl::Duration limit) {
+  if (limit == absl::InfiniteDuration()) return;
+  total_ = loop_.After(limit, [this, limit] {
+    Kill(absl::DeadlineExceededError(
+        absl::StrCat(about_, ": reading it took longer than ",
+                     absl::FormatDuration(limit), " and was ended")));
+  });
+}
+
+// Keeps what the last {"at", "line"} said.
+void DatasetHelper::NotePlace(const std::string& text) {
+  for (const char c : text) {
+    if (c != '\n') {
+      if (line_.size() < kMaxPlaceBytes) line_ += c;
+      continue;
+    }
+    const std::string line = std::exchange(line_, "");
+    if (!absl::StartsWith(line, "{\"at\"")) continue;
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    if (!json.is_object() || !json.contains("line")) continue;
+    place_ = absl::StrCat(":", json["line"].dump(), ": ", Text(json, "at"));
+  }
 }
 
 void DatasetHelper::OnOutput(const std::string& text) {
   if (!killed_.ok()) return;
-  WaitAnew();
+  heard_ = true;
+  WaitAnew(program_.silence_limit);
+  NotePlace(text);
   output_(text);
+}
+
+absl::Status DatasetHelper::Failure(int wait_status) const {
+  const std::string& errors = child_->stderr_tail();
+  if (!WIFSIGNALED(wait_status)) return HelperError(wait_status, errors);
+  const std::string place = !place_.empty() ? place_
+                            : heard_        ? ": reading it"
+                                            : ": reading the tokenizer";
+  return Died(WTERMSIG(wait_status), about_ + place, errors);
 }
 
 void DatasetHelper::OnExit(int wait_status) {
   loop_.CancelTimer(watchdog_);
+  loop_.CancelTimer(total_);
   absl::Status status = killed_;
-  if (status.ok() && wait_status != 0) {
-    status = HelperError(wait_status, child_->stderr_tail());
-  }
+  if (status.ok() && wait_status != 0) status = Failure(wait_status);
   const auto ended = ended_;  // outlives this object
   ended(std::move(status));
 }

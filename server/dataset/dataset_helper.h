@@ -2,7 +2,8 @@
 // child, supervised from the event loop's thread.
 //
 // What it prints on stdout says that it is alive, and belongs to the caller;
-// the last JSON line with an "error" on stderr is what is reported.
+// the first JSON line with an "error" on stderr is what is reported.  It is
+// confined (helper_limits.h) and dies with the daemon.
 #ifndef ROUNDHOUSE_SERVER_DATASET_DATASET_HELPER_H_
 #define ROUNDHOUSE_SERVER_DATASET_DATASET_HELPER_H_
 
@@ -16,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/limits.h"
+#include "server/dataset/helper_limits.h"
 #include "server/pool/child_process.h"
 #include "server/pool/event_loop.h"
 
@@ -26,6 +28,10 @@ struct HelperProgram {
   std::string script;  // prepare.py
   // A child that prints nothing for this long is killed.
   absl::Duration silence_limit = absl::Seconds(kMaxHelperSilenceSeconds);
+  // The same before it has printed anything, where that is shorter.
+  absl::Duration start_limit = kHelperStartLimit;
+  // A child that runs for longer is killed, whatever it prints.
+  absl::Duration total_limit = absl::InfiniteDuration();
 };
 
 // How a dataset is read, whatever for.
@@ -43,10 +49,11 @@ class DatasetHelper {
  public:
   // `mode` are the words behind the options.  `output` gets stdout as it comes;
   // `ended` is called once, from the loop and never from within Start: OK,
-  // INVALID_ARGUMENT with file and line (the dataset is bad),
-  // RESOURCE_EXHAUSTED (disk full), UNAVAILABLE (the disk fails),
-  // DEADLINE_EXCEEDED (silence), INTERNAL, or
-  // what Kill said.  `ended` may destroy the helper.
+  // INVALID_ARGUMENT with file and line (the dataset is bad, or takes more
+  // memory or CPU time than it may), RESOURCE_EXHAUSTED (disk full),
+  // UNAVAILABLE (the disk fails), DEADLINE_EXCEEDED (silence, or total_limit),
+  // INTERNAL, or what Kill said.  `ended` may destroy the helper.  Errors as of
+  // ChildProcess::Start.
   static absl::StatusOr<std::unique_ptr<DatasetHelper>> Start(
       EventLoop& loop, const HelperProgram& program,
       const ReadingOptions& options, const std::vector<std::string>& mode,
@@ -74,16 +81,23 @@ class DatasetHelper {
                 std::function<void(const std::string&)> output,
                 std::function<void(absl::Status)> ended);
 
-  void WaitAnew();
+  void WaitAnew(absl::Duration limit);
+  void KillAfterTotal(absl::Duration limit);
+  void NotePlace(const std::string& text);
+  absl::Status Failure(int wait_status) const;
   void OnOutput(const std::string& text);
   void OnExit(int wait_status);
 
   EventLoop& loop_;
-  const absl::Duration silence_limit_;
+  const HelperProgram program_;
   const std::string about_;
   const std::function<void(const std::string&)> output_;
   const std::function<void(absl::Status)> ended_;
   EventLoop::TimerId watchdog_ = 0;
+  EventLoop::TimerId total_ = 0;
+  bool heard_ = false;   // it has printed something
+  std::string line_;     // the beginning of one that it is printing
+  std::string place_;    // ":7: tokenizing its text", as the helper said last
   absl::Status killed_;  // not OK: why
   std::unique_ptr<ChildProcess> child_;
 };

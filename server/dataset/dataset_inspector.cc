@@ -1,5 +1,6 @@
 #include "server/dataset/dataset_inspector.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "base/model/directory.h"
 #include "base/status.h"
+#include "server/dataset/helper_limits.h"
 #include "server/spec/model_limits.h"
 #include "server/spec/spec_error.h"
 
@@ -96,6 +98,33 @@ std::vector<std::string> Mode(const DatasetQuestion& question) {
   return {"--preview", absl::StrCat(question.samples)};
 }
 
+HelperLane LaneOf(const DatasetQuestion& question) {
+  const bool is_short =
+      question.samples > 0 || question.dataset_bytes <= kShortDatasetBytes;
+  return is_short ? HelperLane::kShort : HelperLane::kLong;
+}
+
+absl::Status TooManyWait(const std::string& whose) {
+  return FieldError(absl::StatusCode::kResourceExhausted, "QUOTA", "",
+                    absl::StrCat(whose,
+                                 " wait for the server to read their datasets; "
+                                 "try again later"));
+}
+
+absl::Status CheckRoom(const HelperLanes& lanes,
+                       const DatasetQuestion& question) {
+  const HelperLane lane = LaneOf(question);
+  if (!question.principal.empty() &&
+      lanes.Waiting(lane, question.principal) >= kWaitingInspectionsEach) {
+    return TooManyWait(
+        absl::StrCat(kWaitingInspectionsEach, " of your requests"));
+  }
+  if (lanes.Waiting(lane) >= kWaitingInspections) {
+    return TooManyWait(absl::StrCat(kWaitingInspections, " requests"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Explained(const absl::Status& status) {
   if (!absl::IsInvalidArgument(status)) return status;
   return FieldError("INVALID_DATASET", "", std::string(status.message()));
@@ -103,7 +132,7 @@ absl::Status Explained(const absl::Status& status) {
 
 }  // namespace
 
-// One child.  Loop thread.
+// One child, or one that will be.  Loop thread.
 struct DatasetInspector::Inspection {
   // Keeps the last whole line; what comes before it is progress.
   void OnOutput(const std::string& text) {
@@ -123,10 +152,12 @@ struct DatasetInspector::Inspection {
                      "max_length")));
   }
 
+  DatasetQuestion question;
+  std::function<bool()> cancelled;
   Done done;
   std::string line;  // being received
   std::string last_line;
-  std::unique_ptr<DatasetHelper> helper;
+  std::unique_ptr<DatasetHelper> helper;  // null: it waits for a slot
 };
 
 DatasetInspector::DatasetInspector(EventLoop& loop,
@@ -136,7 +167,10 @@ DatasetInspector::DatasetInspector(EventLoop& loop,
     : loop_(loop),
       program_(program),
       files_(files),
-      resolve_(std::move(resolve)) {}
+      resolve_(std::move(resolve)),
+      lanes_({.short_running = kShortInspections,
+              .long_running = kLongInspections,
+              .running_each = kInspectionsEach}) {}
 
 DatasetInspector::~DatasetInspector() { Stop(); }
 
@@ -157,6 +191,10 @@ absl::StatusOr<DatasetQuestion> DatasetInspector::Check(
   ASSIGN_OR_RETURN(question.model_name_or_path,
                    resolve_("model_name_or_path", question.model_name_or_path,
                             PathKind::kModel));
+  std::error_code error;
+  const uint64_t bytes = std::filesystem::file_size(question.dataset, error);
+  // Where it can't be told the helper will say why.
+  question.dataset_bytes = error ? 0 : bytes;
   RETURN_IF_ERROR(CheckTokenizer(files_, question.model_name_or_path));
   RETURN_IF_ERROR(CheckModelAllows(files_, question));
   return question;
@@ -165,49 +203,71 @@ absl::StatusOr<DatasetQuestion> DatasetInspector::Check(
 void DatasetInspector::Start(InspectionId id, const DatasetQuestion& question,
                              std::function<bool()> cancelled, Done done) {
   const absl::Status posted = loop_.Post([this, id, question, cancelled, done] {
-    StartNow(id, question, cancelled, done);
+    auto inspection = std::make_unique<Inspection>();
+    inspection->question = question;
+    inspection->cancelled = cancelled;
+    inspection->done = done;
+    Admit(id, std::move(inspection));
   });
   if (!posted.ok()) done(posted);
 }
 
-void DatasetInspector::StartNow(InspectionId id,
-                                const DatasetQuestion& question,
-                                const std::function<bool()>& cancelled,
-                                const Done& done) {
-  if (cancelled()) return done(absl::CancelledError("the call was cancelled"));
-  if (running_.size() >= kMaxInspections) {
-    return done(FieldError(
-        absl::StatusCode::kResourceExhausted, "QUOTA", "",
-        absl::StrCat("the server reads ", kMaxInspections,
-                     " datasets at once, and does now; try again later")));
+void DatasetInspector::Admit(InspectionId id,
+                             std::unique_ptr<Inspection> inspection) {
+  if (inspection->cancelled()) {
+    return inspection->done(absl::CancelledError("the call was cancelled"));
   }
-  auto inspection = std::make_unique<Inspection>();
-  inspection->done = done;
-  auto helper = DatasetHelper::Start(
-      loop_, program_, Reading(question), Mode(question),
-      [self = inspection.get()](const std::string& text) {
-        self->OnOutput(text);
-      },
-      [this, id](const absl::Status& status) { Finish(id, status); });
-  if (!helper.ok()) return done(helper.status());
-  inspection->helper = *std::move(helper);
-  running_[id] = std::move(inspection);
+  const DatasetQuestion& question = inspection->question;
+  const absl::Status room = CheckRoom(lanes_, question);
+  if (!room.ok()) return inspection->done(room);
+  lanes_.Add(absl::StrCat(id), LaneOf(question), question.principal);
+  inspections_[id] = std::move(inspection);
+  StartThoseNext();
+}
+
+void DatasetInspector::StartThoseNext() {
+  while (const auto next = lanes_.TakeNext()) {
+    const InspectionId id = std::stoull(*next);
+    const absl::Status started = StartNow(id, inspections_.at(id).get());
+    if (!started.ok()) Finish(id, started);
+  }
+}
+
+absl::Status DatasetInspector::StartNow(InspectionId id,
+                                        Inspection* inspection) {
+  const DatasetQuestion& question = inspection->question;
+  HelperProgram program = program_;
+  if (LaneOf(question) == HelperLane::kShort) {
+    program.total_limit = std::min(program.total_limit, kShortHelperLimit);
+  }
+  ASSIGN_OR_RETURN(
+      inspection->helper,
+      DatasetHelper::Start(
+          loop_, program, Reading(question), Mode(question),
+          [inspection](const std::string& text) { inspection->OnOutput(text); },
+          [this, id](const absl::Status& status) {
+            Finish(id, status);
+            StartThoseNext();
+          }));
+  return absl::OkStatus();
 }
 
 void DatasetInspector::Cancel(InspectionId id) {
   // A loop that has ended has nothing to cancel.
   loop_
       .Post([this, id] {
-        const auto found = running_.find(id);
-        if (found == running_.end()) return;
-        found->second->helper->Kill(
-            absl::CancelledError("the call was cancelled"));
+        const auto found = inspections_.find(id);
+        if (found == inspections_.end()) return;
+        const absl::Status why = absl::CancelledError("the call was cancelled");
+        if (found->second->helper == nullptr) return Finish(id, why);
+        found->second->helper->Kill(why);
       })
       .IgnoreError();
 }
 
 void DatasetInspector::Finish(InspectionId id, const absl::Status& status) {
-  const auto ended = running_.extract(id);
+  lanes_.Remove(absl::StrCat(id));
+  const auto ended = inspections_.extract(id);
   const Inspection& inspection = *ended.mapped();
   if (status.ok()) {
     inspection.done(inspection.last_line);
@@ -217,7 +277,8 @@ void DatasetInspector::Finish(InspectionId id, const absl::Status& status) {
 }
 
 void DatasetInspector::Stop() {
-  for (const auto& [id, inspection] : std::exchange(running_, {})) {
+  lanes_.Clear();
+  for (const auto& [id, inspection] : std::exchange(inspections_, {})) {
     inspection->done(absl::UnavailableError("the server is stopping"));
   }
 }

@@ -1,8 +1,9 @@
 // Reads datasets for people who have no job yet: server/dataset/prepare.py with
 // --validate or --preview, one supervised child for each question.
 //
-// Few children run at once, what they answer is bounded, and one that nobody
-// waits for any more is killed.
+// Few children run at once, previews and small datasets in slots of their own
+// (helper_lanes.h), and some wait for a slot; what they answer is bounded, and
+// one that nobody waits for any more is killed.
 #ifndef ROUNDHOUSE_SERVER_DATASET_DATASET_INSPECTOR_H_
 #define ROUNDHOUSE_SERVER_DATASET_DATASET_INSPECTOR_H_
 
@@ -16,13 +17,13 @@
 
 #include "absl/status/statusor.h"
 #include "server/dataset/dataset_helper.h"
+#include "server/dataset/helper_lanes.h"
 #include "server/pool/event_loop.h"
 #include "server/spec/paths.h"
 #include "server/spec/spec.h"
 
 namespace roundhouse {
 
-inline constexpr size_t kMaxInspections = 2;
 // Of the helper's answer; what it becomes must fit a gRPC message of 4 MiB.
 inline constexpr size_t kMaxInspectionBytes = 3 << 20;
 inline constexpr int kMaxPreviewSamples = 100;
@@ -37,6 +38,8 @@ struct DatasetQuestion {
   int64_t seed = JobSpec().seed;  // of packing
   std::string template_date;      // YYYY-MM-DD
   int samples = 0;                // to show; 0: read all and count
+  std::string principal;          // who asks; "": not known
+  uint64_t dataset_bytes = 0;     // as Check found it
 };
 
 // A path of a job file's field as DataRoots::Resolve gives it; thread-safe.
@@ -48,8 +51,9 @@ class DatasetInspector {
   using InspectionId = uint64_t;
   // The JSON object that prepare.py ends with ({"report"} or {"samples"}), as
   // text.  INVALID_ARGUMENT with file and line, RESOURCE_EXHAUSTED,
-  // DEADLINE_EXCEEDED (silence), CANCELLED, UNAVAILABLE (the daemon stops) or
-  // INTERNAL.
+  // DEADLINE_EXCEEDED (silence, or longer than a short one may take),
+  // CANCELLED, UNAVAILABLE (the daemon stops, or no child can be started now)
+  // or INTERNAL.
   using Done = std::function<void(absl::StatusOr<std::string>)>;
 
   // `loop` and `files`, which opens what `resolve` names, outlive the
@@ -68,7 +72,8 @@ class DatasetInspector {
   // Any thread; for Start and Cancel.
   InspectionId NewId() { return next_id_++; }
   // Any thread.  Calls `done` once, on the loop's thread, or on this one when
-  // the loop has ended.  Nothing is started when `cancelled` says so then.
+  // the loop has ended.  Waits for a slot; RESOURCE_EXHAUSTED when too many
+  // wait.  Nothing is started when `cancelled` says so then.
   // REQUIRES: `question` comes from Check.
   void Start(InspectionId id, const DatasetQuestion& question,
              std::function<bool()> cancelled, Done done);
@@ -82,8 +87,9 @@ class DatasetInspector {
  private:
   struct Inspection;
 
-  void StartNow(InspectionId id, const DatasetQuestion& question,
-                const std::function<bool()>& cancelled, const Done& done);
+  void Admit(InspectionId id, std::unique_ptr<Inspection> inspection);
+  void StartThoseNext();
+  absl::Status StartNow(InspectionId id, Inspection* inspection);
   void Finish(InspectionId id, const absl::Status& status);
 
   EventLoop& loop_;
@@ -91,7 +97,8 @@ class DatasetInspector {
   const FileOpener& files_;
   const PathResolver resolve_;
   std::atomic<InspectionId> next_id_ = 1;
-  std::map<InspectionId, std::unique_ptr<Inspection>> running_;
+  HelperLanes lanes_;
+  std::map<InspectionId, std::unique_ptr<Inspection>> inspections_;
 };
 
 }  // namespace roundhouse

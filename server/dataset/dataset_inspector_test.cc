@@ -2,6 +2,8 @@
 // place.
 #include "server/dataset/dataset_inspector.h"
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <map>
 #include <string>
@@ -10,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "server/dataset/helper_limits.h"
 #include "server/spec/spec_error.h"
 #include "server/testing/test_model.h"
 
@@ -37,13 +40,15 @@ class DatasetInspectorTest : public testing::Test {
 
   // The helper is this bash script from now on.
   void Make(const std::string& script,
-            absl::Duration silence_limit = absl::Minutes(5)) {
+            absl::Duration silence_limit = absl::Minutes(5),
+            absl::Duration total_limit = absl::InfiniteDuration()) {
     WriteTestFile(root_ + "/helper", script);
     inspector_ = std::make_unique<DatasetInspector>(
         *loop_,
         HelperProgram{.python = "/bin/bash",
                       .script = root_ + "/helper",
-                      .silence_limit = silence_limit},
+                      .silence_limit = silence_limit,
+                      .total_limit = total_limit},
         AnyFiles(),
         [this](const std::string& field, const std::string& path,
                PathKind) -> absl::StatusOr<std::string> {
@@ -217,9 +222,10 @@ TEST_F(DatasetInspectorTest, ProgressMayBeLongerThanAnAnswer) {
 
 TEST_F(DatasetInspectorTest, ACancelledOneIsKilledAndMakesRoom) {
   Make("exec sleep 1000");
-  wanted_ = kMaxInspections;
+  // More than run at once: those that wait are cancelled alike.
+  wanted_ = kShortInspections + 2;
   std::vector<DatasetInspector::InspectionId> ids;
-  for (size_t i = 0; i < kMaxInspections; ++i) ids.push_back(Ask(Question()));
+  for (size_t i = 0; i < wanted_; ++i) ids.push_back(Ask(Question()));
   for (const auto id : ids) inspector_->Cancel(id);
   loop_->Run();
   for (const auto id : ids) {
@@ -227,12 +233,110 @@ TEST_F(DatasetInspectorTest, ACancelledOneIsKilledAndMakesRoom) {
   }
 }
 
-TEST_F(DatasetInspectorTest, OneMoreThanTheMostIsRefused) {
+TEST_F(DatasetInspectorTest, OneMoreThanMayWaitIsRefused) {
   Make("exec sleep 1000");
-  wanted_ = 1;
-  for (size_t i = 0; i < kMaxInspections; ++i) Ask(Question());
+  wanted_ = 2;
+  DatasetQuestion question = Question();
+  question.principal = "uid:1";
+  for (size_t i = 0; i < kInspectionsEach + kWaitingInspectionsEach; ++i) {
+    Ask(question);
+  }
+  const auto own = Ask(question);
+  question.principal = "";
+  const size_t waiting = kWaitingInspections - kWaitingInspectionsEach;
+  for (size_t i = kInspectionsEach; i < kShortInspections + waiting; ++i) {
+    Ask(question);
+  }
+  const auto any = Ask(question);
+  loop_->Run();
+  for (const auto id : {own, any}) {
+    const absl::Status status = answers_.at(id).status();
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    EXPECT_EQ(ErrorReason(status), "QUOTA");
+  }
+}
+
+TEST_F(DatasetInspectorTest, WhoWaitsIsStartedWhenASlotIsFree) {
+  Make("echo done");
+  wanted_ = kShortInspections + 3;
+  for (size_t i = 0; i < wanted_; ++i) Ask(Question());
+  loop_->Run();
+  for (const auto& [id, answer] : answers_) {
+    ASSERT_TRUE(answer.ok()) << answer.status();
+    EXPECT_EQ(*answer, "done");
+  }
+}
+
+// Endless previews and endless readings of large files, of one caller.
+TEST_F(DatasetInspectorTest, NobodyHoldsUpTheOthers) {
+  Make("[[ $* == *endless* ]] && exec sleep 1000; echo done");
+  WriteTestFile(root_ + "/endless.jsonl",
+                std::string(kShortDatasetBytes + 1, ' '));
+  DatasetQuestion endless = Question();
+  endless.dataset = "endless.jsonl";
+  endless.principal = "uid:1";
+  for (const int samples : {0, 1}) {
+    endless.samples = samples;
+    for (size_t i = 0; i < kInspectionsEach + 3; ++i) Ask(endless);
+  }
+  wanted_ = 3;
+  std::vector<DatasetInspector::InspectionId> ids;
+  for (const char* other : {"uid:2", "uid:3", ""}) {
+    DatasetQuestion question = Question();
+    question.principal = other;
+    question.samples = 1;
+    ids.push_back(Ask(question));
+  }
+  loop_->Run();
+  EXPECT_EQ(answers_.size(), 3u);
+  for (const auto id : ids) EXPECT_TRUE(answers_.at(id).ok());
+}
+
+TEST_F(DatasetInspectorTest, OneThatTellsProgressForEverIsEnded) {
+  Make("while true; do echo x; sleep 0.01; done", absl::Minutes(5),
+       absl::Milliseconds(300));
+  DatasetQuestion question = Question();
+  question.samples = 1;
+  const auto answer = Answer(question);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(answer.status())) << answer.status();
+  EXPECT_TRUE(Has(std::string(answer.status().message()), "took longer"));
+}
+
+TEST_F(DatasetInspectorTest, AHelperThatMemoryEndedNamesTheLine) {
+  Make(
+      "echo '{\"at\": \"tokenizing its text\", \"line\": 7}'\n"
+      "echo 'memory allocation of 96 bytes failed' >&2\n"
+      "kill -ABRT $$");
   const auto answer = Answer(Question());
-  EXPECT_TRUE(absl::IsResourceExhausted(answer.status())) << answer.status();
+  EXPECT_TRUE(absl::IsInvalidArgument(answer.status())) << answer.status();
+  EXPECT_EQ(answer.status().message(),
+            root_ +
+                "/d.jsonl:7: tokenizing its text needs more memory than the "
+                "2048 MiB that reading may take");
+}
+
+TEST_F(DatasetInspectorTest, AHelperThatCpuTimeEndedIsSaidAsSuch) {
+  Make("echo 1; kill -XCPU $$");
+  const auto answer = Answer(Question());
+  EXPECT_TRUE(absl::IsInvalidArgument(answer.status())) << answer.status();
+  EXPECT_EQ(answer.status().message(),
+            root_ + "/d.jsonl: reading it takes more CPU time than it may");
+}
+
+TEST_F(DatasetInspectorTest, AKilledHelperIsNotTheDatasetsFault) {
+  Make("kill -KILL $$");
+  const auto answer = Answer(Question());
+  EXPECT_TRUE(absl::IsInternal(answer.status())) << answer.status();
+  EXPECT_TRUE(Has(std::string(answer.status().message()), "signal 9"));
+}
+
+TEST_F(DatasetInspectorTest, TheHelperIsToldItsLimits) {
+  Make("echo \"$ROUNDHOUSE_HELPER\"");
+  const auto answer = Answer(Question());
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_TRUE(
+      Has(*answer, absl::StrCat("\"memory_bytes\":", kHelperMemoryBytes)));
+  EXPECT_TRUE(Has(*answer, absl::StrCat("\"parent\":", getpid())));
 }
 
 TEST_F(DatasetInspectorTest, CancelledBeforeItBeganStartsNothing) {

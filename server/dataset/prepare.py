@@ -78,9 +78,11 @@ import sys
 
 from prepare_bigram import bigram_record
 from prepare_cache import Cache, content_key, prepared_files
-from prepare_common import (DataError, file_sha256, json_type, speaker,
+from prepare_common import (DataError, json_type, refusal, speaker,
                             unique_object)
 from prepare_disk import seal
+from prepare_files import MAX_DATA_BYTES, user_file_sha256
+from prepare_limits import allow_counting, allow_cpu, confine
 from prepare_output import (FORMAT_VERSION, Arrays, NoArrays, NoPacker, Packer,
                             Sequences, read_manifest, write_manifest)
 from prepare_rows import open_reader
@@ -119,6 +121,8 @@ class Preparation:
     def __init__(self, options):
         self.options = options
         self.encoder = Encoder(options.tokenizer, options.template_date)
+        # The daemon waits less long for the first word than for later ones.
+        speaker.say(still="the tokenizer is read")
         self.reader = open_reader(options.data,
                                   options.data_name or options.data)
 
@@ -138,6 +142,9 @@ class Preparation:
             except DataError as error:
                 error.file = error.file or self.reader.name
                 raise
+            except MemoryError as error:
+                raise refusal(error, self.reader.name, rows[0].line,
+                              "reading the rows from here") from error
 
     def run(self, sequences):
         progress = Progress()
@@ -192,6 +199,7 @@ def settings(options):
 
 def prepare(options):
     preparation = Preparation(options)
+    preparation.reader.check_start()
     key = split_key(preparation)
     total = preparation.reader.total
     if reuse(options, key):
@@ -208,6 +216,8 @@ def prepare(options):
                         preparation.reader.name)
     manifest["files"] = arrays.publish()
     if options.bigram_from:
+        del preparation, sequences
+        allow_counting()
         manifest |= bigram_record(options.bigram_from, options.out, manifest)
     write_manifest(options.out,
                    seal(json.dumps(manifest, indent=1).encode() + b"\n"))
@@ -219,7 +229,7 @@ def prepare(options):
 def split_key(preparation):
     """The content key of what this preparation gives."""
     options = preparation.options
-    preparation.data_sha256 = file_sha256(options.data)
+    preparation.data_sha256 = user_file_sha256(options.data, MAX_DATA_BYTES)
     depends = settings(options)
     if preparation.encoder.asks_for_date():
         depends["template_date"] = preparation.encoder.today.isoformat()
@@ -352,8 +362,8 @@ def main(arguments):
             validate if options.validate else prepare)
     try:
         mode(options)
-    except DataError as error:
-        print(error.as_json(), file=sys.stderr)
+    except (DataError, MemoryError) as error:
+        print(refusal(error, options.data).as_json(), file=sys.stderr)
         return 3
     except OSError as error:
         record = {"error": f"input or output failed: {error.strerror}",
@@ -365,4 +375,5 @@ def main(arguments):
 
 
 if __name__ == "__main__":
+    confine()
     sys.exit(main(sys.argv[1:]))

@@ -67,7 +67,8 @@ def fit_bigram(folder, manifest):
         (held_out if last else kept).update(pairs)
     model = Bigram(manifest["vocab_size"], kept)
     smoothing = min(SMOOTHINGS, key=lambda s: model.nll(held_out, s))
-    return Bigram(manifest["vocab_size"], kept + held_out), smoothing
+    kept.update(held_out)  # in place: these tables are the largest
+    return Bigram(manifest["vocab_size"], kept), smoothing
 
 
 def bigram_record(train_folder, folder, manifest):

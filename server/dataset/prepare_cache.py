@@ -10,13 +10,16 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 
-from prepare_common import DataError, file_sha256
+from prepare_common import DataError, file_sha256, speaker
 from prepare_disk import CACHE, FOLDER_MODE, LINK, disk
+from prepare_files import MAX_TOKENIZER_BYTES, user_file_sha256
 from prepare_output import ARRAYS, FORMAT_VERSION, ROWS, read_manifest
 
 PART = "part."  # begins the name of an entry that is being made
 KEPT_ENTRIES = 32  # of a cache folder; the least recently used go first
+LOCK_SECONDS = 0.05  # between two tries
 PACKAGES = ("tokenizers", "jinja2", "pyarrow")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json",
                    "special_tokens_map.json", "chat_template.jinja",
@@ -29,7 +32,8 @@ def content_key(data_sha256, folder, settings):
     settings (anything JSON) gives, by this code and these packages."""
     parts = [FORMAT_VERSION, sys.version, packages(), code_sha256(),
              data_sha256, settings,
-             [file_sha256(os.path.join(folder, n)) for n in TOKENIZER_FILES]]
+             [user_file_sha256(os.path.join(folder, n), MAX_TOKENIZER_BYTES)
+              for n in TOKENIZER_FILES]]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -79,7 +83,7 @@ class Cache:
     @contextlib.contextmanager
     def locked(self):
         with open(os.path.join(self.folder, "lock"), "wb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock_patiently(file)
             yield
 
     def take(self, key, out):
@@ -120,6 +124,17 @@ class Cache:
         entries = [entry for entry in entries if entry not in left]
         for entry in left + entries[KEPT_ENTRIES:]:
             shutil.rmtree(entry.path)
+
+
+def lock_patiently(file):
+    """Another helper may hash gigabytes under the lock."""
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            speaker.still("waiting for the cache")
+            time.sleep(LOCK_SECONDS)
 
 
 def link_split(source, files, folder):

@@ -1,14 +1,16 @@
 """What the dataset helper's modules share: its error, its words, JSON."""
 
+import collections
 import hashlib
 import json
 import time
 
+from prepare_limits import memory_text
+
 NAMED_LINES = 5  # of truncated and dropped rows and of warnings, each
-
-
 SILENT_SECONDS = 10  # a longer silence might be taken for a hang
 HASHED_BYTES = 1 << 20  # at once
+MESSAGE_LETTERS = 500  # of an error that is not ours
 
 
 def json_line(record):
@@ -35,6 +37,29 @@ class DataError(Exception):
         return json_line(record)
 
 
+# What is no fault of the input.
+OUR_EXITS = (KeyboardInterrupt, SystemExit, GeneratorExit)
+
+
+def refusal(error, file=None, line=None, doing="reading it"):
+    """The DataError for whatever the input made Python, a template or the
+    tokenizer raise (its panics are no Exception)."""
+    if isinstance(error, OUR_EXITS):
+        raise error
+    if isinstance(error, DataError):
+        return error
+    return DataError(fault_text(error, doing), file, line)
+
+
+def fault_text(error, doing):
+    if isinstance(error, MemoryError):
+        return f"{doing} needs more memory than {memory_text()}"
+    if isinstance(error, RecursionError):
+        return f"{doing} failed: it is nested too deeply"
+    name = type(error).__name__
+    return f"{doing} failed: {name}: {str(error)[:MESSAGE_LETTERS]}"
+
+
 class Speaker:
     """Standard output, a JSON object a line."""
 
@@ -50,12 +75,17 @@ class Speaker:
         if time.monotonic() - self.last >= SILENT_SECONDS:
             self.say(still=doing)
 
+    def at(self, doing, line):
+        """Says what comes now: should the kernel end this process, the daemon
+        names it."""
+        self.say(at=doing, line=line)
+
 
 speaker = Speaker()
 
 
 def file_sha256(path):
-    """None when there is no such file."""
+    """A hash of a file of our own; None when there is no such file."""
     digest = hashlib.sha256()
     try:
         with open(path, "rb") as file:
@@ -67,25 +97,11 @@ def file_sha256(path):
     return digest.hexdigest()
 
 
-def read_json_object(path):
-    """The JSON object in a file; None when there is no such file."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            value = json.load(file)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise DataError(f"unreadable: {error}", path) from error
-    if not isinstance(value, dict):
-        raise DataError("is not a JSON object", path)
-    return value
-
-
 def unique_object(pairs):
     value = dict(pairs)
     if len(value) != len(pairs):
         names = [name for name, _ in pairs]
-        twice = next(n for n in names if names.count(n) > 1)
+        twice, _ = collections.Counter(names).most_common(1)[0]
         raise ValueError(f"the field {twice!r} is there twice")
     return value
 

@@ -5,8 +5,9 @@ import hashlib
 import os
 import random
 
-from prepare_common import DataError, name_line, read_json_object, speaker
+from prepare_common import DataError, name_line, speaker
 from prepare_disk import ARRAY, MANIFEST, disk, is_sealed
+from prepare_files import read_json_object
 
 FORMAT_VERSION = 2  # of a prepared split; the reader is dataset.cc
 ARRAYS = {"tokens.u32": "I", "labels.u8": "B", "offsets.u64": "Q",

@@ -3,33 +3,38 @@
 import hashlib
 import itertools
 import json
-import os
 import sys
 
-from prepare_common import (DataError, file_sha256, json_type,
-                            unique_object)
+from prepare_common import DataError, json_type, refusal, unique_object
+from prepare_files import MAX_DATA_BYTES, open_regular, user_file_sha256
 from prepare_formats import NAMED_FIELDS, row_format
 
-MAX_LINE_BYTES = 16 << 20
+MAX_LINE_BYTES = 16 << 20  # of a line; of a Parquet row its text
 BATCH_ROWS = 512
-BATCH_BYTES = 4 << 20
+# A token of one character takes about 480 bytes while a batch is tokenized.
+BATCH_BYTES = 1 << 20
+# Rows that Parquet unpacks at once; each may be as large as a line.
+PARQUET_ROWS = 32
 PARQUET_MAGIC = b"PAR1"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def open_reader(path, name):
     """A JsonLines or a Parquet, by the file's first bytes."""
     try:
-        with open(path, "rb") as file:
-            magic = file.read(len(PARQUET_MAGIC))
+        file = open_regular(path, MAX_DATA_BYTES, name)
+        magic = file.read(len(PARQUET_MAGIC))
+        file.seek(0)
     except OSError as error:
         raise DataError(f"cannot open: {error.strerror}", name) from error
-    return (Parquet if magic == PARQUET_MAGIC else JsonLines)(path, name)
+    return (Parquet if magic == PARQUET_MAGIC else JsonLines)(file, path, name)
 
 
 class Reader:
     """What both kinds share. `done` of `total` is how far it is."""
 
-    def __init__(self, path, name):
+    def __init__(self, file, path, name):
+        self.file = file
         self.path = path
         self.name = name
         self.format = None
@@ -37,7 +42,8 @@ class Reader:
         self.rows = 0
         self.ignored = {}
         self.first_line = None
-        self.total = os.stat(path).st_size
+        self.total = file.seek(0, 2)
+        file.seek(0)
 
     def batches(self):
         """Lists of rows (prepare_formats) of bounded size."""
@@ -69,12 +75,12 @@ class Reader:
 class JsonLines(Reader):
     """Blank lines are skipped; a line's number is its row's."""
 
-    def __init__(self, path, name):
-        super().__init__(path, name)
+    def __init__(self, file, path, name):
+        super().__init__(file, path, name)
         self.hash = hashlib.sha256()
 
     def read(self):
-        with open(self.path, "rb") as file:
+        with self.file as file:
             for number in itertools.count(1):
                 raw = self._line(file, number)
                 if not raw:
@@ -82,13 +88,29 @@ class JsonLines(Reader):
                 self.done += len(raw)
                 self.hash.update(raw)
                 if number == 1:
-                    raw = raw.removeprefix(b"\xef\xbb\xbf")
+                    raw = raw.removeprefix(BYTE_ORDER_MARK)
                 if raw.strip():
-                    try:
-                        yield self.row(number, parse_object(raw)), len(raw)
-                    except ValueError as error:
-                        raise DataError(str(error), self.name,
-                                        number) from error
+                    yield self._row(raw, number), len(raw)
+
+    def check_start(self):
+        """The first line alone: what is no JSON Lines at all says so before
+        the whole file is hashed."""
+        with_mark = self._line(self.file, 1)
+        raw = with_mark.removeprefix(BYTE_ORDER_MARK)
+        if raw.strip():
+            try:
+                parse_object(raw)
+            except ValueError as error:
+                raise DataError(str(error), self.name, 1) from error
+        self.file.seek(0)
+
+    def _row(self, raw, number):
+        try:
+            return self.row(number, parse_object(raw))
+        except ValueError as error:
+            raise DataError(str(error), self.name, number) from error
+        except Exception as error:
+            raise refusal(error, self.name, number) from error
 
     def _line(self, file, number):
         try:
@@ -110,8 +132,8 @@ class Parquet(Reader):
     """Rows are numbered from 1 in place of lines. Columns and message fields
     that are null count as absent: a column has one type for all rows."""
 
-    def __init__(self, path, name):
-        super().__init__(path, name)
+    def __init__(self, file, path, name):
+        super().__init__(file, path, name)
         try:
             import pyarrow.parquet
         except ImportError as error:
@@ -120,35 +142,54 @@ class Parquet(Reader):
                 f"{sys.executable} does not have ({error}); install it there "
                 "or convert the file to JSON Lines", name) from error
         try:
-            self.file = pyarrow.parquet.ParquetFile(path)
-            self.total = self.file.metadata.num_rows
+            self.parquet = pyarrow.parquet.ParquetFile(file)
+            self.total = self.parquet.metadata.num_rows
+        except MemoryError as error:  # ArrowMemoryError is one
+            raise refusal(error, name) from error
         except Exception as error:  # pyarrow has errors of many classes
             raise DataError(f"unreadable Parquet: {error}", name) from error
 
     def read(self):
         for number, fields in enumerate(self._fields(), 1):
             self.done = number
-            try:
-                row = self.row(number, fields)
-            except ValueError as error:
-                raise DataError(str(error), self.name, number) from error
-            yield row, sum(map(text_size, fields.values()))
+            yield self._row(fields, number)
+
+    def _row(self, fields, number):
+        """The row, and how much text it has."""
+        try:
+            fields = without_nulls(fields)
+            size = sum(map(text_size, fields.values()))
+            if size > MAX_LINE_BYTES:
+                raise ValueError(f"the row has {size} characters; the limit "
+                                 f"is {MAX_LINE_BYTES}")
+            return self.row(number, fields), size
+        except ValueError as error:
+            raise DataError(str(error), self.name, number) from error
+        except Exception as error:
+            raise refusal(error, self.name, number) from error
+
+    def check_start(self):
+        """Its footer has been read."""
 
     def _fields(self):
-        batches = self.file.iter_batches(batch_size=BATCH_ROWS)
+        batches = self.parquet.iter_batches(batch_size=PARQUET_ROWS,
+                                            use_threads=False)
         while True:
             try:
                 batch = next(batches, None)
                 rows = [] if batch is None else batch.to_pylist()
+            except MemoryError as error:
+                raise refusal(error, self.name, self.done + 1,
+                              "unpacking the rows from here") from error
             except Exception as error:
                 raise DataError(f"unreadable Parquet after row {self.done}: "
                                 f"{error}", self.name) from error
             if batch is None:
                 return
-            yield from map(without_nulls, rows)
+            yield from rows
 
     def sha256(self):
-        return file_sha256(self.path)
+        return user_file_sha256(self.path, MAX_DATA_BYTES)
 
 
 def without_nulls(value):

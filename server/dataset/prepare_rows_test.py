@@ -14,6 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import prepare_cache  # noqa: E402  found by the line before
 import prepare_common  # noqa: E402
 import prepare_output  # noqa: E402
+import prepare_rows  # noqa: E402
 from prepare_testing import (WORDS, PrepareTest, make_chatml,  # noqa: E402
                              make_mistral)
 from prepare_tokens import Encoded  # noqa: E402
@@ -259,7 +260,8 @@ class SilenceTest(PrepareTest):
         records = [json.loads(line) for line in
                    (done.stdout + more.stdout).splitlines()]
         self.assertEqual({r["still"] for r in records if "still" in r}, {
-            "hashing", "reading", "packing", "comparing with bigrams"})
+            "the tokenizer is read", "hashing", "reading", "packing",
+            "comparing with bigrams"})
 
 
 class FakeParquet:
@@ -269,7 +271,7 @@ class FakeParquet:
         self.rows, self.fail_after = rows, fail_after
         self.metadata = types.SimpleNamespace(num_rows=len(rows))
 
-    def iter_batches(self, batch_size):
+    def iter_batches(self, batch_size, use_threads):
         for start in range(0, len(self.rows), 2):
             if self.fail_after is not None and start >= self.fail_after:
                 raise RuntimeError("page is corrupt")
@@ -343,6 +345,24 @@ class ParquetTest(PrepareTest):
         done = self.run_rows([{"text": "one"}] * 6, fail_after=4)
         self.assertIn("unreadable Parquet after row 4: page is corrupt",
                       done.stderr)
+
+    def test_a_row_is_no_larger_than_a_line_may_be(self):
+        with mock.patch.object(prepare_rows, "MAX_LINE_BYTES", 10):
+            done = self.run_rows([{"text": "one"}, {"text": "o" * 11}])
+        found = json.loads(done.stderr)
+        self.assertEqual((found["line"], done.returncode), (2, 3))
+        self.assertIn("11 characters; the limit is 10", found["error"])
+
+    def test_what_is_too_much_to_unpack_is_a_refusal(self):
+        def unpack(parquet, **options):
+            raise MemoryError("malloc of size 9")
+            yield
+
+        with mock.patch.object(FakeParquet, "iter_batches", unpack):
+            done = self.run_rows([{"text": "one"}])
+        found = json.loads(done.stderr)
+        self.assertEqual((found["line"], done.returncode), (1, 3))
+        self.assertIn("needs more memory", found["error"])
 
 
 class ShownTest(PrepareTest):

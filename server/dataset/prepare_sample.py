@@ -31,8 +31,10 @@ import os
 import select
 import sys
 
-from prepare_common import (SILENT_SECONDS, DataError, read_json_object,
-                            speaker)
+from prepare_common import (OUR_EXITS, SILENT_SECONDS, DataError, fault_text,
+                            refusal, speaker)
+from prepare_files import read_json_object
+from prepare_limits import confine
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
@@ -61,6 +63,11 @@ def all_prompt_ids(encoder, prompts, raw):
             found.append(prompt_ids(encoder, text, raw))
         except ValueError as error:
             raise DataError(f"prompts[{number}]: {error}") from error
+        except (*OUR_EXITS, DataError):
+            raise
+        except BaseException as error:  # a panic is no Exception
+            text = fault_text(error, "tokenizing")
+            raise DataError(f"prompts[{number}]: {text}") from error
         speaker.still("tokenizing")
     return found
 
@@ -161,11 +168,12 @@ def main(arguments):
     options = parse_options(arguments)
     try:
         converse(Encoder(options.tokenizer, options.template_date), options)
-    except DataError as error:
-        print(error.as_json(), file=sys.stderr)
+    except (DataError, MemoryError) as error:
+        print(refusal(error, options.tokenizer).as_json(), file=sys.stderr)
         return 3
     return 0
 
 
 if __name__ == "__main__":
+    confine()
     sys.exit(main(sys.argv[1:]))

@@ -13,8 +13,12 @@ import re
 from jinja2 import TemplateError, TemplateSyntaxError, ext, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from prepare_common import DataError, json_type, read_json_object
+from prepare_common import DataError, fault_text, json_type, refusal
+from prepare_files import MAX_TEMPLATE_BYTES, read_json_object, read_text
+from prepare_limits import TEMPLATE_SECONDS, TookTooLong, cpu_time
 
+# What a template may write for one conversation, in UTF-8.
+MAX_RENDERED_BYTES = 16 << 20
 # Noncharacters of Unicode, which no text of a dataset has.
 OPEN, CLOSE = "\U0010fffe", "\U0010ffff"
 
@@ -106,6 +110,10 @@ def to_json(value, ensure_ascii=False, indent=None, separators=None,
                       separators=separators, sort_keys=sort_keys)
 
 
+class TooMuchText(Exception):
+    """A conversation became longer than MAX_RENDERED_BYTES."""
+
+
 def raise_exception(message):
     raise TemplateError(message)
 
@@ -121,10 +129,18 @@ class Template:
         environment.globals["raise_exception"] = raise_exception
         environment.globals["strftime_now"] = clock
         try:
-            self.template = environment.from_string(text)
+            with cpu_time(TEMPLATE_SECONDS):
+                self.template = environment.from_string(text)
         except TemplateSyntaxError as error:
             raise DataError(f"malformed chat template: {error.message} (line "
                             f"{error.lineno} of the template)", path) from error
+        except TookTooLong as error:
+            raise DataError("compiling the chat template takes more than "
+                            f"{TEMPLATE_SECONDS} s of CPU time", path
+                            ) from error
+        except Exception as error:  # constant expressions are computed here
+            raise refusal(error, path, None,
+                          "compiling the chat template") from error
         self.generation = environment.extensions[Generation.identifier]
         self.text, self.path = text, path
 
@@ -162,18 +178,42 @@ class Template:
     def write(self, **variables):
         """The text alone."""
         try:
-            text = self.template.render(variables)
-            text.encode("utf-8")
-            return text
+            with cpu_time(TEMPLATE_SECONDS):
+                return self._bounded(variables)
+        except TookTooLong as error:
+            raise ValueError("the chat template takes more than "
+                             f"{TEMPLATE_SECONDS} s of CPU time for this "
+                             "conversation") from error
+        except TooMuchText as error:
+            raise ValueError("the chat template writes more than "
+                             f"{MAX_RENDERED_BYTES} bytes for this "
+                             "conversation") from error
         except TemplateError as error:
             raise ValueError("the chat template refuses this conversation: "
                              f"{error.message or type(error).__name__}"
                              ) from error
         except UnicodeEncodeError as error:
             raise ValueError("has half of a surrogate pair") from error
+        except (MemoryError, RecursionError) as error:
+            raise ValueError(fault_text(
+                error, "the chat template's writing of this conversation")
+                ) from error
         except Exception as error:  # whatever its expressions come to
             raise ValueError("the chat template fails on this conversation: "
                              f"{type(error).__name__}: {error}") from error
+
+    def _bounded(self, variables):
+        """Piece by piece, so that what is too much is never held at once."""
+        pieces, letters = [], 0
+        for piece in self.template.generate(variables):
+            letters += len(piece)
+            if letters > MAX_RENDERED_BYTES:
+                raise TooMuchText
+            pieces.append(piece)
+        text = "".join(pieces)
+        if len(text.encode("utf-8")) > MAX_RENDERED_BYTES:
+            raise TooMuchText
+        return text
 
 
 def find_family(text, path):
@@ -279,13 +319,9 @@ def load_template(folder, today):
 def template_texts(folder):
     """{name: template} of the first source there is, and its file."""
     path = os.path.join(folder, "chat_template.jinja")
-    try:
-        with open(path, encoding="utf-8") as file:
-            return {"default": file.read()}, path
-    except FileNotFoundError:
-        pass
-    except (OSError, ValueError) as error:
-        raise DataError(f"unreadable: {error}", path) from error
+    text = read_text(path, MAX_TEMPLATE_BYTES)
+    if text is not None:
+        return {"default": text}, path
     for name in ("tokenizer_config.json", "chat_template.json"):
         path = os.path.join(folder, name)
         value = (read_json_object(path) or {}).get("chat_template")

@@ -9,9 +9,16 @@ import itertools
 import os
 import re
 
-from prepare_common import DataError, name_line, read_json_object
+from prepare_common import (OUR_EXITS, DataError, name_line, refusal,
+                            speaker)
+from prepare_files import (MAX_TOKENIZER_BYTES, read_json_object,
+                           read_regular)
 from prepare_formats import AlpacaRow, ChatRow, alpaca_chat, alpaca_text
+from prepare_limits import BATCH_SECONDS, TOKENIZER_SECONDS, allow_cpu
 from prepare_template import contents, load_template
+
+# A text of more letters is tokenized alone, and said before.
+LARGE_LETTERS = 1 << 19
 
 # labels: per token 1 when it is a target. dropped: why there is no sequence.
 Encoded = collections.namedtuple("Encoded", "line ids labels merged dropped")
@@ -21,15 +28,29 @@ class Encoder:
     """A Hugging Face tokenizer directory, ready to encode whole rows."""
 
     def __init__(self, folder, today=None):
-        from tokenizers import Tokenizer
-
         self.folder = folder
         self.today = today or datetime.date.today()
         self.path = os.path.join(folder, "tokenizer.json")
+        allow_cpu(TOKENIZER_SECONDS)
         try:
-            with open(self.path, "rb") as file:
-                self.sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-            self.tokenizer = Tokenizer.from_file(self.path)
+            self._load()
+        except BaseException as error:  # a panic of tokenizers' is no Exception
+            raise refusal(error, self.path, None,
+                          "reading the tokenizer") from error
+        self.control_tokens = {"rows": 0, "lines": []}
+
+    def _load(self):
+        from tokenizers import Tokenizer
+
+        data = read_regular(self.path, MAX_TOKENIZER_BYTES)
+        if data is None:
+            raise DataError("unreadable tokenizer: there is no such file",
+                            self.path)
+        self.sha256 = hashlib.sha256(data).hexdigest()
+        try:
+            self.tokenizer = Tokenizer.from_buffer(data)
+        except MemoryError:
+            raise
         except Exception as error:  # tokenizers raises bare Exception
             raise DataError(f"unreadable tokenizer: {error}",
                             self.path) from error
@@ -37,8 +58,7 @@ class Encoder:
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
         self.vocab_size = self.tokenizer.get_vocab_size(with_added_tokens=True)
-        self.eos_id = find_eos(folder, self.tokenizer)
-        self.control_tokens = {"rows": 0, "lines": []}
+        self.eos_id = find_eos(self.folder, self.tokenizer)
 
     @functools.cached_property
     def template(self):
@@ -56,20 +76,18 @@ class Encoder:
 
     @functools.cached_property
     def plain(self):
-        """The tokenizer without its post-processor, which adds special tokens
-        (a template has its own) and cuts spaces off the tokens' offsets."""
-        plain = type(self.tokenizer).from_str(self.tokenizer.to_str())
-        plain.post_processor = None
-        return plain
+        return self.derived(without_post_processor)
 
     @functools.cached_property
     def special(self):
-        """Matches any of the tokenizer's special tokens in a text."""
-        tokens = [re.escape(token.content) for token in
-                  self.tokenizer.get_added_tokens_decoder().values()
-                  if token.special and token.content]
-        return re.compile("|".join(sorted(tokens, key=len, reverse=True))
-                          or r"(?!)")
+        return self.derived(special_pattern)
+
+    def derived(self, make):
+        try:
+            return make(self.tokenizer)
+        except BaseException as error:
+            raise refusal(error, self.path, None,
+                          "reading the tokenizer") from error
 
     def encode(self, rows):
         """Per row, all of one format, an Encoded."""
@@ -80,14 +98,41 @@ class Encoder:
             return self.encode_chats(rows)
         return self.encode_texts(rows)
 
+    def tokenized(self, rows, texts, tokenize):
+        """What `tokenize` makes of the rows' texts; a text that it cannot take
+        is named by its row."""
+        allow_cpu(BATCH_SECONDS)
+        if all(len(text) <= LARGE_LETTERS for text in texts):
+            try:
+                return tokenize(texts)
+            except BaseException as error:  # a panic is no Exception
+                if isinstance(error, OUR_EXITS):
+                    raise
+        # One of them is at fault, or large.
+        found = []
+        for row, text in zip(rows, texts):
+            large = len(text) > LARGE_LETTERS
+            if large:
+                speaker.at("tokenizing its text", row.line)
+            try:
+                found += tokenize([text])
+            except BaseException as error:
+                raise refusal(error, None, row.line,
+                              "tokenizing its text") from error
+            if large:
+                speaker.at("reading what follows it", row.line)
+        return found
+
     # Text.
 
-    def ids(self, texts):
-        return [e.ids for e in self.tokenizer.encode_batch_fast(texts)]
+    def ids(self, rows, texts):
+        return self.tokenized(rows, texts, lambda some: [
+            e.ids for e in self.tokenizer.encode_batch_fast(some)])
 
     def encode_texts(self, rows):
-        whole = self.ids([row.prompt + row.completion for row in rows])
-        alone = iter(self.ids([r.prompt for r in rows if r.has_prompt]))
+        whole = self.ids(rows, [row.prompt + row.completion for row in rows])
+        prompted = [row for row in rows if row.has_prompt]
+        alone = iter(self.ids(prompted, [row.prompt for row in prompted]))
         for row, ids in zip(rows, whole):
             first, merged = 1, False
             if row.has_prompt:
@@ -105,7 +150,9 @@ class Encoder:
     def encode_chats(self, rows):
         rendered = [self.render(row) for row in rows]
         texts = [text for text, _ in rendered]
-        encodings = self.plain.encode_batch(texts, add_special_tokens=False)
+        encodings = self.tokenized(
+            rows, texts, lambda some: self.plain.encode_batch(
+                some, add_special_tokens=False))
         for row, (_, spans), encoding in zip(rows, rendered, encodings):
             yield self.masked(row, spans, encoding)
 
@@ -165,6 +212,23 @@ class Encoder:
                               "trained": bool(label)})
             start = stop
         return spans
+
+
+def without_post_processor(tokenizer):
+    """The same without what adds special tokens (a template has its own) and
+    cuts spaces off the tokens' offsets."""
+    plain = type(tokenizer).from_str(tokenizer.to_str())
+    plain.post_processor = None
+    return plain
+
+
+def special_pattern(tokenizer):
+    """Matches any of the tokenizer's special tokens in a text."""
+    tokens = [re.escape(token.content) for token in
+              tokenizer.get_added_tokens_decoder().values()
+              if token.special and token.content]
+    return re.compile("|".join(sorted(tokens, key=len, reverse=True))
+                      or r"(?!)")
 
 
 def find_eos(folder, tokenizer):

@@ -4,6 +4,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
+#include "server/dataset/helper_limits.h"
+
 namespace roundhouse {
 
 Preparer::Preparer(EventLoop& loop, const PreparerOptions& options,
@@ -42,8 +45,20 @@ void Preparer::StartSplit(bool validation) {
     helper_ = *std::move(started);
     return;
   }
-  const absl::Status status = started.status();
-  next_ = loop_.After(absl::ZeroDuration(), [this, status] { Finish(status); });
+  OnNotStarted(validation, started.status());
+}
+
+void Preparer::OnNotStarted(bool validation, const absl::Status& status) {
+  if (!absl::IsUnavailable(status)) {
+    next_ =
+        loop_.After(absl::ZeroDuration(), [this, status] { Finish(status); });
+    return;
+  }
+  if (!std::exchange(told_of_shortage_, true)) {
+    RH_LOG(kWarning) << "the dataset helper waits: " << status.message();
+  }
+  next_ = loop_.After(kHelperRetryDelay,
+                      [this, validation] { StartSplit(validation); });
 }
 
 void Preparer::OnEnded(bool validation, const absl::Status& status) {

@@ -1,5 +1,7 @@
 // Runs server/dataset/prepare.py for one job: the training split, then the
-// validation split with the bigram baseline, one child after the other.
+// validation split with the bigram baseline, one child after the other.  A
+// child that can't be started for want of descriptors, processes or memory is
+// tried again until it can.
 #ifndef ROUNDHOUSE_SERVER_DATASET_PREPARER_H_
 #define ROUNDHOUSE_SERVER_DATASET_PREPARER_H_
 
@@ -35,6 +37,7 @@ class Preparer {
            std::function<void(absl::Status)> done);
 
   void StartSplit(bool validation);
+  void OnNotStarted(bool validation, const absl::Status& status);
   void OnEnded(bool validation, const absl::Status& status);
   void Finish(absl::Status status);
 
@@ -43,6 +46,7 @@ class Preparer {
   std::function<void(absl::Status)> done_;
   std::unique_ptr<DatasetHelper> helper_;
   EventLoop::TimerId next_ = 0;  // what follows the child's end
+  bool told_of_shortage_ = false;
 };
 
 }  // namespace roundhouse

@@ -1,7 +1,11 @@
 // The dataset helper's supervision, with shell scripts in its place.
 #include "server/dataset/preparer.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -101,6 +105,32 @@ TEST_F(PreparerTest, TheSecondSplitIsWatchedToo) {
 TEST_F(PreparerTest, OneThatStopsTellingIsKilled) {
   ExpectSilence(Prepare("echo 1; echo 2; exec sleep 1000", kShort),
                 "train.jsonl", kShort);
+}
+
+TEST_F(PreparerTest, WithoutDescriptorsItWaitsForSome) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  auto loop = *EventLoop::Create();
+  WriteTestFile(root_ + "/helper", "exit 0");
+  const int next = dup(0);
+  close(next);
+  rlimit few = before;
+  few.rlim_cur = next + 2;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::optional<absl::Status> result;
+  const PreparerOptions options = {.program = {"/bin/bash", root_ + "/helper"},
+                                   .output_directory = root_ + "/data"};
+  const auto preparer =
+      Preparer::Start(*loop, options, [&](const absl::Status& status) {
+        result = status;
+        loop->Quit();
+      });
+  loop->After(absl::Milliseconds(10), [&] {
+    EXPECT_FALSE(result.has_value());
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  });
+  loop->Run();
+  EXPECT_TRUE(result->ok()) << *result;
 }
 
 // Together they take longer than the limit; each line starts it anew.

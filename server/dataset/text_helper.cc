@@ -13,15 +13,14 @@
 #include "base/files/descriptor.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
+#include "server/pool/child_process.h"
 
 namespace roundhouse {
 namespace {
 
 using nlohmann::json;
 
-absl::Status ErrnoError(const char* what) {
-  return absl::InternalError(absl::StrCat(what, ": ", std::strerror(errno)));
-}
+absl::Status ErrnoError(const char* what) { return ShortageOr(what, errno); }
 
 absl::Status WriteAll(int fd, const std::string& text) {
   size_t done = 0;
@@ -97,7 +96,8 @@ void TextHelper::Decode(const std::vector<DrawnTokens>& drawn,
   const ssize_t sent =
       send(socket_fd_, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent == static_cast<ssize_t>(line.size())) return;
-  Kill(ErrnoError("writing to the text helper"));
+  Kill(absl::InternalError(
+      absl::StrCat("writing to the text helper: ", std::strerror(errno))));
 }
 
 void TextHelper::OnOutput(const std::string& text) {

@@ -49,6 +49,7 @@ class TextHelper {
   // What each of them adds to its completion's text.
   using Decoded = std::function<void(std::vector<std::string>)>;
 
+  // Errors as of ChildProcess::Start.
   // `tokenized` is called once, unless the child ends before.  `ended` is
   // called once, with DatasetHelper's statuses (INVALID_ARGUMENT names the
   // prompt) or what Kill said; only there may the helper be destroyed, of all

@@ -15,15 +15,6 @@
 namespace roundhouse {
 namespace {
 
-// Of a job that could not be validated or started.
-JobReason ReasonOf(const absl::Status& status) {
-  const absl::StatusCode code = status.code();
-  return code == absl::StatusCode::kInvalidArgument ? JobReason::kInvalidDataset
-         : code == absl::StatusCode::kResourceExhausted
-             ? JobReason::kStorageFull
-             : JobReason::kInternal;
-}
-
 // A job by epochs knows its steps only now.
 absl::Status CheckStepsLeft(const JobSpec& spec, int64_t rows) {
   if (spec.resume_from_checkpoint.empty()) return absl::OkStatus();
@@ -62,6 +53,14 @@ Engine::Engine(const EngineOptions& options, EventLoop& loop, HostArena& arena,
 }
 
 Engine::~Engine() = default;
+
+JobReason Engine::ReasonOf(const absl::Status& status) {
+  const absl::StatusCode code = status.code();
+  return code == absl::StatusCode::kInvalidArgument ? JobReason::kInvalidDataset
+         : code == absl::StatusCode::kResourceExhausted
+             ? JobReason::kStorageFull
+             : JobReason::kInternal;
+}
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(
     const EngineOptions& options, EventLoop& loop, HostArena& arena,
@@ -126,7 +125,7 @@ absl::Status Engine::Recover() {
   for (const JobRecord& job : jobs) {
     switch (job.state) {
       case JobState::kValidating:
-        to_validate_.push_back(job.id);
+        AddToValidate(job.id);
         break;
       case JobState::kCancelling:
         SetState(job.id, JobState::kCancelled, JobReason::kNone, "");
@@ -156,8 +155,7 @@ absl::Status Engine::Recover() {
 void Engine::Drain(std::function<void()> drained) {
   draining_ = true;
   drained_ = std::move(drained);
-  preparer_.reset();
-  prompt_check_.reset();
+  validations_.clear();
   data_check_.reset();
   exporter_->Stop();
   sampler_->Stop();
@@ -272,12 +270,7 @@ absl::StatusOr<JobRecord> Engine::FinishNow(const std::string& id) {
 
 void Engine::Forget(const std::string& id) {
   std::erase_if(queue_, [&](const Queued& job) { return job.id == id; });
-  std::erase(to_validate_, id);
-  if (validating_ == id) {
-    preparer_.reset();
-    prompt_check_.reset();
-    validating_.clear();
-  }
+  ForgetValidation(id);
   ForgetData(id);
 }
 
@@ -312,15 +305,11 @@ void Engine::FailJob(const std::string& id, JobReason reason,
   ShowEnded(id, -1, JobState::kFailed, reason);
 }
 
-// --- validation ---
-
 void Engine::StartNext() {
   if (draining_) return;
-  while (validating_.empty() && !to_validate_.empty()) {
-    const std::string id = to_validate_.front();
-    to_validate_.pop_front();
-    StartValidation(id);
-  }
+  QueueThoseReady();
+  if (!MayTakeUp()) return;
+  StartValidations();
   while (!queue_.empty() &&
          static_cast<int>(running_.size()) < options_.max_running_jobs) {
     const Queued queued = queue_.front();
@@ -332,26 +321,6 @@ void Engine::StartNext() {
     if (status.ok()) continue;
     FailJob(queued.id, ReasonOf(status), std::string(status.message()));
   }
-}
-
-void Engine::StartValidation(const std::string& id) {
-  const auto job = store_.Get(id);
-  // It may have been cancelled between its creation and now.
-  if (!job.ok() || job->state != JobState::kValidating) return;
-  const auto spec = ResolvedSpec::FromJson(job->resolved);
-  if (!spec.ok()) {
-    FailJob(id, JobReason::kInternal, std::string(spec.status().message()));
-    return;
-  }
-  validating_ = id;
-  preparer_ =
-      Preparer::Start(loop_, OptionsOfData(*job, spec->spec()),
-                      [this, id](absl::Status status) {
-                        // Not from within the child's own callback.
-                        loop_.After(absl::ZeroDuration(), [this, id, status] {
-                          if (validating_ == id) OnPrepared(id, status);
-                        });
-                      });
 }
 
 absl::StatusOr<DatasetCounts> Engine::TakeDatasets(const JobRecord& job) {
@@ -380,31 +349,6 @@ absl::StatusOr<DatasetCounts> Engine::TakeDatasets(const JobRecord& job) {
   counts.bigram_validation_loss = validation->counts().bigram_loss;
   WarnOfData(job, spec.spec().validation_dataset, *validation);
   return counts;
-}
-
-void Engine::OnValidated(const std::string& id, absl::Status status) {
-  validating_.clear();
-  preparer_.reset();
-  prompt_check_.reset();
-  const auto job = store_.Get(id);
-  absl::StatusOr<DatasetCounts> counts = !status.ok() ? status
-                                         : !job.ok()  ? job.status()
-                                                      : TakeDatasets(*job);
-  if (counts.ok()) {
-    JobDetails details;
-    details.dataset = *counts;
-    counts = store_.SetDetails(id, details).ok()
-                 ? counts
-                 : absl::InternalError("the job store did not take it");
-  }
-  if (!counts.ok()) {
-    FailJob(id, ReasonOf(counts.status()),
-            std::string(counts.status().message()));
-    StartNext();
-    return;
-  }
-  SetState(id, JobState::kQueued, JobReason::kNone, "");
-  Enqueue(id);
 }
 
 // --- running ---

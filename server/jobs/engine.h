@@ -4,7 +4,7 @@
 // Jobs start first come first served: the first of the queue waits until fewer
 // than max_running_jobs run and what it needs of host memory is free, and those
 // behind it wait with it.  With no job running it starts, and fails if its
-// memory is not there.
+// memory is not there.  Several are validated at once (engine_validation.cc).
 //
 // Submit checks on the caller's thread; everything that decides runs on the
 // event loop's thread.  JobEngine's methods are thread-safe; the rest runs on
@@ -26,12 +26,15 @@
 #include "base/model/directory.h"
 #include "server/api/engine.h"
 #include "server/dataset/dataset.h"
+#include "server/dataset/helper_lanes.h"
+#include "server/dataset/helper_limits.h"
 #include "server/dataset/prepared_data.h"
 #include "server/dataset/preparer.h"
 #include "server/jobs/device_reports.h"
 #include "server/jobs/device_room.h"
 #include "server/jobs/dispatch_loop.h"
 #include "server/jobs/running_job.h"
+#include "server/jobs/validation_order.h"
 #include "server/observe/metrics.h"
 #include "server/observe/sample_log.h"
 #include "server/observe/status_board.h"
@@ -204,6 +207,7 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   void OnPrepared(const std::string& id, const absl::Status& status);
   // False: there is none.
   absl::StatusOr<bool> StartPromptCheck(const std::string& id);
+  void OnPromptsChecked(const std::string& id, const absl::Status& status);
 
   // Runs `change` on the loop and waits for its answer.
   absl::StatusOr<JobRecord> OnLoop(
@@ -229,8 +233,18 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   void Enqueue(const std::string& id);
   void Forget(const std::string& id);
   void StartNext();
-  void StartValidation(const std::string& id);
-  void OnValidated(const std::string& id, absl::Status status);
+  struct Validation {  // engine_validation.cc
+    std::unique_ptr<Preparer> preparer;
+    std::unique_ptr<PromptRun> prompt_check;
+  };
+  void AddToValidate(const std::string& id);
+  bool MayTakeUp();  // else StartNext comes again
+  bool HasDescriptors();
+  void StartValidations();
+  bool StartValidation(const std::string& id);  // false: there is nothing to
+  void OnValidated(const std::string& id, const absl::Status& status);
+  void QueueThoseReady();
+  void ForgetValidation(const std::string& id);
   // Of the prepared splits; says what there is to warn of.
   absl::StatusOr<DatasetCounts> TakeDatasets(const JobRecord& job);
   void WarnOfData(const JobRecord& job, const std::string& file,
@@ -239,6 +253,8 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   void Warn(const JobRecord& job, const std::string& what);
   // Makes it the running job, or fails it.
   absl::Status StartJob(const Queued& queued);
+  // Why a job could not be validated or started.
+  static JobReason ReasonOf(const absl::Status& status);
   void SetState(const std::string& id, JobState state, JobReason reason,
                 const std::string& message);
   void FailJob(const std::string& id, JobReason reason,
@@ -272,10 +288,14 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   const HubCache hub_;
   const absl::Time start_time_ = absl::Now();
 
-  std::deque<std::string> to_validate_;
-  std::unique_ptr<Preparer> preparer_;
-  std::unique_ptr<PromptRun> prompt_check_;
-  std::string validating_;
+  HelperLanes validation_lanes_{{.short_running = kShortValidations,
+                                 .long_running = kLongValidations,
+                                 .running_each = kValidationsEach}};
+  ValidationOrder validation_order_{kValidationOrderLimit};
+  std::map<std::string, Validation> validations_;  // that run, by id
+  EventLoop::TimerId order_timer_ = 0;
+  EventLoop::TimerId shortage_timer_ = 0;
+  bool told_of_shortage_ = false;
   std::deque<Queued> queue_;
   std::unique_ptr<PreparedDataCheck> data_check_;  // of queue_'s first
   std::string data_check_id_;                      // "": of none

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "server/dataset/helper_limits.h"
 #include "server/jobs/engine.h"
 
 namespace roundhouse {
@@ -22,6 +23,9 @@ TextHelperOptions Engine::TextOptions(const JobSpec& spec,
 void Engine::OnPrepared(const std::string& id, const absl::Status& status) {
   const absl::StatusOr<bool> started =
       status.ok() ? StartPromptCheck(id) : status;
+  if (status.ok() && !started.ok() && !HasDescriptors()) {
+    return OnPromptsChecked(id, absl::UnavailableError("no descriptors"));
+  }
   if (!started.ok() || !*started) OnValidated(id, started.status());
 }
 
@@ -35,23 +39,33 @@ absl::StatusOr<bool> Engine::StartPromptCheck(const std::string& id) {
   // As the rows are that the job trains on.
   ASSIGN_OR_RETURN(const bool chat_template,
                    UsesChatTemplate(JobDirectory(job) + "/data/train"));
-  prompt_check_ = std::make_unique<PromptRun>(
+  std::unique_ptr<PromptRun>& check = validations_.at(id).prompt_check;
+  check = std::make_unique<PromptRun>(
       loop_, arena_, pool_,
       EvalPromptOptions({.model = model.config,
                          .prompts = spec.eval_prompts,
                          .text = TextOptions(spec, chat_template)}),
       PromptRunCalls{
-          .tokenized = [this] { prompt_check_->End(absl::OkStatus()); },
+          .tokenized = [run = &check] { (*run)->End(absl::OkStatus()); },
           .piece = [](const SamplePiece&) {},
           .over =
               [this, id](absl::Status checked) {
                 // Not from within the check's own callback.
                 loop_.After(absl::ZeroDuration(), [this, id, checked] {
-                  if (validating_ == id) OnValidated(id, checked);
+                  if (validations_.contains(id)) OnPromptsChecked(id, checked);
                 });
               }});
-  prompt_check_->Start();
+  check->Start();
   return true;
+}
+
+void Engine::OnPromptsChecked(const std::string& id,
+                              const absl::Status& status) {
+  if (!absl::IsUnavailable(status)) return OnValidated(id, status);
+  // Its helper could not be started: there is too little of something.
+  loop_.After(kHelperRetryDelay, [this, id] {
+    if (validations_.contains(id)) OnPrepared(id, absl::OkStatus());
+  });
 }
 
 }  // namespace roundhouse

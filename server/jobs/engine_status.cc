@@ -58,8 +58,8 @@ void Engine::PublishStatus() {
       .host_limit_bytes = static_cast<int64_t>(arena_.limit_bytes()),
       .devices = devices_.Status(),
       .queue_count = static_cast<int64_t>(queue_.size()),
-      .validating = static_cast<int64_t>(to_validate_.size()) +
-                    (validating_.empty() ? 0 : 1),
+      .validating = static_cast<int64_t>(validation_lanes_.size() +
+                                         validation_order_.ready_count()),
       .ended = {ended_.begin(), ended_.end()}};
   for (const auto& [id, run] : running_) {
     snapshot.jobs.push_back(StatusOf(*run, devices_.Share(id)));

@@ -362,7 +362,7 @@ absl::StatusOr<JobRecord> Engine::Submit(const SubmitRequest& request) {
     const std::string id = record.id;
     loop_
         .Post([this, id] {
-          to_validate_.push_back(id);
+          AddToValidate(id);
           StartNext();
         })
         .IgnoreError();

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,14 +15,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/log.h"
 #include "base/status.h"
 
 namespace roundhouse {
 namespace {
 
-constexpr int kFirstTemporaryFd = 128;
 constexpr int kReapMs = 1000;
+constexpr int kReapStepMs = 10;
 
 std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   std::vector<char*> pointers;
@@ -32,23 +32,23 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   return pointers;
 }
 
-absl::Status ErrnoStatus(const std::string& what, int error) {
-  return absl::InternalError(absl::StrCat(what, ": ", std::strerror(error)));
-}
-
 // posix_spawn's file actions, with sources moved out of the targets' way.
 class SpawnFiles {
  public:
-  SpawnFiles() { posix_spawn_file_actions_init(&actions_); }
+  explicit SpawnFiles(int first_free_fd) : first_free_fd_(first_free_fd) {
+    posix_spawn_file_actions_init(&actions_);
+  }
   ~SpawnFiles() {
     posix_spawn_file_actions_destroy(&actions_);
     for (int fd : temporary_) close(fd);
   }
-  void Inherit(int fd, int target) {
-    const int copy = fcntl(fd, F_DUPFD_CLOEXEC, kFirstTemporaryFd);
-    ROUNDHOUSE_CHECK(copy >= 0) << std::strerror(errno);
+  absl::Status Inherit(int fd, int target) {
+    const int copy = fcntl(fd, F_DUPFD_CLOEXEC, first_free_fd_);
+    // A limit that leaves no number at all above the targets is EINVAL.
+    if (copy < 0) return ShortageOr("fcntl", errno == EINVAL ? EMFILE : errno);
     temporary_.push_back(copy);
     posix_spawn_file_actions_adddup2(&actions_, copy, target);
+    return absl::OkStatus();
   }
   void NullStdin() {
     posix_spawn_file_actions_addopen(&actions_, 0, "/dev/null", O_RDONLY, 0);
@@ -56,23 +56,25 @@ class SpawnFiles {
   posix_spawn_file_actions_t* get() { return &actions_; }
 
  private:
+  const int first_free_fd_;  // above all targets
   posix_spawn_file_actions_t actions_;
   std::vector<int> temporary_;
 };
 
 absl::StatusOr<pid_t> Spawn(const ChildOptions& options, int stdout_fd,
                             int stderr_fd) {
-  SpawnFiles files;
+  const int first_free_fd =
+      kFirstChildFd + static_cast<int>(options.descriptors.size());
+  SpawnFiles files(first_free_fd);
   files.NullStdin();
-  files.Inherit(stdout_fd, 1);
-  files.Inherit(stderr_fd, 2);
+  RETURN_IF_ERROR(files.Inherit(stdout_fd, 1));
+  RETURN_IF_ERROR(files.Inherit(stderr_fd, 2));
   for (size_t i = 0; i < options.descriptors.size(); ++i) {
-    files.Inherit(options.descriptors[i], kFirstChildFd + static_cast<int>(i));
+    RETURN_IF_ERROR(files.Inherit(options.descriptors[i],
+                                  kFirstChildFd + static_cast<int>(i)));
   }
   // Nothing else: another thread may have a descriptor open at this moment.
-  posix_spawn_file_actions_addclosefrom_np(
-      files.get(),
-      kFirstChildFd + static_cast<int>(options.descriptors.size()));
+  posix_spawn_file_actions_addclosefrom_np(files.get(), first_free_fd);
   std::vector<std::string> arguments = {options.program};
   arguments.insert(arguments.end(), options.arguments.begin(),
                    options.arguments.end());
@@ -91,16 +93,40 @@ absl::StatusOr<pid_t> Spawn(const ChildOptions& options, int stdout_fd,
                                 Pointers(options.environment).data());
   posix_spawnattr_destroy(&attributes);
   if (error != 0) {
-    return ErrnoStatus(absl::StrCat("starting ", options.program), error);
+    return ShortageOr(absl::StrCat("starting ", options.program), error);
   }
   return pid;
 }
 
 }  // namespace
 
+absl::Status ShortageOr(const std::string& what, int error) {
+  const std::string text = absl::StrCat(what, ": ", std::strerror(error));
+  const bool passes =
+      error == EMFILE || error == ENFILE || error == EAGAIN || error == ENOMEM;
+  return passes ? absl::UnavailableError(text) : absl::InternalError(text);
+}
+
+absl::Status CheckDescriptorsLeft(int count) {
+  std::vector<int> held;
+  int error = 0;
+  while (static_cast<int>(held.size()) < count && error == 0) {
+    const int fd = eventfd(0, EFD_CLOEXEC);
+    if (fd >= 0) {
+      held.push_back(fd);
+    } else {
+      error = errno;
+    }
+  }
+  for (const int fd : held) close(fd);
+  if (error == 0) return absl::OkStatus();
+  return ShortageOr(absl::StrCat("fewer than ", count, " descriptors are left"),
+                    error);
+}
+
 absl::StatusOr<OutputPipe> MakeOutputPipe() {
   int fds[2];
-  if (pipe2(fds, O_CLOEXEC) != 0) return ErrnoStatus("pipe", errno);
+  if (pipe2(fds, O_CLOEXEC) != 0) return ShortageOr("pipe", errno);
   fcntl(fds[0], F_SETFL, O_NONBLOCK);
   return OutputPipe{fds[0], fds[1]};
 }
@@ -128,7 +154,12 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(
   child->stderr_fd_ = errors.read_end;
   OutputPipe output;
   if (options.capture_stdout) {
-    ASSIGN_OR_RETURN(output, MakeOutputPipe());
+    const absl::StatusOr<OutputPipe> made = MakeOutputPipe();
+    if (!made.ok()) {
+      close(errors.write_end);
+      return made.status();
+    }
+    output = *made;
     child->stdout_fd_ = output.read_end;
   }
   const absl::StatusOr<pid_t> pid = Spawn(
@@ -155,7 +186,7 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Adopt(
 
 absl::Status ChildProcess::WatchAll() {
   pid_fd_ = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
-  if (pid_fd_ < 0) return ErrnoStatus("pidfd_open", errno);
+  if (pid_fd_ < 0) return ShortageOr("pidfd_open", errno);
   fcntl(pid_fd_, F_SETFD, FD_CLOEXEC);
   loop_.Watch(pid_fd_, EPOLLIN, [this](uint32_t) { OnExit(); });
   loop_.Watch(stderr_fd_, EPOLLIN, [this](uint32_t) { ReadStderr(); });
@@ -168,15 +199,24 @@ absl::Status ChildProcess::WatchAll() {
 ChildProcess::~ChildProcess() {
   if (pid_ > 0 && !reaped_) {
     kill(pid_, SIGKILL);
-    pollfd end{pid_fd_, POLLIN, 0};
-    while (poll(&end, 1, kReapMs) < 0 && errno == EINTR) {
-    }
-    waitpid(pid_, nullptr, WNOHANG);
+    Reap();
   }
   for (int fd : {pid_fd_, stderr_fd_, stdout_fd_}) {
     if (fd < 0) continue;
     loop_.Unwatch(fd);
     close(fd);
+  }
+}
+
+// Without a pidfd, which there may have been no descriptor for, it looks again
+// and again.
+void ChildProcess::Reap() {
+  pollfd end{pid_fd_, POLLIN, 0};
+  const int step_ms = pid_fd_ >= 0 ? kReapMs : kReapStepMs;
+  for (int waited_ms = 0; waited_ms < kReapMs; waited_ms += step_ms) {
+    while (poll(&end, 1, step_ms) < 0 && errno == EINTR) {
+    }
+    if (waitpid(pid_, nullptr, WNOHANG) != 0) return;
   }
 }
 

@@ -33,6 +33,15 @@ struct ChildOptions {
 
 inline constexpr int kFirstChildFd = 3;
 
+// The error of a system call: UNAVAILABLE where descriptors, processes or
+// memory have run out, which passes (try again later), else INTERNAL.
+absl::Status ShortageOr(const std::string& what, int error);
+
+// UNAVAILABLE while this process could not open `count` descriptors more.
+// Another thread may take them in the next moment: it keeps work from being
+// begun that is likely to fail half-way.  Any thread.
+absl::Status CheckDescriptorsLeft(int count);
+
 // A pipe for a child's output, both ends close-on-exec, reading without
 // blocking.
 struct OutputPipe {
@@ -48,14 +57,16 @@ class ChildProcess {
  public:
   // `on_exit` is called once, with the wait status, after the child has been
   // reaped and its output read to the end.  `on_stdout` gets what it printed,
-  // when captured.  NOT_FOUND, INTERNAL: it could not be started.
+  // when captured.  INTERNAL: it could not be started; UNAVAILABLE: not now
+  // (ShortageOr).
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(
       EventLoop& loop, const ChildOptions& options,
       std::function<void(int wait_status)> on_exit,
       std::function<void(const std::string&)> on_stdout = nullptr);
   // The same of a child that another process made for this one
   // (server/pool/nursery.h).  `stderr_fd` is the reading end of its stderr and
-  // its stdout, not blocking, and is closed with this object.
+  // its stdout, not blocking, and is closed with this object.  Where it can't
+  // be watched the process is killed; errors as of Start.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Adopt(
       EventLoop& loop, pid_t pid, int stderr_fd,
       std::function<void(int wait_status)> on_exit);
@@ -75,6 +86,7 @@ class ChildProcess {
                std::function<void(const std::string&)> on_stdout);
 
   absl::Status WatchAll();
+  void Reap();
   void OnExit();
   void ReadStderr();
   void ReadStdout();

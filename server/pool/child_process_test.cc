@@ -1,7 +1,12 @@
 #include "server/pool/child_process.h"
 
 #include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <functional>
+#include <string>
 
 #include "gtest/gtest.h"
 
@@ -94,6 +99,53 @@ TEST(ChildProcessTest, DestructionKillsAndReaps) {
   const pid_t pid = child->pid();
   child.reset();
   EXPECT_EQ(kill(pid, 0), -1);
+}
+
+// Runs its body with so few descriptors left.
+void WithDescriptorsLeft(int left, const std::function<void()>& body) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next = dup(0);
+  close(next);
+  rlimit few = before;
+  few.rlim_cur = next + left;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  body();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+TEST(ChildProcessTest, WithoutDescriptorsItCanBeTriedAgain) {
+  auto loop = *EventLoop::Create();
+  ChildOptions options;
+  options.program = "/bin/bash";
+  options.arguments = {"-c", "true"};
+  options.capture_stdout = true;
+  options.descriptors = {0, 0};
+  int started = 0;
+  for (int left = 0; left < 16; ++left) {
+    WithDescriptorsLeft(left, [&] {
+      const auto child = ChildProcess::Start(*loop, options, [](int) {});
+      started += child.ok();
+      if (!child.ok()) {
+        EXPECT_TRUE(absl::IsUnavailable(child.status())) << child.status();
+      }
+    });
+  }
+  // Both ends were met, and nothing was left open or running.
+  EXPECT_GT(started, 0);
+  EXPECT_LT(started, 12);
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
+  WithDescriptorsLeft(16, [&] {
+    EXPECT_TRUE(ChildProcess::Start(*loop, options, [](int) {}).ok());
+  });
+}
+
+TEST(ChildProcessTest, SaysHowManyDescriptorsAreLeft) {
+  WithDescriptorsLeft(5, [] {
+    EXPECT_TRUE(CheckDescriptorsLeft(5).ok());
+    EXPECT_TRUE(absl::IsUnavailable(CheckDescriptorsLeft(6)));
+    EXPECT_TRUE(CheckDescriptorsLeft(5).ok());  // it keeps none
+  });
 }
 
 }  // namespace

@@ -41,8 +41,7 @@ absl::Status Nursery::Start() {
   }
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-    return absl::InternalError(
-        absl::StrCat("socketpair: ", std::strerror(errno)));
+    return ShortageOr("socketpair", errno);
   }
   ChildOptions child;
   child.program = options_.program;

@@ -41,8 +41,8 @@ class Nursery {
   // Kills the nursery, not what was forked.  No call of a `spawned` follows.
   ~Nursery();
 
-  // NOT_FOUND, INTERNAL: the program could not be started.  Without effect
-  // while it runs.
+  // INTERNAL: the program could not be started; UNAVAILABLE: not now, for want
+  // of descriptors, processes or memory.  Without effect while it runs.
   absl::Status Start();
 
   // Asks for a process, and first starts the nursery where there is none.

@@ -22,6 +22,8 @@ namespace {
 
 constexpr int kChecksPerLimit = 6;
 constexpr absl::Duration kExitGrace = absl::Seconds(1);
+// What starting a worker opens, with its nursery's start.
+constexpr int kSpawnDescriptors = 12;
 
 const char* RoleName(WorkerRole role) {
   return role == WorkerRole::kDevice ? "device"
@@ -35,6 +37,12 @@ bool IsResult(const wire::Body& body) {
          std::holds_alternative<wire::SampleDone>(body) ||
          std::holds_alternative<wire::HostOpDone>(body) ||
          std::holds_alternative<wire::FileOpDone>(body);
+}
+
+// Whether what Spawn says passes: descriptors, processes or memory have run
+// out, or the nursery has much to do.  No fault of the worker's.
+bool IsShortage(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsResourceExhausted(status);
 }
 
 // Layers allocate and free tensors of tens of megabytes: with malloc's defaults
@@ -83,7 +91,14 @@ WorkerPool::Ends::~Ends() {
 absl::Status WorkerPool::Start(Listener* listener) {
   listener_ = listener;
   for (size_t i = 0; i < workers_.size(); ++i) {
-    RETURN_IF_ERROR(Spawn(static_cast<WorkerId>(i)));
+    const auto id = static_cast<WorkerId>(i);
+    const absl::Status status = Spawn(id);
+    if (!IsShortage(status)) {
+      RETURN_IF_ERROR(status);
+      continue;
+    }
+    RH_LOG(kWarning) << "worker " << i << " waits: " << status;
+    SpawnLater(id, options_.restart_delay);
   }
   CheckSilenceLater();
   return absl::OkStatus();
@@ -163,6 +178,7 @@ std::vector<std::string> WorkerPool::Arguments(WorkerId id) {
 
 absl::Status WorkerPool::Spawn(WorkerId id) {
   Worker& worker = At(id);
+  RETURN_IF_ERROR(CheckDescriptorsLeft(kSpawnDescriptors));
   ASSIGN_OR_RETURN(auto channels, wire::Channel::Pair());
   ASSIGN_OR_RETURN(const OutputPipe errors, MakeOutputPipe());
   auto ends = std::make_shared<Ends>();
@@ -194,6 +210,10 @@ void WorkerPool::OnSpawned(WorkerId id, const absl::StatusOr<pid_t>& pid,
   RH_LOG(kError) << "worker " << Number(id) << ": " << adopted;
   if (stopping_) {
     TellIfStopped();
+    return;
+  }
+  if (pid.ok() && IsShortage(adopted)) {
+    SpawnLater(id, options_.restart_delay);
     return;
   }
   ++worker.fruitless_deaths;
@@ -398,16 +418,19 @@ void WorkerPool::Restart(WorkerId id, const std::string& why) {
     return;
   }
   const bool at_once = worker.fruitless_deaths <= 1;
-  loop_.After(at_once ? absl::ZeroDuration() : options_.restart_delay,
-              [this, id] {
-                if (stopping_) return;
-                const absl::Status status = Spawn(id);
-                if (!status.ok()) {
-                  RH_LOG(kError) << "worker " << Number(id) << ": " << status;
-                  ++At(id).fruitless_deaths;
-                  Restart(id, std::string(status.message()));
-                }
-              });
+  SpawnLater(id, at_once ? absl::ZeroDuration() : options_.restart_delay);
+}
+
+void WorkerPool::SpawnLater(WorkerId id, absl::Duration delay) {
+  loop_.After(delay, [this, id] {
+    if (stopping_) return;
+    const absl::Status status = Spawn(id);
+    if (status.ok()) return;
+    RH_LOG(kError) << "worker " << Number(id) << ": " << status;
+    if (IsShortage(status)) return SpawnLater(id, options_.restart_delay);
+    ++At(id).fruitless_deaths;
+    Restart(id, std::string(status.message()));
+  });
 }
 
 // Once: one whose driver hangs in the kernel may outlive it.

@@ -109,7 +109,8 @@ class WorkerPool {
   // Kills what still runs.
   ~WorkerPool();
 
-  // Has every process started.  NOT_FOUND, INTERNAL: the program could not be.
+  // Has every process started.  NOT_FOUND, INTERNAL: the program could not be;
+  // what is only short of descriptors or processes is tried again later.
   // REQUIRES: called once; `listener` outlives the pool.
   absl::Status Start(Listener* listener);
 
@@ -189,6 +190,7 @@ class WorkerPool {
   void OnExit(WorkerId worker, int wait_status);
   bool IsUnable(WorkerId worker, int wait_status) const;
   void Restart(WorkerId worker, const std::string& why);
+  void SpawnLater(WorkerId worker, absl::Duration delay);
   void KillFor(Worker& worker, const std::string& reason);
   absl::Duration LimitOf(const Worker& worker) const;
   void CheckSilence();

@@ -3,6 +3,8 @@
 
 #include <sched.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <deque>
@@ -141,6 +143,30 @@ TEST_F(PoolTest, CommandsAreAnsweredUnderRisingAttempts) {
   for (int slot = 1; slot <= 20; ++slot) {
     EXPECT_EQ(Count(absl::StrCat("done 0 ", slot)), 1) << slot;
   }
+}
+
+// Long enough for a device to be lost, were each try a death of its worker.
+TEST_F(PoolTest, WithoutDescriptorsItTriesAgainAndLosesNoDevice) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next = dup(0);
+  close(next);
+  rlimit few = before;
+  few.rlim_cur = next + 3;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::function<void(int)> wait = [&](int tries) {
+    EXPECT_TRUE(told_.empty());
+    if (tries == 0) {
+      EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+      return;
+    }
+    loop_->After(2 * options_.restart_delay, [&, tries] { wait(tries - 1); });
+  };
+  loop_->After(absl::ZeroDuration(), [&] { wait(3 * kMaxFruitlessDeaths); });
+  Run({}, [&](const std::string&) {
+    if (Count("up 0") + Count("up 1") + Count("up 2") == 3) End();
+  });
+  EXPECT_EQ(told_.size(), 3u);
 }
 
 TEST_F(PoolTest, NothingIsSentToAWorkerThatIsNotUp) {

@@ -1,0 +1,142 @@
+// Engine: jobs whose data is prepared, several at a time (helper_lanes.h), and
+// queued in the order in which they were submitted (validation_order.h).
+#include <filesystem>
+#include <utility>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "server/dataset/helper_limits.h"
+#include "server/jobs/engine.h"
+#include "server/pool/child_process.h"
+
+namespace roundhouse {
+namespace {
+
+// What taking up a job opens at once, with room for calls.
+constexpr int kJobDescriptors = 16;
+
+uint64_t FileBytes(const std::string& path) {
+  std::error_code error;
+  const uint64_t bytes = std::filesystem::file_size(path, error);
+  return error ? 0 : bytes;  // the helper will say what is wrong
+}
+
+HelperLane LaneOf(const JobSpec& spec) {
+  uint64_t bytes = FileBytes(spec.dataset);
+  if (!spec.validation_dataset.empty()) {
+    bytes += FileBytes(spec.validation_dataset);
+  }
+  return bytes <= kShortDatasetBytes ? HelperLane::kShort : HelperLane::kLong;
+}
+
+}  // namespace
+
+void Engine::AddToValidate(const std::string& id) {
+  const auto job = store_.Get(id);
+  if (!job.ok() || validation_lanes_.Has(id)) return;
+  const auto spec = ResolvedSpec::FromJson(job->resolved);
+  // StartValidation fails one without a spec.
+  const HelperLane lane = spec.ok() ? LaneOf(spec->spec()) : HelperLane::kShort;
+  // Who submitted it is not known: callers are not told apart.
+  validation_lanes_.Add(id, lane, "");
+}
+
+bool Engine::HasDescriptors() {
+  const absl::Status left = CheckDescriptorsLeft(kJobDescriptors);
+  if (left.ok()) {
+    told_of_shortage_ = false;
+    return true;
+  }
+  if (!std::exchange(told_of_shortage_, true)) {
+    RH_LOG(kWarning) << "no job is taken up: " << left.message();
+  }
+  return false;
+}
+
+bool Engine::MayTakeUp() {
+  if (HasDescriptors()) return true;
+  if (shortage_timer_ != 0) return false;
+  shortage_timer_ = loop_.After(kHelperRetryDelay, [this] {
+    shortage_timer_ = 0;
+    StartNext();
+  });
+  return false;
+}
+
+void Engine::StartValidations() {
+  while (const auto id = validation_lanes_.TakeNext()) {
+    if (!StartValidation(*id)) validation_lanes_.Remove(*id);
+  }
+}
+
+bool Engine::StartValidation(const std::string& id) {
+  const auto job = store_.Get(id);
+  // It may have been cancelled between its creation and now.
+  if (!job.ok() || job->state != JobState::kValidating) return false;
+  const auto spec = ResolvedSpec::FromJson(job->resolved);
+  if (!spec.ok()) {
+    FailJob(id, JobReason::kInternal, std::string(spec.status().message()));
+    return false;
+  }
+  validation_order_.Began(*JobNumber(id), MonotonicNs());
+  validations_[id].preparer =
+      Preparer::Start(loop_, OptionsOfData(*job, spec->spec()), [this, id](absl::Status status) {
+        // Not from within the child's own callback.
+        loop_.After(absl::ZeroDuration(), [this, id, status] {
+          if (validations_.contains(id)) OnPrepared(id, status);
+        });
+      });
+  return true;
+}
+
+void Engine::OnValidated(const std::string& id, const absl::Status& status) {
+  const auto job = store_.Get(id);
+  absl::StatusOr<DatasetCounts> counts = !status.ok() ? status
+                                         : !job.ok()  ? job.status()
+                                                      : TakeDatasets(*job);
+  if (status.ok() && !counts.ok() && !HasDescriptors()) {
+    loop_.After(kHelperRetryDelay, [this, id] {
+      if (validations_.contains(id)) OnValidated(id, absl::OkStatus());
+    });
+    return;
+  }
+  validations_.erase(id);
+  validation_lanes_.Remove(id);
+  if (counts.ok()) {
+    JobDetails details;
+    details.dataset = *counts;
+    counts = store_.SetDetails(id, details).ok()
+                 ? counts
+                 : absl::InternalError("the job store did not take it");
+  }
+  if (counts.ok()) {
+    validation_order_.Ready(*JobNumber(id));
+  } else {
+    validation_order_.Drop(*JobNumber(id));
+    FailJob(id, ReasonOf(counts.status()),
+            std::string(counts.status().message()));
+  }
+  StartNext();
+}
+
+void Engine::QueueThoseReady() {
+  while (const auto number = validation_order_.TakeReady(MonotonicNs())) {
+    const std::string id = NameOfJob(*number);
+    SetState(id, JobState::kQueued, JobReason::kNone, "");
+    Enqueue(id);
+  }
+  const auto next = validation_order_.NextIn(MonotonicNs());
+  if (!next.has_value() || order_timer_ != 0) return;
+  order_timer_ = loop_.After(*next, [this] {
+    order_timer_ = 0;
+    StartNext();
+  });
+}
+
+void Engine::ForgetValidation(const std::string& id) {
+  validations_.erase(id);
+  validation_lanes_.Remove(id);
+  if (const auto number = JobNumber(id)) validation_order_.Drop(*number);
+}
+
+}  // namespace roundhouse
