@@ -1,6 +1,7 @@
 #include "server/api/convert.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -18,6 +19,9 @@ constexpr char kJobPrefix[] = "projects/default/fineTuningJobs/";
 constexpr char kTokenPrefix[] = "after:";
 constexpr size_t kMaxTextBytes = 1 << 20;
 constexpr size_t kMaxFileNameBytes = 255;
+// google.protobuf.Timestamp: 0001-01-01T00:00:00Z to 9999-12-31T23:59:59Z.
+constexpr int64_t kFirstTimestampSeconds = -62'135'596'800;
+constexpr int64_t kLastTimestampSeconds = 253'402'300'799;
 
 absl::Status Invalid(const std::string& field, const std::string& what) {
   return FieldError("INVALID_VALUE", field, absl::StrCat(field, ": ", what));
@@ -189,9 +193,14 @@ std::string PageToken(int64_t position) {
 
 google::protobuf::Timestamp ToProto(absl::Time time) {
   google::protobuf::Timestamp out;
-  const int64_t micros = absl::ToUnixMicros(time);
-  out.set_seconds(micros / 1000000);
-  out.set_nanos(static_cast<int32_t>(micros % 1000000 * 1000));
+  const absl::Time valid =
+      std::clamp(time, absl::FromUnixSeconds(kFirstTimestampSeconds),
+                 absl::FromUnixSeconds(kLastTimestampSeconds) +
+                     absl::Nanoseconds(999'999'999));
+  // Rounds down, so that nanoseconds are not negative before 1970.
+  out.set_seconds(absl::ToUnixSeconds(valid));
+  out.set_nanos(static_cast<int32_t>(
+      absl::ToInt64Nanoseconds(valid - absl::FromUnixSeconds(out.seconds()))));
   return out;
 }
 
