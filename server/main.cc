@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
   absl::Status status = roundhouse::ArmKillPoint(options->kill_at);
   if (status.ok()) status = roundhouse::RunDaemon(*options);
   if (status.ok()) return 0;
-  std::cerr << "roundhoused: " << roundhouse::VisibleText(status.message())
-            << "\n";
+  std::cerr << "roundhoused: "
+            << roundhouse::VisibleText(std::string(status.message())) << "\n";
   return status.code() == absl::StatusCode::kInvalidArgument ? 2 : 1;
 }
