@@ -100,6 +100,21 @@ std::string VisibleLine(std::string_view text) {
   return Visible(text, "", SpelledInText);
 }
 
+std::string ValidUtf8(std::string_view text) {
+  std::string valid;
+  valid.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const size_t bytes = Decode(text, at).bytes;
+    if (bytes == 0) {
+      valid += Spelled("\\x%02x", static_cast<unsigned char>(text[at++]));
+    } else {
+      valid.append(text.substr(at, bytes));
+      at += bytes;
+    }
+  }
+  return valid;
+}
+
 std::string VisibleJson(std::string_view json) {
   return Visible(json, "\n",
                  [](uint32_t code) { return Spelled("\\u%04x", code); });

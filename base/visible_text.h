@@ -23,6 +23,10 @@ std::string VisibleText(std::string_view text);
 // that a name is part of.
 std::string VisibleLine(std::string_view text);
 
+// Only bytes that are not UTF-8 are spelled out: what may go into a string of a
+// protobuf message, which no client could read otherwise.
+std::string ValidUtf8(std::string_view text);
+
 // The text of valid JSON: the same JSON, in which only newlines between tokens
 // are left of what VisibleText spells out ("\u001b", "\u202e").
 std::string VisibleJson(std::string_view json);

@@ -42,6 +42,13 @@ TEST(VisibleTextTest, BytesThatAreNotUtf8AreSpelledOut) {
   EXPECT_EQ(VisibleText("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
 }
 
+TEST(VisibleTextTest, ValidUtf8KeepsEverythingElse) {
+  EXPECT_EQ(ValidUtf8("a\x1b\n\xe2\x80\xae\xc3\xa4"),
+            "a\x1b\n\xe2\x80\xae\xc3\xa4");
+  EXPECT_EQ(ValidUtf8("a\xff\xc3"), "a\\xff\\xc3");
+  EXPECT_EQ(ValidUtf8("\xed\xa0\x80"), "\\xed\\xa0\\x80");
+}
+
 TEST(VisibleTextTest, ALineStaysOne) {
   EXPECT_EQ(VisibleLine(kHostileName),
             "data\\x1b[2J\\x1b]0;owned\\x07\\x0d\\n"

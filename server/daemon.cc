@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <utility>
 
@@ -16,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "base/files/descriptor.h"
 #include "base/log.h"
+#include "base/path_exists.h"
 #include "base/status.h"
 #include "base/wire/peers.h"
 #include "server/api/api_server.h"
@@ -145,7 +145,7 @@ absl::Status CheckPrograms(const DaemonOptions& options) {
       {"python", &options.python}};
   for (const auto& [key, path] : needed) {
     if (path == &options.gpu_probe && !options.gpus.has_value()) continue;
-    if (std::filesystem::exists(*path)) continue;
+    if (PathExists(*path)) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "--", key, ": ", *path, " does not exist (run deploy/install-deps)"));
   }

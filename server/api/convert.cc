@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
+#include "base/visible_text.h"
 #include "server/spec/spec_error.h"
 
 namespace roundhouse {
@@ -211,7 +212,7 @@ v1::FineTuningJob ToProto(const JobRecord& job) {
   // The numbers are the same; convert_test holds them together.
   out.set_state(static_cast<v1::JobState>(job.state));
   out.set_reason(static_cast<v1::JobReason>(job.reason));
-  out.set_message(job.message);
+  out.set_message(ValidUtf8(job.message));
   *out.mutable_create_time() = ToProto(job.create_time);
   if (job.start_time.has_value()) {
     *out.mutable_start_time() = ToProto(*job.start_time);
@@ -220,10 +221,10 @@ v1::FineTuningJob ToProto(const JobRecord& job) {
     *out.mutable_end_time() = ToProto(*job.end_time);
   }
   out.set_submitted_text(job.text);
-  out.set_resolved_spec(job.resolved);
+  out.set_resolved_spec(ValidUtf8(job.resolved));
   out.set_output_name(job.output_name);
-  out.set_output_path(job.output_path);
-  out.set_last_checkpoint_path(job.last_checkpoint_path);
+  out.set_output_path(ValidUtf8(job.output_path));
+  out.set_last_checkpoint_path(ValidUtf8(job.last_checkpoint_path));
   out.set_attempts(job.attempts);
   out.set_revision(job.revision);
   if (job.dataset.has_value()) PutDataset(*job.dataset, out.mutable_dataset());
@@ -238,7 +239,7 @@ v1::FineTuningJobEvent ToProto(const JobEvent& event) {
   out.set_type(event.type);
   out.set_state(static_cast<v1::JobState>(event.state));
   out.set_reason(static_cast<v1::JobReason>(event.reason));
-  out.set_message(event.message);
+  out.set_message(ValidUtf8(event.message));
   out.set_step(event.step);
   return out;
 }

@@ -1,6 +1,5 @@
 #include "server/dataset/dataset_inspector.h"
 
-#include <filesystem>
 #include <utility>
 #include <vector>
 

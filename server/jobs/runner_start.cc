@@ -1,8 +1,7 @@
 // JobRunner: what a job starts from, and its first moments.
-#include <fstream>
 #include <memory>
 #include <optional>
-#include <sstream>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,20 +9,10 @@
 #include "base/status.h"
 #include "nlohmann/json.hpp"
 #include "server/jobs/runner.h"
+#include "server/jobs/start_point.h"
 #include "server/jobs/tokenizer_copy.h"
 
 namespace roundhouse {
-namespace {
-
-// "" where there is no such file.
-std::string FileText(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-}  // namespace
 
 // The job's own checkpoints, newest first; then the one its spec names.  Before
 // that the model's tokenizer files become the job's.
@@ -200,9 +189,11 @@ void JobRunner::FailLoading(const absl::Status& status) {
 }
 
 void JobRunner::RestoreHistory(const StartPoint& start) {
-  samples_.GoOnFrom(FileText(start.path + "/samples.jsonl"), completed_step_);
-  const auto json = nlohmann::json::parse(
-      FileText(start.path + "/trainer_state.json"), nullptr, false);
+  samples_.GoOnFrom(
+      ReadHistoryText(*options_.files, start.path + "/samples.jsonl"),
+      completed_step_);
+  const nlohmann::json json =
+      ReadTrainerState(*options_.files, start.path + "/trainer_state.json");
   if (!json.is_object() || !json.contains("log_history")) {
     EvaluationsFrom(nlohmann::json::object(), start);
     return;

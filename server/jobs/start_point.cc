@@ -3,6 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/model/json.h"
 
 namespace roundhouse {
 namespace {
@@ -38,6 +41,25 @@ StartPoint ChooseStart(const std::vector<std::string>& own,
   start.path = named;
   start.manifest = *std::move(manifest);
   return start;
+}
+
+std::string ReadHistoryText(const FileOpener& files, const std::string& path) {
+  auto text = ReadWholeFile(files, path, kMaxHistoryBytes);
+  if (text.ok()) return *std::move(text);
+  if (!absl::IsNotFound(text.status())) RH_LOG(kWarning) << text.status();
+  return "";
+}
+
+nlohmann::json ReadTrainerState(const FileOpener& files,
+                                const std::string& path) {
+  const std::string text = ReadHistoryText(files, path);
+  if (text.empty()) return nlohmann::json::object();
+  const absl::Status checked =
+      CheckJson(text, path, {kMaxHistoryBytes, kMaxJsonDepth, kMaxJsonKeys});
+  if (!checked.ok()) RH_LOG(kWarning) << checked;
+  auto state = checked.ok() ? nlohmann::json::parse(text, nullptr, false)
+                            : nlohmann::json::object();
+  return state.is_object() ? state : nlohmann::json::object();
 }
 
 }  // namespace roundhouse

@@ -3,13 +3,20 @@
 #ifndef ROUNDHOUSE_SERVER_JOBS_START_POINT_H_
 #define ROUNDHOUSE_SERVER_JOBS_START_POINT_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/model/input_file.h"
+#include "nlohmann/json.hpp"
 #include "server/weights/checkpoint.h"
 
 namespace roundhouse {
+
+// Of a checkpoint's trainer_state.json, and of its samples.jsonl: larger ones
+// are left alone, and the job's history begins anew.
+inline constexpr uint64_t kMaxHistoryBytes = 256 << 20;
 
 struct StartPoint {
   std::string path;  // "": none, the job starts from its model
@@ -24,6 +31,14 @@ struct StartPoint {
 // `named`, which is someone else's, as it is.  Blocks on the disk; any thread.
 StartPoint ChooseStart(const std::vector<std::string>& own,
                        const std::string& named);
+
+// A file of a checkpoint's history; "" where there is none, or none that may be
+// read (the log says why).  A checkpoint that a job file names is somebody
+// else's: its files may be of any size and kind.  Blocks on the disk.
+std::string ReadHistoryText(const FileOpener& files, const std::string& path);
+// trainer_state.json; an object without anything where it is none.
+nlohmann::json ReadTrainerState(const FileOpener& files,
+                                const std::string& path);
 
 }  // namespace roundhouse
 

@@ -1,11 +1,14 @@
 #include "server/jobs/start_point.h"
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <fstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "openssl/evp.h"
 
 namespace roundhouse {
@@ -86,6 +89,35 @@ TEST_F(StartPointTest, TheNamedOneWhereItHasNone) {
   EXPECT_EQ(start.path, "");
   EXPECT_TRUE(absl::IsDataLoss(start.status)) << start.status;
   EXPECT_TRUE(fs::exists(named));  // someone else's
+}
+
+// A member's own checkpoint, named by a job file.
+TEST_F(StartPointTest, NoHistoryEndsTheDaemon) {
+  fs::create_directories(root_);
+  const std::string path = root_ + "/trainer_state.json";
+  EXPECT_TRUE(ReadTrainerState(AnyFiles(), path).empty());
+  // Dumping it again took more stack than there is.
+  const std::string deep(500'000, '[');
+  Write(path, absl::StrCat("{\"log_history\": [{\"step\": 1, \"x\": ", deep,
+                           std::string(deep.size(), ']'), "}]}"));
+  EXPECT_TRUE(ReadTrainerState(AnyFiles(), path).empty());
+  for (const char* other : {"", "{", "[1]", "7", "\xff"}) {
+    Write(path, other);
+    EXPECT_EQ(ReadTrainerState(AnyFiles(), path), nlohmann::json::object())
+        << other;
+  }
+  // Never read into memory, as large as it says it is.
+  Write(path, "{}");
+  fs::resize_file(path, uint64_t{8} << 40);
+  EXPECT_TRUE(ReadTrainerState(AnyFiles(), path).empty());
+  EXPECT_EQ(ReadHistoryText(AnyFiles(), path), "");
+  // Nobody ever writes to it.
+  fs::remove(path);
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_EQ(ReadHistoryText(AnyFiles(), path), "");
+  fs::remove(path);
+  Write(path, R"({"log_history": [{"step": 1, "loss": 2.5}]})");
+  EXPECT_EQ(ReadTrainerState(AnyFiles(), path)["log_history"][0]["step"], 1);
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include "absl/strings/str_join.h"
 #include "base/kill_point.h"
 #include "base/model/safetensors.h"
+#include "base/path_exists.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
 
@@ -144,7 +145,7 @@ absl::Status FinishDirectory(const DirectoryPlan& plan) {
   KillPoint("daemon.save.before_rename");
   // An older directory of that name is swapped out, not removed first: at no
   // moment is there none.
-  const bool swap = plan.replaces_existing && fs::exists(plan.final_path);
+  const bool swap = plan.replaces_existing && PathExists(plan.final_path);
   if (renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, plan.final_path.c_str(),
                 swap ? RENAME_EXCHANGE : RENAME_NOREPLACE) != 0) {
     if (errno == EEXIST) {
@@ -183,7 +184,8 @@ std::string ManifestJson(const CheckpointManifest& manifest) {
                            {"growth_tracker", scaler->growth_tracker},
                            {"skipped_steps", scaler->skipped_steps}};
   }
-  return json.dump(2) + "\n";
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
+         "\n";
 }
 
 namespace {
@@ -410,8 +412,9 @@ absl::StatusOr<CheckpointManifest> CheckResumable(const std::string& path,
 std::vector<int64_t> ListCheckpointSteps(const std::string& directory) {
   std::set<int64_t> steps;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(directory, error)) {
-    const std::string name = entry.path().filename().string();
+  for (auto entry = fs::directory_iterator(directory, error);
+       !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
     int64_t step = 0;
     if (absl::StartsWith(name, kPrefix) &&
         absl::SimpleAtoi(name.substr(sizeof(kPrefix) - 1), &step)) {

@@ -69,10 +69,9 @@ class StateDirectoryTest(unittest.TestCase):
     def second(self):
         """What another daemon says that is started beside the first."""
         other = self.scratch.daemon()
-        other.folder = self.scratch.folder / "other"
-        other.folder.mkdir(exist_ok=True)
-        other.log_path = other.folder / "daemon.log"
-        other.socket = other.folder / "socket"
+        other.fixed["state_dir"] = self.daemon.state
+        other.log_path = self.scratch.folder / "other.log"
+        other.socket = self.scratch.folder / "other-socket"
         other.fixed["listen"] = f"unix:{other.socket}"
         with self.assertRaises(harness.Failure):
             other.start()
