@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/visible_text.h"
+
 namespace roundhouse {
 namespace {
 
@@ -49,8 +51,8 @@ LogLine::LogLine(LogLevel level, const char* file, int line, bool fatal)
 
 LogLine::~LogLine() {
   if (fatal_ || level_ >= log_level.load()) {
-    stream_ << '\n';
-    const std::string line = stream_.str();
+    // One line, whatever a name in it holds (visible_text.h).
+    const std::string line = VisibleLine(stream_.str()) + "\n";
     // A log line that cannot be written has nowhere to be reported.
     [[maybe_unused]] ssize_t n = write(STDERR_FILENO, line.data(), line.size());
   }

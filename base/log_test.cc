@@ -1,5 +1,7 @@
 #include "base/log.h"
 
+#include <string>
+
 #include "base/status.h"
 #include "gtest/gtest.h"
 
@@ -11,6 +13,17 @@ TEST(LogTest, CheckAbortsAndNamesTheCondition) {
   ROUNDHOUSE_CHECK(workers == 3) << "never printed";
   EXPECT_DEATH(ROUNDHOUSE_CHECK(workers == 4) << "have " << workers,
                "check failed: workers == 4 have 3");
+}
+
+TEST(LogTest, ANameCannotForgeALine) {
+  testing::internal::CaptureStderr();
+  RH_LOG(kInfo) << "reading \xc3\xa4\x1b[2J\nI 2026 roundhoused all well";
+  const std::string line = testing::internal::GetCapturedStderr();
+  EXPECT_NE(
+      line.find(" reading \xc3\xa4\\x1b[2J\\nI 2026 roundhoused all well"),
+      std::string::npos)
+      << line;
+  EXPECT_EQ(line.find('\n'), line.size() - 1) << line;
 }
 
 absl::StatusOr<int> Half(int value) {

@@ -70,7 +70,7 @@ TEST_F(DatasetCommandTest, ABadDatasetIsExitCodeOne) {
     return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "d:3: no\x1btext");
   };
   EXPECT_EQ(Run({"dataset", "validate", "d", "--model=m"}), ExitCode::kError);
-  EXPECT_TRUE(Has(err(), "dataset validate d: INVALID_ARGUMENT: d:3: no?text"))
+  EXPECT_TRUE(Has(err(), "dataset validate d: INVALID_ARGUMENT: d:3: no\\x1btext"))
       << err();
   EXPECT_EQ(out(), "");
 }
@@ -89,7 +89,7 @@ TEST_F(DatasetCommandTest, ColourOnATerminalOnly) {
   EXPECT_TRUE(Has(out(), "[[x")) << out();
 }
 
-TEST_F(DatasetCommandTest, JsonOnATerminalIsAscii) {
+TEST_F(DatasetCommandTest, JsonMovesNoCursor) {
   environment_.out_is_terminal = true;
   EXPECT_EQ(Run({"dataset", "preview", "d", "--model=m", "-o", "json"}),
             ExitCode::kOk);

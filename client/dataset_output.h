@@ -1,8 +1,8 @@
 // Datasets for people: what validation found, and samples with their trained
 // text marked.
 //
-// Text of a dataset is somebody else's: no character of it moves the cursor,
-// changes colours or turns the direction of writing.  Pure; thread-safe.
+// Text of a dataset is somebody else's and is shown as base/visible_text.h
+// says. Pure; thread-safe.
 #ifndef ROUNDHOUSE_CLIENT_DATASET_OUTPUT_H_
 #define ROUNDHOUSE_CLIENT_DATASET_OUTPUT_H_
 
@@ -11,11 +11,6 @@
 #include "proto/roundhouse/v1/dataset.pb.h"
 
 namespace roundhouse::client {
-
-// `text` (UTF-8) with every control character but newline and tab, and every
-// character that turns the direction of writing, as "\x1b" or "\u202e"; a byte
-// that is not UTF-8 as "\xff".
-std::string VisibleText(const std::string& text);
 
 // A "key: value" line each.
 std::string ValidationText(const v1::ValidateDatasetResponse& response);

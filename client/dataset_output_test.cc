@@ -9,34 +9,6 @@ bool Has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-TEST(VisibleTextTest, PrintableTextIsKept) {
-  for (const char* text :
-       {"", "a b\n\tc", "\xc3\xa4 \xe6\x97\xa5 \xf0\x9f\x9a\x82", "\xc2\xa0",
-        "[[x]]"}) {
-    EXPECT_EQ(VisibleText(text), text);
-  }
-}
-
-TEST(VisibleTextTest, ControlCharactersAreSpelledOut) {
-  EXPECT_EQ(VisibleText("a\x1b[31mb\r\x7f\a"), "a\\x1b[31mb\\x0d\\x7f\\x07");
-  EXPECT_EQ(VisibleText(std::string("a\0b", 3)), "a\\x00b");
-  // CSI and NEL as one character each.
-  EXPECT_EQ(VisibleText("\xc2\x9b\xc2\x85"), "\\u009b\\u0085");
-}
-
-TEST(VisibleTextTest, WhatTurnsTheDirectionIsSpelledOut) {
-  EXPECT_EQ(VisibleText("\xe2\x80\xae\xe2\x81\xa6\xd8\x9c\xe2\x80\xa8"),
-            "\\u202e\\u2066\\u061c\\u2028");
-}
-
-TEST(VisibleTextTest, BytesThatAreNotUtf8AreSpelledOut) {
-  EXPECT_EQ(VisibleText("\xff\xc3"), "\\xff\\xc3");
-  EXPECT_EQ(VisibleText("\xc3("), "\\xc3(");
-  // ESC in two bytes.
-  EXPECT_EQ(VisibleText("\xc0\x9b"), "\\xc0\\x9b");
-  EXPECT_EQ(VisibleText("\x9b"), "\\x9b");
-}
-
 TEST(ValidationTextTest, NamesWhatWasFound) {
   v1::ValidateDatasetResponse response;
   response.set_format("messages");

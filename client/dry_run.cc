@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
-#include "client/error_text.h"
 #include "client/output.h"
 
 namespace roundhouse::client {
@@ -27,12 +26,11 @@ std::string HostText(const v1::JobNeeds& needs) {
 }
 
 std::string DiskText(const v1::JobNeeds& needs) {
-  return absl::StrCat(FormatBytes(needs.disk_bytes()), " (checkpoints ",
-                      needs.checkpoint_count(), " x ",
-                      FormatBytes(needs.checkpoint_bytes()), ", result ",
-                      FormatBytes(needs.export_bytes()), "); ",
-                      FormatBytes(needs.disk_free_bytes()), " are free in ",
-                      Printable(needs.disk_path()));
+  return absl::StrCat(
+      FormatBytes(needs.disk_bytes()), " (checkpoints ",
+      needs.checkpoint_count(), " x ", FormatBytes(needs.checkpoint_bytes()),
+      ", result ", FormatBytes(needs.export_bytes()), "); ",
+      FormatBytes(needs.disk_free_bytes()), " are free in ", needs.disk_path());
 }
 
 std::string EtaText(const v1::JobNeeds& needs) {
@@ -41,7 +39,7 @@ std::string EtaText(const v1::JobNeeds& needs) {
   }
   const std::string each =
       absl::StrFormat("%.3g s a step, measured in %s", needs.step_seconds(),
-                      Printable(ShortName(needs.measured_in())));
+                      ShortName(needs.measured_in()));
   if (needs.steps() == 0) {
     return absl::StrCat(each, "; steps are known once the data are read");
   }

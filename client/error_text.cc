@@ -4,6 +4,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/visible_text.h"
 #include "proto/google/rpc/error_details.pb.h"
 #include "proto/google/rpc/status.pb.h"
 
@@ -71,42 +73,30 @@ std::string CodeName(const grpc::Status& status) {
 
 }  // namespace
 
+std::string MessageText(const std::string& message) {
+  return absl::StrReplaceAll(VisibleText(message), {{"\n", "\n    "}});
+}
+
 std::string ErrorText(const std::string& doing, const grpc::Status& status,
                       const ServerAddress& address) {
   std::string text =
-      absl::StrCat("roundhouse: ", doing, ": ", CodeName(status), ": ",
-                   Printable(status.error_message()), "\n");
+      absl::StrCat("roundhouse: ", VisibleLine(doing), ": ", CodeName(status),
+                   ": ", MessageText(status.error_message()), "\n");
   for (const Violation& violation : ViolationsOf(status)) {
     if (Says(status.error_message(), violation)) {
       continue;
     }
-    absl::StrAppend(&text, "  ", Printable(violation.subject),
+    absl::StrAppend(&text, "  ", VisibleLine(violation.subject),
                     violation.subject.empty() ? "" : ": ",
-                    Printable(violation.description), "\n");
+                    MessageText(violation.description), "\n");
   }
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
-    absl::StrAppend(&text, "No answer from ", address.target, " (",
-                    address.source,
+    absl::StrAppend(&text, "No answer from ", VisibleLine(address.target), " (",
+                    VisibleLine(address.source),
                     "); is roundhoused running there?  Another address is "
                     "given with --server or ROUNDHOUSE_SERVER.\n");
   }
   return text;
-}
-
-std::string Printable(const std::string& text) {
-  std::string printable;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f) {
-      printable += '?';
-    } else if ((byte & 0xe0) == 0x80 && !printable.empty() &&
-               printable.back() == '\xc2') {
-      printable.back() = '?';
-    } else {
-      printable += c;
-    }
-  }
-  return printable;
 }
 
 }  // namespace roundhouse::client

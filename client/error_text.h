@@ -21,9 +21,9 @@ namespace roundhouse::client {
 std::string ErrorText(const std::string& doing, const grpc::Status& status,
                       const ServerAddress& address);
 
-// Control characters but newline and tab become '?', so that no text of
-// somebody else's moves the cursor.
-std::string Printable(const std::string& text);
+// A message of somebody else's after our own words (base/visible_text.h).  Its
+// further lines are indented, so that none looks like one of ours.
+std::string MessageText(const std::string& message);
 
 }  // namespace roundhouse::client
 

@@ -89,10 +89,21 @@ TEST(ErrorTextTest, UnavailableSaysWhereItLooked) {
 }
 
 TEST(ErrorTextTest, NoTextMovesTheCursor) {
-  EXPECT_EQ(Printable("a\x1b[2J\rb\n\tc\x7f\xc3\xa9"), "a?[2J?b\n\tc?\xc3\xa9");
-  EXPECT_EQ(Printable("a\xc2\x9b"
-                      "2J\xc2\x85\xc2\xa0"),
-            "a?2J?\xc2\xa0");
+  EXPECT_EQ(MessageText("a\x1b[2J\rb\tc\x7f\xc3\xa9"),
+            "a\\x1b[2J\\x0db\tc\\x7f\xc3\xa9");
+  EXPECT_EQ(MessageText("a\xc2\x9b"
+                        "2J\xc2\x85\xc2\xa0"),
+            "a\\u009b2J\\u0085\xc2\xa0");
+}
+
+// A server's message with a file's name in it, and the file the user named.
+TEST(ErrorTextTest, NoNameForgesALineOfOurs) {
+  const grpc::Status status(grpc::StatusCode::INVALID_ARGUMENT,
+                            "dataset: /data/a\nroundhouse: all well");
+  EXPECT_EQ(ErrorText("submit a\nb\x1b.yaml", status,
+                      ServerAddress{"unix:/s", "--server"}),
+            "roundhouse: submit a\\nb\\x1b.yaml: INVALID_ARGUMENT: "
+            "dataset: /data/a\n    roundhouse: all well\n");
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ TEST_F(ExportCommandTest, SendsWhatIsAskedAndPrintsThePath) {
   EXPECT_EQ(request_.kind(), v1::EXPORT_KIND_MERGED);
   EXPECT_EQ(request_.dtype(), "bf16");
   EXPECT_EQ(request_.output(), "m");
-  EXPECT_EQ(out(), "/outputs/m?\n");
+  EXPECT_EQ(out(), "/outputs/m\\x1b\n");
   EXPECT_EQ(err(), "waiting\n");  // further lines come later
 }
 

@@ -3,7 +3,7 @@
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
-#include "client/error_text.h"
+#include "base/visible_text.h"
 #include "client/interrupt.h"
 
 namespace roundhouse::client {
@@ -32,7 +32,7 @@ void ShowLogTail(Session* session, const std::string& name) {
   const grpc::Status status = reader->Finish();
   if (!tail.empty()) {
     session->err() << "The end of its log:\n"
-                   << Printable(tail) << (tail.back() == '\n' ? "" : "\n");
+                   << VisibleText(tail) << (tail.back() == '\n' ? "" : "\n");
   }
   if (!status.ok()) {
     session->Fail("read the log of " + ShortName(name), status);

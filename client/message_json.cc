@@ -6,6 +6,8 @@
 
 #include <cmath>
 
+#include "base/visible_text.h"
+
 namespace roundhouse::client {
 namespace {
 
@@ -135,8 +137,8 @@ ordered_json BriefJobJson(const v1::FineTuningJob& job) {
 }
 
 std::string JsonText(const ordered_json& json, int indent) {
-  return json.dump(indent, ' ', /*ensure_ascii=*/false,
-                   nlohmann::json::error_handler_t::replace);
+  return VisibleJson(json.dump(indent, ' ', /*ensure_ascii=*/false,
+                               nlohmann::json::error_handler_t::replace));
 }
 
 }  // namespace roundhouse::client

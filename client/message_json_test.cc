@@ -69,6 +69,16 @@ TEST(MessageJsonTest, NonFiniteNumbersStayTellable) {
   EXPECT_EQ(JobJson(job)["loss"], "-Infinity");
 }
 
+// A terminal may be what reads it.
+TEST(MessageJsonTest, TextMovesNoCursorAndStaysItself) {
+  nlohmann::ordered_json json;
+  json["a\x7f"] = "\x1b[2J\xc2\x9b\xe2\x80\xae \xc3\xa4";
+  const std::string text = JsonText(json, 2);
+  EXPECT_EQ(text,
+            "{\n  \"a\\u007f\": \"\\u001b[2J\\u009b\\u202e \xc3\xa4\"\n}");
+  EXPECT_EQ(nlohmann::ordered_json::parse(text), json);
+}
+
 TEST(MessageJsonTest, TextIsOneLineOrIndented) {
   nlohmann::ordered_json json;
   json["b"] = "\xff";

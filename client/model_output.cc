@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/error_text.h"
 #include "client/output.h"
 
 namespace roundhouse::client {
@@ -17,14 +16,13 @@ std::string NeedText(const v1::MethodNeed& need) {
 }
 
 std::string KindText(const v1::Model& model) {
-  if (!model.adapter()) return Printable(model.family());
-  return absl::StrCat("adapter of ", model.base_model().empty()
-                                         ? "?"
-                                         : Printable(model.base_model()));
+  if (!model.adapter()) return model.family();
+  return absl::StrCat("adapter of ",
+                      model.base_model().empty() ? "?" : model.base_model());
 }
 
 std::string LongNeedText(const v1::MethodNeed& need, int64_t limit) {
-  if (!need.problem().empty()) return "no: " + Printable(need.problem());
+  if (!need.problem().empty()) return "no: " + need.problem();
   return absl::StrCat(FormatBytes(need.host_bytes()), " of ",
                       FormatBytes(limit), " host memory");
 }
@@ -37,9 +35,9 @@ std::string ModelTable(const v1::ListModelsResponse& response) {
   for (const v1::Model& model : response.models()) {
     const bool usable = model.problem().empty();
     rows.push_back(
-        {Printable(model.name()), usable ? KindText(model) : "not usable",
+        {model.name(), usable ? KindText(model) : "not usable",
          usable ? FormatCount(static_cast<double>(model.parameters())) : "",
-         Printable(model.dtype()), usable ? FormatBytes(model.bytes()) : "",
+         model.dtype(), usable ? FormatBytes(model.bytes()) : "",
          model.has_full() ? NeedText(model.full()) : "",
          model.has_lora() ? NeedText(model.lora()) : ""});
   }
@@ -47,15 +45,15 @@ std::string ModelTable(const v1::ListModelsResponse& response) {
 }
 
 std::string ModelText(const v1::Model& model) {
-  std::vector<std::vector<std::string>> rows = {
-      {"name:", Printable(model.name())}, {"path:", Printable(model.path())}};
+  std::vector<std::vector<std::string>> rows = {{"name:", model.name()},
+                                                {"path:", model.path()}};
   if (!model.problem().empty()) {
-    rows.push_back({"not usable:", Printable(model.problem())});
+    rows.push_back({"not usable:", model.problem()});
     return FormatTable(rows);
   }
   rows.push_back({"family:", KindText(model)});
   rows.push_back({"parameters:", absl::StrCat(model.parameters())});
-  rows.push_back({"dtype:", Printable(model.dtype())});
+  rows.push_back({"dtype:", model.dtype()});
   rows.push_back({"size:", FormatBytes(model.bytes())});
   const int64_t limit = model.host_limit_bytes();
   if (model.has_full()) {

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/log.h"
-#include "client/error_text.h"
+#include "base/visible_text.h"
 
 namespace roundhouse::client {
 namespace {
@@ -112,10 +112,12 @@ absl::StatusOr<OutputFormat> ParseOutputFormat(const std::string& text) {
       "flag --output: \"", text, "\" is none of table, json, name"));
 }
 
-std::string FormatTable(const std::vector<Row>& rows) {
+std::string FormatTable(const std::vector<Row>& cells) {
+  std::vector<Row> rows = cells;
   std::vector<size_t> widths;
-  for (const Row& row : rows) {
+  for (Row& row : rows) {
     ROUNDHOUSE_CHECK(row.size() == rows[0].size());
+    std::transform(row.begin(), row.end(), row.begin(), VisibleLine);
     widths.resize(row.size());
     for (size_t i = 0; i < row.size(); ++i) {
       widths[i] = std::max(widths[i], row[i].size());
@@ -139,13 +141,13 @@ std::string JobTable(const std::vector<v1::FineTuningJob>& jobs,
   std::vector<Row> rows = {
       {"NAME", "STATE", "STEP", "LOSS", "TOKENS/S", "ETA", "AGE", "OUTPUT"}};
   for (const v1::FineTuningJob& job : jobs) {
-    rows.push_back(
-        {ShortName(job.name()), v1::JobState_Name(job.state()), StepText(job),
-         LossText(job),
-         job.tokens_per_second() > 0 ? FormatCount(job.tokens_per_second())
-                                     : "-",
-         EtaText(job, now), AgeText(now - TimeOf(job.create_time())),
-         job.output_name().empty() ? "-" : Printable(job.output_name())});
+    rows.push_back({ShortName(job.name()), v1::JobState_Name(job.state()),
+                    StepText(job), LossText(job),
+                    job.tokens_per_second() > 0
+                        ? FormatCount(job.tokens_per_second())
+                        : "-",
+                    EtaText(job, now), AgeText(now - TimeOf(job.create_time())),
+                    job.output_name().empty() ? "-" : job.output_name()});
   }
   return FormatTable(rows);
 }
@@ -154,7 +156,7 @@ std::string JobText(const v1::FineTuningJob& job) {
   std::vector<Row> rows = {
       {"name:", job.name()},
       {"state:", v1::JobState_Name(job.state())},
-      {"reason:", Printable(ReasonText(job))},
+      {"reason:", ReasonText(job)},
       {"step:", StepText(job)},
       {"epoch:", absl::StrFormat("%.2f", job.epoch())},
       {"loss:", job.has_loss() ? FormatLoss(job.loss()) : ""},
@@ -168,8 +170,8 @@ std::string JobText(const v1::FineTuningJob& job) {
       {"created:", TimeText(job.has_create_time(), job.create_time())},
       {"started:", TimeText(job.has_start_time(), job.start_time())},
       {"ended:", TimeText(job.has_end_time(), job.end_time())},
-      {"output:", Printable(job.output_path())},
-      {"last checkpoint:", Printable(job.last_checkpoint_path())}};
+      {"output:", job.output_path()},
+      {"last checkpoint:", job.last_checkpoint_path()}};
   for (const v1::JobDeviceUse& use : job.device_use()) {
     rows.push_back({absl::StrCat("device ", use.device(), ":"),
                     absl::StrFormat("compute %.1f s, bubble %.1f s (%.1f %%)",
@@ -201,30 +203,29 @@ std::string DeviceTable(const std::vector<v1::Device>& devices) {
          FormatBytes(device.h2d_bytes()), FormatBytes(device.d2h_bytes()),
          absl::StrCat(device.slots()), absl::StrCat(device.worker_restarts()),
          device.job().empty() ? "-" : ShortName(device.job())});
-    if (gpus) rows.back().push_back(Printable(device.product_name()));
+    if (gpus) rows.back().push_back(device.product_name());
   }
   return FormatTable(rows);
 }
 
 std::string FinalText(const v1::FineTuningJob& job) {
-  const std::string name = ShortName(job.name());
+  const std::string name = VisibleLine(ShortName(job.name()));
   std::string text;
   if (job.state() == v1::SUCCEEDED) {
     text = absl::StrCat(name, " succeeded: ", job.step(), " steps",
                         RunTimeText(job), ValidationText(job), "\n");
     if (!job.output_path().empty()) {
-      absl::StrAppend(&text, "output: ", Printable(job.output_path()), "\n");
+      absl::StrAppend(&text, "output: ", VisibleLine(job.output_path()), "\n");
     }
     return text;
   }
-  const std::string reason = Printable(ReasonText(job));
+  const std::string reason = VisibleLine(ReasonText(job));
   text = absl::StrCat(
       name, job.state() == v1::FAILED ? " failed" : " was cancelled",
       " at step ", job.step(), reason.empty() ? "" : ": ", reason, "\n");
   if (!job.last_checkpoint_path().empty()) {
-    absl::StrAppend(&text,
-                    "last checkpoint: ", Printable(job.last_checkpoint_path()),
-                    "\n");
+    absl::StrAppend(&text, "last checkpoint: ",
+                    VisibleLine(job.last_checkpoint_path()), "\n");
   }
   return text;
 }

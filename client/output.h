@@ -22,8 +22,10 @@ enum class OutputFormat { kTable, kJson, kName };
 absl::StatusOr<OutputFormat> ParseOutputFormat(const std::string& text);
 
 // Columns two blanks apart, each as wide as its widest cell; no blanks at the
-// ends of lines.  Every row has as many cells as the first, the head.
-std::string FormatTable(const std::vector<std::vector<std::string>>& rows);
+// ends of lines.  Every row has as many cells as the first, the head.  A cell
+// stays on its line and moves no cursor, whatever it holds
+// (base/visible_text.h).
+std::string FormatTable(const std::vector<std::vector<std::string>>& cells);
 
 std::string JobTable(const std::vector<v1::FineTuningJob>& jobs,
                      absl::Time now);

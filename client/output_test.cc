@@ -22,6 +22,29 @@ v1::FineTuningJob RunningJob() {
   return job;
 }
 
+TEST(OutputTest, ACellStaysInItsTable) {
+  EXPECT_EQ(FormatTable({{"NAME", "OUTPUT"},
+                         {"a\x1b[2J\nb", "\xc3\xa4\xe2\x80\xae"},
+                         {"c\td", "e\r"}}),
+            "NAME         OUTPUT\n"
+            "a\\x1b[2J\\nb  \xc3\xa4\\u202e\n"
+            "c\\td         e\\x0d\n");
+}
+
+TEST(OutputTest, AJobsTextsStayOnTheirLines) {
+  v1::FineTuningJob job = RunningJob();
+  job.set_state(v1::FAILED);
+  job.set_message("/data/a\x1b[2J\njob-2 succeeded");
+  job.set_output_name("m\nn");
+  job.set_last_checkpoint_path("/c\n\x9b");
+  EXPECT_NE(JobText(job).find("/data/a\\x1b[2J\\njob-2 succeeded\n"),
+            std::string::npos);
+  EXPECT_NE(JobTable({job}, At(1100)).find(" m\\nn\n"), std::string::npos);
+  EXPECT_EQ(FinalText(job),
+            "a1 failed at step 3: /data/a\\x1b[2J\\njob-2 succeeded\n"
+            "last checkpoint: /c\\n\\x9b\n");
+}
+
 TEST(OutputTest, FormatsByName) {
   EXPECT_EQ(*ParseOutputFormat("json"), OutputFormat::kJson);
   EXPECT_EQ(*ParseOutputFormat("table"), OutputFormat::kTable);

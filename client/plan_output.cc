@@ -8,7 +8,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "client/error_text.h"
 #include "client/output.h"
 
 namespace roundhouse::client {
@@ -27,9 +26,8 @@ std::string ParameterText(int64_t count) {
 }
 
 std::string ModelText(const v1::PlanTrainingResponse& plan) {
-  std::string text =
-      absl::StrCat(Printable(plan.family()), ", ",
-                   ParameterText(plan.parameters()), " parameters, ");
+  std::string text = absl::StrCat(
+      plan.family(), ", ", ParameterText(plan.parameters()), " parameters, ");
   if (plan.trained_parameters() == plan.parameters()) {
     absl::StrAppend(&text, "all trained");
   } else {
@@ -43,9 +41,8 @@ std::string ModelText(const v1::PlanTrainingResponse& plan) {
 }
 
 std::string SourceText(const v1::DeviceSource& source) {
-  return absl::StrFormat("%s: %g TFLOP/s, %g GB/s a link (%s)",
-                         Printable(source.kind()), source.tflops(),
-                         source.link_rate(), Printable(source.source()));
+  return absl::StrFormat("%s: %g TFLOP/s, %g GB/s a link (%s)", source.kind(),
+                         source.tflops(), source.link_rate(), source.source());
 }
 
 std::string FeasibleText(const v1::PlanTrainingResponse& plan) {
@@ -166,7 +163,7 @@ std::string DeviceRows(const v1::PlanTrainingResponse& plan) {
   for (const v1::PlannedDevice& device : plan.devices()) {
     const v1::BubbleSeconds& bubble = device.bubble();
     rows.push_back(
-        {absl::StrCat(device.index()), Printable(device.kind()),
+        {absl::StrCat(device.index()), device.kind(),
          FormatBytes(device.used_bytes()), FormatBytes(device.memory_bytes()),
          Percent(device.compute_seconds(), step),
          Percent(bubble.fill_and_drain(), step),
@@ -194,7 +191,7 @@ std::string PlanText(const v1::PlanTrainingResponse& plan,
   rows.push_back({"host memory:", HostText(plan.host(), host_memory_bytes)});
   rows.push_back({"longest sequence:", LongestText(plan)});
   if (!planned) return FormatTable(rows);
-  rows.push_back({"plan:", ShortPlan(Printable(plan.plan()))});
+  rows.push_back({"plan:", ShortPlan(plan.plan())});
   return absl::StrCat(FormatTable(rows), "\n", DeviceRows(plan));
 }
 

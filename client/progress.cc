@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/error_text.h"
+#include "base/visible_text.h"
 #include "client/output.h"
 
 namespace roundhouse::client {
@@ -63,7 +63,7 @@ std::vector<std::string> Fields(const Progress& progress) {
 std::string OneLine(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   std::replace(text.begin(), text.end(), '\t', ' ');
-  return Printable(text);
+  return VisibleLine(text);
 }
 
 double ShareDone(const Progress& progress) {
@@ -117,7 +117,9 @@ std::string ProgressBar(const Progress& progress, int columns) {
   if (!progress.message.empty()) {
     absl::StrAppend(&line, "  ", progress.message);
   }
-  return line.substr(0, room);
+  line.resize(std::min(line.size(), room));
+  line.resize(line.size() - UnfinishedBytes(line));
+  return line;
 }
 
 std::string ProgressLine(const Progress& progress) {

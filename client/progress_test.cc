@@ -80,7 +80,7 @@ TEST(ProgressTest, OfAJob) {
   Progress progress = ProgressOf(job, At(100));
   EXPECT_EQ(progress.eta, absl::Seconds(40));
   EXPECT_FALSE(progress.loss.has_value());
-  EXPECT_EQ(progress.message, "two lines?[2J");
+  EXPECT_EQ(progress.message, "two lines\\x1b[2J");
   job.set_state(v1::PAUSED);
   progress = ProgressOf(job, At(100));
   EXPECT_FALSE(progress.eta.has_value());

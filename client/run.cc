@@ -22,6 +22,7 @@
 #include "client/commands/top.h"
 #include "client/commands/trace.h"
 #include "client/commands/watch.h"
+#include "client/error_text.h"
 
 namespace roundhouse::client {
 namespace {
@@ -107,7 +108,8 @@ std::string CommandHelp(const CommandInfo& info, const FlagSet& flags) {
 ExitCode UsageError(const absl::Status& status, const std::string& command,
                     Environment* environment) {
   *environment->err << "roundhouse: " << command
-                    << (command.empty() ? "" : ": ") << status.message()
+                    << (command.empty() ? "" : ": ")
+                    << MessageText(std::string(status.message()))
                     << "\nSee: roundhouse " << command
                     << (command.empty() ? "" : " ") << "--help\n";
   return ExitCode::kUsage;

@@ -3,7 +3,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "client/dataset_output.h"
+#include "base/visible_text.h"
 
 namespace roundhouse::client {
 namespace {

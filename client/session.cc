@@ -3,6 +3,7 @@
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
+#include "base/visible_text.h"
 #include "client/error_text.h"
 #include "client/interrupt.h"
 
@@ -45,7 +46,7 @@ v1::SystemService::StubInterface& Session::system() {
 
 ExitCode Session::Fail(const std::string& doing, const grpc::Status& status) {
   if (interrupt()->requested()) {
-    err() << "roundhouse: " << doing << ": interrupted\n";
+    err() << "roundhouse: " << VisibleLine(doing) << ": interrupted\n";
     return ExitCode::kDetached;
   }
   err() << ErrorText(doing, status, address_);
@@ -53,9 +54,10 @@ ExitCode Session::Fail(const std::string& doing, const grpc::Status& status) {
 }
 
 std::string Session::CommandLine(const std::string& rest) const {
-  return address_.source == "--server"
-             ? absl::StrCat("roundhouse --server ", address_.target, " ", rest)
-             : absl::StrCat("roundhouse ", rest);
+  return VisibleLine(
+      address_.source == "--server"
+          ? absl::StrCat("roundhouse --server ", address_.target, " ", rest)
+          : absl::StrCat("roundhouse ", rest));
 }
 
 ProgressPrinter Session::Printer(std::ostream* stream, bool is_terminal) {
@@ -75,7 +77,7 @@ StreamOptions Session::Streams(ProgressPrinter* printer) {
     printer->Finish();
     err() << "roundhouse: the connection broke"
           << (status.error_message().empty() ? "" : ": ")
-          << Printable(status.error_message()) << "; trying again\n";
+          << MessageText(status.error_message()) << "; trying again\n";
   };
   return options;
 }

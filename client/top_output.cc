@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/visible_text.h"
 #include "client/output.h"
 
 namespace roundhouse::client {
@@ -85,7 +86,10 @@ std::vector<std::string> JobRow(const v1::FineTuningJob& job, absl::Time now) {
 std::string CutLine(const std::string& line, size_t columns) {
   if (line.size() <= columns) return line;
   const size_t comma = line.rfind(", ", columns);
-  return line.substr(0, comma == std::string::npos ? columns : comma);
+  std::string cut =
+      line.substr(0, comma == std::string::npos ? columns : comma);
+  cut.resize(cut.size() - UnfinishedBytes(cut));
+  return cut;
 }
 
 std::string Cut(const std::string& text, int columns) {

@@ -1,15 +1,12 @@
 #include "server/daemon.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/epoll.h>
-#include <sys/file.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <utility>
 
@@ -18,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "base/files/descriptor.h"
 #include "base/log.h"
+#include "base/path_exists.h"
 #include "base/status.h"
 #include "base/wire/peers.h"
 #include "server/api/api_server.h"
@@ -38,53 +36,16 @@
 #include "server/pool/gpu_probe.h"
 #include "server/pool/host_arena.h"
 #include "server/pool/worker_pool.h"
+#include "server/state_directory.h"
 
 namespace roundhouse {
 namespace {
 
-// The workers of a daemon that was killed die within moments of it.
+// The workers of a daemon that was killed die within moments of it.  Each
+// inherits the state directory's lock: it is free when all of them are gone.
 constexpr absl::Duration kLockPatience = absl::Seconds(10);
 constexpr absl::Duration kWorkerGrace = absl::Seconds(5);
 constexpr absl::Duration kCallGrace = absl::Seconds(2);
-
-// A directory that an earlier version made let everybody on the machine read
-// members' data.
-void CloseToOthers(const std::string& directory) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  const fs::perms now = fs::status(directory, error).permissions();
-  const fs::perms open_to_others =
-      fs::perms::others_all | fs::perms::group_write;
-  if (error || (now & open_to_others) == fs::perms::none) return;
-  fs::permissions(directory, open_to_others, fs::perm_options::remove, error);
-  if (error) {
-    RH_LOG(kWarning) << "--state-dir: " << directory
-                     << " is open to others and stays so: " << error.message();
-  }
-}
-
-// Every worker inherits the open file, so the lock is free only when all
-// processes of the last daemon are gone.
-absl::StatusOr<Descriptor> LockStateDirectory(const std::string& state_dir) {
-  std::error_code error;
-  std::filesystem::create_directories(state_dir, error);
-  CloseToOthers(state_dir);
-  const std::string path = state_dir + "/lock";
-  Descriptor lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (lock.get() < 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--state-dir: opening ", path, ": ", std::strerror(errno)));
-  }
-  const absl::Time give_up = absl::Now() + kLockPatience;
-  while (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (absl::Now() > give_up) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("--state-dir: another roundhoused uses ", state_dir));
-    }
-    absl::SleepFor(absl::Milliseconds(20));
-  }
-  return lock;
-}
 
 absl::StatusOr<Descriptor> BlockSignals() {
   sigset_t signals;
@@ -185,7 +146,7 @@ absl::Status CheckPrograms(const DaemonOptions& options) {
       {"python", &options.python}};
   for (const auto& [key, path] : needed) {
     if (path == &options.gpu_probe && !options.gpus.has_value()) continue;
-    if (std::filesystem::exists(*path)) continue;
+    if (PathExists(*path)) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "--", key, ": ", *path, " does not exist (run deploy/install-deps)"));
   }
@@ -235,8 +196,8 @@ absl::Status RunDaemon(const DaemonOptions& written) {
   RETURN_IF_ERROR(SocketPath(options.listen).status());
   RETURN_IF_ERROR(CheckPrograms(options));
   ASSIGN_OR_RETURN(const Descriptor signals, BlockSignals());
-  ASSIGN_OR_RETURN(const Descriptor lock,
-                   LockStateDirectory(options.state_dir));
+  ASSIGN_OR_RETURN(const auto state,
+                   StateDirectory::Lock(options.state_dir, kLockPatience));
   ASSIGN_OR_RETURN(const std::vector<wire::Gpu> gpus, FindGpus(options));
   const auto metrics = ServerMetrics::Create();
   StatusBoard status;
@@ -249,6 +210,7 @@ absl::Status RunDaemon(const DaemonOptions& written) {
                       .on_commit = [&metrics](absl::Duration took) {
                         metrics->ObserveCommit(took);
                       }}));
+  RETURN_IF_ERROR(state->Keep("jobs.db"));
   std::unique_ptr<SampleLog> samples;
   if (!options.sample_log.empty()) {
     ASSIGN_OR_RETURN(samples, SampleLog::Create(options.sample_log));
@@ -266,7 +228,7 @@ absl::Status RunDaemon(const DaemonOptions& written) {
       SpreadOverNodes(arena->arena().base(), arena->arena().size_bytes());
   if (!spread.ok()) RH_LOG(kWarning) << "host memory: " << spread.message();
   ASSIGN_OR_RETURN(WorkerPoolOptions pool_options,
-                   PoolOptions(options, lock.get()));
+                   PoolOptions(options, state->fd()));
   pool_options.gpus = gpus;
   ASSIGN_OR_RETURN(pool_options.peers, UsesPeers(options, gpus));
   pool_options.before_compute = GoBeforeCompute(options);
@@ -326,20 +288,26 @@ absl::Status RunDaemon(const DaemonOptions& written) {
                               .host_limit_bytes = arena->limit_bytes()},
                              *store, engine->files(), resolve);
   const TrainingPlanner planner(engine->files(), resolve);
-  ASSIGN_OR_RETURN(const auto api,
-                   ApiServer::Start({.listen = options.listen,
-                                     .state_dir = options.state_dir,
-                                     .metrics = metrics.get()},
-                                    {.jobs = engine.get(),
-                                     .store = store.get(),
-                                     .datasets = &inspector,
-                                     .models = &catalog,
-                                     .sampler = &engine->sampler(),
-                                     .planner = &planner}));
+  ASSIGN_OR_RETURN(
+      const auto api,
+      ApiServer::Start(
+          {.listen = options.listen,
+           .state_dir = options.state_dir,
+           .metrics = metrics.get(),
+           .check_kept = [&state = *state] { return state.Check(); }},
+          {.jobs = engine.get(),
+           .store = store.get(),
+           .datasets = &inspector,
+           .models = &catalog,
+           .sampler = &engine->sampler(),
+           .planner = &planner}));
   RH_LOG(kInfo) << "serving on " << options.listen << ", metrics on "
                 << (http->address().empty() ? "nothing" : http->address())
                 << ", " << options.device_count << " devices";
   bool stopping = false;
+  const StateWatch watch(*loop, *state, [&](const absl::Status& kept) {
+    api->SetServing(kept.ok() && !stopping);
+  });
   loop->Watch(signals.get(), EPOLLIN, [&](uint32_t) {
     signalfd_siginfo info;
     if (read(signals.get(), &info, sizeof(info)) != sizeof(info)) return;

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/path_exists.h"
 #include "base/status.h"
 #include "server/spec/spec.h"
 
@@ -103,7 +104,7 @@ std::string Lookup(const std::map<std::string, std::string>& environment,
 std::string FindBeside(const std::string& program, const std::string& installed,
                        const std::string& in_tree) {
   const std::string runfiles = program + ".runfiles/roundhouse/" + in_tree;
-  if (std::filesystem::exists(runfiles)) return runfiles;
+  if (PathExists(runfiles)) return runfiles;
   return (std::filesystem::path(program).parent_path() / installed).string();
 }
 

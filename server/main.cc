@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/version.h"
+#include "base/visible_text.h"
 #include "server/daemon.h"
 #include "server/daemon_options.h"
 
@@ -93,6 +94,7 @@ int main(int argc, char** argv) {
   if (status.ok()) status = roundhouse::ArmFileFaults(options->file_fault_at);
   if (status.ok()) status = roundhouse::RunDaemon(*options);
   if (status.ok()) return 0;
-  std::cerr << "roundhoused: " << status.message() << "\n";
+  std::cerr << "roundhoused: "
+            << roundhouse::VisibleText(std::string(status.message())) << "\n";
   return status.code() == absl::StatusCode::kInvalidArgument ? 2 : 1;
 }

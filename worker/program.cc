@@ -33,7 +33,7 @@ ABSL_FLAG(std::string, room, "",
           "nursery: not read; makes room for the flags of what is forked");
 ABSL_FLAG(int, arena_fd, -1, "inherited memfd of the host arena");
 ABSL_FLAG(int, lock_fd, -1,
-          "inherited lock file of the daemon, held until this process ends");
+          "inherited lock of the daemon, held until this process ends");
 ABSL_FLAG(int, index, 0, "this worker's doorbell in the arena");
 ABSL_FLAG(int, threads, 1, "compute threads");
 ABSL_FLAG(std::string, device, "cpu",

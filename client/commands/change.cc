@@ -4,6 +4,7 @@
 #include <ostream>
 #include <utility>
 
+#include "base/visible_text.h"
 #include "client/message_json.h"
 
 namespace roundhouse::client {
@@ -39,14 +40,14 @@ ExitCode ChangeCommand::Run(const std::vector<std::string>& arguments,
   }
   switch (session->format()) {
     case OutputFormat::kTable:
-      session->out() << ShortName(job.name()) << " "
+      session->out() << VisibleLine(ShortName(job.name())) << " "
                      << v1::JobState_Name(job.state()) << "\n";
       break;
     case OutputFormat::kJson:
       session->out() << JsonText(JobJson(job), 2) << "\n";
       break;
     case OutputFormat::kName:
-      session->out() << job.name() << "\n";
+      session->out() << VisibleLine(job.name()) << "\n";
       break;
   }
   return ExitCode::kOk;

@@ -3,6 +3,7 @@
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
+#include "base/visible_text.h"
 #include "client/dataset_output.h"
 #include "client/message_json.h"
 
@@ -78,14 +79,6 @@ v1::DatasetOptions DatasetCommand::Options(const std::string& file) const {
   return options;
 }
 
-// A dataset's text may hold any character; a terminal gets ASCII only.
-std::string SafeJson(const google::protobuf::Message& message,
-                     Session* session) {
-  return MessageJson(message).dump(2, ' ',
-                                   session->environment().out_is_terminal,
-                                   nlohmann::json::error_handler_t::replace);
-}
-
 ExitCode DatasetCommand::Validate(const std::string& file,
                                   Session* session) const {
   v1::ValidateDatasetRequest request;
@@ -101,10 +94,10 @@ ExitCode DatasetCommand::Validate(const std::string& file,
       session->out() << ValidationText(response);
       break;
     case OutputFormat::kJson:
-      session->out() << SafeJson(response, session) << "\n";
+      session->out() << JsonText(MessageJson(response), 2) << "\n";
       break;
     case OutputFormat::kName:
-      session->out() << file << "\n";
+      session->out() << VisibleLine(file) << "\n";
       break;
   }
   return ExitCode::kOk;
@@ -128,10 +121,10 @@ ExitCode DatasetCommand::Preview(const std::string& file,
           response, environment.out_is_terminal && environment.ColorsAllowed());
       break;
     case OutputFormat::kJson:
-      session->out() << SafeJson(response, session) << "\n";
+      session->out() << JsonText(MessageJson(response), 2) << "\n";
       break;
     case OutputFormat::kName:
-      session->out() << file << "\n";
+      session->out() << VisibleLine(file) << "\n";
       break;
   }
   return ExitCode::kOk;

@@ -2,6 +2,7 @@
 
 #include <ostream>
 
+#include "base/visible_text.h"
 #include "client/message_json.h"
 
 namespace roundhouse::client {
@@ -40,7 +41,7 @@ ExitCode DeviceCommand::Run(const std::vector<std::string>&, Session* session) {
       break;
     case OutputFormat::kName:
       for (const v1::Device& device : response.devices()) {
-        session->out() << device.name() << "\n";
+        session->out() << VisibleLine(device.name()) << "\n";
       }
       break;
   }

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/error_text.h"
+#include "base/visible_text.h"
 #include "client/interrupt.h"
 #include "client/message_json.h"
 #include "proto/roundhouse/v1/checkpoint.grpc.pb.h"
@@ -149,7 +149,7 @@ ExitCode ExportCommand::Run(const std::vector<std::string>& arguments,
   if (session->format() == OutputFormat::kJson) {
     session->out() << JsonText(MessageJson(last), 2) << "\n";
   } else {
-    session->out() << Printable(last.path()) << "\n";
+    session->out() << VisibleLine(last.path()) << "\n";
   }
   return ExitCode::kOk;
 }

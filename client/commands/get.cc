@@ -2,6 +2,7 @@
 
 #include <ostream>
 
+#include "base/visible_text.h"
 #include "client/message_json.h"
 
 namespace roundhouse::client {
@@ -47,7 +48,7 @@ ExitCode GetCommand::Run(const std::vector<std::string>& arguments,
       session->out() << JsonText(JobJson(job), 2) << "\n";
       break;
     case OutputFormat::kName:
-      session->out() << job.name() << "\n";
+      session->out() << VisibleLine(job.name()) << "\n";
       break;
   }
   return ExitCode::kOk;

@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/visible_text.h"
 #include "client/message_json.h"
 
 namespace roundhouse::client {
@@ -88,7 +89,7 @@ void ListCommand::Show(Session* session) const {
       break;
     case OutputFormat::kName:
       for (const v1::FineTuningJob& job : jobs_) {
-        session->out() << job.name() << "\n";
+        session->out() << VisibleLine(job.name()) << "\n";
       }
       break;
     case OutputFormat::kJson: {

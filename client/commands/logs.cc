@@ -3,9 +3,10 @@
 #include <cstdint>
 #include <limits>
 #include <ostream>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/error_text.h"
+#include "base/visible_text.h"
 #include "client/message_json.h"
 
 namespace roundhouse::client {
@@ -21,10 +22,12 @@ class LogsCommand : public Command {
 
  private:
   ExitCode ShowReason(const std::string& name, Session* session) const;
-  void Show(const std::string& bytes, Session* session) const;
+  void Show(const std::string& text, Session* session) const;
+  void ShowPiece(const std::string& bytes, Session* session);
 
   bool follow_ = false;
   int64_t tail_lines_ = 0;
+  std::string begun_;  // a character that is not whole yet
 };
 
 const CommandInfo& LogsCommand::info() const {
@@ -51,16 +54,25 @@ absl::Status LogsCommand::CheckFlags() {
              : absl::InvalidArgumentError("flag --tail: too large");
 }
 
-void LogsCommand::Show(const std::string& bytes, Session* session) const {
+void LogsCommand::Show(const std::string& text, Session* session) const {
+  if (text.empty()) return;
   if (session->format() == OutputFormat::kJson) {
     nlohmann::ordered_json json;
-    json["data"] = bytes;
+    json["data"] = text;
     session->out() << JsonText(json, -1) << "\n";
   } else {
-    session->out() << (session->environment().out_is_terminal ? Printable(bytes)
-                                                              : bytes);
+    session->out() << VisibleText(text);
   }
   session->out() << std::flush;
+}
+
+// The server cuts where it likes.
+void LogsCommand::ShowPiece(const std::string& bytes, Session* session) {
+  begun_ += bytes;
+  const std::string rest =
+      begun_.substr(begun_.size() - UnfinishedBytes(begun_));
+  begun_.resize(begun_.size() - rest.size());
+  Show(std::exchange(begun_, rest), session);
 }
 
 ExitCode LogsCommand::ShowReason(const std::string& name,
@@ -90,7 +102,8 @@ ExitCode LogsCommand::Run(const std::vector<std::string>& arguments,
   ProgressPrinter printer = session->Printer(&session->err(), false);
   const grpc::Status status =
       ReadLogs(&session->jobs(), request, session->Streams(&printer),
-               [&](const std::string& bytes) { Show(bytes, session); });
+               [&](const std::string& bytes) { ShowPiece(bytes, session); });
+  Show(begun_, session);
   if (status.ok()) {
     return ShowReason(name, session);
   }

@@ -2,6 +2,7 @@
 
 #include <ostream>
 
+#include "base/visible_text.h"
 #include "client/message_json.h"
 #include "client/model_output.h"
 
@@ -47,7 +48,7 @@ ExitCode ModelCommand::List(Session* session) const {
       break;
     case OutputFormat::kName:
       for (const v1::Model& model : response.models()) {
-        session->out() << model.name() << "\n";
+        session->out() << VisibleLine(model.name()) << "\n";
       }
       break;
   }
@@ -73,7 +74,7 @@ ExitCode ModelCommand::Show(const std::string& name, Session* session) const {
       session->out() << JsonText(MessageJson(model), 2) << "\n";
       break;
     case OutputFormat::kName:
-      session->out() << model.name() << "\n";
+      session->out() << VisibleLine(model.name()) << "\n";
       break;
   }
   return ExitCode::kOk;

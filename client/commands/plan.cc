@@ -7,7 +7,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/visible_text.h"
 #include "client/byte_size.h"
+#include "client/error_text.h"
 #include "client/files.h"
 #include "client/message_json.h"
 #include "client/plan_output.h"
@@ -162,7 +164,7 @@ absl::Status PlanCommand::WriteTrace(const v1::PlanTrainingResponse& plan,
   const absl::Status written =
       WriteTextFile(trace_, TraceJson(plan.timeline()));
   if (written.ok()) {
-    session->err() << "trace of a round: " << trace_ << "\n";
+    session->err() << "trace of a round: " << VisibleLine(trace_) << "\n";
   }
   return written;
 }
@@ -193,7 +195,8 @@ ExitCode PlanCommand::Run(const std::vector<std::string>&, Session* session) {
       trace_.empty() ? absl::OkStatus() : WriteTrace(plan, session);
   Show(&plan, session);
   if (!traced.ok()) {
-    session->err() << "roundhouse: plan: " << traced.message() << "\n";
+    session->err() << "roundhouse: plan: "
+                   << MessageText(std::string(traced.message())) << "\n";
     return ExitCode::kError;
   }
   return plan.feasible() ? ExitCode::kOk : ExitCode::kQuota;

@@ -5,7 +5,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/visible_text.h"
 #include "client/error_text.h"
+#include "client/message_json.h"
 #include "client/files.h"
 #include "client/sample_output.h"
 
@@ -124,7 +126,6 @@ void SampleCommand::ShowFinished(Session* session) {
   session->out() << std::flush;
 }
 
-// A model may write any character; a terminal gets ASCII only.
 void SampleCommand::ShowAll(Session* session) const {
   nlohmann::ordered_json json;
   json["source"] = source_;
@@ -132,16 +133,14 @@ void SampleCommand::ShowAll(Session* session) const {
   for (const Completion& completion : completions_) {
     json["samples"].push_back(CompletionJson(completion));
   }
-  session->out() << json.dump(2, ' ', session->environment().out_is_terminal,
-                              nlohmann::json::error_handler_t::replace)
-                 << "\n";
+  session->out() << JsonText(json, 2) << "\n";
 }
 
 void SampleCommand::OnMessage(const v1::SampleResponse& message,
                               Session* session) {
   if (!message.source().empty()) {
     source_ = message.source();
-    session->err() << "sampling from " << Printable(source_) << "\n";
+    session->err() << "sampling from " << VisibleLine(source_) << "\n";
     return;
   }
   if (AddPiece(message, &completions_) &&
@@ -155,7 +154,8 @@ ExitCode SampleCommand::Run(const std::vector<std::string>& arguments,
   const std::string& model = arguments[0];
   const absl::Status read = ReadPrompts();
   if (!read.ok()) {
-    session->err() << "roundhouse: sample: " << read.message() << "\n";
+    session->err() << "roundhouse: sample: "
+                   << MessageText(std::string(read.message())) << "\n";
     return ExitCode::kError;
   }
   for (const std::string& prompt : prompts_) completions_.push_back({prompt});
@@ -168,7 +168,7 @@ ExitCode SampleCommand::Run(const std::vector<std::string>& arguments,
   if (!status.ok()) return session->Fail("sample " + model, status);
   if (session->format() == OutputFormat::kJson) ShowAll(session);
   if (session->format() == OutputFormat::kName) {
-    session->out() << source_ << "\n";
+    session->out() << VisibleLine(source_) << "\n";
   }
   return ExitCode::kOk;
 }

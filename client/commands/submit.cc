@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/visible_text.h"
 #include "client/dataset_output.h"
 #include "client/dry_run.h"
 #include "client/error_text.h"
@@ -131,10 +132,7 @@ ExitCode SubmitCommand::ShowDryRun(const v1::FineTuningJob& job,
                                    Session* session) const {
   const nlohmann::ordered_json json = JobJson(job);
   if (session->format() == OutputFormat::kJson) {
-    // A dataset's text may hold any character; a terminal gets ASCII only.
-    session->out() << json.dump(2, ' ', session->environment().out_is_terminal,
-                                nlohmann::json::error_handler_t::replace)
-                   << "\n";
+    session->out() << JsonText(json, 2) << "\n";
   } else if (session->format() == OutputFormat::kTable) {
     const Environment& environment = session->environment();
     v1::PreviewDatasetResponse preview;
@@ -145,10 +143,10 @@ ExitCode SubmitCommand::ShowDryRun(const v1::FineTuningJob& job,
                                                environment.ColorsAllowed())
                    << "\n";
   }
-  session->err() << "The server would accept " << file_
+  session->err() << "The server would accept " << VisibleLine(file_)
                  << "; no job was made.\n";
   if (!job.message().empty()) {
-    session->err() << Printable(job.message()) << "\n";
+    session->err() << MessageText(job.message()) << "\n";
   }
   return ExitCode::kOk;
 }
@@ -169,7 +167,8 @@ ExitCode SubmitCommand::Wait(const v1::FineTuningJob& job,
 ExitCode SubmitCommand::Run(const std::vector<std::string>&, Session* session) {
   absl::StatusOr<std::string> text = ReadSmallFile(file_, kMaxJobFileBytes);
   if (!text.ok()) {
-    session->err() << "roundhouse: submit: " << text.status().message() << "\n";
+    session->err() << "roundhouse: submit: "
+                   << MessageText(std::string(text.status().message())) << "\n";
     return ExitCode::kError;
   }
   if (request_id_.empty()) {
@@ -191,9 +190,9 @@ ExitCode SubmitCommand::Run(const std::vector<std::string>&, Session* session) {
   if (session->format() == OutputFormat::kJson && !wait_) {
     session->out() << JsonText(JobJson(job), 2) << "\n";
   } else if (session->format() == OutputFormat::kName) {
-    session->out() << job.name() << "\n" << std::flush;
+    session->out() << VisibleLine(job.name()) << "\n" << std::flush;
   } else if (session->format() == OutputFormat::kTable) {
-    session->out() << ShortName(job.name()) << "\n" << std::flush;
+    session->out() << VisibleLine(ShortName(job.name())) << "\n" << std::flush;
   }
   return wait_ ? Wait(job, session) : ExitCode::kOk;
 }

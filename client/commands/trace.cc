@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/visible_text.h"
 #include "client/error_text.h"
 #include "client/files.h"
 #include "client/interrupt.h"
@@ -131,17 +132,17 @@ void TraceCommand::Show(const v1::TraceFineTuningJobResponse& trace,
                         const std::string& path, Session* session) const {
   if (!trace.ended_early().empty()) {
     session->err() << "roundhouse: trace: " << trace.steps() << " of " << steps_
-                   << " steps: " << Printable(trace.ended_early()) << "\n";
+                   << " steps: " << VisibleLine(trace.ended_early()) << "\n";
   }
   if (trace.copies_left_out() > 0) {
     session->err() << "roundhouse: trace: " << trace.copies_left_out()
                    << " copies of slots with too many are left out\n";
   }
   if (path == "-") return;
-  session->err() << "trace of " << Steps(trace) << ": " << path
+  session->err() << "trace of " << Steps(trace) << ": " << VisibleLine(path)
                  << " (for ui.perfetto.dev)\n";
   if (session->format() == OutputFormat::kName) {
-    session->out() << path << "\n";
+    session->out() << VisibleLine(path) << "\n";
     return;
   }
   if (session->format() == OutputFormat::kTable) {
@@ -164,7 +165,8 @@ ExitCode TraceCommand::Run(const std::vector<std::string>& arguments,
                                : output_;
   const absl::Status written = Write(trace, path, session);
   if (!written.ok()) {
-    session->err() << "roundhouse: trace: " << written.message() << "\n";
+    session->err() << "roundhouse: trace: "
+                   << MessageText(std::string(written.message())) << "\n";
     return ExitCode::kError;
   }
   Show(trace, path, session);

@@ -2,6 +2,7 @@
 
 #include <ostream>
 
+#include "base/visible_text.h"
 #include "client/follow.h"
 #include "client/interrupt.h"
 #include "client/message_json.h"
@@ -56,7 +57,7 @@ ExitCode WatchCommand::WatchOne(const std::string& name, Session* session) {
       },
       &ended);
   if (session->format() == OutputFormat::kName && !ended.name().empty()) {
-    session->out() << ended.name() << "\n";
+    session->out() << VisibleLine(ended.name()) << "\n";
   }
   return code;
 }
@@ -74,10 +75,10 @@ ExitCode WatchCommand::WatchAll(Session* session) {
         if (session->format() == OutputFormat::kJson) {
           ShowJsonLine(job, session);
         } else if (session->format() == OutputFormat::kName) {
-          session->out() << job.name() << "\n" << std::flush;
+          session->out() << VisibleLine(job.name()) << "\n" << std::flush;
         } else {
           const absl::Time now = session->environment().now();
-          session->out() << ShortName(job.name()) << " "
+          session->out() << VisibleLine(ShortName(job.name())) << " "
                          << ProgressLine(ProgressOf(job, now)) << "\n"
                          << std::flush;
         }

@@ -75,7 +75,8 @@ absl::Status ClearSocketPath(const std::string& path) {
 struct ApiServer::Parts {
   Parts(const ApiOptions& options, const ApiBackends& to)
       : store(to.store),
-        jobs(to.jobs, to.store, to.datasets, options.state_dir, &work, &pump),
+        jobs(to.jobs, to.store, to.datasets, options.state_dir,
+             options.check_kept, &work, &pump),
         datasets(to.datasets, &work),
         checkpoints(to.jobs, &pump),
         models(to.models, to.sampler, &work, &pump),

@@ -7,6 +7,7 @@
 #ifndef ROUNDHOUSE_SERVER_API_API_SERVER_H_
 #define ROUNDHOUSE_SERVER_API_API_SERVER_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -31,6 +32,9 @@ struct ApiOptions {
   std::string listen;                // "unix:PATH"
   std::string state_dir;             // Holds jobs/<uid>/.
   ServerMetrics* metrics = nullptr;  // Told of each call; none: nobody is.
+  // Whether what the store is told will be found again: asked before and after
+  // a job is stored, from any thread; its error is the answer.
+  std::function<absl::Status()> check_kept = [] { return absl::OkStatus(); };
 };
 
 // What answers the calls.

@@ -93,6 +93,23 @@ TEST_F(ApiTest, CreateGetList) {
   EXPECT_EQ(list.revision(), 1);
 }
 
+TEST_F(ApiTest, NothingIsAcknowledgedThatIsNotKept) {
+  kept_submits_ = 0;
+  const grpc::Status refused = CreateText(kJobText);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(Reason(refused), "STATE_DIRECTORY_GONE");
+  EXPECT_EQ(refused.error_message(), "put it back");
+  EXPECT_EQ(engine_->submits(), 0);
+  // It goes while the job is being stored.
+  kept_submits_ = 1;
+  EXPECT_EQ(CreateText(kJobText).error_code(),
+            grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(engine_->submits(), 1);
+  // What is there can be read.
+  v1::ListFineTuningJobsResponse list;
+  EXPECT_TRUE(List({}, &list).ok());
+}
+
 TEST_F(ApiTest, GetHasTheHistories) {
   const v1::FineTuningJob job = MustCreate();
   {

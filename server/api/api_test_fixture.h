@@ -5,8 +5,10 @@
 
 #include <stdlib.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -62,7 +64,8 @@ class ApiTestFixture : public testing::Test {
         *store_, AnyFiles(), Resolver());
     auto server = ApiServer::Start({.listen = "unix:" + socket_,
                                     .state_dir = dir_,
-                                    .metrics = metrics_.get()},
+                                    .metrics = metrics_.get(),
+                                    .check_kept = [this] { return Kept(); }},
                                    backends());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -74,6 +77,11 @@ class ApiTestFixture : public testing::Test {
     models_ = v1::ModelService::NewStub(channel_);
     plans_ = v1::PlanService::NewStub(channel_);
     system_ = v1::SystemService::NewStub(channel_);
+  }
+  absl::Status Kept() const {
+    if (engine_->submits() < kept_submits_) return absl::OkStatus();
+    return FieldError(absl::StatusCode::kFailedPrecondition,
+                      "STATE_DIRECTORY_GONE", "", "put it back");
   }
   ApiBackends backends() {
     return {.jobs = engine_.get(),
@@ -159,6 +167,8 @@ class ApiTestFixture : public testing::Test {
   const std::unique_ptr<ServerMetrics> metrics_ = ServerMetrics::Create();
   std::unique_ptr<JobStore> store_;
   std::unique_ptr<FakeEngine> engine_;
+  // So many submits reach a state directory that is there.
+  std::atomic<int> kept_submits_ = std::numeric_limits<int>::max();
   FakeSampler sampler_;
   const TrainingPlanner planner_{AnyFiles(), Resolver()};
   std::unique_ptr<EventLoop> loop_;

@@ -1,6 +1,7 @@
 #include "server/api/convert.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -9,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
+#include "base/visible_text.h"
 #include "server/spec/spec_error.h"
 
 namespace roundhouse {
@@ -18,6 +20,9 @@ constexpr char kJobPrefix[] = "projects/default/fineTuningJobs/";
 constexpr char kTokenPrefix[] = "after:";
 constexpr size_t kMaxTextBytes = 1 << 20;
 constexpr size_t kMaxFileNameBytes = 255;
+// google.protobuf.Timestamp: 0001-01-01T00:00:00Z to 9999-12-31T23:59:59Z.
+constexpr int64_t kFirstTimestampSeconds = -62'135'596'800;
+constexpr int64_t kLastTimestampSeconds = 253'402'300'799;
 
 absl::Status Invalid(const std::string& field, const std::string& what) {
   return FieldError("INVALID_VALUE", field, absl::StrCat(field, ": ", what));
@@ -189,9 +194,14 @@ std::string PageToken(int64_t position) {
 
 google::protobuf::Timestamp ToProto(absl::Time time) {
   google::protobuf::Timestamp out;
-  const int64_t micros = absl::ToUnixMicros(time);
-  out.set_seconds(micros / 1000000);
-  out.set_nanos(static_cast<int32_t>(micros % 1000000 * 1000));
+  const absl::Time valid =
+      std::clamp(time, absl::FromUnixSeconds(kFirstTimestampSeconds),
+                 absl::FromUnixSeconds(kLastTimestampSeconds) +
+                     absl::Nanoseconds(999'999'999));
+  // Rounds down, so that nanoseconds are not negative before 1970.
+  out.set_seconds(absl::ToUnixSeconds(valid));
+  out.set_nanos(static_cast<int32_t>(
+      absl::ToInt64Nanoseconds(valid - absl::FromUnixSeconds(out.seconds()))));
   return out;
 }
 
@@ -202,7 +212,7 @@ v1::FineTuningJob ToProto(const JobRecord& job) {
   // The numbers are the same; convert_test holds them together.
   out.set_state(static_cast<v1::JobState>(job.state));
   out.set_reason(static_cast<v1::JobReason>(job.reason));
-  out.set_message(job.message);
+  out.set_message(ValidUtf8(job.message));
   *out.mutable_create_time() = ToProto(job.create_time);
   if (job.start_time.has_value()) {
     *out.mutable_start_time() = ToProto(*job.start_time);
@@ -211,10 +221,10 @@ v1::FineTuningJob ToProto(const JobRecord& job) {
     *out.mutable_end_time() = ToProto(*job.end_time);
   }
   out.set_submitted_text(job.text);
-  out.set_resolved_spec(job.resolved);
+  out.set_resolved_spec(ValidUtf8(job.resolved));
   out.set_output_name(job.output_name);
-  out.set_output_path(job.output_path);
-  out.set_last_checkpoint_path(job.last_checkpoint_path);
+  out.set_output_path(ValidUtf8(job.output_path));
+  out.set_last_checkpoint_path(ValidUtf8(job.last_checkpoint_path));
   out.set_attempts(job.attempts);
   out.set_revision(job.revision);
   if (job.dataset.has_value()) PutDataset(*job.dataset, out.mutable_dataset());
@@ -229,7 +239,7 @@ v1::FineTuningJobEvent ToProto(const JobEvent& event) {
   out.set_type(event.type);
   out.set_state(static_cast<v1::JobState>(event.state));
   out.set_reason(static_cast<v1::JobReason>(event.reason));
-  out.set_message(event.message);
+  out.set_message(ValidUtf8(event.message));
   out.set_step(event.step);
   return out;
 }

@@ -61,6 +61,8 @@ v1::FineTuningJob ToProto(const JobRecord& job);
 v1::FineTuningJobEvent ToProto(const JobEvent& event);
 v1::JobNeeds ToProto(const JobNeeds& needs);
 v1::Device ToProto(const DeviceInfo& device);
+// The nearest valid Timestamp: of years 1 to 9999, with nanoseconds that are
+// not negative.
 google::protobuf::Timestamp ToProto(absl::Time time);
 
 }  // namespace roundhouse

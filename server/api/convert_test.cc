@@ -1,5 +1,9 @@
 #include "server/api/convert.h"
 
+#include <cstdint>
+#include <limits>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "proto/google/rpc/error_details.pb.h"
@@ -90,6 +94,30 @@ TEST(ConvertTest, PagesAreBoundedAndTokensOpaque) {
   request.clear_page_token();
   request.add_states(static_cast<v1::JobState>(99));
   EXPECT_EQ(ErrorField(FromProto(request).status()), "states");
+}
+
+TEST(ConvertTest, EveryTimeIsAValidTimestamp) {
+  struct Case {
+    absl::Time time;
+    int64_t seconds;
+    int32_t nanos;
+  };
+  for (const Case& c : std::vector<Case>{
+           {absl::FromUnixMicros(0), 0, 0},
+           {absl::FromUnixMicros(1234567), 1, 234567000},
+           {absl::FromUnixMicros(-1), -1, 999'999'000},
+           {absl::FromUnixMicros(-1'000'000), -1, 0},
+           {absl::FromUnixMicros(-1'500'000), -2, 500'000'000},
+           {absl::InfinitePast(), -62135596800, 0},
+           {absl::FromUnixMicros(std::numeric_limits<int64_t>::min()),
+            -62135596800, 0},
+           {absl::FromUnixMicros(std::numeric_limits<int64_t>::max()),
+            253402300799, 999'999'999},
+           {absl::InfiniteFuture(), 253402300799, 999'999'999}}) {
+    const google::protobuf::Timestamp out = ToProto(c.time);
+    EXPECT_EQ(out.seconds(), c.seconds) << c.time;
+    EXPECT_EQ(out.nanos(), c.nanos) << c.time;
+  }
 }
 
 TEST(ConvertTest, AJobKeepsEveryField) {

@@ -1,6 +1,7 @@
 #include "server/api/errors.h"
 
 #include "base/log.h"
+#include "base/visible_text.h"
 #include "proto/google/rpc/error_details.pb.h"
 #include "proto/google/rpc/status.pb.h"
 #include "server/spec/spec_error.h"
@@ -101,7 +102,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status,
   out.set_code(
       static_cast<int>(ours ? absl::StatusCode::kInternal : status.code()));
   out.set_message(ours ? "internal error; the server's log says more"
-                       : std::string(status.message()));
+                       : ValidUtf8(std::string(status.message())));
   google::rpc::ErrorInfo info;
   const std::string reason = ours ? "" : ErrorReason(status);
   info.set_reason(reason.empty() ? DefaultReason(status.code()) : reason);

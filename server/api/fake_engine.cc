@@ -1,5 +1,7 @@
 #include "server/api/fake_engine.h"
 
+#include <stdexcept>
+
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "server/spec/spec.h"
@@ -16,6 +18,7 @@ absl::StatusOr<JobRecord> FakeEngine::Submit(const SubmitRequest& request) {
     return FieldError(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
                       "host_memory", "needs 9 bytes, the limit is 8");
   }
+  if (spec.batch_size == 997) throw std::runtime_error("thrown");
   if (spec.batch_size == 998) {
     return absl::InternalError("secret: host key");
   }

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "server/api/errors.h"
+#include "server/api/unary_call.h"
 
 namespace roundhouse {
 namespace {
@@ -41,13 +42,15 @@ class InspectionCall final : public grpc::ServerUnaryReactor {
   }
 
   void Ask() {
-    const auto checked = Question();
+    const auto checked = Guarded([this] { return Question(); });
     if (!checked.ok()) return Answer(checked.status());
     inspector_->Start(
         id_, *checked, [this] { return cancelled_.load(); },
         [this](absl::StatusOr<std::string> text) {
           if (!text.ok()) return Answer(text.status());
-          Work([this, text = *std::move(text)] { Answer(fill_(text)); });
+          Work([this, text = *std::move(text)] {
+            Answer(Guarded([&] { return fill_(text); }));
+          });
         });
   }
 

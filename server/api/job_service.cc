@@ -21,11 +21,13 @@ namespace roundhouse {
 
 JobService::JobService(JobEngine* engine, JobStore* store,
                        DatasetInspector* inspector, std::string state_dir,
-                       WorkPool* work, StreamPump* pump)
+                       std::function<absl::Status()> check_kept, WorkPool* work,
+                       StreamPump* pump)
     : engine_(engine),
       store_(store),
       inspector_(inspector),
       state_dir_(std::move(state_dir)),
+      check_kept_(std::move(check_kept)),
       work_(work),
       pump_(pump) {}
 
@@ -36,7 +38,9 @@ grpc::ServerUnaryReactor* JobService::CreateFineTuningJob(
   if (request->validate_only()) return DryRun(request, response);
   return RunUnary(context, work_, "", [=, this]() -> absl::Status {
     ASSIGN_OR_RETURN(const SubmitRequest submit, FromProto(*request));
+    RETURN_IF_ERROR(check_kept_());
     ASSIGN_OR_RETURN(const JobRecord job, engine_->Submit(submit));
+    RETURN_IF_ERROR(check_kept_());
     *response = ToProto(job);
     return absl::OkStatus();
   });

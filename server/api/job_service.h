@@ -2,8 +2,10 @@
 #ifndef ROUNDHOUSE_SERVER_API_JOB_SERVICE_H_
 #define ROUNDHOUSE_SERVER_API_JOB_SERVICE_H_
 
+#include <functional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
 #include "server/api/engine.h"
@@ -18,9 +20,11 @@ namespace roundhouse {
 class JobService final : public v1::FineTuningJobService::CallbackService {
  public:
   // A job's log, step metrics and samples are
-  // <state_dir>/jobs/<uid>/{log,metrics.jsonl,samples.jsonl}.
+  // <state_dir>/jobs/<uid>/{log,metrics.jsonl,samples.jsonl}.  `check_kept` as
+  // in ApiOptions.
   JobService(JobEngine* engine, JobStore* store, DatasetInspector* inspector,
-             std::string state_dir, WorkPool* work, StreamPump* pump);
+             std::string state_dir, std::function<absl::Status()> check_kept,
+             WorkPool* work, StreamPump* pump);
 
   grpc::ServerUnaryReactor* CreateFineTuningJob(
       grpc::CallbackServerContext* context,
@@ -91,6 +95,7 @@ class JobService final : public v1::FineTuningJobService::CallbackService {
   JobStore* const store_;
   DatasetInspector* const inspector_;
   const std::string state_dir_;
+  const std::function<absl::Status()> check_kept_;
   WorkPool* const work_;
   StreamPump* const pump_;
 };

@@ -1,6 +1,7 @@
 #include "server/api/model_service.h"
 
 #include "base/status.h"
+#include "base/visible_text.h"
 #include "server/api/sample_stream.h"
 #include "server/api/unary_call.h"
 #include "server/spec/spec_error.h"
@@ -11,23 +12,23 @@ namespace {
 void Put(const MethodNeed& need, v1::MethodNeed* out) {
   out->set_host_bytes(static_cast<int64_t>(need.host_bytes));
   out->set_fits(need.fits);
-  out->set_problem(need.problem);
+  out->set_problem(ValidUtf8(need.problem));
 }
 
 v1::Model ToProto(const ModelInfo& info, uint64_t host_limit_bytes) {
   v1::Model out;
-  out.set_name(info.name);
-  out.set_path(info.path);
+  out.set_name(ValidUtf8(info.name));
+  out.set_path(ValidUtf8(info.path));
   out.set_family(info.family);
   out.set_parameters(info.parameters);
   out.set_dtype(info.dtype);
   out.set_bytes(static_cast<int64_t>(info.bytes));
   out.set_adapter(info.adapter);
-  out.set_base_model(info.base_model);
+  out.set_base_model(ValidUtf8(info.base_model));
   out.set_host_limit_bytes(static_cast<int64_t>(host_limit_bytes));
   if (info.full.has_value()) Put(*info.full, out.mutable_full());
   if (info.lora.has_value()) Put(*info.lora, out.mutable_lora());
-  out.set_problem(info.problem);
+  out.set_problem(ValidUtf8(info.problem));
   return out;
 }
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "server/api/convert.h"
 
 namespace roundhouse {
 namespace {
@@ -63,9 +64,7 @@ void TraceParts::PutHead(v1::TraceFineTuningJobResponse* out) const {
   out->set_first_step(trace_->first_step);
   const int64_t start_ns =
       absl::ToUnixNanos(trace_->start_time) + origin_ns_ - trace_->started_ns;
-  out->mutable_start_time()->set_seconds(start_ns / 1'000'000'000);
-  out->mutable_start_time()->set_nanos(
-      static_cast<int32_t>(start_ns % 1'000'000'000));
+  *out->mutable_start_time() = ToProto(absl::FromUnixNanos(start_ns));
   out->set_ended_early(trace_->ended_early);
   out->set_copies_left_out(static_cast<int64_t>(trace_->copies_left_out));
   for (const TracedDevice& traced : trace_->devices) {

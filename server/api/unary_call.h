@@ -2,16 +2,29 @@
 #ifndef ROUNDHOUSE_SERVER_API_UNARY_CALL_H_
 #define ROUNDHOUSE_SERVER_API_UNARY_CALL_H_
 
+#include <exception>
 #include <functional>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "grpcpp/grpcpp.h"
 #include "server/api/errors.h"
 #include "server/pool/work_pool.h"
 
 namespace roundhouse {
+
+// What `call` answers, a Status or a StatusOr.  A library that throws ends this
+// call, not the daemon; the log says what it threw.
+template <typename Call>
+auto Guarded(const Call& call) -> decltype(call()) {
+  try {
+    return call();
+  } catch (const std::exception& thrown) {
+    return absl::InternalError(absl::StrCat("exception: ", thrown.what()));
+  }
+}
 
 // `call` fills the response; `resource` goes into error details.
 inline grpc::ServerUnaryReactor* RunUnary(grpc::CallbackServerContext* context,
@@ -20,7 +33,7 @@ inline grpc::ServerUnaryReactor* RunUnary(grpc::CallbackServerContext* context,
                                           std::function<absl::Status()> call) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   const bool taken = work->TryRun([reactor, resource, call = std::move(call)] {
-    reactor->Finish(ToGrpcStatus(call(), resource));
+    reactor->Finish(ToGrpcStatus(Guarded(call), resource));
   });
   if (!taken) {
     reactor->Finish(ToGrpcStatus(

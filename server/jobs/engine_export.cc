@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/path_exists.h"
 #include "base/status.h"
 #include "server/jobs/engine.h"
 #include "server/spec/spec_error.h"
@@ -80,7 +81,12 @@ absl::StatusOr<std::string> Engine::ExportOutput(
                                      PathKind::kDirectory));
   }
   const std::string path = absl::StrCat(parent == "/" ? "" : parent, "/", name);
-  if (fs::symlink_status(path).type() != fs::file_type::not_found) {
+  std::error_code error;
+  const fs::file_type there = fs::symlink_status(path, error).type();
+  if (there == fs::file_type::none) {
+    return Refused("output", absl::StrCat(path, ": ", error.message()));
+  }
+  if (there != fs::file_type::not_found) {
     return FieldError(absl::StatusCode::kAlreadyExists, "INVALID_VALUE",
                       "output",
                       absl::StrCat("output: ", path, ": is there already"));
@@ -103,7 +109,7 @@ absl::StatusOr<ExportPlan> Engine::PlanExportOf(
   ExportRequest located = request;
   ASSIGN_OR_RETURN(located.source, ExportSource(request.source));
   ASSIGN_OR_RETURN(located.output, ExportOutput(request.output));
-  if (fs::exists(absl::StrCat(located.source, "/", kManifestName))) {
+  if (PathExists(absl::StrCat(located.source, "/", kManifestName))) {
     const absl::Status whole = CheckExported(located.source);
     if (absl::IsUnavailable(whole)) return whole;
     if (!whole.ok()) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/model/parameters.h"
+#include "base/path_exists.h"
 #include "base/status.h"
 #include "server/jobs/disk_need.h"
 #include "server/jobs/engine.h"
@@ -311,7 +312,7 @@ absl::Status Engine::CheckOutputName(const JobSpec& spec) const {
   RETURN_IF_ERROR(store_.CheckOutputName(spec.output_name));
   const std::string path =
       absl::StrCat(options_.state_dir, "/outputs/", spec.output_name);
-  if (spec.output_name.empty() || !std::filesystem::exists(path)) {
+  if (spec.output_name.empty() || !PathExists(path)) {
     return absl::OkStatus();
   }
   return FieldError("INVALID_VALUE", "output_name",

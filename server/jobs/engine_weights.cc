@@ -1,11 +1,11 @@
 // Engine: which directory a name of trained weights means.
-#include <filesystem>
 #include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/path_exists.h"
 #include "base/status.h"
 #include "server/jobs/engine.h"
 #include "server/spec/spec_error.h"
@@ -62,7 +62,7 @@ absl::StatusOr<Engine::NamedWeights> Engine::FindWeights(
   }
   if (!step.has_value()) return NamedWeights{job->output_path, *job};
   std::string path = CheckpointPath(JobDirectory(*job), *step);
-  if (std::filesystem::is_directory(path)) {
+  if (IsDirectory(path)) {
     return NamedWeights{std::move(path), *job};
   }
   return Missing(field, absl::StrCat(job->id, " has no checkpoint-", *step,

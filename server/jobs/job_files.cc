@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "base/files/durable_file.h"
 #include "base/status.h"
+#include "base/visible_text.h"
 #include "nlohmann/json.hpp"
 
 namespace roundhouse {
@@ -68,7 +69,7 @@ void JobFiles::Log(const std::string& text) {
   Append(log_fd_,
          absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%SZ ", absl::Now(),
                                        absl::UTCTimeZone()),
-                      text, "\n"));
+                      VisibleLine(text), "\n"));
 }
 
 void JobFiles::Metric(const std::string& json) {

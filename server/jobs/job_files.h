@@ -31,7 +31,8 @@ class JobFiles {
   JobFiles(const JobFiles&) = delete;
   JobFiles& operator=(const JobFiles&) = delete;
 
-  // A line with the time in front; a text of several lines stays together.
+  // One line with the time in front.  Newlines and control characters, as names
+  // of files may have, are spelled out (base/visible_text.h).
   void Log(const std::string& text);
   // One JSON object, without its line end.
   void Metric(const std::string& json);

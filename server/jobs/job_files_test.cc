@@ -37,8 +37,23 @@ TEST_F(JobFilesTest, AppendsToWhatAnEarlierDaemonWrote) {
   }
   const std::string log = Log();
   EXPECT_NE(log.find("Z one\n"), std::string::npos) << log;
-  EXPECT_NE(log.find("Z two\nlines\n"), std::string::npos) << log;
+  EXPECT_NE(log.find("Z two\\nlines\n"), std::string::npos) << log;
   EXPECT_EQ(Metrics(), "{\"step\":1}\n{\"step\":1}\n");
+}
+
+// A member names a dataset so that `logs` would clear the screen, turn the
+// writing round and show a line that the daemon never wrote.
+TEST_F(JobFilesTest, ANameCannotForgeALineOrMoveTheCursor) {
+  auto files = *JobFiles::Open(directory_);
+  files->Log(
+      "WARNING: /data/\xc3\xa4\x1b[2J\xe2\x80\xae\r\n"
+      "2026-01-01T00:00:00Z SUCCEEDED: 1 row is empty");
+  const std::string log = Log();
+  EXPECT_NE(log.find("Z WARNING: /data/\xc3\xa4\\x1b[2J\\u202e\\x0d\\n"
+                     "2026-01-01T00:00:00Z SUCCEEDED: 1 row is empty\n"),
+            std::string::npos)
+      << log;
+  EXPECT_EQ(log.find('\n'), log.size() - 1) << log;
 }
 
 TEST_F(JobFilesTest, StepsThatWillBeDoneAgainAreDropped) {

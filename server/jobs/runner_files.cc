@@ -175,9 +175,12 @@ void JobRunner::OnSaved(int64_t step, int64_t begun_ns) {
   report.step = step;
   report.path = CheckpointPath(options_.directory, step);
   std::error_code error;
-  for (const auto& file :
-       std::filesystem::directory_iterator(report.path, error)) {
-    report.bytes += file.file_size(error);
+  for (auto file = std::filesystem::directory_iterator(report.path, error);
+       !error && file != std::filesystem::directory_iterator();
+       file.increment(error)) {
+    std::error_code gone;
+    const uintmax_t bytes = file->file_size(gone);
+    if (!gone) report.bytes += bytes;
   }
   report.seconds = static_cast<double>(MonotonicNs() - begun_ns) * 1e-9;
   listener_->OnCheckpoint(report);
@@ -250,7 +253,8 @@ std::string JobRunner::TrainerStateJson() const {
           CheckpointPath(options_.directory, best->step);
     }
   }
-  return state.dump(2) + "\n";
+  return state.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
+         "\n";
 }
 
 // The newer one is on disk: order on the background thread keeps a crash from

@@ -1,6 +1,7 @@
 // JobRunner: what a job starts from, and its first moments.
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,7 @@
 #include "base/status.h"
 #include "nlohmann/json.hpp"
 #include "server/jobs/runner.h"
+#include "server/jobs/start_point.h"
 #include "server/jobs/tokenizer_copy.h"
 
 namespace roundhouse {
@@ -207,10 +209,8 @@ void JobRunner::GoOnFrom(const StartPoint& start) {
                      now, ": the job goes on with step ", completed_step_ + 1,
                      " of its own order of batches"));
   }
-  auto json = nlohmann::json::parse(start.trainer_state, nullptr, false);
-  if (!json.is_object() || !json.contains("log_history")) {
-    json = nlohmann::json::object();
-  }
+  const nlohmann::json json = ParseTrainerState(
+      start.trainer_state, start.path + "/trainer_state.json");
   for (const auto& entry : json.value("log_history", nlohmann::json::array())) {
     // Later steps were seen but not kept: they come again.
     if (!entry.is_object() || !entry.contains("step") ||

@@ -3,6 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/model/json.h"
 #include "base/status.h"
 
 namespace roundhouse {
@@ -64,6 +67,17 @@ StartPoint ChooseStart(const StartOptions& options) {
     start.status = taken;
   }
   return start;
+}
+
+nlohmann::json ParseTrainerState(const std::string& text,
+                                 const std::string& path) {
+  if (text.empty()) return nlohmann::json::object();
+  const absl::Status checked =
+      CheckJson(text, path, {kMaxTextBytes, kMaxJsonDepth, kMaxJsonKeys});
+  if (!checked.ok()) RH_LOG(kWarning) << checked;
+  auto state = checked.ok() ? nlohmann::json::parse(text, nullptr, false)
+                            : nlohmann::json::object();
+  return state.is_object() ? state : nlohmann::json::object();
 }
 
 }  // namespace roundhouse

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
 #include "server/weights/checkpoint.h"
 
 namespace roundhouse {
@@ -46,6 +47,12 @@ struct StartPoint {
 // (QuarantineCheckpoint), and the next older one counts.  `named` is someone
 // else's and stays as it is.  Blocks on the disk; any thread.
 StartPoint ChooseStart(const StartOptions& options);
+
+// The text of a trainer_state.json, which `path` names in the log; an object
+// without anything where it is none.  A checkpoint that a job file names is
+// somebody else's: what it says may be nested as deep as it likes.
+nlohmann::json ParseTrainerState(const std::string& text,
+                                 const std::string& path);
 
 }  // namespace roundhouse
 

@@ -1,5 +1,7 @@
 #include "server/jobs/start_point.h"
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <fstream>
 
@@ -8,6 +10,7 @@
 #include "base/files/durable_file.h"
 #include "base/files/file_fault.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 
 namespace roundhouse {
 namespace {
@@ -148,6 +151,24 @@ TEST_F(StartPointTest, AFileThatCannotBeReadIsCorruptToo) {
   ASSERT_TRUE(ArmFileFaults("").ok());
   EXPECT_EQ(start.path, one);
   EXPECT_TRUE(absl::StrContains(start.notes.at(0), "Input/output error"));
+}
+
+// A member's own checkpoint, named by a job file.
+TEST_F(StartPointTest, NoHistoryEndsTheDaemon) {
+  // Dumping it again took more stack than there is.
+  const std::string deep(500'000, '[');
+  EXPECT_TRUE(ParseTrainerState(
+                  absl::StrCat("{\"log_history\": [{\"step\": 1, \"x\": ", deep,
+                               std::string(deep.size(), ']'), "}]}"),
+                  "state")
+                  .empty());
+  for (const char* other : {"", "{", "[1]", "7", "\xff"}) {
+    EXPECT_EQ(ParseTrainerState(other, "state"), nlohmann::json::object())
+        << other;
+  }
+  const auto good = ParseTrainerState(
+      R"({"log_history": [{"step": 1, "loss": 2.5}]})", "state");
+  EXPECT_EQ(good["log_history"][0]["step"], 1);
 }
 
 }  // namespace

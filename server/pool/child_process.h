@@ -2,8 +2,8 @@
 // its stderr kept, its death noticed.
 //
 // Runs on the event loop's thread.  The child gets SIGKILL when the daemon's
-// loop thread dies (the worker asks for that itself) and inherits the lock
-// file, so that a new daemon waits until all of them are gone.
+// loop thread dies (the worker asks for that itself).  Workers inherit the
+// daemon's lock, so that a new daemon waits until all of them are gone.
 #ifndef ROUNDHOUSE_SERVER_POOL_CHILD_PROCESS_H_
 #define ROUNDHOUSE_SERVER_POOL_CHILD_PROCESS_H_
 

@@ -55,7 +55,7 @@ struct WorkerPoolOptions {
   bool peers = false;
   // Device workers' message loops go before compute (dispatch_priority.h).
   bool before_compute = false;
-  int lock_fd = -1;  // inherited by every worker
+  int lock_fd = -1;  // of the daemon; inherited by every worker
   // A worker that is up and says nothing for this long is killed.
   absl::Duration heartbeat_limit = absl::Seconds(30);
   // A process that has not said Hello this long after it was forked is killed:

@@ -1,17 +1,15 @@
 #include "server/sample/sample_source.h"
 
-#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/path_exists.h"
 #include "base/status.h"
 #include "server/spec/spec_error.h"
 #include "server/weights/checkpoint.h"
 
 namespace roundhouse {
 namespace {
-
-namespace fs = std::filesystem;
 
 // A directory's own error, about the field that named it.
 absl::Status ModelError(const absl::Status& status) {
@@ -24,7 +22,7 @@ absl::Status ModelError(const absl::Status& status) {
 
 absl::StatusOr<DType> DTypeOf(const std::string& path,
                               const ModelConfig& model) {
-  if (fs::exists(path + "/checkpoint.json")) {
+  if (PathExists(path + "/checkpoint.json")) {
     ASSIGN_OR_RETURN(const CheckpointManifest manifest,
                      ReadCheckpoint(path, false));
     for (const DType dtype : {DType::kBF16, DType::kF16}) {

@@ -120,8 +120,9 @@ absl::StatusOr<std::string> HubCache::Resolve(const std::string& field,
 
 absl::Status HubCache::CheckSnapshot(const std::string& path) const {
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(path, error)) {
-    RETURN_IF_ERROR(CheckFile(entry.path().string()));
+  for (auto entry = fs::directory_iterator(path, error);
+       !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    RETURN_IF_ERROR(CheckFile(entry->path().string()));
   }
   if (!error) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", error.message()));

@@ -397,7 +397,8 @@ std::string ResolvedSpec::ToJson() const {
   for (const SpecFieldRow& row : SpecFieldRows()) {
     if (row.put != nullptr) row.put(spec_, &out);
   }
-  return out.dump(2);
+  // Paths may hold bytes that are not UTF-8.
+  return out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 std::string NearestName(const std::string& name,

@@ -15,7 +15,7 @@ namespace roundhouse {
 // The status of `code` with `message`; `field` may be "".  Reasons in use:
 // UNKNOWN_FIELD, DUPLICATE_FIELD, CONFLICTING_FIELDS, MISSING_FIELD,
 // INVALID_VALUE, INVALID_SYNTAX, NOT_AVAILABLE, PATH_OUTSIDE_DATA_ROOTS,
-// PATH_NOT_FOUND, and the names of JobReason.
+// PATH_NOT_FOUND, STATE_DIRECTORY_GONE, and the names of JobReason.
 absl::Status FieldError(absl::StatusCode code, const std::string& reason,
                         const std::string& field, const std::string& message);
 

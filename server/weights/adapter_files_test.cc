@@ -70,6 +70,19 @@ class AdapterFilesTest : public testing::Test {
   const std::string path_;
 };
 
+// std::filesystem::exists threw at what stat refuses.
+TEST_F(AdapterFilesTest, LoopsOfLinksAreNoFiles) {
+  EXPECT_TRUE(IsAdapterDirectory(AnyFiles(), path_));
+  fs::create_symlink("config.json", path_ + "/config.json");
+  EXPECT_FALSE(IsAdapterDirectory(AnyFiles(), path_));
+  fs::remove(path_ + "/adapter_config.json");
+  fs::create_symlink("adapter_config.json", path_ + "/adapter_config.json");
+  EXPECT_FALSE(OpenAdapterDirectory(AnyFiles(), path_, model_).ok());
+  const std::string longest = "/" + std::string(5000, 'x');
+  EXPECT_FALSE(OpenAdapterDirectory(AnyFiles(), longest, model_).ok());
+  EXPECT_FALSE(IsAdapterDirectory(AnyFiles(), longest));
+}
+
 TEST_F(AdapterFilesTest, WhatIsWrittenIsRead) {
   const auto adapter = OpenAdapterDirectory(AnyFiles(), path_, model_);
   ASSERT_TRUE(adapter.ok()) << adapter.status();

@@ -14,6 +14,7 @@
 #include "base/files/durable_file.h"
 #include "base/kill_point.h"
 #include "base/model/safetensors.h"
+#include "base/path_exists.h"
 #include "base/status.h"
 
 namespace roundhouse {
@@ -92,7 +93,7 @@ absl::Status FinishDirectory(const DirectoryPlan& plan) {
   KillPoint("daemon.save.before_rename");
   // An older directory of that name is swapped out, not removed first: at no
   // moment is there none.
-  const bool swap = plan.replaces_existing && fs::exists(plan.final_path);
+  const bool swap = plan.replaces_existing && PathExists(plan.final_path);
   RETURN_IF_ERROR(
       RenameDurably(plan.sites.rename, temporary, plan.final_path,
                     swap ? RenameMode::kExchange : RenameMode::kKeep));
@@ -309,8 +310,9 @@ absl::StatusOr<CheckpointManifest> CheckResumable(const std::string& path,
 std::vector<int64_t> ListCheckpointSteps(const std::string& directory) {
   std::set<int64_t> steps;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(directory, error)) {
-    const auto step = CheckpointStepOf(entry.path().string());
+  for (auto entry = fs::directory_iterator(directory, error);
+       !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const auto step = CheckpointStepOf(entry->path().string());
     if (step.has_value()) steps.insert(*step);
   }
   return {steps.begin(), steps.end()};

@@ -1,7 +1,6 @@
 #include "server/weights/export_plan.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <random>
@@ -19,8 +18,6 @@
 
 namespace roundhouse {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr char kTrainerState[] = "trainer_state.json";
 constexpr char kGenerationConfig[] = "generation_config.json";

@@ -12,6 +12,7 @@
 #include "base/files/durable_file.h"
 #include "base/kill_point.h"
 #include "base/log.h"
+#include "base/path_exists.h"
 #include "base/status.h"
 #include "server/spec/spec_error.h"
 #include "server/weights/checkpoint.h"
@@ -78,7 +79,7 @@ Exporter::Exporter(EventLoop& loop, WorkerPool& pool, const FileOpener& files,
       files_(files),
       note_path_(std::move(note_path)),
       planner_(std::move(planner)) {
-  if (fs::exists(note_path_)) RemoveLeftover(files_, note_path_);
+  if (PathExists(note_path_)) RemoveLeftover(files_, note_path_);
 }
 
 std::shared_ptr<ExportTask> Exporter::Start(const ExportRequest& request) {

@@ -103,7 +103,9 @@ std::string ManifestJson(const CheckpointManifest& manifest) {
                            {"growth_tracker", scaler->growth_tracker},
                            {"skipped_steps", scaler->skipped_steps}};
   }
-  return SealJson(json.dump(2) + "\n");
+  return SealJson(
+      json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
+      "\n");
 }
 
 absl::StatusOr<CheckpointManifest> ParseManifest(const std::string& text,

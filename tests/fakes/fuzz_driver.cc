@@ -3,8 +3,9 @@
 //
 //   fuzz_driver CORPUS_FILE...
 //
-//   ROUNDHOUSE_FUZZ_RUNS   mutated inputs (20000)
-//   ROUNDHOUSE_FUZZ_SEED   seed of the mutations (1)
+//   ROUNDHOUSE_FUZZ_RUNS        mutated inputs
+//   ROUNDHOUSE_FUZZ_USUAL_RUNS  where that is not set, by the target (20000)
+//   ROUNDHOUSE_FUZZ_SEED        seed of the mutations (1)
 //
 // The input at work when the process dies is written to crash-input in
 // TEST_UNDECLARED_OUTPUTS_DIR (or the working directory); giving that file as
@@ -204,7 +205,9 @@ std::vector<Input> ReadCorpus(int count, char** paths) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const uint64_t runs = NumberFromEnvironment("ROUNDHOUSE_FUZZ_RUNS", 20'000);
+  const uint64_t runs = NumberFromEnvironment(
+      "ROUNDHOUSE_FUZZ_RUNS",
+      NumberFromEnvironment("ROUNDHOUSE_FUZZ_USUAL_RUNS", 20'000));
   const uint64_t seed = NumberFromEnvironment("ROUNDHOUSE_FUZZ_SEED", 1);
   const std::vector<Input> corpus = ReadCorpus(argc - 1, argv + 1);
   fprintf(stderr, "fuzzing: seed %llu, %zu corpus files, %llu mutations\n",

@@ -2,6 +2,7 @@
 (tests/fakes/fake_nvml.cc), with fake workers where a GPU would compute."""
 
 import json
+import os
 import pathlib
 import re
 import sys
@@ -188,6 +189,36 @@ class GpuDevicesTest(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("--devices=cuda: no report of the GPU probe within 1s: "
                       "killed (a call of the NVIDIA driver hangs)", text)
+
+    def test_a_probe_that_hangs_stalls_nothing(self):
+        self.scratch.make_model("model")
+        self.scratch.make_data("train.jsonl", count=32)
+        started = self.scratch.folder / "probes"
+        self.probe = self.script("noted.sh", f'echo "$$" >> "{started}"\n'
+                                 f'exec "{self.probe}" "$@"')
+        daemon = self.daemon("cuda", metrics_listen="127.0.0.1:0")
+        daemon.start(gpu_probe_seconds=600)
+        # From now on whatever asks the driver never comes back.
+        hanging = self.scratch.folder / "hanging.txt"
+        hanging.write_text(answers(nvmlInit_v2="hang"))
+        before = set(started.read_text().split())
+        hanging.rename(self.nvml)
+        harness.wait_until(
+            lambda: set(started.read_text().split()) - before, "the next probe",
+            pause=0.1)
+        probe = int(started.read_text().split()[-1])
+        names = [daemon.submit({**SPEC, "seed": seed}) for seed in range(3)]
+        daemon.client("pause", names[2], check=False)
+        daemon.client("cancel", names[2], check=False)
+        for name in names[:2]:
+            daemon.wait(name)
+        self.assertEqual(len(self.devices(daemon)), GPUS - 1)
+        self.assertIn("roundhouse_gpu_probe_failures_total 0\n",
+                      self.metrics(daemon))
+        os.kill(probe, 0)  # it hung all that time
+        daemon.stop()
+        with self.assertRaises(ProcessLookupError):
+            os.kill(probe, 0)
 
     def test_no_driver_is_a_clear_failure(self):
         self.probe = self.script("none.sh",
