@@ -62,7 +62,9 @@ class ApiTestFixture : public testing::Test {
         *store_, AnyFiles(), Resolver());
     auto server = ApiServer::Start({.listen = "unix:" + socket_,
                                     .state_dir = dir_,
-                                    .metrics = metrics_.get()},
+                                    .metrics = metrics_.get(),
+                                    .limits = limits_,
+                                    .max_idle = max_idle_},
                                    backends());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -154,6 +156,9 @@ class ApiTestFixture : public testing::Test {
     return std::ofstream(dir_ / "jobs" / uid / file, std::ios::app);
   }
 
+  // Before StartServer.
+  PeerLimits limits_;
+  absl::Duration max_idle_ = kMaxConnectionIdle;
   std::filesystem::path dir_;
   std::string socket_;
   const std::unique_ptr<ServerMetrics> metrics_ = ServerMetrics::Create();

@@ -6,10 +6,10 @@
 
 #include "absl/status/statusor.h"
 #include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
+#include "server/api/call_queue.h"
 #include "server/api/engine.h"
 #include "server/api/stream_pump.h"
 #include "server/dataset/dataset_inspector.h"
-#include "server/pool/work_pool.h"
 #include "server/store/store.h"
 
 namespace roundhouse {
@@ -20,7 +20,7 @@ class JobService final : public v1::FineTuningJobService::CallbackService {
   // A job's log, step metrics and samples are
   // <state_dir>/jobs/<uid>/{log,metrics.jsonl,samples.jsonl}.
   JobService(JobEngine* engine, JobStore* store, DatasetInspector* inspector,
-             std::string state_dir, WorkPool* work, StreamPump* pump);
+             std::string state_dir, CallQueue* work, StreamPump* pump);
 
   grpc::ServerUnaryReactor* CreateFineTuningJob(
       grpc::CallbackServerContext* context,
@@ -73,6 +73,7 @@ class JobService final : public v1::FineTuningJobService::CallbackService {
   using Command = absl::StatusOr<JobRecord> (JobEngine::*)(const std::string&);
 
   grpc::ServerUnaryReactor* DryRun(
+      grpc::CallbackServerContext* context,
       const v1::CreateFineTuningJobRequest* request,
       v1::FineTuningJob* response);
   grpc::ServerUnaryReactor* RunCommand(grpc::CallbackServerContext* context,
@@ -91,7 +92,7 @@ class JobService final : public v1::FineTuningJobService::CallbackService {
   JobStore* const store_;
   DatasetInspector* const inspector_;
   const std::string state_dir_;
-  WorkPool* const work_;
+  CallQueue* const work_;
   StreamPump* const pump_;
 };
 
