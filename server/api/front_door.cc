@@ -22,7 +22,7 @@
 namespace roundhouse {
 namespace {
 
-constexpr int kBacklog = 128;
+constexpr int kBacklog = 1024;  // a full one refuses whoever comes
 constexpr int kEventsAtOnce = 64;
 constexpr int kAcceptsAtOnce = 16;
 constexpr uint64_t kWakeKey = 0;
