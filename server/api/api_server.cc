@@ -30,7 +30,7 @@
 namespace roundhouse {
 namespace {
 
-constexpr size_t kGrpcMemoryBytes = 128 << 20;
+constexpr size_t kGrpcMemoryBytes = 64 << 20;
 
 // Every service, by the name that clients call it by.
 constexpr const char* kServices[] = {

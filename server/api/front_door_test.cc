@@ -31,6 +31,11 @@ const std::string& Call() {
   static const auto& frame = *new std::string("\0\0\0\1\5\0\0\0\1", 9);
   return frame;
 }
+const std::string& Reset() {
+  static const auto& frame =
+      *new std::string("\0\0\4\3\0\0\0\0\1\0\0\0\10", 13);
+  return frame;
+}
 const std::string& Settings() {
   static const auto& frame = *new std::string("\0\0\0\4\0\0\0\0\0", 9);
   return frame;
@@ -177,21 +182,32 @@ TEST_F(FrontDoorTest, TooManyConnectionsAreRefusedByClosing) {
   Served(2);
 }
 
-TEST_F(FrontDoorTest, TooManyCallsEndTheirConnectionOnly) {
-  Open({.connection_calls = 5});
+TEST_F(FrontDoorTest, TooManyResetsEndTheirConnectionOnly) {
+  Open({.connection_resets = 5});
   const int quiet = Connect();
   const int quiet_server = Served(0);
   const int flood = Connect();
   const int flood_server = Served(1);
   std::string sent = kPreface;
-  const std::string before = sent + Call() + Call() + Call() + Call() + Call();
-  for (int i = 0; i < 1000; ++i) sent += Call();
+  for (int i = 0; i < 5; ++i) sent += Call() + Reset();
+  const std::string before = sent + Call();
+  for (int i = 0; i < 500; ++i) sent += Call() + Reset();
   Send(flood, sent);
   const std::string passed = Receive(flood_server, sent.size());
   EXPECT_TRUE(absl::StartsWith(before, passed)) << passed.size();
   EXPECT_EQ(Receive(flood, 1), "");
   Send(quiet, kPreface + Call());
   EXPECT_EQ(Receive(quiet_server, 33), kPreface + Call());
+}
+
+TEST_F(FrontDoorTest, CallsBeyondAConnectionsShareWait) {
+  Open({.connection_calls = 4});
+  const int client = Connect();
+  const int server = Served(0);
+  std::string sent = kPreface;
+  for (int i = 0; i < 8; ++i) sent += Call();
+  Send(client, sent);
+  EXPECT_EQ(Receive(server, sent.size()), sent);
 }
 
 TEST_F(FrontDoorTest, CallsBeyondAUsersShareWait) {

@@ -16,6 +16,7 @@
 namespace roundhouse {
 
 inline constexpr uint8_t kHeadersFrame = 1;  // begins a call
+inline constexpr uint8_t kResetFrame = 3;    // RST_STREAM: gives one up
 
 class Http2Frames {
  public:

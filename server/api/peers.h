@@ -30,10 +30,12 @@ struct PeerLimits {
   int connections_each = 64;  // of a user
   // Of root and of the daemon's own user.
   int connections_admin = 256;
-  // Calls that a connection begins in a second; one that begins more is closed.
+  // Calls that a connection, and all of a user's, begin in a second; more have
+  // to wait.
   double connection_calls = 500;
-  // Calls that a user's connections begin in a second; more have to wait.
   double user_calls = 1000;
+  // Calls that a connection resets in a second; one that resets more is closed.
+  double connection_resets = 200;
   // Frames of any kind that a connection sends in a second; more have to wait.
   double connection_frames = 10'000;
 };

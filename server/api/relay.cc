@@ -45,6 +45,7 @@ Relay::Relay(Peers* peers, int epoll, uint64_t connection, uid_t uid, Ends ends,
       ends_(ends),
       began_(now),
       calls_(peers->limits().connection_calls, now),
+      resets_(peers->limits().connection_resets, now),
       every_frame_(peers->limits().connection_frames, now),
       took_at_(now) {
   peers_->Note(ends_.grpc, uid_, connection_);
@@ -76,12 +77,13 @@ bool Relay::AdmitFrame(uint8_t type, absl::Time now) {
   if (!frame_admitted_ && !every_frame_.Take(now)) return false;
   frame_admitted_ = true;
   if (type == kHeadersFrame) {
-    if (!call_admitted_ && !calls_.Take(now)) {
-      too_many_calls_ = true;
-      return false;
-    }
+    if (!call_admitted_ && !calls_.Take(now)) return false;
     call_admitted_ = true;
     if (!peers_->MayBeginCall(uid_, now)) return false;
+  }
+  if (type == kResetFrame && !resets_.Take(now)) {
+    too_many_resets_ = true;
+    return false;
   }
   frame_admitted_ = false;
   call_admitted_ = false;
@@ -100,7 +102,7 @@ Relay::Flow Relay::PassUp(absl::Time now) {
     admitted_ += frames_.Follow(
         absl::string_view(up_.bytes).substr(admitted_),
         [this, now](uint8_t type) { return AdmitFrame(type, now); });
-    if (too_many_calls_) return Flow::kOver;
+    if (too_many_resets_) return Flow::kOver;
     waits_ = admitted_ < up_.bytes.size();
     if (!Write(ends_.server, up_, admitted_)) return Flow::kOver;
     if (up_.left() > 0) return Flow::kDry;

@@ -76,10 +76,11 @@ class Relay {
   const absl::Time began_;
   Http2Frames frames_;
   TokenBucket calls_;
+  TokenBucket resets_;
   TokenBucket every_frame_;
   bool call_admitted_ = false;   // by calls_, the user's share not yet
   bool frame_admitted_ = false;  // by every_frame_, the rest not yet
-  bool too_many_calls_ = false;
+  bool too_many_resets_ = false;
   bool waits_ = false;
   bool server_gone_ = false;
   Pending up_;
