@@ -30,11 +30,13 @@
 #include "server/observe/status_page.h"
 #include "server/plan/training_planner.h"
 #include "server/pool/arena_placement.h"
+#include "server/pool/descriptor_limit.h"
 #include "server/pool/dispatch_priority.h"
 #include "server/pool/event_loop.h"
 #include "server/pool/gpu_choice.h"
 #include "server/pool/gpu_probe.h"
 #include "server/pool/host_arena.h"
+#include "server/pool/memory_trim.h"
 #include "server/pool/worker_pool.h"
 #include "server/state_directory.h"
 
@@ -88,6 +90,14 @@ absl::StatusOr<std::vector<wire::Gpu>> FindGpus(DaemonOptions& options) {
                   << gpu.name << ", " << gpu.uuid;
   }
   return std::move(choice.gpus);
+}
+
+void RaiseDescriptors() {
+  const uint64_t limit = RaiseDescriptorLimit();
+  if (limit >= kFewDescriptors) return;
+  RH_LOG(kWarning) << "at most " << limit
+                   << " descriptors (ulimit -Hn): fewer clients are let in; "
+                   << kFewDescriptors << " or more are better";
 }
 
 // The loop's thread, which this is; false: nor need workers.
@@ -193,12 +203,14 @@ void StopInOrder(EventLoop& loop, Engine& engine, WorkerPool& pool) {
 
 absl::Status RunDaemon(const DaemonOptions& written) {
   DaemonOptions options = written;
+  RaiseDescriptors();
   RETURN_IF_ERROR(SocketPath(options.listen).status());
   RETURN_IF_ERROR(CheckPrograms(options));
   ASSIGN_OR_RETURN(const Descriptor signals, BlockSignals());
   ASSIGN_OR_RETURN(const auto state,
                    StateDirectory::Lock(options.state_dir, kLockPatience));
   ASSIGN_OR_RETURN(const std::vector<wire::Gpu> gpus, FindGpus(options));
+  const MemoryTrim trim;
   const auto metrics = ServerMetrics::Create();
   StatusBoard status;
   ASSIGN_OR_RETURN(

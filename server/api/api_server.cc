@@ -1,12 +1,9 @@
 #include "server/api/api_server.h"
 
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <unistd.h>
+#include <sys/resource.h>
 
-#include <cerrno>
+#include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -14,59 +11,72 @@
 #include "absl/strings/strip.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "google/protobuf/descriptor.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
+#include "grpcpp/server_posix.h"
 #include "server/api/call_metrics.h"
+#include "server/api/call_queue.h"
 #include "server/api/checkpoint_service.h"
 #include "server/api/dataset_service.h"
+#include "server/api/front_door.h"
 #include "server/api/job_service.h"
 #include "server/api/model_service.h"
 #include "server/api/plan_service.h"
 #include "server/api/stream_pump.h"
 #include "server/api/system_service.h"
-#include "server/pool/work_pool.h"
 
 namespace roundhouse {
 namespace {
 
-constexpr mode_t kSocketMode = 0660;
-constexpr size_t kGrpcMemoryBytes = 256 << 20;
+constexpr size_t kGrpcMemoryBytes = 64 << 20;
 
-bool SomeoneListens(const std::string& path) {
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return false;
-  struct sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  memcpy(address.sun_path, path.c_str(), path.size());
-  const bool answered =
-      connect(fd, reinterpret_cast<struct sockaddr*>(&address),
-              sizeof(address)) == 0;
-  close(fd);
-  return answered;
+// Every service, by the name that clients call it by.
+constexpr const char* kServices[] = {
+    "roundhouse.v1.FineTuningJobService", "roundhouse.v1.DatasetService",
+    "roundhouse.v1.CheckpointService",    "roundhouse.v1.ModelService",
+    "roundhouse.v1.PlanService",          "roundhouse.v1.SystemService"};
+
+// "/roundhouse.v1.PlanService/PlanTraining", of every method that there is.
+std::set<std::string> MethodNames() {
+  std::set<std::string> names = {
+      "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch",
+      "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"};
+  for (const char* name : kServices) {
+    const google::protobuf::ServiceDescriptor* const service =
+        google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
+            name);
+    ROUNDHOUSE_CHECK(service != nullptr) << name;
+    for (int i = 0; i < service->method_count(); ++i) {
+      names.insert(absl::StrCat("/", name, "/", service->method(i)->name()));
+    }
+  }
+  return names;
 }
 
-absl::Status ClearSocketPath(const std::string& path) {
-  struct stat info;
-  if (lstat(path.c_str(), &info) != 0) {
-    if (errno == ENOENT) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat("--listen: ", path, ": ", strerror(errno)));
-  }
-  if (!S_ISSOCK(info.st_mode)) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("--listen: ", path, " is there and is no socket"));
-  }
-  if (SomeoneListens(path)) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("--listen: another server listens on ", path));
-  }
-  if (unlink(path.c_str()) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--listen: the old socket ", path,
-                     " can't be removed: ", strerror(errno)));
-  }
-  return absl::OkStatus();
+// What everybody may have, and less where descriptors are few.
+PeerLimits LimitsOf(const ApiOptions& options) {
+  PeerLimits limits = options.limits;
+  struct rlimit files;
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return limits;
+  const rlim_t few = std::max<rlim_t>(
+      kFewestConnections, files.rlim_cur / 2 / kDescriptorsOfConnection);
+  const auto most = static_cast<int>(
+      std::min<rlim_t>(few, static_cast<rlim_t>(limits.connections)));
+  limits.connections = most;
+  limits.connections_admin = std::min(limits.connections_admin, most);
+  // Somebody else's fits beside one user's.
+  limits.connections_each =
+      std::min(limits.connections_each, std::max(1, most / 2));
+  return limits;
+}
+
+// Compressed messages are refused before they are unpacked: gRPC looks at a
+// message's size only then.
+void RefuseCompression(grpc::ServerBuilder& builder) {
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
 }
 
 }  // namespace
@@ -75,17 +85,19 @@ absl::Status ClearSocketPath(const std::string& path) {
 struct ApiServer::Parts {
   Parts(const ApiOptions& options, const ApiBackends& to)
       : store(to.store),
+        peers(LimitsOf(options)),
         jobs(to.jobs, to.store, to.datasets, options.state_dir,
              options.check_kept, &work, &pump),
         datasets(to.datasets, &work),
         checkpoints(to.jobs, &pump),
         models(to.models, to.sampler, &work, &pump),
-        plans(to.planner),
+        plans(to.planner, &peers),
         system(to.jobs, to.store, &work) {}
 
   JobStore* store;
-  StreamPump pump;
-  WorkPool work;
+  Peers peers;
+  StreamPump pump{&peers};
+  CallQueue work{&peers};
   JobService jobs;
   DatasetService datasets;
   CheckpointService checkpoints;
@@ -93,6 +105,7 @@ struct ApiServer::Parts {
   PlanService plans;
   SystemService system;
   std::unique_ptr<grpc::Server> server;
+  std::unique_ptr<FrontDoor> door;
 };
 
 absl::StatusOr<std::string> SocketPath(const std::string& listen) {
@@ -121,47 +134,48 @@ ApiServer::ApiServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 absl::StatusOr<std::unique_ptr<ApiServer>> ApiServer::Start(
     const ApiOptions& options, const ApiBackends& backends) {
   ASSIGN_OR_RETURN(const std::string path, SocketPath(options.listen));
-  RETURN_IF_ERROR(ClearSocketPath(path));
   auto parts = std::make_unique<Parts>(options, backends);
+  ASSIGN_OR_RETURN(parts->door, FrontDoor::Listen(path, &parts->peers));
   StreamPump* const pump = &parts->pump;
-  backends.store->SetListener([pump] { pump->Wake(); });
+  backends.store->SetListener([pump] { pump->StoreChanged(); });
 
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   if (options.metrics != nullptr) {
     builder.experimental().SetInterceptorCreators(
-        CallMetrics(*options.metrics));
+        CallMetrics(*options.metrics, MethodNames()));
   }
   builder.SetMaxReceiveMessageSize(kMaxReceiveBytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                              kMaxStreamsPerConnection);
+  builder.AddChannelArgument(
+      GRPC_ARG_MAX_CONNECTION_IDLE_MS,
+      static_cast<int>(absl::ToInt64Milliseconds(options.max_idle)));
+  RefuseCompression(builder);
   grpc::ResourceQuota quota("api");
   builder.SetResourceQuota(quota.Resize(kGrpcMemoryBytes));
-  builder.AddListeningPort(absl::StrCat("unix:", path),
-                           grpc::InsecureServerCredentials());
   builder.RegisterService(&parts->jobs);
   builder.RegisterService(&parts->datasets);
   builder.RegisterService(&parts->checkpoints);
   builder.RegisterService(&parts->models);
   builder.RegisterService(&parts->plans);
   builder.RegisterService(&parts->system);
-  // Nobody may connect between bind and chmod.
-  const mode_t old_mask = umask(0777 & ~kSocketMode);
   parts->server = builder.BuildAndStart();
-  umask(old_mask);
+  if (parts->server == nullptr) {
+    backends.store->SetListener(nullptr);
+    return absl::InternalError("gRPC's server can't be started");
+  }
   std::unique_ptr<ApiServer> out(new ApiServer(std::move(parts)));
-  if (out->parts_->server == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--listen: can't listen on ", path,
-                     "; is its folder there, and may this user write to it?"));
-  }
-  if (chmod(path.c_str(), kSocketMode) != 0) {
-    return absl::InternalError(
-        absl::StrCat("--listen: chmod ", path, ": ", strerror(errno)));
-  }
   out->SetServing(true);
+  out->parts_->door->Start([server = out->parts_->server.get()](int fd) {
+    grpc::AddInsecureChannelFromFd(server, fd);
+  });
   return out;
+}
+
+std::shared_ptr<grpc::Channel> ApiServer::ChannelOfNobody() {
+  return parts_->server->InProcessChannel({});
 }
 
 void ApiServer::SetServing(bool serving) {
@@ -169,16 +183,16 @@ void ApiServer::SetServing(bool serving) {
       parts_->server->GetHealthCheckService();
   ROUNDHOUSE_CHECK(health != nullptr);
   health->SetServingStatus(serving);
-  for (const char* name :
-       {"roundhouse.v1.FineTuningJobService", "roundhouse.v1.DatasetService",
-        "roundhouse.v1.CheckpointService", "roundhouse.v1.ModelService",
-        "roundhouse.v1.PlanService", "roundhouse.v1.SystemService"}) {
+  for (const char* name : kServices) {
     health->SetServingStatus(name, serving);
   }
 }
 
 void ApiServer::Shutdown(absl::Duration grace) {
   if (parts_->server == nullptr) return;
+  // gRPC must be given no connection while it shuts down; those that there are
+  // go on, so that calls are answered.
+  parts_->door->StopAccepting();
   parts_->server->Shutdown(absl::ToChronoTime(absl::Now() + grace));
   parts_->store->SetListener(nullptr);
   // Our threads may still be on their way out of the last calls.
@@ -186,6 +200,7 @@ void ApiServer::Shutdown(absl::Duration grace) {
   parts_->plans.Stop();
   parts_->pump.Stop();
   parts_->server.reset();
+  parts_->door.reset();
 }
 
 ApiServer::~ApiServer() { Shutdown(absl::ZeroDuration()); }

@@ -13,7 +13,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "grpcpp/grpcpp.h"
 #include "server/api/engine.h"
+#include "server/api/front_door.h"
+#include "server/api/peers.h"
 #include "server/api/sample_engine.h"
 #include "server/dataset/dataset_inspector.h"
 #include "server/jobs/model_catalog.h"
@@ -25,8 +28,11 @@ namespace roundhouse {
 
 inline constexpr int kMaxReceiveBytes = 4 << 20;
 inline constexpr int kMaxStreamsPerConnection = 100;
-// sockaddr_un holds 108 bytes with the last one zero.
-inline constexpr size_t kMaxSocketPathBytes = 107;
+// A connection without calls is closed after this; clients connect again by
+// themselves.
+inline constexpr absl::Duration kMaxConnectionIdle = absl::Minutes(5);
+// Connections that are let in however few descriptors there are.
+inline constexpr int kFewestConnections = 4;
 
 struct ApiOptions {
   std::string listen;                // "unix:PATH"
@@ -35,6 +41,8 @@ struct ApiOptions {
   // Whether what the store is told will be found again: asked before and after
   // a job is stored, from any thread; its error is the answer.
   std::function<absl::Status()> check_kept = [] { return absl::OkStatus(); };
+  PeerLimits limits;
+  absl::Duration max_idle = kMaxConnectionIdle;
 };
 
 // What answers the calls.
@@ -65,6 +73,9 @@ class ApiServer {
   ApiServer(const ApiServer&) = delete;
   ApiServer& operator=(const ApiServer&) = delete;
 
+  // For tests: a channel past the front door.  Nobody knows who calls over it,
+  // so whatever does something for a caller refuses.
+  std::shared_ptr<grpc::Channel> ChannelOfNobody();
   // What health says from now on; SERVING after Start.
   void SetServing(bool serving);
   // Refuses new calls, gives running ones `grace`, then cancels them.

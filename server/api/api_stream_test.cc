@@ -1,6 +1,8 @@
 // Watch, logs and step metrics over a real socket.
+#include <filesystem>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "server/api/api_test_fixture.h"
 
@@ -216,6 +218,51 @@ TEST_F(ApiStreamTest, StepMetricsAreFollowed) {
   EXPECT_EQ(m.step(), 3);
   Move("job-1", {S::kCancelled});
   EXPECT_FALSE(reader->Read(&m));
+  EXPECT_TRUE(reader->Finish().ok());
+}
+
+// A stream that is there before the job runs, over a pause and over a step back
+// to a checkpoint: each start of the job replaces the file.
+TEST_F(ApiStreamTest, StepMetricsAreFollowedFromTheBeginningAndOverAPause) {
+  const std::string uid = MustCreate().uid();
+  JobFile(uid, "metrics.jsonl") << "{\"step\":0,\"eval_loss\":9}\n";
+  const auto start = [&](const std::string& lines) {
+    JobFile(uid, "new") << lines;
+    std::filesystem::rename(dir_ / "jobs" / uid / "new",
+                            dir_ / "jobs" / uid / "metrics.jsonl");
+  };
+  grpc::ClientContext context;
+  Limit(&context);
+  v1::StreamFineTuningJobMetricsRequest request;
+  request.set_name("job-1");
+  request.set_follow(true);
+  request.set_after_step(-1);
+  auto reader = jobs_->StreamFineTuningJobMetrics(&context, request);
+  const auto next = [&] {
+    v1::StepMetrics m;
+    if (!reader->Read(&m)) return std::string("end");
+    return absl::StrCat(m.step(), m.has_eval_loss() ? " eval " : " loss ",
+                        m.has_eval_loss() ? m.eval_loss() : m.loss());
+  };
+  EXPECT_EQ(next(), "0 eval 9") << "from the first file: the stream is open";
+  Move("job-1", {S::kQueued, S::kLoading, S::kRunning});
+  start("");
+  const auto append = [&](const std::string& lines) {
+    JobFile(uid, "metrics.jsonl") << lines;
+  };
+  append("{\"step\":0,\"eval_loss\":9}\n{\"step\":1,\"loss\":8}\n");
+  EXPECT_EQ(next(), "1 loss 8");
+  append("{\"step\":2,\"loss\":7}\n{\"step\":2,\"ev");
+  EXPECT_EQ(next(), "2 loss 7");
+  Move("job-1", {S::kPausing, S::kPaused, S::kQueued, S::kLoading});
+  // Step 2 is made again, and this time it is evaluated.
+  start("{\"step\":0,\"eval_loss\":9}\n{\"step\":1,\"loss\":8}\n");
+  append("{\"step\":2,\"loss\":7}\n{\"step\":2,\"eval_loss\":6}\n");
+  append("{\"step\":3,\"loss\":5}\n");
+  EXPECT_EQ(next(), "2 eval 6");
+  EXPECT_EQ(next(), "3 loss 5");
+  Move("job-1", {S::kCancelling, S::kCancelled});
+  EXPECT_EQ(next(), "end");
   EXPECT_TRUE(reader->Finish().ok());
 }
 

@@ -65,7 +65,9 @@ class ApiTestFixture : public testing::Test {
     auto server = ApiServer::Start({.listen = "unix:" + socket_,
                                     .state_dir = dir_,
                                     .metrics = metrics_.get(),
-                                    .check_kept = [this] { return Kept(); }},
+                                     .check_kept = [this] { return Kept(); },
+                                     .limits = limits_,
+                                     .max_idle = max_idle_},
                                    backends());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -162,6 +164,9 @@ class ApiTestFixture : public testing::Test {
     return std::ofstream(dir_ / "jobs" / uid / file, std::ios::app);
   }
 
+  // Before StartServer.
+  PeerLimits limits_;
+  absl::Duration max_idle_ = kMaxConnectionIdle;
   std::filesystem::path dir_;
   std::string socket_;
   const std::unique_ptr<ServerMetrics> metrics_ = ServerMetrics::Create();

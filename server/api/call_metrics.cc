@@ -1,12 +1,10 @@
 #include "server/api/call_metrics.h"
 
 #include <iterator>
-#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 
 namespace roundhouse {
@@ -68,35 +66,32 @@ class CallTimer final : public Interceptor {
 
 class CallTimers final : public ServerInterceptorFactoryInterface {
  public:
-  explicit CallTimers(ServerMetrics& metrics) : metrics_(metrics) {}
+  CallTimers(ServerMetrics& metrics, std::set<std::string> methods)
+      : metrics_(metrics), methods_(std::move(methods)) {}
 
-  // "/roundhouse.v1.PlanService/Plan"
+  // "/roundhouse.v1.PlanService/PlanTraining"
   Interceptor* CreateServerInterceptor(ServerRpcInfo* info) override {
-    if (info->method() == nullptr || !Counts(info->method())) return nullptr;
-    const std::vector<std::string> parts =
-        absl::StrSplit(info->method(), absl::MaxSplits('/', 2));
-    if (parts.size() != 3) return nullptr;
-    return new CallTimer(metrics_, parts[1], parts[2]);
+    const std::string name = info->method() == nullptr ? "" : info->method();
+    if (methods_.count(name) == 0) {
+      return new CallTimer(metrics_, kUnknownMethod, kUnknownMethod);
+    }
+    const size_t slash = name.rfind('/');
+    return new CallTimer(metrics_, name.substr(1, slash - 1),
+                         name.substr(slash + 1));
   }
 
  private:
-  bool Counts(const std::string& name) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (names_.count(name) > 0) return true;
-    return names_.size() < kMaxMethodsWithMetrics && names_.insert(name).second;
-  }
-
   ServerMetrics& metrics_;
-  std::mutex mutex_;
-  std::set<std::string> names_;  // guarded by mutex_
+  const std::set<std::string> methods_;
 };
 
 }  // namespace
 
 std::vector<std::unique_ptr<ServerInterceptorFactoryInterface>> CallMetrics(
-    ServerMetrics& metrics) {
+    ServerMetrics& metrics, std::set<std::string> methods) {
   std::vector<std::unique_ptr<ServerInterceptorFactoryInterface>> factories;
-  factories.push_back(std::make_unique<CallTimers>(metrics));
+  factories.push_back(
+      std::make_unique<CallTimers>(metrics, std::move(methods)));
   return factories;
 }
 

@@ -4,6 +4,8 @@
 #define ROUNDHOUSE_SERVER_API_CALL_METRICS_H_
 
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "grpcpp/support/server_interceptor.h"
@@ -11,15 +13,16 @@
 
 namespace roundhouse {
 
-// Methods with series of their own, the first to be called; calls of others are
-// not counted, so that no client makes series without end.
-inline constexpr size_t kMaxMethodsWithMetrics = 64;
+// Service and method of calls that there is no method for: clients make up
+// names without end, and none of them becomes a series.
+inline constexpr char kUnknownMethod[] = "unknown";
 
-// For ServerBuilder::experimental().SetInterceptorCreators.  `metrics` outlives
-// the server.
+// For ServerBuilder::experimental().SetInterceptorCreators.  `methods` are
+// those with series of their own, as "/package.Service/Method".  `metrics`
+// outlives the server.
 std::vector<
     std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
-CallMetrics(ServerMetrics& metrics);
+CallMetrics(ServerMetrics& metrics, std::set<std::string> methods);
 
 }  // namespace roundhouse
 

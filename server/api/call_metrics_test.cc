@@ -3,6 +3,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "grpcpp/generic/generic_stub.h"
 #include "server/api/api_test_fixture.h"
 
 namespace roundhouse {
@@ -57,6 +58,34 @@ TEST_F(CallMetricsTest, StreamsAreCountedWhenTheyEnd) {
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
   EXPECT_TRUE(Shows(Handled("WatchFineTuningJobs", "NOT_FOUND") + "1"))
       << metrics_->Render();
+}
+
+// Names that clients make up become no series, and take nobody's place.
+TEST_F(CallMetricsTest, MethodsThatAreNotThereAreOneSeries) {
+  grpc::GenericStub stub(channel_);
+  for (int i = 0; i < 70; ++i) {
+    grpc::ClientContext context;
+    Limit(&context);
+    grpc::CompletionQueue queue;
+    grpc::ByteBuffer empty(nullptr, 0), answer;
+    auto call = stub.PrepareUnaryCall(
+        &context, absl::StrCat("/made.up.Service", i, "/Method"), empty,
+        &queue);
+    call->StartCall();
+    grpc::Status status;
+    call->Finish(&answer, &status, nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    ASSERT_TRUE(queue.Next(&tag, &ok));
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  }
+  EXPECT_TRUE(
+      Shows("grpc_server_handled_total{grpc_code=\"UNIMPLEMENTED\","
+            "grpc_method=\"unknown\",grpc_service=\"unknown\"} 70"))
+      << metrics_->Render();
+  EXPECT_FALSE(Shows("made.up"));
+  MustCreate();
+  EXPECT_TRUE(Shows(Handled("CreateFineTuningJob", "OK") + "1"));
 }
 
 }  // namespace

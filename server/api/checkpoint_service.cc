@@ -118,13 +118,13 @@ CheckpointService::ExportCheckpoint(
     grpc::CallbackServerContext* context,
     const v1::ExportCheckpointRequest* request) {
   using Response = v1::ExportCheckpointResponse;
-  const auto wanted = FromProto(*request);
-  if (!wanted.ok()) {
-    return new RefusedStream<Response>(wanted.status(), request->source());
-  }
   return BeginStream<Response>(
-      pump_, std::make_shared<ExportStream>(pump_, context, request->source(),
-                                            engine_->Export(*wanted)));
+      pump_, context, StreamKind::kExport, request->source(),
+      [&]() -> MadeStream<Response> {
+        ASSIGN_OR_RETURN(const ExportRequest wanted, FromProto(*request));
+        return std::make_shared<ExportStream>(pump_, context, request->source(),
+                                              engine_->Export(wanted));
+      });
 }
 
 }  // namespace roundhouse

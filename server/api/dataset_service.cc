@@ -114,10 +114,12 @@ absl::StatusOr<v1::PreviewDatasetResponse> SamplesFromJson(
 }
 
 grpc::ServerUnaryReactor* DatasetService::ValidateDataset(
-    grpc::CallbackServerContext*, const v1::ValidateDatasetRequest* request,
+    grpc::CallbackServerContext* context,
+    const v1::ValidateDatasetRequest* request,
     v1::ValidateDatasetResponse* response) {
   return RunInspection(
-      inspector_, work_, [request] { return Question(request->options()); },
+      inspector_, work_, context,
+      [request] { return Question(request->options()); },
       [response](const std::string& text) -> absl::Status {
         ASSIGN_OR_RETURN(*response, ReportFromJson(text));
         return absl::OkStatus();
@@ -125,10 +127,11 @@ grpc::ServerUnaryReactor* DatasetService::ValidateDataset(
 }
 
 grpc::ServerUnaryReactor* DatasetService::PreviewDataset(
-    grpc::CallbackServerContext*, const v1::PreviewDatasetRequest* request,
+    grpc::CallbackServerContext* context,
+    const v1::PreviewDatasetRequest* request,
     v1::PreviewDatasetResponse* response) {
   return RunInspection(
-      inspector_, work_,
+      inspector_, work_, context,
       [request] {
         DatasetQuestion question = Question(request->options());
         question.samples = request->samples() == 0 ? kDefaultPreviewSamples

@@ -6,8 +6,8 @@
 
 #include "absl/status/statusor.h"
 #include "proto/roundhouse/v1/dataset.grpc.pb.h"
+#include "server/api/call_queue.h"
 #include "server/dataset/dataset_inspector.h"
-#include "server/pool/work_pool.h"
 
 namespace roundhouse {
 
@@ -24,7 +24,7 @@ absl::StatusOr<v1::PreviewDatasetResponse> SamplesFromJson(
 // Thread-safe.  Everything given must outlive the gRPC server.
 class DatasetService final : public v1::DatasetService::CallbackService {
  public:
-  DatasetService(DatasetInspector* inspector, WorkPool* work)
+  DatasetService(DatasetInspector* inspector, CallQueue* work)
       : inspector_(inspector), work_(work) {}
 
   grpc::ServerUnaryReactor* ValidateDataset(
@@ -38,7 +38,7 @@ class DatasetService final : public v1::DatasetService::CallbackService {
 
  private:
   DatasetInspector* const inspector_;
-  WorkPool* const work_;
+  CallQueue* const work_;
 };
 
 }  // namespace roundhouse

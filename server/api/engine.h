@@ -23,6 +23,7 @@ struct SubmitRequest {
   std::string text;
   std::string file_name;   // Begins the messages about the text; never empty.
   std::string request_id;  // "": not idempotent.
+  std::string principal;   // who asks: "uid:1000"
 };
 
 // v1::JobNeeds.

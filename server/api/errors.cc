@@ -35,6 +35,8 @@ std::string DefaultReason(absl::StatusCode code) {
       return "TRY_LATER";
     case absl::StatusCode::kCancelled:
       return "CANCELLED";
+    case absl::StatusCode::kUnauthenticated:
+      return "UNAUTHENTICATED";
     default:
       return "INTERNAL";
   }

@@ -11,6 +11,10 @@ namespace roundhouse {
 
 absl::StatusOr<JobRecord> FakeEngine::Submit(const SubmitRequest& request) {
   ++submits_;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    principal_ = request.principal;
+  }
   ASSIGN_OR_RETURN(const JobSpec spec,
                    ParseJobSpec(request.text, request.file_name));
   const ResolvedSpec resolved = ResolvedSpec::Resolve(spec, 4);
@@ -25,7 +29,8 @@ absl::StatusOr<JobRecord> FakeEngine::Submit(const SubmitRequest& request) {
   return store_->Create({.text = request.text,
                          .resolved = resolved.ToJson(),
                          .output_name = spec.output_name,
-                         .request_id = request.request_id});
+                         .request_id = request.request_id,
+                         .principal = request.principal});
 }
 
 absl::StatusOr<DryRunResult> FakeEngine::DryRun(const SubmitRequest& request) {
@@ -80,6 +85,11 @@ std::shared_ptr<ExportTask> FakeEngine::Export(const ExportRequest& request) {
   export_request_ = request;
   export_task_ = std::make_shared<ExportTask>();
   return export_task_;
+}
+
+std::string FakeEngine::principal() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return principal_;
 }
 
 ExportRequest FakeEngine::export_request() const {

@@ -33,6 +33,8 @@ class FakeEngine final : public JobEngine {
   ServerInfo Server() override;
 
   int submits() const { return submits_; }
+  // Of the last submit.
+  std::string principal() const;
   // What was asked and given last; null before.
   ExportRequest export_request() const;
   std::shared_ptr<ExportTask> export_task() const;
@@ -44,6 +46,7 @@ class FakeEngine final : public JobEngine {
   JobStore* const store_;
   std::atomic<int> submits_ = 0;
   mutable std::mutex mutex_;
+  std::string principal_;                    // By mutex_.
   ExportRequest export_request_;             // By mutex_.
   std::shared_ptr<ExportTask> export_task_;  // By mutex_.
   std::string trace_request_;                // By mutex_.

@@ -45,14 +45,35 @@ FileTail::~FileTail() {
 absl::StatusOr<bool> FileTail::Open() {
   if (fd_ >= 0) return true;
   fd_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-  if (fd_ >= 0) return true;
-  if (errno == ENOENT) return false;
-  return ReadError(path_);
+  if (fd_ < 0) {
+    if (errno == ENOENT) return false;
+    return ReadError(path_);
+  }
+  offset_ = 0;
+  ++files_;
+  return true;
+}
+
+bool FileTail::Replaced() const {
+  struct stat here, there;
+  return fstat(fd_, &here) == 0 && lstat(path_.c_str(), &there) == 0 &&
+         (here.st_ino != there.st_ino || here.st_dev != there.st_dev);
 }
 
 absl::StatusOr<std::string> FileTail::Read(size_t limit) {
   ASSIGN_OR_RETURN(const bool there, Open());
   if (!there) return std::string();
+  ASSIGN_OR_RETURN(std::string data, ReadOpen(limit));
+  if (!data.empty() || !Replaced()) return data;
+  // What was written between the read and the replacement.
+  ASSIGN_OR_RETURN(data, ReadOpen(limit));
+  if (!data.empty()) return data;
+  close(std::exchange(fd_, -1));
+  ASSIGN_OR_RETURN(const bool again, Open());
+  return again ? ReadOpen(limit) : std::string();
+}
+
+absl::StatusOr<std::string> FileTail::ReadOpen(size_t limit) {
   std::string data(limit, '\0');
   const ssize_t n = pread(fd_, data.data(), limit, offset_);
   if (n < 0) return ReadError(path_);
@@ -68,13 +89,15 @@ absl::Status FileTail::SeekTail(int lines) {
   if (fstat(fd_, &info) != 0) return ReadError(path_);
   offset_ = std::max<int64_t>(0, info.st_size - kMaxTailBytes);
   const int64_t begin = offset_;
-  ASSIGN_OR_RETURN(const std::string text, Read(info.st_size - begin));
+  ASSIGN_OR_RETURN(const std::string text, ReadOpen(info.st_size - begin));
   offset_ = begin + static_cast<int64_t>(TailBegin(text, lines));
   return absl::OkStatus();
 }
 
 absl::Status JobFileEnd::BeforeRead() {
-  if (ended_) return absl::OkStatus();
+  const uint64_t changes = pump_->changes();
+  if (ended_ || changes == seen_changes_) return absl::OkStatus();
+  seen_changes_ = changes;
   ASSIGN_OR_RETURN(const JobRecord job, store_->Get(id_));
   ended_ = !follow_ || IsFinal(job.state);
   return absl::OkStatus();
@@ -84,7 +107,7 @@ LogStream::LogStream(StreamPump* pump, grpc::CallbackServerContext* context,
                      const JobStore* store, const std::string& id,
                      const std::string& path, bool follow, int tail_lines)
     : PumpedWriter(pump, context),
-      end_(store, id, follow),
+      end_(pump, store, id, follow),
       file_(path),
       tail_lines_(tail_lines) {
   resource_ = JobName(id);
@@ -111,7 +134,7 @@ MetricsStream::MetricsStream(StreamPump* pump,
                              const std::string& path, bool follow,
                              int64_t after_step)
     : PumpedWriter(pump, context),
-      end_(store, id, follow),
+      end_(pump, store, id, follow),
       file_(path),
       after_step_(after_step) {
   resource_ = JobName(id);
@@ -128,7 +151,11 @@ bool MetricsStream::TakeLine(v1::StepMetrics* out) {
                        << line.substr(0, 100);
       continue;
     }
-    if (metrics->step() <= after_step_) continue;
+    const auto which =
+        metrics->has_eval_loss() ? &LastSteps::evaluation : &LastSteps::loss;
+    const int64_t step = metrics->step();
+    read_.*which = std::max(read_.*which, step);
+    if (step <= after_step_ || step <= earlier_.*which) continue;
     *out = *metrics;
     return true;
   }
@@ -143,6 +170,10 @@ absl::StatusOr<NextMessage> MetricsStream::Next(absl::Time now,
     ASSIGN_OR_RETURN(const std::string data, file_.Read(kLogChunkBytes));
     if (data.empty()) {
       return end_.AtEnd() ? NextMessage::kEnd : NextMessage::kNothing;
+    }
+    if (file_.files() != std::exchange(begun_files_, file_.files())) {
+      buffer_.clear();
+      earlier_ = read_;
     }
     if (buffer_.size() > kMaxMetricsLineBytes) buffer_.clear();
     buffer_ += data;

@@ -1,12 +1,13 @@
 // StreamFineTuningJobLogs and StreamFineTuningJobMetrics: a job's files as they
-// grow.  With follow a stream ends when the job has ended and its file was read
-// to the end.
+// grow.  With follow a stream goes on until the job has ended and its file was
+// read to the end, also while the job waits or is paused, and when another file
+// takes the file's place, as metrics.jsonl's does each time the job starts.
 #ifndef ROUNDHOUSE_SERVER_API_FILE_STREAMS_H_
 #define ROUNDHOUSE_SERVER_API_FILE_STREAMS_H_
 
 #include <cstdint>
-#include <deque>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -20,7 +21,9 @@ inline constexpr size_t kLogChunkBytes = 64 << 10;
 // tail_lines looks back this far at most.
 inline constexpr int64_t kMaxTailBytes = 8 << 20;
 
-// Reads a growing file.  It may not be there yet.  Thread-compatible.
+// Reads a growing file.  It may not be there yet, and another one may take its
+// place: that is read from its beginning when the first has no more.
+// Thread-compatible.
 class FileTail {
  public:
   explicit FileTail(std::string path) : path_(std::move(path)) {}
@@ -30,13 +33,19 @@ class FileTail {
 
   // The next bytes, at most `limit`; "" when there are none now.
   absl::StatusOr<std::string> Read(size_t limit);
+  // How many files were begun.
+  int files() const { return files_; }
   // Moves to `lines` lines before the present end.
   absl::Status SeekTail(int lines);
 
  private:
   absl::StatusOr<bool> Open();
+  absl::StatusOr<std::string> ReadOpen(size_t limit);
+  // Whether the path is another file's now.
+  bool Replaced() const;
 
   const std::string path_;
+  int files_ = 0;
   int fd_ = -1;
   int64_t offset_ = 0;
 };
@@ -44,16 +53,19 @@ class FileTail {
 // What both streams share: when the file has no more.
 class JobFileEnd {
  public:
-  JobFileEnd(const JobStore* store, std::string id, bool follow)
-      : store_(store), id_(std::move(id)), follow_(follow) {}
+  JobFileEnd(const StreamPump* pump, const JobStore* store, std::string id,
+             bool follow)
+      : pump_(pump), store_(store), id_(std::move(id)), follow_(follow) {}
   // Call before reading; afterwards AtEnd() says what an empty read means.
   absl::Status BeforeRead();
   bool AtEnd() const { return ended_; }
 
  private:
+  const StreamPump* const pump_;
   const JobStore* const store_;
   const std::string id_;
   const bool follow_;
+  uint64_t seen_changes_ = 0;  // of the pump's, when the store was last asked
   bool ended_ = false;
 };
 
@@ -85,11 +97,20 @@ class MetricsStream final : public PumpedWriter<v1::StepMetrics> {
                                    v1::StepMetrics* out) override;
 
  private:
+  // The last steps whose losses and evaluation were read.
+  struct LastSteps {
+    int64_t loss = -1;
+    int64_t evaluation = -1;
+  };
+
   bool TakeLine(v1::StepMetrics* out);
 
   JobFileEnd end_;
   FileTail file_;
   const int64_t after_step_;
+  int begun_files_ = 0;  // of file_, whose lines are read
+  LastSteps read_;
+  LastSteps earlier_;   // in the files before this one
   std::string buffer_;  // At most a chunk and a line.
 };
 

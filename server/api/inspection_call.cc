@@ -12,10 +12,12 @@ namespace {
 
 class InspectionCall final : public grpc::ServerUnaryReactor {
  public:
-  InspectionCall(DatasetInspector* inspector, WorkPool* work,
-                 MakeQuestion question, FillAnswer fill)
+  InspectionCall(DatasetInspector* inspector, CallQueue* work,
+                 grpc::CallbackServerContext* context, MakeQuestion question,
+                 FillAnswer fill)
       : inspector_(inspector),
         work_(work),
+        context_(context),
         question_(std::move(question)),
         fill_(std::move(fill)),
         id_(inspector->NewId()) {}
@@ -32,8 +34,8 @@ class InspectionCall final : public grpc::ServerUnaryReactor {
 
  private:
   void Work(std::function<void()> work) {
-    if (work_->TryRun(std::move(work))) return;
-    Answer(absl::UnavailableError("the server is busy; try again"));
+    const absl::Status taken = work_->Run(*context_, std::move(work));
+    if (!taken.ok()) Answer(taken);
   }
 
   absl::StatusOr<DatasetQuestion> Question() const {
@@ -57,7 +59,8 @@ class InspectionCall final : public grpc::ServerUnaryReactor {
   void Answer(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
 
   DatasetInspector* const inspector_;
-  WorkPool* const work_;
+  CallQueue* const work_;
+  grpc::CallbackServerContext* const context_;
   const MakeQuestion question_;
   const FillAnswer fill_;
   const DatasetInspector::InspectionId id_;
@@ -67,10 +70,12 @@ class InspectionCall final : public grpc::ServerUnaryReactor {
 }  // namespace
 
 grpc::ServerUnaryReactor* RunInspection(DatasetInspector* inspector,
-                                        WorkPool* work, MakeQuestion question,
+                                        CallQueue* work,
+                                        grpc::CallbackServerContext* context,
+                                        MakeQuestion question,
                                         FillAnswer fill) {
-  auto* call =
-      new InspectionCall(inspector, work, std::move(question), std::move(fill));
+  auto* call = new InspectionCall(inspector, work, context, std::move(question),
+                                  std::move(fill));
   call->Begin();
   return call;
 }

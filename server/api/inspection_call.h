@@ -1,6 +1,6 @@
 // One unary call that asks the dataset inspector: the question is made on the
-// work pool, the helper runs on the event loop, its answer is read on the work
-// pool.  A client that goes away ends the helper.
+// call queue, the helper runs on the event loop, its answer is read on the call
+// queue.  A client that goes away ends the helper.
 #ifndef ROUNDHOUSE_SERVER_API_INSPECTION_CALL_H_
 #define ROUNDHOUSE_SERVER_API_INSPECTION_CALL_H_
 
@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "grpcpp/grpcpp.h"
+#include "server/api/call_queue.h"
 #include "server/dataset/dataset_inspector.h"
-#include "server/pool/work_pool.h"
 
 namespace roundhouse {
 
@@ -22,8 +22,9 @@ using FillAnswer = std::function<absl::Status(const std::string&)>;
 
 // The reactor deletes itself.  `inspector` and `work` outlive the call.
 grpc::ServerUnaryReactor* RunInspection(DatasetInspector* inspector,
-                                        WorkPool* work, MakeQuestion question,
-                                        FillAnswer fill);
+                                        CallQueue* work,
+                                        grpc::CallbackServerContext* context,
+                                        MakeQuestion question, FillAnswer fill);
 
 }  // namespace roundhouse
 

@@ -21,8 +21,8 @@ namespace roundhouse {
 
 JobService::JobService(JobEngine* engine, JobStore* store,
                        DatasetInspector* inspector, std::string state_dir,
-                       std::function<absl::Status()> check_kept, WorkPool* work,
-                       StreamPump* pump)
+                       std::function<absl::Status()> check_kept,
+                       CallQueue* work, StreamPump* pump)
     : engine_(engine),
       store_(store),
       inspector_(inspector),
@@ -35,9 +35,11 @@ grpc::ServerUnaryReactor* JobService::CreateFineTuningJob(
     grpc::CallbackServerContext* context,
     const v1::CreateFineTuningJobRequest* request,
     v1::FineTuningJob* response) {
-  if (request->validate_only()) return DryRun(request, response);
+  if (request->validate_only()) return DryRun(context, request, response);
   return RunUnary(context, work_, "", [=, this]() -> absl::Status {
-    ASSIGN_OR_RETURN(const SubmitRequest submit, FromProto(*request));
+    ASSIGN_OR_RETURN(SubmitRequest submit, FromProto(*request));
+    ASSIGN_OR_RETURN(const uid_t uid, work_->peers().UidOf(*context));
+    submit.principal = PrincipalOf(uid);
     RETURN_IF_ERROR(check_kept_());
     ASSIGN_OR_RETURN(const JobRecord job, engine_->Submit(submit));
     RETURN_IF_ERROR(check_kept_());
@@ -47,10 +49,11 @@ grpc::ServerUnaryReactor* JobService::CreateFineTuningJob(
 }
 
 grpc::ServerUnaryReactor* JobService::DryRun(
+    grpc::CallbackServerContext* context,
     const v1::CreateFineTuningJobRequest* request,
     v1::FineTuningJob* response) {
   return RunInspection(
-      inspector_, work_,
+      inspector_, work_, context,
       [=, this]() -> absl::StatusOr<DatasetQuestion> {
         ASSIGN_OR_RETURN(const SubmitRequest submit, FromProto(*request));
         ASSIGN_OR_RETURN(const DryRunResult dry, engine_->DryRun(submit));
@@ -190,11 +193,12 @@ grpc::ServerWriteReactor<v1::WatchFineTuningJobsResponse>*
 JobService::WatchFineTuningJobs(grpc::CallbackServerContext* context,
                                 const v1::WatchFineTuningJobsRequest* request) {
   using Response = v1::WatchFineTuningJobsResponse;
-  auto query = FromProto(*request);
-  if (!query.ok()) return new RefusedStream<Response>(query.status());
   return BeginStream<Response>(
-      pump_,
-      std::make_shared<WatchStream>(pump_, context, store_, *std::move(query)));
+      pump_, context, StreamKind::kFollow, "", [&]() -> MadeStream<Response> {
+        ASSIGN_OR_RETURN(WatchQuery query, FromProto(*request));
+        return std::make_shared<WatchStream>(pump_, context, store_,
+                                             std::move(query));
+      });
 }
 
 grpc::ServerWriteReactor<v1::StreamFineTuningJobLogsResponse>*
@@ -202,18 +206,18 @@ JobService::StreamFineTuningJobLogs(
     grpc::CallbackServerContext* context,
     const v1::StreamFineTuningJobLogsRequest* request) {
   using Response = v1::StreamFineTuningJobLogsResponse;
-  const auto job = Find(request->name());
-  if (!job.ok()) {
-    return new RefusedStream<Response>(job.status(), request->name());
-  }
-  if (request->tail_lines() < 0) {
-    return new RefusedStream<Response>(FieldError(
-        "INVALID_VALUE", "tail_lines", "tail_lines: must not be negative"));
-  }
   return BeginStream<Response>(
-      pump_, std::make_shared<LogStream>(
-                 pump_, context, store_, job->id, JobFile(*job, "log"),
-                 request->follow(), request->tail_lines()));
+      pump_, context, StreamKind::kFollow, request->name(),
+      [&]() -> MadeStream<Response> {
+        ASSIGN_OR_RETURN(const JobRecord job, Find(request->name()));
+        if (request->tail_lines() < 0) {
+          return FieldError("INVALID_VALUE", "tail_lines",
+                            "tail_lines: must not be negative");
+        }
+        return std::make_shared<LogStream>(
+            pump_, context, store_, job.id, JobFile(job, "log"),
+            request->follow(), request->tail_lines());
+      });
 }
 
 grpc::ServerWriteReactor<v1::StepMetrics>*
@@ -221,33 +225,33 @@ JobService::StreamFineTuningJobMetrics(
     grpc::CallbackServerContext* context,
     const v1::StreamFineTuningJobMetricsRequest* request) {
   using Response = v1::StepMetrics;
-  const auto job = Find(request->name());
-  if (!job.ok()) {
-    return new RefusedStream<Response>(job.status(), request->name());
-  }
   return BeginStream<Response>(
-      pump_, std::make_shared<MetricsStream>(pump_, context, store_, job->id,
-                                             JobFile(*job, "metrics.jsonl"),
-                                             request->follow(),
-                                             request->after_step()));
+      pump_, context, StreamKind::kFollow, request->name(),
+      [&]() -> MadeStream<Response> {
+        ASSIGN_OR_RETURN(const JobRecord job, Find(request->name()));
+        return std::make_shared<MetricsStream>(
+            pump_, context, store_, job.id, JobFile(job, "metrics.jsonl"),
+            request->follow(), request->after_step());
+      });
 }
 
 grpc::ServerWriteReactor<v1::TraceFineTuningJobResponse>*
 JobService::TraceFineTuningJob(grpc::CallbackServerContext* context,
                                const v1::TraceFineTuningJobRequest* request) {
   using Response = v1::TraceFineTuningJobResponse;
-  const auto id = JobIdFromName(request->name());
-  if (!id.ok()) return new RefusedStream<Response>(id.status());
-  if (request->steps() < 1 || request->steps() > kMaxTracedSteps) {
-    return new RefusedStream<Response>(
-        FieldError("INVALID_VALUE", "steps",
-                   absl::StrCat("steps: ", request->steps(), " is not 1 to ",
-                                kMaxTracedSteps)));
-  }
   return BeginStream<Response>(
-      pump_,
-      std::make_shared<TraceStream>(pump_, context, request->name(),
-                                    engine_->TraceJob(*id, request->steps())));
+      pump_, context, StreamKind::kTrace, request->name(),
+      [&]() -> MadeStream<Response> {
+        ASSIGN_OR_RETURN(const std::string id, JobIdFromName(request->name()));
+        if (request->steps() < 1 || request->steps() > kMaxTracedSteps) {
+          return FieldError("INVALID_VALUE", "steps",
+                            absl::StrCat("steps: ", request->steps(),
+                                         " is not 1 to ", kMaxTracedSteps));
+        }
+        return std::make_shared<TraceStream>(
+            pump_, context, request->name(),
+            engine_->TraceJob(id, request->steps()));
+      });
 }
 
 }  // namespace roundhouse

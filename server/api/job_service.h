@@ -8,10 +8,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
+#include "server/api/call_queue.h"
 #include "server/api/engine.h"
 #include "server/api/stream_pump.h"
 #include "server/dataset/dataset_inspector.h"
-#include "server/pool/work_pool.h"
 #include "server/store/store.h"
 
 namespace roundhouse {
@@ -24,7 +24,7 @@ class JobService final : public v1::FineTuningJobService::CallbackService {
   // in ApiOptions.
   JobService(JobEngine* engine, JobStore* store, DatasetInspector* inspector,
              std::string state_dir, std::function<absl::Status()> check_kept,
-             WorkPool* work, StreamPump* pump);
+             CallQueue* work, StreamPump* pump);
 
   grpc::ServerUnaryReactor* CreateFineTuningJob(
       grpc::CallbackServerContext* context,
@@ -77,6 +77,7 @@ class JobService final : public v1::FineTuningJobService::CallbackService {
   using Command = absl::StatusOr<JobRecord> (JobEngine::*)(const std::string&);
 
   grpc::ServerUnaryReactor* DryRun(
+      grpc::CallbackServerContext* context,
       const v1::CreateFineTuningJobRequest* request,
       v1::FineTuningJob* response);
   grpc::ServerUnaryReactor* RunCommand(grpc::CallbackServerContext* context,
@@ -96,7 +97,7 @@ class JobService final : public v1::FineTuningJobService::CallbackService {
   DatasetInspector* const inspector_;
   const std::string state_dir_;
   const std::function<absl::Status()> check_kept_;
-  WorkPool* const work_;
+  CallQueue* const work_;
   StreamPump* const pump_;
 };
 

@@ -3,10 +3,10 @@
 #define ROUNDHOUSE_SERVER_API_MODEL_SERVICE_H_
 
 #include "proto/roundhouse/v1/model.grpc.pb.h"
+#include "server/api/call_queue.h"
 #include "server/api/sample_engine.h"
 #include "server/api/stream_pump.h"
 #include "server/jobs/model_catalog.h"
-#include "server/pool/work_pool.h"
 
 namespace roundhouse {
 
@@ -14,7 +14,7 @@ namespace roundhouse {
 class ModelService final : public v1::ModelService::CallbackService {
  public:
   ModelService(const ModelCatalog* catalog, SampleEngine* sampler,
-               WorkPool* work, StreamPump* pump)
+               CallQueue* work, StreamPump* pump)
       : catalog_(catalog), sampler_(sampler), work_(work), pump_(pump) {}
 
   grpc::ServerUnaryReactor* ListModels(
@@ -31,7 +31,7 @@ class ModelService final : public v1::ModelService::CallbackService {
  private:
   const ModelCatalog* const catalog_;
   SampleEngine* const sampler_;
-  WorkPool* const work_;
+  CallQueue* const work_;
   StreamPump* const pump_;
 };
 

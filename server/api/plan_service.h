@@ -4,13 +4,15 @@
 
 #include "absl/status/statusor.h"
 #include "proto/roundhouse/v1/plan.grpc.pb.h"
+#include "server/api/call_queue.h"
 #include "server/plan/training_planner.h"
-#include "server/pool/work_pool.h"
 
 namespace roundhouse {
 
-// Calls that wait for the one plan that is made at a time; more are refused.
-inline constexpr size_t kMaxWaitingPlans = 8;
+// Calls that wait for the one plan that is made at a time, in all and of one
+// user; more are refused.
+inline constexpr size_t kMaxWaitingPlans = 64;
+inline constexpr size_t kMaxWaitingPlansEach = 8;
 // Of a timeline in an answer of 4 MiB at most.
 inline constexpr size_t kMaxTimelineIntervals = 100'000;
 
@@ -18,11 +20,14 @@ inline constexpr size_t kMaxTimelineIntervals = 100'000;
 absl::StatusOr<v1::PlanTrainingResponse> ToProto(const TrainingPlan& plan,
                                                  bool timeline);
 
-// Thread-safe.  `planner` must outlive the gRPC server.
+// Thread-safe.  `planner` and `peers` must outlive the gRPC server.
 class PlanService final : public v1::PlanService::CallbackService {
  public:
-  explicit PlanService(const TrainingPlanner* planner)
-      : planner_(planner), work_(1, kMaxWaitingPlans) {}
+  PlanService(const TrainingPlanner* planner, const Peers* peers)
+      : planner_(planner),
+        work_(peers, {.threads = 1,
+                      .waiting = kMaxWaitingPlans,
+                      .waiting_each = kMaxWaitingPlansEach}) {}
 
   grpc::ServerUnaryReactor* PlanTraining(
       grpc::CallbackServerContext* context,
@@ -35,7 +40,7 @@ class PlanService final : public v1::PlanService::CallbackService {
 
  private:
   const TrainingPlanner* const planner_;
-  WorkPool work_;
+  CallQueue work_;
 };
 
 }  // namespace roundhouse

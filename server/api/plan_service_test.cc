@@ -156,7 +156,7 @@ TEST_F(PlanServiceTest, OnlySoManyWait) {
     refused += codes[i] == grpc::StatusCode::UNAVAILABLE ? 1 : 0;
   }
   EXPECT_EQ(answered + refused, kCalls);
-  EXPECT_GE(answered, static_cast<int>(kMaxWaitingPlans));
+  EXPECT_GE(answered, static_cast<int>(kMaxWaitingPlansEach));
 }
 
 TEST(PlanServiceProtoTest, ATimelineThatIsTooLongIsRefused) {

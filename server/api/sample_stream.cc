@@ -170,21 +170,20 @@ absl::StatusOr<SampleQuestion> FromProto(const v1::SampleRequest& request) {
 }
 
 grpc::ServerWriteReactor<v1::SampleResponse>* BeginSample(
-    SampleEngine* engine, WorkPool* work, StreamPump* pump,
+    SampleEngine* engine, CallQueue* work, StreamPump* pump,
     grpc::CallbackServerContext* context, const v1::SampleRequest& request) {
-  const auto question = FromProto(request);
-  if (!question.ok()) {
-    return new RefusedStream<v1::SampleResponse>(question.status());
-  }
-  auto mailbox = std::make_shared<Mailbox>(pump);
-  const bool taken = work->TryRun([engine, question = *question, mailbox] {
-    if (!mailbox->cancelled()) engine->Start(question, mailbox);
-  });
-  if (!taken) {
-    mailbox->OnEnd(absl::UnavailableError("the server is busy; try again"));
-  }
-  return BeginStream<v1::SampleResponse>(
-      pump, std::make_shared<SampleStream>(pump, context, engine, mailbox));
+  using Response = v1::SampleResponse;
+  return BeginStream<Response>(
+      pump, context, StreamKind::kSample, "", [&]() -> MadeStream<Response> {
+        ASSIGN_OR_RETURN(const SampleQuestion question, FromProto(request));
+        auto mailbox = std::make_shared<Mailbox>(pump);
+        const absl::Status taken =
+            work->Run(*context, [engine, question, mailbox] {
+              if (!mailbox->cancelled()) engine->Start(question, mailbox);
+            });
+        if (!taken.ok()) mailbox->OnEnd(taken);
+        return std::make_shared<SampleStream>(pump, context, engine, mailbox);
+      });
 }
 
 }  // namespace roundhouse

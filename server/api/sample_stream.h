@@ -4,9 +4,9 @@
 
 #include "absl/status/statusor.h"
 #include "proto/roundhouse/v1/model.pb.h"
+#include "server/api/call_queue.h"
 #include "server/api/sample_engine.h"
 #include "server/api/stream_pump.h"
-#include "server/pool/work_pool.h"
 
 namespace roundhouse {
 
@@ -17,7 +17,7 @@ absl::StatusOr<SampleQuestion> FromProto(const v1::SampleRequest& request);
 // Answers the call; the request is copied.  All but the context outlive the
 // gRPC server.  Thread-safe.
 grpc::ServerWriteReactor<v1::SampleResponse>* BeginSample(
-    SampleEngine* engine, WorkPool* work, StreamPump* pump,
+    SampleEngine* engine, CallQueue* work, StreamPump* pump,
     grpc::CallbackServerContext* context, const v1::SampleRequest& request);
 
 }  // namespace roundhouse

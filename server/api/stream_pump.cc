@@ -3,11 +3,35 @@
 #include <chrono>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/status.h"
 
 namespace roundhouse {
+namespace {
 
-StreamPump::StreamPump() {
+constexpr const char* kKindNames[kStreamKinds] = {"streams", "exports",
+                                                  "samples", "traces"};
+
+absl::Status TooMany(const char* have, size_t count, absl::string_view what) {
+  return absl::ResourceExhaustedError(absl::StrCat(
+      have, count, what, ", the most of a user; end some and try again"));
+}
+
+}  // namespace
+
+StreamPlace& StreamPlace::operator=(StreamPlace&& other) noexcept {
+  std::swap(pump_, other.pump_);
+  std::swap(uid_, other.uid_);
+  std::swap(kind_, other.kind_);
+  return *this;
+}
+
+StreamPlace::~StreamPlace() {
+  if (pump_ != nullptr) pump_->GiveBack(uid_, kind_);
+}
+
+StreamPump::StreamPump(const Peers* peers) : peers_(peers) {
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -24,21 +48,58 @@ void StreamPump::Stop() {
   thread_.join();
 }
 
-bool StreamPump::Add(std::shared_ptr<PumpedStream> stream) {
+absl::StatusOr<StreamPlace> StreamPump::Take(
+    const grpc::ServerContextBase& context, StreamKind kind) {
+  ASSIGN_OR_RETURN(const uid_t uid, peers_->UidOf(context));
+  return Take(uid, kind);
+}
+
+absl::StatusOr<StreamPlace> StreamPump::Take(uid_t uid, StreamKind kind) {
+  const auto index = static_cast<size_t>(kind);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = shares_.find(uid);
+  const Share has = found == shares_.end() ? Share() : found->second;
+  if (has.all >= kMaxStreamsEach) {
+    return TooMany("you have ", has.all, " streams open");
+  }
+  if (has.of_kind[index] >= kMaxStreamsOfKind[index]) {
+    return TooMany("you have ", has.of_kind[index],
+                   absl::StrCat(" ", kKindNames[index], " open"));
+  }
+  if (places_ >= kMaxStreams) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        kMaxStreams, " streams are open, the most in all; try again later"));
+  }
+  Share& share = shares_[uid];
+  ++share.all;
+  ++share.of_kind[index];
+  ++places_;
+  return StreamPlace(this, uid, kind);
+}
+
+void StreamPump::GiveBack(uid_t uid, StreamKind kind) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = shares_.find(uid);
+  ROUNDHOUSE_CHECK(found != shares_.end());
+  --found->second.of_kind[static_cast<size_t>(kind)];
+  --places_;
+  if (--found->second.all == 0) shares_.erase(found);
+}
+
+void StreamPump::Add(std::shared_ptr<PumpedStream> stream) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (streams_.size() >= kMaxStreams) return false;
     PumpedStream* const key = stream.get();
     streams_.emplace(key, std::move(stream));
-    woken_ = true;
+    woken_one_.insert(key);
   }
   changed_.notify_one();
-  return true;
 }
 
 void StreamPump::Remove(PumpedStream* stream) {
   std::shared_ptr<PumpedStream> last;  // Dies without the lock.
   std::lock_guard<std::mutex> lock(mutex_);
+  woken_one_.erase(stream);
   const auto found = streams_.find(stream);
   if (found == streams_.end()) return;
   last = std::move(found->second);
@@ -53,15 +114,37 @@ void StreamPump::Wake() {
   changed_.notify_one();
 }
 
+void StreamPump::WakeOne(PumpedStream* stream) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (streams_.count(stream) == 0) return;
+    woken_one_.insert(stream);
+  }
+  changed_.notify_one();
+}
+
+void StreamPump::StoreChanged() {
+  ++changes_;
+  Wake();
+}
+
 void StreamPump::Loop() {
+  absl::Time all_at = absl::Now();
   std::unique_lock<std::mutex> lock(mutex_);
   while (!stop_) {
     changed_.wait_for(
         lock, std::chrono::nanoseconds(absl::ToInt64Nanoseconds(kPumpInterval)),
-        [this] { return stop_ || woken_; });
-    woken_ = false;
+        [this] { return stop_ || woken_ || !woken_one_.empty(); });
+    const absl::Time now = absl::Now();
     std::vector<std::shared_ptr<PumpedStream>> streams;
-    for (const auto& [key, stream] : streams_) streams.push_back(stream);
+    if (std::exchange(woken_, false) || now - all_at >= kPumpInterval ||
+        now < all_at) {
+      all_at = now;
+      for (const auto& [key, stream] : streams_) streams.push_back(stream);
+    } else {
+      for (PumpedStream* key : woken_one_) streams.push_back(streams_.at(key));
+    }
+    woken_one_.clear();
     lock.unlock();
     for (const auto& stream : streams) stream->Pump(absl::Now());
     streams.clear();

@@ -3,27 +3,48 @@
 // slow reader costs one message; one that takes nothing for a minute is
 // cancelled and may resume from the revision it has.
 //
+// Each user has a share of the streams, so that nobody locks the others out:
+// a stream begins with a place (StreamPlace), and gives it back when it dies.
+//
 // StreamPump is thread-safe.  PumpedStream::Pump runs on its thread only.
 #ifndef ROUNDHOUSE_SERVER_API_STREAM_PUMP_H_
 #define ROUNDHOUSE_SERVER_API_STREAM_PUMP_H_
 
+#include <sys/types.h>
+
+#include <array>
+#include <atomic>
 #include <condition_variable>
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "grpcpp/grpcpp.h"
 #include "server/api/errors.h"
+#include "server/api/peers.h"
 
 namespace roundhouse {
 
-inline constexpr size_t kMaxStreams = 200;
+// What streams are of: each kind has a share of its own beside the whole.
+enum class StreamKind { kFollow, kExport, kSample, kTrace };
+inline constexpr int kStreamKinds = 4;
+
+inline constexpr size_t kMaxStreams = 2000;
+inline constexpr size_t kMaxStreamsEach = 100;  // of a user, of all kinds
+// Of a user, by kind: what others wait for is less than what nobody does.
+inline constexpr std::array<size_t, kStreamKinds> kMaxStreamsOfKind = {
+    kMaxStreamsEach, 4, 8, 4};
 inline constexpr absl::Duration kPumpInterval = absl::Milliseconds(100);
 inline constexpr absl::Duration kStalledReaderLimit = absl::Seconds(60);
 
@@ -34,32 +55,75 @@ class PumpedStream {
   virtual void Pump(absl::Time now) = 0;
 };
 
+class StreamPump;
+
+// A stream that a user may have open.  Movable; empty when moved from.
+class StreamPlace {
+ public:
+  StreamPlace() = default;
+  StreamPlace(StreamPlace&& other) noexcept { *this = std::move(other); }
+  StreamPlace& operator=(StreamPlace&& other) noexcept;
+  ~StreamPlace();
+
+ private:
+  friend class StreamPump;
+  StreamPlace(StreamPump* pump, uid_t uid, StreamKind kind)
+      : pump_(pump), uid_(uid), kind_(kind) {}
+
+  StreamPump* pump_ = nullptr;
+  uid_t uid_ = 0;
+  StreamKind kind_ = StreamKind::kFollow;
+};
+
 class StreamPump {
  public:
-  StreamPump();
+  // `peers` outlives the pump.
+  explicit StreamPump(const Peers* peers);
   // Stop().
   ~StreamPump();
   StreamPump(const StreamPump&) = delete;
   StreamPump& operator=(const StreamPump&) = delete;
 
-  // False: too many streams are open.  Keeps the stream until Remove.
-  bool Add(std::shared_ptr<PumpedStream> stream);
+  // A place for a stream of whoever makes the call.  kUnauthenticated when
+  // nobody knows who that is; kResourceExhausted when he has no more, or all
+  // together have none.
+  absl::StatusOr<StreamPlace> Take(const grpc::ServerContextBase& context,
+                                   StreamKind kind);
+  absl::StatusOr<StreamPlace> Take(uid_t uid, StreamKind kind);
+  // Keeps the stream until Remove.
+  void Add(std::shared_ptr<PumpedStream> stream);
   void Remove(PumpedStream* stream);
-  // Something may have changed; returns at once.
+  // Something may have changed, for every stream or for one; returns at once.
   void Wake();
+  void WakeOne(PumpedStream* stream);
+  // The job store may have changed: changes() is another from now on.
+  void StoreChanged();
+  uint64_t changes() const { return changes_; }
   // Joins the thread.  REQUIRES: every stream is done (the gRPC server was shut
   // down).
   void Stop();
 
  private:
+  friend class StreamPlace;
+  struct Share {
+    size_t all = 0;
+    std::array<size_t, kStreamKinds> of_kind = {};
+  };
+
+  void GiveBack(uid_t uid, StreamKind kind);
   void Loop();
 
+  const Peers* const peers_;
+  std::atomic<uint64_t> changes_ = 1;
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::map<uid_t, Share> shares_;  // By mutex_; of those who have streams.
+  size_t places_ = 0;              // By mutex_; taken.
   std::map<PumpedStream*, std::shared_ptr<PumpedStream>>
-      streams_;         // By mutex_.
-  bool woken_ = false;  // By mutex_.
-  bool stop_ = false;   // By mutex_.
+      streams_;                        // By mutex_.
+  bool woken_ = false;                 // By mutex_; all of them.
+  std::set<PumpedStream*> woken_one_;  // By mutex_; of streams_.
+  bool stop_ = false;                  // By mutex_.
   std::thread thread_;
 };
 
@@ -73,6 +137,9 @@ class PumpedWriter : public grpc::ServerWriteReactor<Response>,
  public:
   PumpedWriter(StreamPump* pump, grpc::CallbackServerContext* context)
       : pump_(pump), context_(context) {}
+
+  // Kept until the stream dies.  Once, before Pump.
+  void Hold(StreamPlace place) { place_ = std::move(place); }
 
   void Pump(absl::Time now) final {
     if (!MayWrite(now)) return;
@@ -94,7 +161,7 @@ class PumpedWriter : public grpc::ServerWriteReactor<Response>,
       writing_ = false;
       if (!ok) cancelled_ = true;
     }
-    pump_->Wake();
+    pump_->WakeOne(this);
   }
 
   void OnCancel() final {
@@ -102,7 +169,7 @@ class PumpedWriter : public grpc::ServerWriteReactor<Response>,
       std::lock_guard<std::mutex> lock(mutex_);
       cancelled_ = true;
     }
-    pump_->Wake();
+    pump_->WakeOne(this);
   }
 
   void OnDone() final { pump_->Remove(this); }
@@ -145,6 +212,7 @@ class PumpedWriter : public grpc::ServerWriteReactor<Response>,
 
   StreamPump* const pump_;
   grpc::CallbackServerContext* const context_;
+  StreamPlace place_;
   Response message_;  // The outstanding write.
   std::mutex mutex_;
   bool writing_ = false;                           // Guarded by mutex_.
@@ -152,6 +220,10 @@ class PumpedWriter : public grpc::ServerWriteReactor<Response>,
   bool ended_ = false;                             // Guarded by mutex_.
   absl::Time write_began_ = absl::InfinitePast();  // Guarded by mutex_.
 };
+
+// What makes a stream of Response, or says why not.
+template <typename Response>
+using MadeStream = absl::StatusOr<std::shared_ptr<PumpedWriter<Response>>>;
 
 // Answers a call with an error and nothing else.
 template <typename Response>
@@ -164,15 +236,23 @@ class RefusedStream final : public grpc::ServerWriteReactor<Response> {
   void OnDone() override { delete this; }
 };
 
-// Hands `stream` to the pump and to gRPC; kResourceExhausted when too many are
-// open.
+// Makes a stream, once whoever calls has a place for one, and hands it to the
+// pump and to gRPC.  Errors of `make` end the call; `resource` goes into their
+// details.
 template <typename Response>
 grpc::ServerWriteReactor<Response>* BeginStream(
-    StreamPump* pump, std::shared_ptr<PumpedWriter<Response>> stream) {
-  PumpedWriter<Response>* raw = stream.get();
-  if (pump->Add(std::move(stream))) return raw;
-  return new RefusedStream<Response>(
-      absl::ResourceExhaustedError("too many streams are open"));
+    StreamPump* pump, grpc::CallbackServerContext* context, StreamKind kind,
+    const std::string& resource,
+    absl::FunctionRef<MadeStream<Response>()> make) {
+  absl::StatusOr<StreamPlace> place = pump->Take(*context, kind);
+  if (!place.ok()) return new RefusedStream<Response>(place.status(), resource);
+  auto made = make();
+  if (!made.ok()) return new RefusedStream<Response>(made.status(), resource);
+  std::shared_ptr<PumpedWriter<Response>> stream = *std::move(made);
+  PumpedWriter<Response>* const raw = stream.get();
+  stream->Hold(*std::move(place));
+  pump->Add(std::move(stream));
+  return raw;
 }
 
 }  // namespace roundhouse

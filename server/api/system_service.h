@@ -3,8 +3,8 @@
 #define ROUNDHOUSE_SERVER_API_SYSTEM_SERVICE_H_
 
 #include "proto/roundhouse/v1/system.grpc.pb.h"
+#include "server/api/call_queue.h"
 #include "server/api/engine.h"
-#include "server/pool/work_pool.h"
 #include "server/store/store.h"
 
 namespace roundhouse {
@@ -12,7 +12,7 @@ namespace roundhouse {
 // Thread-safe.  Everything given must outlive the gRPC server.
 class SystemService final : public v1::SystemService::CallbackService {
  public:
-  SystemService(JobEngine* engine, JobStore* store, WorkPool* work)
+  SystemService(JobEngine* engine, JobStore* store, CallQueue* work)
       : engine_(engine), store_(store), work_(work) {}
 
   grpc::ServerUnaryReactor* GetServer(grpc::CallbackServerContext* context,
@@ -28,7 +28,7 @@ class SystemService final : public v1::SystemService::CallbackService {
 
   JobEngine* const engine_;
   JobStore* const store_;
-  WorkPool* const work_;
+  CallQueue* const work_;
 };
 
 }  // namespace roundhouse

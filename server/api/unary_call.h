@@ -1,4 +1,4 @@
-// Runs a unary call on the work pool and answers with its status.
+// Runs a unary call on the call queue and answers with its status.
 #ifndef ROUNDHOUSE_SERVER_API_UNARY_CALL_H_
 #define ROUNDHOUSE_SERVER_API_UNARY_CALL_H_
 
@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "grpcpp/grpcpp.h"
+#include "server/api/call_queue.h"
 #include "server/api/errors.h"
-#include "server/pool/work_pool.h"
 
 namespace roundhouse {
 
@@ -28,17 +28,15 @@ auto Guarded(const Call& call) -> decltype(call()) {
 
 // `call` fills the response; `resource` goes into error details.
 inline grpc::ServerUnaryReactor* RunUnary(grpc::CallbackServerContext* context,
-                                          WorkPool* work,
+                                          CallQueue* queue,
                                           const std::string& resource,
                                           std::function<absl::Status()> call) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  const bool taken = work->TryRun([reactor, resource, call = std::move(call)] {
-    reactor->Finish(ToGrpcStatus(Guarded(call), resource));
-  });
-  if (!taken) {
-    reactor->Finish(ToGrpcStatus(
-        absl::UnavailableError("the server is busy; try again"), resource));
-  }
+  const absl::Status taken =
+      queue->Run(*context, [reactor, resource, call = std::move(call)] {
+        reactor->Finish(ToGrpcStatus(Guarded(call), resource));
+      });
+  if (!taken.ok()) reactor->Finish(ToGrpcStatus(taken, resource));
   return reactor;
 }
 

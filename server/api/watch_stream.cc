@@ -26,7 +26,10 @@ std::vector<JobState> LiveStates() {
 
 WatchStream::WatchStream(StreamPump* pump, grpc::CallbackServerContext* context,
                          const JobStore* store, WatchQuery query)
-    : PumpedWriter(pump, context), store_(store), query_(std::move(query)) {
+    : PumpedWriter(pump, context),
+      pump_(pump),
+      store_(store),
+      query_(std::move(query)) {
   if (!query_.id.empty()) resource_ = JobName(query_.id);
 }
 
@@ -86,13 +89,18 @@ absl::Status WatchStream::QueueSnapshot() {
   return absl::OkStatus();
 }
 
+// Many streams wait while nothing happens, so they don't ask the store then.
 absl::Status WatchStream::Refill() {
+  const uint64_t now_changed = pump_->changes();
+  if (now_changed == seen_changes_) return absl::OkStatus();
   ASSIGN_OR_RETURN(const auto changes,
                    store_->ChangesAfter(revision_, query_.id, kWatchBatch));
   for (const JobChange& change : changes) {
     Queue(change.job, Message::CHANGE, change.event.revision);
     revision_ = change.event.revision;
   }
+  // A whole batch may have more behind it.
+  if (changes.size() < kWatchBatch) seen_changes_ = now_changed;
   return absl::OkStatus();
 }
 

@@ -42,9 +42,11 @@ class WatchStream final : public PumpedWriter<v1::WatchFineTuningJobsResponse> {
   void Queue(const JobRecord& job, Message::Kind kind, int64_t revision);
   void QueueBookmark();
 
+  StreamPump* const pump_;
   const JobStore* const store_;
   const WatchQuery query_;
   bool begun_ = false;
+  uint64_t seen_changes_ = 0;  // of the pump's, when the store was last asked
   bool final_seen_ = false;
   int64_t revision_ = 0;       // Everything up to here is sent or queued.
   std::deque<Message> queue_;  // At most a batch, or the first snapshot.

@@ -348,7 +348,7 @@ absl::StatusOr<Engine::CheckedJob> Engine::CheckJob(
 absl::StatusOr<JobRecord> Engine::Submit(const SubmitRequest& request) {
   ASSIGN_OR_RETURN(
       const auto known,
-      store_.FindRequest(NewJob().principal, request.request_id, request.text));
+      store_.FindRequest(request.principal, request.request_id, request.text));
   if (known.has_value()) return *known;
   ASSIGN_OR_RETURN(const CheckedJob checked, CheckJob(request));
   NewJob job;
@@ -356,6 +356,7 @@ absl::StatusOr<JobRecord> Engine::Submit(const SubmitRequest& request) {
   job.resolved = checked.spec.ToJson();
   job.output_name = checked.spec.spec().output_name;
   job.request_id = request.request_id;
+  job.principal = request.principal;
   bool created = false;
   ASSIGN_OR_RETURN(JobRecord record, store_.Create(job, &created));
   if (created) {

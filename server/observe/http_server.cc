@@ -1,20 +1,34 @@
 #include "server/observe/http_server.h"
 
-#include <utility>
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "civetweb.h"
 #include "zlib.h"
 
 namespace roundhouse {
 namespace {
 
 constexpr size_t kWorthCompressing = 1024;
+constexpr int kBacklog = 128;
+// Without descriptors nobody is accepted for so long.
+constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
 
 bool IsLoopback(absl::string_view host) {
   return host == "127.0.0.1" || host == "localhost" || host == "[::1]";
@@ -42,11 +56,6 @@ bool NamesLoopback(absl::string_view host) {
   return IsLoopback(has_port ? host.substr(0, colon) : host);
 }
 
-absl::string_view Header(mg_connection* connection, const char* name) {
-  const char* const value = mg_get_header(connection, name);
-  return value == nullptr ? "" : value;
-}
-
 HttpAnswer Refusal(int status, const char* text) {
   return {.status = status,
           .content_type = "text/plain; charset=utf-8",
@@ -57,12 +66,16 @@ const char* StatusText(int status) {
   switch (status) {
     case 200:
       return "OK";
+    case 400:
+      return "Bad Request";
     case 403:
       return "Forbidden";
     case 404:
       return "Not Found";
     case 405:
       return "Method Not Allowed";
+    case 431:
+      return "Request Header Fields Too Large";
     default:
       return "Service Unavailable";
   }
@@ -89,84 +102,59 @@ std::string Gzipped(const std::string& text) {
   return out;
 }
 
-// What it cannot bind is told by Start; the rest is clients' doing.
-int DropMessage(const mg_connection*, const char*) { return 1; }
+// An address of the loopback and a port, as bind wants them.
+struct Address {
+  struct sockaddr_storage storage = {};
+  socklen_t bytes = 0;
+};
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
-    const std::string& listen, Pages pages) {
-  std::unique_ptr<HttpServer> server(new HttpServer(std::move(pages)));
-  if (!listen.empty()) RETURN_IF_ERROR(server->Listen(listen));
-  return server;
+// REQUIRES: CheckListen took it.
+Address AddressOf(const std::string& listen) {
+  const size_t colon = listen.rfind(':');
+  int port = 0;
+  ROUNDHOUSE_CHECK(absl::SimpleAtoi(listen.substr(colon + 1), &port));
+  Address out;
+  if (absl::StartsWith(listen, "[::1]")) {
+    auto* const v6 = reinterpret_cast<struct sockaddr_in6*>(&out.storage);
+    v6->sin6_family = AF_INET6;
+    v6->sin6_port = htons(static_cast<uint16_t>(port));
+    v6->sin6_addr = in6addr_loopback;
+    out.bytes = sizeof(*v6);
+  } else {
+    auto* const v4 = reinterpret_cast<struct sockaddr_in*>(&out.storage);
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(static_cast<uint16_t>(port));
+    v4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    out.bytes = sizeof(*v4);
+  }
+  return out;
 }
 
-HttpServer::~HttpServer() {
-  if (context_ == nullptr) return;
-  mg_stop(context_);
-  mg_exit_library();
+// The port that a bound socket has.
+int PortOf(int fd) {
+  Address bound;
+  bound.bytes = sizeof(bound.storage);
+  if (getsockname(fd, reinterpret_cast<struct sockaddr*>(&bound.storage),
+                  &bound.bytes) != 0) {
+    return 0;
+  }
+  // Both kinds have it at the same place.
+  return ntohs(
+      reinterpret_cast<const struct sockaddr_in*>(&bound.storage)->sin_port);
 }
 
-absl::Status HttpServer::Listen(const std::string& listen) {
-  RETURN_IF_ERROR(CheckListen(listen));
-  // civetweb knows no names.
-  std::string bound = listen;
-  if (absl::StartsWith(bound, "localhost:")) {
-    bound = absl::StrCat("127.0.0.1", bound.substr(bound.rfind(':')));
-  }
-  const std::string threads = absl::StrCat(kHttpThreads);
-  const std::string patience =
-      absl::StrCat(absl::ToInt64Milliseconds(kHttpPatience));
-  const char* options[] = {
-      "listening_ports",    bound.c_str(),    "num_threads", threads.c_str(),
-      "request_timeout_ms", patience.c_str(), nullptr};
-  mg_callbacks callbacks = {};
-  callbacks.begin_request = &HttpServer::OnRequest;
-  callbacks.log_message = DropMessage;
-  mg_init_library(0);
-  context_ = mg_start(&callbacks, this, options);
-  if (context_ == nullptr) {
-    mg_exit_library();
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--metrics-listen: can't listen on ", listen, "; is the port taken?"));
-  }
-  mg_server_port port = {};
-  ROUNDHOUSE_CHECK(mg_get_server_ports(context_, 1, &port) == 1);
-  address_ = absl::StrCat(bound.substr(0, bound.rfind(':')), ":", port.port);
-  return absl::OkStatus();
-}
+bool WouldBlock() { return errno == EAGAIN || errno == EINTR; }
 
-HttpAnswer HttpServer::Answer(mg_connection* connection) const {
-  const mg_request_info& request = *mg_get_request_info(connection);
-  const absl::string_view method = request.request_method;
-  const absl::string_view host = Header(connection, "Host");
-  if (!host.empty() && !NamesLoopback(host)) {
-    return Refusal(403, "ask for localhost or 127.0.0.1");
-  }
-  const auto page = request.local_uri == nullptr
-                        ? pages_.end()
-                        : pages_.find(request.local_uri);
-  if (page == pages_.end()) return Refusal(404, "no such page");
-  if (method != "GET" && method != "HEAD") {
-    return Refusal(405, "GET and HEAD only");
-  }
-  return page->second();
-}
-
-int HttpServer::OnRequest(mg_connection* connection) {
-  const mg_request_info& request = *mg_get_request_info(connection);
-  HttpAnswer answer =
-      static_cast<const HttpServer*>(request.user_data)->Answer(connection);
+std::string Bytes(HttpAnswer answer, const HttpRequest& request) {
   std::string encoding;
-  if (answer.body.size() >= kWorthCompressing &&
-      absl::StrContains(Header(connection, "Accept-Encoding"), "gzip")) {
+  if (answer.body.size() >= kWorthCompressing && request.accepts_gzip) {
     std::string compressed = Gzipped(answer.body);
     if (!compressed.empty()) {
       answer.body = std::move(compressed);
       encoding = "Content-Encoding: gzip\r\n";
     }
   }
-  const std::string head = absl::StrCat(
+  return absl::StrCat(
       "HTTP/1.1 ", answer.status, " ", StatusText(answer.status),
       "\r\nContent-Type: ", answer.content_type,
       "\r\nContent-Length: ", answer.body.size(), "\r\n", encoding,
@@ -174,12 +162,169 @@ int HttpServer::OnRequest(mg_connection* connection) {
       "Cache-Control: no-store\r\nContent-Security-Policy: ", answer.policy,
       "\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer"
       "\r\nCross-Origin-Resource-Policy: same-origin"
-      "\r\nVary: Accept-Encoding\r\nConnection: close\r\n\r\n");
-  mg_write(connection, head.data(), head.size());
-  if (absl::string_view(request.request_method) != "HEAD") {
-    mg_write(connection, answer.body.data(), answer.body.size());
+      "\r\nVary: Accept-Encoding\r\nConnection: close\r\n\r\n",
+      request.method == "HEAD" ? "" : answer.body);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
+    const std::string& listen, Pages pages, const HttpLimits& limits) {
+  std::unique_ptr<HttpServer> server(new HttpServer(std::move(pages), limits));
+  if (!listen.empty()) RETURN_IF_ERROR(server->Listen(listen));
+  return server;
+}
+
+HttpServer::~HttpServer() {
+  stop_ = true;
+  if (thread_.joinable()) {
+    const uint64_t one = 1;
+    ROUNDHOUSE_CHECK(write(wake_, &one, sizeof(one)) == sizeof(one));
+    thread_.join();
   }
-  return answer.status;
+  for (const Connection& connection : connections_) close(connection.fd);
+  for (const int fd : {listener_, wake_}) {
+    if (fd >= 0) close(fd);
+  }
+}
+
+absl::Status HttpServer::Listen(const std::string& listen) {
+  RETURN_IF_ERROR(CheckListen(listen));
+  const Address address = AddressOf(listen);
+  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  listener_ = socket(address.storage.ss_family,
+                     SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int on = 1;
+  if (wake_ < 0 || listener_ < 0 ||
+      setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
+      bind(listener_,
+           reinterpret_cast<const struct sockaddr*>(&address.storage),
+           address.bytes) != 0 ||
+      ::listen(listener_, kBacklog) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--metrics-listen: can't listen on ", listen, ": ",
+                     strerror(errno), "; is the port taken?"));
+  }
+  // A name is an address from here on.
+  const bool v6 = address.storage.ss_family == AF_INET6;
+  address_ = absl::StrCat(v6 ? "[::1]" : "127.0.0.1", ":", PortOf(listener_));
+  thread_ = std::thread([this] { Loop(); });
+  return absl::OkStatus();
+}
+
+void HttpServer::Loop() {
+  while (!stop_) {
+    const absl::Time before = absl::Now();
+    absl::Time until = absl::InfiniteFuture();
+    std::vector<struct pollfd> polled = {{.fd = wake_, .events = POLLIN}};
+    const bool accepts = before >= accept_again_;
+    if (!accepts) until = accept_again_;
+    polled.push_back({.fd = accepts ? listener_ : -1, .events = POLLIN});
+    for (const Connection& connection : connections_) {
+      const bool sends = connection.sent < connection.answer.size();
+      polled.push_back(
+          {.fd = connection.fd,
+           .events = static_cast<short>(sends ? POLLOUT : POLLIN)});
+      until = std::min(until, connection.deadline);
+    }
+    const int64_t left =
+        until == absl::InfiniteFuture()
+            ? -1
+            : std::max<int64_t>(0,
+                                absl::ToInt64Milliseconds(until - before) + 1);
+    if (poll(polled.data(), polled.size(), static_cast<int>(left)) < 0) {
+      continue;  // Interrupted.
+    }
+    const absl::Time now = absl::Now();
+    size_t at = 2;
+    for (auto next = connections_.begin(); next != connections_.end(); ++at) {
+      const auto connection = next++;
+      const bool goes_on = (polled[at].revents == 0 || Advance(*connection)) &&
+                           now < connection->deadline;
+      if (goes_on) continue;
+      close(connection->fd);
+      connections_.erase(connection);
+    }
+    if (polled[1].revents != 0) Accept(now);
+  }
+}
+
+void HttpServer::Accept(absl::Time now) {
+  for (size_t i = 0; i < limits_.connections; ++i) {
+    const int fd =
+        accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    const bool few = fd < 0 && (errno == EMFILE || errno == ENFILE ||
+                                errno == ENOBUFS || errno == ENOMEM);
+    if (fd < 0 && !few) return;
+    if (few) accept_again_ = now + kAcceptPause;
+    if (few || connections_.size() >= limits_.connections) {
+      if (!connections_.empty()) {
+        close(connections_.front().fd);
+        connections_.pop_front();
+      }
+    }
+    if (few) return;
+    connections_.push_back({.fd = fd, .deadline = now + limits_.deadline});
+    // Most requests are there already: they need not wait their turn.
+    if (Advance(connections_.back())) continue;
+    close(fd);
+    connections_.pop_back();
+  }
+}
+
+bool HttpServer::Advance(Connection& connection) {
+  if (connection.sent < connection.answer.size()) return Send(connection);
+  if (!Receive(connection)) return false;
+  return connection.answer.empty() || connection.lingers || Send(connection);
+}
+
+bool HttpServer::Receive(Connection& connection) {
+  char buffer[4096];
+  const ssize_t n = recv(connection.fd, buffer, sizeof(buffer), 0);
+  if (n < 0) return WouldBlock();
+  if (n == 0) return false;
+  if (connection.lingers) return true;
+  connection.received.append(buffer, static_cast<size_t>(n));
+  connection.answer = Respond(connection.received);
+  return true;
+}
+
+bool HttpServer::Send(Connection& connection) {
+  const ssize_t n =
+      send(connection.fd, connection.answer.data() + connection.sent,
+           connection.answer.size() - connection.sent, MSG_NOSIGNAL);
+  if (n < 0) return WouldBlock();
+  connection.sent += static_cast<size_t>(n);
+  if (connection.sent < connection.answer.size()) return true;
+  // Closed at once, with bytes of the client's unread, it would lose the
+  // answer.
+  connection.lingers = true;
+  return shutdown(connection.fd, SHUT_WR) == 0;
+}
+
+// "" while the request is not whole.
+std::string HttpServer::Respond(const std::string& received) const {
+  const auto request = ParseHttpRequest(received);
+  if (!request.ok()) {
+    const bool long_head = absl::IsResourceExhausted(request.status());
+    return Bytes(Refusal(long_head ? 431 : 400,
+                         std::string(request.status().message()).c_str()),
+                 {});
+  }
+  if (!request->has_value()) return "";
+  return Bytes(Answer(**request), **request);
+}
+
+HttpAnswer HttpServer::Answer(const HttpRequest& request) const {
+  if (!request.host.empty() && !NamesLoopback(request.host)) {
+    return Refusal(403, "ask for localhost or 127.0.0.1");
+  }
+  const auto page = pages_.find(request.path);
+  if (page == pages_.end()) return Refusal(404, "no such page");
+  if (request.method != "GET" && request.method != "HEAD") {
+    return Refusal(405, "GET and HEAD only");
+  }
+  return page->second();
 }
 
 }  // namespace roundhouse

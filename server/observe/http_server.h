@@ -7,30 +7,39 @@
 //
 // GET and HEAD; any other path is 404.  A request for a host that is not the
 // loopback's is refused: a page of a stranger's must not read this one through
-// a name that it has given our address (DNS rebinding).  At most kHttpThreads
-// requests at a time, each ended after kHttpPatience without progress.
+// a name that it has given our address (DNS rebinding).
+//
+// Everybody on the machine can connect, so nobody is waited for: one thread
+// serves all connections, each has a deadline for all of it, and one too many
+// ends the oldest.  Whoever sends a request at once is
+// answered, however many others send theirs slowly.
 //
 // Thread-safe.
 #ifndef ROUNDHOUSE_SERVER_OBSERVE_HTTP_SERVER_H_
 #define ROUNDHOUSE_SERVER_OBSERVE_HTTP_SERVER_H_
 
+#include <atomic>
+#include <cstddef>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-
-struct mg_connection;
-struct mg_context;
+#include "server/observe/http_request.h"
 
 namespace roundhouse {
 
-// Browsers keep connections ready that ask for nothing until their time is up.
-inline constexpr int kHttpThreads = 16;
-inline constexpr absl::Duration kHttpPatience = absl::Seconds(5);
+struct HttpLimits {
+  size_t connections = 64;
+  // From the connection to the last byte of the answer.
+  absl::Duration deadline = absl::Seconds(5);
+};
 
 struct HttpAnswer {
   int status = 200;  // or 503: not yet
@@ -42,14 +51,14 @@ struct HttpAnswer {
 
 class HttpServer {
  public:
-  // By path.  Called on threads of the server's, several at once.
+  // By path.  Called on the server's thread, one at a time.
   using Pages = std::map<std::string, std::function<HttpAnswer()>>;
 
   // "HOST:0" takes a free port, "" serves nothing.  kInvalidArgument for an
   // address off the loopback or one that can't be bound.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(
-      const std::string& listen, Pages pages);
-  // Waits for the requests under way.
+      const std::string& listen, Pages pages, const HttpLimits& limits = {});
+  // Requests under way are cut off.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
@@ -58,14 +67,37 @@ class HttpServer {
   const std::string& address() const { return address_; }
 
  private:
-  explicit HttpServer(Pages pages) : pages_(std::move(pages)) {}
+  struct Connection {
+    int fd = -1;
+    absl::Time deadline;
+    std::string received;
+    std::string answer;  // "": the request is not whole
+    size_t sent = 0;
+    bool lingers = false;  // answered; what the client still sends is dropped
+  };
+
+  HttpServer(Pages pages, const HttpLimits& limits)
+      : pages_(std::move(pages)), limits_(limits) {}
   absl::Status Listen(const std::string& listen);
-  HttpAnswer Answer(mg_connection* connection) const;
-  static int OnRequest(mg_connection* connection);
+  void Loop();
+  void Accept(absl::Time now);
+  // False: the connection is over.
+  bool Advance(Connection& connection);
+  bool Receive(Connection& connection);
+  bool Send(Connection& connection);
+  HttpAnswer Answer(const HttpRequest& request) const;
+  std::string Respond(const std::string& received) const;
 
   const Pages pages_;
+  const HttpLimits limits_;
   std::string address_;
-  mg_context* context_ = nullptr;
+  int listener_ = -1;
+  int wake_ = -1;  // eventfd
+  std::atomic<bool> stop_ = false;
+  // The thread's.
+  std::list<Connection> connections_;  // oldest first
+  absl::Time accept_again_ = absl::InfinitePast();
+  std::thread thread_;
 };
 
 }  // namespace roundhouse

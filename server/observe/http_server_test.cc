@@ -23,7 +23,8 @@ const std::string& LongText() {
   return text;
 }
 
-std::unique_ptr<HttpServer> Start(const std::string& listen) {
+std::unique_ptr<HttpServer> Start(const std::string& listen,
+                                  const HttpLimits& limits = {}) {
   auto server = HttpServer::Start(
       listen,
       {{"/",
@@ -36,16 +37,17 @@ std::unique_ptr<HttpServer> Start(const std::string& listen) {
         [] {
           return HttpAnswer{.content_type = "text/plain", .body = LongText()};
         }},
-       {"/not-yet", [] {
+       {"/not-yet",
+        [] {
           return HttpAnswer{
               .status = 503, .content_type = "application/json", .body = "{}"};
-        }}});
+        }}},
+      limits);
   EXPECT_TRUE(server.ok()) << server.status();
   return *std::move(server);
 }
 
-// The whole answer to these bytes, over a plain socket.
-std::string Send(const HttpServer& server, const std::string& request) {
+int Connect(const HttpServer& server) {
   const std::vector<std::string> parts = absl::StrSplit(server.address(), ':');
   int port = 0;
   EXPECT_TRUE(absl::SimpleAtoi(parts[1], &port));
@@ -56,6 +58,12 @@ std::string Send(const HttpServer& server, const std::string& request) {
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   EXPECT_EQ(connect(fd, reinterpret_cast<struct sockaddr*>(&to), sizeof(to)),
             0);
+  return fd;
+}
+
+// The whole answer to these bytes, over a plain socket.
+std::string Send(const HttpServer& server, const std::string& request) {
+  const int fd = Connect(server);
   EXPECT_EQ(write(fd, request.data(), request.size()),
             static_cast<ssize_t>(request.size()));
   std::string all;
@@ -186,6 +194,50 @@ TEST(HttpServerTest, ManyAtOnce) {
     });
   }
   for (std::thread& client : clients) client.join();
+}
+
+// Who sends a byte now and then is not waited for.
+TEST(HttpServerTest, SlowOnesHoldUpNobody) {
+  const auto server = Start("127.0.0.1:0");
+  std::vector<int> slow;
+  for (int i = 0; i < 200; ++i) {
+    slow.push_back(Connect(*server));
+    EXPECT_EQ(write(slow.back(), "G", 1), 1);
+  }
+  for (int i = 0; i < 20; ++i)
+    EXPECT_EQ(Body(Ask(*server, "/long")), LongText());
+  char byte;
+  EXPECT_LE(read(slow.front(), &byte, 1), 0) << "the oldest made room";
+  // One that is new is served when it has said all.
+  const int late = Connect(*server);
+  for (const char c : std::string("GET / HTTP/1.1\r\n\r\n")) {
+    EXPECT_EQ(write(late, &c, 1), 1);
+  }
+  EXPECT_EQ(read(late, &byte, 1), 1);
+  for (const int fd : slow) close(fd);
+  close(late);
+}
+
+TEST(HttpServerTest, ARequestHasADeadlineInAll) {
+  const auto server =
+      Start("127.0.0.1:0", {.deadline = absl::Milliseconds(50)});
+  const int fd = Connect(*server);
+  EXPECT_EQ(write(fd, "GET / HT", 8), 8);
+  char byte;
+  EXPECT_EQ(read(fd, &byte, 1), 0);
+  close(fd);
+}
+
+TEST(HttpServerTest, WhatIsNoRequestIsRefused) {
+  const auto server = Start("[::1]:0");
+  EXPECT_TRUE(absl::StartsWith(server->address(), "[::1]:"));
+  const auto other = Start("127.0.0.1:0");
+  ExpectStatus(Send(*other, "GET / HTTP/9\r\n\r\n"), 400);
+  ExpectStatus(Send(*other, "GET / HTTP/1.1\r\nX: " + std::string(20'000, 'x')),
+               431);
+  // A body that nobody asked for does not cost the answer.
+  ExpectStatus(
+      Send(*other, "POST / HTTP/1.1\r\n\r\n" + std::string(100'000, 'x')), 405);
 }
 
 TEST(HttpServerTest, OnlyTheLoopback) {

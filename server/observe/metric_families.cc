@@ -154,7 +154,9 @@ StorageFamilies::StorageFamilies(Registry& r)
                        ShortTimes())) {}
 
 CallFamilies::CallFamilies(Registry& r)
-    : handled(Counter(r, "grpc_server_handled_total", "Calls that ended.")),
+    : handled(Counter(r, "grpc_server_handled_total",
+                      "Calls that ended; of methods that there are not, "
+                      "service and method are unknown.")),
       handling(Histogram(r, "grpc_server_handling_seconds",
                          "From a call's arrival to its end.", CallTimes())) {}
 

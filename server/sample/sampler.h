@@ -22,7 +22,8 @@
 
 namespace roundhouse {
 
-inline constexpr size_t kMaxWaitingSamples = 16;
+// Of everybody; of one user the API admits kMaxStreamsOfKind.
+inline constexpr size_t kMaxWaitingSamples = 64;
 
 struct SamplerOptions {
   HelperProgram program;  // prepare_sample.py

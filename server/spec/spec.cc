@@ -276,6 +276,12 @@ class Reader {
   std::map<std::string, Given> given_;  // By the vocabulary's name.
 };
 
+absl::StatusOr<JobSpec> ReadSpec(const std::string& text,
+                                 const std::string& name, SpecWriter writer) {
+  ASSIGN_OR_RETURN(const SpecValue root, ParseSpecText(text, name, writer));
+  return Reader(name).Read(root);
+}
+
 }  // namespace
 
 const char* TruncationName(Truncation truncation) {
@@ -328,9 +334,8 @@ const std::vector<SpecField>& JobSpecVocabulary() {
 
 absl::StatusOr<JobSpec> ParseJobSpec(const std::string& text,
                                      const std::string& file_name) {
-  const std::string shown = file_name.empty() ? "job file" : file_name;
-  ASSIGN_OR_RETURN(const SpecValue root, ParseSpecText(text, shown));
-  return Reader(shown).Read(root);
+  return ReadSpec(text, file_name.empty() ? "job file" : file_name,
+                  SpecWriter::kCaller);
 }
 
 ResolvedSpec ResolvedSpec::Resolve(const JobSpec& spec, int device_count,
@@ -371,7 +376,8 @@ AdapterConfig ResolvedSpec::adapter() const {
 }
 
 absl::StatusOr<ResolvedSpec> ResolvedSpec::FromJson(const std::string& json) {
-  ASSIGN_OR_RETURN(JobSpec spec, ParseJobSpec(json, "resolved spec"));
+  ASSIGN_OR_RETURN(JobSpec spec,
+                   ReadSpec(json, "resolved spec", SpecWriter::kUs));
   if (!spec.micro_batch_size.has_value() ||
       !spec.micro_batches_per_round.has_value() ||
       !spec.gradient_groups.has_value()) {

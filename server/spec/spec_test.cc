@@ -552,6 +552,14 @@ TEST(SpecTest, SizeDepthAndAliasesAreBounded) {
   for (int i = 0; i < 400; ++i) deep += "[";
   EXPECT_FALSE(With(deep).ok());
   EXPECT_FALSE(With("metadata: {a: [[[[[[[[1]]]]]]]]}").ok());
+  // Refused before the YAML library reads a whole flow collection.
+  for (const char* unit : {"[", "{a: ", "[],", "\"\",", "''", "&a ", "? "}) {
+    std::string text = "metadata: [\n";
+    while (text.size() < 1'000'000) text += unit;
+    const std::string message = Message(Parse(text));
+    EXPECT_TRUE(absl::StartsWith(message, "job.yaml:2: more than 65536 "))
+        << unit << message;
+  }
   std::string many = "metadata: [";
   for (int i = 0; i < 10001; ++i) many += "1,";
   EXPECT_TRUE(

@@ -9,6 +9,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/status.h"
 #include "server/spec/spec_error.h"
 #include "yaml-cpp/eventhandler.h"
@@ -205,6 +206,24 @@ absl::Status CheckBytes(const std::string& text, const Builder& builder) {
   return absl::OkStatus();
 }
 
+absl::Status CheckMarks(const std::string& text, const Builder& builder) {
+  int line = 1;
+  int marks = 0;
+  for (const char c : text) {
+    if (c == '\n') ++line;
+    if (absl::string_view("[]{},:?&*!\"'").find(c) == absl::string_view::npos) {
+      continue;
+    }
+    if (++marks > kMaxSpecMarks) {
+      return builder.Error(
+          line, absl::StrCat("more than ", kMaxSpecMarks,
+                             " brackets, commas, colons and quotes; what is "
+                             "this large belongs into the dataset"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::string Describe(const SpecValue& value) {
@@ -230,9 +249,13 @@ std::string Describe(const SpecValue& value) {
 }
 
 absl::StatusOr<SpecValue> ParseSpecText(const std::string& text,
-                                        const std::string& file_name) {
+                                        const std::string& file_name,
+                                        SpecWriter writer) {
   Builder builder(file_name);
   RETURN_IF_ERROR(CheckBytes(text, builder));
+  if (writer == SpecWriter::kCaller) {
+    RETURN_IF_ERROR(CheckMarks(text, builder));
+  }
   // The library reports by exceptions of several types; this is where they
   // stop.
   try {

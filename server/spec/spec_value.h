@@ -16,6 +16,10 @@ namespace roundhouse {
 
 // Limits on what is accepted; beyond them kInvalidArgument.
 inline constexpr size_t kMaxJobTextBytes = 1 << 20;
+// Brackets, commas, quotes and what else begins or ends a value, wherever they
+// stand: the YAML library reads a whole [...] or {...} before it says anything
+// of it, a quarter of a kilobyte for each of these.
+inline constexpr int kMaxSpecMarks = 1 << 16;
 inline constexpr int kMaxSpecValues = 10000;
 inline constexpr int kMaxSpecDepth = 8;
 
@@ -38,12 +42,17 @@ struct SpecEntry {
 // "the number 3", "the text \"abc\"", "a list": for messages.
 std::string Describe(const SpecValue& value);
 
+// Who wrote the text: a caller's has all of the limits, ours all but
+// kMaxSpecMarks, since a resolved spec quotes what it was made from.
+enum class SpecWriter { kCaller, kUs };
+
 // The document's root.  kInvalidArgument with the line for bad syntax, more
 // than one document, tags, anchors, keys that are not plain text, a key given
 // twice in one mapping, and for the limits above.  `file_name` starts every
 // message.
 absl::StatusOr<SpecValue> ParseSpecText(const std::string& text,
-                                        const std::string& file_name);
+                                        const std::string& file_name,
+                                        SpecWriter writer);
 
 }  // namespace roundhouse
 

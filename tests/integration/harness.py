@@ -23,6 +23,7 @@ import json
 import os
 import pathlib
 import random
+import resource
 import shutil
 import signal
 import struct
@@ -245,6 +246,7 @@ class Daemon:
         self.log_path = folder / "daemon.log"
         self.process = None
         self.directories = {}  # of jobs
+        self.file_limits = None  # (soft, hard) of descriptors, or as here
         self.flags = {"devices": "cpu:2", "device_threads": 1,
                       "device_memory": "256MiB", "host_memory": "256MiB",
                       "metrics_listen": "", **flags}
@@ -275,7 +277,12 @@ class Daemon:
             self.process = subprocess.Popen(
                 [ROOT / "server/roundhoused", *words], stdout=log,
                 stderr=log, stdin=subprocess.DEVNULL,
-                env={"HOME": str(self.folder), "PATH": "/usr/bin:/bin"})
+                env={"HOME": str(self.folder), "PATH": "/usr/bin:/bin"},
+                preexec_fn=self.limit_files)
+
+    def limit_files(self):
+        if self.file_limits is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, self.file_limits)
 
     def ended(self):
         """Also before the first start."""

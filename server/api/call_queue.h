@@ -1,0 +1,72 @@
+// Where unary calls are carried out: a few threads that may wait for the disk,
+// where gRPC's own must not, and a queue that users share.
+//
+// Users take turns, so whoever asks for one thing does not wait behind somebody
+// else's hundred.  Of one user, calls are begun in the order given.
+//
+// Thread-safe.
+#ifndef ROUNDHOUSE_SERVER_API_CALL_QUEUE_H_
+#define ROUNDHOUSE_SERVER_API_CALL_QUEUE_H_
+
+#include <sys/types.h>
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "grpcpp/grpcpp.h"
+#include "server/api/peers.h"
+
+namespace roundhouse {
+
+struct CallQueueLimits {
+  int threads = 4;
+  size_t waiting = 1024;      // calls in all
+  size_t waiting_each = 128;  // of one user
+};
+
+class CallQueue {
+ public:
+  // `peers` outlives the queue.
+  explicit CallQueue(const Peers* peers, const CallQueueLimits& limits = {});
+  // Stop().
+  ~CallQueue();
+  CallQueue(const CallQueue&) = delete;
+  CallQueue& operator=(const CallQueue&) = delete;
+
+  // `work` is run, for whoever makes the call.  Otherwise it is not:
+  // kUnauthenticated when nobody knows who that is, kUnavailable when he has
+  // too many calls waiting, or all together have.
+  absl::Status Run(const grpc::ServerContextBase& context,
+                   std::function<void()> work);
+  absl::Status Run(uid_t uid, std::function<void()> work);
+  // Runs what waits, then joins.  Further work is refused.
+  void Stop();
+
+  const Peers& peers() const { return *peers_; }
+
+ private:
+  void Loop();
+  std::function<void()> TakeNext();
+
+  const Peers* const peers_;
+  const CallQueueLimits limits_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_: users with calls that wait, whose turn is first.
+  std::deque<uid_t> turns_;
+  std::map<uid_t, std::deque<std::function<void()>>> calls_;  // by mutex_
+  size_t waiting_ = 0;                                        // by mutex_
+  bool stop_ = false;                                         // by mutex_
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_API_CALL_QUEUE_H_
