@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "server/spec/spec_error.h"
+#include "server/store/row_checksum.h"
 #include "sqlite3.h"
 
 namespace roundhouse {
@@ -20,6 +21,10 @@ absl::Status FromSqlite(sqlite3* db, int code) {
     case SQLITE_FULL:
       return FieldError(absl::StatusCode::kResourceExhausted, "STORAGE_FULL",
                         "", message);
+    case SQLITE_CONSTRAINT:
+      // Only the schema's checks of rows raise from triggers.
+      return code == SQLITE_CONSTRAINT_TRIGGER ? absl::DataLossError(message)
+                                               : absl::InternalError(message);
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
       return absl::DataLossError(message);
@@ -84,8 +89,8 @@ std::string Statement::Text(int column) const {
                      sqlite3_column_bytes(statement_, column));
 }
 
-absl::StatusOr<std::unique_ptr<Database>> Database::Open(
-    const std::string& path, Mode mode) {
+absl::StatusOr<std::unique_ptr<Database>> Database::OpenFile(
+    const std::string& path) {
   sqlite3* raw = nullptr;
   const int code = sqlite3_open_v2(
       path.c_str(), &raw,
@@ -93,7 +98,20 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(
       nullptr);
   std::unique_ptr<Database> db(new Database(raw));
   if (code != SQLITE_OK) return FromSqlite(raw, code);
+  sqlite3_extended_result_codes(raw, 1);
   sqlite3_busy_timeout(raw, kBusyTimeoutMs);
+  const int registered = RegisterRowChecksum(raw);
+  if (registered != SQLITE_OK) return FromSqlite(raw, registered);
+  return db;
+}
+
+absl::StatusOr<std::unique_ptr<Database>> Database::OpenInMemory() {
+  return OpenFile(":memory:");
+}
+
+absl::StatusOr<std::unique_ptr<Database>> Database::Open(
+    const std::string& path, Mode mode) {
+  ASSIGN_OR_RETURN(auto db, OpenFile(path));
   RETURN_IF_ERROR(
       db->Execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
                   "PRAGMA foreign_keys=ON;"));
@@ -130,5 +148,29 @@ int64_t Database::LastInsertId() const {
 }
 
 int64_t Database::Changes() const { return sqlite3_changes(db_); }
+
+bool Database::InTransaction() const { return !sqlite3_get_autocommit(db_); }
+
+absl::Status Database::Checkpoint(Wal after) {
+  const int code = sqlite3_wal_checkpoint_v2(db_, nullptr,
+                                             after == Wal::kTruncate
+                                                 ? SQLITE_CHECKPOINT_TRUNCATE
+                                                 : SQLITE_CHECKPOINT_RESTART,
+                                             nullptr, nullptr);
+  return code == SQLITE_OK ? absl::OkStatus() : FromSqlite(db_, code);
+}
+
+absl::Status Database::CopyTo(const std::string& path) {
+  ASSIGN_OR_RETURN(const auto copy, OpenFile(path));
+  RETURN_IF_ERROR(copy->Execute("PRAGMA synchronous=FULL"));
+  sqlite3_backup* const backup =
+      sqlite3_backup_init(copy->db_, "main", db_, "main");
+  if (backup == nullptr) {
+    return FromSqlite(copy->db_, sqlite3_extended_errcode(copy->db_));
+  }
+  sqlite3_backup_step(backup, -1);  // All pages; finish has its errors.
+  const int code = sqlite3_backup_finish(backup);
+  return code == SQLITE_OK ? absl::OkStatus() : FromSqlite(copy->db_, code);
+}
 
 }  // namespace roundhouse

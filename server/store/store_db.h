@@ -1,7 +1,8 @@
 // SQLite behind absl::Status: a connection and a prepared statement.
 //
 //   kResourceExhausted  the disk is full (reason STORAGE_FULL)
-//   kDataLoss           the file is corrupt or no database
+//   kDataLoss           the file is corrupt or no database, or a row differs
+//                       from its checksum
 //   kUnavailable        locked by someone else
 //   kInternal           everything else, with SQLite's words
 //
@@ -56,9 +57,12 @@ class Database {
  public:
   enum class Mode { kWrite, kRead };
 
-  // WAL, synchronous=FULL, foreign keys on.  kRead connections refuse writes.
+  // WAL, synchronous=FULL, foreign keys on; SQL has row_checksum.  kRead
+  // connections refuse writes.
   static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path,
                                                         Mode mode);
+  // Empty, for comparisons.
+  static absl::StatusOr<std::unique_ptr<Database>> OpenInMemory();
   ~Database();
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
@@ -70,9 +74,21 @@ class Database {
   absl::StatusOr<int64_t> QueryInt(const std::string& sql);
   int64_t LastInsertId() const;
   int64_t Changes() const;
+  bool InTransaction() const;
+  // Moves the whole WAL into the file.  kRestart leaves its bytes for the next
+  // writes to take the place of, which costs those less than a file that grows;
+  // kTruncate leaves none.  kUnavailable: a reader was in the way for longer
+  // than the busy timeout.
+  enum class Wal { kRestart, kTruncate };
+  absl::Status Checkpoint(Wal after);
+  // Writes the contents to a new database at `path`, synced.
+  absl::Status CopyTo(const std::string& path);
 
  private:
   explicit Database(sqlite3* db) : db_(db) {}
+  static absl::StatusOr<std::unique_ptr<Database>> OpenFile(
+      const std::string& path);
+
   sqlite3* db_;
 };
 
