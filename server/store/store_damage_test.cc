@@ -5,6 +5,7 @@
 //
 //   ROUNDHOUSE_COUNT  damages (default 300)
 //   ROUNDHOUSE_SEED   of the first one (default 1); damage i has seed + i
+// A seed says where a damage is; the uids of the jobs there are never the same.
 #include <unistd.h>
 
 #include <cstdlib>

@@ -43,7 +43,9 @@ Statement::Statement(Statement&& other) noexcept
       statement_(std::exchange(other.statement_, nullptr)),
       next_parameter_(other.next_parameter_) {}
 
-Statement::~Statement() { sqlite3_finalize(statement_); }
+Statement::~Statement() {
+  if (statement_ != nullptr) db_->TakeBack(statement_);
+}
 
 Statement& Statement::Bind(int64_t value) {
   ROUNDHOUSE_CHECK(sqlite3_bind_int64(statement_, next_parameter_++, value) ==
@@ -69,7 +71,7 @@ absl::StatusOr<bool> Statement::Step() {
   const int code = sqlite3_step(statement_);
   if (code == SQLITE_ROW) return true;
   if (code == SQLITE_DONE) return false;
-  return FromSqlite(db_, code);
+  return FromSqlite(db_->db_, code);
 }
 
 absl::Status Statement::Run() { return Step().status(); }
@@ -121,7 +123,10 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(
   return db;
 }
 
-Database::~Database() { sqlite3_close_v2(db_); }
+Database::~Database() {
+  for (const auto& [sql, statement] : idle_) sqlite3_finalize(statement);
+  sqlite3_close_v2(db_);
+}
 
 absl::Status Database::Execute(const std::string& sql) {
   const int code = sqlite3_exec(db_, sql.c_str(), nullptr, nullptr, nullptr);
@@ -129,11 +134,28 @@ absl::Status Database::Execute(const std::string& sql) {
 }
 
 absl::StatusOr<Statement> Database::Prepare(const std::string& sql) {
+  const auto idle = idle_.find(sql);
+  if (idle != idle_.end()) {
+    sqlite3_stmt* const statement = idle->second;
+    idle_.erase(idle);
+    return Statement(this, statement);
+  }
   sqlite3_stmt* statement = nullptr;
   const int code =
       sqlite3_prepare_v2(db_, sql.c_str(), -1, &statement, nullptr);
   if (code != SQLITE_OK) return FromSqlite(db_, code);
-  return Statement(db_, statement);
+  return Statement(this, statement);
+}
+
+void Database::TakeBack(sqlite3_stmt* statement) {
+  if (idle_.size() >= kMaxIdleStatements) {
+    sqlite3_finalize(statement);
+    return;
+  }
+  // An error of its last step comes again; it was answered then.
+  sqlite3_reset(statement);
+  sqlite3_clear_bindings(statement);
+  idle_.emplace(sqlite3_sql(statement), statement);
 }
 
 absl::StatusOr<int64_t> Database::QueryInt(const std::string& sql) {

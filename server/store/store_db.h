@@ -11,6 +11,7 @@
 #define ROUNDHOUSE_SERVER_STORE_STORE_DB_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -22,9 +23,13 @@ struct sqlite3_stmt;
 
 namespace roundhouse {
 
+// Statements that a connection keeps for the next time.
+inline constexpr size_t kMaxIdleStatements = 64;
+
 class Database;
 
-// Parameters and columns count from 1 and 0, as in SQLite.
+// Parameters and columns count from 1 and 0, as in SQLite.  Goes back to its
+// connection, which must outlive it.
 class Statement {
  public:
   Statement(Statement&& other) noexcept;
@@ -45,10 +50,10 @@ class Statement {
 
  private:
   friend class Database;
-  Statement(sqlite3* db, sqlite3_stmt* statement)
+  Statement(Database* db, sqlite3_stmt* statement)
       : db_(db), statement_(statement) {}
 
-  sqlite3* db_;
+  Database* db_;
   sqlite3_stmt* statement_;
   int next_parameter_ = 1;
 };
@@ -85,11 +90,15 @@ class Database {
   absl::Status CopyTo(const std::string& path);
 
  private:
+  friend class Statement;
   explicit Database(sqlite3* db) : db_(db) {}
   static absl::StatusOr<std::unique_ptr<Database>> OpenFile(
       const std::string& path);
+  void TakeBack(sqlite3_stmt* statement);
 
   sqlite3* db_;
+  // Compiled once, used again: the schema's checks are long.  By their text.
+  std::multimap<std::string, sqlite3_stmt*> idle_;
 };
 
 }  // namespace roundhouse
