@@ -23,6 +23,7 @@
 #include "base/model/safetensors.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
+#include "server/weights/output_owner.h"
 
 namespace roundhouse {
 namespace {
@@ -144,7 +145,9 @@ absl::Status FinishDirectory(const DirectoryPlan& plan) {
   KillPoint("daemon.save.before_rename");
   // An older directory of that name is swapped out, not removed first: at no
   // moment is there none.
-  const bool swap = plan.replaces_existing && fs::exists(plan.final_path);
+  const bool swap = plan.replaces_existing && fs::exists(plan.final_path) &&
+                    (plan.owner_uid.empty() ||
+                     plan.owner_uid == OutputOwner(plan.final_path));
   if (renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, plan.final_path.c_str(),
                 swap ? RENAME_EXCHANGE : RENAME_NOREPLACE) != 0) {
     if (errno == EEXIST) {
