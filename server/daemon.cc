@@ -22,6 +22,7 @@
 #include "server/dataset/dataset_inspector.h"
 #include "server/jobs/engine.h"
 #include "server/jobs/model_catalog.h"
+#include "server/jobs/unknown_files.h"
 #include "server/observe/gpu_metrics.h"
 #include "server/observe/http_server.h"
 #include "server/observe/metrics.h"
@@ -163,6 +164,21 @@ absl::Status CheckPrograms(const DaemonOptions& options) {
   return absl::OkStatus();
 }
 
+// Says what the store has lost, and what lies about that it does not know; ids
+// that either shows to be given are not given again.
+absl::Status SayWhatIsLost(const std::string& state_dir, JobStore& store) {
+  for (const std::string& finding : store.findings()) {
+    RH_LOG(kError) << "job store: " << finding;
+  }
+  ASSIGN_OR_RETURN(const UnknownFiles unknown,
+                   FindUnknownFiles(state_dir, store));
+  const std::string text = Describe(unknown);
+  if (text.empty()) return absl::OkStatus();
+  RH_LOG(kError) << state_dir << ": " << text;
+  if (unknown.last_job == 0) return absl::OkStatus();
+  return store.SkipJobNumbers(unknown.last_job);
+}
+
 HttpServer::Pages MakePages(const ServerMetrics& metrics, StatusBoard& status) {
   return {{"/",
            [] {
@@ -223,6 +239,7 @@ absl::Status RunDaemon(const DaemonOptions& written) {
                         metrics->ObserveCommit(took);
                       }}));
   RETURN_IF_ERROR(state->Keep("jobs.db"));
+  RETURN_IF_ERROR(SayWhatIsLost(options.state_dir, *store));
   std::unique_ptr<SampleLog> samples;
   if (!options.sample_log.empty()) {
     ASSIGN_OR_RETURN(samples, SampleLog::Create(options.sample_log));

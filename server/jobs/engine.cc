@@ -402,6 +402,7 @@ absl::Status Engine::StartJob(const Queued& queued) {
   TextHelperOptions text =
       TextOptions(spec.spec(), run->train().counts().chat_template);
   RunnerOptions options{.job = static_cast<uint64_t>(*JobNumber(job.id)),
+                        .uid = job.uid,
                         .directory = JobDirectory(job),
                         .output_path = OutputPath(job),
                         .spec = std::move(spec),

@@ -208,6 +208,7 @@ class JobRunner final : private DispatchLoop::Job {
   void Save(Done done);
   void SaveAndGoOn();
   void Export();
+  void ExportTo(const std::string& path);
   absl::StatusOr<DirectoryPlan> PlanDirectory(const std::string& path,
                                               bool checkpoint) const;
   void WriteDirectory(std::shared_ptr<DirectoryPlan> plan, bool checkpoint,

@@ -8,6 +8,7 @@
 #include "nlohmann/json.hpp"
 #include "server/jobs/runner.h"
 #include "server/jobs/tokenizer_copy.h"
+#include "server/weights/output_owner.h"
 
 namespace roundhouse {
 namespace {
@@ -71,7 +72,12 @@ absl::StatusOr<DirectoryPlan> JobRunner::PlanDirectory(const std::string& path,
                                         state_->options().dtype));
   }
   plan.texts["trainer_state.json"] = TrainerStateJson();
-  if (!checkpoint) plan.texts["metrics.jsonl"] = Lines(history_);
+  if (!checkpoint) {
+    plan.texts["metrics.jsonl"] = Lines(history_);
+    plan.owner_uid = options_.uid;
+    plan.texts[kOutputOwnerName] =
+        OutputOwnerJson(absl::StrCat("job-", options_.job), options_.uid);
+  }
   if (!samples_.lines().empty()) {
     plan.texts["samples.jsonl"] = Lines(samples_.lines());
   }
@@ -187,8 +193,11 @@ void JobRunner::OnSaved(int64_t step, int64_t begun_ns) {
   DropOldCheckpoints();
 }
 
-void JobRunner::Export() {
-  const std::string path = options_.output_path;
+void JobRunner::Export() { ExportTo(options_.output_path); }
+
+// What is there already and is not this job's stays; the result then has the
+// job's uid in its name.
+void JobRunner::ExportTo(const std::string& path) {
   absl::StatusOr<DirectoryPlan> plan = PlanDirectory(path, false);
   if (!plan.ok()) {
     Stop(OutcomeOf(plan.status()));
@@ -197,6 +206,13 @@ void JobRunner::Export() {
   WriteDirectory(std::make_shared<DirectoryPlan>(*std::move(plan)), false,
                  [this, path](absl::Status status) {
                    if (outcome_.has_value()) return;  // AfterQuiet finishes
+                   const bool elsewhere = path != options_.output_path;
+                   if (absl::IsAlreadyExists(status) && !elsewhere) {
+                     listener_->OnNote(absl::StrCat(
+                         status.message(), " and is not this job's: it stays"));
+                     ExportTo(absl::StrCat(path, "-", options_.uid));
+                     return;
+                   }
                    if (!status.ok()) {
                      Stop(OutcomeOf(status));
                      return;

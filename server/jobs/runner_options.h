@@ -18,6 +18,7 @@ namespace roundhouse {
 
 struct RunnerOptions {
   uint64_t job = 0;
+  std::string uid;          // of the job; its result says it
   std::string directory;    // of the job; checkpoints lie in it
   std::string output_path;  // of the exported model
   ResolvedSpec spec;

@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "server/jobs/runner_test_fixture.h"
+#include "server/weights/output_owner.h"
 
 namespace roundhouse {
 namespace {
@@ -19,6 +20,30 @@ TEST_F(RunnerTest, AJobEvaluatesStepsSavesAndExports) {
   EXPECT_EQ(evaluations_, (Steps{0, 5}));
   EXPECT_EQ(checkpoints_, Steps{5});
   EXPECT_TRUE(fs::exists(root_ + "/output/trainer_state.json"));
+}
+
+TEST_F(RunnerTest, AResultReplacesItsOwnJobsOnly) {
+  const std::string mine = root_ + "/output";
+  const std::string other = mine + "-abc";
+  change_options_ = [](RunnerOptions& options) { options.uid = "abc"; };
+  Run("max_steps: 2");
+  EXPECT_EQ(outcome_.output_path, mine);
+  EXPECT_EQ(OutputOwner(mine), "abc");
+  WriteTestFile(mine + "/left over", "x");
+  Fresh();
+  Run("max_steps: 3");
+  EXPECT_EQ(outcome_.output_path, mine);
+  EXPECT_FALSE(fs::exists(mine + "/left over"));
+  for (const char* owner : {R"({"job_uid": "abd"})", "{}", ""}) {
+    WriteTestFile(mine + "/roundhouse.json", owner);
+    Fresh();
+    Run("max_steps: 2");
+    EXPECT_EQ(outcome_.state, JobState::kSucceeded) << outcome_.message;
+    EXPECT_EQ(outcome_.output_path, other);
+    EXPECT_EQ(OutputOwner(other), "abc");
+    EXPECT_EQ(ReadTestFile(mine + "/roundhouse.json"), owner);
+    EXPECT_FALSE(fs::exists(TemporaryName(mine)));
+  }
 }
 
 TEST_F(RunnerTest, EverySlotAndHostOperationIsTold) {

@@ -10,8 +10,10 @@
 #include "base/status.h"
 #include "openssl/sha.h"
 #include "server/spec/spec_error.h"
+#include "server/store/store_check.h"
+#include "server/store/store_open.h"
 #include "server/store/store_rows.h"
-#include "server/store/store_schema.h"
+#include "server/store/store_tail.h"
 
 namespace roundhouse {
 namespace {
@@ -50,11 +52,14 @@ absl::StatusOr<int64_t> RequestedJob(Database* db, const std::string& principal,
                                      int64_t not_before_us) {
   ASSIGN_OR_RETURN(
       Statement select,
-      db->Prepare("SELECT job, payload_sha256 FROM requests WHERE principal = ?"
-                  " AND request_id = ? AND create_us >= ?"));
+      db->Prepare(absl::StrCat(
+          "SELECT job, payload_sha256, ", RowIsWhole("requests"),
+          " FROM requests WHERE principal IN (?1, 'local') AND request_id = ?2 "
+          "AND create_us >= ?3 ORDER BY principal <> ?1 LIMIT 1")));
   select.Bind(principal).Bind(request_id).Bind(not_before_us);
   ASSIGN_OR_RETURN(const bool found, select.Step());
   if (!found) return 0;
+  if (select.Int(2) == 0) return DamagedRow("requests", request_id);
   if (select.Text(1) == Sha256(text)) return select.Int(0);
   return FieldError("REQUEST_ID_REUSED", "request_id",
                     absl::StrCat("request_id \"", request_id,
@@ -90,16 +95,38 @@ JobStore::~JobStore() = default;
 absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(StoreOptions options) {
   std::unique_ptr<JobStore> store(new JobStore(std::move(options)));
   const std::string& path = store->options_.path;
-  ASSIGN_OR_RETURN(auto writer, Database::Open(path, Database::Mode::kWrite));
-  RETURN_IF_ERROR(PrepareSchema(writer.get()));
+  ASSIGN_OR_RETURN(OpenedStore opened, OpenStore(path, store->options_.now()));
   ASSIGN_OR_RETURN(store->reader_, Database::Open(path, Database::Mode::kRead));
-  JobStore* self = store.get();
-  store->writer_ = std::make_unique<StoreWriter>(
-      std::move(writer), [self](absl::Duration took) {
-        self->options_.on_commit(took);
-        self->Notify();
-      });
+  store->findings_ = std::move(opened.findings);
+  store->mark_ = std::move(opened.mark);
+  store->StartWriter(std::move(opened.db));
   return store;
+}
+
+void JobStore::StartWriter(std::unique_ptr<Database> db) {
+  WriterHooks hooks;
+  hooks.before_commit = [this](Database* writer) -> absl::Status {
+    ASSIGN_OR_RETURN(tail_, AdvanceTail(writer));
+    return absl::OkStatus();
+  };
+  hooks.after_commit = [this] { WriteMark(); };
+  hooks.committed = [this](absl::Duration took) {
+    options_.on_commit(took);
+    Notify();
+  };
+  hooks.finished = [this](Database* writer) {
+    const absl::Status kept = BackUp(writer, options_.path);
+    if (!kept.ok()) RH_LOG(kWarning) << "job store: no backup: " << kept;
+  };
+  writer_ = std::make_unique<StoreWriter>(std::move(db), std::move(hooks));
+}
+
+// The commit is on disk and stands.  A mark that can't be written only hides a
+// loss; the next commit's makes up for it.
+void JobStore::WriteMark() {
+  const absl::Status written = mark_->Write(tail_);
+  if (!written.ok() && !mark_fails_) RH_LOG(kError) << written;
+  mark_fails_ = !written.ok();
 }
 
 void JobStore::SetListener(std::function<void()> listener) {
@@ -212,11 +239,14 @@ absl::Status JobStore::InsertJob(Database* db, const NewJob& job,
       Statement insert,
       db->Prepare("INSERT INTO jobs (uid, state, reason, message, create_us, "
                   "start_us, end_us, text, resolved, output_name, output_path, "
-                  "last_checkpoint, attempts, revision, dataset, progress) "
+                  "last_checkpoint, attempts, revision, dataset, progress, "
+                  "owner, project, principal) "
                   "VALUES (?, ?, 0, '', ?, 0, 0, ?, ?, ?, '', '', 0, 0, '', "
-                  "'{}')"));
+                  "'{}', ?, ?, ?)"));
   insert.Bind(NewUid()).Bind(static_cast<int64_t>(JobState::kValidating));
   insert.Bind(now_us).Bind(job.text).Bind(job.resolved).Bind(job.output_name);
+  insert.Bind(job.owner.empty() ? job.principal : job.owner);
+  insert.Bind(job.project).Bind(job.principal);
   RETURN_IF_ERROR(insert.Run());
   *number = db->LastInsertId();
   if (!job.request_id.empty()) {
@@ -251,9 +281,9 @@ absl::Status JobStore::Compact(Database* db, int64_t revision) {
   ASSIGN_OR_RETURN(Statement drop,
                    db->Prepare("DELETE FROM events WHERE revision <= ?"));
   RETURN_IF_ERROR(drop.Bind(floor).Run());
-  ASSIGN_OR_RETURN(
-      Statement update,
-      db->Prepare("UPDATE meta SET value = ? WHERE key = 'compaction_floor'"));
+  ASSIGN_OR_RETURN(Statement update,
+                   db->Prepare("UPDATE meta SET value = max(value, ?) "
+                               "WHERE key = 'compaction_floor'"));
   return update.Bind(floor).Run();
 }
 
@@ -412,6 +442,12 @@ absl::Status JobStore::RemoveCheckpoint(const std::string& id, int64_t step) {
                     "FROM checkpoints WHERE job = ?1 ORDER BY step DESC LIMIT "
                     "1), '') WHERE number = ?1"));
     return update.Bind(number).Run();
+  });
+}
+
+absl::Status JobStore::SkipJobNumbers(int64_t number) {
+  return writer_->Run([number](Database* db) {
+    return SkipTo(db, {.commit = 0, .job = number, .revision = 0});
   });
 }
 

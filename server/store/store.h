@@ -1,9 +1,13 @@
-// The durable record of every job: SQLite in WAL mode, synchronous=FULL.
+// The durable record of every job: SQLite in WAL mode, synchronous=FULL, with a
+// checksum in every row and a mark beside it (store_mark.h, store_open.h).
 //
 // A write returns when it is on disk; a transition is committed before anyone
 // can see it.  Every change gets the next global revision and an event; events
 // are kept up to a limit, above a compaction floor.  Progress numbers live in
 // memory and go to disk with the job's next transition or checkpoint.
+//
+// A row that differs from its checksum is never answered and never written
+// over: whatever reads or changes it is kDataLoss.  (CountByState only counts.)
 //
 //   auto store = JobStore::Open({.path = state_dir + "/jobs.db"});
 //   auto job = store->Create({.text = text, .resolved = json});
@@ -26,6 +30,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/store/store_db.h"
+#include "server/store/store_mark.h"
 #include "server/store/store_records.h"
 #include "server/store/store_writer.h"
 
@@ -49,8 +54,10 @@ struct NewJob {
   std::string text;
   std::string resolved;
   std::string output_name;
-  std::string request_id;  // "": not idempotent.
-  std::string principal = "local";
+  std::string request_id;           // "": not idempotent.
+  std::string principal = "local";  // Who asks, as in "uid:1000".
+  std::string owner;                // "": the principal.
+  std::string project = "default";
 };
 
 struct TransitionInfo {
@@ -83,12 +90,17 @@ struct JobChange {
 
 class JobStore {
  public:
-  // Checks the file (quick_check), migrates it forward.  kDataLoss,
-  // kFailedPrecondition (written by a newer version), kResourceExhausted.
+  // Checks pages and every row, migrates forward, makes a backup.  kDataLoss
+  // names what is damaged and what to do, kFailedPrecondition (written by a
+  // newer version), kResourceExhausted.
   static absl::StatusOr<std::unique_ptr<JobStore>> Open(StoreOptions options);
   ~JobStore();
   JobStore(const JobStore&) = delete;
   JobStore& operator=(const JobStore&) = delete;
+
+  // What Open found that somebody should look at, a sentence each: acknowledged
+  // writes that are lost above all.
+  const std::vector<std::string>& findings() const { return findings_; }
 
   // Called after each commit and each progress update, on the thread that made
   // it; must return at once and not call the store.  At most one.  When
@@ -100,7 +112,8 @@ class JobStore {
   // kInvalidArgument for an output_name that another job has.
   absl::StatusOr<JobRecord> Create(const NewJob& job, bool* created = nullptr);
   // The job that this request_id made, for a retry before anything is checked
-  // again.  kInvalidArgument when the text differs.
+  // again.  kInvalidArgument when the text differs.  A request of "local", as
+  // all were before principals were known, is everybody's.
   absl::StatusOr<std::optional<JobRecord>> FindRequest(
       const std::string& principal, const std::string& request_id,
       const std::string& text);
@@ -115,6 +128,8 @@ class JobStore {
   absl::Status AddCheckpoint(const std::string& id,
                              const CheckpointRecord& checkpoint);
   absl::Status RemoveCheckpoint(const std::string& id, int64_t step);
+  // Never gives job numbers up to `number`; for those that a lost store gave.
+  absl::Status SkipJobNumbers(int64_t number);
 
   // In memory.  Ignored for a job that has ended.
   void UpdateProgress(const std::string& id, const JobProgress& progress);
@@ -130,6 +145,8 @@ class JobStore {
       const std::string& name) const;
   // kInvalidArgument naming the job that has it; Create checks the same.
   absl::Status CheckOutputName(const std::string& name) const;
+  // Whether a job has this uid.
+  absl::StatusOr<bool> KnowsUid(const std::string& uid) const;
   // Jobs in one of `states` (empty: all) with numbers below `before`.
   absl::StatusOr<JobPage> List(const std::vector<JobState>& states,
                                std::optional<int64_t> before, int limit) const;
@@ -155,6 +172,8 @@ class JobStore {
   };
 
   explicit JobStore(StoreOptions options);
+  void StartWriter(std::unique_ptr<Database> db);
+  void WriteMark();
   void Notify();
   std::optional<JobProgress> LiveProgress(int64_t number) const;
   void DropProgress(int64_t number);
@@ -173,6 +192,11 @@ class JobStore {
       const std::function<absl::Status(Database*, int64_t number)>& write);
 
   const StoreOptions options_;
+  std::vector<std::string> findings_;
+  std::unique_ptr<MarkFile>
+      mark_;        // The writer's thread's, as are the next two.
+  StoreMark tail_;  // What the mark must say.
+  bool mark_fails_ = false;
   std::mutex listener_mutex_;
   std::function<void()> listener_;  // Guarded by listener_mutex_.
   mutable std::mutex progress_mutex_;

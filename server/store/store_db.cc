@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "server/spec/spec_error.h"
+#include "server/store/row_checksum.h"
 #include "sqlite3.h"
 
 namespace roundhouse {
@@ -20,6 +21,10 @@ absl::Status FromSqlite(sqlite3* db, int code) {
     case SQLITE_FULL:
       return FieldError(absl::StatusCode::kResourceExhausted, "STORAGE_FULL",
                         "", message);
+    case SQLITE_CONSTRAINT:
+      // Only the schema's checks of rows raise from triggers.
+      return code == SQLITE_CONSTRAINT_TRIGGER ? absl::DataLossError(message)
+                                               : absl::InternalError(message);
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
       return absl::DataLossError(message);
@@ -38,7 +43,9 @@ Statement::Statement(Statement&& other) noexcept
       statement_(std::exchange(other.statement_, nullptr)),
       next_parameter_(other.next_parameter_) {}
 
-Statement::~Statement() { sqlite3_finalize(statement_); }
+Statement::~Statement() {
+  if (statement_ != nullptr) db_->TakeBack(statement_);
+}
 
 Statement& Statement::Bind(int64_t value) {
   ROUNDHOUSE_CHECK(sqlite3_bind_int64(statement_, next_parameter_++, value) ==
@@ -64,7 +71,7 @@ absl::StatusOr<bool> Statement::Step() {
   const int code = sqlite3_step(statement_);
   if (code == SQLITE_ROW) return true;
   if (code == SQLITE_DONE) return false;
-  return FromSqlite(db_, code);
+  return FromSqlite(db_->db_, code);
 }
 
 absl::Status Statement::Run() { return Step().status(); }
@@ -84,8 +91,8 @@ std::string Statement::Text(int column) const {
                      sqlite3_column_bytes(statement_, column));
 }
 
-absl::StatusOr<std::unique_ptr<Database>> Database::Open(
-    const std::string& path, Mode mode) {
+absl::StatusOr<std::unique_ptr<Database>> Database::OpenFile(
+    const std::string& path) {
   sqlite3* raw = nullptr;
   const int code = sqlite3_open_v2(
       path.c_str(), &raw,
@@ -93,7 +100,20 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(
       nullptr);
   std::unique_ptr<Database> db(new Database(raw));
   if (code != SQLITE_OK) return FromSqlite(raw, code);
+  sqlite3_extended_result_codes(raw, 1);
   sqlite3_busy_timeout(raw, kBusyTimeoutMs);
+  const int registered = RegisterRowChecksum(raw);
+  if (registered != SQLITE_OK) return FromSqlite(raw, registered);
+  return db;
+}
+
+absl::StatusOr<std::unique_ptr<Database>> Database::OpenInMemory() {
+  return OpenFile(":memory:");
+}
+
+absl::StatusOr<std::unique_ptr<Database>> Database::Open(
+    const std::string& path, Mode mode) {
+  ASSIGN_OR_RETURN(auto db, OpenFile(path));
   RETURN_IF_ERROR(
       db->Execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
                   "PRAGMA foreign_keys=ON;"));
@@ -103,7 +123,10 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(
   return db;
 }
 
-Database::~Database() { sqlite3_close_v2(db_); }
+Database::~Database() {
+  for (const auto& [sql, statement] : idle_) sqlite3_finalize(statement);
+  sqlite3_close_v2(db_);
+}
 
 absl::Status Database::Execute(const std::string& sql) {
   const int code = sqlite3_exec(db_, sql.c_str(), nullptr, nullptr, nullptr);
@@ -111,11 +134,28 @@ absl::Status Database::Execute(const std::string& sql) {
 }
 
 absl::StatusOr<Statement> Database::Prepare(const std::string& sql) {
+  const auto idle = idle_.find(sql);
+  if (idle != idle_.end()) {
+    sqlite3_stmt* const statement = idle->second;
+    idle_.erase(idle);
+    return Statement(this, statement);
+  }
   sqlite3_stmt* statement = nullptr;
   const int code =
       sqlite3_prepare_v2(db_, sql.c_str(), -1, &statement, nullptr);
   if (code != SQLITE_OK) return FromSqlite(db_, code);
-  return Statement(db_, statement);
+  return Statement(this, statement);
+}
+
+void Database::TakeBack(sqlite3_stmt* statement) {
+  if (idle_.size() >= kMaxIdleStatements) {
+    sqlite3_finalize(statement);
+    return;
+  }
+  // An error of its last step comes again; it was answered then.
+  sqlite3_reset(statement);
+  sqlite3_clear_bindings(statement);
+  idle_.emplace(sqlite3_sql(statement), statement);
 }
 
 absl::StatusOr<int64_t> Database::QueryInt(const std::string& sql) {
@@ -130,5 +170,29 @@ int64_t Database::LastInsertId() const {
 }
 
 int64_t Database::Changes() const { return sqlite3_changes(db_); }
+
+bool Database::InTransaction() const { return !sqlite3_get_autocommit(db_); }
+
+absl::Status Database::Checkpoint(Wal after) {
+  const int code = sqlite3_wal_checkpoint_v2(db_, nullptr,
+                                             after == Wal::kTruncate
+                                                 ? SQLITE_CHECKPOINT_TRUNCATE
+                                                 : SQLITE_CHECKPOINT_RESTART,
+                                             nullptr, nullptr);
+  return code == SQLITE_OK ? absl::OkStatus() : FromSqlite(db_, code);
+}
+
+absl::Status Database::CopyTo(const std::string& path) {
+  ASSIGN_OR_RETURN(const auto copy, OpenFile(path));
+  RETURN_IF_ERROR(copy->Execute("PRAGMA synchronous=FULL"));
+  sqlite3_backup* const backup =
+      sqlite3_backup_init(copy->db_, "main", db_, "main");
+  if (backup == nullptr) {
+    return FromSqlite(copy->db_, sqlite3_extended_errcode(copy->db_));
+  }
+  sqlite3_backup_step(backup, -1);  // All pages; finish has its errors.
+  const int code = sqlite3_backup_finish(backup);
+  return code == SQLITE_OK ? absl::OkStatus() : FromSqlite(copy->db_, code);
+}
 
 }  // namespace roundhouse

@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "server/spec/spec_error.h"
 #include "server/store/store.h"
+#include "server/store/store_check.h"
 #include "server/store/store_rows.h"
 
 namespace roundhouse {
@@ -34,7 +35,7 @@ absl::StatusOr<std::vector<JobEvent>> SelectEvents(Database* db,
   ASSIGN_OR_RETURN(
       Statement select,
       db->Prepare(absl::StrCat(
-          "SELECT ", kEventColumns, " FROM events WHERE revision > ?",
+          "SELECT ", EventColumns(), " FROM events WHERE revision > ?",
           number > 0 ? " AND job = ?" : "", " ORDER BY revision LIMIT ?")));
   select.Bind(revision);
   if (number > 0) select.Bind(number);
@@ -49,9 +50,7 @@ absl::StatusOr<std::vector<JobEvent>> SelectEvents(Database* db,
 }
 
 absl::Status CheckFloor(Database* db, int64_t revision) {
-  ASSIGN_OR_RETURN(
-      const int64_t floor,
-      db->QueryInt("SELECT value FROM meta WHERE key = 'compaction_floor'"));
+  ASSIGN_OR_RETURN(const int64_t floor, ReadMeta(db, "compaction_floor"));
   if (revision >= floor) return absl::OkStatus();
   return absl::OutOfRangeError(
       absl::StrCat("changes up to revision ", floor,
@@ -87,6 +86,13 @@ absl::StatusOr<std::optional<std::string>> JobStore::FindOutputName(
 absl::Status JobStore::CheckOutputName(const std::string& name) const {
   std::lock_guard<std::mutex> lock(read_mutex_);
   return OutputNameIsFree(reader_.get(), name);
+}
+
+absl::StatusOr<bool> JobStore::KnowsUid(const std::string& uid) const {
+  std::lock_guard<std::mutex> lock(read_mutex_);
+  ASSIGN_OR_RETURN(Statement select,
+                   reader_->Prepare("SELECT 1 FROM jobs WHERE uid = ?"));
+  return select.Bind(uid).Step();
 }
 
 absl::StatusOr<JobPage> JobStore::List(const std::vector<JobState>& states,
@@ -134,15 +140,20 @@ absl::StatusOr<std::vector<CheckpointRecord>> JobStore::ListCheckpoints(
   const auto number = JobNumber(id);
   if (!number.has_value()) return NoSuchJob(id);
   std::lock_guard<std::mutex> lock(read_mutex_);
-  ASSIGN_OR_RETURN(
-      Statement select,
-      reader_->Prepare("SELECT step, path, size_bytes, create_us FROM "
-                       "checkpoints WHERE job = ? ORDER BY step"));
+  ASSIGN_OR_RETURN(Statement select,
+                   reader_->Prepare(absl::StrCat(
+                       "SELECT step, path, size_bytes, create_us, ",
+                       RowIsWhole("checkpoints"),
+                       " FROM checkpoints WHERE job = ? ORDER BY step")));
   select.Bind(*number);
   std::vector<CheckpointRecord> out;
   while (true) {
     ASSIGN_OR_RETURN(const bool row, select.Step());
     if (!row) return out;
+    if (select.Int(4) == 0) {
+      return DamagedRow("checkpoints",
+                        absl::StrCat(id, " step ", select.Int(0)));
+    }
     out.push_back({.step = select.Int(0),
                    .path = select.Text(1),
                    .size_bytes = select.Int(2),

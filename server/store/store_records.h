@@ -61,6 +61,9 @@ struct JobRecord {
   JobState state = JobState::kValidating;
   JobReason reason = JobReason::kNone;
   std::string message;
+  std::string owner;      // Whose job it is; at first the principal.
+  std::string project;    // "default" until there are others.
+  std::string principal;  // Who made it, as the caller of Create said.
   absl::Time create_time;
   std::optional<absl::Time> start_time;  // First LOADING.
   std::optional<absl::Time> end_time;

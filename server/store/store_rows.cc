@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "server/spec/spec_error.h"
+#include "server/store/store_check.h"
 
 namespace roundhouse {
 namespace {
@@ -33,12 +34,14 @@ std::string JobColumns(bool texts) {
       "number, uid, state, reason, message, create_us, start_us, end_us, ",
       texts ? "text, resolved, " : "'', '', ",
       "output_name, output_path, last_checkpoint, attempts, revision, dataset, "
-      "progress");
+      "progress, owner, project, principal, ",
+      RowIsWhole("jobs"), texts ? absl::StrCat(" AND ", kTextsAreWhole) : "");
 }
 
 absl::StatusOr<JobRecord> ReadJob(const Statement& row) {
   JobRecord job;
   job.id = NameOfJob(row.Int(0));
+  if (row.Int(20) == 0) return DamagedRow("jobs", job.id);
   job.uid = row.Text(1);
   ASSIGN_OR_RETURN(job.state, ReadState(row.Int(2)));
   ASSIGN_OR_RETURN(job.reason, ReadReason(row.Int(3)));
@@ -55,15 +58,24 @@ absl::StatusOr<JobRecord> ReadJob(const Statement& row) {
   job.revision = row.Int(14);
   ASSIGN_OR_RETURN(job.dataset, DatasetFromJson(row.Text(15)));
   ASSIGN_OR_RETURN(job.progress, ProgressFromJson(row.Text(16)));
+  job.owner = row.Text(17);
+  job.project = row.Text(18);
+  job.principal = row.Text(19);
   return job;
 }
 
-const char kEventColumns[] =
-    "revision, job, time_us, type, state, reason, message, step";
+std::string EventColumns() {
+  return absl::StrCat(
+      "revision, job, time_us, type, state, reason, message, step, ",
+      RowIsWhole("events"));
+}
 
 absl::StatusOr<JobEvent> ReadEvent(const Statement& row) {
   JobEvent event;
   event.revision = row.Int(0);
+  if (row.Int(8) == 0) {
+    return DamagedRow("events", absl::StrCat("revision ", event.revision));
+  }
   event.job_id = NameOfJob(row.Int(1));
   event.time = absl::FromUnixMicros(row.Int(2));
   event.type = row.Text(3);
@@ -87,15 +99,29 @@ absl::StatusOr<JobRecord> SelectJob(Database* db, int64_t number, bool texts) {
   return ReadJob(select);
 }
 
+absl::StatusOr<int64_t> ReadMeta(Database* db, const std::string& key) {
+  ASSIGN_OR_RETURN(Statement select, db->Prepare(absl::StrCat(
+                                         "SELECT value, ", RowIsWhole("meta"),
+                                         " FROM meta WHERE key = ?")));
+  select.Bind(key);
+  ASSIGN_OR_RETURN(const bool found, select.Step());
+  if (!found || select.Int(1) == 0) return DamagedRow("meta", key);
+  return select.Int(0);
+}
+
 absl::StatusOr<int64_t> JobOfOutputName(Database* db, const std::string& name) {
   // The second term is that of the index.
   ASSIGN_OR_RETURN(
       Statement select,
-      db->Prepare("SELECT number FROM jobs WHERE output_name = ? AND "
-                  "output_name <> '' ORDER BY number DESC LIMIT 1"));
+      db->Prepare(absl::StrCat("SELECT number, ", RowIsWhole("jobs"),
+                               " FROM jobs WHERE output_name = ? AND "
+                               "output_name <> '' ORDER BY number DESC "
+                               "LIMIT 1")));
   select.Bind(name);
   ASSIGN_OR_RETURN(const bool found, select.Step());
-  return found ? select.Int(0) : 0;
+  if (!found) return 0;
+  if (select.Int(1) == 0) return DamagedRow("jobs", NameOfJob(select.Int(0)));
+  return select.Int(0);
 }
 
 absl::Status OutputNameIsFree(Database* db, const std::string& name) {

@@ -13,15 +13,19 @@
 namespace roundhouse {
 
 // The columns that ReadJob expects, for SELECT; `texts` false gives '' for the
-// two long ones.
+// two long ones.  Each Read* is kDataLoss for a row that differs from its
+// checksum.
 std::string JobColumns(bool texts);
 absl::StatusOr<JobRecord> ReadJob(const Statement& row);
 
-extern const char kEventColumns[];
+std::string EventColumns();
 absl::StatusOr<JobEvent> ReadEvent(const Statement& row);
 
 // kNotFound.
 absl::StatusOr<JobRecord> SelectJob(Database* db, int64_t number, bool texts);
+
+// A value of the table meta.  kDataLoss when it is not there.
+absl::StatusOr<int64_t> ReadMeta(Database* db, const std::string& key);
 
 // The number of the newest job of that output_name; 0: none.
 absl::StatusOr<int64_t> JobOfOutputName(Database* db, const std::string& name);

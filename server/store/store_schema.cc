@@ -76,39 +76,194 @@ INSERT INTO meta VALUES ('compaction_floor', 0);
     R"sql(
 CREATE INDEX jobs_by_output_name ON jobs(output_name, number)
   WHERE output_name <> '';
+)sql",
+    // Checksums of all rows, and who a job belongs to.  Tables are made anew: a
+    // stored column can't be added.
+    R"sql(
+CREATE TABLE new_jobs (
+  number INTEGER PRIMARY KEY AUTOINCREMENT,
+  uid TEXT NOT NULL UNIQUE,
+  state INTEGER NOT NULL,
+  reason INTEGER NOT NULL,
+  message TEXT NOT NULL,
+  create_us INTEGER NOT NULL,
+  start_us INTEGER NOT NULL,
+  end_us INTEGER NOT NULL,
+  output_name TEXT NOT NULL,
+  output_path TEXT NOT NULL,
+  last_checkpoint TEXT NOT NULL,
+  attempts INTEGER NOT NULL,
+  revision INTEGER NOT NULL,
+  dataset TEXT NOT NULL,
+  progress TEXT NOT NULL,
+  owner TEXT NOT NULL,
+  project TEXT NOT NULL,
+  principal TEXT NOT NULL,
+  text_checksum INTEGER NOT NULL
+    GENERATED ALWAYS AS (row_checksum(text, resolved)) STORED,
+  checksum INTEGER NOT NULL GENERATED ALWAYS AS (row_checksum(
+    number, uid, state, reason, message, create_us, start_us, end_us,
+    output_name, output_path, last_checkpoint, attempts, revision, dataset,
+    progress, owner, project, principal, text_checksum)) STORED,
+  text TEXT NOT NULL,
+  resolved TEXT NOT NULL
+);
+INSERT INTO new_jobs
+  SELECT number, uid, state, reason, message, create_us, start_us, end_us,
+    output_name, output_path, last_checkpoint, attempts, revision, dataset,
+    progress, who, 'default', who, text, resolved
+  FROM (SELECT *, coalesce((SELECT principal FROM requests
+                            WHERE job = number LIMIT 1), 'local') AS who
+        FROM jobs) ORDER BY number;
+CREATE TABLE new_attempts (
+  job INTEGER NOT NULL REFERENCES jobs(number),
+  attempt INTEGER NOT NULL,
+  start_us INTEGER NOT NULL,
+  end_us INTEGER NOT NULL,
+  end_state INTEGER NOT NULL,
+  checksum INTEGER NOT NULL GENERATED ALWAYS AS (row_checksum(
+    job, attempt, start_us, end_us, end_state)) STORED,
+  PRIMARY KEY (job, attempt)
+) WITHOUT ROWID;
+INSERT INTO new_attempts SELECT * FROM attempts;
+CREATE TABLE new_events (
+  revision INTEGER PRIMARY KEY AUTOINCREMENT,
+  job INTEGER NOT NULL REFERENCES jobs(number),
+  time_us INTEGER NOT NULL,
+  type TEXT NOT NULL,
+  state INTEGER NOT NULL,
+  reason INTEGER NOT NULL,
+  message TEXT NOT NULL,
+  step INTEGER NOT NULL,
+  checksum INTEGER NOT NULL GENERATED ALWAYS AS (row_checksum(
+    revision, job, time_us, type, state, reason, message, step)) STORED
+);
+INSERT INTO new_events SELECT * FROM events ORDER BY revision;
+CREATE TABLE new_requests (
+  principal TEXT NOT NULL,
+  request_id TEXT NOT NULL,
+  payload_sha256 TEXT NOT NULL,
+  job INTEGER NOT NULL REFERENCES jobs(number),
+  create_us INTEGER NOT NULL,
+  checksum INTEGER NOT NULL GENERATED ALWAYS AS (row_checksum(
+    principal, request_id, payload_sha256, job, create_us)) STORED,
+  PRIMARY KEY (principal, request_id)
+) WITHOUT ROWID;
+INSERT INTO new_requests SELECT * FROM requests;
+CREATE TABLE new_checkpoints (
+  job INTEGER NOT NULL REFERENCES jobs(number),
+  step INTEGER NOT NULL,
+  path TEXT NOT NULL,
+  size_bytes INTEGER NOT NULL,
+  create_us INTEGER NOT NULL,
+  checksum INTEGER NOT NULL GENERATED ALWAYS AS (row_checksum(
+    job, step, path, size_bytes, create_us)) STORED,
+  PRIMARY KEY (job, step)
+) WITHOUT ROWID;
+INSERT INTO new_checkpoints SELECT * FROM checkpoints;
+CREATE TABLE new_meta (
+  key TEXT PRIMARY KEY,
+  value INTEGER NOT NULL,
+  checksum INTEGER NOT NULL
+    GENERATED ALWAYS AS (row_checksum(key, value)) STORED
+) WITHOUT ROWID;
+INSERT INTO new_meta SELECT * FROM meta;
+DELETE FROM sqlite_sequence WHERE name IN ('new_jobs', 'new_events');
+INSERT INTO sqlite_sequence VALUES
+  ('new_jobs', coalesce((SELECT seq FROM sqlite_sequence
+                         WHERE name = 'jobs'), 0)),
+  ('new_events', coalesce((SELECT seq FROM sqlite_sequence
+                           WHERE name = 'events'), 0));
+INSERT INTO new_meta VALUES
+  ('commit_number', 1),
+  ('last_job', (SELECT seq FROM sqlite_sequence WHERE name = 'new_jobs')),
+  ('last_revision',
+   (SELECT seq FROM sqlite_sequence WHERE name = 'new_events'));
+DROP TABLE attempts;
+DROP TABLE requests;
+DROP TABLE checkpoints;
+DROP TABLE events;
+DROP TABLE jobs;
+DROP TABLE meta;
+ALTER TABLE new_jobs RENAME TO jobs;
+ALTER TABLE new_attempts RENAME TO attempts;
+ALTER TABLE new_events RENAME TO events;
+ALTER TABLE new_requests RENAME TO requests;
+ALTER TABLE new_checkpoints RENAME TO checkpoints;
+ALTER TABLE new_meta RENAME TO meta;
+CREATE INDEX jobs_by_state ON jobs(state, number);
+CREATE INDEX jobs_by_output_name ON jobs(output_name, number)
+  WHERE output_name <> '';
+CREATE INDEX events_by_job ON events(job, revision);
+CREATE INDEX requests_by_time ON requests(create_us);
+CREATE TRIGGER jobs_are_whole BEFORE UPDATE ON jobs
+WHEN old.text_checksum IS NOT row_checksum(old.text, old.resolved)
+  OR old.checksum IS NOT row_checksum(
+    old.number, old.uid, old.state, old.reason, old.message, old.create_us,
+    old.start_us, old.end_us, old.output_name, old.output_path,
+    old.last_checkpoint, old.attempts, old.revision, old.dataset, old.progress,
+    old.owner, old.project, old.principal, old.text_checksum)
+BEGIN
+  SELECT RAISE(ABORT, 'a row of jobs differs from its checksum');
+END;
+CREATE TRIGGER attempts_are_whole BEFORE UPDATE ON attempts
+WHEN old.checksum IS NOT row_checksum(
+  old.job, old.attempt, old.start_us, old.end_us, old.end_state)
+BEGIN
+  SELECT RAISE(ABORT, 'a row of attempts differs from its checksum');
+END;
+CREATE TRIGGER meta_is_whole BEFORE UPDATE ON meta
+WHEN old.checksum IS NOT row_checksum(old.key, old.value)
+BEGIN
+  SELECT RAISE(ABORT, 'a row of meta differs from its checksum');
+END;
 )sql"};
 
-absl::Status QuickCheck(Database* db) {
-  ASSIGN_OR_RETURN(Statement check, db->Prepare("PRAGMA quick_check(1)"));
-  ASSIGN_OR_RETURN(const bool row, check.Step());
-  if (row && check.Text(0) == "ok") return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat("job store: quick_check: ",
-                                          row ? check.Text(0) : "no answer"));
+// What the schema looks like: each table, index and trigger as it was written.
+absl::StatusOr<std::string> SchemaText(Database* db) {
+  ASSIGN_OR_RETURN(Statement select,
+                   db->Prepare("SELECT type, name, tbl_name, coalesce(sql, '') "
+                               "FROM sqlite_schema ORDER BY type, name"));
+  std::string text;
+  while (true) {
+    ASSIGN_OR_RETURN(const bool row, select.Step());
+    if (!row) return text;
+    absl::StrAppend(&text, select.Text(0), " ", select.Text(1), " ",
+                    select.Text(2), ": ", select.Text(3), "\n");
+  }
 }
 
-absl::Status Migrate(Database* db, int from) {
-  RETURN_IF_ERROR(
-      db->Execute(absl::StrCat("BEGIN IMMEDIATE;", kMigrations[from],
-                               "PRAGMA user_version=", from + 1, ";")));
-  return db->Execute("COMMIT;");
+// REQUIRES: no transaction, for the tables that are made anew refer to each
+// other until all of them are there.
+absl::Status MigrateOne(Database* db, int from) {
+  RETURN_IF_ERROR(db->Execute("PRAGMA foreign_keys=OFF"));
+  absl::Status status = db->Execute(
+      absl::StrCat("BEGIN IMMEDIATE;", kMigrations[from],
+                   "PRAGMA user_version=", from + 1, ";", "COMMIT;"));
+  if (!status.ok() && db->InTransaction()) {
+    RETURN_IF_ERROR(db->Execute("ROLLBACK"));
+  }
+  RETURN_IF_ERROR(db->Execute("PRAGMA foreign_keys=ON"));
+  return status;
 }
 
 }  // namespace
 
-absl::Status PrepareSchema(Database* db) {
-  RETURN_IF_ERROR(QuickCheck(db));
-  ASSIGN_OR_RETURN(const int64_t version, db->QueryInt("PRAGMA user_version"));
-  if (version < 0 || version > kStoreSchemaVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "job store: its version is ", version, ", this program knows ",
-        kStoreSchemaVersion,
-        " at most; it was written by a newer Roundhouse, start that one"));
-  }
-  for (int from = static_cast<int>(version); from < kStoreSchemaVersion;
-       ++from) {
-    RETURN_IF_ERROR(Migrate(db, from));
+absl::Status MigrateSchema(Database* db, int64_t from, int64_t to) {
+  for (int64_t version = from; version < to; ++version) {
+    RETURN_IF_ERROR(MigrateOne(db, static_cast<int>(version)));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckSchema(Database* db, int64_t version) {
+  ASSIGN_OR_RETURN(const auto fresh, Database::OpenInMemory());
+  RETURN_IF_ERROR(MigrateSchema(fresh.get(), 0, version));
+  ASSIGN_OR_RETURN(const std::string expected, SchemaText(fresh.get()));
+  ASSIGN_OR_RETURN(const std::string found, SchemaText(db));
+  if (found == expected) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat("job store: its tables are not those of version ", version));
 }
 
 }  // namespace roundhouse

@@ -9,9 +9,8 @@
 
 namespace roundhouse {
 
-StoreWriter::StoreWriter(std::unique_ptr<Database> db,
-                         std::function<void(absl::Duration)> committed)
-    : db_(std::move(db)), committed_(std::move(committed)) {
+StoreWriter::StoreWriter(std::unique_ptr<Database> db, WriterHooks hooks)
+    : db_(std::move(db)), hooks_(std::move(hooks)) {
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -38,37 +37,48 @@ absl::Status StoreWriter::Run(const Write& write) {
 
 void StoreWriter::Loop() {
   std::unique_lock<std::mutex> lock(mutex_);
+  const auto wanted = [this] { return stop_ || !queue_.empty(); };
   while (true) {
-    work_.wait(lock, [this] { return stop_ || !queue_.empty(); });
-    if (queue_.empty()) return;
+    if (wal_has_bytes_) {
+      work_.wait_for(lock, absl::ToChronoMilliseconds(kMaxIdleInWal), wanted);
+    } else {
+      work_.wait(lock, wanted);
+    }
     const size_t count = std::min(queue_.size(), kMaxWritesPerCommit);
     const std::vector<Waiting*> group(queue_.begin(), queue_.begin() + count);
     queue_.erase(queue_.begin(), queue_.begin() + count);
+    const bool last = stop_ && group.empty();
     lock.unlock();
-    const absl::Time begun = absl::Now();
-    const absl::Status status = Commit(group);
-    const absl::Duration took = absl::Now() - begun;
+    if (!group.empty()) RunGroup(group);
+    if (group.empty()) {
+      Checkpoint(Database::Wal::kTruncate);
+    } else if (commits_in_wal_ >= kMaxCommitsInWal) {
+      Checkpoint(Database::Wal::kRestart);
+    }
+    if (last) break;
     lock.lock();
+  }
+  if (committed_ && hooks_.finished != nullptr) hooks_.finished(db_.get());
+}
+
+void StoreWriter::RunGroup(const std::vector<Waiting*>& group) {
+  const absl::Time begun = absl::Now();
+  const absl::Status status = Commit(group);
+  const absl::Duration took = absl::Now() - begun;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
     for (Waiting* waiting : group) {
       if (waiting->status.ok()) waiting->status = status;
       waiting->done = true;
     }
     finished_.notify_all();
-    if (!status.ok()) continue;
-    lock.unlock();
-    committed_(took);
-    lock.lock();
   }
+  if (status.ok() && hooks_.committed != nullptr) hooks_.committed(took);
 }
 
 absl::Status StoreWriter::Commit(const std::vector<Waiting*>& group) {
   RETURN_IF_ERROR(db_->Execute("BEGIN IMMEDIATE"));
-  absl::Status status;
-  for (Waiting* waiting : group) {
-    status = RunOne(waiting);
-    if (!status.ok()) break;
-  }
-  if (status.ok()) status = db_->Execute("COMMIT");
+  const absl::Status status = CommitAll(group);
   if (status.ok()) return status;
   const absl::Status undone = db_->Execute("ROLLBACK");
   if (!undone.ok()) {
@@ -76,6 +86,33 @@ absl::Status StoreWriter::Commit(const std::vector<Waiting*>& group) {
     RH_LOG(kDebug) << "rollback: " << undone;
   }
   return status;
+}
+
+absl::Status StoreWriter::CommitAll(const std::vector<Waiting*>& group) {
+  bool written = false;
+  for (Waiting* waiting : group) {
+    RETURN_IF_ERROR(RunOne(waiting));
+    written = written || waiting->status.ok();
+  }
+  if (written && hooks_.before_commit != nullptr) {
+    RETURN_IF_ERROR(hooks_.before_commit(db_.get()));
+  }
+  RETURN_IF_ERROR(db_->Execute("COMMIT"));
+  if (!written) return absl::OkStatus();
+  committed_ = true;
+  ++commits_in_wal_;
+  wal_has_bytes_ = true;
+  if (hooks_.after_commit != nullptr) hooks_.after_commit();
+  return absl::OkStatus();
+}
+
+// One that fails is tried again after the next commit.
+void StoreWriter::Checkpoint(Database::Wal after) {
+  const bool truncates = after == Database::Wal::kTruncate;
+  if (!std::exchange(wal_has_bytes_, !truncates)) return;
+  commits_in_wal_ = 0;
+  const absl::Status done = db_->Checkpoint(after);
+  if (!done.ok()) RH_LOG(kWarning) << "emptying the WAL: " << done;
 }
 
 absl::Status StoreWriter::RunOne(Waiting* waiting) {

@@ -22,15 +22,30 @@ namespace roundhouse {
 
 inline constexpr size_t kMaxWaitingWrites = 4096;
 inline constexpr size_t kMaxWritesPerCommit = 128;
+// The WAL goes into the file after so many commits, after so long without one,
+// and at the end: little of the store ever lies in it alone.  Where nothing
+// follows it is made empty, too.
+inline constexpr int kMaxCommitsInWal = 32;
+inline constexpr absl::Duration kMaxIdleInWal = absl::Seconds(1);
+
+// What else belongs to a commit; each runs on the writer's thread, no lock
+// held, and may be null.
+struct WriterHooks {
+  // The last write of each transaction; its error refuses the whole group.
+  std::function<absl::Status(Database*)> before_commit;
+  // When it is on disk, before anybody is answered.
+  std::function<void()> after_commit;
+  // After the answers, with how long all of that took.
+  std::function<void(absl::Duration)> committed;
+  // After the last commit, if there was one, with the WAL emptied.
+  std::function<void(Database*)> finished;
+};
 
 class StoreWriter {
  public:
   using Write = std::function<absl::Status(Database*)>;
 
-  // `committed` runs on the writer's thread after each commit, no lock held,
-  // with how long it took.
-  StoreWriter(std::unique_ptr<Database> db,
-              std::function<void(absl::Duration)> committed);
+  StoreWriter(std::unique_ptr<Database> db, WriterHooks hooks);
   // Finishes what waits.
   ~StoreWriter();
   StoreWriter(const StoreWriter&) = delete;
@@ -49,10 +64,16 @@ class StoreWriter {
 
   void Loop();
   absl::Status Commit(const std::vector<Waiting*>& group);
+  absl::Status CommitAll(const std::vector<Waiting*>& group);
   absl::Status RunOne(Waiting* waiting);
+  void RunGroup(const std::vector<Waiting*>& group);
+  void Checkpoint(Database::Wal after);
 
   std::unique_ptr<Database> db_;  // Only the thread.
-  const std::function<void(absl::Duration)> committed_;
+  const WriterHooks hooks_;
+  int commits_in_wal_ = 0;      // Since a checkpoint.  Only the thread.
+  bool wal_has_bytes_ = false;  // Only the thread.
+  bool committed_ = false;      // Ever.  Only the thread.
   std::mutex mutex_;
   std::condition_variable work_;      // Something waits, or stop_.
   std::condition_variable finished_;  // A group is done.

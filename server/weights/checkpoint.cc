@@ -16,6 +16,7 @@
 #include "base/model/safetensors.h"
 #include "base/path_exists.h"
 #include "base/status.h"
+#include "server/weights/output_owner.h"
 
 namespace roundhouse {
 namespace {
@@ -93,7 +94,9 @@ absl::Status FinishDirectory(const DirectoryPlan& plan) {
   KillPoint("daemon.save.before_rename");
   // An older directory of that name is swapped out, not removed first: at no
   // moment is there none.
-  const bool swap = plan.replaces_existing && PathExists(plan.final_path);
+  const bool swap = plan.replaces_existing && PathExists(plan.final_path) &&
+                    (plan.owner_uid.empty() ||
+                     plan.owner_uid == OutputOwner(plan.final_path));
   RETURN_IF_ERROR(
       RenameDurably(plan.sites.rename, temporary, plan.final_path,
                     swap ? RenameMode::kExchange : RenameMode::kKeep));

@@ -53,6 +53,7 @@ struct DirectoryPlan {
   std::string temporary_path;
   // What to do where final_path is there when all is written.
   bool replaces_existing = true;             // false: ALREADY_EXISTS
+  std::string owner_uid;                     // "": of any job
   std::vector<FilePart> parts;               // written by the files worker
   std::map<std::string, std::string> texts;  // name -> content
   std::vector<std::string> copied_files;     // paths, copied by name
@@ -76,7 +77,8 @@ absl::Status BeginDirectory(const DirectoryPlan& plan);
 
 // After the files worker is done: writes texts and copies, syncs everything,
 // renames, syncs the parent.  An existing directory of that name is replaced,
-// or kept: ALREADY_EXISTS.
+// or kept: ALREADY_EXISTS; with an owner_uid it is kept unless it is of that
+// job (output_owner.h).
 absl::Status FinishDirectory(const DirectoryPlan& plan);
 
 // Removes what BeginDirectory and the files worker left.

@@ -442,7 +442,9 @@ class SubmitTest(LifecycleTest):
             {path.name for path in folder.iterdir()},
             {"config.json", "model.safetensors", "tokenizer.json",
              "tokenizer_config.json", "trainer_state.json",
-             "metrics.jsonl"})
+             "metrics.jsonl", "roundhouse.json"})
+        owner = json.loads((folder / "roundhouse.json").read_text())
+        self.assertEqual(owner, {"job": job, "job_uid": found["uid"]})
         model = self.scratch.data / "model"
         for name in ("tokenizer.json", "tokenizer_config.json"):
             self.assertEqual((folder / name).read_bytes(),

@@ -92,7 +92,8 @@ class OutputTest(LoraTest):
         self.assertEqual({path.name for path in output.iterdir()},
                          {"adapter_config.json", "adapter_model.safetensors",
                           "tokenizer.json", "tokenizer_config.json",
-                          "trainer_state.json", "metrics.jsonl"})
+                          "trainer_state.json", "metrics.jsonl",
+                          "roundhouse.json"})
         config = json.loads((output / "adapter_config.json").read_text())
         self.assertEqual(config["base_model_name_or_path"],
                          str(self.data / "model"))
