@@ -131,14 +131,14 @@ absl::StatusOr<std::unique_ptr<DatasetHelper>> DatasetHelper::Start(
     std::function<void(absl::Status)> ended) {
   std::vector<std::string> arguments = Arguments(options);
   arguments.insert(arguments.end(), mode.begin(), mode.end());
-  return Start(loop, program, options.data_file, arguments, {},
+  return Start(loop, program, options.data_file, arguments, {}, options.given,
                std::move(output), std::move(ended));
 }
 
 absl::StatusOr<std::unique_ptr<DatasetHelper>> DatasetHelper::Start(
     EventLoop& loop, const HelperProgram& program, const std::string& about,
     const std::vector<std::string>& arguments,
-    const std::vector<int>& descriptors,
+    const std::vector<int>& descriptors, const std::vector<GivenFile>& given,
     std::function<void(const std::string&)> output,
     std::function<void(absl::Status)> ended) {
   std::unique_ptr<DatasetHelper> helper(new DatasetHelper(
@@ -149,11 +149,17 @@ absl::StatusOr<std::unique_ptr<DatasetHelper>> DatasetHelper::Start(
   child.arguments.insert(child.arguments.end(), arguments.begin(),
                          arguments.end());
   child.descriptors = descriptors;
+  ASSIGN_OR_RETURN(const std::vector<Descriptor> opened, OpenGiven(given));
+  for (const Descriptor& file : opened) child.descriptors.push_back(file.get());
   child.environment = {"LANG=C.UTF-8", "PATH=/usr/bin:/bin",
                        "TOKENIZERS_PARALLELISM=false",
                        "PYTHONDONTWRITEBYTECODE=1",
                        // mimalloc reserves address space, which is limited.
                        "ARROW_DEFAULT_MEMORY_POOL=system", Limits()};
+  if (!given.empty()) {
+    child.environment.push_back(GivenVariable(
+        given, kFirstChildFd + static_cast<int>(descriptors.size())));
+  }
   if (!ArmedFileFaults().empty()) {
     child.environment.push_back(
         absl::StrCat("ROUNDHOUSE_FILE_FAULT_AT=", ArmedFileFaults()));

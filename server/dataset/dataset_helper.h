@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/limits.h"
+#include "server/dataset/given_files.h"
 #include "server/dataset/helper_limits.h"
 #include "server/pool/child_process.h"
 #include "server/pool/event_loop.h"
@@ -43,6 +44,8 @@ struct ReadingOptions {
   bool packing = false;              // several sequences a row
   int64_t seed = 0;                  // of which share a row
   std::string template_date;         // YYYY-MM-DD, for templates that ask
+  // All that is read; empty: names are paths, for tests.
+  std::vector<GivenFile> given;
 };
 
 class DatasetHelper {
@@ -59,13 +62,13 @@ class DatasetHelper {
       const ReadingOptions& options, const std::vector<std::string>& mode,
       std::function<void(const std::string&)> output,
       std::function<void(absl::Status)> ended);
-  // The same with these arguments behind the script's name, and descriptors
-  // that the child inherits (ChildOptions).  `about` begins messages about the
-  // child.
+  // The same with these arguments behind the script's name, descriptors that
+  // the child inherits (ChildOptions), and behind them those of `given`.
+  // `about` begins messages about the child.
   static absl::StatusOr<std::unique_ptr<DatasetHelper>> Start(
       EventLoop& loop, const HelperProgram& program, const std::string& about,
       const std::vector<std::string>& arguments,
-      const std::vector<int>& descriptors,
+      const std::vector<int>& descriptors, const std::vector<GivenFile>& given,
       std::function<void(const std::string&)> output,
       std::function<void(absl::Status)> ended);
   // Kills the child; nothing is called any more.

@@ -89,7 +89,8 @@ ReadingOptions Reading(const DatasetQuestion& question) {
           .truncation = question.truncation,
           .packing = question.packing,
           .seed = question.seed,
-          .template_date = question.template_date};
+          .template_date = question.template_date,
+          .given = question.given};
 }
 
 std::vector<std::string> Mode(const DatasetQuestion& question) {
@@ -190,12 +191,16 @@ absl::StatusOr<DatasetQuestion> DatasetInspector::Check(
   ASSIGN_OR_RETURN(question.model_name_or_path,
                    resolve_("model_name_or_path", question.model_name_or_path,
                             PathKind::kModel));
-  std::error_code error;
-  const uint64_t bytes = std::filesystem::file_size(question.dataset, error);
-  // Where it can't be told the helper will say why.
-  question.dataset_bytes = error ? 0 : bytes;
   RETURN_IF_ERROR(CheckTokenizer(files_, question.model_name_or_path));
   RETURN_IF_ERROR(CheckModelAllows(files_, question));
+  auto given =
+      FilesToGive(files_, question.model_name_or_path, {question.dataset});
+  if (!given.ok()) {
+    return FieldError("INVALID_VALUE", "",
+                      std::string(given.status().message()));
+  }
+  question.given = *std::move(given);
+  question.dataset_bytes = question.given[0].file.identity.size_bytes;
   return question;
 }
 

@@ -17,6 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/dataset/dataset_helper.h"
+#include "server/dataset/given_files.h"
 #include "server/dataset/helper_lanes.h"
 #include "server/pool/event_loop.h"
 #include "server/spec/paths.h"
@@ -39,7 +40,9 @@ struct DatasetQuestion {
   std::string template_date;      // YYYY-MM-DD
   int samples = 0;                // to show; 0: read all and count
   std::string principal;          // who asks; "": not known
-  uint64_t dataset_bytes = 0;     // as Check found it
+  // As Check found it.
+  uint64_t dataset_bytes = 0;
+  std::vector<GivenFile> given;
 };
 
 // A path of a job file's field as DataRoots::Resolve gives it; thread-safe.

@@ -38,6 +38,11 @@ void Preparer::StartSplit(bool validation) {
     mode.insert(mode.end(), {"--cache", options_.cache_directory});
   }
   if (validation) mode.insert(mode.end(), {"--bigram-from", train});
+  if (options_.given) {
+    auto given = options_.given();
+    if (!given.ok()) return OnNotStarted(validation, given.status());
+    reading.given = *std::move(given);
+  }
   auto started = DatasetHelper::Start(
       loop_, options_.program, reading, mode, [](const std::string&) {},
       [this, validation](absl::Status status) { OnEnded(validation, status); });

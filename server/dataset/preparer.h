@@ -21,6 +21,7 @@ struct PreparerOptions {
   std::string validation_file;   // "": none
   std::string output_directory;  // gets train/ and validation/
   std::string cache_directory;   // same file system; "": none
+  GivenFiles given;  // that both splits read; empty: names are paths, for tests
 };
 
 class Preparer {

@@ -71,13 +71,17 @@ absl::StatusOr<std::unique_ptr<TextHelper>> TextHelper::Start(
     return ErrnoError("socketpair");
   }
   const Descriptor childs(ends[0]);
+  std::vector<GivenFile> given;
+  if (options.given) {
+    ASSIGN_OR_RETURN(given, options.given());
+  }
   std::unique_ptr<TextHelper> helper(new TextHelper(std::move(tokenized)));
   helper->socket_fd_ = ends[1];
   ASSIGN_OR_RETURN(
       helper->helper_,
       DatasetHelper::Start(
           loop, options.program, options.tokenizer_directory,
-          Arguments(options), {file.get(), childs.get()},
+          Arguments(options), {file.get(), childs.get()}, given,
           [self = helper.get()](const std::string& t) { self->OnOutput(t); },
           std::move(ended)));
   return helper;

@@ -26,6 +26,7 @@ struct TextHelperOptions {
   std::string model_directory;      // config.json
   bool raw = false;                 // no chat template
   std::string template_date;        // YYYY-MM-DD; "": today
+  GivenFiles given;  // all that is read; empty: names are paths, for tests
 };
 
 struct TokenizedPrompts {

@@ -11,6 +11,7 @@
 #include "base/model/family.h"
 #include "base/status.h"
 #include "server/jobs/finish_mark.h"
+#include "server/jobs/tokenizer_copy.h"
 
 namespace roundhouse {
 namespace {
@@ -400,13 +401,17 @@ absl::Status Engine::StartJob(const Queued& queued) {
   metrics_.SetJobInfo(id, FamilyOf(model->config.architecture).model_type,
                       spec.spec().method == Method::kLora ? "lora" : "full");
   TextHelperOptions text =
-      TextOptions(spec.spec(), run->train().counts().chat_template);
+      TextOptions(spec.spec(), run->train().counts().chat_template,
+                  [folder = JobDirectory(job), model = model->path] {
+                    return GiveTokenizerCopy(folder, model);
+                  });
   RunnerOptions options{.job = static_cast<uint64_t>(*JobNumber(job.id)),
                         .uid = job.uid,
                         .directory = JobDirectory(job),
                         .output_path = OutputPath(job),
                         .spec = std::move(spec),
                         .files = roots_.get(),
+                        .sources = CheckSources(job, *model, *adapter),
                         .model = *std::move(model),
                         .adapter = *std::move(adapter),
                         .bases = &bases_,

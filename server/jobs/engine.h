@@ -26,6 +26,7 @@
 #include "base/model/directory.h"
 #include "server/api/engine.h"
 #include "server/dataset/dataset.h"
+#include "server/dataset/given_files.h"
 #include "server/dataset/helper_lanes.h"
 #include "server/dataset/helper_limits.h"
 #include "server/dataset/prepared_data.h"
@@ -34,6 +35,7 @@
 #include "server/jobs/device_room.h"
 #include "server/jobs/dispatch_loop.h"
 #include "server/jobs/running_job.h"
+#include "server/jobs/source_files.h"
 #include "server/jobs/validation_order.h"
 #include "server/observe/metrics.h"
 #include "server/observe/sample_log.h"
@@ -163,7 +165,10 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
     ModelConfig model;
     JobNeeds needs;
     int64_t start_step = 0;  // of the checkpoint it goes on from
+    SourceFiles files;
   };
+  absl::StatusOr<SourceFiles> FilesOfJob(const JobSpec& spec,
+                                         const ModelDirectory& model) const;
   absl::StatusOr<CheckedJob> CheckJob(const SubmitRequest& request) const;
 
   // engine_dry_run.cc; any thread
@@ -202,7 +207,8 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   uint64_t TableBytes() const;
 
   // engine_prompts.cc: eval_prompts of a job that is validated or started.
-  TextHelperOptions TextOptions(const JobSpec& spec, bool chat_template) const;
+  TextHelperOptions TextOptions(const JobSpec& spec, bool chat_template,
+                                GivenFiles given) const;
   // The datasets are prepared, or not.
   void OnPrepared(const std::string& id, const absl::Status& status);
   // False: there is none.
@@ -221,6 +227,11 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   // engine_data.cc: what lies in the jobs' directories.
   PreparerOptions OptionsOfData(const JobRecord& job,
                                 const JobSpec& spec) const;
+  absl::StatusOr<std::vector<GivenFile>> FilesOfData(const std::string& id,
+                                                     const JobSpec& spec) const;
+  absl::Status CheckSources(
+      const JobRecord& job, const ModelDirectory& model,
+      const std::optional<AdapterDirectory>& adapter) const;
   // Of its prepared data; none: being verified, StartNext comes again then.
   std::optional<absl::Status> CheckData(const std::string& id);
   void OnDataChecked(const std::string& id,

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "server/jobs/engine.h"
 #include "server/jobs/finish_mark.h"
+#include "server/jobs/source_files.h"
 #include "server/weights/leftovers.h"
 
 namespace roundhouse {
@@ -23,9 +24,42 @@ PreparerOptions Engine::OptionsOfData(const JobRecord& job,
                      .seed = spec.seed,
                      .template_date = spec.template_date};
   options.validation_file = spec.validation_dataset;
+  options.given = [this, id = job.id, spec] { return FilesOfData(id, spec); };
   options.output_directory = JobDirectory(job) + "/data";
   options.cache_directory = options_.state_dir + "/datasets";
   return options;
+}
+
+// What was submitted, or nothing.
+absl::StatusOr<std::vector<GivenFile>> Engine::FilesOfData(
+    const std::string& id, const JobSpec& spec) const {
+  std::vector<std::string> data = {spec.dataset};
+  if (!spec.validation_dataset.empty()) {
+    data.push_back(spec.validation_dataset);
+  }
+  ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
+  ASSIGN_OR_RETURN(const SourceFiles then, SourceFilesFromJson(job.files));
+  auto given = FilesToGive(*roots_, spec.model_name_or_path, data);
+  absl::Status status = given.status();
+  SourceFiles now;
+  if (given.ok()) {
+    for (const GivenFile& one : *given) now.push_back(one.file);
+    status = CheckUnchanged(then, now);
+  }
+  if (status.ok()) return given;
+  return absl::InvalidArgumentError(std::string(status.message()));
+}
+
+// Whether weights, adapter and configuration are what was submitted.
+absl::Status Engine::CheckSources(
+    const JobRecord& job, const ModelDirectory& model,
+    const std::optional<AdapterDirectory>& adapter) const {
+  ASSIGN_OR_RETURN(const SourceFiles then, SourceFilesFromJson(job.files));
+  SourceFiles now = model.files;
+  if (adapter.has_value()) {
+    now.insert(now.end(), adapter->files.begin(), adapter->files.end());
+  }
+  return CheckUnchanged(then, now);
 }
 
 std::optional<absl::Status> Engine::CheckData(const std::string& id) {

@@ -9,15 +9,16 @@
 
 namespace roundhouse {
 
-TextHelperOptions Engine::TextOptions(const JobSpec& spec,
-                                      bool chat_template) const {
+TextHelperOptions Engine::TextOptions(const JobSpec& spec, bool chat_template,
+                                      GivenFiles given) const {
   const std::filesystem::path scripts =
       std::filesystem::path(options_.prepare_script).parent_path();
   return {.program = {options_.python, scripts / "prepare_sample.py"},
           .tokenizer_directory = spec.model_name_or_path,
           .model_directory = spec.model_name_or_path,
           .raw = !chat_template,
-          .template_date = spec.template_date};
+          .template_date = spec.template_date,
+          .given = std::move(given)};
 }
 
 void Engine::OnPrepared(const std::string& id, const absl::Status& status) {
@@ -44,7 +45,10 @@ absl::StatusOr<bool> Engine::StartPromptCheck(const std::string& id) {
       loop_, arena_, pool_,
       EvalPromptOptions({.model = model.config,
                          .prompts = spec.eval_prompts,
-                         .text = TextOptions(spec, chat_template)}),
+                         .text = TextOptions(spec, chat_template,
+                                             [this, id, spec] {
+                                               return FilesOfData(id, spec);
+                                             })}),
       PromptRunCalls{
           .tokenized = [run = &check] { (*run)->End(absl::OkStatus()); },
           .piece = [](const SamplePiece&) {},

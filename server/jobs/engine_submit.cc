@@ -40,12 +40,19 @@ std::string FrozenText(const HostNeed& need) {
              : absl::StrCat(need.base_bytes, " of the base model, ");
 }
 
-// What a file's rows are is found later; that it can have none, here.
-absl::Status CheckHasBytes(const std::string& field, const std::string& path) {
-  std::error_code error;
-  if (std::filesystem::file_size(path, error) > 0) return absl::OkStatus();
-  return FieldError("INVALID_DATASET", field,
-                    absl::StrCat(field, ": ", path, ": the file is empty"));
+// What its rows are is found later.
+absl::StatusOr<CheckedFile> CheckDataFile(const FileOpener& files,
+                                          const std::string& field,
+                                          const std::string& path) {
+  const auto file = files.Open(path);
+  if (file.ok()) return file->checked();
+  return FieldError(
+      "INVALID_DATASET", field,
+      absl::StrCat(field, ": ", std::string(file.status().message())));
+}
+
+void Append(const std::vector<CheckedFile>& files, SourceFiles& to) {
+  to.insert(to.end(), files.begin(), files.end());
 }
 
 // "job-7": the folder of the outputs of a job without an output_name.
@@ -115,8 +122,6 @@ absl::StatusOr<JobSpec> Engine::ResolvePaths(JobSpec spec) const {
     ASSIGN_OR_RETURN(spec.validation_dataset,
                      ResolvePath("validation_dataset", spec.validation_dataset,
                                  PathKind::kFile));
-    RETURN_IF_ERROR(
-        CheckHasBytes("validation_dataset", spec.validation_dataset));
   }
   if (!spec.resume_from_checkpoint.empty()) {
     ASSIGN_OR_RETURN(
@@ -320,6 +325,27 @@ absl::Status Engine::CheckOutputName(const JobSpec& spec) const {
                                  " is there already; give another one"));
 }
 
+absl::StatusOr<SourceFiles> Engine::FilesOfJob(
+    const JobSpec& spec, const ModelDirectory& model) const {
+  SourceFiles files = model.files;
+  ASSIGN_OR_RETURN(const auto adapter, CheckAdapter(spec, model.config));
+  if (adapter.has_value()) Append(adapter->files, files);
+  for (const auto& [field, path] :
+       {std::pair("dataset", &spec.dataset),
+        std::pair("validation_dataset", &spec.validation_dataset)}) {
+    if (path->empty()) continue;
+    ASSIGN_OR_RETURN(CheckedFile file, CheckDataFile(*roots_, field, *path));
+    files.push_back(std::move(file));
+  }
+  if (spec.validation_dataset.empty() || files.back().identity.size_bytes > 0) {
+    return files;
+  }
+  return FieldError(
+      "INVALID_DATASET", "validation_dataset",
+      absl::StrCat("validation_dataset: ", spec.validation_dataset,
+                   ": the file is empty"));
+}
+
 absl::StatusOr<Engine::CheckedJob> Engine::CheckJob(
     const SubmitRequest& request) const {
   ASSIGN_OR_RETURN(const JobSpec written,
@@ -335,7 +361,8 @@ absl::StatusOr<Engine::CheckedJob> Engine::CheckJob(
   if (complete.template_date.empty()) {
     complete.template_date = TemplateDateAt(absl::Now());
   }
-  CheckedJob job{ResolveToFit(complete, model.config), model.config, {}};
+  CheckedJob job{ResolveToFit(complete, model.config), model.config, {}, {}};
+  ASSIGN_OR_RETURN(job.files, FilesOfJob(complete, model));
   ASSIGN_OR_RETURN(job.start_step, CheckResume(job.spec, job.model));
   ASSIGN_OR_RETURN(const Plan plan, CheckPlan(job.spec, job.model));
   RETURN_IF_ERROR(CheckMemory(job.spec, job.model, plan, &job.needs));
@@ -354,6 +381,7 @@ absl::StatusOr<JobRecord> Engine::Submit(const SubmitRequest& request) {
   NewJob job;
   job.text = request.text;
   job.resolved = checked.spec.ToJson();
+  job.files = SourceFilesToJson(checked.files);
   job.output_name = checked.spec.spec().output_name;
   job.request_id = request.request_id;
   job.principal = request.principal;

@@ -113,6 +113,7 @@ class JobRunner final : private DispatchLoop::Job {
   absl::StatusOr<std::vector<FilePart>> PartsOf(const std::string& path,
                                                 int64_t step) const;
   void OnStartChosen(std::shared_ptr<const StartPoint> start);
+  bool ReadsSources(const StartPoint& start) const;
   FirstWeights ChooseWeights(std::shared_ptr<const StartPoint> start);
   void Load(const FirstWeights& weights);
   void LoadBase(const FirstWeights& next);

@@ -23,6 +23,9 @@ struct RunnerOptions {
   std::string output_path;  // of the exported model
   ResolvedSpec spec;
   const FileOpener* files = nullptr;  // what it reads; outlives the runner
+  // Not OK: model or adapter are not what was submitted, and why; the job goes
+  // on only with what it has of its own.
+  absl::Status sources;
   ModelDirectory model;
   std::optional<AdapterDirectory> adapter;  // that its spec names
   // Of the engine; outlives the runner.  Null: the job shares no base, and has

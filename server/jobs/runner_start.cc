@@ -103,9 +103,16 @@ void JobRunner::OnStartChosen(std::shared_ptr<const StartPoint> start) {
     Fail(JobReason::kCheckpointCorrupt, std::string(start->status.message()));
   } else if (outcome_.has_value()) {
     Finish();
+  } else if (!options_.sources.ok() && ReadsSources(*start)) {
+    Fail(JobReason::kInvalidModel, std::string(options_.sources.message()));
   } else {
     Load(ChooseWeights(std::move(start)));
   }
+}
+
+// A checkpoint has all that trains; a base stays where it was.
+bool JobRunner::ReadsSources(const StartPoint& start) const {
+  return start.path.empty() || state_->base() != nullptr;
 }
 
 FirstWeights JobRunner::ChooseWeights(std::shared_ptr<const StartPoint> start) {

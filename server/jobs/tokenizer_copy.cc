@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/files/checked_file.h"
+#include "base/files/durable_file.h"
+#include "base/files/file_site.h"
 #include "base/limits.h"
 #include "base/model/input_file.h"
 #include "base/status.h"
@@ -40,6 +42,24 @@ absl::Status MakeCopy(const ModelDirectory& model, const std::string& path) {
   return status;
 }
 
+std::string ConfigCopy(const std::string& directory) {
+  return absl::StrCat(directory, "/model-config.json");
+}
+
+absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& path) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (auto entry = fs::directory_iterator(path, error);
+       !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
+  }
+  if (error) {
+    return absl::InternalError(absl::StrCat(path, ": ", error.message()));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 }  // namespace
 
 std::string TokenizerCopy(const std::string& directory) {
@@ -51,17 +71,27 @@ absl::StatusOr<std::vector<std::string>> KeepTokenizer(
   const std::string path = TokenizerCopy(directory);
   std::error_code error;
   if (!fs::is_directory(path, error)) {
+    RETURN_IF_ERROR(WriteFileDurably(kJobTokenizer, ConfigCopy(directory),
+                                     model.config_json));
     RETURN_IF_ERROR(MakeCopy(model, path));
   }
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(path, error)) {
-    names.push_back(entry.path().filename().string());
+  return NamesIn(path);
+}
+
+absl::StatusOr<std::vector<GivenFile>> GiveTokenizerCopy(
+    const std::string& directory, const std::string& model) {
+  const std::string path = TokenizerCopy(directory);
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(path));
+  std::vector<GivenFile> given;
+  for (const std::string& name : names) {
+    ASSIGN_OR_RETURN(const InputFile file,
+                     AnyFiles().Open(absl::StrCat(path, "/", name)));
+    given.push_back({absl::StrCat(model, "/", name), file.checked()});
   }
-  if (error) {
-    return absl::InternalError(absl::StrCat(path, ": ", error.message()));
-  }
-  std::sort(names.begin(), names.end());
-  return names;
+  ASSIGN_OR_RETURN(const InputFile config,
+                   AnyFiles().Open(ConfigCopy(directory)));
+  given.push_back({absl::StrCat(model, "/config.json"), config.checked()});
+  return given;
 }
 
 }  // namespace roundhouse

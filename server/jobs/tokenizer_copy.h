@@ -1,6 +1,7 @@
-// A job's own copy of its model's tokenizer files, chat template and
-// generation_config.json.  Checkpoints and results get theirs from it, so that
-// a model's folder may change, or go, while the job runs.
+// A job's own copy of its model's tokenizer files, chat template,
+// generation_config.json, and, beside them, config.json.  Checkpoints and
+// results get theirs from it, so that a model's folder may change, or go, while
+// the job runs.
 #ifndef ROUNDHOUSE_SERVER_JOBS_TOKENIZER_COPY_H_
 #define ROUNDHOUSE_SERVER_JOBS_TOKENIZER_COPY_H_
 
@@ -9,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/model/directory.h"
+#include "server/dataset/given_files.h"
 
 namespace roundhouse {
 
@@ -21,6 +23,12 @@ std::string TokenizerCopy(const std::string& directory);
 // any thread.
 absl::StatusOr<std::vector<std::string>> KeepTokenizer(
     const ModelDirectory& model, const std::string& directory);
+
+// The copy's files, and the configuration, under the names that they have in
+// the model's folder `model`.  Errors as AnyFiles()'s.  REQUIRES:
+// KeepTokenizer.
+absl::StatusOr<std::vector<GivenFile>> GiveTokenizerCopy(
+    const std::string& directory, const std::string& model);
 
 }  // namespace roundhouse
 

@@ -57,9 +57,18 @@ absl::StatusOr<SampleSource> Open(const std::string& path,
   }
   const bool own = files.IsThere(path + "/tokenizer.json");
   source.tokenizer_directory = own ? path : model;
-  if (own || files.IsThere(model + "/tokenizer.json")) return source;
-  return absl::NotFoundError(
-      absl::StrCat(model, "/tokenizer.json: no such file"));
+  if (!own && !files.IsThere(model + "/tokenizer.json")) {
+    return absl::NotFoundError(
+        absl::StrCat(model, "/tokenizer.json: no such file"));
+  }
+  std::vector<std::string> of_model;
+  for (const char* name : {"/config.json", "/generation_config.json"}) {
+    if (path == model || !own || !files.IsThere(model + name)) continue;
+    of_model.push_back(model + name);
+  }
+  ASSIGN_OR_RETURN(source.given,
+                   FilesToGive(files, source.tokenizer_directory, of_model));
+  return source;
 }
 
 }  // namespace

@@ -5,11 +5,13 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/dtype.h"
 #include "base/model/directory.h"
 #include "server/dataset/dataset_inspector.h"
+#include "server/dataset/given_files.h"
 #include "server/weights/adapter_files.h"
 
 namespace roundhouse {
@@ -20,6 +22,7 @@ struct SampleSource {
   std::optional<AdapterDirectory> adapter;
   DType dtype = DType::kF32;        // of the model's weights in memory
   std::string tokenizer_directory;  // `path`, or the base's
+  std::vector<GivenFile> given;     // what tokenizes reads
   std::string template_date;        // YYYY-MM-DD; "": today
 };
 

@@ -240,13 +240,13 @@ absl::Status JobStore::InsertJob(Database* db, const NewJob& job,
       db->Prepare("INSERT INTO jobs (uid, state, reason, message, create_us, "
                   "start_us, end_us, text, resolved, output_name, output_path, "
                   "last_checkpoint, attempts, revision, dataset, progress, "
-                  "owner, project, principal) "
+                  "owner, project, principal, files) "
                   "VALUES (?, ?, 0, '', ?, 0, 0, ?, ?, ?, '', '', 0, 0, '', "
-                  "'{}', ?, ?, ?)"));
+                  "'{}', ?, ?, ?, ?)"));
   insert.Bind(NewUid()).Bind(static_cast<int64_t>(JobState::kValidating));
   insert.Bind(now_us).Bind(job.text).Bind(job.resolved).Bind(job.output_name);
   insert.Bind(job.owner.empty() ? job.principal : job.owner);
-  insert.Bind(job.project).Bind(job.principal);
+  insert.Bind(job.project).Bind(job.principal).Bind(job.files);
   RETURN_IF_ERROR(insert.Run());
   *number = db->LastInsertId();
   if (!job.request_id.empty()) {

@@ -53,6 +53,7 @@ struct StoreOptions {
 struct NewJob {
   std::string text;
   std::string resolved;
+  std::string files;  // that it was submitted with (server/jobs/source_files.h)
   std::string output_name;
   std::string request_id;           // "": not idempotent.
   std::string principal = "local";  // Who asks, as in "uid:1000".
@@ -72,7 +73,8 @@ struct JobDetails {
 };
 
 struct JobPage {
-  std::vector<JobRecord> jobs;  // Newest first, without text and resolved.
+  std::vector<JobRecord>
+      jobs;  // Newest first, without text, resolved and files.
   std::optional<int64_t> next_before;  // Give it back as `before`.
   int64_t revision = 0;                // Of the store when the page was read.
 };
@@ -85,7 +87,8 @@ struct EventPage {
 // One committed change as it was then.
 struct JobChange {
   JobEvent event;
-  JobRecord job;  // Without text and resolved; state and step of the event.
+  JobRecord
+      job;  // Without text, resolved and files; state and step of the event.
 };
 
 class JobStore {

@@ -72,7 +72,8 @@ absl::Status CheckNumbers(Database* db) {
 
 }  // namespace
 
-const char kTextsAreWhole[] = "(text_checksum IS row_checksum(text, resolved))";
+const char kTextsAreWhole[] =
+    "(text_checksum IS row_checksum(text, resolved, files))";
 
 std::string RowIsWhole(const std::string& table) {
   for (const Table& known : kTables) {

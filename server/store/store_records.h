@@ -69,6 +69,7 @@ struct JobRecord {
   std::optional<absl::Time> end_time;
   std::string text;
   std::string resolved;
+  std::string files;
   std::string output_name;
   std::string output_path;
   std::string last_checkpoint_path;

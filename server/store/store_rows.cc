@@ -35,7 +35,8 @@ std::string JobColumns(bool texts) {
       texts ? "text, resolved, " : "'', '', ",
       "output_name, output_path, last_checkpoint, attempts, revision, dataset, "
       "progress, owner, project, principal, ",
-      RowIsWhole("jobs"), texts ? absl::StrCat(" AND ", kTextsAreWhole) : "");
+      RowIsWhole("jobs"), texts ? absl::StrCat(" AND ", kTextsAreWhole) : "",
+      texts ? ", files" : ", ''");
 }
 
 absl::StatusOr<JobRecord> ReadJob(const Statement& row) {
@@ -61,6 +62,7 @@ absl::StatusOr<JobRecord> ReadJob(const Statement& row) {
   job.owner = row.Text(17);
   job.project = row.Text(18);
   job.principal = row.Text(19);
+  job.files = row.Text(21);
   return job;
 }
 

@@ -100,18 +100,19 @@ CREATE TABLE new_jobs (
   project TEXT NOT NULL,
   principal TEXT NOT NULL,
   text_checksum INTEGER NOT NULL
-    GENERATED ALWAYS AS (row_checksum(text, resolved)) STORED,
+    GENERATED ALWAYS AS (row_checksum(text, resolved, files)) STORED,
   checksum INTEGER NOT NULL GENERATED ALWAYS AS (row_checksum(
     number, uid, state, reason, message, create_us, start_us, end_us,
     output_name, output_path, last_checkpoint, attempts, revision, dataset,
     progress, owner, project, principal, text_checksum)) STORED,
   text TEXT NOT NULL,
-  resolved TEXT NOT NULL
+  resolved TEXT NOT NULL,
+  files TEXT NOT NULL
 );
 INSERT INTO new_jobs
   SELECT number, uid, state, reason, message, create_us, start_us, end_us,
     output_name, output_path, last_checkpoint, attempts, revision, dataset,
-    progress, who, 'default', who, text, resolved
+    progress, who, 'default', who, text, resolved, ''
   FROM (SELECT *, coalesce((SELECT principal FROM requests
                             WHERE job = number LIMIT 1), 'local') AS who
         FROM jobs) ORDER BY number;
@@ -197,7 +198,8 @@ CREATE INDEX jobs_by_output_name ON jobs(output_name, number)
 CREATE INDEX events_by_job ON events(job, revision);
 CREATE INDEX requests_by_time ON requests(create_us);
 CREATE TRIGGER jobs_are_whole BEFORE UPDATE ON jobs
-WHEN old.text_checksum IS NOT row_checksum(old.text, old.resolved)
+WHEN old.text_checksum IS NOT row_checksum(old.text, old.resolved,
+    old.files)
   OR old.checksum IS NOT row_checksum(
     old.number, old.uid, old.state, old.reason, old.message, old.create_us,
     old.start_us, old.end_us, old.output_name, old.output_path,
