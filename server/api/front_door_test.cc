@@ -167,6 +167,20 @@ TEST_F(FrontDoorTest, EitherEndsTheConnection) {
   EXPECT_FALSE(peers_->UidOf(absl::StrCat("fd:", second_server)).ok());
 }
 
+TEST_F(FrontDoorTest, AllOfAServersLastWordsReachAClientThatTalks) {
+  Open();
+  const int client = Connect();
+  const int server = Served(0);
+  const std::string last(1'000'000, 'x');
+  std::thread server_thread([&] {
+    Send(server, last);
+    shutdown(server, SHUT_RDWR);
+  });
+  Send(client, kPreface + Settings());
+  EXPECT_EQ(Receive(client, last.size() + 1) == last, true);
+  server_thread.join();
+}
+
 TEST_F(FrontDoorTest, TooManyConnectionsAreRefusedByClosing) {
   Open({.connections_admin = 2});
   const int first = Connect();

@@ -19,7 +19,6 @@ constexpr int kReadsInARow = 4;
 bool Read(int fd, std::string& to, bool& dry) {
   char buffer[kRelayBytes];
   const ssize_t n = recv(fd, buffer, sizeof(buffer), 0);
-  // Idle connections keep no memory.
   to = n > 0 ? std::string(buffer, static_cast<size_t>(n)) : std::string();
   dry = n < 0;
   return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
@@ -94,8 +93,6 @@ Relay::Flow Relay::PassUp(absl::Time now) {
   for (int i = 0; i < kReadsInARow; ++i) {
     bool dry = false;
     if (up_.left() == 0) {
-      up_.written = 0;
-      admitted_ = 0;
       if (!Read(ends_.client, up_.bytes, dry)) return Flow::kOver;
       if (dry) return Flow::kDry;
     }
@@ -106,15 +103,20 @@ Relay::Flow Relay::PassUp(absl::Time now) {
     waits_ = admitted_ < up_.bytes.size();
     if (!Write(ends_.server, up_, admitted_)) return Flow::kOver;
     if (up_.left() > 0) return Flow::kDry;
+    // Less than asked for: there was no more, and epoll says when there is.
+    const bool all = up_.bytes.size() < kRelayBytes;
+    up_ = {};
+    admitted_ = 0;
+    if (all) return Flow::kDry;
   }
   return Flow::kDry;
 }
 
 Relay::Flow Relay::PassDown(absl::Time now) {
-  for (int i = 0; i < kReadsInARow; ++i) {
+  // Nobody says so again of a server that is gone.
+  for (int i = 0; i < kReadsInARow || server_gone_; ++i) {
     bool dry = false;
     if (down_.left() == 0) {
-      down_.written = 0;
       took_at_ = now;
       if (!Read(ends_.server, down_.bytes, dry)) return Flow::kOver;
       if (dry) return Flow::kDry;
@@ -123,13 +125,17 @@ Relay::Flow Relay::PassDown(absl::Time now) {
     if (!Write(ends_.client, down_, down_.bytes.size())) return Flow::kOver;
     if (down_.written > before) took_at_ = now;
     if (down_.left() > 0) return Flow::kDry;
+    const bool all = down_.bytes.size() < kRelayBytes;
+    down_ = {};
+    if (all && !server_gone_) return Flow::kDry;
   }
   return Flow::kDry;
 }
 
 // Each end is watched for what can be done with it now.
 void Relay::Watch() {
-  const uint32_t client = (up_.left() == 0 ? uint32_t{EPOLLIN} : 0) |
+  const bool reads = up_.left() == 0 && !server_gone_;
+  const uint32_t client = (reads ? uint32_t{EPOLLIN} : 0) |
                           (down_.left() > 0 ? uint32_t{EPOLLOUT} : 0);
   if (client != client_events_) {
     client_events_ = client;
@@ -148,10 +154,8 @@ void Relay::Watch() {
 bool Relay::OnClient(bool hung_up, absl::Time now) {
   // Nobody is there to be answered: its calls are cancelled.
   if (hung_up) return false;
-  if (PassDown(now) == Flow::kOver) return false;
-  if (!server_gone_ && PassUp(now) == Flow::kOver) return false;
-  Watch();
-  return true;
+  if (down_.left() > 0 && PassDown(now) == Flow::kOver) return false;
+  return OnTime(now);
 }
 
 bool Relay::OnServer(bool hung_up, absl::Time now) {
@@ -160,10 +164,17 @@ bool Relay::OnServer(bool hung_up, absl::Time now) {
     server_gone_ = true;
     Register(epoll_, ends_.server, 0, 0, EPOLL_CTL_DEL);
   }
-  return OnClient(false, now);
+  if (down_.left() == 0 && PassDown(now) == Flow::kOver) return false;
+  if (up_.left() > 0) return OnTime(now);
+  Watch();
+  return true;
 }
 
-bool Relay::OnTime(absl::Time now) { return OnClient(false, now); }
+bool Relay::OnTime(absl::Time now) {
+  if (!server_gone_ && PassUp(now) == Flow::kOver) return false;
+  Watch();
+  return true;
+}
 
 bool Relay::Behaves(absl::Time now) const {
   if (!frames_.begun() && now - began_ > kSilentClientLimit) return false;
