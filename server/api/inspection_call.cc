@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "server/api/errors.h"
+#include "server/api/peers.h"
 #include "server/api/unary_call.h"
 
 namespace roundhouse {
@@ -40,6 +41,8 @@ class InspectionCall final : public grpc::ServerUnaryReactor {
 
   absl::StatusOr<DatasetQuestion> Question() const {
     ASSIGN_OR_RETURN(DatasetQuestion question, question_());
+    ASSIGN_OR_RETURN(const uid_t uid, work_->peers().UidOf(*context_));
+    question.principal = PrincipalOf(uid);
     return inspector_->Check(std::move(question));
   }
 

@@ -1,6 +1,7 @@
 #include "server/dataset/dataset_inspector.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 #include <vector>
 

@@ -37,8 +37,7 @@ void Engine::AddToValidate(const std::string& id) {
   const auto spec = ResolvedSpec::FromJson(job->resolved);
   // StartValidation fails one without a spec.
   const HelperLane lane = spec.ok() ? LaneOf(spec->spec()) : HelperLane::kShort;
-  // Who submitted it is not known: callers are not told apart.
-  validation_lanes_.Add(id, lane, "");
+  validation_lanes_.Add(id, lane, job->owner);
 }
 
 bool Engine::HasDescriptors() {
@@ -80,12 +79,13 @@ bool Engine::StartValidation(const std::string& id) {
   }
   validation_order_.Began(*JobNumber(id), MonotonicNs());
   validations_[id].preparer =
-      Preparer::Start(loop_, OptionsOfData(*job, spec->spec()), [this, id](absl::Status status) {
-        // Not from within the child's own callback.
-        loop_.After(absl::ZeroDuration(), [this, id, status] {
-          if (validations_.contains(id)) OnPrepared(id, status);
-        });
-      });
+      Preparer::Start(loop_, OptionsOfData(*job, spec->spec()),
+                      [this, id](absl::Status status) {
+                        // Not from within the child's own callback.
+                        loop_.After(absl::ZeroDuration(), [this, id, status] {
+                          if (validations_.contains(id)) OnPrepared(id, status);
+                        });
+                      });
   return true;
 }
 
