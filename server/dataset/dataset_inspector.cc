@@ -1,6 +1,8 @@
 #include "server/dataset/dataset_inspector.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
