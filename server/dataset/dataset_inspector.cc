@@ -1,7 +1,6 @@
 #include "server/dataset/dataset_inspector.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 #include <vector>
 

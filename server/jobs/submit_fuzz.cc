@@ -73,7 +73,9 @@ class Target {
   ~Target() { std::filesystem::remove_all(folder_); }
 
   void Run(absl::string_view input) {
-    const std::vector<std::string> texts = absl::StrSplit(input, "\n%%\n");
+    // A copy: without data there is not even an empty first text.
+    const std::vector<std::string> texts =
+        absl::StrSplit(std::string(input), "\n%%\n");
     Write("data/m/config.json", texts.size() > 1 ? texts[1] : kConfig);
     Write("data/a/adapter_config.json", texts.size() > 2 ? texts[2] : kAdapter);
     const auto dry = engine_->DryRun({.text = texts[0], .file_name = "fuzz"});
