@@ -80,12 +80,13 @@ bool Engine::StartValidation(const std::string& id) {
   }
   validation_order_.Began(*JobNumber(id), MonotonicNs());
   validations_[id].preparer =
-      Preparer::Start(loop_, OptionsOfData(*job, spec->spec()), [this, id](absl::Status status) {
-        // Not from within the child's own callback.
-        loop_.After(absl::ZeroDuration(), [this, id, status] {
-          if (validations_.contains(id)) OnPrepared(id, status);
-        });
-      });
+      Preparer::Start(loop_, OptionsOfData(*job, spec->spec()),
+                      [this, id](absl::Status status) {
+                        // Not from within the child's own callback.
+                        loop_.After(absl::ZeroDuration(), [this, id, status] {
+                          if (validations_.contains(id)) OnPrepared(id, status);
+                        });
+                      });
   return true;
 }
 
@@ -105,11 +106,9 @@ void Engine::OnValidated(const std::string& id, const absl::Status& status) {
   if (counts.ok()) {
     JobDetails details;
     details.dataset = *counts;
-    counts = store_.SetDetails(id, details).ok()
-                 ? counts
-                 : absl::InternalError("the job store did not take it");
-  }
-  if (counts.ok()) {
+    transitions_.Want(id, "what its datasets hold", [this, id, details] {
+      return store_.SetDetails(id, details);
+    });
     validation_order_.Ready(*JobNumber(id));
   } else {
     validation_order_.Drop(*JobNumber(id));
@@ -122,8 +121,8 @@ void Engine::OnValidated(const std::string& id, const absl::Status& status) {
 void Engine::QueueThoseReady() {
   while (const auto number = validation_order_.TakeReady(MonotonicNs())) {
     const std::string id = NameOfJob(*number);
-    SetState(id, JobState::kQueued, JobReason::kNone, "");
-    Enqueue(id);
+    SetState(id, JobState::kQueued, JobReason::kNone, "",
+             [this, id] { Enqueue(id); });
   }
   const auto next = validation_order_.NextIn(MonotonicNs());
   if (!next.has_value() || order_timer_ != 0) return;
