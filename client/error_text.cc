@@ -90,7 +90,9 @@ std::string ErrorText(const std::string& doing, const grpc::Status& status,
                     violation.subject.empty() ? "" : ": ",
                     MessageText(violation.description), "\n");
   }
-  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+  // What the server says of itself has details.
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE &&
+      status.error_details().empty()) {
     absl::StrAppend(&text, "No answer from ", VisibleLine(address.target), " (",
                     VisibleLine(address.source),
                     "); is roundhoused running there?  Another address is "

@@ -52,6 +52,15 @@ TEST(ErrorTextTest, WhatTheMessageSaysIsNotRepeated) {
             "a.yaml:3: seed: is negative\n");
 }
 
+TEST(ErrorTextTest, AServerThatAnswersIsThere) {
+  google::rpc::ErrorInfo info;
+  info.set_reason("TRY_LATER");
+  EXPECT_EQ(Text(Detailed(grpc::StatusCode::UNAVAILABLE,
+                          "the job store can't be written", info)),
+            "roundhouse: submit a.yaml: UNAVAILABLE: the job store can't be "
+            "written\n");
+}
+
 TEST(ErrorTextTest, TheOtherDetails) {
   google::rpc::QuotaFailure quota;
   quota.add_violations()->set_subject("host memory");

@@ -32,6 +32,23 @@ std::string AgeText(absl::Duration age) {
   return absl::StrCat(absl::ToInt64Hours(age) / 24, "d");
 }
 
+std::string MemoryText(const v1::FineTuningJob& job) {
+  switch (job.memory()) {
+    case v1::KEPT:
+      return "kept: it goes on where it was";
+    case v1::GIVEN_BACK:
+      return "given back: resumed, it goes on from its last checkpoint";
+    default:
+      return "";
+  }
+}
+
+// A table has no room for more.
+std::string StateCell(const v1::FineTuningJob& job) {
+  return absl::StrCat(v1::JobState_Name(job.state()),
+                      job.memory() == v1::KEPT ? " (memory kept)" : "");
+}
+
 std::string EtaText(const v1::FineTuningJob& job, absl::Time now) {
   return job.has_eta() && job.state() == v1::RUNNING
              ? ClockText(TimeOf(job.eta()) - now)
@@ -141,13 +158,12 @@ std::string JobTable(const std::vector<v1::FineTuningJob>& jobs,
   std::vector<Row> rows = {
       {"NAME", "STATE", "STEP", "LOSS", "TOKENS/S", "ETA", "AGE", "OUTPUT"}};
   for (const v1::FineTuningJob& job : jobs) {
-    rows.push_back({ShortName(job.name()), v1::JobState_Name(job.state()),
-                    StepText(job), LossText(job),
-                    job.tokens_per_second() > 0
-                        ? FormatCount(job.tokens_per_second())
-                        : "-",
-                    EtaText(job, now), AgeText(now - TimeOf(job.create_time())),
-                    job.output_name().empty() ? "-" : job.output_name()});
+    rows.push_back(
+        {ShortName(job.name()), StateCell(job), StepText(job), LossText(job),
+         job.tokens_per_second() > 0 ? FormatCount(job.tokens_per_second())
+                                     : "-",
+         EtaText(job, now), AgeText(now - TimeOf(job.create_time())),
+         job.output_name().empty() ? "-" : job.output_name()});
   }
   return FormatTable(rows);
 }
@@ -157,6 +173,7 @@ std::string JobText(const v1::FineTuningJob& job) {
       {"name:", job.name()},
       {"state:", v1::JobState_Name(job.state())},
       {"reason:", ReasonText(job)},
+      {"memory:", MemoryText(job)},
       {"step:", StepText(job)},
       {"epoch:", absl::StrFormat("%.2f", job.epoch())},
       {"loss:", job.has_loss() ? FormatLoss(job.loss()) : ""},

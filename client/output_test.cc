@@ -78,6 +78,21 @@ TEST(OutputTest, JobTextLeavesOutWhatIsNotKnown) {
   EXPECT_EQ(text.find("output:"), std::string::npos) << text;
 }
 
+TEST(OutputTest, APausedJobSaysWhetherItKeepsItsMemory) {
+  v1::FineTuningJob job = RunningJob();
+  EXPECT_EQ(JobText(job).find("memory:"), std::string::npos);
+  job.set_state(v1::PAUSED);
+  job.set_memory(v1::KEPT);
+  EXPECT_NE(JobText(job).find("memory:    kept: it goes on where it was\n"),
+            std::string::npos)
+      << JobText(job);
+  EXPECT_NE(JobTable({job}, At(1012)).find("PAUSED (memory kept)"),
+            std::string::npos);
+  job.set_memory(v1::GIVEN_BACK);
+  EXPECT_NE(JobText(job).find("given back"), std::string::npos);
+  EXPECT_EQ(JobTable({job}, At(1012)).find("kept"), std::string::npos);
+}
+
 TEST(OutputTest, JobTextShowsEvaluationsAndDevices) {
   v1::FineTuningJob job = RunningJob();
   for (int step = 0; step < 6; ++step) {

@@ -20,6 +20,7 @@
 #include "base/wire/peers.h"
 #include "server/api/api_server.h"
 #include "server/dataset/dataset_inspector.h"
+#include "server/jobs/disk_reserve.h"
 #include "server/jobs/engine.h"
 #include "server/jobs/model_catalog.h"
 #include "server/jobs/unknown_files.h"
@@ -40,6 +41,7 @@
 #include "server/pool/memory_trim.h"
 #include "server/pool/worker_pool.h"
 #include "server/state_directory.h"
+#include "server/store/store.h"
 
 namespace roundhouse {
 namespace {
@@ -149,6 +151,22 @@ absl::StatusOr<WorkerPoolOptions> PoolOptions(const DaemonOptions& options,
   return pool;
 }
 
+// On a full disk with what is held for it.
+absl::StatusOr<std::unique_ptr<JobStore>> OpenJobStore(
+    const DaemonOptions& options, ServerMetrics& metrics) {
+  const StoreOptions store = {.path = options.state_dir + "/jobs.db",
+                              .on_commit = [&metrics](absl::Duration took) {
+                                metrics.ObserveCommit(took);
+                              }};
+  auto opened = JobStore::Open(store);
+  if (!absl::IsResourceExhausted(opened.status()) ||
+      !DiskReserve(options.state_dir).GiveUp()) {
+    return opened;
+  }
+  RH_LOG(kWarning) << "the disk is full: its reserve goes to the job store";
+  return JobStore::Open(store);
+}
+
 absl::Status CheckPrograms(const DaemonOptions& options) {
   const std::pair<const char*, const std::string*> needed[] = {
       {"worker-program", &options.worker_program},
@@ -232,12 +250,7 @@ absl::Status RunDaemon(const DaemonOptions& written) {
   ASSIGN_OR_RETURN(
       const auto http,
       HttpServer::Start(options.metrics_listen, MakePages(*metrics, status)));
-  ASSIGN_OR_RETURN(
-      const auto store,
-      JobStore::Open({.path = options.state_dir + "/jobs.db",
-                      .on_commit = [&metrics](absl::Duration took) {
-                        metrics->ObserveCommit(took);
-                      }}));
+  ASSIGN_OR_RETURN(const auto store, OpenJobStore(options, *metrics));
   RETURN_IF_ERROR(state->Keep("jobs.db"));
   RETURN_IF_ERROR(SayWhatIsLost(options.state_dir, *store));
   std::unique_ptr<SampleLog> samples;

@@ -75,7 +75,8 @@ std::unique_ptr<Command> MakePauseCommand() {
 std::unique_ptr<Command> MakeResumeCommand() {
   return std::make_unique<ChangeCommand>(
       Info("resume", "queue a paused job again",
-           "It goes on from its checkpoint."),
+           "It goes on from its checkpoint, or where it was if it kept its "
+           "memory."),
       [](auto& jobs, auto* context, const std::string& name, auto* job) {
         v1::ResumeFineTuningJobRequest request;
         request.set_name(name);

@@ -70,7 +70,7 @@ std::optional<double> Dispatcher::LowestTurn(JobClass job_class) const {
 
 void Dispatcher::NoteAway() {
   for (auto& [id, job] : jobs_) {
-    if (job.away || !job.steps.Idle()) continue;
+    if (job.away || !(job.steps.Idle() || job.steps.holds_slots())) continue;
     job.away = true;
     job.others_turn = LowestTurn(job.job_class);
   }
@@ -112,6 +112,12 @@ void Dispatcher::SkipUpdates(JobId job, uint64_t step_number) {
 void Dispatcher::HoldUpdatesAfter(JobId job,
                                   std::optional<uint64_t> step_number) {
   At(job).HoldUpdatesAfter(step_number);
+  Pump();
+}
+
+void Dispatcher::HoldSlots(JobId job, bool hold) {
+  if (!hold && !At(job).Idle()) ComeBack(job);
+  At(job).HoldSlots(hold);
   Pump();
 }
 

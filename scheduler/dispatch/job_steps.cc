@@ -266,6 +266,11 @@ void JobSteps::SetReduced(Round& round, int unit) {
   FreeBlocksOfUnit(round, unit);
 }
 
+void JobSteps::HoldSlots(bool hold) {
+  slots_held_ = hold;
+  if (hold) WithdrawOut(0);
+}
+
 void JobSteps::Abandon() {
   ROUNDHOUSE_CHECK(!abandoning_);
   abandoning_ = true;
@@ -303,7 +308,7 @@ void JobSteps::Settle() {
 }
 
 std::optional<SentWork::SentSlot> JobSteps::NextSlot() const {
-  if (withdrawing_ > 0) return std::nullopt;
+  if (withdrawing_ > 0 || slots_held_) return std::nullopt;
   auto next = slots_.lower_bound(first_waiting_);
   while (next != slots_.end() && next->second.state != Slot::State::kWaiting) {
     ++next;

@@ -118,6 +118,8 @@ class JobSteps {
   void AllowUpdates(uint64_t step_number);
   void SkipUpdates(uint64_t step_number);
   void HoldUpdatesAfter(std::optional<uint64_t> step_number);
+  void HoldSlots(bool hold);
+  bool holds_slots() const { return slots_held_; }
   void Abandon();
   bool Updating() const;
   bool Idle() const { return steps_.empty(); }
@@ -280,6 +282,7 @@ class JobSteps {
   uint64_t next_round_ = 0;
   uint64_t next_step_ = 0;
   std::optional<uint64_t> held_after_;
+  bool slots_held_ = false;
   bool abandoning_ = false;
   // And those after it, until they are dropped.
   std::optional<uint64_t> abandoned_step_;

@@ -64,6 +64,47 @@ TEST(LossesTest, LosingADeviceThatWasNeverUpChangesNothing) {
   EXPECT_EQ(world.dispatcher().DeviceSpeeds().size(), 2u);
 }
 
+// A job that waits for its disk has nothing with a device, whatever dies or
+// comes back meanwhile, and its steps end as they would have.
+TEST(LossesTest, HeldSlotsAreWithdrawnAndSentAgain) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    World world(kShape, 2, seed);
+    for (int step = 0; step < 3; ++step) {
+      world.Begin(TrainStep(2, random() % 2 == 0));
+      for (uint64_t i = random() % 12; i > 0; --i) world.StepOnce();
+      world.HoldSlots(true);
+      const int dies = static_cast<int>(random() % 2);
+      const bool early = random() % 2 == 0;
+      if (early) world.Crash(dies);
+      while (world.StepOnce()) {
+      }
+      if (!early) world.Crash(dies);
+      world.Respawn(dies);
+      const size_t sent = world.sent.size();
+      while (world.StepOnce()) {
+      }
+      EXPECT_EQ(world.sent.size(), sent);
+      world.HoldSlots(false);
+      world.RunToEnd();
+      ASSERT_EQ(world.steps_done, step + 1);
+      ASSERT_TRUE(world.Idle());
+    }
+  }
+}
+
+TEST(LossesTest, HeldStepsCanBeAbandoned) {
+  World world(kShape, 2, 5);
+  world.Begin(TrainStep(2, true));
+  for (int i = 0; i < 3; ++i) world.StepOnce();
+  world.HoldSlots(true);
+  world.Abandon();
+  world.RunToEnd();
+  EXPECT_EQ(world.quiet, 1);
+  EXPECT_EQ(world.steps_done, 0);
+}
+
 // Whatever dies, every step ends, every unit is updated exactly once per step,
 // and no committed slot runs again.
 TEST(LossesTest, RandomLossesNeverStopOrRepeatAStep) {

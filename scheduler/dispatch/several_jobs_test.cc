@@ -43,6 +43,8 @@ class OneDevice {
     }
   }
 
+  void Hold(JobId job, bool hold) { dispatcher_.HoldSlots(job, hold); }
+
   std::map<JobId, int64_t> served;
 
  private:
@@ -58,6 +60,12 @@ class OneDevice {
       for (const Action& action : actions) {
         if (const auto* slot = std::get_if<RunSlotAction>(&action)) {
           queue_.push_back(*slot);
+        } else if (const auto* back =
+                       std::get_if<WithdrawSlotAction>(&action)) {
+          std::erase_if(queue_, [&](const RunSlotAction& sent) {
+            return sent.slot == back->slot;
+          });
+          dispatcher_.SlotWithdrawn(back->slot);
         } else if (const auto* op = std::get_if<RunHostOpAction>(&action)) {
           dispatcher_.HostOpDone(op->op);
         } else if (const auto* done = std::get_if<StepDoneAction>(&action)) {
@@ -79,6 +87,22 @@ TEST(SeveralJobsTest, JobsGetEqualComputeTimeHoweverLongTheirSlotsAre) {
   device.Add(kOther, 70);
   device.Run(100000);
   EXPECT_NEAR(static_cast<double>(device.served[kJob]), 50000, 300);
+}
+
+// It waited for its disk with a step begun.
+TEST(SeveralJobsTest, AJobThatWasHeldIsOwedNothing) {
+  OneDevice device;
+  device.Add(kJob, 10);
+  device.Add(kOther, 10);
+  device.Run(10000);
+  device.Hold(kOther, true);
+  device.served.clear();
+  device.Run(100000);
+  EXPECT_EQ(device.served[kOther], 0);
+  device.Hold(kOther, false);
+  device.served.clear();
+  device.Run(10000);
+  EXPECT_NEAR(static_cast<double>(device.served[kOther]), 5000, 100);
 }
 
 TEST(SeveralJobsTest, AJobThatWasAwayIsOwedNothing) {

@@ -129,6 +129,11 @@ void World::HoldAfter(std::optional<uint64_t> step) {
   Take();
 }
 
+void World::HoldSlots(bool hold, JobId job) {
+  dispatcher_.HoldSlots(job, hold);
+  Take();
+}
+
 void World::Abandon(JobId job) {
   dispatcher_.Abandon(job);
   Take();

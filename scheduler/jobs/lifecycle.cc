@@ -21,11 +21,13 @@ const std::vector<S>& Successors(S from) {
       {S::kRunning, S::kQueued, S::kPausing, S::kRecovering, S::kFailed,
        S::kCancelling},
       /*kRunning*/
-      {S::kFinalizing, S::kPausing, S::kRecovering, S::kFailed, S::kCancelling},
+      {S::kFinalizing, S::kPausing, S::kPaused, S::kRecovering, S::kFailed,
+       S::kCancelling},
       /*kPausing*/
       {S::kPaused, S::kRecovering, S::kFailed, S::kCancelling},
       /*kPaused*/
-      {S::kQueued, S::kFailed, S::kCancelling, S::kCancelled},
+      {S::kQueued, S::kRunning, S::kFinalizing, S::kPausing, S::kRecovering,
+       S::kFailed, S::kCancelling, S::kCancelled},
       /*kRecovering*/
       {S::kLoading, S::kRunning, S::kQueued, S::kPaused, S::kFailed,
        S::kCancelling},
@@ -56,7 +58,8 @@ constexpr const char* kReasonNames[] = {"",
                                         "NO_HEALTHY_DEVICE",
                                         "RUNTIME_LIMIT",
                                         "QUOTA",
-                                        "INTERNAL"};
+                                        "INTERNAL",
+                                        "STORAGE_ERROR"};
 
 }  // namespace
 
@@ -78,7 +81,7 @@ std::optional<JobState> JobStateFromNumber(int number) {
 }
 
 std::optional<JobReason> JobReasonFromNumber(int number) {
-  if (number < 0 || number > static_cast<int>(JobReason::kInternal)) {
+  if (number < 0 || number > static_cast<int>(JobReason::kStorageError)) {
     return std::nullopt;
   }
   return static_cast<JobReason>(number);

@@ -6,9 +6,13 @@
 //     one that early stopping or a finish made the last
 //   LOADING, RUNNING -> PAUSING -> PAUSED -> QUEUED          pause, resume
 //   QUEUED -> PAUSED -> QUEUED
-//   FINALIZING -> PAUSED              what it writes does not fit on the disk
+//   RUNNING, FINALIZING -> PAUSED -> RUNNING, FINALIZING, PAUSING     what it
+//     saves does not fit on the disk: it keeps its memory and goes on where it
+//     was (PAUSING: the save of a pause, which ends as a pause does)
 //   LOADING, RUNNING, FINALIZING -> RECOVERING -> LOADING    a process died or
 //     the daemon was restarted; also RECOVERING -> QUEUED, RUNNING, PAUSED
+//   PAUSED -> RECOVERING -> PAUSED    the daemon was restarted, and what the
+//     job kept in memory is gone
 //   LOADING -> QUEUED                 what it needs is taken; it waits again
 //   PAUSING -> PAUSED | RECOVERING
 //   any state but the final three -> FAILED | CANCELLING
@@ -60,6 +64,7 @@ enum class JobReason {
   kRuntimeLimit = 9,
   kQuota = 10,
   kInternal = 11,
+  kStorageError = 12,  // what it saves can't be written; not for want of space
 };
 
 // "RUNNING", "NON_FINITE_LOSS"; "" for kNone.

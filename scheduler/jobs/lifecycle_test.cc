@@ -68,6 +68,23 @@ TEST(LifecycleTest, AFullDiskPausesWhatIsFinalizing) {
   EXPECT_FALSE(Can(JobState::kFinalizing, JobState::kPausing));
 }
 
+// What is kept in memory goes on where it was, and nowhere else.
+TEST(LifecycleTest, AJobThatKeepsItsMemoryGoesOnWhereItWas) {
+  for (JobState state :
+       {JobState::kRunning, JobState::kFinalizing, JobState::kPausing}) {
+    EXPECT_TRUE(Can(state, JobState::kPaused)) << JobStateName(state);
+    EXPECT_TRUE(Can(JobState::kPaused, state)) << JobStateName(state);
+  }
+  EXPECT_FALSE(Can(JobState::kLoading, JobState::kPaused));
+  EXPECT_FALSE(Can(JobState::kPaused, JobState::kLoading));
+  EXPECT_FALSE(Can(JobState::kPaused, JobState::kSucceeded));
+}
+
+TEST(LifecycleTest, ARestartTakesWhatAPausedJobKept) {
+  EXPECT_TRUE(Can(JobState::kPaused, JobState::kRecovering));
+  EXPECT_TRUE(Can(JobState::kRecovering, JobState::kPaused));
+}
+
 TEST(LifecycleTest, TheErrorNamesBothStates) {
   const absl::Status s =
       CheckTransition(JobState::kSucceeded, JobState::kCancelling);
@@ -82,12 +99,13 @@ TEST(LifecycleTest, NumbersRoundTripAndStrangersAreRefused) {
   }
   EXPECT_FALSE(JobStateFromNumber(0).has_value());
   EXPECT_FALSE(JobStateFromNumber(13).has_value());
-  EXPECT_FALSE(JobReasonFromNumber(12).has_value());
+  EXPECT_FALSE(JobReasonFromNumber(13).has_value());
   EXPECT_STREQ(JobReasonName(JobReason::kNonFiniteLoss), "NON_FINITE_LOSS");
 }
 
 TEST(LifecycleDeathTest, ANumberOutsideTheEnumIsABug) {
   EXPECT_DEATH(JobStateName(static_cast<JobState>(99)), "check failed");
+  EXPECT_DEATH(JobReasonName(static_cast<JobReason>(13)), "check failed");
 }
 
 }  // namespace

@@ -142,6 +142,20 @@ TEST(ConvertTest, AJobKeepsEveryField) {
   EXPECT_FALSE(out.has_loss());
 }
 
+TEST(ConvertTest, OnlyAPausedJobHasMemoryToSpeakOf) {
+  JobRecord job;
+  job.progress.memory_kept = true;
+  for (const JobState state : AllJobStates()) {
+    job.state = state;
+    EXPECT_EQ(ToProto(job).memory(), state == JobState::kPaused
+                                         ? v1::KEPT
+                                         : v1::JOB_MEMORY_UNSPECIFIED);
+  }
+  job.state = JobState::kPaused;
+  job.progress.memory_kept = false;
+  EXPECT_EQ(ToProto(job).memory(), v1::GIVEN_BACK);
+}
+
 TEST(ErrorsTest, UnavailableSaysWhenToRetry) {
   const grpc::Status status = ToGrpcStatus(absl::UnavailableError("busy"));
   google::rpc::Status all;

@@ -39,7 +39,9 @@ Engine::Engine(const EngineOptions& options, EventLoop& loop, HostArena& arena,
       arena_(arena),
       pool_(pool),
       store_(store),
+      reserve_(options.state_dir),
       metrics_(metrics),
+      transitions_(loop, store, reserve_),
       hub_(options.hf_cache),
       bases_(arena),
       dispatch_(loop, pool, options.peers),
@@ -68,6 +70,10 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(
     WorkerPool& pool, JobStore& store, ServerMetrics& metrics) {
   auto engine = std::unique_ptr<Engine>(
       new Engine(options, loop, arena, pool, store, metrics));
+  if (const absl::Status made = engine->reserve_.Fill(); !made.ok()) {
+    RH_LOG(kError) << made.message()
+                   << "; until there is room no job is taken or started";
+  }
   // Checkpoints and outputs of this server's jobs can be named too.
   DataRootsOptions roots = {.roots = options.data_roots,
                             .hub_cache = options.hf_cache};
@@ -109,50 +115,6 @@ std::string Engine::FinishPath(const JobRecord& job) const {
 
 // --- taking up and ending ---
 
-absl::Status Engine::Recover() {
-  const std::vector<JobState> unfinished = {
-      JobState::kValidating, JobState::kQueued,    JobState::kLoading,
-      JobState::kRunning,    JobState::kPausing,   JobState::kRecovering,
-      JobState::kFinalizing, JobState::kCancelling};
-  std::vector<JobRecord> jobs;
-  std::optional<int64_t> before;
-  do {
-    ASSIGN_OR_RETURN(const JobPage page, store_.List(unfinished, before, 500));
-    jobs.insert(jobs.end(), page.jobs.begin(), page.jobs.end());
-    before = page.next_before;
-  } while (before.has_value());
-  std::reverse(jobs.begin(), jobs.end());  // oldest first
-  RemoveLeftovers();
-  for (const JobRecord& job : jobs) {
-    switch (job.state) {
-      case JobState::kValidating:
-        AddToValidate(job.id);
-        break;
-      case JobState::kCancelling:
-        SetState(job.id, JobState::kCancelled, JobReason::kNone, "");
-        break;
-      case JobState::kPausing:
-        SetState(job.id, JobState::kPaused, JobReason::kNone,
-                 "the daemon stopped; goes on from its last checkpoint");
-        break;
-      case JobState::kQueued:
-        queue_.push_back({job.id, absl::Now()});
-        break;
-      default:
-        if (job.state != JobState::kRecovering) {
-          SetState(job.id, JobState::kRecovering, JobReason::kNone,
-                   "the daemon was restarted");
-        }
-        SetState(job.id, JobState::kQueued, JobReason::kNone, "");
-        queue_.push_back({job.id, absl::Now()});
-    }
-  }
-  UpdateCounts();
-  Tick();
-  StartNext();
-  return absl::OkStatus();
-}
-
 void Engine::Drain(std::function<void()> drained) {
   draining_ = true;
   drained_ = std::move(drained);
@@ -164,7 +126,7 @@ void Engine::Drain(std::function<void()> drained) {
     std::exchange(drained_, nullptr)();
     return;
   }
-  for (const auto& run : AllRunning()) run->runner().Pause();
+  for (const auto& run : AllRunning()) run->runner().Drain();
 }
 
 // --- commands ---
@@ -194,81 +156,6 @@ absl::StatusOr<JobRecord> Engine::Finish(const std::string& id) {
   return OnLoop([this, id] { return FinishNow(id); });
 }
 
-absl::StatusOr<JobRecord> Engine::CancelNow(const std::string& id) {
-  ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
-  if (job.state == JobState::kCancelling || job.state == JobState::kCancelled) {
-    return job;
-  }
-  RunningJob* const running = FindRunning(job.id);
-  const JobState to =
-      running != nullptr ? JobState::kCancelling : JobState::kCancelled;
-  ASSIGN_OR_RETURN(const JobRecord changed, store_.Transition(job.id, to, {}));
-  UpdateCounts();
-  if (running != nullptr) {
-    running->set_state(to);
-    running->runner().Cancel();
-  } else {
-    ShowEnded(job.id, -1, to, JobReason::kNone);
-    Forget(job.id);
-    StartNext();
-  }
-  return changed;
-}
-
-absl::StatusOr<JobRecord> Engine::PauseNow(const std::string& id) {
-  ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
-  if (job.state == JobState::kPausing || job.state == JobState::kPaused) {
-    return job;
-  }
-  RunningJob* const running = FindRunning(job.id);
-  const JobState to =
-      running != nullptr ? JobState::kPausing : JobState::kPaused;
-  ASSIGN_OR_RETURN(const JobRecord changed, store_.Transition(job.id, to, {}));
-  UpdateCounts();
-  if (running != nullptr) {
-    running->set_state(to);
-    running->runner().Pause();
-  } else {
-    ShowEnded(job.id, -1, to, JobReason::kNone);
-    Forget(job.id);
-    StartNext();
-  }
-  return changed;
-}
-
-absl::StatusOr<JobRecord> Engine::ResumeNow(const std::string& id) {
-  ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
-  // Other states lead to QUEUED too, but not on anyone's word.
-  if (job.state != JobState::kPaused) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("a job in state ", JobStateName(job.state),
-                     " can't be resumed: it is not PAUSED"));
-  }
-  ASSIGN_OR_RETURN(JobRecord changed,
-                   store_.Transition(job.id, JobState::kQueued, {}));
-  Enqueue(job.id);
-  return changed;
-}
-
-absl::StatusOr<JobRecord> Engine::FinishNow(const std::string& id) {
-  ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
-  if (job.state == JobState::kFinalizing) return job;
-  RunningJob* const running = FindRunning(job.id);
-  const bool stepping = running != nullptr && running->runner().stepping();
-  if (job.state != JobState::kRunning || !stepping) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "a job in state ", JobStateName(job.state),
-        " can't be finished early: it is ",
-        job.state == JobState::kRunning ? "ending already" : "not RUNNING"));
-  }
-  const int64_t step = running->runner().FinishStep();
-  // First on disk: another life of the job ends there too.
-  RETURN_IF_ERROR(WriteFinishMark(FinishPath(job), step));
-  running->runner().FinishAfter(step);
-  running->OnNote(absl::StrCat("asked to finish: its last step is ", step));
-  return job;
-}
-
 void Engine::Forget(const std::string& id) {
   std::erase_if(queue_, [&](const Queued& job) { return job.id == id; });
   ForgetValidation(id);
@@ -282,37 +169,14 @@ void Engine::Enqueue(const std::string& id) {
   StartNext();
 }
 
-void Engine::SetState(const std::string& id, JobState state, JobReason reason,
-                      const std::string& message) {
-  const auto changed = store_.Transition(id, state, {reason, message});
-  if (!changed.ok()) {
-    RH_LOG(kError) << id << " to " << JobStateName(state) << ": "
-                   << changed.status();
-  }
-  UpdateCounts();
-}
-
-void Engine::FailJob(const std::string& id, JobReason reason,
-                     const std::string& message) {
-  const auto job = store_.Get(id);
-  if (job.ok()) {
-    const auto files = JobFiles::Open(JobDirectory(*job));
-    if (files.ok()) {
-      (*files)->Log(
-          absl::StrCat("FAILED ", JobReasonName(reason), ": ", message));
-    }
-  }
-  SetState(id, JobState::kFailed, reason, message);
-  ShowEnded(id, -1, JobState::kFailed, reason);
-}
-
 void Engine::StartNext() {
-  if (draining_) return;
+  if (draining_ || !taken_up_) return;
   QueueThoseReady();
-  if (!MayTakeUp()) return;
+  // A job that begins on a full disk only finds out later.
+  if (!reserve_.held() || !MayTakeUp()) return;
   StartValidations();
-  while (!queue_.empty() &&
-         static_cast<int>(running_.size()) < options_.max_running_jobs) {
+  GoOnWithRoom();  // what kept its memory goes first
+  while (!queue_.empty() && HasPlace()) {
     const Queued queued = queue_.front();
     if (!MakeRoom(queued.id)) return;
     const std::optional<absl::Status> data = CheckData(queued.id);
@@ -320,6 +184,11 @@ void Engine::StartNext() {
     queue_.pop_front();
     const absl::Status status = data->ok() ? StartJob(queued) : *data;
     if (status.ok()) continue;
+    if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) {
+      queue_.push_front(queued);
+      start_later_ = true;  // with the next tick
+      return;
+    }
     FailJob(queued.id, ReasonOf(status), std::string(status.message()));
   }
 }
@@ -358,12 +227,22 @@ absl::Status Engine::StartJob(const Queued& queued) {
   const std::string& id = queued.id;
   ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
   ASSIGN_OR_RETURN(auto files, JobFiles::Open(JobDirectory(job)));
-  ASSIGN_OR_RETURN(ResolvedSpec spec, ResolvedSpec::FromJson(job.resolved));
-  const std::optional<int64_t> finish_step = FinishStepOf(job);
   // A job that was cancelled or is not on disk must not run.
-  RETURN_IF_ERROR(store_.Transition(id, JobState::kLoading, {}).status());
+  RETURN_IF_ERROR(transitions_.Ask(id, JobState::kLoading, {}).status());
   UpdateCounts();
   metrics_.ObserveQueueWait(absl::Now() - queued.since);
+  const absl::Status loading = LoadJob(job, std::move(files));
+  if (!loading.ok()) {
+    FailJob(id, ReasonOf(loading), std::string(loading.message()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Engine::LoadJob(const JobRecord& job,
+                             std::unique_ptr<JobFiles> files) {
+  const std::string& id = job.id;
+  ASSIGN_OR_RETURN(ResolvedSpec spec, ResolvedSpec::FromJson(job.resolved));
+  const std::optional<int64_t> finish_step = FinishStepOf(job);
   auto model = CheckModel(spec.spec());
   auto adapter =
       model.ok() ? CheckAdapter(spec.spec(), model->config) : model.status();
@@ -375,6 +254,7 @@ absl::Status Engine::StartJob(const Queued& queued) {
   const auto run = std::make_shared<RunningJob>(
       RunningJob::World{
           .store = store_,
+          .transitions = transitions_,
           .metrics = metrics_,
           .devices = devices_,
           .recorder = recorder_,
@@ -382,6 +262,8 @@ absl::Status Engine::StartJob(const Queued& queued) {
           .steps_changed = [this] { UpdateBusy(); },
           .changed = [this](const std::string& job_id,
                             JobState state) { OnChanged(job_id, state); },
+          .held = [this](const std::string& job_id,
+                         const HeldReport& report) { OnHeld(job_id, report); },
           .finished = [this](
                           const std::string& job_id,
                           const JobOutcome& out) { OnFinished(job_id, out); }},

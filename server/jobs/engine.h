@@ -5,6 +5,10 @@
 // than max_running_jobs run and what it needs of host memory is free, and those
 // behind it wait with it.  With no job running it starts, and fails if its
 // memory is not there.  Several are validated at once (engine_validation.cc).
+// One that is PAUSED with its memory leaves its place to another.
+//
+// What the store must know goes through one door (transitions.h).  While the
+// disk's reserve is given up no job is taken or started; reads are answered.
 //
 // Submit checks on the caller's thread; everything that decides runs on the
 // event loop's thread.  JobEngine's methods are thread-safe; the rest runs on
@@ -33,9 +37,11 @@
 #include "server/dataset/preparer.h"
 #include "server/jobs/device_reports.h"
 #include "server/jobs/device_room.h"
+#include "server/jobs/disk_reserve.h"
 #include "server/jobs/dispatch_loop.h"
 #include "server/jobs/running_job.h"
 #include "server/jobs/source_files.h"
+#include "server/jobs/transitions.h"
 #include "server/jobs/validation_order.h"
 #include "server/observe/metrics.h"
 #include "server/observe/sample_log.h"
@@ -81,7 +87,8 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
       WorkerPool& pool, JobStore& store, ServerMetrics& metrics);
   ~Engine() override;
 
-  // Takes up the jobs of an earlier daemon.  Loop thread, before Run.
+  // Takes up the jobs of an earlier daemon, as soon as the store can say so.
+  // Loop thread, before Run.
   absl::Status Recover();
   // Ends the running step, checkpoints, starts nothing more; then `drained`.
   void Drain(std::function<void()> drained);
@@ -134,6 +141,7 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   std::vector<std::shared_ptr<RunningJob>> AllRunning() const;
   void OnChanged(const std::string& id, JobState state);
   void OnFinished(const std::string& id, const JobOutcome& outcome);
+  void StoreEnd(const RunningJob& run, const JobOutcome& end);
 
   // engine_submit.cc; any thread
   absl::StatusOr<JobSpec> ResolvePaths(JobSpec spec) const;
@@ -218,11 +226,25 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   // Runs `change` on the loop and waits for its answer.
   absl::StatusOr<JobRecord> OnLoop(
       std::function<absl::StatusOr<JobRecord>()> change);
+  // engine_states.cc
+  void TakeUp(const JobRecord& job);
+  void QueueAgain(const std::string& id);
   absl::StatusOr<JobRecord> CancelNow(const std::string& id);
   absl::StatusOr<JobRecord> PauseNow(const std::string& id);
   absl::StatusOr<JobRecord> ResumeNow(const std::string& id);
   absl::StatusOr<JobRecord> FinishNow(const std::string& id);
+  void SetState(const std::string& id, JobState state, JobReason reason,
+                const std::string& message, std::function<void()> stored = {});
+  void FailJob(const std::string& id, JobReason reason,
+               const std::string& message);
   absl::Status CheckTraceable(const std::string& id);
+
+  // engine_held.cc
+  bool HasPlace() const;
+  void OnHeld(const std::string& id, const HeldReport& report);
+  // Ask's errors; kFailedPrecondition: no place is free.  REQUIRES: run.held().
+  absl::StatusOr<JobRecord> GoOn(RunningJob& run);
+  void GoOnWithRoom();
 
   // engine_data.cc: what lies in the jobs' directories.
   PreparerOptions OptionsOfData(const JobRecord& job,
@@ -262,14 +284,11 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
                   const Dataset& data);
   // In the job's log and events.
   void Warn(const JobRecord& job, const std::string& what);
-  // Makes it the running job, or fails it.
+  // Makes it LOADING and a running job, or says why not.
   absl::Status StartJob(const Queued& queued);
+  absl::Status LoadJob(const JobRecord& job, std::unique_ptr<JobFiles> files);
   // Why a job could not be validated or started.
   static JobReason ReasonOf(const absl::Status& status);
-  void SetState(const std::string& id, JobState state, JobReason reason,
-                const std::string& message);
-  void FailJob(const std::string& id, JobReason reason,
-               const std::string& message);
   void UpdateCounts();
   void UpdateBusy();
   void OnDeviceMessage(DeviceId device, const wire::Message& message);
@@ -294,7 +313,9 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   HostArena& arena_;
   WorkerPool& pool_;
   JobStore& store_;
+  DiskReserve reserve_;
   ServerMetrics& metrics_;
+  Transitions transitions_;
   std::unique_ptr<DataRoots> roots_;  // own jobs and outputs last
   const HubCache hub_;
   const absl::Time start_time_ = absl::Now();
@@ -318,6 +339,8 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   std::unique_ptr<Sampler> sampler_;
   std::map<std::string, std::shared_ptr<RunningJob>> running_;  // by id
   std::deque<StatusEnded> ended_;  // the newest last
+  bool taken_up_ = false;          // what an earlier daemon left
+  bool start_later_ = false;       // the first of the queue
   bool draining_ = false;
   std::function<void()> drained_;
   WorkPool sweeper_{1};  // directories of jobs that are over

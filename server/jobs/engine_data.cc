@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/log.h"
 #include "base/status.h"
 #include "server/jobs/engine.h"
 #include "server/jobs/finish_mark.h"
@@ -118,8 +117,9 @@ void Engine::Warn(const JobRecord& job, const std::string& what) {
   const std::string text = "WARNING: " + what;
   const auto files = JobFiles::Open(JobDirectory(job));
   if (files.ok()) (*files)->Log(text);
-  const absl::Status status = store_.AddEvent(job.id, "note", text);
-  if (!status.ok()) RH_LOG(kError) << job.id << ": " << status;
+  transitions_.Want(job.id, "a warning", [this, id = job.id, text] {
+    return store_.AddEvent(id, "note", text);
+  });
 }
 
 void Engine::RemoveLeftovers() {

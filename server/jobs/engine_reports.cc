@@ -38,8 +38,9 @@ std::vector<std::shared_ptr<RunningJob>> Engine::AllRunning() const {
 }
 
 void Engine::OnChanged(const std::string& id, JobState state) {
-  SetState(id, state, JobReason::kNone, "");
-  if (RunningJob* const run = FindRunning(id)) run->set_state(state);
+  SetState(id, state, JobReason::kNone, "", [this, id, state] {
+    if (RunningJob* const run = FindRunning(id)) run->set_state(state);
+  });
 }
 
 void Engine::UpdateBusy() {
@@ -88,13 +89,14 @@ void Engine::OnFinished(const std::string& id, const JobOutcome& outcome) {
         absl::StrCat("the daemon is stopping; goes on when it starts again",
                      message.empty() ? "" : "; ", message);
   }
-  if (state == JobState::kSucceeded) {
-    JobDetails details;
-    details.output_path = outcome.output_path;
-    const absl::Status status = store_.SetDetails(id, details);
-    if (!status.ok()) RH_LOG(kError) << id << ": " << status;
-  }
   const std::shared_ptr<RunningJob> run = running_.extract(id).mapped();
+  const bool drained_held = draining_ && run->held().has_value() &&
+                            outcome.state == JobState::kPaused;
+  if (drained_held) {
+    // It stays PAUSED in the store; the next daemon says what is left of it.
+    state = JobState::kPaused;
+    message = "the daemon is stopping, and what the job kept goes with it";
+  }
   recorder_.OnJobStopped(id, absl::StrCat("the job is ", JobStateName(state)),
                          MonotonicNs());
   UpdateBusy();
@@ -102,8 +104,9 @@ void Engine::OnFinished(const std::string& id, const JobOutcome& outcome) {
   run->files().Log(absl::StrCat(
       JobStateName(state), outcome.reason == JobReason::kNone ? "" : " ",
       JobReasonName(outcome.reason), message.empty() ? "" : ": ", message));
-  SetState(id, state, outcome.reason, message);
-  ShowEnded(id, run->color(), state, outcome.reason);
+  if (!drained_held) {
+    StoreEnd(*run, {state, outcome.reason, message, outcome.output_path});
+  }
   if (job.ok() && IsFinal(state)) {
     // Refused when many end at once: the next start sweeps too.
     sweeper_.TryRun(
@@ -116,9 +119,29 @@ void Engine::OnFinished(const std::string& id, const JobOutcome& outcome) {
   // The runner is still on the stack: this holds it until then.
   loop_.After(absl::ZeroDuration(), [this, run] {
     if (draining_ && running_.empty() && drained_) {
+      transitions_.TryAll();  // what still waits is taken up from disk
       std::exchange(drained_, nullptr)();
     }
     StartNext();
+  });
+}
+
+void Engine::StoreEnd(const RunningJob& run, const JobOutcome& end) {
+  const std::string& id = run.id();
+  if (end.state == JobState::kSucceeded) {
+    JobDetails details;
+    details.output_path = end.output_path;
+    transitions_.Want(id, "where its output is", [this, id, details] {
+      return store_.SetDetails(id, details);
+    });
+  }
+  SetState(id, end.state, end.reason, end.message,
+           [this, id, color = run.color(), state = end.state,
+            reason = end.reason] { ShowEnded(id, color, state, reason); });
+  if (end.state != JobState::kPaused || !run.resumed()) return;
+  SetState(id, JobState::kQueued, JobReason::kNone, "", [this, id] {
+    // Not while the runner that ends is on the stack.
+    loop_.After(absl::ZeroDuration(), [this, id] { Enqueue(id); });
   });
 }
 
@@ -205,6 +228,9 @@ void Engine::Tick() {
   PublishArena();
   PublishDisk();
   PublishStatus();
+  const bool refilled = !reserve_.held() && reserve_.Fill().ok();
+  if (std::exchange(start_later_, false) || refilled) StartNext();
+  GoOnWithRoom();
   loop_.After(kTick, [this] { Tick(); });
 }
 

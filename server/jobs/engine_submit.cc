@@ -378,6 +378,14 @@ absl::StatusOr<JobRecord> Engine::Submit(const SubmitRequest& request) {
       store_.FindRequest(request.principal, request.request_id, request.text));
   if (known.has_value()) return *known;
   ASSIGN_OR_RETURN(const CheckedJob checked, CheckJob(request));
+  if (!reserve_.held()) {
+    return FieldError(
+        absl::StatusCode::kResourceExhausted, "STORAGE_FULL", "",
+        absl::StrCat("the disk of ", options_.state_dir,
+                     " is full, or may not be written: the server takes no "
+                     "job until it can hold ",
+                     kDiskReserveBytes, " bytes in reserve again"));
+  }
   NewJob job;
   job.text = request.text;
   job.resolved = checked.spec.ToJson();
@@ -386,10 +394,15 @@ absl::StatusOr<JobRecord> Engine::Submit(const SubmitRequest& request) {
   job.request_id = request.request_id;
   job.principal = request.principal;
   bool created = false;
-  ASSIGN_OR_RETURN(JobRecord record, store_.Create(job, &created));
+  absl::StatusOr<JobRecord> record = store_.Create(job, &created);
+  if (IsStoreRefusal(record.status()) &&
+      ErrorReason(record.status()) != "QUOTA") {
+    return StoreRefused(record.status());
+  }
+  RETURN_IF_ERROR(record.status());
   if (created) {
     // A daemon that stops between the two takes the job up when it starts.
-    const std::string id = record.id;
+    const std::string id = record->id;
     loop_
         .Post([this, id] {
           AddToValidate(id);

@@ -105,11 +105,9 @@ void Engine::OnValidated(const std::string& id, const absl::Status& status) {
   if (counts.ok()) {
     JobDetails details;
     details.dataset = *counts;
-    counts = store_.SetDetails(id, details).ok()
-                 ? counts
-                 : absl::InternalError("the job store did not take it");
-  }
-  if (counts.ok()) {
+    transitions_.Want(id, "what its datasets hold", [this, id, details] {
+      return store_.SetDetails(id, details);
+    });
     validation_order_.Ready(*JobNumber(id));
   } else {
     validation_order_.Drop(*JobNumber(id));
@@ -122,8 +120,8 @@ void Engine::OnValidated(const std::string& id, const absl::Status& status) {
 void Engine::QueueThoseReady() {
   while (const auto number = validation_order_.TakeReady(MonotonicNs())) {
     const std::string id = NameOfJob(*number);
-    SetState(id, JobState::kQueued, JobReason::kNone, "");
-    Enqueue(id);
+    SetState(id, JobState::kQueued, JobReason::kNone, "",
+             [this, id] { Enqueue(id); });
   }
   const auto next = validation_order_.NextIn(MonotonicNs());
   if (!next.has_value() || order_timer_ != 0) return;

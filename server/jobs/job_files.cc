@@ -47,8 +47,10 @@ absl::StatusOr<std::unique_ptr<JobFiles>> JobFiles::Open(
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) {
-    return absl::InternalError(
-        absl::StrCat("creating ", directory, ": ", error.message()));
+    const std::string text =
+        absl::StrCat("creating ", directory, ": ", error.message());
+    if (error.value() == ENOSPC) return absl::ResourceExhaustedError(text);
+    return absl::InternalError(text);
   }
   ASSIGN_OR_RETURN(const int log_fd, OpenAppend(directory + "/log"));
   const auto metrics_fd = OpenAppend(directory + "/metrics.jsonl");

@@ -208,7 +208,10 @@ void JobRunner::OnDeviceLost(DeviceId device, const std::string& why) {
   if (!dispatching_ || phase_ == Phase::kFinished) return;
   listener_->OnNote(absl::StrCat("device ", Number(device), " is lost"));
   down_since_ns_.erase(device);
-  FailWithoutDevices(why);
+  // What only writes needs no device; what waits finds out when it goes on.
+  const bool writes = held_.has_value() || phase_ == Phase::kFinalizing ||
+                      (phase_ == Phase::kStopping && quiet_);
+  if (!writes) FailWithoutDevices(why);
   samples_.OnDeviceLost();
 }
 
@@ -224,24 +227,14 @@ void JobRunner::Fail(JobReason reason, const std::string& message) {
   Stop({JobState::kFailed, reason, message, ""});
 }
 
-// A full disk is nobody's mistake: the job waits for room.
-JobOutcome JobRunner::OutcomeOf(const absl::Status& status) const {
-  const std::string text(status.message());
-  if (status.code() != absl::StatusCode::kResourceExhausted) {
-    return {JobState::kFailed, JobReason::kInternal, text, ""};
-  }
-  return {JobState::kPaused, JobReason::kStorageFull,
-          absl::StrCat(text, "; resumed, it goes on after step ",
-                       std::max<int64_t>(saved_step_, 0)),
-          ""};
-}
-
 void JobRunner::Stop(JobOutcome outcome) {
   if (phase_ == Phase::kFinished) return;
   // A failure stays a failure; a cancellation overrules a pause.
   if (!outcome_.has_value() || outcome_->state == JobState::kPaused) {
     outcome_ = std::move(outcome);
   }
+  GiveUpHeld();
+  if (phase_ == Phase::kFinished) return;
   if (phase_ == Phase::kLoading) {
     if (!Busy()) Finish();
     return;
@@ -281,7 +274,9 @@ void JobRunner::AfterQuiet() {
   Save([this](absl::Status status) {
     // It may have been cancelled meanwhile.
     const bool pausing = outcome_->state == JobState::kPaused;
-    if (!status.ok() && pausing) outcome_ = OutcomeOf(status);
+    if (!status.ok() && !absl::IsCancelled(status) && pausing) {
+      outcome_ = OutcomeOf(status);
+    }
     AfterQuiet();
   });
 }

@@ -5,6 +5,9 @@
 //        |            |                                |
 //        +------------+---- kStopping (pause, cancel, failure) -> finished
 //
+// When what it saves can't be written, it is *held* in that phase: with its
+// memory, its plan and the steps that are begun, and no slot with a device.
+//
 // The dispatcher decides what runs where; this class gives its actions buffers
 // and words (commands.h), sends them, accepts results, and knows what a step
 // means for the job.  Runs on the event loop's thread; the pool's events come
@@ -24,13 +27,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/time/time.h"
-#include "base/model/directory.h"
 #include "nlohmann/json_fwd.hpp"
 #include "scheduler/jobs/lifecycle.h"
 #include "scheduler/plan/cost_model.h"
 #include "server/dataset/dataset.h"
-#include "server/jobs/commands.h"
 #include "server/jobs/dispatch_loop.h"
 #include "server/jobs/evaluation_samples.h"
 #include "server/jobs/evaluations.h"
@@ -49,10 +49,8 @@
 #include "server/pool/work_pool.h"
 #include "server/pool/worker_pool.h"
 #include "server/spec/spec.h"
-#include "server/weights/adapter_files.h"
 #include "server/weights/base_weights.h"
 #include "server/weights/checkpoint.h"
-#include "server/weights/file_table.h"
 #include "server/weights/training_state.h"
 
 namespace roundhouse {
@@ -67,9 +65,12 @@ class JobRunner final : private DispatchLoop::Job {
   ~JobRunner() override;
 
   void Start();
-  // Stops at the next moment that loses no finished step, saves, ends PAUSED;
-  // with STORAGE_FULL when the save does not fit on the disk.
+  // Stops at the next moment that loses no finished step, saves, ends PAUSED.
   void Pause();
+  void Drain();  // likewise, but what can't be written is given up
+  // Writes again what it is held for.  REQUIRES: held(), since OnHeld.
+  void TryAgain();
+  bool held() const { return held_.has_value() && !held_->trying; }
   // The first step that it can end after and drop no work: the newest that has
   // begun, one of this job at least.  Once FinishAfter was called, that one.
   int64_t FinishStep() const;
@@ -129,7 +130,6 @@ class JobRunner final : private DispatchLoop::Job {
   void FailWithoutDevices(const std::string& why);
   void Stop(JobOutcome outcome);
   void Fail(JobReason reason, const std::string& message);
-  JobOutcome OutcomeOf(const absl::Status& status) const;
   void AfterQuiet();
   void Finish();
 
@@ -212,18 +212,21 @@ class JobRunner final : private DispatchLoop::Job {
   void ExportTo(const std::string& path);
   absl::StatusOr<DirectoryPlan> PlanDirectory(const std::string& path,
                                               bool checkpoint) const;
-  void WriteDirectory(std::shared_ptr<DirectoryPlan> plan, bool checkpoint,
-                      Done done);
-  void WriteParts(std::shared_ptr<DirectoryPlan> plan, bool checkpoint,
-                  Done done);
-  void FinishParts(std::shared_ptr<DirectoryPlan> plan, Done done);
-  void AbandonParts(std::shared_ptr<DirectoryPlan> plan,
-                    const absl::Status& why, Done done);
+  void WriteDirectory(const DirectoryWrite& write);
+  void WriteParts(const DirectoryWrite& write);
+  void FinishParts(const DirectoryWrite& write);
+  void AbandonParts(const DirectoryWrite& write, const absl::Status& why);
   CheckpointManifest ManifestOf(const DirectoryPlan& plan,
                                 const FileTable& table) const;
   std::string TrainerStateJson() const;
-  void OnSaved(int64_t step, int64_t begun_ns);
+  void OnSaved(int64_t step);
   void DropOldCheckpoints();
+  // runner_hold.cc: what can't be written
+  void OnWritten(const DirectoryWrite& write, const absl::Status& status);
+  bool MayHold(const DirectoryWrite& write, const absl::Status& status) const;
+  void Hold(const DirectoryWrite& write, const absl::Status& status);
+  void GiveUpHeld();
+  JobOutcome OutcomeOf(const absl::Status& status) const;
 
   const JobSpec& spec() const { return options_.spec.spec(); }
   JobId id() const { return static_cast<JobId>(options_.job); }
@@ -264,11 +267,12 @@ class JobRunner final : private DispatchLoop::Job {
   int64_t tokens_trained_ = 0;
   BeingSaved saved_;
   Evaluations evaluations_;
-  EvaluationSamples samples_;  // no step goes on while it runs
-  // Step whose weights are there in place of the last one's.
-  std::optional<int64_t> best_in_arena_;
+  EvaluationSamples samples_;             // no step goes on while it runs
+  std::optional<int64_t> best_in_arena_;  // step, in the last one's place
   std::string lost_best_;  // why the best model is not the result; "": it is
   bool saving_ = false;
+  std::optional<HeldWrite> held_;
+  bool draining_ = false;
   bool abandoned_ = false;  // the dispatcher was told to stop
   bool quiet_ = false;      // nothing of the job is with a worker
   std::vector<std::pair<OutSlot, wire::SlotDone>> untold_slots_;
@@ -287,11 +291,9 @@ class JobRunner final : private DispatchLoop::Job {
   uint64_t next_file_op_ = 1;
   std::optional<JobOutcome> outcome_;  // what Finish will say after stopping
   int64_t event_ns_ = 0;  // the worker's timestamp of the event in hand
-  // What was waited for until then.
-  wire::WaitCause event_cause_ = wire::WaitCause::kDispatch;
+  wire::WaitCause event_cause_ = wire::WaitCause::kDispatch;  // until then
   int64_t last_step_ns_ = 0;
-  double loss_since_log_ = 0;
-  int64_t steps_since_log_ = 0;
+  LossSinceLog since_log_;
   std::vector<std::string> history_;  // entries of log_history, JSON objects
   int background_count_ = 0;          // given to background_, not yet done
   WorkPool background_{1, kMaxBackgroundWork};  // dies first

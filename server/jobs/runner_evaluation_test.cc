@@ -183,10 +183,12 @@ TEST_F(RunnerEvaluationTest, ABestThatIsCorruptIsReplacedAndNamed) {
 }
 
 TEST_F(RunnerEvaluationTest, ABestThatCouldNotBeSavedDoesNotCount) {
-  Misbehave(kDevices + 1, "full");
+  Misbehave(kDevices + 1, "broken");
+  on_held_ = [this] { runner_->Drain(); };
   Run(kBest);
   EXPECT_EQ(outcome_.state, JobState::kPaused);
-  EXPECT_EQ(outcome_.reason, JobReason::kStorageFull);
+  ASSERT_EQ(holds_.size(), 1u);  // with its output
+  EXPECT_EQ(holds_[0].reason, JobReason::kStorageError);
   EXPECT_EQ(failed_checkpoints_, (Steps{2, 4, 6}));
   GoOn(kBest);
   EXPECT_EQ(State("/output")["best_global_step"], 2);

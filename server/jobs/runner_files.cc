@@ -88,68 +88,66 @@ absl::StatusOr<DirectoryPlan> JobRunner::PlanDirectory(const std::string& path,
   return plan;
 }
 
-void JobRunner::WriteDirectory(std::shared_ptr<DirectoryPlan> plan,
-                               bool checkpoint, Done done) {
-  InBackground([plan] { return BeginDirectory(*plan); },
-               [this, plan, checkpoint, done](absl::Status begun) {
+void JobRunner::WriteDirectory(const DirectoryWrite& write) {
+  InBackground([plan = write.plan] { return BeginDirectory(*plan); },
+               [this, write](absl::Status begun) {
                  if (begun.ok()) {
-                   WriteParts(plan, checkpoint, done);
+                   WriteParts(write);
                  } else {
-                   AbandonParts(plan, begun, done);
+                   AbandonParts(write, begun);
                  }
                });
 }
 
-void JobRunner::WriteParts(std::shared_ptr<DirectoryPlan> plan, bool checkpoint,
-                           Done done) {
-  auto table = FileTable::Create(arena_, wire::FileOpKind::kSave, plan->parts);
+void JobRunner::WriteParts(const DirectoryWrite& write) {
+  auto table =
+      FileTable::Create(arena_, wire::FileOpKind::kSave, write.plan->parts);
   if (!table.ok()) {
-    AbandonParts(plan, table.status(), done);
+    // Not of the disk, which RESOURCE_EXHAUSTED stands for here.
+    AbandonParts(write, absl::UnavailableError(table.status().message()));
     return;
   }
-  RunFileOp(*std::move(table),
-            [this, plan, checkpoint, done](absl::Status written) {
-              if (!written.ok()) {
-                AbandonParts(plan, written, done);
-                return;
-              }
-              if (checkpoint)
-                plan->manifest = ManifestOf(*plan, *file_op_->table);
-              FinishParts(plan, done);
-            });
+  RunFileOp(*std::move(table), [this, write](absl::Status written) {
+    if (!written.ok()) {
+      AbandonParts(write, written);
+      return;
+    }
+    DirectoryPlan& plan = *write.plan;
+    if (write.checkpoint) plan.manifest = ManifestOf(plan, *file_op_->table);
+    FinishParts(write);
+  });
 }
 
-void JobRunner::FinishParts(std::shared_ptr<DirectoryPlan> plan, Done done) {
+void JobRunner::FinishParts(const DirectoryWrite& write) {
   InBackground(
-      [plan] {
+      [plan = write.plan] {
         const absl::Status status = FinishDirectory(*plan);
         if (!status.ok()) AbandonDirectory(*plan);
         return status;
       },
-      done);
+      [this, write](absl::Status finished) { OnWritten(write, finished); });
 }
 
-void JobRunner::AbandonParts(std::shared_ptr<DirectoryPlan> plan,
-                             const absl::Status& why, Done done) {
+void JobRunner::AbandonParts(const DirectoryWrite& write,
+                             const absl::Status& why) {
   InBackground(
-      [plan] {
+      [plan = write.plan] {
         AbandonDirectory(*plan);
         return absl::OkStatus();
       },
-      [why, done](const absl::Status&) { done(why); });
+      [this, write, why](const absl::Status&) { OnWritten(write, why); });
 }
 
 void JobRunner::Save(Done done) {
   const int64_t step = completed_step_;
-  const int64_t begun_ns = MonotonicNs();
   const std::string path = CheckpointPath(options_.directory, step);
   saving_ = true;
-  saved_ = {tokens_trained_, updates_.State()};
-  auto finish = [this, step, begun_ns, done](absl::Status status) {
+  saved_ = {tokens_trained_, updates_.State(), MonotonicNs()};
+  auto finish = [this, step, done](absl::Status status) {
     saving_ = false;
     if (status.ok()) {
-      OnSaved(step, begun_ns);
-    } else {
+      OnSaved(step);
+    } else if (!absl::IsCancelled(status)) {  // it was held, and given up
       listener_->OnCheckpointFailed(step, status);
     }
     done(status);
@@ -159,11 +157,12 @@ void JobRunner::Save(Done done) {
     finish(plan.status());
     return;
   }
-  WriteDirectory(std::make_shared<DirectoryPlan>(*std::move(plan)), true,
-                 std::move(finish));
+  WriteDirectory({std::make_shared<DirectoryPlan>(*std::move(plan)), true,
+                  std::move(finish)});
 }
 
-// A checkpoint that failed costs what a crash would lose, not the job.
+// A full disk holds the job (runner_hold.cc); a checkpoint that failed for
+// another reason costs what a crash would lose, not the job.
 void JobRunner::SaveAndGoOn() {
   Save([this, step = completed_step_](absl::Status status) {
     if (!status.ok() && spec().load_best_model_at_end) {
@@ -175,7 +174,7 @@ void JobRunner::SaveAndGoOn() {
   });
 }
 
-void JobRunner::OnSaved(int64_t step, int64_t begun_ns) {
+void JobRunner::OnSaved(int64_t step) {
   saved_step_ = step;
   CheckpointReport report;
   report.step = step;
@@ -188,7 +187,7 @@ void JobRunner::OnSaved(int64_t step, int64_t begun_ns) {
     const uintmax_t bytes = file->file_size(gone);
     if (!gone) report.bytes += bytes;
   }
-  report.seconds = static_cast<double>(MonotonicNs() - begun_ns) * 1e-9;
+  report.seconds = static_cast<double>(MonotonicNs() - saved_.begun_ns) * 1e-9;
   listener_->OnCheckpoint(report);
   DropOldCheckpoints();
 }
@@ -200,27 +199,28 @@ void JobRunner::Export() { ExportTo(options_.output_path); }
 void JobRunner::ExportTo(const std::string& path) {
   absl::StatusOr<DirectoryPlan> plan = PlanDirectory(path, false);
   if (!plan.ok()) {
-    Stop(OutcomeOf(plan.status()));
+    Fail(JobReason::kInternal, std::string(plan.status().message()));
     return;
   }
-  WriteDirectory(std::make_shared<DirectoryPlan>(*std::move(plan)), false,
-                 [this, path](absl::Status status) {
-                   if (outcome_.has_value()) return;  // AfterQuiet finishes
-                   const bool elsewhere = path != options_.output_path;
-                   if (absl::IsAlreadyExists(status) && !elsewhere) {
-                     listener_->OnNote(absl::StrCat(
-                         status.message(), " and is not this job's: it stays"));
-                     ExportTo(absl::StrCat(path, "-", options_.uid));
-                     return;
-                   }
-                   if (!status.ok()) {
-                     Stop(OutcomeOf(status));
-                     return;
-                   }
-                   outcome_ = JobOutcome{JobState::kSucceeded, JobReason::kNone,
-                                         FinalMessage(), path};
-                   Finish();
-                 });
+  WriteDirectory(
+      {std::make_shared<DirectoryPlan>(*std::move(plan)), false,
+       [this, path](absl::Status status) {
+         if (outcome_.has_value()) return;  // AfterQuiet finishes
+         const bool elsewhere = path != options_.output_path;
+         if (absl::IsAlreadyExists(status) && !elsewhere) {
+           listener_->OnNote(absl::StrCat(status.message(),
+                                          " and is not this job's: it stays"));
+           ExportTo(absl::StrCat(path, "-", options_.uid));
+           return;
+         }
+         if (!status.ok()) {  // what else could not be written is held
+           Stop(OutcomeOf(status));
+           return;
+         }
+         outcome_ = JobOutcome{JobState::kSucceeded, JobReason::kNone,
+                               FinalMessage(), path};
+         Finish();
+       }});
 }
 
 CheckpointManifest JobRunner::ManifestOf(const DirectoryPlan& plan,

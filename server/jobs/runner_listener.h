@@ -47,6 +47,18 @@ struct CheckpointReport {
   double seconds = 0;  // from the first file to the rename on disk
 };
 
+// The job waits with all its memory, for what it saves can't be written.
+struct HeldReport {
+  // RUNNING, FINALIZING, or PAUSING: the save of a pause.
+  JobState state = JobState::kRunning;
+  // STORAGE_FULL, HOST_MEMORY (of the save's own tables) or STORAGE_ERROR.
+  JobReason reason = JobReason::kStorageFull;
+  std::string why;
+  uint64_t need_bytes = 0;  // of disk
+  std::string directory;    // where
+  int64_t saved_step = 0;   // of the newest checkpoint; 0: none
+};
+
 struct JobOutcome {
   JobState state = JobState::kFailed;  // SUCCEEDED, PAUSED, CANCELLED, FAILED,
                                        // or QUEUED: memory was not there
@@ -72,6 +84,8 @@ class RunnerListener {
   // For the job's log and events: it goes on, but its user should know.
   virtual void OnWarning(const std::string& text) = 0;
   virtual void OnFinalizing() = 0;
+  // Nothing of it goes on until TryAgain, Cancel or Drain.
+  virtual void OnHeld(const HeldReport& report) = 0;
   // A slot of `step` goes to its device, as this attempt.
   virtual void OnSlotSent(uint64_t attempt, const RunSlotAction& slot,
                           int64_t step) = 0;

@@ -94,6 +94,7 @@ StepEntry JobRunner::MakeStep(bool train,
 // step while it computes the last ones of the step before.  An evaluation waits
 // for the last update, another plan and a loss scale for the last gradient.
 void JobRunner::BeginSteps() {
+  if (held_.has_value()) return;  // those that are begun end first
   const int64_t most = state_->options().stale ? 4 : 2;
   while (begun_step_ < EndStep() && !EvaluationDue() &&
          begun_step_ - completed_step_ < most &&
@@ -269,19 +270,18 @@ void JobRunner::Report(StepEntry& entry, double loss,
   report.tokens = entry.data.target_tokens;
   report.seconds = static_cast<double>(now - since) * 1e-9;
   tokens_trained_ += report.tokens;
-  loss_since_log_ += loss;
-  ++steps_since_log_;
+  since_log_.sum += loss;
+  ++since_log_.steps;
   if (report.step % spec().logging_steps == 0 || report.step == EndStep()) {
     nlohmann::json line = {
         {"step", report.step},
         {"epoch", report.epoch},
-        {"loss", loss_since_log_ / static_cast<double>(steps_since_log_)},
+        {"loss", since_log_.sum / static_cast<double>(since_log_.steps)},
         {"learning_rate", report.learning_rate}};
     if (norm.has_value()) line["grad_norm"] = *norm;
     if (report.loss_scale.has_value()) line["loss_scale"] = *report.loss_scale;
     history_.push_back(line.dump());
-    loss_since_log_ = 0;
-    steps_since_log_ = 0;
+    since_log_ = {};
   }
   untold_steps_.push_back(report);
 }

@@ -225,45 +225,5 @@ TEST_F(RunnerTest, ACancelWhileExportingEndsCancelled) {
   EXPECT_EQ(outcome_.state, JobState::kCancelled);
 }
 
-TEST_F(RunnerTest, ASaveThatFailsAtOnceDoesNotStopTheJobTwice) {
-  // The last checkpoint cannot be made, and neither can the output.
-  WriteTestFile(root_ + "/file", "in the way");
-  output_ = "/file/output";
-  on_step_ = [this](int64_t) {
-    fs::remove_all(root_ + "/job");
-    WriteTestFile(root_ + "/job", "in the way");
-  };
-  Run("max_steps: 2");
-  EXPECT_TRUE(checkpoints_.empty());
-  EXPECT_EQ(failed_checkpoints_, Steps{2});
-  EXPECT_EQ(outcome_.state, JobState::kFailed) << outcome_.message;
-}
-
-TEST_F(RunnerTest, AFullDiskPausesAJobThatWouldEnd) {
-  Misbehave(kDevices + 1, "full");
-  Run("max_steps: 3");
-  EXPECT_EQ(outcome_.state, JobState::kPaused);
-  EXPECT_EQ(outcome_.reason, JobReason::kStorageFull);
-  EXPECT_TRUE(
-      absl::StrContains(outcome_.message, "resumed, it goes on after step 0"))
-      << outcome_.message;
-  EXPECT_EQ(failed_checkpoints_, Steps{3});
-  NextLife();
-  Run("max_steps: 3");
-  EXPECT_EQ(outcome_.state, JobState::kSucceeded) << outcome_.message;
-}
-
-TEST_F(RunnerTest, AFullDiskPausesAJobThatCannotSaveForItsPause) {
-  Misbehave(kDevices + 1, "full");
-  on_step_ = [this](int64_t step) {
-    if (step != 2) return;
-    loop_->After(absl::ZeroDuration(), [this] { runner_->Pause(); });
-  };
-  Run("max_steps: 5");
-  EXPECT_EQ(outcome_.state, JobState::kPaused);
-  EXPECT_EQ(outcome_.reason, JobReason::kStorageFull);
-  EXPECT_EQ(failed_checkpoints_.size(), 1u);  // not tried again
-}
-
 }  // namespace
 }  // namespace roundhouse

@@ -59,6 +59,7 @@ class RunnerTest : public testing::Test,
     finished_ = false;
     steps_.clear();
     checkpoints_.clear();
+    holds_.clear();
   }
 
   void Misbehave(int worker, const std::string& way, int times = 1) {
@@ -148,6 +149,10 @@ class RunnerTest : public testing::Test,
   void OnFinalizing() override {
     if (on_finalizing_) on_finalizing_();
   }
+  void OnHeld(const HeldReport& report) override {
+    holds_.push_back(report);
+    if (on_held_) on_held_();
+  }
   void OnSlotSent(uint64_t attempt, const RunSlotAction& slot,
                   int64_t step) override {
     EXPECT_NE(attempt, 0u);
@@ -234,6 +239,8 @@ class RunnerTest : public testing::Test,
   std::function<void(int64_t)> on_step_;
   std::function<void(int64_t)> on_evaluation_;
   std::function<void()> on_finalizing_;
+  std::vector<HeldReport> holds_;
+  std::function<void()> on_held_;
   JobOutcome outcome_;
   bool finished_ = false;
   std::string output_ = "/output";

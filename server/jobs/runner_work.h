@@ -18,6 +18,7 @@
 #include "scheduler/dispatch/actions.h"
 #include "server/jobs/commands.h"
 #include "server/jobs/start_point.h"
+#include "server/weights/checkpoint.h"
 #include "server/weights/file_table.h"
 
 namespace roundhouse {
@@ -40,10 +41,30 @@ struct OutHostOp {
   uint64_t attempt = 0;
 };
 
+// Of steps that log_history has no line of yet.
+struct LossSinceLog {
+  double sum = 0;
+  int64_t steps = 0;
+};
+
 // What changes under a checkpoint while it is written.
 struct BeingSaved {
   int64_t tokens = 0;  // trained on
   std::optional<LossScaler::State> loss_scaler;
+  int64_t begun_ns = 0;
+};
+
+// A checkpoint's directory, or the output's.
+struct DirectoryWrite {
+  std::shared_ptr<DirectoryPlan> plan;
+  bool checkpoint = false;
+  std::function<void(absl::Status)> done;
+};
+
+// It could not be written, and the job waits with it.
+struct HeldWrite {
+  DirectoryWrite write;
+  bool trying = false;  // again
 };
 
 struct StepEntry {

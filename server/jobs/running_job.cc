@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/log.h"
 #include "nlohmann/json.hpp"
 #include "server/jobs/evaluations.h"
 
@@ -150,10 +149,13 @@ void RunningJob::OnCheckpoint(const CheckpointReport& report) {
   checkpoint.path = report.path;
   checkpoint.size_bytes = static_cast<int64_t>(report.bytes);
   checkpoint.create_time = absl::Now();
-  const absl::Status status = world_.store.AddCheckpoint(id_, checkpoint);
-  OnNote(
-      absl::StrCat("checkpoint of step ", report.step, ": ",
-                   status.ok() ? report.path : std::string(status.message())));
+  hold_count_ = 0;
+  world_.transitions.Want(id_,
+                          absl::StrCat("the checkpoint of step ", report.step),
+                          [&store = world_.store, id = id_, checkpoint] {
+                            return store.AddCheckpoint(id, checkpoint);
+                          });
+  OnNote(absl::StrCat("checkpoint of step ", report.step, ": ", report.path));
 }
 
 void RunningJob::OnCheckpointFailed(int64_t step, const absl::Status& status) {
@@ -169,9 +171,10 @@ void RunningJob::OnCheckpointCorrupt(const std::string& text) {
 
 void RunningJob::OnWarning(const std::string& text) {
   OnNote("WARNING: " + text);
-  const absl::Status status =
-      world_.store.AddEvent(id_, "note", "WARNING: " + text);
-  if (!status.ok()) RH_LOG(kError) << id_ << ": " << status;
+  world_.transitions.Want(
+      id_, "a warning", [&store = world_.store, id = id_, text] {
+        return store.AddEvent(id, "note", "WARNING: " + text);
+      });
 }
 
 void RunningJob::OnFinalizing() {
@@ -180,6 +183,23 @@ void RunningJob::OnFinalizing() {
   world_.recorder.OnJobStopped(id_, "the job has made its last step",
                                MonotonicNs());
   world_.changed(id_, JobState::kFinalizing);
+}
+
+void RunningJob::OnHeld(const HeldReport& report) {
+  world_.metrics.CountCheckpointFailure();
+  held_ = report;
+  ++hold_count_;
+  SetHasSteps(false);
+  UpdateProgress();
+  world_.held(id_, report);
+}
+
+void RunningJob::GoOn() {
+  const JobState state = held_->state;
+  held_.reset();
+  SetHasSteps(state == JobState::kRunning &&
+              progress_.step < progress_.total_steps);
+  runner_->TryAgain();
 }
 
 void RunningJob::OnSlotSent(uint64_t attempt, const RunSlotAction& slot,

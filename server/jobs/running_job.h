@@ -8,15 +8,18 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "nlohmann/json_fwd.hpp"
 #include "server/dataset/dataset.h"
 #include "server/jobs/device_reports.h"
 #include "server/jobs/job_files.h"
 #include "server/jobs/runner.h"
 #include "server/jobs/runner_listener.h"
+#include "server/jobs/transitions.h"
 #include "server/observe/loss_curve.h"
 #include "server/observe/metrics.h"
 #include "server/observe/sample_log.h"
@@ -30,6 +33,7 @@ class RunningJob final : public RunnerListener {
   // Everything outlives it.
   struct World {
     JobStore& store;
+    Transitions& transitions;
     ServerMetrics& metrics;
     DeviceReports& devices;
     TraceRecorder& recorder;
@@ -38,6 +42,8 @@ class RunningJob final : public RunnerListener {
     std::function<void()> steps_changed;
     // The job is in another state; the last of them.
     std::function<void(const std::string& id, JobState state)> changed;
+    // It waits with its memory (RunnerListener::OnHeld).
+    std::function<void(const std::string& id, const HeldReport& report)> held;
     std::function<void(const std::string& id, const JobOutcome& outcome)>
         finished;
   };
@@ -60,6 +66,18 @@ class RunningJob final : public RunnerListener {
   // As it is in the store, where the engine writes it.
   JobState state() const { return state_; }
   void set_state(JobState state) { state_ = state; }
+  // What it waits with; none: it does not.
+  const std::optional<HeldReport>& held() const { return held_; }
+  // Times in a row that it had to.
+  int hold_count() const { return hold_count_; }
+  // When it may try again by itself.
+  absl::Time next_try() const { return next_try_; }
+  void Wait(absl::Time next_try) { next_try_ = next_try; }
+  // It tries again.  REQUIRES: held().
+  void GoOn();
+  // Queued again once it is PAUSED.
+  bool resumed() const { return resumed_; }
+  void set_resumed(bool resumed) { resumed_ = resumed; }
   // On the status page.
   int color() const { return color_; }
   void set_color(int color) { color_ = color; }
@@ -91,6 +109,7 @@ class RunningJob final : public RunnerListener {
   void OnCheckpointCorrupt(const std::string& text) override;
   void OnWarning(const std::string& text) override;
   void OnFinalizing() override;
+  void OnHeld(const HeldReport& report) override;
   void OnSlotSent(uint64_t attempt, const RunSlotAction& slot,
                   int64_t step) override;
   void OnSlot(DeviceId device, SlotPass pass,
@@ -119,6 +138,10 @@ class RunningJob final : public RunnerListener {
   std::unique_ptr<Dataset> validation_;
   JobProgress progress_;
   JobState state_ = JobState::kLoading;
+  std::optional<HeldReport> held_;
+  int hold_count_ = 0;
+  absl::Time next_try_;
+  bool resumed_ = false;
   int color_ = 0;
   LossCurve losses_;
   LossCurve validation_losses_;

@@ -106,6 +106,7 @@ absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(StoreOptions options) {
 void JobStore::StartWriter(std::unique_ptr<Database> db) {
   WriterHooks hooks;
   hooks.before_commit = [this](Database* writer) -> absl::Status {
+    RETURN_IF_ERROR(options_.fault());
     ASSIGN_OR_RETURN(tail_, AdvanceTail(writer));
     return absl::OkStatus();
   };
@@ -188,16 +189,24 @@ void JobStore::DropProgress(int64_t number) {
 void JobStore::Overlay(int64_t number, JobRecord* job) const {
   if (IsFinal(job->state)) return;
   const auto progress = LiveProgress(number);
-  if (progress.has_value()) job->progress = *progress;
+  if (!progress.has_value()) return;
+  const bool memory_kept = job->progress.memory_kept;  // of the row
+  job->progress = *progress;
+  job->progress.memory_kept = memory_kept;
 }
 
 absl::Status JobStore::FlushProgress(Database* db, int64_t number) {
   const auto progress = LiveProgress(number);
   if (!progress.has_value()) return absl::OkStatus();
+  return WriteProgress(db, number, *progress);
+}
+
+absl::Status JobStore::WriteProgress(Database* db, int64_t number,
+                                     const JobProgress& progress) {
   ASSIGN_OR_RETURN(
       Statement update,
       db->Prepare("UPDATE jobs SET progress = ? WHERE number = ?"));
-  return update.Bind(ProgressToJson(*progress)).Bind(number).Run();
+  return update.Bind(ProgressToJson(progress)).Bind(number).Run();
 }
 
 // Writes.
@@ -325,9 +334,13 @@ absl::Status JobStore::ApplyTransition(Database* db, int64_t number,
                                        JobState to,
                                        const TransitionInfo& info) {
   RETURN_IF_ERROR(FlushProgress(db, number));
-  ASSIGN_OR_RETURN(const JobRecord job, SelectJob(db, number, false));
+  ASSIGN_OR_RETURN(JobRecord job, SelectJob(db, number, false));
   RETURN_IF_ERROR(CheckTransition(job.state, to));
-  RETURN_IF_ERROR(ApplyAttempt(db, job, number, to));
+  if (std::exchange(job.progress.memory_kept, info.memory_kept) !=
+      info.memory_kept) {
+    RETURN_IF_ERROR(WriteProgress(db, number, job.progress));
+  }
+  RETURN_IF_ERROR(ApplyAttempt(db, job, number, to, info.memory_kept));
   const int64_t now_us = ToMicros(options_.now());
   const bool starts = to == JobState::kLoading && !job.start_time.has_value();
   ASSIGN_OR_RETURN(
@@ -351,7 +364,8 @@ absl::Status JobStore::ApplyTransition(Database* db, int64_t number,
 // An attempt begins with LOADING and ends with the first state in which no
 // process works for the job.
 absl::Status JobStore::ApplyAttempt(Database* db, const JobRecord& job,
-                                    int64_t number, JobState to) {
+                                    int64_t number, JobState to,
+                                    bool memory_kept) {
   const int64_t now_us = ToMicros(options_.now());
   if (to == JobState::kLoading) {
     ASSIGN_OR_RETURN(
@@ -367,7 +381,7 @@ absl::Status JobStore::ApplyAttempt(Database* db, const JobRecord& job,
         .Bind(now_us)
         .Run();
   }
-  if (job.attempts == 0 || IsActive(to)) return absl::OkStatus();
+  if (job.attempts == 0 || IsActive(to) || memory_kept) return absl::OkStatus();
   ASSIGN_OR_RETURN(Statement end,
                    db->Prepare("UPDATE attempts SET end_us = ?, end_state = ? "
                                "WHERE job = ? AND attempt = ? AND end_us = 0"));

@@ -48,6 +48,8 @@ struct StoreOptions {
   int64_t max_events = 200000;
   // Jobs that may exist; Create beyond it is kResourceExhausted.
   int64_t max_jobs = 100000;
+  // Test only: before each commit; an error is the answer to its writes.
+  std::function<absl::Status()> fault = [] { return absl::OkStatus(); };
 };
 
 struct NewJob {
@@ -64,6 +66,9 @@ struct NewJob {
 struct TransitionInfo {
   JobReason reason = JobReason::kNone;
   std::string message;
+  // To PAUSED only: the job goes on where it was (JobProgress::memory_kept),
+  // and its attempt does not end.
+  bool memory_kept = false;
 };
 
 // What becomes known while a job runs; an empty optional leaves it as it is.
@@ -186,8 +191,10 @@ class JobStore {
   absl::Status ApplyTransition(Database* db, int64_t number, JobState to,
                                const TransitionInfo& info);
   absl::Status ApplyAttempt(Database* db, const JobRecord& job, int64_t number,
-                            JobState to);
+                            JobState to, bool memory_kept);
   absl::Status FlushProgress(Database* db, int64_t number);
+  absl::Status WriteProgress(Database* db, int64_t number,
+                             const JobProgress& progress);
   void Overlay(int64_t number, JobRecord* job) const;
   // Runs `write` on an existing job in the writer's transaction.
   absl::Status Change(

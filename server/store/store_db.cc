@@ -1,5 +1,6 @@
 #include "server/store/store_db.h"
 
+#include <cerrno>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,17 +15,31 @@ namespace {
 
 constexpr int kBusyTimeoutMs = 5000;
 
+// SQLite knows a full disk by ENOSPC of a write to the database only; of the
+// rest it keeps no errno for a commit, so that callers clear it before.
+bool IsFull(int code, int error) {
+  if ((code & 0xff) == SQLITE_FULL) return true;
+  return (code & 0xff) == SQLITE_IOERR &&
+         (error == ENOSPC || error == EDQUOT || error == EFBIG);
+}
+
 absl::Status FromSqlite(sqlite3* db, int code) {
+  const int error = errno;
   const std::string message = absl::StrCat(
       "job store: ", db == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(db));
+  if (IsFull(code, error)) {
+    return FieldError(absl::StatusCode::kResourceExhausted, "STORAGE_FULL", "",
+                      message);
+  }
   switch (code & 0xff) {
-    case SQLITE_FULL:
-      return FieldError(absl::StatusCode::kResourceExhausted, "STORAGE_FULL",
-                        "", message);
     case SQLITE_CONSTRAINT:
       // Only the schema's checks of rows raise from triggers.
       return code == SQLITE_CONSTRAINT_TRIGGER ? absl::DataLossError(message)
                                                : absl::InternalError(message);
+    case SQLITE_IOERR:
+    case SQLITE_READONLY:
+    case SQLITE_CANTOPEN:
+      return absl::UnavailableError(message);
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
       return absl::DataLossError(message);
@@ -68,6 +83,7 @@ Statement& Statement::Bind(const std::string& value) {
 }
 
 absl::StatusOr<bool> Statement::Step() {
+  errno = 0;
   const int code = sqlite3_step(statement_);
   if (code == SQLITE_ROW) return true;
   if (code == SQLITE_DONE) return false;
@@ -93,6 +109,7 @@ std::string Statement::Text(int column) const {
 
 absl::StatusOr<std::unique_ptr<Database>> Database::OpenFile(
     const std::string& path) {
+  errno = 0;
   sqlite3* raw = nullptr;
   const int code = sqlite3_open_v2(
       path.c_str(), &raw,
@@ -129,6 +146,7 @@ Database::~Database() {
 }
 
 absl::Status Database::Execute(const std::string& sql) {
+  errno = 0;
   const int code = sqlite3_exec(db_, sql.c_str(), nullptr, nullptr, nullptr);
   return code == SQLITE_OK ? absl::OkStatus() : FromSqlite(db_, code);
 }
@@ -140,6 +158,7 @@ absl::StatusOr<Statement> Database::Prepare(const std::string& sql) {
     idle_.erase(idle);
     return Statement(this, statement);
   }
+  errno = 0;
   sqlite3_stmt* statement = nullptr;
   const int code =
       sqlite3_prepare_v2(db_, sql.c_str(), -1, &statement, nullptr);

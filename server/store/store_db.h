@@ -3,7 +3,8 @@
 //   kResourceExhausted  the disk is full (reason STORAGE_FULL)
 //   kDataLoss           the file is corrupt or no database, or a row differs
 //                       from its checksum
-//   kUnavailable        locked by someone else
+//   kUnavailable        locked by someone else, or the system refuses to read
+//                       or write the file
 //   kInternal           everything else, with SQLite's words
 //
 // Thread-compatible: one thread at a time per connection and its statements.

@@ -37,6 +37,7 @@ JobProgress ReadProgress(const Json& in) {
   p.loss = GetOptional(in, "loss");
   p.learning_rate = GetOptional(in, "learning_rate");
   p.grad_norm = GetOptional(in, "grad_norm");
+  p.memory_kept = in.value("memory_kept", false);
   for (const Json& use : in.value("device_use", Json::array())) {
     p.device_use.push_back({.device = use.value("device", 0),
                             .compute_seconds = use.value("compute", 0.0),
@@ -84,6 +85,7 @@ std::string ProgressToJson(const JobProgress& p) {
   PutOptional(&out, "loss", p.loss);
   PutOptional(&out, "learning_rate", p.learning_rate);
   PutOptional(&out, "grad_norm", p.grad_norm);
+  if (p.memory_kept) out["memory_kept"] = true;
   for (const DeviceUse& use : p.device_use) {
     out["device_use"].push_back({{"device", use.device},
                                  {"compute", use.compute_seconds},

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -530,6 +531,49 @@ TEST_F(StoreTest, NothingAcknowledgedIsLostByKillNine) {
   }
   std::cout << rounds << " kills, " << jobs << " jobs acknowledged\n";
   EXPECT_GT(jobs, 50u);
+}
+
+// The attempt goes on while a PAUSED job keeps its memory; the mark is gone
+// with the next transition, whatever progress is in memory.
+TEST_F(StoreTest, AJobThatKeepsItsMemorySaysSo) {
+  Open();
+  const std::string id = Create().id;
+  Move(id, {S::kQueued, S::kLoading, S::kRunning});
+  store_->UpdateProgress(id, {.step = 3});
+  ASSERT_TRUE(
+      store_
+          ->Transition(id, S::kPaused, {JobReason::kStorageFull, "full", true})
+          .ok());
+  EXPECT_TRUE(store_->Get(id)->progress.memory_kept);
+  store_->UpdateProgress(id, {.step = 4});
+  EXPECT_TRUE(store_->Get(id)->progress.memory_kept);
+  EXPECT_EQ(store_->Get(id)->progress.step, 4);
+  Open();
+  EXPECT_TRUE(store_->Get(id)->progress.memory_kept);
+  EXPECT_EQ(store_->Get(id)->progress.step, 3);
+  Move(id, {S::kRunning});
+  EXPECT_FALSE(store_->Get(id)->progress.memory_kept);
+  EXPECT_EQ(store_->Get(id)->attempts, 1);
+  ASSERT_TRUE(store_->Transition(id, S::kPaused, {.memory_kept = true}).ok());
+  Move(id, {S::kRecovering, S::kPaused});
+  EXPECT_FALSE(store_->Get(id)->progress.memory_kept);
+}
+
+// A file that may not grow is a full disk, however SQLite calls it.
+TEST_F(StoreTest, AFileThatMayNotGrowIsAFullDisk) {
+  Open();
+  const std::string id = Create().id;
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit none = {1, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+  const absl::Status full = store_->Transition(id, S::kQueued, {}).status();
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_TRUE(absl::IsResourceExhausted(full)) << full;
+  EXPECT_EQ(ErrorReason(full), "STORAGE_FULL");
+  EXPECT_EQ(store_->Get(id)->state, S::kValidating);
+  Move(id, {S::kQueued});
 }
 
 TEST_F(StoreTest, AFullDiskRefusesAndLosesNothing) {

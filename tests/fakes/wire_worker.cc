@@ -23,6 +23,7 @@
 //   fail-two          samples of more than one sequence fail, short of memory
 //   slow              takes 30 ms for each command
 //   full              what it saves does not fit on the disk
+//   broken            what it saves can't be written to the disk
 //   lonely            joins no group of peers
 //   forlorn           does not answer to one either
 //   joins-and-dies    dies when it is to join one
@@ -202,6 +203,11 @@ wire::Body Failure(uint64_t id) {
   return wire::Failed{id, kResourceExhausted, "out of memory"};
 }
 
+wire::Body BrokenDisk(uint64_t id) {
+  constexpr uint32_t kInternal = 13;
+  return wire::Failed{id, kInternal, "Input/output error"};
+}
+
 void Answer(wire::Channel& channel, wire::Arena& arena, int index,
             const wire::Message& message, const std::string& way) {
   const bool fail = way == "fail";
@@ -231,12 +237,15 @@ void Answer(wire::Channel& channel, wire::Arena& arena, int index,
     if (!fail) RaiseVersion(arena, *op);
     answer.body = fail ? Failure(op->operation) : wire::Body(done);
   } else if (const auto* file = std::get_if<wire::FileOp>(&message.body)) {
-    const bool full = way == "full" && file->kind == wire::FileOpKind::kSave;
+    const bool saves = file->kind == wire::FileOpKind::kSave;
+    const bool full = saves && way == "full";
     static bool gone = way == "no-such-file";
     if (std::exchange(gone, false)) {
       constexpr uint32_t kNotFound = 5;
       answer.body =
           wire::Failed{file->operation, kNotFound, "a file: no such file"};
+    } else if (saves && way == "broken") {
+      answer.body = BrokenDisk(file->operation);
     } else {
       answer.body = fail || full || !Save(arena, *file)
                         ? Failure(file->operation)

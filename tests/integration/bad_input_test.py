@@ -455,9 +455,10 @@ class FullDiskTest(BadInputTest):
         found = self.paused_by_the_disk(job)
         self.assertIn("tmp-", found["message"])
         self.assertIn(f"it goes on after step {step}", found["message"])
-        log = self.daemon.log(job)
-        last = re.search(r"asked to finish: its last step is (\d+)", log)[1]
-        self.assertIn(f"checkpoint of step {last} failed", log)
+        self.assertEqual(found["memory"], "KEPT")
+        last = int(re.search(r"asked to finish: its last step is (\d+)",
+                             self.daemon.log(job))[1])
+        self.assertEqual(found["step"], last)
         self.assertEqual(found["last_checkpoint_path"], str(first))
         self.assertEqual(self.files_of(first), before)
         names = [path.name for path in first.parent.iterdir()]
@@ -465,7 +466,8 @@ class FullDiskTest(BadInputTest):
         self.fill(False)
         self.daemon.client("resume", job)
         found = self.daemon.wait(job)
-        self.assertIn(f"going on from {first}", self.daemon.log(job))
+        self.assertEqual(found["attempts"], 2)  # the second went on
+        self.assertIn(last, self.daemon.checkpoints(job))
         self.assertEqual(found["reason"], "JOB_REASON_UNSPECIFIED")
         self.assertTrue(pathlib.Path(found["output_path"]).is_dir())
 

@@ -1,0 +1,119 @@
+// Engine: jobs that wait with their memory, for what they save can't be
+// written.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "server/jobs/engine.h"
+
+namespace roundhouse {
+namespace {
+
+// Beside what a job saves: names, the job store, logs.
+constexpr uint64_t kRoomMarginBytes = uint64_t{16} << 20;
+// Of a disk whose room comes and goes.
+constexpr absl::Duration kRetryWithRoom = absl::Seconds(5);
+// After a try that failed though there is room: a quota, a limit.
+constexpr absl::Duration kFirstHeldRetry = absl::Seconds(30);
+constexpr absl::Duration kLongestHeldRetry = absl::Minutes(10);
+
+std::string KeptText(const HeldReport& report, const std::string& disk,
+                     absl::Time since) {
+  std::string text = absl::StrCat(
+      "since ",
+      absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", since, absl::UTCTimeZone()),
+      ": ", report.why, "; ", report.need_bytes, " bytes are needed, ", disk,
+      "; it keeps its memory and ");
+  absl::StrAppend(
+      &text, report.reason == JobReason::kStorageError
+                 ? "tries again when it is resumed"
+                 : "goes on by itself when there is room, or when resumed");
+  absl::StrAppend(&text,
+                  "; should the daemon end before, it goes on after step ",
+                  report.saved_step);
+  return text;
+}
+
+}  // namespace
+
+bool Engine::HasPlace() const {
+  const auto places = std::count_if(
+      running_.begin(), running_.end(),
+      [](const auto& entry) { return !entry.second->held().has_value(); });
+  return places < options_.max_running_jobs;
+}
+
+void Engine::OnHeld(const std::string& id, const HeldReport& report) {
+  RunningJob* const run = FindRunning(id);
+  const auto free_bytes = FreeDiskBytes(report.directory);
+  const bool roomy =
+      free_bytes.ok() && *free_bytes >= report.need_bytes + kRoomMarginBytes;
+  absl::Duration wait =
+      run->hold_count() > 1 ? kRetryWithRoom : absl::ZeroDuration();
+  if (roomy) {
+    const int doublings = std::min(run->hold_count() - 1, 10);
+    wait = std::min(kLongestHeldRetry, (1 << doublings) * kFirstHeldRetry);
+  }
+  run->Wait(absl::Now() + wait);
+  const std::string message = KeptText(
+      report,
+      absl::StrCat(free_bytes.ok() ? absl::StrCat(*free_bytes, " are free")
+                                   : std::string("how many are not known"),
+                   " in ", report.directory),
+      absl::Now());
+  run->OnNote(
+      absl::StrCat("PAUSED ", JobReasonName(report.reason), ": ", message));
+  recorder_.OnJobStopped(id, "the job is PAUSED", MonotonicNs());
+  const TransitionInfo info = {report.reason, message, true};
+  transitions_.Want(
+      id, JobState::kPaused, info, [this, id, reason = report.reason] {
+        UpdateCounts();
+        RunningJob* const kept = FindRunning(id);
+        if (kept == nullptr) return;  // it was drained
+        kept->set_state(JobState::kPaused);
+        ShowEnded(id, kept->color(), JobState::kPaused, reason);
+        loop_.After(absl::ZeroDuration(), [this] { StartNext(); });
+      });
+}
+
+absl::StatusOr<JobRecord> Engine::GoOn(RunningJob& run) {
+  const JobState state = run.held()->state;
+  if (state == JobState::kRunning && !HasPlace()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        options_.max_running_jobs, " jobs run, as many as may ",
+        "(--max-running-jobs); ", run.id(), " keeps its memory and goes on ",
+        "when one of them has ended and there is room on the disk"));
+  }
+  ASSIGN_OR_RETURN(JobRecord changed, transitions_.Ask(run.id(), state, {}));
+  UpdateCounts();
+  std::erase_if(ended_,
+                [&](const StatusEnded& job) { return job.id == run.id(); });
+  run.set_state(state);
+  run.GoOn();
+  return changed;
+}
+
+void Engine::GoOnWithRoom() {
+  if (draining_ || !reserve_.held()) return;
+  for (const auto& run : AllRunning()) {
+    const auto& held = run->held();
+    if (!held.has_value() || held->reason == JobReason::kStorageError ||
+        transitions_.Waits(run->id()) || run->state() != JobState::kPaused ||
+        absl::Now() < run->next_try() ||
+        (held->state == JobState::kRunning && !HasPlace())) {
+      continue;
+    }
+    const auto free_bytes = FreeDiskBytes(held->directory);
+    if (!free_bytes.ok() || *free_bytes < held->need_bytes + kRoomMarginBytes) {
+      continue;
+    }
+    const auto changed = GoOn(*run);
+    if (!changed.ok()) RH_LOG(kDebug) << run->id() << ": " << changed.status();
+  }
+}
+
+}  // namespace roundhouse
