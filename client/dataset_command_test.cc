@@ -70,7 +70,8 @@ TEST_F(DatasetCommandTest, ABadDatasetIsExitCodeOne) {
     return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "d:3: no\x1btext");
   };
   EXPECT_EQ(Run({"dataset", "validate", "d", "--model=m"}), ExitCode::kError);
-  EXPECT_TRUE(Has(err(), "dataset validate d: INVALID_ARGUMENT: d:3: no\\x1btext"))
+  EXPECT_TRUE(
+      Has(err(), "dataset validate d: INVALID_ARGUMENT: d:3: no\\x1btext"))
       << err();
   EXPECT_EQ(out(), "");
 }

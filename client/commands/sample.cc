@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/visible_text.h"
 #include "client/error_text.h"
-#include "client/message_json.h"
 #include "client/files.h"
+#include "client/message_json.h"
 #include "client/sample_output.h"
 
 namespace roundhouse::client {

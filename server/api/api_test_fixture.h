@@ -65,9 +65,9 @@ class ApiTestFixture : public testing::Test {
     auto server = ApiServer::Start({.listen = "unix:" + socket_,
                                     .state_dir = dir_,
                                     .metrics = metrics_.get(),
-                                     .check_kept = [this] { return Kept(); },
-                                     .limits = limits_,
-                                     .max_idle = max_idle_},
+                                    .check_kept = [this] { return Kept(); },
+                                    .limits = limits_,
+                                    .max_idle = max_idle_},
                                    backends());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
