@@ -144,9 +144,7 @@ absl::StatusOr<std::map<std::string, Found>> FindTensors(
     if (!absl::EndsWith(shard.file, ".safetensors")) continue;
     const std::string file = absl::StrCat(path, "/", shard.file);
     const auto header = ReadSafetensorsHeader(AnyFiles(), file);
-    if (!header.ok()) {
-      return absl::DataLossError(std::string(header.status().message()));
-    }
+    if (!header.ok()) return Unreadable(header.status());
     for (const auto& [name, tensor] : header->tensors) {
       tensors[name] = {file, header->file, tensor};
     }
