@@ -139,8 +139,8 @@ TEST_F(FrontDoorTest, MuchPassesBothWaysWhoeverIsSlow) {
   Open();
   const int client = Connect();
   const int server = Served(0);
-  // One DATA frame of 8 MiB.
-  std::string up = kPreface + std::string("\x7f\0\0\0\0\0\0\0\1", 9);
+  // One DATA frame of 8 MiB, the last of its request.
+  std::string up = kPreface + std::string("\x7f\0\0\0\1\0\0\0\1", 9);
   for (int i = 0; i < 0x7f0000; ++i) up.push_back(static_cast<char>(i * 7));
   std::string down(9'000'000, 'x');
   for (size_t i = 0; i < down.size(); ++i) down[i] = static_cast<char>(i * 13);
@@ -212,6 +212,34 @@ TEST_F(FrontDoorTest, TooManyResetsEndTheirConnectionOnly) {
   EXPECT_EQ(Receive(flood, 1), "");
   Send(quiet, kPreface + Call());
   EXPECT_EQ(Receive(quiet_server, 33), kPreface + Call());
+}
+
+TEST_F(FrontDoorTest, RequestsThatAreNotWholeHaveALimit) {
+  Open({.user_unfinished_bytes = 1000});
+  // DATA of 400 bytes, by stream and whether it is the last.
+  const auto data = [](char stream, bool last) {
+    return std::string("\0\1\x90\0", 4) + static_cast<char>(last) +
+           std::string(3, '\0') + stream + std::string(400, 'x');
+  };
+  const int first = Connect();
+  const int first_server = Served(0);
+  // Whole ones leave room for others.
+  std::string sent = kPreface;
+  for (char stream = 1; stream < 9; stream += 2) {
+    sent += Call() + data(stream, false) + data(stream, true);
+  }
+  sent += Call() + data(9, false) + Reset() + Call() + data(11, false);
+  Send(first, sent);
+  EXPECT_EQ(Receive(first_server, sent.size()), sent);
+  // Those of streams 9 (of which stream 1 was reset) and 11 are open.
+  Send(first, data(11, false));
+  EXPECT_EQ(Receive(first, 1), "");
+  // What a connection has open goes with it.
+  const int second = Connect();
+  const int second_server = Served(1);
+  sent = kPreface + Call() + data(1, false) + data(1, false);
+  Send(second, sent);
+  EXPECT_EQ(Receive(second_server, sent.size()), sent);
 }
 
 TEST_F(FrontDoorTest, CallsBeyondAConnectionsShareWait) {

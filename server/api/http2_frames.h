@@ -15,17 +15,27 @@
 
 namespace roundhouse {
 
+inline constexpr uint8_t kDataFrame = 0;
 inline constexpr uint8_t kHeadersFrame = 1;  // begins a call
 inline constexpr uint8_t kResetFrame = 3;    // RST_STREAM: gives one up
+inline constexpr uint8_t kEndStream = 1;     // flag: the request is whole
+
+// A frame's header.
+struct Http2Frame {
+  uint32_t payload_bytes = 0;
+  uint8_t type = 0;
+  uint8_t flags = 0;
+  uint32_t stream = 0;
+};
 
 class Http2Frames {
  public:
-  // Follows `bytes`, the next ones of the connection, and asks `admit` with the
-  // type of each frame whose header is complete.  Answers how many bytes may go
+  // Follows `bytes`, the next ones of the connection, and asks `admit` about
+  // each frame whose header is complete.  Answers how many bytes may go
   // on: all, or those before the frame that was not admitted; what is left is
   // given again, with more behind it or not.
   size_t Follow(absl::string_view bytes,
-                absl::FunctionRef<bool(uint8_t type)> admit);
+                absl::FunctionRef<bool(const Http2Frame&)> admit);
 
   // Whether the client has begun a frame: one that says nothing has not.
   bool begun() const { return begun_; }
@@ -36,8 +46,7 @@ class Http2Frames {
 
   size_t skip_ = kPrefaceBytes;  // bytes until the next frame header
   size_t header_bytes_ = 0;      // of the header that is not complete
-  uint32_t payload_bytes_ = 0;   // as far as that header has said it
-  uint8_t type_ = 0;
+  Http2Frame frame_;             // as far as that header has said it
   bool begun_ = false;
 };
 

@@ -16,7 +16,7 @@ std::string Frame(uint8_t type, size_t payload_bytes) {
                      static_cast<char>(payload_bytes >> 8),
                      static_cast<char>(payload_bytes),
                      static_cast<char>(type),
-                     0,
+                     5,
                      0,
                      0,
                      0,
@@ -42,10 +42,12 @@ Seen Pass(const std::string& sent, uint64_t seed, int refusals) {
     const size_t piece = std::min<size_t>(sent.size() - at, rng() % 40);
     pending.append(sent, at, piece);
     at += piece;
-    const size_t on = frames.Follow(pending, [&](uint8_t type) {
+    const size_t on = frames.Follow(pending, [&](const Http2Frame& frame) {
       if (refused++ < refusals) return false;
       refused = 0;
-      seen.types.push_back(type);
+      EXPECT_EQ(frame.stream, 1u);
+      EXPECT_EQ(frame.flags, 5);
+      seen.types.push_back(frame.type);
       return true;
     });
     seen.forwarded += pending.substr(0, on);
@@ -70,15 +72,19 @@ TEST(Http2FramesTest, EachFrameIsAskedAboutOnceHoweverItComes) {
 TEST(Http2FramesTest, NothingOfARefusedFrameGoesOn) {
   Http2Frames frames;
   const std::string sent = std::string(kPreface) + Frame(4, 6) + Frame(1, 9);
-  const auto all_but_calls = [](uint8_t type) { return type != kHeadersFrame; };
+  const auto all_but_calls = [](const Http2Frame& frame) {
+    return frame.type != kHeadersFrame;
+  };
   EXPECT_EQ(frames.Follow(sent, all_but_calls), 24u + 15u);
   EXPECT_EQ(frames.Follow(sent.substr(39), all_but_calls), 0u);
-  EXPECT_EQ(frames.Follow(sent.substr(39), [](uint8_t) { return true; }), 18u);
+  EXPECT_EQ(
+      frames.Follow(sent.substr(39), [](const Http2Frame&) { return true; }),
+      18u);
 }
 
 TEST(Http2FramesTest, APrefaceAloneHasBegunNothing) {
   Http2Frames frames;
-  const auto any = [](uint8_t) { return true; };
+  const auto any = [](const Http2Frame&) { return true; };
   EXPECT_EQ(frames.Follow(kPreface, any), 24u);
   EXPECT_FALSE(frames.begun());
   frames.Follow(Frame(4, 0), any);

@@ -64,6 +64,24 @@ bool Peers::MayBeginCall(uid_t uid, absl::Time now) {
   return user != users_.end() && user->second.calls.Take(now);
 }
 
+bool Peers::AddUnfinished(uid_t uid, uint64_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto user = users_.find(uid);
+  if (user == users_.end()) return false;
+  const uint64_t sum = user->second.unfinished_bytes + bytes;
+  if (sum > limits_.user_unfinished_bytes) return false;
+  user->second.unfinished_bytes = sum;
+  return true;
+}
+
+void Peers::TakeBackUnfinished(uid_t uid, uint64_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto user = users_.find(uid);
+  ROUNDHOUSE_CHECK(user != users_.end() &&
+                   user->second.unfinished_bytes >= bytes);
+  user->second.unfinished_bytes -= bytes;
+}
+
 absl::StatusOr<uid_t> Peers::UidOf(absl::string_view peer) const {
   int fd = -1;
   if (absl::ConsumePrefix(&peer, "fd:") && absl::SimpleAtoi(peer, &fd)) {

@@ -36,6 +36,9 @@ struct PeerLimits {
   double user_calls = 1000;
   // Calls that a connection resets in a second; one that resets more is closed.
   double connection_resets = 200;
+  // Bytes of a user's requests that are not whole yet: gRPC keeps them.  The
+  // connection that goes beyond is closed.
+  uint64_t user_unfinished_bytes = 8 << 20;
   // Frames of any kind that a connection sends in a second; more have to wait.
   double connection_frames = 10'000;
 };
@@ -64,6 +67,11 @@ class Peers {
   // Whether a connection of `uid`, which has entered, may begin a call now.
   bool MayBeginCall(uid_t uid, absl::Time now);
 
+  // Counts bytes of a request of `uid` that is not whole; false, and they are
+  // not counted: too many.  Each one counted is taken back when it is whole.
+  bool AddUnfinished(uid_t uid, uint64_t bytes);
+  void TakeBackUnfinished(uid_t uid, uint64_t bytes);
+
   // kUnauthenticated for a name that is not noted.
   absl::StatusOr<uid_t> UidOf(absl::string_view peer) const;
   absl::StatusOr<uid_t> UidOf(const grpc::ServerContextBase& context) const;
@@ -74,6 +82,7 @@ class Peers {
  private:
   struct User {
     int connections = 0;
+    uint64_t unfinished_bytes = 0;
     TokenBucket calls;
   };
   struct Noted {

@@ -54,6 +54,7 @@ Relay::Relay(Peers* peers, int epoll, uint64_t connection, uid_t uid, Ends ends,
 }
 
 Relay::~Relay() {
+  while (!unfinished_.empty()) ForgetRequest(unfinished_.begin()->first);
   peers_->Forget(ends_.grpc, connection_);
   peers_->Leave(uid_);
   // Closing takes them out of the epoll.
@@ -72,21 +73,45 @@ bool Relay::Write(int fd, Pending& pending, size_t limit) {
 }
 
 // A frame that has to wait is asked about again; it has paid once.
-bool Relay::AdmitFrame(uint8_t type, absl::Time now) {
+bool Relay::AdmitFrame(const Http2Frame& frame, absl::Time now) {
   if (!frame_admitted_ && !every_frame_.Take(now)) return false;
   frame_admitted_ = true;
-  if (type == kHeadersFrame) {
+  if (frame.type == kHeadersFrame) {
     if (!call_admitted_ && !calls_.Take(now)) return false;
     call_admitted_ = true;
     if (!peers_->MayBeginCall(uid_, now)) return false;
   }
-  if (type == kResetFrame && !resets_.Take(now)) {
-    too_many_resets_ = true;
+  if (!CountRequest(frame) ||
+      (frame.type == kResetFrame && !resets_.Take(now))) {
+    misbehaves_ = true;
     return false;
   }
   frame_admitted_ = false;
   call_admitted_ = false;
   return true;
+}
+
+bool Relay::CountRequest(const Http2Frame& frame) {
+  const bool ends = frame.type == kResetFrame ||
+                    (frame.type == kDataFrame && (frame.flags & kEndStream));
+  if (ends) {
+    ForgetRequest(frame.stream);
+    return true;
+  }
+  if (frame.type != kDataFrame || frame.payload_bytes == 0) return true;
+  if (unfinished_.size() >= kMaxUnfinishedRequests ||
+      !peers_->AddUnfinished(uid_, frame.payload_bytes)) {
+    return false;
+  }
+  unfinished_[frame.stream] += frame.payload_bytes;
+  return true;
+}
+
+void Relay::ForgetRequest(uint32_t stream) {
+  const auto found = unfinished_.find(stream);
+  if (found == unfinished_.end()) return;
+  peers_->TakeBackUnfinished(uid_, found->second);
+  unfinished_.erase(found);
 }
 
 Relay::Flow Relay::PassUp(absl::Time now) {
@@ -96,10 +121,11 @@ Relay::Flow Relay::PassUp(absl::Time now) {
       if (!Read(ends_.client, up_.bytes, dry)) return Flow::kOver;
       if (dry) return Flow::kDry;
     }
-    admitted_ += frames_.Follow(
-        absl::string_view(up_.bytes).substr(admitted_),
-        [this, now](uint8_t type) { return AdmitFrame(type, now); });
-    if (too_many_resets_) return Flow::kOver;
+    admitted_ += frames_.Follow(absl::string_view(up_.bytes).substr(admitted_),
+                                [this, now](const Http2Frame& frame) {
+                                  return AdmitFrame(frame, now);
+                                });
+    if (misbehaves_) return Flow::kOver;
     waits_ = admitted_ < up_.bytes.size();
     if (!Write(ends_.server, up_, admitted_)) return Flow::kOver;
     if (up_.left() > 0) return Flow::kDry;

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "absl/time/time.h"
@@ -20,6 +21,8 @@ namespace roundhouse {
 
 // What a relay holds of each direction at most.
 inline constexpr size_t kRelayBytes = 64 << 10;
+// Requests of a connection that are not whole; gRPC lets 100 be open.
+inline constexpr size_t kMaxUnfinishedRequests = 256;
 // A client that has not begun to speak HTTP/2 is cut off after this.
 inline constexpr absl::Duration kSilentClientLimit = absl::Seconds(10);
 // One that takes nothing of what there is for it, after this.
@@ -63,7 +66,10 @@ class Relay {
 
   Flow PassUp(absl::Time now);
   Flow PassDown(absl::Time now);
-  bool AdmitFrame(uint8_t type, absl::Time now);
+  bool AdmitFrame(const Http2Frame& frame, absl::Time now);
+  // False: too much of them.
+  bool CountRequest(const Http2Frame& frame);
+  void ForgetRequest(uint32_t stream);
   // False: the other side is gone.  Else as much as it takes now.
   static bool Write(int fd, Pending& pending, size_t limit);
   void Watch();
@@ -80,7 +86,8 @@ class Relay {
   TokenBucket every_frame_;
   bool call_admitted_ = false;   // by calls_, the user's share not yet
   bool frame_admitted_ = false;  // by every_frame_, the rest not yet
-  bool too_many_resets_ = false;
+  bool misbehaves_ = false;
+  std::map<uint32_t, uint64_t> unfinished_;  // bytes of requests, by stream
   bool waits_ = false;
   bool server_gone_ = false;
   Pending up_;
