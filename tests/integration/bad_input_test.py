@@ -119,10 +119,10 @@ class ModelTest(BadInputTest):
                 ({"num_hidden_layers": 4096}, "num_hidden_layers", "[1, 511]"),
                 ({"num_hidden_layers": 511}, None),
                 ({"hidden_size": 65536, "intermediate_size": 1 << 20,
-                  "num_hidden_layers": 511}, "HOST_MEMORY"),
+                  "num_hidden_layers": 511}, "RESOURCE_EXHAUSTED"),
                 ({"num_attention_heads": 1024, "num_key_value_heads": 1024,
                   "head_dim": 1024, "hidden_size": 65536,
-                  "vocab_size": 1 << 21}, "HOST_MEMORY")):
+                  "vocab_size": 1 << 21}, "RESOURCE_EXHAUSTED")):
             self.edit_config(**fields)
             for flags in (("--dry-run",), ()):
                 with self.subTest(fields, flags=flags):
