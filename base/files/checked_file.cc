@@ -16,8 +16,10 @@ namespace roundhouse {
 namespace {
 
 absl::Status SystemError(const std::string& path, const char* what, int error) {
+  const bool shortage = error == EMFILE || error == ENFILE || error == ENOMEM;
   return absl::Status(
-      absl::ErrnoToStatusCode(error),
+      shortage ? absl::StatusCode::kUnavailable
+               : absl::ErrnoToStatusCode(error),
       absl::StrCat(path, ": ", what, ": ", std::strerror(error)));
 }
 

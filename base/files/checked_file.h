@@ -57,7 +57,8 @@ int OpenForReading(int place);
 
 // A descriptor for reading, of the same file in the same state.  NOT_FOUND;
 // FAILED_PRECONDITION where it is not the same any more, leads out of its root
-// now or is no regular file; others as the system says; all name the path.
+// now or is no regular file; UNAVAILABLE where descriptors or memory are short;
+// others as the system says; all name the path.
 absl::StatusOr<int> OpenChecked(const CheckedFile& file);
 
 // A descriptor for writing to a file that is being made: the same inode, not

@@ -76,23 +76,20 @@ absl::Status ReadError(const std::string& path, int error) {
   }
 }
 
-// Calls `piece` with all of the regular file at `path`.
+// Calls `piece` with all of the regular file that `fd` is, from where it
+// stands.
 template <typename Piece>
-absl::Status ReadPieces(FileSite site, const std::string& path,
+absl::Status ReadPieces(FileSite site, int fd, const std::string& path,
                         const Piece& piece) {
-  // A pipe must not hold up who asks what it is.
-  const Descriptor file(
-      file_calls::Open(site, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0));
-  if (file.get() < 0) return ReadError(path, errno);
   struct stat info;
-  if (fstat(file.get(), &info) != 0) return ReadError(path, errno);
+  if (fstat(fd, &info) != 0) return ReadError(path, errno);
   if (!S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(path + ": is no regular file");
   }
   std::string buffer(kPieceBytes, '\0');
   while (true) {
     const ssize_t got =
-        file_calls::Read(site, file.get(), buffer.data(), buffer.size());
+        file_calls::Read(site, fd, buffer.data(), buffer.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return ReadError(path, errno);
     if (got == 0) return absl::OkStatus();
@@ -111,6 +108,14 @@ unsigned int FlagsOf(RenameMode mode) {
       return RENAME_EXCHANGE;
   }
   return 0;
+}
+
+absl::StatusOr<Descriptor> OpenToRead(FileSite site, const std::string& path) {
+  // A pipe must not hold up who asks what it is.
+  Descriptor file(
+      file_calls::Open(site, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0));
+  if (file.get() < 0) return ReadError(path, errno);
+  return file;
 }
 
 }  // namespace
@@ -184,9 +189,16 @@ absl::Status RenameDurably(FileSite site, const std::string& from,
 absl::StatusOr<std::string> ReadWholeFile(FileSite site,
                                           const std::string& path,
                                           uint64_t max_bytes) {
+  ASSIGN_OR_RETURN(const Descriptor file, OpenToRead(site, path));
+  return ReadWholeFile(site, file.get(), path, max_bytes);
+}
+
+absl::StatusOr<std::string> ReadWholeFile(FileSite site, int fd,
+                                          const std::string& path,
+                                          uint64_t max_bytes) {
   std::string content;
   RETURN_IF_ERROR(
-      ReadPieces(site, path, [&](absl::string_view piece) -> absl::Status {
+      ReadPieces(site, fd, path, [&](absl::string_view piece) -> absl::Status {
         if (content.size() + piece.size() > max_bytes) {
           return absl::InvalidArgumentError(absl::StrCat(
               path, ": has more than the ", max_bytes, " bytes allowed"));
@@ -224,10 +236,17 @@ std::string Sha256Of(absl::string_view bytes) {
 
 absl::StatusOr<FileHash> HashFile(FileSite site, const std::string& path,
                                   const std::atomic<bool>* stop) {
+  ASSIGN_OR_RETURN(const Descriptor file, OpenToRead(site, path));
+  return HashFile(site, file.get(), path, stop);
+}
+
+absl::StatusOr<FileHash> HashFile(FileSite site, int fd,
+                                  const std::string& path,
+                                  const std::atomic<bool>* stop) {
   Sha256 hash;
   FileHash result;
   RETURN_IF_ERROR(
-      ReadPieces(site, path, [&](absl::string_view piece) -> absl::Status {
+      ReadPieces(site, fd, path, [&](absl::string_view piece) -> absl::Status {
         if (stop != nullptr && stop->load(std::memory_order_relaxed)) {
           return absl::CancelledError(path + ": no longer wanted");
         }

@@ -66,6 +66,11 @@ absl::StatusOr<std::string> ReadWholeFile(FileSite site,
                                           const std::string& path,
                                           uint64_t max_bytes);
 
+// Of a descriptor that somebody opened; `path` names it in errors.
+absl::StatusOr<std::string> ReadWholeFile(FileSite site, int fd,
+                                          const std::string& path,
+                                          uint64_t max_bytes);
+
 // SHA-256 in pieces, in lower-case hexadecimal.
 class Sha256 {
  public:
@@ -89,6 +94,10 @@ struct FileHash {
 };
 // Of a regular file, read piece by piece.  CANCELLED once `stop` is true.
 absl::StatusOr<FileHash> HashFile(FileSite site, const std::string& path,
+                                  const std::atomic<bool>* stop = nullptr);
+
+absl::StatusOr<FileHash> HashFile(FileSite site, int fd,
+                                  const std::string& path,
                                   const std::atomic<bool>* stop = nullptr);
 
 // Whose the file or folder is, which may be a link (it is not followed).

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -81,14 +82,15 @@ class DirectoryReader {
     return header;
   }
 
-  absl::StatusOr<std::vector<std::string>> FindTokenizerFiles() {
-    const std::vector<std::string> found = TokenizerFilesIn(files_, path_);
-    for (const std::string& name : found) {
+  absl::Status FindTokenizerFiles(ModelDirectory* directory) {
+    directory->tokenizer_files = TokenizerFilesIn(files_, path_);
+    for (const std::string& name : directory->tokenizer_files) {
       ASSIGN_OR_RETURN(const InputFile file, files_.Open(FilePath(name)));
       RETURN_IF_ERROR(CheckSize(file, kMaxTokenizerFileBytes));
       seen_.push_back(file.checked());
+      directory->tokenizer.push_back(file.checked());
     }
-    return found;
+    return absl::OkStatus();
   }
 
   std::vector<CheckedFile> TakeSeen() { return std::move(seen_); }
@@ -286,6 +288,11 @@ absl::Status CheckLeftovers(const FileOpener& files, const FoundTensors& found,
 
 }  // namespace
 
+bool IsTokenizerFile(const std::string& name) {
+  return std::find(std::begin(kTokenizerFiles), std::end(kTokenizerFiles),
+                   name) != std::end(kTokenizerFiles);
+}
+
 std::vector<std::string> TokenizerFilesIn(const FileOpener& files,
                                           const std::string& directory) {
   std::vector<std::string> found;
@@ -309,7 +316,7 @@ absl::StatusOr<ModelDirectory> OpenModelDirectory(
   ASSIGN_OR_RETURN(
       directory.config,
       ParseModelConfig(directory.config_json, reader.FilePath("config.json")));
-  ASSIGN_OR_RETURN(directory.tokenizer_files, reader.FindTokenizerFiles());
+  RETURN_IF_ERROR(reader.FindTokenizerFiles(&directory));
   if (options.init == ModelInit::kPretrained) {
     ASSIGN_OR_RETURN(FoundTensors found, reader.FindTensors());
     RETURN_IF_ERROR(TakeParameters(&found, &directory));

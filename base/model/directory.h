@@ -47,7 +47,11 @@ struct ModelDirectory {
   std::vector<std::string> ignored;
   // Every file that was read or that an export copies, as it was then.
   std::vector<CheckedFile> files;
+  std::vector<CheckedFile> tokenizer;  // those of tokenizer_files, in its order
 };
+
+// Whether tokenizer_files may have that name.
+bool IsTokenizerFile(const std::string& name);
 
 // The names, in `directory`, of tokenizer_files' kind that are there.
 std::vector<std::string> TokenizerFilesIn(const FileOpener& files,

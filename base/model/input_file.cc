@@ -6,6 +6,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -101,8 +103,11 @@ class AnyFileOpener final : public FileOpener {
     if (place.get() < 0 || fstat(place.get(), &info) != 0) {
       return SystemError(path, "cannot be opened", errno);
     }
-    if (S_ISDIR(info.st_mode))
-      return FoundDirectory{std::move(place), "", path};
+    if (S_ISDIR(info.st_mode)) {
+      std::error_code error;
+      const auto real = std::filesystem::canonical(path, error);
+      return FoundDirectory{std::move(place), "", error ? path : real.string()};
+    }
     return absl::InvalidArgumentError(absl::StrCat(path, ": not a directory"));
   }
 };

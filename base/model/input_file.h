@@ -64,7 +64,8 @@ class FileOpener {
   // Errors as InputFile::Open's, and INVALID_ARGUMENT where the name leads
   // where it may not.
   virtual absl::StatusOr<InputFile> Open(const std::string& path) const = 0;
-  // NOT_FOUND; INVALID_ARGUMENT where it is no directory, and as Open.
+  // Its path is the real one.  NOT_FOUND; INVALID_ARGUMENT where it is no
+  // directory, and as Open.
   virtual absl::StatusOr<FoundDirectory> OpenDirectory(
       const std::string& path) const = 0;
 

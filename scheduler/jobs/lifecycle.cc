@@ -18,8 +18,8 @@ const std::vector<S>& Successors(S from) {
       /*kQueued*/
       {S::kLoading, S::kPaused, S::kFailed, S::kCancelling, S::kCancelled},
       /*kLoading*/
-      {S::kRunning, S::kQueued, S::kPausing, S::kRecovering, S::kFailed,
-       S::kCancelling},
+      {S::kRunning, S::kQueued, S::kPausing, S::kPaused, S::kRecovering,
+       S::kFailed, S::kCancelling},
       /*kRunning*/
       {S::kFinalizing, S::kPausing, S::kPaused, S::kRecovering, S::kFailed,
        S::kCancelling},

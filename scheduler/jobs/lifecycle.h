@@ -14,6 +14,8 @@
 //   PAUSED -> RECOVERING -> PAUSED    the daemon was restarted, and what the
 //     job kept in memory is gone
 //   LOADING -> QUEUED                 what it needs is taken; it waits again
+//   LOADING -> PAUSED                 what it loads can't be read, or what it
+//     keeps can't be written, just now
 //   PAUSING -> PAUSED | RECOVERING
 //   any state but the final three -> FAILED | CANCELLING
 //   VALIDATING, QUEUED, PAUSED, CANCELLING -> CANCELLED

@@ -26,6 +26,12 @@ absl::StatusOr<std::vector<GivenFile>> FilesToGive(
   return given;
 }
 
+absl::Status CheckGiven(const std::vector<GivenFile>& given) {
+  if (!given.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "the model's folder has no tokenizer files any more");
+}
+
 absl::StatusOr<std::vector<Descriptor>> OpenGiven(
     const std::vector<GivenFile>& given) {
   std::vector<Descriptor> descriptors;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/files/checked_file.h"
 #include "base/files/descriptor.h"
@@ -29,6 +30,9 @@ using GivenFiles = std::function<absl::StatusOr<std::vector<GivenFile>>()>;
 absl::StatusOr<std::vector<GivenFile>> FilesToGive(
     const FileOpener& files, const std::string& directory,
     const std::vector<std::string>& data_files);
+
+// INVALID_ARGUMENT: there are none, which would mean paths.
+absl::Status CheckGiven(const std::vector<GivenFile>& given);
 
 // Descriptors of `given`, each for reading, in their order.  Errors as
 // OpenChecked's: a file that changed meanwhile is FAILED_PRECONDITION.

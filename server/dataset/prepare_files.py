@@ -16,7 +16,7 @@ GIVEN = GIVEN and dict(json.loads(GIVEN))
 
 # Limits on whole files, in bytes.
 MAX_DATA_BYTES = 128 << 30
-MAX_TOKENIZER_BYTES = 128 << 20  # tokenizer.json; published ones have 35 MB
+MAX_TOKENIZER_BYTES = 256 << 20  # tokenizer.json; published ones have 35 MB
 MAX_JSON_BYTES = 16 << 20  # any other JSON file of the directory
 MAX_TEMPLATE_BYTES = 1 << 20
 

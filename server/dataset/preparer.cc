@@ -40,6 +40,7 @@ void Preparer::StartSplit(bool validation) {
   if (validation) mode.insert(mode.end(), {"--bigram-from", train});
   if (options_.given) {
     auto given = options_.given();
+    if (given.ok() && !CheckGiven(*given).ok()) given = CheckGiven(*given);
     if (!given.ok()) return OnNotStarted(validation, given.status());
     reading.given = *std::move(given);
   }
@@ -55,8 +56,12 @@ void Preparer::StartSplit(bool validation) {
 
 void Preparer::OnNotStarted(bool validation, const absl::Status& status) {
   if (!absl::IsUnavailable(status)) {
-    next_ =
-        loop_.After(absl::ZeroDuration(), [this, status] { Finish(status); });
+    // What was checked is not what is there now.
+    const bool changed = absl::IsFailedPrecondition(status);
+    const absl::Status why =
+        changed ? absl::InvalidArgumentError(std::string(status.message()))
+                : status;
+    next_ = loop_.After(absl::ZeroDuration(), [this, why] { Finish(why); });
     return;
   }
   if (!std::exchange(told_of_shortage_, true)) {

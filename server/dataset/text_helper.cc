@@ -59,6 +59,11 @@ absl::StatusOr<std::unique_ptr<TextHelper>> TextHelper::Start(
     EventLoop& loop, const TextHelperOptions& options,
     const std::vector<std::string>& prompts, Tokenized tokenized,
     std::function<void(absl::Status)> ended) {
+  std::vector<GivenFile> given;
+  if (options.given) {
+    ASSIGN_OR_RETURN(given, options.given());
+    RETURN_IF_ERROR(CheckGiven(given));
+  }
   const Descriptor file(memfd_create("prompts", MFD_CLOEXEC));
   if (file.get() < 0) return ErrnoError("memfd_create");
   if (fchmod(file.get(), 0600) != 0) return ErrnoError("fchmod");
@@ -71,10 +76,6 @@ absl::StatusOr<std::unique_ptr<TextHelper>> TextHelper::Start(
     return ErrnoError("socketpair");
   }
   const Descriptor childs(ends[0]);
-  std::vector<GivenFile> given;
-  if (options.given) {
-    ASSIGN_OR_RETURN(given, options.given());
-  }
   std::unique_ptr<TextHelper> helper(new TextHelper(std::move(tokenized)));
   helper->socket_fd_ = ends[1];
   ASSIGN_OR_RETURN(

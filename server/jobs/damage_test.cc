@@ -86,12 +86,13 @@ class DamageTest : public CheckpointTest {
   }
   StartPoint Choose() {
     StartOptions options;
+    options.files = &AnyFiles();
     for (int64_t step = kCheckpoints; step > 0; --step) {
       options.own.push_back(CheckpointPath(job_, step));
     }
     options.dataset_sha256 = "d5";
     options.parts = [this](const std::string& path, int64_t step) {
-      return ResumeParts(path, step, *state_);
+      return ResumeParts(AnyFiles(), path, step, *state_);
     };
     return ChooseStart(options);
   }

@@ -17,10 +17,11 @@ namespace roundhouse {
 namespace {
 
 // A job by epochs knows its steps only now.
-absl::Status CheckStepsLeft(const JobSpec& spec, int64_t rows) {
+absl::Status CheckStepsLeft(const FileOpener& files, const JobSpec& spec,
+                            int64_t rows) {
   if (spec.resume_from_checkpoint.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const CheckpointManifest manifest,
-                   ReadCheckpoint(spec.resume_from_checkpoint, false));
+                   ReadCheckpoint(files, spec.resume_from_checkpoint, false));
   const int64_t steps = TotalSteps(spec, rows);
   if (manifest.step < steps) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -207,7 +208,7 @@ absl::StatusOr<DatasetCounts> Engine::TakeDatasets(const JobRecord& job) {
   counts.train_dropped = train->counts().dropped;
   counts.sha256 = train->counts().tokens_sha256;
   WarnOfData(job, spec.spec().dataset, *train);
-  RETURN_IF_ERROR(CheckStepsLeft(spec.spec(), train->counts().rows));
+  RETURN_IF_ERROR(CheckStepsLeft(*roots_, spec.spec(), train->counts().rows));
   if (spec.spec().validation_dataset.empty()) return counts;
   ASSIGN_OR_RETURN(
       const auto validation,

@@ -1,5 +1,6 @@
 // Engine: what lies in the jobs' directories: prepared data, and what was left
 // there by saves that were cut short.
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -7,6 +8,7 @@
 #include "server/jobs/engine.h"
 #include "server/jobs/finish_mark.h"
 #include "server/jobs/source_files.h"
+#include "server/jobs/tokenizer_copy.h"
 #include "server/weights/leftovers.h"
 
 namespace roundhouse {
@@ -44,8 +46,12 @@ absl::StatusOr<std::vector<GivenFile>> Engine::FilesOfData(
   if (given.ok()) {
     for (const GivenFile& one : *given) now.push_back(one.file);
     status = CheckUnchanged(then, now);
+    if (status.ok()) {
+      status = CheckTokenizerIsThere(then, now, spec.model_name_or_path);
+    }
   }
   if (status.ok()) return given;
+  if (absl::IsUnavailable(status)) return status;  // descriptors are short
   return absl::InvalidArgumentError(std::string(status.message()));
 }
 
@@ -55,6 +61,13 @@ absl::Status Engine::CheckSources(
     const std::optional<AdapterDirectory>& adapter) const {
   ASSIGN_OR_RETURN(const SourceFiles then, SourceFilesFromJson(job.files));
   SourceFiles now = model.files;
+  if (HasTokenizerCopy(JobDirectory(job))) {
+    // The job's own are used.
+    std::erase_if(now, [&](const CheckedFile& file) {
+      return std::find(model.tokenizer.begin(), model.tokenizer.end(), file) !=
+             model.tokenizer.end();
+    });
+  }
   if (adapter.has_value()) {
     now.insert(now.end(), adapter->files.begin(), adapter->files.end());
   }

@@ -27,20 +27,20 @@ absl::Status Refused(const char* field, const std::string& why) {
 
 bool IsOutputName(const std::string& name) {
   return !name.empty() && name.size() <= kMaxOutputNameBytes &&
-         name[0] != '.' &&
+         name[0] != '.' && !absl::StartsWith(name, "tmp-") &&
          std::all_of(name.begin(), name.end(), [](unsigned char c) {
            return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.';
          });
 }
 
 // Hashes all of a checkpoint that an export may read.
-absl::Status CheckExported(const std::string& path) {
+absl::Status CheckExported(const FileOpener& files, const std::string& path) {
   ASSIGN_OR_RETURN(const CheckpointManifest manifest,
-                   ReadCheckpoint(path, false));
+                   ReadCheckpoint(files, path, false));
   for (const CheckpointShard& file : manifest.shards) {
     // Most of its bytes, and of no use to whoever gets the export.
     if (absl::StartsWith(file.file, "optimizer")) continue;
-    RETURN_IF_ERROR(VerifyCheckpointFile(path, file));
+    RETURN_IF_ERROR(VerifyCheckpointFile(files, path, file));
   }
   return absl::OkStatus();
 }
@@ -72,13 +72,19 @@ absl::StatusOr<std::string> Engine::ExportOutput(
         "output",
         absl::StrCat("\"", output, "\" does not end in a name of 1 to ",
                      kMaxOutputNameBytes,
-                     " of letters, digits, '-', '_', '.'"));
+                     " of letters, digits, '-', '_', '.', which begins "
+                     "neither with '.' nor with tmp-"));
   }
   std::string parent = outputs;
   if (given.has_parent_path()) {
     ASSIGN_OR_RETURN(parent,
                      roots_->Resolve("output", given.parent_path().string(),
                                      PathKind::kDirectory));
+    const auto folder = roots_->OpenDirectory(parent);
+    if (!folder.ok()) {
+      return Refused("output", std::string(folder.status().message()));
+    }
+    parent = folder->path;
   }
   const std::string path = absl::StrCat(parent == "/" ? "" : parent, "/", name);
   std::error_code error;
@@ -109,8 +115,8 @@ absl::StatusOr<ExportPlan> Engine::PlanExportOf(
   ExportRequest located = request;
   ASSIGN_OR_RETURN(located.source, ExportSource(request.source));
   ASSIGN_OR_RETURN(located.output, ExportOutput(request.output));
-  if (PathExists(absl::StrCat(located.source, "/", kManifestName))) {
-    const absl::Status whole = CheckExported(located.source);
+  if (roots_->IsThere(absl::StrCat(located.source, "/", kManifestName))) {
+    const absl::Status whole = CheckExported(*roots_, located.source);
     if (absl::IsUnavailable(whole)) return whole;
     if (!whole.ok()) {
       return FieldError(absl::StatusCode::kFailedPrecondition,

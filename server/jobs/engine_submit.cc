@@ -289,8 +289,8 @@ absl::StatusOr<int64_t> Engine::CheckResume(const ResolvedSpec& resolved,
   const JobSpec& spec = resolved.spec();
   const std::string& path = spec.resume_from_checkpoint;
   if (path.empty()) return 0;
-  const auto manifest =
-      CheckResumable(path, model, resolved.adapter(), ComputeDtype(spec.dtype));
+  const auto manifest = CheckResumable(*roots_, path, model, resolved.adapter(),
+                                       ComputeDtype(spec.dtype));
   if (!manifest.ok()) {
     const bool corrupt = absl::IsDataLoss(manifest.status());
     return FieldError(corrupt ? "CHECKPOINT_CORRUPT" : "INVALID_VALUE",

@@ -1,30 +1,34 @@
 // Engine: jobs whose data is prepared, several at a time (helper_lanes.h), and
 // queued in the order in which they were submitted (validation_order.h).
-#include <filesystem>
 #include <utility>
 
 #include "base/log.h"
 #include "base/status.h"
 #include "server/dataset/helper_limits.h"
 #include "server/jobs/engine.h"
+#include "server/jobs/source_files.h"
 #include "server/pool/child_process.h"
 
 namespace roundhouse {
 namespace {
 
 // What taking up a job opens at once, with room for calls.
-constexpr int kJobDescriptors = 16;
+constexpr int kJobDescriptors = 48;
 
-uint64_t FileBytes(const std::string& path) {
-  std::error_code error;
-  const uint64_t bytes = std::filesystem::file_size(path, error);
-  return error ? 0 : bytes;  // the helper will say what is wrong
+// As they were submitted; a link that was swapped since fools nobody.
+uint64_t FileBytes(const SourceFiles& files, const std::string& path) {
+  for (const CheckedFile& file : files) {
+    if (file.path == path) return file.identity.size_bytes;
+  }
+  return kShortDatasetBytes + 1;  // of an older job, or by a link
 }
 
-HelperLane LaneOf(const JobSpec& spec) {
-  uint64_t bytes = FileBytes(spec.dataset);
+HelperLane LaneOf(const JobRecord& job, const JobSpec& spec) {
+  const auto files = SourceFilesFromJson(job.files);
+  if (!files.ok()) return HelperLane::kLong;
+  uint64_t bytes = FileBytes(*files, spec.dataset);
   if (!spec.validation_dataset.empty()) {
-    bytes += FileBytes(spec.validation_dataset);
+    bytes += FileBytes(*files, spec.validation_dataset);
   }
   return bytes <= kShortDatasetBytes ? HelperLane::kShort : HelperLane::kLong;
 }
@@ -36,7 +40,8 @@ void Engine::AddToValidate(const std::string& id) {
   if (!job.ok() || validation_lanes_.Has(id)) return;
   const auto spec = ResolvedSpec::FromJson(job->resolved);
   // StartValidation fails one without a spec.
-  const HelperLane lane = spec.ok() ? LaneOf(spec->spec()) : HelperLane::kShort;
+  const HelperLane lane =
+      spec.ok() ? LaneOf(*job, spec->spec()) : HelperLane::kShort;
   validation_lanes_.Add(id, lane, job->owner);
 }
 

@@ -162,7 +162,7 @@ void JobRunner::LoadBest(int64_t step) {
   auto parts = std::make_shared<std::vector<FilePart>>();
   InBackground(
       [this, path, step, parts]() -> absl::Status {
-        RETURN_IF_ERROR(ReadCheckpoint(path, true).status());
+        RETURN_IF_ERROR(ReadCheckpoint(*options_.files, path, true).status());
         ASSIGN_OR_RETURN(*parts, PartsOf(path, step));
         return absl::OkStatus();
       },

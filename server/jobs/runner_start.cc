@@ -18,7 +18,7 @@ namespace {
 // The file is not what it was when it was verified.
 bool IsOfFile(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsNotFound(status) ||
-         absl::IsInvalidArgument(status);
+         absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status);
 }
 
 // Prepared data that are not those of the submit (they had to be prepared
@@ -52,6 +52,7 @@ void JobRunner::FindStart() {
     return Fail(JobReason::kInvalidDataset, std::string(data.message()));
   }
   StartOptions options;
+  options.files = options_.files;
   const std::vector<int64_t> steps = ListCheckpointSteps(options_.directory);
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     options.own.push_back(CheckpointPath(options_.directory, *step));
@@ -74,8 +75,11 @@ void JobRunner::FindStart() {
         tokenizer_files_ = std::move(*tokenizer);
         if (kept.ok()) return OnStartChosen(start);
         if (outcome_.has_value()) return Finish();
-        const bool full = absl::IsResourceExhausted(kept);
-        Fail(full ? JobReason::kStorageFull : JobReason::kInvalidModel,
+        if (absl::IsResourceExhausted(kept) || absl::IsUnavailable(kept)) {
+          return Stop(OutcomeOf(kept));  // PAUSED until there is room
+        }
+        Fail(absl::IsInternal(kept) ? JobReason::kInternal
+                                    : JobReason::kInvalidModel,
              std::string(kept.message()));
       });
 }
@@ -89,7 +93,7 @@ absl::StatusOr<std::vector<FilePart>> JobRunner::PartsOf(
         OpenAdapterDirectory(*options_.files, path, options_.model.config));
     RETURN_IF_ERROR(CheckAdapterIs(adapter, saved));
   }
-  return ResumeParts(path, step, *state_);
+  return ResumeParts(*options_.files, path, step, *state_);
 }
 
 void JobRunner::OnStartChosen(std::shared_ptr<const StartPoint> start) {

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "base/model/directory.h"
 #include "nlohmann/json.hpp"
 
 namespace roundhouse {
@@ -61,6 +63,23 @@ absl::Status CheckUnchanged(const SourceFiles& then, const SourceFiles& now) {
     if (!IsSame(known->identity, file.identity)) {
       return Changed(file.path, "changed");
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTokenizerIsThere(const SourceFiles& then,
+                                   const SourceFiles& now,
+                                   const std::string& model) {
+  for (const CheckedFile& file : then) {
+    const std::filesystem::path path(file.path);
+    if (path.parent_path() != model ||
+        !IsTokenizerFile(path.filename().string())) {
+      continue;
+    }
+    const bool there = std::any_of(
+        now.begin(), now.end(),
+        [&](const CheckedFile& other) { return other.path == file.path; });
+    if (!there) return Changed(file.path, "went");
   }
   return absl::OkStatus();
 }

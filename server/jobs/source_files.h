@@ -26,6 +26,12 @@ absl::StatusOr<SourceFiles> SourceFilesFromJson(const std::string& json);
 // the job was submitted.  `then` without any: OK.
 absl::Status CheckUnchanged(const SourceFiles& then, const SourceFiles& now);
 
+// OK where each file of a tokenizer that `then` has directly in `model` is
+// among `now`; else FAILED_PRECONDITION naming the one that went.
+absl::Status CheckTokenizerIsThere(const SourceFiles& then,
+                                   const SourceFiles& now,
+                                   const std::string& model);
+
 }  // namespace roundhouse
 
 #endif  // ROUNDHOUSE_SERVER_JOBS_SOURCE_FILES_H_

@@ -24,12 +24,15 @@ absl::Status CheckData(const CheckpointManifest& manifest,
 // Into `start`, all or nothing.
 absl::Status Take(const std::string& path, const StartOptions& options,
                   bool own, StartPoint& start) {
-  ASSIGN_OR_RETURN(CheckpointManifest manifest, ReadCheckpoint(path, true));
+  ASSIGN_OR_RETURN(CheckpointManifest manifest,
+                   ReadCheckpoint(*options.files, path, true));
   if (own) RETURN_IF_ERROR(CheckData(manifest, options.dataset_sha256));
-  ASSIGN_OR_RETURN(std::string state,
-                   CheckpointText(path, manifest, "trainer_state.json"));
-  ASSIGN_OR_RETURN(std::string samples,
-                   CheckpointText(path, manifest, "samples.jsonl"));
+  ASSIGN_OR_RETURN(
+      std::string state,
+      CheckpointText(*options.files, path, manifest, "trainer_state.json"));
+  ASSIGN_OR_RETURN(
+      std::string samples,
+      CheckpointText(*options.files, path, manifest, "samples.jsonl"));
   ASSIGN_OR_RETURN(start.parts, options.parts(path, manifest.step));
   start.path = path;
   start.manifest = std::move(manifest);

@@ -16,8 +16,9 @@
 namespace roundhouse {
 
 struct StartOptions {
-  std::vector<std::string> own;  // the job's checkpoints, newest first
-  std::string named;             // by its spec; "": none
+  const FileOpener* files = nullptr;  // of checkpoints; outlives the call
+  std::vector<std::string> own;       // the job's checkpoints, newest first
+  std::string named;                  // by its spec; "": none
   // Of the job's tokens, which every own checkpoint was trained on; "": not
   // known, none is refused for it.
   std::string dataset_sha256;

@@ -46,7 +46,8 @@ class StartPointTest : public testing::Test {
   }
   StartPoint Choose(const std::vector<std::string>& own,
                     const std::string& named) {
-    return ChooseStart({.own = own,
+    return ChooseStart({.files = &AnyFiles(),
+                        .own = own,
                         .named = named,
                         .dataset_sha256 = dataset_sha256_,
                         .parts = [this](const std::string& path, int64_t step)

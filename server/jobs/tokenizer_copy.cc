@@ -19,21 +19,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string NameOf(const CheckedFile& file) {
-  return fs::path(file.path).filename().string();
-}
-
 absl::Status MakeCopy(const ModelDirectory& model, const std::string& path) {
   DirectoryPlan plan;
   plan.final_path = path;
   plan.sites = {kJobTokenizer, kJobTokenizer, kJobTokenizer};
-  const auto& names = model.tokenizer_files;
-  for (const CheckedFile& file : model.files) {
-    const std::string name = NameOf(file);
-    if (std::count(names.begin(), names.end(), name) == 0) continue;
+  for (size_t i = 0; i < model.tokenizer.size(); ++i) {
+    const CheckedFile& file = model.tokenizer[i];
     ASSIGN_OR_RETURN(const int descriptor, OpenChecked(file));
     const InputFile opened = InputFile::Adopt(Descriptor(descriptor), file);
-    ASSIGN_OR_RETURN(plan.texts[name],
+    ASSIGN_OR_RETURN(plan.texts[model.tokenizer_files[i]],
                      ReadWhole(opened, kMaxTokenizerFileBytes));
   }
   absl::Status status = BeginDirectory(plan);
@@ -66,11 +60,15 @@ std::string TokenizerCopy(const std::string& directory) {
   return absl::StrCat(directory, "/tokenizer");
 }
 
+bool HasTokenizerCopy(const std::string& directory) {
+  std::error_code error;
+  return fs::is_directory(TokenizerCopy(directory), error);
+}
+
 absl::StatusOr<std::vector<std::string>> KeepTokenizer(
     const ModelDirectory& model, const std::string& directory) {
   const std::string path = TokenizerCopy(directory);
-  std::error_code error;
-  if (!fs::is_directory(path, error)) {
+  if (!HasTokenizerCopy(directory)) {
     RETURN_IF_ERROR(WriteFileDurably(kJobTokenizer, ConfigCopy(directory),
                                      model.config_json));
     RETURN_IF_ERROR(MakeCopy(model, path));

@@ -17,6 +17,9 @@ namespace roundhouse {
 // Where it lies; `directory` is the job's.
 std::string TokenizerCopy(const std::string& directory);
 
+// Whether an earlier life of the job has made it.
+bool HasTokenizerCopy(const std::string& directory);
+
 // Makes it, whole or not at all, unless it is there from an earlier life of the
 // job; the names of its files.  FAILED_PRECONDITION names a file that changed
 // since `model` was opened; RESOURCE_EXHAUSTED; INTERNAL.  Blocks on the disk;

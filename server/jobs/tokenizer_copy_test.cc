@@ -21,12 +21,16 @@ class TokenizerCopyTest : public testing::Test {
     fs::remove_all(root_);
     fs::create_directories(root_ + "/model");
     fs::create_directories(root_ + "/job");
-    for (const char* name : {"config.json", "tokenizer.json", "merges.txt"}) {
+    for (const char* name : {"tokenizer.json", "merges.txt"}) {
       WriteTestFile(root_ + "/model/" + name, name);
-      model_.files.push_back(
+      model_.tokenizer_files.push_back(name);
+      model_.tokenizer.push_back(
           AnyFiles().Open(root_ + "/model/" + name)->checked());
     }
-    model_.tokenizer_files = {"tokenizer.json", "merges.txt"};
+    // Links may lead to a file of another name.
+    fs::rename(root_ + "/model/merges.txt", root_ + "/model/blob");
+    fs::create_symlink("blob", root_ + "/model/merges.txt");
+    model_.tokenizer[1].path = root_ + "/model/blob";
   }
   ~TokenizerCopyTest() override { fs::remove_all(root_); }
 
@@ -49,10 +53,10 @@ TEST_F(TokenizerCopyTest, ItStaysAsItWasWhateverBecomesOfTheModel) {
 }
 
 TEST_F(TokenizerCopyTest, WhatChangedSinceTheModelWasOpenedIsNotCopied) {
-  WriteTestFile(root_ + "/model/merges.txt", "others");
+  WriteTestFile(root_ + "/model/blob", "others");
   const absl::Status status = Keep().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
-  EXPECT_TRUE(absl::StrContains(status.message(), "merges.txt: changed since"))
+  EXPECT_TRUE(absl::StrContains(status.message(), "blob: changed since"))
       << status;
   EXPECT_FALSE(fs::exists(TokenizerCopy(root_ + "/job")));
 }

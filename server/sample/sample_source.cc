@@ -20,11 +20,11 @@ absl::Status ModelError(const absl::Status& status) {
                     absl::StrCat("model: ", std::string(status.message())));
 }
 
-absl::StatusOr<DType> DTypeOf(const std::string& path,
+absl::StatusOr<DType> DTypeOf(const FileOpener& files, const std::string& path,
                               const ModelConfig& model) {
-  if (PathExists(path + "/checkpoint.json")) {
+  if (files.IsThere(path + "/checkpoint.json")) {
     ASSIGN_OR_RETURN(const CheckpointManifest manifest,
-                     ReadCheckpoint(path, false));
+                     ReadCheckpoint(files, path, false));
     for (const DType dtype : {DType::kBF16, DType::kF16}) {
       if (manifest.dtype == DTypeName(dtype)) return dtype;
     }
@@ -53,7 +53,7 @@ absl::StatusOr<SampleSource> Open(const std::string& path,
   if (dtype.has_value()) {
     source.dtype = *dtype;
   } else {
-    ASSIGN_OR_RETURN(source.dtype, DTypeOf(path, source.model.config));
+    ASSIGN_OR_RETURN(source.dtype, DTypeOf(files, path, source.model.config));
   }
   const bool own = files.IsThere(path + "/tokenizer.json");
   source.tokenizer_directory = own ? path : model;

@@ -38,6 +38,11 @@ absl::Status OpenError(int error) {
     case ENOTDIR:
       return FieldError(absl::StatusCode::kNotFound, "PATH_NOT_FOUND", "",
                         "not found");
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+      return absl::UnavailableError(
+          absl::StrCat("can't be opened just now: ", strerror(error)));
     case ELOOP:
       return FieldError("PATH_OUTSIDE_DATA_ROOTS", "",
                         "goes through more links than are followed");
@@ -214,6 +219,7 @@ absl::StatusOr<std::string> DataRoots::Resolve(const std::string& field,
                             absl::StrCat("is not under the data roots (",
                                          RootsText(), ")")));
   }
+  if (absl::IsUnavailable(found.status())) return found.status();
   if (!found.ok()) return About(field, path, found.status());
   const absl::Status right = CheckKind(found->descriptor.get(), kind);
   if (!right.ok()) return About(field, path, right);
@@ -237,9 +243,15 @@ absl::StatusOr<FoundDirectory> DataRoots::OpenDirectory(
   if (status.ok()) {
     status = CheckKind(place->descriptor.get(), PathKind::kDirectory);
   }
-  if (status.ok()) return place;
-  return absl::Status(status.code(),
-                      absl::StrCat(path, ": ", status.message()));
+  if (!status.ok()) {
+    return absl::Status(status.code(),
+                        absl::StrCat(path, ": ", status.message()));
+  }
+  // Without links, "." and "..", as it is called now.
+  place->path =
+      RealPath(absl::StrCat("/proc/self/fd/", place->descriptor.get()));
+  if (!Below(place->root, place->path).empty()) return place;
+  return absl::InvalidArgumentError(absl::StrCat(path, ": was moved away"));
 }
 
 }  // namespace roundhouse

@@ -48,8 +48,7 @@ std::string TemporaryName(const std::string& final_path) {
 }
 
 std::string TemporaryPath(const DirectoryPlan& plan) {
-  return plan.temporary_path.empty() ? TemporaryName(plan.final_path)
-                                     : plan.temporary_path;
+  return TemporaryName(plan.final_path);
 }
 
 absl::Status BeginDirectory(const DirectoryPlan& plan) {
@@ -94,7 +93,7 @@ absl::Status FinishDirectory(const DirectoryPlan& plan) {
   KillPoint("daemon.save.before_rename");
   // An older directory of that name is swapped out, not removed first: at no
   // moment is there none.
-  const bool swap = plan.replaces_existing && PathExists(plan.final_path) &&
+  const bool swap = PathExists(plan.final_path) &&
                     (plan.owner_uid.empty() ||
                      plan.owner_uid == OutputOwner(plan.final_path));
   RETURN_IF_ERROR(
@@ -112,16 +111,25 @@ void AbandonDirectory(const DirectoryPlan& plan) {
 
 namespace {
 
-absl::Status CheckBytes(const std::string& directory,
-                        const CheckpointShard& shard) {
+absl::StatusOr<InputFile> OpenShard(const FileOpener& files,
+                                    const std::string& directory,
+                                    const CheckpointShard& shard) {
   const std::string path = absl::StrCat(directory, "/", shard.file);
-  std::error_code error;
-  const uint64_t bytes = fs::file_size(path, error);
-  if (!error && bytes == shard.bytes) return absl::OkStatus();
+  auto file = files.Open(path);
+  if (file.ok() && file->size_bytes() == shard.bytes) return file;
+  if (absl::IsUnavailable(file.status())) return file.status();
   return absl::DataLossError(absl::StrCat(
-      path, ": ",
-      error ? std::string("missing") : absl::StrCat(bytes, " bytes"), ", ",
-      shard.bytes, " bytes expected"));
+      file.ok() ? absl::StrCat(path, ": ", file->size_bytes(), " bytes")
+      : absl::IsNotFound(file.status()) ? absl::StrCat(path, ": missing")
+                                        : std::string(file.status().message()),
+      ", ", shard.bytes, " bytes expected"));
+}
+
+absl::StatusOr<std::string> ReadText(const FileOpener& files,
+                                     const std::string& path,
+                                     uint64_t max_bytes) {
+  ASSIGN_OR_RETURN(const InputFile file, files.Open(path));
+  return ReadWholeFile(kCheckpointRead, file.descriptor(), path, max_bytes);
 }
 
 struct Found {
@@ -136,14 +144,14 @@ std::string TypeText(FileDType dtype, const std::vector<int64_t>& shape) {
 }
 
 absl::StatusOr<std::map<std::string, Found>> FindTensors(
-    const std::string& path) {
+    const FileOpener& files, const std::string& path) {
   ASSIGN_OR_RETURN(const CheckpointManifest manifest,
-                   ReadCheckpoint(path, false));
+                   ReadCheckpoint(files, path, false));
   std::map<std::string, Found> tensors;
   for (const CheckpointShard& shard : manifest.shards) {
     if (!absl::EndsWith(shard.file, ".safetensors")) continue;
     const std::string file = absl::StrCat(path, "/", shard.file);
-    const auto header = ReadSafetensorsHeader(AnyFiles(), file);
+    const auto header = ReadSafetensorsHeader(files, file);
     if (!header.ok()) return Unreadable(header.status());
     for (const auto& [name, tensor] : header->tensors) {
       tensors[name] = {file, header->file, tensor};
@@ -179,11 +187,12 @@ std::string TensorProblem(const std::string& path,
 
 }  // namespace
 
-absl::Status VerifyCheckpointFile(const std::string& path,
+absl::Status VerifyCheckpointFile(const FileOpener& files,
+                                  const std::string& path,
                                   const CheckpointShard& file) {
-  RETURN_IF_ERROR(CheckBytes(path, file));
+  ASSIGN_OR_RETURN(const InputFile opened, OpenShard(files, path, file));
   const std::string name = absl::StrCat(path, "/", file.file);
-  const auto hash = HashFile(kCheckpointRead, name);
+  const auto hash = HashFile(kCheckpointRead, opened.descriptor(), name);
   if (!hash.ok()) return Unreadable(hash.status());
   if (hash->bytes == file.bytes && hash->sha256 == file.sha256) {
     return absl::OkStatus();
@@ -192,10 +201,11 @@ absl::Status VerifyCheckpointFile(const std::string& path,
       absl::StrCat(name, ": its SHA-256 is not the one it was saved with"));
 }
 
-absl::StatusOr<CheckpointManifest> ReadCheckpoint(const std::string& path,
+absl::StatusOr<CheckpointManifest> ReadCheckpoint(const FileOpener& files,
+                                                  const std::string& path,
                                                   bool verify) {
   const std::string name = absl::StrCat(path, "/", kManifestName);
-  const auto text = ReadWholeFile(kCheckpointRead, name, kMaxManifestBytes);
+  const auto text = ReadText(files, name, kMaxManifestBytes);
   if (!text.ok()) return Unreadable(text.status());
   ASSIGN_OR_RETURN(CheckpointManifest manifest, ParseManifest(*text, name));
   const std::optional<int64_t> step = CheckpointStepOf(path);
@@ -204,20 +214,21 @@ absl::StatusOr<CheckpointManifest> ReadCheckpoint(const std::string& path,
         name, ": is of step ", manifest.step, ", its directory of ", *step));
   }
   for (const CheckpointShard& shard : manifest.shards) {
-    RETURN_IF_ERROR(verify ? VerifyCheckpointFile(path, shard)
-                           : CheckBytes(path, shard));
+    RETURN_IF_ERROR(verify ? VerifyCheckpointFile(files, path, shard)
+                           : OpenShard(files, path, shard).status());
   }
   return manifest;
 }
 
-absl::StatusOr<std::string> CheckpointText(const std::string& path,
+absl::StatusOr<std::string> CheckpointText(const FileOpener& files,
+                                           const std::string& path,
                                            const CheckpointManifest& manifest,
                                            const std::string& file) {
   const CheckpointShard* const shard = manifest.Find(file);
   const bool listed = manifest.format_version > 1;
   if (listed && shard == nullptr) return std::string();
   const std::string name = absl::StrCat(path, "/", file);
-  auto text = ReadWholeFile(kCheckpointRead, name, kMaxTextBytes);
+  auto text = ReadText(files, name, kMaxTextBytes);
   if (!listed && absl::IsNotFound(text.status())) return std::string();
   if (!text.ok()) return Unreadable(text.status());
   if (!listed || Sha256Of(*text) == shard->sha256) return text;
@@ -225,10 +236,11 @@ absl::StatusOr<std::string> CheckpointText(const std::string& path,
       absl::StrCat(name, ": its SHA-256 is not the one it was saved with"));
 }
 
-absl::StatusOr<std::vector<FilePart>> ResumeParts(const std::string& path,
+absl::StatusOr<std::vector<FilePart>> ResumeParts(const FileOpener& files,
+                                                  const std::string& path,
                                                   int64_t step,
                                                   const TrainingState& state) {
-  ASSIGN_OR_RETURN(const auto found, FindTensors(path));
+  ASSIGN_OR_RETURN(const auto found, FindTensors(files, path));
   std::map<std::string, FilePart> parts;
   auto add = [&](const std::string& name, const ParameterSpec& spec,
                  uint64_t base, DType dtype) -> absl::Status {
@@ -276,17 +288,19 @@ absl::StatusOr<std::vector<FilePart>> ResumeParts(const std::string& path,
   return ordered;
 }
 
-absl::StatusOr<CheckpointManifest> CheckResumable(const std::string& path,
+absl::StatusOr<CheckpointManifest> CheckResumable(const FileOpener& files,
+                                                  const std::string& path,
                                                   const ModelConfig& model,
                                                   const AdapterConfig& adapter,
                                                   DType dtype) {
-  ASSIGN_OR_RETURN(CheckpointManifest manifest, ReadCheckpoint(path, false));
+  ASSIGN_OR_RETURN(CheckpointManifest manifest,
+                   ReadCheckpoint(files, path, false));
   if (manifest.dtype != DTypeName(dtype)) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": its dtype is ", manifest.dtype, ", the job's is ",
                      DTypeName(dtype)));
   }
-  ASSIGN_OR_RETURN(auto tensors, FindTensors(path));
+  ASSIGN_OR_RETURN(auto tensors, FindTensors(files, path));
   const DType trained = adapter.present() ? DType::kF32 : dtype;
   const std::vector<UnitSpec> units = TrainingUnits(model, adapter);
   for (size_t unit = 0; unit < units.size(); ++unit) {
@@ -357,7 +371,8 @@ absl::Status RemoveOldCheckpoints(const std::string& directory, int64_t kept,
   const auto surplus = static_cast<int64_t>(steps.size()) - kept;
   if (surplus <= 0) return absl::OkStatus();
   const absl::Status newest =
-      ReadCheckpoint(CheckpointPath(directory, steps.back()), true).status();
+      ReadCheckpoint(AnyFiles(), CheckpointPath(directory, steps.back()), true)
+          .status();
   if (!newest.ok()) {
     return absl::DataLossError(
         absl::StrCat("older checkpoints are kept, the newest is not good: ",

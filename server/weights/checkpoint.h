@@ -34,6 +34,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/files/file_site.h"
+#include "base/model/input_file.h"
 #include "server/weights/file_table.h"
 #include "server/weights/manifest.h"
 
@@ -49,10 +50,6 @@ struct DirectorySites {
 // The parts of a new directory.  Paths lie in TemporaryPath(plan).
 struct DirectoryPlan {
   std::string final_path;
-  // Where the directory is made, beside final_path; "": TemporaryName of it.
-  std::string temporary_path;
-  // What to do where final_path is there when all is written.
-  bool replaces_existing = true;             // false: ALREADY_EXISTS
   std::string owner_uid;                     // "": of any job
   std::vector<FilePart> parts;               // written by the files worker
   std::map<std::string, std::string> texts;  // name -> content
@@ -88,25 +85,29 @@ void AbandonDirectory(const DirectoryPlan& plan);
 // every file.  DATA_LOSS names the file and what is wrong with it: also a
 // directory of one step's name with the manifest of another step.  UNAVAILABLE:
 // descriptors or memory are short just now.
-absl::StatusOr<CheckpointManifest> ReadCheckpoint(const std::string& path,
+absl::StatusOr<CheckpointManifest> ReadCheckpoint(const FileOpener& files,
+                                                  const std::string& path,
                                                   bool verify);
 
 // Hashes one file of a checkpoint.  DATA_LOSS as ReadCheckpoint.
-absl::Status VerifyCheckpointFile(const std::string& path,
+absl::Status VerifyCheckpointFile(const FileOpener& files,
+                                  const std::string& path,
                                   const CheckpointShard& file);
 
 // The text of a file beside the tensors, at most kMaxTextBytes, as it was
 // saved; "" where the checkpoint has none of that name.  DATA_LOSS as
 // ReadCheckpoint.  Of a version 1 as it is found.
 inline constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
-absl::StatusOr<std::string> CheckpointText(const std::string& path,
+absl::StatusOr<std::string> CheckpointText(const FileOpener& files,
+                                           const std::string& path,
                                            const CheckpointManifest& manifest,
                                            const std::string& file);
 
 // What to load to go on from a checkpoint, which is of `step`: weights, masters
 // and moments of what trains.
 // DATA_LOSS when a tensor is missing or of another shape.
-absl::StatusOr<std::vector<FilePart>> ResumeParts(const std::string& path,
+absl::StatusOr<std::vector<FilePart>> ResumeParts(const FileOpener& files,
+                                                  const std::string& path,
                                                   int64_t step,
                                                   const TrainingState& state);
 
@@ -114,7 +115,8 @@ absl::StatusOr<std::vector<FilePart>> ResumeParts(const std::string& path,
 // manifest, which it answers, and its files' headers.  INVALID_ARGUMENT
 // names the dtype, or the tensor that differs or that only one of them has;
 // DATA_LOSS as ReadCheckpoint.
-absl::StatusOr<CheckpointManifest> CheckResumable(const std::string& path,
+absl::StatusOr<CheckpointManifest> CheckResumable(const FileOpener& files,
+                                                  const std::string& path,
                                                   const ModelConfig& model,
                                                   const AdapterConfig& adapter,
                                                   DType dtype);

@@ -30,7 +30,7 @@ std::string Sealed(nlohmann::json manifest) {
 TEST_F(CheckpointTest, AnFp16JobsLossScaleComesBack) {
   const std::string path = CheckpointPath(root_, 12);
   ASSERT_TRUE(Save(path, 12).ok());
-  EXPECT_FALSE(ReadCheckpoint(path, true)->loss_scaler.has_value());
+  EXPECT_FALSE(ReadCheckpoint(AnyFiles(), path, true)->loss_scaler.has_value());
   const std::string file = path + "/checkpoint.json";
   auto bad = nlohmann::json::parse(ReadTestFile(file));
   bad["dtype"] = "fp16";
@@ -39,7 +39,7 @@ TEST_F(CheckpointTest, AnFp16JobsLossScaleComesBack) {
 
   loss_scaler_ = LossScaler::State{0x1p30f, 1999, 12};
   ASSERT_TRUE(Save(path, 12).ok());
-  EXPECT_EQ(ReadCheckpoint(path, true)->loss_scaler, loss_scaler_);
+  EXPECT_EQ(ReadCheckpoint(AnyFiles(), path, true)->loss_scaler, loss_scaler_);
   const auto good = nlohmann::json::parse(ReadTestFile(file));
   for (const auto& [key, odd] :
        std::map<std::string, std::vector<nlohmann::json>>{
@@ -64,7 +64,7 @@ TEST_F(CheckpointTest, ComesBackBitForBit) {
   const std::string before = State();
   ASSERT_TRUE(Save(path, 12).ok());
   EXPECT_FALSE(fs::exists(TemporaryName(path)));
-  const auto manifest = ReadCheckpoint(path, true);
+  const auto manifest = ReadCheckpoint(AnyFiles(), path, true);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   EXPECT_EQ(manifest->step, 12);
   EXPECT_EQ(manifest->seed, ~uint64_t{0});
@@ -75,7 +75,7 @@ TEST_F(CheckpointTest, ComesBackBitForBit) {
   EXPECT_EQ(manifest->shards.size(), 3u);  // config.json is one
   Scribble(2);
   ASSERT_NE(State(), before);
-  const auto parts = ResumeParts(path, kStep, *state_);
+  const auto parts = ResumeParts(AnyFiles(), path, kStep, *state_);
   ASSERT_TRUE(parts.ok()) << parts.status();
   ReadShards(arena_->arena(), *parts);
   EXPECT_TRUE(State() == before);
@@ -93,22 +93,22 @@ TEST_F(CheckpointTest, BothVersionsOfWeightsComeBack) {
     const std::string path = CheckpointPath(root_, kStep);
     const std::string before = State();
     ASSERT_TRUE(Save(path, kStep).ok());
-    EXPECT_TRUE(
-        CheckResumable(path, options.model, options.adapter, DType::kBF16)
-            .ok());
+    EXPECT_TRUE(CheckResumable(AnyFiles(), path, options.model, options.adapter,
+                               DType::kBF16)
+                    .ok());
     Scribble(6);
-    const auto parts = ResumeParts(path, kStep, *state_);
+    const auto parts = ResumeParts(AnyFiles(), path, kStep, *state_);
     ASSERT_TRUE(parts.ok()) << parts.status();
     ReadShards(arena_->arena(), *parts);
     EXPECT_TRUE(State() == before);
 
     options.stale = false;
     state_ = MakeTestState(*arena_, options);
-    ReadShards(arena_->arena(), *ResumeParts(path, kStep, *state_));
+    ReadShards(arena_->arena(), *ResumeParts(AnyFiles(), path, kStep, *state_));
     ASSERT_TRUE(Save(path, kStep).ok());
     options.stale = true;
     state_ = MakeTestState(*arena_, options);
-    ReadShards(arena_->arena(), *ResumeParts(path, kStep, *state_));
+    ReadShards(arena_->arena(), *ResumeParts(AnyFiles(), path, kStep, *state_));
     for (size_t unit = 0; unit < state_->units().size(); ++unit) {
       const int index = static_cast<int>(unit);
       if (!state_->trainable(index)) continue;
@@ -131,22 +131,24 @@ TEST_F(CheckpointTest, AdaptersComeBackBitForBitWithoutTheirBase) {
   const std::string before = State();
   ASSERT_TRUE(Save(path, 6).ok());
   EXPECT_FALSE(fs::exists(path + "/model.safetensors"));
-  const auto found =
-      CheckResumable(path, options.model, options.adapter, DType::kBF16);
+  const auto found = CheckResumable(AnyFiles(), path, options.model,
+                                    options.adapter, DType::kBF16);
   ASSERT_TRUE(found.ok()) << found.status();
   Scribble(4);
-  const auto parts = ResumeParts(path, kStep, *state_);
+  const auto parts = ResumeParts(AnyFiles(), path, kStep, *state_);
   ASSERT_TRUE(parts.ok()) << parts.status();
   ReadShards(arena_->arena(), *parts);
   EXPECT_TRUE(State() == before);
   // Neither a whole model nor other adapters go on from it.
-  EXPECT_EQ(
-      CheckResumable(path, options.model, {}, DType::kBF16).status().code(),
-      absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CheckResumable(AnyFiles(), path, options.model, {}, DType::kBF16)
+                .status()
+                .code(),
+            absl::StatusCode::kInvalidArgument);
   AdapterConfig fewer = options.adapter;
   fewer.targets = 1;
   const absl::Status more =
-      CheckResumable(path, options.model, fewer, DType::kBF16).status();
+      CheckResumable(AnyFiles(), path, options.model, fewer, DType::kBF16)
+          .status();
   EXPECT_NE(std::string(more.message()).find("is none of the job's model"),
             std::string::npos)
       << more;
@@ -171,7 +173,7 @@ TEST_F(CheckpointTest, EveryFlippedBitIsFound) {
     }
     WriteTestFile(file, good);
   }
-  EXPECT_TRUE(ReadCheckpoint(path, true).ok());
+  EXPECT_TRUE(ReadCheckpoint(AnyFiles(), path, true).ok());
 }
 
 TEST_F(CheckpointTest, TruncatedAndMissingShardsAreFoundWithoutHashing) {
@@ -184,16 +186,16 @@ TEST_F(CheckpointTest, TruncatedAndMissingShardsAreFoundWithoutHashing) {
       WriteTestFile(file, good.substr(0, size));
       ExpectCorrupt(path, std::to_string(size) + " bytes, " +
                               std::to_string(good.size()) + " bytes expected");
-      EXPECT_FALSE(ReadCheckpoint(path, false).ok());
+      EXPECT_FALSE(ReadCheckpoint(AnyFiles(), path, false).ok());
     }
     WriteTestFile(file, good + "x");
-    EXPECT_FALSE(ReadCheckpoint(path, false).ok());
+    EXPECT_FALSE(ReadCheckpoint(AnyFiles(), path, false).ok());
     fs::remove(file);
     ExpectCorrupt(path, std::string(name) + ": missing");
-    EXPECT_FALSE(ResumeParts(path, kStep, *state_).ok());
+    EXPECT_FALSE(ResumeParts(AnyFiles(), path, kStep, *state_).ok());
     WriteTestFile(file, good);
   }
-  EXPECT_TRUE(ReadCheckpoint(path, true).ok());
+  EXPECT_TRUE(ReadCheckpoint(AnyFiles(), path, true).ok());
 }
 
 TEST_F(CheckpointTest, ADamagedManifestNeverCrashesNorPasses) {
@@ -240,12 +242,13 @@ TEST_F(CheckpointTest, AnotherModelsCheckpointIsRefused) {
   ASSERT_TRUE(Save(path, 1).ok());
   auto other =
       *TrainingState::Create(*arena_, TestStateOptions(true, DType::kF32));
-  EXPECT_EQ(ResumeParts(path, kStep, *other).status().code(),
+  EXPECT_EQ(ResumeParts(AnyFiles(), path, kStep, *other).status().code(),
             absl::StatusCode::kDataLoss);
   TrainingStateOptions options = TestStateOptions(true, DType::kBF16);
   options.model.intermediate_size += 4;
   other = *TrainingState::Create(*arena_, options);
-  const absl::Status status = ResumeParts(path, kStep, *other).status();
+  const absl::Status status =
+      ResumeParts(AnyFiles(), path, kStep, *other).status();
   EXPECT_NE(std::string(status.message()).find("model.layers.0.mlp"),
             std::string::npos)
       << status;
@@ -255,13 +258,15 @@ TEST_F(CheckpointTest, AJobThatItDoesNotFitIsToldWhatDiffers) {
   const std::string path = CheckpointPath(root_, 4);
   ASSERT_TRUE(Save(path, 4).ok());
   const ModelConfig model = TestModel(true);
-  const auto manifest = CheckResumable(path, model, {}, DType::kBF16);
+  const auto manifest =
+      CheckResumable(AnyFiles(), path, model, {}, DType::kBF16);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   EXPECT_EQ(manifest->step, 4);
 
   auto expect = [&](const ModelConfig& other, DType dtype,
                     const std::string& text) {
-    const absl::Status status = CheckResumable(path, other, {}, dtype).status();
+    const absl::Status status =
+        CheckResumable(AnyFiles(), path, other, {}, dtype).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     EXPECT_NE(std::string(status.message()).find(text), std::string::npos)
         << "no \"" << text << "\" in " << status;
@@ -279,8 +284,9 @@ TEST_F(CheckpointTest, AJobThatItDoesNotFitIsToldWhatDiffers) {
   expect(TestModel(false), DType::kBF16, "tensor lm_head.weight is missing");
 
   fs::remove(path + "/optimizer.safetensors");
-  EXPECT_EQ(CheckResumable(path, model, {}, DType::kBF16).status().code(),
-            absl::StatusCode::kDataLoss);
+  EXPECT_EQ(
+      CheckResumable(AnyFiles(), path, model, {}, DType::kBF16).status().code(),
+      absl::StatusCode::kDataLoss);
 }
 
 TEST_F(CheckpointTest, TheOldestAreRemoved) {
@@ -305,7 +311,7 @@ TEST_F(CheckpointTest, ADirectoryOfThatNameIsReplacedAsAWhole) {
   EXPECT_FALSE(fs::exists(path + "/left over"));
   EXPECT_FALSE(fs::exists(TemporaryName(path)));
   Scribble(10);
-  ReadShards(arena_->arena(), *ResumeParts(path, kStep, *state_));
+  ReadShards(arena_->arena(), *ResumeParts(AnyFiles(), path, kStep, *state_));
   EXPECT_TRUE(State() == after);
 }
 
@@ -334,7 +340,7 @@ TEST_F(CheckpointTest, DeathAtAnyStepLeavesTheOldOrTheNew) {
       int status = 0;
       ASSERT_EQ(waitpid(child, &status, 0), child);
       ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << point;
-      const auto manifest = ReadCheckpoint(path, true);
+      const auto manifest = ReadCheckpoint(AnyFiles(), path, true);
       if (!saved && !replaces) {
         EXPECT_FALSE(fs::exists(path)) << point;
       } else {
@@ -344,7 +350,7 @@ TEST_F(CheckpointTest, DeathAtAnyStepLeavesTheOldOrTheNew) {
       // What was left does not disturb the next save.
       tokens_ = 5;
       ASSERT_TRUE(Save(path, 3).ok());
-      EXPECT_EQ(ReadCheckpoint(path, true)->tokens_trained, 5);
+      EXPECT_EQ(ReadCheckpoint(AnyFiles(), path, true)->tokens_trained, 5);
       EXPECT_FALSE(fs::exists(TemporaryName(path)));
     }
   }
@@ -369,7 +375,7 @@ TEST_F(CheckpointTest, AQuarantinedOneIsKeptAndNotListed) {
     ASSERT_TRUE(Save(path, 2).ok());
     ASSERT_TRUE(QuarantineCheckpoint(path).ok());
     EXPECT_TRUE(ListCheckpointSteps(root_).empty());
-    EXPECT_TRUE(ReadCheckpoint(path + ".corrupt", true).ok());
+    EXPECT_TRUE(ReadCheckpoint(AnyFiles(), path + ".corrupt", true).ok());
   }
   EXPECT_FALSE(QuarantineCheckpoint(path).ok());
 }
@@ -392,21 +398,21 @@ TEST_F(CheckpointTest, AFailureLeavesTheOldOneInPlace) {
   ASSERT_TRUE(BeginDirectory(plan).ok());
   EXPECT_FALSE(FinishDirectory(plan).ok());
   AbandonDirectory(plan);
-  EXPECT_EQ(ReadCheckpoint(path, true)->step, 3);
+  EXPECT_EQ(ReadCheckpoint(AnyFiles(), path, true)->step, 3);
 }
 
 TEST_F(CheckpointTest, EveryFileIsHashedAndOthersAreNotRead) {
   const std::string path = CheckpointPath(root_, 1);
   ASSERT_TRUE(Save(path, 1).ok());
   WriteTestFile(path + "/README", "mine");
-  const auto manifest = ReadCheckpoint(path, true);
+  const auto manifest = ReadCheckpoint(AnyFiles(), path, true);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
-  EXPECT_EQ(*CheckpointText(path, *manifest, "config.json"), "{}");
-  EXPECT_EQ(*CheckpointText(path, *manifest, "README"), "");
+  EXPECT_EQ(*CheckpointText(AnyFiles(), path, *manifest, "config.json"), "{}");
+  EXPECT_EQ(*CheckpointText(AnyFiles(), path, *manifest, "README"), "");
   WriteTestFile(path + "/config.json", "{ ");
   ExpectCorrupt(path, "config.json: its SHA-256");
   EXPECT_TRUE(absl::IsDataLoss(
-      CheckpointText(path, *manifest, "config.json").status()));
+      CheckpointText(AnyFiles(), path, *manifest, "config.json").status()));
   fs::remove(path + "/config.json");
   ExpectCorrupt(path, "config.json: missing");
 }
@@ -420,7 +426,7 @@ TEST_F(CheckpointTest, EveryBitOfTheManifestCounts) {
     std::string bad = good;
     bad[at] = static_cast<char>(bad[at] ^ (1 << at % 8));
     WriteTestFile(file, bad);
-    ASSERT_FALSE(ReadCheckpoint(path, false).ok()) << "byte " << at;
+    ASSERT_FALSE(ReadCheckpoint(AnyFiles(), path, false).ok()) << "byte " << at;
   }
 }
 
@@ -431,7 +437,7 @@ TEST_F(CheckpointTest, TheStepIsTheDirectorys) {
                 "is of step 46, its directory of 45");
   // A copy under a name of its own says its step itself.
   fs::rename(CheckpointPath(root_, 45), root_ + "/mine");
-  EXPECT_EQ(ReadCheckpoint(root_ + "/mine", true)->step, 46);
+  EXPECT_EQ(ReadCheckpoint(AnyFiles(), root_ + "/mine", true)->step, 46);
   EXPECT_EQ(CheckpointStepOf("a/checkpoint-7"), 7);
   for (const char* name : {"checkpoint-07", "checkpoint- 7", "checkpoint-7x",
                            "checkpoint-", "tmp-checkpoint-7"}) {
@@ -451,11 +457,11 @@ TEST_F(CheckpointTest, OneOfTheVersionBeforeIsRead) {
   json["format_version"] = 1;
   json["shards"].erase(2);
   WriteTestFile(file, json.dump(2) + "\n");
-  const auto manifest = ReadCheckpoint(path, true);
+  const auto manifest = ReadCheckpoint(AnyFiles(), path, true);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   EXPECT_EQ(manifest->shards.size(), 2u);
-  EXPECT_EQ(*CheckpointText(path, *manifest, "config.json"), "{}");
-  EXPECT_EQ(*CheckpointText(path, *manifest, "samples.jsonl"), "");
+  EXPECT_EQ(*CheckpointText(AnyFiles(), path, *manifest, "config.json"), "{}");
+  EXPECT_EQ(*CheckpointText(AnyFiles(), path, *manifest, "samples.jsonl"), "");
 }
 
 TEST_F(CheckpointTest, NoneIsRemovedBesideANewestThatIsNotGood) {
@@ -487,10 +493,11 @@ TEST_F(CheckpointTest, AFullOrFailingDiskLeavesTheOldOne) {
                     absl::IsResourceExhausted(status))
             << status;
         AbandonDirectory(PlanOf(path));
-        EXPECT_TRUE(ReadCheckpoint(path, true).ok());
+        EXPECT_TRUE(ReadCheckpoint(AnyFiles(), path, true).ok());
         EXPECT_FALSE(fs::exists(TemporaryName(path)));
       }
-      EXPECT_EQ(ReadCheckpoint(path, true)->tokens_trained, tokens_);
+      EXPECT_EQ(ReadCheckpoint(AnyFiles(), path, true)->tokens_trained,
+                tokens_);
     }
   }
 }
@@ -517,7 +524,7 @@ TEST_F(CheckpointTest, AFailureOfPowerLeavesTheOldOrTheNew) {
       int status = 0;
       ASSERT_EQ(waitpid(child, &status, 0), child);
       died = WIFSIGNALED(status);
-      const auto manifest = ReadCheckpoint(path, true);
+      const auto manifest = ReadCheckpoint(AnyFiles(), path, true);
       ASSERT_TRUE(manifest.ok()) << site << after << manifest.status();
       EXPECT_EQ(manifest->tokens_trained, died ? 1 : 2) << site << after;
     }

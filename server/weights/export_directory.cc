@@ -97,6 +97,8 @@ absl::StatusOr<std::unique_ptr<ExportDirectory>> ExportDirectory::Make(
                    files.OpenDirectory(path.parent_path().string()));
   const std::string name = path.filename().string();
   const int folder = parent.descriptor.get();
+  // What was allowed is the folder of that name, not one that came since.
+  if (parent.path != path.parent_path().string()) return MovedAway(temporary);
   if (file_calls::MakeFolderAt(kExportFolder, folder, name, kFolderMode) != 0) {
     return SystemError(temporary, "cannot be made", errno);
   }
@@ -149,10 +151,10 @@ absl::Status ExportDirectory::Write(const std::string& name,
   return Create(name, text).status();
 }
 
-absl::Status ExportDirectory::Copy(const CheckedFile& source) {
+absl::Status ExportDirectory::Copy(const CheckedFile& source,
+                                   const std::string& name) {
   ASSIGN_OR_RETURN(const int opened, OpenChecked(source));
   const Descriptor from(opened);
-  const std::string name = fs::path(source.path).filename().string();
   const std::string path = PathOf(name);
   ASSIGN_OR_RETURN(const Descriptor to, NewFile(name));
   std::vector<char> buffer(kCopyBytes);

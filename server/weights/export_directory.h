@@ -28,7 +28,8 @@ inline constexpr char kExportTemporaryPrefix[] = ".roundhouse-export-";
 
 class ExportDirectory {
  public:
-  // Makes the empty directory `temporary`, a path; `files` finds its parent.
+  // Makes the empty directory `temporary`, a real path; `files` finds its
+  // parent.
   // RESOURCE_EXHAUSTED where the disk has not `bytes` free; NOT_FOUND and
   // others about the parent.
   static absl::StatusOr<std::unique_ptr<ExportDirectory>> Make(
@@ -44,8 +45,8 @@ class ExportDirectory {
   absl::StatusOr<CheckedFile> Create(const std::string& name,
                                      const std::string& begin);
   absl::Status Write(const std::string& name, const std::string& text);
-  // Under its own name.  Errors as OpenChecked's, too.
-  absl::Status Copy(const CheckedFile& file);
+  // Errors as OpenChecked's, too.
+  absl::Status Copy(const CheckedFile& file, const std::string& name);
 
   // The size of a file in it, in bytes.
   absl::StatusOr<uint64_t> SizeOf(const std::string& name) const;

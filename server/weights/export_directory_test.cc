@@ -65,8 +65,9 @@ TEST_F(ExportDirectoryTest, WhatIsWrittenIsThereUnderItsName) {
   close(*writing);
   EXPECT_EQ(*made->SizeOf("weights"), 4u);
   ASSERT_TRUE(made->Write("config.json", "{}").ok());
-  ASSERT_TRUE(
-      made->Copy(roots_->Open(top_ / "root/tokenizer.json")->checked()).ok());
+  ASSERT_TRUE(made->Copy(roots_->Open(top_ / "root/tokenizer.json")->checked(),
+                         "tokenizer.json")
+                  .ok());
   ASSERT_TRUE(made->Finish("out").ok());
   EXPECT_EQ(
       Below(top_ / "root/folder"),
@@ -127,7 +128,9 @@ TEST_F(ExportDirectoryTest, SwapsLeadNothingOut) {
           step(0, [&] { return made->Create("weights", "HEAD"); });
       const bool opened = step(1, [&] { return OpenForWriting(*file).ok(); });
       EXPECT_EQ(opened, moment > 1);
-      step(2, [&] { return made->Copy(source); }).IgnoreError();
+      step(2, [&] {
+        return made->Copy(source, "tokenizer.json");
+      }).IgnoreError();
       const absl::Status end = step(3, [&] { return made->Finish("out"); });
       EXPECT_EQ(end.ok(), swap == 0) << end;
       made.reset();

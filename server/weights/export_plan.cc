@@ -119,7 +119,7 @@ class Planner {
   absl::Status Copy(const std::string& directory, const std::string& name) {
     const auto file = files().Open(absl::StrCat(directory, "/", name));
     if (!file.ok()) return About("source", file.status());
-    plan_.copied_files.push_back(file->checked());
+    plan_.copied_files.push_back({name, file->checked()});
     return absl::OkStatus();
   }
   absl::Status CopyWhatBelongsTo(const std::string& directory) {

@@ -30,6 +30,12 @@ namespace roundhouse {
 // again when the files worker dies.
 inline constexpr uint64_t kExportPieceBytes = uint64_t{32} << 20;
 
+// A file that is copied, and its name in the output.
+struct CopiedFile {
+  std::string name;
+  CheckedFile file;
+};
+
 struct ExportPiece {
   std::string tensor;    // as the output names it
   size_t part = 0;       // index of the file that it goes to
@@ -44,7 +50,7 @@ struct ExportPlan {
   // prefixes.
   std::vector<FilePart> parts;
   std::map<std::string, std::string> texts;  // name -> content
-  std::vector<CheckedFile> copied_files;     // by their names
+  std::vector<CopiedFile> copied_files;
   std::vector<ExportPiece> pieces;
   uint64_t bytes = 0;       // of all pieces
   uint64_t disk_bytes = 0;  // of all parts

@@ -115,8 +115,8 @@ class ExportPlanTest : public testing::Test {
   }
   static Names CopiedNames(const ExportPlan& plan) {
     Names names;
-    for (const CheckedFile& file : plan.copied_files) {
-      names.insert(fs::path(file.path).filename().string());
+    for (const CopiedFile& copied : plan.copied_files) {
+      names.insert(copied.name);
     }
     return names;
   }
@@ -252,8 +252,9 @@ TEST_F(ExportPlanTest, TheAdaptersOwnTokenizerGoesWithTheMergedModel) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   const std::string base = root_ + "/base/", adapter = root_ + "/adapter/";
   std::vector<std::string> copied;
-  for (const CheckedFile& file : plan->copied_files)
-    copied.push_back(file.path);
+  for (const CopiedFile& one : plan->copied_files) {
+    copied.push_back(one.file.path);
+  }
   EXPECT_EQ(copied,
             (std::vector<std::string>{adapter + "tokenizer.json",
                                       adapter + "chat_template.jinja",

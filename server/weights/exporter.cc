@@ -114,8 +114,8 @@ absl::Status Exporter::Fill(const ExportPlan& plan, Being& being) const {
     return absl::InternalError(absl::StrCat(part.path, ": ", bytes, " bytes, ",
                                             part.file_bytes, " expected"));
   }
-  for (const CheckedFile& file : plan.copied_files) {
-    RETURN_IF_ERROR(directory.Copy(file));
+  for (const CopiedFile& copied : plan.copied_files) {
+    RETURN_IF_ERROR(directory.Copy(copied.file, copied.name));
   }
   for (const auto& [name, text] : plan.texts) {
     RETURN_IF_ERROR(directory.Write(name, text));

@@ -55,7 +55,9 @@ class ExporterTest : public testing::Test, public WorkerPool::Listener {
     ExportPlan plan{.kind = ExportKind::kMerged};
     plan.output = root_ + "/out/" + request.output;
     plan.texts["config.json"] = "{}";
-    plan.copied_files = {AnyFiles().Open(root_ + "/tokenizer.json")->checked()};
+    plan.copied_files = {
+        {"tokenizer.json",
+         AnyFiles().Open(root_ + "/tokenizer.json")->checked()}};
     for (const auto& [name, pieces] :
          {std::pair<const char*, uint64_t>{"a", 2}, {"b", pieces_}}) {
       for (uint64_t i = 0; i < pieces; ++i) {

@@ -90,7 +90,9 @@ void SweepOutputs(const std::string& outputs,
     }
     absl::string_view made = name;
     if (absl::ConsumePrefix(&made, kEarlierPrefix) && !is_job(name) &&
-        is_job(std::string(made)) && !IsFile(entry / kLastFile)) {
+        is_job(std::string(made)) && !IsFile(entry / kLastFile) &&
+        !IsFile(entry / "config.json") &&
+        !IsFile(entry / "adapter_config.json")) {
       Remove(entry);
     }
   }
