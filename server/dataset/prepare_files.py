@@ -25,14 +25,15 @@ KINDS = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a FIFO"),
          (stat.S_ISBLK, "a device"))
 
 
-def open_regular(path, most_bytes, name=None):
+def open_regular(path, most_bytes, name=None, own=False):
     """Opens a regular file for reading, in bytes. Never waits for a FIFO and
     never opens a device: what it is, is looked at first, by a descriptor that
     cannot read. FileNotFoundError passes; DataError says what else is wrong,
-    and calls the file `name`, where that is not its path."""
+    and calls the file `name`, where that is not its path. `own` files are the
+    daemon's, which nobody has to give."""
     name = name or path
     try:
-        found = place(path)
+        found = place(path, own)
         try:
             check_regular(os.fstat(found), most_bytes, name)
             # The same file, whatever the path means by now.
@@ -48,9 +49,9 @@ def open_regular(path, most_bytes, name=None):
     return os.fdopen(opened, "rb")
 
 
-def place(path):
+def place(path, own):
     """A descriptor of what the name means, to be looked at and closed."""
-    if GIVEN is None:
+    if GIVEN is None or own:
         return os.open(path, os.O_PATH | os.O_CLOEXEC)
     if path not in GIVEN:
         raise FileNotFoundError(f"{path}: not given")
@@ -67,10 +68,10 @@ def check_regular(status, most_bytes, name):
                         f"{most_bytes}", name)
 
 
-def read_regular(path, most_bytes):
+def read_regular(path, most_bytes, own=False):
     """All of a small file; None when there is no such file."""
     try:
-        with open_regular(path, most_bytes) as file:
+        with open_regular(path, most_bytes, own=own) as file:
             data = file.read(most_bytes + 1)
     except FileNotFoundError:
         return None
@@ -81,9 +82,9 @@ def read_regular(path, most_bytes):
     return data
 
 
-def read_text(path, most_bytes):
+def read_text(path, most_bytes, own=False):
     """The same as text, with the line ends of text."""
-    data = read_regular(path, most_bytes)
+    data = read_regular(path, most_bytes, own)
     try:
         text = None if data is None else data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -91,9 +92,9 @@ def read_text(path, most_bytes):
     return text and text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_json_object(path):
+def read_json_object(path, own=False):
     """The JSON object in a file; None when there is no such file."""
-    text = read_text(path, MAX_JSON_BYTES)
+    text = read_text(path, MAX_JSON_BYTES, own)
     if text is None:
         return None
     try:

@@ -51,7 +51,7 @@ def write_manifest(folder, text):
 
 def read_manifest(folder):
     path = os.path.join(folder, "manifest.json")
-    manifest = read_json_object(path)
+    manifest = read_json_object(path, own=True)
     if manifest is None:
         raise DataError("there is no manifest.json", folder)
     with open(path, "rb") as file:
