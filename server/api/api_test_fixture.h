@@ -35,6 +35,26 @@ namespace roundhouse {
 
 inline constexpr char kJobText[] = "model: m\ndataset: d\n";
 
+// Datasets that tests name need not be there: a bare name is an empty file.
+class StandInFiles final : public FileOpener {
+ public:
+  absl::StatusOr<InputFile> Open(const std::string& path) const override {
+    const bool bare = path.find('/') == std::string::npos;
+    return AnyFiles().Open(bare ? file_ : path);
+  }
+  absl::StatusOr<FoundDirectory> OpenDirectory(
+      const std::string& path) const override {
+    return AnyFiles().OpenDirectory(path);
+  }
+  void SetFile(const std::string& path) {
+    file_ = path;
+    std::ofstream file(path);
+  }
+
+ private:
+  std::string file_;
+};
+
 class ApiTestFixture : public testing::Test {
  protected:
   void SetUp() override {
@@ -42,6 +62,7 @@ class ApiTestFixture : public testing::Test {
     ASSERT_NE(mkdtemp(name), nullptr);
     dir_ = name;
     socket_ = dir_ / "s";
+    files_.SetFile(dir_ / "stand-in");
     StartServer({});
   }
   void TearDown() override {
@@ -105,7 +126,7 @@ class ApiTestFixture : public testing::Test {
     loop_ = *EventLoop::Create();
     inspector_ = std::make_unique<DatasetInspector>(
         *loop_, HelperProgram{.python = "/bin/bash", .script = dir_ / "helper"},
-        AnyFiles(), Resolver());
+        files_, Resolver());
     loop_thread_ = std::thread([this] { loop_->Run(); });
   }
   void StopInspector() {
@@ -178,6 +199,7 @@ class ApiTestFixture : public testing::Test {
   const TrainingPlanner planner_{AnyFiles(), Resolver()};
   std::unique_ptr<EventLoop> loop_;
   std::thread loop_thread_;  // runs loop_
+  StandInFiles files_;
   std::unique_ptr<DatasetInspector> inspector_;
   std::unique_ptr<ModelCatalog> catalog_;
   std::unique_ptr<ApiServer> server_;

@@ -32,6 +32,7 @@ class DatasetInspectorTest : public testing::Test {
     fs::remove_all(root_);
     fs::create_directories(root_ + "/model");
     WriteTestFile(root_ + "/model/tokenizer.json", "{}");
+    WriteTestFile(root_ + "/d.jsonl", "{}");
   }
   ~DatasetInspectorTest() override {
     if (inspector_ != nullptr) inspector_->Stop();

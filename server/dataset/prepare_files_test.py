@@ -2,9 +2,12 @@
 
 import os
 import pathlib
+import sys
 import tempfile
 import unittest
 from unittest import mock
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import prepare_files
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
+#include "server/jobs/disk_reserve.h"
 #include "server/jobs/runner.h"
 #include "server/jobs/tokenizer_copy.h"
 #include "server/weights/output_owner.h"
@@ -55,6 +56,8 @@ absl::StatusOr<DirectoryPlan> JobRunner::PlanDirectory(const std::string& path,
                      OptimizerFiles(*state_, update, temporary));
     sets.push_back(std::move(optimizer));
   }
+  // The job store's reserve, which it may have given up.
+  plan.left_bytes = kDiskReserveBytes;
   for (WeightFiles& set : sets) {
     for (FilePart& part : set.parts) {
       plan.total_bytes += part.file_bytes;

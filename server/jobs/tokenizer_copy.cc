@@ -19,21 +19,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Under a temporary name until all of it is on the disk.
 absl::Status MakeCopy(const ModelDirectory& model, const std::string& path) {
-  DirectoryPlan plan;
-  plan.final_path = path;
-  plan.sites = {kJobTokenizer, kJobTokenizer, kJobTokenizer};
+  const std::string temporary = TemporaryName(path);
+  std::error_code error;
+  fs::remove_all(temporary, error);
+  RETURN_IF_ERROR(MakeFolderDurably(kJobTokenizer, temporary));
   for (size_t i = 0; i < model.tokenizer.size(); ++i) {
     const CheckedFile& file = model.tokenizer[i];
     ASSIGN_OR_RETURN(const int descriptor, OpenChecked(file));
     const InputFile opened = InputFile::Adopt(Descriptor(descriptor), file);
-    ASSIGN_OR_RETURN(plan.texts[model.tokenizer_files[i]],
+    ASSIGN_OR_RETURN(const std::string content,
                      ReadWhole(opened, kMaxTokenizerFileBytes));
+    RETURN_IF_ERROR(WriteNewFile(
+        kJobTokenizer, absl::StrCat(temporary, "/", model.tokenizer_files[i]),
+        content));
   }
-  absl::Status status = BeginDirectory(plan);
-  if (status.ok()) status = FinishDirectory(plan);
-  if (!status.ok()) AbandonDirectory(plan);
-  return status;
+  RETURN_IF_ERROR(SyncFolder(kJobTokenizer, temporary));
+  return RenameDurably(kJobTokenizer, temporary, path, RenameMode::kKeep);
 }
 
 std::string ConfigCopy(const std::string& directory) {
@@ -69,6 +72,7 @@ absl::StatusOr<std::vector<std::string>> KeepTokenizer(
     const ModelDirectory& model, const std::string& directory) {
   const std::string path = TokenizerCopy(directory);
   if (!HasTokenizerCopy(directory)) {
+    RETURN_IF_ERROR(MakeFolderDurably(kJobTokenizer, directory));
     RETURN_IF_ERROR(WriteFileDurably(kJobTokenizer, ConfigCopy(directory),
                                      model.config_json));
     RETURN_IF_ERROR(MakeCopy(model, path));

@@ -77,6 +77,8 @@ class SamplerTest : public testing::Test, public WorkerPool::Listener {
     source_.model.sources =
         Sources(ModelUnits(TestModel(false)), root_ + "/model/weights");
     source_.tokenizer_directory = root_ + "/model";
+    source_.given = {{root_ + "/model/weights",
+                      AnyFiles().Open(root_ + "/model/weights")->checked()}};
   }
   ~SamplerTest() override {
     sampler_.reset();

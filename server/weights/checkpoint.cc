@@ -58,9 +58,10 @@ absl::Status BeginDirectory(const DirectoryPlan& plan) {
   RETURN_IF_ERROR(MakeFolderDurably(plan.sites.folder, temporary));
   const fs::space_info space = fs::space(temporary, error);
   if (error) return FileError("looking at", temporary, error.value());
-  if (space.available < plan.total_bytes) {
+  const uint64_t needed = plan.total_bytes + plan.left_bytes;
+  if (space.available < needed) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("saving ", plan.final_path, " needs ", plan.total_bytes,
+        absl::StrCat("saving ", plan.final_path, " needs ", needed,
                      " bytes of disk, ", space.available, " are free"));
   }
   return absl::OkStatus();

@@ -59,6 +59,7 @@ struct DirectoryPlan {
   std::optional<CheckpointManifest> manifest;
   DirectorySites sites;
   uint64_t total_bytes = 0;
+  uint64_t left_bytes = 0;  // that are to be free on the disk besides
 };
 
 // Begins the names of directories that are being made; no name that a user can

@@ -19,6 +19,7 @@
 #include "base/files/durable_file.h"
 #include "base/files/file_fault.h"
 #include "base/files/file_site.h"
+#include "base/kill_point.h"
 #include "base/status.h"
 
 namespace roundhouse {
@@ -190,6 +191,7 @@ absl::Status ExportDirectory::Finish(const std::string& name) {
   RETURN_IF_ERROR(Sync(kExportRename, directory_.get(), PathOf("")));
   const int folder = parent_.descriptor.get();
   if (!IsNow(name_)) return MovedAway(PathOf(""));
+  KillPoint("daemon.export.before_rename");
   if (file_calls::RenameAt(kExportRename, folder, name_, name,
                            RENAME_NOREPLACE) != 0) {
     if (errno != EEXIST) return SystemError(PathOf(""), "rename", errno);
@@ -198,6 +200,7 @@ absl::Status ExportDirectory::Finish(const std::string& name) {
   }
   // Replaced between the look and the rename: what was renamed is not ours.
   if (!IsNow(name)) return MovedAway(PathOf(""));
+  KillPoint("daemon.export.after_rename");
   finished_ = true;
   const Descriptor parent(openat(folder, ".", O_RDONLY | O_CLOEXEC));
   if (parent.get() < 0) return SystemError(parent_.path, "open", errno);

@@ -61,7 +61,6 @@ absl::Status Explained(const absl::Status& status) {
     // A file of the source that is gone or was changed meanwhile, or a value
     // that the dtype can't hold.
     case absl::StatusCode::kNotFound:
-    case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kDataLoss:
     case absl::StatusCode::kInvalidArgument:
       return FieldError("INVALID_VALUE", "source", "source: " + message);

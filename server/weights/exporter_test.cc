@@ -25,7 +25,7 @@ constexpr uint64_t kPieceBytes = 40;
 class ExporterTest : public testing::Test, public WorkerPool::Listener {
  protected:
   ExporterTest()
-      : root_(testing::TempDir() + "/exporter_test"),
+      : root_(fs::canonical(testing::TempDir()) / "exporter_test"),
         loop_(*EventLoop::Create()),
         arena_(*HostArena::Create(1 << 20, 3)) {
     fs::remove_all(root_);

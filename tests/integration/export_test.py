@@ -341,8 +341,8 @@ class DisturbedTest(ExportTest):
 
     def test_a_daemon_that_dies_while_it_finishes(self):
         for point, there in (("daemon.export.before_finish", False),
-                             ("daemon.save.before_rename", False),
-                             ("daemon.save.after_rename", True)):
+                             ("daemon.export.before_rename", False),
+                             ("daemon.export.after_rename", True)):
             self.daemon.start(kill_at=f"{point}:1")
             done = self.daemon.client("export", "adapter", "--merge",
                                       f"--output={point}", check=False)
@@ -434,7 +434,7 @@ class RefusedTest(ExportTest):
         for output, text in (
                 ("/tmp/rh-elsewhere", "outside the data roots"),
                 ("../out", "leads out of the data roots"),
-                ("link/out", "symbolic link"), ("gone/out", "not under"),
+                ("link/out", "leads out of the data roots"), ("gone/out", "not under"),
                 (".hidden", "does not end in a name"),
                 ("a b", "does not end in a name"),
                 ("job-3", "is kept for the job of that id"),

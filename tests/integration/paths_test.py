@@ -52,9 +52,11 @@ class PathsTest(unittest.TestCase):
             "dry run": self.submit("--dry-run", model_name_or_path=model,
                                    dataset=data),
             "preview": self.daemon.client(
-                "dataset", "preview", data, "--model", model, check=False),
+                "dataset", "preview", data, "--model", model,
+                "--max-length", "32", check=False),
             "validate": self.daemon.client(
-                "dataset", "validate", data, "--model", model, check=False),
+                "dataset", "validate", data, "--model", model,
+                "--max-length", "32", check=False),
             "export": self.daemon.client(
                 "export", self.data / model, "--output",
                 self.data / "exported", check=False),
