@@ -81,6 +81,7 @@ class DatasetServiceTest : public ApiTestFixture {
     ApiTestFixture::SetUp();
     std::filesystem::create_directories(dir_ / "model");
     std::ofstream(dir_ / "model/tokenizer.json") << "{}";
+    std::ofstream(dir_ / "d.jsonl") << "{}";
   }
   void SetHelper(const std::string& script) {
     std::ofstream(dir_ / "helper") << script;

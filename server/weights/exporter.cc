@@ -163,7 +163,7 @@ void Exporter::Next() {
         [this, plan, being, request = current_->request]() -> absl::Status {
           *plan = planner_(request);
           RETURN_IF_ERROR(plan->status());
-          const absl::Status begun = Begin(**plan, *being);
+          absl::Status begun = Begin(**plan, *being);
           if (!begun.ok()) Remove(*being);
           return begun;
         },
@@ -252,7 +252,7 @@ void Exporter::Finish() {
   auto plan = std::make_shared<ExportPlan>(std::move(current_->plan));
   InBackground(
       [this, plan, being = current_->being] {
-        const absl::Status status = Fill(*plan, *being);
+        absl::Status status = Fill(*plan, *being);
         Remove(*being);
         return status;
       },
@@ -264,10 +264,12 @@ void Exporter::Finish() {
 
 void Exporter::Abandon(const absl::Status& why) {
   current_->writing = false;
+  // A status of its own: two threads share none.
   InBackground(
-      [this, being = current_->being, why] {
+      [this, being = current_->being, code = why.code(),
+       text = std::string(why.message())] {
         Remove(*being);
-        return why;
+        return absl::Status(code, text);
       },
       [this](const absl::Status& status) { End(status); });
 }
