@@ -75,7 +75,6 @@ TEST(LifecycleTest, AJobThatKeepsItsMemoryGoesOnWhereItWas) {
     EXPECT_TRUE(Can(state, JobState::kPaused)) << JobStateName(state);
     EXPECT_TRUE(Can(JobState::kPaused, state)) << JobStateName(state);
   }
-  EXPECT_FALSE(Can(JobState::kLoading, JobState::kPaused));
   EXPECT_FALSE(Can(JobState::kPaused, JobState::kLoading));
   EXPECT_FALSE(Can(JobState::kPaused, JobState::kSucceeded));
 }

@@ -156,7 +156,7 @@ class PreparedDataTest(DamagedFilesTest):
                 (train.unlink, f"and {train}, from which they could be"),
                 (lambda: self.scratch.make_data("train.jsonl", count=40,
                                                 seed=9),
-                 "it changed since submit, submit again")):
+                 "changed since the job was submitted; submit it again")):
             self.scratch.make_data("train.jsonl", count=40)
             job = self.killed_after_step_4()
             self.flip(self.daemon.directory(job) / "data/train/tokens.u32")
