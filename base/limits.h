@@ -33,7 +33,7 @@ inline constexpr int64_t kMaxHelperSilenceSeconds = 600;
 // JSON files of a model directory.
 inline constexpr uint64_t kMaxConfigBytes = 1 << 20;
 inline constexpr uint64_t kMaxIndexBytes = 128 << 20;
-// Of each of its tokenizer's files; the largest published ones have 35 MB.
+// Each file of its tokenizer; the largest published ones have 35 MB.
 inline constexpr uint64_t kMaxTokenizerFileBytes = 256 << 20;
 inline constexpr int kMaxJsonDepth = 64;           // nested objects and arrays
 inline constexpr int64_t kMaxJsonKeys = 4096;      // of one object

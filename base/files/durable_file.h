@@ -66,7 +66,7 @@ absl::StatusOr<std::string> ReadWholeFile(FileSite site,
                                           const std::string& path,
                                           uint64_t max_bytes);
 
-// Of a descriptor that somebody opened; `path` names it in errors.
+// The same of a descriptor that somebody opened; `path` names it in errors.
 absl::StatusOr<std::string> ReadWholeFile(FileSite site, int fd,
                                           const std::string& path,
                                           uint64_t max_bytes);
@@ -92,7 +92,8 @@ struct FileHash {
   uint64_t bytes = 0;
   std::string sha256;
 };
-// Of a regular file, read piece by piece.  CANCELLED once `stop` is true.
+// The hash of a regular file, read piece by piece.  CANCELLED once `stop` is
+// true.
 absl::StatusOr<FileHash> HashFile(FileSite site, const std::string& path,
                                   const std::atomic<bool>* stop = nullptr);
 

@@ -16,7 +16,8 @@ namespace roundhouse {
 // An open file.  Move-only, thread-compatible.
 class InputFile {
  public:
-  // Of a path that is the caller's own: links are followed wherever they lead.
+  // Opens a path that is the caller's own: links are followed wherever they
+  // lead.
   // NOT_FOUND where there is none, INVALID_ARGUMENT where it is no regular
   // file, PERMISSION_DENIED, or UNAVAILABLE for anything else; names the path.
   static absl::StatusOr<InputFile> Open(const std::string& path);

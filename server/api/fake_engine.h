@@ -33,7 +33,7 @@ class FakeEngine final : public JobEngine {
   ServerInfo Server() override;
 
   int submits() const { return submits_; }
-  // Of the last submit.
+  // What the last submit said.
   std::string principal() const;
   // What was asked and given last; null before.
   ExportRequest export_request() const;

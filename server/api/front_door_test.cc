@@ -231,7 +231,7 @@ TEST_F(FrontDoorTest, RequestsThatAreNotWholeHaveALimit) {
   sent += Call() + data(9, false) + Reset() + Call() + data(11, false);
   Send(first, sent);
   EXPECT_EQ(Receive(first_server, sent.size()), sent);
-  // Those of streams 9 (of which stream 1 was reset) and 11 are open.
+  // The calls of streams 9 (of which stream 1 was reset) and 11 are open.
   Send(first, data(11, false));
   EXPECT_EQ(Receive(first, 1), "");
   // What a connection has open goes with it.

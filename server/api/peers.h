@@ -28,7 +28,7 @@ namespace roundhouse {
 struct PeerLimits {
   int connections = 1024;     // in all
   int connections_each = 64;  // of a user
-  // Of root and of the daemon's own user.
+  // For root and the daemon's own user.
   int connections_admin = 256;
   // Calls that a connection, and all of a user's, begin in a second; more have
   // to wait.

@@ -1,4 +1,4 @@
-// That the RPC fuzzer reaches every RPC: a new one needs a line in a seed.
+// The RPC fuzzer reaches every RPC: a new one needs a line in a seed.
 #include <algorithm>
 #include <set>
 #include <string>

@@ -42,7 +42,7 @@ inline constexpr int kStreamKinds = 4;
 
 inline constexpr size_t kMaxStreams = 2000;
 inline constexpr size_t kMaxStreamsEach = 100;  // of a user, of all kinds
-// Of a user, by kind: what others wait for is less than what nobody does.
+// A user's share, by kind: what others wait for is less than what nobody does.
 inline constexpr std::array<size_t, kStreamKinds> kMaxStreamsOfKind = {
     kMaxStreamsEach, 4, 8, 4};
 inline constexpr absl::Duration kPumpInterval = absl::Milliseconds(100);

@@ -32,8 +32,8 @@ class PreparedDataCheck {
     std::string damage;  // what was found, and mended; "": nothing
   };
 
-  // Of the splits that preparing with `options` makes.  `done` is called once,
-  // from the loop and never from within Start; it may destroy the check.
+  // Checks the splits that preparing with `options` makes.  `done` is called
+  // once, from the loop and never from within Start; it may destroy the check.
   static std::unique_ptr<PreparedDataCheck> Start(
       EventLoop& loop, const PreparerOptions& options,
       std::function<void(const Result&)> done);

@@ -20,7 +20,7 @@ inline constexpr uint64_t kDiskReserveBytes = uint64_t{8} << 20;
 
 class DiskReserve {
  public:
-  // Of this state directory.
+  // The one of this state directory.
   explicit DiskReserve(const std::string& state_dir);
 
   // Makes the file where it is not whole; at once when it is held.

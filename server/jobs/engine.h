@@ -254,12 +254,14 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   absl::Status CheckSources(
       const JobRecord& job, const ModelDirectory& model,
       const std::optional<AdapterDirectory>& adapter) const;
-  // Of its prepared data; none: being verified, StartNext comes again then.
+  // How its prepared data are; none: being verified, StartNext comes again
+  // then.
   std::optional<absl::Status> CheckData(const std::string& id);
   void OnDataChecked(const std::string& id,
                      const PreparedDataCheck::Result& result);
   void ForgetData(const std::string& id);
-  // Of an earlier life of the job; a damaged mark is told and passed over.
+  // What an earlier life of the job left; a damaged mark is told and passed
+  // over.
   std::optional<int64_t> FinishStepOf(const JobRecord& job);
   void RemoveLeftovers();  // of saves that were cut short; before anything runs
 

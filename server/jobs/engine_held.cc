@@ -15,7 +15,7 @@ namespace {
 
 // Beside what a job saves: names, the job store, logs.
 constexpr uint64_t kRoomMarginBytes = uint64_t{16} << 20;
-// Of a disk whose room comes and goes.
+// For a disk whose room comes and goes.
 constexpr absl::Duration kRetryWithRoom = absl::Seconds(5);
 // After a try that failed though there is room: a quota, a limit.
 constexpr absl::Duration kFirstHeldRetry = absl::Seconds(30);

@@ -150,7 +150,7 @@ absl::StatusOr<JobRecord> Engine::ResumeNow(const std::string& id) {
   }
   if (RunningJob* const kept = FindRunning(job.id)) {
     ASSIGN_OR_RETURN(JobRecord changed, GoOn(*kept));
-    // Of a pause whose save is tried again: as it ends.
+    // A pause whose save is tried again: as it ends.
     if (changed.state == JobState::kPausing) kept->set_resumed(true);
     return changed;
   }

@@ -148,7 +148,7 @@ TEST_F(RunnerTest, AFlipInAnOldManifestCostsOneCheckpoint) {
   }
 }
 
-// Of version 1 and whole: gone on from, with its history.
+// One of version 1 that is whole is gone on from, with its history.
 TEST_F(RunnerTest, ACheckpointWithoutASealIsStillGoneOnFrom) {
   Run("max_steps: 4\nsave_steps: 2");
   const std::string folder = root_ + "/job/checkpoint-4";

@@ -180,7 +180,7 @@ void JobRunner::LoadBest(int64_t step) {
       });
 }
 
-// Of the models that there still are, the best one is the result, and the job
+// The best of the models that there still are is the result, and the job
 // says which and why.
 void JobRunner::LoseBest(int64_t step, const absl::Status& why) {
   std::vector<int64_t> steps = ListCheckpointSteps(options_.directory);

@@ -11,7 +11,7 @@
 namespace roundhouse {
 namespace {
 
-// Of disk; what is copied into it counts as it is now.
+// Bytes of disk; what is copied into it counts as it is now.
 uint64_t BytesOf(const DirectoryPlan& plan) {
   uint64_t bytes = plan.total_bytes;
   for (const auto& [name, text] : plan.texts) bytes += text.size();

@@ -32,7 +32,7 @@ struct RunnerOptions {
   // no adapters.
   BaseCache* bases = nullptr;
   const Dataset* train = nullptr;
-  // Of the training tokens when the job was submitted; "": not known.
+  // The hash of the training tokens when the job was submitted; "": not known.
   std::string dataset_sha256;
   const Dataset* validation = nullptr;  // null: none
   TextHelperOptions text;               // of the spec's eval_prompts

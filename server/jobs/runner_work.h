@@ -41,7 +41,7 @@ struct OutHostOp {
   uint64_t attempt = 0;
 };
 
-// Of steps that log_history has no line of yet.
+// The steps that log_history has no line of yet.
 struct LossSinceLog {
   double sum = 0;
   int64_t steps = 0;

@@ -19,8 +19,8 @@ struct StartOptions {
   const FileOpener* files = nullptr;  // of checkpoints; outlives the call
   std::vector<std::string> own;       // the job's checkpoints, newest first
   std::string named;                  // by its spec; "": none
-  // Of the job's tokens, which every own checkpoint was trained on; "": not
-  // known, none is refused for it.
+  // The hash of the job's tokens, which every own checkpoint was trained on;
+  // "": not known, none is refused for it.
   std::string dataset_sha256;
   // What to load of a checkpoint that verified; an error: the job can't go on
   // from it.  Called on ChooseStart's thread.

@@ -39,9 +39,10 @@ namespace roundhouse {
 
 inline constexpr absl::Duration kFirstStoreRetry = absl::Milliseconds(50);
 inline constexpr absl::Duration kLongestStoreRetry = absl::Seconds(2);
-// Of one job; beyond it the oldest that is no transition is given up.
+// How many of one job wait; beyond it the oldest that is no transition is given
+// up.
 inline constexpr size_t kMaxWantedOfJob = 64;
-// That a pass goes on after: some rows may be refused and others not.
+// Whether a pass goes on after: some rows may be refused and others not.
 inline constexpr size_t kMaxRefusedOfPass = 16;
 
 class Transitions {
@@ -102,7 +103,7 @@ class Transitions {
   std::optional<EventLoop::TimerId> timer_;
 };
 
-// That the store can't be written now; a later write may go through.
+// Whether the store can't be written now; a later write may go through.
 bool IsStoreRefusal(const absl::Status& status);
 // Such a refusal for whoever asked.
 absl::Status StoreRefused(const absl::Status& status);

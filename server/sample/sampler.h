@@ -22,7 +22,7 @@
 
 namespace roundhouse {
 
-// Of everybody; of one user the API admits kMaxStreamsOfKind.
+// All users' samples; of one user the API admits kMaxStreamsOfKind.
 inline constexpr size_t kMaxWaitingSamples = 64;
 
 struct SamplerOptions {

@@ -55,7 +55,7 @@ class StoreLossTest : public testing::Test {
     const absl::Status done = (*db)->Execute(sql);
     ASSERT_TRUE(done.ok()) << done;
   }
-  // Of the one place where the file has `text`.
+  // The one place where the file has `text`.
   void FlipBitOf(const std::string& text) {
     std::string content(fs::file_size(path()), '\0');
     std::fstream file(path(), std::ios::in | std::ios::out | std::ios::binary);

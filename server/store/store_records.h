@@ -52,7 +52,7 @@ struct JobProgress {
   double tokens_per_second = 0;
   std::optional<absl::Time> eta;
   std::vector<DeviceUse> device_use;
-  // Of a PAUSED job: the daemon that paused it keeps its memory.  Written by
+  // For a PAUSED job: the daemon that paused it keeps its memory.  Written by
   // the transition.
   bool memory_kept = false;
   bool operator==(const JobProgress&) const = default;

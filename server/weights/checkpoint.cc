@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr char kPrefix[] = "checkpoint-";
 
-// Of a model's directory.
+// Files of a model's directory.
 absl::StatusOr<std::string> ReadSource(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::stringstream text;

@@ -54,8 +54,8 @@ struct DirectoryPlan {
   std::vector<FilePart> parts;               // written by the files worker
   std::map<std::string, std::string> texts;  // name -> content
   std::vector<std::string> copied_files;     // paths, copied by name
-  // Of a checkpoint, with what the files worker wrote; FinishDirectory adds the
-  // other files and writes it last.
+  // The manifest of a checkpoint, with what the files worker wrote;
+  // FinishDirectory adds the other files and writes it last.
   std::optional<CheckpointManifest> manifest;
   DirectorySites sites;
   uint64_t total_bytes = 0;
@@ -126,7 +126,7 @@ absl::StatusOr<CheckpointManifest> CheckResumable(const FileOpener& files,
 std::vector<int64_t> ListCheckpointSteps(const std::string& directory);
 std::string CheckpointPath(const std::string& directory, int64_t step);
 
-// Of "<directory>/checkpoint-<step>", as CheckpointPath writes it.
+// The step of "<directory>/checkpoint-<step>", as CheckpointPath writes it.
 std::optional<int64_t> CheckpointStepOf(const std::string& path);
 
 // Removes the oldest beyond the newest `kept`, never that of `best_step`, and

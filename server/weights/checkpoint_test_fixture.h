@@ -63,7 +63,7 @@ inline void ReadShards(const wire::Arena& arena,
   }
 }
 
-// Of the checkpoints: odd, so that its weights are the second copy.
+// The checkpoints' number is odd, so that its weights are the second copy.
 inline constexpr int64_t kStep = 3;
 
 class CheckpointTest : public testing::Test {

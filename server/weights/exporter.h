@@ -33,7 +33,7 @@
 namespace roundhouse {
 
 // Behind the one that runs; another one is refused.
-// Of everybody; of one user the API admits kMaxStreamsOfKind.
+// All users' exports; of one user the API admits kMaxStreamsOfKind.
 inline constexpr size_t kMaxWaitingExports = 64;
 // Deaths of the files worker over one piece before the export is given up.
 inline constexpr int kMaxPieceDeaths = 5;

@@ -24,7 +24,7 @@ struct FilePart {
   std::string prefix;  // written before the tensors
   uint64_t file_bytes = 0;
   std::vector<wire::FileTensor> tensors;
-  // Of a load, CheckedFile's: the worker reads the file only as this.
+  // For a load, CheckedFile's: the worker reads the file only as this.
   std::string root;
   FileIdentity identity;
 
