@@ -258,6 +258,9 @@ absl::Status RunDaemon(const DaemonOptions& written) {
     ASSIGN_OR_RETURN(samples, SampleLog::Create(options.sample_log));
   }
   ASSIGN_OR_RETURN(const auto loop, EventLoop::Create());
+  loop->TellTurns([metrics = metrics.get()](absl::Duration time) {
+    metrics->ObserveLoopTurn(time);
+  });
   ASSIGN_OR_RETURN(
       const auto arena,
       HostArena::Create(

@@ -1,7 +1,10 @@
 #include "server/jobs/tokenizer_copy.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
+#include <map>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -9,9 +12,12 @@
 #include "base/files/checked_file.h"
 #include "base/files/durable_file.h"
 #include "base/files/file_site.h"
+#include "base/files/sealed_json.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/model/input_file.h"
 #include "base/status.h"
+#include "nlohmann/json.hpp"
 #include "server/weights/checkpoint.h"
 
 namespace roundhouse {
@@ -19,28 +25,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Under a temporary name until all of it is on the disk.
-absl::Status MakeCopy(const ModelDirectory& model, const std::string& path) {
-  const std::string temporary = TemporaryName(path);
-  std::error_code error;
-  fs::remove_all(temporary, error);
-  RETURN_IF_ERROR(MakeFolderDurably(kJobTokenizer, temporary));
-  for (size_t i = 0; i < model.tokenizer.size(); ++i) {
-    const CheckedFile& file = model.tokenizer[i];
-    ASSIGN_OR_RETURN(const int descriptor, OpenChecked(file));
-    const InputFile opened = InputFile::Adopt(Descriptor(descriptor), file);
-    ASSIGN_OR_RETURN(const std::string content,
-                     ReadWhole(opened, kMaxTokenizerFileBytes));
-    RETURN_IF_ERROR(WriteNewFile(
-        kJobTokenizer, absl::StrCat(temporary, "/", model.tokenizer_files[i]),
-        content));
-  }
-  RETURN_IF_ERROR(SyncFolder(kJobTokenizer, temporary));
-  return RenameDurably(kJobTokenizer, temporary, path, RenameMode::kKeep);
-}
+// SHA-256 of each file by its name, the configuration's among them.
+using Hashes = std::map<std::string, std::string>;
+
+constexpr uint64_t kMaxManifestBytes = 1 << 20;
+constexpr const char* kConfigName = "model-config.json";
 
 std::string ConfigCopy(const std::string& directory) {
-  return absl::StrCat(directory, "/model-config.json");
+  return absl::StrCat(directory, "/", kConfigName);
+}
+
+std::string ManifestPath(const std::string& directory) {
+  return absl::StrCat(directory, "/tokenizer-manifest.json");
 }
 
 absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& path) {
@@ -57,6 +53,108 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& path) {
   return names;
 }
 
+// Under a temporary name until all of it is on the disk.  Answers what was
+// copied.
+absl::StatusOr<Hashes> CopyAside(const ModelDirectory& model,
+                                 const std::string& temporary) {
+  std::error_code error;
+  fs::remove_all(temporary, error);
+  RETURN_IF_ERROR(MakeFolderDurably(kJobTokenizer, temporary));
+  Hashes hashes = {{kConfigName, Sha256Of(model.config_json)}};
+  for (size_t i = 0; i < model.tokenizer.size(); ++i) {
+    const CheckedFile& file = model.tokenizer[i];
+    const std::string& name = model.tokenizer_files[i];
+    ASSIGN_OR_RETURN(const int descriptor, OpenChecked(file));
+    const InputFile opened = InputFile::Adopt(Descriptor(descriptor), file);
+    ASSIGN_OR_RETURN(const std::string content,
+                     ReadWhole(opened, kMaxTokenizerFileBytes));
+    RETURN_IF_ERROR(WriteNewFile(kJobTokenizer,
+                                 absl::StrCat(temporary, "/", name), content));
+    hashes[name] = Sha256Of(content);
+  }
+  RETURN_IF_ERROR(SyncFolder(kJobTokenizer, temporary));
+  return hashes;
+}
+
+// The copy is there last: without it all is made again.
+absl::Status Publish(const ModelDirectory& model, const Hashes& hashes,
+                     const std::string& directory, const std::string& temporary,
+                     RenameMode mode) {
+  RETURN_IF_ERROR(WriteFileDurably(kJobTokenizer, ConfigCopy(directory),
+                                   model.config_json));
+  RETURN_IF_ERROR(WriteFileDurably(
+      kJobTokenizer, ManifestPath(directory),
+      SealJson(nlohmann::json({{"files", hashes}}).dump() + "\n")));
+  return RenameDurably(kJobTokenizer, temporary, TokenizerCopy(directory),
+                       mode);
+}
+
+// Nothing: a job of an older version made the copy.  DATA_LOSS: damaged.
+absl::StatusOr<std::optional<Hashes>> ReadManifest(
+    const std::string& directory) {
+  const std::string path = ManifestPath(directory);
+  const auto text = ReadWholeFile(kJobTokenizer, path, kMaxManifestBytes);
+  if (absl::IsNotFound(text.status())) return std::nullopt;
+  RETURN_IF_ERROR(text.status());
+  try {
+    if (CheckSeal(*text) == Seal::kWhole) {
+      return nlohmann::json::parse(*text).at("files").get<Hashes>();
+    }
+  } catch (const nlohmann::json::exception&) {
+    // Sealed by somebody else.
+  }
+  return absl::DataLossError(absl::StrCat(path, ": damaged"));
+}
+
+absl::StatusOr<Hashes> HashCopy(const std::string& directory) {
+  const std::string path = TokenizerCopy(directory);
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(path));
+  Hashes hashes;
+  for (const std::string& name : names) {
+    ASSIGN_OR_RETURN(const FileHash hash,
+                     HashFile(kJobTokenizer, absl::StrCat(path, "/", name)));
+    hashes[name] = hash.sha256;
+  }
+  const auto config = HashFile(kJobTokenizer, ConfigCopy(directory));
+  if (!absl::IsNotFound(config.status())) {
+    RETURN_IF_ERROR(config.status());
+    hashes[kConfigName] = config->sha256;
+  }
+  return hashes;
+}
+
+// `known`: what is sure of the copy; the model must still have the same.
+absl::Status MakeAgain(const ModelDirectory& model, const Hashes& known,
+                       const std::string& directory) {
+  const std::string path = TokenizerCopy(directory);
+  const std::string temporary = TemporaryName(path);
+  ASSIGN_OR_RETURN(const Hashes hashes, CopyAside(model, temporary));
+  if (hashes != known) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        path,
+        ": damaged, and the model's tokenizer has changed since it was "
+        "copied from there; submit the job again"));
+  }
+  RH_LOG(kWarning) << path << ": damaged; copied again from " << model.path;
+  RETURN_IF_ERROR(
+      Publish(model, hashes, directory, temporary, RenameMode::kExchange));
+  std::error_code error;
+  fs::remove_all(temporary, error);
+  return absl::OkStatus();
+}
+
+absl::Status VerifyCopy(const ModelDirectory& model,
+                        const std::string& directory) {
+  const auto manifest = ReadManifest(directory);
+  if (manifest.ok() && !manifest->has_value()) return absl::OkStatus();
+  if (!manifest.ok() && !absl::IsDataLoss(manifest.status())) {
+    return manifest.status();
+  }
+  ASSIGN_OR_RETURN(const Hashes found, HashCopy(directory));
+  if (manifest.ok() && **manifest == found) return absl::OkStatus();
+  return MakeAgain(model, manifest.ok() ? **manifest : found, directory);
+}
+
 }  // namespace
 
 std::string TokenizerCopy(const std::string& directory) {
@@ -71,11 +169,14 @@ bool HasTokenizerCopy(const std::string& directory) {
 absl::StatusOr<std::vector<std::string>> KeepTokenizer(
     const ModelDirectory& model, const std::string& directory) {
   const std::string path = TokenizerCopy(directory);
-  if (!HasTokenizerCopy(directory)) {
+  if (HasTokenizerCopy(directory)) {
+    RETURN_IF_ERROR(VerifyCopy(model, directory));
+  } else {
     RETURN_IF_ERROR(MakeFolderDurably(kJobTokenizer, directory));
-    RETURN_IF_ERROR(WriteFileDurably(kJobTokenizer, ConfigCopy(directory),
-                                     model.config_json));
-    RETURN_IF_ERROR(MakeCopy(model, path));
+    const std::string temporary = TemporaryName(path);
+    ASSIGN_OR_RETURN(const Hashes hashes, CopyAside(model, temporary));
+    RETURN_IF_ERROR(
+        Publish(model, hashes, directory, temporary, RenameMode::kKeep));
   }
   return NamesIn(path);
 }

@@ -1,7 +1,8 @@
 // A job's own copy of its model's tokenizer files, chat template,
 // generation_config.json, and, beside them, config.json.  Checkpoints and
 // results get theirs from it, so that a model's folder may change, or go, while
-// the job runs.
+// the job runs.  tokenizer-manifest.json has their hashes; copies that jobs of
+// older versions made have none, and are taken as they are.
 #ifndef ROUNDHOUSE_SERVER_JOBS_TOKENIZER_COPY_H_
 #define ROUNDHOUSE_SERVER_JOBS_TOKENIZER_COPY_H_
 
@@ -21,9 +22,10 @@ std::string TokenizerCopy(const std::string& directory);
 bool HasTokenizerCopy(const std::string& directory);
 
 // Makes it, whole or not at all, unless it is there from an earlier life of the
-// job; the names of its files.  FAILED_PRECONDITION names a file that changed
-// since `model` was opened; RESOURCE_EXHAUSTED; INTERNAL.  Blocks on the disk;
-// any thread.
+// job; the names of its files.  What is there is verified, and what is damaged
+// is made again if the model still has the same.  FAILED_PRECONDITION names a
+// file that changed since `model` was opened, or since the damaged copy was
+// made; RESOURCE_EXHAUSTED; INTERNAL.  Blocks on the disk; any thread.
 absl::StatusOr<std::vector<std::string>> KeepTokenizer(
     const ModelDirectory& model, const std::string& directory);
 

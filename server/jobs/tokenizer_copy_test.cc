@@ -21,6 +21,7 @@ class TokenizerCopyTest : public testing::Test {
     fs::remove_all(root_);
     fs::create_directories(root_ + "/model");
     fs::create_directories(root_ + "/job");
+    model_.config_json = "{}";
     for (const char* name : {"tokenizer.json", "merges.txt"}) {
       WriteTestFile(root_ + "/model/" + name, name);
       model_.tokenizer_files.push_back(name);
@@ -59,6 +60,55 @@ TEST_F(TokenizerCopyTest, WhatChangedSinceTheModelWasOpenedIsNotCopied) {
   EXPECT_TRUE(absl::StrContains(status.message(), "blob: changed since"))
       << status;
   EXPECT_FALSE(fs::exists(TokenizerCopy(root_ + "/job")));
+}
+
+// Bits of every file; also of the manifest and the configuration.
+TEST_F(TokenizerCopyTest, WhatIsDamagedIsCopiedAgain) {
+  const Names names = *Keep();
+  for (const std::string path :
+       {"tokenizer/tokenizer.json", "tokenizer/merges.txt",
+        "tokenizer-manifest.json", "model-config.json"}) {
+    const std::string file = root_ + "/job/" + path;
+    const std::string whole = ReadTestFile(file);
+    ASSERT_FALSE(whole.empty());
+    // Every bit of a byte is met somewhere.
+    for (size_t bit = 0; bit < 8 * whole.size(); bit += 61) {
+      std::string damaged = whole;
+      damaged[bit / 8] ^= static_cast<char>(1 << bit % 8);
+      WriteTestFile(file, damaged);
+      ASSERT_EQ(*Keep(), names) << path << " bit " << bit;
+      ASSERT_EQ(ReadTestFile(file), whole) << path << " bit " << bit;
+    }
+    fs::remove(file);
+    // Without a manifest the copy is one of an older version.
+    if (path == "tokenizer-manifest.json") {
+      EXPECT_EQ(*Keep(), names);
+      WriteTestFile(file, whole);
+      continue;
+    }
+    EXPECT_EQ(*Keep(), names);
+    EXPECT_EQ(ReadTestFile(file), whole);
+  }
+  EXPECT_FALSE(fs::exists(TemporaryName(TokenizerCopy(root_ + "/job"))));
+}
+
+TEST_F(TokenizerCopyTest, AnotherTokenizerTakesNoDamagedOnesPlace) {
+  ASSERT_TRUE(Keep().ok());
+  WriteTestFile(root_ + "/model/tokenizer.json", "another");
+  model_.tokenizer[0] =
+      AnyFiles().Open(root_ + "/model/tokenizer.json")->checked();
+  EXPECT_TRUE(Keep().ok());
+  for (const char* path :
+       {"tokenizer/tokenizer.json", "tokenizer-manifest.json"}) {
+    const std::string file = root_ + "/job/" + path;
+    const std::string whole = ReadTestFile(file);
+    WriteTestFile(file, "damaged");
+    const absl::Status status = Keep().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "submit the job again"));
+    EXPECT_EQ(ReadTestFile(file), "damaged");
+    WriteTestFile(file, whole);
+  }
 }
 
 TEST_F(TokenizerCopyTest, WhatACrashLeftIsMadeAnew) {

@@ -154,7 +154,11 @@ StorageFamilies::StorageFamilies(Registry& r)
                        ShortTimes())) {}
 
 CallFamilies::CallFamilies(Registry& r)
-    : handled(Counter(r, "grpc_server_handled_total",
+    : turn(Histogram(r, "roundhouse_event_loop_turn_seconds",
+                     "Turns of the daemon's control thread: what was ready at "
+                     "once. Everything else waits as long.",
+                     ShortTimes())),
+      handled(Counter(r, "grpc_server_handled_total",
                       "Calls that ended; of methods that there are not, "
                       "service and method are unknown.")),
       handling(Histogram(r, "grpc_server_handling_seconds",

@@ -113,6 +113,7 @@ struct StorageFamilies {
 
 struct CallFamilies {
   explicit CallFamilies(prometheus::Registry& registry);
+  HistogramFamily turn;
   CounterFamily& handled;
   HistogramFamily handling;
 };

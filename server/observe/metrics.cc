@@ -93,6 +93,7 @@ struct ServerMetrics::Parts {
   JobFamilies jobs{*registry};
   StorageFamilies storage{*registry};
   CallFamilies calls{*registry};
+  prometheus::Histogram& loop_turn = calls.turn.Add({});
 
   // Series of one job; all of them are touched under `mutex`.
   struct Job {
@@ -413,6 +414,10 @@ void ServerMetrics::CountCheckpointFailure() {
 
 void ServerMetrics::ObserveCommit(absl::Duration time) {
   parts_->storage.commit.Add({}).Observe(Seconds(time));
+}
+
+void ServerMetrics::ObserveLoopTurn(absl::Duration time) {
+  parts_->loop_turn.Observe(Seconds(time));
 }
 
 void ServerMetrics::ObserveRecovery(absl::Duration time) {

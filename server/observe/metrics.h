@@ -110,6 +110,7 @@ class ServerMetrics {
   void CountCheckpointFailure();
   void ObserveRecovery(absl::Duration time);
   void ObserveCommit(absl::Duration time);
+  void ObserveLoopTurn(absl::Duration time);
   // `code` as gRPC names it: "OK", "NOT_FOUND".
   void ObserveCall(const std::string& service, const std::string& method,
                    const std::string& code, absl::Duration time);

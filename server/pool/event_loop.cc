@@ -107,24 +107,33 @@ absl::Status EventLoop::Post(std::function<void()> closure) {
   return absl::OkStatus();
 }
 
-void EventLoop::Run() {
+// One turn.
+void EventLoop::RunReady(int epoll_timeout_ms) {
   epoll_event events[kMaxEvents];
-  while (!quitting_) {
-    const int count = epoll_wait(epoll_fd_, events, kMaxEvents,
-                                 idle_.empty() ? TimeoutMs() : 0);
-    ROUNDHOUSE_CHECK(count >= 0 || errno == EINTR) << std::strerror(errno);
-    for (int i = 0; i < count; ++i) {
-      if (events[i].data.u64 == kEventFdId) continue;
-      const auto fd = fd_of_.find(events[i].data.u64);
-      if (fd == fd_of_.end()) continue;  // unwatched by an earlier callback
-      const auto ready = watched_.at(fd->second).ready;
-      (*ready)(events[i].events);
-    }
-    RunTimers();
-    RunPosted();
-    if (idle_.empty()) continue;
-    if (count == 0 || MonotonicNs() >= idle_due_ns_) RunIdle();
+  const int count = epoll_wait(epoll_fd_, events, kMaxEvents, epoll_timeout_ms);
+  ROUNDHOUSE_CHECK(count >= 0 || errno == EINTR) << std::strerror(errno);
+  const int64_t begun_ns = MonotonicNs();
+  for (int i = 0; i < count; ++i) {
+    // epoll_event is packed: nothing may refer to its fields.
+    const uint64_t id = events[i].data.u64;
+    if (id == kEventFdId) continue;
+    const auto fd = fd_of_.find(id);
+    if (fd == fd_of_.end()) continue;  // unwatched by an earlier callback
+    const auto ready = watched_.at(fd->second).ready;
+    (*ready)(events[i].events);
   }
+  RunTimers();
+  RunPosted();
+  if (!idle_.empty() && (count == 0 || MonotonicNs() >= idle_due_ns_)) {
+    RunIdle();
+  }
+  if (turn_ended_ != nullptr) {
+    turn_ended_(absl::Nanoseconds(MonotonicNs() - begun_ns));
+  }
+}
+
+void EventLoop::Run() {
+  while (!quitting_) RunReady(idle_.empty() ? TimeoutMs() : 0);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     closed_ = true;

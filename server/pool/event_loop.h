@@ -55,6 +55,12 @@ class EventLoop {
   // first that waits so: what need not come before the next message.
   void WhenIdle(std::function<void()> closure);
 
+  // Tells how long each turn of Run took: everything that was ready at once,
+  // the wait for it not included.  Call before Run; `told` is short.
+  void TellTurns(std::function<void(absl::Duration)> told) {
+    turn_ended_ = std::move(told);
+  }
+
   // Until Quit, which may be called from callbacks.  Closures posted before
   // Quit still run, and so do those that wait for a quiet moment.
   void Run();
@@ -69,6 +75,7 @@ class EventLoop {
     std::shared_ptr<std::function<void(uint32_t)>> ready;  // outlives Unwatch
   };
 
+  void RunReady(int epoll_timeout_ms);
   void RunPosted();
   void RunIdle();
   void RunTimers();
@@ -84,6 +91,7 @@ class EventLoop {
   std::vector<std::function<void()>> idle_;
   int64_t idle_due_ns_ = 0;  // of the first of them
   bool quitting_ = false;
+  std::function<void(absl::Duration)> turn_ended_;
   std::mutex mutex_;
   std::deque<std::function<void()>> posted_;  // guarded by mutex_
   bool closed_ = false;                       // guarded by mutex_

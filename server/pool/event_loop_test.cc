@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
 
 namespace roundhouse {
@@ -97,6 +99,26 @@ TEST(EventLoopTest, IdleClosuresDoNotWaitForEver) {
   ASSERT_TRUE((*loop)->Post(post).ok());
   (*loop)->Run();
   EXPECT_TRUE(idle);
+}
+
+TEST(EventLoopTest, ATurnIsWhatWasReadyAtOnceWithoutTheWaitForIt) {
+  auto loop = *EventLoop::Create();
+  std::vector<absl::Duration> turns;
+  loop->TellTurns([&](absl::Duration time) { turns.push_back(time); });
+  constexpr absl::Duration kWork = absl::Milliseconds(3);
+  constexpr absl::Duration kWait = absl::Milliseconds(50);
+  const int64_t begun_ns = MonotonicNs();
+  loop->After(kWait, [] { absl::SleepFor(kWork); });
+  loop->After(kWait, [&] {
+    absl::SleepFor(kWork);
+    loop->Quit();
+  });
+  loop->Run();
+  const absl::Duration whole = absl::Nanoseconds(MonotonicNs() - begun_ns);
+  absl::Duration sum;
+  for (const absl::Duration turn : turns) sum += turn;
+  EXPECT_GE(sum, 2 * kWork);
+  EXPECT_LE(sum, whole - kWait);
 }
 
 TEST(EventLoopTest, AnUnwatchedDescriptorIsSilentAtOnce) {

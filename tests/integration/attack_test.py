@@ -9,10 +9,12 @@ The attacker is another user than the one who is served beside it, so this needs
 root and is skipped without.
 """
 
+import collections
 import json
 import os
 import pathlib
 import re
+import resource
 import socket
 import statistics
 import subprocess
@@ -36,10 +38,23 @@ COUNTS = {"idle": (100, 1000), "watches": (120, 200), "slow_http": (100, 200),
           "rapid_reset": (100, 50000), "one_rapid_reset": (5000, 50000),
           "half_messages": (3, 64)}
 
+# Some hundreds of slots a second.
+COSTS = "layer,forward_ms,recompute_ms,backward_ms\n" + "".join(
+    f"{layer},2,{2 if layer < 4 else 0},4\n" for layer in range(5))
+JOB = {"model_name_or_path": "model", "dataset": "train.jsonl",
+       "max_length": 16, "batch_size": 4, "micro_batch_size": 2,
+       "max_steps": 1_000_000, "save_steps": 0}
+
 
 def rss(pid):
     status = pathlib.Path(f"/proc/{pid}/status").read_text()
     return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) << 10
+
+
+def cpu_of_children():
+    """CPU seconds of the processes that ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 class PeakRss:
@@ -65,14 +80,21 @@ class PeakRss:
 @unittest.skipUnless(os.geteuid() == 0, "only root can be two users")
 class AttackTest(unittest.TestCase):
     """One daemon for all of them, since what one leaves behind counts for the
-    next."""
+    next; another user's job runs on it."""
 
     @classmethod
     def setUpClass(cls):
         cls.scratch = harness.Scratch()
         cls.scratch.__enter__()
+        cls.addClassCleanup(cls.scratch.__exit__)
+        cls.scratch.make_model("model")
+        cls.scratch.make_data("train.jsonl", count=12)
         cls.daemon = cls.scratch.daemon(metrics_listen="127.0.0.1:0")
-        cls.daemon.start()
+        cls.daemon.start(worker_program=cls.scratch.fake_worker(COSTS))
+        # The control thread has its turns for a job, whoever attacks.
+        cls.daemon.submit(JOB)
+        harness.wait_until(lambda: cls.daemon.job("job-1")["step"] > 0,
+                           "a step")
         # Whoever may connect is decided by the folder and the socket's mode.
         cls.scratch.folder.chmod(0o755)
         cls.daemon.socket.chmod(0o666)
@@ -83,29 +105,50 @@ class AttackTest(unittest.TestCase):
 
     @classmethod
     def tearDownClass(cls):
-        try:
-            cls.daemon.stop()
-        finally:
-            cls.scratch.__exit__()
+        cls.daemon.stop()
         for row in cls.table:
             print(json.dumps(row))
 
     @classmethod
     def serve(cls):
-        """Seconds of a call, a watch and a scrape: the middle of three."""
-        seconds = {"call": [], "watch": [], "scrape": []}
+        """Seconds of a call, a watch and a scrape, and CPU seconds of the
+        client in a call and a watch: the middle of three. Beside these the
+        turns of the daemon's control thread meanwhile."""
+        seconds = {"call": [], "watch": [], "scrape": [], "client_cpu": []}
+        turns = cls.turns()
         for _ in range(3):
-            for name, work in (("call", cls.list_jobs), ("watch", cls.watch),
+            cpu = cpu_of_children()
+            for name, work in (("call", cls.get_job), ("watch", cls.watch),
                                ("scrape", cls.scrape)):
                 start = time.monotonic()
                 work()
                 seconds[name].append(time.monotonic() - start)
-        return {name: statistics.median(values)
-                for name, values in seconds.items()}
+            seconds["client_cpu"].append(cpu_of_children() - cpu)
+        turns = cls.turns() - turns
+        served = {name: statistics.median(values)
+                  for name, values in seconds.items()}
+        # Each bound is a bucket's upper end.
+        bounds = sorted(turns.elements())
+        served["turns"] = len(bounds)
+        served["turns_p99"] = bounds[int(0.99 * (len(bounds) - 1))]
+        served["longest_turn"] = bounds[-1]
+        return served
 
     @classmethod
-    def list_jobs(cls):
-        cls.daemon.client("list")
+    def turns(cls):
+        """{upper end of a bucket: turns in it}, since the daemon's start."""
+        buckets = re.findall(
+            r'^roundhouse_event_loop_turn_seconds_bucket{le="(.*?)"} (\d+)$',
+            cls.scrape(), re.M)
+        found, below = collections.Counter(), 0
+        for bound, count in buckets:
+            found[float(bound)] = int(count) - below
+            below = int(count)
+        return found
+
+    @classmethod
+    def get_job(cls):
+        cls.daemon.client("get", "job-1")
 
     @classmethod
     def watch(cls):
@@ -118,7 +161,9 @@ class AttackTest(unittest.TestCase):
     def scrape(cls):
         with urllib.request.urlopen(f"http://127.0.0.1:{cls.port}/metrics",
                                     timeout=60) as answer:
-            assert b"grpc_server_handled_total" in answer.read()
+            text = answer.read().decode()
+        assert "grpc_server_handled_total" in text
+        return text
 
     def attack(self, name):
         """Answers what attacks.py says, after the checks that all share."""

@@ -41,14 +41,7 @@ class FakeWorkerTest(unittest.TestCase):
         rows.write_text(rows.read_text() * 32)
 
     def worker(self, costs=COSTS):
-        """A worker program that knows its costs."""
-        path = self.scratch.folder / "costs.csv"
-        path.write_text(costs)
-        script = self.scratch.folder / "worker.sh"
-        script.write_text(f'#!/bin/sh\nexec "{FAKE}" "--costs={path}" '
-                          '--host-gbps=1 "$@"\n')
-        script.chmod(0o700)
-        return script
+        return self.scratch.fake_worker(costs, "--host-gbps=1")
 
     def start(self, costs=COSTS, **flags):
         daemon = self.scratch.daemon(devices=f"cpu:{DEVICES}", link_gbps=0.5)

@@ -438,6 +438,18 @@ class Scratch:
     def make_data(self, name, count, **options):
         make_data(self.data / name, count, **options)
 
+    def fake_worker(self, costs, *flags):
+        """A worker program that takes the times of `costs` (a CSV text, in
+        milliseconds) and computes nothing: tests/fakes/fake_worker.cc."""
+        path = self.folder / "costs.csv"
+        path.write_text(costs)
+        script = self.folder / "worker.sh"
+        program = ROOT / "tests/fakes/fake_worker"
+        script.write_text(f'#!/bin/sh\nexec "{program}" "--costs={path}" '
+                          f'{" ".join(flags)} "$@"\n')
+        script.chmod(0o700)
+        return script
+
     def daemon(self, **flags):
         folder = self.folder / f"d{len(self.daemons)}"
         folder.mkdir()

@@ -1,5 +1,6 @@
-"""Kill -9 of device workers, the host worker, the files worker and the daemon:
-every run ends with the bits of the undisturbed one.
+"""Kill -9 of device workers, the host worker, the files worker, the nursery that
+workers are forked from, and the daemon: every run ends with the bits of the
+undisturbed one.
 
 A worker's death costs its own unfinished work only: the step goes on, no
 checkpoint is read, no step is done twice. A daemon's death goes on from the
@@ -68,8 +69,13 @@ POINTS = {
         "daemon.save.before_rename": (1, 4),
         "daemon.save.after_rename": (1, 4)},
 }
+WORKERS = ("device", "host", "files")
+# A nursery has no points; half as many kills, all at random times. It dies
+# about when workers do, which need it then.
+DISTURBED = (*WORKERS, "nursery")
 RANDOM_PHASES = {
     "device": ["random.stepping"], "host": ["random.stepping"],
+    "nursery": ["random.stepping"],
     "files": ["random.saving"],
     "daemon": ["random.loading", "random.stepping"],
 }
@@ -154,6 +160,11 @@ class KillTest(unittest.TestCase):
             r"(?:device|host|files) worker (\d+) killed by signal 9",
             daemon.log_path.read_text()))
 
+    def nursery_deaths(self, daemon):
+        # Workers that it was asked for tell of its death, too.
+        return len(re.findall(r"nursery\.cc:\d+ nursery killed by signal 9",
+                              daemon.log_path.read_text()))
+
     def same_step(self, daemon, job):
         """No checkpoint was read and no step done twice."""
         log = daemon.log(job)
@@ -208,7 +219,7 @@ class KillTest(unittest.TestCase):
                 self.assertLessEqual(deaths[index], len(points))
                 for point, _ in points[:deaths[index]]:
                     self.count(kinds[index], point)
-        for kind in ("device", "host", "files"):
+        for kind in WORKERS:
             self.enough(kind, self.points[kind], self.named_count)
 
     def test_files_worker_while_it_draws_weights(self):
@@ -252,16 +263,17 @@ class KillTest(unittest.TestCase):
         return True
 
     def disturb(self, daemon, job, chosen):
-        """Random kills of one job, until it has all its steps."""
-        due = {kind: 1 for kind in ("device", "host", "files")}
-        killed = 0
+        """Random kills of one job, until it has all its steps; how many of
+        each kind."""
+        due = {kind: 1 for kind in DISTURBED}
+        killed = collections.Counter()
         while (step := self.steps_done(daemon, job)) < STEPS:
             ready = [kind for kind in due if due[kind] <= step and
                      self.missing(kind, RANDOM_PHASES[kind], self.random_count) > 0]
             chosen.shuffle(ready)
             for kind in ready:
                 if self.kill_worker(daemon, job, kind, chosen):
-                    killed += 1
+                    killed[kind] += 1
                 # It has finished something when it is due again.
                 due[kind] = self.steps_done(daemon, job) + 2 * SAVE_STEPS
             if not ready:
@@ -272,10 +284,10 @@ class KillTest(unittest.TestCase):
         chosen = random.Random(SEED + 1)
         daemon = self.scratch.daemon()
         daemon.start()
-        killed = 0
+        killed = collections.Counter()
         for _ in range(MOST_RUNS):
             if all(self.missing(kind, RANDOM_PHASES[kind], self.random_count) <= 0
-                   for kind in ("device", "host", "files")):
+                   for kind in DISTURBED):
                 break
             job = daemon.submit(self.spec)
             harness.wait_until(lambda job=job: self.steps_done(daemon, job),
@@ -285,8 +297,10 @@ class KillTest(unittest.TestCase):
             self.same_step(daemon, job)
             self.same_results(daemon, job)
         daemon.stop()
-        self.assertEqual(sum(self.worker_deaths(daemon).values()), killed)
-        for kind in ("device", "host", "files"):
+        self.assertEqual(sum(self.worker_deaths(daemon).values()),
+                         sum(killed[kind] for kind in WORKERS))
+        self.assertEqual(self.nursery_deaths(daemon), killed["nursery"])
+        for kind in DISTURBED:
             self.enough(kind, RANDOM_PHASES[kind], self.random_count)
 
     # --- the daemon ---

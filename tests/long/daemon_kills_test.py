@@ -33,7 +33,6 @@ SEED = int(os.environ.get("ROUNDHOUSE_SEED", "1"))
 CLIENTS = 3
 # Submits with a request id that is known already, per kill.
 RETRIES_A_KILL = 10
-FAKE = harness.ROOT / "tests/fakes/fake_worker"
 LAYERS = 5  # the last one is the head, which is never recomputed
 COSTS = "layer,forward_ms,recompute_ms,backward_ms\n" + "".join(
     f"{layer},0.2,{0.2 if layer < LAYERS - 1 else 0},0.4\n"
@@ -131,13 +130,8 @@ class DaemonKillsTest(unittest.TestCase):
         self.scratch = self.enterContext(harness.Scratch())
         self.scratch.make_model("model")
         self.scratch.make_data("train.jsonl", count=12)
-        costs = self.scratch.folder / "costs.csv"
-        costs.write_text(COSTS)
-        worker = self.scratch.folder / "worker.sh"
-        worker.write_text(f'#!/bin/sh\nexec "{FAKE}" "--costs={costs}" "$@"\n')
-        worker.chmod(0o700)
         self.daemon = self.scratch.daemon()
-        self.daemon.fixed["worker_program"] = worker
+        self.daemon.fixed["worker_program"] = self.scratch.fake_worker(COSTS)
         path = self.scratch.folder / "load.json"
         path.write_text(json.dumps(SPEC))
         self.loads = [Load(self.daemon, path, f"client{i}")
@@ -148,7 +142,7 @@ class DaemonKillsTest(unittest.TestCase):
         chosen = random.Random(SEED)
         seconds = []
         for _ in range(KILLS):
-            time.sleep(chosen.uniform(0.05, 0.6))
+            time.sleep(chosen.uniform(0.05, 1.2))
             self.daemon.kill()
             begun = time.monotonic()
             self.daemon.start()
