@@ -23,7 +23,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "integration"))
 
 import harness
 
-FAKE = harness.ROOT / "tests/fakes/fake_worker"
 DEVICES = 8
 # Milliseconds of a micro-batch.
 COSTS = """layer,forward_ms,recompute_ms,backward_ms
@@ -50,14 +49,9 @@ def seconds(text):
 def run(scratch, plans, steps, at_once):
     """Seconds from start to end, share of bubbles, the first job's seconds a
     step."""
-    costs = scratch.folder / "costs.csv"
-    costs.write_text(COSTS)
-    script = scratch.folder / "worker.sh"
-    script.write_text(f'#!/bin/sh\nexec "{FAKE}" "--costs={costs}" "$@"\n')
-    script.chmod(0o700)
     daemon = scratch.daemon(devices=f"cpu:{DEVICES}",
                             max_running_jobs=at_once)
-    daemon.start(worker_program=script)
+    daemon.start(worker_program=scratch.fake_worker(COSTS))
     # Validated before any of them starts.
     blockers = [daemon.submit({**SPEC, "max_steps": 1_000_000})
                 for _ in range(at_once)]

@@ -12,7 +12,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import harness
 
-FAKE = harness.ROOT / "tests/fakes/fake_worker"
 SPEC = {"model_name_or_path": "model", "dataset": "train.jsonl",
         "max_length": 16, "batch_size": 8, "micro_batch_size": 2,
         "max_steps": 6, "save_steps": 0, "max_grad_norm": 0,
@@ -32,15 +31,9 @@ class BubbleCausesTest(unittest.TestCase):
 
     def bubbles(self, *flags):
         """{cause: seconds} of a whole job whose workers have `flags`."""
-        costs = self.scratch.folder / "costs.csv"
-        costs.write_text(COSTS)
-        script = self.scratch.folder / "worker.sh"
-        script.write_text(f'#!/bin/sh\nexec "{FAKE}" "--costs={costs}" '
-                          f'{" ".join(flags)} "$@"\n')
-        script.chmod(0o700)
         daemon = self.scratch.daemon(devices="cpu:1", link_gbps=2,
                                      metrics_listen="127.0.0.1:0")
-        daemon.start(worker_program=script)
+        daemon.start(worker_program=self.scratch.fake_worker(COSTS, *flags))
         daemon.wait(daemon.submit(SPEC))
         page = re.search(r"metrics on (127\.0\.0\.1:\d+)",
                          daemon.log_path.read_text())[1]
