@@ -98,6 +98,7 @@ absl::StatusOr<JobRecord> Engine::GoOn(RunningJob& run) {
 }
 
 void Engine::QueueWithRoom() {
+  if (without_room_.empty()) return;
   const auto free_bytes = FreeDiskBytes(options_.state_dir);
   if (!free_bytes.ok() || *free_bytes < kRoomMarginBytes) return;
   for (auto next = without_room_.begin(); next != without_room_.end();) {
