@@ -71,8 +71,11 @@ absl::Status ReadError(const std::string& path, int error) {
     case ENFILE:
     case ENOMEM:
       return absl::UnavailableError(text);
-    default:
+    case ELOOP:
+    case EACCES:
       return absl::DataLossError(text);
+    default:
+      return absl::InternalError(text);
   }
 }
 

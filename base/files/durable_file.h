@@ -7,9 +7,9 @@
 // Errors name the path: RESOURCE_EXHAUSTED where disk, quota or the file size
 // limit is at its end, UNAVAILABLE where descriptors or memory are short just
 // now, INTERNAL where the device fails (EIO) and for all else.  Of what is read
-// NOT_FOUND says that it is not there and DATA_LOSS that it can't be read.  New
-// files and folders are the owner's and the group's (0640, 0750, less the
-// umask).  Blocking; thread-safe.
+// NOT_FOUND says that it is not there and DATA_LOSS that it is no file that may
+// be read.  New files and folders are the owner's and the group's (0640, 0750,
+// less the umask).  Blocking; thread-safe.
 #ifndef ROUNDHOUSE_BASE_FILES_DURABLE_FILE_H_
 #define ROUNDHOUSE_BASE_FILES_DURABLE_FILE_H_
 

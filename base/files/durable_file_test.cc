@@ -111,7 +111,7 @@ TEST_F(DurableFileTest, OnlyRegularFilesAreReadAndNoMoreThanAllowed) {
             absl::StatusCode::kInvalidArgument);
   ASSERT_TRUE(ArmFileFaults("checkpoint.read:EIO:ever").ok());
   EXPECT_EQ(HashFile(kCheckpointRead, path).status().code(),
-            absl::StatusCode::kDataLoss);
+            absl::StatusCode::kInternal);
 }
 
 TEST_F(DurableFileTest, HashesAreThoseOfFips180) {

@@ -77,7 +77,7 @@ absl::Status HelperError(int wait_status, const std::string& errors) {
       return absl::InternalError(text);
     }
     const int error = number->get<int>();
-    return absl::Status(error == EIO ? absl::StatusCode::kUnavailable
+    return absl::Status(error == EIO ? absl::StatusCode::kDataLoss
                                      : FileError("", "", error).code(),
                         text);
   }

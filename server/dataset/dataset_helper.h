@@ -54,7 +54,7 @@ class DatasetHelper {
   // `ended` is called once, from the loop and never from within Start: OK,
   // INVALID_ARGUMENT with file and line (the dataset is bad, or takes more
   // memory or CPU time than it may), RESOURCE_EXHAUSTED (disk full),
-  // UNAVAILABLE (the disk fails), DEADLINE_EXCEEDED (silence, or total_limit),
+  // DATA_LOSS (the disk fails), DEADLINE_EXCEEDED (silence, or total_limit),
   // INTERNAL, or what Kill said.  `ended` may destroy the helper.  Errors as of
   // ChildProcess::Start.
   static absl::StatusOr<std::unique_ptr<DatasetHelper>> Start(

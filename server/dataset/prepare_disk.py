@@ -13,6 +13,7 @@ import errno
 import hashlib
 import os
 import signal
+import sys
 import time
 
 ARRAY, MANIFEST = "prepared.array", "prepared.manifest"
@@ -89,6 +90,7 @@ class Disk:
         """The kind of this pass's fault; an error is raised at once."""
         for fault in self.faults:
             if fault.site == site and fault.strikes(call):
+                print(f"fault at {site}", file=sys.stderr, flush=True)
                 if fault.errno:
                     raise OSError(fault.errno, os.strerror(fault.errno), path)
                 if fault.kind == "lost":

@@ -73,7 +73,8 @@ void PreparedDataCheck::Verify() {
 }
 
 void PreparedDataCheck::OnVerified(const absl::Status& found) {
-  if (!absl::IsDataLoss(found)) {
+  unread_ = absl::IsInternal(found);
+  if (!absl::IsDataLoss(found) && !unread_) {
     Finish(found);
     return;
   }
@@ -84,7 +85,7 @@ void PreparedDataCheck::OnVerified(const absl::Status& found) {
 void PreparedDataCheck::PrepareAgain() {
   const std::string missing = MissingSource(options_);
   if (!missing.empty()) {
-    Finish(absl::InvalidArgumentError(absl::StrCat(
+    Finish(WithoutData(absl::StrCat(
         "the prepared data are damaged (", damage_, "), and ", missing,
         ", from which they could be prepared again, is gone")));
     return;
@@ -104,9 +105,14 @@ void PreparedDataCheck::OnPrepared(const absl::Status& status) {
     Finish(status);
     return;
   }
-  Finish(absl::InvalidArgumentError(absl::StrCat(
+  Finish(WithoutData(absl::StrCat(
       "the prepared data are damaged (", damage_,
       ") and can't be prepared again: ", std::string(status.message()))));
+}
+
+// What the disk does not give may be whole, and be there another time.
+absl::Status PreparedDataCheck::WithoutData(const std::string& why) const {
+  return unread_ ? absl::DataLossError(why) : absl::InvalidArgumentError(why);
 }
 
 void PreparedDataCheck::Finish(absl::Status status) {

@@ -26,8 +26,9 @@ class PreparedDataCheck {
  public:
   struct Result {
     // OK: the data are whole now.  INVALID_ARGUMENT: they were damaged, and the
-    // source is gone or can't be read any more; else what Preparer ended with,
-    // or UNAVAILABLE where a file can't be read just now.
+    // source is gone or can't be read any more; DATA_LOSS: the same, but the
+    // disk failed and they may be whole; else what Preparer ended with, or
+    // UNAVAILABLE where a file can't be read just now.
     absl::Status status;
     std::string damage;  // what was found, and mended; "": nothing
   };
@@ -50,12 +51,14 @@ class PreparedDataCheck {
   void OnVerified(const absl::Status& found);
   void PrepareAgain();
   void OnPrepared(const absl::Status& status);
+  absl::Status WithoutData(const std::string& why) const;
   void Finish(absl::Status status);
 
   EventLoop& loop_;
   const PreparerOptions options_;
   const std::function<void(const Result&)> done_;
   std::string damage_;
+  bool unread_ = false;  // the disk did not give them
   std::unique_ptr<Preparer> preparer_;
   std::atomic<bool> stop_{false};
   // Expires with this object: what was posted to the loop asks for it.

@@ -153,7 +153,20 @@ TEST_F(PreparedDataTest, WithoutASourceTheJobSaysSo) {
   result = Check(
       "echo '{\"error\": \"e\", \"file\": \"f\", \"errno\": 5}' >&2; "
       "exit 4");
-  EXPECT_TRUE(absl::IsUnavailable(result.status)) << result.status;
+  EXPECT_TRUE(absl::IsDataLoss(result.status)) << result.status;
+}
+
+// The data of a job with trained steps, on a disk that fails for a moment.
+TEST_F(PreparedDataTest, WhatTheDiskDoesNotGiveMayBeWholeAnotherTime) {
+  fs::remove(root_ + "/train");
+  for (const char* fault : {"prepared.verify:EIO", "prepared.verify:EIO:1:3"}) {
+    ASSERT_TRUE(ArmFileFaults(fault).ok());
+    const auto result = Check();
+    ASSERT_TRUE(ArmFileFaults("").ok());
+    EXPECT_TRUE(absl::IsDataLoss(result.status)) << result.status;
+    EXPECT_TRUE(absl::StrContains(result.damage, "Input/output error"));
+    EXPECT_TRUE(Check().status.ok());
+  }
 }
 
 TEST_F(PreparedDataTest, OneThatIsGivenUpCallsNobody) {

@@ -20,9 +20,13 @@ absl::Status Damaged(const std::string& path, const std::string& why) {
   return absl::DataLossError(absl::StrCat(path, ": ", why));
 }
 
-// What keeps a file from being read, unless it is for now only.
+// What keeps a file from being read; a disk that fails (INTERNAL) says nothing
+// of the file.
 absl::Status Unreadable(const absl::Status& status) {
-  if (absl::IsUnavailable(status) || absl::IsCancelled(status)) return status;
+  if (absl::IsUnavailable(status) || absl::IsCancelled(status) ||
+      absl::IsInternal(status)) {
+    return status;
+  }
   return absl::DataLossError(std::string(status.message()));
 }
 
@@ -51,8 +55,9 @@ absl::Status VerifyFile(const std::string& path, const nlohmann::json& record,
 absl::StatusOr<nlohmann::json> ReadPreparedManifest(const std::string& path) {
   const std::string name = path + "/manifest.json";
   const auto text = ReadWholeFile(kPreparedVerify, name, kMaxManifestBytes);
-  if (absl::IsUnavailable(text.status()) || absl::IsDataLoss(text.status())) {
-    return text.status();
+  if (absl::IsUnavailable(text.status())) return text.status();
+  if (absl::IsDataLoss(text.status()) || absl::IsInternal(text.status())) {
+    return absl::DataLossError(std::string(text.status().message()));
   }
   if (!text.ok()) {
     return absl::InvalidArgumentError(std::string(text.status().message()));
@@ -78,6 +83,9 @@ absl::StatusOr<nlohmann::json> ReadPreparedManifest(const std::string& path) {
 absl::Status VerifyPreparedSplit(const std::string& path,
                                  const std::atomic<bool>* stop) {
   const auto manifest = ReadPreparedManifest(path);
+  if (absl::IsDataLoss(manifest.status())) {
+    return absl::InternalError(std::string(manifest.status().message()));
+  }
   if (!manifest.ok()) return Unreadable(manifest.status());
   const auto files = manifest->find("files");
   if (files == manifest->end() || !files->is_object()) {

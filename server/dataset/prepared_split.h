@@ -21,7 +21,8 @@ namespace roundhouse {
 absl::StatusOr<nlohmann::json> ReadPreparedManifest(const std::string& path);
 
 // Hashes every file of the split, piece by piece.  DATA_LOSS names the file and
-// what is wrong with it; UNAVAILABLE as above; CANCELLED once `stop` is true.
+// what is wrong with it; INTERNAL: the disk does not give it; UNAVAILABLE as
+// above; CANCELLED once `stop` is true.
 absl::Status VerifyPreparedSplit(const std::string& path,
                                  const std::atomic<bool>* stop = nullptr);
 

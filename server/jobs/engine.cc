@@ -20,13 +20,21 @@ namespace {
 absl::Status CheckStepsLeft(const FileOpener& files, const JobSpec& spec,
                             int64_t rows) {
   if (spec.resume_from_checkpoint.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const CheckpointManifest manifest,
-                   ReadCheckpoint(files, spec.resume_from_checkpoint, false));
+  const auto manifest =
+      ReadCheckpoint(files, spec.resume_from_checkpoint, false);
+  if (absl::IsInternal(manifest.status())) {  // of the disk
+    return absl::DataLossError(manifest.status().message());
+  }
+  if (absl::IsDataLoss(manifest.status())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("resume_from_checkpoint: ", manifest.status().message()));
+  }
+  RETURN_IF_ERROR(manifest.status());
   const int64_t steps = TotalSteps(spec, rows);
-  if (manifest.step < steps) return absl::OkStatus();
+  if (manifest->step < steps) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("resume_from_checkpoint: ", spec.resume_from_checkpoint,
-                   ": step ", manifest.step, " is not below the ", steps,
+                   ": step ", manifest->step, " is not below the ", steps,
                    " steps of the job (", spec.num_train_epochs, " epochs of ",
                    rows, " ", spec.packing ? "packed rows" : "sequences", ")"));
 }
@@ -63,7 +71,8 @@ JobReason Engine::ReasonOf(const absl::Status& status) {
   return code == absl::StatusCode::kInvalidArgument ? JobReason::kInvalidDataset
          : code == absl::StatusCode::kResourceExhausted
              ? JobReason::kStorageFull
-             : JobReason::kInternal;
+         : code == absl::StatusCode::kDataLoss ? JobReason::kStorageError
+                                               : JobReason::kInternal;
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(
@@ -190,7 +199,7 @@ void Engine::StartNext() {
       start_later_ = true;  // with the next tick
       return;
     }
-    FailJob(queued.id, ReasonOf(status), std::string(status.message()));
+    EndUntaken(queued.id, status);
   }
 }
 
@@ -227,15 +236,27 @@ absl::StatusOr<DatasetCounts> Engine::TakeDatasets(const JobRecord& job) {
 absl::Status Engine::StartJob(const Queued& queued) {
   const std::string& id = queued.id;
   ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
-  ASSIGN_OR_RETURN(auto files, JobFiles::Open(JobDirectory(job)));
+  auto files = JobFiles::Open(JobDirectory(job));
+  if (absl::IsInternal(files.status())) {  // of the disk
+    return absl::DataLossError(files.status().message());
+  }
+  RETURN_IF_ERROR(files.status());
+  if (!job.dataset.has_value()) {  // it was PAUSED before they were ready
+    JobDetails details;
+    const auto counts = TakeDatasets(job);
+    if (counts.ok()) {  // else it ends, or not, as it loads
+      details.dataset = *counts;
+      transitions_.Want(id, "what its datasets hold", [this, id, details] {
+        return store_.SetDetails(id, details);
+      });
+    }
+  }
   // A job that was cancelled or is not on disk must not run.
   RETURN_IF_ERROR(transitions_.Ask(id, JobState::kLoading, {}).status());
   UpdateCounts();
   metrics_.ObserveQueueWait(absl::Now() - queued.since);
-  const absl::Status loading = LoadJob(job, std::move(files));
-  if (!loading.ok()) {
-    FailJob(id, ReasonOf(loading), std::string(loading.message()));
-  }
+  const absl::Status loading = LoadJob(job, *std::move(files));
+  if (!loading.ok()) EndUntaken(id, loading);
   return absl::OkStatus();
 }
 

@@ -237,6 +237,12 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
                 const std::string& message, std::function<void()> stored = {});
   void FailJob(const std::string& id, JobReason reason,
                const std::string& message);
+  // One that could not be validated or started: PAUSED where the disk is at
+  // fault, else FAILED.
+  void EndUntaken(const std::string& id, const absl::Status& status);
+  // FAILED or PAUSED; without a runner.
+  void EndJob(const std::string& id, JobState state, JobReason reason,
+              const std::string& message);
   absl::Status CheckTraceable(const std::string& id);
 
   // engine_held.cc
@@ -245,6 +251,8 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   // Ask's errors; kFailedPrecondition: no place is free.  REQUIRES: run.held().
   absl::StatusOr<JobRecord> GoOn(RunningJob& run);
   void GoOnWithRoom();
+  // Queues those that were PAUSED for want of room before they ran.
+  void QueueWithRoom();
 
   // engine_data.cc: what lies in the jobs' directories.
   PreparerOptions OptionsOfData(const JobRecord& job,
@@ -289,7 +297,7 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   // Makes it LOADING and a running job, or says why not.
   absl::Status StartJob(const Queued& queued);
   absl::Status LoadJob(const JobRecord& job, std::unique_ptr<JobFiles> files);
-  // Why a job could not be validated or started.
+  // Why a job could not be validated or started; DATA_LOSS is of the disk.
   static JobReason ReasonOf(const absl::Status& status);
   void UpdateCounts();
   void UpdateBusy();
@@ -343,6 +351,8 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   std::deque<StatusEnded> ended_;  // the newest last
   bool taken_up_ = false;          // what an earlier daemon left
   bool start_later_ = false;       // the first of the queue
+  // PAUSED for want of room before they ran, and when each is tried again.
+  std::map<std::string, absl::Time> without_room_;
   bool draining_ = false;
   std::function<void()> drained_;
   WorkPool sweeper_{1};  // directories of jobs that are over

@@ -97,8 +97,35 @@ absl::StatusOr<JobRecord> Engine::GoOn(RunningJob& run) {
   return changed;
 }
 
+void Engine::QueueWithRoom() {
+  if (without_room_.empty()) return;
+  const auto free_bytes = FreeDiskBytes(options_.state_dir);
+  if (!free_bytes.ok() || *free_bytes < kRoomMarginBytes) return;
+  for (auto next = without_room_.begin(); next != without_room_.end();) {
+    const auto& [id, due] = *next;
+    const auto job = store_.Get(id);
+    const bool waits = job.ok() && job->state == JobState::kPaused &&
+                       job->reason == JobReason::kStorageFull;
+    if (waits && (absl::Now() < due || transitions_.Waits(id))) {
+      ++next;
+      continue;
+    }
+    if (waits) {
+      RH_LOG(kInfo) << id << ": there is room again";
+      if (!transitions_.Ask(id, JobState::kQueued, {}).ok()) return;
+      queue_.push_back({id, absl::Now()});
+      start_later_ = true;
+      UpdateCounts();
+      std::erase_if(ended_,
+                    [&](const StatusEnded& shown) { return shown.id == id; });
+    }
+    next = without_room_.erase(next);
+  }
+}
+
 void Engine::GoOnWithRoom() {
   if (draining_ || !reserve_.held()) return;
+  QueueWithRoom();
   for (const auto& run : AllRunning()) {
     const auto& held = run->held();
     if (!held.has_value() || held->reason == JobReason::kStorageError ||

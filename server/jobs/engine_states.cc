@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "server/jobs/engine.h"
@@ -17,6 +18,9 @@
 
 namespace roundhouse {
 namespace {
+
+// For a disk that has room: a quota may be full, or it was there for a moment.
+constexpr absl::Duration kRetryUntaken = absl::Seconds(5);
 
 // What an earlier daemon kept; `steps` have checkpoints.
 std::string GivenBackText(const std::vector<int64_t>& steps) {
@@ -200,17 +204,41 @@ void Engine::SetState(const std::string& id, JobState state, JobReason reason,
 
 void Engine::FailJob(const std::string& id, JobReason reason,
                      const std::string& message) {
+  EndJob(id, JobState::kFailed, reason, message);
+}
+
+void Engine::EndUntaken(const std::string& id, const absl::Status& status) {
+  const JobReason reason = ReasonOf(status);
+  const std::string message(status.message());
+  if (reason == JobReason::kStorageFull || reason == JobReason::kStorageError) {
+    const bool full = reason == JobReason::kStorageFull;
+    if (full) without_room_[id] = absl::Now() + kRetryUntaken;
+    const auto job = store_.Get(id);
+    if (job.ok() && job->state == JobState::kValidating) {
+      // As it is resumed: its data are looked at again where it is QUEUED.
+      SetState(id, JobState::kQueued, JobReason::kNone, "");
+    }
+    EndJob(id, JobState::kPaused, reason,
+           absl::StrCat(message, full ? "; it goes on by itself when there is "
+                                        "room, or when resumed"
+                                      : "; it is tried again when resumed"));
+  } else {
+    EndJob(id, JobState::kFailed, reason, message);
+  }
+}
+
+void Engine::EndJob(const std::string& id, JobState state, JobReason reason,
+                    const std::string& message) {
   const auto job = store_.Get(id);
   if (job.ok()) {
     const auto files = JobFiles::Open(JobDirectory(*job));
     if (files.ok()) {
-      (*files)->Log(
-          absl::StrCat("FAILED ", JobReasonName(reason), ": ", message));
+      (*files)->Log(absl::StrCat(JobStateName(state), " ",
+                                 JobReasonName(reason), ": ", message));
     }
   }
-  SetState(id, JobState::kFailed, reason, message, [this, id, reason] {
-    ShowEnded(id, -1, JobState::kFailed, reason);
-  });
+  SetState(id, state, reason, message,
+           [this, id, state, reason] { ShowEnded(id, -1, state, reason); });
 }
 
 }  // namespace roundhouse

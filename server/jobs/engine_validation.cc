@@ -116,8 +116,7 @@ void Engine::OnValidated(const std::string& id, const absl::Status& status) {
     validation_order_.Ready(*JobNumber(id));
   } else {
     validation_order_.Drop(*JobNumber(id));
-    FailJob(id, ReasonOf(counts.status()),
-            std::string(counts.status().message()));
+    EndUntaken(id, counts.status());
   }
   StartNext();
 }

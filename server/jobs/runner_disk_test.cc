@@ -185,6 +185,47 @@ TEST_F(RunnerTest, AFileThatIsGoneWhenItIsLoadedIsCorruptToo) {
   EXPECT_EQ(corrupt_checkpoints_.size(), 1u);
 }
 
+// A job is never lost, and never starts anew, for a disk that fails as it is
+// loaded.
+TEST_F(RunnerTest, ADiskThatFailsAtAStartPausesTheJob) {
+  const std::pair<const char*, JobReason> faults[] = {
+      {"checkpoint.read:EIO:ever", JobReason::kStorageError},
+      {"job.tokenizer:EIO", JobReason::kStorageError},
+      {"job.tokenizer:ENOSPC", JobReason::kStorageFull}};
+  for (const auto& [fault, reason] : faults) {
+    Fresh();
+    Run("max_steps: 4\nsave_steps: 2");
+    fs::remove_all(root_ + "/job/tokenizer");  // of an older daemon's job
+    NextLife();
+    ASSERT_TRUE(ArmFileFaults(fault).ok());
+    Run("max_steps: 5");
+    ASSERT_TRUE(ArmFileFaults("").ok());
+    EXPECT_EQ(outcome_.state, JobState::kPaused) << fault;
+    EXPECT_EQ(outcome_.reason, reason) << fault;
+    EXPECT_TRUE(absl::StrContains(outcome_.message, "it is tried again"))
+        << outcome_.message;
+    NextLife();
+    Run("max_steps: 5");
+    EXPECT_EQ(outcome_.state, JobState::kSucceeded) << outcome_.message;
+    EXPECT_EQ(steps_, Steps{5}) << fault;
+  }
+}
+
+TEST_F(RunnerTest, OneThatCannotBeMovedAsidePausesTheJob) {
+  Run("max_steps: 4\nsave_steps: 2");
+  NextLife();
+  Misbehave(kDevices + 1, "no-such-file");
+  ASSERT_TRUE(ArmFileFaults("checkpoint.quarantine:ENOSPC").ok());
+  Run("max_steps: 5");
+  ASSERT_TRUE(ArmFileFaults("").ok());
+  EXPECT_EQ(outcome_.state, JobState::kPaused) << outcome_.message;
+  EXPECT_EQ(outcome_.reason, JobReason::kStorageFull);
+  NextLife();
+  Run("max_steps: 5");
+  EXPECT_EQ(outcome_.state, JobState::kSucceeded) << outcome_.message;
+  EXPECT_EQ(steps_, Steps{5});
+}
+
 TEST_F(RunnerTest, NoOlderOneGoesBesideANewestThatIsNotGood) {
   on_step_ = [this](int64_t step) {
     if (step != 3) return;

@@ -168,7 +168,7 @@ void JobRunner::LoadBest(int64_t step) {
       },
       [this, step, parts](absl::Status status) {
         if (outcome_.has_value()) return;  // AfterQuiet finishes
-        if (absl::IsUnavailable(status)) {
+        if (MayPass(status)) {
           Stop(OutcomeOf(status));
         } else if (!status.ok()) {
           LoseBest(step, status);
@@ -218,6 +218,7 @@ void JobRunner::OnBestLoaded(const absl::Status& status) {
     Export();
     return;
   }
+  if (MayPass(status)) return Stop(OutcomeOf(status));
   Fail(absl::IsResourceExhausted(status) ? JobReason::kHostMemory
                                          : JobReason::kCheckpointCorrupt,
        absl::StrCat("load_best_model_at_end: ", std::string(status.message())));

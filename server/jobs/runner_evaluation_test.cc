@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/files/file_fault.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "server/jobs/evaluations.h"
@@ -154,6 +155,21 @@ TEST_F(RunnerEvaluationTest, APauseWhileTheBestIsLoadedKeepsTheLastStep) {
   Run(kBest);
   EXPECT_EQ(outcome_.state, JobState::kPaused) << outcome_.message;
   EXPECT_EQ(ListCheckpointSteps(root_ + "/job"), (Steps{2, 6}));
+  GoOn(kBest);
+  EXPECT_TRUE(steps_.empty());
+  EXPECT_EQ(State("/output")["best_global_step"], 2);
+}
+
+// It may be whole: nothing else is the result because a disk fails.
+TEST_F(RunnerEvaluationTest, ABestThatTheDiskDoesNotGivePausesTheJob) {
+  on_finalizing_ = [] {
+    ASSERT_TRUE(ArmFileFaults("checkpoint.read:EIO:ever").ok());
+  };
+  Run(kBest);
+  ASSERT_TRUE(ArmFileFaults("").ok());
+  EXPECT_EQ(outcome_.state, JobState::kPaused) << outcome_.message;
+  EXPECT_EQ(outcome_.reason, JobReason::kStorageError);
+  on_finalizing_ = nullptr;
   GoOn(kBest);
   EXPECT_TRUE(steps_.empty());
   EXPECT_EQ(State("/output")["best_global_step"], 2);

@@ -105,13 +105,16 @@ void JobRunner::Drain() {
   }
 }
 
-// What could not be written is nobody's mistake, and what was before is there.
+// What could not be read or written is nobody's mistake, and what was before is
+// there.
 JobOutcome JobRunner::OutcomeOf(const absl::Status& status) const {
+  const std::string next =
+      phase_ == Phase::kLoading
+          ? "; resumed, it is tried again"
+          : absl::StrCat("; resumed, it goes on after step ",
+                         std::max<int64_t>(saved_step_, 0));
   return {JobState::kPaused, ReasonOf(status),
-          absl::StrCat(std::string(status.message()),
-                       "; resumed, it goes on after step ",
-                       std::max<int64_t>(saved_step_, 0)),
-          ""};
+          absl::StrCat(std::string(status.message()), next), ""};
 }
 
 }  // namespace roundhouse

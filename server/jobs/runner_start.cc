@@ -75,12 +75,10 @@ void JobRunner::FindStart() {
         tokenizer_files_ = std::move(*tokenizer);
         if (kept.ok()) return OnStartChosen(start);
         if (outcome_.has_value()) return Finish();
-        if (absl::IsResourceExhausted(kept) || absl::IsUnavailable(kept)) {
-          return Stop(OutcomeOf(kept));  // PAUSED until there is room
+        if (absl::IsResourceExhausted(kept) || MayPass(kept)) {
+          return Stop(OutcomeOf(kept));  // PAUSED until it is mended
         }
-        Fail(absl::IsInternal(kept) ? JobReason::kInternal
-                                    : JobReason::kInvalidModel,
-             std::string(kept.message()));
+        Fail(JobReason::kInvalidModel, std::string(kept.message()));
       });
 }
 
@@ -100,7 +98,7 @@ void JobRunner::OnStartChosen(std::shared_ptr<const StartPoint> start) {
   for (const std::string& note : start->notes) {
     listener_->OnCheckpointCorrupt(note);
   }
-  if (absl::IsUnavailable(start->status)) {
+  if (MayPass(start->status)) {
     Stop(OutcomeOf(start->status));
   } else if (!start->status.ok()) {
     listener_->OnCheckpointCorrupt(std::string(start->status.message()));
@@ -197,6 +195,7 @@ void JobRunner::RunParts(const FirstWeights& weights, Done done) {
 }
 
 void JobRunner::FailLoading(const absl::Status& status) {
+  if (MayPass(status)) return Stop(OutcomeOf(status));
   Fail(absl::IsResourceExhausted(status) ? JobReason::kHostMemory
                                          : JobReason::kInvalidModel,
        std::string(status.message()));
@@ -244,8 +243,9 @@ void JobRunner::FindOlderStart(const StartPoint& bad, const absl::Status& why) {
                  } else if (moved.ok()) {
                    FindStart();
                  } else {  // it would be found again
-                   Fail(JobReason::kCheckpointCorrupt,
-                        absl::StrCat(why.message(), "; ", moved.message()));
+                   Stop(OutcomeOf(absl::Status(
+                       moved.code(),
+                       absl::StrCat(why.message(), "; ", moved.message()))));
                  }
                });
 }

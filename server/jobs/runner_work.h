@@ -28,6 +28,12 @@ inline constexpr size_t kMaxBackgroundWork = 16;
 // Of file operations: no two jobs share one.
 inline constexpr uint64_t kOperationsPerJob = uint64_t{1} << 24;
 
+// What a disk that fails, or a shortage, keeps from being read or written: it
+// may pass, and the job waits for it.
+inline bool MayPass(const absl::Status& status) {
+  return absl::IsInternal(status) || absl::IsUnavailable(status);
+}
+
 struct OutSlot {
   DeviceId device{};
   uint64_t attempt = 0;

@@ -43,6 +43,7 @@ absl::Status Take(const std::string& path, const StartOptions& options,
 }
 
 void TakeOwn(const StartOptions& options, StartPoint& start) {
+  absl::Status unread;  // of the newest that the disk does not give
   for (const std::string& path : options.own) {
     const absl::Status taken = Take(path, options, true, start);
     if (taken.ok()) return;
@@ -52,9 +53,14 @@ void TakeOwn(const StartOptions& options, StartPoint& start) {
     }
     start.notes.push_back(absl::StrCat(
         "checkpoint ", path, " is not used: ", std::string(taken.message())));
+    if (absl::IsInternal(taken)) {
+      if (unread.ok()) unread = taken;
+      continue;
+    }
     const absl::Status moved = QuarantineCheckpoint(path);
     if (!moved.ok()) start.notes.push_back(std::string(moved.message()));
   }
+  start.status = unread;
 }
 
 }  // namespace
@@ -64,7 +70,8 @@ StartPoint ChooseStart(const StartOptions& options) {
   TakeOwn(options, start);
   if (start.own || !start.status.ok() || options.named.empty()) return start;
   const absl::Status taken = Take(options.named, options, false, start);
-  if (!taken.ok() && !absl::IsUnavailable(taken)) {
+  const bool of_disk = absl::IsUnavailable(taken) || absl::IsInternal(taken);
+  if (!taken.ok() && !of_disk) {
     start.status = absl::DataLossError(std::string(taken.message()));
   } else {
     start.status = taken;

@@ -37,16 +37,18 @@ struct StartPoint {
   std::string trainer_state;
   std::string samples;
   bool own = false;                // of this job, not named by its spec
-  std::vector<std::string> notes;  // what was found corrupt
+  std::vector<std::string> notes;  // what was not used, and why
   // DATA_LOSS: of the one that the spec names.  UNAVAILABLE: a checkpoint can't
-  // be read just now.
+  // be read just now.  INTERNAL: the disk fails, and no other one is good.
   absl::Status status;
 };
 
 // Reads and verifies until one is good: of `own` the first, else `named`.
 // Whatever is wrong with an own one is corruption: it is moved aside
-// (QuarantineCheckpoint), and the next older one counts.  `named` is someone
-// else's and stays as it is.  Blocks on the disk; any thread.
+// (QuarantineCheckpoint), and the next older one counts.  One that the disk
+// does not give may be whole: it stays where it is, and an older one counts;
+// the job never starts anew beside it.  `named` is someone else's and stays as
+// it is.  Blocks on the disk; any thread.
 StartPoint ChooseStart(const StartOptions& options);
 
 // The text of a trainer_state.json, which `path` names in the log; an object

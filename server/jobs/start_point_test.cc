@@ -145,13 +145,31 @@ TEST_F(StartPointTest, TextsAreBelievedWhenTheyAreAsSaved) {
   EXPECT_EQ(start.trainer_state, "state of 1");
 }
 
-TEST_F(StartPointTest, AFileThatCannotBeReadIsCorruptToo) {
+TEST_F(StartPointTest, OneThatTheDiskDoesNotGiveStaysAndAnOlderOneCounts) {
   const std::string one = Save(1), two = Save(2);
   ASSERT_TRUE(ArmFileFaults("checkpoint.read:EIO").ok());
   const StartPoint start = Choose({two, one}, "");
   ASSERT_TRUE(ArmFileFaults("").ok());
   EXPECT_EQ(start.path, one);
+  EXPECT_TRUE(start.status.ok()) << start.status;
   EXPECT_TRUE(absl::StrContains(start.notes.at(0), "Input/output error"));
+  EXPECT_TRUE(fs::exists(two));
+  EXPECT_EQ(Choose({two, one}, "").path, two);
+}
+
+// All trained steps would be lost for a disk that fails for a moment.
+TEST_F(StartPointTest, NothingStartsAnewBesideOnesThatTheDiskDoesNotGive) {
+  const std::string one = Save(1), two = Save(2), named = Save(9);
+  ASSERT_TRUE(ArmFileFaults("checkpoint.read:EIO:ever").ok());
+  const StartPoint start = Choose({two, one}, named);
+  const StartPoint of_named = Choose({}, named);
+  ASSERT_TRUE(ArmFileFaults("").ok());
+  EXPECT_EQ(start.path, "");
+  EXPECT_TRUE(absl::IsInternal(start.status)) << start.status;
+  EXPECT_TRUE(absl::StrContains(start.status.message(), two)) << start.status;
+  EXPECT_EQ(start.notes.size(), 2u);
+  EXPECT_TRUE(absl::IsInternal(of_named.status)) << of_named.status;
+  EXPECT_EQ(Choose({two, one}, named).path, two);
 }
 
 // A member's own checkpoint, named by a job file.

@@ -33,9 +33,10 @@ absl::StatusOr<std::string> ReadSource(const std::string& path) {
   return text.str();
 }
 
-// What keeps a checkpoint's file from being read, unless it is for now only.
+// What keeps a checkpoint's file from being read; a disk that fails (INTERNAL)
+// or a shortage says nothing of the checkpoint.
 absl::Status Unreadable(const absl::Status& status) {
-  if (absl::IsUnavailable(status)) return status;
+  if (absl::IsUnavailable(status) || absl::IsInternal(status)) return status;
   return absl::DataLossError(std::string(status.message()));
 }
 

@@ -27,6 +27,12 @@ absl::Status SystemError(const std::string& path, const char* what, int error) {
   return absl::Status(absl::ErrnoToStatusCode(error), text);
 }
 
+// A disk that fails is no mistake of the file.
+absl::Status ReadError(const std::string& path, int error) {
+  return absl::Status(FileError("read", path, error).code(),
+                      absl::StrCat(path, ": read: ", std::strerror(error)));
+}
+
 // Of a write: a full disk, a quota or a limit is told apart from the rest.
 absl::Status WriteError(const std::string& path, const char* what,
                         uint64_t bytes, int error) {
@@ -64,7 +70,7 @@ absl::Status InputFile::Read(uint64_t offset, void* target,
   while (bytes > 0) {
     const ssize_t got = pread(fd_, to, bytes, static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return SystemError(path_, "read", errno);
+    if (got < 0) return ReadError(path_, errno);
     if (got == 0) {
       return absl::DataLossError(absl::StrCat(path_, ": ended at byte ", offset,
                                               " with ", bytes,
