@@ -5,11 +5,11 @@
 namespace roundhouse {
 namespace {
 
-// Answers the site before; null is none.
+// Sets this thread's site and answers the one before; null stands for none.
 using SetSite = const char* (*)(const char* site);
 
-// A lookup, not a weak symbol: what becomes of an undefined weak symbol in an
-// executable depends on how it is linked.
+// It is looked up and no weak symbol: what becomes of an undefined weak symbol
+// in an executable depends on how that is linked.
 SetSite Interposer() {
   static const SetSite set_site = reinterpret_cast<SetSite>(
       dlsym(RTLD_DEFAULT, "roundhouse_set_file_site"));

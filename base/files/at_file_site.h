@@ -6,9 +6,9 @@
 //
 //   const AtFileSite at(kMergeWrite);
 //
-// Without the preloaded library a mark is one comparison with null, and one
-// lookup of a symbol in a process's life.  Keeps errno when it ends.  Of one
-// thread; may be nested.
+// Without the preloaded library a mark costs a comparison with null, and one
+// lookup of a symbol in a process's life.  Its end keeps errno.  A mark belongs
+// to the thread that made it; marks may be nested.
 #ifndef ROUNDHOUSE_BASE_FILES_AT_FILE_SITE_H_
 #define ROUNDHOUSE_BASE_FILES_AT_FILE_SITE_H_
 

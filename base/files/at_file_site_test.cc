@@ -20,7 +20,7 @@ std::string Current() { return current == nullptr ? "" : current; }
 
 }  // namespace
 
-// In place of the library's; this program exports its symbols.
+// This stands in place of the library's; the program exports its symbols.
 extern "C" const char* roundhouse_set_file_site(const char* site) {
   const char* const before = current;
   current = site;

@@ -68,16 +68,16 @@ int SyncData(FileSite site, int fd);
 // renameat2.
 int Rename(FileSite site, const std::string& from, const std::string& to,
            unsigned int flags);
-// A removal: the kinds of an error are about it, "lost" is not.
+// Removals fail with errors; the other kinds pass them by.
 int Unlink(FileSite site, const std::string& path);
 // `flags`: AT_REMOVEDIR, or 0.
 int UnlinkAt(FileSite site, int folder, const std::string& name, int flags);
 // Removes what a call that failed has left, if it can.  No fault strikes it, so
 // that one that comes once is not used up by what comes after it.
 void Discard(FileSite site, const std::string& path);
-// posix_fallocate from the beginning; a failure is -1 with errno.
+// This is posix_fallocate from the beginning; it fails with -1 and errno.
 int Allocate(FileSite site, int fd, uint64_t bytes);
-// bind, which makes a socket's file.
+// This is bind, which makes a socket's file.
 int Bind(FileSite site, int fd, const struct sockaddr* address,
          socklen_t bytes);
 

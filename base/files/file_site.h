@@ -48,7 +48,7 @@ inline constexpr FileSite kJobMetrics{"job.metrics"};
 inline constexpr FileSite kJobSamples{"job.samples"};
 inline constexpr FileSite kJobTokenizer{"job.tokenizer"};
 inline constexpr FileSite kPreparedVerify{"prepared.verify"};
-// What a death has left in folders of jobs and results.
+// This removes what a death has left in folders of jobs and results.
 inline constexpr FileSite kLeftoverRemove{"leftover.remove"};
 // The state directory itself, and what lies beside the job store.
 inline constexpr FileSite kStateFolder{"state.folder"};

@@ -46,7 +46,7 @@ absl::StatusOr<std::vector<std::string>> NamesIn(int folder,
 absl::Status RemoveAt(FileSite site, int folder, const std::string& name,
                       const std::string& path, int depth);
 
-// What is in the folder.
+// Removes what is in the folder.
 absl::Status Empty(FileSite site, int parent, const std::string& name,
                    const std::string& path, int depth) {
   if (depth == kMaxRemovedDepth) {

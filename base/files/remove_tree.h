@@ -1,4 +1,4 @@
-// Removes what is under a name.
+// Removes a name and all that lies under it.
 #ifndef ROUNDHOUSE_BASE_FILES_REMOVE_TREE_H_
 #define ROUNDHOUSE_BASE_FILES_REMOVE_TREE_H_
 
@@ -9,14 +9,16 @@
 
 namespace roundhouse {
 
-// Folders within folders; nothing that is removed here has more than three.
+// So many folders may lie within each other; ours never have more than three.
 inline constexpr int kMaxRemovedDepth = 64;
 
-// The file, the link (never what it leads to), or the folder with all that is
-// in it; `path` ends with a name, not with a slash.  Where something can't be
-// removed the rest goes all the same, and the first error is answered: codes as
-// FileError's, FAILED_PRECONDITION for more than kMaxRemovedDepth folders.
-// Nothing there: OK.  Blocking; thread-safe.
+// Removes a file, a link (never what it leads to), or a folder with all that is
+// in it.  It is OK where nothing is there, which no fault strikes.  `path` ends
+// with a name, not with a slash.
+//
+// Where something can't be removed the rest goes all the same, and the first
+// error is answered.  Its code is FileError's, or FAILED_PRECONDITION for more
+// than kMaxRemovedDepth folders.  Blocking; thread-safe.
 absl::Status RemoveTree(FileSite site, const std::string& path);
 
 }  // namespace roundhouse

@@ -47,7 +47,7 @@ constexpr int kLineBytes = 3 * PATH_MAX;
 thread_local const char* current_site = nullptr;
 thread_local bool reporting = false;  // what a report does is not looked at
 
-// The next library's function of that name.
+// Finds the next library's function of that name.
 template <typename Function>
 Function* Next(Function*, const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
@@ -97,7 +97,7 @@ bool IsBelowRoots(const char* path) {
   return false;
 }
 
-// jobs.db, its log and shared memory, and the copy that SQLite fills.
+// Knows jobs.db, its log and shared memory, and the copy that SQLite fills.
 bool IsOfSqlite(const char* path) {
   const char* const slash = strrchr(path, '/');
   const char* const name = slash == nullptr ? path : slash + 1;
@@ -111,7 +111,7 @@ bool IsOfSqlite(const char* path) {
 
 // --- Where a path leads ---
 
-// Where the descriptor's file is now; false: nowhere that has a path.
+// Finds where the descriptor's file is now; false where that has no path.
 bool PathOf(int descriptor, char* path) {
   char link[64];
   snprintf(link, sizeof(link), "/proc/self/fd/%d", descriptor);
@@ -121,7 +121,8 @@ bool PathOf(int descriptor, char* path) {
   return path[0] == '/';
 }
 
-// The real path of its folder, and its last name, which is not followed.
+// Finds the real path of its folder, and adds its last name, which is not
+// followed.
 bool Resolve(int folder, const char* path, char* resolved) {
   char text[2 * PATH_MAX] = "";
   if (path[0] != '/') {
@@ -147,7 +148,7 @@ bool Resolve(int folder, const char* path, char* resolved) {
 
 // --- Reports ---
 
-// What a process's command line is now: a forked worker has one of its own.
+// Reads the command line each time: a forked worker has one of its own.
 void CommandLine(char* text, size_t bytes) {
   const int fd = NEXT(open)("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
   const ssize_t got = fd < 0 ? 0 : read(fd, text, bytes - 1);
@@ -176,8 +177,8 @@ void AppendCallers(char* line, size_t bytes) {
   }
 }
 
-// Keeps errno.  A report that can't be written is a test's end, so that
-// nothing is missed in silence.
+// Keeps errno.  A report that can't be written is told on stderr, so that it is
+// not missed in silence.
 void Write(const char* call, const char* path) {
   const Settings& settings = TheSettings();
   if (settings.report == nullptr) return;
@@ -201,7 +202,7 @@ void Write(const char* call, const char* path) {
   errno = error;
 }
 
-// `path` as somebody gave it to a call.
+// Reports a call whose `path` is as somebody gave it.
 void Report(const char* call, int folder, const char* path) {
   if (reporting || path == nullptr) return;
   reporting = true;
@@ -214,7 +215,7 @@ void Report(const char* call, int folder, const char* path) {
   reporting = false;
 }
 
-// What was opened, or where it could not be.
+// Reports what was opened, or what could not be.
 int ReportOpened(const char* call, int folder, const char* path, int opened) {
   if (opened < 0) {
     Report(call, folder, path);
@@ -255,7 +256,7 @@ __attribute__((constructor)) void Loaded() {
 #pragma GCC visibility push(default)
 extern "C" {
 
-// Answers the site before; null: none.
+// Sets the thread's site and answers the one before; null stands for none.
 const char* roundhouse_set_file_site(const char* site) {
   const char* const before = current_site;
   current_site = site;
@@ -290,7 +291,7 @@ OPEN(open64)
 OPENAT(openat)
 OPENAT(openat64)
 
-// What fortified programs call.
+// Fortified programs call these.
 #define FORTIFIED_OPEN(function)                            \
   int function(const char* path, int flags) {               \
     const int opened = NEXT(function)(path, flags);         \
@@ -353,8 +354,8 @@ char* mkdtemp(char* name) noexcept {
   return made;
 }
 
-// The other calls: the path is looked up first, for it may be gone after.
-// NAME(NEXT's parameters, its arguments, folder of the path, path).
+// The other calls look up the path first, for it may be gone after.  A CALL has
+// the function's parameters, its arguments, the folder of the path, the path.
 #define CALL(function, parameters, arguments, folder, path) \
   int function parameters noexcept {                        \
     Report(#function, folder, path);                        \

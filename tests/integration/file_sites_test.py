@@ -24,7 +24,7 @@ JOB = {"model_name_or_path": "model", "dataset": "train.jsonl",
        "save_steps": 2, "save_total_limit": 2}
 LONG = {**JOB, "max_steps": 1_000_000}
 LORA = {"method": "lora", "lora_r": 2}
-# Sites that only read, or write to what another site has opened.
+# These sites only read, or write to what another site has opened.
 NOTHING_TO_SEE = {"checkpoint.read", "prepared.verify", "shard.sync",
                   "merge.sync", "export.text"}
 
@@ -32,7 +32,7 @@ Call = collections.namedtuple("Call", "pid command name site path callers")
 
 
 class Report:
-    """What the library wrote."""
+    """The library writes it."""
 
     def __init__(self, folder, roots):
         self.path = folder / "report"
@@ -69,7 +69,7 @@ def flip(path):
 
 
 class LibraryTest(unittest.TestCase):
-    """That the other test can fail."""
+    """Shows that the other test can fail."""
 
     def setUp(self):
         self.scratch = self.enterContext(harness.Scratch())
@@ -187,7 +187,8 @@ class FileSitesTest(unittest.TestCase):
                 program)
 
     def live(self):
-        """Jobs of every kind; the last one has two checkpoints and runs."""
+        """Runs jobs of every kind; the last one runs on, with two
+        checkpoints."""
         adapter = self.daemon.submit({
             **LONG, **LORA, "validation_dataset": "valid.jsonl",
             "eval_steps": 2, "eval_prompts": ["one two"], "packing": True,
@@ -221,7 +222,7 @@ class FileSitesTest(unittest.TestCase):
         return last
 
     def damage(self, job):
-        """As a death and a bad disk leave things."""
+        """Leaves things as a death and a bad disk do."""
         self.daemon.kill()
         newest = self.daemon.checkpoints(job)[-1]
         flip(self.daemon.checkpoint(job, newest) / "model.safetensors")
@@ -237,7 +238,7 @@ class FileSitesTest(unittest.TestCase):
         (self.daemon.state / "reserve").unlink()
 
     def swap_an_output(self):
-        """Made, and made again by the next daemon, which knows of no end."""
+        """The next daemon knows of no end and makes the output again."""
         self.daemon.start(kill_at="daemon.save.after_rename:2")
         job = self.daemon.submit({**JOB, "max_steps": 2})
         harness.wait_until(self.daemon.ended, "the daemon's end")
@@ -253,7 +254,7 @@ class FileSitesTest(unittest.TestCase):
         self.daemon.start()
         job = self.live()
         self.damage(job)
-        # And a files worker that dies in the middle of a save.
+        # A files worker dies in the middle of a save, too.
         self.daemon.start(worker_kill_at="files=files.save.tensor:3")
         self.daemon.finish(job)
         self.assertTrue(list(self.daemon.directory(job).glob("*.corrupt")))
