@@ -12,6 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/files/durable_file.h"
+#include "base/files/file_fault.h"
+#include "base/files/file_site.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "server/spec/spec_error.h"
@@ -71,12 +74,16 @@ StateDirectory::~StateDirectory() {
 
 absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Lock(
     const std::string& path, absl::Duration patience) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
+  const absl::Status made_folder = MakeFolderDurably(kStateFolder, path);
   CloseToOthers(path);
   const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return Unusable(path);
-  const int lock_fd = openat(fd, kLockFile, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (!made_folder.ok()) {
+    // Its parent may be one that this user can't read, and so not sync.
+    RH_LOG(kWarning) << "--state-dir: " << made_folder.message();
+  }
+  const int lock_fd = file_calls::OpenAt(kStateLock, fd, kLockFile,
+                                         O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   std::unique_ptr<StateDirectory> made(new StateDirectory(path, fd, lock_fd));
   if (lock_fd < 0) return Unusable(absl::StrCat(path, "/", kLockFile));
   const absl::Time give_up = absl::Now() + patience;

@@ -148,7 +148,7 @@ absl::Status WriteFileDurably(FileSite site, const std::string& path,
     status = RenameDurably(site, temporary, path, RenameMode::kReplace);
   }
   // On a full disk it would take room that others need.
-  if (!status.ok()) unlink(temporary.c_str());
+  if (!status.ok()) file_calls::Discard(site, temporary);
   return status;
 }
 
@@ -259,6 +259,17 @@ absl::StatusOr<FileHash> HashFile(FileSite site, int fd,
       }));
   result.sha256 = hash.Finish();
   return result;
+}
+
+absl::Status RemoveFile(FileSite site, const std::string& path) {
+  struct stat info;
+  if (lstat(path.c_str(), &info) != 0 && errno == ENOENT) {
+    return absl::OkStatus();
+  }
+  if (file_calls::Unlink(site, path) == 0 || errno == ENOENT) {
+    return absl::OkStatus();
+  }
+  return FileError("removing", path, errno);
 }
 
 absl::StatusOr<uid_t> OwnerUid(const std::string& path) {

@@ -101,6 +101,9 @@ absl::StatusOr<FileHash> HashFile(FileSite site, int fd,
                                   const std::string& path,
                                   const std::atomic<bool>* stop = nullptr);
 
+// Removes the file or link, where there is one; remove_tree.h removes folders.
+absl::Status RemoveFile(FileSite site, const std::string& path);
+
 // Whose the file or folder is, which may be a link (it is not followed).
 absl::StatusOr<uid_t> OwnerUid(const std::string& path);
 

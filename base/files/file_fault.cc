@@ -20,13 +20,14 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/files/at_file_site.h"
 #include "base/files/unsynced.h"
 
 namespace roundhouse {
 namespace {
 
 enum class Kind { kError, kShort, kTorn, kLost, kFlip };
-enum class Call { kOpen, kRead, kWrite, kSync, kRename };
+enum class Call { kOpen, kRead, kWrite, kSync, kRename, kRemove };
 
 struct Fault {
   std::string site;
@@ -240,6 +241,7 @@ std::string FaultsThatDoNotKill(const std::string& text) {
 namespace file_calls {
 
 int Open(FileSite site, const std::string& path, int flags, mode_t mode) {
+  const AtFileSite at(site);
   if (Fails(TakePass(site, Call::kOpen))) return -1;
   const bool is_new = (flags & O_CREAT) != 0 && access(path.c_str(), F_OK) != 0;
   const int fd = open(path.c_str(), flags, mode);
@@ -248,12 +250,14 @@ int Open(FileSite site, const std::string& path, int flags, mode_t mode) {
 }
 
 int MakeFolder(FileSite site, const std::string& path, mode_t mode) {
+  const AtFileSite at(site);
   if (Fails(TakePass(site, Call::kOpen))) return -1;
   return mkdir(path.c_str(), mode);
 }
 
 int OpenAt(FileSite site, int folder, const std::string& name, int flags,
            mode_t mode) {
+  const AtFileSite at(site);
   if (Fails(TakePass(site, Call::kOpen))) return -1;
   const int fd = openat(folder, name.c_str(), flags, mode);
   const bool is_new = fd >= 0 && (flags & O_EXCL) != 0;
@@ -263,12 +267,14 @@ int OpenAt(FileSite site, int folder, const std::string& name, int flags,
 
 int MakeFolderAt(FileSite site, int folder, const std::string& name,
                  mode_t mode) {
+  const AtFileSite at(site);
   if (Fails(TakePass(site, Call::kOpen))) return -1;
   return mkdirat(folder, name.c_str(), mode);
 }
 
 int RenameAt(FileSite site, int folder, const std::string& from,
              const std::string& to, unsigned int flags) {
+  const AtFileSite at(site);
   const auto pass = TakePass(site, Call::kRename);
   DieIfLost(pass);
   if (Fails(pass)) return -1;
@@ -281,6 +287,7 @@ int RenameAt(FileSite site, int folder, const std::string& from,
 }
 
 ssize_t Read(FileSite site, int fd, void* target, size_t bytes) {
+  const AtFileSite at(site);
   const auto pass = TakePass(site, Call::kRead);
   if (Fails(pass)) return -1;
   const ssize_t got = read(fd, target, bytes);
@@ -291,6 +298,7 @@ ssize_t Read(FileSite site, int fd, void* target, size_t bytes) {
 }
 
 ssize_t Write(FileSite site, int fd, const void* data, size_t bytes) {
+  const AtFileSite at(site);
   NoteWritten(fd, -1, bytes);
   return PutBytes(site, data, bytes, [fd](const void* from, size_t count) {
     return write(fd, from, count);
@@ -299,6 +307,7 @@ ssize_t Write(FileSite site, int fd, const void* data, size_t bytes) {
 
 ssize_t WriteAt(FileSite site, int fd, const void* data, size_t bytes,
                 int64_t offset) {
+  const AtFileSite at(site);
   NoteWritten(fd, offset, bytes);
   return PutBytes(site, data, bytes,
                   [fd, offset](const void* from, size_t count) {
@@ -307,6 +316,7 @@ ssize_t WriteAt(FileSite site, int fd, const void* data, size_t bytes,
 }
 
 int Sync(FileSite site, int fd) {
+  const AtFileSite at(site);
   const auto pass = TakePass(site, Call::kSync);
   DieIfLost(pass);
   if (Fails(pass)) return -1;
@@ -316,6 +326,7 @@ int Sync(FileSite site, int fd) {
 }
 
 int SyncData(FileSite site, int fd) {
+  const AtFileSite at(site);
   const auto pass = TakePass(site, Call::kSync);
   DieIfLost(pass);
   if (Fails(pass)) return -1;
@@ -326,6 +337,7 @@ int SyncData(FileSite site, int fd) {
 
 int Rename(FileSite site, const std::string& from, const std::string& to,
            unsigned int flags) {
+  const AtFileSite at(site);
   const auto pass = TakePass(site, Call::kRename);
   DieIfLost(pass);
   if (Fails(pass)) return -1;
@@ -334,6 +346,35 @@ int Rename(FileSite site, const std::string& from, const std::string& to,
       renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags);
   if (result == 0) NoteRenamed(from, to, flags);
   return result;
+}
+
+int Unlink(FileSite site, const std::string& path) {
+  return UnlinkAt(site, AT_FDCWD, path, 0);
+}
+
+int UnlinkAt(FileSite site, int folder, const std::string& name, int flags) {
+  const AtFileSite at(site);
+  if (Fails(TakePass(site, Call::kRemove))) return -1;
+  return unlinkat(folder, name.c_str(), flags);
+}
+
+void Discard(FileSite site, const std::string& path) {
+  const AtFileSite at(site);
+  unlink(path.c_str());
+}
+
+int Allocate(FileSite site, int fd, uint64_t bytes) {
+  const AtFileSite at(site);
+  if (Fails(TakePass(site, Call::kOpen))) return -1;
+  errno = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
+  return errno == 0 ? 0 : -1;
+}
+
+int Bind(FileSite site, int fd, const struct sockaddr* address,
+         socklen_t bytes) {
+  const AtFileSite at(site);
+  if (Fails(TakePass(site, Call::kOpen))) return -1;
+  return bind(fd, address, bytes);
 }
 
 }  // namespace file_calls

@@ -16,11 +16,14 @@
 // first one on ("4s"), or "ever"; AFTER passes go well before.  A pass is a
 // call that the kind is about.
 //
+// Each call also tells a test's interposer where it is (at_file_site.h).
+//
 // Without the flag a call costs one relaxed load more.  All calls answer as the
 // system's do, with errno; a write or a read may be short.  Thread-safe.
 #ifndef ROUNDHOUSE_BASE_FILES_FILE_FAULT_H_
 #define ROUNDHOUSE_BASE_FILES_FILE_FAULT_H_
 
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include <cstddef>
@@ -65,6 +68,18 @@ int SyncData(FileSite site, int fd);
 // renameat2.
 int Rename(FileSite site, const std::string& from, const std::string& to,
            unsigned int flags);
+// Removals fail with errors; the other kinds pass them by.
+int Unlink(FileSite site, const std::string& path);
+// `flags`: AT_REMOVEDIR, or 0.
+int UnlinkAt(FileSite site, int folder, const std::string& name, int flags);
+// Removes what a call that failed has left, if it can.  No fault strikes it, so
+// that one that comes once is not used up by what comes after it.
+void Discard(FileSite site, const std::string& path);
+// This is posix_fallocate from the beginning; it fails with -1 and errno.
+int Allocate(FileSite site, int fd, uint64_t bytes);
+// This is bind, which makes a socket's file.
+int Bind(FileSite site, int fd, const struct sockaddr* address,
+         socklen_t bytes);
 
 }  // namespace file_calls
 }  // namespace roundhouse

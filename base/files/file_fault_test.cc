@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +16,8 @@
 #include <string>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/files/descriptor.h"
 #include "base/files/durable_file.h"
 #include "gtest/gtest.h"
 
@@ -193,6 +197,48 @@ TEST_F(FileFaultTest, RangesAndExchangesAreTakenBack) {
                                       "5678\0",
                                       10));
   EXPECT_TRUE(fs::exists(root_ + "/two/inside"));
+}
+
+TEST_F(FileFaultTest, RemovalsFailAndTakeNoPassWhereNothingIs) {
+  const std::string path = root_ + "/file";
+  Arm("job.finish_mark:EIO");
+  EXPECT_TRUE(RemoveFile(kFinishMark, path).ok());
+  std::ofstream(path) << "text";
+  EXPECT_TRUE(absl::IsInternal(RemoveFile(kFinishMark, path)));
+  EXPECT_TRUE(fs::exists(path));
+  EXPECT_TRUE(RemoveFile(kFinishMark, path).ok());
+  EXPECT_FALSE(fs::exists(path));
+}
+
+TEST_F(FileFaultTest, WhatAFailureLeavesIsDiscardedWithoutAPass) {
+  // Opening, writing and syncing go well; the rename fails, once.
+  Arm("job.finish_mark:ENOSPC:1:3");
+  EXPECT_TRUE(absl::IsResourceExhausted(Put(kFinishMark, "a")));
+  EXPECT_FALSE(fs::exists(root_ + "/file.tmp"));
+  Arm("job.finish_mark:ENOSPC:ever");
+  std::ofstream(root_ + "/file.tmp") << "text";
+  file_calls::Discard(kFinishMark, root_ + "/file.tmp");
+  EXPECT_FALSE(fs::exists(root_ + "/file.tmp"));
+}
+
+TEST_F(FileFaultTest, RoomAndSocketsCanBeRefused) {
+  const Descriptor file(file_calls::Open(kStateReserve, root_ + "/file",
+                                         O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_GE(file.get(), 0);
+  Arm("state.reserve:ENOSPC;listen.socket:EIO");
+  EXPECT_EQ(file_calls::Allocate(kStateReserve, file.get(), 4096), -1);
+  EXPECT_EQ(errno, ENOSPC);
+  EXPECT_EQ(file_calls::Allocate(kStateReserve, file.get(), 4096), 0);
+  EXPECT_EQ(fs::file_size(root_ + "/file"), 4096u);
+  struct sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  absl::StrCat(root_, "/s").copy(address.sun_path, sizeof(address.sun_path));
+  const Descriptor socket_file(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const auto* const named = reinterpret_cast<const sockaddr*>(&address);
+  EXPECT_EQ(file_calls::Bind(kListenSocket, socket_file.get(), named,
+                             sizeof(address)),
+            -1);
+  EXPECT_EQ(errno, EIO);
 }
 
 TEST_F(FileFaultTest, AProcessThatTakesADeadOnesPlaceLives) {

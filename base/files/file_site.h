@@ -1,8 +1,11 @@
-// Every place that writes or verifies a file that matters, by name.
+// Every place that makes, writes, renames, removes or verifies a file below the
+// state directory and the data roots, by name.
 //
 // Whoever goes through durable_file.h says which of these it is, so that a test
 // can have the disk fail at one of them (file_fault.h) and a list of sites x
-// faults can be complete.  A new place gets a new name here.
+// faults can be complete.  A new place gets a new name here;
+// tests/integration/file_sites_test.py fails at what the processes do to files
+// without one.  SQLite's own files are one site more, which has no faults here.
 //
 // The sites of the dataset helper are those of server/dataset/prepare_disk.py;
 // a test compares the two lists.
@@ -27,21 +30,38 @@ inline constexpr FileSite kCheckpointRemove{"checkpoint.remove"};
 inline constexpr FileSite kOutputFolder{"output.folder"};
 inline constexpr FileSite kOutputText{"output.text"};
 inline constexpr FileSite kOutputRename{"output.rename"};
+inline constexpr FileSite kOutputRemove{"output.remove"};
 // What people export.
 inline constexpr FileSite kExportNote{"export.note"};
 inline constexpr FileSite kExportFolder{"export.folder"};
 inline constexpr FileSite kExportHeader{"export.header"};
 inline constexpr FileSite kExportText{"export.text"};
 inline constexpr FileSite kExportRename{"export.rename"};
-// Other files of a job.
+inline constexpr FileSite kExportRemove{"export.remove"};
+// Other files of a job: its folder, what people read while it runs (appended,
+// never synced; a full disk costs lines), and what it must find again.
+inline constexpr FileSite kJobFolder{"job.folder"};
+inline constexpr FileSite kJobLog{"job.log"};
+inline constexpr FileSite kJobLines{"job.lines"};
 inline constexpr FileSite kFinishMark{"job.finish_mark"};
 inline constexpr FileSite kJobMetrics{"job.metrics"};
 inline constexpr FileSite kJobSamples{"job.samples"};
 inline constexpr FileSite kJobTokenizer{"job.tokenizer"};
 inline constexpr FileSite kPreparedVerify{"prepared.verify"};
+// This removes what a death has left in folders of jobs and results.
+inline constexpr FileSite kLeftoverRemove{"leftover.remove"};
+// The state directory itself, and what lies beside the job store.
+inline constexpr FileSite kStateFolder{"state.folder"};
+inline constexpr FileSite kStateLock{"state.lock"};
+inline constexpr FileSite kStateReserve{"state.reserve"};
+inline constexpr FileSite kStoreMark{"store.mark"};
+inline constexpr FileSite kStoreBackup{"store.backup"};
+// The socket that --listen names.
+inline constexpr FileSite kListenSocket{"listen.socket"};
 // The files worker: tensors of saves, and of exports.
 inline constexpr FileSite kShardWrite{"shard.write"};
 inline constexpr FileSite kShardSync{"shard.sync"};
+inline constexpr FileSite kShardRemove{"shard.remove"};
 inline constexpr FileSite kMergeWrite{"merge.write"};
 inline constexpr FileSite kMergeSync{"merge.sync"};
 // The dataset helper.
@@ -49,18 +69,25 @@ inline constexpr FileSite kPreparedArray{"prepared.array"};
 inline constexpr FileSite kPreparedManifest{"prepared.manifest"};
 inline constexpr FileSite kPreparedLink{"prepared.link"};
 inline constexpr FileSite kPreparedCache{"prepared.cache"};
+inline constexpr FileSite kPreparedLock{"prepared.lock"};
+inline constexpr FileSite kPreparedRemove{"prepared.remove"};
 
 inline constexpr FileSite kFileSites[] = {
-    kCheckpointFolder, kCheckpointText,   kCheckpointManifest,
-    kCheckpointRename, kCheckpointRead,   kCheckpointQuarantine,
-    kCheckpointRemove, kOutputFolder,     kOutputText,
-    kOutputRename,     kExportNote,       kExportFolder,
-    kExportHeader,     kExportText,       kExportRename,
-    kFinishMark,       kJobMetrics,       kJobSamples,
-    kJobTokenizer,     kPreparedVerify,   kShardWrite,
-    kShardSync,        kMergeWrite,       kMergeSync,
-    kPreparedArray,    kPreparedManifest, kPreparedLink,
-    kPreparedCache,
+    kCheckpointFolder, kCheckpointText, kCheckpointManifest,
+    kCheckpointRename, kCheckpointRead, kCheckpointQuarantine,
+    kCheckpointRemove, kOutputFolder,   kOutputText,
+    kOutputRename,     kOutputRemove,   kExportNote,
+    kExportFolder,     kExportHeader,   kExportText,
+    kExportRename,     kExportRemove,   kJobFolder,
+    kJobLog,           kJobLines,       kFinishMark,
+    kJobMetrics,       kJobSamples,     kJobTokenizer,
+    kPreparedVerify,   kLeftoverRemove, kStateFolder,
+    kStateLock,        kStateReserve,   kStoreMark,
+    kStoreBackup,      kListenSocket,   kShardWrite,
+    kShardSync,        kShardRemove,    kMergeWrite,
+    kMergeSync,        kPreparedArray,  kPreparedManifest,
+    kPreparedLink,     kPreparedCache,  kPreparedLock,
+    kPreparedRemove,
 };
 
 }  // namespace roundhouse

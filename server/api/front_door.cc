@@ -16,6 +16,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/files/file_fault.h"
+#include "base/files/file_site.h"
 #include "base/log.h"
 #include "base/status.h"
 
@@ -69,7 +71,7 @@ absl::Status ClearSocketPath(const std::string& path) {
     return absl::AlreadyExistsError(
         absl::StrCat("--listen: another server listens on ", path));
   }
-  if (unlink(path.c_str()) != 0) {
+  if (file_calls::Unlink(kListenSocket, path) != 0) {
     return ListenError(absl::StrCat("the old socket ", path,
                                     " can't be removed: ", strerror(errno)));
   }
@@ -104,8 +106,9 @@ absl::Status FrontDoor::Bind() {
   const struct sockaddr_un address = Address(path_);
   // The file is made with the socket's mode: nobody connects before chmod.
   if (fchmod(listener_, kSocketMode) != 0 ||
-      bind(listener_, reinterpret_cast<const struct sockaddr*>(&address),
-           sizeof(address)) != 0) {
+      file_calls::Bind(kListenSocket, listener_,
+                       reinterpret_cast<const struct sockaddr*>(&address),
+                       sizeof(address)) != 0) {
     return ListenError(
         absl::StrCat("can't listen on ", path_, ": ", strerror(errno),
                      "; is its folder there, and may this user write to it?"));
@@ -144,7 +147,7 @@ void FrontDoor::StopAccepting() {
   }
   struct stat info;
   if (lstat(path_.c_str(), &info) == 0 && info.st_ino == socket_file_) {
-    unlink(path_.c_str());
+    file_calls::Unlink(kListenSocket, path_);
   }
 }
 

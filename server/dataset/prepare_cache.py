@@ -7,13 +7,11 @@ import hashlib
 import importlib.metadata
 import json
 import os
-import shutil
 import sys
-import tempfile
 import time
 
 from prepare_common import DataError, file_sha256, speaker
-from prepare_disk import CACHE, FOLDER_MODE, LINK, disk
+from prepare_disk import CACHE, LINK, LOCK, REMOVE, disk
 from prepare_files import MAX_TOKENIZER_BYTES, user_file_sha256
 from prepare_output import ARRAYS, FORMAT_VERSION, ROWS, read_manifest
 
@@ -82,7 +80,7 @@ class Cache:
 
     @contextlib.contextmanager
     def locked(self):
-        with open(os.path.join(self.folder, "lock"), "wb") as file:
+        with disk.create(LOCK, os.path.join(self.folder, "lock")) as file:
             lock_patiently(file)
             yield
 
@@ -93,7 +91,7 @@ class Cache:
             files = prepared_files(entry, key)
             if files is None:
                 # Damaged, or there is none: it would only be looked at again.
-                shutil.rmtree(entry, ignore_errors=True)
+                disk.remove_tree(REMOVE, entry)
                 return False
             link_split(entry, files, out)
             os.utime(entry)
@@ -107,9 +105,8 @@ class Cache:
                 raise OSError(errno.EIO, "what was written reads otherwise",
                               out)
             entry = os.path.join(self.folder, key)
-            shutil.rmtree(entry, ignore_errors=True)
-            part = tempfile.mkdtemp(prefix=PART, dir=self.folder)
-            os.chmod(part, FOLDER_MODE)
+            disk.remove_tree(REMOVE, entry)
+            part = disk.make_part(CACHE, self.folder, PART)
             link_split(out, files, part)
             disk.rename(CACHE, part, entry)
             disk.sync_folder(CACHE, self.folder)
@@ -123,7 +120,7 @@ class Cache:
         left = [entry for entry in entries if entry.name.startswith(PART)]
         entries = [entry for entry in entries if entry not in left]
         for entry in left + entries[KEPT_ENTRIES:]:
-            shutil.rmtree(entry.path)
+            disk.remove_tree(REMOVE, entry.path)
 
 
 def lock_patiently(file):
@@ -141,8 +138,7 @@ def link_split(source, files, folder):
     """The manifest comes last, as when the files are written."""
     disk.make_folder(LINK, folder)
     for name in [*ARRAYS, ROWS, "manifest.json"]:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(folder, name))
+        disk.remove(REMOVE, os.path.join(folder, name))
     for name in files:
         if name == "manifest.json":
             disk.sync_folder(LINK, folder)

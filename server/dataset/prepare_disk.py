@@ -1,7 +1,9 @@
 """The helper's one door to files that matter, as base/files is the daemon's:
 what is published is on disk, and its names are.
 
-Each call says at which of SITES it is. A test starts the helper with
+Each call says at which of SITES it is, and nothing else in the helper makes,
+renames or removes a file: tests/integration/file_sites_test.py looks. A test
+starts the helper with
 
     ROUNDHOUSE_FILE_FAULT_AT=SITE:KIND[:HOWLONG[:AFTER]];...
 
@@ -9,16 +11,20 @@ in its environment (base/files/file_fault.h says what that means), and the disk
 fails there. Sites of other programs are passed over.
 """
 
+import contextlib
 import errno
 import hashlib
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import time
 
 ARRAY, MANIFEST = "prepared.array", "prepared.manifest"
 LINK, CACHE = "prepared.link", "prepared.cache"
-SITES = (ARRAY, MANIFEST, LINK, CACHE)
+LOCK, REMOVE = "prepared.lock", "prepared.remove"
+SITES = (ARRAY, MANIFEST, LINK, CACHE, LOCK, REMOVE)
 FILE_MODE, FOLDER_MODE = 0o640, 0o750
 
 SEAL_BEFORE, SEAL_AFTER = b'{"manifest_sha256": "', b'",'
@@ -162,6 +168,31 @@ class Disk:
             if not os.path.isdir(path):
                 raise
         self.sync_folder(site, parent)
+
+    def make_part(self, site, folder, prefix):
+        """A new folder in `folder` of a name of its own; its path. Who renames
+        it syncs the name."""
+        self._fault(site, "open", folder)
+        path = tempfile.mkdtemp(prefix=prefix, dir=folder)
+        os.chmod(path, FOLDER_MODE)
+        return path
+
+    def remove(self, site, path):
+        """The file, where there is one."""
+        self._fault(site, "remove", path)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def remove_tree(self, site, path):
+        """What is under the name, a folder with all in it; links are not
+        followed."""
+        if not os.path.lexists(path):
+            return
+        self._fault(site, "remove", path)
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
 
 
 def _die():

@@ -6,7 +6,7 @@ import os
 import random
 
 from prepare_common import DataError, name_line, speaker
-from prepare_disk import ARRAY, MANIFEST, disk, is_sealed
+from prepare_disk import ARRAY, MANIFEST, REMOVE, disk, is_sealed
 from prepare_files import read_json_object
 
 FORMAT_VERSION = 2  # of a prepared split; the reader is dataset.cc
@@ -70,10 +70,7 @@ class Arrays:
         disk.make_folder(ARRAY, folder)
         # From here the old files would be described wrongly.
         for name in ("manifest.json", ROWS):
-            try:
-                os.unlink(os.path.join(folder, name))
-            except FileNotFoundError:
-                pass
+            disk.remove(REMOVE, os.path.join(folder, name))
         names = [*ARRAYS, ROWS] if packing else ARRAYS
         self.files = {name: Output(folder, name) for name in names}
         self.sequences = self.tokens = 0

@@ -1,6 +1,5 @@
 #include "server/dataset/preparer.h"
 
-#include <filesystem>
 #include <utility>
 #include <vector>
 
@@ -28,8 +27,6 @@ void Preparer::StartSplit(bool validation) {
   const std::string train = options_.output_directory + "/train";
   const std::string out =
       validation ? options_.output_directory + "/validation" : train;
-  std::error_code error;
-  std::filesystem::create_directories(out, error);
   ReadingOptions reading = options_.reading;
   if (validation) reading.data_file = options_.validation_file;
   std::vector<std::string> mode = {"--out", out, "--split",

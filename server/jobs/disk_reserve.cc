@@ -4,11 +4,14 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <unistd.h>
 
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "base/files/descriptor.h"
+#include "base/files/durable_file.h"
+#include "base/files/file_fault.h"
+#include "base/files/file_site.h"
 #include "base/status.h"
 
 namespace roundhouse {
@@ -25,17 +28,15 @@ bool IsWhole(const std::string& path) {
 }
 
 absl::Status Allocate(const std::string& path) {
-  const int fd = open(
-      path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (fd < 0) {
-    return absl::InternalError(
-        absl::StrCat("creating ", path, ": ", std::strerror(errno)));
+  const Descriptor file(file_calls::Open(
+      kStateReserve, path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
+      0600));
+  if (file.get() < 0) return FileError("creating", path, errno);
+  if (file_calls::Allocate(kStateReserve, file.get(), kDiskReserveBytes) == 0) {
+    return absl::OkStatus();
   }
-  const int error =
-      posix_fallocate(fd, 0, static_cast<off_t>(kDiskReserveBytes));
-  close(fd);
-  if (error == 0) return absl::OkStatus();
-  unlink(path.c_str());
+  const int error = errno;
+  file_calls::Discard(kStateReserve, path);
   return absl::ResourceExhaustedError(
       absl::StrCat("allocating ", kDiskReserveBytes, " bytes of ", path, ": ",
                    std::strerror(error)));
@@ -71,7 +72,7 @@ absl::Status DiskReserve::Fill() {
 }
 
 bool DiskReserve::GiveUp() {
-  return held_.exchange(false) && unlink(path_.c_str()) == 0;
+  return held_.exchange(false) && file_calls::Unlink(kStateReserve, path_) == 0;
 }
 
 }  // namespace roundhouse

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/files/durable_file.h"
+#include "base/files/file_site.h"
 #include "base/log.h"
 #include "base/model/family.h"
 #include "base/status.h"
@@ -88,8 +90,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(
   DataRootsOptions roots = {.roots = options.data_roots,
                             .hub_cache = options.hf_cache};
   for (const char* own : {"/jobs", "/outputs"}) {
-    std::error_code error;
-    std::filesystem::create_directories(options.state_dir + own, error);
+    RETURN_IF_ERROR(MakeFolderDurably(kStateFolder, options.state_dir + own));
     roots.own.push_back(options.state_dir + own);
   }
   ASSIGN_OR_RETURN(engine->roots_, DataRoots::Create(roots));

@@ -1,10 +1,8 @@
 #include "server/jobs/job_files.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -12,6 +10,8 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/files/durable_file.h"
+#include "base/files/file_fault.h"
+#include "base/files/file_site.h"
 #include "base/status.h"
 #include "base/visible_text.h"
 #include "nlohmann/json.hpp"
@@ -21,17 +21,16 @@ namespace {
 
 constexpr int kAppend = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
 
-absl::StatusOr<int> OpenAppend(const std::string& path) {
-  const int fd = open(path.c_str(), kAppend, 0640);
+absl::StatusOr<int> OpenAppend(FileSite site, const std::string& path) {
+  const int fd = file_calls::Open(site, path, kAppend, kFileMode);
   if (fd >= 0) return fd;
-  const std::string text = absl::StrCat(path, ": ", std::strerror(errno));
-  if (errno == ENOSPC) return absl::ResourceExhaustedError(text);
-  return absl::InternalError(text);
+  return FileError("opening", path, errno);
 }
 
-void Append(int fd, const std::string& line) {
+void Append(FileSite site, int fd, const std::string& line) {
   // A full disk costs the line, never the job.
-  [[maybe_unused]] ssize_t n = write(fd, line.data(), line.size());
+  [[maybe_unused]] ssize_t n =
+      file_calls::Write(site, fd, line.data(), line.size());
 }
 
 std::string Joined(const std::vector<std::string>& lines) {
@@ -44,16 +43,9 @@ std::string Joined(const std::vector<std::string>& lines) {
 
 absl::StatusOr<std::unique_ptr<JobFiles>> JobFiles::Open(
     const std::string& directory) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) {
-    const std::string text =
-        absl::StrCat("creating ", directory, ": ", error.message());
-    if (error.value() == ENOSPC) return absl::ResourceExhaustedError(text);
-    return absl::InternalError(text);
-  }
-  ASSIGN_OR_RETURN(const int log_fd, OpenAppend(directory + "/log"));
-  const auto metrics_fd = OpenAppend(directory + "/metrics.jsonl");
+  RETURN_IF_ERROR(MakeFolderDurably(kJobFolder, directory));
+  ASSIGN_OR_RETURN(const int log_fd, OpenAppend(kJobLog, directory + "/log"));
+  const auto metrics_fd = OpenAppend(kJobLines, directory + "/metrics.jsonl");
   if (!metrics_fd.ok()) {
     close(log_fd);
     return metrics_fd.status();
@@ -68,14 +60,14 @@ JobFiles::~JobFiles() {
 }
 
 void JobFiles::Log(const std::string& text) {
-  Append(log_fd_,
+  Append(kJobLog, log_fd_,
          absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%SZ ", absl::Now(),
                                        absl::UTCTimeZone()),
                       VisibleLine(text), "\n"));
 }
 
 void JobFiles::Metric(const std::string& json) {
-  Append(metrics_fd_, json + "\n");
+  Append(kJobLines, metrics_fd_, json + "\n");
 }
 
 absl::Status JobFiles::SetSamples(const std::vector<std::string>& lines) {
@@ -88,9 +80,9 @@ absl::Status JobFiles::SetSamples(const std::vector<std::string>& lines) {
 }
 
 void JobFiles::AddSamples(const std::vector<std::string>& lines) {
-  const auto fd = OpenAppend(SamplesPath());
+  const auto fd = OpenAppend(kJobLines, SamplesPath());
   if (!fd.ok()) return Log(std::string(fd.status().message()));
-  Append(*fd, Joined(lines));
+  Append(kJobLines, *fd, Joined(lines));
   close(*fd);
 }
 
@@ -112,7 +104,7 @@ absl::Status JobFiles::KeepMetricsUpTo(
     show(json);
   }
   RETURN_IF_ERROR(WriteFileDurably(kJobMetrics, path, kept));
-  ASSIGN_OR_RETURN(const int fd, OpenAppend(path));
+  ASSIGN_OR_RETURN(const int fd, OpenAppend(kJobLines, path));
   close(metrics_fd_);
   metrics_fd_ = fd;
   return absl::OkStatus();

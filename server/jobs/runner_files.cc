@@ -43,7 +43,8 @@ absl::StatusOr<DirectoryPlan> JobRunner::PlanDirectory(const std::string& path,
   DirectoryPlan plan;
   plan.final_path = path;
   if (checkpoint) {
-    plan.sites = {kCheckpointFolder, kCheckpointText, kCheckpointRename};
+    plan.sites = {kCheckpointFolder, kCheckpointText, kCheckpointRename,
+                  kCheckpointRemove};
   }
   const std::string temporary = TemporaryName(path);
   const int64_t update = best_in_arena_.value_or(completed_step_);

@@ -12,6 +12,7 @@
 #include "base/files/checked_file.h"
 #include "base/files/durable_file.h"
 #include "base/files/file_site.h"
+#include "base/files/remove_tree.h"
 #include "base/files/sealed_json.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -57,8 +58,7 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& path) {
 // copied.
 absl::StatusOr<Hashes> CopyAside(const ModelDirectory& model,
                                  const std::string& temporary) {
-  std::error_code error;
-  fs::remove_all(temporary, error);
+  RETURN_IF_ERROR(RemoveTree(kJobTokenizer, temporary));
   RETURN_IF_ERROR(MakeFolderDurably(kJobTokenizer, temporary));
   Hashes hashes = {{kConfigName, Sha256Of(model.config_json)}};
   for (size_t i = 0; i < model.tokenizer.size(); ++i) {
@@ -138,8 +138,8 @@ absl::Status MakeAgain(const ModelDirectory& model, const Hashes& known,
   RH_LOG(kWarning) << path << ": damaged; copied again from " << model.path;
   RETURN_IF_ERROR(
       Publish(model, hashes, directory, temporary, RenameMode::kExchange));
-  std::error_code error;
-  fs::remove_all(temporary, error);
+  const absl::Status removed = RemoveTree(kJobTokenizer, temporary);
+  if (!removed.ok()) RH_LOG(kWarning) << removed.message();
   return absl::OkStatus();
 }
 

@@ -12,6 +12,8 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/files/file_fault.h"
+#include "base/files/file_site.h"
 #include "base/status.h"
 #include "openssl/sha.h"
 #include "server/spec/spec_error.h"
@@ -64,7 +66,7 @@ absl::Status SyncFolderOf(const std::string& path) {
       std::filesystem::absolute(path).parent_path().string();
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return FileError(folder, "opening");
-  const bool synced = fsync(fd) == 0;
+  const bool synced = file_calls::Sync(kStoreMark, fd) == 0;
   const absl::Status status =
       synced ? absl::OkStatus() : FileError(folder, "syncing");
   close(fd);
@@ -75,7 +77,8 @@ absl::Status SyncFolderOf(const std::string& path) {
 
 absl::StatusOr<std::unique_ptr<MarkFile>> MarkFile::Open(
     const std::string& path) {
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0640);
+  const int fd =
+      file_calls::Open(kStoreMark, path, O_RDWR | O_CREAT | O_CLOEXEC, 0640);
   if (fd < 0) return FileError(path, "opening");
   std::unique_ptr<MarkFile> file(new MarkFile(path, fd));
   RETURN_IF_ERROR(file->Read());
@@ -105,10 +108,12 @@ absl::Status MarkFile::Read() {
 absl::Status MarkFile::WriteSlot(int slot, const StoreMark& mark) {
   const std::string text = Render(mark);
   const ssize_t put =
-      pwrite(fd_, text.data(), text.size(), slot * kMarkSlotBytes);
+      file_calls::WriteAt(kStoreMark, fd_, text.data(), text.size(),
+                          int64_t{slot} * kMarkSlotBytes);
   if (put >= 0 && put < kMarkSlotBytes) errno = ENOSPC;
   if (put != kMarkSlotBytes) return FileError(path_, "writing");
-  if (fdatasync(fd_) != 0) return FileError(path_, "syncing");
+  if (file_calls::SyncData(kStoreMark, fd_) != 0)
+    return FileError(path_, "syncing");
   return absl::OkStatus();
 }
 

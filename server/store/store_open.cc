@@ -1,15 +1,17 @@
 #include "server/store/store_open.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/files/descriptor.h"
+#include "base/files/durable_file.h"
+#include "base/files/file_fault.h"
+#include "base/files/file_site.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "server/store/store_check.h"
@@ -91,10 +93,10 @@ absl::Status KeepBackup(const std::string& path, absl::Time now,
   if (!fs::exists(BackupPath(path), error)) return absl::OkStatus();
   const std::string kept =
       absl::StrCat(path, ".kept-", absl::ToUnixSeconds(now));
-  fs::rename(BackupPath(path), kept, error);
-  if (error) {
-    return absl::InternalError(absl::StrCat(
-        "job store: renaming ", BackupPath(path), ": ", error.message()));
+  const absl::Status renamed =
+      RenameDurably(kStoreBackup, BackupPath(path), kept, RenameMode::kReplace);
+  if (!renamed.ok()) {
+    return absl::InternalError(absl::StrCat("job store: ", renamed.message()));
   }
   absl::StrAppend(finding, "; the last backup is kept as ", kept);
   return absl::OkStatus();
@@ -151,15 +153,12 @@ void TidyUp(Database* db, const std::string& path) {
   if (!status.ok()) RH_LOG(kWarning) << path << ": no backup: " << status;
 }
 
-absl::Status SyncFile(const std::string& path, int flags) {
-  const int fd = open(path.c_str(), flags | O_CLOEXEC);
-  if (fd < 0 || fsync(fd) != 0) {
-    const absl::Status status = absl::InternalError(
-        absl::StrCat("syncing ", path, ": ", std::strerror(errno)));
-    if (fd >= 0) close(fd);
-    return status;
+absl::Status SyncFile(const std::string& path) {
+  const Descriptor file(
+      file_calls::Open(kStoreBackup, path, O_RDWR | O_CLOEXEC, 0));
+  if (file.get() < 0 || file_calls::Sync(kStoreBackup, file.get()) != 0) {
+    return FileError("syncing", path, errno);
   }
-  close(fd);
   return absl::OkStatus();
 }
 
@@ -167,20 +166,15 @@ absl::Status SyncFile(const std::string& path, int flags) {
 
 absl::Status BackUp(Database* db, const std::string& path) {
   const std::string fresh = BackupPath(path) + ".new";
-  std::error_code error;
-  fs::remove(fresh, error);
+  RETURN_IF_ERROR(RemoveFile(kStoreBackup, fresh));
   absl::Status status = db->CopyTo(fresh);
-  if (status.ok()) status = SyncFile(fresh, O_RDWR);
+  if (status.ok()) status = SyncFile(fresh);
   if (status.ok()) {
-    fs::rename(fresh, BackupPath(path), error);
-    if (error) status = absl::InternalError(error.message());
+    status = RenameDurably(kStoreBackup, fresh, BackupPath(path),
+                           RenameMode::kReplace);
   }
-  if (!status.ok()) {
-    fs::remove(fresh, error);
-    return status;
-  }
-  return SyncFile(fs::absolute(path).parent_path().string(),
-                  O_RDONLY | O_DIRECTORY);
+  if (!status.ok()) file_calls::Discard(kStoreBackup, fresh);
+  return status;
 }
 
 absl::StatusOr<OpenedStore> OpenStore(const std::string& path, absl::Time now) {

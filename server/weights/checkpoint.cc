@@ -12,7 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/files/durable_file.h"
+#include "base/files/remove_tree.h"
 #include "base/kill_point.h"
+#include "base/log.h"
 #include "base/model/safetensors.h"
 #include "base/path_exists.h"
 #include "base/status.h"
@@ -54,9 +56,9 @@ std::string TemporaryPath(const DirectoryPlan& plan) {
 
 absl::Status BeginDirectory(const DirectoryPlan& plan) {
   const std::string temporary = TemporaryPath(plan);
-  std::error_code error;
-  fs::remove_all(temporary, error);
+  RETURN_IF_ERROR(RemoveTree(plan.sites.remove, temporary));
   RETURN_IF_ERROR(MakeFolderDurably(plan.sites.folder, temporary));
+  std::error_code error;
   const fs::space_info space = fs::space(temporary, error);
   if (error) return FileError("looking at", temporary, error.value());
   const uint64_t needed = plan.total_bytes + plan.left_bytes;
@@ -107,8 +109,9 @@ absl::Status FinishDirectory(const DirectoryPlan& plan) {
 }
 
 void AbandonDirectory(const DirectoryPlan& plan) {
-  std::error_code error;
-  fs::remove_all(TemporaryPath(plan), error);
+  const absl::Status removed =
+      RemoveTree(plan.sites.remove, TemporaryPath(plan));
+  if (!removed.ok()) RH_LOG(kWarning) << removed.message();
 }
 
 namespace {
@@ -356,13 +359,10 @@ namespace {
 // checkpoint.
 absl::Status RemoveCheckpoint(const std::string& path) {
   const std::string temporary = TemporaryName(path);
-  std::error_code error;
-  fs::remove_all(temporary, error);
+  RETURN_IF_ERROR(RemoveTree(kCheckpointRemove, temporary));
   RETURN_IF_ERROR(
       RenameDurably(kCheckpointRemove, path, temporary, RenameMode::kKeep));
-  fs::remove_all(temporary, error);
-  if (!error) return absl::OkStatus();
-  return FileError("removing", temporary, error.value());
+  return RemoveTree(kCheckpointRemove, temporary);
 }
 
 }  // namespace
@@ -391,8 +391,7 @@ absl::Status RemoveOldCheckpoints(const std::string& directory, int64_t kept,
 }
 
 absl::Status QuarantineCheckpoint(const std::string& path) {
-  std::error_code error;
-  fs::remove_all(path + ".corrupt", error);
+  RETURN_IF_ERROR(RemoveTree(kCheckpointQuarantine, path + ".corrupt"));
   return RenameDurably(kCheckpointQuarantine, path, path + ".corrupt",
                        RenameMode::kReplace);
 }

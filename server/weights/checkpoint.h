@@ -45,6 +45,7 @@ struct DirectorySites {
   FileSite folder = kOutputFolder;
   FileSite text = kOutputText;
   FileSite rename = kOutputRename;
+  FileSite remove = kOutputRemove;
 };
 
 // The parts of a new directory.  Paths lie in TemporaryPath(plan).
@@ -79,7 +80,8 @@ absl::Status BeginDirectory(const DirectoryPlan& plan);
 // job (output_owner.h).
 absl::Status FinishDirectory(const DirectoryPlan& plan);
 
-// Removes what BeginDirectory and the files worker left.
+// Removes what BeginDirectory and the files worker left, or the old directory
+// that was swapped out; what stays is logged, and goes when the daemon starts.
 void AbandonDirectory(const DirectoryPlan& plan);
 
 // Reads the manifest and looks at the files' sizes; with `verify`, also hashes

@@ -138,7 +138,8 @@ class CheckpointTest : public testing::Test {
       }
     }
     plan.texts = texts_;
-    plan.sites = {kCheckpointFolder, kCheckpointText, kCheckpointRename};
+    plan.sites = {kCheckpointFolder, kCheckpointText, kCheckpointRename,
+                  kCheckpointRemove};
     return plan;
   }
   absl::Status Save(const std::string& path, int64_t step) {

@@ -80,7 +80,9 @@ void RemoveFilesIn(int directory) {
     names.emplace_back(entry->d_name);
   }
   closedir(list);
-  for (const std::string& name : names) unlinkat(directory, name.c_str(), 0);
+  for (const std::string& name : names) {
+    file_calls::UnlinkAt(kExportRemove, directory, name, 0);
+  }
 }
 
 }  // namespace
@@ -210,7 +212,8 @@ absl::Status ExportDirectory::Finish(const std::string& name) {
 void ExportDirectory::Remove() {
   RemoveFilesIn(directory_.get());
   if (IsNow(name_)) {
-    unlinkat(parent_.descriptor.get(), name_.c_str(), AT_REMOVEDIR);
+    file_calls::UnlinkAt(kExportRemove, parent_.descriptor.get(), name_,
+                         AT_REMOVEDIR);
   }
 }
 

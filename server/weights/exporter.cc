@@ -33,6 +33,12 @@ std::string TemporaryFor(const std::string& output) {
   return (path.parent_path() / name).string();
 }
 
+// Where the note stays, the next daemon finds nothing to remove of the export.
+void RemoveNote(const std::string& note_path) {
+  const absl::Status removed = RemoveFile(kExportNote, note_path);
+  if (!removed.ok()) RH_LOG(kWarning) << removed.message();
+}
+
 // What an earlier daemon was making when it ended.
 void RemoveLeftover(const FileOpener& files, const std::string& note_path) {
   std::ifstream note(note_path, std::ios::binary);
@@ -43,8 +49,7 @@ void RemoveLeftover(const FileOpener& files, const std::string& note_path) {
     RH_LOG(kError) << removed;
     return;
   }
-  std::error_code error;
-  fs::remove(note_path, error);
+  RemoveNote(note_path);
 }
 
 // As a caller sees it, with the field that it is about.
@@ -125,8 +130,7 @@ absl::Status Exporter::Fill(const ExportPlan& plan, Being& being) const {
 // What is under its name stays.
 void Exporter::Remove(Being& being) const {
   being.directory.reset();
-  std::error_code error;
-  fs::remove(note_path_, error);
+  RemoveNote(note_path_);
 }
 
 void Exporter::Enqueue(Export waiting) {

@@ -7,6 +7,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/files/file_site.h"
+#include "base/files/remove_tree.h"
 #include "base/log.h"
 #include "server/weights/checkpoint.h"
 
@@ -39,11 +41,9 @@ bool IsFile(const fs::path& path) {
 }
 
 void Remove(const fs::path& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  if (error) {
-    RH_LOG(kWarning) << "removing what was left of " << path.string() << ": "
-                     << error.message();
+  const absl::Status removed = RemoveTree(kLeftoverRemove, path.string());
+  if (!removed.ok()) {
+    RH_LOG(kWarning) << "what was left stays: " << removed.message();
   } else {
     RH_LOG(kInfo) << "removed what was left of " << path.string();
   }

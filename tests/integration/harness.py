@@ -247,6 +247,7 @@ class Daemon:
         self.process = None
         self.directories = {}  # of jobs
         self.file_limits = None  # (soft, hard) of descriptors, or as here
+        self.environment = {}  # besides HOME and PATH
         self.flags = {"devices": "cpu:2", "device_threads": 1,
                       "device_memory": "256MiB", "host_memory": "256MiB",
                       "metrics_listen": "", **flags}
@@ -277,7 +278,8 @@ class Daemon:
             self.process = subprocess.Popen(
                 [ROOT / "server/roundhoused", *words], stdout=log,
                 stderr=log, stdin=subprocess.DEVNULL,
-                env={"HOME": str(self.folder), "PATH": "/usr/bin:/bin"},
+                env={"HOME": str(self.folder), "PATH": "/usr/bin:/bin",
+                     **self.environment},
                 preexec_fn=self.limit_files)
 
     def limit_files(self):

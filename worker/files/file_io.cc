@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/files/at_file_site.h"
 #include "base/files/durable_file.h"
 #include "base/files/file_fault.h"
 #include "base/files/file_site.h"
@@ -48,7 +49,7 @@ absl::Status RemoveLeftover(const std::string& path) {
     return absl::AlreadyExistsError(
         absl::StrCat(path, ": is there and is no regular file"));
   }
-  if (unlink(path.c_str()) != 0 && errno != ENOENT) {
+  if (file_calls::Unlink(kShardRemove, path) != 0 && errno != ENOENT) {
     return SystemError(path, "remove", errno);
   }
   return absl::OkStatus();
@@ -110,7 +111,7 @@ std::unique_ptr<OutputFile> OutputFile::Adopt(const std::string& path, int fd) {
 OutputFile::~OutputFile() {
   EVP_MD_CTX_free(hash_);
   close(fd_);
-  if (remove_) unlink(path_.c_str());
+  if (remove_) file_calls::Discard(kShardWrite, path_);
 }
 
 absl::Status OutputFile::Failure(const char* what, int error) const {
@@ -158,6 +159,7 @@ absl::StatusOr<OutputFile::Sha256> OutputFile::Finish(uint64_t file_bytes) {
 
 absl::StatusOr<std::unique_ptr<RangeFile>> RangeFile::Open(
     const CheckedFile& file) {
+  const AtFileSite at(kMergeWrite);
   ASSIGN_OR_RETURN(const int fd, OpenForWriting(file));
   return std::unique_ptr<RangeFile>(new RangeFile(file.path, fd));
 }
