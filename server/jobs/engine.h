@@ -237,6 +237,9 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
                 const std::string& message, std::function<void()> stored = {});
   void FailJob(const std::string& id, JobReason reason,
                const std::string& message);
+  // A job that has no memory yet, and whose data the disk did not take (`why`
+  // is kResourceExhausted or kUnavailable): resumed, it is prepared again.
+  void PauseForDisk(const std::string& id, const absl::Status& why);
   absl::Status CheckTraceable(const std::string& id);
 
   // engine_held.cc

@@ -213,4 +213,30 @@ void Engine::FailJob(const std::string& id, JobReason reason,
   });
 }
 
+void Engine::PauseForDisk(const std::string& id, const absl::Status& why) {
+  const JobReason reason = absl::IsResourceExhausted(why)
+                               ? JobReason::kStorageFull
+                               : JobReason::kStorageError;
+  const std::string message = absl::StrCat(
+      std::string(why.message()),
+      "; the job's data could not be prepared, resume it when ",
+      absl::IsResourceExhausted(why) ? "there is room" : "the disk works");
+  const auto job = store_.Get(id);
+  if (job.ok()) {
+    const auto files = JobFiles::Open(JobDirectory(*job));
+    if (files.ok()) {
+      (*files)->Log(
+          absl::StrCat("PAUSED ", JobReasonName(reason), ": ", message));
+    }
+  }
+  // VALIDATING leads to PAUSED by way of QUEUED.  A daemon that dies between
+  // the two prepares the data as it takes the job from the queue.
+  if (job.ok() && job->state == JobState::kValidating) {
+    SetState(id, JobState::kQueued, JobReason::kNone, "");
+  }
+  SetState(id, JobState::kPaused, reason, message, [this, id, reason] {
+    ShowEnded(id, -1, JobState::kPaused, reason);
+  });
+}
+
 }  // namespace roundhouse

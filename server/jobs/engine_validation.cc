@@ -116,8 +116,12 @@ void Engine::OnValidated(const std::string& id, const absl::Status& status) {
     validation_order_.Ready(*JobNumber(id));
   } else {
     validation_order_.Drop(*JobNumber(id));
-    FailJob(id, ReasonOf(counts.status()),
-            std::string(counts.status().message()));
+    const absl::Status& why = counts.status();
+    if (absl::IsResourceExhausted(why) || absl::IsUnavailable(why)) {
+      PauseForDisk(id, why);
+    } else {
+      FailJob(id, ReasonOf(why), std::string(why.message()));
+    }
   }
   StartNext();
 }
