@@ -240,6 +240,8 @@ void DatasetHelper::OnExit(int wait_status) {
   loop_.CancelTimer(watchdog_);
   loop_.CancelTimer(total_);
   absl::Status status = killed_;
+  killed_by_others_ = status.ok() && WIFSIGNALED(wait_status) &&
+                      WTERMSIG(wait_status) == SIGKILL;
   if (status.ok() && wait_status != 0) status = Failure(wait_status);
   const auto ended = ended_;  // outlives this object
   ended(std::move(status));

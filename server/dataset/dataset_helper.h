@@ -78,6 +78,10 @@ class DatasetHelper {
   // dies only when the file system answers.  The first `why` is what is told.
   void Kill(absl::Status why);
 
+  // Whether it ended by a SIGKILL that is not Kill's.  REQUIRES: within
+  // `ended`.
+  bool killed_by_others() const { return killed_by_others_; }
+
  private:
   DatasetHelper(EventLoop& loop, const HelperProgram& program,
                 const std::string& about,
@@ -102,6 +106,7 @@ class DatasetHelper {
   std::string line_;     // the beginning of one that it is printing
   std::string place_;    // ":7: tokenizing its text", as the helper said last
   absl::Status killed_;  // not OK: why
+  bool killed_by_others_ = false;
   std::unique_ptr<ChildProcess> child_;
 };
 

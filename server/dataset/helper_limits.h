@@ -32,6 +32,10 @@ inline constexpr absl::Duration kShortHelperLimit = absl::Seconds(30);
 // memory is tried again after this.
 inline constexpr absl::Duration kHelperRetryDelay = absl::Seconds(1);
 
+// A child that somebody else killed (SIGKILL: the kernel, where memory has run
+// out) is started again, until so many of one piece of work have died.
+inline constexpr int kMaxHelperDeaths = 3;
+
 // A dataset up to this size counts as read in a short time.
 inline constexpr uint64_t kShortDatasetBytes = 1 << 20;
 

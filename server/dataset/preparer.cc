@@ -74,6 +74,12 @@ void Preparer::OnEnded(bool validation, const absl::Status& status) {
     next_ = loop_.After(absl::ZeroDuration(), [this] { StartSplit(true); });
     return;
   }
+  if (helper_->killed_by_others() && ++deaths_ < kMaxHelperDeaths) {
+    RH_LOG(kWarning) << status.message() << "; it is started again";
+    next_ = loop_.After(kHelperRetryDelay,
+                        [this, validation] { StartSplit(validation); });
+    return;
+  }
   Finish(status);
 }
 

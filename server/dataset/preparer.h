@@ -1,7 +1,8 @@
 // Runs server/dataset/prepare.py for one job: the training split, then the
 // validation split with the bigram baseline, one child after the other.  A
 // child that can't be started for want of descriptors, processes or memory is
-// tried again until it can.
+// tried again until it can; one that somebody else killed is started again, at
+// most kMaxHelperDeaths - 1 times in all.
 #ifndef ROUNDHOUSE_SERVER_DATASET_PREPARER_H_
 #define ROUNDHOUSE_SERVER_DATASET_PREPARER_H_
 
@@ -48,6 +49,7 @@ class Preparer {
   std::unique_ptr<DatasetHelper> helper_;
   EventLoop::TimerId next_ = 0;  // what follows the child's end
   bool told_of_shortage_ = false;
+  int deaths_ = 0;  // of children that somebody else killed
 };
 
 }  // namespace roundhouse

@@ -107,6 +107,35 @@ TEST_F(PreparerTest, OneThatStopsTellingIsKilled) {
                 "train.jsonl", kShort);
 }
 
+TEST_F(PreparerTest, AKilledHelperIsStartedAgain) {
+  const std::string lives = root_ + "/lives";
+  EXPECT_TRUE(Prepare(absl::StrCat("echo $SPLIT >>", lives, "; [ $(wc -l <",
+                                   lives, ") -lt 3 ] && kill -KILL $$; exit 0"),
+                      kLong)
+                  .ok());
+  EXPECT_EQ(ReadTestFile(lives), "train\ntrain\ntrain\nvalidation\n");
+}
+
+TEST_F(PreparerTest, OneThatIsKilledAgainAndAgainIsGivenUp) {
+  const std::string lives = root_ + "/lives";
+  const absl::Status status =
+      Prepare(absl::StrCat("echo $SPLIT >>", lives, "; kill -KILL $$"), kLong);
+  EXPECT_TRUE(absl::IsInternal(status)) << status;
+  EXPECT_TRUE(absl::StrContains(std::string(status.message()), "signal 9"));
+  EXPECT_EQ(ReadTestFile(lives), "train\ntrain\ntrain\n");
+}
+
+// What the daemon itself ends is not tried again.
+TEST_F(PreparerTest, OneThatHungIsNotStartedAgain) {
+  const std::string lives = root_ + "/lives";
+  WriteTestFile(lives, "");
+  ExpectSilence(
+      Prepare(absl::StrCat("echo $SPLIT >>", lives, "; exec sleep 1000"),
+              kShort),
+      "train.jsonl", kShort);
+  EXPECT_NE(ReadTestFile(lives), "train\ntrain\ntrain\n");
+}
+
 TEST_F(PreparerTest, WithoutDescriptorsItWaitsForSome) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);

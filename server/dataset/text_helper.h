@@ -65,6 +65,8 @@ class TextHelper {
   // REQUIRES: `tokenized` was called, and the last Decode has been answered.
   void Decode(const std::vector<DrawnTokens>& drawn, Decoded decoded);
   void Kill(absl::Status why) { helper_->Kill(std::move(why)); }
+  // As DatasetHelper's.
+  bool killed_by_others() const { return helper_->killed_by_others(); }
 
  private:
   explicit TextHelper(Tokenized tokenized) : tokenized_(std::move(tokenized)) {}

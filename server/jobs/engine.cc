@@ -193,6 +193,10 @@ void Engine::StartNext() {
     const std::optional<absl::Status> data = CheckData(queued.id);
     if (!data.has_value()) return;
     queue_.pop_front();
+    if (absl::IsResourceExhausted(*data)) {  // damaged, and no room for others
+      EndUntaken(queued.id, *data);
+      continue;
+    }
     const absl::Status status = data->ok() ? StartJob(queued) : *data;
     if (status.ok()) continue;
     if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 
@@ -21,18 +22,6 @@ namespace {
 
 constexpr int kAppend = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
 
-absl::StatusOr<int> OpenAppend(FileSite site, const std::string& path) {
-  const int fd = file_calls::Open(site, path, kAppend, kFileMode);
-  if (fd >= 0) return fd;
-  return FileError("opening", path, errno);
-}
-
-void Append(FileSite site, int fd, const std::string& line) {
-  // A full disk costs the line, never the job.
-  [[maybe_unused]] ssize_t n =
-      file_calls::Write(site, fd, line.data(), line.size());
-}
-
 std::string Joined(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) absl::StrAppend(&text, line, "\n");
@@ -41,56 +30,80 @@ std::string Joined(const std::vector<std::string>& lines) {
 
 }  // namespace
 
+LineFile::~LineFile() {
+  Write();
+  if (fd_ >= 0) close(fd_);
+}
+
+absl::Status LineFile::Open() {
+  const int fd = file_calls::Open(site_, path_, kAppend, kFileMode);
+  if (fd < 0) return FileError("opening", path_, errno);
+  if (fd_ >= 0) close(fd_);
+  fd_ = fd;
+  unwritten_.clear();
+  return absl::OkStatus();
+}
+
+absl::Status LineFile::Append(const std::string& lines) {
+  if (fd_ < 0) RETURN_IF_ERROR(Open());
+  if (unwritten_.size() + lines.size() <= kMaxUnwrittenBytes) {
+    unwritten_ += lines;
+  }
+  Write();
+  return absl::OkStatus();
+}
+
+// A part of a line may be written: what is written next begins with its rest.
+void LineFile::Write() {
+  while (!unwritten_.empty()) {
+    const ssize_t n =
+        file_calls::Write(site_, fd_, unwritten_.data(), unwritten_.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;
+    unwritten_.erase(0, static_cast<size_t>(n));
+  }
+}
+
 absl::StatusOr<std::unique_ptr<JobFiles>> JobFiles::Open(
     const std::string& directory) {
   RETURN_IF_ERROR(MakeFolderDurably(kJobFolder, directory));
-  ASSIGN_OR_RETURN(const int log_fd, OpenAppend(kJobLog, directory + "/log"));
-  const auto metrics_fd = OpenAppend(kJobLines, directory + "/metrics.jsonl");
-  if (!metrics_fd.ok()) {
-    close(log_fd);
-    return metrics_fd.status();
-  }
-  return std::unique_ptr<JobFiles>(
-      new JobFiles(directory, log_fd, *metrics_fd));
-}
-
-JobFiles::~JobFiles() {
-  close(log_fd_);
-  close(metrics_fd_);
+  std::unique_ptr<JobFiles> files(new JobFiles(directory));
+  RETURN_IF_ERROR(files->log_.Open());
+  RETURN_IF_ERROR(files->metrics_.Open());
+  return files;
 }
 
 void JobFiles::Log(const std::string& text) {
-  Append(kJobLog, log_fd_,
-         absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%SZ ", absl::Now(),
-                                       absl::UTCTimeZone()),
-                      VisibleLine(text), "\n"));
+  log_.Append(absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%SZ ", absl::Now(),
+                                            absl::UTCTimeZone()),
+                           VisibleLine(text), "\n"))
+      .IgnoreError();  // it is open
 }
 
 void JobFiles::Metric(const std::string& json) {
-  Append(kJobLines, metrics_fd_, json + "\n");
+  metrics_.Append(json + "\n").IgnoreError();  // it is open
 }
 
 absl::Status JobFiles::SetSamples(const std::vector<std::string>& lines) {
   // Most jobs have none, and then no file.
   std::error_code error;
-  if (lines.empty() && !std::filesystem::exists(SamplesPath(), error)) {
+  if (lines.empty() && !std::filesystem::exists(samples_.path(), error)) {
     return absl::OkStatus();
   }
-  return WriteFileDurably(kJobSamples, SamplesPath(), Joined(lines));
+  RETURN_IF_ERROR(
+      WriteFileDurably(kJobSamples, samples_.path(), Joined(lines)));
+  return samples_.Open();
 }
 
 void JobFiles::AddSamples(const std::vector<std::string>& lines) {
-  const auto fd = OpenAppend(kJobLines, SamplesPath());
-  if (!fd.ok()) return Log(std::string(fd.status().message()));
-  Append(kJobLines, *fd, Joined(lines));
-  close(*fd);
+  const absl::Status added = samples_.Append(Joined(lines));
+  if (!added.ok()) Log(std::string(added.message()));
 }
 
 absl::Status JobFiles::KeepMetricsUpTo(
     int64_t step, int64_t evaluated_step,
     const std::function<void(const nlohmann::json& line)>& show) {
-  const std::string path = directory_ + "/metrics.jsonl";
-  std::ifstream file(path);
+  std::ifstream file(metrics_.path());
   std::string kept, line;
   while (std::getline(file, line)) {
     const auto json = nlohmann::json::parse(line, nullptr, false);
@@ -103,11 +116,8 @@ absl::Status JobFiles::KeepMetricsUpTo(
     kept += line + "\n";
     show(json);
   }
-  RETURN_IF_ERROR(WriteFileDurably(kJobMetrics, path, kept));
-  ASSIGN_OR_RETURN(const int fd, OpenAppend(kJobLines, path));
-  close(metrics_fd_);
-  metrics_fd_ = fd;
-  return absl::OkStatus();
+  RETURN_IF_ERROR(WriteFileDurably(kJobMetrics, metrics_.path(), kept));
+  return metrics_.Open();
 }
 
 }  // namespace roundhouse

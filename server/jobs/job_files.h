@@ -6,28 +6,60 @@
 //   <state-dir>/jobs/<uid>/samples.jsonl  a JSON object a completion
 //
 // Appended unbuffered, not synced: they describe, nothing is rebuilt from them.
+// What a full disk does not take is kept and written with the next line, or at
+// the end: up to kMaxUnwrittenBytes a file, lines beyond that are lost.
 // Thread-compatible.
 #ifndef ROUNDHOUSE_SERVER_JOBS_JOB_FILES_H_
 #define ROUNDHOUSE_SERVER_JOBS_JOB_FILES_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/files/file_site.h"
 #include "nlohmann/json_fwd.hpp"
 
 namespace roundhouse {
+
+inline constexpr size_t kMaxUnwrittenBytes = 1 << 20;
+
+// Appends whole lines to a file, in their order.
+class LineFile {
+ public:
+  LineFile(FileSite site, std::string path)
+      : site_(site), path_(std::move(path)) {}
+  ~LineFile();
+  LineFile(const LineFile&) = delete;
+  LineFile& operator=(const LineFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  // Makes the file where there is none, and opens what the path names now; what
+  // was not written to the one before is forgotten.
+  absl::Status Open();
+  // `lines` end with a line end.  The text of a failure to open; a disk that
+  // takes nothing is none.
+  absl::Status Append(const std::string& lines);
+
+ private:
+  void Write();
+
+  const FileSite site_;
+  const std::string path_;
+  int fd_ = -1;
+  std::string unwritten_;
+};
 
 class JobFiles {
  public:
   // Makes the directory where there is none.
   static absl::StatusOr<std::unique_ptr<JobFiles>> Open(
       const std::string& directory);
-  ~JobFiles();
   JobFiles(const JobFiles&) = delete;
   JobFiles& operator=(const JobFiles&) = delete;
 
@@ -50,14 +82,14 @@ class JobFiles {
   void AddSamples(const std::vector<std::string>& lines);
 
  private:
-  std::string SamplesPath() const { return directory_ + "/samples.jsonl"; }
+  explicit JobFiles(const std::string& directory)
+      : log_(kJobLog, directory + "/log"),
+        metrics_(kJobLines, directory + "/metrics.jsonl"),
+        samples_(kJobLines, directory + "/samples.jsonl") {}
 
-  JobFiles(const std::string& directory, int log_fd, int metrics_fd)
-      : directory_(directory), log_fd_(log_fd), metrics_fd_(metrics_fd) {}
-
-  const std::string directory_;
-  const int log_fd_;
-  int metrics_fd_;
+  LineFile log_;
+  LineFile metrics_;
+  LineFile samples_;  // opened when there are any
 };
 
 }  // namespace roundhouse

@@ -1,5 +1,8 @@
 #include "server/jobs/job_files.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -115,6 +118,53 @@ TEST_F(JobFilesTest, SamplesAreSetAndAdded) {
   EXPECT_EQ(ReadTestFile(path), "{1}\n{2}\n{4}\n");
   ASSERT_TRUE(files->SetSamples({}).ok());
   EXPECT_EQ(ReadTestFile(path), "");
+}
+
+// A file of this process can have so many bytes, as on a full disk.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) {
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit few = before_;
+    few.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &few);
+  }
+  ~FullDisk() { setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(JobFilesTest, WhatAFullDiskDoesNotTakeIsWrittenLater) {
+  auto files = *JobFiles::Open(directory_);
+  {
+    const FullDisk full(20);  // in the middle of the second line
+    for (int step = 1; step <= 3; ++step) {
+      files->Metric("{\"step\":" + std::to_string(step) + "}");
+      files->AddSamples({"{\"sample\":" + std::to_string(step) + "}"});
+    }
+    EXPECT_EQ(Metrics(), "{\"step\":1}\n{\"step\":2");
+  }
+  files->Metric(R"({"step":4})");
+  EXPECT_EQ(Metrics(),
+            "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"step\":4}\n");
+  files.reset();  // nothing more to write, but what was kept
+  EXPECT_EQ(ReadTestFile(directory_ + "/samples.jsonl"),
+            "{\"sample\":1}\n{\"sample\":2}\n{\"sample\":3}\n");
+}
+
+TEST_F(JobFilesTest, WhatIsKeptIsBoundedAndWhole) {
+  auto files = *JobFiles::Open(directory_);
+  const std::string line(kMaxUnwrittenBytes / 4, '1');
+  {
+    const FullDisk full(10);
+    for (int i = 0; i < 9; ++i) files->Metric(line);
+  }
+  files.reset();
+  const std::string written = Metrics();
+  EXPECT_LE(written.size(), 10 + kMaxUnwrittenBytes);
+  EXPECT_EQ(written.size() % (line.size() + 1), 0);
 }
 
 TEST_F(JobFilesTest, ADirectoryThatCannotBeMadeIsNamed) {

@@ -6,7 +6,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/log.h"
 #include "base/status.h"
+#include "server/dataset/helper_limits.h"
 #include "server/spec/spec_error.h"
 
 namespace roundhouse {
@@ -70,7 +72,14 @@ absl::Status PromptRun::HelperError(const absl::Status& status) const {
 }
 
 void PromptRun::OnHelperEnded(const absl::Status& status) {
+  const bool again = !ended_.has_value() && prompts_.prompts.empty() &&
+                     helper_->killed_by_others() &&
+                     ++helper_deaths_ < kMaxHelperDeaths;
   helper_.reset();
+  if (again) {
+    RH_LOG(kWarning) << status.message() << "; it is started again";
+    return Start();
+  }
   End(HelperError(status));
   ReleaseIfQuiet();
 }

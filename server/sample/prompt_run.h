@@ -4,6 +4,9 @@
 //
 //   tokenizing -> tokenized -> (Draw) drawing <-> decoding -> over
 //
+// A helper that somebody else kills while it tokenizes is started again, at
+// most kMaxHelperDeaths - 1 times.
+//
 // However it ends, `over` comes only when neither the helper nor a worker has
 // anything of it any more.  Runs on the event loop's thread; whoever owns it
 // passes the pool's events on.
@@ -119,8 +122,9 @@ class PromptRun {
   size_t next_prompt_ = 0;  // the first that is in no group yet
   size_t group_size_ = kSampleGroup;
   uint64_t next_sample_;
-  int device_;      // of the group, while it lives
-  int deaths_ = 0;  // of devices with the command
+  int device_;             // of the group, while it lives
+  int deaths_ = 0;         // of devices with the command
+  int helper_deaths_ = 0;  // by others' hands, before it had tokenized
   bool wants_device_ = false;
   std::optional<OutCommand> out_;
   std::optional<absl::Status> ended_;

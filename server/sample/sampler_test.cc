@@ -15,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "server/dataset/helper_limits.h"
 #include "server/spec/spec_error.h"
 #include "server/testing/test_model.h"
 
@@ -413,6 +414,26 @@ TEST_F(SamplerTest, AHelperThatLeavesOrBabblesEndsIt) {
     const FakeSink& sink = Ask();
     Run();
     EXPECT_TRUE(absl::IsInternal(*sink.status)) << *sink.status;
+    sampler_.reset();
+    pool_.reset();
+    loop_ = *EventLoop::Create();
+  }
+}
+
+TEST_F(SamplerTest, AHelperThatIsKilledIsStartedAgainAFewTimes) {
+  const std::string lives = root_ + "/lives";
+  for (const int deaths : {kMaxHelperDeaths, kMaxHelperDeaths - 1}) {
+    stopping_ = false;
+    sinks_.clear();
+    WriteTestFile(lives, "");
+    WriteTestFile(
+        root_ + "/helper",
+        absl::StrCat("echo >>", lives, "; [ $(wc -l <", lives, ") -le ", deaths,
+                     " ] && kill -KILL $$\n", TextHelperScript("[[1]]")));
+    StartAll();
+    const FakeSink& sink = Ask();
+    Run();
+    EXPECT_EQ(sink.status->ok(), deaths < kMaxHelperDeaths) << *sink.status;
     sampler_.reset();
     pool_.reset();
     loop_ = *EventLoop::Create();

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import sys
 import unittest
 
@@ -210,6 +211,28 @@ class FailingDiskTest(DamagedFilesTest):
                     self.daemon.stop()
                 site = fault.split(":")[0]
                 self.assertIn(f"fault at {site}", self.daemon.tail(200))
+                self.assertEqual(self.daemon.tensors(job, STEPS), self.wanted)
+
+    def test_data_that_cannot_be_prepared_pause_their_job(self):
+        self.undisturbed()
+        for kind, reason in (("ENOSPC", "STORAGE_FULL"),
+                             ("EIO", "STORAGE_ERROR")):
+            with self.subTest(kind):
+                shutil.rmtree(self.daemon.state / "datasets")
+                self.daemon.start(file_fault_at=f"prepared.array:{kind}")
+                job = self.daemon.submit(JOB)
+                found = harness.wait_until(
+                    lambda job=job: (found := self.daemon.job(job))["state"]
+                    not in ("VALIDATING", "QUEUED") and found, "PAUSED")
+                self.daemon.stop()
+                self.assertEqual((found["state"], found["reason"]),
+                                 ("PAUSED", reason), found)
+                self.assertIn("resumed", found["message"])
+                self.daemon.start()
+                # With room it may have gone on by itself.
+                self.daemon.client("resume", job, check=False)
+                self.daemon.wait(job)
+                self.daemon.stop()
                 self.assertEqual(self.daemon.tensors(job, STEPS), self.wanted)
 
 
