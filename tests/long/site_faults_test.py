@@ -84,6 +84,7 @@ TABLE = (
     Row("job.metrics"),
     Row("job.samples", "restart", job=PROMPTS),
     Row("job.tokenizer"),
+    Row("job.tokenizer", "restart"),
     Row("prepared.verify"),
     Row("prepared.verify", "restart"),
     Row("shard.write"),
@@ -266,7 +267,7 @@ class SiteFaultsTest(unittest.TestCase):
             if found["state"] == "PAUSED":
                 self.answer("resume", job)
             return found["state"] in FINAL and found
-        return harness.wait_until(ended, f"the end of {job}", pause=0.05)
+        return harness.wait_until(ended, f"the end of {job}", pause=0.2)
 
     def end_all(self, wanted, steps=STEPS):
         for job, states in wanted.items():
