@@ -228,6 +228,7 @@ class FileSitesTest(unittest.TestCase):
         flip(self.daemon.checkpoint(job, newest) / "model.safetensors")
         folder = self.daemon.directory(job)
         flip(folder / "data/train/tokens.u32")
+        flip(folder / "tokenizer/tokenizer.json")
         for left in (folder / ".tmp-checkpoint-3", self.outputs / ".tmp-x",
                      self.data / ".roundhouse-export-x"):
             left.mkdir()
