@@ -5,8 +5,8 @@ What goes wrong: SIGKILL of each kind of process and of the daemon, a full disk,
 damage to checkpoints and prepared data at rest, workers that are stopped for a
 while, clients that are killed within what they ask for. Every job must end
 SUCCEEDED with the weights, losses and exports of its kind's undisturbed run,
-byte for byte. The daemon's last life sees all but its own end; when its jobs are
-over it must hold what it held after its first ones.
+byte for byte. The daemon's last life sees all but its own end; when its jobs
+are over it must hold what it held after its first ones.
 
 ROUNDHOUSE_SOAK_SECONDS: how long (25). ROUNDHOUSE_SEED: of what goes wrong, and
 when. All of it, outside of a build, in the test's runfiles:
@@ -234,6 +234,7 @@ class LiveJob:
         self.since = time.monotonic()  # it is as it is now
         self.resume_at = None
         self.damaged = set()  # folders of checkpoints
+        self.data_damaged = False
         self.daemon_died = False
 
 
@@ -361,6 +362,10 @@ class Soak:
             if f"checkpoint {folder} is not used: " not in results.log:
                 self.is_wrong(f"{job}: the damage to {folder} was not noticed"
                               f"\n{results.log}")
+        if live.data_damaged and ("the prepared data were damaged: " not in
+                                  results.log):
+            self.is_wrong(f"{job}: the damage to its data was not noticed"
+                          f"\n{results.log}")
         self.noticed["checkpoints"] += results.log.count(" is not used: ")
         self.noticed["prepared data"] += results.log.count(
             "the prepared data were damaged: ")
@@ -612,6 +617,7 @@ class Soak:
         if not files:
             return False
         self.damage(self.random.choice(files))
+        self.live[job].data_damaged = True
         self.counts["damaged prepared data"] += 1
         return True
 
