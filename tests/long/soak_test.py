@@ -70,8 +70,13 @@ JOB_FILES = re.compile(
     r"data/(train|validation)/(tokens\.u32|labels\.u8|lines\.u32|offsets\.u64|"
     r"manifest\.json)|log|metrics\.jsonl|samples\.jsonl|model-config\.json|"
     r"tokenizer/(tokenizer|tokenizer_config)\.json")
-# Of the daemon's memory: what its allocator keeps.
-MEMORY_TOLERANCE_BYTES = 8 << 20
+# Of the daemon's memory: what its allocator keeps. The first clients of a life
+# cost 8 MiB that stay; seen: 20.3 MiB after its first jobs, 27.7 after 34 more
+# under disturbance, 28.7 after another 34. What the last MiB is was not looked
+# into: 4 MiB bound it.
+COLD_TOLERANCE_BYTES, WARM_TOLERANCE_BYTES = 12 << 20, 4 << 20
+# gRPC's pool has one or two threads more after many calls.
+THREADS_TOLERANCE = 2
 
 if IN_NAMESPACE not in os.environ and subprocess.run(
         [*UNSHARE, "true"], check=False, capture_output=True).returncode == 0:
@@ -201,15 +206,15 @@ class Figures:
             harness.remaining(deadline, "a daemon at rest")
             before = found
 
-    def leak(self, before):
+    def leak(self, before, tolerance_bytes=WARM_TOLERANCE_BYTES):
         """What is more than it was, or left over; "" for nothing."""
         found = []
         more = self.descriptors - before.descriptors
         if more:
             found.append(f"descriptors: {dict(more)} more")
-        if self.threads > before.threads:
+        if self.threads > before.threads + THREADS_TOLERANCE:
             found.append(f"{self.threads} threads, {before.threads} before")
-        if self.memory > before.memory + MEMORY_TOLERANCE_BYTES:
+        if self.memory > before.memory + tolerance_bytes:
             found.append(f"{self.memory} bytes of memory, {before.memory} "
                          "before")
         if self.arena > before.arena:
@@ -755,7 +760,9 @@ class SoakTest(unittest.TestCase):
               f"{dict(soak.noticed)}; held at first and later: "
               f"{' | '.join(map(str, found))}", flush=True)
         self.assertEqual(soak.wrong, [])
-        self.assertEqual(found[-1].leak(first), "")
+        self.assertEqual(found[-1].leak(first, COLD_TOLERANCE_BYTES), "")
+        if FULL:  # nothing is cold any more
+            self.assertEqual(found[-1].leak(found[-2]), "")
         soak.daemon.stop()
 
 
