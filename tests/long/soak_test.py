@@ -69,7 +69,7 @@ TO_LOAD = {2, 3, 4, 6, 7}  # QUEUED LOADING RUNNING PAUSED RECOVERING
 JOB_FILES = re.compile(
     r"data/(train|validation)/(tokens\.u32|labels\.u8|lines\.u32|offsets\.u64|"
     r"manifest\.json)|log|metrics\.jsonl|samples\.jsonl|model-config\.json|"
-    r"tokenizer/(tokenizer|tokenizer_config)\.json")
+    r"tokenizer/(tokenizer|tokenizer_config)\.json|tokenizer-manifest\.json")
 # Of the daemon's memory: what its allocator keeps. The first clients of a life
 # cost 8 MiB that stay; seen: 20.3 MiB after its first jobs, 27.7 after 34 more
 # under disturbance, 28.7 after another 34. What the last MiB is was not looked
@@ -201,9 +201,10 @@ class Figures:
         while True:
             time.sleep(4)
             found = cls(soak)
-            if not found.leak(before) and not before.leak(found):
-                return found
-            harness.remaining(deadline, "a daemon at rest")
+            if found.leak(before) == before.leak(found):
+                return found  # nothing comes or goes; what is left over stays
+            harness.remaining(deadline, f"a daemon at rest, "
+                              f"{found.leak(before)}; {before.leak(found)}")
             before = found
 
     def leak(self, before, tolerance_bytes=WARM_TOLERANCE_BYTES):
