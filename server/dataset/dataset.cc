@@ -24,6 +24,7 @@ namespace {
 constexpr int64_t kMaxCount = int64_t{1} << 48;
 constexpr size_t kMaxWarnings = 16;
 constexpr size_t kMaxNamedLines = 16;  // of a warning
+constexpr size_t kMaxTurnEnds = 64;
 
 // SplitMix64 (Steele, Lea, Flood 2014): one well-mixed value per counter.
 uint64_t Mix(uint64_t x) {
@@ -96,6 +97,24 @@ absl::StatusOr<std::vector<std::string>> ParseWarnings(
   return warnings;
 }
 
+// None in a manifest of before there were any.
+absl::StatusOr<std::vector<int64_t>> ParseTurnEnds(
+    const nlohmann::json& manifest, const std::string& path) {
+  std::vector<int64_t> ids;
+  const auto found = manifest.find("turn_end_ids");
+  if (found == manifest.end()) return ids;
+  const bool sound =
+      found->is_array() && found->size() <= kMaxTurnEnds &&
+      std::all_of(found->begin(), found->end(), [](const nlohmann::json& id) {
+        return id.is_number_unsigned() && id.get<uint64_t>() <= kMaxCount;
+      });
+  if (!sound) {
+    return absl::InvalidArgumentError(path + ": malformed turn_end_ids");
+  }
+  for (const nlohmann::json& id : *found) ids.push_back(id.get<int64_t>());
+  return ids;
+}
+
 absl::StatusOr<Dataset::Counts> ParseCounts(const nlohmann::json& manifest,
                                             const std::string& path) {
   Dataset::Counts counts;
@@ -117,6 +136,7 @@ absl::StatusOr<Dataset::Counts> ParseCounts(const nlohmann::json& manifest,
   counts.dropped = Dropped(manifest);
   ASSIGN_OR_RETURN(counts.warnings, ParseWarnings(manifest, path));
   counts.chat_template = manifest.contains("template");
+  ASSIGN_OR_RETURN(counts.turn_end_ids, ParseTurnEnds(manifest, path));
   const auto bigram = manifest.find("bigram_loss");
   if (bigram != manifest.end() && bigram->is_number()) {
     counts.bigram_loss = bigram->get<double>();

@@ -162,6 +162,11 @@ class Preparation:
             raise DataError("the dataset is empty", self.reader.name)
         if not sequences.counts["sequences"]:
             line, reason = sequences.first_dropped
+            if sequences.counts["dropped"] == {
+                    "no_assistant_message": self.reader.rows}:
+                raise DataError("no row has a message of the assistant, so "
+                                "there is nothing to train; this is the first",
+                                self.reader.name, line)
             raise DataError(
                 f"none of the {self.reader.rows} rows has a target token "
                 f"within max_length {self.options.max_length}; this is the "
@@ -183,6 +188,7 @@ class Preparation:
                        "max_row_tokens": sequences.max_row_tokens}
         if encoder.used_template():
             record["template"] = encoder.template.record()
+            record["turn_end_ids"] = sorted(encoder.unlisted_ends())
         return record
 
 

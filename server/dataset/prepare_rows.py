@@ -58,7 +58,9 @@ class Reader:
             yield rows
 
     def row(self, number, fields):
-        found = row_format(fields)
+        nulls = [name for name, value in fields.items() if value is None]
+        fields = without_nulls(fields)
+        found = row_format(fields, nulls)
         if self.format is None:
             self.format, self.first_line = found, number
         elif found is not self.format:
@@ -157,7 +159,6 @@ class Parquet(Reader):
     def _row(self, fields, number):
         """The row, and how much text it has."""
         try:
-            fields = without_nulls(fields)
             size = sum(map(text_size, fields.values()))
             if size > MAX_LINE_BYTES:
                 raise ValueError(f"the row has {size} characters; the limit "
@@ -193,7 +194,9 @@ class Parquet(Reader):
 
 
 def without_nulls(value):
-    """Templates tell a message's null content from none."""
+    """A null is what is absent: tables and those who write them as JSON have
+    one for each field that another row has. Templates tell a message's null
+    content from none."""
     if isinstance(value, dict):
         return {name: without_nulls(inner) for name, inner in value.items()
                 if inner is not None or name == "content"}

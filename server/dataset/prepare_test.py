@@ -150,7 +150,7 @@ class BadInputTest(PrepareTest):
                 (b'{"text": "a\xff"}\n', "byte 12 of the line is 0xff"),
                 (b'{"text": "\\ud800"}\n', "surrogate"),
                 (b'{"text": 5}\n', "'text' must be a string, not a number"),
-                (b'{"text": null}\n', "'text' must be a string, not null"),
+                (b'{"text": null}\n', "the field 'text' is null"),
                 (b'{"prompt": "a"}\n', "the field 'completion' is missing"),
                 (b'{"completion": "a"}\n', "the field 'prompt' is missing"),
                 (b'{"text": "a", "prompt": "b"}\n', "of one format"),
