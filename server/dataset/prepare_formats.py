@@ -122,10 +122,31 @@ MESSAGE_PAIRS = Format("prompt/completion messages", ("prompt", "completion"),
                        CHAT_FIELDS, message_pair_row)
 
 
-def row_format(fields, nulls=()):
+FORMAT_NAMES = {"text": TEXT, "prompt_completion": PAIRS, "messages": FORMATS[2],
+                "sharegpt": FORMATS[3], "alpaca": ALPACA}
+# What dataset_columns may name.
+COLUMNS = sorted({name for form in (*FORMATS, MESSAGE_PAIRS)
+                  for name in (*form.required, *form.optional)})
+
+
+def with_columns(fields, columns):
+    """The fields under our names, {ours: theirs}; the others as they are."""
+    rest = {name: value for name, value in fields.items()
+            if name not in columns and name not in columns.values()}
+    return rest | {ours: fields.get(theirs) for ours, theirs in
+                   columns.items()}
+
+
+def row_format(fields, nulls=(), choice=None):
     """The format of a row; `nulls` are names of fields that are null, which
-    is to be absent."""
-    refuse_other_data(fields)
+    is to be absent. `choice` (prepare_rows) may say the format and the columns;
+    who says a column of preferences wants those."""
+    columns = choice.columns if choice else {}
+    if not any(theirs in PREFERENCES for theirs in columns.values()):
+        refuse_other_data(fields)
+    refuse_media(fields)
+    if choice and choice.format:
+        return forced_format(fields, nulls, choice.format, columns)
     complete = [f for f in FORMATS if all(n in fields for n in f.required)]
     if len(complete) > 1:
         # Alpaca's own file has the whole text as a fourth field.
@@ -133,13 +154,14 @@ def row_format(fields, nulls=()):
             return ALPACA
         raise ValueError(
             f"has the fields of two formats, {complete[0].name} and "
-            f"{complete[1].name}; a line is of one format")
+            f"{complete[1].name}: say dataset_format, "
+            f"{name_of(complete[0])} or {name_of(complete[1])}")
     if not complete:
-        raise ValueError(missing_fields(fields, nulls))
+        raise ValueError(missing_fields(fields, nulls, columns))
     found = complete[0]
     if found is TEXT and fields.keys() & {"prompt", "completion"}:
-        raise ValueError("has 'text' beside 'prompt' or 'completion'; "
-                         "a line is of one format")
+        raise ValueError("has 'text' beside 'prompt' or 'completion': say "
+                         "dataset_format, text or prompt_completion")
     return pair_format(fields) if found is PAIRS else found
 
 
@@ -147,18 +169,20 @@ def refuse_other_data(fields):
     """What is there for another kind of training: to train on the rest of the
     row would be wrong, and silent."""
     for name in PREFERENCES:
-        if fields.get(name) is not None:
+        if fields.get(name) not in (None, ""):
             raise ValueError(
                 f"has {name!r}: these are preferences, which are not "
                 "supported; write the answer to be learned as the "
                 "assistant's last message, or as the completion, and remove "
                 "the field")
-    if isinstance(fields.get("label"), bool) and "text" not in fields:
+    label = fields.get("label")
+    judged = isinstance(label, bool) or \
+        isinstance(label, str) and label.lower() in ("true", "false")
+    if judged and "text" not in fields:
         raise ValueError(
             "has a 'label' that is true or false: these are judged answers "
             "(KTO), which are not supported; keep the rows whose answers are "
             "to be learned, and remove the field")
-    refuse_media(fields)
 
 
 def pair_format(fields):
@@ -171,19 +195,37 @@ def pair_format(fields):
     return PAIRS
 
 
-def missing_fields(fields, nulls):
+def name_of(form):
+    """As dataset_format has it."""
+    return next(name for name, one in FORMAT_NAMES.items() if one is form)
+
+
+def forced_format(fields, nulls, form, columns):
+    missing = [name for name in form.required if name not in fields]
+    if missing:
+        raise ValueError(missing_field(missing[0], nulls, columns) +
+                         f", which dataset_format {name_of(form)} needs")
+    return pair_format(fields) if form is PAIRS else form
+
+
+def missing_field(name, nulls, columns):
+    column = f" (the column {columns[name]!r})" if name in columns else ""
+    null = name in nulls and name not in columns
+    return f"the field {name!r}{column} is {'null' if null else 'missing'}"
+
+
+def missing_fields(fields, nulls, columns):
     for form in FORMATS:
         missing = [name for name in form.required if name not in fields]
         if len(missing) < len(form.required) or set(missing) & set(nulls):
-            null = missing[0] in nulls
-            return f"the field {missing[0]!r} is {'null' if null else 'missing'}"
+            return missing_field(missing[0], nulls, columns)
     if "segments" in fields:
         return ("has 'segments' (axolotl's input_output), which are not "
                 "supported; write 'prompt' and 'completion', or 'messages'")
     names = ", ".join(repr(n) for n in list(fields)[:NAMED_FIELDS]) or "none"
     return ("needs the field 'text', or 'prompt' and 'completion', or "
             "'messages', or 'conversations', or 'instruction' and 'output'; "
-            f"has {names}")
+            f"has {names} (dataset_columns says which is which)")
 
 
 def alpaca_chat(row):

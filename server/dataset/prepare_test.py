@@ -153,7 +153,7 @@ class BadInputTest(PrepareTest):
                 (b'{"text": null}\n', "the field 'text' is null"),
                 (b'{"prompt": "a"}\n', "the field 'completion' is missing"),
                 (b'{"completion": "a"}\n', "the field 'prompt' is missing"),
-                (b'{"text": "a", "prompt": "b"}\n', "of one format"),
+                (b'{"text": "a", "prompt": "b"}\n', "say dataset_format"),
                 (b'{"txt": "a"}\n', "has 'txt'"),
                 (b"{}\n", "has none"),
                 (b'{"prompt":"a","completion":"b"}\n', "a file has one")):

@@ -40,7 +40,9 @@ class Encoder:
             raise refusal(error, self.path, None,
                           "reading the tokenizer") from error
         self.notes = Notes()
+        self.line_ends = {}  # ids of tokens -> whether they end a line
         self.turn_ends = {}  # ids that trained turns end with: first line
+        self.place = lambda line: (None, line)  # its file, and line there
 
     def _load(self):
         self.tokenizer, self.sha256 = load_tokenizer(self.path)
@@ -120,15 +122,19 @@ class Encoder:
         for row, text in zip(rows, texts):
             large = len(text) > LARGE_LETTERS
             if large:
-                speaker.at("tokenizing its text", row.line)
+                self.say_at("tokenizing its text", row.line)
             try:
                 found += tokenize([text])
             except BaseException as error:
                 raise refusal(error, None, row.line,
                               "tokenizing its text") from error
             if large:
-                speaker.at("reading what follows it", row.line)
+                self.say_at("reading what follows it", row.line)
         return found
+
+    def say_at(self, doing, line):
+        file, line = self.place(line)
+        speaker.at(doing, line, file)
 
     # Text.
 
@@ -264,6 +270,15 @@ class Encoder:
         for end, line in self.unlisted_ends().items():
             ends.add("turn_ends", line, self.tokenizer.id_to_token(end))
         return found + ends.warnings()
+
+    def ends_line(self, token_id):
+        """Whether the token's text ends with a line's end."""
+        known = self.line_ends.get(token_id)
+        if known is None:
+            known = self.tokenizer.decode(
+                [token_id], skip_special_tokens=False).endswith("\n")
+            self.line_ends[token_id] = known
+        return known
 
     # For people.
 

@@ -1,7 +1,7 @@
 """Datasets in the shapes that people bring, through the dataset helper and
 through real transformers: token ids and masks of the same conversations.
 
-    data_shapes.py         2,000 conversations a shape
+    data_shapes.py         2,000 conversations a shape and kind of file
 
 Each shape is a file of rows as another tool writes them. transformers gets the
 messages that they mean, and AutoTokenizer the directories whose tokens or
@@ -9,6 +9,8 @@ templates lie beside the usual files. Run in the environment that
 tests/parity/setup makes.
 """
 
+import csv
+import gzip
 import json
 import pathlib
 import random
@@ -20,6 +22,8 @@ sys.path.insert(0, str(ROOT / "server/dataset"))
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import chat_masks  # noqa: E402  found by the lines before
 import prepare_testing as families  # noqa: E402
+import pyarrow  # noqa: E402
+import pyarrow.parquet  # noqa: E402
 from prepare_rows import open_reader  # noqa: E402
 from prepare_tokens import Encoder  # noqa: E402
 from transformers import AutoTokenizer  # noqa: E402
@@ -88,11 +92,61 @@ SHAPES = {"nulls": with_nulls, "strings": with_strings, "sharegpt": sharegpt,
           "alpaca": alpaca}
 
 
+# --- Files: the rows of a shape as a file of some kind, its names ------------
+
+
 def json_lines(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return [path]
 
 
-WRITERS = {"jsonl": json_lines}
+def json_array(path, rows):
+    path.write_text(json.dumps(rows, indent=2, ensure_ascii=False))
+    return [path]
+
+
+def gzipped(path, rows):
+    path.write_bytes(gzip.compress(json.dumps(rows).encode()))
+    return [path]
+
+
+def zstandard(path, rows):
+    with pyarrow.CompressedOutputStream(str(path), "zstd") as file:
+        file.write("".join(json.dumps(row) + "\n" for row in rows).encode())
+    return [path]
+
+
+def parquet(path, rows):
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path,
+                                compression="zstd", row_group_size=300)
+    return [path]
+
+
+def table(path, rows):
+    """CSV; what is no text is JSON."""
+    names = list(rows[0])
+    for row in rows:
+        names += [name for name in row if name not in names]
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(names)
+        for row in rows:
+            writer.writerow([value if isinstance(value, str) else
+                             "" if value is None else json.dumps(value)
+                             for value in (row.get(name) for name in names)])
+    return [path]
+
+
+def several(path, rows):
+    cuts = [0, 100, 101, 1500, len(rows)]
+    return [writer(path.with_name(f"{number}-{path.name}"), rows[a:b])[0]
+            for number, (writer, a, b) in enumerate(zip(
+                (json_lines, json_array, parquet, gzipped), cuts, cuts[1:]))]
+
+
+WRITERS = {"jsonl": json_lines, "json": json_array, "json.gz": gzipped,
+           "jsonl.zst": zstandard, "parquet": parquet, "csv": table,
+           "several": several}
 
 
 # --- Comparisons -------------------------------------------------------------
@@ -108,8 +162,9 @@ def conversations(name, shape):
             yield shaped, row
 
 
-def prepared(encoder, path):
-    reader = open_reader(str(path), str(path))
+def prepared(encoder, paths):
+    names = [str(path) for path in paths]
+    reader = open_reader(names, names)
     return [{"ids": list(one.ids), "mask": list(one.labels)}
             for rows in reader.batches() for one in encoder.encode(rows)]
 
@@ -128,9 +183,9 @@ def compare_shapes(name, folder):
             case = chat_masks.expected(tokenizer, row)
             wanted.append({"ids": case["ids"], "mask": case["mask"]})
         for kind, write in WRITERS.items():
-            path = folder / f"data.{kind}"
-            write(path, [shaped for shaped, _ in pairs])
-            found = prepared(encoder, path)
+            paths = write(folder / f"data.{kind}",
+                          [shaped for shaped, _ in pairs])
+            found = prepared(encoder, paths)
             different = sum(a != b for a, b in zip(found, wanted, strict=True))
             print(f"shape_{name}_{shape}_{kind}: {different} of {len(wanted)} "
                   "conversations differ from transformers in ids or mask")
