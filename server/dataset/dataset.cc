@@ -64,7 +64,15 @@ bool AreLines(const nlohmann::json& lines) {
          });
 }
 
-// "TEXT (lines 2, 7)"; there are more lines where there are more rows.
+bool ArePlaces(const nlohmann::json& places) {
+  return places.is_array() && !places.empty() &&
+         places.size() <= kMaxNamedLines &&
+         std::all_of(places.begin(), places.end(),
+                     [](const auto& place) { return place.is_string(); });
+}
+
+// "TEXT (lines 2, 7)", "TEXT (b.jsonl:2)"; there are more lines where there are
+// more rows.
 absl::StatusOr<std::string> ParseWarning(const nlohmann::json& warning,
                                          const std::string& path) {
   const auto text = warning.find("warning");
@@ -75,10 +83,19 @@ absl::StatusOr<std::string> ParseWarning(const nlohmann::json& warning,
   }
   std::vector<std::string> named;
   for (const nlohmann::json& line : *lines) named.push_back(line.dump());
+  const auto places = warning.find("places");
+  if (places != warning.end()) {  // of several files
+    if (!ArePlaces(*places)) {
+      return absl::InvalidArgumentError(path + ": malformed warnings");
+    }
+    named = places->get<std::vector<std::string>>();
+  }
   ASSIGN_OR_RETURN(const int64_t rows, Count(warning, "rows", path));
+  const char* what = places != warning.end()          ? " ("
+                     : named.size() == 1 && rows <= 1 ? " (line "
+                                                      : " (lines ";
   if (rows > static_cast<int64_t>(named.size())) named.push_back("...");
-  return absl::StrCat(text->get<std::string>(),
-                      named.size() == 1 ? " (line " : " (lines ",
+  return absl::StrCat(text->get<std::string>(), what,
                       absl::StrJoin(named, ", "), ")");
 }
 

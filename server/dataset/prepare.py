@@ -27,9 +27,9 @@ share of them, by --seed: --split validation reads those, train the others.
 JSON object {our name: the file's}, what their fields are called.
 
 Input: JSON Lines, a JSON array, CSV, TSV or Parquet (prepare_sources.py), all
-rows of one format (prepare_formats.py;
-docs/datasets.md for users): text, prompt/completion, messages, conversations,
-instruction/output. Fields that the format does not know are counted.
+rows of one format (prepare_formats.py; docs/datasets.md for users): text,
+prompt/completion, messages, conversations, instruction/output. Fields that the
+format does not know are counted.
 
 Tokens of text.  The tokenizer's own special tokens are kept; the
 end-of-sequence token is appended where the sequence does not end with it. A
@@ -46,7 +46,8 @@ the tokens that have a character of a trained turn (prepare_template.py).
 
 The first token of a sequence is never a target. A sequence longer than
 max_length loses its right end (--truncation left: its left end; drop: it is
-dropped; split, of text alone: it becomes several, cut at line ends). Sequences without a target are dropped and named.
+dropped; split, of text alone: it becomes several, cut at line ends). Sequences
+without a target are dropped and named.
 
 --packing puts whole sequences together into rows of at most max_length tokens
 (prepare_output.py), chosen by --seed; without it a row is one sequence.
@@ -93,7 +94,8 @@ from prepare_common import (DataError, json_type, refusal, speaker,
                             unique_object)
 from prepare_disk import seal
 from prepare_formats import COLUMNS, FORMAT_NAMES
-from prepare_limits import allow_counting, allow_cpu, confine
+from prepare_limits import (HASHING_SECONDS, allow_counting, allow_cpu,
+                            confine)
 from prepare_output import (FORMAT_VERSION, Arrays, NoArrays, NoPacker, Packer,
                             Sequences, read_manifest, write_manifest)
 from prepare_rows import Choice, open_reader
@@ -156,12 +158,27 @@ class Preparation:
             try:
                 yield list(self.encoder.encode(rows))
             except DataError as error:
-                if error.file is None:
-                    error.file, error.line = self.reader.place(error.line)
-                raise
+                raise self.placed(error) from error
             except MemoryError as error:
                 raise refusal(error, *self.reader.place(rows[0].line),
                               "reading the rows from here") from error
+
+    def placed(self, error):
+        """The error with its file and its line there."""
+        if error.file is None and error.line is not None:
+            error.file, error.line = self.reader.place(error.line)
+        error.file = error.file or self.reader.name
+        return error
+
+    def keep(self, sequences, sequence):
+        """What is kept of it, which the model has a row for each token of."""
+        kept = sequences.add(sequence)
+        try:
+            for part in kept:
+                self.encoder.check_ids(part)
+        except DataError as error:
+            raise self.placed(error) from error
+        return kept
 
     def check_may_be_split(self, rows):
         if self.options.truncation == "split" and \
@@ -175,8 +192,9 @@ class Preparation:
         progress = Progress()
         for batch in self.encoded():
             for sequence in batch:
-                sequences.add(sequence)
+                self.keep(sequences, sequence)
             progress.at(self.reader.done, self.reader.total)
+        allow_cpu(HASHING_SECONDS)
         sequences.finish()
         self.check_not_empty(sequences)
         for warning in self.warnings(sequences.counts):
@@ -296,6 +314,7 @@ def prepare(options):
 def split_key(preparation):
     """The content key of what this preparation gives."""
     options = preparation.options
+    allow_cpu(HASHING_SECONDS)
     preparation.data_sha256 = preparation.reader.sha256_now()
     depends = settings(options)
     if preparation.encoder.asks_for_date():
@@ -326,7 +345,7 @@ def preview(options):
     samples = []
     for batch in preparation.encoded():
         for sequence in batch:
-            for kept in sequences.add(sequence):
+            for kept in preparation.keep(sequences, sequence):
                 if len(samples) < options.preview:
                     samples.append(sample(preparation, kept))
         if len(samples) >= options.preview:

@@ -5,14 +5,16 @@ in parts."""
 import gzip
 import json
 import pathlib
+import re
 import sys
 import unittest
 from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import prepare_tables  # noqa: E402  found by the line before
-from prepare_testing import PrepareTest, make_chatml  # noqa: E402
-from prepare_testing import make_tokenizer  # noqa: E402
+from prepare_formats import COLUMNS  # noqa: E402
+from prepare_testing import (HERE, PrepareTest, make_chatml,  # noqa: E402
+                             make_tokenizer)
 
 
 class ChoiceTest(PrepareTest):
@@ -139,6 +141,11 @@ class FormatTest(ChoiceTest):
         _, text = self.texts(answers, "--columns", columns)
         self.assertEqual(text, "pgood<|im_end|>")
         self.refused("t.jsonl", self.line(**answers), "has 'chosen'", 1)
+
+    def test_the_job_file_knows_the_same_columns(self):
+        source = (HERE.parent / "spec/spec_rows.cc").read_text()
+        names = source.split("kColumns[] = {")[1].split("};")[0]
+        self.assertEqual(sorted(re.findall('"([a-z_]+)"', names)), COLUMNS)
 
     def test_columns_that_are_none(self):
         for columns in ("[]", '{"nine": "x"}', '{"text": 5}', "x"):

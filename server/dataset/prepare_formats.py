@@ -120,10 +120,9 @@ FORMATS = (
 TEXT, PAIRS, _, _, ALPACA = FORMATS
 MESSAGE_PAIRS = Format("prompt/completion messages", ("prompt", "completion"),
                        CHAT_FIELDS, message_pair_row)
-
-
-FORMAT_NAMES = {"text": TEXT, "prompt_completion": PAIRS, "messages": FORMATS[2],
-                "sharegpt": FORMATS[3], "alpaca": ALPACA}
+FORMAT_NAMES = {"text": TEXT, "prompt_completion": PAIRS,
+                "messages": FORMATS[2], "sharegpt": FORMATS[3],
+                "alpaca": ALPACA}
 # What dataset_columns may name.
 COLUMNS = sorted({name for form in (*FORMATS, MESSAGE_PAIRS)
                   for name in (*form.required, *form.optional)})

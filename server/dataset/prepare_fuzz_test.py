@@ -1,6 +1,6 @@
 """Seeded mutations of all that the dataset helper reads: rows, files of every
-kind, chat templates, tokenizers and their settings. Whatever comes of one must be a result or a
-DataError.
+kind, chat templates, tokenizers and their settings. Whatever comes of one must
+be a result or a DataError.
 
 ROUNDHOUSE_FUZZ_RUNS and ROUNDHOUSE_FUZZ_SEED choose more or others. The input
 that failed, or ended the process, is left as fuzz_case.json in the test's
@@ -264,9 +264,10 @@ class FuzzTest(unittest.TestCase):
              self.models[model] / name).write_bytes(data)
         options = types.SimpleNamespace(
             tokenizer=str(self.models[model]), data=[str(self.data)],
-            data_name=[f"data{end}"], max_length=32, truncation="right", packing=False,
-            seed=1, template_date=None, split="train", format=None,
-            columns=None, max_samples=None, validation_split=None)
+            data_name=[f"data{end}"], max_length=32, truncation="right",
+            packing=False, seed=1, template_date=None, split="train",
+            format=None, columns=None, max_samples=None,
+            validation_split=None)
         try:
             preparation = prepare.Preparation(options)
             preparation.reader.check_start()

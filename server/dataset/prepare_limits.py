@@ -33,6 +33,7 @@ OPEN_FILES = 512
 TEMPLATE_SECONDS = 10  # to compile a template, or to write one conversation
 TOKENIZER_SECONDS = 60  # to read the tokenizer's files
 BATCH_SECONDS = 300  # to tokenize a batch of rows
+HASHING_SECONDS = 600  # to hash all files of a dataset, before and after
 
 
 class TookTooLong(BaseException):

@@ -5,7 +5,6 @@ import gzip
 import io
 import json
 import pathlib
-import random
 import sys
 import tracemalloc
 import unittest

@@ -85,9 +85,9 @@ class Encoder:
         if isinstance(rows[0], AlpacaRow):
             convert = alpaca_chat if self.template else alpaca_text
             rows = [self.by_line(convert, row) for row in rows]
-        found = (self.encode_chats(rows) if isinstance(rows[0], ChatRow) else
-                 self.encode_texts(rows))
-        return map(self.checked, found)
+        if isinstance(rows[0], ChatRow):
+            return self.encode_chats(rows)
+        return self.encode_texts(rows)
 
     @staticmethod
     def by_line(convert, row):
@@ -96,7 +96,7 @@ class Encoder:
         except ValueError as error:
             raise DataError(str(error), None, row.line) from error
 
-    def checked(self, sequence):
+    def check_ids(self, sequence):
         """A token that the model has no row for fails the job."""
         most = max(sequence.ids, default=0)
         if self.model_rows is not None and most >= self.model_rows:
@@ -105,7 +105,6 @@ class Encoder:
                 f"id {most}, the model's vocab_size is {self.model_rows} "
                 "(config.json): the tokenizer is another model's, or the "
                 "model must be made larger for it", None, sequence.line)
-        return sequence
 
     def tokenized(self, rows, texts, tokenize):
         """What `tokenize` makes of the rows' texts; a text that it cannot take

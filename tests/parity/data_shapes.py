@@ -117,6 +117,9 @@ def zstandard(path, rows):
 
 
 def parquet(path, rows):
+    # The first row's names are the columns.
+    names = dict.fromkeys(name for row in rows for name in row)
+    rows = [{**names, **row} for row in rows]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path,
                                 compression="zstd", row_group_size=300)
     return [path]
