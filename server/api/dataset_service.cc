@@ -1,6 +1,10 @@
 #include "server/api/dataset_service.h"
 
+#include <string>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
 #include "server/api/inspection_call.h"
@@ -12,7 +16,7 @@ using nlohmann::json;
 
 DatasetQuestion Question(const v1::DatasetOptions& options) {
   DatasetQuestion question;
-  question.dataset = options.dataset();
+  question.dataset = {options.dataset()};
   question.model_name_or_path = options.model_name_or_path();
   question.max_length = options.max_length();
   question.truncation = options.truncation();
@@ -59,9 +63,15 @@ void ConvertWarnings(const json& report, v1::ValidateDatasetResponse* out) {
   for (const json& given : report.at("warnings")) {
     v1::DatasetWarning* warning = out->add_warnings();
     warning->set_kind(given.at("kind").get<std::string>());
-    warning->set_message(given.at("warning").get<std::string>());
+    std::string text = given.at("warning").get<std::string>();
     warning->set_rows(given.at("rows").get<int64_t>());
-    AddLines(given.at("lines"), warning->mutable_lines());
+    if (given.contains("places")) {  // of several files
+      const auto places = given["places"].get<std::vector<std::string>>();
+      absl::StrAppend(&text, " (", absl::StrJoin(places, ", "), ")");
+    } else {
+      AddLines(given.at("lines"), warning->mutable_lines());
+    }
+    warning->set_message(text);
   }
 }
 

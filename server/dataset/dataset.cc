@@ -24,6 +24,7 @@ namespace {
 constexpr int64_t kMaxCount = int64_t{1} << 48;
 constexpr size_t kMaxWarnings = 16;
 constexpr size_t kMaxNamedLines = 16;  // of a warning
+constexpr size_t kMaxTurnEnds = 64;
 
 // SplitMix64 (Steele, Lea, Flood 2014): one well-mixed value per counter.
 uint64_t Mix(uint64_t x) {
@@ -63,7 +64,15 @@ bool AreLines(const nlohmann::json& lines) {
          });
 }
 
-// "TEXT (lines 2, 7)"; there are more lines where there are more rows.
+bool ArePlaces(const nlohmann::json& places) {
+  return places.is_array() && !places.empty() &&
+         places.size() <= kMaxNamedLines &&
+         std::all_of(places.begin(), places.end(),
+                     [](const auto& place) { return place.is_string(); });
+}
+
+// "TEXT (lines 2, 7)", "TEXT (b.jsonl:2)"; there are more lines where there are
+// more rows.
 absl::StatusOr<std::string> ParseWarning(const nlohmann::json& warning,
                                          const std::string& path) {
   const auto text = warning.find("warning");
@@ -74,10 +83,19 @@ absl::StatusOr<std::string> ParseWarning(const nlohmann::json& warning,
   }
   std::vector<std::string> named;
   for (const nlohmann::json& line : *lines) named.push_back(line.dump());
+  const auto places = warning.find("places");
+  if (places != warning.end()) {  // of several files
+    if (!ArePlaces(*places)) {
+      return absl::InvalidArgumentError(path + ": malformed warnings");
+    }
+    named = places->get<std::vector<std::string>>();
+  }
   ASSIGN_OR_RETURN(const int64_t rows, Count(warning, "rows", path));
+  const char* what = places != warning.end()          ? " ("
+                     : named.size() == 1 && rows <= 1 ? " (line "
+                                                      : " (lines ";
   if (rows > static_cast<int64_t>(named.size())) named.push_back("...");
-  return absl::StrCat(text->get<std::string>(),
-                      named.size() == 1 ? " (line " : " (lines ",
+  return absl::StrCat(text->get<std::string>(), what,
                       absl::StrJoin(named, ", "), ")");
 }
 
@@ -94,6 +112,24 @@ absl::StatusOr<std::vector<std::string>> ParseWarnings(
     warnings.push_back(std::move(text));
   }
   return warnings;
+}
+
+// None in a manifest of before there were any.
+absl::StatusOr<std::vector<int64_t>> ParseTurnEnds(
+    const nlohmann::json& manifest, const std::string& path) {
+  std::vector<int64_t> ids;
+  const auto found = manifest.find("turn_end_ids");
+  if (found == manifest.end()) return ids;
+  const bool sound =
+      found->is_array() && found->size() <= kMaxTurnEnds &&
+      std::all_of(found->begin(), found->end(), [](const nlohmann::json& id) {
+        return id.is_number_unsigned() && id.get<uint64_t>() <= kMaxCount;
+      });
+  if (!sound) {
+    return absl::InvalidArgumentError(path + ": malformed turn_end_ids");
+  }
+  for (const nlohmann::json& id : *found) ids.push_back(id.get<int64_t>());
+  return ids;
 }
 
 absl::StatusOr<Dataset::Counts> ParseCounts(const nlohmann::json& manifest,
@@ -117,6 +153,7 @@ absl::StatusOr<Dataset::Counts> ParseCounts(const nlohmann::json& manifest,
   counts.dropped = Dropped(manifest);
   ASSIGN_OR_RETURN(counts.warnings, ParseWarnings(manifest, path));
   counts.chat_template = manifest.contains("template");
+  ASSIGN_OR_RETURN(counts.turn_end_ids, ParseTurnEnds(manifest, path));
   const auto bigram = manifest.find("bigram_loss");
   if (bigram != manifest.end() && bigram->is_number()) {
     counts.bigram_loss = bigram->get<double>();

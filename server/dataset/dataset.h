@@ -45,6 +45,9 @@ class Dataset {
     std::optional<double> bigram_loss;  // nats per target token
     bool chat_template = false;         // the model's template wrote the rows
     std::string tokens_sha256;
+    // Tokens that the template ends turns with, beyond those that the model's
+    // files name as ends.
+    std::vector<int64_t> turn_end_ids;
     std::vector<std::string> warnings;  // each with the first lines it is of
   };
   const Counts& counts() const { return counts_; }

@@ -22,7 +22,7 @@ namespace {
 constexpr int kExitBadData = 3;
 constexpr int kExitNoOutput = 4;
 // Lines that say where the helper is are no longer; others may be.
-constexpr size_t kMaxPlaceBytes = 256;
+constexpr size_t kMaxPlaceBytes = 5 << 10;
 
 // "" when there is no such text.
 std::string Text(const nlohmann::json& object, const char* key) {
@@ -98,16 +98,26 @@ std::string Limits() {
 std::vector<std::string> Arguments(const ReadingOptions& options) {
   std::vector<std::string> arguments = {
       "--tokenizer",  options.tokenizer_directory,
-      "--data",       options.data_file,
       "--max-length", absl::StrCat(options.max_length),
       "--truncation", options.truncation};
-  if (options.packing) {
-    arguments.insert(arguments.end(),
-                     {"--packing", "--seed", absl::StrCat(options.seed)});
+  const auto add = [&arguments](const char* name, const std::string& value) {
+    arguments.insert(arguments.end(), {name, value});
+  };
+  for (const std::string& file : options.data_files) add("--data", file);
+  if (!options.format.empty()) add("--format", options.format);
+  if (!options.columns.empty()) add("--columns", options.columns);
+  if (options.max_samples > 0) {
+    add("--max-samples", absl::StrCat(options.max_samples));
+  }
+  if (options.validation_split > 0) {
+    add("--validation-split", absl::StrCat(options.validation_split));
+  }
+  if (options.packing) arguments.push_back("--packing");
+  if (options.packing || options.validation_split > 0) {
+    add("--seed", absl::StrCat(options.seed));
   }
   if (!options.template_date.empty()) {
-    arguments.insert(arguments.end(),
-                     {"--template-date", options.template_date});
+    add("--template-date", options.template_date);
   }
   return arguments;
 }
@@ -131,7 +141,9 @@ absl::StatusOr<std::unique_ptr<DatasetHelper>> DatasetHelper::Start(
     std::function<void(absl::Status)> ended) {
   std::vector<std::string> arguments = Arguments(options);
   arguments.insert(arguments.end(), mode.begin(), mode.end());
-  return Start(loop, program, options.data_file, arguments, {}, options.given,
+  const std::string about =
+      options.data_files.empty() ? "" : options.data_files[0];
+  return Start(loop, program, about, arguments, {}, options.given,
                std::move(output), std::move(ended));
 }
 
@@ -204,7 +216,7 @@ void DatasetHelper::KillAfterTotal(absl::Duration limit) {
   });
 }
 
-// Keeps what the last {"at", "line"} said.
+// Keeps what the last {"at", "line", "file"?} said.
 void DatasetHelper::NotePlace(const std::string& text) {
   for (const char c : text) {
     if (c != '\n') {
@@ -215,7 +227,9 @@ void DatasetHelper::NotePlace(const std::string& text) {
     if (!absl::StartsWith(line, "{\"at\"")) continue;
     const auto json = nlohmann::json::parse(line, nullptr, false);
     if (!json.is_object() || !json.contains("line")) continue;
-    place_ = absl::StrCat(":", json["line"].dump(), ": ", Text(json, "at"));
+    const std::string file = Text(json, "file");
+    place_ = absl::StrCat(file.empty() ? about_ : file, ":",
+                          json["line"].dump(), ": ", Text(json, "at"));
   }
 }
 
@@ -230,10 +244,12 @@ void DatasetHelper::OnOutput(const std::string& text) {
 absl::Status DatasetHelper::Failure(int wait_status) const {
   const std::string& errors = child_->stderr_tail();
   if (!WIFSIGNALED(wait_status)) return HelperError(wait_status, errors);
-  const std::string place = !place_.empty() ? place_
-                            : heard_        ? ": reading it"
-                                            : ": reading the tokenizer";
-  return Died(WTERMSIG(wait_status), about_ + place, errors);
+  const std::string place =
+      !place_.empty()
+          ? place_
+          : absl::StrCat(about_,
+                         heard_ ? ": reading it" : ": reading the tokenizer");
+  return Died(WTERMSIG(wait_status), place, errors);
 }
 
 void DatasetHelper::OnExit(int wait_status) {

@@ -38,7 +38,11 @@ struct HelperProgram {
 // How a dataset is read, whatever for.
 struct ReadingOptions {
   std::string tokenizer_directory;
-  std::string data_file;
+  std::vector<std::string> data_files;  // whose rows follow each other
+  std::string format;       // as prepare.py's --format; "": by the rows' fields
+  std::string columns;      // as its --columns; "": none
+  int64_t max_samples = 0;  // rows, the first; 0: all
+  double validation_split = 0;       // share held out of them
   int64_t max_length = 0;            // tokens
   std::string truncation = "right";  // of longer sequences; or left, drop
   bool packing = false;              // several sequences a row
@@ -104,7 +108,7 @@ class DatasetHelper {
   EventLoop::TimerId total_ = 0;
   bool heard_ = false;   // it has printed something
   std::string line_;     // the beginning of one that it is printing
-  std::string place_;    // ":7: tokenizing its text", as the helper said last
+  std::string place_;    // "d.jsonl:7: tokenizing its text", as it said last
   absl::Status killed_;  // not OK: why
   bool killed_by_others_ = false;
   std::unique_ptr<ChildProcess> child_;

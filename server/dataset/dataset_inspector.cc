@@ -24,11 +24,13 @@ absl::Status Invalid(const std::string& field, const std::string& text) {
 }
 
 absl::Status CheckGiven(const DatasetQuestion& question) {
-  const std::pair<const char*, const std::string*> needed[] = {
-      {"dataset", &question.dataset},
-      {"model_name_or_path", &question.model_name_or_path}};
-  for (const auto& [field, value] : needed) {
-    if (!value->empty()) continue;
+  const bool dataset =
+      !question.dataset.empty() && !question.dataset[0].empty();
+  const std::pair<const char*, bool> needed[] = {
+      {"dataset", dataset},
+      {"model_name_or_path", !question.model_name_or_path.empty()}};
+  for (const auto& [field, given] : needed) {
+    if (given) continue;
     return FieldError("MISSING_FIELD", field,
                       absl::StrCat(field, ": is missing"));
   }
@@ -36,8 +38,9 @@ absl::Status CheckGiven(const DatasetQuestion& question) {
 }
 
 absl::Status CheckNumbers(const DatasetQuestion& question) {
-  if (question.max_length < kFewestTokens ||
-      question.max_length > kMostTokens) {
+  const bool said = question.max_length != 0;
+  if (said && (question.max_length < kFewestTokens ||
+               question.max_length > kMostTokens)) {
     return Invalid("max_length",
                    absl::StrCat(question.max_length, " tokens; from ",
                                 kFewestTokens, " to ", kMostTokens));
@@ -54,7 +57,7 @@ absl::Status CheckWords(const DatasetQuestion& question) {
   if (!FindTruncation(question.truncation).has_value()) {
     return Invalid("truncation", absl::StrCat("\"", question.truncation,
                                               "\" is none of right, left, "
-                                              "drop"));
+                                              "drop, split"));
   }
   if (!IsTemplateDate(question.template_date)) {
     return Invalid("template_date", absl::StrCat("\"", question.template_date,
@@ -73,18 +76,26 @@ absl::Status CheckTokenizer(const FileOpener& files, const std::string& model) {
 
 // A directory with a tokenizer alone says nothing of lengths, and no weights
 // are needed to look at data.
-absl::Status CheckModelAllows(const FileOpener& files,
-                              const DatasetQuestion& question) {
-  const auto model = OpenModelDirectory(files, question.model_name_or_path,
+absl::Status TakeMaxLength(const FileOpener& files, DatasetQuestion* question) {
+  int64_t& max_length = question->max_length;
+  const auto model = OpenModelDirectory(files, question->model_name_or_path,
                                         {.init = ModelInit::kRandom});
-  if (absl::IsNotFound(model.status())) return absl::OkStatus();
+  if (absl::IsNotFound(model.status())) {
+    if (max_length == 0) max_length = kUsualMaxLength;
+    return absl::OkStatus();
+  }
   if (!model.ok()) return ModelError(model.status());
-  return CheckMaxLength(question.max_length, model->config);
+  if (max_length == 0) max_length = UsualMaxLength(model->config);
+  return CheckMaxLength(max_length, model->config);
 }
 
 ReadingOptions Reading(const DatasetQuestion& question) {
   return {.tokenizer_directory = question.model_name_or_path,
-          .data_file = question.dataset,
+          .data_files = question.dataset,
+          .format = question.format,
+          .columns = question.columns,
+          .max_samples = question.max_samples,
+          .validation_split = question.validation_split,
           .max_length = question.max_length,
           .truncation = question.truncation,
           .packing = question.packing,
@@ -176,7 +187,6 @@ DatasetInspector::~DatasetInspector() { Stop(); }
 
 absl::StatusOr<DatasetQuestion> DatasetInspector::Check(
     DatasetQuestion question) const {
-  if (question.max_length == 0) question.max_length = JobSpec().max_length;
   if (question.truncation.empty()) {
     question.truncation = TruncationName(JobSpec().truncation);
   }
@@ -186,21 +196,23 @@ absl::StatusOr<DatasetQuestion> DatasetInspector::Check(
   RETURN_IF_ERROR(CheckGiven(question));
   RETURN_IF_ERROR(CheckNumbers(question));
   RETURN_IF_ERROR(CheckWords(question));
-  ASSIGN_OR_RETURN(question.dataset,
-                   resolve_("dataset", question.dataset, PathKind::kFile));
+  ASSIGN_OR_RETURN(question.dataset, FindDataFiles(resolve_, files_, "dataset",
+                                                   question.dataset));
   ASSIGN_OR_RETURN(question.model_name_or_path,
                    resolve_("model_name_or_path", question.model_name_or_path,
                             PathKind::kModel));
   RETURN_IF_ERROR(CheckTokenizer(files_, question.model_name_or_path));
-  RETURN_IF_ERROR(CheckModelAllows(files_, question));
+  RETURN_IF_ERROR(TakeMaxLength(files_, &question));
   auto given =
-      FilesToGive(files_, question.model_name_or_path, {question.dataset});
+      FilesToGive(files_, question.model_name_or_path, question.dataset);
   if (!given.ok()) {
     return FieldError("INVALID_VALUE", "",
                       std::string(given.status().message()));
   }
   question.given = *std::move(given);
-  question.dataset_bytes = question.given[0].file.identity.size_bytes;
+  for (size_t i = 0; i < question.dataset.size(); ++i) {
+    question.dataset_bytes += question.given[i].file.identity.size_bytes;
+  }
   return question;
 }
 

@@ -14,12 +14,14 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/dataset/dataset_helper.h"
 #include "server/dataset/given_files.h"
 #include "server/dataset/helper_lanes.h"
 #include "server/pool/event_loop.h"
+#include "server/spec/data_files.h"
 #include "server/spec/paths.h"
 #include "server/spec/spec.h"
 
@@ -31,23 +33,23 @@ inline constexpr int kMaxPreviewSamples = 100;
 
 // As in a job file.
 struct DatasetQuestion {
-  std::string dataset;
+  std::vector<std::string> dataset;
   std::string model_name_or_path;
   int64_t max_length = 0;            // tokens; 0: a job's default
   std::string truncation = "right";  // or left, drop
   bool packing = false;
   int64_t seed = JobSpec().seed;  // of packing
   std::string template_date;      // YYYY-MM-DD
-  int samples = 0;                // to show; 0: read all and count
-  std::string principal;          // who asks; "": not known
+  std::string format;  // as ReadingOptions have it, and so the three below
+  std::string columns;
+  int64_t max_samples = 0;
+  double validation_split = 0;
+  int samples = 0;        // to show; 0: read all and count
+  std::string principal;  // who asks; "": not known
   // As Check found it.
   uint64_t dataset_bytes = 0;
   std::vector<GivenFile> given;
 };
-
-// A path of a job file's field as DataRoots::Resolve gives it; thread-safe.
-using PathResolver = std::function<absl::StatusOr<std::string>(
-    const std::string& field, const std::string& path, PathKind kind)>;
 
 class DatasetInspector {
  public:

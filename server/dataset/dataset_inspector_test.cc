@@ -60,7 +60,7 @@ class DatasetInspectorTest : public testing::Test {
 
   DatasetQuestion Question() const {
     DatasetQuestion question;
-    question.dataset = "d.jsonl";
+    question.dataset = {"d.jsonl"};
     question.model_name_or_path = "model";
     return question;
   }
@@ -151,8 +151,10 @@ TEST_F(DatasetInspectorTest, RowsLongerThanTheModelAllows) {
     question.packing = packing;
     question.max_length = 65;
     ExpectField(question, "max_length");
-    question.max_length = 0;  // a job's default
-    ExpectField(question, "max_length");
+    question.max_length = 0;  // what the model allows
+    const auto checked = inspector_->Check(question);
+    ASSERT_TRUE(checked.ok()) << checked.status();
+    EXPECT_EQ(checked->max_length, 64);
   }
   WriteTestFile(config, "{");
   question.max_length = 64;
@@ -166,8 +168,8 @@ TEST_F(DatasetInspectorTest, WhatIsWrongIsNamedByField) {
     change(question);
     return question;
   };
-  ExpectField(with([](auto& q) { q.dataset = ""; }), "dataset");
-  ExpectField(with([](auto& q) { q.dataset = "nowhere"; }), "dataset");
+  ExpectField(with([](auto& q) { q.dataset = {}; }), "dataset");
+  ExpectField(with([](auto& q) { q.dataset = {"nowhere"}; }), "dataset");
   ExpectField(with([](auto& q) { q.model_name_or_path = ""; }),
               "model_name_or_path");
   ExpectField(with([](auto& q) { q.model_name_or_path = "other"; }),
@@ -181,6 +183,16 @@ TEST_F(DatasetInspectorTest, WhatIsWrongIsNamedByField) {
   ExpectField(with([](auto& q) { q.template_date = "2026-02-30"; }),
               "template_date");
   ExpectField(with([](auto& q) { q.template_date = "soon"; }), "template_date");
+}
+
+TEST_F(DatasetInspectorTest, TemplatesThatResultsWouldLackAreRefused) {
+  Make("");
+  fs::create_directories(root_ + "/model/additional_chat_templates");
+  const absl::Status status = inspector_->Check(Question()).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_TRUE(
+      Has(std::string(status.message()), "model/additional_chat_templates: "))
+      << status;
 }
 
 TEST_F(DatasetInspectorTest, ABadDatasetIsNamedWithItsLine) {
@@ -274,7 +286,7 @@ TEST_F(DatasetInspectorTest, NobodyHoldsUpTheOthers) {
   WriteTestFile(root_ + "/endless.jsonl",
                 std::string(kShortDatasetBytes + 1, ' '));
   DatasetQuestion endless = Question();
-  endless.dataset = "endless.jsonl";
+  endless.dataset = {"endless.jsonl"};
   endless.principal = "uid:1";
   for (const int samples : {0, 1}) {
     endless.samples = samples;

@@ -114,6 +114,17 @@ TEST_F(DatasetTest, WarningsNameTheirFirstLines) {
                                       "more (lines 3, 8, ...)"}));
 }
 
+TEST_F(DatasetTest, EndsOfTurnsAreIds) {
+  EXPECT_TRUE((*Open())->counts().turn_end_ids.empty());
+  manifest_["turn_end_ids"] = {2, 7};
+  EXPECT_EQ((*Open())->counts().turn_end_ids, (std::vector<int64_t>{2, 7}));
+  for (const json& bad : {json(5), json{"x"}, json{-1}, json{0.5},
+                          json(std::vector<int>(65, 1))}) {
+    manifest_["turn_end_ids"] = bad;
+    ExpectBad("manifest.json: malformed turn_end_ids");
+  }
+}
+
 TEST_F(DatasetTest, MalformedWarnings) {
   manifest_["warnings"] = 5;
   ExpectBad("manifest.json: malformed warnings");

@@ -2,9 +2,11 @@
 
 The daemon starts this as a short-lived child, once per dataset and split:
 
-    prepare.py --tokenizer DIR --data FILE --out DIR --max-length N
+    prepare.py --tokenizer DIR --data FILE... --out DIR --max-length N
                --split train|validation [--bigram-from TRAIN_OUT_DIR]
-               [--truncation right|left|drop] [--packing] [--seed N]
+               [--truncation right|left|drop|split] [--packing] [--seed N]
+               [--format NAME] [--columns JSON] [--max-samples N]
+               [--validation-split SHARE]
                [--template-date YYYY-MM-DD] [--cache DIR]
                [--data-name NAME] [--options JSON|-]
 
@@ -15,11 +17,19 @@ For people, who get no files but JSON on standard output:
 
 --options gives the same settings (underscores for dashes) as one JSON object,
 '-' reads it from standard input; a setting given both ways is an error.
---data-name is what messages call the file, where FILE is a descriptor's path.
+--data may be given several times, for files whose rows follow each other;
+--data-name, once for each, is what messages call the file, where FILE is a
+descriptor's path.
 
-Input: JSON Lines or Parquet, all rows of one format (prepare_formats.py;
-docs/datasets.md for users): text, prompt/completion, messages, conversations,
-instruction/output. Fields that the format does not know are counted.
+--max-samples reads the first rows alone. --validation-split holds out that
+share of them, by --seed: --split validation reads those, train the others.
+--format says what rows are where they could be several things, --columns, a
+JSON object {our name: the file's}, what their fields are called.
+
+Input: JSON Lines, a JSON array, CSV, TSV or Parquet (prepare_sources.py), all
+rows of one format (prepare_formats.py; docs/datasets.md for users): text,
+prompt/completion, messages, conversations, instruction/output. Fields that the
+format does not know are counted.
 
 Tokens of text.  The tokenizer's own special tokens are kept; the
 end-of-sequence token is appended where the sequence does not end with it. A
@@ -36,7 +46,8 @@ the tokens that have a character of a trained turn (prepare_template.py).
 
 The first token of a sequence is never a target. A sequence longer than
 max_length loses its right end (--truncation left: its left end; drop: it is
-dropped). Sequences without a target are dropped and named.
+dropped; split, of text alone: it becomes several, cut at line ends). Sequences
+without a target are dropped and named.
 
 --packing puts whole sequences together into rows of at most max_length tokens
 (prepare_output.py), chosen by --seed; without it a row is one sequence.
@@ -47,7 +58,8 @@ manifest last; all integers little-endian; sequences in the order of rows:
   labels.u8     per token 1 when it is a target (there is a loss on predicting
                 it from the tokens before), else 0
   offsets.u64   sequences + 1 offsets into tokens, in tokens
-  lines.u32     per sequence its line (Parquet: row) in the input, from 1
+  lines.u32     per sequence its line (of an array its element, of Parquet its
+                row) in the input, from 1; files are numbered through
   rows.u64      only with --packing: rows + 1 offsets into the sequences
   manifest.json counts, truncations, drops, warnings, hashes (of the other files
                 and, first, of itself: base/files/sealed_json.h), options
@@ -58,7 +70,7 @@ the --cache folder is linked into --out, and what is made new is linked there
 (prepare_cache.py).
 
 Standard output, one JSON object a line: {"progress": done, "total": all}, in
-bytes (Parquet: rows); {"warning", "kind", "rows", "lines"}; {"reused": key}
+bytes of the files; {"warning", "kind", "rows", "lines"}; {"reused": key}
 instead of work; {"still": doing} after SILENT_SECONDS of silence; last
 {"samples"} of --preview, {"report"} of --validate. Errors: one JSON line
 {"error", "file"?, "line"?} on standard error. Exit status: 0 done, 2 usage, 3
@@ -81,21 +93,25 @@ from prepare_cache import Cache, content_key, prepared_files
 from prepare_common import (DataError, json_type, refusal, speaker,
                             unique_object)
 from prepare_disk import seal
-from prepare_files import MAX_DATA_BYTES, user_file_sha256
-from prepare_limits import allow_counting, allow_cpu, confine
+from prepare_formats import COLUMNS, FORMAT_NAMES
+from prepare_limits import (HASHING_SECONDS, allow_counting, allow_cpu,
+                            confine)
 from prepare_output import (FORMAT_VERSION, Arrays, NoArrays, NoPacker, Packer,
                             Sequences, read_manifest, write_manifest)
-from prepare_rows import open_reader
+from prepare_rows import Choice, open_reader
 from prepare_tokens import Encoder
 
 assert sys.byteorder == "little", "the output is this machine's own byte order"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 SPLITS = ("train", "validation")
-TRUNCATIONS = ("right", "left", "drop")
+TRUNCATIONS = ("right", "left", "drop", "split")
+MAX_DATA_FILES = 128
 # The settings that the output depends on, and what they are by default.
 DEFAULTS = {"truncation": "right", "packing": False, "seed": 42,
             "template_date": None}
+# Settings that say which rows are read, and as what; None where nothing does.
+CHOICES = ("format", "columns", "max_samples", "validation_split")
 
 
 # --- One dataset -------------------------------------------------------------
@@ -123,8 +139,9 @@ class Preparation:
         self.encoder = Encoder(options.tokenizer, options.template_date)
         # The daemon waits less long for the first word than for later ones.
         speaker.say(still="the tokenizer is read")
-        self.reader = open_reader(options.data,
-                                  options.data_name or options.data)
+        self.reader = open_reader(
+            options.data, options.data_name or options.data, choice(options))
+        self.encoder.place = self.reader.place
 
     def sequences(self, arrays):
         """A Sequences over these arrays, as the options say."""
@@ -132,40 +149,93 @@ class Preparation:
         packer = (Packer(options.max_length, options.seed) if options.packing
                   else NoPacker())
         return Sequences(options.max_length, options.truncation, packer,
-                         arrays)
+                         arrays, self.encoder.ends_line)
 
     def encoded(self):
         """Lists of Encoded; errors carry the file and line."""
         for rows in self.reader.batches():
+            self.check_may_be_split(rows)
             try:
                 yield list(self.encoder.encode(rows))
             except DataError as error:
-                error.file = error.file or self.reader.name
-                raise
+                raise self.placed(error) from error
             except MemoryError as error:
-                raise refusal(error, self.reader.name, rows[0].line,
+                raise refusal(error, *self.reader.place(rows[0].line),
                               "reading the rows from here") from error
+
+    def placed(self, error):
+        """The error with its file and its line there."""
+        if error.file is None and error.line is not None:
+            error.file, error.line = self.reader.place(error.line)
+        error.file = error.file or self.reader.name
+        return error
+
+    def keep(self, sequences, sequence):
+        """What is kept of it, which the model has a row for each token of."""
+        kept = sequences.add(sequence)
+        try:
+            for part in kept:
+                self.encoder.check_ids(part)
+        except DataError as error:
+            raise self.placed(error) from error
+        return kept
+
+    def check_may_be_split(self, rows):
+        if self.options.truncation == "split" and \
+                self.reader.format.name != "text":
+            raise DataError(
+                "truncation: split makes several rows of a long 'text'; these "
+                f"rows are {self.reader.format.name}: take right, left or drop",
+                *self.reader.place(rows[0].line))
 
     def run(self, sequences):
         progress = Progress()
         for batch in self.encoded():
             for sequence in batch:
-                sequences.add(sequence)
+                self.keep(sequences, sequence)
             progress.at(self.reader.done, self.reader.total)
+        allow_cpu(HASHING_SECONDS)
         sequences.finish()
         self.check_not_empty(sequences)
-        for warning in self.encoder.warnings():
+        for warning in self.warnings(sequences.counts):
             speaker.say(**warning)
 
+    def warnings(self, counts):
+        """The encoder's; of several files with the places of their lines, and
+        of the rows that were dropped or cut."""
+        found = self.encoder.warnings()
+        if len(self.options.data) < 2:
+            return found
+        cut = [("truncated", "cut at max_length", counts["truncated"],
+                counts["truncated_lines"])]
+        cut += [("dropped", f"dropped, {reason}", rows,
+                 counts["dropped_lines"][reason])
+                for reason, rows in counts["dropped"].items()]
+        found += [{"kind": kind, "rows": rows, "lines": lines,
+                   "warning": f"{rows} rows are {what}"}
+                  for kind, what, rows, lines in cut if rows]
+        return [{**one, "places": self.reader.places(one["lines"])}
+                for one in found]
+
     def check_not_empty(self, sequences):
+        if not self.reader.rows and self.reader.seen:
+            raise DataError(
+                f"none of the {self.reader.seen} rows is held out for "
+                f"{self.options.split}: give validation_split a larger share, "
+                "or a validation_dataset", self.reader.name)
         if not self.reader.rows:
             raise DataError("the dataset is empty", self.reader.name)
         if not sequences.counts["sequences"]:
             line, reason = sequences.first_dropped
+            if sequences.counts["dropped"] == {
+                    "no_assistant_message": self.reader.rows}:
+                raise DataError("no row has a message of the assistant, so "
+                                "there is nothing to train; this is the first",
+                                *self.reader.place(line))
             raise DataError(
                 f"none of the {self.reader.rows} rows has a target token "
                 f"within max_length {self.options.max_length}; this is the "
-                f"first, dropped for {reason}", self.reader.name, line)
+                f"first, dropped for {reason}", *self.reader.place(line))
 
     def record(self, sequences):
         """What is known of the dataset after the pass."""
@@ -174,21 +244,36 @@ class Preparation:
             "format": reader.format.name, "rows": reader.rows,
             **sequences.counts,
             "ignored_fields": dict(sorted(reader.ignored.items())),
-            "warnings": encoder.warnings(),
+            "warnings": self.warnings(sequences.counts),
             "vocab_size": encoder.vocab_size, "eos_token_id": encoder.eos_id,
             "tokenizer_sha256": encoder.sha256,
             "data_sha256": reader.sha256(), "options": settings(self.options)}
         if self.options.packing:
             record |= {"packed_rows": sequences.rows,
                        "max_row_tokens": sequences.max_row_tokens}
+        if len(self.options.data) > 1:
+            record["inputs"] = [
+                {"name": name, "lines_before": before} for name, before in
+                zip(self.reader.short_names, self.reader.starts)]
         if encoder.used_template():
             record["template"] = encoder.template.record()
+            record["turn_end_ids"] = sorted(encoder.unlisted_ends())
         return record
+
+
+def choice(options):
+    """Which rows are read, and as what."""
+    return Choice(options.format, options.columns, options.max_samples,
+                  options.validation_split or 0.0,
+                  options.split == "validation", options.seed)
 
 
 def settings(options):
     names = ["max_length", "split", *DEFAULTS]
     values = {name: getattr(options, name) for name in names}
+    for name in CHOICES:
+        if getattr(options, name) is not None:
+            values[name] = getattr(options, name)
     date = values["template_date"]
     values["template_date"] = date.isoformat() if date else None
     return values
@@ -229,7 +314,8 @@ def prepare(options):
 def split_key(preparation):
     """The content key of what this preparation gives."""
     options = preparation.options
-    preparation.data_sha256 = user_file_sha256(options.data, MAX_DATA_BYTES)
+    allow_cpu(HASHING_SECONDS)
+    preparation.data_sha256 = preparation.reader.sha256_now()
     depends = settings(options)
     if preparation.encoder.asks_for_date():
         depends["template_date"] = preparation.encoder.today.isoformat()
@@ -259,19 +345,22 @@ def preview(options):
     samples = []
     for batch in preparation.encoded():
         for sequence in batch:
-            kept = sequences.add(sequence)
-            if kept is not None and len(samples) < options.preview:
-                samples.append(sample(preparation.encoder, kept))
+            for kept in preparation.keep(sequences, sequence):
+                if len(samples) < options.preview:
+                    samples.append(sample(preparation, kept))
         if len(samples) >= options.preview:
             break
     preparation.check_not_empty(sequences)
     speaker.say(format=preparation.reader.format.name, samples=samples)
 
 
-def sample(encoder, sequence):
-    return {"line": sequence.line, "tokens": len(sequence.ids),
-            "target_tokens": sequence.labels.count(1),
-            "spans": encoder.spans(sequence.ids, sequence.labels)}
+def sample(preparation, sequence):
+    spans = preparation.encoder.spans(sequence.ids, sequence.labels)
+    found = {"line": sequence.line, "tokens": len(sequence.ids),
+             "target_tokens": sequence.labels.count(1), "spans": spans}
+    if len(preparation.options.data) > 1:
+        found["place"], = preparation.reader.places([sequence.line])
+    return found
 
 
 # --- The command -------------------------------------------------------------
@@ -281,13 +370,29 @@ def parse_date(text):
     return datetime.date.fromisoformat(text)
 
 
+def parse_columns(text):
+    """{our name: the file's}, of a JSON object."""
+    columns = json.loads(text, object_pairs_hook=unique_object)
+    if not isinstance(columns, dict):
+        raise ValueError("columns must be a JSON object")
+    for ours, theirs in columns.items():
+        if ours not in COLUMNS or not isinstance(theirs, str):
+            raise ValueError(f"columns: {ours!r} is none of "
+                             f"{', '.join(COLUMNS)}")
+    return columns
+
+
 def parse_options(arguments):
     parser = argparse.ArgumentParser(prog="prepare.py", allow_abbrev=False)
-    for name in ("tokenizer", "data", "out", "bigram-from", "data-name",
-                 "cache", "options"):
+    for name in ("tokenizer", "out", "bigram-from", "cache", "options"):
         parser.add_argument("--" + name)
-    for name in ("max-length", "seed", "preview"):
+    for name in ("data", "data-name"):
+        parser.add_argument("--" + name, action="append")
+    for name in ("max-length", "seed", "preview", "max-samples"):
         parser.add_argument("--" + name, type=int)
+    parser.add_argument("--validation-split", type=float)
+    parser.add_argument("--format", choices=FORMAT_NAMES)
+    parser.add_argument("--columns", type=parse_columns)
     for name in ("packing", "validate"):
         parser.add_argument("--" + name, action="store_true", default=None)
     parser.add_argument("--split", choices=SPLITS)
@@ -316,8 +421,17 @@ def check_options(parser, options):
     for name in needed + ["out"] * to_files:
         if getattr(options, name) is None:
             parser.error(f"{name} is missing")
+    if options.data_name and len(options.data_name) != len(options.data):
+        parser.error("data_name must be given for each data")
+    if len(options.data) > MAX_DATA_FILES:
+        parser.error(f"at most {MAX_DATA_FILES} files of data")
     if not 2 <= options.max_length < 1 << 31:
         parser.error("max_length must be from 2 to 2147483647")
+    if options.max_samples is not None and options.max_samples < 1:
+        parser.error("max_samples must be at least 1")
+    share = options.validation_split
+    if share is not None and not 0 < share <= 0.5:
+        parser.error("validation_split must be above 0 and at most 0.5")
     if options.preview is not None and not 1 <= options.preview <= 1000:
         parser.error("preview must be from 1 to 1000")
 
@@ -341,10 +455,19 @@ def merge_json_options(parser, options):
 def json_option(parser, name, value):
     """The value as the command line would give it."""
     types = {"max_length": int, "seed": int, "preview": int, "packing": bool,
-             "validate": bool}
+             "validate": bool, "max_samples": int, "validation_split": float,
+             "columns": dict}
+    if name in ("data", "data_name"):
+        values = value if isinstance(value, list) else [value]
+        if not values or not all(isinstance(one, str) for one in values):
+            parser.error(f"--options: {name} is no string and no list of some")
+        return values
     if type(value) is not types.get(name, str):
         parser.error(f"--options: {name} is {json_type(value)}")
-    choices = {"split": SPLITS, "truncation": TRUNCATIONS}.get(name)
+    choices = {"split": SPLITS, "truncation": TRUNCATIONS,
+               "format": tuple(FORMAT_NAMES)}.get(name)
+    if name == "columns":
+        return json_columns(parser, value)
     if choices and value not in choices:
         parser.error(f"--options: {name} {value!r} is not one of "
                      f"{', '.join(choices)}")
@@ -356,6 +479,13 @@ def json_option(parser, name, value):
     return value
 
 
+def json_columns(parser, value):
+    try:
+        return parse_columns(json.dumps(value))
+    except ValueError as error:
+        parser.error(f"--options: {error}")
+
+
 def main(arguments):
     options = parse_options(arguments)
     mode = (preview if options.preview is not None else
@@ -363,7 +493,7 @@ def main(arguments):
     try:
         mode(options)
     except (DataError, MemoryError) as error:
-        print(refusal(error, options.data).as_json(), file=sys.stderr)
+        print(refusal(error, options.data[0]).as_json(), file=sys.stderr)
         return 3
     except OSError as error:
         record = {"error": f"input or output failed: {error.strerror}",

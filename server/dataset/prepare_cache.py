@@ -12,26 +12,30 @@ import time
 
 from prepare_common import DataError, file_sha256, speaker
 from prepare_disk import CACHE, LINK, LOCK, REMOVE, disk
-from prepare_files import MAX_TOKENIZER_BYTES, user_file_sha256
+from prepare_files import (MAX_TOKENIZER_BYTES, files_in,
+                           user_file_sha256)
 from prepare_output import ARRAYS, FORMAT_VERSION, ROWS, read_manifest
+from prepare_template import ADDITIONAL
 
 PART = "part."  # begins the name of an entry that is being made
 KEPT_ENTRIES = 32  # of a cache folder; the least recently used go first
 LOCK_SECONDS = 0.05  # between two tries
 PACKAGES = ("tokenizers", "jinja2", "pyarrow")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json",
-                   "special_tokens_map.json", "chat_template.jinja",
-                   "chat_template.json", "generation_config.json",
-                   "config.json")
+                   "special_tokens_map.json", "added_tokens.json",
+                   "chat_template.jinja", "chat_template.json",
+                   "generation_config.json", "config.json")
 
 
 def content_key(data_sha256, folder, settings):
     """Names what preparing this data with this tokenizer directory and these
     settings (anything JSON) gives, by this code and these packages."""
+    more = [os.path.join(ADDITIONAL, name) for name in
+            sorted(files_in(os.path.join(folder, ADDITIONAL)))]
     parts = [FORMAT_VERSION, sys.version, packages(), code_sha256(),
              data_sha256, settings,
              [user_file_sha256(os.path.join(folder, n), MAX_TOKENIZER_BYTES)
-              for n in TOKENIZER_FILES]]
+              for n in (*TOKENIZER_FILES, *more)], more]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

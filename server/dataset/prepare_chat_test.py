@@ -188,9 +188,8 @@ class ChatMLTest(ChatTest):
         manifest, sequences, lines = self.prepared(
             chat("one", "two"), masked, chat("one"))
         self.assertEqual((len(sequences), lines), (1, [1]))
-        self.assertEqual(manifest["dropped"], {"all_labels_masked": 2})
-        self.assertEqual(manifest["dropped_lines"],
-                         {"all_labels_masked": [2, 3]})
+        self.assertEqual(manifest["dropped_lines"], {
+            "all_labels_masked": [2], "no_assistant_message": [3]})
         found = self.error(b"\n", masked, masked)
         self.assertEqual(found["line"], 2)
         self.assertIn("none of the 2 rows has a target token",
@@ -476,11 +475,11 @@ class SourcesTest(ChatTest):
 
     def test_special_tokens_by_name(self):
         (self.model / "special_tokens_map.json").write_text(json.dumps(
-            {"bos_token": {"content": "ten"}, "eos_token": "other"}))
+            {"bos_token": {"content": "<|endoftext|>"}, "eos_token": "other"}))
         self.set_template("{% generation %}x{{ eos_token }} {{ bos_token }}"
                           "{{ pad_token }}{% endgeneration %}")
         manifest, sequences, _ = self.prepared(chat("one", "two"))
-        self.expect(sequences[0], "x", ("<|im_end|> ten",))
+        self.expect(sequences[0], "x", ("<|im_end|> <|endoftext|>",))
         self.assertEqual(manifest["eos_token_id"], 2)
 
     def test_the_date_is_given_or_todays_and_recorded(self):
@@ -546,7 +545,7 @@ class BadChatTest(ChatTest):
                 ({"prompt": messages, "completion": []}, "is empty"),
                 ({"messages": messages, "text": "x"},
                  "two formats, text and messages"),
-                ({"chosen": [], "rejected": []}, "is not supported")):
+                ({"chosen": [], "rejected": []}, "these are preferences")):
             with self.subTest(message):
                 self.assert_error([row], 1, message)
 

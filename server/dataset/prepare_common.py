@@ -75,10 +75,10 @@ class Speaker:
         if time.monotonic() - self.last >= SILENT_SECONDS:
             self.say(still=doing)
 
-    def at(self, doing, line):
+    def at(self, doing, line, file=None):
         """Says what comes now: should the kernel end this process, the daemon
         names it."""
-        self.say(at=doing, line=line)
+        self.say(at=doing, line=line, **({"file": file} if file else {}))
 
 
 speaker = Speaker()

@@ -20,6 +20,11 @@ MAX_TOKENIZER_BYTES = 256 << 20  # tokenizer.json; published ones have 35 MB
 MAX_JSON_BYTES = 16 << 20  # any other JSON file of the directory
 MAX_TEMPLATE_BYTES = 1 << 20
 
+# What is there in place of a file that git-lfs has not downloaded.
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+LFS_MESSAGE = ("is a Git LFS pointer, the file itself was not downloaded: run "
+               "git lfs pull where it was cloned")
+
 KINDS = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a FIFO"),
          (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"),
          (stat.S_ISBLK, "a device"))
@@ -58,6 +63,19 @@ def place(path, own):
     return os.dup(GIVEN[path])
 
 
+def files_in(folder):
+    """Names of what lies in the folder; none when there is no such folder."""
+    if GIVEN is not None:
+        return [os.path.basename(path) for path in GIVEN
+                if os.path.dirname(path) == folder]
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise DataError(f"cannot read: {error.strerror}", folder) from error
+
+
 def check_regular(status, most_bytes, name):
     if not stat.S_ISREG(status.st_mode):
         kind = next((text for test, text in KINDS if test(status.st_mode)),
@@ -79,6 +97,8 @@ def read_regular(path, most_bytes, own=False):
         raise DataError(f"cannot read: {error.strerror}", path) from error
     if len(data) > most_bytes:  # it grew, or has no size (/proc)
         raise DataError(f"has more than {most_bytes} bytes", path)
+    if data.startswith(LFS_POINTER):
+        raise DataError(LFS_MESSAGE, path)
     return data
 
 

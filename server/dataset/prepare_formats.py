@@ -4,137 +4,31 @@ Every function here raises ValueError saying what is wrong with the row.
 """
 
 import collections
-import json
 
-from prepare_common import json_type, unique_object
+from prepare_common import json_type
+from prepare_messages import (from_json_text, read_messages, refuse_media,
+                              text_field, tools_field)
 
 NAMED_FIELDS = 32  # in messages, and of ignored fields
-FLAGS = ("weight", "loss", "train")  # of one message: is it trained?
-SHAREGPT_ROLES = {"human": "user", "user": "user", "gpt": "assistant",
-                  "assistant": "assistant", "system": "system", "tool": "tool"}
+# Fields of data that says which of two answers is better, or how good one is.
+PREFERENCES = ("chosen", "rejected", "rejected_response", "rejected_messages",
+               "preferred_output", "non_preferred_output", "kto_tag")
+# What a template gets by these names is not the row's to say.
+TAKEN_VARIABLES = ("messages", "tools", "documents", "add_generation_prompt")
 
 # Plain text; of a row without a prompt everything is a target.
 TextRow = collections.namedtuple("TextRow", "line prompt completion has_prompt")
 # trained: per assistant message, in order, whether its turn is a target.
-ChatRow = collections.namedtuple("ChatRow", "line messages tools trained")
-# How it is written depends on whether the model has a chat template.
-AlpacaRow = collections.namedtuple("AlpacaRow", "line user output")
+# variables: what else the template gets.
+ChatRow = collections.namedtuple("ChatRow", "line messages tools trained "
+                                 "variables", defaults=({},))
+# How it is written depends on whether the model has a chat template. history:
+# earlier turns, (user, output) each.
+AlpacaRow = collections.namedtuple("AlpacaRow",
+                                   "line user output system history",
+                                   defaults=("", ()))
 
 Format = collections.namedtuple("Format", "name required optional convert")
-
-
-# --- Fields ------------------------------------------------------------------
-
-
-def text_field(fields, name, where=""):
-    if name not in fields:
-        raise ValueError(f"{where}the field {name!r} is missing")
-    value = fields[name]
-    if not isinstance(value, str):
-        raise ValueError(f"{where}the field {name!r} must be a string, not "
-                         f"{json_type(value)}")
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"{where}the field {name!r} has half of a surrogate pair at "
-            f"character {error.start + 1}") from error
-    return value
-
-
-def objects(value, name):
-    """A list of objects that is not empty, each with the name of its place."""
-    if not isinstance(value, list):
-        raise ValueError(
-            f"the field {name!r} must be an array, not {json_type(value)}")
-    if not value:
-        raise ValueError(f"the field {name!r} is empty")
-    for index, item in enumerate(value):
-        where = f"{name}[{index}]: "
-        if not isinstance(item, dict):
-            raise ValueError(
-                f"{where}must be an object, not {json_type(item)}")
-        yield where, item
-
-
-def tools_field(fields):
-    """The tools, None when there are none; a string is read as JSON."""
-    tools = fields.get("tools")
-    if isinstance(tools, str):
-        if not tools.strip():
-            return None
-        try:
-            tools = json.loads(tools, object_pairs_hook=unique_object)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(
-                f"the field 'tools' is a string but no JSON: {error}"
-            ) from error
-    if not tools and (tools is None or tools == []):
-        return None
-    return [tool for _, tool in objects(tools, "tools")]
-
-
-# --- Messages ----------------------------------------------------------------
-
-
-def train_flag(message, where):
-    """What the message's own flag says; None when it has none."""
-    given = [name for name in FLAGS if message.get(name) is not None]
-    if not given:
-        return None
-    if len(given) > 1:
-        raise ValueError(f"{where}has {given[0]!r} beside {given[1]!r}, which "
-                         "mean the same")
-    name, value = given[0], message[given[0]]
-    if name == "weight":
-        if isinstance(value, bool) or value not in (0, 1):
-            raise ValueError(f"{where}'weight' must be 0 or 1, not {value!r}")
-    elif not isinstance(value, bool):
-        raise ValueError(
-            f"{where}{name!r} must be true or false, not {json_type(value)}")
-    return bool(value)
-
-
-def message_text(message, where):
-    """The content as a template wants it: text parts are joined."""
-    content = message.get("content")
-    if content is None and message.get("tool_calls"):
-        return None
-    if not isinstance(content, list):
-        return text_field(message, "content", where)
-    texts = []
-    for index, part in enumerate(content):
-        place = f"{where}content[{index}]: "
-        if not isinstance(part, dict) or part.get("type") != "text":
-            raise ValueError(f"{place}is no part of the type 'text'; images "
-                             "and sounds are not supported")
-        texts.append(text_field(part, "text", place))
-    return "".join(texts)
-
-
-def read_message(message, where):
-    """The message without our flags, and its flag."""
-    role = text_field(message, "role", where)
-    flag = train_flag(message, where)
-    if flag and role != "assistant":
-        raise ValueError(f"{where}only the turns of the assistant are "
-                         f"trained, this is one of the role {role!r}")
-    plain = {name: value for name, value in message.items()
-             if name not in FLAGS}
-    if "content" in plain or not plain.get("tool_calls"):
-        plain["content"] = message_text(message, where)
-    return plain, flag
-
-
-def read_messages(value, name, default=True):
-    """The messages, and per assistant message whether it is trained."""
-    messages, trained = [], []
-    for where, item in objects(value, name):
-        message, flag = read_message(item, where)
-        messages.append(message)
-        if message["role"] == "assistant":
-            trained.append(default if flag is None else flag)
-    return messages, trained
 
 
 # --- Formats -----------------------------------------------------------------
@@ -149,16 +43,31 @@ def pair_row(line, fields):
                    text_field(fields, "completion"), True)
 
 
+def template_variables(fields):
+    value = fields.get("chat_template_kwargs", {})
+    if not isinstance(value, dict):
+        raise ValueError("the field 'chat_template_kwargs' must be an object, "
+                         f"not {json_type(value)}")
+    for name in value.keys() & set(TAKEN_VARIABLES):
+        raise ValueError(f"'chat_template_kwargs' must not have {name!r}")
+    return value
+
+
+def chat_row(line, messages, fields, trained):
+    return ChatRow(line, messages, tools_field(fields), trained,
+                   template_variables(fields))
+
+
 def message_pair_row(line, fields):
     prompt, before = read_messages(fields["prompt"], "prompt")
     completion, trained = read_messages(fields["completion"], "completion")
-    return ChatRow(line, prompt + completion, tools_field(fields),
-                   [False] * len(before) + trained)
+    return chat_row(line, prompt + completion, fields,
+                    [False] * len(before) + trained)
 
 
 def messages_row(line, fields):
     messages, trained = read_messages(fields["messages"], "messages")
-    return ChatRow(line, messages, tools_field(fields), trained)
+    return chat_row(line, messages, fields, trained)
 
 
 def sharegpt_row(line, fields):
@@ -166,20 +75,8 @@ def sharegpt_row(line, fields):
     if fields.get("system"):
         messages.append({"role": "system",
                          "content": text_field(fields, "system")})
-    trained = []
-    for where, item in objects(fields["conversations"], "conversations"):
-        name = text_field(item, "from", where)
-        if name not in SHAREGPT_ROLES:
-            raise ValueError(f"{where}'from' is {name!r}, not one of "
-                             f"{', '.join(SHAREGPT_ROLES)}")
-        flags = {flag: item[flag] for flag in FLAGS if flag in item}
-        message, flag = read_message(
-            {"role": SHAREGPT_ROLES[name],
-             "content": text_field(item, "value", where), **flags}, where)
-        messages.append(message)
-        if message["role"] == "assistant":
-            trained.append(flag is not False)
-    return ChatRow(line, messages, tools_field(fields), trained)
+    said, trained = read_messages(fields["conversations"], "conversations")
+    return chat_row(line, messages + said, fields, trained)
 
 
 def alpaca_row(line, fields):
@@ -187,37 +84,104 @@ def alpaca_row(line, fields):
     if fields.get("input") is not None:
         context = text_field(fields, "input")
         user += "\n\n" + context if context else ""
-    return AlpacaRow(line, user, text_field(fields, "output"))
+    system = text_field(fields, "system") if fields.get("system") else ""
+    return AlpacaRow(line, user, text_field(fields, "output"), system,
+                     history_field(fields))
 
 
+def history_field(fields):
+    """Earlier turns of the same conversation."""
+    turns = from_json_text(fields.get("history") or [], "history")
+    if not isinstance(turns, list):
+        raise ValueError("the field 'history' must be an array, not "
+                         f"{json_type(turns)}")
+    found = []
+    for index, turn in enumerate(turns):
+        where = f"history[{index}]: "
+        if not isinstance(turn, list) or len(turn) != 2:
+            raise ValueError(f"{where}must be an array of two strings, what "
+                             "was asked and what was answered")
+        pair = dict(zip(("0", "1"), turn))
+        found.append((text_field(pair, "0", where),
+                      text_field(pair, "1", where)))
+    return tuple(found)
+
+
+CHAT_FIELDS = ("tools", "chat_template_kwargs", "parallel_tool_calls")
 FORMATS = (
     Format("text", ("text",), (), text_row),
     Format("prompt/completion", ("prompt", "completion"), (), pair_row),
-    Format("messages", ("messages",), ("tools",), messages_row),
-    Format("conversations", ("conversations",), ("system", "tools"),
+    Format("messages", ("messages",), CHAT_FIELDS, messages_row),
+    Format("conversations", ("conversations",), ("system", *CHAT_FIELDS),
            sharegpt_row),
-    Format("instruction/output", ("instruction", "output"), ("input",),
-           alpaca_row),
+    Format("instruction/output", ("instruction", "output"),
+           ("input", "system", "history"), alpaca_row),
 )
+TEXT, PAIRS, _, _, ALPACA = FORMATS
 MESSAGE_PAIRS = Format("prompt/completion messages", ("prompt", "completion"),
-                       ("tools",), message_pair_row)
+                       CHAT_FIELDS, message_pair_row)
+FORMAT_NAMES = {"text": TEXT, "prompt_completion": PAIRS,
+                "messages": FORMATS[2], "sharegpt": FORMATS[3],
+                "alpaca": ALPACA}
+# What dataset_columns may name.
+COLUMNS = sorted({name for form in (*FORMATS, MESSAGE_PAIRS)
+                  for name in (*form.required, *form.optional)})
 
 
-def row_format(fields):
+def with_columns(fields, columns):
+    """The fields under our names, {ours: theirs}; the others as they are."""
+    rest = {name: value for name, value in fields.items()
+            if name not in columns and name not in columns.values()}
+    return rest | {ours: fields.get(theirs) for ours, theirs in
+                   columns.items()}
+
+
+def row_format(fields, nulls=(), choice=None):
+    """The format of a row; `nulls` are names of fields that are null, which
+    is to be absent. `choice` (prepare_rows) may say the format and the columns;
+    who says a column of preferences wants those."""
+    columns = choice.columns if choice else {}
+    if not any(theirs in PREFERENCES for theirs in columns.values()):
+        refuse_other_data(fields)
+    refuse_media(fields)
+    if choice and choice.format:
+        return forced_format(fields, nulls, choice.format, columns)
     complete = [f for f in FORMATS if all(n in fields for n in f.required)]
     if len(complete) > 1:
+        # Alpaca's own file has the whole text as a fourth field.
+        if complete == [TEXT, ALPACA]:
+            return ALPACA
         raise ValueError(
             f"has the fields of two formats, {complete[0].name} and "
-            f"{complete[1].name}; a line is of one format")
+            f"{complete[1].name}: say dataset_format, "
+            f"{name_of(complete[0])} or {name_of(complete[1])}")
     if not complete:
-        raise ValueError(missing_fields(fields))
+        raise ValueError(missing_fields(fields, nulls, columns))
     found = complete[0]
-    if found.name == "text" and fields.keys() & {"prompt", "completion"}:
-        raise ValueError("has 'text' beside 'prompt' or 'completion'; "
-                         "a line is of one format")
-    if found.name == "prompt/completion":
-        return pair_format(fields)
-    return found
+    if found is TEXT and fields.keys() & {"prompt", "completion"}:
+        raise ValueError("has 'text' beside 'prompt' or 'completion': say "
+                         "dataset_format, text or prompt_completion")
+    return pair_format(fields) if found is PAIRS else found
+
+
+def refuse_other_data(fields):
+    """What is there for another kind of training: to train on the rest of the
+    row would be wrong, and silent."""
+    for name in PREFERENCES:
+        if fields.get(name) not in (None, ""):
+            raise ValueError(
+                f"has {name!r}: these are preferences, which are not "
+                "supported; write the answer to be learned as the "
+                "assistant's last message, or as the completion, and remove "
+                "the field")
+    label = fields.get("label")
+    judged = isinstance(label, bool) or \
+        isinstance(label, str) and label.lower() in ("true", "false")
+    if judged and "text" not in fields:
+        raise ValueError(
+            "has a 'label' that is true or false: these are judged answers "
+            "(KTO), which are not supported; keep the rows whose answers are "
+            "to be learned, and remove the field")
 
 
 def pair_format(fields):
@@ -227,30 +191,57 @@ def pair_format(fields):
     if any(lists):
         raise ValueError("'prompt' and 'completion' must both be strings or "
                          "both lists of messages")
-    return FORMATS[1]
+    return PAIRS
 
 
-def missing_fields(fields):
+def name_of(form):
+    """As dataset_format has it."""
+    return next(name for name, one in FORMAT_NAMES.items() if one is form)
+
+
+def forced_format(fields, nulls, form, columns):
+    missing = [name for name in form.required if name not in fields]
+    if missing:
+        raise ValueError(missing_field(missing[0], nulls, columns) +
+                         f", which dataset_format {name_of(form)} needs")
+    return pair_format(fields) if form is PAIRS else form
+
+
+def missing_field(name, nulls, columns):
+    column = f" (the column {columns[name]!r})" if name in columns else ""
+    null = name in nulls and name not in columns
+    return f"the field {name!r}{column} is {'null' if null else 'missing'}"
+
+
+def missing_fields(fields, nulls, columns):
     for form in FORMATS:
         missing = [name for name in form.required if name not in fields]
-        if len(missing) < len(form.required):
-            return f"the field {missing[0]!r} is missing"
-    if "chosen" in fields:
-        return "the field 'chosen' (preference pairs) is not supported"
+        if len(missing) < len(form.required) or set(missing) & set(nulls):
+            return missing_field(missing[0], nulls, columns)
+    if "segments" in fields:
+        return ("has 'segments' (axolotl's input_output), which are not "
+                "supported; write 'prompt' and 'completion', or 'messages'")
     names = ", ".join(repr(n) for n in list(fields)[:NAMED_FIELDS]) or "none"
     return ("needs the field 'text', or 'prompt' and 'completion', or "
             "'messages', or 'conversations', or 'instruction' and 'output'; "
-            f"has {names}")
+            f"has {names} (dataset_columns says which is which)")
 
 
 def alpaca_chat(row):
-    return ChatRow(row.line, [{"role": "user", "content": row.user},
-                              {"role": "assistant", "content": row.output}],
-                   None, [True])
+    messages = []
+    if row.system:
+        messages.append({"role": "system", "content": row.system})
+    for user, output in (*row.history, (row.user, row.output)):
+        messages += [{"role": "user", "content": user},
+                     {"role": "assistant", "content": output}]
+    return ChatRow(row.line, messages, None, [True] * (len(row.history) + 1))
 
 
 def alpaca_text(row):
     """For a model without a chat template; docs/datasets.md shows it."""
-    return TextRow(row.line,
-                   f"### Instruction:\n{row.user}\n\n### Response:\n",
-                   row.output, True)
+    if row.history:
+        raise ValueError("has a 'history', which only a model with a chat "
+                         "template can take")
+    system = f"{row.system}\n\n" if row.system else ""
+    return TextRow(row.line, f"{system}### Instruction:\n{row.user}\n\n"
+                   "### Response:\n", row.output, True)

@@ -1,6 +1,6 @@
-"""Seeded mutations of all that the dataset helper reads: rows, chat templates,
-tokenizers and their settings. Whatever comes of one must be a result or a
-DataError.
+"""Seeded mutations of all that the dataset helper reads: rows, files of every
+kind, chat templates, tokenizers and their settings. Whatever comes of one must
+be a result or a DataError.
 
 ROUNDHOUSE_FUZZ_RUNS and ROUNDHOUSE_FUZZ_SEED choose more or others. The input
 that failed, or ended the process, is left as fuzz_case.json in the test's
@@ -8,6 +8,9 @@ undeclared outputs.
 """
 
 import copy
+import csv
+import gzip
+import io
 import json
 import os
 import pathlib
@@ -21,6 +24,8 @@ from unittest import mock
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import prepare  # noqa: E402  found by the line before
 import prepare_template  # noqa: E402
+import pyarrow  # noqa: E402
+import pyarrow.parquet  # noqa: E402
 from prepare_common import DataError, speaker  # noqa: E402
 from prepare_output import NoArrays  # noqa: E402
 from prepare_testing import (CHATML, LLAMA3, MARKED, MISTRAL,  # noqa: E402
@@ -70,6 +75,61 @@ FILTERS = ["tojson", "length", "join(',')", "int", "float", "list", "string",
            "tojson(indent=-1)", "attr('x')", "default('x')", "random",
            "pprint", "striptags", "title", "abs", "forceescape"]
 TEMPLATES = [CHATML, LLAMA3, MISTRAL, MARKED]
+
+
+# --- Files -------------------------------------------------------------------
+
+
+def json_array(rows):
+    return json.dumps(rows).encode()
+
+
+def json_lines(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def parquet(rows, **options):
+    sink = pyarrow.BufferOutputStream()
+    # Columns that no Arrow type has are text.
+    rows = [{name: value if isinstance(value, (str, list)) else str(value)
+             for name, value in row.items()} for row in rows]
+    for row in rows:
+        row.pop("tools", None)
+        for message in row.get("messages", ()):
+            message.pop("tool_calls", None)
+            message["content"] = message["content"] or "x"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), sink,
+                                **options)
+    return sink.getvalue().to_pybytes()
+
+
+def zstd(data):
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+    return sink.getvalue().to_pybytes()
+
+
+def table(rows, separator):
+    """CSV or TSV; what is no text is JSON."""
+    file = io.StringIO()
+    writer = csv.writer(file, delimiter=separator)
+    writer.writerow(rows[0])
+    for row in rows:
+        writer.writerow([value if isinstance(value, str) else
+                         json.dumps(value) for value in row.values()])
+    return file.getvalue().encode()
+
+
+FILES = [
+    json_array, lambda rows: gzip.compress(json_lines(rows), mtime=0),
+    lambda rows: gzip.compress(json_array(rows), mtime=0),
+    lambda rows: zstd(json_lines(rows)), lambda rows: zstd(json_array(rows)),
+    parquet, lambda rows: parquet(rows, compression="zstd"),
+    lambda rows: parquet(rows, data_page_version="2.0")]
+
+
+# --- Mutations ---------------------------------------------------------------
 
 
 def places(value, found):
@@ -195,7 +255,7 @@ class FuzzTest(unittest.TestCase):
         patch.start()
         self.addCleanup(patch.stop)
 
-    def refused(self, model, **changed):
+    def refused(self, model, end="", **changed):
         """Whether the helper refuses the dataset with these files changed."""
         self.case.write_text(json.dumps(
             {name: data.decode("latin-1") for name, data in changed.items()}))
@@ -203,9 +263,11 @@ class FuzzTest(unittest.TestCase):
             (self.data if name == "data" else
              self.models[model] / name).write_bytes(data)
         options = types.SimpleNamespace(
-            tokenizer=str(self.models[model]), data=str(self.data),
-            data_name=None, max_length=32, truncation="right", packing=False,
-            seed=1, template_date=None, split="train")
+            tokenizer=str(self.models[model]), data=[str(self.data)],
+            data_name=[f"data{end}"], max_length=32, truncation="right",
+            packing=False, seed=1, template_date=None, split="train",
+            format=None, columns=None, max_samples=None,
+            validation_split=None)
         try:
             preparation = prepare.Preparation(options)
             preparation.reader.check_start()
@@ -263,6 +325,39 @@ class FuzzTest(unittest.TestCase):
             return {"model": model,
                     "data": change_bytes(source, self.lines(rows))}
         self.check(0.2, change)
+
+    def test_files_of_every_kind(self):
+        def change(source):
+            rows, model = self.rows(source, source.choice((1, 2, 9)))
+            data = source.choice(FILES)(rows)
+            if source.random() < 0.9:
+                data = change_bytes(source, data)
+            if source.random() < 0.1:
+                data = data[:source.randrange(len(data) + 1)]
+            return {"model": model, "data": data}
+        self.check(0.5, change)
+
+    def test_tables(self):
+        """CSV and TSV are known by their names."""
+        def change(source):
+            rows, model = self.rows(source, source.choice((1, 2, 9)))
+            end, separator = source.choice(((".csv", ","), (".tsv", "\t")))
+            data = table(rows, separator)
+            if source.random() < 0.9:
+                data = change_bytes(source, data)
+            if source.random() < 0.3:
+                data, end = gzip.compress(data, mtime=0), end + ".gz"
+            return {"model": model, "data": data, "end": end}
+        self.check(0.3, change)
+
+    def test_arrays_with_other_values(self):
+        def change(source):
+            rows, model = self.rows(source)
+            change_value(source, rows)
+            data = json.dumps(rows, indent=source.choice((None, 1))).encode()
+            return {"model": model, "data": source.choice(
+                (bytes, gzip.compress))(data)}
+        self.check(0.1, change)
 
     def test_templates(self):
         def change(source):

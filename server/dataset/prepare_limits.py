@@ -27,12 +27,13 @@ VARIABLE = "ROUNDHOUSE_HELPER"
 PR_SET_PDEATHSIG = 1
 NICENESS = 5
 OOM_SCORE_ADJ = 500  # the kernel takes the helper before a job's process
-OPEN_FILES = 256
+OPEN_FILES = 512
 
 # CPU seconds. What takes longer is the file's or the row's fault.
 TEMPLATE_SECONDS = 10  # to compile a template, or to write one conversation
 TOKENIZER_SECONDS = 60  # to read the tokenizer's files
 BATCH_SECONDS = 300  # to tokenize a batch of rows
+HASHING_SECONDS = 600  # to hash all files of a dataset, before and after
 
 
 class TookTooLong(BaseException):

@@ -1,5 +1,6 @@
 """Tests of what one run of the dataset helper may take and may open."""
 
+import gzip
 import json
 import os
 import pathlib
@@ -16,6 +17,8 @@ import prepare_files  # noqa: E402
 import prepare_limits  # noqa: E402
 import prepare_template  # noqa: E402
 import prepare_tokens  # noqa: E402
+import pyarrow  # noqa: E402
+import pyarrow.parquet  # noqa: E402
 from prepare_testing import (HERE, PREPARE, PrepareTest,  # noqa: E402
                              make_chatml)
 
@@ -62,6 +65,23 @@ class ConfinedTest(PrepareTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stderr, "")
 
+    def test_every_kind_of_file_fits_what_the_daemon_allows(self):
+        """Its own limit: pyarrow's libraries take room."""
+        rows = [CHAT] * 2000
+        lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        sink = pyarrow.BufferOutputStream()
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), sink)
+        packed = pyarrow.BufferOutputStream()
+        with pyarrow.CompressedOutputStream(packed, "zstd") as stream:
+            stream.write(lines)
+        for data in (json.dumps(rows).encode(), sink.getvalue().to_pybytes(),
+                     packed.getvalue().to_pybytes(), gzip.compress(lines)):
+            done = self.run_confined(data, memory_bytes=2048 * MIB,
+                                     counting_bytes=6144 * MIB)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            report = json.loads(done.stdout.splitlines()[-1])["report"]
+            self.assertEqual(report["sequences"], 2000)
+
     def test_the_limits_are_on(self):
         code = ("import os, resource as r, prepare_limits as p; p.confine();"
                 "print([r.getrlimit(k) for k in (r.RLIMIT_AS, r.RLIMIT_CORE,"
@@ -88,7 +108,8 @@ class ConfinedTest(PrepareTest):
         text = "".join(chr(33 + i % 90) for i in range(8 * MIB))
         done = self.run_confined({"text": "one"}, {"text": text})
         said = [json.loads(line) for line in done.stdout.splitlines()]
-        self.assertIn({"at": "tokenizing its text", "line": 2}, said)
+        self.assertIn({"at": "tokenizing its text", "line": 2,
+                       "file": str(self.folder / "data.jsonl")}, said)
         # The tokenizer cannot give up in any other way.
         self.assertEqual(done.returncode, -signal.SIGABRT)
         self.assertIn("memory allocation of", done.stderr)

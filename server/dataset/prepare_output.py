@@ -187,9 +187,11 @@ class NoPacker:
 class Sequences:
     """Cuts, drops and counts sequences on their way to rows. `keep` is the
     truncation: of a longer one its left ('right') or right ('left') end is
-    kept, or none ('drop')."""
+    kept, none ('drop'), or all of it in parts ('split'), which end where
+    `ends_line`, of a token's id, says so if any does."""
 
-    def __init__(self, max_length, keep, packer, arrays):
+    def __init__(self, max_length, keep, packer, arrays, ends_line=None):
+        self.ends_line = ends_line
         self.max_length = max_length
         self.keep = keep
         self.packer = packer
@@ -200,17 +202,46 @@ class Sequences:
                            truncated_lines=[], dropped={}, dropped_lines={},
                            boundary_merged=0, max_sequence_tokens=0,
                            max_token_id=0)
+        if keep == "split":
+            self.counts["split"] = 0  # sequences that are in parts
 
     def add(self, sequence):
-        """The sequence as it is kept; None when it is dropped."""
+        """The sequence as it is kept, mostly one; none when it is dropped."""
         self.counts["boundary_merged"] += sequence.merged
         reason, sequence = self._cut(sequence)
         if reason is not None:
             self._drop(sequence.line, reason)
-            return None
-        self._count(sequence)
-        self._put(self.packer.put(sequence))
-        return sequence
+            return []
+        kept = self._parts(sequence)
+        for part in kept:
+            self._count(part)
+            self._put(self.packer.put(part))
+        return kept
+
+    def _parts(self, sequence):
+        if len(sequence.ids) <= self.max_length:
+            return [sequence]
+        self.counts["split"] += 1
+        parts, start, length = [], 0, len(sequence.ids)
+        while start < length:
+            end = self._end_of_part(sequence.ids, start)
+            labels = b"\0" + sequence.labels[start + 1:end]
+            parts.append(sequence._replace(ids=sequence.ids[start:end],
+                                           labels=labels))
+            start = end
+        return parts
+
+    def _end_of_part(self, ids, start):
+        """Behind the last line end within reach, or as far as it goes; never so
+        that one token is left, of which nothing could be learned."""
+        most = min(start + self.max_length, len(ids))
+        if most == len(ids):
+            return most
+        for end in range(most, start + 1, -1):
+            if self.ends_line(ids[end - 1]) and len(ids) - end != 1 and \
+                    end - start > 1:
+                return end
+        return most - (len(ids) - most == 1 and most - start > 2)
 
     def finish(self):
         self._put(self.packer.rest())
@@ -225,6 +256,8 @@ class Sequences:
             return None, sequence
         if self.keep == "drop":
             return "too_long", sequence
+        if self.keep == "split":
+            return None, sequence
         self.counts["truncated"] += 1
         name_line(self.counts["truncated_lines"], sequence.line)
         part = (slice(self.max_length) if self.keep == "right" else

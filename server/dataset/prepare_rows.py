@@ -1,49 +1,119 @@
-"""The rows of a dataset file, checked, in order: JSON Lines or Parquet."""
+"""The rows of a dataset, checked, in order: of one file or of several."""
 
+import bisect
 import hashlib
-import itertools
 import json
-import sys
+import math
+import os
+import random
 
-from prepare_common import DataError, json_type, refusal, unique_object
-from prepare_files import MAX_DATA_BYTES, open_regular, user_file_sha256
-from prepare_formats import NAMED_FIELDS, row_format
+from prepare_common import DataError, refusal
+from prepare_formats import (FORMAT_NAMES, NAMED_FIELDS, row_format,
+                             with_columns)
+from prepare_json import JsonArray, JsonLines
+from prepare_sources import (CSV, JSON_ARRAY, JSON_LINES, PARQUET, TSV, Budget,
+                             look_at, source_sha256)
+from prepare_tables import Csv, Parquet
 
-MAX_LINE_BYTES = 16 << 20  # of a line; of a Parquet row its text
 BATCH_ROWS = 512
 # A token of one character takes about 480 bytes while a batch is tokenized.
 BATCH_BYTES = 1 << 20
-# Rows that Parquet unpacks at once; each may be as large as a line.
-PARQUET_ROWS = 32
-PARQUET_MAGIC = b"PAR1"
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+READERS = {JSON_LINES: JsonLines, JSON_ARRAY: JsonArray, PARQUET: Parquet,
+           CSV: Csv, TSV: Csv}
 
 
-def open_reader(path, name):
-    """A JsonLines or a Parquet, by the file's first bytes."""
-    try:
-        file = open_regular(path, MAX_DATA_BYTES, name)
-        magic = file.read(len(PARQUET_MAGIC))
-        file.seek(0)
-    except OSError as error:
-        raise DataError(f"cannot open: {error.strerror}", name) from error
-    return (Parquet if magic == PARQUET_MAGIC else JsonLines)(file, path, name)
+class Choice:
+    """Which rows are read, and as what. format: a name of FORMAT_NAMES, or
+    None. columns: {our name: the file's}. most: only so many rows, the first.
+    held_out: of which this share is for validation; `validation` says whether
+    those are read or the others."""
+
+    def __init__(self, format=None, columns=None, most=None, held_out=0.0,
+                 validation=False, seed=0):
+        self.format = FORMAT_NAMES[format] if format else None
+        self.columns = columns or {}
+        self.most = most
+        self.held_out = HeldOut(held_out, seed) if held_out else None
+        self.validation = validation
+
+    def takes(self, row):
+        """Whether the row of this number, from 0, is read."""
+        return self.held_out is None or \
+            self.held_out.has(row) == self.validation
 
 
-class Reader:
-    """What both kinds share. `done` of `total` is how far it is."""
+class HeldOut:
+    """One row by chance (`seed`) of each 1 / share rows that follow each
+    other, so that no pass over the rows is needed to choose."""
 
-    def __init__(self, file, path, name):
-        self.file = file
-        self.path = path
-        self.name = name
+    def __init__(self, share, seed):
+        self.share, self.seed = share, seed
+        self.block, self.end, self.chosen = -1, 0, None
+
+    def has(self, row):
+        """REQUIRES: calls in order, from 0."""
+        if row >= self.end:
+            self.block += 1
+            start, self.end = self.end, math.ceil((self.block + 1) / self.share)
+            source = random.Random(f"{self.seed} held out {self.block}")
+            self.chosen = source.randrange(start, self.end)
+        return row == self.chosen
+
+
+def open_reader(paths, names, choice=None):
+    """The Rows of these files, which messages call by `names`."""
+    sources = [look_at(path, name) for path, name in zip(paths, names)]
+    return Rows(sources, choice or Choice())
+
+
+class Rows:
+    """Rows of all files, numbered through: a file's first line follows the
+    last of the file before. `done` of `total` is how far it is, in bytes."""
+
+    def __init__(self, sources, choice):
+        self.sources = sources
+        self.choice = choice
+        self.seen = 0  # rows, of which `rows` were taken
+        budget = Budget()
+        self.parts = [READERS[source.kind](source, budget)
+                      for source in sources]
+        self.starts = [0]  # per file that was begun, the lines before it
         self.format = None
         self.done = 0
         self.rows = 0
         self.ignored = {}
-        self.first_line = None
-        self.total = file.seek(0, 2)
-        file.seek(0)
+        self.total = sum(source.size for source in sources)
+        self.short_names = short_names([source.name for source in sources])
+
+    @property
+    def name(self):
+        """Of the file that is read."""
+        return self.sources[len(self.starts) - 1].name
+
+    def place(self, line):
+        """The file and the line within it."""
+        index = bisect.bisect_left(self.starts, line) - 1
+        return self.sources[index].name, line - self.starts[index]
+
+    def places(self, lines):
+        """For people, where there are several files: "b.jsonl:3"."""
+        found = []
+        for line in lines:
+            index = bisect.bisect_left(self.starts, line) - 1
+            found.append(f"{self.short_names[index]}:"
+                         f"{line - self.starts[index]}")
+        return found
+
+    def check_start(self):
+        """What is no dataset at all says so before all of it is hashed."""
+        self.parts[0].check_start()
+
+    def sha256(self):
+        """Of what was read."""
+        return joined([part.sha256() for part in self.parts])
+
+    def sha256_now(self):
+        return joined([source_sha256(source) for source in self.sources])
 
     def batches(self):
         """Lists of rows (prepare_formats) of bounded size."""
@@ -57,10 +127,39 @@ class Reader:
         if rows:
             yield rows
 
-    def row(self, number, fields):
-        found = row_format(fields)
+    def read(self):
+        before = 0
+        for index, part in enumerate(self.parts):
+            start = self.starts[index]
+            number = 0
+            for number, fields, size in part.rows():
+                self.done = before + part.done
+                self.seen += 1
+                if self.choice.takes(self.seen - 1):
+                    yield self._row(fields, start, number), size
+                if self.seen == self.choice.most:
+                    return
+            before += self.sources[index].size
+            self.done = before
+            if index + 1 < len(self.parts):
+                self.starts.append(start + number)
+
+    def _row(self, fields, start, number):
+        try:
+            return self.row(start + number, fields)
+        except ValueError as error:
+            raise DataError(str(error), self.name, number) from error
+        except Exception as error:
+            raise refusal(error, self.name, number) from error
+
+    def row(self, line, fields):
+        if self.choice.columns:
+            fields = with_columns(fields, self.choice.columns)
+        nulls = [name for name, value in fields.items() if value is None]
+        fields = without_nulls(fields)
+        found = row_format(fields, nulls, self.choice)
         if self.format is None:
-            self.format, self.first_line = found, number
+            self.format = found
         elif found is not self.format:
             raise ValueError(
                 f"this line is of the format {found.name}, those before are "
@@ -69,162 +168,32 @@ class Reader:
             if name in self.ignored or len(self.ignored) < NAMED_FIELDS:
                 self.ignored[name] = self.ignored.get(name, 0) + 1
         self.rows += 1
-        return found.convert(number, fields)
+        return found.convert(line, fields)
 
 
-class JsonLines(Reader):
-    """Blank lines are skipped; a line's number is its row's."""
-
-    def __init__(self, file, path, name):
-        super().__init__(file, path, name)
-        self.hash = hashlib.sha256()
-
-    def read(self):
-        with self.file as file:
-            for number in itertools.count(1):
-                raw = self._line(file, number)
-                if not raw:
-                    return
-                self.done += len(raw)
-                self.hash.update(raw)
-                if number == 1:
-                    raw = raw.removeprefix(BYTE_ORDER_MARK)
-                if raw.strip():
-                    yield self._row(raw, number), len(raw)
-
-    def check_start(self):
-        """The first line alone: what is no JSON Lines at all says so before
-        the whole file is hashed."""
-        with_mark = self._line(self.file, 1)
-        raw = with_mark.removeprefix(BYTE_ORDER_MARK)
-        if raw.strip():
-            try:
-                parse_object(raw)
-            except ValueError as error:
-                raise DataError(str(error), self.name, 1) from error
-        self.file.seek(0)
-
-    def _row(self, raw, number):
-        try:
-            return self.row(number, parse_object(raw))
-        except ValueError as error:
-            raise DataError(str(error), self.name, number) from error
-        except Exception as error:
-            raise refusal(error, self.name, number) from error
-
-    def _line(self, file, number):
-        try:
-            raw = file.readline(MAX_LINE_BYTES + 1)
-        except OSError as error:
-            raise DataError(f"cannot read: {error.strerror}", self.name,
-                            number) from error
-        if len(raw) > MAX_LINE_BYTES:
-            raise DataError(f"the line is longer than {MAX_LINE_BYTES} bytes",
-                            self.name, number)
-        return raw
-
-    def sha256(self):
-        """Of what was read."""
-        return self.hash.hexdigest()
+def joined(hashes):
+    """One file's own; of several, of the list."""
+    if len(hashes) == 1:
+        return hashes[0]
+    return hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
 
 
-class Parquet(Reader):
-    """Rows are numbered from 1 in place of lines. Columns and message fields
-    that are null count as absent: a column has one type for all rows."""
-
-    def __init__(self, file, path, name):
-        super().__init__(file, path, name)
-        try:
-            import pyarrow.parquet
-        except ImportError as error:
-            raise DataError(
-                "is a Parquet file, and reading those needs pyarrow, which "
-                f"{sys.executable} does not have ({error}); install it there "
-                "or convert the file to JSON Lines", name) from error
-        try:
-            self.parquet = pyarrow.parquet.ParquetFile(file)
-            self.total = self.parquet.metadata.num_rows
-        except MemoryError as error:  # ArrowMemoryError is one
-            raise refusal(error, name) from error
-        except Exception as error:  # pyarrow has errors of many classes
-            raise DataError(f"unreadable Parquet: {error}", name) from error
-
-    def read(self):
-        for number, fields in enumerate(self._fields(), 1):
-            self.done = number
-            yield self._row(fields, number)
-
-    def _row(self, fields, number):
-        """The row, and how much text it has."""
-        try:
-            fields = without_nulls(fields)
-            size = sum(map(text_size, fields.values()))
-            if size > MAX_LINE_BYTES:
-                raise ValueError(f"the row has {size} characters; the limit "
-                                 f"is {MAX_LINE_BYTES}")
-            return self.row(number, fields), size
-        except ValueError as error:
-            raise DataError(str(error), self.name, number) from error
-        except Exception as error:
-            raise refusal(error, self.name, number) from error
-
-    def check_start(self):
-        """Its footer has been read."""
-
-    def _fields(self):
-        batches = self.parquet.iter_batches(batch_size=PARQUET_ROWS,
-                                            use_threads=False)
-        while True:
-            try:
-                batch = next(batches, None)
-                rows = [] if batch is None else batch.to_pylist()
-            except MemoryError as error:
-                raise refusal(error, self.name, self.done + 1,
-                              "unpacking the rows from here") from error
-            except Exception as error:
-                raise DataError(f"unreadable Parquet after row {self.done}: "
-                                f"{error}", self.name) from error
-            if batch is None:
-                return
-            yield from rows
-
-    def sha256(self):
-        return user_file_sha256(self.path, MAX_DATA_BYTES)
+def short_names(names):
+    """Without the folder that all are in."""
+    if len(names) == 1:
+        return [os.path.basename(names[0])]
+    common = os.path.commonpath([os.path.dirname(name) for name in names])
+    return [os.path.relpath(name, common) if common else name
+            for name in names]
 
 
 def without_nulls(value):
-    """Templates tell a message's null content from none."""
+    """A null is what is absent: tables and those who write them as JSON have
+    one for each field that another row has. Templates tell a message's null
+    content from none."""
     if isinstance(value, dict):
         return {name: without_nulls(inner) for name, inner in value.items()
                 if inner is not None or name == "content"}
     if isinstance(value, list):
         return [without_nulls(inner) for inner in value]
-    return value
-
-
-def text_size(value):
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, dict):
-        return sum(map(text_size, value.values()))
-    return sum(map(text_size, value)) if isinstance(value, list) else 8
-
-
-def parse_object(raw):
-    """One line's JSON object; ValueError says what is wrong with it."""
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"not UTF-8: byte {error.start + 1} of the line is "
-            f"0x{raw[error.start]:02x}") from error
-    try:
-        value = json.loads(text, object_pairs_hook=unique_object)
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"not JSON: {error.msg} at character {error.pos + 1}") from error
-    except RecursionError as error:
-        raise ValueError("not usable JSON: nested too deeply") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"must be a JSON object, not {json_type(value)}")
     return value

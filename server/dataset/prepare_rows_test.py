@@ -1,12 +1,11 @@
 """Tests of prepare.py on what becomes of sequences: truncation, packing, the
-cache, Parquet, and what people are shown."""
+cache, and what people are shown."""
 
 import json
 import os
 import pathlib
 import random
 import sys
-import types
 import unittest
 from unittest import mock
 
@@ -14,7 +13,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import prepare_cache  # noqa: E402  found by the line before
 import prepare_common  # noqa: E402
 import prepare_output  # noqa: E402
-import prepare_rows  # noqa: E402
 from prepare_testing import (WORDS, PrepareTest, make_chatml,  # noqa: E402
                              make_mistral)
 from prepare_tokens import Encoded  # noqa: E402
@@ -262,107 +260,6 @@ class SilenceTest(PrepareTest):
         self.assertEqual({r["still"] for r in records if "still" in r}, {
             "the tokenizer is read", "hashing", "reading", "packing",
             "comparing with bigrams"})
-
-
-class FakeParquet:
-    """pyarrow.parquet as far as it is used, over a list of rows."""
-
-    def __init__(self, rows, fail_after=None):
-        self.rows, self.fail_after = rows, fail_after
-        self.metadata = types.SimpleNamespace(num_rows=len(rows))
-
-    def iter_batches(self, batch_size, use_threads):
-        for start in range(0, len(self.rows), 2):
-            if self.fail_after is not None and start >= self.fail_after:
-                raise RuntimeError("page is corrupt")
-            rows = self.rows[start:start + 2]
-            yield types.SimpleNamespace(to_pylist=lambda rows=rows: rows)
-
-
-class ParquetTest(PrepareTest):
-    """The bytes are none; a stand-in gives the rows, as pyarrow is not
-    installed for the tests."""
-
-    def make_model(self):
-        return make_chatml(self.model)
-
-    def setUp(self):
-        super().setUp()
-        self.data = self.write(b"PAR1 and so on", name="data.parquet")
-
-    def run_rows(self, rows, fail_after=None):
-        parquet = types.ModuleType("pyarrow.parquet")
-        parquet.ParquetFile = lambda path: FakeParquet(rows, fail_after)
-        package = types.ModuleType("pyarrow")
-        package.parquet = parquet
-        modules = {"pyarrow": package, "pyarrow.parquet": parquet}
-        with mock.patch.dict(sys.modules, modules):
-            return self.prepare(self.data)
-
-    def test_without_pyarrow_it_is_named(self):
-        gone = {"pyarrow": None, "pyarrow.parquet": None}
-        with mock.patch.dict(sys.modules, gone):
-            done = self.prepare(self.data)
-        self.assertEqual(done.returncode, 3)
-        found = json.loads(done.stderr)
-        self.assertIn("needs pyarrow", found["error"])
-        self.assertEqual(found["file"], str(self.data))
-
-    def test_rows_are_numbered_and_nulls_are_absent(self):
-        turn = {"tool_calls": None, "weight": None}
-        messages = [{"role": "user", "content": "one", **turn},
-                    {"role": "assistant", "content": "two", **turn}]
-        row = {"messages": messages, "tools": None, "text": None}
-        done = self.run_rows([row, row, row])
-        self.assertEqual(done.returncode, 0, done.stderr)
-        manifest, sequences, lines = self.load()
-        self.assertEqual(lines, [1, 2, 3])
-        self.assertEqual(manifest["format"], "messages")
-        self.assertEqual(manifest["ignored_fields"], {})
-        _, plain, _ = self.prepared({"messages": [
-            {"role": "user", "content": "one"},
-            {"role": "assistant", "content": "two"}]}, out="plain")
-        self.assertEqual(sequences, plain * 3)
-        self.assertEqual(json.loads(done.stdout.splitlines()[-1]),
-                         {"progress": 3, "total": 3})
-
-    def test_null_content_of_a_call_stays_null(self):
-        (self.model / "chat_template.jinja").write_text(
-            "x{% for m in messages %}{% generation %}{{ m.content is none }}"
-            "{{ m.tool_calls | tojson }}{% endgeneration %}{% endfor %}")
-        done = self.run_rows([{"messages": [
-            {"role": "assistant", "content": None, "name": None,
-             "tool_calls": [{"id": None, "n": [1]}]}]}])
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(self.tokenizer.decode(self.load()[1][0][0]),
-                         'xTrue[{"n": [1]}]')
-
-    def test_errors_have_the_row(self):
-        done = self.run_rows([{"text": "one"}] * 4 + [{"text": 5}])
-        found = json.loads(done.stderr)
-        self.assertEqual((found["line"], done.returncode), (5, 3))
-        self.assertIn("'text' must be a string", found["error"])
-        done = self.run_rows([{"text": "one"}] * 6, fail_after=4)
-        self.assertIn("unreadable Parquet after row 4: page is corrupt",
-                      done.stderr)
-
-    def test_a_row_is_no_larger_than_a_line_may_be(self):
-        with mock.patch.object(prepare_rows, "MAX_LINE_BYTES", 10):
-            done = self.run_rows([{"text": "one"}, {"text": "o" * 11}])
-        found = json.loads(done.stderr)
-        self.assertEqual((found["line"], done.returncode), (2, 3))
-        self.assertIn("11 characters; the limit is 10", found["error"])
-
-    def test_what_is_too_much_to_unpack_is_a_refusal(self):
-        def unpack(parquet, **options):
-            raise MemoryError("malloc of size 9")
-            yield
-
-        with mock.patch.object(FakeParquet, "iter_batches", unpack):
-            done = self.run_rows([{"text": "one"}])
-        found = json.loads(done.stderr)
-        self.assertEqual((found["line"], done.returncode), (1, 3))
-        self.assertIn("needs more memory", found["error"])
 
 
 class ShownTest(PrepareTest):

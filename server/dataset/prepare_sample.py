@@ -33,8 +33,8 @@ import sys
 
 from prepare_common import (OUR_EXITS, SILENT_SECONDS, DataError, fault_text,
                             refusal, speaker)
-from prepare_files import read_json_object
 from prepare_limits import confine
+from prepare_tokenizer import listed_ends
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
@@ -80,15 +80,15 @@ def with_control_tokens(encoder, prompts, raw):
             if encoder.special.search(text)]
 
 
-def end_tokens(encoder, folders):
-    """Ids of the tokens that end a sequence, by any file that names some."""
+def end_tokens(encoder, folders, raw):
+    """Ids of the tokens that end a sequence, by any file that names some, or
+    an answer, by the chat template."""
     found = {encoder.eos_id}
     for folder in folders:
         for name in ("generation_config.json", "config.json"):
-            config = read_json_object(os.path.join(folder, name)) or {}
-            ids = config.get("eos_token_id")
-            found.update(i for i in (ids if isinstance(ids, list) else [ids])
-                         if type(i) is int and i >= 0)
+            found |= listed_ends(folder, name)
+    if not raw:
+        found |= encoder.template_ends()
     return sorted(found)
 
 
@@ -145,7 +145,7 @@ def converse(encoder, options):
     ids = all_prompt_ids(encoder, prompts, options.raw)
     completions = [Completion(encoder.tokenizer, prompt) for prompt in ids]
     speaker.say(prompts=ids, end_tokens=end_tokens(
-        encoder, [options.tokenizer, options.model]),
+        encoder, [options.tokenizer, options.model], options.raw),
         control_tokens=with_control_tokens(encoder, prompts, options.raw))
     for line in drawn_lines(DRAWN_FD):
         speaker.say(texts=[completions[prompt].add(drawn, ended)

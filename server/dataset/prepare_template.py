@@ -14,11 +14,21 @@ from jinja2 import TemplateError, TemplateSyntaxError, ext, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from prepare_common import DataError, fault_text, json_type, refusal
-from prepare_files import MAX_TEMPLATE_BYTES, read_json_object, read_text
+from prepare_files import (MAX_TEMPLATE_BYTES, files_in, read_json_object,
+                           read_text)
 from prepare_limits import TEMPLATE_SECONDS, TookTooLong, cpu_time
 
 # What a template may write for one conversation, in UTF-8.
 MAX_RENDERED_BYTES = 16 << 20
+# Fields of messages that carry nothing to be read, or are checked otherwise.
+NEEDLESS = {"role", "content", "tool_call_id", "id"}
+EMPTY = (None, "", [], {}, False)
+MAX_NAMES = 256  # of fields that are remembered
+# Written as JSON, a message has all its fields.
+WHOLE_MESSAGE = re.compile(r"\bmessages?\s*\|\s*tojson")
+# A folder of templates by name, beside chat_template.jinja.
+ADDITIONAL = "additional_chat_templates"
+MAX_TEMPLATES = 32
 # Noncharacters of Unicode, which no text of a dataset has.
 OPEN, CLOSE = "\U0010fffe", "\U0010ffff"
 
@@ -143,6 +153,7 @@ class Template:
                           "compiling the chat template") from error
         self.generation = environment.extensions[Generation.identifier]
         self.text, self.path = text, path
+        self.names = {}  # of fields -> whether the text has them
 
     @functools.cached_property
     def family(self):
@@ -154,6 +165,15 @@ class Template:
     @property
     def masks(self):
         return self.family.name if self.family else "generation"
+
+    def reads(self, name):
+        """Whether it names this field of messages anywhere."""
+        if name not in self.names:
+            self.names[name] = (
+                name in NEEDLESS or len(self.names) > MAX_NAMES or
+                bool(WHOLE_MESSAGE.search(self.text)) or
+                bool(re.search(rf"\b{re.escape(name)}\b", self.text)))
+        return self.names[name]
 
     def render(self, **variables):
         """Text and spans of the assistant's turns."""
@@ -241,14 +261,15 @@ class ChatTemplate:
         self.dated = False  # whether a row asked for the date
         self.used = {}  # name -> Template
 
-    def render(self, messages, tools, trained):
+    def render(self, messages, tools, trained, variables=None):
         """The conversation's text and the spans of its trained turns, None
         where they cannot be told; `trained` is per turn of the assistant.
         ValueError says what the template does not like."""
         template = self._pick(tools)
-        text, spans = template.render(
-            messages=messages, tools=tools, documents=None,
-            add_generation_prompt=False, **self.special_tokens)
+        text, spans = template.render(**{
+            **self.special_tokens, **(variables or {}), "messages": messages,
+            "tools": tools, "documents": None,
+            "add_generation_prompt": False})
         if len(spans) == len(trained):
             return text, list(itertools.compress(spans, trained))
         if not any(trained):
@@ -262,6 +283,13 @@ class ChatTemplate:
         return self._pick(None).write(
             messages=[{"role": "user", "content": text}], tools=None,
             documents=None, add_generation_prompt=True, **self.special_tokens)
+
+    def unread_fields(self, messages, tools):
+        """Fields of messages, not empty, that the template never names."""
+        template = self._pick(tools)
+        return sorted({name for message in messages for name, value in
+                       message.items() if value not in EMPTY and
+                       not template.reads(name)})
 
     def _pick(self, tools):
         name = "default"
@@ -320,14 +348,31 @@ def template_texts(folder):
     """{name: template} of the first source there is, and its file."""
     path = os.path.join(folder, "chat_template.jinja")
     text = read_text(path, MAX_TEMPLATE_BYTES)
+    texts = additional_templates(folder)
     if text is not None:
-        return {"default": text}, path
+        texts["default"] = text
+    if texts:
+        return texts, path
     for name in ("tokenizer_config.json", "chat_template.json"):
         path = os.path.join(folder, name)
         value = (read_json_object(path) or {}).get("chat_template")
         if value is not None:
             return named_templates(value, path), path
     return None, None
+
+
+def additional_templates(folder):
+    """{name: template} of the folder beside chat_template.jinja."""
+    place = os.path.join(folder, ADDITIONAL)
+    names = [name for name in files_in(place) if name.endswith(".jinja")]
+    if len(names) > MAX_TEMPLATES:
+        raise DataError(f"has more than {MAX_TEMPLATES} templates", place)
+    texts = {}
+    for name in sorted(names):
+        text = read_text(os.path.join(place, name), MAX_TEMPLATE_BYTES)
+        if text is not None:
+            texts[name.removesuffix(".jinja")] = text
+    return texts
 
 
 def named_templates(value, path):

@@ -150,10 +150,10 @@ class BadInputTest(PrepareTest):
                 (b'{"text": "a\xff"}\n', "byte 12 of the line is 0xff"),
                 (b'{"text": "\\ud800"}\n', "surrogate"),
                 (b'{"text": 5}\n', "'text' must be a string, not a number"),
-                (b'{"text": null}\n', "'text' must be a string, not null"),
+                (b'{"text": null}\n', "the field 'text' is null"),
                 (b'{"prompt": "a"}\n', "the field 'completion' is missing"),
                 (b'{"completion": "a"}\n', "the field 'prompt' is missing"),
-                (b'{"text": "a", "prompt": "b"}\n', "of one format"),
+                (b'{"text": "a", "prompt": "b"}\n', "say dataset_format"),
                 (b'{"txt": "a"}\n', "has 'txt'"),
                 (b"{}\n", "has none"),
                 (b'{"prompt":"a","completion":"b"}\n', "a file has one")):

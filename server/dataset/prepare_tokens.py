@@ -2,20 +2,22 @@
 
 import bisect
 import collections
+import contextlib
 import datetime
 import functools
-import hashlib
 import itertools
+import json
 import os
-import re
 
-from prepare_common import (OUR_EXITS, DataError, name_line, refusal,
-                            speaker)
-from prepare_files import (MAX_TOKENIZER_BYTES, read_json_object,
-                           read_regular)
+from prepare_common import OUR_EXITS, DataError, refusal, speaker
 from prepare_formats import AlpacaRow, ChatRow, alpaca_chat, alpaca_text
 from prepare_limits import BATCH_SECONDS, TOKENIZER_SECONDS, allow_cpu
+from prepare_messages import arguments_of, decoded_calls
+from prepare_notes import Notes
 from prepare_template import contents, load_template
+from prepare_tokenizer import (find_eos, listed_ends, load_tokenizer,
+                               model_rows, special_ids, special_pattern,
+                               without_post_processor)
 
 # A text of more letters is tokenized alone, and said before.
 LARGE_LETTERS = 1 << 19
@@ -37,28 +39,17 @@ class Encoder:
         except BaseException as error:  # a panic of tokenizers' is no Exception
             raise refusal(error, self.path, None,
                           "reading the tokenizer") from error
-        self.control_tokens = {"rows": 0, "lines": []}
+        self.notes = Notes()
+        self.line_ends = {}  # ids of tokens -> whether they end a line
+        self.turn_ends = {}  # ids that trained turns end with: first line
+        self.place = lambda line: (None, line)  # its file, and line there
 
     def _load(self):
-        from tokenizers import Tokenizer
-
-        data = read_regular(self.path, MAX_TOKENIZER_BYTES)
-        if data is None:
-            raise DataError("unreadable tokenizer: there is no such file",
-                            self.path)
-        self.sha256 = hashlib.sha256(data).hexdigest()
-        try:
-            self.tokenizer = Tokenizer.from_buffer(data)
-        except MemoryError:
-            raise
-        except Exception as error:  # tokenizers raises bare Exception
-            raise DataError(f"unreadable tokenizer: {error}",
-                            self.path) from error
-        # Settings of whoever saved the file; rows are cut and padded later.
-        self.tokenizer.no_truncation()
-        self.tokenizer.no_padding()
+        self.tokenizer, self.sha256 = load_tokenizer(self.path)
         self.vocab_size = self.tokenizer.get_vocab_size(with_added_tokens=True)
         self.eos_id = find_eos(self.folder, self.tokenizer)
+        self.special_ids = special_ids(self.tokenizer)
+        self.model_rows = model_rows(self.folder)
 
     @functools.cached_property
     def template(self):
@@ -93,10 +84,27 @@ class Encoder:
         """Per row, all of one format, an Encoded."""
         if isinstance(rows[0], AlpacaRow):
             convert = alpaca_chat if self.template else alpaca_text
-            rows = [convert(row) for row in rows]
+            rows = [self.by_line(convert, row) for row in rows]
         if isinstance(rows[0], ChatRow):
             return self.encode_chats(rows)
         return self.encode_texts(rows)
+
+    @staticmethod
+    def by_line(convert, row):
+        try:
+            return convert(row)
+        except ValueError as error:
+            raise DataError(str(error), None, row.line) from error
+
+    def check_ids(self, sequence):
+        """A token that the model has no row for fails the job."""
+        most = max(sequence.ids, default=0)
+        if self.model_rows is not None and most >= self.model_rows:
+            raise DataError(
+                f"has the token {self.tokenizer.id_to_token(most)!r} with the "
+                f"id {most}, the model's vocab_size is {self.model_rows} "
+                "(config.json): the tokenizer is another model's, or the "
+                "model must be made larger for it", None, sequence.line)
 
     def tokenized(self, rows, texts, tokenize):
         """What `tokenize` makes of the rows' texts; a text that it cannot take
@@ -113,15 +121,19 @@ class Encoder:
         for row, text in zip(rows, texts):
             large = len(text) > LARGE_LETTERS
             if large:
-                speaker.at("tokenizing its text", row.line)
+                self.say_at("tokenizing its text", row.line)
             try:
                 found += tokenize([text])
             except BaseException as error:
                 raise refusal(error, None, row.line,
                               "tokenizing its text") from error
             if large:
-                speaker.at("reading what follows it", row.line)
+                self.say_at("reading what follows it", row.line)
         return found
+
+    def say_at(self, doing, line):
+        file, line = self.place(line)
+        speaker.at(doing, line, file)
 
     # Text.
 
@@ -140,6 +152,10 @@ class Encoder:
                 first = common_prefix(prompt, ids)
                 merged = first < min(len(prompt), len(ids))
                 first = max(first, 1)
+            if len(ids) > 1 and ids[0] == ids[1] and ids[0] in \
+                    self.special_ids:
+                self.notes.add("two_begins", row.line,
+                               self.tokenizer.id_to_token(ids[0]))
             if not ids or ids[-1] != self.eos_id:
                 ids.append(self.eos_id)
             labels = bytes(first) + b"\1" * (len(ids) - first)
@@ -166,33 +182,102 @@ class Encoder:
                 "tokenizer_config.json or chat_template.json; add one, or "
                 "give rows of 'text' or of 'prompt' and 'completion'",
                 self.folder)
-        self.look_for_control_tokens(row)
         try:
-            return self.template.render(row.messages, row.tools, row.trained)
+            text, spans = self.write(row)
         except ValueError as error:
             raise DataError(str(error), None, row.line) from error
+        self.look_at(row, text)
+        return text, spans
 
-    def look_for_control_tokens(self, row):
-        if any(map(self.special.search, contents(row.messages))):
-            self.control_tokens["rows"] += 1
-            name_line(self.control_tokens["lines"], row.line)
+    def write(self, row):
+        """As render. Arguments of tool calls are objects for the template;
+        one that fails on those, or writes them as Python, wants what is
+        there."""
+        messages = decoded_calls(row.messages)
+        if messages is not None:
+            with contextlib.suppress(ValueError):
+                found = self.template.render(messages, row.tools, row.trained,
+                                             row.variables)
+                if not any(value and str(value) in found[0]
+                           for value in arguments_of(messages)):
+                    self.notes.add("tool_arguments", row.line)
+                    return found
+        return self.template.render(row.messages, row.tools, row.trained,
+                                    row.variables)
+
+    def look_at(self, row, text):
+        """Notes what the row has that is rarely meant."""
+        said = contents(row.messages)
+        if any(map(self.special.search, said)):
+            self.notes.add("control_tokens", row.line)
+        if not all(is_written(one, text) for one in said):
+            self.notes.add("text_left_out", row.line)
+        unread = self.template.unread_fields(row.messages, row.tools)
+        if unread:
+            self.notes.add("unread_fields", row.line, *unread)
 
     def masked(self, row, spans, encoding):
         if spans is None:
             marked = self.template.markers_in(row.messages)
             reason = "turn_markers_in_text" if marked else "turns_not_found"
             return Encoded(row.line, [], b"", False, reason)
+        if not row.trained and not spans:
+            return Encoded(row.line, [], b"", False, "no_assistant_message")
         labels, merged = span_labels(spans, encoding.offsets)
+        end = self.last_special(encoding.ids, labels)
+        if end is not None:
+            self.turn_ends.setdefault(end, row.line)
         return Encoded(row.line, encoding.ids, labels, merged, None)
 
+    def last_special(self, ids, labels):
+        """The special token that the last trained turn ends with, a line break
+        behind it or none."""
+        last = labels.rfind(b"\1")
+        for at in range(last, max(last - 2, -1), -1):
+            if ids[at] in self.special_ids and labels[at]:
+                return ids[at]
+            if self.tokenizer.decode([ids[at]]).strip():
+                break
+        return None
+
+    def template_ends(self):
+        """Ids that the template ends the assistant's turns with."""
+        if self.template is None:
+            return set()
+        turns = [{"role": "user", "content": "a"},
+                 {"role": "assistant", "content": "b"}]
+        try:
+            text, spans = self.template.render(turns, None, [True])
+            encoding = self.plain.encode(text, add_special_tokens=False)
+        except (ValueError, DataError):
+            return set()  # no turn can be told, or it refuses this one
+        labels, _ = span_labels(spans or [], encoding.offsets)
+        end = self.last_special(encoding.ids, labels)
+        return set() if end is None else {end}
+
+    def unlisted_ends(self):
+        """{id: first line} of ends of turns that the model's files do not name
+        as ends."""
+        listed = (listed_ends(self.folder, "generation_config.json") or
+                  listed_ends(self.folder, "config.json") or {self.eos_id})
+        return {end: line for end, line in self.turn_ends.items()
+                if end not in listed}
+
     def warnings(self):
-        rows = self.control_tokens["rows"]
-        if not rows:
-            return []
-        return [{"kind": "control_tokens", **self.control_tokens,
-                 "warning": f"{rows} rows have special tokens of the tokenizer "
-                            "in the text of a message; the model reads them "
-                            "as control tokens"}]
+        found = self.notes.warnings()
+        ends = Notes()
+        for end, line in self.unlisted_ends().items():
+            ends.add("turn_ends", line, self.tokenizer.id_to_token(end))
+        return found + ends.warnings()
+
+    def ends_line(self, token_id):
+        """Whether the token's text ends with a line's end."""
+        known = self.line_ends.get(token_id)
+        if known is None:
+            known = self.tokenizer.decode(
+                [token_id], skip_special_tokens=False).endswith("\n")
+            self.line_ends[token_id] = known
+        return known
 
     # For people.
 
@@ -212,55 +297,6 @@ class Encoder:
                               "trained": bool(label)})
             start = stop
         return spans
-
-
-def without_post_processor(tokenizer):
-    """The same without what adds special tokens (a template has its own) and
-    cuts spaces off the tokens' offsets."""
-    plain = type(tokenizer).from_str(tokenizer.to_str())
-    plain.post_processor = None
-    return plain
-
-
-def special_pattern(tokenizer):
-    """Matches any of the tokenizer's special tokens in a text."""
-    tokens = [re.escape(token.content) for token in
-              tokenizer.get_added_tokens_decoder().values()
-              if token.special and token.content]
-    return re.compile("|".join(sorted(tokens, key=len, reverse=True))
-                      or r"(?!)")
-
-
-def find_eos(folder, tokenizer):
-    """The id of the end-of-sequence token, from the first file that has it."""
-    for name in ("tokenizer_config.json", "special_tokens_map.json"):
-        path = os.path.join(folder, name)
-        token = (read_json_object(path) or {}).get("eos_token")
-        if isinstance(token, dict):
-            token = token.get("content")
-        if token is None:
-            continue
-        found = tokenizer.token_to_id(str(token))
-        if found is None:
-            raise DataError(
-                f"eos_token {token!r} is not in the tokenizer", path)
-        return found
-    vocab_size = tokenizer.get_vocab_size(with_added_tokens=True)
-    for name in ("generation_config.json", "config.json"):
-        path = os.path.join(folder, name)
-        found = (read_json_object(path) or {}).get("eos_token_id")
-        if isinstance(found, list):
-            found = found[0] if found else None
-        if found is None:
-            continue
-        if type(found) is not int or not 0 <= found < vocab_size:
-            raise DataError(
-                f"eos_token_id {found!r} is not in the tokenizer", path)
-        return found
-    raise DataError(
-        "the tokenizer has no end-of-sequence token: neither eos_token in "
-        "tokenizer_config.json or special_tokens_map.json nor "
-        "eos_token_id in generation_config.json or config.json", folder)
 
 
 def common_prefix(a, b):
@@ -286,3 +322,15 @@ def span_labels(spans, offsets):
     if labels:
         labels[0] = 0  # nothing stands before it
     return bytes(labels), merged
+
+
+def is_written(text, whole):
+    """Whether a message's text is in the conversation's, but for white space,
+    as it is or within JSON."""
+    text = text.strip()
+    if text in whole:
+        return True
+    whole = "".join(whole.split())
+    inside = json.dumps(text, ensure_ascii=False)[1:-1]
+    return any("".join(one.split()) in whole
+               for one in (text, inside))

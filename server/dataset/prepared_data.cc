@@ -26,16 +26,18 @@ absl::Status VerifySplit(const std::string& path,
 absl::Status VerifySplits(const PreparerOptions& options,
                           const std::atomic<bool>* stop) {
   RETURN_IF_ERROR(VerifySplit(options.output_directory + "/train", stop));
-  if (options.validation_file.empty()) return absl::OkStatus();
+  if (!HasValidation(options)) return absl::OkStatus();
   return VerifySplit(options.output_directory + "/validation", stop);
 }
 
 // "": all sources are there.
 std::string MissingSource(const PreparerOptions& options) {
   std::error_code error;
-  for (const std::string* file :
-       {&options.reading.data_file, &options.validation_file}) {
-    if (!file->empty() && !std::filesystem::exists(*file, error)) return *file;
+  for (const auto* files :
+       {&options.reading.data_files, &options.validation_files}) {
+    for (const std::string& file : *files) {
+      if (!std::filesystem::exists(file, error)) return file;
+    }
   }
   return "";
 }

@@ -76,9 +76,9 @@ class PreparedDataTest : public testing::Test {
         *loop,
         {.program = {"/bin/bash", root_ + "/helper", absl::Minutes(5)},
          .reading = {.tokenizer_directory = "t",
-                     .data_file = root_ + "/train",
+                     .data_files = {root_ + "/train"},
                      .max_length = 8},
-         .validation_file = root_ + "/validation",
+         .validation_files = {root_ + "/validation"},
          .output_directory = root_ + "/data",
          .cache_directory = ""},
         [&](const PreparedDataCheck::Result& found) {

@@ -28,7 +28,9 @@ void Preparer::StartSplit(bool validation) {
   const std::string out =
       validation ? options_.output_directory + "/validation" : train;
   ReadingOptions reading = options_.reading;
-  if (validation) reading.data_file = options_.validation_file;
+  if (validation && !options_.validation_files.empty()) {
+    reading.data_files = options_.validation_files;
+  }
   std::vector<std::string> mode = {"--out", out, "--split",
                                    validation ? "validation" : "train"};
   if (!options_.cache_directory.empty()) {
@@ -69,7 +71,7 @@ void Preparer::OnNotStarted(bool validation, const absl::Status& status) {
 }
 
 void Preparer::OnEnded(bool validation, const absl::Status& status) {
-  if (status.ok() && !validation && !options_.validation_file.empty()) {
+  if (status.ok() && !validation && HasValidation(options_)) {
     // Not from within the old child's own callback.
     next_ = loop_.After(absl::ZeroDuration(), [this] { StartSplit(true); });
     return;

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "server/dataset/dataset_helper.h"
@@ -18,12 +19,19 @@ namespace roundhouse {
 
 struct PreparerOptions {
   HelperProgram program;
-  ReadingOptions reading;        // data_file: the training split's
-  std::string validation_file;   // "": none
+  ReadingOptions reading;  // data_files: the training split's
+  // Of a split of their own; where there are none, the rows that
+  // reading.validation_split holds out, if it does.
+  std::vector<std::string> validation_files;
   std::string output_directory;  // gets train/ and validation/
   std::string cache_directory;   // same file system; "": none
   GivenFiles given;  // that both splits read; empty: names are paths, for tests
 };
+
+inline bool HasValidation(const PreparerOptions& options) {
+  return !options.validation_files.empty() ||
+         options.reading.validation_split > 0;
+}
 
 class Preparer {
  public:

@@ -37,13 +37,13 @@ class PreparerTest : public testing::Test {
     const PreparerOptions options = {
         .program = {"/bin/bash", root_ + "/helper", limit},
         .reading = {.tokenizer_directory = "t",
-                    .data_file = "train.jsonl",
+                    .data_files = {"train.jsonl"},
                     .max_length = 8,
                     .truncation = "left",
                     .packing = true,
                     .seed = 5,
                     .template_date = "2026-01-02"},
-        .validation_file = "valid.jsonl",
+        .validation_files = {"valid.jsonl"},
         .output_directory = root_ + "/data",
         .cache_directory = "c"};
     const auto preparer =

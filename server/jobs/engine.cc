@@ -41,6 +41,13 @@ absl::Status CheckStepsLeft(const FileOpener& files, const JobSpec& spec,
                    rows, " ", spec.packing ? "packed rows" : "sequences", ")"));
 }
 
+// Of a dataset, in messages.
+std::string NameOf(const std::vector<std::string>& files) {
+  return files.size() == 1
+             ? files[0]
+             : absl::StrCat(files[0], " and ", files.size() - 1, " more");
+}
+
 }  // namespace
 
 Engine::Engine(const EngineOptions& options, EventLoop& loop, HostArena& arena,
@@ -221,9 +228,9 @@ absl::StatusOr<DatasetCounts> Engine::TakeDatasets(const JobRecord& job) {
   counts.train_truncated = train->counts().truncated;
   counts.train_dropped = train->counts().dropped;
   counts.sha256 = train->counts().tokens_sha256;
-  WarnOfData(job, spec.spec().dataset, *train);
+  WarnOfData(job, NameOf(spec.spec().dataset), *train);
   RETURN_IF_ERROR(CheckStepsLeft(*roots_, spec.spec(), train->counts().rows));
-  if (spec.spec().validation_dataset.empty()) return counts;
+  if (!HasValidation(spec.spec())) return counts;
   ASSIGN_OR_RETURN(
       const auto validation,
       Dataset::Open(data + "/validation", model.config.vocab_size));
@@ -232,7 +239,8 @@ absl::StatusOr<DatasetCounts> Engine::TakeDatasets(const JobRecord& job) {
   counts.validation_truncated = validation->counts().truncated;
   counts.validation_dropped = validation->counts().dropped;
   counts.bigram_validation_loss = validation->counts().bigram_loss;
-  WarnOfData(job, spec.spec().validation_dataset, *validation);
+  const auto& own = spec.spec().validation_dataset;
+  WarnOfData(job, NameOf(own.empty() ? spec.spec().dataset : own), *validation);
   return counts;
 }
 
@@ -302,7 +310,7 @@ absl::Status Engine::LoadJob(const JobRecord& job,
   ASSIGN_OR_RETURN(auto train,
                    Dataset::Open(data + "/train", model->config.vocab_size));
   std::unique_ptr<Dataset> validation;
-  if (!spec.spec().validation_dataset.empty()) {
+  if (HasValidation(spec.spec())) {
     ASSIGN_OR_RETURN(validation, Dataset::Open(data + "/validation",
                                                model->config.vocab_size));
   }

@@ -18,13 +18,17 @@ PreparerOptions Engine::OptionsOfData(const JobRecord& job,
   PreparerOptions options;
   options.program = {options_.python, options_.prepare_script};
   options.reading = {.tokenizer_directory = spec.model_name_or_path,
-                     .data_file = spec.dataset,
+                     .data_files = spec.dataset,
+                     .format = DatasetFormatArgument(spec),
+                     .columns = DatasetColumnsArgument(spec),
+                     .max_samples = spec.max_samples,
+                     .validation_split = spec.validation_split,
                      .max_length = spec.max_length,
                      .truncation = TruncationName(spec.truncation),
                      .packing = spec.packing,
                      .seed = spec.seed,
                      .template_date = spec.template_date};
-  options.validation_file = spec.validation_dataset;
+  options.validation_files = spec.validation_dataset;
   options.given = [this, id = job.id, spec] { return FilesOfData(id, spec); };
   options.output_directory = JobDirectory(job) + "/data";
   options.cache_directory = options_.state_dir + "/datasets";
@@ -34,9 +38,12 @@ PreparerOptions Engine::OptionsOfData(const JobRecord& job,
 // What was submitted, or nothing.
 absl::StatusOr<std::vector<GivenFile>> Engine::FilesOfData(
     const std::string& id, const JobSpec& spec) const {
-  std::vector<std::string> data = {spec.dataset};
-  if (!spec.validation_dataset.empty()) {
-    data.push_back(spec.validation_dataset);
+  std::vector<std::string> data = spec.dataset;
+  for (const std::string& file : spec.validation_dataset) {
+    // One file may be both, and is given once.
+    if (std::find(data.begin(), data.end(), file) == data.end()) {
+      data.push_back(file);
+    }
   }
   ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
   ASSIGN_OR_RETURN(const SourceFiles then, SourceFilesFromJson(job.files));

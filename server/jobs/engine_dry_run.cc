@@ -75,6 +75,10 @@ absl::StatusOr<DryRunResult> Engine::DryRun(const SubmitRequest& request) {
                         .packing = spec.packing,
                         .seed = spec.seed,
                         .template_date = spec.template_date,
+                        .format = DatasetFormatArgument(spec),
+                        .columns = DatasetColumnsArgument(spec),
+                        .max_samples = spec.max_samples,
+                        .validation_split = spec.validation_split,
                         .samples = 1};
   return dry;
 }

@@ -14,6 +14,7 @@
 #include "server/jobs/engine.h"
 #include "server/jobs/job_needs.h"
 #include "server/jobs/plan_costs.h"
+#include "server/spec/data_files.h"
 #include "server/spec/model_limits.h"
 #include "server/spec/spec_error.h"
 #include "server/weights/checkpoint.h"
@@ -116,13 +117,15 @@ absl::StatusOr<JobSpec> Engine::ResolvePaths(JobSpec spec) const {
   ASSIGN_OR_RETURN(spec.model_name_or_path,
                    ResolvePath("model_name_or_path", spec.model_name_or_path,
                                PathKind::kModel));
+  const PathResolver resolve = [this](const std::string& field,
+                                      const std::string& path, PathKind kind) {
+    return ResolvePath(field, path, kind);
+  };
   ASSIGN_OR_RETURN(spec.dataset,
-                   ResolvePath("dataset", spec.dataset, PathKind::kFile));
-  if (!spec.validation_dataset.empty()) {
-    ASSIGN_OR_RETURN(spec.validation_dataset,
-                     ResolvePath("validation_dataset", spec.validation_dataset,
-                                 PathKind::kFile));
-  }
+                   FindDataFiles(resolve, *roots_, "dataset", spec.dataset));
+  ASSIGN_OR_RETURN(spec.validation_dataset,
+                   FindDataFiles(resolve, *roots_, "validation_dataset",
+                                 spec.validation_dataset));
   if (!spec.resume_from_checkpoint.empty()) {
     ASSIGN_OR_RETURN(
         spec.resume_from_checkpoint,
@@ -330,19 +333,21 @@ absl::StatusOr<SourceFiles> Engine::FilesOfJob(
   SourceFiles files = model.files;
   ASSIGN_OR_RETURN(const auto adapter, CheckAdapter(spec, model.config));
   if (adapter.has_value()) Append(adapter->files, files);
-  for (const auto& [field, path] :
-       {std::pair("dataset", &spec.dataset),
-        std::pair("validation_dataset", &spec.validation_dataset)}) {
-    if (path->empty()) continue;
-    ASSIGN_OR_RETURN(CheckedFile file, CheckDataFile(*roots_, field, *path));
+  for (const std::string& path : spec.dataset) {
+    ASSIGN_OR_RETURN(CheckedFile file, CheckDataFile(*roots_, "dataset", path));
     files.push_back(std::move(file));
   }
-  if (spec.validation_dataset.empty() || files.back().identity.size_bytes > 0) {
-    return files;
+  uint64_t bytes = 0;
+  for (const std::string& path : spec.validation_dataset) {
+    ASSIGN_OR_RETURN(CheckedFile file,
+                     CheckDataFile(*roots_, "validation_dataset", path));
+    bytes += file.identity.size_bytes;
+    files.push_back(std::move(file));
   }
+  if (spec.validation_dataset.empty() || bytes > 0) return files;
   return FieldError(
       "INVALID_DATASET", "validation_dataset",
-      absl::StrCat("validation_dataset: ", spec.validation_dataset,
+      absl::StrCat("validation_dataset: ", spec.validation_dataset[0],
                    ": the file is empty"));
 }
 
@@ -355,8 +360,11 @@ absl::StatusOr<Engine::CheckedJob> Engine::CheckJob(
                       "NO_HEALTHY_DEVICE", "",
                       "this server runs with --devices=none: no job can run");
   }
-  ASSIGN_OR_RETURN(const JobSpec located, ResolvePaths(written));
+  ASSIGN_OR_RETURN(JobSpec located, ResolvePaths(written));
   ASSIGN_OR_RETURN(const ModelDirectory model, CheckModel(located));
+  if (located.max_length == 0) {
+    located.max_length = UsualMaxLength(model.config);
+  }
   ASSIGN_OR_RETURN(JobSpec complete, CompleteAdapter(located, model.config));
   if (complete.template_date.empty()) {
     complete.template_date = TemplateDateAt(absl::Now());

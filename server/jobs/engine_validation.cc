@@ -26,9 +26,9 @@ uint64_t FileBytes(const SourceFiles& files, const std::string& path) {
 HelperLane LaneOf(const JobRecord& job, const JobSpec& spec) {
   const auto files = SourceFilesFromJson(job.files);
   if (!files.ok()) return HelperLane::kLong;
-  uint64_t bytes = FileBytes(*files, spec.dataset);
-  if (!spec.validation_dataset.empty()) {
-    bytes += FileBytes(*files, spec.validation_dataset);
+  uint64_t bytes = 0;
+  for (const auto* paths : {&spec.dataset, &spec.validation_dataset}) {
+    for (const std::string& path : *paths) bytes += FileBytes(*files, path);
   }
   return bytes <= kShortDatasetBytes ? HelperLane::kShort : HelperLane::kLong;
 }

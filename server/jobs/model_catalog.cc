@@ -13,6 +13,7 @@
 #include "base/model/safetensors.h"
 #include "base/status.h"
 #include "server/jobs/job_needs.h"
+#include "server/spec/model_limits.h"
 #include "server/spec/spec.h"
 #include "server/weights/adapter_files.h"
 
@@ -135,7 +136,7 @@ MethodNeed ModelCatalog::NeedWith(const char* method,
     return need;
   }
   JobSpec spec = *parsed;
-  spec.max_length = std::min(spec.max_length, model.max_position_tokens);
+  spec.max_length = UsualMaxLength(model);
   const int devices = std::max(1, options_.device_count);
   const ResolvedSpec resolved =
       ResolvedSpec::Resolve(spec, devices, UsualDeterminism(options_.device));

@@ -67,7 +67,8 @@ void JobRunner::FindStart() {
   InBackground(
       [this, start, options, tokenizer]() -> absl::Status {
         ASSIGN_OR_RETURN(*tokenizer,
-                         KeepTokenizer(options_.model, options_.directory));
+                         KeepTokenizer(options_.model, options_.directory,
+                                       options_.train->counts().turn_end_ids));
         *start = ChooseStart(options);
         return absl::OkStatus();
       },

@@ -17,6 +17,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/model/input_file.h"
+#include "base/model/json.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
 #include "server/weights/checkpoint.h"
@@ -31,6 +32,10 @@ using Hashes = std::map<std::string, std::string>;
 
 constexpr uint64_t kMaxManifestBytes = 1 << 20;
 constexpr const char* kConfigName = "model-config.json";
+constexpr char kGenerationConfig[] = "generation_config.json";
+constexpr char kEos[] = "eos_token_id";
+constexpr JsonLimits kGenerationLimits = {
+    .max_bytes = 1 << 20, .max_depth = 32, .max_keys = 1000};
 
 std::string ConfigCopy(const std::string& directory) {
   return absl::StrCat(directory, "/", kConfigName);
@@ -54,23 +59,40 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& path) {
   return names;
 }
 
+absl::Status WriteCopied(const std::string& folder, const std::string& name,
+                         const std::string& content, Hashes* hashes) {
+  RETURN_IF_ERROR(
+      WriteNewFile(kJobTokenizer, absl::StrCat(folder, "/", name), content));
+  (*hashes)[name] = Sha256Of(content);
+  return absl::OkStatus();
+}
+
 // Under a temporary name until all of it is on the disk.  Answers what was
 // copied.
 absl::StatusOr<Hashes> CopyAside(const ModelDirectory& model,
+                                 const std::vector<int64_t>& turn_ends,
                                  const std::string& temporary) {
   RETURN_IF_ERROR(RemoveTree(kJobTokenizer, temporary));
   RETURN_IF_ERROR(MakeFolderDurably(kJobTokenizer, temporary));
   Hashes hashes = {{kConfigName, Sha256Of(model.config_json)}};
+  bool named = turn_ends.empty();
   for (size_t i = 0; i < model.tokenizer.size(); ++i) {
     const CheckedFile& file = model.tokenizer[i];
     const std::string& name = model.tokenizer_files[i];
     ASSIGN_OR_RETURN(const int descriptor, OpenChecked(file));
     const InputFile opened = InputFile::Adopt(Descriptor(descriptor), file);
-    ASSIGN_OR_RETURN(const std::string content,
+    ASSIGN_OR_RETURN(std::string content,
                      ReadWhole(opened, kMaxTokenizerFileBytes));
-    RETURN_IF_ERROR(WriteNewFile(kJobTokenizer,
-                                 absl::StrCat(temporary, "/", name), content));
-    hashes[name] = Sha256Of(content);
+    if (!named && name == kGenerationConfig) {
+      content = WithTurnEnds(content, model.config_json, turn_ends);
+      named = true;
+    }
+    RETURN_IF_ERROR(WriteCopied(temporary, name, content, &hashes));
+  }
+  if (!named) {
+    RETURN_IF_ERROR(WriteCopied(temporary, kGenerationConfig,
+                                WithTurnEnds("", model.config_json, turn_ends),
+                                &hashes));
   }
   RETURN_IF_ERROR(SyncFolder(kJobTokenizer, temporary));
   return hashes;
@@ -124,11 +146,12 @@ absl::StatusOr<Hashes> HashCopy(const std::string& directory) {
 }
 
 // `known`: what is sure of the copy; the model must still have the same.
-absl::Status MakeAgain(const ModelDirectory& model, const Hashes& known,
-                       const std::string& directory) {
+absl::Status MakeAgain(const ModelDirectory& model,
+                       const std::vector<int64_t>& turn_ends,
+                       const Hashes& known, const std::string& directory) {
   const std::string path = TokenizerCopy(directory);
   const std::string temporary = TemporaryName(path);
-  ASSIGN_OR_RETURN(const Hashes hashes, CopyAside(model, temporary));
+  ASSIGN_OR_RETURN(const Hashes hashes, CopyAside(model, turn_ends, temporary));
   if (hashes != known) {
     return absl::FailedPreconditionError(absl::StrCat(
         path,
@@ -144,6 +167,7 @@ absl::Status MakeAgain(const ModelDirectory& model, const Hashes& known,
 }
 
 absl::Status VerifyCopy(const ModelDirectory& model,
+                        const std::vector<int64_t>& turn_ends,
                         const std::string& directory) {
   const auto manifest = ReadManifest(directory);
   if (manifest.ok() && !manifest->has_value()) return absl::OkStatus();
@@ -152,7 +176,8 @@ absl::Status VerifyCopy(const ModelDirectory& model,
   }
   ASSIGN_OR_RETURN(const Hashes found, HashCopy(directory));
   if (manifest.ok() && **manifest == found) return absl::OkStatus();
-  return MakeAgain(model, manifest.ok() ? **manifest : found, directory);
+  return MakeAgain(model, turn_ends, manifest.ok() ? **manifest : found,
+                   directory);
 }
 
 }  // namespace
@@ -166,15 +191,43 @@ bool HasTokenizerCopy(const std::string& directory) {
   return fs::is_directory(TokenizerCopy(directory), error);
 }
 
+std::string WithTurnEnds(const std::string& json,
+                         const std::string& config_json,
+                         const std::vector<int64_t>& turn_ends) {
+  using Json = OrderedJson;
+  Json settings = Json::object();
+  if (!json.empty()) {
+    if (!CheckJson(json, kGenerationConfig, kGenerationLimits).ok()) {
+      return json;
+    }
+    settings = Json::parse(json);
+    if (!settings.is_object()) return json;
+  }
+  const Json config = Json::parse(config_json, nullptr, /*allow_exceptions=*/
+                                  false);
+  Json ends = settings.value(kEos, Json());
+  if (ends.is_null() && config.is_object()) ends = config.value(kEos, Json());
+  if (!ends.is_array()) ends = ends.is_null() ? Json::array() : Json{ends};
+  for (const int64_t end : turn_ends) {
+    if (std::find(ends.begin(), ends.end(), Json(end)) == ends.end()) {
+      ends.push_back(end);
+    }
+  }
+  settings[kEos] = std::move(ends);
+  return settings.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 absl::StatusOr<std::vector<std::string>> KeepTokenizer(
-    const ModelDirectory& model, const std::string& directory) {
+    const ModelDirectory& model, const std::string& directory,
+    const std::vector<int64_t>& turn_ends) {
   const std::string path = TokenizerCopy(directory);
   if (HasTokenizerCopy(directory)) {
-    RETURN_IF_ERROR(VerifyCopy(model, directory));
+    RETURN_IF_ERROR(VerifyCopy(model, turn_ends, directory));
   } else {
     RETURN_IF_ERROR(MakeFolderDurably(kJobTokenizer, directory));
     const std::string temporary = TemporaryName(path);
-    ASSIGN_OR_RETURN(const Hashes hashes, CopyAside(model, temporary));
+    ASSIGN_OR_RETURN(const Hashes hashes,
+                     CopyAside(model, turn_ends, temporary));
     RETURN_IF_ERROR(
         Publish(model, hashes, directory, temporary, RenameMode::kKeep));
   }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "server/testing/test_model.h"
 #include "server/weights/checkpoint.h"
 
@@ -36,11 +37,12 @@ class TokenizerCopyTest : public testing::Test {
   ~TokenizerCopyTest() override { fs::remove_all(root_); }
 
   absl::StatusOr<Names> Keep() const {
-    return KeepTokenizer(model_, root_ + "/job");
+    return KeepTokenizer(model_, root_ + "/job", turn_ends_);
   }
 
   const std::string root_;
   ModelDirectory model_;
+  std::vector<int64_t> turn_ends_;
 };
 
 TEST_F(TokenizerCopyTest, ItStaysAsItWasWhateverBecomesOfTheModel) {
@@ -114,6 +116,49 @@ TEST_F(TokenizerCopyTest, AnotherTokenizerTakesNoDamagedOnesPlace) {
 TEST_F(TokenizerCopyTest, WhatACrashLeftIsMadeAnew) {
   fs::create_directories(TemporaryName(TokenizerCopy(root_ + "/job")));
   EXPECT_EQ(Keep()->size(), 2u);
+}
+
+TEST_F(TokenizerCopyTest, EndsOfTurnsAreAddedToWhatEndsAnAnswer) {
+  turn_ends_ = {3, 9};
+  model_.config_json = R"({"eos_token_id": 1})";
+  WriteTestFile(root_ + "/model/generation_config.json",
+                R"({"top_p": 0.5, "eos_token_id": [0, 3]})");
+  model_.tokenizer_files.push_back("generation_config.json");
+  model_.tokenizer.push_back(
+      AnyFiles().Open(root_ + "/model/generation_config.json")->checked());
+  ASSERT_TRUE(Keep().ok());
+  const auto made = nlohmann::json::parse(
+      ReadTestFile(TokenizerCopy(root_ + "/job") + "/generation_config.json"));
+  EXPECT_EQ(made, nlohmann::json::parse(
+                      R"({"top_p": 0.5, "eos_token_id": [0, 3, 9]})"));
+  // What is damaged is made again with them.
+  WriteTestFile(TokenizerCopy(root_ + "/job") + "/generation_config.json",
+                "{}");
+  const auto again = Keep();
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(nlohmann::json::parse(ReadTestFile(TokenizerCopy(root_ + "/job") +
+                                               "/generation_config.json")),
+            made);
+}
+
+TEST_F(TokenizerCopyTest, AModelWithoutTheFileGetsOneForEndsOfTurnsOnly) {
+  model_.config_json = R"({"eos_token_id": 1})";
+  EXPECT_EQ(Keep()->size(), 2);
+  fs::remove_all(TokenizerCopy(root_ + "/job"));
+  turn_ends_ = {7};
+  EXPECT_EQ(*Keep(),
+            (Names{"generation_config.json", "merges.txt", "tokenizer.json"}));
+  EXPECT_EQ(nlohmann::json::parse(ReadTestFile(TokenizerCopy(root_ + "/job") +
+                                               "/generation_config.json")),
+            nlohmann::json::parse(R"({"eos_token_id": [1, 7]})"));
+}
+
+TEST(WithTurnEndsTest, WhatIsNoObjectStays) {
+  for (const char* text : {"5", "[1]", "{\"a\": ", "\xff"}) {
+    EXPECT_EQ(WithTurnEnds(text, "{}", {1}), text);
+  }
+  EXPECT_EQ(nlohmann::json::parse(WithTurnEnds("", "x", {1})),
+            nlohmann::json::parse(R"({"eos_token_id": [1]})"));
 }
 
 }  // namespace

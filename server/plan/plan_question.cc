@@ -1,5 +1,6 @@
 #include "server/plan/plan_question.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/match.h"
@@ -114,7 +115,7 @@ absl::Status ReadLengths(const PlanQuestion& question,
   TrainingSetup& setup = forecast->setup;
   const JobSpec defaults;
   ASSIGN_OR_RETURN(setup.sequence_tokens,
-                   Count("max_length", question.max_length, defaults.max_length,
+                   Count("max_length", question.max_length, kUsualMaxLength,
                          kMaxSearchedTokens));
   ASSIGN_OR_RETURN(forecast->batch_sequences,
                    Count("batch_size", question.batch_size, defaults.batch_size,
@@ -131,6 +132,14 @@ absl::Status ReadLengths(const PlanQuestion& question,
   return Invalid(
       "gradient_checkpointing",
       absl::StrCat("\"", recompute, "\" is none of auto, stage, layer"));
+}
+
+// A length that is not asked for is made to fit, as in a job; one that is may
+// be beyond what the model allows, to see what it would take.
+void FitLength(const PlanQuestion& question, TrainingSetup* setup) {
+  if (question.max_length != 0) return;
+  setup->sequence_tokens =
+      std::min(setup->sequence_tokens, setup->shape.max_position_tokens);
 }
 
 absl::Status ReadMachine(const PlanQuestion& question,
@@ -167,6 +176,7 @@ absl::StatusOr<ForecastQuestion> ReadPlanQuestion(const PlanQuestion& question,
   RETURN_IF_ERROR(ReadLengths(question, &forecast));
   ASSIGN_OR_RETURN(forecast.setup.shape,
                    ReadModel(question.model, files, resolve));
+  FitLength(question, &forecast.setup);
   return forecast;
 }
 

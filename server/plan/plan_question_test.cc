@@ -7,6 +7,7 @@
 #include "base/model/parameters.h"
 #include "gtest/gtest.h"
 #include "server/spec/spec_error.h"
+#include "server/testing/test_model.h"
 
 namespace roundhouse {
 namespace {
@@ -46,6 +47,28 @@ TEST(PlanQuestionTest, DefaultsAreAJobs) {
   EXPECT_FALSE(read->setup.layer_recompute);
   EXPECT_EQ(read->setup.contributions, Contributions::kModelDtype);
   EXPECT_EQ(read->setup.shape.layer_count, 64);
+}
+
+TEST(PlanQuestionTest, ALengthThatIsNotAskedForFitsTheModel) {
+  const std::string path = testing::TempDir() + "/small_config.json";
+  std::string text =
+      ReadTestFile(std::string(kModels) + "qwen3-1.7b/config.json");
+  const std::string positions = "\"max_position_embeddings\": 40960";
+  ASSERT_NE(text.find(positions), std::string::npos);
+  text.replace(text.find(positions), positions.size(),
+               "\"max_position_embeddings\": 256");
+  WriteTestFile(path, text);
+  PlanQuestion question = Question();
+  question.model = path;
+  const PathResolver as_it_is = [](const std::string&, const std::string& name,
+                                   PathKind) { return name; };
+  EXPECT_EQ(
+      ReadPlanQuestion(question, AnyFiles(), as_it_is)->setup.sequence_tokens,
+      256);
+  question.max_length = 4096;  // what it would take
+  EXPECT_EQ(
+      ReadPlanQuestion(question, AnyFiles(), as_it_is)->setup.sequence_tokens,
+      4096);
 }
 
 TEST(PlanQuestionTest, EveryFieldIsRead) {

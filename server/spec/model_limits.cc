@@ -1,8 +1,10 @@
 #include "server/spec/model_limits.h"
 
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "server/spec/spec.h"
 #include "server/spec/spec_error.h"
 
 namespace roundhouse {
@@ -14,6 +16,10 @@ absl::Status ModelError(const absl::Status& status) {
                     : absl::StatusCode::kInvalidArgument,
       unimplemented ? "NOT_AVAILABLE" : "INVALID_MODEL", "model_name_or_path",
       absl::StrCat("model_name_or_path: ", std::string(status.message())));
+}
+
+int64_t UsualMaxLength(const ModelConfig& model) {
+  return std::min(kUsualMaxLength, model.max_position_tokens);
 }
 
 absl::Status CheckMaxLength(int64_t max_length, const ModelConfig& model) {

@@ -16,6 +16,9 @@ namespace roundhouse {
 // stays, all others become INVALID_ARGUMENT.
 absl::Status ModelError(const absl::Status& status);
 
+// kUsualMaxLength, or what the model allows where that is less.
+int64_t UsualMaxLength(const ModelConfig& model);
+
 // INVALID_ARGUMENT naming both numbers where rows of `max_length` tokens, of
 // one sequence or packed, are longer than the model allows.
 absl::Status CheckMaxLength(int64_t max_length, const ModelConfig& model);

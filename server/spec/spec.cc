@@ -67,6 +67,7 @@ class Reader {
     RETURN_IF_ERROR(ApplyBatch());
     RETURN_IF_ERROR(CheckPlan());
     RETURN_IF_ERROR(ApplySchedule());
+    RETURN_IF_ERROR(CheckData());
     RETURN_IF_ERROR(CheckEvaluation());
     return draft_.spec;
   }
@@ -248,6 +249,21 @@ class Reader {
     return absl::OkStatus();
   }
 
+  absl::Status CheckData() const {
+    const JobSpec& spec = draft_.spec;
+    if (spec.validation_split > 0 && !spec.validation_dataset.empty()) {
+      return BothGiven(*Find("validation_dataset"), *Find("validation_split"),
+                       "where validation rows come from,");
+    }
+    if (spec.truncation == Truncation::kSplit &&
+        spec.dataset_format != DatasetFormat::kAuto &&
+        spec.dataset_format != DatasetFormat::kText) {
+      return Error("CONFLICTING_FIELDS", *Find("truncation"),
+                   "split is for dataset_format text alone");
+    }
+    return absl::OkStatus();
+  }
+
   // What asks for evaluations has something to evaluate, and says how often.
   absl::Status CheckEvaluation() const {
     const JobSpec& spec = draft_.spec;
@@ -258,11 +274,12 @@ class Reader {
     for (const auto& [name, on] : asked) {
       if (!on) continue;
       const bool prompts = name == std::string("eval_steps");
-      if (spec.validation_dataset.empty() &&
-          !(prompts && !spec.eval_prompts.empty())) {
+      if (!HasValidation(spec) && !(prompts && !spec.eval_prompts.empty())) {
         return Error("MISSING_FIELD", *Find(name),
-                     prompts ? "needs a validation_dataset or eval_prompts"
-                             : "needs a validation_dataset");
+                     prompts ? "needs a validation_dataset, a "
+                               "validation_split or eval_prompts"
+                             : "needs a validation_dataset or a "
+                               "validation_split");
       }
       if (spec.eval_steps == 0) {
         return Error("MISSING_FIELD", *Find(name), "needs eval_steps");
@@ -292,16 +309,51 @@ const char* TruncationName(Truncation truncation) {
       return "left";
     case Truncation::kDrop:
       return "drop";
+    case Truncation::kSplit:
+      return "split";
   }
   return "right";
 }
 
 std::optional<Truncation> FindTruncation(const std::string& name) {
-  for (const Truncation t :
-       {Truncation::kRight, Truncation::kLeft, Truncation::kDrop}) {
+  for (const Truncation t : {Truncation::kRight, Truncation::kLeft,
+                             Truncation::kDrop, Truncation::kSplit}) {
     if (name == TruncationName(t)) return t;
   }
   return std::nullopt;
+}
+
+const char* DatasetFormatName(DatasetFormat format) {
+  switch (format) {
+    case DatasetFormat::kAuto:
+      return "auto";
+    case DatasetFormat::kText:
+      return "text";
+    case DatasetFormat::kPromptCompletion:
+      return "prompt_completion";
+    case DatasetFormat::kMessages:
+      return "messages";
+    case DatasetFormat::kShareGpt:
+      return "sharegpt";
+    case DatasetFormat::kAlpaca:
+      return "alpaca";
+  }
+  return "auto";
+}
+
+std::string DatasetFormatArgument(const JobSpec& spec) {
+  return spec.dataset_format == DatasetFormat::kAuto
+             ? ""
+             : DatasetFormatName(spec.dataset_format);
+}
+
+std::string DatasetColumnsArgument(const JobSpec& spec) {
+  if (spec.dataset_columns.empty()) return "";
+  nlohmann::json columns;
+  for (const auto& [ours, theirs] : spec.dataset_columns) {
+    columns[ours] = theirs;
+  }
+  return columns.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 bool IsTemplateDate(const std::string& text) {
@@ -343,6 +395,7 @@ ResolvedSpec ResolvedSpec::Resolve(const JobSpec& spec, int device_count,
   ROUNDHOUSE_CHECK(device_count >= 1) << device_count;
   JobSpec out = spec;
   out.determinism = spec.determinism.value_or(usual);
+  if (out.max_length == 0) out.max_length = kUsualMaxLength;
   if (!out.micro_batch_size.has_value()) {
     out.micro_batch_size = AutoMicroBatchSize(spec.batch_size, device_count);
   }

@@ -35,12 +35,26 @@ enum class SpecDtype { kFp32, kBf16, kFp16 };
 // Recomputation: kAuto leaves it to the planner.
 enum class GradientCheckpointing { kAuto, kStage, kLayer };
 
+enum class DatasetFormat {
+  kAuto,
+  kText,
+  kPromptCompletion,
+  kMessages,
+  kShareGpt,
+  kAlpaca
+};
+// "auto", "text", "prompt_completion", "messages", "sharegpt", "alpaca".
+const char* DatasetFormatName(DatasetFormat format);
+
+// max_length where nothing says one and the model allows it.
+inline constexpr int64_t kUsualMaxLength = 1024;
+
 // What trains: every weight, or low-rank adapters of some matrices.
 enum class Method { kFull, kLora };
-// Of a sequence longer than max_length: its end or its beginning is cut off, or
-// it is left out.
-enum class Truncation { kRight, kLeft, kDrop };
-// "right", "left", "drop".
+// Of a sequence longer than max_length: its end or its beginning is cut off,
+// it is left out, or it becomes several, cut at line ends (text alone).
+enum class Truncation { kRight, kLeft, kDrop, kSplit };
+// "right", "left", "drop", "split".
 const char* TruncationName(Truncation truncation);
 std::optional<Truncation> FindTruncation(const std::string& name);
 
@@ -94,8 +108,15 @@ enum class Determinism { kBitwise, kFast };
 struct JobSpec {
   std::string model_name_or_path;
   ModelInit model_init = ModelInit::kPretrained;
-  std::string dataset;
-  std::string validation_dataset;      // "": none
+  // Each a file, or, before its files are looked up, a folder or a pattern.
+  std::vector<std::string> dataset;
+  std::vector<std::string> validation_dataset;  // empty: none
+  // What rows are, where their fields leave it open.
+  DatasetFormat dataset_format = DatasetFormat::kAuto;
+  // A field of the format, and what the data calls it.
+  std::vector<std::pair<std::string, std::string>> dataset_columns;
+  double validation_split = 0;         // share of `dataset` held out; 0: none
+  int64_t max_samples = 0;             // rows, the first; 0: all
   std::string resume_from_checkpoint;  // "": none
   Method method = Method::kFull;
   // An adapter to go on from; "": new ones.  Only with kLora, as the four
@@ -113,7 +134,7 @@ struct JobSpec {
   std::optional<int64_t> micro_batches_per_round;  // M
   std::optional<int64_t> gradient_groups;          // G
   int64_t head_token_chunk = 1024;
-  int64_t max_length = 1024;  // tokens
+  int64_t max_length = 0;  // tokens; 0: what UsualMaxLength says of the model
   Truncation truncation = Truncation::kRight;
   bool packing = false;       // several sequences a row
   std::string template_date;  // YYYY-MM-DD; "": the day of submission
@@ -145,6 +166,15 @@ struct JobSpec {
 
   bool operator==(const JobSpec&) const = default;
 };
+
+// Whether the job has rows to evaluate.
+inline bool HasValidation(const JobSpec& spec) {
+  return !spec.validation_dataset.empty() || spec.validation_split > 0;
+}
+
+// As the dataset helper has them; "": by the rows' fields, no other names.
+std::string DatasetFormatArgument(const JobSpec& spec);
+std::string DatasetColumnsArgument(const JobSpec& spec);
 
 // No update of a step can begin before all its gradients are known: they are
 // clipped, or scaled and may overflow.

@@ -2,11 +2,43 @@
 
 #include <cstdint>
 #include <limits>
+#include <string>
+#include <vector>
 
+#include "absl/strings/str_join.h"
 #include "base/limits.h"
 
 namespace roundhouse {
 namespace {
+
+// Which rows of the data, and what they are.
+void AddRows(std::vector<SpecFieldRow>* rows) {
+  using J = JobSpec;
+  using F = DatasetFormat;
+  std::vector<Choice<F>> formats;
+  std::vector<std::string> names;
+  for (const F f : {F::kAuto, F::kText, F::kPromptCompletion, F::kMessages,
+                    F::kShareGpt, F::kAlpaca}) {
+    formats.push_back({DatasetFormatName(f), f});
+    names.push_back(DatasetFormatName(f));
+  }
+  rows->push_back(WhenNot(
+      "auto",
+      OneOf<F>(&J::dataset_format, formats, {},
+               {"dataset_format", absl::StrJoin(names, ", "), "-", "auto"})));
+  rows->push_back(
+      ColumnsRow({"dataset_columns", "mapping", "-", "names as they are"}));
+  rows->push_back(
+      WhenNotZero(Number(&J::validation_split, {.low = 0, .high = 0.5},
+                         {"validation_split",
+                          "number",
+                          "share of the rows",
+                          "0",
+                          {"val_size", "val_set_size"}})));
+  rows->push_back(
+      WhenNotZero(Integer(&J::max_samples, {1, int64_t{1} << 40},
+                          {"max_samples", "integer", "rows", "all"})));
+}
 
 void AddModelAndData(std::vector<SpecFieldRow>* rows) {
   using J = JobSpec;
@@ -20,15 +52,18 @@ void AddModelAndData(std::vector<SpecFieldRow>* rows) {
       &J::model_init,
       {{"pretrained", ModelInit::kPretrained}, {"random", ModelInit::kRandom}},
       {}, {"model_init", "pretrained, random", "-", "pretrained"}));
-  rows->push_back(Path(
-      &J::dataset,
-      {"dataset", "path", "-", "required", {"training_file", "train_file"}}));
+  rows->push_back(Paths(&J::dataset, {"dataset",
+                                      "path, or list of paths",
+                                      "-",
+                                      "required",
+                                      {"training_file", "train_file"}}));
   rows->push_back(
-      Path(&J::validation_dataset, {"validation_dataset",
-                                    "path",
-                                    "-",
-                                    "none",
-                                    {"validation_file", "eval_dataset"}}));
+      Paths(&J::validation_dataset, {"validation_dataset",
+                                     "path, or list of paths",
+                                     "-",
+                                     "none",
+                                     {"validation_file", "eval_dataset"}}));
+  AddRows(rows);
   rows->push_back(Path(&J::resume_from_checkpoint,
                        {"resume_from_checkpoint", "path", "-", "none", {}}));
   rows->push_back(Only({"sft"}, {{"dpo", "preference training"}},
@@ -90,15 +125,16 @@ void AddBatches(std::vector<SpecFieldRow>* rows) {
                           {"max_length",
                            "integer",
                            "tokens",
-                           "1024",
+                           "1024, or what the model allows",
                            {"sequence_len", "cutoff_len", "max_seq_length"}}));
   using T = Truncation;
   std::vector<Choice<T>> truncations;
-  for (const T t : {T::kRight, T::kLeft, T::kDrop}) {
+  for (const T t : {T::kRight, T::kLeft, T::kDrop, T::kSplit}) {
     truncations.push_back({TruncationName(t), t});
   }
-  rows->push_back(OneOf<T>(&J::truncation, truncations, {},
-                           {"truncation", "right, left, drop", "-", "right"}));
+  rows->push_back(
+      OneOf<T>(&J::truncation, truncations, {},
+               {"truncation", "right, left, drop, split", "-", "right"}));
   rows->push_back(Boolean(
       &J::packing, {"packing", "boolean", "-", "false", {"sample_packing"}}));
   rows->push_back(DateRow(&J::template_date,

@@ -1,6 +1,7 @@
 #include "server/spec/spec_rows.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,23 @@ using Json = nlohmann::ordered_json;
 using Kind = SpecValue::Kind;
 
 constexpr size_t kMaxPathBytes = 4096;
+// As of server/spec/data_files, which counts what folders and patterns mean.
+constexpr size_t kMaxPaths = 128;
+constexpr size_t kMaxColumnBytes = 256;
+// Of all formats (prepare_formats.py's COLUMNS; a test compares them).
+constexpr const char* kColumns[] = {"chat_template_kwargs",
+                                    "completion",
+                                    "conversations",
+                                    "history",
+                                    "input",
+                                    "instruction",
+                                    "messages",
+                                    "output",
+                                    "parallel_tool_calls",
+                                    "prompt",
+                                    "system",
+                                    "text",
+                                    "tools"};
 constexpr size_t kMaxMetadataPairs = 16;
 constexpr size_t kMaxMetadataKeyBytes = 64;
 constexpr size_t kMaxMetadataValueBytes = 512;
@@ -78,6 +96,53 @@ absl::Status SetEvalPrompts(const SpecValue& v, SpecDraft* d) {
                            : Describe(item)));
     }
     d->spec.eval_prompts.push_back(item.text);
+  }
+  return absl::OkStatus();
+}
+
+bool IsPath(const SpecValue& v) {
+  return v.kind != Kind::kList && v.kind != Kind::kMap && !v.text.empty() &&
+         v.text.size() <= kMaxPathBytes;
+}
+
+absl::StatusOr<std::vector<std::string>> ReadPaths(const SpecValue& v) {
+  std::vector<std::string> paths;
+  const std::vector<SpecValue> one = {v};
+  const std::vector<SpecValue>& items = v.kind == Kind::kList ? v.items : one;
+  if (items.empty() || items.size() > kMaxPaths) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected a path, or a list of 1 to ", kMaxPaths,
+                     " paths, got ", items.size()));
+  }
+  for (const SpecValue& item : items) {
+    if (!IsPath(item)) {
+      return Expected(absl::StrCat("a path of 1 to ", kMaxPathBytes,
+                                   " bytes, or a list of paths"),
+                      item);
+    }
+    paths.push_back(item.text);
+  }
+  return paths;
+}
+
+absl::Status SetColumns(const SpecValue& v, SpecDraft* d) {
+  if (v.kind != Kind::kMap) {
+    return Expected("a mapping of a format's fields to columns of the data", v);
+  }
+  for (const auto& [key, value] : v.entries) {
+    const bool known = std::find(std::begin(kColumns), std::end(kColumns),
+                                 key.text) != std::end(kColumns);
+    if (!known) {
+      return Expected(absl::StrCat("one of ", absl::StrJoin(kColumns, ", ")),
+                      key);
+    }
+    if (value.kind == Kind::kList || value.kind == Kind::kMap ||
+        value.text.empty() || value.text.size() > kMaxColumnBytes) {
+      return Expected(absl::StrCat("a column's name of 1 to ", kMaxColumnBytes,
+                                   " bytes under \"", key.text, "\""),
+                      value);
+    }
+    d->spec.dataset_columns.emplace_back(key.text, value.text);
   }
   return absl::OkStatus();
 }
@@ -228,8 +293,7 @@ SpecFieldRow Boolean(bool JobSpec::*member, SpecField info) {
 SpecFieldRow Path(std::string JobSpec::*member, SpecField info) {
   SpecFieldRow row{.info = info};
   row.set = [member](const SpecValue& v, SpecDraft* d) {
-    if (v.kind == Kind::kList || v.kind == Kind::kMap || v.text.empty() ||
-        v.text.size() > kMaxPathBytes) {
+    if (!IsPath(v)) {
       return Expected(absl::StrCat("a path of 1 to ", kMaxPathBytes, " bytes"),
                       v);
     }
@@ -238,6 +302,31 @@ SpecFieldRow Path(std::string JobSpec::*member, SpecField info) {
   };
   row.put = [member, name = info.name](const JobSpec& s, Json* out) {
     if (!(s.*member).empty()) (*out)[name] = s.*member;
+  };
+  return row;
+}
+
+SpecFieldRow Paths(std::vector<std::string> JobSpec::*member, SpecField info) {
+  SpecFieldRow row{.info = info};
+  row.set = [member](const SpecValue& v, SpecDraft* d) -> absl::Status {
+    ASSIGN_OR_RETURN(d->spec.*member, ReadPaths(v));
+    return absl::OkStatus();
+  };
+  row.put = [member, name = info.name](const JobSpec& s, Json* out) {
+    const std::vector<std::string>& paths = s.*member;
+    if (paths.size() == 1) (*out)[name] = paths[0];
+    if (paths.size() > 1) (*out)[name] = paths;
+  };
+  return row;
+}
+
+SpecFieldRow ColumnsRow(SpecField info) {
+  SpecFieldRow row{.info = std::move(info)};
+  row.set = SetColumns;
+  row.put = [](const JobSpec& s, Json* out) {
+    for (const auto& [ours, theirs] : s.dataset_columns) {
+      (*out)["dataset_columns"][ours] = theirs;
+    }
   };
   return row;
 }
@@ -337,6 +426,16 @@ SpecFieldRow WhenNotZero(SpecFieldRow row) {
     Json one;
     put(s, &one);
     if (one[name] != 0) (*out)[name] = one[name];
+  };
+  return row;
+}
+
+SpecFieldRow WhenNot(std::string usual, SpecFieldRow row) {
+  row.put = [put = row.put, usual, name = row.info.name](const JobSpec& s,
+                                                         Json* out) {
+    Json one;
+    put(s, &one);
+    if (one[name] != usual) (*out)[name] = one[name];
   };
   return row;
 }

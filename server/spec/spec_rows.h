@@ -83,6 +83,10 @@ SpecFieldRow NumberOrNone(std::optional<double> JobSpec::*member,
                           NumberRange range, SpecField info);
 SpecFieldRow Boolean(bool JobSpec::*member, SpecField info);
 SpecFieldRow Path(std::string JobSpec::*member, SpecField info);
+// One path, or several, which a resolved spec has in a list.
+SpecFieldRow Paths(std::vector<std::string> JobSpec::*member, SpecField info);
+// dataset_columns.
+SpecFieldRow ColumnsRow(SpecField info);
 // A field with one value for now, which is nowhere stored.
 SpecFieldRow Only(std::vector<const char*> texts, std::vector<Later> later,
                   SpecField info);
@@ -100,6 +104,8 @@ SpecFieldRow AccumulationRow(SpecField info);
 SpecFieldRow DtypeFlagRow(bool SpecDraft::*member, SpecField info);
 // Written only where it is not 0: of two fields that replace each other.
 SpecFieldRow WhenNotZero(SpecFieldRow row);
+// Written only where it is not this text.
+SpecFieldRow WhenNot(std::string usual, SpecFieldRow row);
 // max_steps: -1 is transformers' way of saying "by epochs".
 SpecFieldRow StepsRow(SpecFieldRow row);
 

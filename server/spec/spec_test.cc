@@ -44,7 +44,7 @@ TEST(SpecTest, DefaultsAreThoseOfTrainingArguments) {
   const auto spec = Parse(kLeast);
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->model_name_or_path, "m");
-  EXPECT_EQ(spec->dataset, "d.jsonl");
+  EXPECT_EQ(spec->dataset, std::vector<std::string>{"d.jsonl"});
   EXPECT_EQ(spec->num_train_epochs, 3);
   EXPECT_EQ(spec->learning_rate, 5e-5);
   EXPECT_EQ(spec->lr_scheduler_type, LrSchedulerType::kLinear);
@@ -65,7 +65,7 @@ TEST(SpecTest, JsonTextIsRead) {
       "\"learning_rate\": 1e-3, \"metadata\": {\"team\": \"x\"}}");
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->learning_rate, 1e-3);
-  EXPECT_EQ(spec->dataset, "a\u00e9/b");
+  EXPECT_EQ(spec->dataset, std::vector<std::string>{"a\u00e9/b"});
   ASSERT_EQ(spec->metadata.size(), 1u);
   EXPECT_EQ(spec->metadata[0].second, "x");
 }
@@ -77,8 +77,8 @@ TEST(SpecTest, EveryAliasMeansItsField) {
       "finetuning_type: full\nsample_packing: false\n");
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->model_name_or_path, "m");
-  EXPECT_EQ(spec->dataset, "t");
-  EXPECT_EQ(spec->validation_dataset, "v");
+  EXPECT_EQ(spec->dataset, std::vector<std::string>{"t"});
+  EXPECT_EQ(spec->validation_dataset, std::vector<std::string>{"v"});
   EXPECT_EQ(spec->max_length, 77);
   EXPECT_EQ(spec->num_train_epochs, 2.5);
   EXPECT_EQ(spec->dtype, SpecDtype::kBf16);
@@ -145,7 +145,7 @@ TEST(SpecTest, TypesAndRanges) {
   for (const char* bad :
        {"learning_rate: .nan", "learning_rate: .inf", "learning_rate: -1",
         "learning_rate: 1e999", "max_steps: 2.5", "num_train_epochs: 0",
-        "dataset: [a]", "metadata: [1]", "seed: {a: 1}", "warmup_ratio: 2",
+        "dataset: [[a]]", "metadata: [1]", "seed: {a: 1}", "warmup_ratio: 2",
         "micro_batch_size: small", "max_length: true"}) {
     const auto result = Parse(absl::StrCat("model: m\n", bad, "\n"));
     EXPECT_EQ(ErrorReason(result.status()), "INVALID_VALUE") << bad;
@@ -245,7 +245,9 @@ TEST(SpecTest, EvaluationsNeedASetAndWhen) {
     EXPECT_EQ(ErrorField(result.status()), name);
     EXPECT_EQ(Message(result),
               absl::StrCat("job.yaml:3: ", name, ": needs a validation_dataset",
-                           name == "eval_steps" ? " or eval_prompts" : ""));
+                           name == "eval_steps"
+                               ? ", a validation_split or eval_prompts"
+                               : " or a validation_split"));
     if (name == "eval_steps") continue;
     const auto seldom = With(absl::StrCat(field, "\nvalidation_dataset: v"));
     EXPECT_EQ(ErrorField(seldom.status()), name);
@@ -292,7 +294,8 @@ TEST(SpecTest, EvalPromptsAreEnoughForEvalStepsOnly) {
   const auto best =
       With("eval_prompts: [a]\neval_steps: 5\nload_best_model_at_end: true");
   EXPECT_EQ(Message(best),
-            "job.yaml:5: load_best_model_at_end: needs a validation_dataset");
+            "job.yaml:5: load_best_model_at_end: needs a validation_dataset or "
+            "a validation_split");
 }
 
 TEST(SpecTest, AdaptersOfALoraJob) {
@@ -680,7 +683,11 @@ TEST(ResolvedSpecTest, EveryFieldWithAValueIsInTheJson) {
                             2)
           .ToJson());
   json.update(nlohmann::json::parse(
-      ResolvedSpec::Resolve(*With("method: lora\nadapter_name_or_path: a"), 2)
+      ResolvedSpec::Resolve(
+          *With("method: lora\nadapter_name_or_path: a\nmax_samples: 5\n"
+                "dataset_format: text\ndataset_columns: {text: a}\n"
+                "validation_split: 0.5"),
+          2)
           .ToJson()));
   const std::set<std::string> stand_ins = {"gradient_accumulation_steps",
                                            "bf16",

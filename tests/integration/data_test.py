@@ -1,6 +1,7 @@
 """Datasets through the real daemon: chat data under the model's own template,
 packed rows, and prepared data that is kept."""
 
+import gzip
 import json
 import os
 import pathlib
@@ -147,6 +148,100 @@ class DataTest(unittest.TestCase):
             self.assertEqual(self.daemon.log(job).count(warning), 1)
         self.assertNotIn("WARNING", self.daemon.log(self.train()))
         self.assertEqual(self.manifest(first)["sequences"], 4)
+
+    def make_shards(self):
+        """A folder of three kinds of file with the conversations in order."""
+        folder = self.scratch.data / "shards"
+        folder.mkdir()
+        rows = [conversation(i) for i in range(QUESTIONS)]
+        (folder / "part-2.json").write_text(json.dumps(rows[5:12], indent=1))
+        (folder / "part-10.jsonl.gz").write_bytes(gzip.compress("".join(
+            json.dumps(row) + "\n" for row in rows[12:]).encode()))
+        self.write("shards/part-1.jsonl", *rows[:5])
+        (folder / "README.md").write_text("Shards.")
+        return folder
+
+    def test_shards_are_one_dataset_however_they_are_named(self):
+        folder = self.make_shards()
+        files = [str(folder / name) for name in
+                 ("part-1.jsonl", "part-2.json", "part-10.jsonl.gz")]
+        wanted = (self.prepared(self.train()) / "tokens.u32").read_bytes()
+        for names in ("shards", "shards/part-*", files):
+            job = self.train(dataset=names)
+            self.assertEqual(
+                (self.prepared(job) / "tokens.u32").read_bytes(), wanted)
+            resolved = self.daemon.job(job)["resolved_spec"]
+            self.assertEqual(resolved["dataset"], files)
+        other = {"messages": [{"role": "user", "content": "x"}]}
+        self.write("shards/part-11.jsonl", conversation(1), other)
+        job = self.train(dataset="shards")
+        self.assertIn("1 rows are dropped, no_assistant_message "
+                      "(part-11.jsonl:2)", self.daemon.log(job))
+        self.write("shards/part-11.jsonl", conversation(1), {"messages": 5})
+        self.assertIn("shards/part-11.jsonl:2: the field 'messages' must be",
+                      self.fails(dataset="shards"))
+
+    def test_rows_that_are_chosen(self):
+        rows = "question,answer,text\n" + "".join(
+            f"{row['messages'][0]['content']},{row['messages'][1]['content']},x"
+            "\n" for row in map(conversation, range(QUESTIONS)))
+        (self.scratch.data / "table.csv").write_text(rows)
+        job = self.train(
+            dataset="table.csv", max_samples=20, validation_split=0.25,
+            dataset_columns={"prompt": "question", "completion": "answer"},
+            dataset_format="prompt_completion", eval_steps=2)
+        found = self.daemon.job(job)
+        self.assertEqual((found["dataset"]["train_sequences"],
+                          found["dataset"]["validation_sequences"]), (15, 5))
+        lines = [json.loads((self.daemon.directory(job) / "data" / split /
+                             "manifest.json").read_text())["rows"]
+                 for split in ("train", "validation")]
+        self.assertEqual(lines, [15, 5])
+        self.assertTrue(any("eval_loss" in line
+                            for line in self.daemon.metrics(job)))
+
+    def test_long_texts_become_several_rows(self):
+        (self.scratch.data / "long.jsonl").write_text(
+            json.dumps({"text": "one two three\n" * 100}) + "\n")
+        job = self.train(dataset="long.jsonl", truncation="split",
+                         max_length=16)
+        manifest = self.manifest(job)
+        self.assertGreater(manifest["sequences"], 10)
+        self.assertEqual((manifest["split"], manifest["truncated"]), (1, 0))
+        self.assertIn("split makes several rows of a long 'text'",
+                      self.fails(truncation="split"))
+
+    def test_max_length_is_what_a_small_model_allows(self):
+        path = self.scratch.data / "model/config.json"
+        config = json.loads(path.read_text())
+        config["max_position_embeddings"] = 40
+        path.write_text(json.dumps(config))
+        fields = {key: value for key, value in SHORT.items()
+                  if key != "max_length"}
+        job = self.daemon.submit(fields)
+        self.daemon.wait(job)
+        self.assertEqual(self.daemon.job(job)["resolved_spec"]["max_length"],
+                         40)
+        with self.assertRaises(harness.Failure) as refused:
+            self.daemon.submit({**fields, "max_length": 41})
+        self.assertIn("max_length: 41 tokens; the model allows 40",
+                      str(refused.exception))
+
+    def test_the_end_of_turns_is_an_end_of_the_result(self):
+        size = harness.make_tokenizer().get_vocab_size()
+        for name in ("config.json", "generation_config.json"):
+            path = self.scratch.data / "model" / name
+            config = json.loads(path.read_text()) if path.exists() else {}
+            config["eos_token_id"] = size - 1
+            path.write_text(json.dumps(config))
+        eos = harness.make_tokenizer().token_to_id(harness.EOS)
+        job = self.train()
+        self.assertIn(f"the turns of the chat template end with {harness.EOS}",
+                      self.daemon.log(job))
+        result = pathlib.Path(self.daemon.job(job)["output_path"])
+        self.assertEqual(json.loads(
+            (result / "generation_config.json").read_text()),
+            {"eos_token_id": [size - 1, eos]})
 
     def test_prepared_data_is_kept_by_content(self):
         first, second = self.train(), self.train()

@@ -1,0 +1,228 @@
+"""Rows of JSON: one object a line, or the objects of one array."""
+
+import codecs
+import hashlib
+import itertools
+import json
+import re
+
+from prepare_common import DataError, json_type, refusal, unique_object
+from prepare_sources import BYTE_ORDER_MARK, Stream, source_sha256
+
+MAX_LINE_BYTES = 16 << 20  # of a line; of an array's element its characters
+WINDOW_BYTES = 1 << 20  # of an array, read at once
+SPACES = re.compile(r"[ \t\r\n]*")
+DECODER = json.JSONDecoder(object_pairs_hook=unique_object)
+
+
+class JsonLines:
+    """Blank lines are skipped; a line's number is its row's."""
+
+    def __init__(self, source, budget):
+        self.source, self.budget = source, budget
+        self.hash = hashlib.sha256()
+        self.done = 0
+        self.whole = False  # whether all was read, and hashed
+
+    def rows(self):
+        """(number, fields, bytes) of each."""
+        with Stream(self.source, self.budget) as stream:
+            for number in itertools.count(1):
+                raw = self._line(stream, number)
+                if not raw:
+                    self.whole = self.source.packing is None
+                    return
+                if self.source.packing is None:
+                    self.done += len(raw)
+                    self.hash.update(raw)
+                else:
+                    self.done = stream.done()
+                if number == 1:
+                    raw = raw.removeprefix(BYTE_ORDER_MARK)
+                if raw.strip():
+                    yield number, self._fields(raw, number), len(raw)
+
+    def check_start(self):
+        """The first line alone."""
+        with Stream(self.source, self.budget) as stream:
+            raw = self._line(stream, 1).removeprefix(BYTE_ORDER_MARK)
+        if raw.strip():
+            self._fields(raw, 1)
+
+    def _fields(self, raw, number):
+        try:
+            return parse_object(raw)
+        except ValueError as error:
+            hint = ""
+            if raw.strip() == b"{":
+                hint = ("; a line must be a whole object: jq -c . FILE writes "
+                        "it so")
+            elif number == 1 and not raw.lstrip().startswith((b"{", b"[")):
+                hint = "; is it a table? Their names end with .csv or .tsv"
+            raise DataError(str(error) + hint, self.source.name, number
+                            ) from error
+        except Exception as error:
+            raise refusal(error, self.source.name, number) from error
+
+    def _line(self, stream, number):
+        try:
+            raw = stream.readline(MAX_LINE_BYTES + 1)
+        except OSError as error:
+            raise DataError(f"cannot read: {error.strerror}",
+                            self.source.name, number) from error
+        if len(raw) > MAX_LINE_BYTES:
+            raise DataError(f"the line is longer than {MAX_LINE_BYTES} bytes; "
+                            "make several rows of it",
+                            self.source.name, number)
+        return raw
+
+    def sha256(self):
+        """Of what was read."""
+        return (self.hash.hexdigest() if self.whole else
+                source_sha256(self.source))
+
+
+def parse_object(raw):
+    """One line's JSON object; ValueError says what is wrong with it."""
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"not UTF-8: byte {error.start + 1} of the line is "
+            f"0x{raw[error.start]:02x}") from error
+    try:
+        value = json.loads(text, object_pairs_hook=unique_object)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"not JSON: {error.msg} at character {error.pos + 1}") from error
+    except RecursionError as error:
+        raise ValueError("not usable JSON: nested too deeply") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"must be a JSON object, not {json_type(value)}")
+    return value
+
+
+class JsonArray:
+    """One array of objects, which are numbered from 1 in place of lines. Of
+    the file no more is in memory than a window and the longest element."""
+
+    def __init__(self, source, budget):
+        self.source, self.budget = source, budget
+        self.done = 0
+
+    def rows(self):
+        """(number, fields, characters) of each."""
+        with Stream(self.source, self.budget) as stream:
+            window = Window(stream, self.source.name)
+            window.take()  # its "["
+            if window.peek() == "]":
+                window.take()
+                return self._end(window)
+            for number in itertools.count(1):
+                window.number = number
+                fields, size = window.object()
+                self.done = stream.done()
+                yield number, fields, size
+                follows = window.take()
+                if follows == "]":
+                    return self._end(window)
+                if follows != ",":
+                    window.refuse("not a JSON array: no comma or ] follows "
+                                  f"element {number}")
+
+    def _end(self, window):
+        if window.peek():
+            window.refuse("not a JSON array: something follows its end")
+
+    def check_start(self):
+        """Its first element alone."""
+        for _ in self.rows():
+            return
+
+    def sha256(self):
+        return source_sha256(self.source)
+
+
+class Window:
+    """A part of the array's text; `at` is what comes next."""
+
+    def __init__(self, stream, name):
+        self.stream, self.name = stream, name
+        self.decoder = codecs.getincrementaldecoder("utf-8")()
+        self.text, self.at = "", 0
+        self.number = 1  # of the element
+        self.line = 1  # of the file, where the text begins
+        self.read = 0  # bytes
+        self.ended = False
+        self.fill(WINDOW_BYTES)
+        self.text = self.text.removeprefix("\ufeff")
+
+    def refuse(self, text, place=None):
+        line = self.line + self.text.count(
+            "\n", 0, self.at if place is None else place)
+        raise DataError(f"{text} (line {line} of the file)", self.name,
+                        self.number)
+
+    def fill(self, size):
+        """Lets go of what was taken, and reads `size` bytes more."""
+        self.line += self.text.count("\n", 0, self.at)
+        try:
+            data = self.stream.read(size)
+        except OSError as error:
+            raise DataError(f"cannot read: {error.strerror}", self.name,
+                            self.number) from error
+        self.ended = not data
+        pending = len(self.decoder.getstate()[0])
+        try:
+            text = self.decoder.decode(data, final=self.ended)
+        except UnicodeDecodeError as error:
+            place = self.read - pending + error.start + 1
+            raise DataError(f"not UTF-8: byte {place} of the file",
+                            self.name, self.number) from error
+        self.read += len(data)
+        self.text = self.text[self.at:] + text
+        self.at = 0
+
+    def peek(self):
+        """The next character that is no white space; "" at the end."""
+        while True:
+            self.at = SPACES.match(self.text, self.at).end()
+            if self.at < len(self.text) or self.ended:
+                return self.text[self.at:self.at + 1]
+            self.fill(WINDOW_BYTES)
+
+    def take(self):
+        found = self.peek()
+        self.at += 1
+        return found
+
+    def object(self):
+        """The next element and how long it is."""
+        self.peek()
+        while True:
+            try:
+                value, end = DECODER.raw_decode(self.text, self.at)
+                break
+            except json.JSONDecodeError as error:
+                left = len(self.text) - self.at
+                if self.text[self.at:self.at + 1] != "{" or self.ended:
+                    self.refuse(f"not JSON: {error.msg}", error.pos)
+                if left > MAX_LINE_BYTES:
+                    self.refuse(f"the element is longer than {MAX_LINE_BYTES} "
+                                f"characters, or not JSON: {error.msg}",
+                                error.pos)
+                self.fill(max(left, WINDOW_BYTES))
+            except RecursionError:
+                self.refuse("not usable JSON: nested too deeply")
+            except ValueError as error:  # a field that is there twice
+                self.refuse(str(error))
+            except Exception as error:
+                raise refusal(error, self.name, self.number) from error
+        if not isinstance(value, dict):
+            self.refuse(f"must be a JSON object, not {json_type(value)}")
+        size = end - self.at
+        if size > MAX_LINE_BYTES:
+            self.refuse(f"the element is longer than {MAX_LINE_BYTES} "
+                        "characters")
+        self.at = end
+        return value, size

@@ -1,0 +1,46 @@
+"""What is legal in a dataset but rarely meant: counted, with the first lines,
+and said as warnings."""
+
+import collections
+
+from prepare_common import name_line
+
+NAMED_FIELDS = 8  # in one warning
+
+TEXTS = {
+    "control_tokens": "{rows} rows have special tokens of the tokenizer in the "
+                      "text of a message; the model reads them as control "
+                      "tokens",
+    "tool_arguments": "{rows} rows have tool calls whose arguments are JSON in "
+                      "a string; the chat template was given what it says",
+    "unread_fields": "{rows} rows have messages with fields that the chat "
+                     "template does not read: {names}",
+    "text_left_out": "{rows} rows have a message whose text the chat template "
+                     "leaves out or changes",
+    "two_begins": "{rows} rows begin with the token {names} twice: the "
+                  "tokenizer puts one before each text",
+    "turn_ends": "the turns of the chat template end with {names}, which "
+                 "generation_config.json does not name as eos_token_id: "
+                 "samples stop there too, and so does the result",
+}
+
+
+class Notes:
+    def __init__(self):
+        self.kinds = {}
+
+    def add(self, kind, line, *names):
+        """One row's; `names` are what the warning lists."""
+        note = self.kinds.setdefault(kind, {
+            "rows": 0, "lines": [], "names": collections.Counter()})
+        note["rows"] += 1
+        name_line(note["lines"], line)
+        for name in names:
+            if name in note["names"] or len(note["names"]) < NAMED_FIELDS:
+                note["names"][name] += 1
+
+    def warnings(self):
+        return [{"kind": kind, "rows": note["rows"], "lines": note["lines"],
+                 "warning": TEXTS[kind].format(
+                     rows=note["rows"], names=", ".join(note["names"]))}
+                for kind, note in sorted(self.kinds.items())]

@@ -1,0 +1,179 @@
+"""Rows of tables: Parquet, and CSV or TSV with a header."""
+
+import csv
+
+from prepare_common import DataError, refusal
+from prepare_json import MAX_LINE_BYTES
+from prepare_sources import (BYTE_ORDER_MARK, TSV, Stream, import_pyarrow,
+                             opened, source_sha256)
+
+# Rows that Parquet unpacks at once; each may be as large as a line.
+PARQUET_ROWS = 32
+
+
+class Parquet:
+    """Rows are numbered from 1 in place of lines."""
+
+    def __init__(self, source, budget):
+        self.source = source
+        self.done = self.number = 0
+        import_pyarrow(source.name, "Parquet")
+
+    def _open(self, file):
+        import pyarrow.parquet
+
+        try:
+            return pyarrow.parquet.ParquetFile(file)
+        except MemoryError as error:  # ArrowMemoryError is one
+            raise refusal(error, self.source.name) from error
+        except Exception as error:  # pyarrow has errors of many classes
+            raise DataError(f"unreadable Parquet: {error}", self.source.name
+                            ) from error
+
+    def rows(self):
+        """(number, fields, bytes of text) of each."""
+        with opened(self.source.path, self.source.name) as file:
+            parquet = self._open(file)
+            total = max(parquet.metadata.num_rows, 1)
+            for fields in self._fields(parquet):
+                self.number += 1
+                self.done = min(self.source.size * self.number // total,
+                                self.source.size)
+                yield self.number, fields, self._size(fields)
+
+    def _size(self, fields):
+        size = sum(map(text_size, fields.values()))
+        if size > MAX_LINE_BYTES:
+            raise DataError(f"the row has {size} characters; the limit "
+                            f"is {MAX_LINE_BYTES}", self.source.name,
+                            self.number)
+        return size
+
+    def check_start(self):
+        """Its footer alone."""
+        with opened(self.source.path, self.source.name) as file:
+            self._open(file)
+
+    def _fields(self, parquet):
+        batches = parquet.iter_batches(batch_size=PARQUET_ROWS,
+                                       use_threads=False)
+        while True:
+            try:
+                batch = next(batches, None)
+                rows = [] if batch is None else batch.to_pylist()
+            except MemoryError as error:
+                raise refusal(error, self.source.name, self.number + 1,
+                              "unpacking the rows from here") from error
+            except Exception as error:
+                raise DataError(
+                    f"unreadable Parquet after row {self.number}: {error}",
+                    self.source.name) from error
+            if batch is None:
+                return
+            yield from rows
+
+    def sha256(self):
+        return source_sha256(self.source)
+
+
+class Csv:
+    """The first record names the columns; a row's number is the line that its
+    record begins on. All values are text."""
+
+    def __init__(self, source, budget):
+        self.source, self.budget = source, budget
+        self.done = 0
+        self.lines = 0  # that were read
+        self.size = 0  # bytes of the record that is read
+
+    def rows(self):
+        """(number, fields, bytes) of each."""
+        csv.field_size_limit(MAX_LINE_BYTES)
+        self.lines = 0
+        with Stream(self.source, self.budget) as stream:
+            records = csv.reader(
+                self._texts(stream), strict=True,
+                delimiter="\t" if self.source.kind == TSV else ",")
+            header = self._header(next(self._records(records), None))
+            while True:
+                start, self.size = self.lines + 1, 0
+                record = next(self._records(records), None)
+                if record is None:
+                    return
+                if record:
+                    self.done = stream.done()
+                    yield start, self._fields(header, record, start), self.size
+
+    def _records(self, records):
+        start = self.lines + 1
+        try:
+            yield from records
+        except csv.Error as error:
+            raise DataError(f"not {self.source.kind}: {error}",
+                            self.source.name, start) from error
+
+    def _texts(self, stream):
+        """Lines as text; a record may have several."""
+        while True:
+            try:
+                raw = stream.readline(MAX_LINE_BYTES + 1)
+            except OSError as error:
+                raise DataError(f"cannot read: {error.strerror}",
+                                self.source.name, self.lines + 1) from error
+            if not raw:
+                return
+            self.lines += 1
+            self.size += len(raw)
+            if self.size > MAX_LINE_BYTES:
+                raise DataError(f"the record is longer than {MAX_LINE_BYTES} "
+                                "bytes; make several rows of it, or look for "
+                                "a quote that is never closed",
+                                self.source.name, self.lines)
+            if self.lines == 1:
+                raw = raw.removeprefix(BYTE_ORDER_MARK)
+            try:
+                yield raw.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise DataError(
+                    f"not UTF-8: byte {error.start + 1} of the line is "
+                    f"0x{raw[error.start]:02x}; iconv -f WINDOWS-1252 -t UTF-8 "
+                    "writes what spreadsheets save as UTF-8",
+                    self.source.name, self.lines) from error
+
+    def _header(self, names):
+        kind, where = self.source.kind, (self.source.name, 1)
+        if names is None:
+            return []
+        if len(names) == 1 and (";" in names[0] or "\t" in names[0]):
+            raise DataError(
+                f"has one column, {names[0]!r}: separate columns by a comma "
+                "(.csv) or a tab (.tsv)", *where)
+        for name in names:
+            if not name.strip():
+                raise DataError(f"the first record of {kind} names the "
+                                "columns, and here one has no name", *where)
+            if names.count(name) > 1:
+                raise DataError(f"has two columns {name!r}", *where)
+        return names
+
+    def _fields(self, header, record, number):
+        if len(record) != len(header):
+            raise DataError(f"the record has {len(record)} fields, the header "
+                            f"{len(header)}", self.source.name, number)
+        return dict(zip(header, record))
+
+    def check_start(self):
+        """Its header and its first record."""
+        for _ in self.rows():
+            return
+
+    def sha256(self):
+        return source_sha256(self.source)
+
+
+def text_size(value):
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(text_size, value.values()))
+    return sum(map(text_size, value)) if isinstance(value, list) else 8

@@ -1,0 +1,269 @@
+#include "server/spec/data_files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <string.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "base/status.h"
+#include "server/spec/spec_error.h"
+
+namespace roundhouse {
+namespace {
+
+constexpr char kWildcards[] = "*?[";
+constexpr const char* kSuffixes[] = {".jsonl",   ".ndjson", ".json",
+                                     ".parquet", ".csv",    ".tsv"};
+constexpr const char* kPackedSuffixes[] = {".gz", ".zst"};
+// What lies beside data and is none.
+constexpr const char* kOtherNames[] = {"dataset_info.json",
+                                       "dataset_infos.json", "state.json",
+                                       "dataset_dict.json"};
+
+absl::Status Invalid(const std::string& field, const std::string& name,
+                     const std::string& what) {
+  return FieldError("INVALID_VALUE", field,
+                    absl::StrCat(field, ": \"", name, "\" ", what));
+}
+
+// A pattern or path in two: "a/b*" -> "a", "b*".
+std::pair<std::string, std::string> SplitPath(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return {".", path};
+  return {slash == 0 ? "/" : path.substr(0, slash), path.substr(slash + 1)};
+}
+
+bool IsData(const std::string& name) {
+  const std::string lower = absl::AsciiStrToLower(name);
+  if (lower.empty() || lower[0] == '.' || lower[0] == '_') return false;
+  for (const char* other : kOtherNames) {
+    if (lower == other) return false;
+  }
+  absl::string_view bare = lower;
+  for (const char* packed : kPackedSuffixes) {
+    if (absl::ConsumeSuffix(&bare, packed)) break;
+  }
+  return std::any_of(
+      std::begin(kSuffixes), std::end(kSuffixes),
+      [&](const char* suffix) { return absl::EndsWith(bare, suffix); });
+}
+
+// The split that a file's name begins with; "": it names none.
+std::string SplitOf(const std::string& name) {
+  static const auto* const words = new std::map<std::string, std::string>{
+      {"train", "train"},      {"training", "train"},
+      {"test", "test"},        {"validation", "validation"},
+      {"valid", "validation"}, {"val", "validation"},
+      {"dev", "validation"},   {"eval", "validation"}};
+  const std::string lower = absl::AsciiStrToLower(name);
+  const size_t end =
+      std::find_if_not(lower.begin(), lower.end(), absl::ascii_isalpha) -
+      lower.begin();
+  const auto found = words->find(lower.substr(0, end));
+  return found == words->end() ? "" : found->second;
+}
+
+absl::StatusOr<std::vector<std::string>> NamesIn(const FoundDirectory& folder) {
+  const int opened =
+      openat(folder.descriptor.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* const listed = opened < 0 ? nullptr : fdopendir(opened);
+  if (listed == nullptr) {
+    const int error = errno;
+    const Descriptor closer(opened);
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot be listed: ", strerror(error)));
+  }
+  const std::unique_ptr<DIR, int (*)(DIR*)> closer(listed, closedir);
+  std::vector<std::string> names;
+  while (const dirent* const entry = readdir(listed)) {
+    if (names.size() >= kMaxFolderNames) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("has more than ", kMaxFolderNames, " files"));
+    }
+    names.push_back(entry->d_name);
+  }
+  std::sort(names.begin(), names.end(), ComesBefore);
+  return names;
+}
+
+absl::Status CheckOneSplit(const std::string& field, const std::string& name,
+                           const std::vector<std::string>& files) {
+  std::set<std::string> splits;
+  for (const std::string& file : files) splits.insert(SplitOf(file));
+  splits.erase("");
+  if (splits.size() < 2) return absl::OkStatus();
+  return Invalid(
+      field, name,
+      absl::StrCat("has files of several splits (", absl::StrJoin(splits, ", "),
+                   "); name those that are meant, for instance ", name,
+                   absl::EndsWith(name, "/") ? "" : "/", *splits.rbegin(),
+                   "*"));
+}
+
+class Finder {
+ public:
+  Finder(const PathResolver& resolve, const FileOpener& files,
+         const std::string& field)
+      : resolve_(resolve), files_(files), field_(field) {}
+
+  absl::Status Add(const std::string& name) {
+    auto file = resolve_(field_, name, PathKind::kFile);
+    if (file.ok()) return Take(name, *std::move(file));
+    if (absl::IsUnavailable(file.status())) return file.status();
+    const auto [folder, last] = SplitPath(name);
+    if (last.find_first_of(kWildcards) != std::string::npos) {
+      return AddMatches(name, folder, last);
+    }
+    if (name.find_first_of(kWildcards) != std::string::npos) {
+      return Invalid(field_, name,
+                     "has a pattern in a folder's name; only the last part of "
+                     "a path may be one");
+    }
+    const auto directory = resolve_(field_, name, PathKind::kDirectory);
+    return directory.ok() ? AddFolder(name, *directory) : file.status();
+  }
+
+  absl::StatusOr<std::vector<std::string>> Found() && {
+    size_t bytes = 0;
+    for (const std::string& file : found_) bytes += file.size();
+    if (found_.size() > kMaxDataFiles) {
+      return FieldError(
+          "INVALID_VALUE", field_,
+          absl::StrCat(field_, ": ", found_.size(), " files; at most ",
+                       kMaxDataFiles, ": write them into fewer"));
+    }
+    if (bytes > kMaxDataNamesBytes) {
+      return FieldError(
+          "INVALID_VALUE", field_,
+          absl::StrCat(field_, ": the names of its files have ", bytes,
+                       " bytes together; at most ", kMaxDataNamesBytes));
+    }
+    return std::move(found_);
+  }
+
+ private:
+  absl::StatusOr<std::vector<std::string>> List(const std::string& name,
+                                                const std::string& real) {
+    const auto folder = files_.OpenDirectory(real);
+    if (absl::IsUnavailable(folder.status())) return folder.status();
+    if (!folder.ok()) {
+      return FieldError(
+          "INVALID_VALUE", field_,
+          absl::StrCat(field_, ": ", std::string(folder.status().message())));
+    }
+    auto names = NamesIn(*folder);
+    if (names.ok()) return names;
+    return Invalid(field_, name, std::string(names.status().message()));
+  }
+
+  absl::Status AddMatches(const std::string& name, const std::string& folder,
+                          const std::string& pattern) {
+    ASSIGN_OR_RETURN(const std::string real,
+                     resolve_(field_, folder, PathKind::kDirectory));
+    ASSIGN_OR_RETURN(const std::vector<std::string> names, List(name, real));
+    bool any = false;
+    for (const std::string& one : names) {
+      if (fnmatch(pattern.c_str(), one.c_str(), FNM_PERIOD) != 0) continue;
+      any = true;
+      RETURN_IF_ERROR(AddBelow(real, one));
+    }
+    if (any) return absl::OkStatus();
+    return FieldError(
+        "PATH_NOT_FOUND", field_,
+        absl::StrCat(field_, ": \"", name, "\" matches no file in ", real));
+  }
+
+  absl::Status AddFolder(const std::string& name, const std::string& real) {
+    ASSIGN_OR_RETURN(std::vector<std::string> names, List(name, real));
+    const bool arrow = std::any_of(
+        names.begin(), names.end(),
+        [](const std::string& one) { return absl::EndsWith(one, ".arrow"); });
+    std::erase_if(names, [](const std::string& one) { return !IsData(one); });
+    if (names.empty()) {
+      return Invalid(
+          field_, name,
+          arrow ? "is a folder of the datasets library; write it as Parquet: "
+                  "datasets.load_from_disk(FOLDER).to_parquet(FILE)"
+                : absl::StrCat("has no file whose name ends with ",
+                               absl::StrJoin(kSuffixes, ", "),
+                               " (or so with .gz or .zst behind)"));
+    }
+    RETURN_IF_ERROR(CheckOneSplit(field_, name, names));
+    for (const std::string& one : names) {
+      RETURN_IF_ERROR(AddBelow(real, one));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AddBelow(const std::string& folder, const std::string& name) {
+    const std::string path =
+        absl::StrCat(folder, folder == "/" ? "" : "/", name);
+    ASSIGN_OR_RETURN(std::string real, resolve_(field_, path, PathKind::kFile));
+    return Take(path, std::move(real));
+  }
+
+  absl::Status Take(const std::string& name, std::string real) {
+    if (!seen_.insert(real).second) {
+      return Invalid(field_, name, "is named twice");
+    }
+    found_.push_back(std::move(real));
+    return absl::OkStatus();
+  }
+
+  const PathResolver& resolve_;
+  const FileOpener& files_;
+  const std::string& field_;
+  std::vector<std::string> found_;
+  std::set<std::string> seen_;
+};
+
+// The number that begins at `at`, without its zeros, and what follows it.
+std::string TakeNumber(const std::string& text, size_t* at) {
+  const size_t start = *at;
+  while (*at < text.size() && absl::ascii_isdigit(text[*at])) ++*at;
+  const size_t first = std::min(text.find_first_not_of('0', start), *at);
+  return text.substr(first, *at - first);
+}
+
+}  // namespace
+
+bool ComesBefore(const std::string& a, const std::string& b) {
+  size_t i = 0, j = 0;
+  while (i < a.size() && j < b.size()) {
+    if (absl::ascii_isdigit(a[i]) && absl::ascii_isdigit(b[j])) {
+      const std::string left = TakeNumber(a, &i), right = TakeNumber(b, &j);
+      if (left.size() != right.size()) return left.size() < right.size();
+      if (left != right) return left < right;
+    } else if (a[i] != b[j]) {
+      return a[i] < b[j];
+    } else {
+      ++i;
+      ++j;
+    }
+  }
+  if ((i < a.size()) != (j < b.size())) return j < b.size();
+  return a < b;  // "a1" and "a01"
+}
+
+absl::StatusOr<std::vector<std::string>> FindDataFiles(
+    const PathResolver& resolve, const FileOpener& files,
+    const std::string& field, const std::vector<std::string>& names) {
+  Finder finder(resolve, files, field);
+  for (const std::string& name : names) RETURN_IF_ERROR(finder.Add(name));
+  return std::move(finder).Found();
+}
+
+}  // namespace roundhouse
