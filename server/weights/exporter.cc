@@ -39,11 +39,11 @@ void RemoveNote(const std::string& note_path) {
   if (!removed.ok()) RH_LOG(kWarning) << removed.message();
 }
 
-// What an earlier daemon was making when it ended.
+// What the note names, of an export that did not end, and then the note; it
+// stays where that can't be removed.
 void RemoveLeftover(const FileOpener& files, const std::string& note_path) {
   std::ifstream note(note_path, std::ios::binary);
   const std::string path(std::istreambuf_iterator<char>(note), {});
-  RH_LOG(kInfo) << "removing an unfinished export: " << path;
   const absl::Status removed = ExportDirectory::RemoveLeftover(files, path);
   if (!removed.ok()) {
     RH_LOG(kError) << removed;
@@ -97,6 +97,8 @@ std::shared_ptr<ExportTask> Exporter::Start(const ExportRequest& request) {
 // The files with their headers, which the files worker fills.
 absl::Status Exporter::Begin(const ExportPlan& plan, Being& being) const {
   const std::string temporary = TemporaryFor(plan.output);
+  // Of one before, which could not be removed at its end.
+  if (PathExists(note_path_)) RemoveLeftover(files_, note_path_);
   RETURN_IF_ERROR(WriteFileDurably(kExportNote, note_path_, temporary));
   ASSIGN_OR_RETURN(being.directory,
                    ExportDirectory::Make(files_, temporary, plan.disk_bytes));
@@ -130,7 +132,7 @@ absl::Status Exporter::Fill(const ExportPlan& plan, Being& being) const {
 // What is under its name stays.
 void Exporter::Remove(Being& being) const {
   being.directory.reset();
-  RemoveNote(note_path_);
+  RemoveLeftover(files_, note_path_);
 }
 
 void Exporter::Enqueue(Export waiting) {

@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/files/file_fault.h"
 #include "gtest/gtest.h"
 #include "server/spec/spec_error.h"
 #include "server/testing/test_model.h"
@@ -266,6 +267,19 @@ TEST_F(ExporterTest, WhatAKilledDaemonLeftIsRemoved) {
   WriteTestFile(Note(), left);
   Run({});
   EXPECT_EQ(Left(), Names{});
+  EXPECT_FALSE(fs::exists(Note()));
+}
+
+// The note keeps what a failing disk does not let go, for the next export.
+TEST_F(ExporterTest, WhatCannotBeRemovedIsRemovedLater) {
+  ASSERT_TRUE(ArmFileFaults("export.remove:EIO:ever").ok());
+  Run({{.source = "s", .output = "x"}}, {"full"});
+  ASSERT_TRUE(ArmFileFaults("").ok());
+  EXPECT_EQ(Left().size(), 1u);
+  EXPECT_TRUE(fs::exists(Note()));
+  Run({{.source = "s", .output = "x"}});
+  ExpectWhole("x");
+  EXPECT_EQ(Left(), Names{"x"});
   EXPECT_FALSE(fs::exists(Note()));
 }
 

@@ -107,7 +107,7 @@ TABLE = (
     Row("store.backup", "begin"),
     Row("state.folder", "begin_afresh"),
     Row("state.lock", "begin"),
-    Row("state.reserve", "begin"),
+    Row("state.reserve", "begin_afresh"),
     Row("listen.socket", "begin"),
     Row("leftover.remove", "begin"),
     Row("output.remove", "restart", job=SHORT),
@@ -335,6 +335,7 @@ class SiteFaultsTest(unittest.TestCase):
         wanted = self.ask_everything(job)
         self.disk_is_back(length, job)
         self.end_all(wanted)
+        self.start_once_more()
         # Steps that were saved are never lost.
         self.assertEqual(self.daemon.log(job).count(
             f"step 1/{row.job['max_steps']} "), 1)
@@ -363,7 +364,7 @@ class SiteFaultsTest(unittest.TestCase):
             self.start(fault)
         except harness.Failure:
             self.assertTrue(self.daemon.ended())
-            self.assertEqual(self.daemon.process.returncode, 1)
+            self.assertIn(self.daemon.process.returncode, (1, 2))
             self.wait_for_fault(row.site)
             self.start()
         else:
@@ -371,9 +372,12 @@ class SiteFaultsTest(unittest.TestCase):
         wanted = self.ask_everything(job)
         self.disk_is_back(length, job)
         self.end_all(wanted)
-        if row.site == "leftover.remove":  # it went with the next start
-            self.daemon.stop()
-            self.start()
+        self.start_once_more()
+
+    def start_once_more(self):
+        """What could not be removed is, at the next start."""
+        self.daemon.stop()
+        self.start()
 
     def failing(self, row, fault, length):
         """Whatever the disk does, the job says what is wrong with it."""
@@ -443,8 +447,7 @@ class SiteFaultsTest(unittest.TestCase):
         self.assertNotEqual(self.answer(*words).returncode, 0)
         self.wait_for_fault(row.site)
         self.end_all(self.ask_everything(None))
-        self.daemon.stop()
-        self.start()
+        self.start_once_more()
         self.assertEqual(list(self.exports.iterdir()), [])
         self.daemon.client(*words)
 
