@@ -118,18 +118,38 @@ TEST_F(DatasetInspectorTest, TheHelperIsToldEveryOption) {
   question.samples = 4;
   const auto answer = Answer(question);
   ASSERT_TRUE(answer.ok()) << answer.status();
-  EXPECT_EQ(*answer,
-            absl::StrCat("--tokenizer ", root_, "/model --data ", root_,
-                         "/d.jsonl --max-length 77 --truncation left "
-                         "--packing --seed 5 --template-date 2026-01-02 "
-                         "--preview 4"));
+  EXPECT_EQ(
+      *answer,
+      absl::StrCat("--tokenizer ", root_,
+                   "/model --max-length 77 --truncation left --data ", root_,
+                   "/d.jsonl --packing --seed 5 --template-date "
+                   "2026-01-02 --preview 4"));
+}
+
+TEST_F(DatasetInspectorTest, TheHelperIsToldWhichRowsAreMeant) {
+  Make("echo \"$*\"");
+  WriteTestFile(root_ + "/e.jsonl", "{}");
+  DatasetQuestion question = Question();
+  question.dataset = {"e.jsonl", "d.jsonl"};
+  question.format = "text";
+  question.columns = "{\"text\":\"body\"}";
+  question.max_samples = 9;
+  question.validation_split = 0.25;
+  const auto answer = Answer(question);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_TRUE(
+      Has(*answer, absl::StrCat("--data ", root_, "/e.jsonl --data ", root_,
+                                "/d.jsonl --format text --columns "
+                                "{\"text\":\"body\"} --max-samples 9 "
+                                "--validation-split 0.25 --seed 42")))
+      << *answer;
 }
 
 TEST_F(DatasetInspectorTest, DefaultsAreThoseOfAJob) {
   Make("");
   const auto question = inspector_->Check(Question());
   ASSERT_TRUE(question.ok()) << question.status();
-  EXPECT_EQ(question->max_length, JobSpec().max_length);
+  EXPECT_EQ(question->max_length, kUsualMaxLength);
   EXPECT_EQ(question->seed, JobSpec().seed);
   EXPECT_EQ(question->truncation, "right");
   EXPECT_EQ(question->template_date.size(), 10u);
