@@ -1,14 +1,32 @@
 #include "client/dry_run.h"
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "client/message_json.h"
 #include "client/output.h"
 
 namespace roundhouse::client {
 namespace {
+
+// Of the spec, what says what the job is; its fields' names, in the order of
+// docs/job-spec.md.
+constexpr const char* kSummary[] = {"model_name_or_path",
+                                    "dataset",
+                                    "validation_dataset",
+                                    "method",
+                                    "lora_r",
+                                    "target_modules",
+                                    "num_train_epochs",
+                                    "max_steps",
+                                    "batch_size",
+                                    "max_length",
+                                    "learning_rate",
+                                    "dtype",
+                                    "output_name"};
 
 std::string HostText(const v1::JobNeeds& needs) {
   const int64_t total = needs.host_base_bytes() + needs.host_state_bytes() +
@@ -50,6 +68,18 @@ std::string EtaText(const v1::JobNeeds& needs) {
 }
 
 }  // namespace
+
+std::string SpecText(const nlohmann::ordered_json& spec) {
+  std::vector<std::vector<std::string>> rows;
+  for (const char* field : kSummary) {
+    const auto found = spec.find(field);
+    if (found == spec.end()) continue;
+    const std::string text =
+        found->is_string() ? found->get<std::string>() : JsonText(*found, -1);
+    rows.push_back({absl::StrCat(field, ":"), text});
+  }
+  return rows.empty() ? "" : FormatTable(rows);
+}
 
 std::string NeedsText(const v1::JobNeeds& needs) {
   return FormatTable(

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/visible_text.h"
@@ -62,8 +63,18 @@ Violations ViolationsOf(const grpc::Status& status) {
 }
 
 bool Says(const std::string& message, const Violation& violation) {
-  return message.find(violation.subject) != std::string::npos &&
-         message.find(violation.description) != std::string::npos;
+  return message.find(violation.description) != std::string::npos;
+}
+
+// "" where the description names it.
+std::string SubjectText(const Violation& violation) {
+  const std::string subject = absl::StrCat(violation.subject, ": ");
+  if (violation.subject.empty() ||
+      absl::StartsWith(violation.description, violation.subject) ||
+      absl::StrContains(violation.description, subject)) {
+    return "";
+  }
+  return VisibleLine(subject);
 }
 
 std::string CodeName(const grpc::Status& status) {
@@ -86,8 +97,7 @@ std::string ErrorText(const std::string& doing, const grpc::Status& status,
     if (Says(status.error_message(), violation)) {
       continue;
     }
-    absl::StrAppend(&text, "  ", VisibleLine(violation.subject),
-                    violation.subject.empty() ? "" : ": ",
+    absl::StrAppend(&text, "  ", SubjectText(violation),
                     MessageText(violation.description), "\n");
   }
   // What the server says of itself has details.

@@ -52,6 +52,27 @@ TEST(ErrorTextTest, WhatTheMessageSaysIsNotRepeated) {
             "a.yaml:3: seed: is negative\n");
 }
 
+// A subject that only the details name, as they do a job's whole name.
+TEST(ErrorTextTest, ASubjectAloneIsNoReasonToSayItAgain) {
+  google::rpc::PreconditionFailure detail;
+  detail.add_violations()->set_subject("projects/default/fineTuningJobs/job-1");
+  detail.mutable_violations(0)->set_description("the job is SUCCEEDED");
+  EXPECT_EQ(Text(Detailed(grpc::StatusCode::FAILED_PRECONDITION,
+                          "the job is SUCCEEDED", detail)),
+            "roundhouse: submit a.yaml: FAILED_PRECONDITION: the job is "
+            "SUCCEEDED\n");
+}
+
+TEST(ErrorTextTest, ADescriptionThatNamesItsFieldStandsAlone) {
+  google::rpc::BadRequest detail;
+  detail.add_field_violations()->set_field("seed");
+  detail.mutable_field_violations(0)->set_description("line 3: seed: is bad");
+  EXPECT_EQ(Text(Detailed(grpc::StatusCode::INVALID_ARGUMENT,
+                          "a.yaml has 2 errors", detail)),
+            "roundhouse: submit a.yaml: INVALID_ARGUMENT: a.yaml has 2 errors\n"
+            "  line 3: seed: is bad\n");
+}
+
 TEST(ErrorTextTest, AServerThatAnswersIsThere) {
   google::rpc::ErrorInfo info;
   info.set_reason("TRY_LATER");

@@ -137,7 +137,7 @@ TEST_F(FollowTest, FilesThatCannotBeSent) {
 TEST_F(FollowTest, DryRunShowsTheServersAnswer) {
   server_.answers().create = [](const auto& request, v1::FineTuningJob* job) {
     EXPECT_TRUE(request.validate_only());
-    job->set_resolved_spec(R"({"seed":1})");
+    job->set_resolved_spec(R"({"seed":1,"method":"lora","batch_size":8})");
     job->mutable_needs()->set_parameters(1234);
     v1::DatasetSpan* span = job->mutable_sample()->add_spans();
     span->set_text("answer");
@@ -145,7 +145,7 @@ TEST_F(FollowTest, DryRunShowsTheServersAnswer) {
     return grpc::Status::OK;
   };
   EXPECT_EQ(Run({"submit", "-f", file_, "--dry-run"}), ExitCode::kOk);
-  EXPECT_EQ(out(), "{\n  \"seed\": 1\n}\n");
+  EXPECT_EQ(out(), "method:      lora\nbatch_size:  8\n");
   EXPECT_TRUE(Has(err(), "1234, trained 0")) << err();
   EXPECT_TRUE(Has(err(), "[[answer]]")) << err();
   EXPECT_TRUE(Has(err(), "no job was made")) << err();

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/visible_text.h"
 #include "client/output.h"
 
 namespace roundhouse::client {
@@ -41,7 +42,13 @@ std::string ModelTable(const v1::ListModelsResponse& response) {
          model.has_full() ? NeedText(model.full()) : "",
          model.has_lora() ? NeedText(model.lora()) : ""});
   }
-  return FormatTable(rows);
+  std::string text = FormatTable(rows);
+  for (const v1::Model& model : response.models()) {
+    if (model.problem().empty()) continue;
+    absl::StrAppend(&text, VisibleLine(model.name()),
+                    " is not usable: ", VisibleLine(model.problem()), "\n");
+  }
+  return text;
 }
 
 std::string ModelText(const v1::Model& model) {

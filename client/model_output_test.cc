@@ -37,8 +37,9 @@ TEST(ModelOutputTest, ATableOfAll) {
   broken->set_problem("is broken");
   const std::string text = ModelTable(response);
   EXPECT_FALSE(Has(text, "\x1b")) << text;
-  for (const char* part : {"qwen3", "1.2M", "bf16", "3.0 MiB", "no (9.0 MiB)",
-                           "4.0 MiB", "adapter of base", "not usable"}) {
+  for (const char* part :
+       {"qwen3", "1.2M", "bf16", "3.0 MiB", "no (9.0 MiB)", "4.0 MiB",
+        "adapter of base", "not usable", "\n/m/b is not usable: is broken\n"}) {
     EXPECT_TRUE(Has(text, part)) << part << "\n" << text;
   }
 }

@@ -19,7 +19,8 @@ constexpr char kTemplate[] =
 model_name_or_path: path/to/model
 # model_init: random      # the directory's config, with seeded random weights
 
-# JSON lines, either {"text": ...} or {"prompt": ..., "completion": ...}.
+# Rows of {"text"}, {"prompt", "completion"} or {"messages"}, or in one of the
+# other shapes of docs/datasets.md.
 dataset: path/to/train.jsonl
 # Its loss is measured before step 1 and after the last step.
 # validation_dataset: path/to/validation.jsonl
@@ -43,7 +44,8 @@ num_train_epochs: 3
 # faster; they never change its result.
 batch_size: 8
 micro_batch_size: auto    # sequences that a device computes at once
-max_length: 1024          # tokens; longer sequences are cut and counted
+# max_length: 1024        # tokens, of longer ones the end is cut; the default
+#                         # is less where the model allows less
 
 # The optimizer is AdamW.
 learning_rate: 5.0e-5     # the peak
@@ -55,7 +57,8 @@ adam_beta1: 0.9
 adam_beta2: 0.999
 adam_epsilon: 1.0e-8
 
-dtype: fp32               # of the computation: fp32, bf16, fp16; masters fp32
+dtype: auto               # of the computation: as the model's files are; or
+#                         # fp32, bf16, fp16.  Master weights are fp32
 seed: 42
 
 save_steps: 500           # steps between checkpoints; 0 is none on the way

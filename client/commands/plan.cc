@@ -86,7 +86,7 @@ void PlanCommand::DefineFlags(FlagSet* flags) {
   flags->AddString("target-modules", 0, "LIST", &target_modules_,
                    "comma-separated, or all-linear");
   flags->AddInt("max-length", 0, "N", 1, &max_length_,
-                "tokens of every sequence");
+                "tokens of every sequence; else a job's default");
   flags->AddInt("batch-size", 0, "N", 1, &batch_size_, "sequences of a step");
   flags->AddInt("micro-batch-size", 0, "N", 1, &micro_batch_size_,
                 "sequences of a micro-batch; else auto");
@@ -194,6 +194,12 @@ ExitCode PlanCommand::Run(const std::vector<std::string>&, Session* session) {
   const absl::Status traced =
       trace_.empty() ? absl::OkStatus() : WriteTrace(plan, session);
   Show(&plan, session);
+  if (plan.max_position_tokens() > 0 &&
+      max_length_ > plan.max_position_tokens()) {
+    session->err() << "Warning: no job may have max_length " << max_length_
+                   << ": the model allows " << plan.max_position_tokens()
+                   << " (max_position_embeddings of its config.json)\n";
+  }
   if (!traced.ok()) {
     session->err() << "roundhouse: plan: "
                    << MessageText(std::string(traced.message())) << "\n";

@@ -20,6 +20,12 @@ namespace {
 // The server's limit of a job file.
 constexpr size_t kMaxJobFileBytes = 1 << 20;
 
+void ShowWarnings(const v1::FineTuningJob& job, Session* session) {
+  for (const std::string& warning : job.warnings()) {
+    session->err() << "Warning: " << MessageText(warning) << "\n";
+  }
+}
+
 // 128 random bits.
 std::string NewRequestId() {
   std::random_device device;
@@ -137,8 +143,9 @@ ExitCode SubmitCommand::ShowDryRun(const v1::FineTuningJob& job,
     const Environment& environment = session->environment();
     v1::PreviewDatasetResponse preview;
     *preview.add_samples() = job.sample();
-    session->out() << JsonText(json["resolved_spec"], 2) << "\n";
-    session->err() << NeedsText(job.needs()) << "\n"
+    session->out() << SpecText(json["resolved_spec"]);
+    session->err() << "(-o json has every field.)\n\n"
+                   << NeedsText(job.needs()) << "\n"
                    << PreviewText(preview, environment.err_is_terminal &&
                                                environment.ColorsAllowed())
                    << "\n";
@@ -184,6 +191,7 @@ ExitCode SubmitCommand::Run(const std::vector<std::string>&, Session* session) {
   if (!status.ok()) {
     return Refused(status, session);
   }
+  ShowWarnings(job, session);
   if (dry_run_) {
     return ShowDryRun(job, session);
   }

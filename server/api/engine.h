@@ -48,10 +48,17 @@ struct JobNeeds {
   std::string measured_in;  // a job's id
 };
 
+struct SubmitResult {
+  JobRecord job;
+  // What its file says that means nothing here, and the like.
+  std::vector<std::string> warnings = {};
+};
+
 struct DryRunResult {
   JobRecord job;  // without an id
   JobNeeds needs;
   DatasetQuestion first_sequence;  // for DatasetInspector::Check
+  std::vector<std::string> warnings;
 };
 
 enum class DeviceState { kStarting, kUp, kLost, kFenced };
@@ -98,7 +105,7 @@ class JobEngine {
   // with the same text gives its job before anything is checked again
   // (JobStore::FindRequest).  kInvalidArgument, kUnimplemented,
   // kResourceExhausted.
-  virtual absl::StatusOr<JobRecord> Submit(const SubmitRequest& request) = 0;
+  virtual absl::StatusOr<SubmitResult> Submit(const SubmitRequest& request) = 0;
   // The same checks; nothing is stored.
   virtual absl::StatusOr<DryRunResult> DryRun(const SubmitRequest& request) = 0;
 

@@ -1,5 +1,8 @@
 #include "server/api/errors.h"
 
+#include <string>
+#include <vector>
+
 #include "base/log.h"
 #include "base/visible_text.h"
 #include "proto/google/rpc/error_details.pb.h"
@@ -48,13 +51,23 @@ void Pack(const Detail& detail, google::rpc::Status* out) {
 }
 
 void PackBadRequest(const absl::Status& status, google::rpc::Status* out) {
-  const std::string field = ErrorField(status);
-  if (field.empty()) return;
+  std::vector<FieldFault> faults = ErrorFaults(status);
+  if (faults.empty()) faults = {{ErrorField(status), out->message()}};
   google::rpc::BadRequest detail;
-  auto* violation = detail.add_field_violations();
-  violation->set_field(field);
-  violation->set_description(out->message());
+  for (const FieldFault& fault : faults) {
+    if (fault.field.empty() && faults.size() == 1) return;
+    auto* violation = detail.add_field_violations();
+    violation->set_field(ValidUtf8(fault.field));
+    violation->set_description(ValidUtf8(fault.message));
+  }
   Pack(detail, out);
+}
+
+// Several faults are told by the details only: trailers have little room.
+std::string Message(const absl::Status& status) {
+  const std::string text(status.message());
+  return ValidUtf8(
+      ErrorFaults(status).empty() ? text : text.substr(0, text.find('\n')));
 }
 
 void PackByCode(const absl::Status& status, const std::string& resource,
@@ -104,7 +117,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status,
   out.set_code(
       static_cast<int>(ours ? absl::StatusCode::kInternal : status.code()));
   out.set_message(ours ? "internal error; the server's log says more"
-                       : ValidUtf8(std::string(status.message())));
+                       : Message(status));
   google::rpc::ErrorInfo info;
   const std::string reason = ours ? "" : ErrorReason(status);
   info.set_reason(reason.empty() ? DefaultReason(status.code()) : reason);

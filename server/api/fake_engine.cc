@@ -1,22 +1,26 @@
 #include "server/api/fake_engine.h"
 
 #include <stdexcept>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "server/spec/job_file.h"
 #include "server/spec/spec.h"
 #include "server/spec/spec_error.h"
 
 namespace roundhouse {
 
-absl::StatusOr<JobRecord> FakeEngine::Submit(const SubmitRequest& request) {
+absl::StatusOr<SubmitResult> FakeEngine::Submit(const SubmitRequest& request) {
   ++submits_;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     principal_ = request.principal;
   }
-  ASSIGN_OR_RETURN(const JobSpec spec,
-                   ParseJobSpec(request.text, request.file_name));
+  ASSIGN_OR_RETURN(const JobFile file,
+                   ReadJobFile(request.text, request.file_name));
+  RETURN_IF_ERROR(file.status());
+  const JobSpec& spec = file.spec();
   const ResolvedSpec resolved = ResolvedSpec::Resolve(spec, 4);
   if (spec.batch_size == 999) {
     return FieldError(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
@@ -26,17 +30,22 @@ absl::StatusOr<JobRecord> FakeEngine::Submit(const SubmitRequest& request) {
   if (spec.batch_size == 998) {
     return absl::InternalError("secret: host key");
   }
-  return store_->Create({.text = request.text,
-                         .resolved = resolved.ToJson(),
-                         .output_name = spec.output_name,
-                         .request_id = request.request_id,
-                         .principal = request.principal});
+  ASSIGN_OR_RETURN(JobRecord job,
+                   store_->Create({.text = request.text,
+                                   .resolved = resolved.ToJson(),
+                                   .output_name = spec.output_name,
+                                   .request_id = request.request_id,
+                                   .principal = request.principal}));
+  return SubmitResult{std::move(job), file.warnings()};
 }
 
 absl::StatusOr<DryRunResult> FakeEngine::DryRun(const SubmitRequest& request) {
-  ASSIGN_OR_RETURN(const JobSpec spec,
-                   ParseJobSpec(request.text, request.file_name));
+  ASSIGN_OR_RETURN(const JobFile file,
+                   ReadJobFile(request.text, request.file_name));
+  RETURN_IF_ERROR(file.status());
+  const JobSpec& spec = file.spec();
   DryRunResult dry;
+  dry.warnings = file.warnings();
   dry.job.text = request.text;
   dry.job.resolved = ResolvedSpec::Resolve(spec, 4).ToJson();
   dry.needs = {.host_base_bytes = 1,
@@ -57,10 +66,11 @@ absl::StatusOr<DryRunResult> FakeEngine::DryRun(const SubmitRequest& request) {
                .steps = 16,
                .step_seconds = 17.5,
                .measured_in = "job-18"};
-  dry.first_sequence = {.dataset = spec.dataset,
-                        .model_name_or_path = spec.model_name_or_path,
-                        .max_length = spec.max_length,
-                        .samples = 1};
+  dry.first_sequence = {
+      .dataset = spec.dataset,
+      .model_name_or_path = spec.model_name_or_path,
+      .max_length = *ResolvedSpec::Resolve(spec, 4).spec().max_length,
+      .samples = 1};
   return dry;
 }
 

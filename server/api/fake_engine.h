@@ -19,7 +19,7 @@ class FakeEngine final : public JobEngine {
  public:
   explicit FakeEngine(JobStore* store) : store_(store) {}
 
-  absl::StatusOr<JobRecord> Submit(const SubmitRequest& request) override;
+  absl::StatusOr<SubmitResult> Submit(const SubmitRequest& request) override;
   absl::StatusOr<DryRunResult> DryRun(const SubmitRequest& request) override;
   absl::StatusOr<JobRecord> Cancel(const std::string& id) override;
   absl::StatusOr<JobRecord> Pause(const std::string& id) override;

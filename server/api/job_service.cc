@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/visible_text.h"
 #include "server/api/convert.h"
 #include "server/api/dataset_service.h"
 #include "server/api/file_streams.h"
@@ -18,6 +19,16 @@
 #include "server/spec/spec_error.h"
 
 namespace roundhouse {
+namespace {
+
+void PutWarnings(const std::vector<std::string>& warnings,
+                 v1::FineTuningJob* out) {
+  for (const std::string& warning : warnings) {
+    out->add_warnings(ValidUtf8(warning));
+  }
+}
+
+}  // namespace
 
 JobService::JobService(JobEngine* engine, JobStore* store,
                        DatasetInspector* inspector, std::string state_dir,
@@ -41,9 +52,10 @@ grpc::ServerUnaryReactor* JobService::CreateFineTuningJob(
     ASSIGN_OR_RETURN(const uid_t uid, work_->peers().UidOf(*context));
     submit.principal = PrincipalOf(uid);
     RETURN_IF_ERROR(check_kept_());
-    ASSIGN_OR_RETURN(const JobRecord job, engine_->Submit(submit));
+    ASSIGN_OR_RETURN(const SubmitResult made, engine_->Submit(submit));
     RETURN_IF_ERROR(check_kept_());
-    *response = ToProto(job);
+    *response = ToProto(made.job);
+    PutWarnings(made.warnings, response);
     return absl::OkStatus();
   });
 }
@@ -59,6 +71,7 @@ grpc::ServerUnaryReactor* JobService::DryRun(
         ASSIGN_OR_RETURN(const DryRunResult dry, engine_->DryRun(submit));
         *response = ToProto(dry.job);
         *response->mutable_needs() = ToProto(dry.needs);
+        PutWarnings(dry.warnings, response);
         return dry.first_sequence;
       },
       [response](const std::string& text) -> absl::Status {

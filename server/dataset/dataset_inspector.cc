@@ -85,7 +85,8 @@ absl::Status TakeMaxLength(const FileOpener& files, DatasetQuestion* question) {
     return absl::OkStatus();
   }
   if (!model.ok()) return ModelError(model.status());
-  if (max_length == 0) max_length = UsualMaxLength(model->config);
+  if (max_length == 0)
+    max_length = UsualMaxLength(model->config.max_position_tokens);
   return CheckMaxLength(max_length, model->config);
 }
 

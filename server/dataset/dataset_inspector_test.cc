@@ -171,7 +171,7 @@ TEST_F(DatasetInspectorTest, RowsLongerThanTheModelAllows) {
     question.packing = packing;
     question.max_length = 65;
     ExpectField(question, "max_length");
-    question.max_length = 0;  // what the model allows
+    question.max_length = 0;  // a job's default: what the model allows
     const auto checked = inspector_->Check(question);
     ASSERT_TRUE(checked.ok()) << checked.status();
     EXPECT_EQ(checked->max_length, 64);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/byte_text.h"
 #include "base/dtype.h"
 #include "base/model/parameters.h"
 #include "server/jobs/job_needs.h"
@@ -54,7 +55,7 @@ int64_t CheckpointsAtOnce(const JobSpec& spec, int64_t start_step) {
 DiskNeed DiskNeedOf(const ResolvedSpec& spec, const ModelConfig& model,
                     int64_t start_step) {
   const AdapterConfig adapter = spec.adapter();
-  const DType dtype = ComputeDtype(spec.spec().dtype);
+  const DType dtype = ComputeDtype(spec.dtype());
   const std::vector<UnitSpec> units = TrainingUnits(model, adapter);
   DiskNeed need;
   uint64_t optimizer_bytes = 0;
@@ -79,12 +80,13 @@ absl::Status CheckDisk(const DiskNeed& need, uint64_t free_bytes,
   return FieldError(
       absl::StatusCode::kResourceExhausted, "STORAGE_FULL",
       "model_name_or_path",
-      absl::StrCat("model_name_or_path: the job needs ", need.total_bytes(),
-                   " bytes of disk (", need.checkpoint_count,
-                   " checkpoints at once of ", need.checkpoint_bytes,
-                   " bytes each, see save_steps and save_total_limit, and ",
-                   need.export_bytes, " of its result), ", free_bytes,
-                   " are free in ", directory));
+      absl::StrCat("model_name_or_path: the job needs ",
+                   ByteText(need.total_bytes()), " of disk (",
+                   need.checkpoint_count, " checkpoints at once of ",
+                   ByteText(need.checkpoint_bytes),
+                   " each, see save_steps and save_total_limit, and ",
+                   ByteText(need.export_bytes), " of its result), ",
+                   ByteText(free_bytes), " are free in ", directory));
 }
 
 }  // namespace roundhouse

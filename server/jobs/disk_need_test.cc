@@ -28,7 +28,7 @@ TEST(DiskNeedTest, IsWhatTheFilesHold) {
                               "\ndtype: ", rest, "\n")),
             2);
         TrainingStateOptions options =
-            TestStateOptions(tied, ComputeDtype(spec.spec().dtype));
+            TestStateOptions(tied, ComputeDtype(spec.dtype()));
         options.adapter = spec.adapter();
         options.stale = absl::StrContains(rest, "async");
         const auto arena = *HostArena::Create(64 << 20, 3);
@@ -90,7 +90,7 @@ TEST(CheckDiskTest, AllOfItMustFit) {
   EXPECT_EQ(ErrorReason(status), "STORAGE_FULL");
   const std::string text(status.message());
   for (const char* part : {"needs 160 bytes", "2 checkpoints at once of 70",
-                           "20 of its result", "159 are free in /d"}) {
+                           "20 bytes of its result", "159 bytes are free in /d"}) {
     EXPECT_TRUE(absl::StrContains(text, part)) << text;
   }
 }

@@ -54,6 +54,7 @@
 #include "server/sample/prompt_run.h"
 #include "server/sample/sampler.h"
 #include "server/spec/hub_cache.h"
+#include "server/spec/job_file.h"
 #include "server/spec/paths.h"
 #include "server/spec/spec.h"
 #include "server/store/store.h"
@@ -107,7 +108,7 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   SampleEngine& sampler() { return *sampler_; }
 
   // JobEngine; any thread but the loop's.
-  absl::StatusOr<JobRecord> Submit(const SubmitRequest& request) override;
+  absl::StatusOr<SubmitResult> Submit(const SubmitRequest& request) override;
   absl::StatusOr<DryRunResult> DryRun(const SubmitRequest& request) override;
   absl::StatusOr<JobRecord> Cancel(const std::string& id) override;
   absl::StatusOr<JobRecord> Pause(const std::string& id) override;
@@ -144,7 +145,9 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   void StoreEnd(const RunningJob& run, const JobOutcome& end);
 
   // engine_submit.cc; any thread
-  absl::StatusOr<JobSpec> ResolvePaths(JobSpec spec) const;
+  // Makes paths of the file's spec what they mean, or "" and a fault of the
+  // file.
+  void ResolvePaths(JobFile* file) const;
   absl::StatusOr<std::string> ResolveModel(const std::string& field,
                                            const std::string& name) const;
   absl::StatusOr<JobRecord> FindJob(const std::string& name) const;
@@ -157,7 +160,7 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
                                           const ModelConfig& model) const;
   PlanLimits LimitsOfJob(const ResolvedSpec& spec,
                          const ModelConfig& model) const;
-  ResolvedSpec ResolveToFit(JobSpec spec, const ModelConfig& model) const;
+  ResolvedSpec ResolveToFit(JobSpec spec, const ModelDirectory& model) const;
   absl::StatusOr<Plan> CheckPlan(const ResolvedSpec& spec,
                                  const ModelConfig& model) const;
   absl::Status CheckMemory(const ResolvedSpec& spec, const ModelConfig& model,
@@ -166,6 +169,8 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
                              int64_t start_step, JobNeeds* needs) const;
   absl::StatusOr<int64_t> CheckResume(const ResolvedSpec& resolved,
                                       const ModelConfig& model) const;
+  // That of the checkpoint it goes on from; empty: of none, or not known.
+  std::optional<SpecDtype> DtypeToGoOn(const JobSpec& spec) const;
   absl::Status CheckOutputName(const JobSpec& spec) const;
   // What Submit and DryRun check.
   struct CheckedJob {
@@ -174,10 +179,14 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
     JobNeeds needs;
     int64_t start_step = 0;  // of the checkpoint it goes on from
     SourceFiles files;
+    std::vector<std::string> warnings;
   };
   absl::StatusOr<SourceFiles> FilesOfJob(const JobSpec& spec,
                                          const ModelDirectory& model) const;
   absl::StatusOr<CheckedJob> CheckJob(const SubmitRequest& request) const;
+  // REQUIRES: its paths are resolved, and the model is one of CheckModel.
+  absl::StatusOr<CheckedJob> CheckSpec(const JobSpec& located,
+                                       const ModelDirectory& model) const;
 
   // engine_dry_run.cc; any thread
   absl::Status MeasureSteps(const CheckedJob& job, JobNeeds* needs) const;
@@ -254,7 +263,7 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   // Queues those that were PAUSED for want of room before they ran.
   void QueueWithRoom();
 
-  // engine_data.cc: what lies in the jobs' directories.
+  // engine_data.cc: what lies in the jobs' directories.  Specs are resolved.
   PreparerOptions OptionsOfData(const JobRecord& job,
                                 const JobSpec& spec) const;
   absl::StatusOr<std::vector<GivenFile>> FilesOfData(const std::string& id,

@@ -62,6 +62,7 @@ absl::StatusOr<DryRunResult> Engine::DryRun(const SubmitRequest& request) {
   dry.job.resolved = checked.spec.ToJson();
   dry.job.output_name = spec.output_name;
   dry.needs = checked.needs;
+  dry.warnings = checked.warnings;
   const AdapterConfig adapter = checked.spec.adapter();
   const int64_t trained = TrainableParameterCount(checked.model, adapter);
   dry.needs.trainable_parameters = trained;
@@ -70,7 +71,7 @@ absl::StatusOr<DryRunResult> Engine::DryRun(const SubmitRequest& request) {
   RETURN_IF_ERROR(MeasureSteps(checked, &dry.needs));
   dry.first_sequence = {.dataset = spec.dataset,
                         .model_name_or_path = spec.model_name_or_path,
-                        .max_length = spec.max_length,
+                        .max_length = checked.spec.max_length(),
                         .truncation = TruncationName(spec.truncation),
                         .packing = spec.packing,
                         .seed = spec.seed,

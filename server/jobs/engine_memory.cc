@@ -16,8 +16,7 @@ absl::StatusOr<HostNeed> Engine::NeedOfSpec(const ResolvedSpec& spec,
   ASSIGN_OR_RETURN(
       const Plan plan,
       InitialPlan(spec, model, pool_.device_count(), options_.device));
-  return NeedOf(spec, model, plan, spec.spec().max_length,
-                pool_.device_count());
+  return NeedOf(spec, model, plan, spec.max_length(), pool_.device_count());
 }
 
 uint64_t Engine::TableBytes() const {

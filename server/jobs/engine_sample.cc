@@ -49,7 +49,7 @@ absl::StatusOr<SampleSource> Engine::OpenSample(
   if (path.empty()) return NoWeights(*found.job, spec);
   ASSIGN_OR_RETURN(
       SampleSource source,
-      OpenSampleSource(path, ComputeDtype(spec.dtype), *roots_, resolve));
+      OpenSampleSource(path, ComputeDtype(resolved.dtype()), *roots_, resolve));
   source.template_date = spec.template_date;
   return source;
 }

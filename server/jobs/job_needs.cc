@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -9,6 +11,7 @@
 #include "base/status.h"
 #include "scheduler/plan/step_plan.h"
 #include "server/dataset/dataset.h"
+#include "server/spec/model_limits.h"
 #include "server/spec/spec_error.h"
 #include "server/weights/base_weights.h"
 
@@ -118,7 +121,7 @@ DType ComputeDtype(SpecDtype dtype) {
 DType ContributionDType(const ResolvedSpec& spec) {
   const bool fast = spec.determinism() == Determinism::kFast &&
                     spec.spec().method == Method::kFull;
-  return fast ? ComputeDtype(spec.spec().dtype) : DType::kF32;
+  return fast ? ComputeDtype(spec.dtype()) : DType::kF32;
 }
 
 Determinism UsualDeterminism(const DeviceRoom& device) {
@@ -126,8 +129,32 @@ Determinism UsualDeterminism(const DeviceRoom& device) {
   return device.with_libraries ? Determinism::kFast : Determinism::kBitwise;
 }
 
+DType MostlyIn(const ModelDirectory& model) {
+  std::map<DType, uint64_t> elements;
+  for (const auto& unit : model.sources) {
+    for (const ParameterSource& source : unit) {
+      elements[source.dtype] += source.bytes / DTypeBytes(source.dtype);
+    }
+  }
+  DType most = model.config.dtype;
+  for (const auto& [dtype, count] : elements) {
+    if (count > elements[most]) most = dtype;
+  }
+  return most;
+}
+
+SpecDtype UsualDtype(const ModelDirectory& model) {
+  return MostlyIn(model) == DType::kF32 ? SpecDtype::kFp32 : SpecDtype::kBf16;
+}
+
+SpecDefaults DefaultsOf(const ModelDirectory& model, const DeviceRoom& device) {
+  return {.determinism = UsualDeterminism(device),
+          .max_length = UsualMaxLength(model.config.max_position_tokens),
+          .dtype = UsualDtype(model)};
+}
+
 TrainedModel TrainedOf(const ResolvedSpec& spec, const ModelConfig& model) {
-  return {model, spec.adapter(), ComputeDtype(spec.spec().dtype)};
+  return {model, spec.adapter(), ComputeDtype(spec.dtype())};
 }
 
 TrainingStateOptions StateOptions(uint64_t job, const ResolvedSpec& spec,
@@ -136,7 +163,7 @@ TrainingStateOptions StateOptions(uint64_t job, const ResolvedSpec& spec,
   options.job = job;
   options.model = model;
   options.adapter = spec.adapter();
-  options.dtype = ComputeDtype(spec.spec().dtype);
+  options.dtype = ComputeDtype(spec.dtype());
   options.seed = static_cast<uint64_t>(spec.spec().seed);
   options.head_token_chunk = spec.spec().head_token_chunk;
   options.stale = spec.spec().optimizer_mode == OptimizerMode::kAsync;
@@ -153,7 +180,7 @@ RoundBuffersOptions BufferOptions(const ResolvedSpec& spec,
   options.rows = spec.micro_batch_size();
   options.row_tokens = max_row_tokens;
   options.hidden_size = model.hidden_size;
-  options.dtype = ComputeDtype(spec.spec().dtype);
+  options.dtype = ComputeDtype(spec.dtype());
   options.input_gradient = !spec.adapter().present();
   options.packed = spec.spec().packing;
   options.contributions.dtype = ContributionDType(spec);
@@ -177,8 +204,8 @@ absl::StatusOr<Plan> InitialPlan(const ResolvedSpec& spec,
   if (!device.with_libraries) return plan;
   // The planner knows weights and gradients; of long rows less of them fits
   // beside what computes them.
-  return PlanLimits(LimitsOf(spec, model, spec.spec().max_length, device_count,
-                             device))
+  return PlanLimits(
+             LimitsOf(spec, model, spec.max_length(), device_count, device))
       .CutToFit(std::move(plan));
 }
 
@@ -215,7 +242,7 @@ HostNeed NeedOf(const ResolvedSpec& spec, const ModelConfig& model,
   const AdapterConfig adapter = spec.adapter();
   HostNeed need;
   if (adapter.present()) {
-    need.base_bytes = BaseWeightsBytes(model, ComputeDtype(spec.spec().dtype));
+    need.base_bytes = BaseWeightsBytes(model, ComputeDtype(spec.dtype()));
   }
   need.state_bytes = TrainingStateBytes(StateOptions(0, spec, model));
   const RoundBuffersOptions buffers =

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/model/config.h"
+#include "base/model/directory.h"
 #include "scheduler/plan/plan.h"
 #include "scheduler/simulate/host_work.h"
 #include "server/jobs/plan_costs.h"
@@ -28,6 +29,12 @@ DType ContributionDType(const ResolvedSpec& spec);
 
 // Of a job that says nothing of it.
 Determinism UsualDeterminism(const DeviceRoom& device);
+// What most of the model's weights are in; without weights, what its
+// config.json says.
+DType MostlyIn(const ModelDirectory& model);
+// The same, but bf16 for fp16: every device has it, and it needs no loss scale.
+SpecDtype UsualDtype(const ModelDirectory& model);
+SpecDefaults DefaultsOf(const ModelDirectory& model, const DeviceRoom& device);
 
 TrainedModel TrainedOf(const ResolvedSpec& spec, const ModelConfig& model);
 // Of the job's two allocations.

@@ -146,6 +146,34 @@ TEST(JobNeedsTest, FastJobsHaveContributionsInTheModelsDType) {
   EXPECT_EQ(UsualDeterminism({1 << 30, false}), Determinism::kBitwise);
 }
 
+ModelDirectory FilesIn(const std::vector<std::pair<DType, uint64_t>>& sources) {
+  ModelDirectory model;
+  model.config.max_position_tokens = 256;
+  for (const auto& [dtype, bytes] : sources) {
+    model.sources.push_back({{.bytes = bytes, .dtype = dtype}});
+  }
+  return model;
+}
+
+TEST(JobNeedsTest, DtypeAndLengthComeFromTheModelsFiles) {
+  using D = DType;
+  EXPECT_EQ(UsualDtype(FilesIn({{D::kBF16, 100}})), SpecDtype::kBf16);
+  EXPECT_EQ(UsualDtype(FilesIn({{D::kF16, 100}})), SpecDtype::kBf16);
+  EXPECT_EQ(UsualDtype(FilesIn({{D::kF32, 100}})), SpecDtype::kFp32);
+  // By numbers, not by bytes.
+  EXPECT_EQ(UsualDtype(FilesIn({{D::kF32, 120}, {D::kBF16, 100}})),
+            SpecDtype::kBf16);
+  EXPECT_EQ(UsualDtype(FilesIn({{D::kF32, 240}, {D::kF16, 100}})),
+            SpecDtype::kFp32);
+  ModelDirectory none = FilesIn({});
+  EXPECT_EQ(UsualDtype(none), SpecDtype::kFp32);
+  none.config.dtype = D::kBF16;
+  EXPECT_EQ(UsualDtype(none), SpecDtype::kBf16);
+  EXPECT_EQ(DefaultsOf(none, {1 << 30, true}).max_length, 256);
+  none.config.max_position_tokens = 40'960;
+  EXPECT_EQ(DefaultsOf(none, {1 << 30, true}).max_length, kUsualMaxLength);
+}
+
 TEST(JobNeedsTest, AFastJobNeedsHalfTheBytesForContributions) {
   const ModelConfig model = TestModel(false);
   const HostNeed bitwise = Need("bf16: true", model);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/byte_text.h"
 #include "base/dtype.h"
 #include "base/model/directory.h"
 #include "base/model/family.h"
@@ -126,7 +127,8 @@ ModelCatalog::ModelCatalog(ModelCatalogOptions options, const JobStore& store,
       resolve_(std::move(resolve)) {}
 
 MethodNeed ModelCatalog::NeedWith(const char* method,
-                                  const ModelConfig& model) const {
+                                  const ModelDirectory& directory) const {
+  const ModelConfig& model = directory.config;
   MethodNeed need;
   const auto parsed = ParseJobSpec(
       absl::StrCat("model_name_or_path: m\ndataset: d\nmethod: ", method, "\n"),
@@ -135,23 +137,21 @@ MethodNeed ModelCatalog::NeedWith(const char* method,
     need.problem = std::string(parsed.status().message());
     return need;
   }
-  JobSpec spec = *parsed;
-  spec.max_length = UsualMaxLength(model);
   const int devices = std::max(1, options_.device_count);
-  const ResolvedSpec resolved =
-      ResolvedSpec::Resolve(spec, devices, UsualDeterminism(options_.device));
+  const ResolvedSpec resolved = ResolvedSpec::Resolve(
+      *parsed, devices, DefaultsOf(directory, options_.device));
   const auto plan = InitialPlan(resolved, model, devices, options_.device);
   if (!plan.ok()) {
     need.problem = std::string(plan.status().message());
     return need;
   }
   need.host_bytes =
-      NeedOf(resolved, model, *plan, spec.max_length, devices).total();
+      NeedOf(resolved, model, *plan, resolved.max_length(), devices).total();
   need.fits = need.host_bytes <= options_.host_limit_bytes;
   if (!need.fits) {
-    need.problem = absl::StrCat("needs ", need.host_bytes,
-                                " bytes of host memory, the limit is ",
-                                options_.host_limit_bytes, " (--host-memory)");
+    need.problem = absl::StrCat("needs ", ByteText(need.host_bytes),
+                                " of host memory, the limit is ",
+                                ByteText(options_.host_limit_bytes));
   }
   return need;
 }
@@ -164,10 +164,10 @@ void ModelCatalog::DescribeModel(ModelInfo* info) const {
   }
   info->family = FamilyOf(model->config.architecture).model_type;
   info->parameters = ParameterCount(model->config);
-  info->dtype = DTypeName(model->config.dtype);
+  info->dtype = DTypeName(MostlyIn(*model));
   info->bytes = model->weight_bytes;
-  info->full = NeedWith("full", model->config);
-  info->lora = NeedWith("lora", model->config);
+  info->full = NeedWith("full", *model);
+  info->lora = NeedWith("lora", *model);
 }
 
 ModelInfo ModelCatalog::Describe(const std::string& name,

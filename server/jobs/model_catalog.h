@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/model/config.h"
+#include "base/model/directory.h"
 #include "server/dataset/dataset_inspector.h"
 #include "server/jobs/device_room.h"
 #include "server/spec/hub_cache.h"
@@ -87,7 +87,8 @@ class ModelCatalog {
   ModelInfo Describe(const std::string& name, const std::string& path) const;
   ModelInfo DescribeCached(const std::string& id) const;
   void DescribeModel(ModelInfo* info) const;
-  MethodNeed NeedWith(const char* method, const ModelConfig& model) const;
+  MethodNeed NeedWith(const char* method,
+                      const ModelDirectory& directory) const;
 
   const ModelCatalogOptions options_;
   const FileOpener& files_;

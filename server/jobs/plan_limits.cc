@@ -5,6 +5,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "base/byte_text.h"
 #include "base/log.h"
 #include "scheduler/plan/step_plan.h"
 
@@ -187,10 +188,10 @@ absl::Status PlanLimits::CheckSlots(const Plan& plan) const {
   const DeviceRoom& device = options_.device;
   if (bytes > device.bytes) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("a slot of the plan ", ToString(plan), " needs ", bytes,
-                     " bytes of its device",
+        absl::StrCat("a slot of the plan ", ToString(plan), " needs ",
+                     ByteText(bytes), " of its device",
                      device.with_libraries ? "" : " beside inner activations",
-                     ", a device has ", device.bytes));
+                     ", a device has ", ByteText(device.bytes)));
   }
   SumsOfASlot sums(plan, options_.groups);
   int slot = static_cast<int>(plan.forward.size());

@@ -1,6 +1,5 @@
 #include "server/plan/plan_question.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/match.h"
@@ -11,6 +10,7 @@
 #include "base/model/model_shape.h"
 #include "base/model/parameters.h"
 #include "base/status.h"
+#include "server/spec/model_limits.h"
 #include "server/spec/spec.h"
 #include "server/spec/spec_error.h"
 
@@ -114,8 +114,11 @@ absl::Status ReadLengths(const PlanQuestion& question,
                          ForecastQuestion* forecast) {
   TrainingSetup& setup = forecast->setup;
   const JobSpec defaults;
+  // One that is asked for may be beyond what the model allows, to see what it
+  // would take.
   ASSIGN_OR_RETURN(setup.sequence_tokens,
-                   Count("max_length", question.max_length, kUsualMaxLength,
+                   Count("max_length", question.max_length,
+                         UsualMaxLength(setup.shape.max_position_tokens),
                          kMaxSearchedTokens));
   ASSIGN_OR_RETURN(forecast->batch_sequences,
                    Count("batch_size", question.batch_size, defaults.batch_size,
@@ -132,14 +135,6 @@ absl::Status ReadLengths(const PlanQuestion& question,
   return Invalid(
       "gradient_checkpointing",
       absl::StrCat("\"", recompute, "\" is none of auto, stage, layer"));
-}
-
-// A length that is not asked for is made to fit, as in a job; one that is may
-// be beyond what the model allows, to see what it would take.
-void FitLength(const PlanQuestion& question, TrainingSetup* setup) {
-  if (question.max_length != 0) return;
-  setup->sequence_tokens =
-      std::min(setup->sequence_tokens, setup->shape.max_position_tokens);
 }
 
 absl::Status ReadMachine(const PlanQuestion& question,
@@ -173,10 +168,9 @@ absl::StatusOr<ForecastQuestion> ReadPlanQuestion(const PlanQuestion& question,
   RETURN_IF_ERROR(ReadMethod(question, &forecast.setup));
   RETURN_IF_ERROR(ReadDeterminism(question, &forecast.setup));
   RETURN_IF_ERROR(ReadClipping(question, &forecast.setup));
-  RETURN_IF_ERROR(ReadLengths(question, &forecast));
   ASSIGN_OR_RETURN(forecast.setup.shape,
                    ReadModel(question.model, files, resolve));
-  FitLength(question, &forecast.setup);
+  RETURN_IF_ERROR(ReadLengths(question, &forecast));
   return forecast;
 }
 

@@ -69,7 +69,8 @@ TEST_F(DataFilesTest, OneSeveralAndAbsoluteOnes) {
             (Names{"b.jsonl", "a.jsonl", "d/c.anything"}));
   EXPECT_EQ(Found({}), Names());
   ExpectRefused({"a.jsonl", top_ + "/root/a.jsonl"}, "is named twice");
-  ExpectRefused({"a.jsonl", "none.jsonl"}, "\"none.jsonl\" is not under");
+  ExpectRefused({"a.jsonl", "none.jsonl"},
+                "\"none.jsonl\" does not exist under");
 }
 
 TEST_F(DataFilesTest, AFolderIsItsShardsInOrder) {
@@ -115,7 +116,7 @@ TEST_F(DataFilesTest, Patterns) {
   EXPECT_EQ(Found({top_ + "/root/d/b*"}), (Names{"d/b.jsonl"}));
   ExpectRefused({"d/q*"}, "\"d/q*\" matches no file in");
   ExpectRefused({"*/a1.jsonl"}, "only the last part of a path may be one");
-  ExpectRefused({"none/*"}, "\"none\" is not under the data roots");
+  ExpectRefused({"none/*"}, "\"none\" does not exist under the data roots");
 }
 
 TEST_F(DataFilesTest, WhatLeadsOutIsRefusedAsAnyFile) {

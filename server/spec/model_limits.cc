@@ -18,16 +18,18 @@ absl::Status ModelError(const absl::Status& status) {
       absl::StrCat("model_name_or_path: ", std::string(status.message())));
 }
 
-int64_t UsualMaxLength(const ModelConfig& model) {
-  return std::min(kUsualMaxLength, model.max_position_tokens);
-}
-
 absl::Status CheckMaxLength(int64_t max_length, const ModelConfig& model) {
   if (max_length <= model.max_position_tokens) return absl::OkStatus();
   return FieldError(
       "INVALID_VALUE", "max_length",
       absl::StrCat("max_length: ", max_length, " tokens; the model allows ",
-                   model.max_position_tokens, " (max_position_embeddings)"));
+                   model.max_position_tokens,
+                   " (max_position_embeddings of its config.json); write that "
+                   "or less"));
+}
+
+int64_t UsualMaxLength(int64_t max_position_tokens) {
+  return std::min(kUsualMaxLength, max_position_tokens);
 }
 
 }  // namespace roundhouse

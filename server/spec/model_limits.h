@@ -16,12 +16,12 @@ namespace roundhouse {
 // stays, all others become INVALID_ARGUMENT.
 absl::Status ModelError(const absl::Status& status);
 
-// kUsualMaxLength, or what the model allows where that is less.
-int64_t UsualMaxLength(const ModelConfig& model);
-
 // INVALID_ARGUMENT naming both numbers where rows of `max_length` tokens, of
 // one sequence or packed, are longer than the model allows.
 absl::Status CheckMaxLength(int64_t max_length, const ModelConfig& model);
+
+// The tokens of a row where nobody said so, of a model with so many positions.
+int64_t UsualMaxLength(int64_t max_position_tokens);
 
 }  // namespace roundhouse
 

@@ -198,7 +198,11 @@ absl::StatusOr<DataRoots::Place> DataRoots::LookUpAbsolute(
 }
 
 std::string DataRoots::RootsText() const {
-  return absl::StrJoin(searched_, ", ");
+  std::vector<std::string> names;
+  for (const auto& root : roots_) {
+    if (root->linked && root->searched) names.push_back(NameOf(*root));
+  }
+  return absl::StrJoin(names, ", ");
 }
 
 absl::StatusOr<std::string> DataRoots::Resolve(const std::string& field,
@@ -214,10 +218,13 @@ absl::StatusOr<std::string> DataRoots::Resolve(const std::string& field,
     }
   }
   if (absl::IsNotFound(found.status())) {
+    const bool absolute = !path.empty() && path[0] == '/';
     return About(field, path,
                  FieldError("PATH_NOT_FOUND", "",
-                            absl::StrCat("is not under the data roots (",
-                                         RootsText(), ")")));
+                            absolute ? "does not exist"
+                                     : absl::StrCat("does not exist under the "
+                                                    "data roots (",
+                                                    RootsText(), ")")));
   }
   if (absl::IsUnavailable(found.status())) return found.status();
   if (!found.ok()) return About(field, path, found.status());

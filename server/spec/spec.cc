@@ -1,15 +1,14 @@
 #include "server/spec/spec.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
-#include <tuple>
 
-#include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
 #include "scheduler/plan/auto_sizes.h"
+#include "server/spec/job_file.h"
+#include "server/spec/job_file_reader.h"
 #include "server/spec/spec_error.h"
 #include "server/spec/spec_fields.h"
 #include "server/spec/spec_rows.h"
@@ -32,271 +31,6 @@ int EditDistance(const std::string& a, const std::string& b) {
     }
   }
   return row.back();
-}
-
-const std::map<std::string, const SpecFieldRow*>& RowsByName() {
-  static const auto* const rows = [] {
-    auto* r = new std::map<std::string, const SpecFieldRow*>;
-    for (const SpecFieldRow& row : SpecFieldRows()) {
-      r->emplace(row.info.name, &row);
-      for (const std::string& alias : row.info.aliases) r->emplace(alias, &row);
-    }
-    return r;
-  }();
-  return *rows;
-}
-
-// One pass over the file's fields, then what holds between them.
-class Reader {
- public:
-  explicit Reader(const std::string& file_name) : file_name_(file_name) {}
-
-  absl::StatusOr<JobSpec> Read(const SpecValue& root) {
-    if (root.kind != SpecValue::Kind::kMap) {
-      return FieldError("INVALID_SYNTAX", "",
-                        absl::StrCat(file_name_, ":", std::max(root.line, 1),
-                                     ": expected fields (name: value), got ",
-                                     Describe(root)));
-    }
-    for (const auto& [key, value] : root.entries) {
-      RETURN_IF_ERROR(ReadField(key, value));
-    }
-    RETURN_IF_ERROR(CheckRequired());
-    RETURN_IF_ERROR(CheckMethod());
-    RETURN_IF_ERROR(ApplyDtype());
-    RETURN_IF_ERROR(ApplyBatch());
-    RETURN_IF_ERROR(CheckPlan());
-    RETURN_IF_ERROR(ApplySchedule());
-    RETURN_IF_ERROR(CheckData());
-    RETURN_IF_ERROR(CheckEvaluation());
-    return draft_.spec;
-  }
-
- private:
-  struct Given {
-    std::string key;
-    int line;
-  };
-
-  absl::Status Error(absl::StatusCode code, const std::string& reason,
-                     const Given& at, const std::string& what) const {
-    return FieldError(
-        code, reason, at.key,
-        absl::StrCat(file_name_, ":", at.line, ": ", at.key, ": ", what));
-  }
-  absl::Status Error(const std::string& reason, const Given& at,
-                     const std::string& what) const {
-    return Error(absl::StatusCode::kInvalidArgument, reason, at, what);
-  }
-
-  absl::Status ReadField(const SpecValue& key, const SpecValue& value) {
-    const Given at{key.text, key.line};
-    const auto found = RowsByName().find(key.text);
-    if (found == RowsByName().end()) return UnknownField(at);
-    const SpecFieldRow& row = *found->second;
-    if (value.kind == SpecValue::Kind::kNull) return absl::OkStatus();
-    const auto [given, fresh] = given_.emplace(row.info.name, at);
-    if (!fresh) return BothGiven(given->second, at, "the same thing");
-    const absl::Status status = row.set(value, &draft_);
-    if (status.ok()) return status;
-    return Error(
-        status.code(),
-        absl::IsUnimplemented(status) ? "NOT_AVAILABLE" : "INVALID_VALUE", at,
-        std::string(status.message()));
-  }
-
-  absl::Status UnknownField(const Given& at) const {
-    std::vector<std::string> names;
-    for (const auto& [name, row] : RowsByName()) names.push_back(name);
-    const std::string nearest = NearestName(at.key, names);
-    return Error("UNKNOWN_FIELD", at,
-                 nearest.empty() ? "unknown field; docs/job-spec.md lists them"
-                                 : absl::StrCat("unknown field; did you mean ",
-                                                nearest, "?"));
-  }
-
-  absl::Status BothGiven(const Given& first, const Given& second,
-                         const std::string& what) const {
-    return Error("CONFLICTING_FIELDS", second,
-                 absl::StrCat("is ", what, " as ", first.key, " (line ",
-                              first.line, "); give one of them"));
-  }
-
-  const Given* Find(const std::string& name) const {
-    const auto found = given_.find(name);
-    return found == given_.end() ? nullptr : &found->second;
-  }
-
-  absl::Status CheckRequired() const {
-    for (const char* name : {"model_name_or_path", "dataset"}) {
-      if (Find(name) != nullptr) continue;
-      return FieldError("MISSING_FIELD", name,
-                        absl::StrCat(file_name_, ": ", name, " is missing"));
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status CheckMethod() const {
-    if (draft_.spec.method == Method::kFull) {
-      for (const char* name : {"adapter_name_or_path", "lora_r", "lora_alpha",
-                               "lora_dropout", "target_modules"}) {
-        if (const Given* given = Find(name)) {
-          return Error("CONFLICTING_FIELDS", *given,
-                       "belongs to method: lora; the job's method is full");
-        }
-      }
-      return absl::OkStatus();
-    }
-    if (draft_.spec.model_init == ModelInit::kRandom) {
-      return Error("CONFLICTING_FIELDS", *Find("model_init"),
-                   "method: lora needs the weights of a model to adapt");
-    }
-    const Given* adapter = Find("adapter_name_or_path");
-    const Given* checkpoint = Find("resume_from_checkpoint");
-    if (adapter == nullptr || checkpoint == nullptr) return absl::OkStatus();
-    return BothGiven(*checkpoint, *adapter, "where the adapter starts from");
-  }
-
-  absl::Status ApplyDtype() {
-    const Given* by = Find("dtype");
-    for (const auto& [name, on, dtype] :
-         {std::tuple("bf16", draft_.bf16, SpecDtype::kBf16),
-          std::tuple("fp16", draft_.fp16, SpecDtype::kFp16)}) {
-      if (!on) continue;
-      const Given& flag = *Find(name);
-      if (by != nullptr) return BothGiven(*by, flag, "the same thing");
-      by = &flag;
-      draft_.spec.dtype = dtype;
-    }
-    if (draft_.spec.dtype != SpecDtype::kFp16 ||
-        draft_.spec.optimizer_mode != OptimizerMode::kAsync) {
-      return absl::OkStatus();
-    }
-    return Error("CONFLICTING_FIELDS", *Find("optimizer_mode"),
-                 absl::StrCat("async does not go with fp16, which ", by->key,
-                              " (line ", by->line,
-                              ") says: its loss scale is known when the step "
-                              "before is reduced"));
-  }
-
-  absl::Status ApplyBatch() {
-    JobSpec& spec = draft_.spec;
-    const Given* batch = Find("batch_size");
-    const Given* micro = Find("micro_batch_size");
-    if (const Given* steps = Find("gradient_accumulation_steps")) {
-      if (batch != nullptr) {
-        return BothGiven(*batch, *steps,
-                         "(times the micro-batch) the same thing");
-      }
-      if (!spec.micro_batch_size.has_value()) {
-        return Error("MISSING_FIELD", *steps,
-                     "needs per_device_train_batch_size beside it");
-      }
-      spec.batch_size =
-          *spec.micro_batch_size * *draft_.gradient_accumulation_steps;
-    } else if (batch == nullptr && spec.micro_batch_size.has_value() &&
-               micro->key == "per_device_train_batch_size") {
-      spec.batch_size = *spec.micro_batch_size;
-    }
-    return CheckBatch();
-  }
-
-  absl::Status CheckBatch() const {
-    const JobSpec& spec = draft_.spec;
-    if (spec.micro_batch_size.has_value() &&
-        *spec.micro_batch_size > spec.batch_size) {
-      return Error("INVALID_VALUE", *Find("micro_batch_size"),
-                   absl::StrCat(*spec.micro_batch_size,
-                                " is more than batch_size, ", spec.batch_size));
-    }
-    const int64_t m = spec.micro_batches_per_round.value_or(spec.batch_size);
-    if (spec.gradient_groups.has_value() && *spec.gradient_groups > m) {
-      return Error("INVALID_VALUE", *Find("gradient_groups"),
-                   absl::StrCat(*spec.gradient_groups, " groups of ", m,
-                                " micro-batches at most"));
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status CheckPlan() const {
-    const JobSpec& spec = draft_.spec;
-    if (!spec.plan.has_value()) return absl::OkStatus();
-    const absl::Status status =
-        CheckPlanWidths(*spec.plan, spec.gradient_groups.value_or(1));
-    if (status.ok()) return status;
-    return Error("INVALID_VALUE", *Find("plan"), std::string(status.message()));
-  }
-
-  absl::Status ApplySchedule() {
-    JobSpec& spec = draft_.spec;
-    const Given* epochs = Find("num_train_epochs");
-    const Given* steps = Find("max_steps");
-    if (spec.max_steps != 0) {
-      if (epochs != nullptr) {
-        return BothGiven(*epochs, *steps, "an end of the job");
-      }
-      spec.num_train_epochs = 0;
-    }
-    if (spec.warmup_ratio != 0 && spec.warmup_steps != 0) {
-      return BothGiven(*Find("warmup_ratio"), *Find("warmup_steps"),
-                       "the same thing");
-    }
-    const bool warmup = spec.warmup_ratio != 0 || spec.warmup_steps != 0;
-    if (warmup && spec.lr_scheduler_type == LrSchedulerType::kConstant) {
-      return Error("CONFLICTING_FIELDS", *Find("lr_scheduler_type"),
-                   "constant has no warm-up; say constant_with_warmup");
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status CheckData() const {
-    const JobSpec& spec = draft_.spec;
-    if (spec.validation_split > 0 && !spec.validation_dataset.empty()) {
-      return BothGiven(*Find("validation_dataset"), *Find("validation_split"),
-                       "where validation rows come from,");
-    }
-    if (spec.truncation == Truncation::kSplit &&
-        spec.dataset_format != DatasetFormat::kAuto &&
-        spec.dataset_format != DatasetFormat::kText) {
-      return Error("CONFLICTING_FIELDS", *Find("truncation"),
-                   "split is for dataset_format text alone");
-    }
-    return absl::OkStatus();
-  }
-
-  // What asks for evaluations has something to evaluate, and says how often.
-  absl::Status CheckEvaluation() const {
-    const JobSpec& spec = draft_.spec;
-    const std::pair<const char*, bool> asked[] = {
-        {"eval_steps", spec.eval_steps > 0},
-        {"load_best_model_at_end", spec.load_best_model_at_end},
-        {"early_stopping_patience", spec.early_stopping_patience > 0}};
-    for (const auto& [name, on] : asked) {
-      if (!on) continue;
-      const bool prompts = name == std::string("eval_steps");
-      if (!HasValidation(spec) && !(prompts && !spec.eval_prompts.empty())) {
-        return Error("MISSING_FIELD", *Find(name),
-                     prompts ? "needs a validation_dataset, a "
-                               "validation_split or eval_prompts"
-                             : "needs a validation_dataset or a "
-                               "validation_split");
-      }
-      if (spec.eval_steps == 0) {
-        return Error("MISSING_FIELD", *Find(name), "needs eval_steps");
-      }
-    }
-    return absl::OkStatus();
-  }
-
-  const std::string& file_name_;
-  SpecDraft draft_;
-  std::map<std::string, Given> given_;  // By the vocabulary's name.
-};
-
-absl::StatusOr<JobSpec> ReadSpec(const std::string& text,
-                                 const std::string& name, SpecWriter writer) {
-  ASSIGN_OR_RETURN(const SpecValue root, ParseSpecText(text, name, writer));
-  return Reader(name).Read(root);
 }
 
 }  // namespace
@@ -386,16 +120,18 @@ const std::vector<SpecField>& JobSpecVocabulary() {
 
 absl::StatusOr<JobSpec> ParseJobSpec(const std::string& text,
                                      const std::string& file_name) {
-  return ReadSpec(text, file_name.empty() ? "job file" : file_name,
-                  SpecWriter::kCaller);
+  ASSIGN_OR_RETURN(JobFile file, ReadJobFile(text, file_name));
+  RETURN_IF_ERROR(file.status());
+  return std::move(file.spec());
 }
 
 ResolvedSpec ResolvedSpec::Resolve(const JobSpec& spec, int device_count,
-                                   Determinism usual) {
+                                   const SpecDefaults& defaults) {
   ROUNDHOUSE_CHECK(device_count >= 1) << device_count;
   JobSpec out = spec;
-  out.determinism = spec.determinism.value_or(usual);
-  if (out.max_length == 0) out.max_length = kUsualMaxLength;
+  out.determinism = spec.determinism.value_or(defaults.determinism);
+  out.max_length = spec.max_length.value_or(defaults.max_length);
+  out.dtype = spec.dtype.value_or(defaults.dtype);
   if (!out.micro_batch_size.has_value()) {
     out.micro_batch_size = AutoMicroBatchSize(spec.batch_size, device_count);
   }
@@ -429,8 +165,10 @@ AdapterConfig ResolvedSpec::adapter() const {
 }
 
 absl::StatusOr<ResolvedSpec> ResolvedSpec::FromJson(const std::string& json) {
-  ASSIGN_OR_RETURN(JobSpec spec,
-                   ReadSpec(json, "resolved spec", SpecWriter::kUs));
+  ASSIGN_OR_RETURN(JobFile file,
+                   ReadJobText(json, "resolved spec", SpecWriter::kUs));
+  RETURN_IF_ERROR(file.status());
+  JobSpec spec = std::move(file.spec());
   if (!spec.micro_batch_size.has_value() ||
       !spec.micro_batches_per_round.has_value() ||
       !spec.gradient_groups.has_value()) {
@@ -441,6 +179,9 @@ absl::StatusOr<ResolvedSpec> ResolvedSpec::FromJson(const std::string& json) {
   }
   // What jobs were before they could choose.
   if (!spec.determinism.has_value()) spec.determinism = Determinism::kBitwise;
+  // Always written; read as what was the default then.
+  spec.max_length = spec.max_length.value_or(kUsualMaxLength);
+  spec.dtype = spec.dtype.value_or(SpecDtype::kFp32);
   if (spec.method == Method::kLora &&
       !(spec.lora_r.has_value() && spec.lora_alpha.has_value() &&
         spec.lora_dropout.has_value() && spec.target_modules.has_value())) {

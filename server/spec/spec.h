@@ -30,6 +30,9 @@ inline constexpr size_t kMaxEvalPrompts = 16;
 inline constexpr size_t kMaxEvalPromptBytes = 8 << 10;
 inline constexpr int64_t kEvalNewTokens = 64;  // of each completion, at most
 
+// Of a job that says nothing of it, where its model allows as much.
+inline constexpr int64_t kUsualMaxLength = 1024;  // tokens
+
 enum class LrSchedulerType { kLinear, kCosine, kConstant, kConstantWithWarmup };
 enum class SpecDtype { kFp32, kBf16, kFp16 };
 // Recomputation: kAuto leaves it to the planner.
@@ -45,9 +48,6 @@ enum class DatasetFormat {
 };
 // "auto", "text", "prompt_completion", "messages", "sharegpt", "alpaca".
 const char* DatasetFormatName(DatasetFormat format);
-
-// max_length where nothing says one and the model allows it.
-inline constexpr int64_t kUsualMaxLength = 1024;
 
 // What trains: every weight, or low-rank adapters of some matrices.
 enum class Method { kFull, kLora };
@@ -134,7 +134,7 @@ struct JobSpec {
   std::optional<int64_t> micro_batches_per_round;  // M
   std::optional<int64_t> gradient_groups;          // G
   int64_t head_token_chunk = 1024;
-  int64_t max_length = 0;  // tokens; 0: what UsualMaxLength says of the model
+  std::optional<int64_t> max_length;  // tokens
   Truncation truncation = Truncation::kRight;
   bool packing = false;       // several sequences a row
   std::string template_date;  // YYYY-MM-DD; "": the day of submission
@@ -148,7 +148,7 @@ struct JobSpec {
   double adam_beta2 = 0.999;
   double adam_epsilon = 1e-8;
   OptimizerMode optimizer_mode = OptimizerMode::kSync;
-  SpecDtype dtype = SpecDtype::kFp32;
+  std::optional<SpecDtype> dtype;
   int64_t seed = 42;
   int64_t logging_steps = 1;
   int64_t save_steps = 500;      // 0: only at pauses and stops
@@ -198,25 +198,32 @@ struct SpecField {
 };
 const std::vector<SpecField>& JobSpecVocabulary();
 
-// kInvalidArgument: syntax, unknown field (with the nearest name), one thing
-// under two names, wrong type, value out of range, missing field.
-// kUnimplemented: a value that a later part brings.  Messages start with
-// "file_name:line: field: "; spec_error.h gives field and reason.
+// The spec of a job file without faults, or all of them (job_file.h).
+// kUnimplemented: only values that a later part brings.  The message of a
+// single one starts with "file_name:line: field: "; spec_error.h gives fields
+// and reasons.
 absl::StatusOr<JobSpec> ParseJobSpec(const std::string& text,
                                      const std::string& file_name);
 
-// A JobSpec without "auto" in its batch fields, with its determinism and all
-// fields of its adapters.  Immutable.
+// What a job gets where it says nothing of it: from its model and the devices.
+struct SpecDefaults {
+  Determinism determinism = Determinism::kBitwise;
+  int64_t max_length = kUsualMaxLength;  // tokens
+  SpecDtype dtype = SpecDtype::kFp32;
+};
+
+// A JobSpec without "auto" in its batch fields, with its length, its dtype, its
+// determinism and all fields of its adapters.  Immutable.
 class ResolvedSpec {
  public:
   // Fills in micro_batch_size (the largest power of two that is at most 8 and
   // gives two micro-batches per device, at least 1), micro_batches_per_round
   // (all of a step's, at most 32), gradient_groups (one a device, so that slots
   // can be as wide; at most one a micro-batch of a round; 1 with an own plan)
-  // and, with adapters, DefaultAdapter(); `usual` where the job says nothing of
-  // determinism.  REQUIRES: device_count >= 1 and a spec from ParseJobSpec.
+  // and, with adapters, DefaultAdapter(); `defaults` where the job says
+  // nothing. REQUIRES: device_count >= 1 and a spec from ParseJobSpec.
   static ResolvedSpec Resolve(const JobSpec& spec, int device_count,
-                              Determinism usual = Determinism::kBitwise);
+                              const SpecDefaults& defaults = {});
   // What ToJson() wrote; kInvalidArgument for anything else.
   static absl::StatusOr<ResolvedSpec> FromJson(const std::string& json);
 
@@ -227,6 +234,8 @@ class ResolvedSpec {
   }
   int64_t gradient_groups() const { return *spec_.gradient_groups; }
   Determinism determinism() const { return *spec_.determinism; }
+  int64_t max_length() const { return *spec_.max_length; }  // tokens
+  SpecDtype dtype() const { return *spec_.dtype; }
   // What trains; not present() with full fine-tuning.
   AdapterConfig adapter() const;
 

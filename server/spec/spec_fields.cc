@@ -66,17 +66,26 @@ void AddModelAndData(std::vector<SpecFieldRow>* rows) {
   AddRows(rows);
   rows->push_back(Path(&J::resume_from_checkpoint,
                        {"resume_from_checkpoint", "path", "-", "none", {}}));
-  rows->push_back(Only({"sft"}, {{"dpo", "preference training"}},
-                       {"objective", "sft", "-", "sft"}));
+  constexpr const char* kPreferences = "preference training";
+  rows->push_back(Only({"sft"},
+                       {{"dpo", kPreferences},
+                        {"ipo", kPreferences},
+                        {"kto", kPreferences},
+                        {"orpo", kPreferences},
+                        {"simpo", kPreferences},
+                        {"rm", kPreferences}},
+                       {"objective", "sft", "-", "sft", {"stage", "rl"}}));
 }
 
 void AddMethod(std::vector<SpecFieldRow>* rows) {
   using J = JobSpec;
   rows->push_back(OneOf<Method>(
-      &J::method, {{"full", Method::kFull}, {"lora", Method::kLora}}, {},
-      {"method", "full, lora", "-", "full", {"finetuning_type"}}));
-  rows->push_back(Path(&J::adapter_name_or_path,
-                       {"adapter_name_or_path", "path", "-", "none", {}}));
+      &J::method, {{"full", Method::kFull}, {"lora", Method::kLora}},
+      {{"qlora", "weights of 4 bits"}},
+      {"method", "full, lora", "-", "full", {"finetuning_type", "adapter"}}));
+  rows->push_back(
+      Path(&J::adapter_name_or_path,
+           {"adapter_name_or_path", "path", "-", "none", {"lora_model_dir"}}));
   rows->push_back(IntegerOrNone(
       &J::lora_r, {1, kMaxAdapterRank},
       {"lora_r", "integer", "-", "the adapter's, or 8", {"r", "lora_rank"}}));
@@ -86,9 +95,11 @@ void AddMethod(std::vector<SpecFieldRow>* rows) {
   rows->push_back(NumberOrNone(
       &J::lora_dropout, {.low = 0, .high = 1, .below_high = true},
       {"lora_dropout", "number", "probability", "the adapter's, or 0"}));
-  rows->push_back(
-      TargetModulesRow({"target_modules", "list, or all-linear", "-",
-                        "the adapter's, or q_proj and v_proj"}));
+  rows->push_back(TargetModulesRow({"target_modules",
+                                    "list, or all-linear",
+                                    "-",
+                                    "the adapter's, or q_proj and v_proj",
+                                    {"lora_target", "lora_target_modules"}}));
 }
 
 void AddBatches(std::vector<SpecFieldRow>* rows) {
@@ -121,12 +132,13 @@ void AddBatches(std::vector<SpecFieldRow>* rows) {
                     {"gradient_groups", "integer or auto", "groups", "auto"}));
   rows->push_back(Integer(&J::head_token_chunk, {1, 1 << 20},
                           {"head_token_chunk", "integer", "tokens", "1024"}));
-  rows->push_back(Integer(&J::max_length, {1, 1 << 20},
-                          {"max_length",
-                           "integer",
-                           "tokens",
-                           "1024, or what the model allows",
-                           {"sequence_len", "cutoff_len", "max_seq_length"}}));
+  rows->push_back(
+      IntegerOrNone(&J::max_length, {1, 1 << 20},
+                    {"max_length",
+                     "integer",
+                     "tokens",
+                     "1024, or the model's if less",
+                     {"sequence_len", "cutoff_len", "max_seq_length"}}));
   using T = Truncation;
   std::vector<Choice<T>> truncations;
   for (const T t : {T::kRight, T::kLeft, T::kDrop, T::kSplit}) {
@@ -147,20 +159,22 @@ void AddSchedule(std::vector<SpecFieldRow>* rows) {
   constexpr const char* kMore = "more schedules";
   rows->push_back(Number(&J::learning_rate, {0, 10},
                          {"learning_rate", "number", "per step", "5e-05"}));
-  rows->push_back(OneOf<T>(
-      &J::lr_scheduler_type,
-      {{"linear", T::kLinear},
-       {"cosine", T::kCosine},
-       {"constant", T::kConstant},
-       {"constant_with_warmup", T::kConstantWithWarmup}},
-      {{"cosine_with_restarts", kMore},
-       {"polynomial", kMore},
-       {"inverse_sqrt", kMore},
-       {"cosine_with_min_lr", kMore},
-       {"warmup_stable_decay", kMore},
-       {"reduce_lr_on_plateau", kMore}},
-      {"lr_scheduler_type", "linear, cosine, constant, constant_with_warmup",
-       "-", "linear"}));
+  rows->push_back(OneOf<T>(&J::lr_scheduler_type,
+                           {{"linear", T::kLinear},
+                            {"cosine", T::kCosine},
+                            {"constant", T::kConstant},
+                            {"constant_with_warmup", T::kConstantWithWarmup}},
+                           {{"cosine_with_restarts", kMore},
+                            {"polynomial", kMore},
+                            {"inverse_sqrt", kMore},
+                            {"cosine_with_min_lr", kMore},
+                            {"warmup_stable_decay", kMore},
+                            {"reduce_lr_on_plateau", kMore}},
+                           {"lr_scheduler_type",
+                            "linear, cosine, constant, constant_with_warmup",
+                            "-",
+                            "linear",
+                            {"lr_scheduler"}}));
   rows->push_back(WhenNotZero(
       Number(&J::warmup_ratio, {0, 1},
              {"warmup_ratio", "number", "share of all steps", "0"})));
@@ -198,22 +212,21 @@ void AddOptimizer(std::vector<SpecFieldRow>* rows) {
 void AddNumerics(std::vector<SpecFieldRow>* rows) {
   using J = JobSpec;
   using G = GradientCheckpointing;
-  rows->push_back(OneOf<SpecDtype>(
-      &J::dtype,
-      {{"fp32", SpecDtype::kFp32},
-       {"bf16", SpecDtype::kBf16},
-       {"fp16", SpecDtype::kFp16}},
-      {}, {"dtype", "fp32, bf16, fp16", "-", "fp32", {"precision"}}));
+  rows->push_back(DtypeRow({"dtype",
+                            "auto, fp32, bf16, fp16",
+                            "-",
+                            "auto",
+                            {"precision", "torch_dtype"}}));
   rows->push_back(
       DtypeFlagRow(&SpecDraft::bf16, {"bf16", "boolean", "-", "false"}));
   rows->push_back(
       DtypeFlagRow(&SpecDraft::fp16, {"fp16", "boolean", "-", "false"}));
   rows->push_back(Integer(&J::seed, {0, std::numeric_limits<uint32_t>::max()},
                           {"seed", "integer", "-", "42"}));
-  rows->push_back(OneOf<G>(
+  rows->push_back(RecomputationRow(OneOf<G>(
       &J::gradient_checkpointing,
       {{"auto", G::kAuto}, {"stage", G::kStage}, {"layer", G::kLayer}}, {},
-      {"gradient_checkpointing", "auto, stage, layer", "-", "auto"}));
+      {"gradient_checkpointing", "auto, stage, layer", "-", "auto"})));
   rows->push_back(OneOfOrNone<Determinism>(
       &J::determinism,
       {{"bitwise", Determinism::kBitwise}, {"fast", Determinism::kFast}},

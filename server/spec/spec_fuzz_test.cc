@@ -22,17 +22,49 @@ std::vector<std::string> Seeds() {
       "\"max_steps\": 10, \"warmup_steps\": 2, \"bf16\": true}",
       "base_model: m\ntrain_file: |\n  a\n  b\nseed: 7\nsuffix: x.y\n"
       "per_device_train_batch_size: 2\ngradient_accumulation_steps: 4\n",
+      "base_model: m\ndataset: d\nadapter: lora\nlora_target_linear: True\n"
+      "save_strategy: no\nneat_packing: true\noutput_dir: o\nbf16: auto\n"
+      "",
+      "model: m\ndataset: d\nuse_peft: yes\nlora_target: q_proj, v_proj\n"
+      "truncation_mode: keep_end\nreport_to: [a]\ntorch_dtype: bfloat16\n",
       "model: &m [x]\ndataset: *m\n? a\n: b\n"};
 }
 
 // Pieces that mean something to a YAML reader or to us.
-constexpr const char* kPieces[] = {
-    ":",          "\n",          "- ",        "[",       "]",        "{",
-    "}",          "\"",          "'",         "&a ",     "*a",       "!!str",
-    "|",          ">",           "%YAML 1.9", "---\n",   "~",        "#",
-    "1e309",      "-1",          "auto",      "\\u0000", "\xc3\xa9", "\xff",
-    "\t",         "? ",          "<<: ",      ",",       "0x1",      "plan: ",
-    "metadata: ", "\xe2\x80\xa8"};
+constexpr const char* kPieces[] = {":",
+                                   "\n",
+                                   "- ",
+                                   "[",
+                                   "]",
+                                   "{",
+                                   "}",
+                                   "\"",
+                                   "'",
+                                   "&a ",
+                                   "*a",
+                                   "!!str",
+                                   "|",
+                                   ">",
+                                   "%YAML 1.9",
+                                   "---\n",
+                                   "~",
+                                   "#",
+                                   "1e309",
+                                   "-1",
+                                   "auto",
+                                   "\\u0000",
+                                   "\xc3\xa9",
+                                   "\xff",
+                                   "\t",
+                                   "? ",
+                                   "<<: ",
+                                   ",",
+                                   "0x1",
+                                   "plan: ",
+                                   "metadata: ",
+                                   "\xe2\x80\xa8",
+                                   "\nreport_to: x\n",
+                                   "\nseed: 1\n"};
 
 std::string Mutate(std::string text, std::mt19937_64* rng) {
   const int edits = 1 + static_cast<int>((*rng)() % 6);

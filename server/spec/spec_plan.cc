@@ -14,6 +14,9 @@ using Json = nlohmann::ordered_json;
 using Kind = SpecValue::Kind;
 
 constexpr int kMaxPlanStages = 1000;
+// Of what the file says that cannot be right.
+constexpr size_t kShownBytes = 60;
+constexpr size_t kShownGroups = 16;
 constexpr IntRange kWidths = {1, 1024};  // as many as gradient_groups
 
 absl::StatusOr<StageRange> ReadRange(const SpecValue& v) {
@@ -143,7 +146,7 @@ absl::StatusOr<PlanDraft> FindPlanFields(const SpecValue& v) {
     const SpecValue** field = FieldOf(key.text, draft);
     if (field == nullptr) {
       return absl::InvalidArgumentError(
-          absl::StrCat("unknown field \"", key.text,
+          absl::StrCat("unknown field \"", key.text.substr(0, kShownBytes),
                        "\"; it has forward, backward, width, forward_width and "
                        "backward_width"));
     }
@@ -238,9 +241,11 @@ absl::Status CheckDirection(const char* name,
     const int64_t sum =
         std::accumulate(width.groups.begin(), width.groups.end(), int64_t{0});
     if (width.groups.empty() || sum == gradient_groups) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, "[", i, "] has ", absl::StrJoin(width.groups, " + "),
-                     " groups, but gradient_groups is ", gradient_groups));
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, "[", i, "] has ",
+        width.groups.size() <= kShownGroups ? absl::StrJoin(width.groups, " + ")
+                                            : absl::StrCat(sum),
+        " groups, but gradient_groups is ", gradient_groups));
   }
   return absl::OkStatus();
 }

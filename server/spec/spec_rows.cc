@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <iterator>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "base/status.h"
 
 namespace roundhouse {
@@ -47,6 +50,11 @@ absl::StatusOr<double> ReadNumber(const SpecValue& v, NumberRange range) {
   const bool is_number = v.kind == Kind::kInteger || v.kind == Kind::kNumber;
   if (!is_number || !absl::SimpleAtod(v.text, &number) ||
       !Inside(number, range)) {
+    if (v.kind == Kind::kString && absl::SimpleAtod(v.text, &number) &&
+        absl::ascii_isdigit(v.text.back())) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "expected a number, got ", Describe(v), "; write it without quotes"));
+    }
     return Expected(
         absl::StrCat("a number ", range.above_low ? "above " : "from ",
                      range.low, range.below_high ? " to below " : " to ",
@@ -56,13 +64,34 @@ absl::StatusOr<double> ReadNumber(const SpecValue& v, NumberRange range) {
   return number;
 }
 
+// As YAML 1.2 and 1.1 have it, whose readers other tools use.
 absl::StatusOr<bool> ReadBoolean(const SpecValue& v) {
-  if (v.kind != Kind::kBool) return Expected("true or false", v);
-  return v.text == "true";
+  const std::string text = absl::AsciiStrToLower(v.text);
+  if (v.kind == Kind::kBool) return text == "true";
+  const bool word = v.kind == Kind::kString;
+  if (word && (text == "yes" || text == "on")) return true;
+  if (word && (text == "no" || text == "off")) return false;
+  return Expected("true or false", v);
 }
 
-absl::StatusOr<uint32_t> ReadTargetModules(const SpecValue& v) {
-  if (v.text == "all-linear") return kAllLinearTargets;
+// "q_proj,v_proj" as the list that it is.
+SpecValue SplitText(const SpecValue& v) {
+  if (v.kind != Kind::kString) return v;
+  SpecValue list{.kind = Kind::kList, .line = v.line};
+  for (absl::string_view part : absl::StrSplit(v.text, ',')) {
+    list.items.push_back(
+        {.kind = Kind::kString,
+         .line = v.line,
+         .text = std::string(absl::StripAsciiWhitespace(part))});
+  }
+  return list;
+}
+
+absl::StatusOr<uint32_t> ReadTargetModules(const SpecValue& written) {
+  if (written.text == "all-linear" || written.text == "all") {
+    return kAllLinearTargets;
+  }
+  const SpecValue v = SplitText(written);
   const std::string what =
       absl::StrCat("all-linear, or a list of ",
                    absl::StrJoin(TargetModuleNames(kAllLinearTargets), ", "));
@@ -412,11 +441,42 @@ SpecFieldRow AccumulationRow(SpecField info) {
   return row;
 }
 
+SpecFieldRow DtypeRow(SpecField info) {
+  SpecFieldRow row = OneOfOrNone<SpecDtype>(&JobSpec::dtype,
+                                            {{"fp32", SpecDtype::kFp32},
+                                             {"bf16", SpecDtype::kBf16},
+                                             {"fp16", SpecDtype::kFp16}},
+                                            std::move(info));
+  row.set = [set = row.set](const SpecValue& v, SpecDraft* d) -> absl::Status {
+    if (v.text == "auto") return absl::OkStatus();
+    SpecValue ours = v;
+    if (v.text == "float32") ours.text = "fp32";
+    if (v.text == "bfloat16") ours.text = "bf16";
+    if (v.text == "float16") ours.text = "fp16";
+    if (set(ours, d).ok()) return absl::OkStatus();
+    return Expected("auto, fp32, bf16 or fp16", v);
+  };
+  return row;
+}
+
 SpecFieldRow DtypeFlagRow(bool SpecDraft::*member, SpecField info) {
   SpecFieldRow row{.info = std::move(info)};
   row.set = [member](const SpecValue& v, SpecDraft* d) -> absl::Status {
+    // axolotl's "if the device has it" and "weights too", which is so here.
+    if (v.text == "auto" || v.text == "full") {
+      d->*member = true;
+      return absl::OkStatus();
+    }
     ASSIGN_OR_RETURN(d->*member, ReadBoolean(v));
     return absl::OkStatus();
+  };
+  return row;
+}
+
+SpecFieldRow RecomputationRow(SpecFieldRow row) {
+  row.set = [set = row.set](const SpecValue& v, SpecDraft* d) {
+    if (v.kind == Kind::kBool) return absl::OkStatus();
+    return set(v, d);
   };
   return row;
 }

@@ -100,8 +100,13 @@ SpecFieldRow DateRow(std::string JobSpec::*member, SpecField info);
 SpecFieldRow TargetModulesRow(SpecField info);
 SpecFieldRow EvalPromptsRow(SpecField info);
 SpecFieldRow AccumulationRow(SpecField info);
+// Also by torch's names; "auto": nothing, and not written.
+SpecFieldRow DtypeRow(SpecField info);
 // transformers' way of saying a dtype.
 SpecFieldRow DtypeFlagRow(bool SpecDraft::*member, SpecField info);
+// gradient_checkpointing: true and false of other tools leave it to the
+// planner.
+SpecFieldRow RecomputationRow(SpecFieldRow row);
 // Written only where it is not 0: of two fields that replace each other.
 SpecFieldRow WhenNotZero(SpecFieldRow row);
 // Written only where it is not this text.

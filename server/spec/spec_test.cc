@@ -101,7 +101,7 @@ TEST(SpecTest, OneThingUnderTwoNamesIsAnError) {
               "job.yaml:4: max_steps: is an end of the job as "
               "num_train_epochs (line 3); give one of them");
   ExpectError("seed: 1\nseed: 2", "DUPLICATE_FIELD", "seed",
-              "job.yaml:4: seed is given twice");
+              "job.yaml:4: seed: is given twice; keep one of them");
 }
 
 TEST(SpecTest, UnknownFieldsNameTheNearest) {
@@ -126,17 +126,18 @@ TEST(SpecTest, TypesAndRanges) {
               "job.yaml:3: batch_size: expected an integer from 1 to 1000000, "
               "got the number 0");
   ExpectError("learning_rate: \"1e-3\"", "INVALID_VALUE", "learning_rate",
-              "job.yaml:3: learning_rate: expected a number from 0 to 10, got "
-              "the text \"1e-3\"");
+              "job.yaml:3: learning_rate: expected a number, got the text "
+              "\"1e-3\"; write it without quotes");
   ExpectError("adam_beta1: 1", "INVALID_VALUE", "adam_beta1",
               "job.yaml:3: adam_beta1: expected a number from 0 to below 1, "
               "got the number 1");
   ExpectError("seed: 99999999999999999999999", "INVALID_VALUE", "seed",
               "job.yaml:3: seed: expected an integer from 0 to 4294967295, got "
               "the number 99999999999999999999999");
-  ExpectError("dtype: int4", "INVALID_VALUE", "dtype",
-              "job.yaml:3: dtype: expected fp32 or bf16 or fp16, got the text "
-              "\"int4\"");
+  ExpectError(
+      "dtype: int4", "INVALID_VALUE", "dtype",
+      "job.yaml:3: dtype: expected auto, fp32, bf16 or fp16, got the text "
+      "\"int4\"");
   ExpectError("bf16: 1", "INVALID_VALUE", "bf16",
               "job.yaml:3: bf16: expected true or false, got the number 1");
   ExpectError("output_name: ../x", "INVALID_VALUE", "output_name",
@@ -355,7 +356,7 @@ TEST(SpecTest, WrongAdaptersSayWhatIsWrong) {
       {"lora_alpha: 0", "expected a number above 0 to 1e+06, got the number 0"},
       {"lora_dropout: 1",
        "expected a number from 0 to below 1, got the number 1"},
-      {"target_modules: q_proj", modules + "the text \"q_proj\""},
+      {"target_modules: q_proj,q", modules + "the text \"q\""},
       {"target_modules: []", modules + "a list"},
       {"target_modules: [q_proj, lm_head]", modules + "the text \"lm_head\""},
       {"target_modules: [[q_proj]]", modules + "a list"},
@@ -596,21 +597,42 @@ TEST(ResolvedSpecTest, DeterminismIsTheJobsOrThatOfTheDevices) {
   using D = Determinism;
   EXPECT_FALSE(With("")->determinism.has_value());
   EXPECT_EQ(ResolvedSpec::Resolve(*With(""), 1).determinism(), D::kBitwise);
-  EXPECT_EQ(ResolvedSpec::Resolve(*With(""), 1, D::kFast).determinism(),
+  EXPECT_EQ(ResolvedSpec::Resolve(*With(""), 1, {.determinism = D::kFast})
+                .determinism(),
             D::kFast);
   const auto bitwise = With("determinism: bitwise");
-  EXPECT_EQ(ResolvedSpec::Resolve(*bitwise, 1, D::kFast).determinism(),
+  EXPECT_EQ(ResolvedSpec::Resolve(*bitwise, 1, {.determinism = D::kFast})
+                .determinism(),
             D::kBitwise);
   EXPECT_EQ(Message(With("determinism: quick")),
             "job.yaml:3: determinism: expected bitwise or fast, got the text "
             "\"quick\"");
   // The word stays, whatever devices the job is taken up on later.
   const ResolvedSpec fast =
-      ResolvedSpec::Resolve(*With("bf16: true"), 1, D::kFast);
+      ResolvedSpec::Resolve(*With("bf16: true"), 1, {.determinism = D::kFast});
   EXPECT_EQ(ResolvedSpec::FromJson(fast.ToJson())->determinism(), D::kFast);
   auto older = nlohmann::json::parse(fast.ToJson());
   older.erase("determinism");
   EXPECT_EQ(ResolvedSpec::FromJson(older.dump())->determinism(), D::kBitwise);
+}
+
+TEST(ResolvedSpecTest, LengthAndDtypeAreTheJobsOrTheModels) {
+  const SpecDefaults model = {.max_length = 256, .dtype = SpecDtype::kBf16};
+  for (const char* text : {"", "dtype: auto", "max_length: null"}) {
+    const ResolvedSpec resolved = ResolvedSpec::Resolve(*With(text), 1, model);
+    EXPECT_EQ(resolved.max_length(), 256) << text;
+    EXPECT_EQ(resolved.dtype(), SpecDtype::kBf16) << text;
+    // As they were when it was submitted, whatever the model says later.
+    const auto again = ResolvedSpec::FromJson(resolved.ToJson());
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(again->ToJson(), resolved.ToJson());
+    EXPECT_EQ(ResolvedSpec::Resolve(again->spec(), 1).ToJson(),
+              resolved.ToJson());
+  }
+  const ResolvedSpec own = ResolvedSpec::Resolve(
+      *With("torch_dtype: float16\nmax_length: 300"), 1, model);
+  EXPECT_EQ(own.max_length(), 300);
+  EXPECT_EQ(own.dtype(), SpecDtype::kFp16);
 }
 
 TEST(ResolvedSpecTest, AdaptersGetPeftsDefaults) {

@@ -37,7 +37,9 @@ bool IsNumber(const std::string& s) {
 
 Kind ScalarKind(const std::string& plain) {
   if (plain.empty()) return Kind::kNull;
-  if (plain == "true" || plain == "false") return Kind::kBool;
+  for (const char* word : {"true", "True", "TRUE", "false", "False", "FALSE"}) {
+    if (plain == word) return Kind::kBool;
+  }
   if (IsInteger(plain)) return Kind::kInteger;
   if (IsNumber(plain)) return Kind::kNumber;
   return Kind::kString;
@@ -180,6 +182,8 @@ class Builder final : public YAML::EventHandler {
         key.kind == Kind::kNull) {
       throw Refusal(Error(key.line, "a key must be a name"));
     }
+    // All that is wrong with a job's fields is told at once, by their reader.
+    if (parent == &open_.front()) return;
     if (parent->keys.insert(key.text).second) return;
     throw Refusal(FieldError("DUPLICATE_FIELD", key.text,
                              absl::StrCat(file_name_, ":", key.line, ": ",

@@ -48,8 +48,8 @@ enum class SpecWriter { kCaller, kUs };
 
 // The document's root.  kInvalidArgument with the line for bad syntax, more
 // than one document, tags, anchors, keys that are not plain text, a key given
-// twice in one mapping, and for the limits above.  `file_name` starts every
-// message.
+// twice in one mapping below the root, and for the limits above.  `file_name`
+// starts every message.
 absl::StatusOr<SpecValue> ParseSpecText(const std::string& text,
                                         const std::string& file_name,
                                         SpecWriter writer);

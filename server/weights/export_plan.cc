@@ -58,6 +58,11 @@ absl::Status Refused(const char* field, const std::string& why) {
   return FieldError("INVALID_VALUE", field, absl::StrCat(field, ": ", why));
 }
 
+// The field is the protocol's; no caller writes its name.
+absl::Status NotOfThisKind(const std::string& why) {
+  return FieldError("INVALID_VALUE", "kind", why);
+}
+
 // An error about files, with the field that led to them.
 absl::Status About(const char* field, const absl::Status& status) {
   const bool unimplemented = absl::IsUnimplemented(status);
@@ -76,16 +81,16 @@ absl::StatusOr<ExportKind> KindOf(const FileOpener& files,
       return adapter ? ExportKind::kAdapter : ExportKind::kFull;
     case ExportKind::kFull:
       if (!adapter) break;
-      return Refused("kind", absl::StrCat(source,
-                                          " is an adapter: export it as it is, "
-                                          "or merged into its base"));
+      return NotOfThisKind(
+          absl::StrCat(source,
+                       " is an adapter: export it as it is, or merged into its "
+                       "base"));
     case ExportKind::kAdapter:
     case ExportKind::kMerged:
       if (adapter) break;
-      return Refused(
-          "kind", absl::StrCat(source, " is no adapter (", kAdapterConfigName,
-                               " is not there): there is nothing to "
-                               "merge; export it as it is"));
+      return NotOfThisKind(absl::StrCat(
+          source, " is no adapter (", kAdapterConfigName,
+          " is not there): there is nothing to merge; export it as it is"));
   }
   return request.kind;
 }

@@ -200,7 +200,7 @@ class ModelTest(BadInputTest):
 
 class JobFileTest(BadInputTest):
     def test_unsupported_dtype_of_a_job(self):
-        self.assert_refused("dtype: expected fp32 or bf16 or fp16", '"fp64"',
+        self.assert_refused("dtype: expected auto, fp32, bf16 or fp16", '"fp64"',
                             dtype="fp64")
 
     def test_fp16_with_an_asynchronous_optimizer(self):
@@ -238,7 +238,7 @@ class JobFileTest(BadInputTest):
                 (self.data / "../outside.jsonl", "leads out of"),
                 ("link.jsonl", "leads out of the data roots"),
                 ("folder/outside.jsonl", "leads out of the data roots"),
-                ("none.jsonl", "is not under the data roots")):
+                ("none.jsonl", "does not exist under the data roots")):
             with self.subTest(path):
                 self.assert_refused(f'dataset: "{path}" {what}',
                                     dataset=str(path))
@@ -381,8 +381,8 @@ class HostMemoryTest(BadInputTest):
 
     def test_refused_with_bytes_needed_and_limit(self):
         text = self.assert_refused(
-            "model_name_or_path: the job needs", "bytes of host memory",
-            f"the limit is {3 << 20} (--host-memory)",
+            "model_name_or_path: the job needs", "of host memory",
+            f"the limit is {3 << 20} bytes (3.0 MiB)",
             code="RESOURCE_EXHAUSTED", status=EXIT_QUOTA)
         needed = int(text.split("the job needs ")[1].split()[0])
         # fp32 weights, masters, two moments, gradient sums of each parameter.

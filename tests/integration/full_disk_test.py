@@ -148,7 +148,7 @@ class FullDiskTest(DiskTest):
         path = self.daemon.folder / "job.yaml"
         self.assert_refused(
             self.daemon.client("submit", "-f", path, check=False),
-            "RESOURCE_EXHAUSTED", "bytes of disk")
+            "RESOURCE_EXHAUSTED", "of disk")
         step = found["step"]
         self.assertEqual(self.daemon.job(job)["step"], step)
         self.free()

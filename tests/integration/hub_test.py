@@ -121,11 +121,11 @@ class HubTest(unittest.TestCase):
 
     def test_what_is_not_there_is_told(self):
         self.daemon.start()
-        self.refused(f'model_name_or_path: "{ID}" is not under the data roots',
+        self.refused(f'model_name_or_path: "{ID}" does not exist under the data roots',
                      f"no model of the Hugging Face cache {self.cache}",
                      f"hf download {ID} --cache-dir {self.cache}")
         self.fill_cache()
-        self.refused('"Org/Other" is not under', "models--Org--Other",
+        self.refused('"Org/Other" does not exist', "models--Org--Other",
                      model_name_or_path="Org/Other")
         (self.snapshot / "model.safetensors").unlink()
         self.refused(self.snapshot, "model.safetensors", "is there")

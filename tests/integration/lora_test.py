@@ -141,7 +141,7 @@ class OutputTest(LoraTest):
         same = self.daemon.submit(JOB)
         self.daemon.wait(same)
         self.assertEqual(self.result(same, 5), self.result(first, 5))
-        other = self.daemon.submit({**JOB, "dtype": "bf16"})
+        other = self.daemon.submit({**JOB, "dtype": "fp32"})
         self.daemon.wait(other)
         self.assertNotIn(IN_MEMORY, self.daemon.log(other))
 

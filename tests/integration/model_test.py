@@ -80,7 +80,7 @@ class ModelTest(unittest.TestCase):
             host_memory=f"{model['full']['host_bytes'] - 1}")
         model = self.show("family/model")
         self.assertFalse(model["full"]["fits"])
-        self.assertIn("bytes of host memory, the limit is",
+        self.assertIn("of host memory, the limit is",
                       model["full"]["problem"])
         self.assertTrue(model["lora"]["fits"])
 

@@ -332,7 +332,7 @@ class Run {
     std::map<std::string, double> values = {{"loss", done.loss.mean()},
                                             {"learning_rate", learning_rate}};
     if (done.updated) values["grad_norm"] = done.gradient_norm;
-    if (spec_.spec().dtype == SpecDtype::kFp16) values["loss_scale"] = scale;
+    if (spec_.dtype() == SpecDtype::kFp16) values["loss_scale"] = scale;
     Write(step, values);
     return absl::OkStatus();
   }

@@ -1,0 +1,105 @@
+"""messages.txt: wrong inputs and the exact text that each gives.
+
+An entry is its title ("== ..."), a command ("$ ..."), the job file's lines
+after those that every job has ("| ..."; "|! ..." makes a file of these lines
+alone), and what the client writes. DATA, CACHE and SOCKET stand for the paths
+of the run. Where the texts differ, the file as it would be lies in the test's
+undeclared outputs."""
+
+import os
+import pathlib
+import shlex
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+import harness
+
+LIST = pathlib.Path(__file__).absolute().parent / "messages.txt"
+FEWEST = 60
+JOB = "model_name_or_path: model\ndataset: train.jsonl\nmax_steps: 2\n"
+
+
+class Entry:
+    """One of the list; `given` are the lines that the test reads."""
+
+    def __init__(self, block):
+        lines = block.splitlines()
+        count = next((i for i, line in enumerate(lines)
+                      if line[:2] not in ("==", "$ ", "| ", "|!", "|")),
+                     len(lines))
+        self.given, self.told = lines[:count], lines[count:]
+        self.title = self.given[0].removeprefix("== ")
+        self.words = shlex.split(self.given[1].removeprefix("$ "))
+        own = [line for line in self.given[2:] if line.startswith("|!")]
+        more = [line[2:] for line in self.given[2:]
+                if not line.startswith("|!")]
+        self.job = ("\n".join(line[3:] for line in own) if own
+                    else JOB + "\n".join(more)) + "\n"
+
+
+def entries():
+    text = LIST.read_text(encoding="utf-8")
+    blocks = ["== " + block for block in text.split("\n== ")]
+    head, *rest = blocks
+    return head.removeprefix("== "), [Entry(block) for block in rest]
+
+
+class MessagesTest(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        self.scratch = self.enterContext(harness.Scratch())
+        data = self.scratch.data
+        self.scratch.make_model("model")
+        self.scratch.make_data("train.jsonl", count=40)
+        (data / "models").mkdir()
+        (data / "adapter").mkdir()
+        (data / "adapter/adapter_config.json").write_text("{}")
+        outside = self.scratch.folder / "outside.jsonl"
+        outside.write_text('{"text": "a"}\n')
+        (data / "link.jsonl").symlink_to(outside)
+        self.cache = self.scratch.folder / "hub"
+        self.cache.mkdir()
+        self.daemon = self.scratch.daemon(hf_cache=self.cache)
+        self.daemon.start()
+        self.daemon.wait(self.daemon.submit(
+            JOB + "save_steps: 0\noutput_name: first\n"))
+
+    def told(self, entry):
+        folder = self.daemon.folder
+        (folder / "job.yaml").write_text(entry.job, encoding="utf-8")
+        words = [word.replace("JOB", str(folder / "job.yaml"))
+                 for word in entry.words]
+        done = self.daemon.client(*words, check=False)
+        self.assertNotEqual(done.returncode, 0, entry.title)
+        text = done.stdout + done.stderr
+        for path, name in ((f"{folder}/job.yaml", "job.yaml"),
+                           (f"unix:{self.daemon.socket}", "SOCKET"),
+                           (str(self.daemon.state), "STATE"),
+                           (str(self.cache), "CACHE"),
+                           (str(self.scratch.data), "DATA"),
+                           (str(self.scratch.folder), "FOLDER")):
+            text = text.replace(path, name)
+        return text.splitlines()
+
+    def test_each_input_gives_its_text(self):
+        head, found = entries()
+        self.assertGreaterEqual(len(found), FEWEST)
+        titles = [entry.title for entry in found]
+        self.assertEqual(len(set(titles)), len(titles))
+        now = [head.rstrip("\n")]
+        for entry in found:
+            told = self.told(entry)
+            now.append("\n".join(entry.given + told).rstrip("\n"))
+        outputs = os.environ.get("TEST_UNDECLARED_OUTPUTS_DIR")
+        text = "\n\n".join(now) + "\n"
+        if outputs:
+            (pathlib.Path(outputs) / "messages.txt").write_text(text)
+        self.assertEqual(text.splitlines(),
+                         LIST.read_text(encoding="utf-8").splitlines())
+
+
+if __name__ == "__main__":
+    unittest.main()
