@@ -29,6 +29,9 @@ absl::Status SystemError(const std::string& path, const char* what, int error) {
     case ENAMETOOLONG:
     case ELOOP:
       return absl::InvalidArgumentError(message);
+    case EIO:
+    case ESTALE:
+      return absl::InternalError(message);
     default:
       return absl::UnavailableError(message);
   }

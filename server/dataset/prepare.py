@@ -300,13 +300,14 @@ def prepare(options):
         raise DataError("the file changed while it was read",
                         preparation.reader.name)
     manifest["files"] = arrays.publish()
+    shared = options.cache and preparation.reader.hashed_as_read()
     if options.bigram_from:
         del preparation, sequences
         allow_counting()
         manifest |= bigram_record(options.bigram_from, options.out, manifest)
     write_manifest(options.out,
                    seal(json.dumps(manifest, indent=1).encode() + b"\n"))
-    if options.cache:
+    if shared:
         Cache(options.cache).add(key, options.out)
     Progress().at(total, total)
 
@@ -430,8 +431,8 @@ def check_options(parser, options):
     if options.max_samples is not None and options.max_samples < 1:
         parser.error("max_samples must be at least 1")
     share = options.validation_split
-    if share is not None and not 0 < share <= 0.5:
-        parser.error("validation_split must be above 0 and at most 0.5")
+    if share is not None and not 1e-6 <= share <= 0.5:
+        parser.error("validation_split must be from 0.000001 to 0.5")
     if options.preview is not None and not 1 <= options.preview <= 1000:
         parser.error("preview must be from 1 to 1000")
 

@@ -112,6 +112,12 @@ class Rows:
         """Of what was read."""
         return joined([part.sha256() for part in self.parts])
 
+    def hashed_as_read(self):
+        """Whether sha256() is of the bytes that became rows; else the file was
+        hashed on its own, and somebody may have changed it in between."""
+        return (len(self.parts) == len(self.sources) and
+                all(getattr(part, "whole", False) for part in self.parts))
+
     def sha256_now(self):
         return joined([source_sha256(source) for source in self.sources])
 

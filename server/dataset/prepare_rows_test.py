@@ -224,6 +224,15 @@ class CacheTest(PrepareTest):
         self.assertEqual((self.folder / "a" / "tokens.u32").stat().st_ino,
                          (self.folder / "b" / "tokens.u32").stat().st_ino)
 
+    def test_only_what_was_hashed_as_it_was_read_is_shared(self):
+        # Whoever may write a file may change it while it is read, and back.
+        cache = self.folder / "cache"
+        (self.folder / "data.jsonl").write_text(
+            json.dumps([{"text": "one two"}] * 3))
+        self.run_again("--cache", cache, out="a")
+        self.assertFalse(self.run_again("--cache", cache, out="b"))
+        self.assertEqual(list(cache.glob("*/")), [])
+
     def test_damage_in_the_cache_is_seen(self):
         cache = ["--cache", self.folder / "cache"]
         self.run_again(*cache, out="a")

@@ -1,5 +1,6 @@
 """Rows of tables: Parquet, and CSV or TSV with a header."""
 
+import collections
 import csv
 
 from prepare_common import DataError, refusal
@@ -23,12 +24,18 @@ class Parquet:
         import pyarrow.parquet
 
         try:
-            return pyarrow.parquet.ParquetFile(file)
+            parquet = pyarrow.parquet.ParquetFile(file)
+            names = collections.Counter(parquet.schema_arrow.names)
         except MemoryError as error:  # ArrowMemoryError is one
             raise refusal(error, self.source.name) from error
         except Exception as error:  # pyarrow has errors of many classes
             raise DataError(f"unreadable Parquet: {error}", self.source.name
                             ) from error
+        for name, count in names.items():
+            if count > 1:
+                raise DataError(f"has {count} columns that are named {name!r}",
+                                self.source.name)
+        return parquet
 
     def rows(self):
         """(number, fields, bytes of text) of each."""

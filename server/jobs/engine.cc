@@ -13,10 +13,16 @@
 #include "base/model/family.h"
 #include "base/status.h"
 #include "server/jobs/finish_mark.h"
+#include "server/jobs/runner_work.h"
 #include "server/jobs/tokenizer_copy.h"
 
 namespace roundhouse {
 namespace {
+
+// A file that can't be read just now: the job waits, and is not to blame.
+absl::Status OfDisk(const absl::Status& status) {
+  return absl::DataLossError(status.message());
+}
 
 // A job by epochs knows its steps only now.
 absl::Status CheckStepsLeft(const FileOpener& files, const JobSpec& spec,
@@ -24,9 +30,7 @@ absl::Status CheckStepsLeft(const FileOpener& files, const JobSpec& spec,
   if (spec.resume_from_checkpoint.empty()) return absl::OkStatus();
   const auto manifest =
       ReadCheckpoint(files, spec.resume_from_checkpoint, false);
-  if (absl::IsInternal(manifest.status())) {  // of the disk
-    return absl::DataLossError(manifest.status().message());
-  }
+  if (MayPass(manifest.status())) return OfDisk(manifest.status());
   if (absl::IsDataLoss(manifest.status())) {
     return absl::InvalidArgumentError(
         absl::StrCat("resume_from_checkpoint: ", manifest.status().message()));
@@ -218,7 +222,10 @@ void Engine::StartNext() {
 absl::StatusOr<DatasetCounts> Engine::TakeDatasets(const JobRecord& job) {
   ASSIGN_OR_RETURN(const ResolvedSpec spec,
                    ResolvedSpec::FromJson(job.resolved));
-  ASSIGN_OR_RETURN(const ModelDirectory model, CheckModel(spec.spec()));
+  const auto opened = CheckModel(spec.spec());
+  if (MayPass(opened.status())) return OfDisk(opened.status());
+  RETURN_IF_ERROR(opened.status());
+  const ModelDirectory& model = *opened;
   const std::string data = JobDirectory(job) + "/data";
   ASSIGN_OR_RETURN(const auto train,
                    Dataset::Open(data + "/train", model.config.vocab_size));
@@ -250,26 +257,26 @@ absl::Status Engine::StartJob(const Queued& queued) {
   const std::string& id = queued.id;
   ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
   auto files = JobFiles::Open(JobDirectory(job));
-  if (absl::IsInternal(files.status())) {  // of the disk
-    return absl::DataLossError(files.status().message());
-  }
+  if (absl::IsInternal(files.status())) return OfDisk(files.status());
   RETURN_IF_ERROR(files.status());
-  if (!job.dataset.has_value()) {  // it was PAUSED before they were ready
-    JobDetails details;
-    const auto counts = TakeDatasets(job);
-    if (counts.ok()) {  // else it ends, or not, as it loads
-      details.dataset = *counts;
-      transitions_.Want(id, "what its datasets hold", [this, id, details] {
-        return store_.SetDetails(id, details);
-      });
-    }
-  }
   // A job that was cancelled or is not on disk must not run.
   RETURN_IF_ERROR(transitions_.Ask(id, JobState::kLoading, {}).status());
   UpdateCounts();
   metrics_.ObserveQueueWait(absl::Now() - queued.since);
-  const absl::Status loading = LoadJob(job, *std::move(files));
+  absl::Status loading = TakeMissingCounts(job);
+  if (loading.ok()) loading = LoadJob(job, *std::move(files));
   if (!loading.ok()) EndUntaken(id, loading);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::TakeMissingCounts(const JobRecord& job) {
+  if (job.dataset.has_value()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const DatasetCounts counts, TakeDatasets(job));
+  JobDetails details;
+  details.dataset = counts;
+  transitions_.Want(
+      job.id, "what its datasets hold",
+      [this, id = job.id, details] { return store_.SetDetails(id, details); });
   return absl::OkStatus();
 }
 
@@ -281,6 +288,7 @@ absl::Status Engine::LoadJob(const JobRecord& job,
   auto model = CheckModel(spec.spec());
   auto adapter =
       model.ok() ? CheckAdapter(spec.spec(), model->config) : model.status();
+  if (MayPass(adapter.status())) return OfDisk(adapter.status());
   if (!adapter.ok()) {  // they changed since the job was submitted
     FailJob(id, JobReason::kInvalidModel,
             std::string(adapter.status().message()));

@@ -305,6 +305,8 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   void Warn(const JobRecord& job, const std::string& what);
   // Makes it LOADING and a running job, or says why not.
   absl::Status StartJob(const Queued& queued);
+  // Of one that was PAUSED before its data were ready.
+  absl::Status TakeMissingCounts(const JobRecord& job);
   absl::Status LoadJob(const JobRecord& job, std::unique_ptr<JobFiles> files);
   // Why a job could not be validated or started; DATA_LOSS is of the disk.
   static JobReason ReasonOf(const absl::Status& status);
@@ -361,7 +363,11 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   bool taken_up_ = false;          // what an earlier daemon left
   bool start_later_ = false;       // the first of the queue
   // PAUSED for want of room before they ran, and when each is tried again.
-  std::map<std::string, absl::Time> without_room_;
+  struct Untaken {
+    absl::Time due;  // of the next try
+    int tries = 0;
+  };
+  std::map<std::string, Untaken> without_room_;
   bool draining_ = false;
   std::function<void()> drained_;
   WorkPool sweeper_{1};  // directories of jobs that are over

@@ -102,24 +102,29 @@ void Engine::QueueWithRoom() {
   const auto free_bytes = FreeDiskBytes(options_.state_dir);
   if (!free_bytes.ok() || *free_bytes < kRoomMarginBytes) return;
   for (auto next = without_room_.begin(); next != without_room_.end();) {
-    const auto& [id, due] = *next;
+    const std::string id = next->first;
     const auto job = store_.Get(id);
     const bool waits = job.ok() && job->state == JobState::kPaused &&
-                       job->reason == JobReason::kStorageFull;
-    if (waits && (absl::Now() < due || transitions_.Waits(id))) {
-      ++next;
+                       job->reason == JobReason::kStorageFull &&
+                       FindRunning(id) == nullptr;
+    const bool queued = job.ok() && job->state == JobState::kQueued;
+    if (transitions_.Waits(id) || queued ||
+        (waits && absl::Now() < next->second.due)) {
+      ++next;  // how often it was tried is needed where it finds no room again
       continue;
     }
-    if (waits) {
-      RH_LOG(kInfo) << id << ": there is room again";
-      if (!transitions_.Ask(id, JobState::kQueued, {}).ok()) return;
-      queue_.push_back({id, absl::Now()});
-      start_later_ = true;
-      UpdateCounts();
-      std::erase_if(ended_,
-                    [&](const StatusEnded& shown) { return shown.id == id; });
+    if (!waits) {
+      next = without_room_.erase(next);
+      continue;
     }
-    next = without_room_.erase(next);
+    RH_LOG(kInfo) << id << ": there is room again";
+    if (!transitions_.Ask(id, JobState::kQueued, {}).ok()) return;
+    queue_.push_back({id, absl::Now()});
+    start_later_ = true;
+    UpdateCounts();
+    std::erase_if(ended_,
+                  [&](const StatusEnded& shown) { return shown.id == id; });
+    ++next;
   }
 }
 

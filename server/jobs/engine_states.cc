@@ -20,7 +20,10 @@ namespace roundhouse {
 namespace {
 
 // For a disk that has room: a quota may be full, or it was there for a moment.
+// Each try waits twice as long: it may take a large disk to its end again.
 constexpr absl::Duration kRetryUntaken = absl::Seconds(5);
+constexpr absl::Duration kMostRetryUntaken = absl::Minutes(10);
+constexpr int kDoublings = 7;
 
 // What an earlier daemon kept; `steps` have checkpoints.
 std::string GivenBackText(const std::vector<int64_t>& steps) {
@@ -70,7 +73,13 @@ void Engine::TakeUp(const JobRecord& job) {
       queue_.push_back({job.id, absl::Now()});
       break;
     case JobState::kPaused:
-      if (!job.progress.memory_kept) break;
+      if (!job.progress.memory_kept) {
+        // It never ran, and is to go on by itself.
+        if (job.reason == JobReason::kStorageFull && job.attempts == 0) {
+          without_room_[job.id].due = absl::Now() + kRetryUntaken;
+        }
+        break;
+      }
       SetState(job.id, JobState::kRecovering, JobReason::kNone,
                "the daemon was restarted");
       SetState(job.id, JobState::kPaused, job.reason,
@@ -122,6 +131,7 @@ absl::StatusOr<JobRecord> Engine::CancelNow(const std::string& id) {
 }
 
 absl::StatusOr<JobRecord> Engine::PauseNow(const std::string& id) {
+  without_room_.erase(id);  // it goes on when it is told to
   ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
   if (job.state == JobState::kPausing || job.state == JobState::kPaused) {
     return job;
@@ -144,6 +154,7 @@ absl::StatusOr<JobRecord> Engine::PauseNow(const std::string& id) {
 }
 
 absl::StatusOr<JobRecord> Engine::ResumeNow(const std::string& id) {
+  without_room_.erase(id);
   ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
   RETURN_IF_ERROR(transitions_.CheckAsks(job.id));
   // Other states lead to QUEUED too, but not on anyone's word.
@@ -212,7 +223,13 @@ void Engine::EndUntaken(const std::string& id, const absl::Status& status) {
   const std::string message(status.message());
   if (reason == JobReason::kStorageFull || reason == JobReason::kStorageError) {
     const bool full = reason == JobReason::kStorageFull;
-    if (full) without_room_[id] = absl::Now() + kRetryUntaken;
+    if (full) {
+      Untaken& untaken = without_room_[id];
+      untaken.due =
+          absl::Now() +
+          std::min(kMostRetryUntaken, kRetryUntaken * (1 << untaken.tries));
+      untaken.tries = std::min(untaken.tries + 1, kDoublings);
+    }
     const auto job = store_.Get(id);
     if (job.ok() && job->state == JobState::kValidating) {
       // As it is resumed: its data are looked at again where it is QUEUED.

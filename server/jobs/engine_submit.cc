@@ -33,6 +33,8 @@ constexpr char kIdPrefix[] = "job-";
 // An adapter's own error, with the field that named it.
 absl::Status AdapterError(const std::string& field,
                           const absl::Status& status) {
+  // Of the disk or of a shortage, not of the adapter.
+  if (absl::IsUnavailable(status) || absl::IsInternal(status)) return status;
   const bool unimplemented = absl::IsUnimplemented(status);
   return FieldError(unimplemented ? absl::StatusCode::kUnimplemented
                                   : absl::StatusCode::kInvalidArgument,
@@ -165,6 +167,15 @@ void Engine::ResolvePaths(JobFile* file) const {
       *paths = *std::move(found);
     } else {
       file->AddFaultOf(found.status());
+    }
+  }
+  for (const std::string& path : spec.validation_dataset) {
+    if (std::find(spec.dataset.begin(), spec.dataset.end(), path) !=
+        spec.dataset.end()) {
+      file->AddWarning(absl::StrCat(
+          path,
+          " is in dataset and in validation_dataset: eval_loss does not "
+          "say how the model does on new data"));
     }
   }
 }

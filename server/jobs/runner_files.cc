@@ -286,16 +286,18 @@ void JobRunner::DropOldCheckpoints() {
   if (spec().load_best_model_at_end && evaluations_.best().has_value()) {
     best = evaluations_.best()->step;
   }
-  InBackground([directory = options_.directory, limit,
-                best] { return RemoveOldCheckpoints(directory, limit, best); },
-               [this](absl::Status status) {
-                 const std::string text(status.message());
-                 if (absl::IsDataLoss(status)) {
-                   listener_->OnCheckpointCorrupt(text);
-                 } else if (!status.ok()) {
-                   listener_->OnNote(text);
-                 }
-               });
+  InBackground(
+      [directory = options_.directory, limit, best, newest = saved_step_] {
+        return RemoveOldCheckpoints(directory, limit, best, newest);
+      },
+      [this](absl::Status status) {
+        const std::string text(status.message());
+        if (absl::IsDataLoss(status)) {
+          listener_->OnCheckpointCorrupt(text);
+        } else if (!status.ok()) {
+          listener_->OnNote(text);
+        }
+      });
 }
 
 }  // namespace roundhouse

@@ -53,8 +53,9 @@ void JobRunner::FindStart() {
   }
   StartOptions options;
   options.files = options_.files;
-  const std::vector<int64_t> steps = ListCheckpointSteps(options_.directory);
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+  const auto steps = FindCheckpointSteps(options_.directory);
+  if (!steps.ok()) return Stop(OutcomeOf(steps.status()));
+  for (auto step = steps->rbegin(); step != steps->rend(); ++step) {
     options.own.push_back(CheckpointPath(options_.directory, *step));
   }
   options.named = spec().resume_from_checkpoint;

@@ -173,14 +173,15 @@ class Finder {
                           const std::string& pattern) {
     ASSIGN_OR_RETURN(const std::string real,
                      resolve_(field_, folder, PathKind::kDirectory));
-    ASSIGN_OR_RETURN(const std::vector<std::string> names, List(name, real));
-    bool any = false;
+    ASSIGN_OR_RETURN(std::vector<std::string> names, List(name, real));
+    std::erase_if(names, [&](const std::string& one) {
+      return fnmatch(pattern.c_str(), one.c_str(), FNM_PERIOD) != 0;
+    });
+    RETURN_IF_ERROR(CheckOneSplit(field_, folder, names));
     for (const std::string& one : names) {
-      if (fnmatch(pattern.c_str(), one.c_str(), FNM_PERIOD) != 0) continue;
-      any = true;
       RETURN_IF_ERROR(AddBelow(real, one));
     }
-    if (any) return absl::OkStatus();
+    if (!names.empty()) return absl::OkStatus();
     return FieldError(
         "PATH_NOT_FOUND", field_,
         absl::StrCat(field_, ": \"", name, "\" matches no file in ", real));

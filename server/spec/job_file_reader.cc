@@ -187,7 +187,7 @@ class Reader {
   }
 
   void ApplyDtype() {
-    const Given* by = Find("dtype");
+    const Given* by = draft_.spec.dtype.has_value() ? Find("dtype") : nullptr;
     for (const auto& [name, on, dtype] :
          {std::tuple("bf16", draft_.bf16, SpecDtype::kBf16),
           std::tuple("fp16", draft_.fp16, SpecDtype::kFp16)}) {
@@ -196,6 +196,12 @@ class Reader {
       if (by != nullptr) return BothGiven(*by, flag, "the same thing");
       by = &flag;
       draft_.spec.dtype = dtype;
+    }
+    // Elsewhere these two say fp32 where neither is true.
+    if (by == nullptr && Find("dtype") == nullptr &&
+        (Find("bf16") != nullptr || Find("fp16") != nullptr) &&
+        Sound({"bf16", "fp16"})) {
+      draft_.spec.dtype = SpecDtype::kFp32;
     }
     if (draft_.spec.dtype != SpecDtype::kFp16 ||
         draft_.spec.optimizer_mode != OptimizerMode::kAsync) {
@@ -227,6 +233,12 @@ class Reader {
       }
       spec.batch_size =
           *spec.micro_batch_size * *draft_.gradient_accumulation_steps;
+      if (spec.batch_size > kMaxBatchSize) {
+        return Fault(
+            "INVALID_VALUE", *steps,
+            absl::StrCat("times the micro-batch is a batch_size of ",
+                         spec.batch_size, "; at most ", kMaxBatchSize));
+      }
     } else if (batch == nullptr && spec.micro_batch_size.has_value() &&
                micro->key == "per_device_train_batch_size") {
       spec.batch_size = *spec.micro_batch_size;
@@ -281,6 +293,12 @@ class Reader {
 
   void CheckData() {
     const JobSpec& spec = draft_.spec;
+    if (spec.validation_split > 0 &&
+        spec.validation_split < kMinValidationSplit) {
+      Fault("INVALID_VALUE", *Find("validation_split"),
+            absl::StrCat("a share of the rows is at least ",
+                         kMinValidationSplit, "; 0 is none"));
+    }
     if (spec.validation_split > 0 && !spec.validation_dataset.empty()) {
       BothGiven(*Find("validation_dataset"), *Find("validation_split"),
                 "where validation rows come from,");

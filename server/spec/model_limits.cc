@@ -10,6 +10,8 @@
 namespace roundhouse {
 
 absl::Status ModelError(const absl::Status& status) {
+  // Of the disk or of a shortage, not of the model.
+  if (absl::IsUnavailable(status) || absl::IsInternal(status)) return status;
   const bool unimplemented = absl::IsUnimplemented(status);
   return FieldError(
       unimplemented ? absl::StatusCode::kUnimplemented

@@ -43,6 +43,10 @@ absl::Status OpenError(int error) {
     case ENOMEM:
       return absl::UnavailableError(
           absl::StrCat("can't be opened just now: ", strerror(error)));
+    case EIO:
+    case ESTALE:
+      return absl::InternalError(
+          absl::StrCat("can't be opened: ", strerror(error)));
     case ELOOP:
       return FieldError("PATH_OUTSIDE_DATA_ROOTS", "",
                         "goes through more links than are followed");
@@ -227,6 +231,10 @@ absl::StatusOr<std::string> DataRoots::Resolve(const std::string& field,
                                                     RootsText(), ")")));
   }
   if (absl::IsUnavailable(found.status())) return found.status();
+  if (absl::IsInternal(found.status())) {  // of the disk, not of the path
+    return absl::InternalError(
+        absl::StrCat(field, ": \"", path, "\" ", found.status().message()));
+  }
   if (!found.ok()) return About(field, path, found.status());
   const absl::Status right = CheckKind(found->descriptor.get(), kind);
   if (!right.ok()) return About(field, path, right);

@@ -103,6 +103,10 @@ enum class OptimizerMode { kSync, kAsync };
 // the model's dtype, and the bits are those of the plan.
 enum class Determinism { kBitwise, kFast };
 
+inline constexpr int64_t kMaxBatchSize = 1000000;
+// Of validation_split, where there is one: a row in a million.
+inline constexpr double kMinValidationSplit = 1e-6;
+
 // What the job file says, with the defaults of docs/job-spec.md.  An empty
 // optional is "auto".
 struct JobSpec {
@@ -126,9 +130,10 @@ struct JobSpec {
   std::optional<int64_t> lora_r;
   std::optional<double> lora_alpha;
   std::optional<double> lora_dropout;
-  std::optional<uint32_t> target_modules;   // as AdapterConfig::targets
-  double num_train_epochs = 3;              // 0 where max_steps says it
-  int64_t max_steps = 0;                    // 0 where num_train_epochs says it
+  std::optional<uint32_t> target_modules;  // as AdapterConfig::targets
+  double num_train_epochs = 3;             // 0 where max_steps says it
+  int64_t max_steps = 0;                   // 0 where num_train_epochs says it
+  // 1 to kMaxBatchSize
   int64_t batch_size = 8;                   // sequences per optimizer step
   std::optional<int64_t> micro_batch_size;  // sequences
   std::optional<int64_t> micro_batches_per_round;  // M

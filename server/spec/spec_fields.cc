@@ -114,7 +114,7 @@ void AddBatches(std::vector<SpecFieldRow>* rows) {
   rows->push_back(StepsRow(WhenNotZero(
       Integer(&J::max_steps, {1, 1000000000},
               {"max_steps", "integer", "steps", "by num_train_epochs"}))));
-  rows->push_back(Integer(&J::batch_size, {1, 1000000},
+  rows->push_back(Integer(&J::batch_size, {1, kMaxBatchSize},
                           {"batch_size", "integer", "sequences", "8"}));
   rows->push_back(IntegerOrAuto(&J::micro_batch_size, {1, 65536},
                                 {"micro_batch_size",

@@ -162,6 +162,23 @@ TEST(SpecTest, MetadataIsBounded) {
       With(absl::StrCat("metadata: {k: ", std::string(513, 'x'), "}")).ok());
 }
 
+// Elsewhere neither of the two means fp32.
+TEST(SpecTest, FlagsOfDtypesThatAreFalseMeanFp32) {
+  for (const char* text : {"bf16: false", "fp16: false\nbf16: false"}) {
+    EXPECT_EQ(With(text)->dtype, SpecDtype::kFp32) << text;
+  }
+  EXPECT_EQ(With("torch_dtype: auto\nbf16: false")->dtype, std::nullopt);
+  EXPECT_EQ(With("torch_dtype: auto\nbf16: true")->dtype, SpecDtype::kBf16);
+}
+
+TEST(SpecTest, ABatchOfManyAccumulatedStepsIsLimited) {
+  ExpectError(
+      "micro_batch_size: 8\ngradient_accumulation_steps: 1000000",
+      "INVALID_VALUE", "gradient_accumulation_steps",
+      "job.yaml:4: gradient_accumulation_steps: times the micro-batch is a "
+      "batch_size of 8000000; at most 1000000");
+}
+
 TEST(SpecTest, Fp16HasTwoNames) {
   for (const char* text :
        {"fp16: true", "dtype: fp16", "precision: fp16\nbf16: false",

@@ -122,7 +122,9 @@ absl::StatusOr<InputFile> OpenShard(const FileOpener& files,
   const std::string path = absl::StrCat(directory, "/", shard.file);
   auto file = files.Open(path);
   if (file.ok() && file->size_bytes() == shard.bytes) return file;
-  if (absl::IsUnavailable(file.status())) return file.status();
+  if (absl::IsUnavailable(file.status()) || absl::IsInternal(file.status())) {
+    return file.status();
+  }
   return absl::DataLossError(absl::StrCat(
       file.ok() ? absl::StrCat(path, ": ", file->size_bytes(), " bytes")
       : absl::IsNotFound(file.status()) ? absl::StrCat(path, ": missing")
@@ -327,7 +329,8 @@ absl::StatusOr<CheckpointManifest> CheckResumable(const FileOpener& files,
                    tensors.begin()->first, " is none of the job's model"));
 }
 
-std::vector<int64_t> ListCheckpointSteps(const std::string& directory) {
+absl::StatusOr<std::vector<int64_t>> FindCheckpointSteps(
+    const std::string& directory) {
   std::set<int64_t> steps;
   std::error_code error;
   for (auto entry = fs::directory_iterator(directory, error);
@@ -335,7 +338,15 @@ std::vector<int64_t> ListCheckpointSteps(const std::string& directory) {
     const auto step = CheckpointStepOf(entry->path().string());
     if (step.has_value()) steps.insert(*step);
   }
-  return {steps.begin(), steps.end()};
+  if (error && error != std::errc::no_such_file_or_directory) {
+    return absl::InternalError(
+        absl::StrCat(directory, ": can't be listed: ", error.message()));
+  }
+  return std::vector<int64_t>(steps.begin(), steps.end());
+}
+
+std::vector<int64_t> ListCheckpointSteps(const std::string& directory) {
+  return FindCheckpointSteps(directory).value_or(std::vector<int64_t>());
 }
 
 std::string CheckpointPath(const std::string& directory, int64_t step) {
@@ -368,8 +379,10 @@ absl::Status RemoveCheckpoint(const std::string& path) {
 }  // namespace
 
 absl::Status RemoveOldCheckpoints(const std::string& directory, int64_t kept,
-                                  std::optional<int64_t> best_step) {
-  const std::vector<int64_t> steps = ListCheckpointSteps(directory);
+                                  std::optional<int64_t> best_step,
+                                  int64_t newest_step) {
+  std::vector<int64_t> steps = ListCheckpointSteps(directory);
+  std::erase_if(steps, [&](int64_t step) { return step > newest_step; });
   const auto surplus = static_cast<int64_t>(steps.size()) - kept;
   if (surplus <= 0) return absl::OkStatus();
   const absl::Status newest =

@@ -27,6 +27,7 @@
 #define ROUNDHOUSE_SERVER_WEIGHTS_CHECKPOINT_H_
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -124,7 +125,11 @@ absl::StatusOr<CheckpointManifest> CheckResumable(const FileOpener& files,
                                                   const AdapterConfig& adapter,
                                                   DType dtype);
 
-// Steps of the checkpoints in `directory`, ascending.
+// Steps of the checkpoints in `directory`, ascending; none where there is no
+// such folder.  INTERNAL: the disk does not say.
+absl::StatusOr<std::vector<int64_t>> FindCheckpointSteps(
+    const std::string& directory);
+// The same; none, too, where the disk does not say.
 std::vector<int64_t> ListCheckpointSteps(const std::string& directory);
 std::string CheckpointPath(const std::string& directory, int64_t step);
 
@@ -134,11 +139,13 @@ std::optional<int64_t> CheckpointStepOf(const std::string& path);
 // Removes the oldest beyond the newest `kept`, never that of `best_step`, and
 // none unless the newest verifies: the last good one stays.  DATA_LOSS says why
 // it does not; other errors name the first that could not be removed, the
-// others are.
+// others are.  Those after `newest_step`, which the disk did not give when the
+// job went on from an older one, neither count nor go.
 // REQUIRES: kept > 0.
 absl::Status RemoveOldCheckpoints(
     const std::string& directory, int64_t kept,
-    std::optional<int64_t> best_step = std::nullopt);
+    std::optional<int64_t> best_step = std::nullopt,
+    int64_t newest_step = std::numeric_limits<int64_t>::max());
 
 // Renames it to <path>.corrupt, so that it is neither used nor lost.
 absl::Status QuarantineCheckpoint(const std::string& path);

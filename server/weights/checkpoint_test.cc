@@ -464,6 +464,20 @@ TEST_F(CheckpointTest, OneOfTheVersionBeforeIsRead) {
   EXPECT_EQ(*CheckpointText(AnyFiles(), path, *manifest, "samples.jsonl"), "");
 }
 
+TEST_F(CheckpointTest, OnesAfterTheNewestNeitherCountNorGo) {
+  for (const int64_t step : {10, 15, 30}) {
+    ASSERT_TRUE(Save(CheckpointPath(root_, step), step).ok());
+  }
+  EXPECT_TRUE(RemoveOldCheckpoints(root_, 1, std::nullopt, 15).ok());
+  EXPECT_EQ(ListCheckpointSteps(root_), (std::vector<int64_t>{15, 30}));
+}
+
+TEST_F(CheckpointTest, AFolderThatCannotBeListedIsNotAnEmptyOne) {
+  EXPECT_TRUE(FindCheckpointSteps(root_ + "/nowhere")->empty());
+  WriteTestFile(root_ + "/file", "");
+  EXPECT_TRUE(absl::IsInternal(FindCheckpointSteps(root_ + "/file").status()));
+}
+
 TEST_F(CheckpointTest, NoneIsRemovedBesideANewestThatIsNotGood) {
   for (const int64_t step : {1, 2, 3}) {
     ASSERT_TRUE(Save(CheckpointPath(root_, step), step).ok());

@@ -223,7 +223,12 @@ absl::Status ExportDirectory::RemoveLeftover(const FileOpener& files,
   const std::string name = path.filename().string();
   if (!absl::StartsWith(name, kExportTemporaryPrefix)) return absl::OkStatus();
   auto parent = files.OpenDirectory(path.parent_path().string());
-  if (!parent.ok()) return absl::OkStatus();  // gone with all that was in it
+  // Gone with all that was in it, or no folder of exports any more.
+  if (absl::IsUnavailable(parent.status()) ||
+      absl::IsInternal(parent.status())) {
+    return parent.status();
+  }
+  if (!parent.ok()) return absl::OkStatus();
   Descriptor directory = OpenOwn(parent->descriptor.get(), name);
   if (directory.get() < 0) return absl::OkStatus();
   ExportDirectory left(*std::move(parent), name, std::move(directory));

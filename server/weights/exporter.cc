@@ -9,6 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/files/durable_file.h"
 #include "base/kill_point.h"
 #include "base/log.h"
@@ -39,17 +41,29 @@ void RemoveNote(const std::string& note_path) {
   if (!removed.ok()) RH_LOG(kWarning) << removed.message();
 }
 
-// What the note names, of an export that did not end, and then the note; it
-// stays where that can't be removed.
-void RemoveLeftover(const FileOpener& files, const std::string& note_path) {
+// Of those that can't be removed; the oldest is forgotten.
+constexpr size_t kMaxNotedExports = 64;
+
+// The note has the directories of exports that did not end, which have no NUL
+// in their names.
+std::vector<std::string> ReadNote(const std::string& note_path) {
   std::ifstream note(note_path, std::ios::binary);
-  const std::string path(std::istreambuf_iterator<char>(note), {});
-  const absl::Status removed = ExportDirectory::RemoveLeftover(files, path);
-  if (!removed.ok()) {
-    RH_LOG(kError) << removed;
-    return;
-  }
-  RemoveNote(note_path);
+  const std::string text(std::istreambuf_iterator<char>(note), {});
+  return absl::StrSplit(text, '\0', absl::SkipEmpty());
+}
+
+// Removes what the note names, and the note; what can't be removed is answered,
+// and stays in it.
+std::vector<std::string> RemoveLeftovers(const FileOpener& files,
+                                         const std::string& note_path) {
+  std::vector<std::string> left = ReadNote(note_path);
+  std::erase_if(left, [&](const std::string& path) {
+    const absl::Status removed = ExportDirectory::RemoveLeftover(files, path);
+    if (!removed.ok()) RH_LOG(kError) << removed;
+    return removed.ok();
+  });
+  if (left.empty()) RemoveNote(note_path);
+  return left;
 }
 
 // As a caller sees it, with the field that it is about.
@@ -83,7 +97,7 @@ Exporter::Exporter(EventLoop& loop, WorkerPool& pool, const FileOpener& files,
       files_(files),
       note_path_(std::move(note_path)),
       planner_(std::move(planner)) {
-  if (PathExists(note_path_)) RemoveLeftover(files_, note_path_);
+  if (PathExists(note_path_)) RemoveLeftovers(files_, note_path_);
 }
 
 std::shared_ptr<ExportTask> Exporter::Start(const ExportRequest& request) {
@@ -97,9 +111,12 @@ std::shared_ptr<ExportTask> Exporter::Start(const ExportRequest& request) {
 // The files with their headers, which the files worker fills.
 absl::Status Exporter::Begin(const ExportPlan& plan, Being& being) const {
   const std::string temporary = TemporaryFor(plan.output);
-  // Of one before, which could not be removed at its end.
-  if (PathExists(note_path_)) RemoveLeftover(files_, note_path_);
-  RETURN_IF_ERROR(WriteFileDurably(kExportNote, note_path_, temporary));
+  std::vector<std::string> noted;
+  if (PathExists(note_path_)) noted = RemoveLeftovers(files_, note_path_);
+  if (noted.size() >= kMaxNotedExports) noted.erase(noted.begin());
+  noted.push_back(temporary);
+  RETURN_IF_ERROR(WriteFileDurably(kExportNote, note_path_,
+                                   absl::StrJoin(noted, std::string(1, '\0'))));
   ASSIGN_OR_RETURN(being.directory,
                    ExportDirectory::Make(files_, temporary, plan.disk_bytes));
   for (const FilePart& part : plan.parts) {
@@ -132,7 +149,7 @@ absl::Status Exporter::Fill(const ExportPlan& plan, Being& being) const {
 // What is under its name stays.
 void Exporter::Remove(Being& being) const {
   being.directory.reset();
-  RemoveLeftover(files_, note_path_);
+  RemoveLeftovers(files_, note_path_);
 }
 
 void Exporter::Enqueue(Export waiting) {

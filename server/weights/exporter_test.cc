@@ -273,8 +273,8 @@ TEST_F(ExporterTest, WhatAKilledDaemonLeftIsRemoved) {
 // The note keeps what a failing disk does not let go, for the next export.
 TEST_F(ExporterTest, WhatCannotBeRemovedIsRemovedLater) {
   on_look_ = [this] { fs::create_directories(root_ + "/out/x"); };
-  // Twice all of x: four files and their folder.
-  ASSERT_TRUE(ArmFileFaults("export.remove:EIO:10").ok());
+  // Twice as x fails and once as y begins: four files and their folder.
+  ASSERT_TRUE(ArmFileFaults("export.remove:EIO:15").ok());
   Run({{.source = "s", .output = "x"}, {.source = "s", .output = "y"}});
   ASSERT_TRUE(ArmFileFaults("").ok());
   EXPECT_EQ(Result(0).code(), absl::StatusCode::kAlreadyExists) << Result(0);
