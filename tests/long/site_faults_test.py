@@ -1,12 +1,12 @@
 """The disk fails at every named site of daemon, workers and dataset helper
 (base/files/file_site.h): once, for four seconds, and for good.
 
-TABLE has a row for each site; one without a row fails the test. Each row is run with every kind and length of fault. In
-each of these cells the fault strikes while a job, or an export, goes through
-the site. While it lasts every verb answers, and what was acknowledged is there.
-When the disk is back (a fault for good ends with a restart of the daemon) every
-job ends SUCCEEDED, resumed where it is PAUSED, with the weights of a run that
-nothing disturbed.
+TABLE has a row for each site; one without a row fails the test. Each row is run
+with every kind and length of fault. In each of these cells the fault strikes
+while a job, an export or a start goes through the site. While it lasts every
+verb answers, and what was acknowledged is there. When the disk is back (a fault
+for good ends with a restart of the daemon) every job ends SUCCEEDED, resumed
+where it is PAUSED, with the weights of a run that nothing disturbed.
 
 ROUNDHOUSE_CELLS: how many cells (8), "all", or how the sites begin, as
 "prepared.,job.". ROUNDHOUSE_SEED: which ones. All of them:
@@ -214,7 +214,7 @@ class SiteFaultsTest(unittest.TestCase):
                  if step <= job_file["max_steps"]])
             self.states[key] = self.scratch.folder / f"state{len(self.states)}"
             self.daemon.state.rename(self.states[key])
-        shutil.rmtree(self.daemon.state, ignore_errors=True)
+        self.clear()
         shutil.copytree(self.states[key], self.daemon.state)
         for folder in (self.daemon.state / "jobs").iterdir():
             change(folder / f"checkpoint-{SAVED_STEPS}")
