@@ -26,7 +26,7 @@ CORRECTIONS = {
         "special_tokens": None},
     "trl.yaml": {
         "dataset_name": "dataset: sums.jsonl", "eos_token": None,
-        "eval_steps": "validation_dataset: sums.jsonl\neval_steps: 50",
+        "eval_steps": "validation_dataset: more.jsonl\neval_steps: 50",
         "save_strategy": None, "neftune_noise_alpha": None},
 }
 
@@ -57,9 +57,11 @@ class OtherToolsTest(unittest.TestCase):
         self.scratch = self.enterContext(harness.Scratch())
         self.scratch.make_model(MODEL, dtype="bf16",
                                 max_position_embeddings=4096)
-        (self.scratch.data / "sums.jsonl").write_text("".join(
-            json.dumps({"instruction": "Add.", "input": f"{i} and {i}",
-                        "output": f"{2 * i}"}) + "\n" for i in range(40)))
+        for file, first in (("sums.jsonl", 0), ("more.jsonl", 40)):
+            (self.scratch.data / file).write_text("".join(
+                json.dumps({"instruction": "Add.", "input": f"{i} and {i}",
+                            "output": f"{2 * i}"}) + "\n"
+                for i in range(first, first + 40)))
         self.daemon = self.scratch.daemon()
         self.daemon.start()
 
