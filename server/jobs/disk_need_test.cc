@@ -89,8 +89,9 @@ TEST(CheckDiskTest, AllOfItMustFit) {
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_EQ(ErrorReason(status), "STORAGE_FULL");
   const std::string text(status.message());
-  for (const char* part : {"needs 160 bytes", "2 checkpoints at once of 70",
-                           "20 bytes of its result", "159 bytes are free in /d"}) {
+  for (const char* part :
+       {"needs 160 bytes", "2 checkpoints at once of 70",
+        "20 bytes of its result", "159 bytes are free in /d"}) {
     EXPECT_TRUE(absl::StrContains(text, part)) << text;
   }
 }
