@@ -12,7 +12,7 @@
 namespace roundhouse::client {
 namespace {
 
-// Of the spec, what says what the job is; its fields' names, in the order of
+// What the spec says of the job itself; its fields' names, in the order of
 // docs/job-spec.md.
 constexpr const char* kSummary[] = {"model_name_or_path",
                                     "dataset",

@@ -23,7 +23,7 @@ CALLS = """\
 {%- for call in message.tool_calls or [] %}CALL({{ call.function.name }},
 {{- call.function.arguments | tojson }}){% endfor %}<|im_end|>
 {% endfor %}"""
-# Of a model that has none: what transformers has for a small one.
+# What transformers has for a small model, where it has none.
 ONE_CALL = """\
 {%- for m in messages %}<|im_start|>{{ m.role }}
 {% if 'tool_calls' in m and m.tool_calls|length != 1 -%}

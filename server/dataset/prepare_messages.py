@@ -7,7 +7,7 @@ import json
 
 from prepare_common import json_type, unique_object
 
-# Of one message: is it trained?
+# Whether one message is trained.
 FLAGS = ("weight", "loss", "train", "training")
 SHAREGPT_ROLES = {"human": "user", "user": "user", "gpt": "assistant",
                   "assistant": "assistant", "system": "system", "tool": "tool",

@@ -26,7 +26,7 @@ GZIP, ZSTD = "gzip", "zstd"
 PACKINGS = ((b"\x1f\x8b", GZIP), (b"\x28\xb5\x2f\xfd", ZSTD))
 PARQUET_MAGIC = b"PAR1"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# Of all files of a dataset together; each line of it is bounded besides.
+# All files of a dataset together; each line of it is bounded besides.
 MAX_UNPACKED_BYTES = MAX_DATA_BYTES
 HEAD_BYTES = 4096
 READ_BYTES = 1 << 18  # that are unpacked at once

@@ -20,7 +20,7 @@ namespace roundhouse {
 struct PreparerOptions {
   HelperProgram program;
   ReadingOptions reading;  // data_files: the training split's
-  // Of a split of their own; where there are none, the rows that
+  // Rows of a split of their own; where there are none, those that
   // reading.validation_split holds out, if it does.
   std::vector<std::string> validation_files;
   std::string output_directory;  // gets train/ and validation/

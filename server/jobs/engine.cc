@@ -45,7 +45,7 @@ absl::Status CheckStepsLeft(const FileOpener& files, const JobSpec& spec,
                    rows, " ", spec.packing ? "packed rows" : "sequences", ")"));
 }
 
-// Of a dataset, in messages.
+// What messages call a dataset.
 std::string NameOf(const std::vector<std::string>& files) {
   return files.size() == 1
              ? files[0]

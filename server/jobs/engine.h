@@ -169,7 +169,7 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
                              int64_t start_step, JobNeeds* needs) const;
   absl::StatusOr<int64_t> CheckResume(const ResolvedSpec& resolved,
                                       const ModelConfig& model) const;
-  // That of the checkpoint it goes on from; empty: of none, or not known.
+  // The dtype of the checkpoint it goes on from; empty: none, or not known.
   std::optional<SpecDtype> DtypeToGoOn(const JobSpec& spec) const;
   absl::Status CheckOutputName(const JobSpec& spec) const;
   // What Submit and DryRun check.
@@ -305,7 +305,7 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   void Warn(const JobRecord& job, const std::string& what);
   // Makes it LOADING and a running job, or says why not.
   absl::Status StartJob(const Queued& queued);
-  // Of one that was PAUSED before its data were ready.
+  // What a job lacks that was PAUSED before its data were ready.
   absl::Status TakeMissingCounts(const JobRecord& job);
   absl::Status LoadJob(const JobRecord& job, std::unique_ptr<JobFiles> files);
   // Why a job could not be validated or started; DATA_LOSS is of the disk.

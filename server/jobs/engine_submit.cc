@@ -33,7 +33,7 @@ constexpr char kIdPrefix[] = "job-";
 // An adapter's own error, with the field that named it.
 absl::Status AdapterError(const std::string& field,
                           const absl::Status& status) {
-  // Of the disk or of a shortage, not of the adapter.
+  // The disk or a shortage is at fault, not the adapter.
   if (absl::IsUnavailable(status) || absl::IsInternal(status)) return status;
   const bool unimplemented = absl::IsUnimplemented(status);
   return FieldError(unimplemented ? absl::StatusCode::kUnimplemented

@@ -16,7 +16,7 @@
 
 namespace roundhouse {
 
-// Of one field.  The dataset helper holds a descriptor of each, and is told
+// Files of one field.  The dataset helper holds each, open, and is told
 // their names in one variable of its environment.
 inline constexpr size_t kMaxDataFiles = 128;
 inline constexpr size_t kMaxDataNamesBytes = 48 << 10;

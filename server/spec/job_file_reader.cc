@@ -21,7 +21,7 @@ namespace {
 
 using Kind = SpecValue::Kind;
 
-// Of a name that is in nobody's table.
+// For a name that is in nobody's table.
 constexpr size_t kShownNameBytes = 60;
 
 const std::map<std::string, const SpecFieldRow*>& RowsByName() {

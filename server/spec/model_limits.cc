@@ -10,7 +10,7 @@
 namespace roundhouse {
 
 absl::Status ModelError(const absl::Status& status) {
-  // Of the disk or of a shortage, not of the model.
+  // The disk or a shortage is at fault, not the model.
   if (absl::IsUnavailable(status) || absl::IsInternal(status)) return status;
   const bool unimplemented = absl::IsUnimplemented(status);
   return FieldError(

@@ -30,7 +30,7 @@ inline constexpr size_t kMaxEvalPrompts = 16;
 inline constexpr size_t kMaxEvalPromptBytes = 8 << 10;
 inline constexpr int64_t kEvalNewTokens = 64;  // of each completion, at most
 
-// Of a job that says nothing of it, where its model allows as much.
+// For a job that says nothing of it, where its model allows as much.
 inline constexpr int64_t kUsualMaxLength = 1024;  // tokens
 
 enum class LrSchedulerType { kLinear, kCosine, kConstant, kConstantWithWarmup };
@@ -51,7 +51,7 @@ const char* DatasetFormatName(DatasetFormat format);
 
 // What trains: every weight, or low-rank adapters of some matrices.
 enum class Method { kFull, kLora };
-// Of a sequence longer than max_length: its end or its beginning is cut off,
+// What becomes of a sequence longer than max_length: one end is cut off,
 // it is left out, or it becomes several, cut at line ends (text alone).
 enum class Truncation { kRight, kLeft, kDrop, kSplit };
 // "right", "left", "drop", "split".
@@ -104,7 +104,7 @@ enum class OptimizerMode { kSync, kAsync };
 enum class Determinism { kBitwise, kFast };
 
 inline constexpr int64_t kMaxBatchSize = 1000000;
-// Of validation_split, where there is one: a row in a million.
+// The least validation_split, where there is one: a row in a million.
 inline constexpr double kMinValidationSplit = 1e-6;
 
 // What the job file says, with the defaults of docs/job-spec.md.  An empty

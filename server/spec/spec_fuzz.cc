@@ -9,7 +9,7 @@
 #include "server/spec/spec.h"
 #include "server/spec/spec_error.h"
 
-// Of one fault: names are cut, and values.
+// What one fault may show: names are cut, and values.
 static constexpr size_t kMaxLineBytes = 2048;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 using Kind = SpecValue::Kind;
 
 constexpr int kMaxPlanStages = 1000;
-// Of what the file says that cannot be right.
+// For what the file says that cannot be right.
 constexpr size_t kShownBytes = 60;
 constexpr size_t kShownGroups = 16;
 constexpr IntRange kWidths = {1, 1024};  // as many as gradient_groups

@@ -21,7 +21,7 @@ constexpr size_t kMaxPathBytes = 4096;
 // As of server/spec/data_files, which counts what folders and patterns mean.
 constexpr size_t kMaxPaths = 128;
 constexpr size_t kMaxColumnBytes = 256;
-// Of all formats (prepare_formats.py's COLUMNS; a test compares them).
+// The columns of all formats (prepare_formats.py's; a test compares them).
 constexpr const char* kColumns[] = {"chat_template_kwargs",
                                     "completion",
                                     "conversations",

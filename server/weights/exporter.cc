@@ -41,7 +41,7 @@ void RemoveNote(const std::string& note_path) {
   if (!removed.ok()) RH_LOG(kWarning) << removed.message();
 }
 
-// Of those that can't be removed; the oldest is forgotten.
+// How many that can't be removed are noted; the oldest is forgotten.
 constexpr size_t kMaxNotedExports = 64;
 
 // The note has the directories of exports that did not end, which have no NUL

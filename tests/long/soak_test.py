@@ -63,14 +63,14 @@ KINDS = {
                 "eval_steps": STEPS // 3},
 }
 FINAL = {"SUCCEEDED", "FAILED", "CANCELLED"}
-# Of the store's numbers: what a start takes up and loads.
+# The store's numbers: what a start takes up and loads.
 TO_LOAD = {2, 3, 4, 6, 7}  # QUEUED LOADING RUNNING PAUSED RECOVERING
 # What a job of its own leaves, beside checkpoints and outputs.
 JOB_FILES = re.compile(
     r"data/(train|validation)/(tokens\.u32|labels\.u8|lines\.u32|offsets\.u64|"
     r"manifest\.json)|log|metrics\.jsonl|samples\.jsonl|model-config\.json|"
     r"tokenizer/(tokenizer|tokenizer_config)\.json|tokenizer-manifest\.json")
-# Of the daemon's memory: what its allocator keeps. The first clients of a life
+# The daemon's memory: what its allocator keeps. The first clients of a life
 # cost 8 MiB that stay; seen: 20.3 MiB after its first jobs, 27.7 after 34 more
 # under disturbance, 28.7 after another 34. What the last MiB is was not looked
 # into: 4 MiB bound it.
