@@ -169,15 +169,7 @@ void Engine::ResolvePaths(JobFile* file) const {
       file->AddFaultOf(found.status());
     }
   }
-  for (const std::string& path : spec.validation_dataset) {
-    if (std::find(spec.dataset.begin(), spec.dataset.end(), path) !=
-        spec.dataset.end()) {
-      file->AddWarning(absl::StrCat(
-          path,
-          " is in dataset and in validation_dataset: eval_loss does not "
-          "say how the model does on new data"));
-    }
-  }
+  file->WarnOfSharedData();
 }
 
 absl::StatusOr<ModelDirectory> Engine::CheckModel(const JobSpec& spec) const {

@@ -56,7 +56,7 @@ void JobFile::AddFaultOf(const absl::Status& error) {
 absl::Status JobFile::status() const {
   if (faults_.empty()) return absl::OkStatus();
   std::vector<Fault> sorted = faults_;
-  // Those without a line come last.
+  // Faults without a line come last.
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const Fault& a, const Fault& b) {
                      return a.line != 0 && (b.line == 0 || a.line < b.line);
@@ -75,6 +75,19 @@ absl::Status JobFile::status() const {
                VisibleLine(absl::StrCat(where, std::string(fault.message())))));
   }
   return FieldErrors(file_name_, faults);
+}
+
+void JobFile::WarnOfSharedData() {
+  for (const std::string& path : spec_.validation_dataset) {
+    if (std::find(spec_.dataset.begin(), spec_.dataset.end(), path) ==
+        spec_.dataset.end()) {
+      continue;
+    }
+    AddWarning(absl::StrCat(
+        path,
+        " is in dataset and in validation_dataset: eval_loss does not "
+        "say how the model does on new data"));
+  }
 }
 
 void JobFile::AddWarning(const std::string& what) {

@@ -50,6 +50,9 @@ class JobFile {
   // Each a sentence that begins with the file's name.
   const std::vector<std::string>& warnings() const { return warnings_; }
   void AddWarning(const std::string& what);
+  // Warns of each file that is trained on and validated with, once the paths
+  // are resolved.
+  void WarnOfSharedData();
 
  private:
   struct Fault {

@@ -31,6 +31,26 @@ std::string Message(const JobFile& file) {
   return std::string(file.status().message());
 }
 
+// Elsewhere neither of the two means fp32.
+TEST(JobFileTest, FlagsOfDtypesThatAreFalseMeanFp32) {
+  for (const char* text : {"bf16: false", "fp16: false\nbf16: false"}) {
+    EXPECT_EQ(With(text).spec().dtype, SpecDtype::kFp32) << text;
+  }
+  EXPECT_EQ(With("torch_dtype: auto\nbf16: false").spec().dtype, std::nullopt);
+  EXPECT_EQ(With("torch_dtype: auto\nbf16: true").spec().dtype,
+            SpecDtype::kBf16);
+}
+
+TEST(JobFileTest, AFileToTrainOnAndToValidateWithIsWarnedOf) {
+  JobFile file = With("validation_dataset: [other.jsonl, same.jsonl]");
+  file.spec().dataset = {"first.jsonl", "same.jsonl"};
+  file.WarnOfSharedData();
+  EXPECT_EQ(file.warnings(),
+            std::vector<std::string>{
+                "job.yaml: same.jsonl is in dataset and in validation_dataset: "
+                "eval_loss does not say how the model does on new data"});
+}
+
 TEST(JobFileTest, AllErrorsAreInOneAnswerByLine) {
   const JobFile file = Read(
       "lerning_rate: 1\n"

@@ -15,10 +15,8 @@ using Kind = SpecValue::Kind;
 constexpr const char* kIgnored[] = {
     "activation_offloading",
     "attn_implementation",
-    "auto_resume_from_checkpoints",
     "average_tokens_across_devices",
     "bf16_full_eval",
-    "dataloader_drop_last",
     "dataloader_num_workers",
     "dataloader_persistent_workers",
     "dataloader_pin_memory",
@@ -247,6 +245,14 @@ void AddTraining(std::vector<OtherField>* out) {
                     .remedy = "a job ends early by early_stopping_patience "
                               "alone; remove this line"});
   }
+  out->push_back({.name = "dataloader_drop_last",
+                  .values = {{"false"}},
+                  .remedy = "the last batch of an epoch is trained on though "
+                            "it is small; remove this line"});
+  out->push_back({.name = "auto_resume_from_checkpoints",
+                  .values = {{"false"}},
+                  .remedy = "a new job begins anew; name the checkpoint in "
+                            "resume_from_checkpoint and remove this line"});
   out->push_back({.name = "data_seed",
                   .remedy = "one seed is for all of a job; say it in seed"});
   for (const char* name : {"eval_strategy", "evaluation_strategy"}) {

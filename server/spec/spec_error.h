@@ -35,8 +35,8 @@ inline constexpr size_t kMaxFaultBytes = 4 << 10;
 // REQUIRES: `faults` is not empty, and none of them is OK.
 absl::Status FieldErrors(const std::string& what,
                          const std::vector<absl::Status>& faults);
-// Those that a status of FieldErrors is made of, as far as it shows them; empty
-// for any other status.
+// The faults that a status of FieldErrors is made of, as far as it shows them;
+// none for any other status.
 struct FieldFault {
   std::string field;  // may be ""
   std::string message;

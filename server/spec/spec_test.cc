@@ -162,15 +162,6 @@ TEST(SpecTest, MetadataIsBounded) {
       With(absl::StrCat("metadata: {k: ", std::string(513, 'x'), "}")).ok());
 }
 
-// Elsewhere neither of the two means fp32.
-TEST(SpecTest, FlagsOfDtypesThatAreFalseMeanFp32) {
-  for (const char* text : {"bf16: false", "fp16: false\nbf16: false"}) {
-    EXPECT_EQ(With(text)->dtype, SpecDtype::kFp32) << text;
-  }
-  EXPECT_EQ(With("torch_dtype: auto\nbf16: false")->dtype, std::nullopt);
-  EXPECT_EQ(With("torch_dtype: auto\nbf16: true")->dtype, SpecDtype::kBf16);
-}
-
 TEST(SpecTest, ABatchOfManyAccumulatedStepsIsLimited) {
   ExpectError(
       "micro_batch_size: 8\ngradient_accumulation_steps: 1000000",

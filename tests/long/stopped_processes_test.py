@@ -1,5 +1,6 @@
 """SIGSTOP of every kind of process: what stands still is given up or waited
-for, and every job ends with the bits of the undisturbed run.
+for. Every job ends with the bits of the undisturbed run; that of a helper, which
+has data of its own, succeeds.
 
 A worker that stands still is killed when its heartbeats stay away (30 s), and
 its work is done again by the next one; a nursery when it is asked for a worker
@@ -152,7 +153,7 @@ class StoppedProcessesTest(unittest.TestCase):
                 raise error
         self.assertEqual(self.stopped, dict.fromkeys(kinds, STOPS))
         print(f"{STOPS} stops of each of {', '.join(kinds)} with seed {SEED}: "
-              "all jobs ended with the bits of the undisturbed run")
+              "all jobs ended as they should")
 
 
 if __name__ == "__main__":
