@@ -17,8 +17,34 @@ uint64_t PrivateRamBytes() {
   return (resident - shared) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
+namespace {
+
+// Bytes in RAM that no allocation uses: what is free but was not given back,
+// beside stacks and the program's own data.  Below 0 while some of what is
+// allocated was not touched yet.  What was trimmed still counts as free in
+// mallinfo2, so fordblks can't say it.
+int64_t UnusedRamBytes() {
+  const uint64_t ram_bytes = PrivateRamBytes();
+  const auto heap = mallinfo2();
+  // What is allocated between the two looks is not unused.
+  return static_cast<int64_t>(std::min(ram_bytes, PrivateRamBytes())) -
+         static_cast<int64_t>(heap.uordblks + heap.hblkhd);
+}
+
+// Returns how much less is in RAM.
+int64_t Trim() {
+  const uint64_t before_bytes = PrivateRamBytes();
+  malloc_trim(0);
+  const uint64_t after_bytes = PrivateRamBytes();
+  return after_bytes < before_bytes
+             ? static_cast<int64_t>(before_bytes - after_bytes)
+             : 0;
+}
+
+}  // namespace
+
 MemoryTrim::MemoryTrim(absl::Duration interval)
-    : interval_(interval), kept_bytes_(PrivateRamBytes()) {
+    : interval_(interval), kept_bytes_(UnusedRamBytes()) {
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -36,13 +62,13 @@ void MemoryTrim::Loop() {
   const auto interval =
       std::chrono::nanoseconds(absl::ToInt64Nanoseconds(interval_));
   while (!changed_.wait_for(lock, interval, [this] { return stop_; })) {
-    // What was trimmed counts as free all the same: look at what is in RAM.
-    if (PrivateRamBytes() >= kept_bytes_ + kWorthTrimmingBytes &&
-        mallinfo2().fordblks >= kWorthTrimmingBytes) {
-      malloc_trim(0);
-      kept_bytes_ = PrivateRamBytes();
+    // What is freed while this trims is not kept: it comes off the next time.
+    int64_t unused_bytes = UnusedRamBytes();
+    if (unused_bytes >= kept_bytes_ + kWorthTrimmingBytes) {
+      unused_bytes -= Trim();
+      kept_bytes_ = unused_bytes;
     }
-    kept_bytes_ = std::min(kept_bytes_, PrivateRamBytes());
+    kept_bytes_ = std::min(kept_bytes_, unused_bytes);
   }
 }
 

@@ -17,7 +17,7 @@ namespace roundhouse {
 
 inline constexpr absl::Duration kTrimInterval = absl::Seconds(10);
 // What is free and has come since the last time is given back from this on.
-inline constexpr uint64_t kWorthTrimmingBytes = 16 << 20;
+inline constexpr int64_t kWorthTrimmingBytes = 16 << 20;
 
 // Memory of this process that is in RAM and no file's or other process's;
 // 0: /proc does not say.
@@ -35,7 +35,7 @@ class MemoryTrim {
   void Loop();
 
   const absl::Duration interval_;
-  uint64_t kept_bytes_;  // in RAM after the last time; the thread's
+  int64_t kept_bytes_;  // in RAM and unused after the last time; the thread's
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stop_ = false;  // Guarded by mutex_.

@@ -28,7 +28,7 @@ TEST(MemoryTrimTest, WhatABurstLeavesFreeIsGivenBack) {
   ASSERT_GE(most, before + kBlocks * kBlockBytes / 2);
   // The last one stays above all that is free.
   blocks.erase(blocks.begin(), blocks.end() - 1);
-  if (mallinfo2().fordblks < kWorthTrimmingBytes) {
+  if (mallinfo2().fordblks < static_cast<size_t>(kWorthTrimmingBytes)) {
     GTEST_SKIP() << "another allocator (a sanitizer's) is used";
   }
   while (PrivateRamBytes() > before + kBlocks * kBlockBytes / 2) {
