@@ -8,7 +8,7 @@ The daemon starts this as a short-lived child, once per dataset and split:
                [--format NAME] [--columns JSON] [--max-samples N]
                [--validation-split SHARE]
                [--template-date YYYY-MM-DD] [--cache DIR]
-               [--data-name NAME] [--options JSON|-]
+               [--data-name NAME] [--options JSON|-] [--processes N]
 
 For people, who get no files but JSON on standard output:
 
@@ -20,6 +20,9 @@ For people, who get no files but JSON on standard output:
 --data may be given several times, for files whose rows follow each other;
 --data-name, once for each, is what messages call the file, where FILE is a
 descriptor's path.
+
+--processes says how many tokenise beside this one, which reads and writes
+(prepare_processes.py); the output is the same for any number.
 
 --max-samples reads the first rows alone. --validation-split holds out that
 share of them, by --seed: --split validation reads those, train the others.
@@ -98,6 +101,7 @@ from prepare_limits import (HASHING_SECONDS, allow_counting, allow_cpu,
                             confine)
 from prepare_output import (FORMAT_VERSION, Arrays, NoArrays, NoPacker, Packer,
                             Sequences, read_manifest, write_manifest)
+from prepare_processes import MAX_PROCESSES, encode_batches
 from prepare_rows import Choice, open_reader
 from prepare_tokens import Encoder
 
@@ -153,15 +157,23 @@ class Preparation:
 
     def encoded(self):
         """Lists of Encoded; errors carry the file and line."""
+        try:
+            yield from encode_batches(self.encode, self.encoder,
+                                      self.batches(), self.options.processes)
+        except DataError as error:
+            raise self.placed(error) from error
+
+    def batches(self):
         for rows in self.reader.batches():
             self.check_may_be_split(rows)
-            try:
-                yield list(self.encoder.encode(rows))
-            except DataError as error:
-                raise self.placed(error) from error
-            except MemoryError as error:
-                raise refusal(error, *self.reader.place(rows[0].line),
-                              "reading the rows from here") from error
+            yield rows
+
+    def encode(self, rows):
+        try:
+            return list(self.encoder.encode(rows))
+        except MemoryError as error:
+            raise refusal(error, *self.reader.place(rows[0].line),
+                          "reading the rows from here") from error
 
     def placed(self, error):
         """The error with its file and its line there."""
@@ -389,7 +401,8 @@ def parse_options(arguments):
         parser.add_argument("--" + name)
     for name in ("data", "data-name"):
         parser.add_argument("--" + name, action="append")
-    for name in ("max-length", "seed", "preview", "max-samples"):
+    for name in ("max-length", "seed", "preview", "max-samples",
+                 "processes"):
         parser.add_argument("--" + name, type=int)
     parser.add_argument("--validation-split", type=float)
     parser.add_argument("--format", choices=FORMAT_NAMES)
@@ -433,6 +446,10 @@ def check_options(parser, options):
     share = options.validation_split
     if share is not None and not 1e-6 <= share <= 0.5:
         parser.error("validation_split must be from 0.000001 to 0.5")
+    if options.processes is None or options.preview is not None:
+        options.processes = 1
+    if not 1 <= options.processes <= MAX_PROCESSES:
+        parser.error(f"processes must be from 1 to {MAX_PROCESSES}")
     if options.preview is not None and not 1 <= options.preview <= 1000:
         parser.error("preview must be from 1 to 1000")
 
@@ -457,7 +474,7 @@ def json_option(parser, name, value):
     """The value as the command line would give it."""
     types = {"max_length": int, "seed": int, "preview": int, "packing": bool,
              "validate": bool, "max_samples": int, "validation_split": float,
-             "columns": dict}
+             "columns": dict, "processes": int}
     if name in ("data", "data_name"):
         values = value if isinstance(value, list) else [value]
         if not values or not all(isinstance(one, str) for one in values):

@@ -31,13 +31,22 @@ class Notes:
 
     def add(self, kind, line, *names):
         """One row's; `names` are what the warning lists."""
+        self._add(kind, 1, [line], collections.Counter(names))
+
+    def add_all(self, later):
+        """The Notes of rows that follow."""
+        for kind, note in later.kinds.items():
+            self._add(kind, note["rows"], note["lines"], note["names"])
+
+    def _add(self, kind, rows, lines, names):
         note = self.kinds.setdefault(kind, {
             "rows": 0, "lines": [], "names": collections.Counter()})
-        note["rows"] += 1
-        name_line(note["lines"], line)
-        for name in names:
+        note["rows"] += rows
+        for line in lines:
+            name_line(note["lines"], line)
+        for name, times in names.items():
             if name in note["names"] or len(note["names"]) < NAMED_FIELDS:
-                note["names"][name] += 1
+                note["names"][name] += times
 
     def warnings(self):
         return [{"kind": kind, "rows": note["rows"], "lines": note["lines"],

@@ -291,10 +291,23 @@ class ChatTemplate:
                        message.items() if value not in EMPTY and
                        not template.reads(name)})
 
+    def noted(self):
+        """What record() says of rows, for add_noted."""
+        return sorted(self.used), self.dated
+
+    def add_noted(self, noted):
+        names, dated = noted
+        for name in names:
+            self._named(name)
+        self.dated |= dated
+
     def _pick(self, tools):
         name = "default"
         if tools is not None and "tool_use" in self.texts:
             name = "tool_use"
+        return self._named(name)
+
+    def _named(self, name):
         if name not in self.texts:
             raise DataError(
                 "has chat templates by the names "

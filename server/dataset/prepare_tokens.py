@@ -263,6 +263,24 @@ class Encoder:
         return {end: line for end, line in self.turn_ends.items()
                 if end not in listed}
 
+    # What was noted of rows, from one process to another.
+
+    def take_noted(self):
+        """What was noted since the last call, for add_noted."""
+        used = self.template.noted() if self.used_template() else None
+        noted = self.notes, self.turn_ends, used
+        self.notes, self.turn_ends = Notes(), {}
+        return noted
+
+    def add_noted(self, noted):
+        """Of rows that follow those that were noted here."""
+        notes, turn_ends, used = noted
+        self.notes.add_all(notes)
+        for end, line in turn_ends.items():
+            self.turn_ends.setdefault(end, line)
+        if used is not None:
+            self.template.add_noted(used)
+
     def warnings(self):
         found = self.notes.warnings()
         ends = Notes()
