@@ -45,6 +45,10 @@ std::string StepField(const Progress& progress) {
 // In the order of their weight.
 std::vector<std::string> Fields(const Progress& progress) {
   std::vector<std::string> fields;
+  if (progress.data_read > 0) {
+    fields.push_back(absl::StrCat(
+        "data read: ", std::floor(100 * progress.data_read), " %"));
+  }
   if (progress.step > 0 || progress.total_steps > 0) {
     fields.push_back(StepField(progress));
   }
@@ -67,6 +71,7 @@ std::string OneLine(std::string text) {
 }
 
 double ShareDone(const Progress& progress) {
+  if (progress.total_steps == 0) return progress.data_read;
   return std::clamp(static_cast<double>(progress.step) /
                         static_cast<double>(progress.total_steps),
                     0.0, 1.0);
@@ -85,6 +90,7 @@ Progress ProgressOf(const v1::FineTuningJob& job, absl::Time now) {
   progress.state = job.state();
   progress.step = job.step();
   progress.total_steps = job.total_steps();
+  progress.data_read = job.data_read();
   if (job.has_loss()) {
     progress.loss = job.loss();
   }
@@ -109,7 +115,8 @@ std::string ProgressBar(const Progress& progress, int columns) {
   }
   const int bar_room =
       static_cast<int>(room) - static_cast<int>(line.size() + tail.size()) - 4;
-  if (progress.total_steps > 0 && bar_room >= kBarNarrowest) {
+  if ((progress.total_steps > 0 || progress.data_read > 0) &&
+      bar_room >= kBarNarrowest) {
     absl::StrAppend(&line, "  ",
                     Bar(ShareDone(progress), std::min(bar_room, kBarWidest)));
   }

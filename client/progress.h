@@ -23,6 +23,7 @@ struct Progress {
   v1::JobState state = v1::JOB_STATE_UNSPECIFIED;
   int64_t step = 0;
   int64_t total_steps = 0;  // 0: not known yet
+  double data_read = 0;     // share of the datasets, before there are steps
   std::optional<double> loss;
   double tokens_per_second = 0;  // 0: not known
   std::optional<absl::Duration> eta;

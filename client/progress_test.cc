@@ -65,6 +65,16 @@ TEST(ProgressTest, NothingIsMadeUpBeforeTheFirstStep) {
   EXPECT_EQ(ProgressLine(progress), "QUEUED: waits for job b2");
 }
 
+TEST(ProgressTest, DataThatAreRead) {
+  v1::FineTuningJob job;
+  job.set_state(v1::VALIDATING);
+  job.set_data_read(0.439);
+  const Progress progress = ProgressOf(job, At(0));
+  EXPECT_EQ(ProgressBar(progress, 60),
+            "VALIDATING  [############................]  data read: 43 %");
+  EXPECT_EQ(ProgressLine(progress), "VALIDATING data read: 43 %");
+}
+
 TEST(ProgressTest, PlainLine) {
   EXPECT_EQ(ProgressLine(Halfway()),
             "RUNNING step 50/100, loss 2.2500, 13.2k tokens/s, ETA 1:23");

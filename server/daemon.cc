@@ -301,6 +301,7 @@ absl::Status RunDaemon(const DaemonOptions& written) {
                       .hf_cache = options.hf_cache,
                       .python = options.python,
                       .prepare_script = options.prepare_script,
+                      .dataset_processes = options.dataset_processes,
                       .device = device,
                       .device_threads = options.device_threads,
                       .link_gbps = options.link_gbps,
@@ -322,9 +323,11 @@ absl::Status RunDaemon(const DaemonOptions& written) {
                                                        PathKind kind) {
     return engine->ResolvePath(field, path, kind);
   };
-  DatasetInspector inspector(
-      *loop, {.python = options.python, .script = options.prepare_script},
-      engine->files(), resolve);
+  DatasetInspector inspector(*loop,
+                             {.python = options.python,
+                              .script = options.prepare_script,
+                              .processes = options.dataset_processes},
+                             engine->files(), resolve);
   const ModelCatalog catalog({.data_roots = options.data_roots,
                               .state_dir = options.state_dir,
                               .hf_cache = options.hf_cache,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -22,6 +23,8 @@ namespace {
 
 constexpr int kMaxThreads = 1024;
 constexpr int kMaxRunningJobs = 16;
+constexpr int kMaxDatasetProcesses = 64;  // as prepare_processes.py has it
+constexpr int kUsualDatasetProcesses = 8;
 constexpr int kMaxProbeSeconds = 600;
 
 absl::Status Bad(const std::string& key, const std::string& what) {
@@ -225,6 +228,8 @@ const std::vector<SettingHelp>& DaemonSettingsHelp() {
       {"gpu-probe-seconds", "60",
        "how long the NVIDIA driver may take to answer"},
       {"prepare-script", "beside this program", "the dataset helper"},
+      {"dataset-processes", "one a core, 8 at most",
+       "that tokenise a dataset, at low priority"},
       {"python", "the one deploy/install-deps made",
        "interpreter for the dataset helper"},
       {"worker-kill-at", "", "test only: WORKER=POINT:COUNT;..."},
@@ -332,6 +337,14 @@ absl::StatusOr<DaemonOptions> MakeDaemonOptions(
       options.max_running_jobs,
       ParseCount("max-running-jobs", settings.Get("max-running-jobs", "2"),
                  kMaxRunningJobs));
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  ASSIGN_OR_RETURN(
+      options.dataset_processes,
+      ParseCount("dataset-processes",
+                 settings.Get("dataset-processes",
+                              absl::StrCat(std::clamp(cores, 1,
+                                                      kUsualDatasetProcesses))),
+                 kMaxDatasetProcesses));
   ASSIGN_OR_RETURN(
       options.host_memory_bytes,
       ParseBytes("host-memory", settings.Get("host-memory", "8GiB")));

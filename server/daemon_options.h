@@ -47,6 +47,7 @@ struct DaemonOptions {
   std::string gpu_probe;  // program
   absl::Duration gpu_probe_limit = absl::Seconds(60);
   std::string prepare_script;
+  int dataset_processes = 1;
   std::string python;
   // Test only: worker -> the kill points of its first, second ... process.
   std::map<std::string, std::deque<std::string>> worker_kill_at;

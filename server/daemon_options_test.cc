@@ -33,6 +33,8 @@ TEST(DaemonOptionsTest, TheDefaultsAreTheDocumentedOnes) {
   EXPECT_EQ(options->device_threads, 1);
   EXPECT_EQ(options->host_threads, 1);
   EXPECT_EQ(options->max_running_jobs, 2);
+  EXPECT_GE(options->dataset_processes, 1);
+  EXPECT_LE(options->dataset_processes, 8);
   EXPECT_EQ(options->device_memory_bytes, uint64_t{1} << 30);
   EXPECT_EQ(options->host_memory_bytes, uint64_t{8} << 30);
   EXPECT_EQ(options->metrics_listen, "127.0.0.1:9464");
@@ -73,19 +75,23 @@ TEST(DaemonOptionsTest, TheHubsCacheIsWhereHuggingFaceHasIt) {
 
 TEST(DaemonOptionsTest, EverySettingIsTaken) {
   const auto options =
-      Make({"--state-dir=/state", "--devices=cpu:3", "--device-threads=2",
-            "--device-memory=512MiB", "--host-memory", "2GB",
-            "--host_threads=5", "--max-running-jobs=7", "--listen=unix:/x",
-            "--metrics-listen=", "--data-root=/a,/b,", "--link-gbps=1.5",
-            "--realtime=off", "--worker-program=/w", "--prepare-script=/p",
-            "--python=/py", "--worker-kill-at=0=a:1;host=b:2;0=c:3",
-            "--kill-at=d:4", "--file-fault-at=job.metrics:EIO"});
+      Make({"--state-dir=/state",  "--devices=cpu:3",
+            "--device-threads=2",  "--device-memory=512MiB",
+            "--host-memory",       "2GB",
+            "--host_threads=5",    "--max-running-jobs=7",
+            "--listen=unix:/x",    "--dataset-processes=64",
+            "--metrics-listen=",   "--data-root=/a,/b,",
+            "--link-gbps=1.5",     "--realtime=off",
+            "--worker-program=/w", "--prepare-script=/p",
+            "--python=/py",        "--worker-kill-at=0=a:1;host=b:2;0=c:3",
+            "--kill-at=d:4",       "--file-fault-at=job.metrics:EIO"});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->state_dir, "/state");
   EXPECT_EQ(options->device_count, 3);
   EXPECT_EQ(options->device_threads, 2);
   EXPECT_EQ(options->host_threads, 5);
   EXPECT_EQ(options->max_running_jobs, 7);
+  EXPECT_EQ(options->dataset_processes, 64);
   EXPECT_EQ(options->device_memory_bytes, uint64_t{512} << 20);
   EXPECT_EQ(options->host_memory_bytes, 2000000000u);
   EXPECT_EQ(options->listen, "unix:/x");

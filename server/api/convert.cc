@@ -229,6 +229,9 @@ v1::FineTuningJob ToProto(const JobRecord& job) {
   out.set_revision(job.revision);
   if (job.dataset.has_value()) PutDataset(*job.dataset, out.mutable_dataset());
   PutProgress(job.progress, &out);
+  if (job.state == JobState::kValidating) {
+    out.set_data_read(job.progress.data_read);
+  }
   if (job.state == JobState::kPaused) {
     out.set_memory(job.progress.memory_kept ? v1::KEPT : v1::GIVEN_BACK);
   }

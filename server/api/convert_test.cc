@@ -156,6 +156,16 @@ TEST(ConvertTest, OnlyAPausedJobHasMemoryToSpeakOf) {
   EXPECT_EQ(ToProto(job).memory(), v1::GIVEN_BACK);
 }
 
+TEST(ConvertTest, HowMuchIsReadIsSaidWhileItIs) {
+  JobRecord job;
+  job.progress.data_read = 0.5;
+  for (const JobState state : AllJobStates()) {
+    job.state = state;
+    EXPECT_EQ(ToProto(job).data_read(),
+              state == JobState::kValidating ? 0.5 : 0);
+  }
+}
+
 TEST(ErrorsTest, UnavailableSaysWhenToRetry) {
   const grpc::Status status = ToGrpcStatus(absl::UnavailableError("busy"));
   google::rpc::Status all;

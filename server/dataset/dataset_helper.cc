@@ -31,6 +31,12 @@ std::string Text(const nlohmann::json& object, const char* key) {
                                                      : std::string();
 }
 
+// 0 where it is no number.
+double Number(const nlohmann::json& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_number() ? found->get<double>() : 0;
+}
+
 // How one ended that a signal killed; `place` is where it was.
 absl::Status Died(int signal, const std::string& place,
                   const std::string& errors) {
@@ -141,6 +147,8 @@ absl::StatusOr<std::unique_ptr<DatasetHelper>> DatasetHelper::Start(
     std::function<void(absl::Status)> ended) {
   std::vector<std::string> arguments = Arguments(options);
   arguments.insert(arguments.end(), mode.begin(), mode.end());
+  arguments.insert(arguments.end(),
+                   {"--processes", absl::StrCat(program.processes)});
   const std::string about =
       options.data_files.empty() ? "" : options.data_files[0];
   return Start(loop, program, about, arguments, {}, options.given,
@@ -177,6 +185,7 @@ absl::StatusOr<std::unique_ptr<DatasetHelper>> DatasetHelper::Start(
         absl::StrCat("ROUNDHOUSE_FILE_FAULT_AT=", ArmedFileFaults()));
   }
   child.capture_stdout = true;
+  child.ends_group = true;
   DatasetHelper* const self = helper.get();
   ASSIGN_OR_RETURN(
       helper->child_,
@@ -216,20 +225,31 @@ void DatasetHelper::KillAfterTotal(absl::Duration limit) {
   });
 }
 
-// Keeps what the last {"at", "line", "file"?} said.
-void DatasetHelper::NotePlace(const std::string& text) {
+void DatasetHelper::TakeLines(const std::string& text) {
   for (const char c : text) {
     if (c != '\n') {
       if (line_.size() < kMaxPlaceBytes) line_ += c;
       continue;
     }
-    const std::string line = std::exchange(line_, "");
-    if (!absl::StartsWith(line, "{\"at\"")) continue;
-    const auto json = nlohmann::json::parse(line, nullptr, false);
-    if (!json.is_object() || !json.contains("line")) continue;
+    TakeLine(std::exchange(line_, ""));
+  }
+}
+
+// Keeps what the last {"at", "line", "file"?} said, passes on {"progress",
+// "total"}.
+void DatasetHelper::TakeLine(const std::string& line) {
+  const bool at = absl::StartsWith(line, "{\"at\"");
+  if (!at && !absl::StartsWith(line, "{\"progress\"")) return;
+  const auto json = nlohmann::json::parse(line, nullptr, false);
+  if (!json.is_object()) return;
+  if (at && json.contains("line")) {
     const std::string file = Text(json, "file");
     place_ = absl::StrCat(file.empty() ? about_ : file, ":",
                           json["line"].dump(), ": ", Text(json, "at"));
+  }
+  const double total = Number(json, "total");
+  if (total > 0) {
+    progress_(std::clamp(Number(json, "progress") / total, 0.0, 1.0));
   }
 }
 
@@ -237,7 +257,7 @@ void DatasetHelper::OnOutput(const std::string& text) {
   if (!killed_.ok()) return;
   heard_ = true;
   WaitAnew(program_.silence_limit);
-  NotePlace(text);
+  TakeLines(text);
   output_(text);
 }
 

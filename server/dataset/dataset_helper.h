@@ -33,6 +33,7 @@ struct HelperProgram {
   absl::Duration start_limit = kHelperStartLimit;
   // A child that runs for longer is killed, whatever it prints.
   absl::Duration total_limit = absl::InfiniteDuration();
+  int processes = 1;  // that tokenise a dataset
 };
 
 // How a dataset is read, whatever for.
@@ -78,6 +79,12 @@ class DatasetHelper {
   // Kills the child; nothing is called any more.
   ~DatasetHelper();
 
+  // Called from the loop with the share of the files that is read, 0 to 1, at
+  // each hundredth.
+  void TellProgress(std::function<void(double)> progress) {
+    progress_ = std::move(progress);
+  }
+
   // Its end is waited for without blocking: a child that hangs in the kernel
   // dies only when the file system answers.  The first `why` is what is told.
   void Kill(absl::Status why);
@@ -94,7 +101,8 @@ class DatasetHelper {
 
   void WaitAnew(absl::Duration limit);
   void KillAfterTotal(absl::Duration limit);
-  void NotePlace(const std::string& text);
+  void TakeLines(const std::string& text);
+  void TakeLine(const std::string& line);
   absl::Status Failure(int wait_status) const;
   void OnOutput(const std::string& text);
   void OnExit(int wait_status);
@@ -104,6 +112,7 @@ class DatasetHelper {
   const std::string about_;
   const std::function<void(const std::string&)> output_;
   const std::function<void(absl::Status)> ended_;
+  std::function<void(double)> progress_ = [](double) {};
   EventLoop::TimerId watchdog_ = 0;
   EventLoop::TimerId total_ = 0;
   bool heard_ = false;   // it has printed something

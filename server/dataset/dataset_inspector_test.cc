@@ -123,7 +123,7 @@ TEST_F(DatasetInspectorTest, TheHelperIsToldEveryOption) {
       absl::StrCat("--tokenizer ", root_,
                    "/model --max-length 77 --truncation left --data ", root_,
                    "/d.jsonl --packing --seed 5 --template-date "
-                   "2026-01-02 --preview 4"));
+                   "2026-01-02 --preview 4 --processes 1"));
 }
 
 TEST_F(DatasetInspectorTest, TheHelperIsToldWhichRowsAreMeant) {

@@ -48,6 +48,9 @@ void Preparer::StartSplit(bool validation) {
       [this, validation](absl::Status status) { OnEnded(validation, status); });
   if (started.ok()) {
     helper_ = *std::move(started);
+    helper_->TellProgress([this, validation](double share) {
+      options_.progress(validation, share);
+    });
     return;
   }
   OnNotStarted(validation, started.status());

@@ -26,6 +26,10 @@ struct PreparerOptions {
   std::string output_directory;  // gets train/ and validation/
   std::string cache_directory;   // same file system; "": none
   GivenFiles given;  // that both splits read; empty: names are paths, for tests
+  // Called from the loop with the share, 0 to 1, of the training split's files
+  // that is read, or of the validation split's, which follows.
+  std::function<void(bool validation, double share)> progress = [](bool,
+                                                                   double) {};
 };
 
 inline bool HasValidation(const PreparerOptions& options) {

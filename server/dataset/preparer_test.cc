@@ -35,7 +35,10 @@ class PreparerTest : public testing::Test {
     auto loop = *EventLoop::Create();
     absl::Status result = absl::UnknownError("not called");
     const PreparerOptions options = {
-        .program = {"/bin/bash", root_ + "/helper", limit},
+        .program = {.python = "/bin/bash",
+                    .script = root_ + "/helper",
+                    .silence_limit = limit,
+                    .processes = 3},
         .reading = {.tokenizer_directory = "t",
                     .data_files = {"train.jsonl"},
                     .max_length = 8,
@@ -45,7 +48,10 @@ class PreparerTest : public testing::Test {
                     .template_date = "2026-01-02"},
         .validation_files = {"valid.jsonl"},
         .output_directory = root_ + "/data",
-        .cache_directory = "c"};
+        .cache_directory = "c",
+        .progress = [this](bool validation, double share) {
+          told_.emplace_back(validation, share);
+        }};
     const auto preparer =
         Preparer::Start(*loop, options, [&](absl::Status status) {
           result = std::move(status);
@@ -56,6 +62,7 @@ class PreparerTest : public testing::Test {
   }
 
   const std::string root_;
+  std::vector<std::pair<bool, double>> told_;
 };
 
 constexpr absl::Duration kShort = absl::Milliseconds(200);
@@ -87,9 +94,22 @@ TEST_F(PreparerTest, TheHelperIsToldEveryOption) {
   for (const char* option :
        {"--tokenizer t ", "--max-length 8 ", "--truncation left ",
         "--packing --seed 5", "--template-date 2026-01-02", "--cache c",
-        "--bigram-from"}) {
+        "--bigram-from", "--processes 3"}) {
     EXPECT_TRUE(absl::StrContains(words, option)) << option << "\n" << words;
   }
+}
+
+TEST_F(PreparerTest, ProgressIsPassedOn) {
+  ASSERT_TRUE(Prepare("echo '{\"progress\": 1, \"total\": 4}'\n"
+                      "echo '{\"progress\": 1}'\n"
+                      "echo '{\"progress\": \"a\", \"total\": 4}'\n"
+                      "echo '{\"progress\": 8, \"total\": 4}'",
+                      absl::Minutes(5))
+                  .ok());
+  const std::vector<std::pair<bool, double>> each = {
+      {false, 0.25}, {false, 0}, {false, 1},
+      {true, 0.25},  {true, 0},  {true, 1}};
+  EXPECT_EQ(told_, each);
 }
 
 TEST_F(PreparerTest, AHelperThatHangsIsKilledAndNamesItsFile) {

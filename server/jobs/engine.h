@@ -70,6 +70,7 @@ struct EngineOptions {
   std::string hf_cache;  // hub_cache.h; "": none
   std::string python;
   std::string prepare_script;
+  int dataset_processes = 1;  // that tokenise each dataset
   DeviceRoom device;
   int device_threads = 1;
   double link_gbps = 0;  // of each device's link; 0: not known

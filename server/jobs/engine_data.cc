@@ -16,7 +16,9 @@ namespace roundhouse {
 PreparerOptions Engine::OptionsOfData(const JobRecord& job,
                                       const JobSpec& spec) const {
   PreparerOptions options;
-  options.program = {options_.python, options_.prepare_script};
+  options.program = {.python = options_.python,
+                     .script = options_.prepare_script,
+                     .processes = options_.dataset_processes};
   options.reading = {.tokenizer_directory = spec.model_name_or_path,
                      .data_files = spec.dataset,
                      .format = DatasetFormatArgument(spec),

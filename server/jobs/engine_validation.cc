@@ -1,6 +1,8 @@
 // Engine: jobs whose data is prepared, several at a time (helper_lanes.h), and
 // queued in the order in which they were submitted (validation_order.h).
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "base/status.h"
@@ -23,13 +25,29 @@ uint64_t FileBytes(const SourceFiles& files, const std::string& path) {
   return kShortDatasetBytes + 1;  // of an older job, or by a link
 }
 
+uint64_t FileBytes(const SourceFiles& files,
+                   const std::vector<std::string>& paths) {
+  uint64_t bytes = 0;
+  for (const std::string& path : paths) bytes += FileBytes(files, path);
+  return bytes;
+}
+
+// Of all that is read for a job, how much is the training split.
+double TrainingShare(const JobRecord& job, const JobSpec& spec) {
+  if (spec.validation_split > 0) return 0.5;  // both read all of the same files
+  if (spec.validation_dataset.empty()) return 1;
+  const auto files = SourceFilesFromJson(job.files);
+  if (!files.ok()) return 0.5;
+  const auto train = static_cast<double>(FileBytes(*files, spec.dataset)) + 1;
+  return train / (train + static_cast<double>(
+                              FileBytes(*files, spec.validation_dataset)));
+}
+
 HelperLane LaneOf(const JobRecord& job, const JobSpec& spec) {
   const auto files = SourceFilesFromJson(job.files);
   if (!files.ok()) return HelperLane::kLong;
-  uint64_t bytes = 0;
-  for (const auto* paths : {&spec.dataset, &spec.validation_dataset}) {
-    for (const std::string& path : *paths) bytes += FileBytes(*files, path);
-  }
+  const uint64_t bytes = FileBytes(*files, spec.dataset) +
+                         FileBytes(*files, spec.validation_dataset);
   return bytes <= kShortDatasetBytes ? HelperLane::kShort : HelperLane::kLong;
 }
 
@@ -83,14 +101,21 @@ bool Engine::StartValidation(const std::string& id) {
     return false;
   }
   validation_order_.Began(*JobNumber(id), MonotonicNs());
+  PreparerOptions options = OptionsOfData(*job, spec->spec());
+  options.progress = [this, id, train = TrainingShare(*job, spec->spec())](
+                         bool validation, double share) {
+    JobProgress progress;
+    progress.data_read =
+        validation ? train + share * (1 - train) : share * train;
+    store_.UpdateProgress(id, progress);
+  };
   validations_[id].preparer =
-      Preparer::Start(loop_, OptionsOfData(*job, spec->spec()),
-                      [this, id](absl::Status status) {
-                        // Not from within the child's own callback.
-                        loop_.After(absl::ZeroDuration(), [this, id, status] {
-                          if (validations_.contains(id)) OnPrepared(id, status);
-                        });
-                      });
+      Preparer::Start(loop_, options, [this, id](absl::Status status) {
+        // Not from within the child's own callback.
+        loop_.After(absl::ZeroDuration(), [this, id, status] {
+          if (validations_.contains(id)) OnPrepared(id, status);
+        });
+      });
   return true;
 }
 

@@ -98,6 +98,16 @@ absl::StatusOr<pid_t> Spawn(const ChildOptions& options, int stdout_fd,
   return pid;
 }
 
+// Of a process group that was killed, those that are this process's children.
+void ReapGroup(EventLoop& loop, pid_t group) {
+  pid_t reaped = 0;
+  while ((reaped = waitpid(-group, nullptr, WNOHANG)) > 0) {
+  }
+  if (reaped < 0) return;  // there is none left
+  loop.After(absl::Milliseconds(kReapStepMs),
+             [&loop, group] { ReapGroup(loop, group); });
+}
+
 }  // namespace
 
 absl::Status ShortageOr(const std::string& what, int error) {
@@ -169,6 +179,7 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(
   if (output.write_end >= 0) close(output.write_end);
   if (!pid.ok()) return pid.status();
   child->pid_ = *pid;
+  child->ends_group_ = options.ends_group;
   RETURN_IF_ERROR(child->WatchAll());
   return child;
 }
@@ -198,8 +209,9 @@ absl::Status ChildProcess::WatchAll() {
 
 ChildProcess::~ChildProcess() {
   if (pid_ > 0 && !reaped_) {
-    kill(pid_, SIGKILL);
+    kill(ends_group_ ? -pid_ : pid_, SIGKILL);
     Reap();
+    if (ends_group_) ReapGroup(loop_, pid_);
   }
   for (int fd : {pid_fd_, stderr_fd_, stdout_fd_}) {
     if (fd < 0) continue;
@@ -248,8 +260,11 @@ void ChildProcess::ReadStdout() {
 
 void ChildProcess::OnExit() {
   int status = 0;
+  // Until it is reaped no other group can have its number.
+  if (ends_group_) kill(-pid_, SIGKILL);
   if (waitpid(pid_, &status, WNOHANG) != pid_) return;
   reaped_ = true;
+  if (ends_group_) ReapGroup(loop_, pid_);
   loop_.Unwatch(pid_fd_);
   ReadStderr();
   if (stdout_fd_ >= 0) ReadStdout();

@@ -29,6 +29,9 @@ struct ChildOptions {
   // Inherited as kFirstChildFd, kFirstChildFd + 1, ...; all others are closed.
   std::vector<int> descriptors;
   bool capture_stdout = false;  // else it goes to stderr's pipe
+  // What it starts is killed when it has ended, and reaped: the daemon is the
+  // parent of processes that have lost theirs.
+  bool ends_group = false;
 };
 
 inline constexpr int kFirstChildFd = 3;
@@ -99,6 +102,7 @@ class ChildProcess {
   int stderr_fd_ = -1;
   int stdout_fd_ = -1;
   bool reaped_ = false;
+  bool ends_group_ = false;
   std::string stderr_tail_;
 };
 

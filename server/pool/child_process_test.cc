@@ -1,11 +1,13 @@
 #include "server/pool/child_process.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -99,6 +101,63 @@ TEST(ChildProcessTest, DestructionKillsAndReaps) {
   const pid_t pid = child->pid();
   child.reset();
   EXPECT_EQ(kill(pid, 0), -1);
+}
+
+// Quits the loop when this process, which is the parent of what its children
+// leave, has no children.
+void QuitWithoutChildren(EventLoop& loop) {
+  siginfo_t any;
+  if (waitid(P_ALL, 0, &any, WEXITED | WNOHANG | WNOWAIT) < 0) {
+    return loop.Quit();
+  }
+  loop.After(absl::Milliseconds(1), [&loop] { QuitWithoutChildren(loop); });
+}
+
+// Starts three processes and says so.
+ChildOptions WithChildren(const std::string& then) {
+  return {
+      .program = "/bin/bash",
+      .arguments = {"-c",
+                    "for i in 1 2 3; do sleep 1000 & done; echo up; " + then},
+      .capture_stdout = true,
+      .ends_group = true};
+}
+
+TEST(ChildProcessTest, WhatAChildStartedEndsWithItAndIsReaped) {
+  ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+  for (const bool killed : {false, true}) {
+    auto loop = *EventLoop::Create();
+    std::unique_ptr<ChildProcess> child;
+    child = *ChildProcess::Start(
+        *loop, WithChildren(killed ? "wait" : "exit"),
+        [&](int) { QuitWithoutChildren(*loop); },
+        [&](const std::string&) {
+          if (killed) child->Kill(SIGKILL);
+        });
+    const pid_t group = child->pid();
+    loop->Run();
+    EXPECT_EQ(kill(-group, 0), -1);
+  }
+  ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 0), 0);
+}
+
+TEST(ChildProcessTest, DestructionEndsWhatItStarted) {
+  ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+  auto loop = *EventLoop::Create();
+  std::unique_ptr<ChildProcess> child;
+  pid_t group = -1;
+  child = *ChildProcess::Start(
+      *loop, WithChildren("wait"), [](int) { FAIL(); },
+      [&](const std::string&) {
+        loop->After(absl::ZeroDuration(), [&] {
+          group = child->pid();
+          child.reset();
+          QuitWithoutChildren(*loop);
+        });
+      });
+  loop->Run();
+  EXPECT_EQ(kill(-group, 0), -1);
+  ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 0), 0);
 }
 
 // Runs its body with so few descriptors left.

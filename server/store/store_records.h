@@ -51,6 +51,8 @@ struct JobProgress {
   std::optional<double> grad_norm;
   double tokens_per_second = 0;
   std::optional<absl::Time> eta;
+  // While VALIDATING: the share of the datasets that is read.  Not stored.
+  double data_read = 0;
   std::vector<DeviceUse> device_use;
   // For a PAUSED job: the daemon that paused it keeps its memory.  Written by
   // the transition.

@@ -1,6 +1,7 @@
 """What datasets, templates and a shortage of descriptors may not do to a
 daemon and to others."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -36,7 +37,7 @@ class DatasetLimitsTest(unittest.TestCase):
         self.scratch.make_data("train.jsonl", count=20)
         (self.scratch.data / "slow.jsonl").write_text(
             (json.dumps(CHAT) + "\n") * SLOW_ROWS)
-        self.daemon = self.scratch.daemon()
+        self.daemon = self.scratch.daemon(dataset_processes=2)
         self.daemon.start()
 
     def helpers(self):
@@ -53,6 +54,28 @@ class DatasetLimitsTest(unittest.TestCase):
             stderr=subprocess.DEVNULL,
             env={"HOME": str(self.scratch.folder)})
 
+    def zombies(self):
+        """Children of the daemon that have ended and are not reaped."""
+        found = []
+        for tasks in pathlib.Path(
+                f"/proc/{self.daemon.process.pid}/task").glob("*/children"):
+            for child in tasks.read_text().split():
+                with contextlib.suppress(OSError):
+                    stat = pathlib.Path(f"/proc/{child}/stat").read_text()
+                    if stat.rpartition(")")[2].split()[0] == "Z":
+                        found.append(child)
+        return found
+
+    @contextlib.contextmanager
+    def ended(self, processes):
+        """Waits for their ends behind its body."""
+        ends = [os.pidfd_open(pid) for pid in processes]
+        yield
+        for end in ends:
+            self.assertEqual(select.select(
+                [end], [], [], harness.DEADLINE_SECONDS)[0], [end])
+            os.close(end)
+
     def end(self, client):
         client.kill()
         client.wait()
@@ -64,6 +87,23 @@ class DatasetLimitsTest(unittest.TestCase):
         self.assertEqual(self.daemon.job(slow)["state"], "VALIDATING")
         self.daemon.client("cancel", slow)
         harness.wait_until(lambda: not self.helpers(), "the helper's end")
+
+    def test_progress_is_told_and_all_processes_end_with_the_job(self):
+        (self.scratch.data / "slow/chat_template.jinja").write_text(
+            SLOW.replace("2000", "80"))
+        (self.scratch.data / "slow.jsonl").write_text(
+            (json.dumps(CHAT) + "\n") * 20 * SLOW_ROWS)
+        job = self.daemon.submit(SLOW_JOB)
+        share = harness.wait_until(
+            lambda: self.daemon.job(job).get("data_read"), "progress")
+        self.assertLess(share, 1)
+        helper, = self.helpers()
+        below = harness.wait_until(
+            lambda: harness.children(helper), "the helper's own processes")
+        with self.ended([helper, *below]):
+            self.daemon.client("cancel", job)
+        # The daemon is the parent of what the helper leaves.
+        harness.wait_until(lambda: not self.zombies(), "them to be reaped")
 
     def test_slow_previews_hold_up_no_other(self):
         # None of its rows is kept, so that a preview looks for more.
@@ -82,12 +122,8 @@ class DatasetLimitsTest(unittest.TestCase):
         helpers = harness.wait_until(
             lambda: (found := self.helpers()) and len(found) == 2 and found,
             "two helpers")
-        ends = [os.pidfd_open(pid) for pid in helpers]
-        self.daemon.kill()
-        for end in ends:
-            self.assertEqual(select.select(
-                [end], [], [], harness.DEADLINE_SECONDS)[0], [end])
-            os.close(end)
+        with self.ended(helpers):
+            self.daemon.kill()
 
     def test_a_daemon_short_of_descriptors_takes_jobs_up_later(self):
         pid = self.daemon.process.pid
