@@ -52,11 +52,31 @@ TEST_F(DatasetCommandTest, ValidateSendsEveryOption) {
   EXPECT_TRUE(Has(out(), "rows:            4\n")) << out();
 }
 
+TEST_F(DatasetCommandTest, WhichRowsAreMeantIsSent) {
+  EXPECT_EQ(Run({"dataset", "validate", "d.jsonl", "more", "e-*", "--model=m",
+                 "--dataset-format", "messages", "--dataset-columns",
+                 "messages=turns", "--dataset-columns=tools=a=b",
+                 "--validation-split", "0.05", "--max-samples", "7",
+                 "--truncation", "split"}),
+            ExitCode::kOk)
+      << err();
+  EXPECT_EQ(options_.dataset(), "d.jsonl");
+  ASSERT_EQ(options_.more_datasets_size(), 2);
+  EXPECT_EQ(options_.more_datasets(1), "e-*");
+  EXPECT_EQ(options_.dataset_format(), "messages");
+  EXPECT_EQ(options_.dataset_columns().at("messages"), "turns");
+  EXPECT_EQ(options_.dataset_columns().at("tools"), "a=b");
+  EXPECT_EQ(options_.validation_split(), 0.05);
+  EXPECT_EQ(options_.max_samples(), 7);
+}
+
 TEST_F(DatasetCommandTest, WhatIsNotGivenIsLeftToTheServer) {
   EXPECT_EQ(Run({"dataset", "validate", "d", "--model=m", "-o", "json"}),
             ExitCode::kOk);
   EXPECT_EQ(options_.max_length(), 0);
   EXPECT_FALSE(options_.has_seed());
+  EXPECT_EQ(options_.dataset_format(), "");
+  EXPECT_EQ(options_.validation_split(), 0);
   EXPECT_EQ(nlohmann::json::parse(out())["rows"], 4);
   EXPECT_EQ(Run({"dataset", "preview", "d", "--model=m"}), ExitCode::kOk);
   EXPECT_EQ(samples_, 0);
@@ -101,7 +121,11 @@ TEST_F(DatasetCommandTest, UsageErrors) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"dataset", "validate", "d"}, "flag --model is missing"},
       {{"dataset", "validate", "--model=m"},
-       "validate|preview FILE is missing"},
+       "validate|preview FILE... is missing"},
+      {{"dataset", "validate", "d", "--model=m", "--dataset-columns", "a"},
+       "\"a\" is not FIELD=COLUMN"},
+      {{"dataset", "validate", "d", "--model=m", "--validation-split", "5%"},
+       "\"5%\" is not a number"},
       {{"dataset", "check", "d", "--model=m"}, "\"check\" is neither"},
       {{"dataset", "validate", "d", "--model=m", "-n", "3"}, "is for preview"},
       {{"dataset", "preview", "d", "--model=m", "-n", "101"}, "more than 100"}};

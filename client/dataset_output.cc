@@ -43,6 +43,11 @@ std::vector<std::vector<std::string>> CountRows(
   return rows;
 }
 
+std::string PlaceText(const v1::DatasetSample& sample) {
+  return sample.place().empty() ? absl::StrCat("line ", sample.line())
+                                : VisibleLine(sample.place());
+}
+
 std::string SpanText(const v1::DatasetSpan& span, bool color) {
   const std::string text = VisibleText(span.text());
   if (!span.trained()) return text;
@@ -50,9 +55,7 @@ std::string SpanText(const v1::DatasetSpan& span, bool color) {
                : absl::StrCat("[[", text, "]]");
 }
 
-}  // namespace
-
-std::string ValidationText(const v1::ValidateDatasetResponse& response) {
+std::string OneReport(const v1::ValidateDatasetResponse& response) {
   std::vector<std::vector<std::string>> rows = CountRows(response);
   for (const v1::DatasetRows& dropped : response.dropped()) {
     rows.push_back(
@@ -72,11 +75,20 @@ std::string ValidationText(const v1::ValidateDatasetResponse& response) {
   return FormatTable(rows);
 }
 
+}  // namespace
+
+std::string ValidationText(const v1::ValidateDatasetResponse& response) {
+  std::string text = OneReport(response);
+  if (!response.has_held_out()) return text;
+  return absl::StrCat(text, "\nheld out, to evaluate on:\n",
+                      OneReport(response.held_out()));
+}
+
 std::string PreviewText(const v1::PreviewDatasetResponse& response,
                         bool color) {
   std::string text;
   for (const v1::DatasetSample& sample : response.samples()) {
-    absl::StrAppend(&text, text.empty() ? "" : "\n", "--- line ", sample.line(),
+    absl::StrAppend(&text, text.empty() ? "" : "\n", "--- ", PlaceText(sample),
                     ": ", sample.tokens(), " tokens, ", sample.target_tokens(),
                     " trained\n");
     for (const v1::DatasetSpan& span : sample.spans()) {

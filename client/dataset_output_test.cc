@@ -46,6 +46,11 @@ TEST(ValidationTextTest, NamesWhatWasFound) {
   const std::string packed = ValidationText(response);
   EXPECT_TRUE(Has(packed, "4, the longest 60 tokens\n")) << packed;
   EXPECT_TRUE(Has(packed, "dropped:         0\n")) << packed;
+  EXPECT_FALSE(Has(packed, "held out")) << packed;
+  response.mutable_held_out()->set_rows(2);
+  const std::string both = ValidationText(response);
+  EXPECT_TRUE(Has(both, "\n\nheld out, to evaluate on:\n")) << both;
+  EXPECT_TRUE(Has(both, "rows:            2\n")) << both;
 }
 
 v1::PreviewDatasetResponse TwoSamples() {
@@ -67,6 +72,12 @@ TEST(PreviewTextTest, TrainedTextIsInBrackets) {
   EXPECT_EQ(PreviewText(TwoSamples(), false),
             "--- line 2: 3 tokens, 1 trained\nask\\x1b [[an\\x1bswer]]\n\n"
             "--- line 5: 3 tokens, 1 trained\nask\\x1b [[an\\x1bswer]]\n");
+}
+
+TEST(PreviewTextTest, OfSeveralFilesThePlaceIsShown) {
+  v1::PreviewDatasetResponse response = TwoSamples();
+  response.mutable_samples(1)->set_place("b.jsonl:3");
+  EXPECT_TRUE(Has(PreviewText(response, false), "\n--- b.jsonl:3: 3 tokens"));
 }
 
 TEST(PreviewTextTest, OrInColour) {

@@ -1,8 +1,13 @@
 #include "client/commands/dataset.h"
 
+#include <cstdint>
 #include <ostream>
+#include <string>
+#include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/visible_text.h"
 #include "client/dataset_output.h"
 #include "client/message_json.h"
@@ -12,6 +17,13 @@ namespace {
 
 // The server's limit.
 constexpr int64_t kMaxSamples = 100;
+constexpr size_t kMaxFiles = 128;
+
+void ShowNames(const std::vector<std::string>& files, Session* session) {
+  for (const std::string& file : files) {
+    session->out() << VisibleLine(file) << "\n";
+  }
+}
 
 class DatasetCommand : public Command {
  public:
@@ -22,11 +34,18 @@ class DatasetCommand : public Command {
                Session* session) override;
 
  private:
-  v1::DatasetOptions Options(const std::string& file) const;
-  ExitCode Validate(const std::string& file, Session* session) const;
-  ExitCode Preview(const std::string& file, Session* session) const;
+  using Files = std::vector<std::string>;
+
+  v1::DatasetOptions Options(const Files& files) const;
+  ExitCode Validate(const Files& files, Session* session) const;
+  ExitCode Preview(const Files& files, Session* session) const;
 
   std::string model_;
+  std::string format_;
+  std::vector<std::string> columns_;
+  std::string validation_split_;
+  double held_out_ = 0;  // as validation_split_ says
+  int64_t max_samples_ = 0;
   std::string truncation_;
   int64_t max_length_ = 0;
   int64_t seed_ = -1;
@@ -37,15 +56,19 @@ class DatasetCommand : public Command {
 const CommandInfo& DatasetCommand::info() const {
   static const CommandInfo& info = *new CommandInfo{
       "dataset",
-      "validate|preview FILE",
+      "validate|preview FILE...",
       "what a job would be trained on",
-      "validate reads the whole file as a job would: rows, tokens, what is "
-      "truncated or\ndropped, why and where.  The exit code is 1 when no job "
-      "could be trained on it.\n\npreview shows the first sequences with what "
-      "is trained in green, or between [[ and\n]] without colours.\n\nFILE and "
-      "the model are looked up by the server, under its data roots.",
+      "validate reads all of it as a job would: rows, tokens, what is "
+      "truncated "
+      "or\ndropped, why and where.  The exit code is 1 when no job could be "
+      "trained on it.\n\npreview shows the first sequences with what is "
+      "trained "
+      "in green, or between [[ and\n]] without colours.\n\nFILE is a file, a "
+      "folder of files or a pattern ('data/train-*').  It and the model are\n"
+      "looked up by the server, under its data roots.  The flags are the job "
+      "file's fields.",
       2,
-      2};
+      1 + kMaxFiles};
   return info;
 }
 
@@ -53,24 +76,58 @@ void DatasetCommand::DefineFlags(FlagSet* flags) {
   flags->AddString("model", 0, "MODEL", &model_,
                    "whose tokenizer and chat template: a directory, or "
                    "job:NAME");
+  flags->AddString(
+      "dataset-format", 0, "FORMAT", &format_,
+      "text, prompt_completion, messages, sharegpt or alpaca; else "
+      "what the fields say");
+  flags->AddStrings("dataset-columns", 0, "FIELD=COLUMN", &columns_,
+                    "what the data calls a field; give it for each");
+  flags->AddString("validation-split", 0, "SHARE", &validation_split_,
+                   "of the rows, held out of training: 0.05");
+  flags->AddInt("max-samples", 0, "N", 1, &max_samples_,
+                "only so many rows, the first");
   flags->AddInt("max-length", 0, "N", 2, &max_length_,
                 "of a sequence, in tokens; else a job's default");
   flags->AddString("truncation", 0, "SIDE", &truncation_,
-                   "of longer ones: right (the default), left or drop");
+                   "of longer ones: right (the default), left, drop or split");
   flags->AddBool("packing", 0, &packing_, "several sequences a row");
-  flags->AddInt("seed", 0, "N", 0, &seed_, "of packing");
+  flags->AddInt("seed", 0, "N", 0, &seed_, "of packing and validation-split");
   flags->AddInt("samples", 'n', "N", 1, &samples_,
                 "how many preview shows; 3 when not given");
 }
 
 absl::Status DatasetCommand::CheckFlags() {
-  return model_.empty() ? absl::InvalidArgumentError("flag --model is missing")
-                        : absl::OkStatus();
+  if (model_.empty()) {
+    return absl::InvalidArgumentError("flag --model is missing");
+  }
+  for (const std::string& column : columns_) {
+    const size_t equals = column.find('=');
+    if (equals != 0 && equals != std::string::npos) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("flag --dataset-columns: \"", column,
+                     "\" is not FIELD=COLUMN, as in prompt=question"));
+  }
+  if (!validation_split_.empty() &&
+      !absl::SimpleAtod(validation_split_, &held_out_)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("flag --validation-split: \"", validation_split_,
+                     "\" is not a number, as 0.05 is"));
+  }
+  return absl::OkStatus();
 }
 
-v1::DatasetOptions DatasetCommand::Options(const std::string& file) const {
+v1::DatasetOptions DatasetCommand::Options(const Files& files) const {
   v1::DatasetOptions options;
-  options.set_dataset(file);
+  options.set_dataset(files[0]);
+  options.mutable_more_datasets()->Assign(files.begin() + 1, files.end());
+  options.set_dataset_format(format_);
+  for (const std::string& column : columns_) {
+    const size_t equals = column.find('=');
+    (*options.mutable_dataset_columns())[column.substr(0, equals)] =
+        column.substr(equals + 1);
+  }
+  options.set_validation_split(held_out_);
+  options.set_max_samples(max_samples_);
   options.set_model_name_or_path(model_);
   options.set_max_length(max_length_);
   options.set_truncation(truncation_);
@@ -79,16 +136,17 @@ v1::DatasetOptions DatasetCommand::Options(const std::string& file) const {
   return options;
 }
 
-ExitCode DatasetCommand::Validate(const std::string& file,
-                                  Session* session) const {
+ExitCode DatasetCommand::Validate(const Files& files, Session* session) const {
   v1::ValidateDatasetRequest request;
-  *request.mutable_options() = Options(file);
+  *request.mutable_options() = Options(files);
   v1::ValidateDatasetResponse response;
   // As long as the data is.
   UnaryContext context(session->interrupt(), absl::InfiniteDuration());
   const grpc::Status status =
       session->datasets().ValidateDataset(context.get(), request, &response);
-  if (!status.ok()) return session->Fail("dataset validate " + file, status);
+  if (!status.ok())
+    return session->Fail("dataset validate " + absl::StrJoin(files, " "),
+                         status);
   switch (session->format()) {
     case OutputFormat::kTable:
       session->out() << ValidationText(response);
@@ -97,23 +155,24 @@ ExitCode DatasetCommand::Validate(const std::string& file,
       session->out() << JsonText(MessageJson(response), 2) << "\n";
       break;
     case OutputFormat::kName:
-      session->out() << VisibleLine(file) << "\n";
+      ShowNames(files, session);
       break;
   }
   return ExitCode::kOk;
 }
 
-ExitCode DatasetCommand::Preview(const std::string& file,
-                                 Session* session) const {
+ExitCode DatasetCommand::Preview(const Files& files, Session* session) const {
   v1::PreviewDatasetRequest request;
-  *request.mutable_options() = Options(file);
+  *request.mutable_options() = Options(files);
   request.set_samples(static_cast<int32_t>(samples_));
   v1::PreviewDatasetResponse response;
   // Rows before the first that is kept may be many.
   UnaryContext context(session->interrupt(), absl::InfiniteDuration());
   const grpc::Status status =
       session->datasets().PreviewDataset(context.get(), request, &response);
-  if (!status.ok()) return session->Fail("dataset preview " + file, status);
+  if (!status.ok())
+    return session->Fail("dataset preview " + absl::StrJoin(files, " "),
+                         status);
   const Environment& environment = session->environment();
   switch (session->format()) {
     case OutputFormat::kTable:
@@ -124,7 +183,7 @@ ExitCode DatasetCommand::Preview(const std::string& file,
       session->out() << JsonText(MessageJson(response), 2) << "\n";
       break;
     case OutputFormat::kName:
-      session->out() << VisibleLine(file) << "\n";
+      ShowNames(files, session);
       break;
   }
   return ExitCode::kOk;
@@ -147,8 +206,9 @@ ExitCode DatasetCommand::Run(const std::vector<std::string>& arguments,
                    << "\nSee: roundhouse dataset --help\n";
     return ExitCode::kUsage;
   }
-  return what == "validate" ? Validate(arguments[1], session)
-                            : Preview(arguments[1], session);
+  const Files files(arguments.begin() + 1, arguments.end());
+  return what == "validate" ? Validate(files, session)
+                            : Preview(files, session);
 }
 
 }  // namespace

@@ -1,10 +1,13 @@
 #include "server/api/dataset_service.h"
 
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
 #include "server/api/inspection_call.h"
@@ -17,6 +20,15 @@ using nlohmann::json;
 DatasetQuestion Question(const v1::DatasetOptions& options) {
   DatasetQuestion question;
   question.dataset = {options.dataset()};
+  question.dataset.insert(question.dataset.end(),
+                          options.more_datasets().begin(),
+                          options.more_datasets().end());
+  question.format = options.dataset_format();
+  const std::map<std::string, std::string> columns(
+      options.dataset_columns().begin(), options.dataset_columns().end());
+  question.columns.assign(columns.begin(), columns.end());
+  question.validation_split = options.validation_split();
+  question.max_samples = options.max_samples();
   question.model_name_or_path = options.model_name_or_path();
   question.max_length = options.max_length();
   question.truncation = options.truncation();
@@ -45,11 +57,15 @@ void AddLines(const json& lines, Numbers* out) {
   for (const json& line : lines) out->Add(line.get<int64_t>());
 }
 
+// Of several files lines are numbered through, and warnings say the places.
+bool SeveralFiles(const json& report) { return report.contains("inputs"); }
+
 void ConvertDropped(const json& report, v1::ValidateDatasetResponse* out) {
   for (const auto& [reason, rows] : report.at("dropped").items()) {
     v1::DatasetRows* dropped = out->add_dropped();
     dropped->set_reason(reason);
     dropped->set_rows(rows.get<int64_t>());
+    if (SeveralFiles(report)) continue;
     AddLines(report.at("dropped_lines").at(reason), dropped->mutable_lines());
   }
 }
@@ -87,7 +103,9 @@ void ConvertReport(const json& answer, v1::ValidateDatasetResponse* out) {
   out->set_target_tokens(number("target_tokens"));
   out->set_max_sequence_tokens(number("max_sequence_tokens"));
   out->set_truncated(number("truncated"));
-  AddLines(report.at("truncated_lines"), out->mutable_truncated_lines());
+  if (!SeveralFiles(report)) {
+    AddLines(report.at("truncated_lines"), out->mutable_truncated_lines());
+  }
   out->set_boundary_merged(number("boundary_merged"));
   ConvertDropped(report, out);
   ConvertWarnings(report, out);
@@ -98,11 +116,14 @@ void ConvertReport(const json& answer, v1::ValidateDatasetResponse* out) {
 
 void ConvertSamples(const json& answer, v1::PreviewDatasetResponse* out) {
   out->set_format(answer.at("format").get<std::string>());
+  out->set_rows(answer.at("rows").get<int64_t>());
+  out->set_whole(answer.at("whole").get<bool>());
   for (const json& given : answer.at("samples")) {
     v1::DatasetSample* sample = out->add_samples();
     sample->set_line(given.at("line").get<int64_t>());
     sample->set_tokens(given.at("tokens").get<int64_t>());
     sample->set_target_tokens(given.at("target_tokens").get<int64_t>());
+    sample->set_place(given.value("place", ""));
     for (const json& part : given.at("spans")) {
       v1::DatasetSpan* span = sample->add_spans();
       span->set_text(part.at("text").get<std::string>());
@@ -111,16 +132,60 @@ void ConvertSamples(const json& answer, v1::PreviewDatasetResponse* out) {
   }
 }
 
+std::string RowsText(const v1::PreviewDatasetResponse& preview) {
+  return absl::StrCat(preview.whole() ? "all " : "the first ", preview.rows(),
+                      preview.rows() == 1 ? " row" : " rows");
+}
+
+// The first line, and the second or "".
+std::pair<std::string, std::string> SplitAnswer(const std::string& text) {
+  return absl::StrSplit(text, absl::MaxSplits('\n', 1));
+}
+
 }  // namespace
 
 absl::StatusOr<v1::ValidateDatasetResponse> ReportFromJson(
     const std::string& text) {
-  return FromHelper<v1::ValidateDatasetResponse>(text, ConvertReport);
+  const std::pair<std::string, std::string> lines = SplitAnswer(text);
+  ASSIGN_OR_RETURN(auto report, FromHelper<v1::ValidateDatasetResponse>(
+                                    lines.first, ConvertReport));
+  if (lines.second.empty()) return report;
+  ASSIGN_OR_RETURN(
+      *report.mutable_held_out(),
+      FromHelper<v1::ValidateDatasetResponse>(lines.second, ConvertReport));
+  return report;
 }
 
 absl::StatusOr<v1::PreviewDatasetResponse> SamplesFromJson(
     const std::string& text) {
   return FromHelper<v1::PreviewDatasetResponse>(text, ConvertSamples);
+}
+
+absl::StatusOr<FirstRows> FirstRowsFromJson(const std::string& text) {
+  const std::pair<std::string, std::string> lines = SplitAnswer(text);
+  ASSIGN_OR_RETURN(v1::PreviewDatasetResponse trained,
+                   SamplesFromJson(lines.first));
+  if (trained.samples_size() == 0) {
+    return absl::InternalError("the dataset helper shows no sample");
+  }
+  FirstRows rows;
+  bool whole = trained.whole();
+  rows.what =
+      absl::StrCat("Read and checked: ", RowsText(trained), " of the dataset");
+  if (!lines.second.empty()) {
+    ASSIGN_OR_RETURN(const v1::PreviewDatasetResponse evaluated,
+                     SamplesFromJson(lines.second));
+    whole = whole && evaluated.whole();
+    absl::StrAppend(&rows.what, ", ", RowsText(evaluated),
+                    " of the validation data");
+  }
+  absl::StrAppend(&rows.what,
+                  whole ? "."
+                        : ". The rest is checked when the job's data are "
+                          "prepared; `roundhouse dataset validate` checks all "
+                          "of it now.");
+  rows.sample.Swap(trained.mutable_samples(0));
+  return rows;
 }
 
 grpc::ServerUnaryReactor* DatasetService::ValidateDataset(

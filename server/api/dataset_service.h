@@ -15,11 +15,20 @@ namespace roundhouse {
 inline constexpr int kDefaultPreviewSamples = 3;
 
 // prepare.py's {"report"} or {"samples"} as the API's message.  kInternal when
-// the text is not what the helper prints.  Pure.
+// the text is not what the helper prints.  Pure.  A report's second line
+// becomes held_out.
 absl::StatusOr<v1::ValidateDatasetResponse> ReportFromJson(
     const std::string& text);
 absl::StatusOr<v1::PreviewDatasetResponse> SamplesFromJson(
     const std::string& text);
+
+// What a dry run shows of the data.
+struct FirstRows {
+  v1::DatasetSample sample;
+  std::string what;  // for people: which rows were read and checked
+};
+// Of {"samples"} of the dataset, and of the validation data in a second line.
+absl::StatusOr<FirstRows> FirstRowsFromJson(const std::string& text);
 
 // Thread-safe.  Everything given must outlive the gRPC server.
 class DatasetService final : public v1::DatasetService::CallbackService {

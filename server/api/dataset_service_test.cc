@@ -25,7 +25,7 @@ constexpr char kReport[] =
 constexpr char kSamples[] =
     R"({"format": "messages", "samples": [{"line": 3, "tokens": 5,)"
     R"( "target_tokens": 2, "spans": [{"text": "a", "trained": false},)"
-    R"( {"text": "b\u001b", "trained": true}]}]})";
+    R"( {"text": "b\u001b", "trained": true}]}], "rows": 5, "whole": true})";
 
 TEST(DatasetAnswerTest, AReportIsConvertedWhole) {
   const auto report = ReportFromJson(kReport);
@@ -64,6 +64,44 @@ TEST(DatasetAnswerTest, SamplesAreConvertedWhole) {
   EXPECT_FALSE(sample.spans(0).trained());
   EXPECT_TRUE(sample.spans(1).trained());
   EXPECT_EQ(sample.spans(1).text(), "b\x1b");
+}
+
+TEST(DatasetAnswerTest, WhatIsHeldOutIsASecondLine) {
+  const auto report = ReportFromJson(absl::StrCat(kReport, "\n", kReport));
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_TRUE(report->has_held_out());
+  EXPECT_EQ(report->held_out().rows(), 4);
+  EXPECT_FALSE(ReportFromJson(kReport)->has_held_out());
+}
+
+TEST(DatasetAnswerTest, LinesOfSeveralFilesAreNotNumberedThrough) {
+  std::string text = kReport;
+  text.replace(text.find("\"boundary_merged\""), 0,
+               R"("inputs": [{"name": "a", "lines_before": 0}], )");
+  const auto report = ReportFromJson(text);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->truncated(), 1);
+  EXPECT_EQ(report->truncated_lines_size(), 0);
+  EXPECT_EQ(report->dropped(0).lines_size(), 0);
+}
+
+TEST(DatasetAnswerTest, ADryRunSaysWhichRowsWereChecked) {
+  const auto whole = FirstRowsFromJson(kSamples);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_EQ(whole->what, "Read and checked: all 5 rows of the dataset.");
+  EXPECT_EQ(whole->sample.line(), 3);
+  std::string part = kSamples;
+  part.replace(part.find("true}", part.find("whole")), 4, "false");
+  const auto rows = FirstRowsFromJson(absl::StrCat(part, "\n", kSamples));
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  EXPECT_EQ(rows->what,
+            "Read and checked: the first 5 rows of the dataset, all 5 rows of "
+            "the validation data. The rest is checked when the job's data are "
+            "prepared; `roundhouse dataset validate` checks all of it now.");
+  EXPECT_TRUE(absl::IsInternal(
+      FirstRowsFromJson(
+          R"({"format": "text", "samples": [], "rows": 0, "whole": true})")
+          .status()));
 }
 
 TEST(DatasetAnswerTest, AnythingElseIsInternal) {
@@ -152,6 +190,33 @@ TEST_F(DatasetServiceTest, PreviewAsksForThreeOrAsManyAsGiven) {
   std::getline(words, second);
   EXPECT_TRUE(absl::EndsWith(first, "--preview 3")) << first;
   EXPECT_TRUE(absl::EndsWith(second, "--preview 7")) << second;
+}
+
+TEST_F(DatasetServiceTest, WhichRowsAreMeantIsAsked) {
+  SetHelper(absl::StrCat("echo \"$*\" >> ", dir_.string(),
+                         "/words; cat <<'E'\n", kReport, "\nE\n"));
+  std::ofstream(dir_ / "e.jsonl") << "{}";
+  v1::DatasetOptions options = Options();
+  options.add_more_datasets(dir_ / "e.jsonl");
+  options.set_dataset_format("text");
+  (*options.mutable_dataset_columns())["text"] = "body";
+  options.set_validation_split(0.25);
+  options.set_max_samples(9);
+  options.set_truncation("split");
+  v1::ValidateDatasetResponse response;
+  const grpc::Status status = Validate(options, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(response.held_out().rows(), 4);
+  std::ifstream words(dir_ / "words");
+  std::string first;
+  std::getline(words, first);
+  EXPECT_TRUE(absl::StrContains(
+      first, absl::StrCat("--truncation split --data ", dir_.string(),
+                          "/d.jsonl --data ", dir_.string(),
+                          "/e.jsonl --format text --columns "
+                          "{\"text\":\"body\"} --max-samples 9 "
+                          "--validation-split 0.25 --seed 42")))
+      << first;
 }
 
 TEST_F(DatasetServiceTest, ABadQuestionStartsNothing) {

@@ -75,12 +75,9 @@ grpc::ServerUnaryReactor* JobService::DryRun(
         return dry.first_sequence;
       },
       [response](const std::string& text) -> absl::Status {
-        ASSIGN_OR_RETURN(v1::PreviewDatasetResponse preview,
-                         SamplesFromJson(text));
-        if (preview.samples_size() == 0) {
-          return absl::InternalError("the dataset helper shows no sample");
-        }
-        response->mutable_sample()->Swap(preview.mutable_samples(0));
+        ASSIGN_OR_RETURN(FirstRows rows, FirstRowsFromJson(text));
+        response->mutable_sample()->Swap(&rows.sample);
+        response->set_message(rows.what);
         return absl::OkStatus();
       });
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/model/directory.h"
 #include "base/status.h"
@@ -53,11 +54,50 @@ absl::Status CheckNumbers(const DatasetQuestion& question) {
   return absl::OkStatus();
 }
 
+absl::Status CheckRows(const DatasetQuestion& question) {
+  if (question.max_samples < 0 || question.max_samples > kMostSamples) {
+    return Invalid("max_samples",
+                   absl::StrCat(question.max_samples, " rows; from 1 to ",
+                                kMostSamples, ", or 0 for all"));
+  }
+  const double share = question.validation_split;
+  const bool held_out =
+      share >= kMinValidationSplit && share <= kMaxValidationSplit;
+  if (share == 0 || held_out) return absl::OkStatus();
+  return Invalid("validation_split",
+                 absl::StrCat(share, "; a share from ", kMinValidationSplit,
+                              " to ", kMaxValidationSplit, ", or 0 for none"));
+}
+
+absl::Status CheckColumns(const DatasetColumns& columns) {
+  const std::vector<std::string>& known = DatasetColumnNames();
+  for (const auto& [ours, theirs] : columns) {
+    if (std::find(known.begin(), known.end(), ours) == known.end()) {
+      return Invalid("dataset_columns",
+                     absl::StrCat("\"", ours, "\" is none of ",
+                                  absl::StrJoin(known, ", ")));
+    }
+    if (theirs.empty() || theirs.size() > kMaxColumnBytes) {
+      return Invalid("dataset_columns",
+                     absl::StrCat(ours, ": a column's name has 1 to ",
+                                  kMaxColumnBytes, " bytes"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckWords(const DatasetQuestion& question) {
   if (!FindTruncation(question.truncation).has_value()) {
     return Invalid("truncation", absl::StrCat("\"", question.truncation,
                                               "\" is none of right, left, "
                                               "drop, split"));
+  }
+  if (!FindDatasetFormat(question.format).has_value()) {
+    return Invalid("dataset_format",
+                   absl::StrCat("\"", question.format,
+                                "\" is none of auto, text, "
+                                "prompt_completion, messages, sharegpt, "
+                                "alpaca"));
   }
   if (!IsTemplateDate(question.template_date)) {
     return Invalid("template_date", absl::StrCat("\"", question.template_date,
@@ -90,11 +130,13 @@ absl::Status TakeMaxLength(const FileOpener& files, DatasetQuestion* question) {
   return CheckMaxLength(max_length, model->config);
 }
 
-ReadingOptions Reading(const DatasetQuestion& question) {
+// Of the dataset, or of the rows that the job evaluates on.
+ReadingOptions Reading(const DatasetQuestion& question, bool validation) {
+  const bool own = validation && !question.validation_dataset.empty();
   return {.tokenizer_directory = question.model_name_or_path,
-          .data_files = question.dataset,
-          .format = question.format,
-          .columns = question.columns,
+          .data_files = own ? question.validation_dataset : question.dataset,
+          .format = DatasetFormatArgument(*FindDatasetFormat(question.format)),
+          .columns = DatasetColumnsArgument(question.columns),
           .max_samples = question.max_samples,
           .validation_split = question.validation_split,
           .max_length = question.max_length,
@@ -102,12 +144,31 @@ ReadingOptions Reading(const DatasetQuestion& question) {
           .packing = question.packing,
           .seed = question.seed,
           .template_date = question.template_date,
-          .given = question.given};
+          .given = own ? question.validation_given : question.given};
 }
 
-std::vector<std::string> Mode(const DatasetQuestion& question) {
-  if (question.samples == 0) return {"--validate"};
-  return {"--preview", absl::StrCat(question.samples)};
+std::vector<std::string> Mode(const DatasetQuestion& question,
+                              bool validation) {
+  std::vector<std::string> mode = {"--validate"};
+  if (question.samples > 0) {
+    mode = {"--preview", absl::StrCat(question.samples)};
+  }
+  if (validation) mode.insert(mode.end(), {"--split", "validation"});
+  return mode;
+}
+
+absl::StatusOr<std::vector<GivenFile>> FindGiven(
+    const FileOpener& files, const std::string& model,
+    const std::vector<std::string>& dataset, uint64_t* bytes) {
+  auto given = FilesToGive(files, model, dataset);
+  if (!given.ok()) {
+    return FieldError("INVALID_VALUE", "",
+                      std::string(given.status().message()));
+  }
+  for (size_t i = 0; i < dataset.size(); ++i) {
+    *bytes += (*given)[i].file.identity.size_bytes;
+  }
+  return given;
 }
 
 HelperLane LaneOf(const DatasetQuestion& question) {
@@ -167,8 +228,10 @@ struct DatasetInspector::Inspection {
   DatasetQuestion question;
   std::function<bool()> cancelled;
   Done done;
-  std::string line;  // being received
+  bool validation = false;  // the child reads what is evaluated on
+  std::string line;         // being received
   std::string last_line;
+  std::string answer;                     // of children that have ended
   std::unique_ptr<DatasetHelper> helper;  // null: it waits for a slot
 };
 
@@ -191,29 +254,38 @@ absl::StatusOr<DatasetQuestion> DatasetInspector::Check(
   if (question.truncation.empty()) {
     question.truncation = TruncationName(JobSpec().truncation);
   }
+  if (question.format.empty()) {
+    question.format = DatasetFormatName(DatasetFormat::kAuto);
+  }
+  // What a job would evaluate on fails it as well.
+  if (question.samples == 0 && question.validation_split > 0) {
+    question.with_validation = true;
+  }
   if (question.template_date.empty()) {
     question.template_date = TemplateDateAt(absl::Now());
   }
   RETURN_IF_ERROR(CheckGiven(question));
   RETURN_IF_ERROR(CheckNumbers(question));
+  RETURN_IF_ERROR(CheckRows(question));
   RETURN_IF_ERROR(CheckWords(question));
+  RETURN_IF_ERROR(CheckColumns(question.columns));
   ASSIGN_OR_RETURN(question.dataset, FindDataFiles(resolve_, files_, "dataset",
                                                    question.dataset));
+  ASSIGN_OR_RETURN(question.validation_dataset,
+                   FindDataFiles(resolve_, files_, "validation_dataset",
+                                 question.validation_dataset));
   ASSIGN_OR_RETURN(question.model_name_or_path,
                    resolve_("model_name_or_path", question.model_name_or_path,
                             PathKind::kModel));
   RETURN_IF_ERROR(CheckTokenizer(files_, question.model_name_or_path));
   RETURN_IF_ERROR(TakeMaxLength(files_, &question));
-  auto given =
-      FilesToGive(files_, question.model_name_or_path, question.dataset);
-  if (!given.ok()) {
-    return FieldError("INVALID_VALUE", "",
-                      std::string(given.status().message()));
-  }
-  question.given = *std::move(given);
-  for (size_t i = 0; i < question.dataset.size(); ++i) {
-    question.dataset_bytes += question.given[i].file.identity.size_bytes;
-  }
+  ASSIGN_OR_RETURN(question.given,
+                   FindGiven(files_, question.model_name_or_path,
+                             question.dataset, &question.dataset_bytes));
+  ASSIGN_OR_RETURN(
+      question.validation_given,
+      FindGiven(files_, question.model_name_or_path,
+                question.validation_dataset, &question.dataset_bytes));
   return question;
 }
 
@@ -260,13 +332,38 @@ absl::Status DatasetInspector::StartNow(InspectionId id,
   ASSIGN_OR_RETURN(
       inspection->helper,
       DatasetHelper::Start(
-          loop_, program, Reading(question), Mode(question),
+          loop_, program, Reading(question, inspection->validation),
+          Mode(question, inspection->validation),
           [inspection](const std::string& text) { inspection->OnOutput(text); },
-          [this, id](const absl::Status& status) {
-            Finish(id, status);
-            StartThoseNext();
-          }));
+          [this, id](const absl::Status& status) { OnEnded(id, status); }));
   return absl::OkStatus();
+}
+
+void DatasetInspector::OnEnded(InspectionId id, const absl::Status& status) {
+  Inspection& inspection = *inspections_.at(id);
+  if (status.ok()) {
+    absl::StrAppend(&inspection.answer, inspection.validation ? "\n" : "",
+                    inspection.last_line);
+  }
+  const bool more =
+      inspection.question.with_validation && !inspection.validation;
+  if (!status.ok() || !more) {
+    Finish(id, status);
+    return StartThoseNext();
+  }
+  // Not from within the old child's own callback.
+  inspection.validation = true;
+  loop_.After(absl::ZeroDuration(), [this, id] { StartValidation(id); });
+}
+
+void DatasetInspector::StartValidation(InspectionId id) {
+  Inspection* const inspection = inspections_.at(id).get();
+  const absl::Status started =
+      inspection->cancelled() ? absl::CancelledError("the call was cancelled")
+                              : StartNow(id, inspection);
+  if (started.ok()) return;
+  Finish(id, started);
+  StartThoseNext();
 }
 
 void DatasetInspector::Cancel(InspectionId id) {
@@ -287,7 +384,7 @@ void DatasetInspector::Finish(InspectionId id, const absl::Status& status) {
   const auto ended = inspections_.extract(id);
   const Inspection& inspection = *ended.mapped();
   if (status.ok()) {
-    inspection.done(inspection.last_line);
+    inspection.done(inspection.answer);
   } else {
     inspection.done(Explained(status));
   }

@@ -33,32 +33,37 @@ inline constexpr int kMaxPreviewSamples = 100;
 
 // As in a job file.
 struct DatasetQuestion {
-  std::vector<std::string> dataset;
+  std::vector<std::string> dataset;  // files, folders, patterns
   std::string model_name_or_path;
   int64_t max_length = 0;            // tokens; 0: a job's default
-  std::string truncation = "right";  // or left, drop
+  std::string truncation = "right";  // or left, drop, split
   bool packing = false;
   int64_t seed = JobSpec().seed;  // of packing
   std::string template_date;      // YYYY-MM-DD
-  std::string format;  // as ReadingOptions have it, and so the three below
-  std::string columns;
-  int64_t max_samples = 0;
-  double validation_split = 0;
+  std::string format;             // a DatasetFormatName; "": auto
+  DatasetColumns columns;
+  int64_t max_samples = 0;      // rows, the first; 0: all
+  double validation_split = 0;  // share held out; 0: none
+  // Read behind `dataset` and checked alike where with_validation says so;
+  // empty: what validation_split holds out.
+  std::vector<std::string> validation_dataset;
+  bool with_validation = false;
   int samples = 0;        // to show; 0: read all and count
   std::string principal;  // who asks; "": not known
   // As Check found it.
   uint64_t dataset_bytes = 0;
   std::vector<GivenFile> given;
+  std::vector<GivenFile> validation_given;
 };
 
 class DatasetInspector {
  public:
   using InspectionId = uint64_t;
   // The JSON object that prepare.py ends with ({"report"} or {"samples"}), as
-  // text.  INVALID_ARGUMENT with file and line, RESOURCE_EXHAUSTED,
-  // DEADLINE_EXCEEDED (silence, or longer than a short one may take),
-  // CANCELLED, UNAVAILABLE (the daemon stops, or no child can be started now)
-  // or INTERNAL.
+  // text; with_validation a second line of the same for those rows.
+  // INVALID_ARGUMENT with file and line, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED
+  // (silence, or longer than a short one may take), CANCELLED, UNAVAILABLE (the
+  // daemon stops, or no child can be started now) or INTERNAL.
   using Done = std::function<void(absl::StatusOr<std::string>)>;
 
   // `loop` and `files`, which opens what `resolve` names, outlive the
@@ -95,6 +100,9 @@ class DatasetInspector {
   void Admit(InspectionId id, std::unique_ptr<Inspection> inspection);
   void StartThoseNext();
   absl::Status StartNow(InspectionId id, Inspection* inspection);
+  // The child for `dataset`, or the one for the validation data, has ended.
+  void OnEnded(InspectionId id, const absl::Status& status);
+  void StartValidation(InspectionId id);
   void Finish(InspectionId id, const absl::Status& status);
 
   EventLoop& loop_;

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 #include "server/dataset/helper_limits.h"
 #include "server/spec/spec_error.h"
@@ -132,9 +134,10 @@ TEST_F(DatasetInspectorTest, TheHelperIsToldWhichRowsAreMeant) {
   DatasetQuestion question = Question();
   question.dataset = {"e.jsonl", "d.jsonl"};
   question.format = "text";
-  question.columns = "{\"text\":\"body\"}";
+  question.columns = {{"text", "body"}};
   question.max_samples = 9;
   question.validation_split = 0.25;
+  question.samples = 1;
   const auto answer = Answer(question);
   ASSERT_TRUE(answer.ok()) << answer.status();
   EXPECT_TRUE(
@@ -143,6 +146,44 @@ TEST_F(DatasetInspectorTest, TheHelperIsToldWhichRowsAreMeant) {
                                 "{\"text\":\"body\"} --max-samples 9 "
                                 "--validation-split 0.25 --seed 42")))
       << *answer;
+}
+
+TEST_F(DatasetInspectorTest, WhatIsHeldOutIsReadBehindTheRest) {
+  Make("echo \"$*\"");
+  DatasetQuestion question = Question();
+  question.validation_split = 0.25;
+  const auto answer = Answer(question);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  const std::vector<std::string> lines = absl::StrSplit(*answer, '\n');
+  ASSERT_EQ(lines.size(), 2u) << *answer;
+  EXPECT_TRUE(absl::EndsWith(lines[0], "--validate")) << *answer;
+  EXPECT_EQ(lines[1], lines[0] + " --split validation");
+}
+
+TEST_F(DatasetInspectorTest, AValidationDatasetIsReadInItsPlace) {
+  Make(
+      "[[ $* == *e.jsonl* ]] || { echo first; exit; }\n"
+      "echo '{\"error\": \"no text\", \"file\": \"e\", \"line\": 2}' >&2\n"
+      "exit 3");
+  WriteTestFile(root_ + "/e.jsonl", "{}");
+  DatasetQuestion question = Question();
+  question.validation_dataset = {"e.jsonl"};
+  question.with_validation = true;
+  question.samples = 1;
+  const auto answer = Answer(question);
+  EXPECT_TRUE(absl::IsInvalidArgument(answer.status())) << answer.status();
+  EXPECT_EQ(answer.status().message(), "e:2: no text");
+  question.validation_dataset = {"nowhere"};
+  ExpectField(question, "validation_dataset");
+}
+
+TEST_F(DatasetInspectorTest, NothingIsReadBehindADatasetThatIsRefused) {
+  Make(absl::StrCat("echo x >> ", root_, "/runs\n",
+                    "echo '{\"error\": \"no text\"}' >&2; exit 3"));
+  DatasetQuestion question = Question();
+  question.validation_split = 0.25;
+  EXPECT_TRUE(absl::IsInvalidArgument(Answer(question).status()));
+  EXPECT_EQ(fs::file_size(root_ + "/runs"), 2u);
 }
 
 TEST_F(DatasetInspectorTest, DefaultsAreThoseOfAJob) {
@@ -199,6 +240,20 @@ TEST_F(DatasetInspectorTest, WhatIsWrongIsNamedByField) {
               "max_length");
   ExpectField(with([](auto& q) { q.truncation = "middle"; }), "truncation");
   ExpectField(with([](auto& q) { q.seed = -1; }), "seed");
+  ExpectField(with([](auto& q) { q.format = "dpo"; }), "dataset_format");
+  ExpectField(with([](auto& q) {
+                q.columns = {{"body", "text"}};
+              }),
+              "dataset_columns");
+  ExpectField(with([](auto& q) {
+                q.columns = {{"text", ""}};
+              }),
+              "dataset_columns");
+  ExpectField(with([](auto& q) { q.max_samples = -1; }), "max_samples");
+  for (const double share : {-0.1, 1e-7, 0.6, std::nan("")}) {
+    ExpectField(with([share](auto& q) { q.validation_split = share; }),
+                "validation_split");
+  }
   ExpectField(with([](auto& q) { q.samples = 101; }), "samples");
   ExpectField(with([](auto& q) { q.template_date = "2026-02-30"; }),
               "template_date");

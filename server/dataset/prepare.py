@@ -352,19 +352,23 @@ def validate(options):
 
 
 def preview(options):
-    """The first rows that are kept, as they are trained."""
+    """The first rows that are kept, as they are trained, and how many rows
+    were looked at for them: `whole`, when there are no more."""
     preparation = Preparation(options)
     sequences = preparation.sequences(NoArrays())
-    samples = []
+    samples, rows, whole = [], 0, True
     for batch in preparation.encoded():
+        if len(samples) >= options.preview:
+            whole = False
+            break
         for sequence in batch:
             for kept in preparation.keep(sequences, sequence):
                 if len(samples) < options.preview:
                     samples.append(sample(preparation, kept))
-        if len(samples) >= options.preview:
-            break
+        rows = preparation.reader.rows
     preparation.check_not_empty(sequences)
-    speaker.say(format=preparation.reader.format.name, samples=samples)
+    speaker.say(format=preparation.reader.format.name, samples=samples,
+                rows=rows, whole=whole)
 
 
 def sample(preparation, sequence):

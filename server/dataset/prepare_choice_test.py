@@ -143,7 +143,7 @@ class FormatTest(ChoiceTest):
         self.refused("t.jsonl", self.line(**answers), "has 'chosen'", 1)
 
     def test_the_job_file_knows_the_same_columns(self):
-        source = (HERE.parent / "spec/spec_rows.cc").read_text()
+        source = (HERE.parent / "spec/spec.cc").read_text()
         names = source.split("kColumns[] = {")[1].split("};")[0]
         self.assertEqual(sorted(re.findall('"([a-z_]+)"', names)), COLUMNS)
 

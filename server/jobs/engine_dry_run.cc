@@ -76,10 +76,12 @@ absl::StatusOr<DryRunResult> Engine::DryRun(const SubmitRequest& request) {
                         .packing = spec.packing,
                         .seed = spec.seed,
                         .template_date = spec.template_date,
-                        .format = DatasetFormatArgument(spec),
-                        .columns = DatasetColumnsArgument(spec),
+                        .format = DatasetFormatName(spec.dataset_format),
+                        .columns = spec.dataset_columns,
                         .max_samples = spec.max_samples,
                         .validation_split = spec.validation_split,
+                        .validation_dataset = spec.validation_dataset,
+                        .with_validation = HasValidation(spec),
                         .samples = 1};
   return dry;
 }

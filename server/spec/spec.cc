@@ -1,6 +1,7 @@
 #include "server/spec/spec.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 
 #include "base/log.h"
@@ -16,6 +17,21 @@
 
 namespace roundhouse {
 namespace {
+
+// The columns of all formats (prepare_formats.py's; a test compares them).
+constexpr const char* kColumns[] = {"chat_template_kwargs",
+                                    "completion",
+                                    "conversations",
+                                    "history",
+                                    "input",
+                                    "instruction",
+                                    "messages",
+                                    "output",
+                                    "parallel_tool_calls",
+                                    "prompt",
+                                    "system",
+                                    "text",
+                                    "tools"};
 
 // Levenshtein distance, one row at a time.
 int EditDistance(const std::string& a, const std::string& b) {
@@ -75,19 +91,30 @@ const char* DatasetFormatName(DatasetFormat format) {
   return "auto";
 }
 
-std::string DatasetFormatArgument(const JobSpec& spec) {
-  return spec.dataset_format == DatasetFormat::kAuto
-             ? ""
-             : DatasetFormatName(spec.dataset_format);
+std::optional<DatasetFormat> FindDatasetFormat(const std::string& name) {
+  using F = DatasetFormat;
+  for (const F f : {F::kAuto, F::kText, F::kPromptCompletion, F::kMessages,
+                    F::kShareGpt, F::kAlpaca}) {
+    if (name == DatasetFormatName(f)) return f;
+  }
+  return std::nullopt;
 }
 
-std::string DatasetColumnsArgument(const JobSpec& spec) {
-  if (spec.dataset_columns.empty()) return "";
-  nlohmann::json columns;
-  for (const auto& [ours, theirs] : spec.dataset_columns) {
-    columns[ours] = theirs;
-  }
-  return columns.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+const std::vector<std::string>& DatasetColumnNames() {
+  static const auto* const names =
+      new std::vector<std::string>(std::begin(kColumns), std::end(kColumns));
+  return *names;
+}
+
+std::string DatasetFormatArgument(DatasetFormat format) {
+  return format == DatasetFormat::kAuto ? "" : DatasetFormatName(format);
+}
+
+std::string DatasetColumnsArgument(const DatasetColumns& columns) {
+  if (columns.empty()) return "";
+  nlohmann::json json;
+  for (const auto& [ours, theirs] : columns) json[ours] = theirs;
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 bool IsTemplateDate(const std::string& text) {

@@ -48,6 +48,12 @@ enum class DatasetFormat {
 };
 // "auto", "text", "prompt_completion", "messages", "sharegpt", "alpaca".
 const char* DatasetFormatName(DatasetFormat format);
+std::optional<DatasetFormat> FindDatasetFormat(const std::string& name);
+// A field of the format, and what the data calls it.
+using DatasetColumns = std::vector<std::pair<std::string, std::string>>;
+// The fields of all formats: what DatasetColumns may name first.
+const std::vector<std::string>& DatasetColumnNames();
+inline constexpr size_t kMaxColumnBytes = 256;  // of what the data calls it
 
 // What trains: every weight, or low-rank adapters of some matrices.
 enum class Method { kFull, kLora };
@@ -106,6 +112,8 @@ enum class Determinism { kBitwise, kFast };
 inline constexpr int64_t kMaxBatchSize = 1000000;
 // The least validation_split, where there is one: a row in a million.
 inline constexpr double kMinValidationSplit = 1e-6;
+inline constexpr double kMaxValidationSplit = 0.5;
+inline constexpr int64_t kMostSamples = int64_t{1} << 40;  // of max_samples
 
 // What the job file says, with the defaults of docs/job-spec.md.  An empty
 // optional is "auto".
@@ -117,8 +125,7 @@ struct JobSpec {
   std::vector<std::string> validation_dataset;  // empty: none
   // What rows are, where their fields leave it open.
   DatasetFormat dataset_format = DatasetFormat::kAuto;
-  // A field of the format, and what the data calls it.
-  std::vector<std::pair<std::string, std::string>> dataset_columns;
+  DatasetColumns dataset_columns;
   double validation_split = 0;         // share of `dataset` held out; 0: none
   int64_t max_samples = 0;             // rows, the first; 0: all
   std::string resume_from_checkpoint;  // "": none
@@ -178,8 +185,8 @@ inline bool HasValidation(const JobSpec& spec) {
 }
 
 // As the dataset helper has them; "": by the rows' fields, no other names.
-std::string DatasetFormatArgument(const JobSpec& spec);
-std::string DatasetColumnsArgument(const JobSpec& spec);
+std::string DatasetFormatArgument(DatasetFormat format);
+std::string DatasetColumnsArgument(const DatasetColumns& columns);
 
 // No update of a step can begin before all its gradients are known: they are
 // clipped, or scaled and may overflow.

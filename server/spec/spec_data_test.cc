@@ -59,14 +59,15 @@ TEST(SpecDataTest, WhichRowsAndWhatTheyAre) {
       "dataset_columns: {conversations: dialog, system: \"1\"}\n"
       "eval_steps: 5\ntruncation: drop");
   ASSERT_TRUE(spec.ok()) << spec.status();
-  EXPECT_EQ(DatasetFormatArgument(*spec), "sharegpt");
-  EXPECT_EQ(DatasetColumnsArgument(*spec),
+  EXPECT_EQ(DatasetFormatArgument(spec->dataset_format), "sharegpt");
+  EXPECT_EQ(DatasetColumnsArgument(spec->dataset_columns),
             "{\"conversations\":\"dialog\",\"system\":\"1\"}");
   EXPECT_EQ(spec->validation_split, 0.05);
   EXPECT_EQ(spec->max_samples, 1000);
   EXPECT_TRUE(HasValidation(*spec));
-  EXPECT_EQ(DatasetFormatArgument(*With("dataset_format: auto")), "");
-  EXPECT_EQ(DatasetColumnsArgument(*With("")), "");
+  EXPECT_EQ(DatasetFormatArgument(With("dataset_format: auto")->dataset_format),
+            "");
+  EXPECT_EQ(DatasetColumnsArgument(With("")->dataset_columns), "");
   EXPECT_FALSE(HasValidation(*With("validation_split: 0")));
   ExpectError("validation_dataset: v\nvalidation_split: 0.1",
               "CONFLICTING_FIELDS", "validation_split",

@@ -28,15 +28,15 @@ void AddRows(std::vector<SpecFieldRow>* rows) {
                {"dataset_format", absl::StrJoin(names, ", "), "-", "auto"})));
   rows->push_back(
       ColumnsRow({"dataset_columns", "mapping", "-", "names as they are"}));
+  rows->push_back(WhenNotZero(Number(&J::validation_split,
+                                     {.low = 0, .high = kMaxValidationSplit},
+                                     {"validation_split",
+                                      "number",
+                                      "share of the rows",
+                                      "0",
+                                      {"val_size", "val_set_size"}})));
   rows->push_back(
-      WhenNotZero(Number(&J::validation_split, {.low = 0, .high = 0.5},
-                         {"validation_split",
-                          "number",
-                          "share of the rows",
-                          "0",
-                          {"val_size", "val_set_size"}})));
-  rows->push_back(
-      WhenNotZero(Integer(&J::max_samples, {1, int64_t{1} << 40},
+      WhenNotZero(Integer(&J::max_samples, {1, kMostSamples},
                           {"max_samples", "integer", "rows", "all"})));
 }
 

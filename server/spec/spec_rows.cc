@@ -1,7 +1,6 @@
 #include "server/spec/spec_rows.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -20,21 +19,6 @@ using Kind = SpecValue::Kind;
 constexpr size_t kMaxPathBytes = 4096;
 // As of server/spec/data_files, which counts what folders and patterns mean.
 constexpr size_t kMaxPaths = 128;
-constexpr size_t kMaxColumnBytes = 256;
-// The columns of all formats (prepare_formats.py's; a test compares them).
-constexpr const char* kColumns[] = {"chat_template_kwargs",
-                                    "completion",
-                                    "conversations",
-                                    "history",
-                                    "input",
-                                    "instruction",
-                                    "messages",
-                                    "output",
-                                    "parallel_tool_calls",
-                                    "prompt",
-                                    "system",
-                                    "text",
-                                    "tools"};
 constexpr size_t kMaxMetadataPairs = 16;
 constexpr size_t kMaxMetadataKeyBytes = 64;
 constexpr size_t kMaxMetadataValueBytes = 512;
@@ -159,11 +143,9 @@ absl::Status SetColumns(const SpecValue& v, SpecDraft* d) {
     return Expected("a mapping of a format's fields to columns of the data", v);
   }
   for (const auto& [key, value] : v.entries) {
-    const bool known = std::find(std::begin(kColumns), std::end(kColumns),
-                                 key.text) != std::end(kColumns);
-    if (!known) {
-      return Expected(absl::StrCat("one of ", absl::StrJoin(kColumns, ", ")),
-                      key);
+    const std::vector<std::string>& known = DatasetColumnNames();
+    if (std::find(known.begin(), known.end(), key.text) == known.end()) {
+      return Expected(absl::StrCat("one of ", absl::StrJoin(known, ", ")), key);
     }
     if (value.kind == Kind::kList || value.kind == Kind::kMap ||
         value.text.empty() || value.text.size() > kMaxColumnBytes) {
