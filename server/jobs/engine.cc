@@ -330,6 +330,7 @@ absl::Status Engine::LoadJob(const JobRecord& job,
                   [folder = JobDirectory(job), model = model->path] {
                     return GiveTokenizerCopy(folder, model);
                   });
+  HubName base = hub_.NameOf(model->path).value_or(HubName{.id = model->path});
   RunnerOptions options{.job = static_cast<uint64_t>(*JobNumber(job.id)),
                         .uid = job.uid,
                         .directory = JobDirectory(job),
@@ -338,6 +339,7 @@ absl::Status Engine::LoadJob(const JobRecord& job,
                         .files = roots_.get(),
                         .sources = CheckSources(job, *model, *adapter),
                         .model = *std::move(model),
+                        .base = std::move(base),
                         .adapter = *std::move(adapter),
                         .bases = &bases_,
                         .train = &run->train(),

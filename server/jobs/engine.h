@@ -150,7 +150,8 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   // file.
   void ResolvePaths(JobFile* file) const;
   absl::StatusOr<std::string> ResolveModel(const std::string& field,
-                                           const std::string& name) const;
+                                           const std::string& name,
+                                           HubNeed need) const;
   absl::StatusOr<JobRecord> FindJob(const std::string& name) const;
   absl::StatusOr<ModelDirectory> CheckModel(const JobSpec& spec) const;
   // The adapter that the spec names, checked against the model; none: none.

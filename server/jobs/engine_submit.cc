@@ -100,8 +100,13 @@ absl::StatusOr<std::string> Engine::ResolvePath(const std::string& field,
                                                 const std::string& path,
                                                 PathKind kind) const {
   if (!absl::StartsWith(path, kJobPrefix)) {
-    return kind == PathKind::kModel ? ResolveModel(field, path)
-                                    : roots_->Resolve(field, path, kind);
+    if (kind == PathKind::kModel) {
+      return ResolveModel(field, path, HubNeed::kWhole);
+    }
+    if (kind == PathKind::kModelConfig) {
+      return ResolveModel(field, path, HubNeed::kConfig);
+    }
+    return roots_->Resolve(field, path, kind);
   }
   auto job = FindJob(path.substr(sizeof(kJobPrefix) - 1));
   const bool checkpoint = field == "resume_from_checkpoint";
@@ -119,22 +124,25 @@ absl::StatusOr<std::string> Engine::ResolvePath(const std::string& field,
   return found;
 }
 
-absl::StatusOr<std::string> Engine::ResolveModel(
-    const std::string& field, const std::string& name) const {
-  if (hub_.Contains(name)) return hub_.Resolve(field, name);
+absl::StatusOr<std::string> Engine::ResolveModel(const std::string& field,
+                                                 const std::string& name,
+                                                 HubNeed need) const {
+  if (hub_.Contains(name)) return hub_.Resolve(field, name, need);
   auto found = roots_->Resolve(field, name, PathKind::kDirectory);
+  const auto hub_name = HubCache::ParseName(name);
   if (found.ok() || ErrorReason(found.status()) != "PATH_NOT_FOUND" ||
-      !HubCache::IsId(name)) {
+      !hub_name.has_value()) {
     return found;
   }
   // "models/tiny" beside other models is no id on the hub.
   const std::string folder = name.substr(0, name.find('/'));
   if (roots_->Resolve(field, folder, PathKind::kDirectory).ok()) return found;
-  const auto cached = hub_.Find(field, name);
+  const auto cached = hub_.Find(field, *hub_name, need);
   if (ErrorReason(cached.status()) != "PATH_NOT_FOUND") return cached;
-  return FieldError("PATH_NOT_FOUND", field,
-                    absl::StrCat(std::string(found.status().message()), "; ",
-                                 std::string(cached.status().message())));
+  return FieldError(
+      "PATH_NOT_FOUND", field,
+      absl::StrCat(std::string(found.status().message()), ", and ",
+                   std::string(cached.status().message())));
 }
 
 void Engine::ResolvePaths(JobFile* file) const {

@@ -184,7 +184,7 @@ ModelInfo ModelCatalog::Describe(const std::string& name,
 }
 
 ModelInfo ModelCatalog::DescribeCached(const std::string& id) const {
-  const auto path = hub_.Find("name", id);
+  const auto path = hub_.Find("name", HubName{id});
   if (path.ok()) return Describe(id, *path);
   ModelInfo info;
   info.name = id;

@@ -69,7 +69,7 @@ absl::StatusOr<DirectoryPlan> JobRunner::PlanDirectory(const std::string& path,
   const AdapterConfig& adapter = state_->options().adapter;
   if (adapter.present()) {
     plan.texts[kAdapterConfigName] =
-        AdapterConfigJson(adapter, options_.model.path);
+        AdapterConfigJson(adapter, options_.base.id, options_.base.revision);
   } else {
     ASSIGN_OR_RETURN(plan.texts["config.json"],
                      ExportedConfigJson(options_.model.config_json,

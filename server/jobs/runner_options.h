@@ -10,6 +10,7 @@
 #include "server/dataset/dataset.h"
 #include "server/dataset/text_helper.h"
 #include "server/jobs/device_room.h"
+#include "server/spec/hub_cache.h"
 #include "server/spec/spec.h"
 #include "server/weights/adapter_files.h"
 #include "server/weights/base_weights.h"
@@ -27,6 +28,9 @@ struct RunnerOptions {
   // on only with what it has of its own.
   absl::Status sources;
   ModelDirectory model;
+  // What adapters name as their base: the model as the hub has it, or its
+  // directory here, without a revision.
+  HubName base;
   std::optional<AdapterDirectory> adapter;  // that its spec names
   // Of the engine; outlives the runner.  Null: the job shares no base, and has
   // no adapters.

@@ -36,10 +36,13 @@ absl::Status CheckData(const RunnerOptions& options) {
 void NoteAdapter(const RunnerOptions& options, RunnerListener& listener) {
   const AdapterDirectory& adapter = *options.adapter;
   listener.OnNote(absl::StrCat("going on from the adapter ", adapter.path));
-  if (SameBaseName(adapter.base_model, options.model.path)) return;
-  listener.OnWarning(absl::StrCat(
-      adapter.path, ": made for the base model \"", adapter.base_model,
-      "\"; the job's is ", options.model.path, ", which has its shapes"));
+  if (SameBaseName(adapter.base_model, options.base.id) ||
+      SameBaseName(adapter.base_model, options.model.path)) {
+    return;
+  }
+  listener.OnWarning(absl::StrCat(adapter.path, ": made for the base model \"",
+                                  adapter.base_model, "\"; the job's is ",
+                                  options.base.id, ", which has its shapes"));
 }
 
 }  // namespace

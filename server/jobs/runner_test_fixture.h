@@ -88,6 +88,7 @@ class RunnerTest : public testing::Test,
     options.model.config = TestModel(false);
     options.model.config_json = R"({"model_type": "qwen3"})";
     options.model.path = root_ + "/model";
+    options.base.id = options.model.path;
     if (change_options_) change_options_(options);
     pool_ = *WorkerPool::Create(*loop_, *arena_, pool_options_);
     free_bytes_ = arena_->used_bytes();

@@ -41,7 +41,7 @@ absl::StatusOr<ModelShape> ReadModel(const std::string& name,
   const bool file = absl::EndsWith(name, ".json");
   ASSIGN_OR_RETURN(
       std::string path,
-      resolve("model", name, file ? PathKind::kFile : PathKind::kModel));
+      resolve("model", name, file ? PathKind::kFile : PathKind::kModelConfig));
   if (!file) path += "/config.json";
   const auto text = ReadWholeFile(files, path, kMaxConfigBytes);
   if (!text.ok()) {

@@ -18,7 +18,7 @@ constexpr char kModels[] = "scheduler/testdata/models/";
 absl::StatusOr<std::string> Resolve(const std::string& field,
                                     const std::string& path, PathKind kind) {
   const bool file = absl::EndsWith(path, ".json");
-  EXPECT_EQ(kind, file ? PathKind::kFile : PathKind::kModel);
+  EXPECT_EQ(kind, file ? PathKind::kFile : PathKind::kModelConfig);
   EXPECT_EQ(field, "model");
   if (path == "outside") {
     return FieldError("PATH_OUTSIDE_DATA_ROOTS", field, "no such path");

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/model/input_file.h"
@@ -24,6 +24,7 @@ namespace fs = std::filesystem;
 constexpr size_t kMaxWordBytes = 96;
 constexpr uint64_t kMaxRefBytes = 256;
 constexpr char kModelPrefix[] = "models--";
+constexpr char kSnapshots[] = "snapshots";
 
 bool IsWord(const std::string& word) {
   return !word.empty() && word.size() <= kMaxWordBytes && word[0] != '.' &&
@@ -44,6 +45,28 @@ std::string RealPath(const std::string& path) {
   return error ? "" : real.string();
 }
 
+// "models--ORG--NAME".
+std::string FolderOf(const std::string& id) {
+  return absl::StrCat(kModelPrefix, absl::StrReplaceAll(id, {{"/", "--"}}));
+}
+
+// "" where the folder is none of a model.
+std::string IdOfFolder(const std::string& folder) {
+  if (!absl::StartsWith(folder, kModelPrefix)) return "";
+  std::string id = absl::StrReplaceAll(folder.substr(sizeof(kModelPrefix) - 1),
+                                       {{"--", "/"}});
+  return HubCache::IsId(id) ? id : "";
+}
+
+std::string DownloadCommand(const HubName& name, HubNeed need,
+                            const std::string& cache) {
+  const std::string revision =
+      name.revision.empty() ? "" : absl::StrCat(" --revision ", name.revision);
+  return absl::StrCat("hf download ", name.id,
+                      need == HubNeed::kConfig ? " config.json" : "", revision,
+                      " --cache-dir ", cache);
+}
+
 }  // namespace
 
 bool HubCache::IsId(const std::string& name) {
@@ -56,11 +79,8 @@ std::vector<std::string> HubCache::Ids(size_t limit) const {
   std::error_code error;
   for (auto entry = fs::directory_iterator(directory_, error);
        !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (!absl::StartsWith(name, kModelPrefix)) continue;
-    std::string id = absl::StrReplaceAll(name.substr(sizeof(kModelPrefix) - 1),
-                                         {{"--", "/"}});
-    if (IsId(id)) ids.push_back(std::move(id));
+    std::string id = IdOfFolder(entry->path().filename().string());
+    if (!id.empty()) ids.push_back(std::move(id));
   }
   std::sort(ids.begin(), ids.end());
   ids.resize(std::min(ids.size(), limit));
@@ -71,54 +91,91 @@ bool HubCache::Contains(const std::string& path) const {
   return LiesIn(directory_, path) || LiesIn(RealPath(directory_), path);
 }
 
+std::optional<HubName> HubCache::ParseName(const std::string& name) {
+  HubName out{.id = name.substr(0, name.find('@'))};
+  if (!IsId(out.id)) return std::nullopt;
+  if (out.id.size() == name.size()) return out;
+  out.revision = name.substr(out.id.size() + 1);
+  if (!IsWord(out.revision)) return std::nullopt;
+  return out;
+}
+
+std::optional<HubName> HubCache::NameOf(const std::string& path) const {
+  for (const std::string& cache : {directory_, RealPath(directory_)}) {
+    if (!LiesIn(cache, path)) continue;
+    const std::vector<std::string> words =
+        absl::StrSplit(path.substr(cache.size()), '/', absl::SkipEmpty());
+    if (words.size() != 3 || words[1] != kSnapshots) continue;
+    const std::string id = IdOfFolder(words[0]);
+    if (!id.empty() && IsWord(words[2])) return HubName{id, words[2]};
+  }
+  return std::nullopt;
+}
+
 absl::StatusOr<std::string> HubCache::Find(const std::string& field,
-                                           const std::string& id) const {
-  const auto missing = [&](const std::string& what) {
-    return FieldError(
-        "PATH_NOT_FOUND", field,
-        absl::StrCat("no model of the Hugging Face cache ", directory_, ": ",
-                     what, " is not there; nothing is downloaded here, get it ",
-                     "with: hf download ", id, " --cache-dir ", directory_));
-  };
+                                           const HubName& name,
+                                           HubNeed need) const {
   if (directory_.empty()) {
     return FieldError("PATH_NOT_FOUND", field,
                       "the server has no Hugging Face cache (--hf-cache)");
   }
-  const std::vector<std::string> words = absl::StrSplit(id, '/');
-  const std::string folder = kModelPrefix + absl::StrJoin(words, "--");
+  const auto missing = [&](const std::string& what) {
+    return FieldError(
+        "PATH_NOT_FOUND", field,
+        absl::StrCat("the Hugging Face cache ", directory_, " lacks ", what,
+                     "; the server downloads nothing, get it with: ",
+                     DownloadCommand(name, need, directory_)));
+  };
+  const std::string folder = FolderOf(name.id);
   const auto cache = DataRoots::Create({.roots = {directory_}});
-  if (!cache.ok()) return missing("the cache");
-  const auto ref =
-      (*cache)->Resolve(field, folder + "/refs/main", PathKind::kFile);
-  if (!ref.ok()) return missing(folder + "/refs/main");
-  ASSIGN_OR_RETURN(const std::string text,
-                   ReadWholeFile(**cache, *ref, kMaxRefBytes));
-  const std::string revision(absl::StripAsciiWhitespace(text));
-  if (!IsWord(revision)) {
-    return missing(absl::StrCat("a revision in ", *ref));
+  if (!cache.ok() ||
+      !(*cache)->Resolve(field, folder, PathKind::kDirectory).ok()) {
+    return missing("it");
   }
-  const auto snapshot =
-      (*cache)->Resolve(field, absl::StrCat(folder, "/snapshots/", revision),
-                        PathKind::kDirectory);
-  if (!snapshot.ok()) {
-    return missing(absl::StrCat(folder, "/snapshots/", revision));
+  const std::string branch = name.revision.empty() ? "main" : name.revision;
+  const std::string ref = absl::StrCat(folder, "/refs/", branch);
+  std::string commit = name.revision;
+  if (const auto file = (*cache)->Resolve(field, ref, PathKind::kFile);
+      file.ok()) {
+    ASSIGN_OR_RETURN(const std::string text,
+                     ReadWholeFile(**cache, *file, kMaxRefBytes));
+    commit = std::string(absl::StripAsciiWhitespace(text));
+    if (!IsWord(commit)) return missing(absl::StrCat("a commit in ", ref));
   }
-  return Resolve(field, *snapshot);
-}
-
-absl::StatusOr<std::string> HubCache::Resolve(const std::string& field,
-                                              const std::string& path) const {
-  ASSIGN_OR_RETURN(const auto cache,
-                   DataRoots::Create({.roots = {directory_}}));
-  ASSIGN_OR_RETURN(const std::string found,
-                   cache->Resolve(field, path, PathKind::kDirectory));
-  const absl::Status status = CheckSnapshot(found);
-  if (status.ok()) return found;
+  if (commit.empty()) return missing(ref);
+  const std::string snapshot =
+      absl::StrCat(folder, "/", kSnapshots, "/", commit);
+  const auto path = (*cache)->Resolve(field, snapshot, PathKind::kDirectory);
+  if (!path.ok()) return missing(snapshot);
+  const absl::Status status = CheckSnapshot(*path, need);
+  if (status.ok()) return *path;
+  if (absl::IsNotFound(status)) return missing(std::string(status.message()));
   return FieldError("PATH_OUTSIDE_DATA_ROOTS", field,
                     absl::StrCat(field, ": ", std::string(status.message())));
 }
 
-absl::Status HubCache::CheckSnapshot(const std::string& path) const {
+absl::StatusOr<std::string> HubCache::Resolve(const std::string& field,
+                                              const std::string& path,
+                                              HubNeed need) const {
+  ASSIGN_OR_RETURN(const auto cache,
+                   DataRoots::Create({.roots = {directory_}}));
+  ASSIGN_OR_RETURN(const std::string found,
+                   cache->Resolve(field, path, PathKind::kDirectory));
+  const absl::Status status = CheckSnapshot(found, need);
+  if (status.ok()) return found;
+  if (absl::IsNotFound(status)) {
+    return FieldError(
+        "PATH_NOT_FOUND", field,
+        absl::StrCat(field, ": the Hugging Face cache ", directory_, " lacks ",
+                     std::string(status.message())));
+  }
+  return FieldError("PATH_OUTSIDE_DATA_ROOTS", field,
+                    absl::StrCat(field, ": ", std::string(status.message())));
+}
+
+absl::Status HubCache::CheckSnapshot(const std::string& path,
+                                     HubNeed need) const {
+  if (need == HubNeed::kConfig) return CheckFile(path + "/config.json");
   std::error_code error;
   for (auto entry = fs::directory_iterator(path, error);
        !error && entry != fs::directory_iterator(); entry.increment(error)) {
@@ -130,11 +187,17 @@ absl::Status HubCache::CheckSnapshot(const std::string& path) const {
 
 absl::Status HubCache::CheckFile(const std::string& path) const {
   const std::string real = RealPath(path);
-  if (LiesIn(RealPath(directory_), real)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      real.empty()
-          ? absl::StrCat(path, ": a link to nothing; the download is not whole")
-          : absl::StrCat(path, ": leads out of the cache ", directory_));
+  const std::string cache = RealPath(directory_);
+  if (LiesIn(cache, real)) return absl::OkStatus();
+  if (!real.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": leads out of the cache ", directory_));
+  }
+  std::error_code error;
+  const bool link = fs::is_symlink(fs::symlink_status(path, error));
+  return absl::NotFoundError(absl::StrCat(
+      LiesIn(cache, path) ? path.substr(cache.size() + 1) : path,
+      link ? " (a link to nothing: its download has not ended)" : ""));
 }
 
 }  // namespace roundhouse

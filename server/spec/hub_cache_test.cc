@@ -36,7 +36,8 @@ class HubCacheTest : public testing::Test {
   fs::path Snapshot() const { return model_ / "snapshots" / kRevision; }
 
   void ExpectError(const std::string& id, const std::string& text) {
-    const absl::Status status = cache_.Find("model_name_or_path", id).status();
+    const absl::Status status =
+        cache_.Find("model_name_or_path", HubName{id}).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
     EXPECT_EQ(ErrorField(status), "model_name_or_path");
     EXPECT_TRUE(absl::StrContains(status.message(), text)) << status;
@@ -60,24 +61,26 @@ TEST(HubIdTest, WhatTheHubAllows) {
 }
 
 TEST_F(HubCacheTest, AnIdIsTheSnapshotOfItsMain) {
-  const auto found = cache_.Find("f", "Org/Tiny-1.5B");
+  const auto found = cache_.Find("f", HubName{"Org/Tiny-1.5B"});
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_EQ(*found, Snapshot());
   Write(model_ / "refs/main", std::string(kRevision) + "\n");
-  EXPECT_TRUE(cache_.Find("f", "Org/Tiny-1.5B").ok());
+  EXPECT_TRUE(cache_.Find("f", HubName{"Org/Tiny-1.5B"}).ok());
 }
 
 TEST_F(HubCacheTest, WhatIsMissingIsToldWithTheWayToGetIt) {
   ExpectError("Org/Other",
               "hf download Org/Other --cache-dir " + (root_ / "hub").string());
-  ExpectError("Org/Other", "models--Org--Other/refs/main is not there");
+  ExpectError("Org/Other", "lacks it; the server downloads nothing, get it");
+  fs::create_directories(root_ / "hub/models--Org--Other");
+  ExpectError("Org/Other", "lacks models--Org--Other/refs/main;");
   Write(model_ / "refs/main", "../..");
-  ExpectError("Org/Tiny-1.5B", "a revision in ");
+  ExpectError("Org/Tiny-1.5B", "lacks a commit in ");
   Write(model_ / "refs/main", "feedface");
-  ExpectError("Org/Tiny-1.5B", "Tiny-1.5B/snapshots/feedface is not there");
+  ExpectError("Org/Tiny-1.5B", "lacks models--Org--Tiny-1.5B/snapshots/feedf");
   fs::remove_all(root_ / "hub");
-  ExpectError("Org/Tiny-1.5B", "the cache is not there");
-  const absl::Status none = HubCache("").Find("f", "a/b").status();
+  ExpectError("Org/Tiny-1.5B", "lacks it;");
+  const absl::Status none = HubCache("").Find("f", HubName{"a/b"}).status();
   EXPECT_TRUE(absl::StrContains(none.message(), "--hf-cache")) << none;
 }
 
@@ -87,12 +90,62 @@ TEST_F(HubCacheTest, NoLinkLeadsOut) {
   ExpectError("Org/Tiny-1.5B", "tokenizer.json: leads out of the cache");
   fs::remove(Snapshot() / "tokenizer.json");
   fs::create_symlink("../../blobs/none", Snapshot() / "model.safetensors");
-  ExpectError("Org/Tiny-1.5B", "model.safetensors: a link to nothing");
+  ExpectError("Org/Tiny-1.5B",
+              "model.safetensors (a link to nothing: its "
+              "download has not ended); the server downloads nothing");
   fs::remove(Snapshot() / "model.safetensors");
   // A link in place of a folder is none of the cache's own.
   fs::rename(model_, root_ / "elsewhere");
   fs::create_directory_symlink(root_ / "elsewhere", model_);
-  ExpectError("Org/Tiny-1.5B", "refs/main is not there");
+  ExpectError("Org/Tiny-1.5B", "lacks it;");
+}
+
+TEST_F(HubCacheTest, ARevisionIsACommitOrABranch) {
+  const auto name = HubCache::ParseName("Org/Tiny-1.5B@v2");
+  ASSERT_TRUE(name.has_value());
+  EXPECT_EQ(name->id, "Org/Tiny-1.5B");
+  EXPECT_EQ(name->revision, "v2");
+  EXPECT_EQ(HubCache::ParseName("Org/Tiny-1.5B")->revision, "");
+  for (const char* none : {"a/b@", "a/b@../c", "a@b", "a/b@c/d", "a/b@c@d"}) {
+    EXPECT_FALSE(HubCache::ParseName(none).has_value()) << none;
+  }
+  const absl::Status missing = cache_.Find("f", *name).status();
+  EXPECT_TRUE(
+      absl::StrContains(missing.message(),
+                        "lacks models--Org--Tiny-1.5B/snapshots/v2; the "
+                        "server downloads nothing, get it with: hf download "
+                        "Org/Tiny-1.5B --revision v2 --cache-dir "))
+      << missing;
+  EXPECT_EQ(*cache_.Find("f", HubName{name->id, kRevision}), Snapshot());
+  Write(model_ / "refs/v2", kRevision);
+  Write(model_ / "refs/main", "feedface");
+  EXPECT_EQ(*cache_.Find("f", *name), Snapshot());
+}
+
+TEST_F(HubCacheTest, ASnapshotHasItsNameOnTheHub) {
+  const auto name = cache_.NameOf(Snapshot());
+  ASSERT_TRUE(name.has_value());
+  EXPECT_EQ(name->id, "Org/Tiny-1.5B");
+  EXPECT_EQ(name->revision, kRevision);
+  for (const fs::path& none :
+       {model_, Snapshot() / "x", root_ / "models--a--b/snapshots/c"}) {
+    EXPECT_FALSE(cache_.NameOf(none.string()).has_value()) << none;
+  }
+  EXPECT_FALSE(HubCache("").NameOf("/models--a--b/snapshots/c").has_value());
+}
+
+TEST_F(HubCacheTest, TheConfigurationAloneIsEnoughForWhoAsksForNoMore) {
+  fs::create_symlink("../../blobs/none", Snapshot() / "model.safetensors");
+  const HubName name{"Org/Tiny-1.5B"};
+  EXPECT_FALSE(cache_.Find("f", name).ok());
+  EXPECT_EQ(*cache_.Find("f", name, HubNeed::kConfig), Snapshot());
+  fs::remove(Snapshot() / "config.json");
+  const absl::Status status = cache_.Find("f", name, HubNeed::kConfig).status();
+  EXPECT_TRUE(absl::StrContains(status.message(), "/config.json; the server"))
+      << status;
+  EXPECT_TRUE(absl::StrContains(
+      status.message(), "hf download Org/Tiny-1.5B config.json --cache-dir "))
+      << status;
 }
 
 TEST_F(HubCacheTest, PathsInTheCacheAreNamedAgain) {
@@ -107,7 +160,7 @@ TEST_F(HubCacheTest, PathsInTheCacheAreNamedAgain) {
   // The cache itself may be a link, as its owner likes.
   fs::create_directory_symlink(root_ / "hub", root_ / "link");
   const HubCache link((root_ / "link").string());
-  EXPECT_EQ(*link.Find("f", "Org/Tiny-1.5B"), Snapshot());
+  EXPECT_EQ(*link.Find("f", HubName{"Org/Tiny-1.5B"}), Snapshot());
   EXPECT_TRUE(link.Contains(Snapshot()));
   EXPECT_TRUE(link.Contains(root_ / "link/x"));
 }

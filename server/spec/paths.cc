@@ -56,7 +56,7 @@ absl::Status OpenError(int error) {
   }
 }
 
-// kDirectory and kModel are directories.
+// All but kFile are directories.
 absl::Status CheckKind(int fd, PathKind kind) {
   struct stat info;
   if (fstat(fd, &info) != 0) return OpenError(errno);

@@ -23,8 +23,9 @@
 
 namespace roundhouse {
 
-// kModel: a directory here; who resolves names may know models by others, too.
-enum class PathKind { kFile, kDirectory, kModel };
+// kModel and kModelConfig: a directory here; who resolves names may know models
+// by others, too, of which kModelConfig needs config.json alone.
+enum class PathKind { kFile, kDirectory, kModel, kModelConfig };
 
 struct DataRootsOptions {
   std::vector<std::string> roots;  // the admin's; names are looked up in them

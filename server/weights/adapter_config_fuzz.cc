@@ -15,8 +15,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     ROUNDHOUSE_CHECK(!read.status().message().empty());
     return 0;
   }
-  const std::string written =
-      roundhouse::AdapterConfigJson(read->config, read->base_model);
+  const std::string written = roundhouse::AdapterConfigJson(
+      read->config, read->base_model, read->revision);
   const auto again = ParseAdapterConfig(written, "written");
   ROUNDHOUSE_CHECK(again.ok()) << again.status() << written;
   ROUNDHOUSE_CHECK(again->config == read->config) << written;

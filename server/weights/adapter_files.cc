@@ -14,6 +14,7 @@
 #include "base/model/safetensors.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
+#include "server/spec/hub_cache.h"
 #include "server/spec/spec_error.h"
 
 namespace roundhouse {
@@ -72,6 +73,10 @@ class ConfigReader {
     ASSIGN_OR_RETURN(adapter->config.targets, ReadTargets());
     const Json base = Get("base_model_name_or_path");
     if (base.is_string()) adapter->base_model = base.get<std::string>();
+    const Json revision = Get("revision");
+    if (revision.is_string() && revision != "main") {
+      adapter->revision = revision.get<std::string>();
+    }
     return absl::OkStatus();
   }
 
@@ -280,6 +285,10 @@ absl::StatusOr<std::string> BaseOfAdapter(const FileOpener& files,
                                           const std::string& path) {
   ASSIGN_OR_RETURN(const AdapterDirectory adapter,
                    ReadAdapterConfig(files, path));
+  const bool on_hub = HubCache::IsId(adapter.base_model);
+  if (on_hub && !adapter.revision.empty()) {
+    return absl::StrCat(adapter.base_model, "@", adapter.revision);
+  }
   if (!adapter.base_model.empty()) return adapter.base_model;
   return absl::InvalidArgumentError(
       absl::StrCat(ConfigPath(path),
@@ -354,13 +363,15 @@ absl::Status CheckAdapterIs(const AdapterConfig& wanted,
 }
 
 std::string AdapterConfigJson(const AdapterConfig& adapter,
-                              const std::string& base_model) {
+                              const std::string& base_model,
+                              const std::string& revision) {
   const bool whole = adapter.alpha == std::floor(adapter.alpha);
   const Json alpha =
       whole ? Json(static_cast<int64_t>(adapter.alpha)) : Json(adapter.alpha);
   return Json{{"peft_type", "LORA"},
               {"task_type", "CAUSAL_LM"},
               {"base_model_name_or_path", base_model},
+              {"revision", revision.empty() ? Json() : Json(revision)},
               {"r", adapter.rank},
               {"lora_alpha", alpha},
               {"lora_dropout", adapter.dropout},

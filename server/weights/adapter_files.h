@@ -33,6 +33,7 @@ struct AdapterDirectory {
   std::string path;
   AdapterConfig config;
   std::string base_model;  // base_model_name_or_path; "" where it says none
+  std::string revision;    // of a base on the hub; "": its main
   // sources[l][p] belongs to AdapterUnit(base, config, l).parameters[p].
   std::vector<std::vector<ParameterSource>> sources;
   std::vector<CheckedFile> files;  // that were read, as they were
@@ -48,8 +49,9 @@ absl::StatusOr<AdapterDirectory> OpenAdapterDirectory(const FileOpener& files,
 // adapter_config.json without config.json: PEFT's directories.
 bool IsAdapterDirectory(const FileOpener& files, const std::string& path);
 
-// What the adapter at `path` says it was made for, as it says it; no weights
-// are looked at.  Errors as OpenAdapterDirectory's; INVALID_ARGUMENT where it
+// What the adapter at `path` says it was made for, as it says it, with
+// "@REVISION" behind a name on the hub whose revision it says; no weights are
+// looked at.  Errors as OpenAdapterDirectory's; INVALID_ARGUMENT where it
 // says nothing.
 absl::StatusOr<std::string> BaseOfAdapter(const FileOpener& files,
                                           const std::string& path);
@@ -77,9 +79,11 @@ absl::StatusOr<JobSpec> WithAdapter(JobSpec spec,
 absl::Status CheckAdapterIs(const AdapterConfig& wanted,
                             const AdapterDirectory& adapter);
 
-// adapter_config.json of an adapter for `base_model`, for inference.
+// adapter_config.json of an adapter for `base_model`, for inference; `revision`
+// is that of a base on the hub, "" of any other.
 std::string AdapterConfigJson(const AdapterConfig& adapter,
-                              const std::string& base_model);
+                              const std::string& base_model,
+                              const std::string& revision = "");
 
 }  // namespace roundhouse
 

@@ -70,10 +70,19 @@ class HubTest(unittest.TestCase):
             {**JOB, "method": "lora", "lora_r": 2}))
         config = (pathlib.Path(job["output_path"]) / "adapter_config.json")
         text = json.loads(config.read_text())
-        self.assertEqual(text["base_model_name_or_path"], str(self.snapshot))
+        saved = json.loads((self.daemon.checkpoint("job-1", 2) /
+                            "adapter_config.json").read_text())
+        for said in (text, saved):
+            self.assertEqual((said["base_model_name_or_path"],
+                              said["revision"]), (ID, REVISION))
+        # Its base is that revision, whatever main is now.
+        main = self.cache / FOLDER / "refs/main"
+        main.write_text("f" * 40)
         self.daemon.client("export", "job-1", "--merge", "--output=one")
-        # As PEFT records it elsewhere.
-        text["base_model_name_or_path"] = ID
+        main.write_text(REVISION)
+        # As other tools and older jobs have it.
+        text["base_model_name_or_path"] = str(self.snapshot)
+        text["revision"] = None
         config.write_text(json.dumps(text))
         self.daemon.client("export", "job-1", "--merge", "--output=two")
         outputs = self.daemon.state / "outputs"
@@ -97,9 +106,35 @@ class HubTest(unittest.TestCase):
         self.assertNotEqual(base, adapted)
         config = pathlib.Path(job["output_path"]) / "adapter_config.json"
         text = json.loads(config.read_text())
-        text["base_model_name_or_path"] = ID
+        text["revision"] = None  # main, then
         config.write_text(json.dumps(text))
         self.assertEqual(self.sample("job-1"), adapted)
+
+    def test_an_adapter_goes_on_without_a_warning_of_its_base(self):
+        self.fill_cache()
+        self.daemon.start()
+        first = self.daemon.submit({**JOB, "method": "lora", "lora_r": 2})
+        self.daemon.wait(first)
+        second = self.daemon.submit({**JOB, "method": "lora",
+                                     "adapter_name_or_path": f"job:{first}"})
+        self.daemon.wait(second)
+        self.assertNotIn("made for the base model", self.daemon.log(second))
+
+    def test_a_plan_needs_the_configuration_alone(self):
+        self.fill_cache()
+        weights = self.snapshot / "model.safetensors"
+        weights.unlink()
+        weights.symlink_to("../../blobs/none")
+        self.daemon.start()
+        plan = ("plan", "--devices=1xrtx4090", "--model")
+        self.daemon.client(*plan, ID)
+        self.refused("lacks models--Org--Tiny-0.1M/snapshots/" + REVISION +
+                     "/model.safetensors (a link to nothing: its download has "
+                     "not ended); the server downloads nothing, get it with: "
+                     f"hf download {ID} --cache-dir")
+        done = self.daemon.client(*plan, "Org/Other", check=False)
+        self.assertIn("get it with: hf download Org/Other config.json "
+                      "--cache-dir", done.stderr)
 
     def test_models_of_the_cache_are_listed(self):
         self.fill_cache()
@@ -111,8 +146,7 @@ class HubTest(unittest.TestCase):
         self.assertEqual([model["name"] for model in listed],
                          ["Org/Half", ID])
         half, whole = listed
-        self.assertIn("models--Org--Half/refs/main is not there",
-                      half["problem"])
+        self.assertIn("lacks models--Org--Half/refs/main;", half["problem"])
         self.assertEqual((whole["path"], whole["problem"]),
                          (str(self.snapshot), ""))
         shown = json.loads(self.daemon.client(
@@ -122,10 +156,10 @@ class HubTest(unittest.TestCase):
     def test_what_is_not_there_is_told(self):
         self.daemon.start()
         self.refused(f'model_name_or_path: "{ID}" does not exist under the data roots',
-                     f"no model of the Hugging Face cache {self.cache}",
+                     f"the Hugging Face cache {self.cache} lacks it",
                      f"hf download {ID} --cache-dir {self.cache}")
         self.fill_cache()
-        self.refused('"Org/Other" does not exist', "models--Org--Other",
+        self.refused('"Org/Other" does not exist', "hf download Org/Other",
                      model_name_or_path="Org/Other")
         (self.snapshot / "model.safetensors").unlink()
         self.refused(self.snapshot, "model.safetensors", "is there")
