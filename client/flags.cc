@@ -5,6 +5,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/nearest_name.h"
 #include "base/status.h"
 
 namespace roundhouse::client {
@@ -59,8 +60,12 @@ absl::StatusOr<FlagSet::Given> FlagSet::TakeApart(
                        : candidate.letter == arg[1];
       });
   if (flag == flags_.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("unknown flag ", given.shown));
+    std::vector<std::string> names;
+    for (const Flag& known : flags_) names.push_back("--" + known.name);
+    const std::string nearest = is_long ? NearestName(given.shown, names) : "";
+    return absl::InvalidArgumentError(absl::StrCat(
+        "unknown flag ", given.shown,
+        nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?")));
   }
   given.flag = &*flag;
   if (is_long) {

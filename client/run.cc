@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <memory>
 #include <ostream>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/nearest_name.h"
 #include "base/status.h"
 #include "base/version.h"
 #include "client/commands/change.h"
@@ -76,6 +79,16 @@ std::unique_ptr<Command> MakeCommand(const std::string& name) {
     }
   }
   return nullptr;
+}
+
+// "; did you mean list?", or "" where no command is called alike.
+std::string CommandHint(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Factory& factory : kFactories) {
+    names.push_back(factory()->info().name);
+  }
+  const std::string nearest = NearestName(name, names);
+  return nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?");
 }
 
 std::string ClientHelp(const FlagSet& flags) {
@@ -189,8 +202,9 @@ ExitCode Dispatch(std::vector<std::string> args, Environment* environment) {
   }
   const std::unique_ptr<Command> command = MakeCommand(rest->front());
   if (command == nullptr) {
-    return UsageError(absl::InvalidArgumentError(absl::StrCat(
-                          "unknown command \"", rest->front(), "\"")),
+    return UsageError(absl::InvalidArgumentError(
+                          absl::StrCat("unknown command \"", rest->front(),
+                                       "\"", CommandHint(rest->front()))),
                       "", environment);
   }
   return RunCommand(command.get(), {rest->begin() + 1, rest->end()}, global,

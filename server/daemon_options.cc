@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/nearest_name.h"
 #include "base/path_exists.h"
 #include "base/status.h"
 #include "server/spec/spec.h"

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/byte_text.h"
 #include "base/status.h"
 
 namespace roundhouse {
@@ -189,6 +190,11 @@ absl::Status CheckBytes(size_t layer, const char* field, int64_t bytes) {
   return absl::OkStatus();
 }
 
+// REQUIRES: bytes >= 0.
+std::string Text(int64_t bytes) {
+  return ByteText(static_cast<uint64_t>(bytes));
+}
+
 absl::Status CheckFits(size_t index, const LayerCost& layer,
                        const PlannerOptions& options) {
   const bool trains = options.kind != PlanKind::kInference;
@@ -197,10 +203,10 @@ absl::Status CheckFits(size_t index, const LayerCost& layer,
   const int64_t limit = StageLimitBytes(options.device_memory_bytes);
   if (needed > limit) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "layer ", index, " needs ", needed, " bytes of device memory (",
-        layer.parameter_bytes, " of parameters, ", gradient_bytes,
-        " of gradients): a stage may hold ", limit, " bytes on a device of ",
-        options.device_memory_bytes));
+        "layer ", index, " needs ", Text(needed), " of device memory (",
+        Text(layer.parameter_bytes), " of parameters, ", Text(gradient_bytes),
+        " of gradients): a stage may hold ", Text(limit), " on a device of ",
+        Text(options.device_memory_bytes)));
   }
   return absl::OkStatus();
 }

@@ -189,14 +189,14 @@ TEST(PublishedPlannerMemoryTest, NamesTheFirstLayerThatCannotFit) {
   const auto code = absl::StatusCode::kResourceExhausted;
   for (const PlanKind kind : {PlanKind::kTraining, PlanKind::kFusedTraining}) {
     ExpectError(layers, Options(kind, 1, 100), code,
-                "layer 1 needs 31 bytes of device memory (20 of parameters, "
-                "11 of gradients): a stage may hold 30 bytes on a device of "
-                "100");
+                "layer 1 needs 31 bytes of device memory (20 bytes of "
+                "parameters, 11 bytes of gradients): a stage may hold 30 bytes "
+                "on a device of 100 bytes");
     ExpectError(layers, Options(kind, 1, 104), code, "layer 2 needs 40 bytes");
   }
   ExpectError(layers, Options(PlanKind::kInference, 1, 100), code,
-              "layer 2 needs 40 bytes of device memory (40 of parameters, 0 "
-              "of gradients)");
+              "layer 2 needs 40 bytes of device memory (40 bytes of "
+              "parameters, 0 bytes of gradients)");
   EXPECT_TRUE(
       PublishedPlan(layers, Options(PlanKind::kFusedTraining, 1, 134)).ok());
 }

@@ -231,10 +231,12 @@ class Preparation:
 
     def check_not_empty(self, sequences):
         if not self.reader.rows and self.reader.seen:
+            where = ("held out" if self.options.split == "validation" else
+                     "left to train on")
             raise DataError(
-                f"none of the {self.reader.seen} rows is held out for "
-                f"{self.options.split}: give validation_split a larger share, "
-                "or a validation_dataset", self.reader.name)
+                f"none of the {self.reader.seen} rows is {where}: give "
+                "validation_split another share, or a validation_dataset",
+                self.reader.name)
         if not self.reader.rows:
             raise DataError("the dataset is empty", self.reader.name)
         if not sequences.counts["sequences"]:

@@ -192,7 +192,7 @@ class SomeRowsTest(ChoiceTest):
         done = self.run_file("t.jsonl", self.ROWS, "--max-samples", "1",
                              "--validation-split", "0.001",
                              split="validation")
-        self.assertIn("none of the 1 rows is held out for validation",
+        self.assertIn("none of the 1 rows is held out: give",
                       done.stderr)
 
     def test_bounds(self):

@@ -9,7 +9,8 @@ from prepare_common import json_type
 from prepare_messages import (from_json_text, read_messages, refuse_media,
                               text_field, tools_field)
 
-NAMED_FIELDS = 32  # in messages, and of ignored fields
+NAMED_FIELDS = 32  # of ignored fields
+SHOWN_FIELDS = 8  # in a message
 # Fields of data that says which of two answers is better, or how good one is.
 PREFERENCES = ("chosen", "rejected", "rejected_response", "rejected_messages",
                "preferred_output", "non_preferred_output", "kto_tag")
@@ -221,7 +222,9 @@ def missing_fields(fields, nulls, columns):
     if "segments" in fields:
         return ("has 'segments' (axolotl's input_output), which are not "
                 "supported; write 'prompt' and 'completion', or 'messages'")
-    names = ", ".join(repr(n) for n in list(fields)[:NAMED_FIELDS]) or "none"
+    names = ", ".join(repr(n) for n in list(fields)[:SHOWN_FIELDS]) or "none"
+    if len(fields) > SHOWN_FIELDS:
+        names += f" and {len(fields) - SHOWN_FIELDS} more"
     return ("needs the field 'text', or 'prompt' and 'completion', or "
             "'messages', or 'conversations', or 'instruction' and 'output'; "
             f"has {names} (dataset_columns says which is which)")

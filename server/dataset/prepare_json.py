@@ -15,6 +15,11 @@ SPACES = re.compile(r"[ \t\r\n]*")
 DECODER = json.JSONDecoder(object_pairs_hook=unique_object)
 
 
+def why(error):
+    """Of a JSONDecodeError, to be followed by a place: some end with "at"."""
+    return error.msg.removesuffix(" at")
+
+
 class JsonLines:
     """Blank lines are skipped; a line's number is its row's."""
 
@@ -94,7 +99,7 @@ def parse_object(raw):
         value = json.loads(text, object_pairs_hook=unique_object)
     except json.JSONDecodeError as error:
         raise ValueError(
-            f"not JSON: {error.msg} at character {error.pos + 1}") from error
+            f"not JSON: {why(error)} at character {error.pos + 1}") from error
     except RecursionError as error:
         raise ValueError("not usable JSON: nested too deeply") from error
     if not isinstance(value, dict):
@@ -206,10 +211,10 @@ class Window:
             except json.JSONDecodeError as error:
                 left = len(self.text) - self.at
                 if self.text[self.at:self.at + 1] != "{" or self.ended:
-                    self.refuse(f"not JSON: {error.msg}", error.pos)
+                    self.refuse(f"not JSON: {why(error)}", error.pos)
                 if left > MAX_LINE_BYTES:
                     self.refuse(f"the element is longer than {MAX_LINE_BYTES} "
-                                f"characters, or not JSON: {error.msg}",
+                                f"characters, or not JSON: {why(error)}",
                                 error.pos)
                 self.fill(max(left, WINDOW_BYTES))
             except RecursionError:

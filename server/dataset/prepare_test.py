@@ -142,6 +142,8 @@ class BadInputTest(PrepareTest):
         good = {"text": "one"}
         for raw, message in (
                 (b'{"text": "a"\n', "not JSON"),
+                (b'{"text": "a\n',
+                 "not JSON: Invalid control character at character 12"),
                 (b'{"text": "a"} x\n', "not JSON: Extra data at character 15"),
                 (b'["text"]\n', "must be a JSON object, not an array"),
                 (b"17\n", "must be a JSON object, not a number"),

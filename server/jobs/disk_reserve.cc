@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "base/byte_text.h"
 #include "base/files/descriptor.h"
 #include "base/files/durable_file.h"
 #include "base/files/file_fault.h"
@@ -38,8 +39,8 @@ absl::Status Allocate(const std::string& path) {
   const int error = errno;
   file_calls::Discard(kStateReserve, path);
   return absl::ResourceExhaustedError(
-      absl::StrCat("allocating ", kDiskReserveBytes, " bytes of ", path, ": ",
-                   std::strerror(error)));
+      absl::StrCat("allocating ", ByteText(kDiskReserveBytes), " of ", path,
+                   ": ", std::strerror(error)));
 }
 
 }  // namespace
@@ -62,9 +63,10 @@ absl::Status DiskReserve::Fill() {
   if (held_) return absl::OkStatus();
   ASSIGN_OR_RETURN(const uint64_t free_bytes, FreeDiskBytes(state_dir_));
   if (free_bytes < 2 * kDiskReserveBytes) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        path_, ": the job store's reserve needs ", 2 * kDiskReserveBytes,
-        " bytes of disk, ", free_bytes, " are free"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(path_, ": the job store's reserve needs ",
+                     ByteText(2 * kDiskReserveBytes), " of disk, ",
+                     ByteText(free_bytes), " are free"));
   }
   RETURN_IF_ERROR(Allocate(path_));
   held_ = true;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/byte_text.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "server/jobs/engine.h"
@@ -26,8 +27,8 @@ std::string KeptText(const HeldReport& report, const std::string& disk,
   std::string text = absl::StrCat(
       "since ",
       absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", since, absl::UTCTimeZone()),
-      ": ", report.why, "; ", report.need_bytes, " bytes are needed, ", disk,
-      "; it keeps its memory and ");
+      ": ", report.why, "; ", ByteText(report.need_bytes), " are needed, ",
+      disk, "; it keeps its memory and ");
   absl::StrAppend(
       &text, report.reason == JobReason::kStorageError
                  ? "tries again when it is resumed"
@@ -61,8 +62,9 @@ void Engine::OnHeld(const std::string& id, const HeldReport& report) {
   run->Wait(absl::Now() + wait);
   const std::string message = KeptText(
       report,
-      absl::StrCat(free_bytes.ok() ? absl::StrCat(*free_bytes, " are free")
-                                   : std::string("how many are not known"),
+      absl::StrCat(free_bytes.ok()
+                       ? absl::StrCat(ByteText(*free_bytes), " are free")
+                       : std::string("how many are not known"),
                    " in ", report.directory),
       absl::Now());
   run->OnNote(

@@ -2,7 +2,6 @@
 // only.
 #include <algorithm>
 #include <filesystem>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -18,7 +17,6 @@
 #include "server/jobs/engine.h"
 #include "server/jobs/job_needs.h"
 #include "server/jobs/plan_costs.h"
-#include "server/spec/data_files.h"
 #include "server/spec/job_file.h"
 #include "server/spec/model_limits.h"
 #include "server/spec/spec_error.h"
@@ -27,7 +25,6 @@
 namespace roundhouse {
 namespace {
 
-constexpr char kJobPrefix[] = "job:";
 constexpr char kIdPrefix[] = "job-";
 
 // An adapter's own error, with the field that named it.
@@ -45,7 +42,7 @@ absl::Status AdapterError(const std::string& field,
 std::string FrozenText(const HostNeed& need) {
   return need.base_bytes == 0
              ? ""
-             : absl::StrCat(need.base_bytes, " of the base model, ");
+             : absl::StrCat(ByteText(need.base_bytes), " of the base model, ");
 }
 
 // What somebody who said nothing of the dtype would want to know; "": nothing.
@@ -96,96 +93,12 @@ absl::StatusOr<JobRecord> Engine::FindJob(const std::string& name) const {
   return absl::NotFoundError(absl::StrCat("there is no job \"", name, "\""));
 }
 
-absl::StatusOr<std::string> Engine::ResolvePath(const std::string& field,
-                                                const std::string& path,
-                                                PathKind kind) const {
-  if (!absl::StartsWith(path, kJobPrefix)) {
-    if (kind == PathKind::kModel) {
-      return ResolveModel(field, path, HubNeed::kWhole);
-    }
-    if (kind == PathKind::kModelConfig) {
-      return ResolveModel(field, path, HubNeed::kConfig);
-    }
-    return roots_->Resolve(field, path, kind);
-  }
-  auto job = FindJob(path.substr(sizeof(kJobPrefix) - 1));
-  const bool checkpoint = field == "resume_from_checkpoint";
-  const std::string found = !job.ok()    ? ""
-                            : checkpoint ? job->last_checkpoint_path
-                                         : job->output_path;
-  if (found.empty()) {
-    return FieldError(
-        "PATH_NOT_FOUND", field,
-        absl::StrCat(field, ": ", path, ": ",
-                     !job.ok()    ? std::string(job.status().message())
-                     : checkpoint ? "the job has no checkpoint"
-                                  : "the job has no output"));
-  }
-  return found;
-}
-
-absl::StatusOr<std::string> Engine::ResolveModel(const std::string& field,
-                                                 const std::string& name,
-                                                 HubNeed need) const {
-  if (hub_.Contains(name)) return hub_.Resolve(field, name, need);
-  auto found = roots_->Resolve(field, name, PathKind::kDirectory);
-  const auto hub_name = HubCache::ParseName(name);
-  if (found.ok() || ErrorReason(found.status()) != "PATH_NOT_FOUND" ||
-      !hub_name.has_value()) {
-    return found;
-  }
-  // "models/tiny" beside other models is no id on the hub.
-  const std::string folder = name.substr(0, name.find('/'));
-  if (roots_->Resolve(field, folder, PathKind::kDirectory).ok()) return found;
-  const auto cached = hub_.Find(field, *hub_name, need);
-  if (ErrorReason(cached.status()) != "PATH_NOT_FOUND") return cached;
-  return FieldError(
-      "PATH_NOT_FOUND", field,
-      absl::StrCat(std::string(found.status().message()), ", and ",
-                   std::string(cached.status().message())));
-}
-
-void Engine::ResolvePaths(JobFile* file) const {
-  JobSpec& spec = file->spec();
-  const std::tuple<const char*, std::string*, PathKind> fields[] = {
-      {"model_name_or_path", &spec.model_name_or_path, PathKind::kModel},
-      {"resume_from_checkpoint", &spec.resume_from_checkpoint,
-       PathKind::kDirectory},
-      {"adapter_name_or_path", &spec.adapter_name_or_path,
-       PathKind::kDirectory}};
-  for (const auto& [field, path, kind] : fields) {
-    if (path->empty()) continue;
-    auto found = ResolvePath(field, *path, kind);
-    if (found.ok()) {
-      *path = *std::move(found);
-    } else {
-      path->clear();
-      file->AddFaultOf(found.status());
-    }
-  }
-  const PathResolver resolve = [this](const std::string& field,
-                                      const std::string& path, PathKind kind) {
-    return ResolvePath(field, path, kind);
-  };
-  for (const auto& [field, paths] :
-       {std::pair("dataset", &spec.dataset),
-        std::pair("validation_dataset", &spec.validation_dataset)}) {
-    auto found = FindDataFiles(resolve, *roots_, field, *paths);
-    if (found.ok()) {
-      *paths = *std::move(found);
-    } else {
-      file->AddFaultOf(found.status());
-    }
-  }
-  file->WarnOfSharedData();
-}
-
 absl::StatusOr<ModelDirectory> Engine::CheckModel(const JobSpec& spec) const {
   const std::string& path = spec.model_name_or_path;
   if (IsAdapterDirectory(*roots_, path)) {
     return ModelError(absl::InvalidArgumentError(absl::StrCat(
         path,
-        ": is an adapter; name its base model here, and the adapter in "
+        " is an adapter; name its base model here, and the adapter in "
         "adapter_name_or_path with method: lora")));
   }
   auto model = OpenModelDirectory(*roots_, path, {.init = spec.model_init});
@@ -302,8 +215,8 @@ absl::Status Engine::CheckMemory(const ResolvedSpec& spec,
   return FieldError(
       absl::StatusCode::kResourceExhausted, "HOST_MEMORY", "model_name_or_path",
       absl::StrCat("model_name_or_path: the job needs ", ByteText(need.total()),
-                   " of host memory (", FrozenText(need), state_bytes,
-                   " of training state, ", need.buffer_bytes,
+                   " of host memory (", FrozenText(need), ByteText(state_bytes),
+                   " of training state, ", ByteText(need.buffer_bytes),
                    " of activations and tokens), the limit is ",
                    ByteText(arena_.limit_bytes()),
                    "; method: lora, a smaller max_length or a smaller model "
@@ -470,7 +383,7 @@ absl::StatusOr<SubmitResult> Engine::Submit(const SubmitRequest& request) {
         absl::StrCat("the disk of ", options_.state_dir,
                      " is full, or may not be written: the server takes no "
                      "job until it can hold ",
-                     kDiskReserveBytes, " bytes in reserve again"));
+                     ByteText(kDiskReserveBytes), " in reserve again"));
   }
   NewJob job;
   job.text = request.text;

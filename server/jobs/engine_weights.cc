@@ -5,6 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "base/path_exists.h"
 #include "base/status.h"
 #include "server/jobs/engine.h"
@@ -57,8 +58,17 @@ absl::StatusOr<Engine::NamedWeights> Engine::FindWeights(
     if (must_be_job || JobNumber(id).has_value()) {
       return Missing(field, job.status().message());
     }
-    ASSIGN_OR_RETURN(std::string path, ResolvePath(field, name, kind));
-    return NamedWeights{std::move(path), std::nullopt};
+    auto path = ResolvePath(field, name, kind);
+    if (path.ok()) return NamedWeights{*std::move(path), std::nullopt};
+    if (ErrorReason(path.status()) != "PATH_NOT_FOUND" ||
+        absl::StrContains(name, "/")) {
+      return path.status();
+    }
+    const std::string why(path.status().message());
+    return FieldError(
+        "PATH_NOT_FOUND", field,
+        absl::StrCat(field, ": there is no job \"", name, "\", and ",
+                     absl::StripPrefix(why, field + ": ")));
   }
   if (!step.has_value()) return NamedWeights{job->output_path, *job};
   std::string path = CheckpointPath(JobDirectory(*job), *step);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/byte_text.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "server/jobs/plan_costs.h"
@@ -129,11 +130,10 @@ void JobRunner::NoteResources() {
   const AdapterConfig adapter = options_.spec.adapter();
   std::string memory =
       absl::StrCat("plan: ", ToString(plan_), "; host memory ",
-                   state_->host_bytes() + buffers_->host_bytes() +
-                       buffers_->contributions().host_bytes(),
-                   " bytes");
+                   ByteText(state_->host_bytes() + buffers_->host_bytes() +
+                            buffers_->contributions().host_bytes()));
   if (adapter.present()) {
-    absl::StrAppend(&memory, " and ", state_->base()->host_bytes(),
+    absl::StrAppend(&memory, " and ", ByteText(state_->base()->host_bytes()),
                     " of the base model, which other jobs may share");
   }
   listener_->OnNote(memory);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/byte_text.h"
 #include "base/status.h"
 
 namespace roundhouse {
@@ -146,15 +147,17 @@ absl::StatusOr<uint64_t> GpuMemoryLimit(const std::vector<wire::Gpu>& gpus,
     if (asked != 0) {
       const uint64_t most = gpu.memory_total_bytes.value_or(UINT64_MAX);
       if (asked <= most / devices) continue;
-      return Bad("device-memory", absl::StrCat(asked, " bytes", each, "; GPU ",
-                                               gpu.index, " has ", most));
+      return Bad("device-memory",
+                 absl::StrCat(ByteText(asked), each, "; GPU ", gpu.index,
+                              " has ", ByteText(most)));
     }
     const uint64_t free = gpu.memory_free_bytes.value_or(0);
     if (free / devices <= kGpuReserveBytes) {
-      return Bad("device-memory",
-                 absl::StrCat("GPU ", gpu.index, " has ", free,
-                              " bytes free, CUDA itself takes ",
-                              kGpuReserveBytes, each, "; say how much to use"));
+      return Bad(
+          "device-memory",
+          absl::StrCat("GPU ", gpu.index, " has ", ByteText(free),
+                       " free, CUDA itself takes ", ByteText(kGpuReserveBytes),
+                       each, "; say how much to use"));
     }
     limit = std::min(limit, free / devices - kGpuReserveBytes);
   }

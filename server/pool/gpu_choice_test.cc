@@ -133,11 +133,12 @@ TEST(GpuMemoryTest, TheFullestGpuIsTheLimit) {
   EXPECT_EQ(*GpuMemoryLimit(gpus, 24 * kGiB), 24 * kGiB);
   ExpectRefused(GpuMemoryLimit(gpus, 24 * kGiB + 1).status(),
                 absl::StatusCode::kInvalidArgument,
-                "--device-memory: 25769803777 bytes; GPU 0 has 25769803776");
+                "--device-memory: 25769803777 bytes (24.0 GiB); GPU 0 has "
+                "25769803776 bytes");
   gpus[2].memory_free_bytes = kGiB;
   ExpectRefused(GpuMemoryLimit(gpus, 0).status(),
                 absl::StatusCode::kInvalidArgument,
-                "--device-memory: GPU 2 has 1073741824 bytes free");
+                "--device-memory: GPU 2 has 1073741824 bytes (1.0 GiB) free");
   gpus[2].memory_free_bytes.reset();
   ExpectRefused(GpuMemoryLimit(gpus, 0).status(),
                 absl::StatusCode::kInvalidArgument, "say how much to use");
@@ -155,8 +156,8 @@ TEST(GpuMemoryTest, DevicesOfOneGpuShareItsMemory) {
   EXPECT_EQ(*GpuMemoryLimit(gpus, 8 * kGiB), 8 * kGiB);
   ExpectRefused(GpuMemoryLimit(gpus, 8 * kGiB + 1).status(),
                 absl::StatusCode::kInvalidArgument,
-                "--device-memory: 8589934593 bytes for each of 3 devices; GPU "
-                "0 has 25769803776");
+                "--device-memory: 8589934593 bytes (8.0 GiB) for each of 3 "
+                "devices; GPU 0 has 25769803776 bytes (24.0 GiB)");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/byte_text.h"
 #include "base/log.h"
 #include "base/status.h"
 
@@ -32,9 +33,9 @@ absl::StatusOr<std::unique_ptr<HostArena>> HostArena::Create(
     const ArenaPagesOptions& pages) {
   const uint64_t header_bytes = RoundUp(sizeof(wire::ArenaHeader));
   if (limit_bytes < 2 * header_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("host-memory: ", limit_bytes,
-                     " bytes is less than the minimum of ", 2 * header_bytes));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "host-memory: ", ByteText(limit_bytes), " is less than the minimum of ",
+        ByteText(2 * header_bytes)));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<wire::Arena> arena,
                    wire::Arena::Create(limit_bytes, worker_count));
@@ -66,9 +67,10 @@ absl::StatusOr<uint64_t> HostArena::Allocate(uint64_t bytes) {
   const uint64_t size = RoundUp(bytes == 0 ? 1 : bytes);
   const absl::StatusOr<uint64_t> offset = FindGap(size);
   if (bytes > limit_bytes_ || !offset.ok()) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "host memory: ", bytes, " bytes wanted, ", limit_bytes_ - used_bytes_,
-        " of ", limit_bytes_, " are free (--host-memory)"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("host memory: ", ByteText(bytes), " wanted, ",
+                     ByteText(limit_bytes_ - used_bytes_), " of ",
+                     ByteText(limit_bytes_), " are free (--host-memory)"));
   }
   RETURN_IF_ERROR(pages_.Add(*offset, size));
   allocations_[*offset] = {size};

@@ -18,11 +18,12 @@ TEST(HostArenaTest, RefusesWithTheBytes) {
   auto arena = *HostArena::Create(kLimit, 4);
   const auto range = arena->Allocate(2 * kLimit);
   EXPECT_EQ(range.status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_NE(range.status().message().find("2097152 bytes wanted"),
+  EXPECT_NE(range.status().message().find("2097152 bytes (2.0 MiB) wanted"),
             std::string::npos)
       << range.status();
-  EXPECT_NE(range.status().message().find("of 1048576 are free"),
-            std::string::npos);
+  EXPECT_NE(
+      range.status().message().find("of 1048576 bytes (1.0 MiB) are free"),
+      std::string::npos);
 }
 
 TEST(HostArenaTest, FreedMemoryComesBackZeroed) {

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/nearest_name.h"
 #include "base/status.h"
 #include "server/spec/other_fields.h"
 #include "server/spec/spec_error.h"
@@ -98,7 +99,7 @@ class Reader {
                  const SpecValue& value) {
     if (value.kind == Kind::kNull) return;
     if (const Given* const first = Find(row.info.name)) {
-      return BothGiven(*first, at, "the same thing");
+      return BothGiven(*first, at, "the same");
     }
     file_.AddField(row.info.name, at);
     const absl::Status status = row.set(value, &draft_);
@@ -133,11 +134,12 @@ class Reader {
               : absl::StrCat("unknown field; did you mean ", nearest, "?"));
   }
 
+  // `first` says `what` as well.
   void BothGiven(const Given& first, const Given& second,
                  const std::string& what) {
     Fault("CONFLICTING_FIELDS", second,
-          absl::StrCat("is ", what, " as ", first.key, " (line ", first.line,
-                       "); give one of them"));
+          absl::StrCat(first.key, " (line ", first.line, ") says ", what,
+                       "; keep one of them"));
   }
 
   const Given* Find(const std::string& name) const { return file_.Find(name); }
@@ -151,8 +153,9 @@ class Reader {
   void CheckRequired() {
     for (const char* name : {"model_name_or_path", "dataset"}) {
       if (Find(name) != nullptr || !Sound({name})) continue;
-      file_.AddFault(0, FieldError("MISSING_FIELD", name,
-                                   absl::StrCat(name, " is missing")));
+      file_.AddFault(
+          0, FieldError("MISSING_FIELD", name,
+                        absl::StrCat(name, " is missing; every job needs it")));
     }
   }
 
@@ -172,18 +175,20 @@ class Reader {
         const Given* const given = Find(name);
         if (given == nullptr || !Sound({name})) continue;
         Fault("CONFLICTING_FIELDS", *given,
-              "belongs to method: lora; the job's method is full");
+              "belongs to method: lora, and the job's method is full; say "
+              "method: lora or remove this line");
       }
       return;
     }
     if (draft_.spec.model_init == ModelInit::kRandom) {
       Fault("CONFLICTING_FIELDS", *Find("model_init"),
-            "method: lora needs the weights of a model to adapt");
+            "method: lora needs the weights of a model to adapt; remove this "
+            "line");
     }
     const Given* const adapter = Find("adapter_name_or_path");
     const Given* const checkpoint = Find("resume_from_checkpoint");
     if (adapter == nullptr || checkpoint == nullptr) return;
-    BothGiven(*checkpoint, *adapter, "where the adapter starts from");
+    BothGiven(*checkpoint, *adapter, "where the adapter starts from too");
   }
 
   void ApplyDtype() {
@@ -193,7 +198,7 @@ class Reader {
           std::tuple("fp16", draft_.fp16, SpecDtype::kFp16)}) {
       if (!on) continue;
       const Given& flag = *Find(name);
-      if (by != nullptr) return BothGiven(*by, flag, "the same thing");
+      if (by != nullptr) return BothGiven(*by, flag, "the dtype too");
       by = &flag;
       draft_.spec.dtype = dtype;
     }
@@ -207,11 +212,12 @@ class Reader {
         draft_.spec.optimizer_mode != OptimizerMode::kAsync) {
       return;
     }
-    Fault("CONFLICTING_FIELDS", *Find("optimizer_mode"),
-          absl::StrCat("async does not go with fp16, which ", by->key,
-                       " (line ", by->line,
-                       ") says: its loss scale is known when the step before "
-                       "is reduced"));
+    Fault(
+        "CONFLICTING_FIELDS", *Find("optimizer_mode"),
+        absl::StrCat("async does not go with fp16 (",
+                     by->key == "fp16" ? "" : by->key + ", ", "line ", by->line,
+                     "), whose loss scale is known only when the step before "
+                     "is reduced; say sync or bf16"));
   }
 
   void ApplyBatch() {
@@ -224,8 +230,7 @@ class Reader {
     const Given* const micro = Find("micro_batch_size");
     if (const Given* const steps = Find("gradient_accumulation_steps")) {
       if (batch != nullptr) {
-        return BothGiven(*batch, *steps,
-                         "(times the micro-batch) the same thing");
+        return BothGiven(*batch, *steps, "the size of a step's batch too");
       }
       if (!spec.micro_batch_size.has_value()) {
         return Fault("MISSING_FIELD", *steps,
@@ -252,7 +257,8 @@ class Reader {
         *spec.micro_batch_size > spec.batch_size) {
       return Fault("INVALID_VALUE", *Find("micro_batch_size"),
                    absl::StrCat(*spec.micro_batch_size,
-                                " is more than batch_size, ", spec.batch_size));
+                                " is more than the batch_size of ",
+                                spec.batch_size, "; write that or less"));
     }
     if (!Sound({"micro_batches_per_round", "gradient_groups"})) return;
     const int64_t m = spec.micro_batches_per_round.value_or(spec.batch_size);
@@ -277,12 +283,13 @@ class Reader {
     const Given* const epochs = Find("num_train_epochs");
     if (spec.max_steps != 0) {
       if (epochs != nullptr) {
-        BothGiven(*epochs, *Find("max_steps"), "an end of the job");
+        BothGiven(*epochs, *Find("max_steps"), "when the job ends too");
       }
       spec.num_train_epochs = 0;
     }
     if (spec.warmup_ratio != 0 && spec.warmup_steps != 0) {
-      BothGiven(*Find("warmup_ratio"), *Find("warmup_steps"), "the same thing");
+      BothGiven(*Find("warmup_ratio"), *Find("warmup_steps"),
+                "how long the warm-up is too");
     }
     const bool warmup = spec.warmup_ratio != 0 || spec.warmup_steps != 0;
     if (warmup && spec.lr_scheduler_type == LrSchedulerType::kConstant) {
@@ -301,7 +308,7 @@ class Reader {
     }
     if (spec.validation_split > 0 && !spec.validation_dataset.empty()) {
       BothGiven(*Find("validation_dataset"), *Find("validation_split"),
-                "where validation rows come from,");
+                "which rows are evaluated on too");
     }
     if (spec.truncation == Truncation::kSplit &&
         spec.dataset_format != DatasetFormat::kAuto &&
@@ -328,15 +335,34 @@ class Reader {
       if (!HasValidation(spec) && !(prompts && !spec.eval_prompts.empty())) {
         Fault("MISSING_FIELD", *Find(name),
               prompts ? "needs a validation_dataset, a validation_split or "
-                        "eval_prompts"
-                      : "needs a validation_dataset or a validation_split");
+                        "eval_prompts beside it"
+                      : "needs a validation_dataset or a validation_split "
+                        "beside it");
       } else if (spec.eval_steps == 0) {
-        Fault("MISSING_FIELD", *Find(name), "needs eval_steps");
+        Fault("MISSING_FIELD", *Find(name), "needs eval_steps beside it");
       }
     }
   }
 
+  // LLaMA-Factory's word for the rank has another alpha behind it.
+  void WarnOfAlpha() {
+    const Given* const rank = Find("lora_r");
+    if (rank == nullptr || rank->key != "lora_rank" || !Sound({"lora_r"}) ||
+        Find("lora_alpha") != nullptr ||
+        Find("adapter_name_or_path") != nullptr) {
+      return;
+    }
+    const double theirs = 2.0 * static_cast<double>(*draft_.spec.lora_r);
+    const double ours = DefaultAdapter().alpha;
+    if (ours == theirs) return;
+    file_.AddWarning(absl::StrCat(
+        "lora_alpha is not given and is ", ours, ", where LLaMA-Factory takes ",
+        "twice the lora_rank (line ", rank->line, "); say lora_alpha: ", theirs,
+        " to have that, or lora_alpha: ", ours));
+  }
+
   void Warn() {
+    WarnOfAlpha();
     if (ignored_.empty()) return;
     const auto text = [](std::string* out, const Given& at) {
       absl::StrAppend(out, at.key, " (line ", at.line, ")");

@@ -71,23 +71,23 @@ TEST(JobFileTest, AllErrorsAreInOneAnswerByLine) {
       "line 1: lerning_rate: unknown field; did you mean learning_rate?\n"
       "line 2: batch_size: expected an integer from 1 to 1000000, got the text "
       "\"many\"\n"
-      "line 3: lora_r: belongs to method: lora; the job's method is full\n"
-      "line 5: optim: lion is not available in this version; it comes with "
-      "more optimizers\n"
-      "line 7: warmup_steps: is the same thing as warmup_ratio (line 6); give "
-      "one of them\n"
+      "line 3: lora_r: belongs to method: lora, and the job's method is full; "
+      "say method: lora or remove this line\n"
+      "line 5: optim: lion is not available in this version; say adamw, "
+      "adamw_torch or adamw_torch_fused (later: more optimizers)\n"
+      "line 7: warmup_steps: warmup_ratio (line 6) says how long the warm-up "
+      "is too; keep one of them\n"
       "line 8: seed: is given twice; keep one of them\n"
-      "line 11: model: is the same thing as base_model (line 10); give one of "
-      "them\n"
+      "line 11: model: base_model (line 10) says the same; keep one of them\n"
       "line 12: eval_steps: needs a validation_dataset, a validation_split or "
-      "eval_prompts\n"
-      "dataset is missing");
+      "eval_prompts beside it\n"
+      "dataset is missing; every job needs it");
   EXPECT_TRUE(absl::IsInvalidArgument(file.status()));
   const std::vector<FieldFault> faults = ErrorFaults(file.status());
   ASSERT_EQ(faults.size(), 9u);
   EXPECT_EQ(faults[0].field, "lerning_rate");
   EXPECT_EQ(faults[6].field, "model");
-  EXPECT_EQ(faults[8].message, "dataset is missing");
+  EXPECT_EQ(faults[8].message, "dataset is missing; every job needs it");
 }
 
 TEST(JobFileTest, OnlyLaterPartsAreUnimplemented) {
@@ -204,8 +204,8 @@ TEST(JobFileTest, OtherFieldsThatSayOneOfOurs) {
             Truncation::kDrop);
   EXPECT_TRUE(With("neat_packing: true").spec().packing);
   EXPECT_EQ(Message(With("save_strategy: no\nsave_steps: 5")),
-            "job.yaml:4: save_steps: is the same thing as save_strategy (line "
-            "3); give one of them");
+            "job.yaml:4: save_steps: save_strategy (line 3) says the same; "
+            "keep one of them");
   EXPECT_EQ(Message(With("eval_strategy: steps\nvalidation_dataset: v")),
             "job.yaml:3: eval_strategy: steps needs eval_steps beside it");
   EXPECT_TRUE(With("eval_strategy: steps\nvalidation_dataset: v\neval_steps: 2")
@@ -222,8 +222,8 @@ TEST(JobFileTest, OtherFieldsThatAskForWhatIsNotThere) {
                   .status()
                   .ok());
   EXPECT_EQ(Message(Read("model: m\ndatasets:\n- path: a\n  type: alpaca")),
-            "job.yaml:2: datasets: data are a file under a data root; say it "
-            "in dataset");
+            "job.yaml:2: datasets: data are files under a data root; name "
+            "yours in dataset instead");
 }
 
 TEST(JobFileTest, WhatMeansNothingHereIsOneWarning) {
@@ -269,6 +269,21 @@ TEST(OtherFieldsTest, TheDocumentNamesThemAll) {
         absl::StrContains(text.str(), absl::StrCat("`", field.name, "`")) ||
         absl::StrContains(text.str(), absl::StrCat("`", field.name, ":")))
         << field.name;
+  }
+}
+
+TEST(JobFileTest, AnotherToolsRankHasAnotherAlpha) {
+  EXPECT_EQ(With("method: lora\nlora_rank: 16").warnings(),
+            std::vector<std::string>{
+                "job.yaml: lora_alpha is not given and is 8, where "
+                "LLaMA-Factory takes twice the lora_rank (line 4); say "
+                "lora_alpha: 32 to have that, or lora_alpha: 8"});
+  for (const char* text :
+       {"method: lora\nlora_rank: 4", "method: lora\nlora_r: 16",
+        "method: lora\nlora_rank: 16\nlora_alpha: 8", "method: lora",
+        "method: lora\nlora_rank: many",
+        "method: lora\nlora_rank: 16\nadapter_name_or_path: a"}) {
+    EXPECT_TRUE(With(text).warnings().empty()) << text;
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/spec/spec.h"
 #include "server/spec/spec_error.h"
@@ -13,11 +14,16 @@ absl::Status ModelError(const absl::Status& status) {
   // The disk or a shortage is at fault, not the model.
   if (absl::IsUnavailable(status) || absl::IsInternal(status)) return status;
   const bool unimplemented = absl::IsUnimplemented(status);
-  return FieldError(
-      unimplemented ? absl::StatusCode::kUnimplemented
-                    : absl::StatusCode::kInvalidArgument,
-      unimplemented ? "NOT_AVAILABLE" : "INVALID_MODEL", "model_name_or_path",
-      absl::StrCat("model_name_or_path: ", std::string(status.message())));
+  const std::string message(status.message());
+  // No file of a model is there at all.
+  const char* const remedy = absl::EndsWith(message, "/config.json: not found")
+                                 ? "; name the folder that has it"
+                                 : "";
+  return FieldError(unimplemented ? absl::StatusCode::kUnimplemented
+                                  : absl::StatusCode::kInvalidArgument,
+                    unimplemented ? "NOT_AVAILABLE" : "INVALID_MODEL",
+                    "model_name_or_path",
+                    absl::StrCat("model_name_or_path: ", message, remedy));
 }
 
 absl::Status CheckMaxLength(int64_t max_length, const ModelConfig& model) {

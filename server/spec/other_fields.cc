@@ -115,7 +115,7 @@ constexpr char kAssistantOnly[] =
     "the loss is on completions and on the assistant's turns; remove this line "
     "(docs/datasets.md: weight and loss of a message)";
 constexpr char kOwnFile[] =
-    "data are a file under a data root; say it in dataset";
+    "data are files under a data root; name yours in dataset instead";
 constexpr char kNotQuantized[] =
     "weights of 4 or 8 bits are not available in this version; remove this "
     "line";

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <numeric>
 
 #include "base/log.h"
 #include "base/status.h"
@@ -32,22 +31,6 @@ constexpr const char* kColumns[] = {"chat_template_kwargs",
                                     "system",
                                     "text",
                                     "tools"};
-
-// Levenshtein distance, one row at a time.
-int EditDistance(const std::string& a, const std::string& b) {
-  std::vector<int> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (size_t i = 1; i <= a.size(); ++i) {
-    int diagonal = row[0];
-    row[0] = static_cast<int>(i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const int replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
-    }
-  }
-  return row.back();
-}
 
 }  // namespace
 
@@ -226,24 +209,6 @@ std::string ResolvedSpec::ToJson() const {
   }
   // Paths may hold bytes that are not UTF-8.
   return out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-std::string NearestName(const std::string& name,
-                        const std::vector<std::string>& names) {
-  constexpr size_t kLongestCompared = 64;
-  if (name.size() > kLongestCompared) return "";
-  const int reach = std::max(2, static_cast<int>(name.size()) / 3);
-  std::string nearest;
-  int least = reach + 1;
-  for (const std::string& candidate : names) {
-    const int distance = EditDistance(name, candidate);
-    if (distance >= least || distance >= static_cast<int>(candidate.size())) {
-      continue;
-    }
-    least = distance;
-    nearest = candidate;
-  }
-  return nearest;
 }
 
 }  // namespace roundhouse

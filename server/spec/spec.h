@@ -259,10 +259,6 @@ class ResolvedSpec {
   JobSpec spec_;
 };
 
-// "" when nothing is within reach: two edits, or a third of the name's length.
-std::string NearestName(const std::string& name,
-                        const std::vector<std::string>& names);
-
 }  // namespace roundhouse
 
 #endif  // ROUNDHOUSE_SERVER_SPEC_SPEC_H_

@@ -71,8 +71,8 @@ TEST(SpecDataTest, WhichRowsAndWhatTheyAre) {
   EXPECT_FALSE(HasValidation(*With("validation_split: 0")));
   ExpectError("validation_dataset: v\nvalidation_split: 0.1",
               "CONFLICTING_FIELDS", "validation_split",
-              "job.yaml:4: validation_split: is where validation rows come "
-              "from, as validation_dataset (line 3); give one of them");
+              "job.yaml:4: validation_split: validation_dataset (line 3) "
+              "says which rows are evaluated on too; keep one of them");
   ExpectError("validation_split: 0.6", "INVALID_VALUE", "validation_split",
               "job.yaml:3: validation_split: expected a number from 0 to 0.5, "
               "got the number 0.6");

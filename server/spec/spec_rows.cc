@@ -204,9 +204,16 @@ absl::Status Expected(const std::string& what, const SpecValue& got) {
       absl::StrCat("expected ", what, ", got ", Describe(got)));
 }
 
-absl::Status NotYet(const std::string& what, const std::string& part) {
-  return absl::UnimplementedError(absl::StrCat(
-      what, " is not available in this version; it comes with ", part));
+absl::Status NotYet(const std::string& what, const std::string& part,
+                    const std::string& instead) {
+  return absl::UnimplementedError(
+      absl::StrCat(what, " is not available in this version; ", instead,
+                   " (later: ", part, ")"));
+}
+
+std::string OneOfThese(const std::vector<std::string>& words) {
+  const std::string first = absl::StrJoin(words.begin(), words.end() - 1, ", ");
+  return absl::StrCat(first, first.empty() ? "" : " or ", words.back());
 }
 
 absl::StatusOr<int64_t> ReadInteger(const SpecValue& v, IntRange range) {
@@ -353,7 +360,7 @@ SpecFieldRow Reserved(std::string off, SpecField info) {
   SpecFieldRow row{.info = info};
   row.set = [off, info](const SpecValue& v, SpecDraft*) {
     if (!off.empty() && v.text == off) return absl::OkStatus();
-    return NotYet(info.name, info.later);
+    return NotYet("this", info.later, "remove this line");
   };
   return row;
 }

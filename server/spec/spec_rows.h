@@ -12,7 +12,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_join.h"
 #include "nlohmann/json.hpp"
 #include "server/spec/spec.h"
 #include "server/spec/spec_value.h"
@@ -65,7 +64,11 @@ struct Later {
 // kInvalidArgument: "expected `what`, got ...".
 absl::Status Expected(const std::string& what, const SpecValue& got);
 // kUnimplemented, naming the part that brings it.
-absl::Status NotYet(const std::string& what, const std::string& part);
+// `instead` says what to do.
+absl::Status NotYet(const std::string& what, const std::string& part,
+                    const std::string& instead);
+// "a, b or c".  REQUIRES: not empty.
+std::string OneOfThese(const std::vector<std::string>& words);
 
 absl::StatusOr<int64_t> ReadInteger(const SpecValue& v, IntRange range);
 // kInvalidArgument names the stage: wider than there are groups, groups of its
@@ -127,7 +130,7 @@ SpecFieldRow OneOfOrNone(std::optional<E> JobSpec::*member,
       d->spec.*member = c.value;
       return absl::OkStatus();
     }
-    return Expected(absl::StrJoin(names, " or "), v);
+    return Expected(OneOfThese(names), v);
   };
   row.put = [member, choices, name = info.name](const JobSpec& s,
                                                 nlohmann::ordered_json* out) {
@@ -152,9 +155,10 @@ SpecFieldRow OneOf(E JobSpec::*member, std::vector<Choice<E>> choices,
       return absl::OkStatus();
     }
     for (const Later& l : later) {
-      if (v.text == l.text) return NotYet(l.text, l.part);
+      if (v.text != l.text) continue;
+      return NotYet(l.text, l.part, "say " + OneOfThese(names));
     }
-    return Expected(absl::StrJoin(names, " or "), v);
+    return Expected(OneOfThese(names), v);
   };
   row.put = [member, choices, name = info.name](const JobSpec& s,
                                                 nlohmann::ordered_json* out) {

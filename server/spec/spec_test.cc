@@ -87,19 +87,19 @@ TEST(SpecTest, EveryAliasMeansItsField) {
 
 TEST(SpecTest, OneThingUnderTwoNamesIsAnError) {
   ExpectError("base_model: x", "CONFLICTING_FIELDS", "base_model",
-              "job.yaml:3: base_model: is the same thing as "
-              "model_name_or_path (line 1); give one of them");
+              "job.yaml:3: base_model: model_name_or_path (line 1) says the "
+              "same; keep one of them");
   ExpectError("bf16: true\ndtype: fp32", "CONFLICTING_FIELDS", "bf16",
-              "job.yaml:3: bf16: is the same thing as dtype (line 4); give "
-              "one of them");
+              "job.yaml:3: bf16: dtype (line 4) says the dtype too; keep one "
+              "of them");
   ExpectError("warmup_steps: 3\nwarmup_ratio: 0.1", "CONFLICTING_FIELDS",
               "warmup_steps",
-              "job.yaml:3: warmup_steps: is the same thing as warmup_ratio "
-              "(line 4); give one of them");
+              "job.yaml:3: warmup_steps: warmup_ratio (line 4) says how long "
+              "the warm-up is too; keep one of them");
   ExpectError("num_train_epochs: 1\nmax_steps: 5", "CONFLICTING_FIELDS",
               "max_steps",
-              "job.yaml:4: max_steps: is an end of the job as "
-              "num_train_epochs (line 3); give one of them");
+              "job.yaml:4: max_steps: num_train_epochs (line 3) says when the "
+              "job ends too; keep one of them");
   ExpectError("seed: 1\nseed: 2", "DUPLICATE_FIELD", "seed",
               "job.yaml:4: seed: is given twice; keep one of them");
 }
@@ -116,7 +116,8 @@ TEST(SpecTest, UnknownFieldsNameTheNearest) {
 
 TEST(SpecTest, MissingFields) {
   const auto no_model = Parse("dataset: d");
-  EXPECT_EQ(Message(no_model), "job.yaml: model_name_or_path is missing");
+  EXPECT_EQ(Message(no_model),
+            "job.yaml: model_name_or_path is missing; every job needs it");
   EXPECT_EQ(ErrorReason(no_model.status()), "MISSING_FIELD");
   EXPECT_EQ(ErrorField(Parse("model: m\ndataset: null").status()), "dataset");
 }
@@ -179,11 +180,11 @@ TEST(SpecTest, Fp16HasTwoNames) {
     EXPECT_EQ(spec->dtype, SpecDtype::kFp16) << text;
   }
   ExpectError("fp16: true\ndtype: fp16", "CONFLICTING_FIELDS", "fp16",
-              "job.yaml:3: fp16: is the same thing as dtype (line 4); give "
-              "one of them");
-  ExpectError("bf16: true\nfp16: true", "CONFLICTING_FIELDS", "fp16",
-              "job.yaml:4: fp16: is the same thing as bf16 (line 3); give one "
+              "job.yaml:3: fp16: dtype (line 4) says the dtype too; keep one "
               "of them");
+  ExpectError("bf16: true\nfp16: true", "CONFLICTING_FIELDS", "fp16",
+              "job.yaml:4: fp16: bf16 (line 3) says the dtype too; keep one of "
+              "them");
   ExpectError("fp16: yes please", "INVALID_VALUE", "fp16",
               "job.yaml:3: fp16: expected true or false, got the text "
               "\"yes please\"");
@@ -192,14 +193,14 @@ TEST(SpecTest, Fp16HasTwoNames) {
 // A step of it begins before the one before is reduced.
 TEST(SpecTest, AnAsynchronousOptimizerHasNoLossScale) {
   for (const char* name : {"fp16: true", "dtype: fp16"}) {
-    const std::string field(name, std::string(name).find(':'));
+    const bool flag = absl::StartsWith(name, "fp16");
     ExpectError(absl::StrCat("optimizer_mode: async\n", name),
                 "CONFLICTING_FIELDS", "optimizer_mode",
                 absl::StrCat("job.yaml:3: optimizer_mode: async does not go "
-                             "with fp16, which ",
-                             field,
-                             " (line 4) says: its loss scale is known when the "
-                             "step before is reduced"));
+                             "with fp16 (",
+                             flag ? "" : "dtype, ",
+                             "line 4), whose loss scale is known only when the "
+                             "step before is reduced; say sync or bf16"));
   }
   EXPECT_TRUE(With("optimizer_mode: async\nfp16: false\nbf16: true").ok());
 }
@@ -213,11 +214,13 @@ TEST(SpecTest, LaterPartsAreRefusedByNameAndNeverIgnored) {
     const std::string field = std::string(text, std::string(text).find(':'));
     EXPECT_TRUE(absl::IsUnimplemented(result.status())) << text;
     EXPECT_EQ(ErrorField(result.status()), field) << text;
-    EXPECT_TRUE(absl::StrContains(Message(result), "it comes with ")) << text;
+    EXPECT_TRUE(absl::StrContains(Message(result),
+                                  " is not available in this version; "))
+        << text;
   }
   EXPECT_EQ(Message(With("objective: dpo")),
-            "job.yaml:3: objective: dpo is not available in this version; it "
-            "comes with preference training");
+            "job.yaml:3: objective: dpo is not available in this version; "
+            "say sft (later: preference training)");
 }
 
 TEST(SpecTest, TheirDefaultsAreAccepted) {
@@ -255,13 +258,14 @@ TEST(SpecTest, EvaluationsNeedASetAndWhen) {
     EXPECT_EQ(Message(result),
               absl::StrCat("job.yaml:3: ", name, ": needs a validation_dataset",
                            name == "eval_steps"
-                               ? ", a validation_split or eval_prompts"
-                               : " or a validation_split"));
+                               ? ", a validation_split or eval_prompts "
+                                 "beside it"
+                               : " or a validation_split beside it"));
     if (name == "eval_steps") continue;
     const auto seldom = With(absl::StrCat(field, "\nvalidation_dataset: v"));
     EXPECT_EQ(ErrorField(seldom.status()), name);
-    EXPECT_EQ(Message(seldom),
-              absl::StrCat("job.yaml:3: ", name, ": needs eval_steps"));
+    EXPECT_EQ(Message(seldom), absl::StrCat("job.yaml:3: ", name,
+                                            ": needs eval_steps beside it"));
   }
 }
 
@@ -304,7 +308,7 @@ TEST(SpecTest, EvalPromptsAreEnoughForEvalStepsOnly) {
       With("eval_prompts: [a]\neval_steps: 5\nload_best_model_at_end: true");
   EXPECT_EQ(Message(best),
             "job.yaml:5: load_best_model_at_end: needs a validation_dataset or "
-            "a validation_split");
+            "a validation_split beside it");
 }
 
 TEST(SpecTest, AdaptersOfALoraJob) {
@@ -336,21 +340,22 @@ TEST(SpecTest, FieldsOfAdaptersNeedTheirMethod) {
       const int line = *method == '\0' ? 3 : 4;
       ExpectError(absl::StrCat(method, text), "CONFLICTING_FIELDS", field,
                   absl::StrCat("job.yaml:", line, ": ", field,
-                               ": belongs to method: lora; the job's method "
-                               "is full"));
+                               ": belongs to method: lora, and the job's "
+                               "method is full; say method: lora or remove "
+                               "this line"));
     }
   }
   EXPECT_TRUE(With("lora_r: null").ok());
   ExpectError("method: lora\nmodel_init: random", "CONFLICTING_FIELDS",
               "model_init",
               "job.yaml:4: model_init: method: lora needs the weights of a "
-              "model to adapt");
+              "model to adapt; remove this line");
   ExpectError(
       "method: lora\nadapter_name_or_path: a\n"
       "resume_from_checkpoint: c",
       "CONFLICTING_FIELDS", "adapter_name_or_path",
-      "job.yaml:4: adapter_name_or_path: is where the adapter starts "
-      "from as resume_from_checkpoint (line 5); give one of them");
+      "job.yaml:4: adapter_name_or_path: resume_from_checkpoint (line 5) "
+      "says where the adapter starts from too; keep one of them");
 }
 
 TEST(SpecTest, WrongAdaptersSayWhatIsWrong) {
@@ -407,15 +412,15 @@ TEST(SpecTest, BatchNamesOfOtherTools) {
       "batch_size: 8\nper_device_train_batch_size: 2\n"
       "gradient_accumulation_steps: 4",
       "CONFLICTING_FIELDS", "gradient_accumulation_steps",
-      "job.yaml:5: gradient_accumulation_steps: is (times the "
-      "micro-batch) the same thing as batch_size (line 3); give one "
-      "of them");
+      "job.yaml:5: gradient_accumulation_steps: batch_size (line 3) says "
+      "the size of a step's batch too; keep one of them");
   ExpectError("gradient_accumulation_steps: 4", "MISSING_FIELD",
               "gradient_accumulation_steps",
               "job.yaml:3: gradient_accumulation_steps: needs "
               "per_device_train_batch_size beside it");
   ExpectError("micro_batch_size: 9", "INVALID_VALUE", "micro_batch_size",
-              "job.yaml:3: micro_batch_size: 9 is more than batch_size, 8");
+              "job.yaml:3: micro_batch_size: 9 is more than the batch_size of "
+              "8; write that or less");
   ExpectError("gradient_groups: 9", "INVALID_VALUE", "gradient_groups",
               "job.yaml:3: gradient_groups: 9 groups of 8 micro-batches at "
               "most");
@@ -577,7 +582,7 @@ TEST(SpecTest, SizeDepthAndAliasesAreBounded) {
   EXPECT_TRUE(
       absl::StrContains(Message(With(many + "]")), "more than 10000 values"));
   EXPECT_EQ(Message(With("metadata: {a: &x 1, b: *x}")),
-            "job.yaml:3: YAML anchors are not accepted");
+            "job.yaml:3: YAML anchors are not accepted; write each value out");
   // The library gives documents for ever after this one.
   EXPECT_FALSE(Parse("a: 1\n]\n").ok());
   EXPECT_FALSE(Parse("]").ok());

@@ -97,7 +97,7 @@ class Builder final : public YAML::EventHandler {
     Add(Open(mark, Kind::kNull, "?", anchor));
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
-    Refuse(mark, "YAML aliases are not accepted");
+    Refuse(mark, "YAML aliases are not accepted; write the value out");
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag,
                 YAML::anchor_t anchor, const std::string& text) override {
@@ -143,9 +143,10 @@ class Builder final : public YAML::EventHandler {
       Refuse(mark,
              absl::StrCat("nested deeper than ", kMaxSpecDepth, " levels"));
     }
-    if (anchor != 0) Refuse(mark, "YAML anchors are not accepted");
+    if (anchor != 0)
+      Refuse(mark, "YAML anchors are not accepted; write each value out");
     if (!tag.empty() && tag != "?" && tag != "!") {
-      Refuse(mark, "YAML tags are not accepted");
+      Refuse(mark, "YAML tags are not accepted; write the value alone");
     }
     SpecValue value;
     value.kind = kind;
@@ -228,6 +229,11 @@ absl::Status CheckMarks(const std::string& text, const Builder& builder) {
   return absl::OkStatus();
 }
 
+std::string NotYaml(const std::string& why) {
+  return absl::StrCat("not YAML: ", why,
+                      "; look at brackets, quotes and indentation up to here");
+}
+
 }  // namespace
 
 std::string Describe(const SpecValue& value) {
@@ -266,21 +272,23 @@ absl::StatusOr<SpecValue> ParseSpecText(const std::string& text,
     std::istringstream stream(text);
     YAML::Parser parser(stream);
     if (!parser.HandleNextDocument(builder) || !builder.HasRoot()) {
-      return builder.Error(1, "the file is empty");
+      return builder.Error(
+          1, "the file is empty; a job needs model_name_or_path and dataset");
     }
     SpecValue root = builder.Take();
     // Asked once only: on some texts the library gives empty documents for
     // ever.
     if (parser.HandleNextDocument(builder)) {
-      return builder.Error(1, "expected one YAML document, got more");
+      return builder.Error(
+          1, "expected one YAML document, got more; keep one, without ---");
     }
     return root;
   } catch (const Refusal& refusal) {
     return refusal.status;
   } catch (const YAML::Exception& e) {
-    return builder.Error(e.mark.line + 1, absl::StrCat("not YAML: ", e.msg));
+    return builder.Error(e.mark.line + 1, NotYaml(e.msg));
   } catch (const std::exception& e) {
-    return builder.Error(1, absl::StrCat("not YAML: ", e.what()));
+    return builder.Error(1, NotYaml(e.what()));
   }
 }
 

@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/byte_text.h"
 #include "base/files/durable_file.h"
 #include "base/files/remove_tree.h"
 #include "base/kill_point.h"
@@ -64,8 +65,8 @@ absl::Status BeginDirectory(const DirectoryPlan& plan) {
   const uint64_t needed = plan.total_bytes + plan.left_bytes;
   if (space.available < needed) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("saving ", plan.final_path, " needs ", needed,
-                     " bytes of disk, ", space.available, " are free"));
+        absl::StrCat("saving ", plan.final_path, " needs ", ByteText(needed),
+                     " of disk, ", ByteText(space.available), " are free"));
   }
   return absl::OkStatus();
 }

@@ -16,6 +16,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/byte_text.h"
 #include "base/files/durable_file.h"
 #include "base/files/file_fault.h"
 #include "base/files/file_site.h"
@@ -116,8 +117,8 @@ absl::StatusOr<std::unique_ptr<ExportDirectory>> ExportDirectory::Make(
   const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
   if (free >= bytes) return made;
   return absl::ResourceExhaustedError(
-      absl::StrCat(temporary, ": the export needs ", bytes, " bytes of disk, ",
-                   free, " are free"));
+      absl::StrCat(temporary, ": the export needs ", ByteText(bytes),
+                   " of disk, ", ByteText(free), " are free"));
 }
 
 ExportDirectory::~ExportDirectory() {

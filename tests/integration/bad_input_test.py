@@ -215,8 +215,8 @@ class JobFileTest(BadInputTest):
 
     def test_one_thing_under_two_names(self):
         self.assert_refused(
-            "job.yaml:3: base_model: is the same thing as model_name_or_path "
-            "(line 1)", text="model_name_or_path: model\n"
+            "job.yaml:3: base_model: model_name_or_path (line 1) says the "
+            "same; keep one of them", text="model_name_or_path: model\n"
             "dataset: train.jsonl\nbase_model: model\n")
         self.assert_refused("per_device_train_batch_size", "micro_batch_size",
                             per_device_train_batch_size=2)

@@ -446,8 +446,8 @@ class RefusedTest(ExportTest):
         self.daemon.start()
         self.refused(EXIT_NOT_FOUND, "job-9", source="job-9")
         self.refused(EXIT_NOT_FOUND, "nobody", source="job:nobody")
-        self.refused(EXIT_ERROR, "source: \"nowhere\" does not exist",
-                     source="nowhere")
+        self.refused(EXIT_ERROR, "source: there is no job \"nowhere\", and "
+                     "\"nowhere\" does not exist", source="nowhere")
         job = self.daemon.submit({**JOB, "max_steps": 5000, "save_steps": 20,
                                   "output_name": "long"})
         harness.wait_until(lambda: self.daemon.checkpoints(job), "checkpoint")

@@ -138,7 +138,7 @@ class FullDiskTest(DiskTest):
 
     def test_a_checkpoint_waits_for_room(self):
         job, found = self.held()
-        for part in ("since 20", "bytes are needed", " are free in ",
+        for part in ("since 20", " are needed, ", " are free in ",
                      str(self.daemon.state), "goes on by itself"):
             self.assertIn(part, found["message"])
         text = self.daemon.client("get", job).stdout

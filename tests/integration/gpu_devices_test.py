@@ -170,8 +170,9 @@ class GpuDevicesTest(unittest.TestCase):
         daemon.stop()
         status, text = self.refused("cuda:6,0,6")
         self.assertEqual(status, 2)
-        self.assertIn(f"GPU 6 has {3 * GIB} bytes free, CUDA itself takes "
-                      f"{2 * GIB} for each of 2 devices", text)
+        self.assertIn(f"GPU 6 has {3 * GIB} bytes (3.0 GiB) free, CUDA itself "
+                      f"takes {2 * GIB} bytes (2.0 GiB) for each of 2 devices",
+                      text)
 
     def test_a_listed_gpu_must_be_there_and_well(self):
         status, text = self.refused(f"cuda:0,{LOST}")

@@ -2,22 +2,36 @@
 
 An entry is its title ("== ..."), a command ("$ ..."), the job file's lines
 after those that every job has ("| ..."; "|! ..." makes a file of these lines
-alone), and what the client writes. DATA, CACHE and SOCKET stand for the paths
-of the run. Where the texts differ, the file as it would be lies in the test's
+alone), lines of data files ("<NAME ..."; NAME.utf16 is written in UTF-16), and
+what the client writes. DATA, CACHE and SOCKET stand for the paths of the
+run. Where the texts differ, the file as it would be lies in the test's
 undeclared outputs."""
 
+import json
 import os
 import pathlib
+import re
 import shlex
 import sys
 import unittest
+
+import pyarrow
+from pyarrow import parquet
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import harness
 
 LIST = pathlib.Path(__file__).absolute().parent / "messages.txt"
-FEWEST = 60
+FEWEST = 90
+TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if message.role not in ('system', 'user', 'assistant', 'tool') %}"
+    "{{ raise_exception('roles are system, user, assistant and tool') }}"
+    "{% endif %}<|im_start|>{{ message.role }}\n{{ message.content }}"
+    "{% for call in message.tool_calls or [] %}"
+    "{{ call.function.arguments | tojson }}{% endfor %}"
+    "<|im_end|>\n{% endfor %}")
 JOB = "model_name_or_path: model\ndataset: train.jsonl\nmax_steps: 2\n"
 
 
@@ -27,16 +41,28 @@ class Entry:
     def __init__(self, block):
         lines = block.splitlines()
         count = next((i for i, line in enumerate(lines)
-                      if line[:2] not in ("==", "$ ", "| ", "|!", "|")),
-                     len(lines))
+                      if line[:2] not in ("==", "$ ", "| ", "|!", "|")
+                      and line[:1] != "<"), len(lines))
         self.given, self.told = lines[:count], lines[count:]
         self.title = self.given[0].removeprefix("== ")
         self.words = shlex.split(self.given[1].removeprefix("$ "))
         own = [line for line in self.given[2:] if line.startswith("|!")]
         more = [line[2:] for line in self.given[2:]
-                if not line.startswith("|!")]
+                if line[:1] == "|" and not line.startswith("|!")]
         self.job = ("\n".join(line[3:] for line in own) if own
                     else JOB + "\n".join(more)) + "\n"
+        self.files = {}
+        for line in self.given[2:]:
+            if match := re.match(r"<(\S+) ?(.*)", line):
+                self.files.setdefault(match[1], []).append(match[2] + "\n")
+
+    def write_files(self, folder):
+        for name, lines in self.files.items():
+            path = folder / name
+            path.parent.mkdir(exist_ok=True)
+            utf16 = name.endswith(".utf16")
+            path.write_text("".join(lines) if lines != ["\n"] else "",
+                            encoding="utf-16" if utf16 else "utf-8")
 
 
 def entries():
@@ -57,6 +83,10 @@ class MessagesTest(unittest.TestCase):
         (data / "models").mkdir()
         (data / "adapter").mkdir()
         (data / "adapter/adapter_config.json").write_text("{}")
+        self.make_chat_models()
+        parquet.write_table(pyarrow.table({"title": ["a"], "body": ["b"]}),
+                            data / "titles.parquet")
+        (data / "packed.zip").write_bytes(b"PK\x03\x04" + bytes(40))
         outside = self.scratch.folder / "outside.jsonl"
         outside.write_text('{"text": "a"}\n')
         (data / "link.jsonl").symlink_to(outside)
@@ -67,7 +97,20 @@ class MessagesTest(unittest.TestCase):
         self.daemon.wait(self.daemon.submit(
             JOB + "save_steps: 0\noutput_name: first\n"))
 
+    def make_chat_models(self):
+        """"chat" has a template; "small" has fewer rows than tokens too."""
+        size = harness.make_tokenizer().get_vocab_size()
+        for name in ("chat", "small"):
+            self.scratch.make_model(name)
+            path = self.scratch.data / name / "tokenizer_config.json"
+            path.write_text(json.dumps({"eos_token": harness.EOS,
+                                        "chat_template": TEMPLATE}))
+        path = self.scratch.data / "small/config.json"
+        config = json.loads(path.read_text())
+        path.write_text(json.dumps({**config, "vocab_size": size - 1}))
+
     def told(self, entry):
+        entry.write_files(self.scratch.data)
         folder = self.daemon.folder
         (folder / "job.yaml").write_text(entry.job, encoding="utf-8")
         words = [word.replace("JOB", str(folder / "job.yaml"))

@@ -1,0 +1,17 @@
+// What a misspelt name may have been meant to be.  Pure; thread-safe.
+#ifndef ROUNDHOUSE_BASE_NEAREST_NAME_H_
+#define ROUNDHOUSE_BASE_NEAREST_NAME_H_
+
+#include <string>
+#include <vector>
+
+namespace roundhouse {
+
+// The one of `names` that takes the fewest edits; "" when none is within reach:
+// two edits, or a third of the name's length.
+std::string NearestName(const std::string& name,
+                        const std::vector<std::string>& names);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_BASE_NEAREST_NAME_H_

@@ -1,0 +1,24 @@
+#include "base/nearest_name.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace roundhouse {
+namespace {
+
+TEST(NearestNameTest, TakesTheFewestEdits) {
+  EXPECT_EQ(NearestName("lst", {"list", "logs", "last-one"}), "list");
+  EXPECT_EQ(NearestName("lerning_rate", {"seed", "learning_rate"}),
+            "learning_rate");
+}
+
+TEST(NearestNameTest, WhatIsFarAwayIsNotMeant) {
+  EXPECT_EQ(NearestName("zzzzzz", {"list", "logs"}), "");
+  EXPECT_EQ(NearestName("x", {"y"}), "");  // every letter would be another
+  EXPECT_EQ(NearestName("list", {}), "");
+  EXPECT_EQ(NearestName(std::string(100, 'a'), {std::string(99, 'a')}), "");
+}
+
+}  // namespace
+}  // namespace roundhouse

@@ -1,0 +1,71 @@
+#include "server/spec/nearest_path.h"
+
+#include <filesystem>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/nearest_name.h"
+
+namespace roundhouse {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool IsThere(const DataRoots& roots, const std::string& path) {
+  for (const PathKind kind : {PathKind::kFile, PathKind::kDirectory}) {
+    if (roots.Resolve("", path, kind).ok()) return true;
+  }
+  return false;
+}
+
+std::vector<std::string> NamesIn(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (auto entry = fs::directory_iterator(folder, error);
+       !error && entry != fs::directory_iterator() &&
+       names.size() < kComparedNames;
+       entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
+  }
+  return names;
+}
+
+// The folders that names beside `parent` + "/" may lie in; "": of the roots.
+std::vector<std::string> FoldersOf(const DataRoots& roots,
+                                   const std::string& parent) {
+  if (parent.empty()) return roots.roots();
+  const auto folder = roots.Resolve("", parent, PathKind::kDirectory);
+  if (!folder.ok()) return {};
+  return {*folder};
+}
+
+}  // namespace
+
+std::string NearestPath(const DataRoots& roots, const std::string& path) {
+  // The first part that is not there.
+  size_t begin = 0;
+  for (const std::string& root : roots.roots()) {
+    if (absl::StartsWith(path, root + "/")) begin = root.size() + 1;
+  }
+  if (begin == 0 && absl::StartsWith(path, "/")) return "";
+  size_t end = path.find('/', begin);
+  while (end != std::string::npos &&
+         roots.Resolve("", path.substr(0, end), PathKind::kDirectory).ok()) {
+    begin = end + 1;
+    end = path.find('/', begin);
+  }
+  const std::string part = path.substr(begin, end - begin);
+  const std::string rest = end == std::string::npos ? "" : path.substr(end);
+  const std::string before = path.substr(0, begin);
+  const std::string parent = before.substr(0, before.empty() ? 0 : begin - 1);
+  if (part.empty()) return "";
+  for (const std::string& folder : FoldersOf(roots, parent)) {
+    const std::string nearest = NearestName(part, NamesIn(folder));
+    std::string found = absl::StrCat(before, nearest, rest);
+    if (!nearest.empty() && IsThere(roots, found)) return found;
+  }
+  return "";
+}
+
+}  // namespace roundhouse
