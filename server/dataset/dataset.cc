@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <numeric>
 #include <utility>
 
@@ -211,6 +212,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(const std::string& path,
   const std::string manifest_path = path + "/manifest.json";
   ASSIGN_OR_RETURN(const nlohmann::json manifest, ReadPreparedManifest(path));
   auto dataset = std::unique_ptr<Dataset>(new Dataset());
+  dataset->path_ = path;
   ASSIGN_OR_RETURN(dataset->counts_, ParseCounts(manifest, manifest_path));
   const Counts& counts = dataset->counts_;
   if (counts.rows == 0 || counts.sequences == 0 || counts.tokens == 0) {
@@ -283,6 +285,19 @@ absl::Status Dataset::CheckTokens(int64_t vocab_size) const {
     }
   }
   return absl::OkStatus();
+}
+
+std::vector<int64_t> Dataset::LinesOf(const std::vector<int64_t>& rows) const {
+  std::ifstream file(path_ + "/lines.u32", std::ios::binary);
+  std::vector<int64_t> lines;
+  for (const int64_t row : rows) {
+    uint32_t line = 0;
+    file.seekg(RowSequences(row).first * static_cast<int64_t>(sizeof(line)));
+    file.read(reinterpret_cast<char*>(&line), sizeof(line));
+    if (!file) return {};
+    lines.push_back(line);
+  }
+  return lines;
 }
 
 int64_t Dataset::TargetTokens(int64_t row) const {

@@ -69,6 +69,9 @@ class Dataset {
     const SequenceRange range = RowSequences(row);
     return static_cast<int64_t>(offsets_[range.end] - offsets_[range.first]);
   }
+  // Where these rows begin in the data, as lines.u32 has it; empty where that
+  // file can't be read.  Blocks on the disk.
+  std::vector<int64_t> LinesOf(const std::vector<int64_t>& rows) const;
   // Targets of one row; a label at the first position of a sequence is never
   // one.
   int64_t TargetTokens(int64_t row) const;
@@ -96,6 +99,7 @@ class Dataset {
   absl::Status CheckRows(const std::string& path) const;
   absl::Status CheckTokens(int64_t vocab_size) const;
 
+  std::string path_;
   Counts counts_;
   std::vector<Mapping> mappings_;
   const uint32_t* tokens_ = nullptr;

@@ -193,6 +193,19 @@ TEST_F(DatasetTest, APackedRowIsItsSequencesOneAfterTheOther) {
   EXPECT_DEATH(dataset->FillRow(1, 4, tokens.data(), labels.data()), "check");
 }
 
+TEST_F(DatasetTest, RowsBeginOnLines) {
+  const auto plain = Open();
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_TRUE((*plain)->LinesOf({0}).empty());  // no such file
+  WriteTestFile(path_ + "/lines.u32", Bytes(std::vector<uint32_t>{2, 5, 9}));
+  EXPECT_EQ((*plain)->LinesOf({2, 0}), (std::vector<int64_t>{9, 2}));
+  EXPECT_TRUE((*plain)->LinesOf({}).empty());
+  Rows({0, 1, 3});
+  const auto packed = Open();
+  ASSERT_TRUE(packed.ok()) << packed.status();
+  EXPECT_EQ((*packed)->LinesOf({1}), (std::vector<int64_t>{5}));
+}
+
 TEST_F(DatasetTest, NothingIsPredictedAcrossSequences) {
   Labels({1, 1, 1, 1, 1, 1, 1, 1, 1});
   Rows({0, 1, 3});

@@ -1,4 +1,5 @@
 // JobRunner: what a job starts from, and its first moments.
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -8,6 +9,7 @@
 #include "base/model/parameters.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
+#include "server/jobs/resumed_rows.h"
 #include "server/jobs/runner.h"
 #include "server/jobs/start_point.h"
 #include "server/jobs/tokenizer_copy.h"
@@ -43,6 +45,27 @@ void NoteAdapter(const RunnerOptions& options, RunnerListener& listener) {
   listener.OnWarning(absl::StrCat(adapter.path, ": made for the base model \"",
                                   adapter.base_model, "\"; the job's is ",
                                   options.base.id, ", which has its shapes"));
+}
+
+// The job of the checkpoint may have taken the same rows in another order.
+void WarnOfRows(const RunnerOptions& options, const StartPoint& start,
+                RunnerListener& listener) {
+  const auto then = ResolvedSpec::FromJson(start.manifest.resolved_spec);
+  const JobSpec& spec = options.spec.spec();
+  if (!then.ok() || then->spec().packing != spec.packing) return;
+  const auto order = [](const JobSpec& job) {
+    return RowOrder{job.batch_size, static_cast<uint64_t>(job.seed)};
+  };
+  const int64_t steps = start.manifest.step;
+  const RowOrder before = order(then->spec()), now = order(spec);
+  const Dataset& data = *options.train;
+  const ResumedRows found = CompareRows(data.counts().rows, steps, before, now);
+  if (found.again == 0 && found.left_out == 0) return;
+  listener.OnWarning(
+      absl::StrCat(start.path, " ",
+                   ResumedRowsText(found, steps, before, now,
+                                   data.LinesOf(found.first_again),
+                                   data.LinesOf(found.first_left_out))));
 }
 
 }  // namespace
@@ -223,6 +246,8 @@ void JobRunner::GoOnFrom(const StartPoint& start) {
                      start.manifest.dataset_sha256, ", the job's dataset has ",
                      now, ": the job goes on with step ", completed_step_ + 1,
                      " of its own order of batches"));
+  } else if (!start.own) {
+    WarnOfRows(options_, start, *listener_);
   }
   const nlohmann::json json = ParseTrainerState(
       start.trainer_state, start.path + "/trainer_state.json");

@@ -590,6 +590,29 @@ class CorruptCheckpointTest(BadInputTest):
         self.assertNotEqual(found["dataset"]["sha256"],
                             self.daemon.job(job)["dataset"]["sha256"])
 
+    def test_other_batches_in_a_new_job_are_a_warning(self):
+        """The rows that come again or not at all are counted."""
+        self.daemon.start()
+        job, steps = self.paused()
+        spec = self.daemon.job(job)["resolved_spec"]
+        size, step = spec["batch_size"], steps[-1]
+        same = {"resume_from_checkpoint": f"job:{job}", "max_steps": step + 1}
+        self.submit(**same)
+        self.daemon.wait("job-2")
+        self.assertNotIn("WARNING", self.daemon.log("job-2"))
+        self.submit(**same, batch_size=size // 2)
+        self.daemon.wait("job-3")
+        log = self.daemon.log("job-3")
+        self.assertRegex(
+            log, f"WARNING: .*checkpoint-{step} has {step} steps with "
+            f"batch_size: {size} and seed: {spec['seed']}; this job, with "
+            f"batch_size: {size // 2} and seed: {spec['seed']}, goes on with "
+            f"step {step + 1} of its own order, where rows are trained on "
+            f"again {step * (size - size // 2)} times "
+            r"\(the first: lines \d+(, \d+)*\); say "
+            f"batch_size: {size} and seed: {spec['seed']} to go on where it "
+            "was")
+
     def test_other_data_in_the_same_job_fails_it(self):
         """Prepared data that are damaged are prepared again, but from what
         the job was submitted with only."""
