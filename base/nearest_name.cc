@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 #include <numeric>
 
 namespace roundhouse {
@@ -33,6 +34,9 @@ std::string NearestName(const std::string& name,
   std::string nearest;
   int least = reach + 1;
   for (const std::string& candidate : names) {
+    const auto longer =
+        static_cast<int>(candidate.size()) - static_cast<int>(name.size());
+    if (std::abs(longer) > reach) continue;
     const int distance = EditDistance(name, candidate);
     if (distance >= least || distance >= static_cast<int>(candidate.size())) {
       continue;

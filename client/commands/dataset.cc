@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <ostream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -59,14 +60,12 @@ const CommandInfo& DatasetCommand::info() const {
       "validate|preview FILE...",
       "what a job would be trained on",
       "validate reads all of it as a job would: rows, tokens, what is "
-      "truncated "
-      "or\ndropped, why and where.  The exit code is 1 when no job could be "
-      "trained on it.\n\npreview shows the first sequences with what is "
-      "trained "
-      "in green, or between [[ and\n]] without colours.\n\nFILE is a file, a "
-      "folder of files or a pattern ('data/train-*').  It and the model are\n"
-      "looked up by the server, under its data roots.  The flags are the job "
-      "file's fields.",
+      "truncated or\ndropped, why and where.  The exit code is 1 when no job "
+      "could be trained on it.\n\npreview shows the first sequences with what "
+      "is trained in green, or between [[ and\n]] without colours.\n\nFILE is "
+      "a file, a folder of files or a pattern ('data/train-*').  It and the "
+      "model are\nlooked up by the server, under its data roots.  The flags "
+      "are the job file's fields.",
       2,
       1 + kMaxFiles};
   return info;
@@ -100,12 +99,18 @@ absl::Status DatasetCommand::CheckFlags() {
   if (model_.empty()) {
     return absl::InvalidArgumentError("flag --model is missing");
   }
+  std::set<std::string> fields;
   for (const std::string& column : columns_) {
     const size_t equals = column.find('=');
-    if (equals != 0 && equals != std::string::npos) continue;
+    if (equals == 0 || equals == std::string::npos) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("flag --dataset-columns: \"", column,
+                       "\" is not FIELD=COLUMN, as in prompt=question"));
+    }
+    const std::string field = column.substr(0, equals);
+    if (fields.insert(field).second) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("flag --dataset-columns: \"", column,
-                     "\" is not FIELD=COLUMN, as in prompt=question"));
+        absl::StrCat("flag --dataset-columns: ", field, " is given twice"));
   }
   if (!validation_split_.empty() &&
       !absl::SimpleAtod(validation_split_, &held_out_)) {

@@ -35,6 +35,10 @@ absl::Status CheckGiven(const DatasetQuestion& question) {
     return FieldError("MISSING_FIELD", field,
                       absl::StrCat(field, ": is missing"));
   }
+  if (question.dataset.size() > kMaxDataFiles) {
+    return Invalid("dataset", absl::StrCat(question.dataset.size(),
+                                           " names; at most ", kMaxDataFiles));
+  }
   return absl::OkStatus();
 }
 

@@ -231,6 +231,9 @@ TEST_F(DatasetInspectorTest, WhatIsWrongIsNamedByField) {
   };
   ExpectField(with([](auto& q) { q.dataset = {}; }), "dataset");
   ExpectField(with([](auto& q) { q.dataset = {"nowhere"}; }), "dataset");
+  ExpectField(
+      with([](auto& q) { q.dataset.assign(kMaxDataFiles + 1, "d.jsonl"); }),
+      "dataset");
   ExpectField(with([](auto& q) { q.model_name_or_path = ""; }),
               "model_name_or_path");
   ExpectField(with([](auto& q) { q.model_name_or_path = "other"; }),

@@ -25,7 +25,9 @@ bool IsMissing(const absl::Status& status) {
 // The error as it is where nothing there is called alike.
 absl::Status WithNearest(const DataRoots& roots, const std::string& path,
                          const absl::Status& missing) {
-  const std::string nearest = NearestPath(roots, path);
+  // A pattern is spelt as it is meant.
+  const bool pattern = path.find_first_of("*?[") != std::string::npos;
+  const std::string nearest = pattern ? "" : NearestPath(roots, path);
   if (nearest.empty()) return missing;
   return FieldError(ErrorReason(missing), ErrorField(missing),
                     absl::StrCat(std::string(missing.message()),
