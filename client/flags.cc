@@ -48,6 +48,13 @@ bool FlagSet::Has(const std::string& name) const {
                      [&](const Flag& flag) { return flag.name == name; });
 }
 
+std::string FlagSet::Suggestion(const std::string& name) const {
+  std::vector<std::string> names;
+  for (const Flag& flag : flags_) names.push_back(flag.name);
+  const std::string nearest = NearestName(name, names);
+  return nearest.empty() ? "" : absl::StrCat("; did you mean --", nearest, "?");
+}
+
 absl::StatusOr<FlagSet::Given> FlagSet::TakeApart(
     const std::string& arg) const {
   Given given;
@@ -60,12 +67,9 @@ absl::StatusOr<FlagSet::Given> FlagSet::TakeApart(
                        : candidate.letter == arg[1];
       });
   if (flag == flags_.end()) {
-    std::vector<std::string> names;
-    for (const Flag& known : flags_) names.push_back("--" + known.name);
-    const std::string nearest = is_long ? NearestName(given.shown, names) : "";
-    return absl::InvalidArgumentError(absl::StrCat(
-        "unknown flag ", given.shown,
-        nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?")));
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown flag ", given.shown,
+                     is_long ? Suggestion(given.shown.substr(2)) : ""));
   }
   given.flag = &*flag;
   if (is_long) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "base/log.h"
 #include "base/visible_text.h"
+#include "client/text_width.h"
 
 namespace roundhouse::client {
 namespace {
@@ -137,15 +138,14 @@ std::string FormatTable(const std::vector<Row>& cells) {
     std::transform(row.begin(), row.end(), row.begin(), VisibleLine);
     widths.resize(row.size());
     for (size_t i = 0; i < row.size(); ++i) {
-      widths[i] = std::max(widths[i], row[i].size());
+      widths[i] = std::max(widths[i], TextWidth(row[i]));
     }
   }
   std::string text;
   for (const Row& row : rows) {
     std::string line;
     for (size_t i = 0; i < row.size(); ++i) {
-      absl::StrAppend(&line, row[i],
-                      std::string(widths[i] - row[i].size() + 2, ' '));
+      absl::StrAppend(&line, PadWidth(row[i], widths[i] + 2));
     }
     line.erase(line.find_last_not_of(' ') + 1);
     absl::StrAppend(&text, line, "\n");
@@ -213,9 +213,14 @@ std::string DeviceTable(const std::vector<v1::Device>& devices) {
     rows.push_back(
         {absl::StrCat(device.index()), device.kind(),
          v1::DeviceState_Name(device.state()),
-         absl::StrCat(FormatBytes(device.memory_used_bytes()), " of ",
-                      FormatBytes(device.memory_limit_bytes())),
-         absl::StrFormat("%.1f%%", 100 * device.bubble_ratio()),
+         // Known once a slot is done.
+         absl::StrCat(device.memory_used_bytes() > 0
+                          ? FormatBytes(device.memory_used_bytes())
+                          : "-",
+                      " of ", FormatBytes(device.memory_limit_bytes())),
+         device.compute_seconds() + device.bubble_seconds() > 0
+             ? absl::StrFormat("%.1f%%", 100 * device.bubble_ratio())
+             : "-",
          absl::StrFormat("%.1f s", device.compute_seconds()),
          FormatBytes(device.h2d_bytes()), FormatBytes(device.d2h_bytes()),
          absl::StrCat(device.slots()), absl::StrCat(device.worker_restarts()),
@@ -286,8 +291,11 @@ std::string FormatCount(double count) {
   if (count < 999.5) {
     return absl::StrFormat("%.0f", count);
   }
-  return count < 999'950 ? absl::StrFormat("%.1fk", count / 1e3)
-                         : absl::StrFormat("%.1fM", count / 1e6);
+  if (count < 999'950) {
+    return absl::StrFormat("%.1fk", count / 1e3);
+  }
+  return count < 999'950'000 ? absl::StrFormat("%.1fM", count / 1e6)
+                             : absl::StrFormat("%.1fB", count / 1e9);
 }
 
 std::string FormatLoss(double loss) { return absl::StrFormat("%.4f", loss); }

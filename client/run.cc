@@ -4,6 +4,7 @@
 #include <memory>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -81,14 +82,26 @@ std::unique_ptr<Command> MakeCommand(const std::string& name) {
   return nullptr;
 }
 
-// "; did you mean list?", or "" where no command is called alike.
-std::string CommandHint(const std::string& name) {
-  std::vector<std::string> names;
+// What other tools call it.
+constexpr std::pair<const char*, const char*> kOtherWords[] = {
+    {"create", "submit"}, {"delete", "cancel"}, {"describe", "get"},
+    {"info", "get"},      {"kill", "cancel"},   {"ps", "list"},
+    {"rm", "cancel"},     {"run", "submit"},    {"show", "get"},
+    {"status", "get"},    {"stop", "cancel"},   {"train", "submit"}};
+
+absl::Status UnknownCommand(const std::string& name) {
+  const std::string text = absl::StrCat("unknown command \"", name, "\"");
+  for (const auto& [word, command] : kOtherWords) {
+    if (name != word) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(text, "; did you mean ", command, "?"));
+  }
+  std::vector<std::string> names = {"help"};
   for (const Factory& factory : kFactories) {
     names.push_back(factory()->info().name);
   }
-  const std::string nearest = NearestName(name, names);
-  return nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?");
+  return absl::InvalidArgumentError(
+      absl::StrCat(text, DidYouMean(name, names)));
 }
 
 std::string ClientHelp(const FlagSet& flags) {
@@ -202,10 +215,7 @@ ExitCode Dispatch(std::vector<std::string> args, Environment* environment) {
   }
   const std::unique_ptr<Command> command = MakeCommand(rest->front());
   if (command == nullptr) {
-    return UsageError(absl::InvalidArgumentError(
-                          absl::StrCat("unknown command \"", rest->front(),
-                                       "\"", CommandHint(rest->front()))),
-                      "", environment);
+    return UsageError(UnknownCommand(rest->front()), "", environment);
   }
   return RunCommand(command.get(), {rest->begin() + 1, rest->end()}, global,
                     environment);

@@ -48,7 +48,19 @@ TEST_F(RunTest, EveryCommandHasHelp) {
 TEST_F(RunTest, UsageErrorsNameTheirCause) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{}, "Usage: roundhouse [flags] COMMAND"},
-      {{"gett"}, "unknown command \"gett\""},
+      {{"gett"}, "unknown command \"gett\"; did you mean get?\nSee: "},
+      {{"lst"}, "unknown command \"lst\"; did you mean list?\n"},
+      {{"stop"}, "unknown command \"stop\"; did you mean cancel?\n"},
+      {{"frobnicate"}, "unknown command \"frobnicate\"\n"},
+      {{"list", "--sate=x"}, "unknown flag --sate; did you mean --state?\n"},
+      {{"list", "--state=runing"},
+       "\"runing\" is no state of a job; did you mean running?\n"},
+      {{"model", "lst"},
+       "model: \"lst\" is neither list nor show; did you "
+       "mean list?\n"},
+      {{"model", "show"}, "model: show needs a MODEL\n"},
+      {{"dataset", "preveiw", "f", "--model=m"},
+       "\"preveiw\" is neither validate nor preview; did you mean preview?"},
       {{"--bogus", "list"}, "unknown flag --bogus"},
       {{"list", "--bogus"}, "list: unknown flag --bogus"},
       {{"list", "x"}, "unexpected argument \"x\""},

@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/nearest_name.h"
 #include "base/visible_text.h"
 #include "client/dataset_output.h"
 #include "client/message_json.h"
@@ -194,7 +195,9 @@ ExitCode DatasetCommand::Run(const std::vector<std::string>& arguments,
   const std::string& what = arguments[0];
   std::string usage;
   if (what != "validate" && what != "preview") {
-    usage = absl::StrCat("\"", what, "\" is neither validate nor preview");
+    usage = absl::StrCat("\"", VisibleLine(what),
+                         "\" is neither validate nor preview",
+                         DidYouMean(what, {"validate", "preview"}));
   } else if (what == "validate" && samples_ != 0) {
     usage = "flag --samples is for preview";
   } else if (samples_ > kMaxSamples) {

@@ -36,8 +36,10 @@ const CommandInfo& TopCommand::info() const {
   static const CommandInfo& info = *new CommandInfo{
       "top", "", "what devices and jobs do now",
       "On a terminal it goes on until Ctrl-C, elsewhere it shows one interval. "
-      "BUSY and\nBUBBLE are shares of the interval; WAITS FOR says what came "
-      "last of what a device\nneeded (docs/metrics.md has the causes)."};
+      "BUSY and\nBUBBLE are shares of the interval, \"-\" where a long "
+      "computation has not ended.  WAITS\nFOR says what came last of what a "
+      "device needed (docs/metrics.md has the causes);\nwhat a wait is for is "
+      "known when it ends."};
   return info;
 }
 
