@@ -7,8 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "base/nearest_name.h"
 #include "base/status.h"
+#include "client/text_width.h"
 
 namespace roundhouse::client {
+namespace {
+
+constexpr size_t kHelpColumns = 80;
+
+}  // namespace
 
 void FlagSet::AddBool(const std::string& name, char letter, bool* target,
                       const std::string& help) {
@@ -156,9 +162,13 @@ std::string FlagSet::Help() const {
   }
   std::string text;
   for (size_t i = 0; i < flags_.size(); ++i) {
-    absl::StrAppend(&text, "  ", lefts[i],
-                    std::string(width - lefts[i].size() + 2, ' '),
-                    flags_[i].help, "\n");
+    std::string left = absl::StrCat(
+        "  ", lefts[i], std::string(width - lefts[i].size() + 2, ' '));
+    for (const std::string& line :
+         WrapText(flags_[i].help, kHelpColumns - left.size())) {
+      absl::StrAppend(&text, left, line, "\n");
+      left.assign(left.size(), ' ');
+    }
   }
   return text;
 }

@@ -50,7 +50,7 @@ class FlagSet {
   absl::StatusOr<std::vector<std::string>> Parse(
       const std::vector<std::string>& args, Order order = Order::kMixed) const;
 
-  // One flag a line, in the order they were added.
+  // Each flag in the order they were added, in lines of at most 80 columns.
   std::string Help() const;
 
  private:

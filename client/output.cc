@@ -69,11 +69,16 @@ std::string TimeText(bool present,
 
 std::string DatasetText(const v1::DatasetStats& dataset) {
   return absl::StrCat(dataset.train_sequences(), " sequences, ",
-                      dataset.train_tokens(), " tokens, ",
+                      dataset.train_tokens(), " tokens; ",
                       dataset.train_truncated(), " truncated, ",
-                      dataset.train_dropped(), " dropped; validation ",
-                      dataset.validation_sequences(), " sequences, ",
-                      dataset.validation_tokens(), " tokens");
+                      dataset.train_dropped(), " dropped");
+}
+
+std::string ValidationSetText(const v1::DatasetStats& dataset) {
+  return dataset.validation_sequences() == 0
+             ? ""
+             : absl::StrCat(dataset.validation_sequences(), " sequences, ",
+                            dataset.validation_tokens(), " tokens");
 }
 
 std::string EvalText(const v1::FineTuningJob& job) {
@@ -184,6 +189,7 @@ std::string JobText(const v1::FineTuningJob& job) {
       {"tokens/s:",
        job.tokens_per_second() > 0 ? FormatCount(job.tokens_per_second()) : ""},
       {"dataset:", job.has_dataset() ? DatasetText(job.dataset()) : ""},
+      {"validation set:", ValidationSetText(job.dataset())},
       {"created:", TimeText(job.has_create_time(), job.create_time())},
       {"started:", TimeText(job.has_start_time(), job.start_time())},
       {"ended:", TimeText(job.has_end_time(), job.end_time())},

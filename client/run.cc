@@ -8,6 +8,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "base/nearest_name.h"
 #include "base/status.h"
 #include "base/version.h"
@@ -27,9 +30,12 @@
 #include "client/commands/trace.h"
 #include "client/commands/watch.h"
 #include "client/error_text.h"
+#include "client/text_width.h"
 
 namespace roundhouse::client {
 namespace {
+
+constexpr size_t kHelpColumns = 80;
 
 // Of every command; also allowed before its name.
 struct GlobalFlags {
@@ -54,8 +60,8 @@ void DefineGlobalFlags(GlobalFlags* global, FlagSet* flags) {
   // A command may have an output of its own; -o is always the format.
   const char* const format = flags->Has("output") ? "format" : "output";
   flags->AddString(format, 'o', "FORMAT", &global->output,
-                   "table, json or name");
-  flags->AddBool("help", 'h', &global->help, "this text");
+                   "how to print: table, json or name");
+  flags->AddBool("help", 'h', &global->help, "print this text");
 }
 
 constexpr char kNotes[] =
@@ -124,8 +130,12 @@ std::string CommandHelp(const CommandInfo& info, const FlagSet& flags) {
                                   "\n\nUsage: roundhouse ", info.name,
                                   info.arguments.empty() ? "" : " ",
                                   info.arguments, " [flags]\n");
-  if (!info.details.empty()) {
-    absl::StrAppend(&text, "\n", info.details, "\n");
+  for (absl::string_view paragraph :
+       absl::StrSplit(info.details, "\n\n", absl::SkipEmpty())) {
+    absl::StrAppend(
+        &text, "\n",
+        absl::StrJoin(WrapText(std::string(paragraph), kHelpColumns), "\n"),
+        "\n");
   }
   absl::StrAppend(&text, "\nFlags:\n", flags.Help());
   return text;
@@ -196,7 +206,7 @@ ExitCode Dispatch(std::vector<std::string> args, Environment* environment) {
   GlobalFlags global;
   FlagSet flags;
   DefineGlobalFlags(&global, &flags);
-  flags.AddBool("version", 0, &global.version, "the version");
+  flags.AddBool("version", 0, &global.version, "print the version");
   const absl::StatusOr<std::vector<std::string>> rest =
       flags.Parse(args, FlagSet::Order::kFlagsFirst);
   if (!rest.ok()) {

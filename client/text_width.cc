@@ -90,4 +90,29 @@ std::string PadWidth(std::string_view text, size_t columns) {
          std::string(columns - std::min(columns, width), ' ');
 }
 
+std::vector<std::string> WrapText(std::string_view text, size_t columns) {
+  std::vector<std::string> lines(1);
+  size_t at = 0;
+  while (at < text.size()) {
+    const size_t word =
+        std::min(text.find_first_not_of(" \n", at), text.size());
+    const size_t end = std::min(text.find_first_of(" \n", word), text.size());
+    if (word == end) break;
+    // A line's end counts as one space.
+    std::string gap(text.substr(at, word - at));
+    std::replace(gap.begin(), gap.end(), '\n', ' ');
+    const std::string next(text.substr(word, end - word));
+    std::string& line = lines.back();
+    if (line.empty()) {
+      line = next;
+    } else if (TextWidth(line) + gap.size() + TextWidth(next) <= columns) {
+      line += gap + next;
+    } else {
+      lines.push_back(next);
+    }
+    at = end;
+  }
+  return lines;
+}
+
 }  // namespace roundhouse::client

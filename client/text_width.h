@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace roundhouse::client {
 
@@ -23,6 +24,10 @@ std::string FitWidth(std::string_view text, size_t columns);
 
 // `text` with blanks behind it up to `columns`; as it is where it is wider.
 std::string PadWidth(std::string_view text, size_t columns);
+
+// The words of one paragraph in lines of at most `columns`; a longer word has
+// a line of its own.  Spaces between words are kept but at the ends of lines.
+std::vector<std::string> WrapText(std::string_view text, size_t columns);
 
 }  // namespace roundhouse::client
 

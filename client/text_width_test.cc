@@ -35,6 +35,15 @@ TEST(TextWidthTest, Pads) {
   EXPECT_EQ(PadWidth("abc", 2), "abc");
 }
 
+TEST(TextWidthTest, WrapsBetweenWords) {
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(WrapText("", 10), Lines{""});
+  EXPECT_EQ(WrapText("one two\nthree", 9), (Lines{"one two", "three"}));
+  EXPECT_EQ(WrapText("Two.  Sentences.", 20), Lines{"Two.  Sentences."});
+  EXPECT_EQ(WrapText("Two.  Sentences.", 10), (Lines{"Two.", "Sentences."}));
+  EXPECT_EQ(WrapText("a longword b", 4), (Lines{"a", "longword", "b"}));
+}
+
 // What is not UTF-8 ends no loop and reads nothing behind the end.
 TEST(TextWidthTest, OtherBytes) {
   EXPECT_EQ(TextWidth("\xff\xe6\xbc"), 6u);

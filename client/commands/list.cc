@@ -53,9 +53,9 @@ const CommandInfo& ListCommand::info() const {
 
 void ListCommand::DefineFlags(FlagSet* flags) {
   flags->AddString("state", 0, "STATE[,STATE]", &state_names_,
-                   "only jobs in these states, such as running,queued");
+                   "show only jobs in these states, such as running,queued");
   flags->AddInt("limit", 0, "N", 0, &limit_,
-                "at most so many jobs, 50 when not given; 0 is all");
+                "show at most so many jobs, 50 when not given; 0 is all");
 }
 
 absl::Status ListCommand::CheckFlags() {

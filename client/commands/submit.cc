@@ -79,10 +79,11 @@ void SubmitCommand::DefineFlags(FlagSet* flags) {
                    "the job file (YAML or JSON); - is standard input");
   flags->AddBool("wait", 0, &wait_, "follow the job to its end");
   flags->AddBool("dry-run", 0, &dry_run_,
-                 "let the server check and resolve it, say what it needs and "
-                 "show a sample; make no job");
+                 "let the server check the file, say what the job would need "
+                 "and show a sample; no job is made");
   flags->AddString("request-id", 0, "ID", &request_id_,
-                   "made up when not given; the same id makes no second job");
+                   "a name of this request, made up when not given; the same "
+                   "one makes no second job");
 }
 
 absl::Status SubmitCommand::CheckFlags() {

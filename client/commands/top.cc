@@ -45,9 +45,9 @@ const CommandInfo& TopCommand::info() const {
 
 void TopCommand::DefineFlags(FlagSet* flags) {
   flags->AddInt("interval", 0, "SECONDS", 1, &interval_,
-                "between two looks at the server, 2 when not given");
+                "the time between two looks at the server, 2 when not given");
   flags->AddInt("count", 'n', "N", 0, &count_,
-                "so many times; 0, when not given: see above");
+                "look so many times; 0, when not given, as above");
 }
 
 absl::Status TopCommand::CheckFlags() {
