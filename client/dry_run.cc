@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -69,9 +70,10 @@ std::string StepsText(const Spec& spec, const v1::JobNeeds& needs) {
       "of ", Field(spec, "batch_size"),
       Field(spec, "packing") == "true" ? " packed rows" : " sequences");
   if (needs.steps() > 0) return absl::StrCat(needs.steps(), " ", batch);
-  return absl::StrCat("as many ", batch, " as ",
-                      Field(spec, "num_train_epochs"),
-                      " epochs have; known once the data are read");
+  std::string epochs = Field(spec, "num_train_epochs");
+  if (absl::EndsWith(epochs, ".0")) epochs.resize(epochs.size() - 2);
+  return absl::StrCat(epochs, " epochs ", batch,
+                      " a step; counted once the data are read");
 }
 
 void AddHostRows(const v1::JobNeeds& needs, Rows* rows) {
@@ -91,7 +93,7 @@ void AddHostRows(const v1::JobNeeds& needs, Rows* rows) {
 
 std::string TimeText(const v1::JobNeeds& needs) {
   if (!needs.has_step_seconds()) {
-    return "not known: no job has trained this model on these data so yet";
+    return "not known: no job like it has run here yet";
   }
   const std::string each =
       absl::StrFormat("%.3g s a step, measured in %s", needs.step_seconds(),

@@ -61,8 +61,7 @@ TEST(DryRunTextTest, TheJobAndItsNeedsInShort) {
             "disk:              21.0 MiB of 99.0 MiB free in /s\\x1b\n"
             "  checkpoints:     4 of 5.0 MiB\n"
             "  result:          1.0 MiB\n"
-            "training time:     not known: no job has trained this model on "
-            "these data so yet\n");
+            "training time:     not known: no job like it has run here yet\n");
 }
 
 TEST(DryRunTextTest, AdaptersAndSeveralFiles) {
@@ -84,8 +83,7 @@ TEST(DryRunTextTest, AdaptersAndSeveralFiles) {
   for (const char* part :
        {"1.2M, trained: 1.5k\n", "lora of rank 8 at q_proj, v_proj\n",
         "/d/a and 2 more\n", "0.05 of the dataset\n",
-        "as many of 32 packed rows as 3.0 epochs have; known once the data are "
-        "read\n",
+        "3 epochs of 32 packed rows a step; counted once the data are read\n",
         "output_name:       x\n", "2.0 GiB of 8.0 GiB\n",
         "  frozen weights:  1.0 GiB\n", "  weights:         random, by the "}) {
     EXPECT_TRUE(Has(text, part)) << part << "\n" << text;

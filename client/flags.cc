@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/nearest_name.h"
 #include "base/status.h"
-#include "client/text_width.h"
+#include "base/text_width.h"
 
 namespace roundhouse::client {
 namespace {

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/log.h"
+#include "base/text_width.h"
 #include "base/visible_text.h"
-#include "client/text_width.h"
 
 namespace roundhouse::client {
 namespace {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/text_width.h"
 #include "base/visible_text.h"
 #include "client/output.h"
-#include "client/text_width.h"
 
 namespace roundhouse::client {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "client/text_width.h"
+#include "base/text_width.h"
 
 namespace roundhouse::client {
 namespace {

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "base/nearest_name.h"
 #include "base/status.h"
+#include "base/text_width.h"
 #include "base/version.h"
 #include "client/commands/change.h"
 #include "client/commands/dataset.h"
@@ -30,7 +31,6 @@
 #include "client/commands/trace.h"
 #include "client/commands/watch.h"
 #include "client/error_text.h"
-#include "client/text_width.h"
 
 namespace roundhouse::client {
 namespace {

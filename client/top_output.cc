@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/text_width.h"
 #include "client/output.h"
 #include "client/shares.h"
-#include "client/text_width.h"
 
 namespace roundhouse::client {
 namespace {

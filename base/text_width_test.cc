@@ -1,8 +1,8 @@
-#include "client/text_width.h"
+#include "base/text_width.h"
 
 #include <gtest/gtest.h>
 
-namespace roundhouse::client {
+namespace roundhouse {
 namespace {
 
 constexpr char kIdeographs[] = "\xe6\xbc\xa2\xe5\xad\x97";  // U+6F22, U+5B57
@@ -51,4 +51,4 @@ TEST(TextWidthTest, OtherBytes) {
 }
 
 }  // namespace
-}  // namespace roundhouse::client
+}  // namespace roundhouse

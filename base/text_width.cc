@@ -1,11 +1,11 @@
-#include "client/text_width.h"
+#include "base/text_width.h"
 
 #include <locale.h>
 #include <wchar.h>
 
 #include <algorithm>
 
-namespace roundhouse::client {
+namespace roundhouse {
 namespace {
 
 // Of a character that the C library has no width for.
@@ -115,4 +115,4 @@ std::vector<std::string> WrapText(std::string_view text, size_t columns) {
   return lines;
 }
 
-}  // namespace roundhouse::client
+}  // namespace roundhouse

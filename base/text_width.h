@@ -7,15 +7,15 @@
 // base/visible_text.h made: UTF-8 without control characters.
 //
 // Pure; thread-safe.
-#ifndef ROUNDHOUSE_CLIENT_TEXT_WIDTH_H_
-#define ROUNDHOUSE_CLIENT_TEXT_WIDTH_H_
+#ifndef ROUNDHOUSE_BASE_TEXT_WIDTH_H_
+#define ROUNDHOUSE_BASE_TEXT_WIDTH_H_
 
 #include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace roundhouse::client {
+namespace roundhouse {
 
 size_t TextWidth(std::string_view text);
 
@@ -29,6 +29,6 @@ std::string PadWidth(std::string_view text, size_t columns);
 // a line of its own.  Spaces between words are kept but at the ends of lines.
 std::vector<std::string> WrapText(std::string_view text, size_t columns);
 
-}  // namespace roundhouse::client
+}  // namespace roundhouse
 
-#endif  // ROUNDHOUSE_CLIENT_TEXT_WIDTH_H_
+#endif  // ROUNDHOUSE_BASE_TEXT_WIDTH_H_
