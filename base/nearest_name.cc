@@ -47,4 +47,10 @@ std::string NearestName(const std::string& name,
   return nearest;
 }
 
+std::string DidYouMean(const std::string& name,
+                       const std::vector<std::string>& names) {
+  const std::string nearest = NearestName(name, names);
+  return nearest.empty() ? "" : "; did you mean " + nearest + "?";
+}
+
 }  // namespace roundhouse

@@ -12,6 +12,10 @@ namespace roundhouse {
 std::string NearestName(const std::string& name,
                         const std::vector<std::string>& names);
 
+// "; did you mean list?", to stand behind "unknown command"; "" without one.
+std::string DidYouMean(const std::string& name,
+                       const std::vector<std::string>& names);
+
 }  // namespace roundhouse
 
 #endif  // ROUNDHOUSE_BASE_NEAREST_NAME_H_

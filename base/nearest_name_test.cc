@@ -20,5 +20,10 @@ TEST(NearestNameTest, WhatIsFarAwayIsNotMeant) {
   EXPECT_EQ(NearestName(std::string(100, 'a'), {std::string(99, 'a')}), "");
 }
 
+TEST(NearestNameTest, AsAQuestion) {
+  EXPECT_EQ(DidYouMean("lst", {"list"}), "; did you mean list?");
+  EXPECT_EQ(DidYouMean("zzzzzz", {"list"}), "");
+}
+
 }  // namespace
 }  // namespace roundhouse

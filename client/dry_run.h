@@ -1,4 +1,4 @@
-// What a dry run shows beside the resolved spec.
+// What a dry run shows: the job in short, and what it would need.
 //
 // Pure; thread-safe.
 #ifndef ROUNDHOUSE_CLIENT_DRY_RUN_H_
@@ -11,11 +11,11 @@
 
 namespace roundhouse::client {
 
-// A "field: value" line for each of those that say what the job is.
-std::string SpecText(const nlohmann::ordered_json& spec);
-
-// A "key: value" line each: host and device memory, disk, parameters, ETA.
-std::string NeedsText(const v1::JobNeeds& needs);
+// A "key: value" line each: model, method, data, steps, memory of host and
+// device, disk, training time.  What is not known yet says so.  A field that
+// `spec`, the resolved job file, does not have leaves its line out.
+std::string DryRunText(const nlohmann::ordered_json& spec,
+                       const v1::JobNeeds& needs);
 
 }  // namespace roundhouse::client
 

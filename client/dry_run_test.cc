@@ -1,5 +1,7 @@
 #include "client/dry_run.h"
 
+#include <sstream>
+
 #include "gtest/gtest.h"
 
 namespace roundhouse::client {
@@ -23,43 +25,89 @@ v1::JobNeeds Needs() {
   needs.set_disk_bytes(21 << 20);
   needs.set_disk_free_bytes(99 << 20);
   needs.set_disk_path("/s\x1b");
-  needs.set_parameters(1234);
-  needs.set_trainable_parameters(34);
+  needs.set_parameters(1234567);
+  needs.set_trainable_parameters(1234567);
+  needs.set_steps(500);
   return needs;
 }
 
-TEST(NeedsTextTest, NamesEveryNeed) {
-  v1::JobNeeds needs = Needs();
-  const std::string text = NeedsText(needs);
-  for (const char* part :
-       {"1.0 GiB of 8.0 GiB (training state 512.0 MiB, activations and tokens "
-        "256.0 MiB, file tables 256.0 MiB)\n",
-        "3.0 MiB of 4.0 MiB in the largest slot, without activations\n",
-        "21.0 MiB (checkpoints 4 x 5.0 MiB, result 1.0 MiB); 99.0 MiB are free "
-        "in /s",
-        "1234, trained 34\n"}) {
-    EXPECT_TRUE(Has(text, part)) << text;
-  }
-  EXPECT_FALSE(Has(text, "\x1b"));
-  needs.set_host_base_bytes(int64_t{1} << 30);
-  EXPECT_TRUE(
-      Has(NeedsText(needs), "2.0 GiB of 8.0 GiB (frozen weights 1.0 GiB, "))
-      << NeedsText(needs);
+nlohmann::ordered_json Spec() {
+  return nlohmann::ordered_json::parse(R"({
+      "model_name_or_path": "/m/tiny", "model_init": "pretrained",
+      "dataset": "/d/train.jsonl", "method": "full", "batch_size": 32,
+      "max_length": 256, "packing": false, "learning_rate": 5e-05,
+      "lr_scheduler_type": "linear", "dtype": "bf16", "seed": 42})");
 }
 
-TEST(NeedsTextTest, TheTimeIsThatOfAnEarlierJobOrNotKnown) {
+TEST(DryRunTextTest, TheJobAndItsNeedsInShort) {
+  EXPECT_EQ(DryRunText(Spec(), Needs()),
+            "model:             /m/tiny\n"
+            "parameters:        1.2M, all of them trained\n"
+            "method:            full\n"
+            "dtype:             bf16\n"
+            "dataset:           /d/train.jsonl\n"
+            "  rows, tokens:    not counted yet; roundhouse dataset validate "
+            "does\n"
+            "validation:        none\n"
+            "steps:             500 of 32 sequences\n"
+            "max_length:        256\n"
+            "learning rate:     5e-05, linear\n"
+            "host memory:       1.0 GiB of 8.0 GiB\n"
+            "  training state:  512.0 MiB\n"
+            "  activations:     256.0 MiB\n"
+            "  file tables:     256.0 MiB\n"
+            "device memory:     3.0 MiB of 4.0 MiB for the largest slot, and "
+            "its activations\n"
+            "disk:              21.0 MiB of 99.0 MiB free in /s\\x1b\n"
+            "  checkpoints:     4 of 5.0 MiB\n"
+            "  result:          1.0 MiB\n"
+            "training time:     not known: no job like it has run here yet\n");
+}
+
+TEST(DryRunTextTest, AdaptersAndSeveralFiles) {
+  nlohmann::ordered_json spec = Spec();
+  spec["method"] = "lora";
+  spec["lora_r"] = 8;
+  spec["target_modules"] = {"q_proj", "v_proj"};
+  spec["dataset"] = {"/d/a", "/d/b", "/d/c"};
+  spec["validation_split"] = 0.05;
+  spec["num_train_epochs"] = 3.0;
+  spec["output_name"] = "x";
+  spec["packing"] = true;
+  spec["model_init"] = "random";
   v1::JobNeeds needs = Needs();
-  EXPECT_TRUE(Has(NeedsText(needs), "training time:  not known: no job"))
-      << NeedsText(needs);
+  needs.set_trainable_parameters(1500);
+  needs.set_host_base_bytes(int64_t{1} << 30);
+  needs.set_steps(0);
+  const std::string text = DryRunText(spec, needs);
+  for (const char* part :
+       {"1.2M, trained: 1.5k\n", "lora of rank 8 at q_proj, v_proj\n",
+        "/d/a and 2 more\n", "0.05 of the dataset\n",
+        "3 epochs of 32 packed rows a step; counted once the data are read\n",
+        "output_name:       x\n", "2.0 GiB of 8.0 GiB\n",
+        "  frozen weights:  1.0 GiB\n", "  weights:         random, by the "}) {
+    EXPECT_TRUE(Has(text, part)) << part << "\n" << text;
+  }
+}
+
+TEST(DryRunTextTest, TheTimeIsThatOfAnEarlierJobOrNotKnown) {
+  v1::JobNeeds needs = Needs();
   needs.set_step_seconds(0.25);
   needs.set_measured_in("projects/default/fineTuningJobs/job-3");
-  EXPECT_TRUE(Has(NeedsText(needs),
-                  "0.25 s a step, measured in job-3; steps are known once"))
-      << NeedsText(needs);
-  needs.set_steps(500);
-  EXPECT_TRUE(Has(NeedsText(needs),
+  EXPECT_TRUE(Has(DryRunText(Spec(), needs),
                   "2:05 for 500 steps (0.25 s a step, measured in job-3)\n"))
-      << NeedsText(needs);
+      << DryRunText(Spec(), needs);
+  needs.set_steps(0);
+  EXPECT_TRUE(Has(DryRunText(Spec(), needs),
+                  "0.25 s a step, measured in job-3; steps are known once"))
+      << DryRunText(Spec(), needs);
+}
+
+// No line that a terminal of 80 columns breaks, but for long names.
+TEST(DryRunTextTest, LinesAreShort) {
+  std::istringstream lines(DryRunText(Spec(), Needs()));
+  std::string line;
+  while (std::getline(lines, line)) EXPECT_LE(line.size(), 80u) << line;
 }
 
 }  // namespace

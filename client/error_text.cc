@@ -1,5 +1,6 @@
 #include "client/error_text.h"
 
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -82,6 +83,32 @@ std::string CodeName(const grpc::Status& status) {
       static_cast<absl::StatusCode>(status.error_code()));
 }
 
+// What gRPC says when nobody can be reached, around the system's reason.
+std::optional<std::string> NoConnection(const grpc::Status& status) {
+  const std::string& message = status.error_message();
+  if (status.error_code() != grpc::StatusCode::UNAVAILABLE ||
+      !status.error_details().empty() ||
+      !absl::StartsWith(message, "failed to connect to all addresses")) {
+    return std::nullopt;
+  }
+  const size_t colon = message.rfind(": ");
+  return colon == std::string::npos ? message : message.substr(colon + 2);
+}
+
+std::string NoConnectionText(const std::string& doing,
+                             const std::string& reason,
+                             const ServerAddress& address) {
+  return absl::StrCat(
+      "roundhouse: ", VisibleLine(doing), ": no answer from ",
+      VisibleLine(address.target), " (", VisibleLine(address.source),
+      "): ", VisibleLine(reason), "\n",
+      reason == "Permission denied"
+          ? "Ask the server's admin for access to the socket and its folder."
+          : "Is roundhoused running there?  --server or ROUNDHOUSE_SERVER "
+            "names another address.",
+      "\n");
+}
+
 }  // namespace
 
 std::string MessageText(const std::string& message) {
@@ -90,6 +117,9 @@ std::string MessageText(const std::string& message) {
 
 std::string ErrorText(const std::string& doing, const grpc::Status& status,
                       const ServerAddress& address) {
+  if (const auto reason = NoConnection(status)) {
+    return NoConnectionText(doing, *reason, address);
+  }
   std::string text =
       absl::StrCat("roundhouse: ", VisibleLine(doing), ": ", CodeName(status),
                    ": ", MessageText(status.error_message()), "\n");

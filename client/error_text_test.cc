@@ -118,6 +118,23 @@ TEST(ErrorTextTest, UnavailableSaysWhereItLooked) {
       << text;
 }
 
+TEST(ErrorTextTest, NobodyThereIsOneLineAndWhatToDo) {
+  const std::string grpc_says =
+      "failed to connect to all addresses; last error: UNKNOWN: unix:/s: ";
+  EXPECT_EQ(Text(grpc::Status(grpc::StatusCode::UNAVAILABLE,
+                              grpc_says + "Connection refused")),
+            "roundhouse: submit a.yaml: no answer from unix:/s (--server): "
+            "Connection refused\n"
+            "Is roundhoused running there?  --server or ROUNDHOUSE_SERVER "
+            "names another address.\n");
+  EXPECT_EQ(Text(grpc::Status(grpc::StatusCode::UNAVAILABLE,
+                              grpc_says + "Permission denied")),
+            "roundhouse: submit a.yaml: no answer from unix:/s (--server): "
+            "Permission denied\n"
+            "Ask the server's admin for access to the socket and its "
+            "folder.\n");
+}
+
 TEST(ErrorTextTest, NoTextMovesTheCursor) {
   EXPECT_EQ(MessageText("a\x1b[2J\rb\tc\x7f\xc3\xa9"),
             "a\\x1b[2J\\x0db\tc\\x7f\xc3\xa9");

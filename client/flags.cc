@@ -7,8 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "base/nearest_name.h"
 #include "base/status.h"
+#include "base/text_width.h"
 
 namespace roundhouse::client {
+namespace {
+
+constexpr size_t kHelpColumns = 80;
+
+}  // namespace
 
 void FlagSet::AddBool(const std::string& name, char letter, bool* target,
                       const std::string& help) {
@@ -48,6 +54,13 @@ bool FlagSet::Has(const std::string& name) const {
                      [&](const Flag& flag) { return flag.name == name; });
 }
 
+std::string FlagSet::Suggestion(const std::string& name) const {
+  std::vector<std::string> names;
+  for (const Flag& flag : flags_) names.push_back(flag.name);
+  const std::string nearest = NearestName(name, names);
+  return nearest.empty() ? "" : absl::StrCat("; did you mean --", nearest, "?");
+}
+
 absl::StatusOr<FlagSet::Given> FlagSet::TakeApart(
     const std::string& arg) const {
   Given given;
@@ -60,12 +73,9 @@ absl::StatusOr<FlagSet::Given> FlagSet::TakeApart(
                        : candidate.letter == arg[1];
       });
   if (flag == flags_.end()) {
-    std::vector<std::string> names;
-    for (const Flag& known : flags_) names.push_back("--" + known.name);
-    const std::string nearest = is_long ? NearestName(given.shown, names) : "";
-    return absl::InvalidArgumentError(absl::StrCat(
-        "unknown flag ", given.shown,
-        nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?")));
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown flag ", given.shown,
+                     is_long ? Suggestion(given.shown.substr(2)) : ""));
   }
   given.flag = &*flag;
   if (is_long) {
@@ -152,9 +162,13 @@ std::string FlagSet::Help() const {
   }
   std::string text;
   for (size_t i = 0; i < flags_.size(); ++i) {
-    absl::StrAppend(&text, "  ", lefts[i],
-                    std::string(width - lefts[i].size() + 2, ' '),
-                    flags_[i].help, "\n");
+    std::string left = absl::StrCat(
+        "  ", lefts[i], std::string(width - lefts[i].size() + 2, ' '));
+    for (const std::string& line :
+         WrapText(flags_[i].help, kHelpColumns - left.size())) {
+      absl::StrAppend(&text, left, line, "\n");
+      left.assign(left.size(), ' ');
+    }
   }
   return text;
 }

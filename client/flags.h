@@ -45,12 +45,12 @@ class FlagSet {
   // Whether --name was added.
   bool Has(const std::string& name) const;
 
-  // What is no flag.  kInvalidArgument names the flag: unknown, no value, a
-  // value too many, not a number.
+  // What is no flag.  kInvalidArgument names the flag: unknown (with the one
+  // that may be meant), no value, a value too many, not a number.
   absl::StatusOr<std::vector<std::string>> Parse(
       const std::vector<std::string>& args, Order order = Order::kMixed) const;
 
-  // One flag a line, in the order they were added.
+  // Each flag in the order they were added, in lines of at most 80 columns.
   std::string Help() const;
 
  private:
@@ -74,6 +74,8 @@ class FlagSet {
   };
 
   absl::StatusOr<Given> TakeApart(const std::string& arg) const;
+  // "; did you mean --wait?", or "".
+  std::string Suggestion(const std::string& name) const;
   static absl::Status Set(const Given& given);
 
   std::vector<Flag> flags_;

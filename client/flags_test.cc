@@ -66,6 +66,7 @@ TEST_F(FlagsTest, FlagsFirstLeavesTheRestAlone) {
 
 TEST_F(FlagsTest, ErrorsNameTheFlag) {
   EXPECT_EQ(ErrorOf({"--fil=x"}), "unknown flag --fil; did you mean --file?");
+  EXPECT_EQ(ErrorOf({"--bogus"}), "unknown flag --bogus");
   EXPECT_EQ(ErrorOf({"-x"}), "unknown flag -x");
   EXPECT_EQ(ErrorOf({"--file"}), "flag --file needs a value, FILE");
   EXPECT_EQ(ErrorOf({"--wait=yes"}), "flag --wait takes no value");

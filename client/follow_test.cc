@@ -145,9 +145,9 @@ TEST_F(FollowTest, DryRunShowsTheServersAnswer) {
     return grpc::Status::OK;
   };
   EXPECT_EQ(Run({"submit", "-f", file_, "--dry-run"}), ExitCode::kOk);
-  EXPECT_EQ(out(), "method:      lora\nbatch_size:  8\n");
-  EXPECT_TRUE(Has(err(), "1234, trained 0")) << err();
-  EXPECT_TRUE(Has(err(), "[[answer]]")) << err();
+  EXPECT_TRUE(Has(out(), "\nmethod:  ")) << out();
+  EXPECT_TRUE(Has(out(), "1.2k, trained: 0")) << out();
+  EXPECT_TRUE(Has(out(), "[[answer]]")) << out();
   EXPECT_TRUE(Has(err(), "no job was made")) << err();
   EXPECT_EQ(Run({"submit", "-f", file_, "--dry-run", "-o", "json"}),
             ExitCode::kOk);
@@ -203,10 +203,10 @@ TEST_F(FollowTest, ATerminalGetsABarAndNoColorMeansNone) {
   environment_.err_is_terminal = true;
   variables_["TERM"] = "xterm";
   EXPECT_EQ(Run({"submit", "-f", file_, "--wait"}), ExitCode::kOk);
-  EXPECT_TRUE(Has(err(), "\r\x1b[36mRUNNING\x1b[0m  [")) << err();
+  EXPECT_TRUE(Has(err(), "\r\x1b[J\x1b[36mRUNNING\x1b[0m  [")) << err();
   variables_["NO_COLOR"] = "1";
   EXPECT_EQ(Run({"submit", "-f", file_, "--wait"}), ExitCode::kOk);
-  EXPECT_TRUE(Has(err(), "\rRUNNING  [")) << err();
+  EXPECT_TRUE(Has(err(), "\r\x1b[JRUNNING  [")) << err();
   EXPECT_FALSE(Has(err(), "\x1b[36m")) << err();
 }
 

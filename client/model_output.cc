@@ -1,5 +1,7 @@
 #include "client/model_output.h"
 
+#include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -28,6 +30,35 @@ std::string LongNeedText(const v1::MethodNeed& need, int64_t limit) {
                       FormatBytes(limit), " host memory");
 }
 
+// What the table has no room for: why something is a "no", a line each.
+std::string ReasonsText(const v1::ListModelsResponse& response) {
+  std::string text;
+  int64_t limit_bytes = 0;
+  for (const v1::Model& model : response.models()) {
+    const std::string name = VisibleLine(model.name());
+    if (!model.problem().empty()) {
+      absl::StrAppend(&text, name,
+                      " is not usable: ", VisibleLine(model.problem()), "\n");
+    }
+    for (const auto& [method, need] :
+         {std::pair{"full", &model.full()}, {"lora", &model.lora()}}) {
+      if (need->fits() || need->problem().empty()) continue;
+      if (need->host_bytes() > 0) {
+        limit_bytes = model.host_limit_bytes();
+      } else {
+        absl::StrAppend(&text, name, " can't be trained with method: ", method,
+                        ": ", VisibleLine(need->problem()), "\n");
+      }
+    }
+  }
+  if (limit_bytes > 0) {
+    absl::StrAppend(&text, "\"no (SIZE)\" is more than the ",
+                    FormatBytes(limit_bytes),
+                    " of host memory that jobs may have.\n");
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string ModelTable(const v1::ListModelsResponse& response) {
@@ -42,13 +73,7 @@ std::string ModelTable(const v1::ListModelsResponse& response) {
          model.has_full() ? NeedText(model.full()) : "",
          model.has_lora() ? NeedText(model.lora()) : ""});
   }
-  std::string text = FormatTable(rows);
-  for (const v1::Model& model : response.models()) {
-    if (model.problem().empty()) continue;
-    absl::StrAppend(&text, VisibleLine(model.name()),
-                    " is not usable: ", VisibleLine(model.problem()), "\n");
-  }
-  return text;
+  return FormatTable(rows) + ReasonsText(response);
 }
 
 std::string ModelText(const v1::Model& model) {

@@ -44,6 +44,24 @@ TEST(ModelOutputTest, ATableOfAll) {
   }
 }
 
+TEST(ModelOutputTest, EveryNoSaysWhy) {
+  v1::ListModelsResponse response;
+  v1::Model* model = response.add_models();
+  *model = Usable();
+  EXPECT_TRUE(Has(ModelTable(response),
+                  "\n\"no (SIZE)\" is more than the 8.0 MiB of host memory "
+                  "that jobs may have.\n"))
+      << ModelTable(response);
+  model->mutable_full()->set_host_bytes(0);
+  model->mutable_full()->set_problem("one layer fits no device");
+  EXPECT_TRUE(Has(ModelTable(response),
+                  "\n/m/a\\x1b can't be trained with method: full: one layer "
+                  "fits no device\n"))
+      << ModelTable(response);
+  model->clear_full();
+  EXPECT_EQ(ModelTable(response).find("no"), std::string::npos);
+}
+
 TEST(ModelOutputTest, OneInFull) {
   const std::string text = ModelText(Usable());
   for (const char* part :

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/log.h"
+#include "base/text_width.h"
 #include "base/visible_text.h"
 
 namespace roundhouse::client {
@@ -68,11 +69,16 @@ std::string TimeText(bool present,
 
 std::string DatasetText(const v1::DatasetStats& dataset) {
   return absl::StrCat(dataset.train_sequences(), " sequences, ",
-                      dataset.train_tokens(), " tokens, ",
+                      dataset.train_tokens(), " tokens; ",
                       dataset.train_truncated(), " truncated, ",
-                      dataset.train_dropped(), " dropped; validation ",
-                      dataset.validation_sequences(), " sequences, ",
-                      dataset.validation_tokens(), " tokens");
+                      dataset.train_dropped(), " dropped");
+}
+
+std::string ValidationSetText(const v1::DatasetStats& dataset) {
+  return dataset.validation_sequences() == 0
+             ? ""
+             : absl::StrCat(dataset.validation_sequences(), " sequences, ",
+                            dataset.validation_tokens(), " tokens");
 }
 
 std::string EvalText(const v1::FineTuningJob& job) {
@@ -137,15 +143,14 @@ std::string FormatTable(const std::vector<Row>& cells) {
     std::transform(row.begin(), row.end(), row.begin(), VisibleLine);
     widths.resize(row.size());
     for (size_t i = 0; i < row.size(); ++i) {
-      widths[i] = std::max(widths[i], row[i].size());
+      widths[i] = std::max(widths[i], TextWidth(row[i]));
     }
   }
   std::string text;
   for (const Row& row : rows) {
     std::string line;
     for (size_t i = 0; i < row.size(); ++i) {
-      absl::StrAppend(&line, row[i],
-                      std::string(widths[i] - row[i].size() + 2, ' '));
+      absl::StrAppend(&line, PadWidth(row[i], widths[i] + 2));
     }
     line.erase(line.find_last_not_of(' ') + 1);
     absl::StrAppend(&text, line, "\n");
@@ -184,6 +189,7 @@ std::string JobText(const v1::FineTuningJob& job) {
       {"tokens/s:",
        job.tokens_per_second() > 0 ? FormatCount(job.tokens_per_second()) : ""},
       {"dataset:", job.has_dataset() ? DatasetText(job.dataset()) : ""},
+      {"validation set:", ValidationSetText(job.dataset())},
       {"created:", TimeText(job.has_create_time(), job.create_time())},
       {"started:", TimeText(job.has_start_time(), job.start_time())},
       {"ended:", TimeText(job.has_end_time(), job.end_time())},
@@ -213,9 +219,14 @@ std::string DeviceTable(const std::vector<v1::Device>& devices) {
     rows.push_back(
         {absl::StrCat(device.index()), device.kind(),
          v1::DeviceState_Name(device.state()),
-         absl::StrCat(FormatBytes(device.memory_used_bytes()), " of ",
-                      FormatBytes(device.memory_limit_bytes())),
-         absl::StrFormat("%.1f%%", 100 * device.bubble_ratio()),
+         // Known once a slot is done.
+         absl::StrCat(device.memory_used_bytes() > 0
+                          ? FormatBytes(device.memory_used_bytes())
+                          : "-",
+                      " of ", FormatBytes(device.memory_limit_bytes())),
+         device.compute_seconds() + device.bubble_seconds() > 0
+             ? absl::StrFormat("%.1f%%", 100 * device.bubble_ratio())
+             : "-",
          absl::StrFormat("%.1f s", device.compute_seconds()),
          FormatBytes(device.h2d_bytes()), FormatBytes(device.d2h_bytes()),
          absl::StrCat(device.slots()), absl::StrCat(device.worker_restarts()),
@@ -286,8 +297,11 @@ std::string FormatCount(double count) {
   if (count < 999.5) {
     return absl::StrFormat("%.0f", count);
   }
-  return count < 999'950 ? absl::StrFormat("%.1fk", count / 1e3)
-                         : absl::StrFormat("%.1fM", count / 1e6);
+  if (count < 999'950) {
+    return absl::StrFormat("%.1fk", count / 1e3);
+  }
+  return count < 999'950'000 ? absl::StrFormat("%.1fM", count / 1e6)
+                             : absl::StrFormat("%.1fB", count / 1e9);
 }
 
 std::string FormatLoss(double loss) { return absl::StrFormat("%.4f", loss); }

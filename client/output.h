@@ -44,7 +44,7 @@ std::string ShortName(const std::string& name);
 std::string FormatBytes(int64_t bytes);
 // "0:07", "12:34", "1:02:03"; of negative durations "0:00".
 std::string ClockText(absl::Duration duration);
-// "950", "13.2k", "4.1M".
+// "950", "13.2k", "4.1M", "32.8B".
 std::string FormatCount(double count);
 // Four decimals; "nan" and "inf" by name.
 std::string FormatLoss(double loss);

@@ -150,12 +150,28 @@ TEST(OutputTest, DeviceTable) {
   device.set_memory_limit_bytes(int64_t{1} << 30);
   device.set_memory_used_bytes(1536);
   device.set_bubble_ratio(0.125);
+  device.set_compute_seconds(7);
   device.set_job("projects/default/fineTuningJobs/a1");
   const std::string table = DeviceTable({device});
   EXPECT_NE(table.find("1       cpu   UP     1.5 KiB of 1.0 GiB  12.5%"),
             std::string::npos)
       << table;
   EXPECT_EQ(table.substr(table.size() - 4), " a1\n");
+}
+
+TEST(OutputTest, ADeviceThatComputedNothingHasNoBubblesYet) {
+  v1::Device device;
+  device.set_state(v1::UP);
+  device.set_memory_limit_bytes(int64_t{1} << 30);
+  const std::string table = DeviceTable({device});
+  EXPECT_NE(table.find("  - of 1.0 GiB  -       0.0 s"), std::string::npos)
+      << table;
+}
+
+// "\xe6\xbc\xa2" is one character of two columns.
+TEST(OutputTest, ColumnsOfATableAreThoseOfTheTerminal) {
+  EXPECT_EQ(FormatTable({{"NAME", "X"}, {"\xe6\xbc\xa2", "1"}, {"abcd", "2"}}),
+            "NAME  X\n\xe6\xbc\xa2    1\nabcd  2\n");
 }
 
 TEST(OutputTest, DeviceTableOfGpusNamesThem) {
@@ -178,6 +194,8 @@ TEST(OutputTest, Numbers) {
   EXPECT_EQ(FormatCount(999.4), "999");
   EXPECT_EQ(FormatCount(999.6), "1.0k");
   EXPECT_EQ(FormatCount(4.1e6), "4.1M");
+  EXPECT_EQ(FormatCount(999.96e6), "1.0B");
+  EXPECT_EQ(FormatCount(32.76e9), "32.8B");
   EXPECT_EQ(FormatLoss(std::nan("")), "nan");
 }
 

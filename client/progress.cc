@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/text_width.h"
 #include "base/visible_text.h"
 #include "client/output.h"
 
@@ -16,7 +17,7 @@ namespace {
 constexpr int kBarWidest = 40;  // characters between the brackets
 constexpr int kBarNarrowest = 10;
 constexpr char kToLineStart[] = "\r";
-constexpr char kClearToLineEnd[] = "\x1b[K";
+constexpr char kClearBelow[] = "\x1b[J";  // and to the line's end
 constexpr char kNoColor[] = "\x1b[0m";
 
 const char* ColorOf(v1::JobState state) {
@@ -124,9 +125,7 @@ std::string ProgressBar(const Progress& progress, int columns) {
   if (!progress.message.empty()) {
     absl::StrAppend(&line, "  ", progress.message);
   }
-  line.resize(std::min(line.size(), room));
-  line.resize(line.size() - UnfinishedBytes(line));
-  return line;
+  return FitWidth(line, room);
 }
 
 std::string ProgressLine(const Progress& progress) {
@@ -152,8 +151,9 @@ void ProgressPrinter::Redraw(const Progress& progress) {
     line = absl::StrCat(ColorOf(progress.state), state, kNoColor,
                         line.substr(state.size()));
   }
-  *options_.stream << kToLineStart << line << kClearToLineEnd << std::flush;
-  bar_shown_ = true;
+  *options_.stream << kToLineStart << kClearBelow << line << kToLineStart
+                   << std::flush;
+  shown_ = progress;
 }
 
 bool ProgressPrinter::LineDue(const Progress& progress, const std::string& line,
@@ -181,18 +181,19 @@ void ProgressPrinter::Update(const Progress& progress, absl::Time now) {
 }
 
 void ProgressPrinter::Note(const std::string& line) {
-  if (bar_shown_) {
-    *options_.stream << kToLineStart << kClearToLineEnd;
-    bar_shown_ = false;
+  if (shown_.has_value()) {
+    *options_.stream << kToLineStart << kClearBelow;
+    shown_.reset();
   }
   *options_.stream << line << "\n" << std::flush;
 }
 
 void ProgressPrinter::Finish() {
-  if (bar_shown_) {
-    *options_.stream << "\n" << std::flush;
-    bar_shown_ = false;
-  }
+  if (!shown_.has_value()) return;
+  // Whatever the terminal wrote over it, such as the ^C of a Ctrl-C.
+  Redraw(Progress(*shown_));
+  *options_.stream << "\n" << std::flush;
+  shown_.reset();
 }
 
 }  // namespace roundhouse::client

@@ -33,15 +33,20 @@ struct Progress {
 
 Progress ProgressOf(const v1::FineTuningJob& job, absl::Time now);
 
-// One line without its newline, `columns` - 1 characters at most, so that the
-// cursor stays on it.  Where it is too narrow, the bar shrinks and goes first,
-// then the fields from the right.
+// One line without its newline that takes `columns` - 1 columns at most.  Where
+// it is too narrow, the bar shrinks and goes first, then the fields from the
+// right.
 std::string ProgressBar(const Progress& progress, int columns);
 
 // "RUNNING step 3/10, loss 2.1000, 13.2k tokens/s, ETA 0:42".
 std::string ProgressLine(const Progress& progress);
 
 // Shows updates on a stream.
+//
+// After each draw the cursor stands at the bar's beginning.  A terminal that
+// becomes narrower breaks a bar that is too wide for it into several lines,
+// and keeps the cursor with the first of them, so that the next draw clears
+// them all.
 class ProgressPrinter {
  public:
   struct Options {
@@ -68,8 +73,8 @@ class ProgressPrinter {
                absl::Time now) const;
 
   Options options_;
-  bool bar_shown_ = false;
-  std::optional<Progress> last_;
+  std::optional<Progress> shown_;  // as a bar that is to be cleared
+  std::optional<Progress> last_;   // as a line
   std::string last_line_;
   absl::Time last_time_ = absl::InfinitePast();
 };

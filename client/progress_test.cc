@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <sstream>
+
+#include "base/text_width.h"
 
 namespace roundhouse::client {
 namespace {
@@ -45,6 +48,19 @@ TEST(ProgressTest, NeverWiderThanTheTerminal) {
     EXPECT_LE(ProgressBar(progress, columns).size(),
               static_cast<size_t>(std::max(columns - 1, 0)));
   }
+}
+
+// An ideograph takes two columns and three bytes.
+TEST(ProgressTest, WideCharactersCountAsTwoColumns) {
+  Progress progress;
+  progress.state = v1::QUEUED;
+  for (int i = 0; i < 40; ++i) progress.message += "\xe6\xbc\xa2";
+  for (int columns = 0; columns < 100; ++columns) {
+    EXPECT_LE(TextWidth(ProgressBar(progress, columns)),
+              static_cast<size_t>(std::max(columns - 1, 0)));
+  }
+  EXPECT_EQ(ProgressBar(progress, 12), "QUEUED  \xe6\xbc\xa2");
+  EXPECT_EQ(ProgressBar(progress, 200), "QUEUED  " + progress.message);
 }
 
 TEST(ProgressTest, BarStaysInItsBounds) {
@@ -133,10 +149,11 @@ TEST(ProgressPrinterTest, RedrawsOneLine) {
   printer.Finish();
   printer.Finish();
   EXPECT_EQ(stream.str(),
-            "\rRUNNING  step 50/100\x1b[K"
-            "\rRUNNING\x1b[K"
-            "\r\x1b[Ka note\n"
-            "\rRUNNING\x1b[K\n");
+            "\r\x1b[JRUNNING  step 50/100\r"
+            "\r\x1b[JRUNNING\r"
+            "\r\x1b[Ja note\n"
+            "\r\x1b[JRUNNING\r"
+            "\r\x1b[JRUNNING\r\n");
 }
 
 TEST(ProgressPrinterTest, ColorsTheStateOnly) {
@@ -146,7 +163,7 @@ TEST(ProgressPrinterTest, ColorsTheStateOnly) {
          return 30;
        }});
   printer.Update(Halfway(), At(0));
-  EXPECT_EQ(stream.str(), "\r\x1b[36mRUNNING\x1b[0m  step 50/100\x1b[K");
+  EXPECT_EQ(stream.str(), "\r\x1b[J\x1b[36mRUNNING\x1b[0m  step 50/100\r");
 }
 
 }  // namespace

@@ -4,11 +4,16 @@
 #include <memory>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "base/nearest_name.h"
 #include "base/status.h"
+#include "base/text_width.h"
 #include "base/version.h"
 #include "client/commands/change.h"
 #include "client/commands/dataset.h"
@@ -29,6 +34,8 @@
 
 namespace roundhouse::client {
 namespace {
+
+constexpr size_t kHelpColumns = 80;
 
 // Of every command; also allowed before its name.
 struct GlobalFlags {
@@ -53,8 +60,8 @@ void DefineGlobalFlags(GlobalFlags* global, FlagSet* flags) {
   // A command may have an output of its own; -o is always the format.
   const char* const format = flags->Has("output") ? "format" : "output";
   flags->AddString(format, 'o', "FORMAT", &global->output,
-                   "table, json or name");
-  flags->AddBool("help", 'h', &global->help, "this text");
+                   "how to print: table, json or name");
+  flags->AddBool("help", 'h', &global->help, "print this text");
 }
 
 constexpr char kNotes[] =
@@ -81,14 +88,26 @@ std::unique_ptr<Command> MakeCommand(const std::string& name) {
   return nullptr;
 }
 
-// "; did you mean list?", or "" where no command is called alike.
-std::string CommandHint(const std::string& name) {
-  std::vector<std::string> names;
+// What other tools call it.
+constexpr std::pair<const char*, const char*> kOtherWords[] = {
+    {"create", "submit"}, {"delete", "cancel"}, {"describe", "get"},
+    {"info", "get"},      {"kill", "cancel"},   {"ps", "list"},
+    {"rm", "cancel"},     {"run", "submit"},    {"show", "get"},
+    {"status", "get"},    {"stop", "cancel"},   {"train", "submit"}};
+
+absl::Status UnknownCommand(const std::string& name) {
+  const std::string text = absl::StrCat("unknown command \"", name, "\"");
+  for (const auto& [word, command] : kOtherWords) {
+    if (name != word) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(text, "; did you mean ", command, "?"));
+  }
+  std::vector<std::string> names = {"help"};
   for (const Factory& factory : kFactories) {
     names.push_back(factory()->info().name);
   }
-  const std::string nearest = NearestName(name, names);
-  return nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?");
+  return absl::InvalidArgumentError(
+      absl::StrCat(text, DidYouMean(name, names)));
 }
 
 std::string ClientHelp(const FlagSet& flags) {
@@ -111,8 +130,12 @@ std::string CommandHelp(const CommandInfo& info, const FlagSet& flags) {
                                   "\n\nUsage: roundhouse ", info.name,
                                   info.arguments.empty() ? "" : " ",
                                   info.arguments, " [flags]\n");
-  if (!info.details.empty()) {
-    absl::StrAppend(&text, "\n", info.details, "\n");
+  for (absl::string_view paragraph :
+       absl::StrSplit(info.details, "\n\n", absl::SkipEmpty())) {
+    absl::StrAppend(
+        &text, "\n",
+        absl::StrJoin(WrapText(std::string(paragraph), kHelpColumns), "\n"),
+        "\n");
   }
   absl::StrAppend(&text, "\nFlags:\n", flags.Help());
   return text;
@@ -183,7 +206,7 @@ ExitCode Dispatch(std::vector<std::string> args, Environment* environment) {
   GlobalFlags global;
   FlagSet flags;
   DefineGlobalFlags(&global, &flags);
-  flags.AddBool("version", 0, &global.version, "the version");
+  flags.AddBool("version", 0, &global.version, "print the version");
   const absl::StatusOr<std::vector<std::string>> rest =
       flags.Parse(args, FlagSet::Order::kFlagsFirst);
   if (!rest.ok()) {
@@ -202,10 +225,7 @@ ExitCode Dispatch(std::vector<std::string> args, Environment* environment) {
   }
   const std::unique_ptr<Command> command = MakeCommand(rest->front());
   if (command == nullptr) {
-    return UsageError(absl::InvalidArgumentError(
-                          absl::StrCat("unknown command \"", rest->front(),
-                                       "\"", CommandHint(rest->front()))),
-                      "", environment);
+    return UsageError(UnknownCommand(rest->front()), "", environment);
   }
   return RunCommand(command.get(), {rest->begin() + 1, rest->end()}, global,
                     environment);

@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "base/visible_text.h"
+#include "base/text_width.h"
 #include "client/output.h"
+#include "client/shares.h"
 
 namespace roundhouse::client {
 namespace {
@@ -17,8 +19,9 @@ namespace {
 // Causes of one device's bubbles that are named, the largest first.
 constexpr size_t kMaxCauses = 3;
 
-std::string Percent(double share) {
-  return absl::StrCat(std::lround(100 * std::clamp(share, 0.0, 1.0)), "%");
+// `part` of something has rounded to `percent`.
+std::string PercentText(double part, int percent) {
+  return part > 0 && percent == 0 ? "<1%" : absl::StrCat(percent, "%");
 }
 
 std::string Rate(int64_t bytes, double seconds) {
@@ -34,9 +37,16 @@ const v1::Device* Find(const std::vector<v1::Device>& devices, int index) {
   return nullptr;
 }
 
-// "dependency 12%, h2d_wait 5%", of the time between the looks.
-std::string Causes(const v1::Device& before, const v1::Device& after,
-                   double seconds) {
+struct Cause {
+  std::string name;
+  double seconds = 0;
+};
+
+// Of the bubbles between the looks, the longest first.  A wait gets its cause
+// when it ends: causes of waits that began before the first look are scaled
+// down, and what has none yet is one of its own.
+std::vector<Cause> Causes(const v1::Device& before, const v1::Device& after,
+                          double bubble_seconds) {
   std::map<std::string, double> spent;
   for (const v1::BubbleCause& cause : after.bubble_causes()) {
     spent[cause.cause()] += cause.seconds();
@@ -44,30 +54,63 @@ std::string Causes(const v1::Device& before, const v1::Device& after,
   for (const v1::BubbleCause& cause : before.bubble_causes()) {
     spent[cause.cause()] -= cause.seconds();
   }
-  std::vector<std::pair<double, std::string>> causes;
-  for (const auto& [cause, time] : spent) {
-    if (time >= 0.005 * seconds) causes.push_back({-time / seconds, cause});
+  std::vector<Cause> causes;
+  double known = 0;
+  for (const auto& [name, seconds] : spent) {
+    if (seconds <= 0) continue;
+    causes.push_back({name, seconds});
+    known += seconds;
   }
-  std::sort(causes.begin(), causes.end());
-  if (causes.size() > kMaxCauses) causes.resize(kMaxCauses);
-  return absl::StrJoin(causes, ", ", [](std::string* out, const auto& cause) {
-    absl::StrAppend(out, cause.second, " ", Percent(-cause.first));
-  });
+  std::stable_sort(
+      causes.begin(), causes.end(),
+      [](const Cause& a, const Cause& b) { return a.seconds > b.seconds; });
+  if (causes.size() > kMaxCauses) {
+    Cause others{"others"};
+    for (size_t i = kMaxCauses; i < causes.size(); ++i) {
+      others.seconds += causes[i].seconds;
+    }
+    causes.resize(kMaxCauses);
+    causes.push_back(others);
+  }
+  for (Cause& cause : causes) {
+    cause.seconds *= std::min(1.0, bubble_seconds / known);
+  }
+  causes.push_back({"not known yet", std::max(0.0, bubble_seconds - known)});
+  return causes;
 }
 
+// "dependency 12%, h2d_wait 5%", which sum to `percent`.
+std::string CausesText(const std::vector<Cause>& causes, int percent) {
+  std::vector<double> seconds;
+  for (const Cause& cause : causes) seconds.push_back(cause.seconds);
+  const std::vector<int> shares = WholePercents(seconds, percent);
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < causes.size(); ++i) {
+    if (shares[i] == 0) continue;
+    parts.push_back(absl::StrCat(causes[i].name, " ", shares[i], "%"));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
+// Shares are of the time that the server has accounted between the looks, which
+// is not the time that passed here: it tells computations when they end.
 std::vector<std::string> DeviceRow(const v1::Device& before,
                                    const v1::Device& after, double seconds) {
-  const auto share = [seconds](double time) {
-    return seconds > 0 ? Percent(time / seconds) : "-";
-  };
+  const double compute = after.compute_seconds() - before.compute_seconds();
+  const double bubble = after.bubble_seconds() - before.bubble_seconds();
+  const std::vector<double> parts = {
+      compute, bubble, after.idle_seconds() - before.idle_seconds(),
+      after.fenced_seconds() - before.fenced_seconds()};
+  const std::vector<int> shares = WholePercents(parts, 100);
+  const bool known = std::accumulate(shares.begin(), shares.end(), 0) > 0;
   return {std::to_string(after.index()),
           v1::DeviceState_Name(after.state()),
-          share(after.compute_seconds() - before.compute_seconds()),
-          share(after.bubble_seconds() - before.bubble_seconds()),
+          known ? PercentText(compute, shares[0]) : "-",
+          known ? PercentText(bubble, shares[1]) : "-",
           Rate(after.h2d_bytes() - before.h2d_bytes(), seconds),
           Rate(after.d2h_bytes() - before.d2h_bytes(), seconds),
           ShortName(after.job()),
-          seconds > 0 ? Causes(before, after, seconds) : ""};
+          known ? CausesText(Causes(before, after, bubble), shares[1]) : ""};
 }
 
 std::vector<std::string> JobRow(const v1::FineTuningJob& job, absl::Time now) {
@@ -84,12 +127,10 @@ std::vector<std::string> JobRow(const v1::FineTuningJob& job, absl::Time now) {
 
 // A list loses whole entries, where it has some that fit.
 std::string CutLine(const std::string& line, size_t columns) {
-  if (line.size() <= columns) return line;
-  const size_t comma = line.rfind(", ", columns);
-  std::string cut =
-      line.substr(0, comma == std::string::npos ? columns : comma);
-  cut.resize(cut.size() - UnfinishedBytes(cut));
-  return cut;
+  if (TextWidth(line) <= columns) return line;
+  const std::string cut = FitWidth(line, columns);
+  const size_t comma = line.rfind(", ", cut.size());
+  return comma == std::string::npos ? cut : line.substr(0, comma);
 }
 
 std::string Cut(const std::string& text, int columns) {

@@ -352,6 +352,11 @@ absl::Status RunDaemon(const DaemonOptions& written) {
   RH_LOG(kInfo) << "serving on " << options.listen << ", metrics on "
                 << (http->address().empty() ? "nothing" : http->address())
                 << ", " << options.device_count << " devices";
+  if (!http->address().empty()) {
+    RH_LOG(kInfo) << "the status page is http://" << http->address()
+                  << "/, the metrics are http://" << http->address()
+                  << "/metrics";
+  }
   bool stopping = false;
   const StateWatch watch(*loop, *state, [&](const absl::Status& kept) {
     api->SetServing(kept.ok() && !stopping);

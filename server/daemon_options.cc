@@ -17,7 +17,7 @@
 #include "base/nearest_name.h"
 #include "base/path_exists.h"
 #include "base/status.h"
-#include "server/spec/spec.h"
+#include "base/text_width.h"
 
 namespace roundhouse {
 namespace {
@@ -38,10 +38,8 @@ absl::Status CheckKey(const std::string& key, const std::string& where) {
     if (key == help.key) return absl::OkStatus();
     known.push_back(help.key);
   }
-  const std::string nearest = NearestName(key, known);
   return absl::InvalidArgumentError(absl::StrCat(
-      where, "unknown setting \"", key, "\"",
-      nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?")));
+      where, "unknown setting \"", key, "\"", DidYouMean(key, known)));
 }
 
 // "cpu:4" or "none".
@@ -240,6 +238,27 @@ const std::vector<SettingHelp>& DaemonSettingsHelp() {
       {"sample-log", "", "test only: a file for each slot's times"},
   };
   return help;
+}
+
+std::string DaemonHelpText() {
+  constexpr size_t kColumns = 80;
+  size_t width = 0;
+  for (const SettingHelp& help : DaemonSettingsHelp()) {
+    width = std::max(width, TextWidth(help.key));
+  }
+  std::string text;
+  for (const SettingHelp& help : DaemonSettingsHelp()) {
+    std::string left = absl::StrCat("  --", PadWidth(help.key, width + 2));
+    const std::string meaning =
+        *help.default_text == '\0'
+            ? help.meaning
+            : absl::StrCat(help.meaning, " [", help.default_text, "]");
+    for (const std::string& line : WrapText(meaning, kColumns - left.size())) {
+      absl::StrAppend(&text, left, line, "\n");
+      left.assign(left.size(), ' ');
+    }
+  }
+  return text;
 }
 
 absl::StatusOr<uint64_t> ParseBytes(const std::string& key,

@@ -63,6 +63,8 @@ struct SettingHelp {
   const char* meaning;
 };
 const std::vector<SettingHelp>& DaemonSettingsHelp();
+// Each of them with its default, in lines of at most 80 columns.
+std::string DaemonHelpText();
 
 // "8GiB", "512MiB", "1000000": bytes.  INVALID_ARGUMENT names `key`.
 absl::StatusOr<uint64_t> ParseBytes(const std::string& key,

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -217,6 +218,9 @@ TEST(DaemonOptionsTest, HelpHasEverySettingOnce) {
     EXPECT_NE(std::string(help.meaning), "") << help.key;
     EXPECT_TRUE(ParseArguments({std::string("--") + help.key + "=1"}).ok());
   }
+  std::istringstream lines(DaemonHelpText());
+  std::string line;
+  while (std::getline(lines, line)) EXPECT_LE(line.size(), 80u) << line;
 }
 
 // A program under Bazel finds its companions among its runfiles.

@@ -7,7 +7,6 @@
 #include <iostream>
 #include <sstream>
 
-#include "absl/strings/str_format.h"
 #include "base/files/file_fault.h"
 #include "base/kill_point.h"
 #include "base/log.h"
@@ -25,14 +24,8 @@ using roundhouse::DaemonSettings;
 void PrintHelp() {
   std::cout << "roundhoused " << roundhouse::kVersion
             << ": fine-tunes language models on this server for a team.\n\n"
-            << "Settings, as --key=value or in a --config file:\n";
-  for (const auto& help : roundhouse::DaemonSettingsHelp()) {
-    std::cout << absl::StrFormat("  --%-16s %s", help.key, help.meaning);
-    if (*help.default_text != '\0') {
-      std::cout << " [" << help.default_text << "]";
-    }
-    std::cout << "\n";
-  }
+            << "Settings, as --key=value or in a --config file:\n"
+            << roundhouse::DaemonHelpText();
 }
 
 std::map<std::string, std::string> Environment() {

@@ -1,9 +1,14 @@
 #include "base/model/directory.h"
 
+#include <dirent.h>
+#include <fcntl.h>
+
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <utility>
@@ -11,6 +16,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "base/files/descriptor.h"
 #include "base/limits.h"
 #include "base/model/input_file.h"
 #include "base/model/json.h"
@@ -288,9 +296,56 @@ absl::Status CheckLeftovers(const FileOpener& files, const FoundTensors& found,
 
 }  // namespace
 
+namespace {
+
+// Of a file in the folder: "tool_use.jinja".
+bool IsTemplateName(absl::string_view name) {
+  return absl::EndsWith(name, ".jinja") && !absl::StartsWith(name, ".") &&
+         !absl::StrContains(name, '/') && !absl::StrContains(name, '\0');
+}
+
+// Those in the folder of chat templates, in order; none where it cannot be
+// listed.
+std::vector<std::string> TemplatesIn(const FileOpener& files,
+                                     const std::string& folder) {
+  std::vector<std::string> names;
+  const auto found = files.OpenDirectory(folder);
+  if (!found.ok()) return names;
+  const int opened =
+      openat(found->descriptor.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* const list = opened < 0 ? nullptr : fdopendir(opened);
+  if (list == nullptr) {
+    const Descriptor closer(opened);
+    return names;
+  }
+  const std::unique_ptr<DIR, int (*)(DIR*)> closer(list, closedir);
+  while (const dirent* const entry = readdir(list)) {
+    if (!IsTemplateName(entry->d_name)) continue;
+    names.push_back(entry->d_name);
+    if (names.size() > kMaxChatTemplates) break;
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace
+
 bool IsTokenizerFile(const std::string& name) {
+  absl::string_view in_folder = name;
+  if (absl::ConsumePrefix(&in_folder,
+                          absl::StrCat(kChatTemplatesFolder, "/"))) {
+    return IsTemplateName(in_folder);
+  }
   return std::find(std::begin(kTokenizerFiles), std::end(kTokenizerFiles),
                    name) != std::end(kTokenizerFiles);
+}
+
+std::string TokenizerFileName(const std::string& path) {
+  const std::filesystem::path whole(path);
+  const std::string name = whole.filename().string();
+  return whole.parent_path().filename() == kChatTemplatesFolder
+             ? absl::StrCat(kChatTemplatesFolder, "/", name)
+             : name;
 }
 
 std::vector<std::string> TokenizerFilesIn(const FileOpener& files,
@@ -300,6 +355,10 @@ std::vector<std::string> TokenizerFilesIn(const FileOpener& files,
     if (files.IsThere(absl::StrCat(directory, "/", name))) {
       found.push_back(name);
     }
+  }
+  for (const std::string& name :
+       TemplatesIn(files, absl::StrCat(directory, "/", kChatTemplatesFolder))) {
+    found.push_back(absl::StrCat(kChatTemplatesFolder, "/", name));
   }
   return found;
 }

@@ -36,7 +36,8 @@ struct ModelDirectory {
   ModelConfig config;
   std::string config_json;  // the file's text
   // Names, in this directory, of what an export copies along: tokenizer files,
-  // chat template, generation_config.json.
+  // chat templates, generation_config.json.  The only ones with a slash are
+  // those in kChatTemplatesFolder.
   std::vector<std::string> tokenizer_files;
   // sources[u][p] belongs to ModelUnits(config)[u].parameters[p]; empty for
   // ModelInit::kRandom.
@@ -50,10 +51,20 @@ struct ModelDirectory {
   std::vector<CheckedFile> tokenizer;  // those of tokenizer_files, in its order
 };
 
+// Chat templates by name ("tool_use.jinja"), beside chat_template.jinja.
+inline constexpr char kChatTemplatesFolder[] = "additional_chat_templates";
+// In that folder; the dataset helper refuses more.
+inline constexpr size_t kMaxChatTemplates = 32;
+
 // Whether tokenizer_files may have that name.
 bool IsTokenizerFile(const std::string& name);
 
-// The names, in `directory`, of tokenizer_files' kind that are there.
+// The name that a file of tokenizer_files' kind has in its model's directory:
+// the last part of `path`, with kChatTemplatesFolder where that is before it.
+std::string TokenizerFileName(const std::string& path);
+
+// The names, in `directory`, of tokenizer_files' kind that are there; of
+// templates in the folder one more than kMaxChatTemplates at most.
 std::vector<std::string> TokenizerFilesIn(const FileOpener& files,
                                           const std::string& directory);
 

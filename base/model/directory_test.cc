@@ -93,6 +93,38 @@ class DirectoryTest : public testing::Test {
   std::vector<SafetensorsEntry> entries_;
 };
 
+TEST_F(DirectoryTest, ChatTemplatesByNameAreTokenizerFiles) {
+  Write("tokenizer.json", "{}");
+  const std::string folder = kChatTemplatesFolder;
+  std::filesystem::create_directories(path_ + "/" + folder + "/sub.jinja");
+  std::filesystem::remove(path_ + "/" + folder + "/sub.jinja");
+  for (const char* name : {"b.jinja", "a.jinja", ".c.jinja", "notes.txt"}) {
+    Write(folder + "/" + name, "text");
+  }
+  EXPECT_EQ(TokenizerFilesIn(AnyFiles(), path_),
+            (std::vector<std::string>{"tokenizer.json", folder + "/a.jinja",
+                                      folder + "/b.jinja"}));
+  for (size_t i = 0; i < 2 * kMaxChatTemplates; ++i) {
+    Write(absl::StrCat(folder, "/t", i, ".jinja"), "text");
+  }
+  EXPECT_EQ(TokenizerFilesIn(AnyFiles(), path_).size(),
+            1 + kMaxChatTemplates + 1);
+}
+
+TEST(TokenizerFileTest, Names) {
+  EXPECT_TRUE(IsTokenizerFile("tokenizer.json"));
+  EXPECT_TRUE(IsTokenizerFile("additional_chat_templates/x.jinja"));
+  for (const char* name :
+       {"config.json", "additional_chat_templates", "x.jinja",
+        "additional_chat_templates/x", "additional_chat_templates/.x.jinja",
+        "additional_chat_templates/../x.jinja", "a/tokenizer.json"}) {
+    EXPECT_FALSE(IsTokenizerFile(name)) << name;
+  }
+  EXPECT_EQ(TokenizerFileName("/m/merges.txt"), "merges.txt");
+  EXPECT_EQ(TokenizerFileName("/m/additional_chat_templates/x.jinja"),
+            "additional_chat_templates/x.jinja");
+}
+
 TEST_F(DirectoryTest, SingleFile) {
   entries_[3].dtype = FileDType::kBF16;
   WriteWeights("model.safetensors", entries_);

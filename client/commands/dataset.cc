@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/nearest_name.h"
 #include "base/visible_text.h"
 #include "client/dataset_output.h"
 #include "client/message_json.h"
@@ -73,26 +74,31 @@ const CommandInfo& DatasetCommand::info() const {
 
 void DatasetCommand::DefineFlags(FlagSet* flags) {
   flags->AddString("model", 0, "MODEL", &model_,
-                   "whose tokenizer and chat template: a directory, or "
-                   "job:NAME");
+                   "the model whose tokenizer and chat template are used: a "
+                   "directory, job:NAME or a hub id");
   flags->AddString(
       "dataset-format", 0, "FORMAT", &format_,
-      "text, prompt_completion, messages, sharegpt or alpaca; else "
-      "what the fields say");
+      "text, prompt_completion, messages, sharegpt or alpaca; what the fields "
+      "say when not given");
   flags->AddStrings("dataset-columns", 0, "FIELD=COLUMN", &columns_,
                     "what the data calls a field; give it for each");
   flags->AddString("validation-split", 0, "SHARE", &validation_split_,
-                   "of the rows, held out of training: 0.05");
+                   "the share of the rows that is held out of training, such "
+                   "as 0.05");
   flags->AddInt("max-samples", 0, "N", 1, &max_samples_,
-                "only so many rows, the first");
-  flags->AddInt("max-length", 0, "N", 2, &max_length_,
-                "of a sequence, in tokens; else a job's default");
-  flags->AddString("truncation", 0, "SIDE", &truncation_,
-                   "of longer ones: right (the default), left, drop or split");
-  flags->AddBool("packing", 0, &packing_, "several sequences a row");
-  flags->AddInt("seed", 0, "N", 0, &seed_, "of packing and validation-split");
+                "read only so many rows, the first");
+  flags->AddInt(
+      "max-length", 0, "N", 2, &max_length_,
+      "the most tokens of a sequence; a job's default when not given");
+  flags->AddString(
+      "truncation", 0, "SIDE", &truncation_,
+      "what becomes of longer ones: right (the default) and left cut off that "
+      "end, drop leaves them out, split makes several of text");
+  flags->AddBool("packing", 0, &packing_, "put several sequences into a row");
+  flags->AddInt("seed", 0, "N", 0, &seed_,
+                "the seed of packing and of validation-split");
   flags->AddInt("samples", 'n', "N", 1, &samples_,
-                "how many preview shows; 3 when not given");
+                "how many sequences preview shows; 3 when not given");
 }
 
 absl::Status DatasetCommand::CheckFlags() {
@@ -199,7 +205,9 @@ ExitCode DatasetCommand::Run(const std::vector<std::string>& arguments,
   const std::string& what = arguments[0];
   std::string usage;
   if (what != "validate" && what != "preview") {
-    usage = absl::StrCat("\"", what, "\" is neither validate nor preview");
+    usage = absl::StrCat("\"", VisibleLine(what),
+                         "\" is neither validate nor preview",
+                         DidYouMean(what, {"validate", "preview"}));
   } else if (what == "validate" && samples_ != 0) {
     usage = "flag --samples is for preview";
   } else if (samples_ > kMaxSamples) {

@@ -100,12 +100,15 @@ const CommandInfo& ExportCommand::info() const {
 }
 
 void ExportCommand::DefineFlags(FlagSet* flags) {
-  flags->AddBool("merge", 0, &merge_, "an adapter into its base");
+  flags->AddBool("merge", 0, &merge_, "merge an adapter into its base");
   flags->AddString("dtype", 0, "DTYPE", &dtype_,
-                   "of the weights: fp32, bf16 or fp16; else as they are");
-  flags->AddString("output", 0, "NAME|DIR", &output_,
-                   "a name among the server's outputs, or a directory to make "
-                   "under a data root");
+                   "the dtype of the weights: fp32, bf16 or fp16; as they are "
+                   "when not given");
+  flags->AddString(
+      "output", 0, "NAME|DIR", &output_,
+      "where to: a name among the server's outputs, or a directory to "
+      "make "
+      "under a data root");
 }
 
 absl::Status ExportCommand::CheckFlags() {

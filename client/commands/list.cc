@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/nearest_name.h"
 #include "base/visible_text.h"
 #include "client/message_json.h"
 
@@ -14,6 +15,16 @@ namespace roundhouse::client {
 namespace {
 
 constexpr int64_t kMaxPageSize = 500;
+
+std::vector<std::string> StateNames() {
+  std::vector<std::string> names;
+  for (int i = v1::JobState_MIN; i <= v1::JobState_MAX; ++i) {
+    if (!v1::JobState_IsValid(i) || i == v1::JOB_STATE_UNSPECIFIED) continue;
+    names.push_back(
+        absl::AsciiStrToLower(v1::JobState_Name(static_cast<v1::JobState>(i))));
+  }
+  return names;
+}
 
 class ListCommand : public Command {
  public:
@@ -42,18 +53,20 @@ const CommandInfo& ListCommand::info() const {
 
 void ListCommand::DefineFlags(FlagSet* flags) {
   flags->AddString("state", 0, "STATE[,STATE]", &state_names_,
-                   "only jobs in these states, such as running,queued");
+                   "show only jobs in these states, such as running,queued");
   flags->AddInt("limit", 0, "N", 0, &limit_,
-                "at most so many jobs, 50 when not given; 0 is all");
+                "show at most so many jobs, 50 when not given; 0 is all");
 }
 
 absl::Status ListCommand::CheckFlags() {
   for (absl::string_view name :
        absl::StrSplit(state_names_, ',', absl::SkipEmpty())) {
     v1::JobState state;
-    if (!v1::JobState_Parse(absl::AsciiStrToUpper(name), &state)) {
+    if (!v1::JobState_Parse(absl::AsciiStrToUpper(name), &state) ||
+        state == v1::JOB_STATE_UNSPECIFIED) {
       return absl::InvalidArgumentError(
-          absl::StrCat("flag --state: \"", name, "\" is no state of a job"));
+          absl::StrCat("flag --state: \"", name, "\" is no state of a job",
+                       DidYouMean(absl::AsciiStrToLower(name), StateNames())));
     }
     request_.add_states(state);
   }

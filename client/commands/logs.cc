@@ -45,7 +45,7 @@ const CommandInfo& LogsCommand::info() const {
 void LogsCommand::DefineFlags(FlagSet* flags) {
   flags->AddBool("follow", 'f', &follow_, "go on until the job has ended");
   flags->AddInt("tail", 0, "N", 0, &tail_lines_,
-                "only the last N lines (and what follows); 0 is all");
+                "show only the last N lines (and what follows); 0 is all");
 }
 
 absl::Status LogsCommand::CheckFlags() {

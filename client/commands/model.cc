@@ -2,6 +2,8 @@
 
 #include <ostream>
 
+#include "absl/strings/str_cat.h"
+#include "base/nearest_name.h"
 #include "base/visible_text.h"
 #include "client/message_json.h"
 #include "client/model_output.h"
@@ -87,8 +89,14 @@ ExitCode ModelCommand::Run(const std::vector<std::string>& arguments,
   if (what == "show" && arguments.size() == 2) {
     return Show(arguments[1], session);
   }
-  session->err() << "roundhouse: model: give \"list\" alone, or \"show\" and a "
-                    "model\nSee: roundhouse model --help\n";
+  std::string usage =
+      what == "show" ? "show needs a MODEL"
+      : what == "list"
+          ? "list takes no MODEL; show does"
+          : absl::StrCat("\"", VisibleLine(what), "\" is neither list nor show",
+                         DidYouMean(what, {"list", "show"}));
+  session->err() << "roundhouse: model: " << usage
+                 << "\nSee: roundhouse model --help\n";
   return ExitCode::kUsage;
 }
 

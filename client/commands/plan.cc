@@ -74,30 +74,34 @@ void PlanCommand::DefineFlags(FlagSet* flags) {
   flags->AddString("model", 0, "MODEL", &model_,
                    "a directory, a config.json, job:NAME or a hub id");
   flags->AddString("devices", 0, "DEVICES", &devices_,
-                   "8xrtx4090, or a list; rtx3090, rtx4090, rtx5090, a800, "
-                   "h100, h200; h100:24GiB: of so much memory");
+                   "such as 8xrtx4090, or a list of such; known are rtx3090, "
+                   "rtx4090, rtx5090, a800, h100 and h200; h100:24GiB has that "
+                   "much memory");
   flags->AddString("host-memory", 0, "BYTES", &host_memory_text_,
-                   "800GiB; not given: whatever it takes");
+                   "such as 800GiB; as much as it takes when not given");
   flags->AddString("host-bandwidth", 0, "GB/S", &host_bandwidth_text_,
-                   "reads and writes of host memory together; 200");
+                   "what host memory reads and writes together; 200 when not "
+                   "given");
   flags->AddString("method", 0, "METHOD", &method_,
                    "full (the default) or lora");
-  flags->AddInt("lora-r", 0, "N", 1, &lora_r_, "rank of the adapters");
+  flags->AddInt("lora-r", 0, "N", 1, &lora_r_, "the rank of the adapters");
   flags->AddString("target-modules", 0, "LIST", &target_modules_,
-                   "comma-separated, or all-linear");
+                   "what gets adapters, with commas, or all-linear");
   flags->AddInt("max-length", 0, "N", 1, &max_length_,
-                "tokens of every sequence; else a job's default");
-  flags->AddInt("batch-size", 0, "N", 1, &batch_size_, "sequences of a step");
+                "the tokens of every sequence; a job's default when not given");
+  flags->AddInt("batch-size", 0, "N", 1, &batch_size_,
+                "the sequences of a step");
   flags->AddInt("micro-batch-size", 0, "N", 1, &micro_batch_size_,
-                "sequences of a micro-batch; else auto");
+                "the sequences of a micro-batch; auto when not given");
   flags->AddString("gradient-checkpointing", 0, "HOW", &gradient_checkpointing_,
                    "auto, stage or layer");
   flags->AddString("determinism", 0, "WORD", &determinism_,
                    "bitwise or fast (the default of jobs on GPUs)");
   flags->AddString("max-grad-norm", 0, "N", &max_grad_norm_text_,
-                   "0 is no clipping");
+                   "where gradients are clipped; 0 is no clipping");
   flags->AddBool("fp16-accumulation", 0, &fp16_accumulation_,
-                 "as published measurements; Roundhouse adds up in fp32");
+                 "plan for products that add up in fp16, as published "
+                 "measurements do; Roundhouse adds up in fp32");
   flags->AddString("trace", 0, "FILE", &trace_,
                    "write a step's timeline for ui.perfetto.dev");
 }

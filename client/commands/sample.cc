@@ -63,17 +63,18 @@ const CommandInfo& SampleCommand::info() const {
 
 void SampleCommand::DefineFlags(FlagSet* flags) {
   flags->AddStrings("prompt", 'p', "TEXT", &prompts_,
-                    "what is to be completed; may be given again");
+                    "a text to complete; may be given again");
   flags->AddString("prompts-file", 0, "FILE", &prompts_file_,
-                   "JSON Lines of strings or {\"prompt\": ...}; - is standard "
-                   "input");
+                   "texts to complete: JSON Lines of strings or {\"prompt\": "
+                   "...}; - is standard input");
   flags->AddInt("max-new-tokens", 0, "N", 1, &max_new_tokens_,
-                "of each completion; 128 when not given");
+                "the most tokens of each completion; 128 when not given");
   flags->AddString("temperature", 0, "T", &temperature_text_,
-                   "of the draws; 0, the default, takes the likeliest token");
-  flags->AddInt("seed", 0, "S", 0, &seed_, "of the draws");
+                   "how freely tokens are drawn; 0, the default, takes the "
+                   "likeliest");
+  flags->AddInt("seed", 0, "S", 0, &seed_, "the seed of the draws");
   flags->AddBool("raw", 0, &raw_,
-                 "prompts as they are, without the chat template");
+                 "take prompts as they are, without the chat template");
 }
 
 absl::Status SampleCommand::CheckFlags() {

@@ -79,10 +79,11 @@ void SubmitCommand::DefineFlags(FlagSet* flags) {
                    "the job file (YAML or JSON); - is standard input");
   flags->AddBool("wait", 0, &wait_, "follow the job to its end");
   flags->AddBool("dry-run", 0, &dry_run_,
-                 "let the server check and resolve it, say what it needs and "
-                 "show a sample; make no job");
+                 "let the server check the file, say what the job would need "
+                 "and show a sample; no job is made");
   flags->AddString("request-id", 0, "ID", &request_id_,
-                   "made up when not given; the same id makes no second job");
+                   "a name of this request, made up when not given; the same "
+                   "one makes no second job");
 }
 
 absl::Status SubmitCommand::CheckFlags() {
@@ -139,19 +140,20 @@ ExitCode SubmitCommand::ShowDryRun(const v1::FineTuningJob& job,
   const nlohmann::ordered_json json = JobJson(job);
   if (session->format() == OutputFormat::kJson) {
     session->out() << JsonText(json, 2) << "\n";
-  } else if (session->format() == OutputFormat::kTable) {
+  }
+  session->err() << "The server would accept " << VisibleLine(file_)
+                 << "; no job was made.\n"
+                 << std::flush;
+  if (session->format() == OutputFormat::kTable) {
     const Environment& environment = session->environment();
     v1::PreviewDatasetResponse preview;
     *preview.add_samples() = job.sample();
-    session->out() << SpecText(json["resolved_spec"]);
-    session->err() << "(-o json has every field.)\n\n"
-                   << NeedsText(job.needs()) << "\n"
-                   << PreviewText(preview, environment.err_is_terminal &&
+    session->out() << DryRunText(json["resolved_spec"], job.needs())
+                   << "\nThe first sample:\n"
+                   << PreviewText(preview, environment.out_is_terminal &&
                                                environment.ColorsAllowed())
-                   << "\n";
+                   << "\n-o json has every field.\n";
   }
-  session->err() << "The server would accept " << VisibleLine(file_)
-                 << "; no job was made.\n";
   if (!job.message().empty()) {
     session->err() << MessageText(job.message()) << "\n";
   }

@@ -36,16 +36,18 @@ const CommandInfo& TopCommand::info() const {
   static const CommandInfo& info = *new CommandInfo{
       "top", "", "what devices and jobs do now",
       "On a terminal it goes on until Ctrl-C, elsewhere it shows one interval. "
-      "BUSY and\nBUBBLE are shares of the interval; WAITS FOR says what came "
-      "last of what a device\nneeded (docs/metrics.md has the causes)."};
+      "BUSY and\nBUBBLE are shares of the interval, \"-\" where a long "
+      "computation has not ended.  WAITS\nFOR says what came last of what a "
+      "device needed (docs/metrics.md has the causes);\nwhat a wait is for is "
+      "known when it ends."};
   return info;
 }
 
 void TopCommand::DefineFlags(FlagSet* flags) {
   flags->AddInt("interval", 0, "SECONDS", 1, &interval_,
-                "between two looks at the server, 2 when not given");
+                "the time between two looks at the server, 2 when not given");
   flags->AddInt("count", 'n', "N", 0, &count_,
-                "so many times; 0, when not given: see above");
+                "look so many times; 0, when not given, as above");
 }
 
 absl::Status TopCommand::CheckFlags() {

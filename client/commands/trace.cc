@@ -85,9 +85,10 @@ const CommandInfo& TraceCommand::info() const {
 
 void TraceCommand::DefineFlags(FlagSet* flags) {
   flags->AddInt("steps", 0, "N", 1, &steps_,
-                "whole optimizer steps, 3 when not given; 100 at most");
-  flags->AddString("output", 0, "FILE", &output_,
-                   "trace-JOB.json when not given; - is standard output");
+                "how many optimizer steps, 3 when not given; 100 at most");
+  flags->AddString(
+      "output", 0, "FILE", &output_,
+      "where to: trace-JOB.json when not given; - is standard output");
 }
 
 absl::Status TraceCommand::CheckFlags() {

@@ -57,6 +57,42 @@ bool SomeoneListens(const std::string& path) {
   return answered;
 }
 
+// What is before the last slash; "/" and "." where nothing is.
+std::string FolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+// Makes the socket's folder where it is not there.  Where anybody may make one,
+// as in /tmp, it has to be this user's own: whoever has the folder can put
+// another socket there, which clients would trust.
+absl::Status PrepareSocketFolder(const std::string& path) {
+  const std::string folder = FolderOf(path);
+  if (file_calls::MakeFolder(kListenSocket, folder, kSocketFolderMode) == 0) {
+    return absl::OkStatus();
+  }
+  if (errno != EEXIST) {
+    return ListenError(absl::StrCat("its folder ", folder,
+                                    " can't be made: ", strerror(errno)));
+  }
+  struct stat above = {};
+  struct stat own = {};
+  if (stat(FolderOf(folder).c_str(), &above) != 0 ||
+      lstat(folder.c_str(), &own) != 0) {
+    return ListenError(absl::StrCat(folder, ": ", strerror(errno)));
+  }
+  const bool shared =
+      folder != "/" && folder != "." && (above.st_mode & S_IWOTH) != 0;
+  if (shared && (!S_ISDIR(own.st_mode) || own.st_uid != geteuid())) {
+    return ListenError(absl::StrCat(
+        folder,
+        " was made by another user, who could listen in its place; "
+        "choose another folder or set XDG_RUNTIME_DIR"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ClearSocketPath(const std::string& path) {
   struct stat info;
   if (lstat(path.c_str(), &info) != 0) {
@@ -88,6 +124,7 @@ FrontDoor::FrontDoor(std::string path, Peers* peers)
 absl::StatusOr<std::unique_ptr<FrontDoor>> FrontDoor::Listen(
     const std::string& path, Peers* peers) {
   ROUNDHOUSE_CHECK(path.size() <= kMaxSocketPathBytes) << path;
+  RETURN_IF_ERROR(PrepareSocketFolder(path));
   RETURN_IF_ERROR(ClearSocketPath(path));
   std::unique_ptr<FrontDoor> door(new FrontDoor(path, peers));
   RETURN_IF_ERROR(door->Bind());

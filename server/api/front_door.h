@@ -36,13 +36,17 @@ namespace roundhouse {
 inline constexpr size_t kMaxSocketPathBytes = 107;
 // The socket's folder decides who gets in.
 inline constexpr mode_t kSocketMode = 0660;
+// Of the folder where the daemon makes it: the daemon's group gets in.
+inline constexpr mode_t kSocketFolderMode = 0750;
 
 class FrontDoor {
  public:
   // Gets a connected, non-blocking socket, which it owns from then on.
   using Serve = std::function<void(int fd)>;
 
-  // Listens on `path`, where a socket that nobody listens on is replaced.
+  // Listens on `path`, where a socket that nobody listens on is replaced.  Its
+  // folder, but none above, is made where it is not there; in a folder where
+  // anybody may make files it has to be this user's own.
   // kAlreadyExists when another server listens there, or when something else
   // has the name; kInvalidArgument when it can't be bound.  `peers` outlives
   // the door.

@@ -304,6 +304,40 @@ TEST_F(FrontDoorTest, TheSocketIsForItsGroupAndGoesWithTheDoor) {
   EXPECT_EQ(Receive(client, 1), "");
 }
 
+// As on a machine where no daemon ran before.
+TEST_F(FrontDoorTest, TheSocketsFolderIsMade) {
+  Peers peers({});
+  const std::string folder = dir_ / "made";
+  {
+    ASSERT_TRUE(FrontDoor::Listen(folder + "/socket", &peers).ok());
+    struct stat info;
+    ASSERT_EQ(stat(folder.c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 07777 & ~kSocketFolderMode, 0u);
+  }
+  // It stays, and serves again; no folder above it is made.
+  EXPECT_TRUE(FrontDoor::Listen(folder + "/socket", &peers).ok());
+  const auto none = FrontDoor::Listen(folder + "/a/b/socket", &peers);
+  EXPECT_TRUE(absl::StrContains(none.status().message(), "can't be made"))
+      << none.status();
+}
+
+// Somebody else's folder, or link to one, in a place like /tmp.
+TEST_F(FrontDoorTest, AFolderOfAnotherUsersInASharedPlaceIsRefused) {
+  Peers peers({});
+  const std::string shared = dir_ / "shared";
+  std::filesystem::create_directories(shared + "/own");
+  std::filesystem::create_directory_symlink(shared + "/own", shared + "/link");
+  EXPECT_TRUE(FrontDoor::Listen(shared + "/link/socket", &peers).ok());
+  ASSERT_EQ(chmod(shared.c_str(), 01777), 0);
+  EXPECT_TRUE(FrontDoor::Listen(shared + "/own/socket", &peers).ok());
+  const auto linked = FrontDoor::Listen(shared + "/link/socket", &peers);
+  EXPECT_TRUE(absl::StrContains(linked.status().message(), "another user"))
+      << linked.status();
+  if (chown((shared + "/own").c_str(), 1, 1) == 0) {  // as root only
+    EXPECT_FALSE(FrontDoor::Listen(shared + "/own/socket", &peers).ok());
+  }
+}
+
 TEST_F(FrontDoorTest, WhatHasTheNameAlready) {
   Open();
   Peers peers({});
@@ -324,7 +358,7 @@ TEST_F(FrontDoorTest, WhatHasTheNameAlready) {
   EXPECT_TRUE(
       absl::IsAlreadyExists(FrontDoor::Listen(dir_ / "file", &peers).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(
-      FrontDoor::Listen(dir_ / "none" / "s", &peers).status()));
+      FrontDoor::Listen(dir_ / "none" / "a" / "s", &peers).status()));
 }
 
 }  // namespace

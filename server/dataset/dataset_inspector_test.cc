@@ -263,16 +263,6 @@ TEST_F(DatasetInspectorTest, WhatIsWrongIsNamedByField) {
   ExpectField(with([](auto& q) { q.template_date = "soon"; }), "template_date");
 }
 
-TEST_F(DatasetInspectorTest, TemplatesThatResultsWouldLackAreRefused) {
-  Make("");
-  fs::create_directories(root_ + "/model/additional_chat_templates");
-  const absl::Status status = inspector_->Check(Question()).status();
-  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
-  EXPECT_TRUE(
-      Has(std::string(status.message()), "model/additional_chat_templates: "))
-      << status;
-}
-
 TEST_F(DatasetInspectorTest, ABadDatasetIsNamedWithItsLine) {
   Make(
       "echo '{\"error\": \"no text\", \"file\": \"d\", \"line\": 7}' >&2\n"

@@ -12,16 +12,6 @@ namespace roundhouse {
 absl::StatusOr<std::vector<GivenFile>> FilesToGive(
     const FileOpener& files, const std::string& directory,
     const std::vector<std::string>& data_files) {
-  const std::string templates =
-      absl::StrCat(directory, "/additional_chat_templates");
-  if (files.OpenDirectory(templates).ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        templates,
-        ": chat templates by name in a folder are not taken along yet, so "
-        "results would lack them; write them into tokenizer_config.json as "
-        "chat_template: [{\"name\": ..., \"template\": ...}, ...] and move "
-        "the folder and chat_template.jinja away"));
-  }
   std::vector<std::string> names = data_files;
   for (const std::string& name : TokenizerFilesIn(files, directory)) {
     names.push_back(absl::StrCat(directory, "/", name));

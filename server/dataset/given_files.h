@@ -25,8 +25,8 @@ struct GivenFile {
 using GivenFiles = std::function<absl::StatusOr<std::vector<GivenFile>>()>;
 
 // What is there of a tokenizer's files in `directory`, with its config.json,
-// and `data_files`, which have to be there.  Errors as files.Open's, and
-// INVALID_ARGUMENT for a folder of chat templates.  Blocks on the disk.
+// and `data_files`, which have to be there.  Errors as files.Open's.  Blocks on
+// the disk.
 absl::StatusOr<std::vector<GivenFile>> FilesToGive(
     const FileOpener& files, const std::string& directory,
     const std::vector<std::string>& data_files);

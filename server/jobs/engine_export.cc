@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/path_exists.h"
 #include "base/status.h"
 #include "server/jobs/engine.h"
@@ -77,9 +78,17 @@ absl::StatusOr<std::string> Engine::ExportOutput(
   }
   std::string parent = outputs;
   if (given.has_parent_path()) {
-    ASSIGN_OR_RETURN(parent,
-                     roots_->Resolve("output", given.parent_path().string(),
-                                     PathKind::kDirectory));
+    const auto found = roots_->Resolve("output", given.parent_path().string(),
+                                       PathKind::kDirectory);
+    if (ErrorReason(found.status()) == "PATH_NOT_FOUND") {
+      return Refused(
+          "output",
+          absl::StrCat("the folder ",
+                       absl::StripPrefix(found.status().message(), "output: "),
+                       "; make it first"));
+    }
+    RETURN_IF_ERROR(found.status());
+    parent = *found;
     const auto folder = roots_->OpenDirectory(parent);
     if (!folder.ok()) {
       return Refused("output", std::string(folder.status().message()));

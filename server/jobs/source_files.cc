@@ -71,9 +71,8 @@ absl::Status CheckTokenizerIsThere(const SourceFiles& then,
                                    const SourceFiles& now,
                                    const std::string& model) {
   for (const CheckedFile& file : then) {
-    const std::filesystem::path path(file.path);
-    if (path.parent_path() != model ||
-        !IsTokenizerFile(path.filename().string())) {
+    const std::string name = TokenizerFileName(file.path);
+    if (file.path != absl::StrCat(model, "/", name) || !IsTokenizerFile(name)) {
       continue;
     }
     const bool there = std::any_of(

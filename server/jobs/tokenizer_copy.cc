@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/files/checked_file.h"
 #include "base/files/durable_file.h"
@@ -45,15 +46,28 @@ std::string ManifestPath(const std::string& directory) {
   return absl::StrCat(directory, "/tokenizer-manifest.json");
 }
 
-absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& path) {
-  std::vector<std::string> names;
+// Adds the names of what is in `path`, each behind `prefix`.
+absl::Status AddNames(const std::string& path, const std::string& prefix,
+                      std::vector<std::string>* names) {
   std::error_code error;
   for (auto entry = fs::directory_iterator(path, error);
        !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    names.push_back(entry->path().filename().string());
+    names->push_back(absl::StrCat(prefix, entry->path().filename().string()));
   }
-  if (error) {
-    return absl::InternalError(absl::StrCat(path, ": ", error.message()));
+  if (!error) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(path, ": ", error.message()));
+}
+
+// Of the files in the copy and in its folder of chat templates.
+absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& path) {
+  std::vector<std::string> names;
+  RETURN_IF_ERROR(AddNames(path, "", &names));
+  const std::string templates = absl::StrCat(path, "/", kChatTemplatesFolder);
+  std::error_code error;
+  if (std::erase(names, kChatTemplatesFolder) > 0 &&
+      fs::is_directory(templates, error)) {
+    RETURN_IF_ERROR(
+        AddNames(templates, absl::StrCat(kChatTemplatesFolder, "/"), &names));
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -74,6 +88,14 @@ absl::StatusOr<Hashes> CopyAside(const ModelDirectory& model,
                                  const std::string& temporary) {
   RETURN_IF_ERROR(RemoveTree(kJobTokenizer, temporary));
   RETURN_IF_ERROR(MakeFolderDurably(kJobTokenizer, temporary));
+  const std::string templates =
+      absl::StrCat(temporary, "/", kChatTemplatesFolder);
+  const bool has_templates = std::any_of(
+      model.tokenizer_files.begin(), model.tokenizer_files.end(),
+      [](const std::string& name) { return absl::StrContains(name, '/'); });
+  if (has_templates) {
+    RETURN_IF_ERROR(MakeFolderDurably(kJobTokenizer, templates));
+  }
   Hashes hashes = {{kConfigName, Sha256Of(model.config_json)}};
   bool named = turn_ends.empty();
   for (size_t i = 0; i < model.tokenizer.size(); ++i) {
@@ -94,6 +116,7 @@ absl::StatusOr<Hashes> CopyAside(const ModelDirectory& model,
                                 WithTurnEnds("", model.config_json, turn_ends),
                                 &hashes));
   }
+  if (has_templates) RETURN_IF_ERROR(SyncFolder(kJobTokenizer, templates));
   RETURN_IF_ERROR(SyncFolder(kJobTokenizer, temporary));
   return hashes;
 }

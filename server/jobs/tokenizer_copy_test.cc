@@ -55,6 +55,26 @@ TEST_F(TokenizerCopyTest, ItStaysAsItWasWhateverBecomesOfTheModel) {
             "tokenizer.json");
 }
 
+TEST_F(TokenizerCopyTest, ChatTemplatesKeepTheirFolder) {
+  const std::string name = "additional_chat_templates/tool_use.jinja";
+  fs::create_directories(root_ + "/model/additional_chat_templates");
+  WriteTestFile(root_ + "/model/" + name, "text");
+  model_.tokenizer_files.push_back(name);
+  model_.tokenizer.push_back(
+      AnyFiles().Open(root_ + "/model/" + name)->checked());
+  const Names names = {name, "merges.txt", "tokenizer.json"};
+  EXPECT_EQ(*Keep(), names);
+  EXPECT_EQ(*Keep(), names);
+  const std::string copied = TokenizerCopy(root_ + "/job") + "/" + name;
+  EXPECT_EQ(ReadTestFile(copied), "text");
+  WriteTestFile(copied, "texT");
+  EXPECT_EQ(*Keep(), names);
+  EXPECT_EQ(ReadTestFile(copied), "text");
+  const auto given = GiveTokenizerCopy(root_ + "/job", "/m");
+  ASSERT_TRUE(given.ok()) << given.status();
+  EXPECT_EQ(given->front().name, "/m/" + name);
+}
+
 TEST_F(TokenizerCopyTest, WhatChangedSinceTheModelWasOpenedIsNotCopied) {
   WriteTestFile(root_ + "/model/blob", "others");
   const absl::Status status = Keep().status();

@@ -73,15 +73,23 @@ absl::Status BeginDirectory(const DirectoryPlan& plan) {
 
 absl::Status FinishDirectory(const DirectoryPlan& plan) {
   const std::string temporary = TemporaryPath(plan);
+  const std::string templates =
+      absl::StrCat(temporary, "/", kChatTemplatesFolder);
+  bool has_templates = false;
   std::map<std::string, CheckpointShard> written;
-  auto write = [&](const std::string& name, const std::string& content) {
+  auto write = [&](const std::string& name,
+                   const std::string& content) -> absl::Status {
+    if (absl::StrContains(name, '/') && !has_templates) {
+      RETURN_IF_ERROR(MakeFolderDurably(plan.sites.folder, templates));
+      has_templates = true;
+    }
     written[name] = {name, content.size(), Sha256Of(content)};
     return WriteNewFile(plan.sites.text, absl::StrCat(temporary, "/", name),
                         content);
   };
   for (const std::string& source : plan.copied_files) {
     ASSIGN_OR_RETURN(const std::string content, ReadSource(source));
-    RETURN_IF_ERROR(write(fs::path(source).filename().string(), content));
+    RETURN_IF_ERROR(write(TokenizerFileName(source), content));
   }
   for (const auto& [name, content] : plan.texts) {
     RETURN_IF_ERROR(write(name, content));
@@ -94,6 +102,9 @@ absl::Status FinishDirectory(const DirectoryPlan& plan) {
                                  ManifestJson(manifest)));
   }
   KillPoint("daemon.save.before_fsync");
+  if (has_templates) {
+    RETURN_IF_ERROR(SyncFolder(plan.sites.rename, templates));
+  }
   RETURN_IF_ERROR(SyncFolder(plan.sites.rename, temporary));
   KillPoint("daemon.save.before_rename");
   // An older directory of that name is swapped out, not removed first: at no

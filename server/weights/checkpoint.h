@@ -55,7 +55,7 @@ struct DirectoryPlan {
   std::string owner_uid;                     // "": of any job
   std::vector<FilePart> parts;               // written by the files worker
   std::map<std::string, std::string> texts;  // name -> content
-  std::vector<std::string> copied_files;     // paths, copied by name
+  std::vector<std::string> copied_files;  // paths, copied by TokenizerFileName
   // The manifest of a checkpoint, with what the files worker wrote;
   // FinishDirectory adds the other files and writes it last.
   std::optional<CheckpointManifest> manifest;

@@ -233,6 +233,14 @@ TEST_F(CheckpointTest, ADamagedManifestNeverCrashesNorPasses) {
   bad["shards"][0]["file"] = "../elsewhere";
   WriteTestFile(file, Sealed(bad));
   ExpectCorrupt(path, "is no file name");
+  for (const char* name :
+       {"additional_chat_templates/../x.jinja", "other/x.jinja",
+        "additional_chat_templates/x", "additional_chat_templates/.x.jinja",
+        "additional_chat_templates/a/x.jinja", "additional_chat_templates/"}) {
+    bad["shards"][0]["file"] = name;
+    WriteTestFile(file, Sealed(bad));
+    ExpectCorrupt(path, "is no file name");
+  }
   fs::remove(file);
   ExpectCorrupt(path, "checkpoint.json");
 }
@@ -399,6 +407,20 @@ TEST_F(CheckpointTest, AFailureLeavesTheOldOneInPlace) {
   EXPECT_FALSE(FinishDirectory(plan).ok());
   AbandonDirectory(plan);
   EXPECT_EQ(ReadCheckpoint(AnyFiles(), path, true)->step, 3);
+}
+
+TEST_F(CheckpointTest, ChatTemplatesKeepTheirFolder) {
+  const std::string source = root_ + "/from/additional_chat_templates";
+  fs::create_directories(source);
+  WriteTestFile(source + "/tool_use.jinja", "text");
+  const std::string path = CheckpointPath(root_, 1);
+  copied_files_ = {source + "/tool_use.jinja"};
+  ASSERT_TRUE(Save(path, 1).ok());
+  const std::string copied = path + "/additional_chat_templates/tool_use.jinja";
+  EXPECT_EQ(ReadTestFile(copied), "text");
+  EXPECT_TRUE(ReadCheckpoint(AnyFiles(), path, true).ok());
+  WriteTestFile(copied, "texT");
+  ExpectCorrupt(path, "tool_use.jinja");
 }
 
 TEST_F(CheckpointTest, EveryFileIsHashedAndOthersAreNotRead) {

@@ -138,6 +138,7 @@ class CheckpointTest : public testing::Test {
       }
     }
     plan.texts = texts_;
+    plan.copied_files = copied_files_;
     plan.sites = {kCheckpointFolder, kCheckpointText, kCheckpointRename,
                   kCheckpointRemove};
     return plan;
@@ -179,6 +180,7 @@ class CheckpointTest : public testing::Test {
   std::optional<LossScaler::State> loss_scaler_;
   double tokens_ = 1e15;
   std::map<std::string, std::string> texts_ = {{"config.json", "{}"}};
+  std::vector<std::string> copied_files_;
 };
 
 }  // namespace roundhouse

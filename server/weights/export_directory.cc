@@ -16,11 +16,14 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/byte_text.h"
 #include "base/files/durable_file.h"
 #include "base/files/file_fault.h"
 #include "base/files/file_site.h"
 #include "base/kill_point.h"
+#include "base/model/directory.h"
 #include "base/status.h"
 
 namespace roundhouse {
@@ -71,7 +74,7 @@ Descriptor OpenOwn(int parent, const std::string& name) {
   return Descriptor();
 }
 
-// It has no directories of its own.
+// What is no directory.
 void RemoveFilesIn(int directory) {
   DIR* const list = fdopendir(dup(directory));
   if (list == nullptr) return;
@@ -130,13 +133,29 @@ std::string ExportDirectory::PathOf(const std::string& name) const {
                       name);
 }
 
-absl::StatusOr<Descriptor> ExportDirectory::NewFile(
-    const std::string& name) const {
+absl::StatusOr<Descriptor> ExportDirectory::NewFile(const std::string& name) {
+  int folder = directory_.get();
+  absl::string_view last = name;
+  if (absl::ConsumePrefix(&last, absl::StrCat(kChatTemplatesFolder, "/"))) {
+    RETURN_IF_ERROR(MakeTemplatesFolder());
+    folder = templates_.get();
+  }
   Descriptor file(file_calls::OpenAt(
-      kExportHeader, directory_.get(), name,
+      kExportHeader, folder, std::string(last),
       O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kFileMode));
   if (file.get() >= 0) return file;
   return SystemError(PathOf(name), "cannot be made", errno);
+}
+
+absl::Status ExportDirectory::MakeTemplatesFolder() {
+  if (templates_.get() >= 0) return absl::OkStatus();
+  if (file_calls::MakeFolderAt(kExportFolder, directory_.get(),
+                               kChatTemplatesFolder, kFolderMode) != 0) {
+    return SystemError(PathOf(kChatTemplatesFolder), "cannot be made", errno);
+  }
+  templates_ = OpenOwn(directory_.get(), kChatTemplatesFolder);
+  if (templates_.get() >= 0) return absl::OkStatus();
+  return MovedAway(PathOf(kChatTemplatesFolder));
 }
 
 absl::StatusOr<CheckedFile> ExportDirectory::Create(const std::string& name,
@@ -191,6 +210,10 @@ bool ExportDirectory::IsNow(const std::string& name) const {
 }
 
 absl::Status ExportDirectory::Finish(const std::string& name) {
+  if (templates_.get() >= 0) {
+    RETURN_IF_ERROR(
+        Sync(kExportRename, templates_.get(), PathOf(kChatTemplatesFolder)));
+  }
   RETURN_IF_ERROR(Sync(kExportRename, directory_.get(), PathOf("")));
   const int folder = parent_.descriptor.get();
   if (!IsNow(name_)) return MovedAway(PathOf(""));
@@ -211,6 +234,13 @@ absl::Status ExportDirectory::Finish(const std::string& name) {
 }
 
 void ExportDirectory::Remove() {
+  // It has no other directory of its own.
+  const Descriptor templates = OpenOwn(directory_.get(), kChatTemplatesFolder);
+  if (templates.get() >= 0) {
+    RemoveFilesIn(templates.get());
+    file_calls::UnlinkAt(kExportRemove, directory_.get(), kChatTemplatesFolder,
+                         AT_REMOVEDIR);
+  }
   RemoveFilesIn(directory_.get());
   if (IsNow(name_)) {
     file_calls::UnlinkAt(kExportRemove, parent_.descriptor.get(), name_,

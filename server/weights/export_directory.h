@@ -41,7 +41,8 @@ class ExportDirectory {
 
   // Each makes a new file and returns when it is on the disk.
   // RESOURCE_EXHAUSTED: disk, quota or file size limit; INTERNAL.  All name the
-  // path.  Create's file is to be filled by others: OpenForWriting.
+  // path.  Create's file is to be filled by others: OpenForWriting.  A name may
+  // begin with kChatTemplatesFolder and a slash; that folder is made then.
   absl::StatusOr<CheckedFile> Create(const std::string& name,
                                      const std::string& begin);
   absl::Status Write(const std::string& name, const std::string& text);
@@ -65,7 +66,8 @@ class ExportDirectory {
                   Descriptor directory);
 
   std::string PathOf(const std::string& name) const;
-  absl::StatusOr<Descriptor> NewFile(const std::string& name) const;
+  absl::StatusOr<Descriptor> NewFile(const std::string& name);
+  absl::Status MakeTemplatesFolder();
   // Whether `name` beside it is this directory.
   bool IsNow(const std::string& name) const;
   void Remove();
@@ -73,6 +75,7 @@ class ExportDirectory {
   const FoundDirectory parent_;
   const std::string name_;
   const Descriptor directory_;
+  Descriptor templates_;  // kChatTemplatesFolder in it, where there is one
   bool finished_ = false;
 };
 

@@ -54,6 +54,29 @@ class ExportDirectoryTest : public testing::Test {
 
 using Names = std::vector<std::string>;
 
+TEST_F(ExportDirectoryTest, ChatTemplatesHaveTheirFolder) {
+  const CheckedFile source =
+      roots_->Open(top_ / "root/tokenizer.json")->checked();
+  {
+    const auto given_up = Make();
+    EXPECT_TRUE(
+        given_up->Copy(source, "additional_chat_templates/a.jinja").ok());
+    EXPECT_FALSE(given_up->Copy(source, "other/a.jinja").ok());
+  }
+  EXPECT_EQ(Below(top_ / "root/folder"), Names{});
+  const auto made = Make();
+  for (const char* name : {"a", "b"}) {
+    ASSERT_TRUE(made->Copy(source, absl::StrCat("additional_chat_templates/",
+                                                name, ".jinja"))
+                    .ok());
+  }
+  ASSERT_TRUE(made->Finish("out").ok());
+  EXPECT_EQ(Below(top_ / "root/folder"),
+            (Names{"out", "out/additional_chat_templates",
+                   "out/additional_chat_templates/a.jinja",
+                   "out/additional_chat_templates/b.jinja"}));
+}
+
 TEST_F(ExportDirectoryTest, WhatIsWrittenIsThereUnderItsName) {
   const auto made = Make();
   const auto file = made->Create("weights", "HEAD");

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/dtype.h"
 #include "base/files/sealed_json.h"
+#include "base/model/directory.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
 
@@ -47,9 +48,10 @@ absl::Status CheckShards(const CheckpointManifest& manifest,
   std::set<std::string> names;
   for (const CheckpointShard& shard : manifest.shards) {
     const std::string& name = shard.file;
-    if (name.empty() || name == "." || name == ".." ||
-        name.find('/') != std::string::npos ||
-        name.find('\0') != std::string::npos) {
+    const bool plain = !name.empty() && name != "." && name != ".." &&
+                       name.find('/') == std::string::npos &&
+                       name.find('\0') == std::string::npos;
+    if (!plain && !IsTokenizerFile(name)) {
       return Bad(path, absl::StrCat("\"", name, "\" is no file name"));
     }
     if (!names.insert(name).second) {

@@ -434,7 +434,8 @@ class RefusedTest(ExportTest):
         for output, text in (
                 ("/tmp/rh-elsewhere", "outside the data roots"),
                 ("../out", "leads out of the data roots"),
-                ("link/out", "leads out of the data roots"), ("gone/out", "does not exist"),
+                ("link/out", "leads out of the data roots"),
+                ("gone/out", 'the folder "gone" does not exist under'),
                 (".hidden", "does not end in a name"),
                 ("a b", "does not end in a name"),
                 ("job-3", "is kept for the job of that id"),

@@ -57,6 +57,14 @@ class ModelTest(unittest.TestCase):
         self.assertEqual(self.show("job:whole"), models["job:whole"])
         text = self.daemon.client("model", "list").stdout
         self.assertIn("qwen3", text)
+        self.assertRegex(text, rf"(?m)^{broken} is not usable: \S.*config\.json")
+
+    def test_the_dtype_is_that_of_the_files(self):
+        path = self.scratch.data / "family/model/config.json"
+        for said in ("float32", "float16"):
+            path.write_text(json.dumps({**json.loads(path.read_text()),
+                                        "dtype": said}))
+            self.assertEqual(self.show("family/model")["dtype"], "bf16")
 
     def test_what_fits_is_what_a_job_may_take(self):
         model = self.show("family/model")

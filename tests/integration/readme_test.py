@@ -46,7 +46,10 @@ class ReadmeTest(unittest.TestCase):
     def test_a_dry_run_says_what_the_job_is(self):
         dry = self.submit(self.job, "--dry-run")
         self.assertEqual(dry.returncode, 0, dry.stderr)
-        self.assertLess(len(dry.stdout.splitlines()), 15)
+        self.assertIn("job.yaml; no job was made.\n", dry.stderr)
+        self.assertRegex(dry.stdout, r"\Amodel: +\S+/my-qwen3\nparameters:")
+        self.assertRegex(dry.stdout, r"(?m)^steps: +500 of 32 sequences$")
+        self.assertRegex(dry.stdout, r"(?m)^host memory: +\S+ MiB of \S+ MiB$")
         self.assertRegex(dry.stdout, r"(?m)^dtype: +fp32$")
         self.assertRegex(dry.stdout, rf"(?m)^max_length: +{POSITIONS}$")
 

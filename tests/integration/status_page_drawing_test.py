@@ -213,6 +213,43 @@ class MadeUpTest(PageTest):
         self.check_looks(page, "eight")
         self.check_clean(page)
 
+    def test_shares_sum_and_what_is_not_known_is_said(self):
+        answer = made_up(3, 1, 0, 0)
+        causes = dict.fromkeys(answer["devices"][0]["bubble_causes"], 0)
+        answer["host_memory_used_bytes"] = 12 << 20
+        answer["devices"][0].update(
+            compute_seconds=3.75, bubble_seconds=6.25, idle_seconds=0,
+            bubble_causes={**causes, "dispatch": 1.4},
+            memory_used_bytes=0, memory_limit_bytes=4 << 30)
+        answer["devices"][1].update(  # a wait that began before these seconds
+            compute_seconds=5, bubble_seconds=5, idle_seconds=0,
+            bubble_causes={**causes, "dependency": 9, "data": 1},
+            memory_used_bytes=1536, memory_limit_bytes=4 << 30)
+        answer["devices"][2].update(
+            compute_seconds=0, bubble_seconds=0, idle_seconds=0,
+            bubble_causes=causes)
+        _, page = self.open_stub(answer)
+        found = page.value(PROBE)
+        self.assertIn("host memory 12\u00a0MiB of 512.0\u00a0GiB",
+                      found["server"])
+        self.assertRegex(
+            found["devices"][0],
+            r"Computes\s+38\s%\s+Waits \(bubble\)\s+62\s%\s+"
+            r"for dispatch\s+14\s%\s+cause not known yet\s+48\s%\s+Link")
+        self.assertRegex(found["devices"][0],
+                         r"Memory, at most\s+not known yet of 4\.0\sGiB")
+        self.assertRegex(
+            found["devices"][1],
+            r"Waits \(bubble\)\s+50\s%\s+for another slot\s+45\s%\s+"
+            r"for data\s+5\s%\s+Link")
+        self.assertRegex(found["devices"][1],
+                         r"Memory, at most\s+2\sKiB of 4\.0\sGiB")
+        self.assertRegex(found["devices"][2],
+                         r"Computes\s+not known yet\s+Waits \(bubble\)\s+"
+                         r"not known yet\s+Link")
+        self.check_looks(page, "shares")
+        self.check_clean(page)
+
     def test_blocks_are_where_they_were(self):
         answer = made_up(1, 2, 0, 0)
         answer["devices"][0]["slots"] = [

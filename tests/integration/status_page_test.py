@@ -3,6 +3,7 @@
 import gzip
 import json
 import pathlib
+import re
 import sys
 import unittest
 
@@ -58,6 +59,12 @@ class StatusPageTest(PageTest):
         self.check_looks(page, "live")
         self.check_clean(page)
 
+    def test_the_log_says_where_the_page_is(self):
+        urls = re.findall(r"the status page is (\S+), the metrics are (\S+)\n",
+                          self.daemon.log_path.read_text())
+        self.assertEqual(urls, [(f"http://{self.address}/",
+                                 f"http://{self.address}/metrics")])
+
     def check_content(self, found, jobs):
         self.assertEqual((found["live"], found["alarm"]), ("\u25cf live", ""))
         self.assertRegex(found["server"], r"\d+\.\d+.* up .* host memory \d")
@@ -70,7 +77,7 @@ class StatusPageTest(PageTest):
             self.assertIn("\u25cf up", text)
             self.assertRegex(text, r"Computes\s+\d+\s%")
             self.assertRegex(text, r"Waits \(bubble\)\s+<?\d+\s%")
-            self.assertRegex(text, r"Memory, at most\s+\d+ of 256\sMiB")
+            self.assertRegex(text, r"Memory, at most\s+\d+(\s[KM]iB)? of 256\sMiB")
         self.assertEqual(len(found["jobs"]), 2)
         for job, text in zip(jobs, found["jobs"]):
             self.assertTrue(text.startswith(job), text)
