@@ -44,6 +44,36 @@ def from_json_text(value, name):
             f"the field {name!r} is a string but no JSON: {error}") from error
 
 
+def present(fields, *kept):
+    """Without the fields that are null, which are absent: tables, and those who
+    write them as JSON, have a null wherever another row has a field. What lies
+    deeper is a value, as a tool's default is."""
+    return {name: value for name, value in fields.items()
+            if value is not None or name in kept}
+
+
+def present_in_calls(calls):
+    """The calls of a message, in which but for the arguments the same holds."""
+    if not isinstance(calls, list):
+        return calls
+    found = []
+    for call in calls:
+        if isinstance(call, dict):
+            call = present(call)
+            if isinstance(call.get("function"), dict):
+                call["function"] = present(call["function"])
+        found.append(call)
+    return found
+
+
+def present_in_message(message):
+    """Templates tell a null content from none."""
+    message = present(message, "content")
+    if "tool_calls" in message:
+        message["tool_calls"] = present_in_calls(message["tool_calls"])
+    return message
+
+
 def objects(value, name):
     """A list of objects that is not empty, each with the name of its place."""
     value = from_json_text(value, name)
@@ -182,7 +212,8 @@ def read_messages(value, name, default=True):
     """The messages, and per assistant message whether it is trained."""
     messages, trained = [], []
     for where, item in objects(value, name):
-        message, flag = read_message(renamed(item, where), where)
+        item = renamed(present_in_message(item), where)
+        message, flag = read_message(item, where)
         messages.append(message)
         if message["role"] == "assistant":
             trained.append(default if flag is None else flag)

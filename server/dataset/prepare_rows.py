@@ -11,6 +11,7 @@ from prepare_common import DataError, refusal
 from prepare_formats import (FORMAT_NAMES, NAMED_FIELDS, row_format,
                              with_columns)
 from prepare_json import JsonArray, JsonLines
+from prepare_messages import present
 from prepare_sources import (CSV, JSON_ARRAY, JSON_LINES, PARQUET, TSV, Budget,
                              look_at, source_sha256)
 from prepare_tables import Csv, Parquet
@@ -90,6 +91,11 @@ class Rows:
         """Of the file that is read."""
         return self.sources[len(self.starts) - 1].name
 
+    @property
+    def kind(self):
+        """Of the file that is read."""
+        return self.sources[len(self.starts) - 1].kind
+
     def place(self, line):
         """The file and the line within it."""
         index = bisect.bisect_left(self.starts, line) - 1
@@ -162,7 +168,10 @@ class Rows:
         if self.choice.columns:
             fields = with_columns(fields, self.choice.columns)
         nulls = [name for name, value in fields.items() if value is None]
-        fields = without_nulls(fields)
+        fields = present(fields)
+        if self.kind == PARQUET:
+            fields = {name: filled_only(value)
+                      for name, value in fields.items()}
         found = row_format(fields, nulls, self.choice)
         if self.format is None:
             self.format = found
@@ -193,13 +202,19 @@ def short_names(names):
             for name in names]
 
 
-def without_nulls(value):
-    """A null is what is absent: tables and those who write them as JSON have
-    one for each field that another row has. Templates tell a message's null
-    content from none."""
+def filled_only(value):
+    """A field's value as Parquet has it, whose objects have a null at any depth
+    for each field that another row has: those are absent. Templates tell a
+    message's null content from none."""
+    if isinstance(value, list):
+        return [without_nulls(inner, "content") for inner in value]
+    return without_nulls(value)
+
+
+def without_nulls(value, *kept):
     if isinstance(value, dict):
         return {name: without_nulls(inner) for name, inner in value.items()
-                if inner is not None or name == "content"}
+                if inner is not None or name in kept}
     if isinstance(value, list):
         return [without_nulls(inner) for inner in value]
     return value

@@ -51,9 +51,9 @@ class SourcesTest(PrepareTest):
         path.write_bytes(data)
         return self.prepare(path, **kwargs)
 
-    def outcome(self, data, name="data.json", out="out"):
+    def outcome(self, data, name="data.json", out="out", **kwargs):
         """Ids, labels and lines of what a file holds."""
-        done = self.run_file(data, name, out=out)
+        done = self.run_file(data, name, out=out, **kwargs)
         self.assertEqual(done.returncode, 0, done.stderr)
         _, sequences, lines = self.load(out)
         last = json.loads(done.stdout.splitlines()[-1])
@@ -238,6 +238,20 @@ class ParquetTest(SourcesTest):
              "tool_calls": [{"id": None, "n": [1]}]}]}]))
         self.assertEqual(self.tokenizer.decode(sequences[0][0]),
                          'xTrue[{"n": [1]}]')
+
+    def test_fields_of_other_rows_arguments_are_absent(self):
+        (self.model / "chat_template.jinja").write_text(
+            "x{{ tools | tojson }}{% for m in messages %}{% generation %}"
+            "{{ m.tool_calls | tojson }}{% endgeneration %}{% endfor %}")
+        rows = [{"messages": [{"role": "assistant", "tool_calls": [
+                     {"arguments": {name: {name: 1}}}]}],
+                 "tools": [{"parameters": {name: 1}}]}
+                for name in ("a", "content")]
+        sequences, _ = self.outcome(parquet(rows), max_length=256)
+        self.assertEqual(
+            [self.tokenizer.decode(ids) for ids, _ in sequences],
+            ["x" + json.dumps(row["tools"]) +
+             json.dumps(row["messages"][0]["tool_calls"]) for row in rows])
 
     def test_what_the_hub_has(self):
         """list<struct>, large strings, dictionaries, page v2, zstd."""
