@@ -214,8 +214,8 @@ class Preparation:
 
     def warnings(self, counts):
         """The encoder's; of several files with the places of their lines, and
-        of the rows that were dropped or cut."""
-        found = self.encoder.warnings()
+        of the rows that were dropped or cut and the files not read."""
+        found = self.encoder.warnings() + self.reader.warnings()
         if len(self.options.data) < 2:
             return found
         cut = [("truncated", "cut at max_length", counts["truncated"],

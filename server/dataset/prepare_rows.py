@@ -75,6 +75,7 @@ class Rows:
         self.sources = sources
         self.choice = choice
         self.seen = 0  # rows, of which `rows` were taken
+        self.ended_at = None  # the line that choice.most ended it at
         budget = Budget()
         self.parts = [READERS[source.kind](source, budget)
                       for source in sources]
@@ -109,6 +110,18 @@ class Rows:
             found.append(f"{self.short_names[index]}:"
                          f"{line - self.starts[index]}")
         return found
+
+    def warnings(self):
+        """That max_samples left whole files unread; said once where rows of the
+        same files are held out."""
+        left = len(self.parts) - len(self.starts)
+        said = self.choice.held_out is not None and self.choice.validation
+        if self.ended_at is None or not left or said:
+            return []
+        return [{"kind": "files_not_read", "rows": 1, "lines": [self.ended_at],
+                 "warning": f"{left} of {len(self.parts)} files were not read "
+                 f"at all: max_samples ({self.choice.most}) ends the dataset "
+                 "before them, with this row"}]
 
     def check_start(self):
         """What is no dataset at all says so before all of it is hashed."""
@@ -150,6 +163,7 @@ class Rows:
                 if self.choice.takes(self.seen - 1):
                     yield self._row(fields, start, number), size
                 if self.seen == self.choice.most:
+                    self.ended_at = start + number
                     return
             before += self.sources[index].size
             self.done = before

@@ -387,6 +387,27 @@ class SeveralFilesTest(SourcesTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(self.load()[2], [1])
 
+    def test_files_that_max_samples_leaves_unread_are_said(self):
+        files = {f"{name}.jsonl": json_lines([{"text": "one"}] * 3)
+                 for name in "abcd"}
+        wanted = {
+            "kind": "files_not_read", "rows": 1, "lines": [5],
+            "places": ["b.jsonl:2"], "warning":
+            "2 of 4 files were not read at all: max_samples (5) ends the "
+            "dataset before them, with this row"}
+        for most, held_out, split, found in (
+                (5, False, "train", [wanted]), (5, True, "train", [wanted]),
+                (5, True, "validation", []), (10, False, "train", []),
+                (99, False, "train", [])):
+            more = ["--max-samples", most, "--split", split]
+            more += ["--validation-split", 0.5] if held_out else []
+            done = self.several(files, *more, mode=("--validate",))
+            report = json.loads(done.stdout.splitlines()[-1])["report"]
+            self.assertEqual(report["warnings"], found, (most, split))
+            self.assertEqual([json.loads(line) for line in
+                              done.stdout.splitlines() if "warning" in line
+                              and "report" not in line], found)
+
     def test_how_many(self):
         data = self.write({"text": "one"})
         done = self.start("--tokenizer", self.model, "--max-length", 9,
