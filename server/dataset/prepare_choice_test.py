@@ -86,6 +86,17 @@ class TablesTest(ChoiceTest):
             with self.subTest(message):
                 self.refused("t.csv", data, message, line)
 
+    def test_many_columns(self):
+        names = [f"c{number}" for number in range(300_000)]
+        header = ",".join([*names, "text", names[7]])
+        self.refused("t.csv", header + "\n", "has two columns 'c7'", 1)
+        row = "," * len(names) + "one"
+        data = ",".join([*names, "text"]) + f"\n{row}\n{row}\n"
+        manifest, _, _ = self.outcome("t.csv", data)
+        self.assertEqual(manifest["rows"], 2)
+        self.assertEqual(manifest["ignored_fields"], {
+            name: 2 for name in sorted(names[:32])})
+
     def test_a_record_is_no_larger_than_a_line_may_be(self):
         with mock.patch.object(prepare_tables, "MAX_LINE_BYTES", 100):
             self.refused("t.csv", 'text\n"' + "a\n" * 60 + '"\n',

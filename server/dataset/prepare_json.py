@@ -37,6 +37,7 @@ class JsonLines:
                     self.hash.update(raw)
                 else:
                     self.done = stream.done()
+                stream.row()
                 if number == 1:
                     raw = raw.removeprefix(BYTE_ORDER_MARK)
                 if raw.strip():
@@ -122,6 +123,7 @@ class JsonArray:
                 window.number = number
                 fields, size = window.object()
                 self.done = stream.done()
+                stream.row()
                 yield number, fields, size
                 follows = window.take()
                 if follows == "]":

@@ -19,6 +19,7 @@ from prepare_tables import Csv, Parquet
 BATCH_ROWS = 512
 # A token of one character takes about 480 bytes while a batch is tokenized.
 BATCH_BYTES = 1 << 20
+MAX_LINES = (1 << 32) - 1  # lines.u32 has their numbers
 READERS = {JSON_LINES: JsonLines, JSON_ARRAY: JsonArray, PARQUET: Parquet,
            CSV: Csv, TSV: Csv}
 
@@ -77,6 +78,9 @@ class Rows:
         self.seen = 0  # rows, of which `rows` were taken
         self.ended_at = None  # the line that choice.most ended it at
         budget = Budget()
+        for source in sources:
+            if source.packing is None and source.kind != PARQUET:
+                budget.take(source.size, source.name)
         self.parts = [READERS[source.kind](source, budget)
                       for source in sources]
         self.starts = [0]  # per file that was begun, the lines before it
@@ -125,7 +129,8 @@ class Rows:
 
     def check_start(self):
         """What is no dataset at all says so before all of it is hashed."""
-        self.parts[0].check_start()
+        # Which must not count in the dataset's budget.
+        READERS[self.sources[0].kind](self.sources[0], Budget()).check_start()
 
     def sha256(self):
         """Of what was read."""
@@ -160,6 +165,11 @@ class Rows:
             for number, fields, size in part.rows():
                 self.done = before + part.done
                 self.seen += 1
+                if start + number > MAX_LINES:
+                    raise DataError(
+                        f"the dataset has more than {MAX_LINES} lines or rows; "
+                        "max_samples leaves out what is behind them",
+                        self.name, number)
                 if self.choice.takes(self.seen - 1):
                     yield self._row(fields, start, number), size
                 if self.seen == self.choice.most:
@@ -193,7 +203,9 @@ class Rows:
             raise ValueError(
                 f"this line is of the format {found.name}, those before are "
                 f"of the format {self.format.name}; a file has one format")
-        for name in fields.keys() - set(found.required) - set(found.optional):
+        for name in fields:  # in their order, whatever strings' hashes are
+            if name in found.required or name in found.optional:
+                continue
             if name in self.ignored or len(self.ignored) < NAMED_FIELDS:
                 self.ignored[name] = self.ignored.get(name, 0) + 1
         self.rows += 1

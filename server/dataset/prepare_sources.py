@@ -26,8 +26,12 @@ GZIP, ZSTD = "gzip", "zstd"
 PACKINGS = ((b"\x1f\x8b", GZIP), (b"\x28\xb5\x2f\xfd", ZSTD))
 PARQUET_MAGIC = b"PAR1"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# All files of a dataset together; each line of it is bounded besides.
+# All files of a dataset together, unpacked; each line is bounded besides.
 MAX_UNPACKED_BYTES = MAX_DATA_BYTES
+# What a packed file may hold, and how many lines or rows: so much, and so much
+# more for each of its bytes. Small files count as read in a short time.
+PACKED_BYTES, PACKED_BYTES_EACH = 256 << 20, 1024
+PACKED_ROWS, PACKED_ROWS_EACH = 1 << 20, 1
 HEAD_BYTES = 4096
 READ_BYTES = 1 << 18  # that are unpacked at once
 
@@ -64,10 +68,44 @@ Source = collections.namedtuple("Source", "path name size packing kind")
 
 
 class Budget:
-    """How much may still be unpacked."""
+    """How much the files of a dataset may still hold, unpacked."""
 
-    def __init__(self, left=None):
-        self.left = MAX_UNPACKED_BYTES if left is None else left
+    def __init__(self):
+        self.left = MAX_UNPACKED_BYTES
+
+    def take(self, size, name):
+        self.left -= size
+        if self.left < 0:
+            raise DataError(
+                "unpacks to more than the limit of "
+                f"{MAX_UNPACKED_BYTES} bytes, with the files before it", name)
+
+
+class Meter:
+    """How much one packed file may still hold; `remedy` is what to do when it
+    holds more."""
+
+    def __init__(self, source, budget, remedy=UNPACK):
+        self.name, self.remedy, self.budget = source.name, remedy, budget
+        self.size = source.size
+        self.bytes = PACKED_BYTES + PACKED_BYTES_EACH * source.size
+        self.rows = PACKED_ROWS + PACKED_ROWS_EACH * source.size
+
+    def take(self, size):
+        self.budget.take(size, self.name)
+        self.bytes -= size
+        if self.bytes < 0:
+            self._refuse(f"{PACKED_BYTES} bytes and {PACKED_BYTES_EACH} more")
+
+    def row(self):
+        """Takes one row, or a line that is none."""
+        self.rows -= 1
+        if self.rows < 0:
+            self._refuse(f"{PACKED_ROWS} rows and {PACKED_ROWS_EACH} more")
+
+    def _refuse(self, most):
+        raise DataError(f"has {self.size} bytes and holds more than {most} for "
+                        f"each of them; {self.remedy}", self.name)
 
 
 def look_at(path, name):
@@ -138,9 +176,12 @@ class Stream(io.BufferedReader):
         file = opened(source.path, source.name)
         self.file, self.source = file, source
         if source.packing is None:
+            self.row = lambda: None
             super().__init__(file.detach())
         else:
-            super().__init__(Unpacked(file, source, budget), READ_BYTES)
+            meter = Meter(source, budget)
+            self.row = meter.row  # to be called for each line or row
+            super().__init__(Unpacked(file, source, meter), READ_BYTES)
 
     def done(self):
         """Bytes of the file that were read."""
@@ -152,9 +193,9 @@ class Stream(io.BufferedReader):
 class Unpacked(io.RawIOBase):
     """What a packed file holds."""
 
-    def __init__(self, file, source, budget):
+    def __init__(self, file, source, meter):
         self.file, self.name, self.packing = file, source.name, source.packing
-        self.budget = budget
+        self.meter = meter
         self.done = 0
         self.inner = (gzip.GzipFile(fileobj=file, mode="rb")
                       if source.packing == GZIP else zstd(file, source.name))
@@ -172,10 +213,7 @@ class Unpacked(io.RawIOBase):
             text = re.sub(r"\s+", " ", str(error))[:200]
             raise DataError(f"is damaged or cut short ({self.packing}): "
                             f"{text}", self.name) from error
-        self.budget.left -= len(data)
-        if self.budget.left < 0:
-            raise DataError("unpacks to more than the limit of "
-                            f"{MAX_UNPACKED_BYTES} bytes", self.name)
+        self.meter.take(len(data))
         buffer[:len(data)] = data
         return len(data)
 

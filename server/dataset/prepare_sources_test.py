@@ -4,6 +4,7 @@ several, and by what name the others are refused."""
 import gzip
 import io
 import json
+import os
 import pathlib
 import sys
 import tracemalloc
@@ -12,6 +13,7 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import prepare_json  # noqa: E402  found by the line before
+import prepare_rows  # noqa: E402
 import prepare_sources  # noqa: E402
 import prepare_tables  # noqa: E402
 import pyarrow  # noqa: E402
@@ -67,6 +69,18 @@ class SourcesTest(PrepareTest):
         self.assertEqual(found["file"], str(self.folder / name))
         self.assertIn(message, found["error"])
         self.assertEqual(found.get("line"), line)
+
+
+    def several(self, files, *more, mode=("--out",), out="out"):
+        arguments = ["--tokenizer", self.model, "--max-length", 64]
+        for name, data in files.items():
+            path = self.folder / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(data)
+            arguments += ["--data", path]
+        if mode == ("--out",):
+            mode = ("--out", self.folder / out, "--split", "train")
+        return self.start(*arguments, *mode, *more)
 
 
 class KindsTest(SourcesTest):
@@ -126,6 +140,54 @@ class KindsTest(SourcesTest):
         data = gzip.compress(json_lines([{"text": "one"}] * 5000))
         with mock.patch.object(prepare_sources, "MAX_UNPACKED_BYTES", 4096):
             self.refused(data, "unpacks to more than the limit of 4096 bytes")
+
+    def test_files_of_a_dataset_share_the_limit(self):
+        rows = json_lines([{"text": "one"}] * 50)
+        for data in (rows, gzip.compress(rows), parquet([{
+                "text": "one " * 4}] * 50)):
+            size = 16 * 50 if data.startswith(b"PAR1") else len(rows)
+            for most, refused in ((size, True), (2 * size, False)):
+                with mock.patch.object(prepare_sources, "MAX_UNPACKED_BYTES",
+                                       most + 99):
+                    done = self.several({"a.json": data, "b.json": data})
+                self.assertEqual(done.returncode, 3 if refused else 0)
+                self.assertEqual("b.json" in done.stderr, refused)
+
+    def test_a_small_file_holds_no_endless_rows(self):
+        lines = json_lines([{"text": "one"}] * 300)
+        files = {
+            "a.json.gz": gzip.compress(lines), "b.json": parquet(
+                [{"text": "one"}] * 300), "c.jsonl": zstd(lines),
+            "d.json": gzip.compress(b"\n" * 300 + lines[:16]),
+            "e.json": zstd(json.dumps([{"text": "one"}] * 300).encode()),
+            "f.csv.gz": gzip.compress(b"text\n" + b"one\n" * 300)}
+        with mock.patch.object(prepare_sources, "PACKED_ROWS", 299), \
+                mock.patch.object(prepare_sources, "PACKED_ROWS_EACH", 0):
+            for name, data in files.items():
+                self.refused(data, "holds more than 299 rows and 0 more for "
+                             "each of them; " + (
+                                 "write its rows as JSON Lines" if
+                                 name == "b.json" else "unpack it first"),
+                             name)
+        with mock.patch.object(prepare_sources, "PACKED_ROWS", 302):
+            for name, data in files.items():
+                self.assertEqual(self.run_file(data, name).returncode, 0, name)
+        with mock.patch.object(prepare_sources, "PACKED_BYTES", 200), \
+                mock.patch.object(prepare_sources, "PACKED_BYTES_EACH", 0):
+            self.refused(parquet([{"text": "nine"}] * 51),
+                         "holds more than 200 bytes", "g")
+            self.refused(files["a.json.gz"], "holds more than 200 bytes", "h")
+
+    def test_no_more_lines_than_their_numbers_hold(self):
+        files = {name: json_lines([{"text": "one"}] * 2) for name in "ab"}
+        with mock.patch.object(prepare_rows, "MAX_LINES", 3):
+            done = self.several(files)
+            found = json.loads(done.stderr)
+            self.assertEqual((found["file"], found["line"]),
+                             (str(self.folder / "b"), 2))
+            self.assertIn("more than 3 lines or rows", found["error"])
+            self.assertEqual(self.several(files, "--max-samples", 3)
+                             .returncode, 0)
 
     def test_one_endless_line_is_not_held(self):
         line = b'{"text": "' + b"x" * (20 * MIB)
@@ -253,6 +315,24 @@ class ParquetTest(SourcesTest):
             ["x" + json.dumps(row["tools"]) +
              json.dumps(row["messages"][0]["tool_calls"]) for row in rows])
 
+    def test_memory_is_not_that_of_a_row_group(self):
+        texts = [os.urandom(1500).hex() for _ in range(10_000)]
+        path = self.folder / "one_group"
+        pyarrow.parquet.write_table(
+            pyarrow.table({"text": texts, "more": texts}), path,
+            row_group_size=1 << 30, use_dictionary=False)
+        self.assertGreater(path.stat().st_size, 50 * MIB)
+        del texts
+        reader = prepare_tables.Parquet(
+            prepare_sources.look_at(str(path), "one_group"),
+            prepare_sources.Budget())
+        before = pyarrow.total_allocated_bytes()
+        tracemalloc.start()
+        most = max(pyarrow.total_allocated_bytes() for _ in reader.rows())
+        self.assertLess(most - before +
+                        tracemalloc.get_traced_memory()[1], 24 * MIB)
+        tracemalloc.stop()
+
     def test_what_the_hub_has(self):
         """list<struct>, large strings, dictionaries, page v2, zstd."""
         struct = pyarrow.struct([("role", pyarrow.large_string()),
@@ -299,17 +379,6 @@ class ParquetTest(SourcesTest):
 
 
 class SeveralFilesTest(SourcesTest):
-    def several(self, files, *more, mode=("--out",), out="out"):
-        arguments = ["--tokenizer", self.model, "--max-length", 64]
-        for name, data in files.items():
-            path = self.folder / name
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(data)
-            arguments += ["--data", path]
-        if mode == ("--out",):
-            mode = ("--out", self.folder / out, "--split", "train")
-        return self.start(*arguments, *mode, *more)
-
     def test_rows_follow_each_other_whatever_the_kinds(self):
         rows = [{"text": word} for word in "one two three four five".split()]
         done = self.several({

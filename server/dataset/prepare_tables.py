@@ -3,13 +3,16 @@
 import collections
 import csv
 
-from prepare_common import DataError, refusal
+from prepare_common import DataError, fault_text, refusal
 from prepare_json import MAX_LINE_BYTES
-from prepare_sources import (BYTE_ORDER_MARK, TSV, Stream, import_pyarrow,
-                             opened, source_sha256)
+from prepare_sources import (BYTE_ORDER_MARK, TSV, Meter, Stream,
+                             import_pyarrow, opened, source_sha256)
 
 # Rows that Parquet unpacks at once; each may be as large as a line.
 PARQUET_ROWS = 32
+LARGE_BYTES = 32 << 20  # of such rows, which become objects one by one
+# Of a row group's columns so much is held at once, and not less of one.
+COLUMNS_BYTES, COLUMN_BYTES = 4 << 20, 4096
 
 
 class Parquet:
@@ -17,6 +20,7 @@ class Parquet:
 
     def __init__(self, source, budget):
         self.source = source
+        self.meter = Meter(source, budget, "write its rows as JSON Lines")
         self.done = self.number = 0
         import_pyarrow(source.name, "Parquet")
 
@@ -24,7 +28,11 @@ class Parquet:
         import pyarrow.parquet
 
         try:
-            parquet = pyarrow.parquet.ParquetFile(file)
+            columns = pyarrow.parquet.read_metadata(file).num_columns
+            # Without a size it would hold the row group's columns as a whole.
+            parquet = pyarrow.parquet.ParquetFile(
+                file, pre_buffer=False, buffer_size=max(
+                    COLUMNS_BYTES // max(columns, 1), COLUMN_BYTES))
             names = collections.Counter(parquet.schema_arrow.names)
         except MemoryError as error:  # ArrowMemoryError is one
             raise refusal(error, self.source.name) from error
@@ -54,6 +62,8 @@ class Parquet:
             raise DataError(f"the row has {size} characters; the limit "
                             f"is {MAX_LINE_BYTES}", self.source.name,
                             self.number)
+        self.meter.take(size)
+        self.meter.row()
         return size
 
     def check_start(self):
@@ -65,19 +75,27 @@ class Parquet:
         batches = parquet.iter_batches(batch_size=PARQUET_ROWS,
                                        use_threads=False)
         while True:
-            try:
-                batch = next(batches, None)
-                rows = [] if batch is None else batch.to_pylist()
-            except MemoryError as error:
-                raise refusal(error, self.source.name, self.number + 1,
-                              "unpacking the rows from here") from error
-            except Exception as error:
-                raise DataError(
-                    f"unreadable Parquet after row {self.number}: {error}",
-                    self.source.name) from error
+            batch = self._unpacked(lambda: next(batches, None))
             if batch is None:
                 return
-            yield from rows
+            step = 1 if batch.nbytes > LARGE_BYTES else PARQUET_ROWS
+            for at in range(0, batch.num_rows, step):
+                yield from self._unpacked(batch.slice(at, step).to_pylist)
+            del batch  # before there is the next one
+
+    def _unpacked(self, unpack):
+        try:
+            return unpack()
+        except MemoryError as error:
+            raise DataError(
+                fault_text(error, "unpacking the rows from here") +
+                "; write the file anew, with pages of a MiB or so, or its "
+                "rows as JSON Lines", self.source.name, self.number + 1
+                ) from error
+        except Exception as error:
+            raise DataError(
+                f"unreadable Parquet after row {self.number}: {error}",
+                self.source.name) from error
 
     def sha256(self):
         return source_sha256(self.source)
@@ -122,6 +140,7 @@ class Csv:
     def _texts(self, stream):
         """Lines as text; a record may have several."""
         while True:
+            stream.row()
             try:
                 raw = stream.readline(MAX_LINE_BYTES + 1)
             except OSError as error:
@@ -155,11 +174,12 @@ class Csv:
             raise DataError(
                 f"has one column, {names[0]!r}: separate columns by a comma "
                 "(.csv) or a tab (.tsv)", *where)
+        counts = collections.Counter(names)
         for name in names:
             if not name.strip():
                 raise DataError(f"the first record of {kind} names the "
                                 "columns, and here one has no name", *where)
-            if names.count(name) > 1:
+            if counts[name] > 1:
                 raise DataError(f"has two columns {name!r}", *where)
         return names
 
@@ -179,8 +199,9 @@ class Csv:
 
 
 def text_size(value):
-    if isinstance(value, str):
+    if isinstance(value, (str, bytes)):
         return len(value)
     if isinstance(value, dict):
         return sum(map(text_size, value.values()))
-    return sum(map(text_size, value)) if isinstance(value, list) else 8
+    # Maps are lists of tuples.
+    return sum(map(text_size, value)) if isinstance(value, (list, tuple)) else 8
