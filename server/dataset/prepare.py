@@ -329,7 +329,7 @@ def split_key(preparation):
     options = preparation.options
     allow_cpu(HASHING_SECONDS)
     preparation.data_sha256 = preparation.reader.sha256_now()
-    depends = settings(options)
+    depends = settings(options) | {"files": preparation.reader.described()}
     if preparation.encoder.asks_for_date():
         depends["template_date"] = preparation.encoder.today.isoformat()
     if options.bigram_from:

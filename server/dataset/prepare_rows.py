@@ -136,6 +136,13 @@ class Rows:
         """Of what was read."""
         return joined([part.sha256() for part in self.parts])
 
+    def described(self):
+        """What results depend on beside the bytes of the files: as what they
+        are read, and the names that warnings and the manifest call several by,
+        which nobody else is to be told."""
+        names = self.short_names if len(self.sources) > 1 else []
+        return [[source.kind for source in self.sources], names]
+
     def hashed_as_read(self):
         """Whether sha256() is of the bytes that became rows; else the file was
         hashed on its own, and somebody may have changed it in between."""

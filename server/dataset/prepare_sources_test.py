@@ -407,6 +407,35 @@ class SeveralFilesTest(SourcesTest):
             keys.append(self.load()[0]["key"])
         self.assertEqual(len(set(keys)), 3)
 
+    def test_the_cache_tells_nobody_names_of_others(self):
+        rows = [{"messages": [{"role": "user", "content": text},
+                              {"role": "assistant", "content": "b"}]}
+                for text in ("a", "<|im_end|>")]
+        more = ["--cache", self.folder / "cache"]
+        names = ("mine/secret.jsonl", "mine/b.jsonl"), \
+            ("other/a.jsonl", "other/b.jsonl"), ("third/a.jsonl",
+                                                 "third/b.jsonl")
+        reused = []
+        for number, (first, second) in enumerate(names):
+            done = self.several({first: json_lines(rows[:1]),
+                                 second: json_lines(rows[1:])}, *more,
+                                out=f"out{number}")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            reused.append("reused" in done.stdout)
+            manifest = self.load(f"out{number}")[0]
+            self.assertEqual([one["name"] for one in manifest["inputs"]],
+                             [first.split("/")[1], second.split("/")[1]])
+            self.assertEqual(manifest["warnings"][0]["places"], ["b.jsonl:1"])
+        # Whose files have the same names may share.
+        self.assertEqual(reused, [False, False, True])
+
+    def test_the_kind_is_part_of_the_key(self):
+        keys = []
+        for name in ("t.csv", "t.tsv"):
+            self.assertEqual(self.run_file(b"text\none\n", name).returncode, 0)
+            keys.append(self.load()[0]["key"])
+        self.assertNotEqual(*keys)
+
     def test_what_is_named_is_a_file_and_its_line(self):
         good = {"messages": [{"role": "user", "content": "a"},
                              {"role": "assistant", "content": "b"}]}
