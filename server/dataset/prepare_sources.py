@@ -1,9 +1,9 @@
 """The bytes of a dataset's files: what kind each is, unpacked as it is read.
 
 A file is JSON Lines, a JSON array, CSV or TSV, any of them also packed by gzip
-or zstd, or Parquet. CSV and TSV are known by their names, the others by their
-first bytes; so is what else people bring, which is refused by name, with what
-to do.
+or zstd, or Parquet. First bytes come before names: they say what is Parquet,
+what is packed, and what else people bring, which is refused by name, with what
+to do. CSV and TSV are known by their names, the rest by its first character.
 """
 
 import collections
@@ -49,6 +49,8 @@ OTHER_KINDS = (
     (b"\0{", "UTF-16", "write it as UTF-8: iconv -f UTF-16BE -t UTF-8"),
     (b"PK\x03\x04", "a ZIP archive, or what is one inside as .xlsx is",
      "unpack it, or save it as CSV"),
+    (b"PK\x05\x06", "an empty ZIP archive", "look for what was meant"),
+    (b"PARE", "an encrypted Parquet file", "write it without encryption"),
     (b"BZh", "packed by bzip2", UNPACK),
     (b"\xfd7zXZ\0", "packed by xz", UNPACK),
     (b"7z\xbc\xaf", "a 7-Zip archive", UNPACK),
@@ -62,6 +64,11 @@ OTHER_KINDS = (
     (b"<!DOCTYPE", "a page of HTML", "download the file itself"),
     (b"<html", "a page of HTML", "download the file itself"))
 TAR_MAGIC, TAR_PLACE = b"ustar", 257
+# Letters, with which the first column of a table by its name may begin as well;
+# what has no other bytes is text.
+LETTERS = (PARQUET_MAGIC, b"PARE", b"BZh", b"ORC")
+TEXT_BYTES = frozenset(b"\t\n\r\f\x1b") | frozenset(range(32, 127)) | \
+    frozenset(range(128, 256))
 
 # size: bytes of the file. packing: GZIP, ZSTD or None.
 Source = collections.namedtuple("Source", "path name size packing kind")
@@ -143,6 +150,10 @@ def kind_of(head, packing, name):
         raise DataError(LFS_MESSAGE, name)
     if packing and packing_of(head):
         raise DataError(f"is packed twice; {UNPACK}", name)
+    table = TABLE_SUFFIXES.get(suffix(name))
+    if table is not None and head.startswith(LETTERS) and \
+            TEXT_BYTES.issuperset(head):
+        return table
     if head.startswith(PARQUET_MAGIC):
         if packing:
             raise DataError(f"is Parquet packed by {packing}; {UNPACK} "
@@ -153,7 +164,6 @@ def kind_of(head, packing, name):
             raise DataError(f"is {what}; {remedy}", name)
     if head[TAR_PLACE:].startswith(TAR_MAGIC):
         raise DataError(f"is a tar archive; {UNPACK}", name)
-    table = TABLE_SUFFIXES.get(suffix(name))
     if table is not None:
         return table
     begin = head.removeprefix(BYTE_ORDER_MARK).lstrip()

@@ -1,6 +1,7 @@
 """Tests of prepare.py on files: what kinds are read, packed or not, one or
 several, and by what name the others are refused."""
 
+import bz2
 import gzip
 import io
 import json
@@ -114,7 +115,10 @@ class KindsTest(SourcesTest):
                  "is a Git LFS pointer, the file itself was not downloaded"),
                 (b"ARROW1\0\0", "is an Arrow file; write it as Parquet"),
                 (b"\xff\xff\xff\xff\x10\0\0\0", "is an Arrow stream"),
-                (b"PK\x03\x04", "is a ZIP archive"), (b"BZh9", "bzip2"),
+                (b"PK\x03\x04", "is a ZIP archive"),
+                (bz2.compress(row), "bzip2"), (bz2.compress(b""), "bzip2"),
+                (b"PARE\x15\x00", "is an encrypted Parquet file"),
+                (b"ORC\n\x0b\n\x03\0\0\0", "is an ORC file"),
                 (b"\xfd7zXZ\0", "packed by xz"),
                 (b"SQLite format 3\0", "is an SQLite database"),
                 (b"<!DOCTYPE html>", "is a page of HTML"),
@@ -122,8 +126,15 @@ class KindsTest(SourcesTest):
                 (gzip.compress(gzip.compress(row)), "is packed twice"),
                 (gzip.compress(parquet(ALPACA)), "is Parquet packed by gzip"),
                 (gzip.compress(b"PK\x03\x04"), "is a ZIP archive")):
-            with self.subTest(message):
-                self.refused(data, message)
+            for name in ("data.json", "data.csv", "data.jsonl.gz", "data"):
+                with self.subTest(message, name=name):
+                    self.refused(data, message, name)
+
+    def test_a_table_may_begin_as_other_kinds_do(self):
+        for name in ("ORCID", "PAR1", "PAREN", "BZh"):
+            done = self.run_file(f"{name},text\n1,größe\n".encode(), "t.csv")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(self.load()[0]["ignored_fields"], {name: 1})
 
     def test_json_over_several_lines_says_what_lines_are(self):
         self.refused(b'{\n "text": "one"\n}\n', "jq -c . FILE", line=1)
@@ -461,7 +472,7 @@ class SeveralFilesTest(SourcesTest):
     def test_errors_are_of_the_file_they_are_in(self):
         good, bad = b'{"text": "one"}\n', b'{"text": 5}\n'
         long = json_lines([{"messages": [{"role": "assistant"}]}])
-        for second, line in ((good + bad, 2), (b"BZh", None), (long, 1)):
+        for second, line in ((good + bad, 2), (b"\xfd7zXZ\0", None), (long, 1)):
             done = self.several({"a": good * 3, "b": second})
             found = json.loads(done.stderr)
             self.assertEqual((found["file"], found.get("line")),
