@@ -8,10 +8,10 @@ import os
 import random
 
 from prepare_common import DataError, refusal
-from prepare_formats import (FORMAT_NAMES, NAMED_FIELDS, row_format,
+from prepare_formats import (FORMAT_NAMES, NAMED_FIELDS, TEXT, row_format,
                              with_columns)
 from prepare_json import JsonArray, JsonLines
-from prepare_messages import present
+from prepare_messages import present, read_cells
 from prepare_sources import (CSV, JSON_ARRAY, JSON_LINES, PARQUET, TSV, Budget,
                              look_at, source_sha256)
 from prepare_tables import Csv, Parquet
@@ -203,6 +203,8 @@ class Rows:
         if self.kind == PARQUET:
             fields = {name: filled_only(value)
                       for name, value in fields.items()}
+        elif self.kind in (CSV, TSV):
+            fields = read_cells(fields, self.choice.format is TEXT)
         found = row_format(fields, nulls, self.choice)
         if self.format is None:
             self.format = found
