@@ -128,7 +128,7 @@ class TablesTest(ChoiceTest):
                 ("", "the dataset is empty", None),
                 ("text\n", "the dataset is empty", None),
                 ("text,text\na,b\n", "has two columns 'text'", 1),
-                ("text,\na,b\n", "one has no name", 1),
+                ("text,\na,b\n", "index=False", 1),
                 ("prompt;completion\na;b\n", "separate columns by a comma", 1),
                 ("text,id\na\n", "has 1 fields, the header 2", 2),
                 ("text\na,b\n", "has 2 fields, the header 1", 2),
@@ -141,9 +141,11 @@ class TablesTest(ChoiceTest):
                 self.refused("t.csv", data, message, line)
 
     def test_many_columns(self):
-        names = [f"c{number}" for number in range(300_000)]
-        header = ",".join([*names, "text", names[7]])
+        names = [f"c{number}" for number in range(16_383)]
+        header = ",".join([*names, names[7]])
         self.refused("t.csv", header + "\n", "has two columns 'c7'", 1)
+        self.refused("t.csv", header + ",text\n",
+                     "has 16385 columns; the limit is 16384", 1)
         row = "," * len(names) + "one"
         data = ",".join([*names, "text"]) + f"\n{row}\n{row}\n"
         manifest, _, _ = self.outcome("t.csv", data)

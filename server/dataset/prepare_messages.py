@@ -52,6 +52,8 @@ def from_json_text(value, name):
 def no_json(text, name, error):
     if PYTHON_LIST.match(text):
         return ValueError(f"the field {name!r} is a list {AS_JSON}")
+    if isinstance(error, RecursionError):
+        error = "it is nested too deeply"
     return ValueError(f"the field {name!r} is a string but no JSON: {error}")
 
 
@@ -121,6 +123,8 @@ def present_in_message(message):
 def objects(value, name):
     """A list of objects that is not empty, each with the name of its place."""
     value = from_json_text(value, name)
+    if isinstance(value, dict):
+        value = objects_of_lists(value, name)
     if not isinstance(value, list):
         raise ValueError(
             f"the field {name!r} must be an array, not {json_type(value)}")
@@ -132,6 +136,18 @@ def objects(value, name):
             raise ValueError(
                 f"{where}must be an object, not {json_type(item)}")
         yield where, item
+
+
+def objects_of_lists(value, name):
+    """The objects of {"role": [...], "content": [...]}, as the datasets library
+    keeps a Sequence of objects; anything else is itself."""
+    lists = list(value.values())
+    if not lists or not all(isinstance(one, list) for one in lists):
+        return value
+    if len(set(map(len, lists))) > 1:
+        raise ValueError(f"the field {name!r} is an object of lists that "
+                         "are not of one length")
+    return [dict(zip(value, one)) for one in zip(*lists)]
 
 
 def refuse_media(fields, where=""):

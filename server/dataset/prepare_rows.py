@@ -7,7 +7,7 @@ import math
 import os
 import random
 
-from prepare_common import DataError, refusal
+from prepare_common import NAME_LETTERS, DataError, refusal, shown
 from prepare_formats import (FORMAT_NAMES, NAMED_FIELDS, TEXT, row_format,
                              with_columns)
 from prepare_json import JsonArray, JsonLines
@@ -215,6 +215,8 @@ class Rows:
         for name in fields:  # in their order, whatever strings' hashes are
             if name in found.required or name in found.optional:
                 continue
+            if len(name) > NAME_LETTERS:
+                name = shown(name)
             if name in self.ignored or len(self.ignored) < NAMED_FIELDS:
                 self.ignored[name] = self.ignored.get(name, 0) + 1
         self.rows += 1

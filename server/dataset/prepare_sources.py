@@ -23,7 +23,10 @@ CSV, TSV = "CSV", "TSV"
 TABLE_SUFFIXES = {".csv": CSV, ".tsv": TSV}
 PACKED_SUFFIXES = (".gz", ".zst", ".zstd")
 GZIP, ZSTD = "gzip", "zstd"
-PACKINGS = ((b"\x1f\x8b", GZIP), (b"\x28\xb5\x2f\xfd", ZSTD))
+# pzstd begins with a frame to be skipped, of any of 16 kinds.
+PACKINGS = ((b"\x1f\x8b", GZIP), (b"\x28\xb5\x2f\xfd", ZSTD),
+            *((bytes([kind]) + b"\x2a\x4d\x18", ZSTD)
+              for kind in range(0x50, 0x60)))
 PARQUET_MAGIC = b"PAR1"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # All files of a dataset together, unpacked; each line is bounded besides.
@@ -43,6 +46,8 @@ OTHER_KINDS = (
     (b"ARROW1", "an Arrow file", TO_PARQUET),
     (b"\xff\xff\xff\xff", "an Arrow stream, as the datasets library keeps",
      TO_PARQUET),
+    (b"\xff\xfe\0\0", "UTF-32", "write it as UTF-8: iconv -f UTF-32 -t UTF-8"),
+    (b"\0\0\xfe\xff", "UTF-32", "write it as UTF-8: iconv -f UTF-32 -t UTF-8"),
     (b"\xff\xfe", "UTF-16", "write it as UTF-8: iconv -f UTF-16 -t UTF-8"),
     (b"\xfe\xff", "UTF-16", "write it as UTF-8: iconv -f UTF-16 -t UTF-8"),
     (b"{\0", "UTF-16", "write it as UTF-8: iconv -f UTF-16LE -t UTF-8"),
@@ -54,6 +59,11 @@ OTHER_KINDS = (
     (b"BZh", "packed by bzip2", UNPACK),
     (b"\xfd7zXZ\0", "packed by xz", UNPACK),
     (b"7z\xbc\xaf", "a 7-Zip archive", UNPACK),
+    (b"Rar!\x1a\x07", "a RAR archive", UNPACK),
+    (b"\x04\x22\x4d\x18", "packed by lz4", UNPACK),
+    (b"\xff\x06\0\0sNaPpY", "packed by Snappy", UNPACK),
+    (b"\x1f\x9d", "packed by compress", UNPACK),
+    (b"\xd0\xcf\x11\xe0", "an old Office file, as .xls is", "save it as CSV"),
     (b"Obj\x01", "an Avro file", "write it as Parquet"),
     (b"ORC", "an ORC file", "write it as Parquet"),
     (b"\x89HDF", "an HDF5 file", "write it as JSON Lines"),
@@ -221,6 +231,11 @@ class Unpacked(io.RawIOBase):
             raise refusal(error, self.name, None, "unpacking it") from error
         except (OSError, EOFError, zlib.error) as error:
             text = re.sub(r"\s+", " ", str(error))[:200]
+            if "too much memory" in text:
+                raise DataError(
+                    "was packed with a window of more than 128 MiB (zstd "
+                    f"--long): {UNPACK}, or pack it without", self.name
+                    ) from error
             raise DataError(f"is damaged or cut short ({self.packing}): "
                             f"{text}", self.name) from error
         self.meter.take(len(data))
