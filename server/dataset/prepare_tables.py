@@ -78,6 +78,8 @@ class Parquet:
     def _fields(self, parquet):
         batches = parquet.iter_batches(batch_size=PARQUET_ROWS,
                                        use_threads=False)
+        # Maps as objects; to look for them takes three times as long.
+        maps = "strict" if "map<" in str(parquet.schema_arrow.types) else None
         while True:
             batch = self._unpacked(lambda: next(batches, None))
             if batch is None:
@@ -85,7 +87,7 @@ class Parquet:
             step = 1 if batch.nbytes > LARGE_BYTES else PARQUET_ROWS
             for at in range(0, batch.num_rows, step):
                 yield from self._unpacked(
-                    lambda: rows_of(batch.slice(at, step)))
+                    lambda: rows_of(batch.slice(at, step), maps))
             del batch  # before there is the next one
 
     def _unpacked(self, unpack):
@@ -110,27 +112,22 @@ def one_line(error):
     return " ".join(str(error).split())
 
 
-def rows_of(batch):
-    """As to_pylist, but maps are objects, and one value that Python cannot have
-    (a time beyond its years) does not spoil the rest."""
-    columns = [values_of(column) for column in batch.columns]
-    if not columns:
-        return [{}] * batch.num_rows
-    return [dict(zip(batch.schema.names, row)) for row in zip(*columns)]
-
-
-def values_of(column):
+def rows_of(batch, maps):
+    """As to_pylist, but one value that Python cannot have (a time beyond its
+    years) does not spoil the rest."""
     try:
-        return column.to_pylist(maps_as_pydicts="strict")
+        return batch.to_pylist(maps_as_pydicts=maps)
     except MemoryError:
         raise
     except Exception:
-        return [value_of(one) for one in column]
+        columns = [[value_of(one, maps) for one in column]
+                   for column in batch.columns]
+    return [dict(zip(batch.schema.names, row)) for row in zip(*columns)]
 
 
-def value_of(scalar):
+def value_of(scalar, maps):
     try:
-        return scalar.as_py(maps_as_pydicts="strict")
+        return scalar.as_py(maps_as_pydicts=maps)
     except MemoryError:
         raise
     except Exception as error:
