@@ -27,7 +27,8 @@ def shown(text, most=NAME_LETTERS):
     be as long as a line. What to do stands at a message's end."""
     if len(text) <= most:
         return text
-    return f"{text[:2 * most // 3]} ... {text[-(most // 3):]}"
+    end = most // 3
+    return f"{text[:most - end - 5]} ... {text[-end:]}"
 
 
 class DataError(Exception):

@@ -250,7 +250,7 @@ class ReadersFuzzTest(unittest.TestCase):
         except DataError as error:
             self.assertTrue(str(error))
             self.assertIn(error.file, names)
-            self.assertLess(len(json.loads(error.as_json())["error"]), 1100)
+            self.assertLess(len(json.loads(error.as_json())["error"]), 1001)
             return None
 
     def raw(self, name, data):
