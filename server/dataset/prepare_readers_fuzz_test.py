@@ -192,12 +192,11 @@ def records_of(data, separator):
     """The same of a table."""
     try:
         text = data.decode().removeprefix("\ufeff")
-        records = [record for record in csv.reader(
-            io.StringIO(text, newline=""), strict=True, delimiter=separator)]
+        records = list(filter(None, csv.reader(
+            io.StringIO(text, newline=""), strict=True, delimiter=separator)))
     except (ValueError, csv.Error):
         return None
     header, *records = records or [[]]
-    records = [record for record in records if record]
     if any(len(record) != len(header) for record in records):
         return None
     fit = all(map(str.strip, header)) and len(set(header)) == len(header)
