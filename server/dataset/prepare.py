@@ -214,8 +214,8 @@ class Preparation:
 
     def warnings(self, counts):
         """The encoder's; of several files with the places of their lines, and
-        of the rows that were dropped or cut."""
-        found = self.encoder.warnings()
+        of the rows that were dropped or cut and the files not read."""
+        found = self.encoder.warnings() + self.reader.warnings()
         if len(self.options.data) < 2:
             return found
         cut = [("truncated", "cut at max_length", counts["truncated"],
@@ -331,7 +331,7 @@ def split_key(preparation):
     options = preparation.options
     allow_cpu(HASHING_SECONDS)
     preparation.data_sha256 = preparation.reader.sha256_now()
-    depends = settings(options)
+    depends = settings(options) | {"files": preparation.reader.described()}
     if preparation.encoder.asks_for_date():
         depends["template_date"] = preparation.encoder.today.isoformat()
     if options.bigram_from:

@@ -2,7 +2,9 @@
 rows: their format, their columns, how many, which are held out, and long texts
 in parts."""
 
+import csv
 import gzip
+import io
 import json
 import pathlib
 import re
@@ -69,12 +71,64 @@ class TablesTest(ChoiceTest):
                                        f'"{cell}",,\n')
         self.assertEqual(sequences, wanted)
 
+    def cells(self, *rows):
+        file = io.StringIO()
+        csv.writer(file).writerows(rows)
+        return file.getvalue()
+
+    def test_pairs_of_messages_as_json_in_two_columns(self):
+        prompt = [{"role": "user", "content": "one"}]
+        theirs = [{"from": "human", "value": "one"}]
+        said = [{"role": "assistant", "content": "two"}]
+        manifest, wanted, _ = self.prepared(
+            {"prompt": prompt, "completion": said}, out="wanted")
+        for number, first in enumerate((prompt, theirs)):
+            made, sequences, _ = self.outcome("t.csv", self.cells(
+                ["prompt", "completion"],
+                *[[json.dumps(first), json.dumps(said)]] * 2), out=f"o{number}")
+            self.assertEqual(sequences, wanted * 2)
+            self.assertEqual(made["format"], manifest["format"])
+        pair = [json.dumps(prompt), json.dumps(said)]
+        for rows, message, line in (
+                ([[pair[0], "two"]], "must both be strings or both", 2),
+                ([["one", "two"], pair], "is of the format prompt/completion "
+                 "messages, those before", 3),
+                ([pair, ["[1, 2]", "[3]"]], "is of the format prompt/"
+                 "completion, those before", 3),
+                ([[str(prompt), str(said)]], "'prompt' is a list of messages "
+                 "as Python writes it", 2),
+                ([[pair[0], str(said)]], "'completion' is a list of messages "
+                 "as Python writes it", 2)):
+            self.refused("t.csv", self.cells(["prompt", "completion"], *rows),
+                         message, line)
+        # What is no list of messages is text.
+        rows = [["[1, 2]", "[]"], ["[{\"a\": 1}]", "['x']"], ["[", "[{}]"]]
+        self.assertEqual(self.outcome("t.csv", self.cells(
+            ["prompt", "completion"], *rows))[0]["rows"], 3)
+
+    def test_messages_in_other_columns(self):
+        cell = json.dumps([{"role": "assistant", "content": "two"}])
+        data = self.cells(["text"], [cell])
+        self.refused("t.csv", data, "dataset_columns {messages: text}", 2)
+        self.assertEqual(self.outcome(
+            "t.csv", data, "--columns", '{"messages": "text"}')[0]["format"],
+            "messages")
+        self.assertEqual(self.outcome("t.csv", data, "--format", "text")[0][
+            "format"], "text")
+        python = str(json.loads(cell))
+        for name in ("messages", "conversations"):
+            self.refused("t.csv", self.cells([name], [python]),
+                         f"{name!r} is a list as Python writes it", 2)
+        self.refused("t.csv", self.cells(["messages", "tools"],
+                                         [cell, "[{'type': 'function'}]"]),
+                     "'tools' is a list as Python writes it", 2)
+
     def test_malformed(self):
         for data, message, line in (
                 ("", "the dataset is empty", None),
                 ("text\n", "the dataset is empty", None),
                 ("text,text\na,b\n", "has two columns 'text'", 1),
-                ("text,\na,b\n", "one has no name", 1),
+                ("text,\na,b\n", "index=False", 1),
                 ("prompt;completion\na;b\n", "separate columns by a comma", 1),
                 ("text,id\na\n", "has 1 fields, the header 2", 2),
                 ("text\na,b\n", "has 2 fields, the header 1", 2),
@@ -85,6 +139,19 @@ class TablesTest(ChoiceTest):
                 ("prompt,completion,label\na,b,False\n", "has a 'label'", 2)):
             with self.subTest(message):
                 self.refused("t.csv", data, message, line)
+
+    def test_many_columns(self):
+        names = [f"c{number}" for number in range(16_383)]
+        header = ",".join([*names, names[7]])
+        self.refused("t.csv", header + "\n", "has two columns 'c7'", 1)
+        self.refused("t.csv", header + ",text\n",
+                     "has 16385 columns; the limit is 16384", 1)
+        row = "," * len(names) + "one"
+        data = ",".join([*names, "text"]) + f"\n{row}\n{row}\n"
+        manifest, _, _ = self.outcome("t.csv", data)
+        self.assertEqual(manifest["rows"], 2)
+        self.assertEqual(manifest["ignored_fields"], {
+            name: 2 for name in sorted(names[:32])})
 
     def test_a_record_is_no_larger_than_a_line_may_be(self):
         with mock.patch.object(prepare_tables, "MAX_LINE_BYTES", 100):

@@ -11,6 +11,8 @@ NAMED_LINES = 5  # of truncated and dropped rows and of warnings, each
 SILENT_SECONDS = 10  # a longer silence might be taken for a hang
 HASHED_BYTES = 1 << 20  # at once
 MESSAGE_LETTERS = 500  # of an error that is not ours
+ERROR_LETTERS = 1000  # of any; the daemon keeps the end of what is said
+NAME_LETTERS = 120  # of a field
 
 
 def json_line(record):
@@ -20,11 +22,20 @@ def json_line(record):
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
+def shown(text, most=NAME_LETTERS):
+    """A text of the data as messages and counts have it: names and values may
+    be as long as a line. What to do stands at a message's end."""
+    if len(text) <= most:
+        return text
+    end = most // 3
+    return f"{text[:most - end - 5]} ... {text[-end:]}"
+
+
 class DataError(Exception):
     """What is wrong with the input, and where."""
 
     def __init__(self, message, file=None, line=None):
-        super().__init__(message)
+        super().__init__(shown(message, ERROR_LETTERS))
         self.file = file
         self.line = line
 
@@ -106,10 +117,22 @@ def unique_object(pairs):
     return value
 
 
+class Unread:
+    """What stands for a value that Python has none for."""
+
+    def __init__(self, reason):
+        self.reason = shown(reason)
+
+
 def json_type(value):
+    """What a value is, also one of those that only Parquet has."""
+    if isinstance(value, Unread):
+        return f"a value that cannot be read ({value.reason})"
     names = {dict: "an object", list: "an array", str: "a string",
-             bool: "a boolean", type(None): "null"}
-    return names.get(type(value), "a number")
+             bool: "a boolean", type(None): "null", int: "a number",
+             float: "a number"}
+    return names.get(type(value),
+                     f"a value of the type {type(value).__name__}")
 
 
 def name_line(lines, line):

@@ -215,11 +215,34 @@ class NullTest(FaultTest):
             turn("user", "hi"), turn("assistant", "hello")]}, out="wanted")
         self.assertEqual(texts, wanted)
 
-    def test_nulls_within_calls_and_tools(self):
-        self.set_template(CALLS)
-        _, texts = self.texts({"messages": [turn("assistant", None, tool_calls=[
-            call({"a": 1, "b": None, "c": [None]})])]})
-        self.assertIn('{"a": 1, "c": [null]}', texts[0])
+    def test_nulls_of_calls_are_absent_but_in_arguments_and_tools(self):
+        self.set_template(
+            "{{ tools | tojson }}{{ kinds | tojson }}{% for m in messages %}"
+            "{% generation %}{{ m.tool_calls | tojson }}{% endgeneration %}"
+            "{% endfor %}")
+        tool = {"function": {"name": "plus", "parameters": {"properties": {
+            "a": {"default": None, "enum": [1, None]}}}}}
+        one = call({"a": 1, "b": None, "c": [None, {"d": None}]})
+        turns = [turn("assistant", None, name=None, tool_calls=[
+            {**one, "index": None,
+             "function": {**one["function"], "strict": None}}])]
+        wanted = (json.dumps([tool]) + '{"e": null}' + json.dumps([one]))
+        for number, messages in enumerate((turns, json.dumps(turns))):
+            _, texts = self.texts(
+                {"messages": messages, "tools": [tool],
+                 "chat_template_kwargs": {"kinds": {"e": None}}},
+                out=f"out{number}", max_length=256)
+            self.assertEqual(texts, [wanted])
+
+    def test_nulls_of_turns_that_are_json_in_a_string(self):
+        self.set_template(ONE_CALL)
+        turns = [{"from": "human", "value": "hi", "role": None,
+                  "tool_calls": None},
+                 {"from": "gpt", "value": "hello", "weight": None}]
+        _, texts = self.texts({"conversations": json.dumps(turns)})
+        _, wanted = self.texts({"messages": [
+            turn("user", "hi"), turn("assistant", "hello")]}, out="wanted")
+        self.assertEqual(texts, wanted)
 
     def test_what_is_missing_but_null_says_null(self):
         self.assert_error([{"messages": None}], 1, "'messages' is null")

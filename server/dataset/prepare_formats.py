@@ -5,7 +5,7 @@ Every function here raises ValueError saying what is wrong with the row.
 
 import collections
 
-from prepare_common import json_type
+from prepare_common import json_type, shown
 from prepare_messages import (from_json_text, read_messages, refuse_media,
                               text_field, tools_field)
 
@@ -203,26 +203,36 @@ def name_of(form):
 def forced_format(fields, nulls, form, columns):
     missing = [name for name in form.required if name not in fields]
     if missing:
-        raise ValueError(missing_field(missing[0], nulls, columns) +
+        raise ValueError(missing_field(missing[0], fields, nulls, columns) +
                          f", which dataset_format {name_of(form)} needs")
     return pair_format(fields) if form is PAIRS else form
 
 
-def missing_field(name, nulls, columns):
+def missing_field(name, fields, nulls, columns):
     column = f" (the column {columns[name]!r})" if name in columns else ""
     null = name in nulls and name not in columns
-    return f"the field {name!r}{column} is {'null' if null else 'missing'}"
+    alike = next((f"; there is {other!r}" for other in fields if
+                  other.strip().lower() == name), "")
+    return (f"the field {name!r}{column} is "
+            f"{'null' if null else 'missing'}{alike}")
 
 
 def missing_fields(fields, nulls, columns):
     for form in FORMATS:
         missing = [name for name in form.required if name not in fields]
         if len(missing) < len(form.required) or set(missing) & set(nulls):
-            return missing_field(missing[0], nulls, columns)
+            return missing_field(missing[0], fields, nulls, columns)
     if "segments" in fields:
         return ("has 'segments' (axolotl's input_output), which are not "
                 "supported; write 'prompt' and 'completion', or 'messages'")
-    names = ", ".join(repr(n) for n in list(fields)[:SHOWN_FIELDS]) or "none"
+    inner = list(fields.values())
+    if len(inner) == 1 and isinstance(inner[0], list) and inner[0] and \
+            isinstance(inner[0][0], dict):
+        return (f"has but {shown(next(iter(fields)))!r}, a list of objects: if "
+                "those are the rows, jq -c '.[][]' FILE writes them as JSON "
+                "Lines")
+    names = ", ".join(repr(shown(name)) for name in
+                      list(fields)[:SHOWN_FIELDS]) or "none"
     if len(fields) > SHOWN_FIELDS:
         names += f" and {len(fields) - SHOWN_FIELDS} more"
     return ("needs the field 'text', or 'prompt' and 'completion', or "

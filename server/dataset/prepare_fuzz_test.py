@@ -225,6 +225,12 @@ def change_template(source, text):
     return text
 
 
+def write(path, data):
+    """A new file: to write one again makes some file systems wait for it."""
+    path.unlink(missing_ok=True)
+    path.write_bytes(data)
+
+
 class FuzzTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -257,11 +263,11 @@ class FuzzTest(unittest.TestCase):
 
     def refused(self, model, end="", **changed):
         """Whether the helper refuses the dataset with these files changed."""
-        self.case.write_text(json.dumps(
-            {name: data.decode("latin-1") for name, data in changed.items()}))
+        write(self.case, json.dumps({name: data.decode("latin-1") for
+                                     name, data in changed.items()}).encode())
         for name, data in changed.items():
-            (self.data if name == "data" else
-             self.models[model] / name).write_bytes(data)
+            write(self.data if name == "data" else self.models[model] / name,
+                  data)
         options = types.SimpleNamespace(
             tokenizer=str(self.models[model]), data=[str(self.data)],
             data_name=[f"data{end}"], max_length=32, truncation="right",
@@ -283,8 +289,7 @@ class FuzzTest(unittest.TestCase):
         finally:
             for name in changed:
                 if name in self.files[model]:
-                    (self.models[model] / name).write_bytes(
-                        self.files[model][name])
+                    write(self.models[model] / name, self.files[model][name])
                 elif name != "data":
                     (self.models[model] / name).unlink()
         return False

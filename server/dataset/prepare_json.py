@@ -42,6 +42,7 @@ class JsonLines:
                     self.hash.update(raw)
                 else:
                     self.done = stream.done()
+                stream.row()
                 if number == 1:
                     raw = raw.removeprefix(BYTE_ORDER_MARK)
                 if raw.strip():
@@ -58,14 +59,8 @@ class JsonLines:
         try:
             return parse_object(raw)
         except ValueError as error:
-            hint = ""
-            if raw.strip() == b"{":
-                hint = ("; a line must be a whole object: jq -c . FILE writes "
-                        "it so")
-            elif number == 1 and not raw.lstrip().startswith((b"{", b"[")):
-                hint = "; is it a table? Their names end with .csv or .tsv"
-            raise DataError(str(error) + hint, self.source.name, number
-                            ) from error
+            raise DataError(str(error) + hint(raw, number, error),
+                            self.source.name, number) from error
         except Exception as error:
             raise refusal(error, self.source.name, number) from error
 
@@ -87,6 +82,32 @@ class JsonLines:
                 source_sha256(self.source))
 
 
+def hint(raw, number, error):
+    """What to do about a line that is no JSON object, where it can be told."""
+    raw = raw.strip()
+    cause = error.__cause__
+    if b"\0" in raw:
+        return ("; it has bytes that are zero: is it UTF-16, or was it not "
+                "written to its end?")
+    if raw.startswith(BYTE_ORDER_MARK):
+        return ("; it begins with the mark of a file's begin: were files put "
+                "together? Take it out, or name them as several")
+    if b"\r" in raw:
+        return "; do its lines end with CR alone? tr '\\r' '\\n' writes others"
+    if not isinstance(cause, json.JSONDecodeError):
+        return ""
+    if raw.startswith(b"{'"):
+        return "; Python writes it so: json.dumps writes JSON"
+    if raw.startswith(b"{") and cause.msg == "Extra data":
+        return "; a line must be one object, with nothing behind it"
+    if raw.startswith(b"{") and cause.pos >= len(cause.doc.rstrip()):
+        return ("; a line must be a whole object: jq -c . FILE writes it so, "
+                "unless it was cut short")
+    if number == 1 and not raw.startswith((b"{", b"[")):
+        return "; is it a table? Their names end with .csv or .tsv"
+    return ""
+
+
 def parse_object(raw):
     """One line's JSON object; ValueError says what is wrong with it."""
     try:
@@ -102,9 +123,19 @@ def parse_object(raw):
             f"not JSON: {why(error)} at character {error.pos + 1}") from error
     except RecursionError as error:
         raise ValueError("not usable JSON: nested too deeply") from error
+    except ValueError as error:
+        raise ValueError(json_fault(error)) from error
     if not isinstance(value, dict):
         raise ValueError(f"must be a JSON object, not {json_type(value)}")
     return value
+
+
+def json_fault(error):
+    """Of JSON that is well-formed: a field that is there twice, or a number
+    that Python does not take."""
+    text = str(error)
+    return ("not usable JSON: has a whole number of more than 4300 digits"
+            if "integer string conversion" in text else text)
 
 
 class JsonArray:
@@ -127,6 +158,7 @@ class JsonArray:
                 window.number = number
                 fields, size = window.object()
                 self.done = stream.done()
+                stream.row()
                 yield number, fields, size
                 follows = window.take()
                 if follows == "]":
@@ -159,7 +191,7 @@ class Window:
         self.line = 1  # of the file, where the text begins
         self.read = 0  # bytes
         self.ended = False
-        self.fill(WINDOW_BYTES)
+        self.fill(max(WINDOW_BYTES, len(BYTE_ORDER_MARK)))
         self.text = self.text.removeprefix("\ufeff")
 
     def refuse(self, text, place=None):
@@ -219,8 +251,8 @@ class Window:
                 self.fill(max(left, WINDOW_BYTES))
             except RecursionError:
                 self.refuse("not usable JSON: nested too deeply")
-            except ValueError as error:  # a field that is there twice
-                self.refuse(str(error))
+            except ValueError as error:
+                self.refuse(json_fault(error))
             except Exception as error:
                 raise refusal(error, self.name, self.number) from error
         if not isinstance(value, dict):

@@ -4,6 +4,7 @@ Every function here raises ValueError saying what is wrong with the row.
 """
 
 import json
+import re
 
 from prepare_common import json_type, unique_object
 
@@ -14,6 +15,11 @@ SHAREGPT_ROLES = {"human": "user", "user": "user", "gpt": "assistant",
                   "observation": "tool", "function_call": "assistant"}
 # Beside text, or in place of it; only text is trained here.
 MEDIA = ("image", "images", "audio", "audios", "video", "videos")
+# What str() and to_csv() make of a list of dicts.
+PYTHON_LIST = re.compile(r"\s*\[\s*\{\s*'(\w*)'\s*:")
+AS_JSON = ("as Python writes it, which is no JSON: json.dumps writes JSON, "
+           "to_json(FILE, orient='records', lines=True) a table as JSON Lines")
+MESSAGE_NAMES = ("role", "content", "from", "value")
 
 
 def text_field(fields, name, where=""):
@@ -40,13 +46,85 @@ def from_json_text(value, name):
     try:
         return json.loads(value, object_pairs_hook=unique_object)
     except (ValueError, RecursionError) as error:
+        raise no_json(value, name, error) from error
+
+
+def no_json(text, name, error):
+    if PYTHON_LIST.match(text):
+        return ValueError(f"the field {name!r} is a list {AS_JSON}")
+    if isinstance(error, RecursionError):
+        error = "it is nested too deeply"
+    return ValueError(f"the field {name!r} is a string but no JSON: {error}")
+
+
+def messages_in_cell(text, name):
+    """The messages that a table's cell holds as JSON; None where it is any
+    other text."""
+    if not isinstance(text, str) or not text.lstrip().startswith("["):
+        return None
+    python = PYTHON_LIST.match(text)
+    if python and python[1] in MESSAGE_NAMES:
+        raise ValueError(f"the field {name!r} is a list of messages {AS_JSON}")
+    try:
+        value = json.loads(text, object_pairs_hook=unique_object)
+    except (ValueError, RecursionError):
+        return None
+    said = isinstance(value, list) and value and all(
+        isinstance(one, dict) and one.keys() & {"role", "from"}
+        for one in value)
+    return value if said else None
+
+
+def read_cells(fields, wants_text):
+    """The fields of a table's row, whose values all are text, with lists of
+    messages where 'prompt' and 'completion' hold some. To train their JSON as
+    a text is meant only where the job says so."""
+    for name in ("prompt", "completion"):
+        found = messages_in_cell(fields.get(name), name)
+        if found is not None:
+            fields = {**fields, name: found}
+    if not wants_text and messages_in_cell(fields.get("text"), "text"):
         raise ValueError(
-            f"the field {name!r} is a string but no JSON: {error}") from error
+            "the field 'text' holds a JSON list of messages: dataset_columns "
+            "{messages: text} reads them, dataset_format text trains the JSON")
+    return fields
+
+
+def present(fields, *kept):
+    """Without the fields that are null, which are absent: tables, and those who
+    write them as JSON, have a null wherever another row has a field. What lies
+    deeper is a value, as a tool's default is."""
+    return {name: value for name, value in fields.items()
+            if value is not None or name in kept}
+
+
+def present_in_calls(calls):
+    """The calls of a message, in which but for the arguments the same holds."""
+    if not isinstance(calls, list):
+        return calls
+    found = []
+    for call in calls:
+        if isinstance(call, dict):
+            call = present(call)
+            if isinstance(call.get("function"), dict):
+                call["function"] = present(call["function"])
+        found.append(call)
+    return found
+
+
+def present_in_message(message):
+    """Templates tell a null content from none."""
+    message = present(message, "content")
+    if "tool_calls" in message:
+        message["tool_calls"] = present_in_calls(message["tool_calls"])
+    return message
 
 
 def objects(value, name):
     """A list of objects that is not empty, each with the name of its place."""
     value = from_json_text(value, name)
+    if isinstance(value, dict):
+        value = objects_of_lists(value, name)
     if not isinstance(value, list):
         raise ValueError(
             f"the field {name!r} must be an array, not {json_type(value)}")
@@ -58,6 +136,18 @@ def objects(value, name):
             raise ValueError(
                 f"{where}must be an object, not {json_type(item)}")
         yield where, item
+
+
+def objects_of_lists(value, name):
+    """The objects of {"role": [...], "content": [...]}, as the datasets library
+    keeps a Sequence of objects; anything else is itself."""
+    lists = list(value.values())
+    if not lists or not all(isinstance(one, list) for one in lists):
+        return value
+    if len(set(map(len, lists))) > 1:
+        raise ValueError(f"the field {name!r} is an object of lists that "
+                         "are not of one length")
+    return [dict(zip(value, one)) for one in zip(*lists)]
 
 
 def refuse_media(fields, where=""):
@@ -82,9 +172,7 @@ def tools_field(fields):
         try:
             tools = json.loads(tools, object_pairs_hook=unique_object)
         except (ValueError, RecursionError) as error:
-            raise ValueError(
-                f"the field 'tools' is a string but no JSON: {error}"
-            ) from error
+            raise no_json(tools, "tools", error) from error
     if not tools and (tools is None or tools == []):
         return None
     return [tool for _, tool in objects(tools, "tools")]
@@ -182,7 +270,8 @@ def read_messages(value, name, default=True):
     """The messages, and per assistant message whether it is trained."""
     messages, trained = [], []
     for where, item in objects(value, name):
-        message, flag = read_message(renamed(item, where), where)
+        item = renamed(present_in_message(item), where)
+        message, flag = read_message(item, where)
         messages.append(message)
         if message["role"] == "assistant":
             trained.append(default if flag is None else flag)

@@ -3,7 +3,7 @@ and said as warnings."""
 
 import collections
 
-from prepare_common import name_line
+from prepare_common import name_line, shown
 
 NAMED_FIELDS = 8  # in one warning
 
@@ -31,7 +31,7 @@ class Notes:
 
     def add(self, kind, line, *names):
         """One row's; `names` are what the warning lists."""
-        self._add(kind, 1, [line], collections.Counter(names))
+        self._add(kind, 1, [line], collections.Counter(map(shown, names)))
 
     def add_all(self, later):
         """The Notes of rows that follow."""

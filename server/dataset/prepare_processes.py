@@ -95,7 +95,8 @@ class Workers:
                     self.receive(end)
                 speaker.still("tokenizing")
             self.send()
-        except (EOFError, OSError):
+        # A row that nests deeper than can be sent to them is no error here.
+        except (EOFError, OSError, RecursionError):
             speaker.say(still="a process of the tokenizer's ended; the rest "
                               "is tokenized by one")
             self.end()
@@ -108,8 +109,8 @@ class Workers:
         return found
 
     def send(self):
-        while self.unsent and (self.idle or
-                               len(self.started) < self.processes):
+        while self.processes > 1 and self.unsent and (
+                self.idle or len(self.started) < self.processes):
             end = self.idle.pop() if self.idle else self.start()
             number = self.unsent.popleft()
             self.busy[end] = number

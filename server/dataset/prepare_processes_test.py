@@ -165,6 +165,22 @@ class ProcessesTest(PrepareTest):
         for folder in self.folder.glob("died*"):
             self.assertEqual((folder / "manifest.json").read_bytes(), alone)
 
+    def test_a_row_that_cannot_be_sent_is_encoded_here(self):
+        rows = [json.dumps(row).encode() + b"\n" for row in chats(400)]
+        deep = '{"a": ' * 700 + "1" + "}" * 700
+        rows[FAR] = ('{"messages": [{"role": "assistant", "content": "a", '
+                     '"tool_calls": [{"name": "f", "arguments": ' + deep +
+                     "}]}]}\n").encode()
+        manifests = []
+        for processes in (1, 3):
+            done = self.prepare(self.write(*rows), "--processes", processes)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertEqual("tokenized by one" in done.stdout, processes > 1)
+            path = self.folder / "out" / "manifest.json"
+            manifests.append(path.read_bytes())
+            path.unlink()
+        self.assertEqual(*manifests)
+
     def test_an_error_of_the_output_ends_all(self):
         with mock.patch("prepare_output.Arrays.put",
                         side_effect=OSError(28, "No space left on device")):

@@ -7,10 +7,11 @@ import math
 import os
 import random
 
-from prepare_common import DataError, refusal
-from prepare_formats import (FORMAT_NAMES, NAMED_FIELDS, row_format,
+from prepare_common import NAME_LETTERS, DataError, refusal, shown
+from prepare_formats import (FORMAT_NAMES, NAMED_FIELDS, TEXT, row_format,
                              with_columns)
 from prepare_json import JsonArray, JsonLines
+from prepare_messages import present, read_cells
 from prepare_sources import (CSV, JSON_ARRAY, JSON_LINES, PARQUET, TSV, Budget,
                              look_at, source_sha256)
 from prepare_tables import Csv, Parquet
@@ -18,6 +19,7 @@ from prepare_tables import Csv, Parquet
 BATCH_ROWS = 512
 # A token of one character takes about 480 bytes while a batch is tokenized.
 BATCH_BYTES = 1 << 20
+MAX_LINES = (1 << 32) - 1  # lines.u32 has their numbers
 READERS = {JSON_LINES: JsonLines, JSON_ARRAY: JsonArray, PARQUET: Parquet,
            CSV: Csv, TSV: Csv}
 
@@ -74,7 +76,11 @@ class Rows:
         self.sources = sources
         self.choice = choice
         self.seen = 0  # rows, of which `rows` were taken
+        self.ended_at = None  # the line that choice.most ended it at
         budget = Budget()
+        for source in sources:
+            if source.packing is None and source.kind != PARQUET:
+                budget.take(source.size, source.name)
         self.parts = [READERS[source.kind](source, budget)
                       for source in sources]
         self.starts = [0]  # per file that was begun, the lines before it
@@ -90,6 +96,11 @@ class Rows:
         """Of the file that is read."""
         return self.sources[len(self.starts) - 1].name
 
+    @property
+    def kind(self):
+        """Of the file that is read."""
+        return self.sources[len(self.starts) - 1].kind
+
     def place(self, line):
         """The file and the line within it."""
         index = bisect.bisect_left(self.starts, line) - 1
@@ -104,13 +115,33 @@ class Rows:
                          f"{line - self.starts[index]}")
         return found
 
+    def warnings(self):
+        """That max_samples left whole files unread; said once where rows of the
+        same files are held out."""
+        left = len(self.parts) - len(self.starts)
+        said = self.choice.held_out is not None and self.choice.validation
+        if self.ended_at is None or not left or said:
+            return []
+        return [{"kind": "files_not_read", "rows": 1, "lines": [self.ended_at],
+                 "warning": f"{left} of {len(self.parts)} files were not read "
+                 f"at all: max_samples ({self.choice.most}) ends the dataset "
+                 "before them, with this row"}]
+
     def check_start(self):
         """What is no dataset at all says so before all of it is hashed."""
-        self.parts[0].check_start()
+        # Which must not count in the dataset's budget.
+        READERS[self.sources[0].kind](self.sources[0], Budget()).check_start()
 
     def sha256(self):
         """Of what was read."""
         return joined([part.sha256() for part in self.parts])
+
+    def described(self):
+        """What results depend on beside the bytes of the files: as what they
+        are read, and the names that warnings and the manifest call several by,
+        which nobody else is to be told."""
+        names = self.short_names if len(self.sources) > 1 else []
+        return [[source.kind for source in self.sources], names]
 
     def hashed_as_read(self):
         """Whether sha256() is of the bytes that became rows; else the file was
@@ -141,9 +172,15 @@ class Rows:
             for number, fields, size in part.rows():
                 self.done = before + part.done
                 self.seen += 1
+                if start + number > MAX_LINES:
+                    raise DataError(
+                        f"the dataset has more than {MAX_LINES} lines or rows; "
+                        "max_samples leaves out what is behind them",
+                        self.name, number)
                 if self.choice.takes(self.seen - 1):
                     yield self._row(fields, start, number), size
                 if self.seen == self.choice.most:
+                    self.ended_at = start + number
                     return
             before += self.sources[index].size
             self.done = before
@@ -162,7 +199,12 @@ class Rows:
         if self.choice.columns:
             fields = with_columns(fields, self.choice.columns)
         nulls = [name for name, value in fields.items() if value is None]
-        fields = without_nulls(fields)
+        fields = present(fields)
+        if self.kind == PARQUET:
+            fields = {name: filled_only(value)
+                      for name, value in fields.items()}
+        elif self.kind in (CSV, TSV):
+            fields = read_cells(fields, self.choice.format is TEXT)
         found = row_format(fields, nulls, self.choice)
         if self.format is None:
             self.format = found
@@ -170,7 +212,11 @@ class Rows:
             raise ValueError(
                 f"this line is of the format {found.name}, those before are "
                 f"of the format {self.format.name}; a file has one format")
-        for name in fields.keys() - set(found.required) - set(found.optional):
+        for name in fields:  # in their order, whatever strings' hashes are
+            if name in found.required or name in found.optional:
+                continue
+            if len(name) > NAME_LETTERS:
+                name = shown(name)
             if name in self.ignored or len(self.ignored) < NAMED_FIELDS:
                 self.ignored[name] = self.ignored.get(name, 0) + 1
         self.rows += 1
@@ -193,13 +239,19 @@ def short_names(names):
             for name in names]
 
 
-def without_nulls(value):
-    """A null is what is absent: tables and those who write them as JSON have
-    one for each field that another row has. Templates tell a message's null
-    content from none."""
+def filled_only(value):
+    """A field's value as Parquet has it, whose objects have a null at any depth
+    for each field that another row has: those are absent. Templates tell a
+    message's null content from none."""
+    if isinstance(value, list):
+        return [without_nulls(inner, "content") for inner in value]
+    return without_nulls(value)
+
+
+def without_nulls(value, *kept):
     if isinstance(value, dict):
         return {name: without_nulls(inner) for name, inner in value.items()
-                if inner is not None or name == "content"}
+                if inner is not None or name in kept}
     if isinstance(value, list):
         return [without_nulls(inner) for inner in value]
     return value

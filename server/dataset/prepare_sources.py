@@ -1,9 +1,9 @@
 """The bytes of a dataset's files: what kind each is, unpacked as it is read.
 
 A file is JSON Lines, a JSON array, CSV or TSV, any of them also packed by gzip
-or zstd, or Parquet. CSV and TSV are known by their names, the others by their
-first bytes; so is what else people bring, which is refused by name, with what
-to do.
+or zstd, or Parquet. First bytes come before names: they say what is Parquet,
+what is packed, and what else people bring, which is refused by name, with what
+to do. CSV and TSV are known by their names, the rest by its first character.
 """
 
 import collections
@@ -23,11 +23,18 @@ CSV, TSV = "CSV", "TSV"
 TABLE_SUFFIXES = {".csv": CSV, ".tsv": TSV}
 PACKED_SUFFIXES = (".gz", ".zst", ".zstd")
 GZIP, ZSTD = "gzip", "zstd"
-PACKINGS = ((b"\x1f\x8b", GZIP), (b"\x28\xb5\x2f\xfd", ZSTD))
+# pzstd begins with a frame to be skipped, of any of 16 kinds.
+PACKINGS = ((b"\x1f\x8b", GZIP), (b"\x28\xb5\x2f\xfd", ZSTD),
+            *((bytes([kind]) + b"\x2a\x4d\x18", ZSTD)
+              for kind in range(0x50, 0x60)))
 PARQUET_MAGIC = b"PAR1"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# All files of a dataset together; each line of it is bounded besides.
+# All files of a dataset together, unpacked; each line is bounded besides.
 MAX_UNPACKED_BYTES = MAX_DATA_BYTES
+# What a packed file may hold, and how many lines or rows: so much, and so much
+# more for each of its bytes. Small files count as read in a short time.
+PACKED_BYTES, PACKED_BYTES_EACH = 256 << 20, 1024
+PACKED_ROWS, PACKED_ROWS_EACH = 1 << 20, 1
 HEAD_BYTES = 4096
 READ_BYTES = 1 << 18  # that are unpacked at once
 
@@ -39,15 +46,24 @@ OTHER_KINDS = (
     (b"ARROW1", "an Arrow file", TO_PARQUET),
     (b"\xff\xff\xff\xff", "an Arrow stream, as the datasets library keeps",
      TO_PARQUET),
+    (b"\xff\xfe\0\0", "UTF-32", "write it as UTF-8: iconv -f UTF-32 -t UTF-8"),
+    (b"\0\0\xfe\xff", "UTF-32", "write it as UTF-8: iconv -f UTF-32 -t UTF-8"),
     (b"\xff\xfe", "UTF-16", "write it as UTF-8: iconv -f UTF-16 -t UTF-8"),
     (b"\xfe\xff", "UTF-16", "write it as UTF-8: iconv -f UTF-16 -t UTF-8"),
     (b"{\0", "UTF-16", "write it as UTF-8: iconv -f UTF-16LE -t UTF-8"),
     (b"\0{", "UTF-16", "write it as UTF-8: iconv -f UTF-16BE -t UTF-8"),
     (b"PK\x03\x04", "a ZIP archive, or what is one inside as .xlsx is",
      "unpack it, or save it as CSV"),
+    (b"PK\x05\x06", "an empty ZIP archive", "look for what was meant"),
+    (b"PARE", "an encrypted Parquet file", "write it without encryption"),
     (b"BZh", "packed by bzip2", UNPACK),
     (b"\xfd7zXZ\0", "packed by xz", UNPACK),
     (b"7z\xbc\xaf", "a 7-Zip archive", UNPACK),
+    (b"Rar!\x1a\x07", "a RAR archive", UNPACK),
+    (b"\x04\x22\x4d\x18", "packed by lz4", UNPACK),
+    (b"\xff\x06\0\0sNaPpY", "packed by Snappy", UNPACK),
+    (b"\x1f\x9d", "packed by compress", UNPACK),
+    (b"\xd0\xcf\x11\xe0", "an old Office file, as .xls is", "save it as CSV"),
     (b"Obj\x01", "an Avro file", "write it as Parquet"),
     (b"ORC", "an ORC file", "write it as Parquet"),
     (b"\x89HDF", "an HDF5 file", "write it as JSON Lines"),
@@ -58,16 +74,55 @@ OTHER_KINDS = (
     (b"<!DOCTYPE", "a page of HTML", "download the file itself"),
     (b"<html", "a page of HTML", "download the file itself"))
 TAR_MAGIC, TAR_PLACE = b"ustar", 257
+# Letters, with which the first column of a table by its name may begin as well;
+# what has no other bytes is text.
+LETTERS = (PARQUET_MAGIC, b"PARE", b"BZh", b"ORC")
+TEXT_BYTES = frozenset(b"\t\n\r\f\x1b") | frozenset(range(32, 127)) | \
+    frozenset(range(128, 256))
 
 # size: bytes of the file. packing: GZIP, ZSTD or None.
 Source = collections.namedtuple("Source", "path name size packing kind")
 
 
 class Budget:
-    """How much may still be unpacked."""
+    """How much the files of a dataset may still hold, unpacked."""
 
-    def __init__(self, left=None):
-        self.left = MAX_UNPACKED_BYTES if left is None else left
+    def __init__(self):
+        self.left = MAX_UNPACKED_BYTES
+
+    def take(self, size, name):
+        self.left -= size
+        if self.left < 0:
+            raise DataError(
+                "unpacks to more than the limit of "
+                f"{MAX_UNPACKED_BYTES} bytes, with the files before it", name)
+
+
+class Meter:
+    """How much one packed file may still hold; `remedy` is what to do when it
+    holds more."""
+
+    def __init__(self, source, budget, remedy=UNPACK):
+        self.name, self.remedy, self.budget = source.name, remedy, budget
+        self.size = source.size
+        self.bytes = PACKED_BYTES + PACKED_BYTES_EACH * source.size
+        self.rows = PACKED_ROWS + PACKED_ROWS_EACH * source.size
+
+    def take(self, size):
+        self.budget.take(size, self.name)
+        self.bytes -= size
+        if self.bytes < 0:
+            self._refuse(f"{PACKED_BYTES} bytes and {PACKED_BYTES_EACH} more")
+
+    def row(self):
+        """Takes one row, or a line that is none."""
+        self.rows -= 1
+        if self.rows < 0:
+            self._refuse(f"{PACKED_ROWS} rows and {PACKED_ROWS_EACH} more")
+
+    def _refuse(self, most):
+        raise DataError(f"has {self.size} bytes and holds more than {most} for "
+                        f"each of them; {self.remedy}", self.name)
 
 
 def look_at(path, name):
@@ -105,6 +160,10 @@ def kind_of(head, packing, name):
         raise DataError(LFS_MESSAGE, name)
     if packing and packing_of(head):
         raise DataError(f"is packed twice; {UNPACK}", name)
+    table = TABLE_SUFFIXES.get(suffix(name))
+    if table is not None and head.startswith(LETTERS) and \
+            TEXT_BYTES.issuperset(head):
+        return table
     if head.startswith(PARQUET_MAGIC):
         if packing:
             raise DataError(f"is Parquet packed by {packing}; {UNPACK} "
@@ -115,7 +174,6 @@ def kind_of(head, packing, name):
             raise DataError(f"is {what}; {remedy}", name)
     if head[TAR_PLACE:].startswith(TAR_MAGIC):
         raise DataError(f"is a tar archive; {UNPACK}", name)
-    table = TABLE_SUFFIXES.get(suffix(name))
     if table is not None:
         return table
     begin = head.removeprefix(BYTE_ORDER_MARK).lstrip()
@@ -138,9 +196,12 @@ class Stream(io.BufferedReader):
         file = opened(source.path, source.name)
         self.file, self.source = file, source
         if source.packing is None:
+            self.row = lambda: None
             super().__init__(file.detach())
         else:
-            super().__init__(Unpacked(file, source, budget), READ_BYTES)
+            meter = Meter(source, budget)
+            self.row = meter.row  # to be called for each line or row
+            super().__init__(Unpacked(file, source, meter), READ_BYTES)
 
     def done(self):
         """Bytes of the file that were read."""
@@ -152,9 +213,9 @@ class Stream(io.BufferedReader):
 class Unpacked(io.RawIOBase):
     """What a packed file holds."""
 
-    def __init__(self, file, source, budget):
+    def __init__(self, file, source, meter):
         self.file, self.name, self.packing = file, source.name, source.packing
-        self.budget = budget
+        self.meter = meter
         self.done = 0
         self.inner = (gzip.GzipFile(fileobj=file, mode="rb")
                       if source.packing == GZIP else zstd(file, source.name))
@@ -170,12 +231,14 @@ class Unpacked(io.RawIOBase):
             raise refusal(error, self.name, None, "unpacking it") from error
         except (OSError, EOFError, zlib.error) as error:
             text = re.sub(r"\s+", " ", str(error))[:200]
+            if "too much memory" in text:
+                raise DataError(
+                    "was packed with a window of more than 128 MiB (zstd "
+                    f"--long): {UNPACK}, or pack it without", self.name
+                    ) from error
             raise DataError(f"is damaged or cut short ({self.packing}): "
                             f"{text}", self.name) from error
-        self.budget.left -= len(data)
-        if self.budget.left < 0:
-            raise DataError("unpacks to more than the limit of "
-                            f"{MAX_UNPACKED_BYTES} bytes", self.name)
+        self.meter.take(len(data))
         buffer[:len(data)] = data
         return len(data)
 

@@ -1,9 +1,11 @@
 """Tests of prepare.py on files: what kinds are read, packed or not, one or
 several, and by what name the others are refused."""
 
+import bz2
 import gzip
 import io
 import json
+import os
 import pathlib
 import sys
 import tracemalloc
@@ -12,6 +14,7 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import prepare_json  # noqa: E402  found by the line before
+import prepare_rows  # noqa: E402
 import prepare_sources  # noqa: E402
 import prepare_tables  # noqa: E402
 import pyarrow  # noqa: E402
@@ -51,9 +54,9 @@ class SourcesTest(PrepareTest):
         path.write_bytes(data)
         return self.prepare(path, **kwargs)
 
-    def outcome(self, data, name="data.json", out="out"):
+    def outcome(self, data, name="data.json", out="out", **kwargs):
         """Ids, labels and lines of what a file holds."""
-        done = self.run_file(data, name, out=out)
+        done = self.run_file(data, name, out=out, **kwargs)
         self.assertEqual(done.returncode, 0, done.stderr)
         _, sequences, lines = self.load(out)
         last = json.loads(done.stdout.splitlines()[-1])
@@ -67,6 +70,18 @@ class SourcesTest(PrepareTest):
         self.assertEqual(found["file"], str(self.folder / name))
         self.assertIn(message, found["error"])
         self.assertEqual(found.get("line"), line)
+
+
+    def several(self, files, *more, mode=("--out",), out="out"):
+        arguments = ["--tokenizer", self.model, "--max-length", 64]
+        for name, data in files.items():
+            path = self.folder / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(data)
+            arguments += ["--data", path]
+        if mode == ("--out",):
+            mode = ("--out", self.folder / out, "--split", "train")
+        return self.start(*arguments, *mode, *more)
 
 
 class KindsTest(SourcesTest):
@@ -100,7 +115,10 @@ class KindsTest(SourcesTest):
                  "is a Git LFS pointer, the file itself was not downloaded"),
                 (b"ARROW1\0\0", "is an Arrow file; write it as Parquet"),
                 (b"\xff\xff\xff\xff\x10\0\0\0", "is an Arrow stream"),
-                (b"PK\x03\x04", "is a ZIP archive"), (b"BZh9", "bzip2"),
+                (b"PK\x03\x04", "is a ZIP archive"),
+                (bz2.compress(row), "bzip2"), (bz2.compress(b""), "bzip2"),
+                (b"PARE\x15\x00", "is an encrypted Parquet file"),
+                (b"ORC\n\x0b\n\x03\0\0\0", "is an ORC file"),
                 (b"\xfd7zXZ\0", "packed by xz"),
                 (b"SQLite format 3\0", "is an SQLite database"),
                 (b"<!DOCTYPE html>", "is a page of HTML"),
@@ -108,8 +126,15 @@ class KindsTest(SourcesTest):
                 (gzip.compress(gzip.compress(row)), "is packed twice"),
                 (gzip.compress(parquet(ALPACA)), "is Parquet packed by gzip"),
                 (gzip.compress(b"PK\x03\x04"), "is a ZIP archive")):
-            with self.subTest(message):
-                self.refused(data, message)
+            for name in ("data.json", "data.csv", "data.jsonl.gz", "data"):
+                with self.subTest(message, name=name):
+                    self.refused(data, message, name)
+
+    def test_a_table_may_begin_as_other_kinds_do(self):
+        for name in ("ORCID", "PAR1", "PAREN", "BZh"):
+            done = self.run_file(f"{name},text\n1,größe\n".encode(), "t.csv")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(self.load()[0]["ignored_fields"], {name: 1})
 
     def test_json_over_several_lines_says_what_lines_are(self):
         self.refused(b'{\n "text": "one"\n}\n', "jq -c . FILE", line=1)
@@ -126,6 +151,54 @@ class KindsTest(SourcesTest):
         data = gzip.compress(json_lines([{"text": "one"}] * 5000))
         with mock.patch.object(prepare_sources, "MAX_UNPACKED_BYTES", 4096):
             self.refused(data, "unpacks to more than the limit of 4096 bytes")
+
+    def test_files_of_a_dataset_share_the_limit(self):
+        rows = json_lines([{"text": "one"}] * 50)
+        for data in (rows, gzip.compress(rows), parquet([{
+                "text": "one " * 4}] * 50)):
+            size = 16 * 50 if data.startswith(b"PAR1") else len(rows)
+            for most, refused in ((size, True), (2 * size, False)):
+                with mock.patch.object(prepare_sources, "MAX_UNPACKED_BYTES",
+                                       most + 99):
+                    done = self.several({"a.json": data, "b.json": data})
+                self.assertEqual(done.returncode, 3 if refused else 0)
+                self.assertEqual("b.json" in done.stderr, refused)
+
+    def test_a_small_file_holds_no_endless_rows(self):
+        lines = json_lines([{"text": "one"}] * 300)
+        files = {
+            "a.json.gz": gzip.compress(lines), "b.json": parquet(
+                [{"text": "one"}] * 300), "c.jsonl": zstd(lines),
+            "d.json": gzip.compress(b"\n" * 300 + lines[:16]),
+            "e.json": zstd(json.dumps([{"text": "one"}] * 300).encode()),
+            "f.csv.gz": gzip.compress(b"text\n" + b"one\n" * 300)}
+        with mock.patch.object(prepare_sources, "PACKED_ROWS", 299), \
+                mock.patch.object(prepare_sources, "PACKED_ROWS_EACH", 0):
+            for name, data in files.items():
+                self.refused(data, "holds more than 299 rows and 0 more for "
+                             "each of them; " + (
+                                 "write its rows as JSON Lines" if
+                                 name == "b.json" else "unpack it first"),
+                             name)
+        with mock.patch.object(prepare_sources, "PACKED_ROWS", 302):
+            for name, data in files.items():
+                self.assertEqual(self.run_file(data, name).returncode, 0, name)
+        with mock.patch.object(prepare_sources, "PACKED_BYTES", 200), \
+                mock.patch.object(prepare_sources, "PACKED_BYTES_EACH", 0):
+            self.refused(parquet([{"text": "nine"}] * 51),
+                         "holds more than 200 bytes", "g")
+            self.refused(files["a.json.gz"], "holds more than 200 bytes", "h")
+
+    def test_no_more_lines_than_their_numbers_hold(self):
+        files = {name: json_lines([{"text": "one"}] * 2) for name in "ab"}
+        with mock.patch.object(prepare_rows, "MAX_LINES", 3):
+            done = self.several(files)
+            found = json.loads(done.stderr)
+            self.assertEqual((found["file"], found["line"]),
+                             (str(self.folder / "b"), 2))
+            self.assertIn("more than 3 lines or rows", found["error"])
+            self.assertEqual(self.several(files, "--max-samples", 3)
+                             .returncode, 0)
 
     def test_one_endless_line_is_not_held(self):
         line = b'{"text": "' + b"x" * (20 * MIB)
@@ -239,6 +312,38 @@ class ParquetTest(SourcesTest):
         self.assertEqual(self.tokenizer.decode(sequences[0][0]),
                          'xTrue[{"n": [1]}]')
 
+    def test_fields_of_other_rows_arguments_are_absent(self):
+        (self.model / "chat_template.jinja").write_text(
+            "x{{ tools | tojson }}{% for m in messages %}{% generation %}"
+            "{{ m.tool_calls | tojson }}{% endgeneration %}{% endfor %}")
+        rows = [{"messages": [{"role": "assistant", "tool_calls": [
+                     {"arguments": {name: {name: 1}}}]}],
+                 "tools": [{"parameters": {name: 1}}]}
+                for name in ("a", "content")]
+        sequences, _ = self.outcome(parquet(rows), max_length=256)
+        self.assertEqual(
+            [self.tokenizer.decode(ids) for ids, _ in sequences],
+            ["x" + json.dumps(row["tools"]) +
+             json.dumps(row["messages"][0]["tool_calls"]) for row in rows])
+
+    def test_memory_is_not_that_of_a_row_group(self):
+        texts = [os.urandom(1500).hex() for _ in range(10_000)]
+        path = self.folder / "one_group"
+        pyarrow.parquet.write_table(
+            pyarrow.table({"text": texts, "more": texts}), path,
+            row_group_size=1 << 30, use_dictionary=False)
+        self.assertGreater(path.stat().st_size, 50 * MIB)
+        del texts
+        reader = prepare_tables.Parquet(
+            prepare_sources.look_at(str(path), "one_group"),
+            prepare_sources.Budget())
+        before = pyarrow.total_allocated_bytes()
+        tracemalloc.start()
+        most = max(pyarrow.total_allocated_bytes() for _ in reader.rows())
+        self.assertLess(most - before +
+                        tracemalloc.get_traced_memory()[1], 24 * MIB)
+        tracemalloc.stop()
+
     def test_what_the_hub_has(self):
         """list<struct>, large strings, dictionaries, page v2, zstd."""
         struct = pyarrow.struct([("role", pyarrow.large_string()),
@@ -285,17 +390,6 @@ class ParquetTest(SourcesTest):
 
 
 class SeveralFilesTest(SourcesTest):
-    def several(self, files, *more, mode=("--out",), out="out"):
-        arguments = ["--tokenizer", self.model, "--max-length", 64]
-        for name, data in files.items():
-            path = self.folder / name
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(data)
-            arguments += ["--data", path]
-        if mode == ("--out",):
-            mode = ("--out", self.folder / out, "--split", "train")
-        return self.start(*arguments, *mode, *more)
-
     def test_rows_follow_each_other_whatever_the_kinds(self):
         rows = [{"text": word} for word in "one two three four five".split()]
         done = self.several({
@@ -324,6 +418,35 @@ class SeveralFilesTest(SourcesTest):
             keys.append(self.load()[0]["key"])
         self.assertEqual(len(set(keys)), 3)
 
+    def test_the_cache_tells_nobody_names_of_others(self):
+        rows = [{"messages": [{"role": "user", "content": text},
+                              {"role": "assistant", "content": "b"}]}
+                for text in ("a", "<|im_end|>")]
+        more = ["--cache", self.folder / "cache"]
+        names = ("mine/secret.jsonl", "mine/b.jsonl"), \
+            ("other/a.jsonl", "other/b.jsonl"), ("third/a.jsonl",
+                                                 "third/b.jsonl")
+        reused = []
+        for number, (first, second) in enumerate(names):
+            done = self.several({first: json_lines(rows[:1]),
+                                 second: json_lines(rows[1:])}, *more,
+                                out=f"out{number}")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            reused.append("reused" in done.stdout)
+            manifest = self.load(f"out{number}")[0]
+            self.assertEqual([one["name"] for one in manifest["inputs"]],
+                             [first.split("/")[1], second.split("/")[1]])
+            self.assertEqual(manifest["warnings"][0]["places"], ["b.jsonl:1"])
+        # Whose files have the same names may share.
+        self.assertEqual(reused, [False, False, True])
+
+    def test_the_kind_is_part_of_the_key(self):
+        keys = []
+        for name in ("t.csv", "t.tsv"):
+            self.assertEqual(self.run_file(b"text\none\n", name).returncode, 0)
+            keys.append(self.load()[0]["key"])
+        self.assertNotEqual(*keys)
+
     def test_what_is_named_is_a_file_and_its_line(self):
         good = {"messages": [{"role": "user", "content": "a"},
                              {"role": "assistant", "content": "b"}]}
@@ -349,7 +472,7 @@ class SeveralFilesTest(SourcesTest):
     def test_errors_are_of_the_file_they_are_in(self):
         good, bad = b'{"text": "one"}\n', b'{"text": 5}\n'
         long = json_lines([{"messages": [{"role": "assistant"}]}])
-        for second, line in ((good + bad, 2), (b"BZh", None), (long, 1)):
+        for second, line in ((good + bad, 2), (b"\xfd7zXZ\0", None), (long, 1)):
             done = self.several({"a": good * 3, "b": second})
             found = json.loads(done.stderr)
             self.assertEqual((found["file"], found.get("line")),
@@ -372,6 +495,27 @@ class SeveralFilesTest(SourcesTest):
         done = self.several({"a": b"", "b": b'{"text": "one"}', "c": b"\n"})
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(self.load()[2], [1])
+
+    def test_files_that_max_samples_leaves_unread_are_said(self):
+        files = {f"{name}.jsonl": json_lines([{"text": "one"}] * 3)
+                 for name in "abcd"}
+        wanted = {
+            "kind": "files_not_read", "rows": 1, "lines": [5],
+            "places": ["b.jsonl:2"], "warning":
+            "2 of 4 files were not read at all: max_samples (5) ends the "
+            "dataset before them, with this row"}
+        for most, held_out, split, found in (
+                (5, False, "train", [wanted]), (5, True, "train", [wanted]),
+                (5, True, "validation", []), (10, False, "train", []),
+                (99, False, "train", [])):
+            more = ["--max-samples", most, "--split", split]
+            more += ["--validation-split", 0.5] if held_out else []
+            done = self.several(files, *more, mode=("--validate",))
+            report = json.loads(done.stdout.splitlines()[-1])["report"]
+            self.assertEqual(report["warnings"], found, (most, split))
+            self.assertEqual([json.loads(line) for line in
+                              done.stdout.splitlines() if "warning" in line
+                              and "report" not in line], found)
 
     def test_how_many(self):
         data = self.write({"text": "one"})

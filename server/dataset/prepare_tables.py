@@ -3,13 +3,17 @@
 import collections
 import csv
 
-from prepare_common import DataError, refusal
+from prepare_common import DataError, Unread, fault_text, refusal, shown
 from prepare_json import MAX_LINE_BYTES
-from prepare_sources import (BYTE_ORDER_MARK, TSV, Stream, import_pyarrow,
-                             opened, source_sha256)
+from prepare_sources import (BYTE_ORDER_MARK, TSV, Meter, Stream,
+                             import_pyarrow, opened, source_sha256)
 
+MAX_COLUMNS = 16384
 # Rows that Parquet unpacks at once; each may be as large as a line.
 PARQUET_ROWS = 32
+LARGE_BYTES = 32 << 20  # of such rows, which become objects one by one
+# Of a row group's columns so much is held at once, and not less of one.
+COLUMNS_BYTES, COLUMN_BYTES = 4 << 20, 4096
 
 
 class Parquet:
@@ -17,6 +21,7 @@ class Parquet:
 
     def __init__(self, source, budget):
         self.source = source
+        self.meter = Meter(source, budget, "write its rows as JSON Lines")
         self.done = self.number = 0
         import_pyarrow(source.name, "Parquet")
 
@@ -24,13 +29,20 @@ class Parquet:
         import pyarrow.parquet
 
         try:
-            parquet = pyarrow.parquet.ParquetFile(file)
+            columns = pyarrow.parquet.read_metadata(file).num_columns
+            # Without a size it would hold the row group's columns as a whole.
+            parquet = pyarrow.parquet.ParquetFile(
+                file, pre_buffer=False, buffer_size=max(
+                    COLUMNS_BYTES // max(columns, 1), COLUMN_BYTES))
             names = collections.Counter(parquet.schema_arrow.names)
         except MemoryError as error:  # ArrowMemoryError is one
             raise refusal(error, self.source.name) from error
         except Exception as error:  # pyarrow has errors of many classes
-            raise DataError(f"unreadable Parquet: {error}", self.source.name
-                            ) from error
+            raise DataError(f"unreadable Parquet: {one_line(error)}; was it "
+                            "copied whole?", self.source.name) from error
+        if columns > MAX_COLUMNS:
+            raise DataError(f"has {columns} columns, with those within others; "
+                            f"the limit is {MAX_COLUMNS}", self.source.name)
         for name, count in names.items():
             if count > 1:
                 raise DataError(f"has {count} columns that are named {name!r}",
@@ -54,6 +66,8 @@ class Parquet:
             raise DataError(f"the row has {size} characters; the limit "
                             f"is {MAX_LINE_BYTES}", self.source.name,
                             self.number)
+        self.meter.take(size)
+        self.meter.row()
         return size
 
     def check_start(self):
@@ -64,23 +78,60 @@ class Parquet:
     def _fields(self, parquet):
         batches = parquet.iter_batches(batch_size=PARQUET_ROWS,
                                        use_threads=False)
+        # Maps as objects; to look for them takes three times as long.
+        maps = "strict" if "map<" in str(parquet.schema_arrow.types) else None
         while True:
-            try:
-                batch = next(batches, None)
-                rows = [] if batch is None else batch.to_pylist()
-            except MemoryError as error:
-                raise refusal(error, self.source.name, self.number + 1,
-                              "unpacking the rows from here") from error
-            except Exception as error:
-                raise DataError(
-                    f"unreadable Parquet after row {self.number}: {error}",
-                    self.source.name) from error
+            batch = self._unpacked(lambda: next(batches, None))
             if batch is None:
                 return
-            yield from rows
+            step = 1 if batch.nbytes > LARGE_BYTES else PARQUET_ROWS
+            for at in range(0, batch.num_rows, step):
+                yield from self._unpacked(
+                    lambda: rows_of(batch.slice(at, step), maps))
+            del batch  # before there is the next one
+
+    def _unpacked(self, unpack):
+        try:
+            return unpack()
+        except MemoryError as error:
+            raise DataError(
+                fault_text(error, "unpacking the rows from here") +
+                "; write the file anew, with pages of a MiB or so, or its "
+                "rows as JSON Lines", self.source.name, self.number + 1
+                ) from error
+        except Exception as error:
+            raise DataError(
+                f"unreadable Parquet after row {self.number}: "
+                f"{one_line(error)}", self.source.name) from error
 
     def sha256(self):
         return source_sha256(self.source)
+
+
+def one_line(error):
+    return " ".join(str(error).split())
+
+
+def rows_of(batch, maps):
+    """As to_pylist, but one value that Python cannot have (a time beyond its
+    years) does not spoil the rest."""
+    try:
+        return batch.to_pylist(maps_as_pydicts=maps)
+    except MemoryError:
+        raise
+    except Exception:
+        columns = [[value_of(one, maps) for one in column]
+                   for column in batch.columns]
+    return [dict(zip(batch.schema.names, row)) for row in zip(*columns)]
+
+
+def value_of(scalar, maps):
+    try:
+        return scalar.as_py(maps_as_pydicts=maps)
+    except MemoryError:
+        raise
+    except Exception as error:
+        return Unread(f"{scalar.type}: {one_line(error)}")
 
 
 class Csv:
@@ -101,7 +152,8 @@ class Csv:
             records = csv.reader(
                 self._texts(stream), strict=True,
                 delimiter="\t" if self.source.kind == TSV else ",")
-            header = self._header(next(self._records(records), None))
+            header = self._header(next(filter(None, self._records(records)),
+                                       None))
             while True:
                 start, self.size = self.lines + 1, 0
                 record = next(self._records(records), None)
@@ -116,12 +168,13 @@ class Csv:
         try:
             yield from records
         except csv.Error as error:
-            raise DataError(f"not {self.source.kind}: {error}",
+            raise DataError(f"not {self.source.kind}: {csv_fault(error)}",
                             self.source.name, start) from error
 
     def _texts(self, stream):
         """Lines as text; a record may have several."""
         while True:
+            stream.row()
             try:
                 raw = stream.readline(MAX_LINE_BYTES + 1)
             except OSError as error:
@@ -138,6 +191,10 @@ class Csv:
                                 self.source.name, self.lines)
             if self.lines == 1:
                 raw = raw.removeprefix(BYTE_ORDER_MARK)
+            if b"\0" in raw:
+                raise DataError(
+                    "has a byte that is zero: is it UTF-16, or was it not "
+                    "written to its end?", self.source.name, self.lines)
             try:
                 yield raw.decode("utf-8")
             except UnicodeDecodeError as error:
@@ -148,25 +205,36 @@ class Csv:
                     self.source.name, self.lines) from error
 
     def _header(self, names):
-        kind, where = self.source.kind, (self.source.name, 1)
+        kind, where = self.source.kind, (self.source.name, self.lines)
         if names is None:
             return []
-        if len(names) == 1 and (";" in names[0] or "\t" in names[0]):
+        if names[0].lstrip().startswith(("{", "[")):
+            raise DataError(f"is JSON and named as {kind}; name it .jsonl or "
+                            ".json", *where)
+        if len(names) == 1 and any(one in names[0] for one in ";\t|,"):
             raise DataError(
-                f"has one column, {names[0]!r}: separate columns by a comma "
-                "(.csv) or a tab (.tsv)", *where)
+                f"has one column, {shown(names[0])!r}: separate columns by a "
+                "comma (.csv) or a tab (.tsv)", *where)
+        if len(names) > MAX_COLUMNS:
+            raise DataError(f"has {len(names)} columns; the limit is "
+                            f"{MAX_COLUMNS}", *where)
+        counts = collections.Counter(names)
         for name in names:
             if not name.strip():
-                raise DataError(f"the first record of {kind} names the "
-                                "columns, and here one has no name", *where)
-            if names.count(name) > 1:
-                raise DataError(f"has two columns {name!r}", *where)
+                raise DataError(
+                    f"the first record of {kind} names the columns, and here "
+                    "one has no name; pandas writes such a column of row "
+                    "numbers unless it is told index=False", *where)
+            if counts[name] > 1:
+                raise DataError(f"has two columns {shown(name)!r}", *where)
         return names
 
     def _fields(self, header, record, number):
         if len(record) != len(header):
+            more = ("; a field with the separator in it needs quotes around it"
+                    if len(record) > len(header) else "")
             raise DataError(f"the record has {len(record)} fields, the header "
-                            f"{len(header)}", self.source.name, number)
+                            f"{len(header)}{more}", self.source.name, number)
         return dict(zip(header, record))
 
     def check_start(self):
@@ -178,9 +246,23 @@ class Csv:
         return source_sha256(self.source)
 
 
+def csv_fault(error):
+    """The module's words, and what to do."""
+    text = str(error)
+    for words, remedy in (
+            ("unexpected end of data", "a quote is never closed"),
+            ("expected after", "within quotes a quote is written twice, \"\""),
+            ("new-line character", "lines end with CR alone: tr '\\r' '\\n' "
+             "writes others")):
+        if words in text:
+            return f"{text.split(' - ')[0]}; {remedy}"
+    return text
+
+
 def text_size(value):
-    if isinstance(value, str):
+    if isinstance(value, (str, bytes)):
         return len(value)
     if isinstance(value, dict):
         return sum(map(text_size, value.values()))
-    return sum(map(text_size, value)) if isinstance(value, list) else 8
+    # Maps are lists of tuples.
+    return sum(map(text_size, value)) if isinstance(value, (list, tuple)) else 8

@@ -61,19 +61,33 @@ bool IsData(const std::string& name) {
       [&](const char* suffix) { return absl::EndsWith(bare, suffix); });
 }
 
-// The split that a file's name begins with; "": it names none.
-std::string SplitOf(const std::string& name) {
+struct SplitWord {
+  std::string split;  // "": the name says none, or several
+  std::string word;   // as the name has it
+  size_t at = 0;      // in the name
+};
+
+// The split that a word of the file's name says: "alpaca_test.jsonl" -> "test".
+// Words are runs of letters.
+SplitWord SplitOf(const std::string& name) {
   static const auto* const words = new std::map<std::string, std::string>{
       {"train", "train"},      {"training", "train"},
       {"test", "test"},        {"validation", "validation"},
       {"valid", "validation"}, {"val", "validation"},
       {"dev", "validation"},   {"eval", "validation"}};
-  const std::string lower = absl::AsciiStrToLower(name);
-  const size_t end =
-      std::find_if_not(lower.begin(), lower.end(), absl::ascii_isalpha) -
-      lower.begin();
-  const auto found = words->find(lower.substr(0, end));
-  return found == words->end() ? "" : found->second;
+  SplitWord out;
+  for (size_t at = 0; at < name.size();) {
+    size_t end = at;
+    while (end < name.size() && absl::ascii_isalpha(name[end])) ++end;
+    const std::string word = name.substr(at, end - at);
+    const auto found = words->find(absl::AsciiStrToLower(word));
+    if (found != words->end()) {
+      if (!out.split.empty() && out.split != found->second) return {};
+      if (out.split.empty()) out = {found->second, word, at};
+    }
+    at = end + 1;
+  }
+  return out;
 }
 
 absl::StatusOr<std::vector<std::string>> NamesIn(const FoundDirectory& folder) {
@@ -99,18 +113,36 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const FoundDirectory& folder) {
   return names;
 }
 
+// What names the files of one split among others.
+std::string Example(const std::string& file) {
+  const SplitWord split = SplitOf(file);
+  if (split.split.empty()) return file;
+  return absl::StrCat(split.at == 0 ? "" : "*", split.word, "*");
+}
+
+// Files beside those of the train split may be more of it; beside those of
+// others they are what is trained, and the others are not.
 absl::Status CheckOneSplit(const std::string& field, const std::string& name,
                            const std::vector<std::string>& files) {
-  std::set<std::string> splits;
-  for (const std::string& file : files) splits.insert(SplitOf(file));
-  splits.erase("");
-  if (splits.size() < 2) return absl::OkStatus();
+  std::map<std::string, std::string> first;  // of each split
+  for (const std::string& file : files) {
+    first.emplace(SplitOf(file).split, file);
+  }
+  if (first.contains("train")) first.erase("");
+  if (first.size() < 2) return absl::OkStatus();
+  std::vector<std::string> found;
+  for (const auto& [split, file] : first) {
+    found.push_back(absl::StrCat(split.empty() ? "none" : split, ": ", file));
+  }
+  const auto train = first.find("train");
+  const std::string& meant =
+      train == first.end() ? first.begin()->second : train->second;
   return Invalid(
       field, name,
-      absl::StrCat("has files of several splits (", absl::StrJoin(splits, ", "),
+      absl::StrCat("has files of several splits (", absl::StrJoin(found, ", "),
                    "); name those that are meant, for instance ", name,
-                   absl::EndsWith(name, "/") ? "" : "/", *splits.rbegin(),
-                   "*"));
+                   absl::EndsWith(name, "/") ? "" : "/", Example(meant),
+                   ", or each file"));
 }
 
 class Finder {
@@ -212,15 +244,18 @@ class Finder {
   absl::Status AddBelow(const std::string& folder, const std::string& name) {
     const std::string path =
         absl::StrCat(folder, folder == "/" ? "" : "/", name);
-    ASSIGN_OR_RETURN(std::string real, resolve_(field_, path, PathKind::kFile));
-    return Take(path, std::move(real));
+    ASSIGN_OR_RETURN(std::string found,
+                     resolve_(field_, path, PathKind::kFile));
+    return Take(path, std::move(found));
   }
 
-  absl::Status Take(const std::string& name, std::string real) {
-    if (!seen_.insert(real).second) {
+  absl::Status Take(const std::string& name, std::string path) {
+    // A link to another root is the file there.
+    const auto file = files_.Open(path);
+    if (!seen_.insert(file.ok() ? file->path() : path).second) {
       return Invalid(field_, name, "is named twice");
     }
-    found_.push_back(std::move(real));
+    found_.push_back(std::move(path));
     return absl::OkStatus();
   }
 

@@ -46,7 +46,8 @@ class DataFilesTest : public testing::Test {
     EXPECT_TRUE(found.ok()) << found.status();
     Names below;
     for (const std::string& file : found.value_or(Names())) {
-      below.push_back(fs::relative(file, top_ + "/root").string());
+      below.push_back(
+          fs::path(file).lexically_relative(top_ + "/root").string());
     }
     return below;
   }
@@ -94,14 +95,52 @@ TEST_F(DataFilesTest, FoldersThatAreNone) {
 TEST_F(DataFilesTest, SplitsAreNotMixed) {
   Make({"d/train-0.parquet", "d/train-1.parquet", "d/test-0.parquet"});
   ExpectRefused({"d"},
-                "files of several splits (test, train); name those that "
-                "are meant, for instance d/train*");
+                "files of several splits (test: test-0.parquet, train: "
+                "train-0.parquet); name those that are meant, for instance "
+                "d/train*, or each file");
   EXPECT_EQ(Found({"d/train*"}),
             (Names{"d/train-0.parquet", "d/train-1.parquet"}));
   fs::remove(top_ + "/root/d/test-0.parquet");
   EXPECT_EQ(Found({"d"}).size(), 2);
   Make({"d/trainers.jsonl"});  // another word
   EXPECT_EQ(Found({"d"}).size(), 3);
+}
+
+TEST_F(DataFilesTest, TheSplitIsAnyWordOfTheName) {
+  Make({"d/alpaca_Train.jsonl", "d/alpaca_test.jsonl"});
+  ExpectRefused({"d"},
+                "test: alpaca_test.jsonl, train: alpaca_Train.jsonl); "
+                "name those that are meant, for instance d/*Train*");
+  EXPECT_EQ(Found({"d/*Train*"}), (Names{"d/alpaca_Train.jsonl"}));
+  EXPECT_EQ(Found({"d/alpaca_test.jsonl", "d/alpaca_Train.jsonl"}).size(), 2);
+  fs::remove(top_ + "/root/d/alpaca_test.jsonl");
+  Make({"d/more.jsonl"});  // beside a train split it may be more of it
+  EXPECT_EQ(Found({"d"}).size(), 2);
+  fs::remove(top_ + "/root/d/alpaca_Train.jsonl");
+  for (const std::string& other :
+       Names{"a.test.jsonl", "2024-dev-1.jsonl", "x-VAL.csv", "set1valid2.json",
+             "eval.tsv", "validation.parquet"}) {
+    Make({"d/" + other});
+    ExpectRefused({"d"}, "files of several splits (none: more.jsonl, ");
+    ExpectRefused({"d"}, other +
+                             "); name those that are meant, for instance "
+                             "d/more.jsonl, or each file");
+    fs::remove(top_ + "/root/d/" + other);
+  }
+  // Other words, and names that say both.
+  Make({"d/latest.jsonl", "d/value_1.jsonl", "d/devices.jsonl",
+        "d/train_test_split.jsonl", "d/medieval.jsonl"});
+  EXPECT_EQ(Found({"d"}).size(), 6);
+}
+
+TEST_F(DataFilesTest, ALinkKeepsItsName) {
+  fs::create_directory(top_ + "/blobs");
+  roots_ = *DataRoots::Create({.roots = {top_ + "/root", top_ + "/blobs"}});
+  std::ofstream(top_ + "/blobs/0a1b") << "x";
+  fs::create_symlink(top_ + "/blobs/0a1b", top_ + "/root/d/a.csv");
+  EXPECT_EQ(Found({"d/a.csv"}), (Names{"d/a.csv"}));
+  EXPECT_EQ(Found({"d"}), (Names{"d/a.csv"}));
+  ExpectRefused({"d/a.csv", "0a1b"}, "\"0a1b\" is named twice");
 }
 
 TEST_F(DataFilesTest, Patterns) {

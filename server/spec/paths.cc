@@ -159,7 +159,7 @@ absl::StatusOr<DataRoots::Place> DataRoots::LookUp(
   const std::string name = NameOf(root);
   const std::string path = Join(name, relative);
   Descriptor found(OpenBeneath(folder, relative, Links::kBeneath));
-  if (found.get() >= 0) return Place{std::move(found), name, path};
+  if (found.get() >= 0) return Place{std::move(found), name, path, path};
   if (errno == EXDEV) return FollowOut(path);
   return OpenError(errno);
 }
@@ -174,7 +174,7 @@ absl::StatusOr<DataRoots::Place> DataRoots::FollowOut(
         root->linked && !name.empty() && !real.empty() ? Below(name, real) : "";
     if (relative.empty()) continue;
     Descriptor found(OpenBeneath(DescriptorOf(*root), relative, Links::kNone));
-    if (found.get() >= 0) return Place{std::move(found), name, real};
+    if (found.get() >= 0) return Place{std::move(found), name, real, path};
   }
   return FieldError(
       "PATH_OUTSIDE_DATA_ROOTS", "",
@@ -238,7 +238,7 @@ absl::StatusOr<std::string> DataRoots::Resolve(const std::string& field,
   if (!found.ok()) return About(field, path, found.status());
   const absl::Status right = CheckKind(found->descriptor.get(), kind);
   if (!right.ok()) return About(field, path, right);
-  return found->path;
+  return kind == PathKind::kFile ? found->name : found->path;
 }
 
 absl::StatusOr<InputFile> DataRoots::Open(const std::string& path) const {
@@ -265,7 +265,10 @@ absl::StatusOr<FoundDirectory> DataRoots::OpenDirectory(
   // Without links, "." and "..", as it is called now.
   place->path =
       RealPath(absl::StrCat("/proc/self/fd/", place->descriptor.get()));
-  if (!Below(place->root, place->path).empty()) return place;
+  if (!Below(place->root, place->path).empty()) {
+    return FoundDirectory{std::move(place->descriptor), place->root,
+                          place->path};
+  }
   return absl::InvalidArgumentError(absl::StrCat(path, ": was moved away"));
 }
 

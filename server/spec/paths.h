@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/files/descriptor.h"
 #include "base/model/input_file.h"
 
 namespace roundhouse {
@@ -47,7 +48,8 @@ class DataRoots final : public FileOpener {
   DataRoots(const DataRoots&) = delete;
   DataRoots& operator=(const DataRoots&) = delete;
 
-  // The absolute name of what `path` means, which Open opens.
+  // The absolute name of what `path` means, which Open opens; of a file the
+  // name that it is looked up by, though a link may lead to another root.
   // kInvalidArgument with PATH_OUTSIDE_DATA_ROOTS or PATH_NOT_FOUND and the
   // field.
   absl::StatusOr<std::string> Resolve(const std::string& field,
@@ -71,7 +73,12 @@ class DataRoots final : public FileOpener {
     bool linked = true;  // links from elsewhere may lead there
   };
   // What a name leads to, whatever it is.
-  using Place = FoundDirectory;
+  struct Place {
+    Descriptor descriptor;  // O_PATH
+    std::string root;       // as CheckedFile's
+    std::string path;       // below `root`
+    std::string name;       // as it was looked up; no link is followed in it
+  };
 
   DataRoots() = default;
   absl::Status Add(const std::string& given, bool own);

@@ -86,9 +86,20 @@ TEST_F(PathsTest, LinksAreFollowedBeneathTheirRootAndToOtherOnes) {
   fs::create_symlink("../../b/data/two.jsonl", top_ / "a/models/other");
   fs::create_symlink(top_ / "hub/x/blob", top_ / "a/models/blob");
   EXPECT_EQ(Ok("link.jsonl"), (top_ / "a/link.jsonl").string());
-  EXPECT_EQ(Ok("models/absolute"), (top_ / "a/one.jsonl").string());
-  EXPECT_EQ(Ok("models/other"), (top_ / "b/data/two.jsonl").string());
-  EXPECT_EQ(Ok("models/blob"), (top_ / "hub/x/blob").string());
+  // A file keeps the name that says what it is, and is what it leads to.
+  for (const auto& [name, real] :
+       {std::pair("models/absolute", "a/one.jsonl"),
+        std::pair("models/other", "b/data/two.jsonl"),
+        std::pair("models/blob", "hub/x/blob")}) {
+    const std::string found = Ok(name);
+    EXPECT_EQ(found, (top_ / "a" / name).string());
+    EXPECT_EQ(roots_->Open(found)->checked().path, (top_ / real).string());
+  }
+  fs::create_symlink(top_ / "b/data", top_ / "a/models/folder");
+  EXPECT_EQ(Ok("models/folder", PathKind::kDirectory),
+            (top_ / "b/data").string());
+  EXPECT_EQ(Ok("models/folder/two.jsonl"),
+            (top_ / "a/models/folder/two.jsonl").string());
 }
 
 TEST_F(PathsTest, WhatIsOpenedIsKnownAgain) {
