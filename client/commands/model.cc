@@ -26,10 +26,10 @@ const CommandInfo& ModelCommand::info() const {
   static const CommandInfo& info = *new CommandInfo{
       "model",
       "list|show [MODEL]",
-      "models under the data roots and results of jobs",
+      "models under the data roots, of the hub's cache and of jobs",
       "FULL and LORA are the host memory that a job with default settings "
       "needs; \"no\"\nwhere that is more than the server has.\n\nMODEL is what "
-      "a job file's model_name_or_path may be: a path, or job:NAME.",
+      "a job file's model_name_or_path may be: a path,\njob:NAME or a hub id.",
       1,
       2};
   return info;

@@ -28,7 +28,7 @@ class JobTemplateTest(unittest.TestCase):
         cls.scratch = cls.enterClassContext(harness.Scratch())
         cls.scratch.make_model("model")
         for name in ("train.jsonl", "valid.jsonl"):
-            cls.scratch.make_data(name, count=8)
+            cls.scratch.make_data(name, count=80)
         cls.daemon = cls.scratch.daemon()
         cls.daemon.start()
         printed = cls.daemon.client("job-template").stdout
