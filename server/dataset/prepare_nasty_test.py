@@ -20,7 +20,9 @@ ROW = b'{"text": "one two"}\n'
 TURNS = [{"role": "user", "content": "one"},
          {"role": "assistant", "content": "two"}]
 TEMPLATE = """\
-{% for m in messages %}<|im_start|>{{ m.role }}
+{% if tools %}{{ tools | tojson }}
+{% endif %}
+{%- for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content }}{% for call in m.tool_calls or [] %}{{ call | tojson }}
 {%- endfor %}<|im_end|>
 {% endfor %}"""
@@ -90,6 +92,8 @@ class JsonTest(NastyTest):
              "nested too deeply", 1),
             (b'{"text": "a", "x": {"q": [{"y": 1, "y": 2}]}}',
              "'y' is there twice", 1),
+            (json.dumps({"messages": TURNS, "tools": [{"name": "\ud83d"}]}
+                        ).encode(), "half of a surrogate pair in a", 1),
             (ROW.decode().encode("utf-32"), "is UTF-32", None))])
         for data in (ROW.replace(b"\n", b"\r\n") * 2, b"\xef\xbb\xbf" + ROW * 2,
                      b'{"text": "a\\u0000b\xe2\x80\xa8", "x": NaN}\n' * 2):
@@ -151,7 +155,8 @@ class TableTest(NastyTest):
             ("a.csv", b"\xd0\xcf\x11\xe0" + b"\0" * 99, "old Office file",
              None))])
         for data in (b"\n\r\ntext\r\none\r\n", b'text\n"a\nb"\n',
-                     b"\xef\xbb\xbftext\none\n", b'text\na "b" c\n'):
+                     b"\xef\xbb\xbftext\none\n", b'text\na "b" c\n',
+                     b"[id],{x},text\n1,2,one\n"):
             self.assertEqual(self.report("a.csv", data)["rows"], 1)
 
 

@@ -2,13 +2,17 @@
 
 import collections
 import csv
+import re
 
 from prepare_common import DataError, Unread, fault_text, refusal, shown
 from prepare_json import MAX_LINE_BYTES
-from prepare_sources import (BYTE_ORDER_MARK, TSV, Meter, Stream,
+from prepare_sources import (BYTE_ORDER_MARK, CSV, TSV, Meter, Stream,
                              import_pyarrow, opened, source_sha256)
 
 MAX_COLUMNS = 16384
+# What a first record has whose file is no such table.
+JSON_BEGIN = re.compile(r"\s*(\[\s*(\{|$)|\{\s*(\"|$))")
+OTHER_SEPARATOR = {CSV: re.compile(r"[;\t|]"), TSV: re.compile(r"[;,|]")}
 # Rows that Parquet unpacks at once; each may be as large as a line.
 PARQUET_ROWS = 32
 LARGE_BYTES = 32 << 20  # of such rows, which become objects one by one
@@ -208,10 +212,10 @@ class Csv:
         kind, where = self.source.kind, (self.source.name, self.lines)
         if names is None:
             return []
-        if names[0].lstrip().startswith(("{", "[")):
+        if JSON_BEGIN.match(names[0]):
             raise DataError(f"is JSON and named as {kind}; name it .jsonl or "
                             ".json", *where)
-        if len(names) == 1 and any(one in names[0] for one in ";\t|,"):
+        if len(names) == 1 and OTHER_SEPARATOR[kind].search(names[0]):
             raise DataError(
                 f"has one column, {shown(names[0])!r}: separate columns by a "
                 "comma (.csv) or a tab (.tsv)", *where)

@@ -213,7 +213,9 @@ class Template:
                              f"{error.message or type(error).__name__}"
                              ) from error
         except UnicodeEncodeError as error:
-            raise ValueError("has half of a surrogate pair") from error
+            raise ValueError("has half of a surrogate pair in a message, a "
+                             "call or a tool: was it cut within an emoji?"
+                             ) from error
         except (MemoryError, RecursionError) as error:
             raise ValueError(fault_text(
                 error, "the chat template's writing of this conversation")
