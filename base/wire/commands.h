@@ -175,7 +175,8 @@ struct HostContribution {
 
 struct HostOp {
   uint64_t job = 0;
-  uint64_t operation = 0;  // numbered per job, rising; the same in a replay
+  uint64_t operation =
+      0;  // of the files worker's, rising; the same in a replay
   HostOpKind kind = HostOpKind::kGather;
   uint32_t unit = 0;
   // reduce: the contributions up the tree over total_groups, or their slices
@@ -233,7 +234,7 @@ struct FileMatrix {
 // Computed in fp32, rounded once.  Bounded work: an export is a row of these,
 // so that a checkpoint is saved between two of them.
 struct MergeRows {
-  uint64_t operation = 0;  // of FileOp's numbers, but with kMergeOperation set
+  uint64_t operation = 0;  // of FileOp's numbers
   uint64_t first_row = 0;
   uint64_t row_count = 0;
   uint64_t columns = 0;
@@ -247,9 +248,6 @@ struct MergeRows {
   uint64_t output_offset = 0;  // of first_row, in bytes
   DType output_dtype = DType::kF32;
 };
-
-// Keeps their numbers apart from those that a job gives its FileOps.
-inline constexpr uint64_t kMergeOperation = uint64_t{1} << 63;
 
 }  // namespace roundhouse::wire
 

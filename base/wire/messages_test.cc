@@ -142,7 +142,7 @@ TEST(MessagesTest, ASampleComesBackWhole) {
 }
 
 TEST(MessagesTest, RowsToMergeComeBackWhole) {
-  MergeRows command{.operation = kMergeOperation | 5,
+  MergeRows command{.operation = 5,
                     .first_row = 2,
                     .row_count = 3,
                     .columns = 7,
@@ -159,7 +159,7 @@ TEST(MessagesTest, RowsToMergeComeBackWhole) {
   const auto sent = Decode(*datagram);
   ASSERT_TRUE(sent.ok()) << sent.status();
   const MergeRows& got = std::get<MergeRows>(sent->body);
-  EXPECT_EQ(got.operation, kMergeOperation | 5);
+  EXPECT_EQ(got.operation, 5);
   EXPECT_EQ(got.first_row, 2u);
   EXPECT_EQ(got.row_count, 3u);
   EXPECT_EQ(got.columns, 7u);

@@ -66,6 +66,7 @@ Engine::Engine(const EngineOptions& options, EventLoop& loop, HostArena& arena,
       transitions_(loop, store, reserve_),
       hub_(options.hf_cache),
       bases_(arena),
+      files_line_(pool),
       dispatch_(loop, pool, options.peers),
       devices_(pool, metrics,
                {.memory_bytes = options.device.bytes,
@@ -106,17 +107,19 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(
   }
   ASSIGN_OR_RETURN(engine->roots_, DataRoots::Create(roots));
   Engine* const self = engine.get();
-  engine->exporter_ = std::make_unique<Exporter>(
-      loop, pool, *self->roots_, options.state_dir + "/export-in-progress",
-      [self](const ExportRequest& request) {
-        return self->PlanExportOf(request);
-      });
+  engine->exporter_ =
+      std::make_unique<Exporter>(loop, engine->files_line_, *self->roots_,
+                                 options.state_dir + "/export-in-progress",
+                                 [self](const ExportRequest& request) {
+                                   return self->PlanExportOf(request);
+                                 });
   const std::filesystem::path scripts =
       std::filesystem::path(options.prepare_script).parent_path();
   engine->sampler_ = std::make_unique<Sampler>(
       loop, arena, pool, engine->bases_,
       SamplerOptions{
           .program = {options.python, scripts / "prepare_sample.py"},
+          .files_line = &engine->files_line_,
           .open = [self](const std::string& m) { return self->OpenSample(m); },
           .reserved_bytes = [self] { return self->TableBytes(); }});
   return engine;
@@ -148,7 +151,7 @@ void Engine::Drain(std::function<void()> drained) {
     std::exchange(drained_, nullptr)();
     return;
   }
-  for (const auto& run : AllRunning()) run->runner().Drain();
+  ForEachRunning([](RunningJob& run) { run.runner().Drain(); });
 }
 
 // --- commands ---
@@ -342,6 +345,7 @@ absl::Status Engine::LoadJob(const JobRecord& job,
                         .base = std::move(base),
                         .adapter = *std::move(adapter),
                         .bases = &bases_,
+                        .files_line = &files_line_,
                         .train = &run->train(),
                         .dataset_sha256 = job.dataset.has_value()
                                               ? job.dataset->sha256

@@ -48,6 +48,7 @@
 #include "server/observe/status_board.h"
 #include "server/observe/trace_recorder.h"
 #include "server/pool/event_loop.h"
+#include "server/pool/files_line.h"
 #include "server/pool/host_arena.h"
 #include "server/pool/work_pool.h"
 #include "server/pool/worker_pool.h"
@@ -140,7 +141,8 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   // The job's, while it runs; null: it does not.
   RunningJob* FindRunning(const std::string& id);
   // Those that run now: what one is told may end it.
-  std::vector<std::shared_ptr<RunningJob>> AllRunning() const;
+  // `tell` may end jobs.
+  void ForEachRunning(const std::function<void(RunningJob&)>& tell);
   void OnChanged(const std::string& id, JobState state);
   void OnFinished(const std::string& id, const JobOutcome& outcome);
   void StoreEnd(const RunningJob& run, const JobOutcome& end);
@@ -262,6 +264,7 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   // Ask's errors; kFailedPrecondition: no place is free.  REQUIRES: run.held().
   absl::StatusOr<JobRecord> GoOn(RunningJob& run);
   void GoOnWithRoom();
+  void GoOnIfRoom(RunningJob& run);
   // Queues those that were PAUSED for want of room before they ran.
   void QueueWithRoom();
 
@@ -356,6 +359,7 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   std::string data_check_id_;                      // "": of none
   std::optional<absl::Status> data_status_;        // what it found
   BaseCache bases_;                                // outlives running_
+  FilesLine files_line_;                           // so does this
   DispatchLoop dispatch_;
   DeviceReports devices_;
   TraceRecorder recorder_{devices_.ledgers()};

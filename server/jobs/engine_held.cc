@@ -133,21 +133,23 @@ void Engine::QueueWithRoom() {
 void Engine::GoOnWithRoom() {
   if (draining_ || !reserve_.held()) return;
   QueueWithRoom();
-  for (const auto& run : AllRunning()) {
-    const auto& held = run->held();
-    if (!held.has_value() || held->reason == JobReason::kStorageError ||
-        transitions_.Waits(run->id()) || run->state() != JobState::kPaused ||
-        absl::Now() < run->next_try() ||
-        (held->state == JobState::kRunning && !HasPlace())) {
-      continue;
-    }
-    const auto free_bytes = FreeDiskBytes(held->directory);
-    if (!free_bytes.ok() || *free_bytes < held->need_bytes + kRoomMarginBytes) {
-      continue;
-    }
-    const auto changed = GoOn(*run);
-    if (!changed.ok()) RH_LOG(kDebug) << run->id() << ": " << changed.status();
+  ForEachRunning([this](RunningJob& run) { GoOnIfRoom(run); });
+}
+
+void Engine::GoOnIfRoom(RunningJob& run) {
+  const auto& held = run.held();
+  if (!held.has_value() || held->reason == JobReason::kStorageError ||
+      transitions_.Waits(run.id()) || run.state() != JobState::kPaused ||
+      absl::Now() < run.next_try() ||
+      (held->state == JobState::kRunning && !HasPlace())) {
+    return;
   }
+  const auto free_bytes = FreeDiskBytes(held->directory);
+  if (!free_bytes.ok() || *free_bytes < held->need_bytes + kRoomMarginBytes) {
+    return;
+  }
+  const auto changed = GoOn(run);
+  if (!changed.ok()) RH_LOG(kDebug) << run.id() << ": " << changed.status();
 }
 
 }  // namespace roundhouse

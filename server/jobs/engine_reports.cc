@@ -31,10 +31,13 @@ RunningJob* Engine::FindRunning(const std::string& id) {
   return found == running_.end() ? nullptr : found->second.get();
 }
 
-std::vector<std::shared_ptr<RunningJob>> Engine::AllRunning() const {
-  std::vector<std::shared_ptr<RunningJob>> all;
-  for (const auto& [id, run] : running_) all.push_back(run);
-  return all;
+void Engine::ForEachRunning(const std::function<void(RunningJob&)>& tell) {
+  // What is told may end its job.
+  for (auto next = running_.begin(); next != running_.end();) {
+    const std::shared_ptr<RunningJob> run = next->second;
+    tell(*run);
+    next = running_.upper_bound(run->id());
+  }
 }
 
 void Engine::OnChanged(const std::string& id, JobState state) {
@@ -152,9 +155,10 @@ void Engine::OnWorkerUp(WorkerId worker) {
     metrics_.SetDeviceUp(Number(worker), true);
     devices_.OnWorkerUp(static_cast<DeviceId>(Number(worker)));
   }
-  for (const auto& run : AllRunning()) run->runner().OnWorkerUp(worker);
+  ForEachRunning(
+      [worker](RunningJob& run) { run.runner().OnWorkerUp(worker); });
   dispatch_.OnWorkerUp(worker);
-  if (worker == pool_.FilesWorker()) exporter_->OnWorkerUp();
+  if (worker == pool_.FilesWorker()) files_line_.OnWorkerUp();
   sampler_->OnWorkerUp(worker);
 }
 
@@ -168,11 +172,6 @@ void Engine::OnMessage(WorkerId worker, const wire::Message& message) {
     recorder_.OnDeviceMessage(Number(worker), message, MonotonicNs());
   }
   dispatch_.OnMessage(worker, message);
-  for (const auto& run : AllRunning()) {
-    run->runner().OnMessage(worker, message);
-  }
-  if (worker == pool_.FilesWorker()) exporter_->OnMessage(message);
-  sampler_->OnMessage(worker, message);
 }
 
 void Engine::OnDeviceMessage(DeviceId device, const wire::Message& message) {
@@ -195,26 +194,22 @@ void Engine::OnWorkerDown(WorkerId worker, const std::string& why) {
     devices_.OnWorkerDown(static_cast<DeviceId>(Number(worker)));
     recorder_.OnWorkerDown(Number(worker), MonotonicNs());
   }
-  if (worker == pool_.FilesWorker()) exporter_->OnWorkerDown(why);
   sampler_->OnWorkerDown(worker);
-  for (const auto& run : AllRunning()) {
-    run->OnNote(why);
-    run->runner().OnWorkerDown(worker);
-  }
+  ForEachRunning([&why](RunningJob& run) { run.OnNote(why); });
   dispatch_.OnWorkerDown(worker);
 }
 
 void Engine::OnStartFailed(WorkerId, const std::string& why) {
-  for (const auto& run : AllRunning()) run->OnNote(why);
+  ForEachRunning([&why](RunningJob& run) { run.OnNote(why); });
 }
 
 void Engine::OnDeviceLost(DeviceId device, const std::string& why) {
   RH_LOG(kError) << "device " << Number(device) << " is lost: " << why;
   devices_.OnDeviceLost(device);
   recorder_.OnDeviceLost(Number(device), MonotonicNs());
-  for (const auto& run : AllRunning()) {
-    run->runner().OnDeviceLost(device, why);
-  }
+  ForEachRunning([device, &why](RunningJob& run) {
+    run.runner().OnDeviceLost(device, why);
+  });
   dispatch_.OnDeviceLost(device);
   sampler_->OnDeviceLost();
 }

@@ -136,15 +136,6 @@ void EvaluationSamples::OnWorkerUp(WorkerId worker) {
   if (run_ != nullptr) run_->OnWorkerUp(worker);
 }
 
-void EvaluationSamples::OnMessage(WorkerId worker,
-                                  const wire::Message& message) {
-  if (run_ != nullptr) run_->OnMessage(worker, message);
-}
-
-void EvaluationSamples::OnWorkerDown(WorkerId worker) {
-  if (run_ != nullptr) run_->OnWorkerDown(worker);
-}
-
 void EvaluationSamples::OnDeviceLost() {
   if (run_ != nullptr) run_->OnDeviceLost();
 }

@@ -84,8 +84,6 @@ class EvaluationSamples {
   void Stop();
 
   void OnWorkerUp(WorkerId worker);
-  void OnMessage(WorkerId worker, const wire::Message& message);
-  void OnWorkerDown(WorkerId worker);
   void OnDeviceLost();
 
  private:

@@ -38,6 +38,8 @@ JobRunner::JobRunner(EventLoop& loop, HostArena& arena, WorkerPool& pool,
 
 JobRunner::~JobRunner() {
   if (dispatching_) dispatch_.Leave(id());
+  pool_.Forget(this);
+  if (file_op_.has_value()) options_.files_line->Forget(file_op_->ticket);
   arena_.pages().Forget(memory_wait_);
 }
 
@@ -173,27 +175,16 @@ void JobRunner::OnMemory(const absl::Status& ready) {
 
 void JobRunner::ConfigureWorker(WorkerId worker) {
   if (worker == pool_.FilesWorker() || !pool_.up(worker)) return;
-  const uint64_t attempt = pool_.Send(
-      worker, wire::ConfigureJob{options_.job, state_->layout_offset()});
-  if (worker == pool_.HostWorker()) host_configure_attempt_ = attempt;
+  pool_.Send(worker, wire::ConfigureJob{options_.job, state_->layout_offset()},
+             worker == pool_.HostWorker() ? this : nullptr);
 }
 
 // --- the workers' comings and goings ---
 
 void JobRunner::OnWorkerUp(WorkerId worker) {
   if (phase_ == Phase::kFinished || state_ == nullptr) return;
-  if (worker == pool_.FilesWorker()) {
-    if (file_op_.has_value()) SendFileOp();
-    return;
-  }
   ConfigureWorker(worker);
-  if (dispatching_ && worker != pool_.HostWorker()) samples_.OnWorkerUp(worker);
-}
-
-void JobRunner::OnWorkerDown(WorkerId worker) {
-  if (!dispatching_ || Number(worker) >= pool_.device_count()) return;
-  NoteLostSlots(static_cast<DeviceId>(Number(worker)));
-  samples_.OnWorkerDown(worker);
+  if (dispatching_) samples_.OnWorkerUp(worker);
 }
 
 void JobRunner::FailWithoutDevices(const std::string& why) {
@@ -297,6 +288,7 @@ void JobRunner::Finish() {
     const WorkerId worker = static_cast<WorkerId>(i);
     if (pool_.up(worker)) pool_.Send(worker, wire::ReleaseJob{options_.job});
   }
+  if (file_op_.has_value()) options_.files_line->Forget(file_op_->ticket);
   file_op_.reset();
   if (std::exchange(dispatching_, false)) dispatch_.Remove(id());
   buffers_.reset();

@@ -10,9 +10,10 @@
 //
 // The dispatcher decides what runs where; this class gives its actions buffers
 // and words (commands.h), sends them, accepts results, and knows what a step
-// means for the job.  Runs on the event loop's thread; the pool's events come
-// through the engine.  What waits for the disk (verifying, finishing, removing
-// checkpoints) runs on a thread of its own, one thing after the other.
+// means for the job.  Runs on the event loop's thread; workers' comings and
+// losses come through the engine.  What waits for the disk (verifying,
+// finishing, removing checkpoints) runs on a thread of its own, one thing after
+// the other.
 #ifndef ROUNDHOUSE_SERVER_JOBS_RUNNER_H_
 #define ROUNDHOUSE_SERVER_JOBS_RUNNER_H_
 
@@ -46,6 +47,7 @@
 #include "server/jobs/wide_sums.h"
 #include "server/pool/event_loop.h"
 #include "server/pool/host_arena.h"
+#include "server/pool/replies.h"
 #include "server/pool/work_pool.h"
 #include "server/pool/worker_pool.h"
 #include "server/spec/spec.h"
@@ -55,7 +57,7 @@
 
 namespace roundhouse {
 
-class JobRunner final : private DispatchLoop::Job {
+class JobRunner final : private DispatchLoop::Job, private ReplyHandler {
  public:
   using Listener = RunnerListener;
 
@@ -82,8 +84,6 @@ class JobRunner final : private DispatchLoop::Job {
 
   // The pool's events, before the dispatch loop's functions of these names.
   void OnWorkerUp(WorkerId worker);
-  void OnMessage(WorkerId worker, const wire::Message& message);
-  void OnWorkerDown(WorkerId worker);
   void OnDeviceLost(DeviceId device, const std::string& why);
 
   int64_t step() const { return completed_step_; }
@@ -174,9 +174,11 @@ class JobRunner final : private DispatchLoop::Job {
   void FillIfNeeded(StepEntry& entry, int round, int set);
 
   // runner_answers.cc: what the workers say
+  void OnReply(WorkerId worker, const wire::Message& reply) override;
+  void OnLost(WorkerId worker, uint64_t attempt,
+              const std::string& why) override;
   void OnSlotStarted(uint64_t attempt, const wire::SlotStarted& started);
   void OnWithdrawn(uint64_t attempt, SlotId id);
-  void OnFileOpDone(const wire::FileOpDone& done);
   void OnSlotDone(WorkerId worker, uint64_t attempt,
                   const wire::SlotDone& done);
   void OnHostOpDone(const wire::HostOpDone& done);
@@ -189,7 +191,6 @@ class JobRunner final : private DispatchLoop::Job {
                   const wire::SumsDown& sums);
   OutSlot* FindOut(WorkerId worker, uint64_t attempt, SlotId id);
   void ObserveTimes(const OutSlot& out, const wire::SlotDone& done);
-  void NoteLostSlots(DeviceId device);
   void NoteRecovery(DeviceId device, int64_t started_ns);
   void NoteHostOp(StepEntry& entry, const RunHostOpAction& action,
                   const wire::HostOpDone& done);
@@ -205,7 +206,7 @@ class JobRunner final : private DispatchLoop::Job {
   void AdoptPlan(const FoundPlan& found);
   // runner_files.cc: loads, checkpoints, export
   void RunFileOp(std::unique_ptr<FileTable> table, Done done);
-  void SendFileOp();
+  void OnFileOp(const absl::Status& status);
   void Save(Done done);
   void SaveAndGoOn();
   void Export();
@@ -284,11 +285,9 @@ class JobRunner final : private DispatchLoop::Job {
   std::map<SlotId, OutSlot> out_slots_;
   WideSums wide_sums_;
   std::map<HostOpId, OutHostOp> out_host_ops_;
-  uint64_t host_configure_attempt_ = 0;
   std::map<DeviceId, int64_t> down_since_ns_;  // workers that died with slots
   std::set<SlotId> failed_slots_;
   std::optional<PendingFileOp> file_op_;
-  uint64_t next_file_op_ = 1;
   std::optional<JobOutcome> outcome_;  // what Finish will say after stopping
   int64_t event_ns_ = 0;  // the worker's timestamp of the event in hand
   wire::WaitCause event_cause_ = wire::WaitCause::kDispatch;  // until then

@@ -6,7 +6,7 @@
 
 namespace roundhouse {
 
-void JobRunner::OnMessage(WorkerId worker, const wire::Message& message) {
+void JobRunner::OnReply(WorkerId worker, const wire::Message& message) {
   if (phase_ == Phase::kFinished) return;
   const wire::Body& body = message.body;
   if (const auto* done = std::get_if<wire::SlotDone>(&body)) {
@@ -18,8 +18,6 @@ void JobRunner::OnMessage(WorkerId worker, const wire::Message& message) {
     OnHeldSums(worker, message.attempt, body);
   } else if (const auto* op = std::get_if<wire::HostOpDone>(&body)) {
     OnHostOpDone(*op);
-  } else if (const auto* file = std::get_if<wire::FileOpDone>(&body)) {
-    OnFileOpDone(*file);
   } else if (const auto* out = std::get_if<wire::Withdrawn>(&body)) {
     OnWithdrawn(message.attempt, static_cast<SlotId>(out->slot));
   } else if (const auto* started = std::get_if<wire::SlotStarted>(&body)) {
@@ -27,8 +25,19 @@ void JobRunner::OnMessage(WorkerId worker, const wire::Message& message) {
   } else if (const auto* failed = std::get_if<wire::Failed>(&body)) {
     OnFailed(worker, message.attempt, *failed);
   }
-  samples_.OnMessage(worker, message);
   if (dispatching_) CarryOut();
+}
+
+void JobRunner::OnLost(WorkerId worker, uint64_t attempt, const std::string&) {
+  if (!dispatching_) return;
+  for (auto& [id, out] : out_slots_) {
+    if (out.attempt != attempt || pool_.DeviceWorker(out.device) != worker) {
+      continue;
+    }
+    out.lost = true;
+    wide_sums_.OnGone(Now(), id);
+    down_since_ns_.emplace(out.device, MonotonicNs());
+  }
 }
 
 void JobRunner::OnWithdrawn(uint64_t attempt, SlotId id) {
@@ -45,18 +54,6 @@ void JobRunner::OnSlotStarted(uint64_t attempt,
   if (enabled_ns == 0) return;
   listener_->OnDispatchLatency(
       static_cast<double>(started.received_ns - enabled_ns) * 1e-9);
-}
-
-void JobRunner::OnFileOpDone(const wire::FileOpDone& done) {
-  if (!file_op_.has_value() || done.operation != file_op_->op.operation) {
-    return;
-  }
-  const auto finished = file_op_->done;
-  finished(absl::OkStatus());
-  if (file_op_.has_value() && file_op_->op.operation == done.operation) {
-    file_op_.reset();
-  }
-  AfterQuiet();
 }
 
 // Null: its answers are not waited for.
@@ -221,15 +218,6 @@ void JobRunner::NoteHostOp(StepEntry& entry, const RunHostOpAction& action,
   if (updates) listener_->OnUnitUpdated(static_cast<double>(spent_ns) * 1e-9);
 }
 
-void JobRunner::NoteLostSlots(DeviceId device) {
-  for (auto& [id, out] : out_slots_) {
-    if (out.device != device || out.lost) continue;
-    out.lost = true;
-    wide_sums_.OnGone(Now(), id);
-    down_since_ns_.emplace(device, MonotonicNs());
-  }
-}
-
 void JobRunner::NoteRecovery(DeviceId device, int64_t started_ns) {
   const auto down = down_since_ns_.find(device);
   // One that it had done before it died may be told of only now.
@@ -241,15 +229,6 @@ void JobRunner::NoteRecovery(DeviceId device, int64_t started_ns) {
 
 void JobRunner::OnFailed(WorkerId worker, uint64_t attempt,
                          const wire::Failed& failed) {
-  if (worker == pool_.FilesWorker()) {
-    if (!file_op_.has_value() || failed.id != file_op_->op.operation) return;
-    const auto finished = file_op_->done;
-    file_op_.reset();
-    finished(
-        absl::Status(static_cast<absl::StatusCode>(failed.code), failed.text));
-    AfterQuiet();
-    return;
-  }
   if (worker == pool_.HostWorker()) {
     OnHostFailed(attempt, failed);
     return;
@@ -260,10 +239,9 @@ void JobRunner::OnFailed(WorkerId worker, uint64_t attempt,
 void JobRunner::OnHostFailed(uint64_t attempt, const wire::Failed& failed) {
   const HostOpId op = static_cast<HostOpId>(failed.id);
   const auto found = out_host_ops_.find(op);
+  // Else it could not be told of the job.
   const bool operation =
       found != out_host_ops_.end() && found->second.attempt == attempt;
-  // Other jobs' are not this one's.
-  if (!operation && attempt != host_configure_attempt_) return;
   // What it was computing is lost with the job.
   Fail(JobReason::kInternal, absl::StrCat("host worker: ", failed.text));
   if (operation && dispatching_) {

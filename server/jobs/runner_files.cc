@@ -25,17 +25,22 @@ std::string Lines(const std::vector<std::string>& lines) {
 void JobRunner::RunFileOp(std::unique_ptr<FileTable> table, Done done) {
   wire::FileOp op = table->op();
   op.job = options_.job;
-  op.operation = options_.job * kOperationsPerJob + next_file_op_++;
   op.seed = static_cast<uint64_t>(spec().seed);
-  file_op_ = PendingFileOp{std::move(table), op, std::move(done)};
-  SendFileOp();
+  const FilesLine::Ticket ticket = options_.files_line->Run(
+      op, [this](const absl::Status& status) { OnFileOp(status); });
+  file_op_ = PendingFileOp{std::move(table), ticket, std::move(done)};
 }
 
-void JobRunner::SendFileOp() {
-  // When the worker is down, its coming up sends it.
-  if (pool_.up(pool_.FilesWorker())) {
-    pool_.Send(pool_.FilesWorker(), file_op_->op);
-  }
+void JobRunner::OnFileOp(const absl::Status& status) {
+  const PendingFileOp& op = *file_op_;
+  const FilesLine::Ticket ticket = op.ticket;
+  const auto done = op.done;
+  // What reads the tables of one that was done is in `done`.
+  if (!status.ok()) file_op_.reset();
+  done(status);
+  if (file_op_.has_value() && file_op_->ticket == ticket) file_op_.reset();
+  AfterQuiet();
+  if (dispatching_) CarryOut();
 }
 
 absl::StatusOr<DirectoryPlan> JobRunner::PlanDirectory(const std::string& path,

@@ -10,6 +10,7 @@
 #include "server/dataset/dataset.h"
 #include "server/dataset/text_helper.h"
 #include "server/jobs/device_room.h"
+#include "server/pool/files_line.h"
 #include "server/spec/hub_cache.h"
 #include "server/spec/spec.h"
 #include "server/weights/adapter_files.h"
@@ -35,6 +36,7 @@ struct RunnerOptions {
   // Of the engine; outlives the runner.  Null: the job shares no base, and has
   // no adapters.
   BaseCache* bases = nullptr;
+  FilesLine* files_line = nullptr;  // outlives the runner
   const Dataset* train = nullptr;
   // The hash of the training tokens when the job was submitted; "": not known.
   std::string dataset_sha256;

@@ -188,7 +188,7 @@ void JobRunner::Carry(const RunSlotAction& action) {
   wide_sums_.OnSend(Now(), action, again, command);
   listener_->OnSlotCommand(command);
   out.attempt =
-      pool_.Send(pool_.DeviceWorker(action.device), std::move(command));
+      pool_.Send(pool_.DeviceWorker(action.device), std::move(command), this);
   ROUNDHOUSE_CHECK(out.attempt != 0) << "device " << Number(action.device);
   listener_->OnSlotSent(out.attempt, action, entry.data.step);
 }
@@ -208,8 +208,9 @@ void JobRunner::Carry(const RunHostOpAction& action) {
   if (action.type == HostOpType::kGather) {
     FillIfNeeded(entry, action.round, action.buffer_set);
   }
-  const uint64_t attempt = pool_.Send(
-      pool_.HostWorker(), HostCommand(action, entry.data, *state_, *buffers_));
+  const uint64_t attempt =
+      pool_.Send(pool_.HostWorker(),
+                 HostCommand(action, entry.data, *state_, *buffers_), this);
   out_host_ops_[action.op] = {action, attempt};
 }
 

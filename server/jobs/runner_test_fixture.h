@@ -51,6 +51,7 @@ class RunnerTest : public testing::Test,
   // The same job in another daemon: its files are there.
   void NextLife() {
     runner_.reset();
+    files_line_.reset();
     pool_.reset();
     dispatch_.reset();  // it has timers of the loop
     loop_ = *EventLoop::Create();
@@ -94,6 +95,8 @@ class RunnerTest : public testing::Test,
     free_bytes_ = arena_->used_bytes();
     dispatch_ = std::make_unique<DispatchLoop>(
         *loop_, *pool_, PeerGroup::Options{.enabled = pool_options_.peers});
+    files_line_ = std::make_unique<FilesLine>(*pool_);
+    options.files_line = files_line_.get();
     runner_ = std::make_unique<JobRunner>(*loop_, *arena_, *pool_, *dispatch_,
                                           std::move(options), this);
     ASSERT_TRUE(pool_->Start(this).ok());
@@ -198,14 +201,13 @@ class RunnerTest : public testing::Test,
   // WorkerPool::Listener
   void OnWorkerUp(WorkerId worker) override {
     if (!finished_) runner_->OnWorkerUp(worker);
+    if (worker == pool_->FilesWorker()) files_line_->OnWorkerUp();
     dispatch_->OnWorkerUp(worker);
   }
   void OnMessage(WorkerId worker, const wire::Message& message) override {
     dispatch_->OnMessage(worker, message);
-    if (!finished_) runner_->OnMessage(worker, message);
   }
   void OnWorkerDown(WorkerId worker, const std::string&) override {
-    if (!finished_) runner_->OnWorkerDown(worker);
     dispatch_->OnWorkerDown(worker);
   }
   void OnDeviceLost(DeviceId device, const std::string& why) override {
@@ -220,6 +222,7 @@ class RunnerTest : public testing::Test,
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<Dataset> train_, validation_;
   std::unique_ptr<DispatchLoop> dispatch_;
+  std::unique_ptr<FilesLine> files_line_;
   std::unique_ptr<JobRunner> runner_;
   std::vector<int64_t> steps_, evaluations_, checkpoints_, failed_checkpoints_;
   std::vector<std::string> corrupt_checkpoints_;

@@ -18,6 +18,7 @@
 #include "scheduler/dispatch/actions.h"
 #include "server/jobs/commands.h"
 #include "server/jobs/start_point.h"
+#include "server/pool/files_line.h"
 #include "server/weights/checkpoint.h"
 #include "server/weights/file_table.h"
 
@@ -25,8 +26,6 @@ namespace roundhouse {
 
 // Pieces of work that may wait for a job's background thread.
 inline constexpr size_t kMaxBackgroundWork = 16;
-// Of file operations: no two jobs share one.
-inline constexpr uint64_t kOperationsPerJob = uint64_t{1} << 24;
 
 // What a disk that fails, or a shortage, keeps from being read or written: it
 // may pass, and the job waits for it.
@@ -101,7 +100,7 @@ struct FirstWeights {
 
 struct PendingFileOp {
   std::unique_ptr<FileTable> table;
-  wire::FileOp op;
+  FilesLine::Ticket ticket{};
   std::function<void(absl::Status)> done;
 };
 

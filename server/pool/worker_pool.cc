@@ -238,10 +238,11 @@ absl::Status WorkerPool::Adopt(WorkerId id, pid_t pid, Ends& ends) {
   return absl::OkStatus();
 }
 
-uint64_t WorkerPool::Send(WorkerId id, wire::Body body) {
+uint64_t WorkerPool::Send(WorkerId id, wire::Body body, ReplyHandler* handler) {
   Worker& worker = At(id);
   if (!worker.info.up) return 0;
   const uint64_t attempt = worker.next_attempt++;
+  if (handler != nullptr) worker.replies.Expect(attempt, handler);
   worker.work.NoteSent(attempt, body);
   worker.unsent.push_back({attempt, std::move(body)});
   if (worker.unsent.size() > kMaxUnsentMessages) {
@@ -249,6 +250,10 @@ uint64_t WorkerPool::Send(WorkerId id, wire::Body body) {
   }
   if (worker.unsent.size() == 1) FlushUnsent(id);
   return attempt;
+}
+
+void WorkerPool::Forget(const ReplyHandler* handler) {
+  for (Worker& worker : workers_) worker.replies.Forget(handler);
 }
 
 void WorkerPool::FlushUnsent(WorkerId id) {
@@ -308,7 +313,9 @@ void WorkerPool::Deliver(WorkerId id, const wire::Message& message) {
   }
   worker.work.NoteHeard(message);
   if (IsResult(message.body)) worker.fruitless_deaths = 0;
-  if (!stopping_) listener_->OnMessage(id, message);
+  if (stopping_) return;
+  listener_->OnMessage(id, message);
+  worker.replies.Deliver(id, message);
 }
 
 void WorkerPool::Suspect(DeviceId device, const std::string& why) {
@@ -394,6 +401,7 @@ void WorkerPool::OnExit(WorkerId id, int wait_status) {
     return;
   }
   if (was_up) {
+    worker.replies.Lose(id, why);
     listener_->OnWorkerDown(id, why);
   } else {
     listener_->OnStartFailed(id, why);

@@ -29,6 +29,7 @@
 #include "server/pool/event_loop.h"
 #include "server/pool/host_arena.h"
 #include "server/pool/nursery.h"
+#include "server/pool/replies.h"
 #include "server/pool/work_watch.h"
 
 namespace roundhouse {
@@ -38,10 +39,6 @@ inline constexpr int kMaxFruitlessDeaths = 5;
 inline constexpr size_t kMaxUnsentMessages = 1024;
 
 enum class WorkerRole { kDevice, kHost, kFiles };
-
-// Which worker: a device's index, then the host worker, then the files worker.
-// It is also the index of the worker's doorbell.
-enum class WorkerId : int32_t {};
 
 struct WorkerPoolOptions {
   std::string worker_program;
@@ -95,8 +92,11 @@ class WorkerPool {
    public:
     virtual ~Listener() = default;
     virtual void OnWorkerUp(WorkerId worker) = 0;
+    // All that workers say, before whoever sent the command is told: for who
+    // counts and measures, and for what answers no command.
     virtual void OnMessage(WorkerId worker, const wire::Message& message) = 0;
-    // `why` says how it ended, with the end of its stderr.
+    // `why` says how it ended, with the end of its stderr.  Whoever has
+    // commands with it has been told that they are lost.
     virtual void OnWorkerDown(WorkerId worker, const std::string& why) = 0;
     // It ended, or was killed, before it was up.  It is started again, or
     // OnDeviceLost follows.
@@ -115,8 +115,12 @@ class WorkerPool {
   absl::Status Start(Listener* listener);
 
   // Sends a command as a new attempt, whose number it returns; 0 when the
-  // worker is not up.  A worker that does not take its messages is killed.
-  uint64_t Send(WorkerId worker, wire::Body body);
+  // worker is not up.  `handler` is told of its answers, or of its loss; null:
+  // nobody is.  A worker that does not take its messages is killed.
+  uint64_t Send(WorkerId worker, wire::Body body,
+                ReplyHandler* handler = nullptr);
+  // Tells it nothing any more: before a handler with commands goes.
+  void Forget(const ReplyHandler* handler);
 
   // Asks a device worker for a slot back: cancel word, doorbell, message.
   void Withdraw(DeviceId device, uint64_t attempt);
@@ -163,6 +167,7 @@ class WorkerPool {
     int64_t last_heard_ns = 0;  // of one that is not up: when it was forked
     std::string killed_for;     // by the pool: why
     WorkWatch work;             // of this process
+    Replies replies;
   };
 
   WorkerPool(EventLoop& loop, HostArena& arena,

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <deque>
 #include <functional>
+#include <map>
 #include <string>
 #include <thread>
 #include <utility>
@@ -96,10 +97,10 @@ class PoolTest : public testing::Test, public WorkerPool::Listener {
     return found;
   }
 
-  uint64_t SendSlot(uint64_t number) {
+  uint64_t SendSlot(uint64_t number, ReplyHandler* handler = nullptr) {
     wire::RunSlot slot;
     slot.slot = number;
-    return pool_->Send(kDeviceWorker, slot);
+    return pool_->Send(kDeviceWorker, slot, handler);
   }
 
   WorkerPoolOptions options_;
@@ -143,6 +144,66 @@ TEST_F(PoolTest, CommandsAreAnsweredUnderRisingAttempts) {
   for (int slot = 1; slot <= 20; ++slot) {
     EXPECT_EQ(Count(absl::StrCat("done 0 ", slot)), 1) << slot;
   }
+}
+
+// Keeps what it is told: "done 1", "lost 2", by the slot's number.
+class SlotHandler final : public ReplyHandler {
+ public:
+  explicit SlotHandler(std::vector<std::string>* told) : told_(told) {}
+  void Sent(uint64_t attempt, uint64_t slot) { slots_[attempt] = slot; }
+  void OnReply(WorkerId, const wire::Message& reply) override {
+    EXPECT_TRUE(EndsCommand(reply.body));
+    const uint64_t slot = std::get<wire::SlotDone>(reply.body).slot;
+    EXPECT_EQ(slots_.at(reply.attempt), slot);
+    told_->push_back(absl::StrCat("done ", slot));
+  }
+  void OnLost(WorkerId worker, uint64_t attempt,
+              const std::string& why) override {
+    EXPECT_EQ(worker, kDeviceWorker);
+    EXPECT_NE(why, "");
+    told_->push_back(absl::StrCat("lost ", slots_.at(attempt)));
+  }
+
+ private:
+  std::map<uint64_t, uint64_t> slots_;  // by attempt
+  std::vector<std::string>* const told_;
+};
+
+TEST_F(PoolTest, WhoSentACommandIsToldOfItsAnswer) {
+  std::vector<std::string> odd, even;
+  SlotHandler odd_handler(&odd), even_handler(&even);
+  Run({}, [&](const std::string& told) {
+    if (told == "up 0") {
+      for (uint64_t slot = 1; slot <= 6; ++slot) {
+        SlotHandler& handler = slot % 2 == 0 ? even_handler : odd_handler;
+        handler.Sent(SendSlot(slot, &handler), slot);
+      }
+      SendSlot(7);  // nobody's
+    }
+    if (Count("done 0 7") == 1) End();
+  });
+  EXPECT_EQ(odd, (std::vector<std::string>{"done 1", "done 3", "done 5"}));
+  EXPECT_EQ(even, (std::vector<std::string>{"done 2", "done 4", "done 6"}));
+}
+
+TEST_F(PoolTest, CommandsThatDieAreToldBeforeTheDeath) {
+  std::vector<std::string> heard, forgotten;
+  SlotHandler handler(&heard), gone(&forgotten);
+  Run({"die"}, [&](const std::string& told) {
+    if (told == "up 0" && Count("up 0") == 1) {
+      for (const uint64_t slot : {1, 2}) {
+        handler.Sent(SendSlot(slot, &handler), slot);
+      }
+      SendSlot(3, &gone);
+      pool_->Forget(&gone);
+    }
+    if (told == "down 0") {
+      EXPECT_EQ(heard, (std::vector<std::string>{"lost 1", "lost 2"}));
+      End();
+    }
+  });
+  EXPECT_EQ(heard.size(), 2u);
+  EXPECT_TRUE(forgotten.empty());
 }
 
 // Long enough for a device to be lost, were each try a death of its worker.

@@ -40,6 +40,7 @@ PromptRun::PromptRun(EventLoop& loop, HostArena& arena, WorkerPool& pool,
       device_(options_.first_device) {}
 
 PromptRun::~PromptRun() {
+  pool_.Forget(this);
   // A released one may live as long as the loop.
   if (!released_) loop_.CancelTimer(release_timer_);
 }
@@ -180,7 +181,8 @@ void PromptRun::SendCommand() {
   device_ = Number(*device);
   const WorkerId worker = pool_.DeviceWorker(*device);
   calls_.configure(worker);
-  out_ = OutCommand{worker, pool_.Send(worker, batch_->Command())};
+  pool_.Send(worker, batch_->Command(), this);
+  out_ = true;
 }
 
 void PromptRun::OnSampleDone(const wire::SampleDone& done) {
@@ -227,15 +229,11 @@ void PromptRun::OnWorkerUp(WorkerId worker) {
   if (device && wants_device_ && !ended_.has_value()) SendCommand();
 }
 
-void PromptRun::OnMessage(WorkerId worker, const wire::Message& message) {
-  if (!out_.has_value() || out_->worker != worker ||
-      out_->attempt != message.attempt) {
-    return;
-  }
-  const auto* done = std::get_if<wire::SampleDone>(&message.body);
-  const auto* failed = std::get_if<wire::Failed>(&message.body);
+void PromptRun::OnReply(WorkerId, const wire::Message& reply) {
+  const auto* done = std::get_if<wire::SampleDone>(&reply.body);
+  const auto* failed = std::get_if<wire::Failed>(&reply.body);
   if (done == nullptr && failed == nullptr) return;
-  out_.reset();
+  out_ = false;
   if (ended_.has_value()) return ReleaseIfQuiet();
   done != nullptr ? OnSampleDone(*done) : OnFailed(*failed);
 }
@@ -259,9 +257,8 @@ void PromptRun::OnFailed(const wire::Failed& failed) {
   End(FieldError(code, "DEVICE_MEMORY", "", text));
 }
 
-void PromptRun::OnWorkerDown(WorkerId worker) {
-  if (!out_.has_value() || out_->worker != worker) return;
-  out_.reset();
+void PromptRun::OnLost(WorkerId, uint64_t, const std::string&) {
+  out_ = false;
   if (ended_.has_value()) return ReleaseIfQuiet();
   if (++deaths_ == kMaxSampleDeaths) {
     return End(absl::InternalError(absl::StrCat("the devices of a sample died ",
@@ -292,10 +289,7 @@ void PromptRun::End(absl::Status why) {
 }
 
 void PromptRun::ReleaseIfQuiet() {
-  if (!ended_.has_value() || released_ || helper_ != nullptr ||
-      out_.has_value()) {
-    return;
-  }
+  if (!ended_.has_value() || released_ || helper_ != nullptr || out_) return;
   released_ = true;
   loop_.CancelTimer(release_timer_);
   batch_.reset();

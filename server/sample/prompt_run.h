@@ -9,7 +9,7 @@
 //
 // However it ends, `over` comes only when neither the helper nor a worker has
 // anything of it any more.  Runs on the event loop's thread; whoever owns it
-// passes the pool's events on.
+// says when workers come up and devices are lost.
 #ifndef ROUNDHOUSE_SERVER_SAMPLE_PROMPT_RUN_H_
 #define ROUNDHOUSE_SERVER_SAMPLE_PROMPT_RUN_H_
 
@@ -28,6 +28,7 @@
 #include "server/dataset/text_helper.h"
 #include "server/pool/event_loop.h"
 #include "server/pool/host_arena.h"
+#include "server/pool/replies.h"
 #include "server/pool/worker_pool.h"
 #include "server/sample/sample_batch.h"
 
@@ -64,12 +65,12 @@ struct PromptRunCalls {
   std::function<void(absl::Status)> over;
 };
 
-class PromptRun {
+class PromptRun final : private ReplyHandler {
  public:
   PromptRun(EventLoop& loop, HostArena& arena, WorkerPool& pool,
             PromptRunOptions options, PromptRunCalls calls);
   // REQUIRES: `over` came, or the workers are gone.
-  ~PromptRun();
+  ~PromptRun() override;
 
   void Start();
   // With weights that nobody writes before `over`.  REQUIRES: `tokenized` came.
@@ -82,16 +83,12 @@ class PromptRun {
   }
 
   void OnWorkerUp(WorkerId worker);
-  void OnMessage(WorkerId worker, const wire::Message& message);
-  void OnWorkerDown(WorkerId worker);
   void OnDeviceLost();
 
  private:
-  struct OutCommand {
-    WorkerId worker{};
-    uint64_t attempt = 0;
-  };
-
+  void OnReply(WorkerId worker, const wire::Message& reply) override;
+  void OnLost(WorkerId worker, uint64_t attempt,
+              const std::string& why) override;
   void OnTokenized(TokenizedPrompts prompts);
   absl::Status CheckPrompts(const TokenizedPrompts& prompts) const;
   absl::Status CheckPrompt(const std::string& name,
@@ -126,7 +123,7 @@ class PromptRun {
   int deaths_ = 0;         // of devices with the command
   int helper_deaths_ = 0;  // by others' hands, before it had tokenized
   bool wants_device_ = false;
-  std::optional<OutCommand> out_;
+  bool out_ = false;  // a command is with a device
   std::optional<absl::Status> ended_;
   bool released_ = false;
   EventLoop::TimerId release_timer_ = 0;

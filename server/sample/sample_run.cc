@@ -59,7 +59,10 @@ SampleRun::SampleRun(EventLoop& loop, HostArena& arena, WorkerPool& pool,
                [this](SamplePiece piece) { sink_->OnPiece(std::move(piece)); },
            .over = [this](absl::Status status) { OnPromptsOver(status); }}) {}
 
-SampleRun::~SampleRun() { arena_.pages().Forget(memory_wait_); }
+SampleRun::~SampleRun() {
+  arena_.pages().Forget(memory_wait_);
+  if (file_work_.has_value()) options_.files_line->Forget(file_work_->ticket);
+}
 
 // --- the beginning ---
 
@@ -175,25 +178,19 @@ void SampleRun::LoadNext() {
   }
   wire::FileOp op = (*table)->op();
   op.job = options_.number;
-  op.operation = ++last_file_op_;
-  file_work_ = FileWork{*std::move(table), op};
-  SendFileOp();
+  file_work_ = FileWork{
+      *std::move(table),
+      options_.files_line->Run(
+          op, [this](const absl::Status& status) { OnFileWork(status); })};
 }
 
-void SampleRun::SendFileOp() {
-  // When the worker is down, its coming up sends it.
-  if (pool_.up(pool_.FilesWorker())) {
-    pool_.Send(pool_.FilesWorker(), file_work_->op);
-  }
-}
-
-void SampleRun::OnFileOpDone(const wire::FileOpDone& done) {
-  if (!file_work_.has_value() || done.operation != file_work_->op.operation) {
-    return;
-  }
+void SampleRun::OnFileWork(const absl::Status& status) {
   file_work_.reset();
   if (ended_) return ReleaseIfQuiet();
-  LoadNext();
+  if (status.ok()) return LoadNext();
+  End(FieldError(absl::StatusCode::kFailedPrecondition, "INVALID_MODEL",
+                 "model", absl::StrCat("model: ", status.message())));
+  ReleaseIfQuiet();
 }
 
 // --- the workers ---
@@ -204,41 +201,9 @@ void SampleRun::Configure(WorkerId worker) {
              wire::ConfigureJob{options_.number, state_->layout_offset()});
 }
 
-void SampleRun::OnWorkerUp(WorkerId worker) {
-  if (worker == pool_.FilesWorker() && file_work_.has_value()) SendFileOp();
-  prompts_.OnWorkerUp(worker);
-}
+void SampleRun::OnWorkerUp(WorkerId worker) { prompts_.OnWorkerUp(worker); }
 
-void SampleRun::OnMessage(WorkerId worker, const wire::Message& message) {
-  prompts_.OnMessage(worker, message);
-  const wire::Body& body = message.body;
-  if (const auto* file = std::get_if<wire::FileOpDone>(&body)) {
-    OnFileOpDone(*file);
-  } else if (const auto* failed = std::get_if<wire::Failed>(&body)) {
-    OnFailed(worker, *failed);
-  }
-}
-
-void SampleRun::OnFailed(WorkerId worker, const wire::Failed& failed) {
-  if (worker != pool_.FilesWorker() || !file_work_.has_value() ||
-      failed.id != file_work_->op.operation) {
-    return;
-  }
-  file_work_.reset();
-  End(FieldError(absl::StatusCode::kFailedPrecondition, "INVALID_MODEL",
-                 "model", absl::StrCat("model: ", failed.text)));
-  ReleaseIfQuiet();
-}
-
-void SampleRun::OnWorkerDown(WorkerId worker) {
-  configured_.erase(worker);
-  if (worker == pool_.FilesWorker()) {
-    // Nobody reads into the arena any more.
-    if (ended_) file_work_.reset();
-    return ReleaseIfQuiet();
-  }
-  prompts_.OnWorkerDown(worker);
-}
+void SampleRun::OnWorkerDown(WorkerId worker) { configured_.erase(worker); }
 
 void SampleRun::OnDeviceLost() { prompts_.OnDeviceLost(); }
 
@@ -246,6 +211,8 @@ void SampleRun::OnDeviceLost() { prompts_.OnDeviceLost(); }
 
 void SampleRun::End(absl::Status why) {
   ended_ = true;
+  // A process that reads into the arena is waited for.
+  if (file_work_.has_value()) options_.files_line->Abandon(file_work_->ticket);
   prompts_.End(std::move(why));
 }
 

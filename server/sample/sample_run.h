@@ -6,8 +6,8 @@
 //     -> loading adapters -> drawing -> over
 //
 // However it ends, the arena's bytes go back only when no worker has work on
-// them any more; then `over` comes.  Runs on the event loop's thread; the
-// pool's events come through the sampler.
+// them any more; then `over` comes.  Runs on the event loop's thread;
+// workers' comings and goings come through the sampler.
 #ifndef ROUNDHOUSE_SERVER_SAMPLE_SAMPLE_RUN_H_
 #define ROUNDHOUSE_SERVER_SAMPLE_SAMPLE_RUN_H_
 
@@ -24,6 +24,7 @@
 #include "server/api/sample_engine.h"
 #include "server/dataset/text_helper.h"
 #include "server/pool/event_loop.h"
+#include "server/pool/files_line.h"
 #include "server/pool/host_arena.h"
 #include "server/pool/worker_pool.h"
 #include "server/sample/prompt_run.h"
@@ -34,8 +35,8 @@
 
 namespace roundhouse {
 
-// Numbers of jobs, file operations and samples with this bit are a sampler's:
-// none of a training job has it.
+// Numbers of jobs and samples with this bit are a sampler's: none of a training
+// job has it.
 inline constexpr uint64_t kSamplingNumber = uint64_t{1} << 63;
 // Read by one file operation, behind which a job's save may have to wait.
 inline constexpr uint64_t kSampleLoadBytes = uint64_t{256} << 20;
@@ -44,7 +45,8 @@ struct SampleRunOptions {
   uint64_t number = 0;  // with kSamplingNumber; of kSampleNumbers a multiple
   SampleSource source;
   SampleQuestion question;
-  HelperProgram program;  // prepare_sample.py
+  HelperProgram program;            // prepare_sample.py
+  FilesLine* files_line = nullptr;  // outlives the run
   // How many bytes must stay free in one piece: what the running job takes when
   // it saves.
   std::function<uint64_t()> reserved_bytes = [] { return uint64_t{0}; };
@@ -72,14 +74,13 @@ class SampleRun {
   bool holds_memory() const { return state_ != nullptr; }
 
   void OnWorkerUp(WorkerId worker);
-  void OnMessage(WorkerId worker, const wire::Message& message);
   void OnWorkerDown(WorkerId worker);
   void OnDeviceLost();
 
  private:
   struct FileWork {
     std::unique_ptr<FileTable> table;
-    wire::FileOp op;
+    FilesLine::Ticket ticket{};
   };
 
   PromptRunOptions PromptOptions() const;
@@ -94,11 +95,9 @@ class SampleRun {
   void LoadAdapters();
   void Load(const std::vector<FilePart>& parts, std::function<void()> loaded);
   void LoadNext();
-  void SendFileOp();
-  void OnFileOpDone(const wire::FileOpDone& done);
+  void OnFileWork(const absl::Status& status);
 
   void Configure(WorkerId worker);
-  void OnFailed(WorkerId worker, const wire::Failed& failed);
   void ReleaseIfQuiet();
 
   HostArena& arena_;
@@ -116,7 +115,6 @@ class SampleRun {
   std::deque<FilePart> to_load_;
   std::function<void()> loaded_;  // when all of to_load_ is
   std::optional<FileWork> file_work_;
-  uint64_t last_file_op_ = kSamplingNumber;
   std::set<WorkerId> configured_;
   bool ended_ = false;
   std::optional<absl::Status> prompts_over_;  // nothing is with a device

@@ -73,6 +73,7 @@ void Sampler::StartNext() {
                          .source = std::move(next.source),
                          .question = std::move(next.question),
                          .program = options_.program,
+                         .files_line = options_.files_line,
                          .reserved_bytes = options_.reserved_bytes},
         next.sink, [this](const absl::Status& status) { OnOver(status); });
     next_number_ += kSampleNumbers;
@@ -127,10 +128,6 @@ void Sampler::Stop() {
 
 void Sampler::OnWorkerUp(WorkerId worker) {
   if (run_ != nullptr) run_->OnWorkerUp(worker);
-}
-
-void Sampler::OnMessage(WorkerId worker, const wire::Message& message) {
-  if (run_ != nullptr) run_->OnMessage(worker, message);
 }
 
 void Sampler::OnWorkerDown(WorkerId worker) {

@@ -17,6 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/api/sample_engine.h"
+#include "server/pool/files_line.h"
 #include "server/sample/sample_run.h"
 #include "server/sample/sample_source.h"
 
@@ -26,7 +27,8 @@ namespace roundhouse {
 inline constexpr size_t kMaxWaitingSamples = 64;
 
 struct SamplerOptions {
-  HelperProgram program;  // prepare_sample.py
+  HelperProgram program;            // prepare_sample.py
+  FilesLine* files_line = nullptr;  // outlives the sampler
   // What SampleQuestion::model means; blocks, any thread.
   std::function<absl::StatusOr<SampleSource>(const std::string&)> open;
   // As SampleRunOptions'.
@@ -55,7 +57,6 @@ class Sampler final : public SampleEngine {
   void Stop();
 
   void OnWorkerUp(WorkerId worker);
-  void OnMessage(WorkerId worker, const wire::Message& message);
   void OnWorkerDown(WorkerId worker);
   void OnDeviceLost();
 

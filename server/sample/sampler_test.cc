@@ -122,10 +122,12 @@ class SamplerTest : public testing::Test, public WorkerPool::Listener {
     bases_ = std::make_unique<BaseCache>(*arena_);
     pool_ = *WorkerPool::Create(*loop_, *arena_, pool_options_);
     free_bytes_ = arena_->used_bytes();
+    files_line_ = std::make_unique<FilesLine>(*pool_);
     sampler_ = std::make_unique<Sampler>(
         *loop_, *arena_, *pool_, *bases_,
         SamplerOptions{
             .program = {.python = "/bin/bash", .script = root_ + "/helper"},
+            .files_line = files_line_.get(),
             .open = [this](const std::string& model)
                 -> absl::StatusOr<SampleSource> {
               if (model == "job-7") return source_;
@@ -169,6 +171,7 @@ class SamplerTest : public testing::Test, public WorkerPool::Listener {
   std::unique_ptr<BaseCache> bases_;
   WorkerPoolOptions pool_options_;
   std::unique_ptr<WorkerPool> pool_;
+  std::unique_ptr<FilesLine> files_line_;
   std::unique_ptr<Sampler> sampler_;
   SampleSource source_;
   uint64_t reserved_bytes_ = 0;
@@ -189,10 +192,11 @@ class SamplerTest : public testing::Test, public WorkerPool::Listener {
       });
     });
   }
-  void OnWorkerUp(WorkerId worker) override { sampler_->OnWorkerUp(worker); }
-  void OnMessage(WorkerId worker, const wire::Message& message) override {
-    sampler_->OnMessage(worker, message);
+  void OnWorkerUp(WorkerId worker) override {
+    if (worker == pool_->FilesWorker()) files_line_->OnWorkerUp();
+    sampler_->OnWorkerUp(worker);
   }
+  void OnMessage(WorkerId, const wire::Message&) override {}
   void OnWorkerDown(WorkerId worker, const std::string&) override {
     sampler_->OnWorkerDown(worker);
   }
@@ -261,6 +265,7 @@ TEST_F(SamplerTest, ADeadDevicesCommandGoesToAnother) {
     EXPECT_EQ(sink.pieces, 3);
     BaseBytesKept();
     sampler_.reset();
+    files_line_.reset();
     pool_.reset();
     loop_ = *EventLoop::Create();
   }
@@ -370,6 +375,7 @@ TEST_F(SamplerTest, BadPromptsAreNamed) {
         << *sink.status;
     EXPECT_EQ(BaseBytesKept(), 0u);
     sampler_.reset();
+    files_line_.reset();
     pool_.reset();
     loop_ = *EventLoop::Create();
   }
@@ -400,6 +406,7 @@ TEST_F(SamplerTest, WhatTheHelperRefusesIsTold) {
     EXPECT_TRUE(absl::IsInvalidArgument(*sink.status)) << *sink.status;
     EXPECT_EQ(ErrorField(*sink.status), field);
     sampler_.reset();
+    files_line_.reset();
     pool_.reset();
     loop_ = *EventLoop::Create();
   }
@@ -415,6 +422,7 @@ TEST_F(SamplerTest, AHelperThatLeavesOrBabblesEndsIt) {
     Run();
     EXPECT_TRUE(absl::IsInternal(*sink.status)) << *sink.status;
     sampler_.reset();
+    files_line_.reset();
     pool_.reset();
     loop_ = *EventLoop::Create();
   }
@@ -435,6 +443,7 @@ TEST_F(SamplerTest, AHelperThatIsKilledIsStartedAgainAFewTimes) {
     Run();
     EXPECT_EQ(sink.status->ok(), deaths < kMaxHelperDeaths) << *sink.status;
     sampler_.reset();
+    files_line_.reset();
     pool_.reset();
     loop_ = *EventLoop::Create();
   }

@@ -90,15 +90,18 @@ absl::Status Explained(const absl::Status& status) {
 
 }  // namespace
 
-Exporter::Exporter(EventLoop& loop, WorkerPool& pool, const FileOpener& files,
-                   std::string note_path, Planner planner)
+Exporter::Exporter(EventLoop& loop, FilesLine& files_line,
+                   const FileOpener& files, std::string note_path,
+                   Planner planner)
     : loop_(loop),
-      pool_(pool),
+      files_line_(files_line),
       files_(files),
       note_path_(std::move(note_path)),
       planner_(std::move(planner)) {
   if (PathExists(note_path_)) RemoveLeftovers(files_, note_path_);
 }
+
+Exporter::~Exporter() { files_line_.Forget(piece_); }
 
 std::shared_ptr<ExportTask> Exporter::Start(const ExportRequest& request) {
   auto task = std::make_shared<ExportTask>();
@@ -225,48 +228,26 @@ void Exporter::SendPiece() {
     const ExportPiece& piece = exported.plan.pieces[exported.next_piece];
     wire::MergeRows rows = piece.rows;
     rows.output = exported.being->files[piece.part];
-    exported.operation = wire::kMergeOperation | next_operation_++;
-    rows.operation = exported.operation;
-    // When the worker is down, its coming up sends it.
-    if (pool_.up(pool_.FilesWorker())) {
-      pool_.Send(pool_.FilesWorker(), std::move(rows));
-    }
+    piece_ = files_line_.Run(
+        std::move(rows),
+        [this](const absl::Status& status) { OnPiece(status); },
+        kMaxPieceDeaths);
   }
 }
 
-void Exporter::OnWorkerUp() {
-  if (current_.has_value() && current_->writing) SendPiece();
-}
-
-void Exporter::OnWorkerDown(const std::string& why) {
+void Exporter::OnPiece(const absl::Status& status) {
+  piece_ = FilesLine::Ticket::kNone;
   if (!current_.has_value() || !current_->writing) return;
-  if (++current_->deaths < kMaxPieceDeaths) return;
-  Abandon(absl::InternalError(absl::StrCat(
-      "the files worker died ", current_->deaths, " times over tensor ",
-      current_->plan.pieces[current_->next_piece].tensor, ": ", why)));
-}
-
-void Exporter::OnMessage(const wire::Message& message) {
-  if (!current_.has_value() || !current_->writing) return;
-  if (const auto* done = std::get_if<wire::FileOpDone>(&message.body)) {
-    if (done->operation == current_->operation) OnPieceDone();
-  } else if (const auto* failed = std::get_if<wire::Failed>(&message.body)) {
-    if (failed->id != current_->operation) return;
-    Abandon(absl::Status(
-        static_cast<absl::StatusCode>(failed->code),
-        absl::StrCat("tensor ",
-                     current_->plan.pieces[current_->next_piece].tensor, ": ",
-                     failed->text)));
-  }
-}
-
-void Exporter::OnPieceDone() {
   Export& exported = *current_;
-  exported.progress.done_bytes +=
-      exported.plan.pieces[exported.next_piece].bytes;
+  const ExportPiece& piece = exported.plan.pieces[exported.next_piece];
+  if (!status.ok()) {
+    return Abandon(absl::Status(
+        status.code(),
+        absl::StrCat("tensor ", piece.tensor, ": ", status.message())));
+  }
+  exported.progress.done_bytes += piece.bytes;
   exported.task->SetProgress(exported.progress);
   ++exported.next_piece;
-  exported.deaths = 0;
   SendPiece();
 }
 
@@ -287,6 +268,7 @@ void Exporter::Finish() {
 
 void Exporter::Abandon(const absl::Status& why) {
   current_->writing = false;
+  files_line_.Forget(std::exchange(piece_, FilesLine::Ticket::kNone));
   // A status of its own: two threads share none.
   InBackground(
       [this, being = current_->being, code = why.code(),

@@ -24,8 +24,8 @@
 #include "absl/status/statusor.h"
 #include "base/wire/messages.h"
 #include "server/pool/event_loop.h"
+#include "server/pool/files_line.h"
 #include "server/pool/work_pool.h"
-#include "server/pool/worker_pool.h"
 #include "server/weights/export_directory.h"
 #include "server/weights/export_plan.h"
 #include "server/weights/export_task.h"
@@ -47,21 +47,16 @@ class Exporter {
   // `files` finds the folders of outputs.  `note_path`: the file that notes the
   // directory being made; what an earlier daemon noted there is removed.
   // References outlive the exporter.
-  Exporter(EventLoop& loop, WorkerPool& pool, const FileOpener& files,
+  Exporter(EventLoop& loop, FilesLine& files_line, const FileOpener& files,
            std::string note_path, Planner planner);
   // REQUIRES: the loop has ended.
-  ~Exporter() = default;
+  ~Exporter();
   Exporter(const Exporter&) = delete;
   Exporter& operator=(const Exporter&) = delete;
 
   // Any thread.  RESOURCE_EXHAUSTED (too many wait) and UNAVAILABLE (the daemon
   // stops) come as the task's result, too.
   std::shared_ptr<ExportTask> Start(const ExportRequest& request);
-
-  // Of the files worker.
-  void OnWorkerUp();
-  void OnWorkerDown(const std::string& why);
-  void OnMessage(const wire::Message& message);
 
   // Ends the running export and those that wait with UNAVAILABLE.
   void Stop();
@@ -79,8 +74,6 @@ class Exporter {
     std::shared_ptr<Being> being;  // made
     bool writing = false;          // pieces are under way
     size_t next_piece = 0;
-    int deaths = 0;  // of the files worker, over this piece
-    uint64_t operation = 0;
     ExportProgress progress;
   };
   using Work = std::function<absl::Status()>;
@@ -93,7 +86,7 @@ class Exporter {
   void Remove(Being& being) const;
   void OnPlanned(absl::StatusOr<ExportPlan> plan, std::shared_ptr<Being> being);
   void SendPiece();
-  void OnPieceDone();
+  void OnPiece(const absl::Status& status);
   void Finish();
   // Removes what was written; the export ends with `why`.
   void Abandon(const absl::Status& why);
@@ -102,13 +95,13 @@ class Exporter {
   void InBackground(Work work, Done done);
 
   EventLoop& loop_;
-  WorkerPool& pool_;
+  FilesLine& files_line_;
   const FileOpener& files_;
   const std::string note_path_;
   const Planner planner_;
   std::deque<Export> waiting_;
   std::optional<Export> current_;
-  uint64_t next_operation_ = 1;
+  FilesLine::Ticket piece_ = FilesLine::Ticket::kNone;  // under way
   bool stopping_ = false;
   WorkPool background_{1};  // last: its thread ends first
 };

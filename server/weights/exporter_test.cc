@@ -37,6 +37,7 @@ class ExporterTest : public testing::Test, public WorkerPool::Listener {
   }
   ~ExporterTest() override {
     exporter_.reset();
+    files_line_.reset();
     pool_.reset();
     fs::remove_all(root_);
   }
@@ -84,8 +85,9 @@ class ExporterTest : public testing::Test, public WorkerPool::Listener {
            std::deque<std::string> ways = {}) {
     options_.kill_at[WorkerId{2}] = std::move(ways);
     pool_ = *WorkerPool::Create(*loop_, *arena_, options_);
+    files_line_ = std::make_unique<FilesLine>(*pool_);
     exporter_ = std::make_unique<Exporter>(
-        *loop_, *pool_, AnyFiles(), Note(),
+        *loop_, *files_line_, AnyFiles(), Note(),
         [this](const ExportRequest& request) { return Plan(request); });
     for (const ExportRequest& request : requests) {
       tasks_.push_back(exporter_->Start(request));
@@ -105,14 +107,10 @@ class ExporterTest : public testing::Test, public WorkerPool::Listener {
   }
 
   void OnWorkerUp(WorkerId worker) override {
-    if (Number(worker) == 2) exporter_->OnWorkerUp();
+    if (Number(worker) == 2) files_line_->OnWorkerUp();
   }
-  void OnMessage(WorkerId worker, const wire::Message& message) override {
-    if (Number(worker) == 2) exporter_->OnMessage(message);
-  }
-  void OnWorkerDown(WorkerId worker, const std::string& why) override {
-    if (Number(worker) == 2) exporter_->OnWorkerDown(why);
-  }
+  void OnMessage(WorkerId, const wire::Message&) override {}
+  void OnWorkerDown(WorkerId, const std::string&) override {}
   void OnDeviceLost(DeviceId, const std::string&) override {}
 
   absl::Status Result(size_t task) const {
@@ -140,6 +138,7 @@ class ExporterTest : public testing::Test, public WorkerPool::Listener {
   std::unique_ptr<HostArena> arena_;
   WorkerPoolOptions options_;
   std::unique_ptr<WorkerPool> pool_;
+  std::unique_ptr<FilesLine> files_line_;
   std::unique_ptr<Exporter> exporter_;
   uint64_t pieces_ = 3;
   Tasks tasks_;
@@ -204,8 +203,8 @@ TEST_F(ExporterTest, APieceThatKillsEveryWorkerIsGivenUp) {
   Run({{.source = "s", .output = "x"}, {.source = "t", .output = "y"}},
       std::deque<std::string>(kMaxPieceDeaths, "die"));
   EXPECT_EQ(Result(0).code(), absl::StatusCode::kInternal);
-  EXPECT_TRUE(
-      absl::StrContains(Result(0).message(), "died 5 times over tensor w"))
+  EXPECT_TRUE(absl::StrContains(Result(0).message(),
+                                "tensor w: the files worker died 5 times"))
       << Result(0);
   EXPECT_TRUE(Result(1).ok()) << Result(1);
   EXPECT_EQ(Left(), Names{"y"});
