@@ -188,8 +188,8 @@ TEST_F(DatasetServiceTest, PreviewAsksForThreeOrAsManyAsGiven) {
   std::string second;
   std::getline(words, first);
   std::getline(words, second);
-  EXPECT_TRUE(absl::EndsWith(first, "--preview 3")) << first;
-  EXPECT_TRUE(absl::EndsWith(second, "--preview 7")) << second;
+  EXPECT_TRUE(absl::StrContains(first, " --preview 3")) << first;
+  EXPECT_TRUE(absl::StrContains(second, " --preview 7")) << second;
 }
 
 TEST_F(DatasetServiceTest, WhichRowsAreMeantIsAsked) {
