@@ -5,10 +5,11 @@
 Run in the environment that tests/parity/setup makes, which has transformers
 and datasets; nothing of Bazel's is needed. Both read the same JSON Lines with
 the same tokenizer and chat template, on one core and on two, kept there by
-sched_setaffinity. `datasets.map` makes token ids with apply_chat_template, in
-batches of 1,000, and writes them to its cache, by one process a core. The
+sched_setaffinity. `datasets` reads the file into its cache and makes token ids
+with apply_chat_template, in batches of 1,000, by one process a core. The
 dataset helper makes masks of what is trained as well, checks each row, hashes
-the file before and behind, and writes arrays that are synced.
+the file before and behind, and writes arrays that are synced. Both must find
+the same number of tokens.
 
 Prints for each: seconds, rows and tokens a second, CPU seconds of all its
 processes, the most memory that these had at once (PSS, looked at ten times a
@@ -83,6 +84,7 @@ def make_rows(path, rows, seed, said):
 
 def run_map(folder, cores):
     import datasets
+    import pyarrow.compute
     from transformers import AutoTokenizer
     datasets.disable_progress_bars()
     tokenizer = AutoTokenizer.from_pretrained(folder / "model")
@@ -93,12 +95,16 @@ def run_map(folder, cores):
     def encode(batch):
         found = tokenizer.apply_chat_template(
             batch["messages"], truncation=True, max_length=MAX_LENGTH,
-            return_dict=True, return_attention_mask=False)
-        return {"input_ids": found["input_ids"]}
+            return_dict=True,
+            tokenizer_kwargs={"return_attention_mask": False})
+        return {"input_ids": found["input_ids"],
+                "length": list(map(len, found["input_ids"]))}
 
     data = data.map(encode, batched=True, remove_columns=data.column_names,
                     num_proc=cores if cores > 1 else None)
-    print(json.dumps({"rows": len(data)}))
+    tokens = pyarrow.compute.sum(data.data.column("length")).as_py()
+    (folder / f"map{cores}.json").write_text(
+        json.dumps({"rows": len(data), "tokens": tokens}))
 
 
 def helper_command(folder, cores, out):
@@ -203,6 +209,8 @@ def main():
             row("  once more", cores, options.rows, tokens, again)
             theirs = row("datasets.map", cores, options.rows, tokens, measure(
                 map_command(folder, cores), here[:cores]))
+            found = json.loads((folder / f"map{cores}.json").read_text())
+            assert found == {"rows": options.rows, "tokens": tokens}, found
             shutil.rmtree(folder / f"map{cores}")
             rates[cores] = ours, theirs
         for cores, (ours, theirs) in rates.items():
