@@ -33,10 +33,11 @@ class Parquet:
         import pyarrow.parquet
 
         try:
-            columns = pyarrow.parquet.read_metadata(file).num_columns
+            metadata = pyarrow.parquet.read_metadata(file)
+            columns = metadata.num_columns
             # Without a size it would hold the row group's columns as a whole.
             parquet = pyarrow.parquet.ParquetFile(
-                file, pre_buffer=False, buffer_size=max(
+                file, metadata=metadata, pre_buffer=False, buffer_size=max(
                     COLUMNS_BYTES // max(columns, 1), COLUMN_BYTES))
             names = collections.Counter(parquet.schema_arrow.names)
         except MemoryError as error:  # ArrowMemoryError is one
