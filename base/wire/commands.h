@@ -175,8 +175,7 @@ struct HostContribution {
 
 struct HostOp {
   uint64_t job = 0;
-  uint64_t operation =
-      0;  // of the files worker's, rising; the same in a replay
+  uint64_t operation = 0;  // numbered per job, rising; the same in a replay
   HostOpKind kind = HostOpKind::kGather;
   uint32_t unit = 0;
   // reduce: the contributions up the tree over total_groups, or their slices
@@ -211,7 +210,7 @@ enum class FileOpKind : uint32_t { kLoad = 1, kInit = 2, kSave = 3 };
 
 struct FileOp {
   uint64_t job = 0;
-  uint64_t operation = 0;
+  uint64_t operation = 0;  // rising; the same in a replay
   FileOpKind kind = FileOpKind::kLoad;
   uint32_t shard_count = 0;
   uint32_t tensor_count = 0;

@@ -140,8 +140,7 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
 
   // The job's, while it runs; null: it does not.
   RunningJob* FindRunning(const std::string& id);
-  // Those that run now: what one is told may end it.
-  // `tell` may end jobs.
+  // Each job that runs; `tell` may end some.
   void ForEachRunning(const std::function<void(RunningJob&)>& tell);
   void OnChanged(const std::string& id, JobState state);
   void OnFinished(const std::string& id, const JobOutcome& outcome);

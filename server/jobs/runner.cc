@@ -38,7 +38,7 @@ JobRunner::JobRunner(EventLoop& loop, HostArena& arena, WorkerPool& pool,
 
 JobRunner::~JobRunner() {
   if (dispatching_) dispatch_.Leave(id());
-  pool_.Forget(this);
+  if (phase_ != Phase::kFinished) pool_.Forget(this);
   if (file_op_.has_value()) options_.files_line->Forget(file_op_->ticket);
   arena_.pages().Forget(memory_wait_);
 }
@@ -288,6 +288,7 @@ void JobRunner::Finish() {
     const WorkerId worker = static_cast<WorkerId>(i);
     if (pool_.up(worker)) pool_.Send(worker, wire::ReleaseJob{options_.job});
   }
+  pool_.Forget(this);
   if (file_op_.has_value()) options_.files_line->Forget(file_op_->ticket);
   file_op_.reset();
   if (std::exchange(dispatching_, false)) dispatch_.Remove(id());

@@ -53,6 +53,7 @@ class AdapterRunnerTest : public RunnerTest {
   // Another job of the same daemon: the arena and what is kept in it stay.
   void NextJob() {
     runner_.reset();
+    files_line_.reset();
     pool_.reset();
     dispatch_.reset();
     loop_ = *EventLoop::Create();

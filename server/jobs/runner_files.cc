@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
 #include "server/jobs/disk_reserve.h"
@@ -32,9 +33,9 @@ void JobRunner::RunFileOp(std::unique_ptr<FileTable> table, Done done) {
 }
 
 void JobRunner::OnFileOp(const absl::Status& status) {
-  const PendingFileOp& op = *file_op_;
-  const FilesLine::Ticket ticket = op.ticket;
-  const auto done = op.done;
+  ROUNDHOUSE_CHECK(file_op_.has_value());
+  const FilesLine::Ticket ticket = file_op_->ticket;
+  const auto done = file_op_->done;
   // What reads the tables of one that was done is in `done`.
   if (!status.ok()) file_op_.reset();
   done(status);

@@ -42,8 +42,9 @@ void FilesLine::EndFirst(const absl::Status& status) {
 
 void FilesLine::OnReply(WorkerId, const wire::Message& reply) {
   if (const auto* failed = std::get_if<wire::Failed>(&reply.body)) {
-    EndFirst(absl::Status(static_cast<absl::StatusCode>(failed->code),
-                          failed->text));
+    const auto code = static_cast<absl::StatusCode>(failed->code);
+    EndFirst(code == absl::StatusCode::kOk ? absl::InternalError(failed->text)
+                                           : absl::Status(code, failed->text));
   } else if (std::holds_alternative<wire::FileOpDone>(reply.body)) {
     EndFirst(absl::OkStatus());
   }
@@ -58,6 +59,8 @@ void FilesLine::OnLost(WorkerId, uint64_t, const std::string& why) {
     EndFirst(absl::InternalError(absl::StrCat(
         "the files worker died ", first.deaths,
         first.deaths == 1 ? " time" : " times", " over it: ", why)));
+  } else {
+    std::rotate(line_.begin(), line_.begin() + 1, line_.end());
   }
 }
 

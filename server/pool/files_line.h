@@ -1,8 +1,9 @@
 // The queue to the files worker, for jobs, samples and exports: one operation
 // at a time, in the order in which they were asked for.
 //
-// Operations may be killed at any point and done again, so one that a dead
-// process had goes to the next.  Runs on the event loop's thread.
+// Operations may be killed at any point and done again.  One that a dead
+// process had goes to the next, behind those that wait: it may be what kills.
+// Runs on the event loop's thread.
 #ifndef ROUNDHOUSE_SERVER_POOL_FILES_LINE_H_
 #define ROUNDHOUSE_SERVER_POOL_FILES_LINE_H_
 
@@ -33,7 +34,9 @@ class FilesLine final : private ReplyHandler {
   FilesLine& operator=(const FilesLine&) = delete;
 
   // Gives the operation its number, which is the ticket's.  `most_deaths`: of
-  // the files worker over it, behind which it is given up.
+  // the files worker over it, after which it is given up.  A worker that
+  // answers and dies may be counted for the next operation, too.  Whoever asks
+  // has one operation in the line at a time.
   Ticket Run(Operation operation, Done done,
              int most_deaths = std::numeric_limits<int>::max());
   // `done` says CANCELLED as soon as no process has it: perhaps at once.

@@ -109,9 +109,17 @@ TEST_F(FilesLineTest, WhatADeadProcessHadGoesToTheNext) {
 TEST_F(FilesLineTest, AnOperationMayCostSoManyDeaths) {
   Start({"die", "die"});
   Ask("a", 2);
-  Ask("b", 1);
-  Run(2);
-  EXPECT_EQ(told_, (Told{"a INTERNAL", "b OK"}));
+  Run(1);
+  EXPECT_EQ(told_, (Told{"a INTERNAL"}));
+}
+
+TEST_F(FilesLineTest, OneThatKillsHoldsUpNoOther) {
+  Start({"die"});
+  Ask("a");
+  Ask("b");
+  Ask("c");
+  Run(3);
+  EXPECT_EQ(told_, (Told{"b OK", "c OK", "a OK"}));
 }
 
 TEST_F(FilesLineTest, AFailureIsTold) {

@@ -22,7 +22,8 @@ class ReplyHandler {
   // An answer to one of this handler's commands, whose attempt it carries.  A
   // command has one last answer (EndsCommand); others may come before it.
   virtual void OnReply(WorkerId worker, const wire::Message& reply) = 0;
-  // The worker has died with the command, which gets no answer any more.
+  // The worker has died with the command, which gets no answer any more.  The
+  // dispatcher does not know of it yet: nothing may be carried out here.
   virtual void OnLost(WorkerId worker, uint64_t attempt,
                       const std::string& why) = 0;
 };

@@ -40,9 +40,10 @@ PromptRun::PromptRun(EventLoop& loop, HostArena& arena, WorkerPool& pool,
       device_(options_.first_device) {}
 
 PromptRun::~PromptRun() {
+  // A released one may live as long as the loop, and has nothing to forget.
+  if (released_) return;
   pool_.Forget(this);
-  // A released one may live as long as the loop.
-  if (!released_) loop_.CancelTimer(release_timer_);
+  loop_.CancelTimer(release_timer_);
 }
 
 // --- text ---

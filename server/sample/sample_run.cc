@@ -219,6 +219,7 @@ void SampleRun::End(absl::Status why) {
 void SampleRun::OnPromptsOver(const absl::Status& status) {
   ended_ = true;
   prompts_over_ = status;
+  if (file_work_.has_value()) options_.files_line->Abandon(file_work_->ticket);
   ReleaseIfQuiet();
 }
 
