@@ -101,7 +101,7 @@ from prepare_limits import (HASHING_SECONDS, allow_counting, allow_cpu,
                             confine)
 from prepare_output import (FORMAT_VERSION, Arrays, NoArrays, NoPacker, Packer,
                             Sequences, read_manifest, write_manifest)
-from prepare_processes import MAX_PROCESSES, encode_batches
+from prepare_processes import MAX_PROCESSES, Batch, encode_batches
 from prepare_rows import Choice, open_reader
 from prepare_tokens import Encoder
 
@@ -111,6 +111,8 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 SPLITS = ("train", "validation")
 TRUNCATIONS = ("right", "left", "drop", "split")
 MAX_DATA_FILES = 128
+# A preview looks at no more rows for a batch, of which few may be held out.
+PREVIEW_ROWS = 20000
 # The settings that the output depends on, and what they are by default.
 DEFAULTS = {"truncation": "right", "packing": False, "seed": 42,
             "template_date": None}
@@ -156,7 +158,8 @@ class Preparation:
                          arrays, self.encoder.ends_line)
 
     def encoded(self):
-        """Lists of Encoded; errors carry the file and line."""
+        """(Encoded of some rows, how far in the files these are); errors carry
+        the file and line."""
         try:
             yield from encode_batches(self.encode, self.encoder,
                                       self.batches(), self.options.processes)
@@ -164,9 +167,10 @@ class Preparation:
             raise self.placed(error) from error
 
     def batches(self):
-        for rows in self.reader.batches():
+        few = PREVIEW_ROWS if self.options.preview is not None else None
+        for rows, size in self.reader.batches(few):
             self.check_may_be_split(rows)
-            yield rows
+            yield Batch(rows, size, self.reader.done)
 
     def encode(self, rows):
         try:
@@ -202,10 +206,10 @@ class Preparation:
 
     def run(self, sequences):
         progress = Progress()
-        for batch in self.encoded():
+        for batch, done in self.encoded():
             for sequence in batch:
                 self.keep(sequences, sequence)
-            progress.at(self.reader.done, self.reader.total)
+            progress.at(done, self.reader.total)
         allow_cpu(HASHING_SECONDS)
         sequences.finish()
         self.check_not_empty(sequences)
@@ -359,7 +363,7 @@ def preview(options):
     preparation = Preparation(options)
     sequences = preparation.sequences(NoArrays())
     samples, rows, whole = [], 0, True
-    for batch in preparation.encoded():
+    for batch, _ in preparation.encoded():
         if len(samples) >= options.preview:
             whole = False
             break

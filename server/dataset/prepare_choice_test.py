@@ -13,7 +13,8 @@ import unittest
 from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-import prepare_tables  # noqa: E402  found by the line before
+import prepare  # noqa: E402  found by the line before
+import prepare_tables  # noqa: E402
 from prepare_formats import COLUMNS  # noqa: E402
 from prepare_testing import (HERE, PrepareTest, make_chatml,  # noqa: E402
                              make_tokenizer)
@@ -90,7 +91,6 @@ class TablesTest(ChoiceTest):
             self.assertEqual(made["format"], manifest["format"])
         pair = [json.dumps(prompt), json.dumps(said)]
         for rows, message, line in (
-                ([[pair[0], "two"]], "must both be strings or both", 2),
                 ([["one", "two"], pair], "is of the format prompt/completion "
                  "messages, those before", 3),
                 ([pair, ["[1, 2]", "[3]"]], "is of the format prompt/"
@@ -101,6 +101,14 @@ class TablesTest(ChoiceTest):
                  "as Python writes it", 2)):
             self.refused("t.csv", self.cells(["prompt", "completion"], *rows),
                          message, line)
+        # One of the two alone may be what is asked for.
+        for rows in ([[pair[0], "two"]], [["one", pair[1]]],
+                     [["one", str(said)]]):
+            made, _, _ = self.outcome("t.csv", self.cells(
+                ["prompt", "completion"], *rows))
+            self.assertEqual(made["format"], "prompt/completion")
+            self.assertEqual([one["kind"] for one in made["warnings"]],
+                             ["messages_as_text"])
         # What is no list of messages is text.
         rows = [["[1, 2]", "[]"], ["[{\"a\": 1}]", "['x']"], ["[", "[{}]"]]
         self.assertEqual(self.outcome("t.csv", self.cells(
@@ -115,6 +123,8 @@ class TablesTest(ChoiceTest):
             "messages")
         self.assertEqual(self.outcome("t.csv", data, "--format", "text")[0][
             "format"], "text")
+        self.assertEqual(self.outcome("t.csv", self.cells(
+            ["messages", "chat_template_kwargs"], [cell, ""]))[0]["rows"], 1)
         python = str(json.loads(cell))
         for name in ("messages", "conversations"):
             self.refused("t.csv", self.cells([name], [python]),
@@ -238,6 +248,17 @@ class SomeRowsTest(ChoiceTest):
         rows = json.loads("[" + ",".join(self.ROWS.splitlines()) + "]")
         self.assertEqual(self.outcome("t.json", json.dumps(rows),
                                       "--max-samples", 2, out="d")[2], [1, 2])
+
+    def test_a_preview_of_few_held_out_rows_reads_no_more_than_it_must(self):
+        path = self.write(*[{"text": "one"}] * 5000)
+        with mock.patch.object(prepare, "PREVIEW_ROWS", 100):
+            done = self.start(
+                "--tokenizer", self.model, "--data", path, "--max-length", 8,
+                "--preview", 1, "--split", "validation",
+                "--validation-split", "0.002")
+        answer = json.loads(done.stdout.splitlines()[-1])
+        self.assertEqual((len(answer["samples"]), answer["rows"],
+                          answer["whole"]), (1, 1, False))
 
     def test_what_is_held_out_is_what_is_not_trained(self):
         for share, counts in ((0.05, {5}), (0.1, {10}), (0.3, {29, 30}),

@@ -16,6 +16,7 @@ of one template or one batch hold for everybody.
 
 import contextlib
 import ctypes
+import functools
 import json
 import os
 import resource
@@ -118,6 +119,16 @@ def allow_counting():
             confinement.counting_bytes)
 
 
+def allow_memory_beside(size):
+    """From here on at most so much address space beside what there is."""
+    if confinement.memory_bytes is None:
+        return
+    with open("/proc/self/statm") as file:
+        here = int(file.read().split()[0]) * resource.getpagesize()
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    put(resource.RLIMIT_AS, min(here + size, confinement.memory_bytes), hard)
+
+
 def memory_text():
     """How much memory there is, for messages."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
@@ -130,14 +141,19 @@ def _on_alarm(signal_number, frame):
     raise TookTooLong
 
 
+@functools.cache
+def _listen_for_alarms():
+    """Once: it takes longer than most conversations."""
+    signal.signal(signal.SIGPROF, _on_alarm)
+
+
 @contextlib.contextmanager
 def cpu_time(seconds):
     """Raises TookTooLong in its body after this much CPU time, and again every
     second, should something swallow the first."""
-    before = signal.signal(signal.SIGPROF, _on_alarm)
+    _listen_for_alarms()
     signal.setitimer(signal.ITIMER_PROF, seconds, 1)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)

@@ -20,6 +20,7 @@ PYTHON_LIST = re.compile(r"\s*\[\s*\{\s*'(\w*)'\s*:")
 AS_JSON = ("as Python writes it, which is no JSON: json.dumps writes JSON, "
            "to_json(FILE, orient='records', lines=True) a table as JSON Lines")
 MESSAGE_NAMES = ("role", "content", "from", "value")
+PYTHON = "PYTHON"  # what messages_in_text says of those
 
 
 def text_field(fields, name, where=""):
@@ -57,14 +58,14 @@ def no_json(text, name, error):
     return ValueError(f"the field {name!r} is a string but no JSON: {error}")
 
 
-def messages_in_cell(text, name):
-    """The messages that a table's cell holds as JSON; None where it is any
-    other text."""
+def messages_in_text(text):
+    """The messages that a text holds as JSON; PYTHON where they are as Python
+    writes them, None where it is any other text."""
     if not isinstance(text, str) or not text.lstrip().startswith("["):
         return None
     python = PYTHON_LIST.match(text)
     if python and python[1] in MESSAGE_NAMES:
-        raise ValueError(f"the field {name!r} is a list of messages {AS_JSON}")
+        return PYTHON
     try:
         value = json.loads(text, object_pairs_hook=unique_object)
     except (ValueError, RecursionError):
@@ -76,14 +77,20 @@ def messages_in_cell(text, name):
 
 
 def read_cells(fields, wants_text):
-    """The fields of a table's row, whose values all are text, with lists of
-    messages where 'prompt' and 'completion' hold some. To train their JSON as
-    a text is meant only where the job says so."""
-    for name in ("prompt", "completion"):
-        found = messages_in_cell(fields.get(name), name)
-        if found is not None:
-            fields = {**fields, name: found}
-    if not wants_text and messages_in_cell(fields.get("text"), "text"):
+    """The fields of a table's row, whose values all are text: with lists of
+    messages where 'prompt' and 'completion' both hold some. One of them alone
+    is a text that looks like it."""
+    fields = {name: value for name, value in fields.items()
+              if value or name != "chat_template_kwargs"}
+    pair = {name: messages_in_text(fields.get(name))
+            for name in ("prompt", "completion")}
+    if all(pair.values()):
+        for name, found in pair.items():
+            if found is PYTHON:
+                raise ValueError(
+                    f"the field {name!r} is a list of messages {AS_JSON}")
+        fields |= pair
+    if not wants_text and messages_in_text(fields.get("text")):
         raise ValueError(
             "the field 'text' holds a JSON list of messages: dataset_columns "
             "{messages: text} reads them, dataset_format text trains the JSON")

@@ -17,6 +17,8 @@ TEXTS = {
                      "template does not read: {names}",
     "text_left_out": "{rows} rows have a message whose text the chat template "
                      "leaves out or changes",
+    "messages_as_text": "{rows} rows have a list of messages, written as JSON, "
+                        "that is trained as a text",
     "two_begins": "{rows} rows begin with the token {names} twice: the "
                   "tokenizer puts one before each text",
     "turn_ends": "the turns of the chat template end with {names}, which "

@@ -175,11 +175,31 @@ class ProcessesTest(PrepareTest):
         for processes in (1, 3):
             done = self.prepare(self.write(*rows), "--processes", processes)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
-            self.assertEqual("tokenized by one" in done.stdout, processes > 1)
+            self.assertNotIn("tokenized by one", done.stdout)
             path = self.folder / "out" / "manifest.json"
             manifests.append(path.read_bytes())
             path.unlink()
         self.assertEqual(*manifests)
+
+    def test_long_rows_take_no_more_memory_than_with_one(self):
+        """Each fits where it is read and tokenized alone."""
+        path = self.write(*[{"text": "\N{GRINNING FACE}" + "one " * 1_500_000}]
+                          * 6)
+        limits = {"parent": os.getpid(), "memory_bytes": 1100 << 20,
+                  "counting_bytes": 1100 << 20, "cpu_seconds": 600,
+                  "file_bytes": 1 << 40}
+        for processes in (1, 8):
+            out = self.folder / f"out{processes}"
+            done = subprocess.run(
+                [sys.executable, "-B", PREPARE, "--tokenizer", self.model,
+                 "--data", path, "--out", out, "--max-length", "64", "--split",
+                 "train", "--processes", str(processes)],
+                capture_output=True, text=True, check=False,
+                env={**os.environ, "ROUNDHOUSE_HELPER": json.dumps(limits)})
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertNotIn("tokenized by one", done.stdout)
+        self.assertEqual((self.folder / "out1/manifest.json").read_bytes(),
+                         (self.folder / "out8/manifest.json").read_bytes())
 
     def test_an_error_of_the_output_ends_all(self):
         with mock.patch("prepare_output.Arrays.put",

@@ -269,7 +269,7 @@ class ReadersFuzzTest(unittest.TestCase):
         def read():
             reader = open_reader(paths, names, Choice(**choice))
             reader.check_start()
-            rows = [row for batch in reader.batches() for row in batch]
+            rows = [row for batch, _ in reader.batches() for row in batch]
             for row in rows:
                 name, line = reader.place(row.line)
                 self.assertIn(name, names)

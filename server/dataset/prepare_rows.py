@@ -14,7 +14,7 @@ from prepare_json import JsonArray, JsonLines
 from prepare_messages import present, read_cells
 from prepare_sources import (CSV, JSON_ARRAY, JSON_LINES, PARQUET, TSV, Budget,
                              look_at, source_sha256)
-from prepare_tables import Csv, Parquet
+from prepare_tables import Csv, Map, Parquet
 
 BATCH_ROWS = 512
 # A token of one character takes about 480 bytes while a batch is tokenized.
@@ -152,17 +152,19 @@ class Rows:
     def sha256_now(self):
         return joined([source_sha256(source) for source in self.sources])
 
-    def batches(self):
-        """Lists of rows (prepare_formats) of bounded size."""
-        rows, size = [], 0
+    def batches(self, few=None):
+        """(rows of prepare_formats, their bytes), of bounded size; each of
+        `few` rows of the files at most, where one of those is taken."""
+        rows, size, before = [], 0, 0
         for row, row_bytes in self.read():
             rows.append(row)
             size += row_bytes
-            if len(rows) >= BATCH_ROWS or size >= BATCH_BYTES:
-                yield rows
-                rows, size = [], 0
+            if len(rows) >= BATCH_ROWS or size >= BATCH_BYTES or \
+                    (few and self.seen - before >= few):
+                yield rows, size
+                rows, size, before = [], 0, self.seen
         if rows:
-            yield rows
+            yield rows, size
 
     def read(self):
         before = 0
@@ -234,21 +236,23 @@ def short_names(names):
     """Without the folder that all are in."""
     if len(names) == 1:
         return [os.path.basename(names[0])]
+    names = [os.path.abspath(name) for name in names]
     common = os.path.commonpath([os.path.dirname(name) for name in names])
-    return [os.path.relpath(name, common) if common else name
-            for name in names]
+    return [os.path.relpath(name, common) for name in names]
 
 
 def filled_only(value):
     """A field's value as Parquet has it, whose objects have a null at any depth
     for each field that another row has: those are absent. Templates tell a
-    message's null content from none."""
+    message's null content from none. A map has only what is in it."""
     if isinstance(value, list):
         return [without_nulls(inner, "content") for inner in value]
     return without_nulls(value)
 
 
 def without_nulls(value, *kept):
+    if isinstance(value, Map):
+        return {name: without_nulls(inner) for name, inner in value.items()}
     if isinstance(value, dict):
         return {name: without_nulls(inner) for name, inner in value.items()
                 if inner is not None or name in kept}

@@ -85,6 +85,11 @@ class SourcesTest(PrepareTest):
 
 
 class KindsTest(SourcesTest):
+    def test_names_may_be_relative_and_absolute(self):
+        self.assertEqual(prepare_rows.short_names(
+            ["a.jsonl", os.path.abspath("b/c.jsonl")]),
+            ["a.jsonl", "b/c.jsonl"])
+
     def test_each_kind_gives_the_same_rows(self):
         wanted = self.outcome(json_lines(ALPACA))
         self.assertEqual(wanted[1], [1, 2, 3])

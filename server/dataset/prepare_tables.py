@@ -83,8 +83,8 @@ class Parquet:
     def _fields(self, parquet):
         batches = parquet.iter_batches(batch_size=PARQUET_ROWS,
                                        use_threads=False)
-        # Maps as objects; to look for them takes three times as long.
-        maps = "strict" if "map<" in str(parquet.schema_arrow.types) else None
+        # To look for them in each value takes three times as long.
+        maps = "map<" in str(parquet.schema_arrow.types)
         while True:
             batch = self._unpacked(lambda: next(batches, None))
             if batch is None:
@@ -117,26 +117,53 @@ def one_line(error):
     return " ".join(str(error).split())
 
 
+class Map(dict):
+    """A map of Parquet, as an object. Its nulls are values."""
+
+
 def rows_of(batch, maps):
-    """As to_pylist, but one value that Python cannot have (a time beyond its
-    years) does not spoil the rest."""
+    """As to_pylist, but maps, if there are any, are Maps, and one value that
+    Python cannot have (a time beyond its years) does not spoil the rest."""
     try:
-        return batch.to_pylist(maps_as_pydicts=maps)
+        rows = batch.to_pylist()
     except MemoryError:
         raise
     except Exception:
-        columns = [[value_of(one, maps) for one in column]
-                   for column in batch.columns]
-    return [dict(zip(batch.schema.names, row)) for row in zip(*columns)]
+        columns = [list(map(value_of, column)) for column in batch.columns]
+        rows = [dict(zip(batch.schema.names, row)) for row in zip(*columns)]
+    if maps:
+        rows = [{field.name: with_maps(row[field.name], field.type)
+                 for field in batch.schema} for row in rows]
+    return rows
 
 
-def value_of(scalar, maps):
+def value_of(scalar):
     try:
-        return scalar.as_py(maps_as_pydicts=maps)
+        return scalar.as_py()
     except MemoryError:
         raise
     except Exception as error:
         return Unread(f"{scalar.type}: {one_line(error)}")
+
+
+def with_maps(value, kind):
+    """A value of this type of Arrow's, whose maps are lists of pairs."""
+    import pyarrow.types as types
+
+    if value is None or isinstance(value, Unread):
+        return value
+    if types.is_map(kind):
+        found = Map((name, with_maps(inner, kind.item_type))
+                    for name, inner in value)
+        if len(found) < len(value):
+            return Unread("a map that has a key twice")
+        return found
+    if types.is_struct(kind):
+        return {field.name: with_maps(value[field.name], field.type)
+                for field in kind}
+    if isinstance(value, list):
+        return [with_maps(inner, kind.value_type) for inner in value]
+    return value
 
 
 class Csv:

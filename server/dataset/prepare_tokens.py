@@ -12,7 +12,8 @@ import os
 from prepare_common import OUR_EXITS, DataError, refusal, speaker
 from prepare_formats import AlpacaRow, ChatRow, alpaca_chat, alpaca_text
 from prepare_limits import BATCH_SECONDS, TOKENIZER_SECONDS, allow_cpu
-from prepare_messages import arguments_of, decoded_calls
+from prepare_messages import (arguments_of, decoded_calls,
+                              messages_in_text)
 from prepare_notes import Notes
 from prepare_template import contents, load_template
 from prepare_tokenizer import (find_eos, listed_ends, load_tokenizer,
@@ -156,6 +157,8 @@ class Encoder:
                     self.special_ids:
                 self.notes.add("two_begins", row.line,
                                self.tokenizer.id_to_token(ids[0]))
+            if any(map(messages_in_text, (row.prompt, row.completion))):
+                self.notes.add("messages_as_text", row.line)
             if not ids or ids[-1] != self.eos_id:
                 ids.append(self.eos_id)
             labels = bytes(first) + b"\1" * (len(ids) - first)
