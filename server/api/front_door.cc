@@ -57,16 +57,19 @@ bool SomeoneListens(const std::string& path) {
   return answered;
 }
 
-// What is before the last slash; "/" and "." where nothing is.
+// What is before the last name; "/" and "." where nothing is.
 std::string FolderOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
+  const size_t name_end = path.find_last_not_of('/');
+  if (name_end == std::string::npos) return "/";
+  const size_t slash = path.rfind('/', name_end);
   if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
+  const size_t folder_end = path.find_last_not_of('/', slash);
+  return folder_end == std::string::npos ? "/" : path.substr(0, folder_end + 1);
 }
 
 // Makes the socket's folder where it is not there.  Where anybody may make one,
-// as in /tmp, it has to be this user's own: whoever has the folder can put
-// another socket there, which clients would trust.
+// as in /tmp, it has to be this user's own or root's: whoever has the folder
+// can put another socket there, which clients would trust.
 absl::Status PrepareSocketFolder(const std::string& path) {
   const std::string folder = FolderOf(path);
   if (file_calls::MakeFolder(kListenSocket, folder, kSocketFolderMode) == 0) {
@@ -84,7 +87,13 @@ absl::Status PrepareSocketFolder(const std::string& path) {
   }
   const bool shared =
       folder != "/" && folder != "." && (above.st_mode & S_IWOTH) != 0;
-  if (shared && (!S_ISDIR(own.st_mode) || own.st_uid != geteuid())) {
+  if (shared && !S_ISDIR(own.st_mode)) {
+    return ListenError(
+        absl::StrCat(folder,
+                     " is no folder (a link may be another user's); choose "
+                     "another one or set XDG_RUNTIME_DIR"));
+  }
+  if (shared && own.st_uid != geteuid() && own.st_uid != 0) {
     return ListenError(absl::StrCat(
         folder,
         " was made by another user, who could listen in its place; "

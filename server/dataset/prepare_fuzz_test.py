@@ -273,7 +273,7 @@ class FuzzTest(unittest.TestCase):
             data_name=[f"data{end}"], max_length=32, truncation="right",
             packing=False, seed=1, template_date=None, split="train",
             format=None, columns=None, max_samples=None,
-            validation_split=None, processes=1)
+            validation_split=None, processes=1, preview=None)
         try:
             preparation = prepare.Preparation(options)
             preparation.reader.check_start()

@@ -182,11 +182,12 @@ class ProcessesTest(PrepareTest):
         self.assertEqual(*manifests)
 
     def test_long_rows_take_no_more_memory_than_with_one(self):
-        """Each fits where it is read and tokenized alone."""
-        path = self.write(*[{"text": "\N{GRINNING FACE}" + "one " * 1_500_000}]
-                          * 6)
-        limits = {"parent": os.getpid(), "memory_bytes": 1100 << 20,
-                  "counting_bytes": 1100 << 20, "cpu_seconds": 600,
+        """Each is 48 MB in Python, most of which the template does not read."""
+        row = {"messages": [{"role": "assistant", "content": "yes", "note":
+                             "\N{GRINNING FACE}" + "x" * 12_000_000}]}
+        path = self.write(*[row] * 24)
+        limits = {"parent": os.getpid(), "memory_bytes": 900 << 20,
+                  "counting_bytes": 900 << 20, "cpu_seconds": 600,
                   "file_bytes": 1 << 40}
         for processes in (1, 8):
             out = self.folder / f"out{processes}"

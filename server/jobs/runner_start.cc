@@ -56,6 +56,13 @@ void WarnOfRows(const RunnerOptions& options, const StartPoint& start,
   const auto order = [](const JobSpec& job) {
     return RowOrder{job.batch_size, static_cast<uint64_t>(job.seed)};
   };
+  if (!then->spec().resume_from_checkpoint.empty()) {
+    listener.OnWarning(absl::StrCat(
+        start.path,
+        " is of a job that went on from another checkpoint itself: which rows "
+        "are trained on again, or are left out, can't be counted"));
+    return;
+  }
   const int64_t steps = start.manifest.step;
   const RowOrder before = order(then->spec()), now = order(spec);
   const Dataset& data = *options.train;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <set>
@@ -250,10 +251,13 @@ class Finder {
   }
 
   absl::Status Take(const std::string& name, std::string path) {
-    // A link to another root is the file there.
+    // One that can't be opened is refused by whoever reads it.
     const auto file = files_.Open(path);
-    if (!seen_.insert(file.ok() ? file->path() : path).second) {
-      return Invalid(field_, name, "is named twice");
+    if (file.ok()) {
+      const FileIdentity identity = file->checked().identity;
+      if (!seen_.emplace(identity.device, identity.inode).second) {
+        return Invalid(field_, name, "is named twice");
+      }
     }
     found_.push_back(std::move(path));
     return absl::OkStatus();
@@ -263,7 +267,7 @@ class Finder {
   const FileOpener& files_;
   const std::string& field_;
   std::vector<std::string> found_;
-  std::set<std::string> seen_;
+  std::set<std::pair<uint64_t, uint64_t>> seen_;  // device, inode
 };
 
 // The number that begins at `at`, without its zeros, and what follows it.

@@ -143,6 +143,17 @@ TEST_F(DataFilesTest, ALinkKeepsItsName) {
   ExpectRefused({"d/a.csv", "0a1b"}, "\"0a1b\" is named twice");
 }
 
+TEST_F(DataFilesTest, OneFileUnderTwoNamesIsNamedTwice) {
+  fs::create_directory(top_ + "/root/e");
+  Make({"d/a.jsonl", "e/a.jsonl"});
+  fs::create_symlink("a.jsonl", top_ + "/root/d/latest.jsonl");
+  fs::create_hard_link(top_ + "/root/e/a.jsonl", top_ + "/root/e/b.jsonl");
+  ExpectRefused({"d"}, "is named twice");
+  ExpectRefused({"e"}, "is named twice");
+  EXPECT_EQ(Found({"d/latest.jsonl", "e/b.jsonl"}),
+            (Names{"d/latest.jsonl", "e/b.jsonl"}));
+}
+
 TEST_F(DataFilesTest, Patterns) {
   Make({"d/a1.jsonl", "d/a12.jsonl", "d/a2.jsonl", "d/b.jsonl", "d/.a.jsonl",
         "d/[x].jsonl", "top.jsonl"});
