@@ -85,8 +85,8 @@ class Workers:
         self.read += 1
 
     def answer(self, number):
-        """Of this batch, the first that is pending; None where the processes
-        have ended. Raises what it raised there."""
+        """What this batch, the first that is pending, became; None where the
+        processes have ended. Raises what it raised there."""
         allow_cpu(BATCH_SECONDS)
         try:
             while self.processes > 1 and number not in self.answers:
