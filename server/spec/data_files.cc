@@ -166,14 +166,16 @@ class Finder {
     if (file.ok()) return Take(name, *std::move(file));
     if (absl::IsUnavailable(file.status())) return file.status();
     const auto [folder, last] = SplitPath(name);
-    const bool is_pattern = HasWildcard(last);
-    if (HasWildcard(folder) &&
-        !resolve_(field_, folder, PathKind::kDirectory).ok()) {
-      return Invalid(field_, name,
-                     "has a pattern in a folder's name; only the last part of "
-                     "a path may be one");
+    if (HasWildcard(folder)) {
+      const auto real = resolve_(field_, folder, PathKind::kDirectory);
+      if (absl::IsUnavailable(real.status())) return real.status();
+      if (!real.ok()) {
+        return Invalid(field_, name,
+                       "has a pattern in a folder's name; only the last part "
+                       "of a path may be one");
+      }
     }
-    if (is_pattern) return AddMatches(name, folder, last);
+    if (HasWildcard(last)) return AddMatches(name, folder, last);
     const auto directory = resolve_(field_, name, PathKind::kDirectory);
     return directory.ok() ? AddFolder(name, *directory) : file.status();
   }
