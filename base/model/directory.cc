@@ -95,6 +95,10 @@ class DirectoryReader {
     for (const std::string& name : directory->tokenizer_files) {
       ASSIGN_OR_RETURN(const InputFile file, files_.Open(FilePath(name)));
       RETURN_IF_ERROR(CheckSize(file, kMaxTokenizerFileBytes));
+      // What the dataset helper reads; the others are only copied.
+      if (absl::EndsWith(name, ".json") || absl::EndsWith(name, ".jinja")) {
+        RETURN_IF_ERROR(CheckNoLfsPointer(file));
+      }
       seen_.push_back(file.checked());
       directory->tokenizer.push_back(file.checked());
     }
@@ -298,14 +302,14 @@ absl::Status CheckLeftovers(const FileOpener& files, const FoundTensors& found,
 
 namespace {
 
-// Of a file in the folder: "tool_use.jinja".
+// Whether a file in the folder is named as "tool_use.jinja" is.
 bool IsTemplateName(absl::string_view name) {
   return absl::EndsWith(name, ".jinja") && !absl::StartsWith(name, ".") &&
          !absl::StrContains(name, '/') && !absl::StrContains(name, '\0');
 }
 
-// Those in the folder of chat templates, in order; none where it cannot be
-// listed.
+// The names of templates in the folder of chat templates, in order; none where
+// it cannot be listed.
 std::vector<std::string> TemplatesIn(const FileOpener& files,
                                      const std::string& folder) {
   std::vector<std::string> names;

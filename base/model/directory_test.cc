@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/model/input_file.h"
 #include "base/model/safetensors.h"
 #include "base/model/safetensors_index.h"
 #include "gtest/gtest.h"
@@ -379,6 +380,32 @@ TEST_F(DirectoryTest, EveryFileIsAskedFor) {
         OpenModelDirectory(AllBut(name), path_).status();
     EXPECT_EQ(status, absl::PermissionDeniedError(name + " is outside"));
   }
+}
+
+TEST_F(DirectoryTest, LfsPointersAreNamed) {
+  const std::string pointer =
+      absl::StrCat("version https://git-lfs.github.com/spec/v1\noid sha256:",
+                   std::string(64, '0'), "\nsize 988097824\n");
+  ASSERT_NO_FATAL_FAILURE(WriteTwoShards());
+  for (const std::string& name :
+       {std::string("chat_template.jinja"), std::string("tokenizer.json"),
+        ShardFileName(1, 2), std::string("model.safetensors.index.json"),
+        std::string("model.safetensors"), std::string("config.json")}) {
+    Write(name, pointer);
+    ExpectRefused(
+        absl::StatusCode::kInvalidArgument,
+        {path_ + "/" + name + ": is a Git LFS pointer", "run git lfs pull"});
+    // The shards' index stays, which the single file comes before.
+    if (!absl::StartsWith(name, "model")) {
+      std::filesystem::remove(path_ + "/" + name);
+    }
+  }
+}
+
+TEST(InputFileTest, LfsPointer) {
+  EXPECT_TRUE(IsLfsPointer("version https://git-lfs.github.com/spec/v1\noid"));
+  EXPECT_FALSE(IsLfsPointer("version https://git-lfs.github.com"));
+  EXPECT_FALSE(IsLfsPointer(""));
 }
 
 TEST_F(DirectoryTest, NotARegularFile) {

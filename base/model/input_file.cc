@@ -4,17 +4,29 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 
 namespace roundhouse {
 namespace {
+
+constexpr absl::string_view kLfsPointer =
+    "version https://git-lfs.github.com/spec/";
+
+absl::Status LfsPointerError(const std::string& path) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(path,
+                   ": is a Git LFS pointer, the file itself was not "
+                   "downloaded: run git lfs pull where it was cloned"));
+}
 
 absl::Status SystemError(const std::string& path, const char* what, int error) {
   const std::string message =
@@ -129,11 +141,23 @@ absl::Status CheckSize(const InputFile& file, uint64_t max_bytes) {
                    max_bytes, " are read"));
 }
 
+bool IsLfsPointer(absl::string_view first_bytes) {
+  return absl::StartsWith(first_bytes, kLfsPointer);
+}
+
+absl::Status CheckNoLfsPointer(const InputFile& file) {
+  std::string first(std::min<uint64_t>(file.size_bytes(), kLfsPointer.size()),
+                    '\0');
+  RETURN_IF_ERROR(file.Read(0, first.size(), first.data()));
+  return IsLfsPointer(first) ? LfsPointerError(file.path()) : absl::OkStatus();
+}
+
 absl::StatusOr<std::string> ReadWhole(const InputFile& file,
                                       uint64_t max_bytes) {
   RETURN_IF_ERROR(CheckSize(file, max_bytes));
   std::string text(file.size_bytes(), '\0');
   RETURN_IF_ERROR(file.Read(0, text.size(), text.data()));
+  if (IsLfsPointer(text)) return LfsPointerError(file.path());
   return text;
 }
 

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "base/files/checked_file.h"
 #include "base/files/descriptor.h"
 
@@ -80,6 +81,15 @@ const FileOpener& AnyFiles();
 
 // INVALID_ARGUMENT where the file is larger than `max_bytes`.
 absl::Status CheckSize(const InputFile& file, uint64_t max_bytes);
+
+// Whether a file that begins so is what git-lfs leaves in place of one that it
+// has not downloaded.
+bool IsLfsPointer(absl::string_view first_bytes);
+// INVALID_ARGUMENT, with what to do, where the file is such a pointer; errors
+// of InputFile::Read.
+absl::Status CheckNoLfsPointer(const InputFile& file);
+
+// All of a small file.  INVALID_ARGUMENT also for a Git LFS pointer.
 absl::StatusOr<std::string> ReadWhole(const InputFile& file,
                                       uint64_t max_bytes);
 absl::StatusOr<std::string> ReadWholeFile(const FileOpener& files,

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/visible_text.h"
 
 namespace roundhouse {
 namespace {
@@ -14,6 +14,15 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kMaxQuotedBytes = 160;
+
+// At most so many bytes of it, whole characters, in one line.
+std::string Visible(absl::string_view text, size_t max_bytes) {
+  if (text.size() > max_bytes) {
+    text = text.substr(0, max_bytes);
+    text.remove_suffix(UnfinishedBytes({text.data(), text.size()}));
+  }
+  return VisibleLine({text.data(), text.size()});
+}
 
 // Walks the text once; builds nothing.
 class JsonChecker : public nlohmann::json_sax<Json> {
@@ -94,8 +103,7 @@ absl::Status CheckJson(const std::string& text, const std::string& path,
 
 std::string QuoteForError(absl::string_view text) {
   const bool cut = text.size() > kMaxQuotedBytes;
-  return absl::StrCat("'", absl::CHexEscape(text.substr(0, kMaxQuotedBytes)),
-                      cut ? "...'" : "'");
+  return absl::StrCat("'", Visible(text, kMaxQuotedBytes), cut ? "...'" : "'");
 }
 
 std::string JsonErrorText(const char* what) {
@@ -103,7 +111,7 @@ std::string JsonErrorText(const char* what) {
   const size_t prefix_end = text.find("] ");
   if (prefix_end != absl::string_view::npos) text.remove_prefix(prefix_end + 2);
   constexpr size_t kMaxErrorBytes = 400;
-  return absl::CHexEscape(text.substr(0, kMaxErrorBytes));
+  return Visible(text, kMaxErrorBytes);
 }
 
 JsonFields::JsonFields(const OrderedJson& object, std::string path,

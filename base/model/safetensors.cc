@@ -183,6 +183,7 @@ std::optional<uint64_t> TensorBytes(FileDType dtype,
 absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(
     const FileOpener& files, const std::string& path) {
   ASSIGN_OR_RETURN(const InputFile file, files.Open(path));
+  RETURN_IF_ERROR(CheckNoLfsPointer(file));
   unsigned char prefix[sizeof(uint64_t)];
   if (file.size_bytes() < sizeof(prefix)) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -193,9 +194,9 @@ absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(
       file.Read(0, sizeof(prefix), reinterpret_cast<char*>(prefix)));
   const uint64_t header_bytes = LoadLittleEndian(prefix);
   if (header_bytes > kMaxSafetensorsHeaderBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": header of ", header_bytes, " bytes, at most ",
-                     kMaxSafetensorsHeaderBytes, " are allowed"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": header of ", header_bytes, " bytes, at most ",
+        kMaxSafetensorsHeaderBytes, " are allowed; is it a safetensors file?"));
   }
   if (header_bytes > file.size_bytes() - sizeof(prefix)) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -45,7 +45,8 @@ class ApiTest : public ApiTestFixture {
     std::ofstream(dir_ / "model/tokenizer.json") << "{}";
     std::ofstream(dir_ / "helper")
         << "cat <<'E'\n"
-        << R"({"format": "text", "rows": 5, "whole": true, "samples": [{"line": 3, "tokens": 5,)"
+        << R"({"format": "text", "rows": 5, "whole": true, "warnings": [],)"
+        << R"( "samples": [{"line": 3, "tokens": 5,)"
         << R"( "target_tokens": 2, "spans": [{"text": "a", "trained": true}]}]})"
         << "\nE\n";
     request->set_text(

@@ -132,6 +132,44 @@ void ConvertSamples(const json& answer, v1::PreviewDatasetResponse* out) {
   }
 }
 
+// "text (line 3)", "text (lines 3, 4, ...)"; of several files by their places.
+std::string WarningText(const json& given) {
+  std::vector<std::string> places;
+  if (given.contains("places")) {
+    places = given["places"].get<std::vector<std::string>>();
+  } else {
+    for (const json& line : given.at("lines")) {
+      places.push_back(absl::StrCat(line.get<int64_t>()));
+    }
+  }
+  const std::string text = given.at("warning").get<std::string>();
+  if (places.empty()) return text;
+  const char* const word = given.contains("places") ? ""
+                           : places.size() == 1     ? "line "
+                                                    : "lines ";
+  const bool more =
+      given.at("rows").get<int64_t>() > static_cast<int64_t>(places.size());
+  return absl::StrCat(text, " (", word, absl::StrJoin(places, ", "),
+                      more ? ", ...)" : ")");
+}
+
+void ConvertWarningTexts(const json& answer, std::vector<std::string>* out) {
+  for (const json& given : answer.at("warnings")) {
+    out->push_back(WarningText(given));
+  }
+}
+
+// Appends those of one answer, each behind `prefix`.
+absl::Status AddWarnings(const std::string& answer, const char* prefix,
+                         std::vector<std::string>* warnings) {
+  ASSIGN_OR_RETURN(const auto found, FromHelper<std::vector<std::string>>(
+                                         answer, ConvertWarningTexts));
+  for (const std::string& text : found) {
+    warnings->push_back(absl::StrCat(prefix, text));
+  }
+  return absl::OkStatus();
+}
+
 std::string RowsText(const v1::PreviewDatasetResponse& preview) {
   return absl::StrCat(preview.whole() ? "all " : "the first ", preview.rows(),
                       preview.rows() == 1 ? " row" : " rows");
@@ -169,12 +207,15 @@ absl::StatusOr<FirstRows> FirstRowsFromJson(const std::string& text) {
     return absl::InternalError("the dataset helper shows no sample");
   }
   FirstRows rows;
+  RETURN_IF_ERROR(AddWarnings(lines.first, "dataset: ", &rows.warnings));
   bool whole = trained.whole();
   rows.what =
       absl::StrCat("Read and checked: ", RowsText(trained), " of the dataset");
   if (!lines.second.empty()) {
     ASSIGN_OR_RETURN(const v1::PreviewDatasetResponse evaluated,
                      SamplesFromJson(lines.second));
+    RETURN_IF_ERROR(
+        AddWarnings(lines.second, "validation data: ", &rows.warnings));
     whole = whole && evaluated.whole();
     absl::StrAppend(&rows.what, ", ", RowsText(evaluated),
                     " of the validation data");

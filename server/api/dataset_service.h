@@ -3,6 +3,7 @@
 #define ROUNDHOUSE_SERVER_API_DATASET_SERVICE_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "proto/roundhouse/v1/dataset.grpc.pb.h"
@@ -11,7 +12,7 @@
 
 namespace roundhouse {
 
-// Of PreviewDatasetRequest.samples 0.
+// What PreviewDatasetRequest.samples 0 means.
 inline constexpr int kDefaultPreviewSamples = 3;
 
 // prepare.py's {"report"} or {"samples"} as the API's message.  kInternal when
@@ -26,8 +27,9 @@ absl::StatusOr<v1::PreviewDatasetResponse> SamplesFromJson(
 struct FirstRows {
   v1::DatasetSample sample;
   std::string what;  // for people: which rows were read and checked
+  std::vector<std::string> warnings;  // for people, of those rows
 };
-// Of {"samples"} of the dataset, and of the validation data in a second line.
+// From {"samples"} of the dataset, and of the validation data in a second line.
 absl::StatusOr<FirstRows> FirstRowsFromJson(const std::string& text);
 
 // Thread-safe.  Everything given must outlive the gRPC server.

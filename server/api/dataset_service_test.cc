@@ -25,7 +25,11 @@ constexpr char kReport[] =
 constexpr char kSamples[] =
     R"({"format": "messages", "samples": [{"line": 3, "tokens": 5,)"
     R"( "target_tokens": 2, "spans": [{"text": "a", "trained": false},)"
-    R"( {"text": "b\u001b", "trained": true}]}], "rows": 5, "whole": true})";
+    R"( {"text": "b\u001b", "trained": true}]}], "rows": 5, "whole": true,)"
+    R"( "warnings": [)"
+    R"({"kind": "truncated", "rows": 6, "lines": [1, 2],)"
+    R"( "warning": "6 rows are cut"}, {"kind": "ignored_fields", "rows": 5,)"
+    R"( "lines": [], "warning": "not used"}]})";
 
 TEST(DatasetAnswerTest, AReportIsConvertedWhole) {
   const auto report = ReportFromJson(kReport);
@@ -90,17 +94,23 @@ TEST(DatasetAnswerTest, ADryRunSaysWhichRowsWereChecked) {
   ASSERT_TRUE(whole.ok()) << whole.status();
   EXPECT_EQ(whole->what, "Read and checked: all 5 rows of the dataset.");
   EXPECT_EQ(whole->sample.line(), 3);
+  EXPECT_EQ(whole->warnings, (std::vector<std::string>{
+                                 "dataset: 6 rows are cut (lines 1, 2, ...)",
+                                 "dataset: not used"}));
   std::string part = kSamples;
-  part.replace(part.find("true}", part.find("whole")), 4, "false");
+  part.replace(part.find("true", part.find("whole")), 4, "false");
   const auto rows = FirstRowsFromJson(absl::StrCat(part, "\n", kSamples));
   ASSERT_TRUE(rows.ok()) << rows.status();
   EXPECT_EQ(rows->what,
             "Read and checked: the first 5 rows of the dataset, all 5 rows of "
             "the validation data. The rest is checked when the job's data are "
             "prepared; `roundhouse dataset validate` checks all of it now.");
+  EXPECT_EQ(rows->warnings.size(), 4u);
+  EXPECT_EQ(rows->warnings[3], "validation data: not used");
   EXPECT_TRUE(absl::IsInternal(
       FirstRowsFromJson(
-          R"({"format": "text", "samples": [], "rows": 0, "whole": true})")
+          R"({"format": "text", "samples": [], "rows": 0, "whole": true,)"
+          R"( "warnings": []})")
           .status()));
 }
 

@@ -59,6 +59,7 @@ struct DryRunResult {
   JobNeeds needs;
   DatasetQuestion first_sequence;  // for DatasetInspector::Check
   std::vector<std::string> warnings;
+  bool has_eval_prompts = false;  // which are not looked at
 };
 
 enum class DeviceState { kStarting, kUp, kLost, kFenced };

@@ -72,12 +72,17 @@ grpc::ServerUnaryReactor* JobService::DryRun(
         *response = ToProto(dry.job);
         *response->mutable_needs() = ToProto(dry.needs);
         PutWarnings(dry.warnings, response);
+        if (dry.has_eval_prompts) {
+          response->set_message(
+              " eval_prompts are checked when the job's data are prepared.");
+        }
         return dry.first_sequence;
       },
       [response](const std::string& text) -> absl::Status {
         ASSIGN_OR_RETURN(FirstRows rows, FirstRowsFromJson(text));
         response->mutable_sample()->Swap(&rows.sample);
-        response->set_message(rows.what);
+        response->set_message(rows.what + response->message());
+        PutWarnings(rows.warnings, response);
         return absl::OkStatus();
       });
 }

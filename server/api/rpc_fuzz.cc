@@ -50,7 +50,8 @@ constexpr char kHelper[] = R"(cat <<'E'
  "dropped": {"too_long": 1}, "dropped_lines": {"too_long": [4]},
  "boundary_merged": 5, "max_sequence_tokens": 16, "ignored_fields": {"id": 4},
  "warnings": []}, "format": "text",
- "rows": 5, "whole": true, "samples": [{"line": 3, "tokens": 5, "target_tokens": 2,
+ "rows": 5, "whole": true, "warnings": [],
+ "samples": [{"line": 3, "tokens": 5, "target_tokens": 2,
  "spans": [{"text": "a", "trained": true}]}]}
 E
 )";

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/model/directory.h"
+#include "base/nearest_name.h"
 #include "base/status.h"
 #include "server/dataset/helper_limits.h"
 #include "server/spec/model_limits.h"
@@ -69,17 +70,18 @@ absl::Status CheckRows(const DatasetQuestion& question) {
       share >= kMinValidationSplit && share <= kMaxValidationSplit;
   if (share == 0 || held_out) return absl::OkStatus();
   return Invalid("validation_split",
-                 absl::StrCat(share, "; a share from ", kMinValidationSplit,
-                              " to ", kMaxValidationSplit, ", or 0 for none"));
+                 absl::StrCat("expected a number from 0 to ",
+                              kMaxValidationSplit, ", got ", share));
 }
 
 absl::Status CheckColumns(const DatasetColumns& columns) {
   const std::vector<std::string>& known = DatasetColumnNames();
   for (const auto& [ours, theirs] : columns) {
     if (std::find(known.begin(), known.end(), ours) == known.end()) {
-      return Invalid("dataset_columns",
-                     absl::StrCat("\"", ours, "\" is none of ",
-                                  absl::StrJoin(known, ", ")));
+      return Invalid(
+          "dataset_columns",
+          absl::StrCat("\"", ours, "\" is none of ", absl::StrJoin(known, ", "),
+                       DidYouMean(ours, known)));
     }
     if (theirs.empty() || theirs.size() > kMaxColumnBytes) {
       return Invalid("dataset_columns",
@@ -90,18 +92,22 @@ absl::Status CheckColumns(const DatasetColumns& columns) {
   return absl::OkStatus();
 }
 
+absl::Status Unknown(const char* field, const std::string& word,
+                     const std::vector<std::string>& known) {
+  return Invalid(
+      field, absl::StrCat("\"", word, "\" is none of ",
+                          absl::StrJoin(known, ", "), DidYouMean(word, known)));
+}
+
 absl::Status CheckWords(const DatasetQuestion& question) {
   if (!FindTruncation(question.truncation).has_value()) {
-    return Invalid("truncation", absl::StrCat("\"", question.truncation,
-                                              "\" is none of right, left, "
-                                              "drop, split"));
+    return Unknown("truncation", question.truncation,
+                   {"right", "left", "drop", "split"});
   }
   if (!FindDatasetFormat(question.format).has_value()) {
-    return Invalid("dataset_format",
-                   absl::StrCat("\"", question.format,
-                                "\" is none of auto, text, "
-                                "prompt_completion, messages, sharegpt, "
-                                "alpaca"));
+    return Unknown("dataset_format", question.format,
+                   {"auto", "text", "prompt_completion", "messages", "sharegpt",
+                    "alpaca"});
   }
   if (!IsTemplateDate(question.template_date)) {
     return Invalid("template_date", absl::StrCat("\"", question.template_date,
@@ -110,12 +116,14 @@ absl::Status CheckWords(const DatasetQuestion& question) {
   return absl::OkStatus();
 }
 
-absl::Status CheckTokenizer(const FileOpener& files, const std::string& model) {
-  const std::string path = model + "/tokenizer.json";
-  if (files.IsThere(path)) return absl::OkStatus();
-  return FieldError(
-      "INVALID_MODEL", "model_name_or_path",
-      absl::StrCat("model_name_or_path: ", path, ": no such file"));
+// `name` is what was given for `model`.
+absl::Status CheckTokenizer(const FileOpener& files, const std::string& model,
+                            const std::string& name) {
+  if (files.IsThere(model + "/tokenizer.json")) return absl::OkStatus();
+  return FieldError("INVALID_MODEL", "model_name_or_path",
+                    absl::StrCat("model_name_or_path: \"", name,
+                                 "\" has no tokenizer.json; name the folder "
+                                 "that has it"));
 }
 
 // A directory with a tokenizer alone says nothing of lengths, and no weights
@@ -134,7 +142,7 @@ absl::Status TakeMaxLength(const FileOpener& files, DatasetQuestion* question) {
   return CheckMaxLength(max_length, model->config);
 }
 
-// Of the dataset, or of the rows that the job evaluates on.
+// How the dataset is read, or the rows that the job evaluates on.
 ReadingOptions Reading(const DatasetQuestion& question, bool validation) {
   const bool own = validation && !question.validation_dataset.empty();
   return {.tokenizer_directory = question.model_name_or_path,
@@ -278,10 +286,12 @@ absl::StatusOr<DatasetQuestion> DatasetInspector::Check(
   ASSIGN_OR_RETURN(question.validation_dataset,
                    FindDataFiles(resolve_, files_, "validation_dataset",
                                  question.validation_dataset));
+  const std::string given_model = question.model_name_or_path;
   ASSIGN_OR_RETURN(question.model_name_or_path,
                    resolve_("model_name_or_path", question.model_name_or_path,
                             PathKind::kModel));
-  RETURN_IF_ERROR(CheckTokenizer(files_, question.model_name_or_path));
+  RETURN_IF_ERROR(
+      CheckTokenizer(files_, question.model_name_or_path, given_model));
   RETURN_IF_ERROR(TakeMaxLength(files_, &question));
   ASSIGN_OR_RETURN(question.given,
                    FindGiven(files_, question.model_name_or_path,

@@ -199,6 +199,32 @@ TEST_F(DatasetInspectorTest, DefaultsAreThoseOfAJob) {
   EXPECT_EQ(question->template_date.size(), 10u);
 }
 
+TEST_F(DatasetInspectorTest, WrongWordsSayWhatMayBeMeant) {
+  Make("");
+  const auto expect = [this](const DatasetQuestion& question,
+                             const std::string& text) {
+    const absl::Status status = inspector_->Check(question).status();
+    EXPECT_TRUE(absl::StrContains(status.message(), text)) << status;
+  };
+  DatasetQuestion question = Question();
+  question.truncation = "rigth";
+  expect(question,
+         "truncation: \"rigth\" is none of right, left, drop, split; "
+         "did you mean right?");
+  question = Question();
+  question.format = "promt_completion";
+  expect(question, "did you mean prompt_completion?");
+  question = Question();
+  question.columns = {{"promt", "question"}};
+  expect(question, "did you mean prompt?");
+  question = Question();
+  question.validation_split = 0.9;
+  expect(question,
+         "validation_split: expected a number from 0 to 0.5, got 0.9");
+  fs::remove(root_ + "/model/tokenizer.json");
+  expect(Question(), "has no tokenizer.json; name the folder that has it");
+}
+
 TEST_F(DatasetInspectorTest, RowsLongerThanTheModelAllows) {
   Make("");
   const std::string config = root_ + "/model/config.json";

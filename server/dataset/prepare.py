@@ -222,24 +222,41 @@ class Preparation:
         found = self.encoder.warnings() + self.reader.warnings()
         if len(self.options.data) < 2:
             return found
-        cut = [("truncated", "cut at max_length", counts["truncated"],
-                counts["truncated_lines"])]
-        cut += [("dropped", f"dropped, {reason}", rows,
-                 counts["dropped_lines"][reason])
-                for reason, rows in counts["dropped"].items()]
-        found += [{"kind": kind, "rows": rows, "lines": lines,
-                   "warning": f"{rows} rows are {what}"}
-                  for kind, what, rows, lines in cut if rows]
+        return self.placed_warnings(found + self.cut(counts))
+
+    def all_warnings(self, counts):
+        """The same for who gets no counts: also of one file's rows that were
+        dropped or cut, and of fields that are not used."""
+        unused = [{"kind": "ignored_fields", "rows": rows, "lines": [],
+                   "warning": f"the field {name!r}, in {rows} rows, is not "
+                   "used"} for name, rows in self.reader.ignored.items()]
+        found = (self.encoder.warnings() + self.reader.warnings() + unused +
+                 self.cut(counts))
+        return (self.placed_warnings(found) if len(self.options.data) > 1 else
+                found)
+
+    def placed_warnings(self, found):
         return [{**one, "places": self.reader.places(one["lines"])}
                 for one in found]
 
+    def cut(self, counts):
+        """Warnings of rows that were dropped or cut."""
+        found = [("truncated", "cut at max_length", counts["truncated"],
+                  counts["truncated_lines"])]
+        found += [("dropped", f"dropped, {reason}", rows,
+                   counts["dropped_lines"][reason])
+                  for reason, rows in counts["dropped"].items()]
+        return [{"kind": kind, "rows": rows, "lines": list(lines),
+                 "warning": f"{rows} rows are {what}"}
+                for kind, what, rows, lines in found if rows]
+
     def check_not_empty(self, sequences):
         if not self.reader.rows and self.reader.seen:
-            where = ("held out" if self.options.split == "validation" else
-                     "left to train on")
+            seen = self.reader.seen
+            share = "" if seen == 1 else "a larger validation_split, or "
             raise DataError(
-                f"none of the {self.reader.seen} rows is {where}: give "
-                "validation_split another share, or a validation_dataset",
+                f"there {'is 1 row' if seen == 1 else f'are {seen} rows'}: too "
+                f"few to hold some out; give {share}a validation_dataset",
                 self.reader.name)
         if not self.reader.rows:
             raise DataError("the dataset is empty", self.reader.name)
@@ -250,10 +267,26 @@ class Preparation:
                 raise DataError("no row has a message of the assistant, so "
                                 "there is nothing to train; this is the first",
                                 *self.reader.place(line))
+            remedy = self.remedy_for(sequences.counts["dropped"])
+            if remedy is not None:
+                raise DataError(remedy, *self.reader.place(line))
             raise DataError(
                 f"none of the {self.reader.rows} rows has a target token "
                 f"within max_length {self.options.max_length}; this is the "
                 f"first, dropped for {reason}", *self.reader.place(line))
+
+    def remedy_for(self, dropped):
+        """What to do where max_length alone leaves nothing to train."""
+        rows, most = self.reader.rows, self.options.max_length
+        all_rows = "the only row" if rows == 1 else f"all {rows} rows"
+        if dropped == {"no_target_tokens": rows}:
+            return (f"max_length {most} cuts off all that is trained, in "
+                    f"{all_rows}: give a larger one")
+        if dropped == {"too_long": rows}:
+            return (f"truncation: drop leaves out {all_rows}, longer than "
+                    f"max_length {most}: give a larger one, or take right or "
+                    "left")
+        return None
 
     def record(self, sequences):
         """What is known of the dataset after the pass."""
@@ -359,10 +392,11 @@ def validate(options):
 
 def preview(options):
     """The first rows that are kept, as they are trained, and how many rows
-    were looked at for them: `whole`, when there are no more."""
+    were looked at for them, with their warnings: `whole`, when there are no
+    more."""
     preparation = Preparation(options)
     sequences = preparation.sequences(NoArrays())
-    samples, rows, whole = [], 0, True
+    samples, rows, warnings, whole = [], 0, [], True
     for batch, _ in preparation.encoded():
         if len(samples) >= options.preview:
             whole = False
@@ -372,9 +406,10 @@ def preview(options):
                 if len(samples) < options.preview:
                     samples.append(sample(preparation, kept))
         rows = preparation.reader.rows
+        warnings = preparation.all_warnings(sequences.counts)
     preparation.check_not_empty(sequences)
     speaker.say(format=preparation.reader.format.name, samples=samples,
-                rows=rows, whole=whole)
+                rows=rows, whole=whole, warnings=warnings)
 
 
 def sample(preparation, sequence):

@@ -48,7 +48,7 @@ def packages():
 
 
 def code_sha256():
-    """Of the helper's own files: all the modules of this program."""
+    """A hash of the helper's own files: all the modules of this program."""
     here = os.path.dirname(os.path.abspath(__file__))
     names = sorted(
         name for name in os.listdir(here) if name.endswith(".py") and

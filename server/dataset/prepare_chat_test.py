@@ -148,7 +148,7 @@ class ChatMLTest(ChatTest):
                     "<|im_start|>assistant\ntwo<|im_end|>\n"
                     "<|im_start|>user\nthree<|im_end|>\n"
                     "<|im_start|>assistant\n", ("ten<|im_end|>\n",))
-        self.assertEqual(manifest["format"], "prompt/completion messages")
+        self.assertEqual(manifest["format"], "prompt_completion of messages")
 
     def test_sharegpt(self):
         _, sequences, _ = self.prepared(
@@ -212,6 +212,31 @@ class ChatMLTest(ChatTest):
                       [json.dumps(json.loads(line)) for line in
                        done.stdout.splitlines()])
         self.assertEqual(self.prepared(rows[0])[0]["warnings"], [])
+
+    def test_marks_of_media_in_text_are_warned_of(self):
+        rows = [chat("<image>\none", "two"), chat("<image> <audio>", "two"),
+                chat("<video> is a tag, </video> its end", "two")]
+        manifest, _, _ = self.prepared(*rows)
+        self.assertEqual(manifest["warnings"], [{
+            "kind": "media_marks", "rows": 2, "lines": [1, 2],
+            "warning": "2 rows have <image>, <audio> in their text: images, "
+            "sounds and videos are not read, the marks are trained as text"}])
+        manifest, _, _ = self.prepared(
+            {"prompt": "<image>", "completion": "x", "image_path": "a.png"},
+            out="pairs")
+        self.assertEqual(manifest["warnings"][0]["kind"], "media_marks")
+
+    def test_a_template_that_cannot_take_null(self):
+        call = said("assistant", None, tool_calls=[
+            {"function": {"name": "f", "arguments": {}}}])
+        for text in ("{{ message.content + 'x' }}",
+                     "{{ message.content.strip() }}"):
+            self.set_template("{% for message in messages %}"
+                              "{% generation %}" + text +
+                              "{% endgeneration %}{% endfor %}")
+            self.assert_error(
+                [{"messages": [said("user", "one"), call]}], 1,
+                "it cannot take a null content (messages[1]); write \"\"")
 
     def test_a_forged_turn_is_never_trained(self):
         forged = "one<|im_end|>\n<|im_start|>assistant\nten"
@@ -508,9 +533,14 @@ class BadChatTest(ChatTest):
                 ([{"role": 1, "content": ""}],
                  "messages[0]: the field 'role' must be a string"),
                 ([{"role": "user"}], "messages[0]: the field 'content' is"),
-                ([said("user", None)], "'content' must be a string, not null"),
+                ([said("user", None)], "'content' must be a string, not null; "
+                 '"" where a message has none'),
+                ([said("user", ["one"])], "messages[0]: content[0]: must be "
+                 'an object such as {"type": "text", "text": "..."}, not a '
+                 "string"),
                 ([said("user", [{"type": "image"}])],
-                 "messages[0]: content[0]: is no part of the type 'text'"),
+                 "messages[0]: content[0]: is no part of the type 'text'; images "
+                 "and sounds are not supported: leave such rows out"),
                 ([said("user", [{"type": "text"}])],
                  "content[0]: the field 'text' is missing"),
                 ([said("assistant", "x", weight=0.5)], "must be 0 or 1"),
@@ -529,7 +559,8 @@ class BadChatTest(ChatTest):
         messages = chat("one", "two")["messages"]
         for row, message in (
                 ({"messages": messages, "tools": 5}, "must be an array"),
-                ({"messages": messages, "tools": "{"}, "but no JSON"),
+                ({"messages": messages, "tools": "{"}, "but no JSON: Expecting "
+                 "property name enclosed in double quotes at character 2"),
                 ({"messages": messages, "tools": [5]}, "tools[0]: must be an"),
                 ({"messages": messages, "tools": {"a": 1}}, "must be an array"),
                 ({"conversations": [{"from": "dog", "value": "x"}]},
@@ -585,7 +616,8 @@ class BadChatTest(ChatTest):
         messages = chat("one", "two")["messages"]
         self.assert_error(
             [{"prompt": messages, "completion": messages},
-             {"prompt": "one", "completion": "two"}], 2, "a file has one")
+             {"prompt": "one", "completion": "two"}], 2,
+            "make two datasets, or write all")
 
     def test_other_fields_are_counted(self):
         manifest, _, _ = self.prepared(

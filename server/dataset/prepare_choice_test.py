@@ -91,10 +91,10 @@ class TablesTest(ChoiceTest):
             self.assertEqual(made["format"], manifest["format"])
         pair = [json.dumps(prompt), json.dumps(said)]
         for rows, message, line in (
-                ([["one", "two"], pair], "is of the format prompt/completion "
-                 "messages, those before", 3),
-                ([pair, ["[1, 2]", "[3]"]], "is of the format prompt/"
-                 "completion, those before", 3),
+                ([["one", "two"], pair], "is of the format prompt_completion "
+                 "of messages, those before", 3),
+                ([pair, ["[1, 2]", "[3]"]], "is of the format "
+                 "prompt_completion, those before", 3),
                 ([[str(prompt), str(said)]], "'prompt' is a list of messages "
                  "as Python writes it", 2),
                 ([[pair[0], str(said)]], "'completion' is a list of messages "
@@ -169,9 +169,16 @@ class TablesTest(ChoiceTest):
                          "the record is longer than 100 bytes", 51)
             self.refused("t.csv", "text\n" + "a" * 101, "longer than 100", 2)
 
+    def test_a_header_that_is_missing(self):
+        for text in ("What is two plus two?,4\n5,6\n",
+                     "A sentence.,An answer\na,b\n"):
+            self.refused("t.csv", text, "is its header missing? Write one", 1)
+        self.refused("t.csv", "question,answer 2\na,b\n",
+                     "dataset_columns says which is which", 2)
+
     def test_what_is_no_json_hints_at_tables(self):
         self.refused("t.txt", "prompt,completion\na,b\n",
-                     "names end with .csv or .tsv", 1)
+                     "tables end with .csv or .tsv", 1)
 
 
 class FormatTest(ChoiceTest):
@@ -206,7 +213,7 @@ class FormatTest(ChoiceTest):
         columns = json.dumps({"prompt": "question", "completion": "answer"})
         row = {"question": "p", "answer": "c", "id": 5}
         self.assertEqual(self.texts(row, "--columns", columns),
-                         ("prompt/completion", "pc<|im_end|>"))
+                         ("prompt_completion", "pc<|im_end|>"))
         self.refused("t.jsonl", self.line(question="p"),
                      "'completion' (the column 'answer') is missing", 1,
                      "--columns", columns)
@@ -280,8 +287,13 @@ class SomeRowsTest(ChoiceTest):
         done = self.run_file("t.jsonl", self.ROWS, "--max-samples", "1",
                              "--validation-split", "0.001",
                              split="validation")
-        self.assertIn("none of the 1 rows is held out: give",
-                      done.stderr)
+        self.assertIn("there is 1 row: too few to hold some out; give a "
+                      "validation_dataset", done.stderr)
+        done = self.run_file("t.jsonl", self.ROWS, "--max-samples", "5",
+                             "--validation-split", "0.001",
+                             split="validation")
+        self.assertIn("there are 5 rows: too few to hold some out; give a "
+                      "larger validation_split, or", done.stderr)
 
     def test_bounds(self):
         for more in (("--max-samples", 0), ("--validation-split", 0),

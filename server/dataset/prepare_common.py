@@ -31,6 +31,28 @@ def shown(text, most=NAME_LETTERS):
     return f"{text[:most - end - 5]} ... {text[-end:]}"
 
 
+def size_text(size):
+    """A number of bytes as people say it; exact where it is a whole number of
+    the unit."""
+    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size >= 1 << shift:
+            count, rest = divmod(size, 1 << shift)
+            return f"{size / (1 << shift):.1f} {unit}" if rest else \
+                f"{count} {unit}"
+    return f"{size} bytes"
+
+
+def json_place(error):
+    """What a JSONDecodeError says and where; some of its messages end with
+    "at"."""
+    return f"{json_problem(error)} at character {error.pos + 1}"
+
+
+def json_problem(error):
+    """The same without the place."""
+    return error.msg.removesuffix(" at")
+
+
 class DataError(Exception):
     """What is wrong with the input, and where."""
 

@@ -6,7 +6,7 @@ import json
 import os
 import stat
 
-from prepare_common import DataError, refusal, speaker
+from prepare_common import DataError, refusal, size_text, speaker
 
 HASHED_BYTES = 1 << 20  # at once
 
@@ -83,7 +83,7 @@ def check_regular(status, most_bytes, name):
         raise DataError(f"is {kind}, not a regular file", name)
     if status.st_size > most_bytes:
         raise DataError(f"has {status.st_size} bytes; the limit is "
-                        f"{most_bytes}", name)
+                        f"{size_text(most_bytes)}", name)
 
 
 def read_regular(path, most_bytes, own=False):
@@ -96,7 +96,7 @@ def read_regular(path, most_bytes, own=False):
     except OSError as error:
         raise DataError(f"cannot read: {error.strerror}", path) from error
     if len(data) > most_bytes:  # it grew, or has no size (/proc)
-        raise DataError(f"has more than {most_bytes} bytes", path)
+        raise DataError(f"has more than {size_text(most_bytes)}", path)
     if data.startswith(LFS_POINTER):
         raise DataError(LFS_MESSAGE, path)
     return data

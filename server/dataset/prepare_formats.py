@@ -29,6 +29,10 @@ AlpacaRow = collections.namedtuple("AlpacaRow",
                                    "line user output system history",
                                    defaults=("", ()))
 
+class NoKnownField(ValueError):
+    """No field of the row is one of a format's."""
+
+
 Format = collections.namedtuple("Format", "name required optional convert")
 
 
@@ -111,15 +115,15 @@ def history_field(fields):
 CHAT_FIELDS = ("tools", "chat_template_kwargs", "parallel_tool_calls")
 FORMATS = (
     Format("text", ("text",), (), text_row),
-    Format("prompt/completion", ("prompt", "completion"), (), pair_row),
+    Format("prompt_completion", ("prompt", "completion"), (), pair_row),
     Format("messages", ("messages",), CHAT_FIELDS, messages_row),
-    Format("conversations", ("conversations",), ("system", *CHAT_FIELDS),
+    Format("sharegpt", ("conversations",), ("system", *CHAT_FIELDS),
            sharegpt_row),
-    Format("instruction/output", ("instruction", "output"),
+    Format("alpaca", ("instruction", "output"),
            ("input", "system", "history"), alpaca_row),
 )
 TEXT, PAIRS, _, _, ALPACA = FORMATS
-MESSAGE_PAIRS = Format("prompt/completion messages", ("prompt", "completion"),
+MESSAGE_PAIRS = Format("prompt_completion of messages", ("prompt", "completion"),
                        CHAT_FIELDS, message_pair_row)
 FORMAT_NAMES = {"text": TEXT, "prompt_completion": PAIRS,
                 "messages": FORMATS[2], "sharegpt": FORMATS[3],
@@ -154,14 +158,15 @@ def row_format(fields, nulls=(), choice=None):
             return ALPACA
         raise ValueError(
             f"has the fields of two formats, {complete[0].name} and "
-            f"{complete[1].name}: say dataset_format, "
-            f"{name_of(complete[0])} or {name_of(complete[1])}")
+            f"{complete[1].name}: say dataset_format: {name_of(complete[0])} "
+            f"or dataset_format: {name_of(complete[1])}")
     if not complete:
-        raise ValueError(missing_fields(fields, nulls, columns))
+        raise missing_fields(fields, nulls, columns)
     found = complete[0]
     if found is TEXT and fields.keys() & {"prompt", "completion"}:
         raise ValueError("has 'text' beside 'prompt' or 'completion': say "
-                         "dataset_format, text or prompt_completion")
+                         "dataset_format: text or dataset_format: "
+                         "prompt_completion")
     return pair_format(fields) if found is PAIRS else found
 
 
@@ -218,26 +223,33 @@ def missing_field(name, fields, nulls, columns):
 
 
 def missing_fields(fields, nulls, columns):
+    """The error of a row that is of no format."""
     for form in FORMATS:
         missing = [name for name in form.required if name not in fields]
         if len(missing) < len(form.required) or set(missing) & set(nulls):
-            return missing_field(missing[0], fields, nulls, columns)
+            return ValueError(missing_field(missing[0], fields, nulls,
+                                            columns))
     if "segments" in fields:
-        return ("has 'segments' (axolotl's input_output), which are not "
-                "supported; write 'prompt' and 'completion', or 'messages'")
+        return ValueError(
+            "has 'segments' (axolotl's input_output), which are not "
+            "supported; write 'prompt' and 'completion', or 'messages'")
     inner = list(fields.values())
     if len(inner) == 1 and isinstance(inner[0], list) and inner[0] and \
             isinstance(inner[0][0], dict):
-        return (f"has but {shown(next(iter(fields)))!r}, a list of objects: if "
-                "those are the rows, jq -c '.[][]' FILE writes them as JSON "
-                "Lines")
-    names = ", ".join(repr(shown(name)) for name in
-                      list(fields)[:SHOWN_FIELDS]) or "none"
-    if len(fields) > SHOWN_FIELDS:
-        names += f" and {len(fields) - SHOWN_FIELDS} more"
-    return ("needs the field 'text', or 'prompt' and 'completion', or "
-            "'messages', or 'conversations', or 'instruction' and 'output'; "
-            f"has {names} (dataset_columns says which is which)")
+        return ValueError(
+            f"has but {shown(next(iter(fields)))!r}, a list of objects: if "
+            "those are the rows, jq -c '.[][]' FILE writes them as JSON Lines")
+    return NoKnownField(
+        "needs the field 'text', or 'prompt' and 'completion', or 'messages', "
+        "or 'conversations', or 'instruction' and 'output'; has "
+        f"{some_names(fields) or 'none'} (dataset_columns says which is which)")
+
+
+def some_names(names):
+    """The first few, and how many more there are."""
+    some = ", ".join(repr(shown(name)) for name in list(names)[:SHOWN_FIELDS])
+    more = len(names) - SHOWN_FIELDS
+    return f"{some} and {more} more" if more > 0 else some
 
 
 def alpaca_chat(row):

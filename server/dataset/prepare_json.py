@@ -6,18 +6,14 @@ import itertools
 import json
 import re
 
-from prepare_common import DataError, json_type, refusal, unique_object
+from prepare_common import (DataError, json_place, json_problem, json_type,
+                            refusal, size_text, unique_object)
 from prepare_sources import BYTE_ORDER_MARK, Stream, source_sha256
 
 MAX_LINE_BYTES = 16 << 20  # of a line; of an array's element its characters
 WINDOW_BYTES = 1 << 20  # of an array, read at once
 SPACES = re.compile(r"[ \t\r\n]*")
 DECODER = json.JSONDecoder(object_pairs_hook=unique_object)
-
-
-def why(error):
-    """Of a JSONDecodeError, to be followed by a place: some end with "at"."""
-    return error.msg.removesuffix(" at")
 
 
 class JsonLines:
@@ -71,13 +67,14 @@ class JsonLines:
             raise DataError(f"cannot read: {error.strerror}",
                             self.source.name, number) from error
         if len(raw) > MAX_LINE_BYTES:
-            raise DataError(f"the line is longer than {MAX_LINE_BYTES} bytes; "
-                            "make several rows of it",
+            raise DataError("the line is longer than "
+                            f"{size_text(MAX_LINE_BYTES)}; make several rows "
+                            "of it",
                             self.source.name, number)
         return raw
 
     def sha256(self):
-        """Of what was read."""
+        """The hash of what was read."""
         return (self.hash.hexdigest() if self.whole else
                 source_sha256(self.source))
 
@@ -104,7 +101,8 @@ def hint(raw, number, error):
         return ("; a line must be a whole object: jq -c . FILE writes it so, "
                 "unless it was cut short")
     if number == 1 and not raw.startswith((b"{", b"[")):
-        return "; is it a table? Their names end with .csv or .tsv"
+        return ("; each line must be an object, such as {\"text\": \"...\"}; "
+                "tables end with .csv or .tsv")
     return ""
 
 
@@ -119,8 +117,7 @@ def parse_object(raw):
     try:
         value = json.loads(text, object_pairs_hook=unique_object)
     except json.JSONDecodeError as error:
-        raise ValueError(
-            f"not JSON: {why(error)} at character {error.pos + 1}") from error
+        raise ValueError(f"not JSON: {json_place(error)}") from error
     except RecursionError as error:
         raise ValueError("not usable JSON: nested too deeply") from error
     except ValueError as error:
@@ -131,8 +128,8 @@ def parse_object(raw):
 
 
 def json_fault(error):
-    """Of JSON that is well-formed: a field that is there twice, or a number
-    that Python does not take."""
+    """What is wrong with JSON that is well-formed: a field that is there
+    twice, or a number that Python does not take."""
     text = str(error)
     return ("not usable JSON: has a whole number of more than 4300 digits"
             if "integer string conversion" in text else text)
@@ -163,6 +160,9 @@ class JsonArray:
                 follows = window.take()
                 if follows == "]":
                     return self._end(window)
+                if not follows:
+                    window.refuse("the array is not closed: no ] follows "
+                                  f"element {number}")
                 if follows != ",":
                     window.refuse("not a JSON array: no comma or ] follows "
                                   f"element {number}")
@@ -195,10 +195,27 @@ class Window:
         self.text = self.text.removeprefix("\ufeff")
 
     def refuse(self, text, place=None):
-        line = self.line + self.text.count(
+        raise DataError(f"{text} (line {self.line_at(place)} of the file)",
+                        self.name, self.number)
+
+    def line_at(self, place=None):
+        """The file's line of a place in the text, by default of `at`."""
+        return self.line + self.text.count(
             "\n", 0, self.at if place is None else place)
-        raise DataError(f"{text} (line {line} of the file)", self.name,
-                        self.number)
+
+    def refuse_json(self, error):
+        """For what is no JSON, with all there is of the file in the text."""
+        if self.ended and self.is_cut(error):
+            raise DataError(
+                f"the array is not closed: element {self.number} (line "
+                f"{self.line_at()}) is missing or cut short", self.name,
+                self.number)
+        self.refuse(f"not JSON: {json_problem(error)}", error.pos)
+
+    def is_cut(self, error):
+        """Whether the text ended before the element did."""
+        return (error.pos >= len(self.text.rstrip()) or
+                error.msg.startswith("Unterminated string"))
 
     def fill(self, size):
         """Lets go of what was taken, and reads `size` bytes more."""
@@ -243,10 +260,11 @@ class Window:
             except json.JSONDecodeError as error:
                 left = len(self.text) - self.at
                 if self.text[self.at:self.at + 1] != "{" or self.ended:
-                    self.refuse(f"not JSON: {why(error)}", error.pos)
+                    self.refuse_json(error)
                 if left > MAX_LINE_BYTES:
                     self.refuse(f"the element is longer than {MAX_LINE_BYTES} "
-                                f"characters, or not JSON: {why(error)}",
+                                "characters, or not JSON: "
+                                f"{json_problem(error)}",
                                 error.pos)
                 self.fill(max(left, WINDOW_BYTES))
             except RecursionError:

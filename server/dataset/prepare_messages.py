@@ -6,7 +6,7 @@ Every function here raises ValueError saying what is wrong with the row.
 import json
 import re
 
-from prepare_common import json_type, unique_object
+from prepare_common import json_place, json_type, unique_object
 
 # Whether one message is trained.
 FLAGS = ("weight", "loss", "train", "training")
@@ -28,8 +28,10 @@ def text_field(fields, name, where=""):
         raise ValueError(f"{where}the field {name!r} is missing")
     value = fields[name]
     if not isinstance(value, str):
+        empty = value is None and name in ("content", "value")
         raise ValueError(f"{where}the field {name!r} must be a string, not "
-                         f"{json_type(value)}")
+                         f"{json_type(value)}" +
+                         ('; "" where a message has none' if empty else ""))
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -53,9 +55,16 @@ def from_json_text(value, name):
 def no_json(text, name, error):
     if PYTHON_LIST.match(text):
         return ValueError(f"the field {name!r} is a list {AS_JSON}")
+    return ValueError(f"the field {name!r} is a string but no JSON: "
+                      f"{json_error(error)}")
+
+
+def json_error(error):
+    """What json.loads, with unique_object, did not like."""
     if isinstance(error, RecursionError):
-        error = "it is nested too deeply"
-    return ValueError(f"the field {name!r} is a string but no JSON: {error}")
+        return "it is nested too deeply"
+    return (json_place(error) if isinstance(error, json.JSONDecodeError)
+            else str(error))
 
 
 def messages_in_text(text):
@@ -219,9 +228,14 @@ def message_text(message, where):
     texts = []
     for index, part in enumerate(content):
         place = f"{where}content[{index}]: "
-        if not isinstance(part, dict) or part.get("type") != "text":
+        if not isinstance(part, dict):
+            raise ValueError(f"{place}must be an object such as "
+                             '{"type": "text", "text": "..."}, not '
+                             f"{json_type(part)}")
+        if part.get("type") != "text":
             raise ValueError(f"{place}is no part of the type 'text'; images "
-                             "and sounds are not supported")
+                             "and sounds are not supported: leave such rows "
+                             "out")
         texts.append(text_field(part, "text", place))
     return "".join(texts)
 
@@ -263,8 +277,8 @@ def calls_in_text(text, where):
     try:
         value = json.loads(text, object_pairs_hook=unique_object)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where}a 'function_call' must be JSON: {error}"
-                         ) from error
+        raise ValueError(f"{where}a 'function_call' must be JSON: "
+                         f"{json_error(error)}") from error
     calls = value if isinstance(value, list) else [value]
     for call in calls:
         if not isinstance(call, dict) or not isinstance(call.get("name"), str):

@@ -15,6 +15,8 @@ TEXTS = {
                       "a string; the chat template was given what it says",
     "unread_fields": "{rows} rows have messages with fields that the chat "
                      "template does not read: {names}",
+    "media_marks": "{rows} rows have {names} in their text: images, sounds and "
+                   "videos are not read, the marks are trained as text",
     "text_left_out": "{rows} rows have a message whose text the chat template "
                      "leaves out or changes",
     "messages_as_text": "{rows} rows have a list of messages, written as JSON, "

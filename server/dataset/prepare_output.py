@@ -13,7 +13,7 @@ FORMAT_VERSION = 2  # of a prepared split; the reader is dataset.cc
 ARRAYS = {"tokens.u32": "I", "labels.u8": "B", "offsets.u64": "Q",
           "lines.u32": "I"}  # array's type codes
 ROWS = "rows.u64"  # beside them where rows are packed
-# Of sequences packed together; what a window holds in memory.
+# What a window of sequences packed together holds in memory.
 WINDOW_SEQUENCES = 16384
 WINDOW_TOKENS = 4 << 20
 

@@ -19,6 +19,7 @@ from prepare_testing import (CHATML, PREPARE, WORDS,  # noqa: E402
 from prepare_tokens import Encoder  # noqa: E402
 
 BATCH_ROWS = 8
+MOST_SECONDS = 120
 FAR = 20 * BATCH_ROWS  # a row that another process encodes
 
 
@@ -107,7 +108,7 @@ class ProcessesTest(PrepareTest):
         self.assertEqual(manifest["template"]["date"], "2026-01-02")
 
     def both(self, rows):
-        """Of several files, each a list of rows: the error, which is the same
+        """The error of several files, each a list of rows, which is the same
         for one process and for several."""
         paths = [self.write(*part, name=f"part{number}.jsonl")
                  for number, part in enumerate(rows)]
@@ -137,7 +138,7 @@ class ProcessesTest(PrepareTest):
         found = self.both([rows[:FAR] + [b"no json\n", boom]])
         self.assertIn("not JSON", found["error"])
         self.assertEqual(found["line"], FAR + 1)
-        # Of the second of several files.
+        # It is in the second of several files.
         found = self.both([rows[:50], rows[:FAR] + [boom], rows])
         self.assertEqual((pathlib.Path(found["file"]).name, found["line"]),
                          ("part1.jsonl", FAR + 1))
@@ -216,14 +217,21 @@ class ProcessesTest(PrepareTest):
              "--data", path, "--out", self.folder / "out", "--max-length",
              "64", "--split", "train", "--processes", "2"],
             stdout=subprocess.DEVNULL)
-        while len(started := children(helper.pid)) < 2:
-            self.assertIsNone(helper.poll())
-            time.sleep(0.01)
+        self.addCleanup(helper.wait)
+        self.addCleanup(helper.kill)
+        self.wait_until(lambda: helper.poll() is not None or
+                        len(children(helper.pid)) >= 2)
+        started = children(helper.pid)
+        self.assertIsNone(helper.poll())
         helper.kill()
         helper.wait()
-        for pid in started:
-            while is_running(pid):
-                time.sleep(0.01)
+        self.wait_until(lambda: not any(map(is_running, started)))
+
+    def wait_until(self, done):
+        end = time.monotonic() + MOST_SECONDS
+        while not done():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
 
     def test_the_number_is_checked(self):
         for processes in (0, -1, prepare_processes.MAX_PROCESSES + 1):

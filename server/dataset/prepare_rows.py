@@ -8,13 +8,13 @@ import os
 import random
 
 from prepare_common import NAME_LETTERS, DataError, refusal, shown
-from prepare_formats import (FORMAT_NAMES, NAMED_FIELDS, TEXT, row_format,
-                             with_columns)
+from prepare_formats import (FORMAT_NAMES, NAMED_FIELDS, TEXT, NoKnownField,
+                             row_format, some_names, with_columns)
 from prepare_json import JsonArray, JsonLines
 from prepare_messages import present, read_cells
 from prepare_sources import (CSV, JSON_ARRAY, JSON_LINES, PARQUET, TSV, Budget,
                              look_at, source_sha256)
-from prepare_tables import Csv, Map, Parquet
+from prepare_tables import Csv, Map, Parquet, looks_like_row
 
 BATCH_ROWS = 512
 # A token of one character takes about 480 bytes while a batch is tokenized.
@@ -93,12 +93,12 @@ class Rows:
 
     @property
     def name(self):
-        """Of the file that is read."""
+        """The name of the file that is read."""
         return self.sources[len(self.starts) - 1].name
 
     @property
     def kind(self):
-        """Of the file that is read."""
+        """What kind the file is that is read."""
         return self.sources[len(self.starts) - 1].kind
 
     def place(self, line):
@@ -116,8 +116,8 @@ class Rows:
         return found
 
     def warnings(self):
-        """That max_samples left whole files unread; said once where rows of the
-        same files are held out."""
+        """Whole files that max_samples left unread; said once where rows of
+        the same files are held out."""
         left = len(self.parts) - len(self.starts)
         said = self.choice.held_out is not None and self.choice.validation
         if self.ended_at is None or not left or said:
@@ -133,7 +133,7 @@ class Rows:
         READERS[self.sources[0].kind](self.sources[0], Budget()).check_start()
 
     def sha256(self):
-        """Of what was read."""
+        """The hash of what was read."""
         return joined([part.sha256() for part in self.parts])
 
     def described(self):
@@ -192,10 +192,21 @@ class Rows:
     def _row(self, fields, start, number):
         try:
             return self.row(start + number, fields)
+        except NoKnownField as error:
+            self._check_header(fields)
+            raise DataError(str(error), self.name, number) from error
         except ValueError as error:
             raise DataError(str(error), self.name, number) from error
         except Exception as error:
             raise refusal(error, self.name, number) from error
+
+    def _check_header(self, fields):
+        """Of a table without a header the first record names the columns."""
+        if self.kind in (CSV, TSV) and looks_like_row(fields):
+            raise DataError(
+                f"names the columns {some_names(fields)}: is its header "
+                "missing? Write one, such as prompt,completion", self.name,
+                self.parts[len(self.starts) - 1].header_line)
 
     def row(self, line, fields):
         if self.choice.columns:
@@ -213,7 +224,8 @@ class Rows:
         elif found is not self.format:
             raise ValueError(
                 f"this line is of the format {found.name}, those before are "
-                f"of the format {self.format.name}; a file has one format")
+                f"of the format {self.format.name}; make two datasets, or "
+                "write all rows in one format")
         for name in fields:  # in their order, whatever strings' hashes are
             if name in found.required or name in found.optional:
                 continue

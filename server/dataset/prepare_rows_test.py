@@ -56,7 +56,8 @@ class TruncationTest(PrepareTest):
         found = self.error(words(9), max_length=3,
                            more=["--truncation", "drop"])
         self.assertEqual(found["line"], 1)
-        self.assertIn("too_long", found["error"])
+        self.assertIn("truncation: drop leaves out the only row, longer than "
+                      "max_length 3: give", found["error"])
 
 
 class PackingTest(PrepareTest):
@@ -306,6 +307,30 @@ class ShownTest(PrepareTest):
                            more=["--options", '{"truncation": "left"}'])
         self.assertEqual(self.shown(seen["samples"][0]),
                          [("one", False), (" two three four<|im_end|>", True)])
+
+    def test_preview_says_the_warnings_of_what_it_read(self):
+        rows = [{"text": "one two three four", "id": 5},
+                {"text": "one <image>"}, {"text": "", "id": 5}]
+        seen = self.report(["--preview", 1], *rows, more=["--options",
+                           json.dumps({"truncation": "right"})])
+        said = {one["kind"]: (one["rows"], one["warning"])
+                for one in seen["warnings"]}
+        self.assertEqual(said["ignored_fields"],
+                         (2, "the field 'id', in 2 rows, is not used"))
+        self.assertEqual(said["media_marks"][0], 1)
+        self.assertEqual(said["dropped"],
+                         (1, "1 rows are dropped, all_labels_masked"))
+        done = self.start("--tokenizer", self.model, "--data",
+                          self.write(*rows), "--max-length", 2, "--preview", 1)
+        seen = json.loads(done.stdout.splitlines()[-1])
+        self.assertIn("2 rows are cut at max_length",
+                      [one["warning"] for one in seen["warnings"]])
+
+    def test_preview_warns_of_no_row_that_it_does_not_tell_of(self):
+        rows = [{"text": "one"}] * 512 + [{"text": "one", "id": 1}] * 9
+        seen = self.report(["--preview", 1], *rows)
+        self.assertEqual((seen["rows"], seen["whole"], seen["warnings"]),
+                         (512, False, []))
 
     def test_preview_when_a_character_is_cut(self):
         seen = self.report(["--preview", 1],

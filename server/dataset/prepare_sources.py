@@ -14,7 +14,7 @@ import re
 import sys
 import zlib
 
-from prepare_common import DataError, refusal
+from prepare_common import DataError, refusal, size_text
 from prepare_files import (LFS_MESSAGE, LFS_POINTER, MAX_DATA_BYTES,
                            open_regular, user_file_sha256)
 
@@ -52,8 +52,8 @@ OTHER_KINDS = (
     (b"\xfe\xff", "UTF-16", "write it as UTF-8: iconv -f UTF-16 -t UTF-8"),
     (b"{\0", "UTF-16", "write it as UTF-8: iconv -f UTF-16LE -t UTF-8"),
     (b"\0{", "UTF-16", "write it as UTF-8: iconv -f UTF-16BE -t UTF-8"),
-    (b"PK\x03\x04", "a ZIP archive, or what is one inside as .xlsx is",
-     "unpack it, or save it as CSV"),
+    (b"PK\x03\x04", "a ZIP archive (.xlsx files are, too)",
+     "unpack it, or save the sheet as CSV"),
     (b"PK\x05\x06", "an empty ZIP archive", "look for what was meant"),
     (b"PARE", "an encrypted Parquet file", "write it without encryption"),
     (b"BZh", "packed by bzip2", UNPACK),
@@ -95,7 +95,7 @@ class Budget:
         if self.left < 0:
             raise DataError(
                 "unpacks to more than the limit of "
-                f"{MAX_UNPACKED_BYTES} bytes, with the files before it", name)
+                f"{size_text(MAX_UNPACKED_BYTES)}, with the files before it", name)
 
 
 class Meter:
@@ -112,7 +112,8 @@ class Meter:
         self.budget.take(size, self.name)
         self.bytes -= size
         if self.bytes < 0:
-            self._refuse(f"{PACKED_BYTES} bytes and {PACKED_BYTES_EACH} more")
+            self._refuse(f"{size_text(PACKED_BYTES)} and "
+                         f"{size_text(PACKED_BYTES_EACH)} more")
 
     def row(self):
         """Takes one row, or a line that is none."""
@@ -121,8 +122,8 @@ class Meter:
             self._refuse(f"{PACKED_ROWS} rows and {PACKED_ROWS_EACH} more")
 
     def _refuse(self, most):
-        raise DataError(f"has {self.size} bytes and holds more than {most} for "
-                        f"each of them; {self.remedy}", self.name)
+        raise DataError(f"has {size_text(self.size)} and holds more than {most} for "
+                        f"each of its bytes; {self.remedy}", self.name)
 
 
 def look_at(path, name):
@@ -181,7 +182,7 @@ def kind_of(head, packing, name):
 
 
 def suffix(name):
-    """Of the file within a packed one."""
+    """The suffix of the file within a packed one."""
     stem, end = os.path.splitext(name.lower())
     return os.path.splitext(stem)[1] if end in PACKED_SUFFIXES else end
 

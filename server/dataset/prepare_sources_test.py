@@ -155,7 +155,7 @@ class KindsTest(SourcesTest):
     def test_what_is_unpacked_is_limited(self):
         data = gzip.compress(json_lines([{"text": "one"}] * 5000))
         with mock.patch.object(prepare_sources, "MAX_UNPACKED_BYTES", 4096):
-            self.refused(data, "unpacks to more than the limit of 4096 bytes")
+            self.refused(data, "unpacks to more than the limit of 4 KiB")
 
     def test_files_of_a_dataset_share_the_limit(self):
         rows = json_lines([{"text": "one"}] * 50)
@@ -181,7 +181,7 @@ class KindsTest(SourcesTest):
                 mock.patch.object(prepare_sources, "PACKED_ROWS_EACH", 0):
             for name, data in files.items():
                 self.refused(data, "holds more than 299 rows and 0 more for "
-                             "each of them; " + (
+                             "each of its bytes; " + (
                                  "write its rows as JSON Lines" if
                                  name == "b.json" else "unpack it first"),
                              name)
@@ -241,14 +241,21 @@ class ArrayTest(SourcesTest):
     def test_malformed(self):
         row = '{"text": "one"}'
         for text, message, line in (
-                ("[", "not JSON: Expecting value", 1),
+                ("[", "the array is not closed: element 1 (line 1) is missing "
+                 "or cut short", 1),
                 ("[5]", "must be a JSON object, not a number", 1),
                 (f"[{row}, [1]]", "must be a JSON object, not an array", 2),
                 (f"[{row}, null]", "must be a JSON object, not null", 2),
                 (f"[{row},]", "not JSON: Expecting value", 2),
                 (f"[{row}\n\n{row}]", "no comma or ] follows element 1 "
                  "(line 3 of the file)", 1),
-                (f"[{row}", "no comma or ] follows element 1", 1),
+                (f"[{row}", "the array is not closed: no ] follows element 1", 1),
+                (f"[{row},\n", "the array is not closed: element 2 (line 2) is "
+                 "missing or cut short", 2),
+                (f'[{row},\n{{"te', "the array is not closed: element 2 "
+                 "(line 2) is", 2),
+                (f'[{row},\n{{"text": "a"', "the array is not closed: element "
+                 "2 (line 2) is", 2),
                 (f"[{row}] x", "something follows its end", 1),
                 ('[{"text": "a", "text": "b"}]', "'text' is there twice", 1),
                 ('[\n{"text": }]', "(line 2 of the file)", 1),

@@ -4,7 +4,8 @@ import collections
 import csv
 import re
 
-from prepare_common import DataError, Unread, fault_text, refusal, shown
+from prepare_common import (DataError, Unread, fault_text, refusal, shown,
+                            size_text)
 from prepare_json import MAX_LINE_BYTES
 from prepare_sources import (BYTE_ORDER_MARK, CSV, TSV, Meter, Stream,
                              import_pyarrow, opened, source_sha256)
@@ -12,11 +13,14 @@ from prepare_sources import (BYTE_ORDER_MARK, CSV, TSV, Meter, Stream,
 MAX_COLUMNS = 16384
 # What a first record has whose file is no such table.
 JSON_BEGIN = re.compile(r"\s*(\[\s*(\{|$)|\{\s*(\"|$))")
+# What looks_like_row goes by.
+MAX_NAME = 60
+NUMBER = re.compile(r"[-+]?[0-9]+([.,][0-9]+)?")
 OTHER_SEPARATOR = {CSV: re.compile(r"[;\t|]"), TSV: re.compile(r"[;,|]")}
 # Rows that Parquet unpacks at once; each may be as large as a line.
 PARQUET_ROWS = 32
 LARGE_BYTES = 32 << 20  # of such rows, which become objects one by one
-# Of a row group's columns so much is held at once, and not less of one.
+# So much of a row group's columns is held at once, and not less of one.
 COLUMNS_BYTES, COLUMN_BYTES = 4 << 20, 4096
 
 
@@ -175,6 +179,7 @@ class Csv:
         self.done = 0
         self.lines = 0  # that were read
         self.size = 0  # bytes of the record that is read
+        self.header_line = 1
 
     def rows(self):
         """(number, fields, bytes) of each."""
@@ -217,9 +222,10 @@ class Csv:
             self.lines += 1
             self.size += len(raw)
             if self.size > MAX_LINE_BYTES:
-                raise DataError(f"the record is longer than {MAX_LINE_BYTES} "
-                                "bytes; make several rows of it, or look for "
-                                "a quote that is never closed",
+                raise DataError("the record is longer than "
+                                f"{size_text(MAX_LINE_BYTES)}; make several "
+                                "rows of it, or look for a quote that is never "
+                                "closed",
                                 self.source.name, self.lines)
             if self.lines == 1:
                 raw = raw.removeprefix(BYTE_ORDER_MARK)
@@ -238,6 +244,7 @@ class Csv:
 
     def _header(self, names):
         kind, where = self.source.kind, (self.source.name, self.lines)
+        self.header_line = self.lines
         if names is None:
             return []
         if JSON_BEGIN.match(names[0]):
@@ -276,6 +283,13 @@ class Csv:
 
     def sha256(self):
         return source_sha256(self.source)
+
+
+def looks_like_row(names):
+    """Whether what a header names are hardly names of columns: numbers, or
+    what is as long as a sentence, or ends as one."""
+    return any(len(name) > MAX_NAME or name.strip()[-1:] in tuple(".?!") or
+               NUMBER.fullmatch(name.strip()) for name in names)
 
 
 def csv_fault(error):

@@ -13,7 +13,8 @@ import re
 from jinja2 import TemplateError, TemplateSyntaxError, ext, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from prepare_common import DataError, fault_text, json_type, refusal
+from prepare_common import (DataError, fault_text, json_type, refusal,
+                            size_text)
 from prepare_files import (MAX_TEMPLATE_BYTES, files_in, read_json_object,
                            read_text)
 from prepare_limits import TEMPLATE_SECONDS, TookTooLong, cpu_time
@@ -206,9 +207,10 @@ class Template:
                              "conversation") from error
         except TooMuchText as error:
             raise ValueError("the chat template writes more than "
-                             f"{MAX_RENDERED_BYTES} bytes for this "
+                             f"{size_text(MAX_RENDERED_BYTES)} for this "
                              "conversation") from error
         except TemplateError as error:
+            refuse_null(variables["messages"], error)
             raise ValueError("the chat template refuses this conversation: "
                              f"{error.message or type(error).__name__}"
                              ) from error
@@ -221,6 +223,7 @@ class Template:
                 error, "the chat template's writing of this conversation")
                 ) from error
         except Exception as error:  # whatever its expressions come to
+            refuse_null(variables["messages"], error)
             raise ValueError("the chat template fails on this conversation: "
                              f"{type(error).__name__}: {error}") from error
 
@@ -236,6 +239,17 @@ class Template:
         if len(text.encode("utf-8")) > MAX_RENDERED_BYTES:
             raise TooMuchText
         return text
+
+
+def refuse_null(messages, error):
+    """Says so where it is a message's null content that the template cannot
+    take: "can only concatenate str", "'None' has no attribute"."""
+    null = next((index for index, message in enumerate(messages)
+                 if "content" in message and message["content"] is None), None)
+    if null is not None and "None" in str(error):
+        raise ValueError("the chat template fails on this conversation: it "
+                         f"cannot take a null content (messages[{null}]); "
+                         'write ""') from error
 
 
 def find_family(text, path):

@@ -45,7 +45,7 @@ class FormatsTest(PrepareTest):
         self.assertEqual(ids, prompt + self.ids(" two") + [self.eos])
         self.assertEqual(labels, [0] * len(prompt) +
                          [1] * (len(ids) - len(prompt)))
-        self.assertEqual(manifest["format"], "prompt/completion")
+        self.assertEqual(manifest["format"], "prompt_completion")
         self.assertEqual(manifest["boundary_merged"], 0)
 
     def test_token_over_the_boundary_is_a_target(self):
@@ -130,7 +130,8 @@ class LengthTest(PrepareTest):
     def test_no_row_left_is_an_error(self):
         found = self.error({"prompt": "one two three", "completion": " four"},
                            max_length=2)
-        self.assertIn("none of the 1 rows", found["error"])
+        self.assertIn("max_length 2 cuts off all that is trained, in the "
+                      "only row: give a larger one", found["error"])
 
 
 class BadInputTest(PrepareTest):
@@ -158,13 +159,13 @@ class BadInputTest(PrepareTest):
                 (b'{"text": "a", "prompt": "b"}\n', "say dataset_format"),
                 (b'{"txt": "a"}\n', "has 'txt'"),
                 (b"{}\n", "has none"),
-                (b'{"prompt":"a","completion":"b"}\n', "a file has one")):
+                (b'{"prompt":"a","completion":"b"}\n', "make two datasets,")):
             with self.subTest(raw=raw[:40]):
                 self.assert_error([good, b"\n", raw, good], 3, message)
 
     def test_too_long_line(self):
         self.assert_error([{"text": "a"}, b'{"text":"' + b"a" * (16 << 20)], 2,
-                          "longer than 16777216 bytes")
+                          "longer than 16 MiB; make")
 
     def test_missing_data_and_name_for_messages(self):
         done = self.prepare(self.folder / "none", "--data-name", "my.jsonl")

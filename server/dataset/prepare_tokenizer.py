@@ -116,7 +116,7 @@ def tokens_with_ids(value, path):
 
 
 def legacy_tokens(value, special, path):
-    """Of added_tokens.json: {text: id}."""
+    """What added_tokens.json has: {text: id}."""
     from tokenizers import AddedToken
 
     for text, number in value.items():

@@ -8,6 +8,7 @@ import functools
 import itertools
 import json
 import os
+import re
 
 from prepare_common import OUR_EXITS, DataError, refusal, speaker
 from prepare_formats import AlpacaRow, ChatRow, alpaca_chat, alpaca_text
@@ -22,6 +23,9 @@ from prepare_tokenizer import (find_eos, listed_ends, load_tokenizer,
 
 # A text of more letters is tokenized alone, and said before.
 LARGE_LETTERS = 1 << 19
+
+# Where other tools put what they read beside the text; closed, it is a page's.
+MEDIA_MARK = re.compile(r"<(image|video|audio)>")
 
 # labels: per token 1 when it is a target. dropped: why there is no sequence.
 Encoded = collections.namedtuple("Encoded", "line ids labels merged dropped")
@@ -143,7 +147,10 @@ class Encoder:
             e.ids for e in self.tokenizer.encode_batch_fast(some)])
 
     def encode_texts(self, rows):
-        whole = self.ids(rows, [row.prompt + row.completion for row in rows])
+        texts = [row.prompt + row.completion for row in rows]
+        for row, text in zip(rows, texts):
+            self.look_for_marks(row.line, [text])
+        whole = self.ids(rows, texts)
         prompted = [row for row in rows if row.has_prompt]
         alone = iter(self.ids(prompted, [row.prompt for row in prompted]))
         for row, ids in zip(rows, whole):
@@ -211,6 +218,7 @@ class Encoder:
     def look_at(self, row, text):
         """Notes what the row has that is rarely meant."""
         said = contents(row.messages)
+        self.look_for_marks(row.line, said)
         if any(map(self.special.search, said)):
             self.notes.add("control_tokens", row.line)
         if not all(is_written(one, text) for one in said):
@@ -218,6 +226,13 @@ class Encoder:
         unread = self.template.unread_fields(row.messages, row.tools)
         if unread:
             self.notes.add("unread_fields", row.line, *unread)
+
+    def look_for_marks(self, line, texts):
+        marks = {found[0] for text in texts
+                 for found in MEDIA_MARK.finditer(text)
+                 if f"</{found[1]}>" not in text}
+        if marks:
+            self.notes.add("media_marks", line, *sorted(marks))
 
     def masked(self, row, spans, encoding):
         if spans is None:
@@ -276,7 +291,7 @@ class Encoder:
         return noted
 
     def add_noted(self, noted):
-        """Of rows that follow those that were noted here."""
+        """Takes what was noted of rows that follow those noted here."""
         notes, turn_ends, used = noted
         self.notes.add_all(notes)
         for end, line in turn_ends.items():

@@ -9,6 +9,7 @@
 #include "server/jobs/engine.h"
 #include "server/jobs/job_needs.h"
 #include "server/jobs/step_times.h"
+#include "server/weights/checkpoint.h"
 
 namespace roundhouse {
 namespace {
@@ -22,6 +23,26 @@ int64_t StepsLike(const JobSpec& spec, const JobRecord& like) {
   // Packed rows are counted when they are packed.
   if (spec.packing || !like.dataset.has_value()) return 0;
   return TotalSteps(spec, like.dataset->train_sequences);
+}
+
+// With the number of rows, which is not known yet, the job's log says which.
+std::string ResumeWarning(const FileOpener& files, const JobSpec& spec) {
+  if (spec.resume_from_checkpoint.empty()) return "";
+  const auto manifest =
+      ReadCheckpoint(files, spec.resume_from_checkpoint, false);
+  if (!manifest.ok() || manifest->step == 0) return "";
+  const auto resolved = ResolvedSpec::FromJson(manifest->resolved_spec);
+  if (!resolved.ok() || resolved->spec().packing != spec.packing) return "";
+  const JobSpec& then = resolved->spec();
+  if (then.batch_size == spec.batch_size && then.seed == spec.seed) return "";
+  const auto order = [](const JobSpec& job) {
+    return absl::StrCat("batch_size ", job.batch_size, " and seed ", job.seed);
+  };
+  return absl::StrCat(
+      "resume_from_checkpoint: its job had ", order(then), ", this one has ",
+      order(spec),
+      ": rows are taken in another order, so that some may be trained on once "
+      "more than both jobs say, others once less; the job's log says which");
 }
 
 }  // namespace
@@ -63,6 +84,9 @@ absl::StatusOr<DryRunResult> Engine::DryRun(const SubmitRequest& request) {
   dry.job.output_name = spec.output_name;
   dry.needs = checked.needs;
   dry.warnings = checked.warnings;
+  const std::string resumed = ResumeWarning(*roots_, spec);
+  if (!resumed.empty()) dry.warnings.push_back(resumed);
+  dry.has_eval_prompts = !spec.eval_prompts.empty();
   const AdapterConfig adapter = checked.spec.adapter();
   const int64_t trained = TrainableParameterCount(checked.model, adapter);
   dry.needs.trainable_parameters = trained;

@@ -33,6 +33,13 @@ std::string GivenBackText(const std::vector<int64_t>& steps) {
       steps.empty() ? 0 : steps.back());
 }
 
+absl::Status CheckNotFinal(const JobRecord& job, const char* to_do) {
+  if (!IsFinal(job.state)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(job.id, " has ended (", JobStateName(job.state),
+                   "); there is nothing to ", to_do));
+}
+
 }  // namespace
 
 // --- taking up ---
@@ -113,6 +120,7 @@ absl::StatusOr<JobRecord> Engine::CancelNow(const std::string& id) {
   if (job.state == JobState::kCancelling || job.state == JobState::kCancelled) {
     return job;
   }
+  RETURN_IF_ERROR(CheckNotFinal(job, "cancel"));
   RETURN_IF_ERROR(transitions_.CheckAsks(job.id));
   RunningJob* const running = FindRunning(job.id);
   const JobState to =
@@ -136,6 +144,7 @@ absl::StatusOr<JobRecord> Engine::PauseNow(const std::string& id) {
   if (job.state == JobState::kPausing || job.state == JobState::kPaused) {
     return job;
   }
+  RETURN_IF_ERROR(CheckNotFinal(job, "pause"));
   RETURN_IF_ERROR(transitions_.CheckAsks(job.id));
   RunningJob* const running = FindRunning(job.id);
   const JobState to =
@@ -156,6 +165,7 @@ absl::StatusOr<JobRecord> Engine::PauseNow(const std::string& id) {
 absl::StatusOr<JobRecord> Engine::ResumeNow(const std::string& id) {
   without_room_.erase(id);
   ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
+  RETURN_IF_ERROR(CheckNotFinal(job, "resume"));
   RETURN_IF_ERROR(transitions_.CheckAsks(job.id));
   // Other states lead to QUEUED too, but not on anyone's word.
   if (job.state != JobState::kPaused) {
@@ -178,6 +188,7 @@ absl::StatusOr<JobRecord> Engine::ResumeNow(const std::string& id) {
 absl::StatusOr<JobRecord> Engine::FinishNow(const std::string& id) {
   ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
   if (job.state == JobState::kFinalizing) return job;
+  RETURN_IF_ERROR(CheckNotFinal(job, "finish"));
   RETURN_IF_ERROR(transitions_.CheckAsks(job.id));
   RunningJob* const running = FindRunning(job.id);
   const bool stepping = running != nullptr && running->runner().stepping();

@@ -103,9 +103,9 @@ absl::StatusOr<ModelDirectory> Engine::CheckModel(const JobSpec& spec) const {
   }
   auto model = OpenModelDirectory(*roots_, path, {.init = spec.model_init});
   if (!model.ok()) return ModelError(model.status());
-  const std::string tokenizer = model->path + "/tokenizer.json";
-  if (!roots_->IsThere(tokenizer)) {
-    return ModelError(absl::NotFoundError(tokenizer + ": no such file"));
+  if (!roots_->IsThere(model->path + "/tokenizer.json")) {
+    return ModelError(absl::NotFoundError(absl::StrCat(
+        model->path, " has no tokenizer.json; name the folder that has it")));
   }
   if (spec.max_length.has_value()) {
     RETURN_IF_ERROR(CheckMaxLength(*spec.max_length, model->config));

@@ -32,7 +32,7 @@ uint64_t FileBytes(const SourceFiles& files,
   return bytes;
 }
 
-// Of all that is read for a job, how much is the training split.
+// How much of all that is read for a job is the training split.
 double TrainingShare(const JobRecord& job, const JobSpec& spec) {
   if (spec.validation_split > 0) return 0.5;  // both read all of the same files
   if (spec.validation_dataset.empty()) return 1;

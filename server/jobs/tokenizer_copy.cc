@@ -58,7 +58,7 @@ absl::Status AddNames(const std::string& path, const std::string& prefix,
   return absl::InternalError(absl::StrCat(path, ": ", error.message()));
 }
 
-// Of the files in the copy and in its folder of chat templates.
+// The names of files in the copy and in its folder of chat templates.
 absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& path) {
   std::vector<std::string> names;
   RETURN_IF_ERROR(AddNames(path, "", &names));

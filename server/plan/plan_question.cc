@@ -45,8 +45,9 @@ absl::StatusOr<ModelShape> ReadModel(const std::string& name,
   if (!file) path += "/config.json";
   const auto text = ReadWholeFile(files, path, kMaxConfigBytes);
   if (!text.ok()) {
-    return FieldError("PATH_NOT_FOUND", "model",
-                      absl::StrCat("model: ", text.status().message()));
+    return FieldError(
+        absl::IsNotFound(text.status()) ? "PATH_NOT_FOUND" : "INVALID_MODEL",
+        "model", absl::StrCat("model: ", text.status().message()));
   }
   const auto shape = ParseModelShape(*text, path);
   if (shape.ok()) return shape;

@@ -98,7 +98,7 @@ absl::StatusOr<pid_t> Spawn(const ChildOptions& options, int stdout_fd,
   return pid;
 }
 
-// Of a process group that was killed, those that are this process's children.
+// Takes the exit of those of a killed process group that are our children.
 void ReapGroup(EventLoop& loop, pid_t group) {
   pid_t reaped = 0;
   while ((reaped = waitpid(-group, nullptr, WNOHANG)) > 0) {

@@ -60,7 +60,7 @@ void PromptRun::Start() {
   }
 }
 
-// Of the helper: the prompts, or the tokenizer's files.
+// What the helper refuses is the prompts, or the tokenizer's files.
 absl::Status PromptRun::HelperError(const absl::Status& status) const {
   if (status.ok()) return absl::InternalError("the text helper left early");
   if (!absl::IsInvalidArgument(status)) return status;
@@ -92,8 +92,9 @@ absl::Status PromptRun::CheckPrompt(const std::string& name,
   if (static_cast<int64_t>(tokens.size()) >= model.max_position_tokens) {
     return FieldError(
         "INVALID_VALUE", options_.field,
-        absl::StrCat(name, ": has ", tokens.size(), " tokens; the model takes ",
-                     model.max_position_tokens, " with the answer's"));
+        absl::StrCat(name, ": has ", tokens.size(),
+                     " tokens; with its answer the model has room for ",
+                     model.max_position_tokens, ": shorten it"));
   }
   for (const int32_t token : tokens) {
     if (token >= 0 && token < model.vocab_size) continue;

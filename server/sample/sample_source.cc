@@ -59,7 +59,7 @@ absl::StatusOr<SampleSource> Open(const std::string& path,
   source.tokenizer_directory = own ? path : model;
   if (!own && !files.IsThere(model + "/tokenizer.json")) {
     return absl::NotFoundError(
-        absl::StrCat(model, "/tokenizer.json: no such file"));
+        absl::StrCat(model, " has no tokenizer.json, which sampling needs"));
   }
   std::vector<std::string> of_model;
   for (const char* name : {"/config.json", "/generation_config.json"}) {

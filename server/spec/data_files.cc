@@ -28,7 +28,7 @@ namespace {
 constexpr char kWildcards[] = "*?[";
 constexpr const char* kSuffixes[] = {".jsonl",   ".ndjson", ".json",
                                      ".parquet", ".csv",    ".tsv"};
-constexpr const char* kPackedSuffixes[] = {".gz", ".zst"};
+constexpr const char* kPackedSuffixes[] = {".gz", ".zst", ".zstd"};
 // What lies beside data and is none.
 constexpr const char* kOtherNames[] = {"dataset_info.json",
                                        "dataset_infos.json", "state.json",
@@ -45,6 +45,10 @@ std::pair<std::string, std::string> SplitPath(const std::string& path) {
   const size_t slash = path.rfind('/');
   if (slash == std::string::npos) return {".", path};
   return {slash == 0 ? "/" : path.substr(0, slash), path.substr(slash + 1)};
+}
+
+bool HasWildcard(const std::string& path) {
+  return path.find_first_of(kWildcards) != std::string::npos;
 }
 
 bool IsData(const std::string& name) {
@@ -123,7 +127,10 @@ std::string Example(const std::string& file) {
 
 // Files beside those of the train split may be more of it; beside those of
 // others they are what is trained, and the others are not.
+//
+// `name` is what was given, `prefix` what stands before a file's name there.
 absl::Status CheckOneSplit(const std::string& field, const std::string& name,
+                           const std::string& prefix,
                            const std::vector<std::string>& files) {
   std::map<std::string, std::string> first;  // of each split
   for (const std::string& file : files) {
@@ -141,9 +148,12 @@ absl::Status CheckOneSplit(const std::string& field, const std::string& name,
   return Invalid(
       field, name,
       absl::StrCat("has files of several splits (", absl::StrJoin(found, ", "),
-                   "); name those that are meant, for instance ", name,
-                   absl::EndsWith(name, "/") ? "" : "/", Example(meant),
-                   ", or each file"));
+                   "); name those that are meant, for instance ", prefix,
+                   Example(meant), ", or each file"));
+}
+
+bool Holds(const std::vector<std::string>& names, const char* name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 class Finder {
@@ -157,14 +167,16 @@ class Finder {
     if (file.ok()) return Take(name, *std::move(file));
     if (absl::IsUnavailable(file.status())) return file.status();
     const auto [folder, last] = SplitPath(name);
-    if (last.find_first_of(kWildcards) != std::string::npos) {
-      return AddMatches(name, folder, last);
+    if (HasWildcard(folder)) {
+      const auto real = resolve_(field_, folder, PathKind::kDirectory);
+      if (absl::IsUnavailable(real.status())) return real.status();
+      if (!real.ok()) {
+        return Invalid(field_, name,
+                       "has a pattern in a folder's name; only the last part "
+                       "of a path may be one");
+      }
     }
-    if (name.find_first_of(kWildcards) != std::string::npos) {
-      return Invalid(field_, name,
-                     "has a pattern in a folder's name; only the last part of "
-                     "a path may be one");
-    }
+    if (HasWildcard(last)) return AddMatches(name, folder, last);
     const auto directory = resolve_(field_, name, PathKind::kDirectory);
     return directory.ok() ? AddFolder(name, *directory) : file.status();
   }
@@ -210,7 +222,8 @@ class Finder {
     std::erase_if(names, [&](const std::string& one) {
       return fnmatch(pattern.c_str(), one.c_str(), FNM_PERIOD) != 0;
     });
-    RETURN_IF_ERROR(CheckOneSplit(field_, folder, names));
+    const std::string prefix = name.substr(0, name.size() - pattern.size());
+    RETURN_IF_ERROR(CheckOneSplit(field_, name, prefix, names));
     for (const std::string& one : names) {
       RETURN_IF_ERROR(AddBelow(real, one));
     }
@@ -225,17 +238,25 @@ class Finder {
     const bool arrow = std::any_of(
         names.begin(), names.end(),
         [](const std::string& one) { return absl::EndsWith(one, ".arrow"); });
+    if (Holds(names, "config.json") &&
+        (Holds(names, "tokenizer.json") || Holds(names, "model.safetensors") ||
+         Holds(names, "model.safetensors.index.json"))) {
+      return Invalid(field_, name,
+                     "is a model's folder (config.json); name the data");
+    }
     std::erase_if(names, [](const std::string& one) { return !IsData(one); });
     if (names.empty()) {
       return Invalid(
           field_, name,
-          arrow ? "is a folder of the datasets library; write it as Parquet: "
-                  "datasets.load_from_disk(FOLDER).to_parquet(FILE)"
-                : absl::StrCat("has no file whose name ends with ",
-                               absl::StrJoin(kSuffixes, ", "),
-                               " (or so with .gz or .zst behind)"));
+          arrow
+              ? "is a folder of the datasets library; write it as Parquet: "
+                "datasets.load_from_disk(FOLDER).to_parquet(FILE)"
+              : absl::StrCat("has no file whose name ends with ",
+                             absl::StrJoin(kSuffixes, ", "), " (or so with ",
+                             absl::StrJoin(kPackedSuffixes, ", "), " behind)"));
     }
-    RETURN_IF_ERROR(CheckOneSplit(field_, name, names));
+    const std::string prefix = absl::EndsWith(name, "/") ? name : name + "/";
+    RETURN_IF_ERROR(CheckOneSplit(field_, name, prefix, names));
     for (const std::string& one : names) {
       RETURN_IF_ERROR(AddBelow(real, one));
     }

@@ -106,6 +106,27 @@ TEST_F(DataFilesTest, SplitsAreNotMixed) {
   EXPECT_EQ(Found({"d"}).size(), 3);
 }
 
+TEST_F(DataFilesTest, WhatWasWrittenIsAnswered) {
+  Make({"train.jsonl", "test.jsonl", "d/train.jsonl", "d/test.jsonl"});
+  ExpectRefused({"*.jsonl"}, "\"*.jsonl\" has files of several splits");
+  ExpectRefused({"*.jsonl"}, "for instance train*, or");
+  ExpectRefused({"d/*.jsonl"}, "\"d/*.jsonl\" has files of several splits");
+  ExpectRefused({"d/*.jsonl"}, "for instance d/train*, or");
+  ExpectRefused({"d"}, "for instance d/train*, or");
+  ExpectRefused({"d/"}, "for instance d/train*, or");
+}
+
+TEST_F(DataFilesTest, AModelsFolderIsNoData) {
+  Make({"d/config.json", "d/tokenizer.json"});
+  ExpectRefused({"d"}, "\"d\" is a model's folder (config.json); name the");
+}
+
+TEST_F(DataFilesTest, PackedInEachWay) {
+  Make({"d/a.jsonl.gz", "d/b.jsonl.zst", "d/c.jsonl.zstd"});
+  EXPECT_EQ(Found({"d"}),
+            (Names{"d/a.jsonl.gz", "d/b.jsonl.zst", "d/c.jsonl.zstd"}));
+}
+
 TEST_F(DataFilesTest, TheSplitIsAnyWordOfTheName) {
   Make({"d/alpaca_Train.jsonl", "d/alpaca_test.jsonl"});
   ExpectRefused({"d"},
@@ -165,6 +186,9 @@ TEST_F(DataFilesTest, Patterns) {
   EXPECT_EQ(Found({"*.jsonl"}), (Names{"top.jsonl"}));
   EXPECT_EQ(Found({top_ + "/root/d/b*"}), (Names{"d/b.jsonl"}));
   ExpectRefused({"d/q*"}, "\"d/q*\" matches no file in");
+  ExpectRefused({"*/x*"}, "\"*/x*\" has a pattern in a folder's name");
+  ExpectRefused({"d/*/x*"}, "\"d/*/x*\" has a pattern in a folder's name");
+  ExpectRefused({"d/*/x"}, "\"d/*/x\" has a pattern in a folder's name");
   ExpectRefused({"*/a1.jsonl"}, "only the last part of a path may be one");
   ExpectRefused({"none/*"}, "\"none\" does not exist under the data roots");
 }

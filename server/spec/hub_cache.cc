@@ -123,7 +123,8 @@ absl::StatusOr<std::string> HubCache::Find(const std::string& field,
     return FieldError(
         "PATH_NOT_FOUND", field,
         absl::StrCat("the Hugging Face cache ", directory_, " lacks ", what,
-                     "; the server downloads nothing, get it with: ",
+                     "; the server downloads nothing, get it on the server, "
+                     "as the daemon's user: ",
                      DownloadCommand(name, need, directory_)));
   };
   const std::string folder = FolderOf(name.id);

@@ -113,7 +113,8 @@ TEST_F(HubCacheTest, ARevisionIsACommitOrABranch) {
   EXPECT_TRUE(
       absl::StrContains(missing.message(),
                         "lacks models--Org--Tiny-1.5B/snapshots/v2; the "
-                        "server downloads nothing, get it with: hf download "
+                        "server downloads nothing, get it on the server, as "
+                        "the daemon's user: hf download "
                         "Org/Tiny-1.5B --revision v2 --cache-dir "))
       << missing;
   EXPECT_EQ(*cache_.Find("f", HubName{name->id, kRevision}), Snapshot());

@@ -130,7 +130,8 @@ class Reader {
     const std::string nearest = NearestName(at.key, names);
     Fault("UNKNOWN_FIELD", at,
           nearest.empty()
-              ? "unknown field; docs/job-spec.md lists them"
+              ? "unknown field; roundhouse job-template shows the usual ones, "
+                "docs/job-spec.md all"
               : absl::StrCat("unknown field; did you mean ", nearest, "?"));
   }
 
@@ -163,8 +164,19 @@ class Reader {
     for (const auto& [at, known] : needs_) {
       if (Find(known->needs) != nullptr) continue;
       Fault("MISSING_FIELD", at,
-            absl::StrCat(known->text, " needs ", known->needs, " beside it"));
+            absl::StrCat(known->text, " needs ", known->needs,
+                         " beside it, or remove this line"));
     }
+  }
+
+  // What to do where another tool's field is why `name` is there.
+  std::string OrRemove(const std::string& name) const {
+    for (const auto& [at, known] : needs_) {
+      if (known->needs == name) {
+        return absl::StrCat("; or remove it and ", at.key);
+      }
+    }
+    return "";
   }
 
   void CheckMethod() {
@@ -333,11 +345,13 @@ class Reader {
       if (!on) continue;
       const bool prompts = name == std::string("eval_steps");
       if (!HasValidation(spec) && !(prompts && !spec.eval_prompts.empty())) {
-        Fault("MISSING_FIELD", *Find(name),
-              prompts ? "needs a validation_dataset, a validation_split or "
-                        "eval_prompts beside it"
-                      : "needs a validation_dataset or a validation_split "
-                        "beside it");
+        Fault(
+            "MISSING_FIELD", *Find(name),
+            absl::StrCat(prompts ? "needs a validation_dataset, a "
+                                   "validation_split or eval_prompts beside it"
+                                 : "needs a validation_dataset or a "
+                                   "validation_split beside it",
+                         OrRemove(name)));
       } else if (spec.eval_steps == 0) {
         Fault("MISSING_FIELD", *Find(name), "needs eval_steps beside it");
       }

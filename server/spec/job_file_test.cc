@@ -207,7 +207,12 @@ TEST(JobFileTest, OtherFieldsThatSayOneOfOurs) {
             "job.yaml:4: save_steps: save_strategy (line 3) says the same; "
             "keep one of them");
   EXPECT_EQ(Message(With("eval_strategy: steps\nvalidation_dataset: v")),
-            "job.yaml:3: eval_strategy: steps needs eval_steps beside it");
+            "job.yaml:3: eval_strategy: steps needs eval_steps beside it, or "
+            "remove this line");
+  EXPECT_EQ(Message(With("eval_strategy: steps\neval_steps: 2")),
+            "job.yaml:4: eval_steps: needs a validation_dataset, a "
+            "validation_split or eval_prompts beside it; or remove it and "
+            "eval_strategy");
   EXPECT_TRUE(With("eval_strategy: steps\nvalidation_dataset: v\neval_steps: 2")
                   .status()
                   .ok());

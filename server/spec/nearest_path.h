@@ -12,7 +12,7 @@
 
 namespace roundhouse {
 
-// Of a folder's names those that are compared.
+// How many of a folder's names are compared.
 inline constexpr size_t kComparedNames = 1000;
 
 // `path` with the one part of it that is not there replaced by the nearest name

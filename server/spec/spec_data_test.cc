@@ -77,10 +77,19 @@ TEST(SpecDataTest, WhichRowsAndWhatTheyAre) {
               "job.yaml:3: validation_split: expected a number from 0 to 0.5, "
               "got the number 0.6");
   ExpectError("dataset_columns: {nine: a}", "INVALID_VALUE", "dataset_columns",
-              "job.yaml:3: dataset_columns: expected one of "
+              "job.yaml:3: dataset_columns: expected "
               "chat_template_kwargs, completion, conversations, history, "
               "input, instruction, messages, output, parallel_tool_calls, "
-              "prompt, system, text, tools, got the text \"nine\"");
+              "prompt, system, text or tools, got the text \"nine\"");
+  ExpectError("dataset_columns: {promt: a}", "INVALID_VALUE", "dataset_columns",
+              "job.yaml:3: dataset_columns: expected "
+              "chat_template_kwargs, completion, conversations, history, "
+              "input, instruction, messages, output, parallel_tool_calls, "
+              "prompt, system, text or tools, got the text \"promt\"; did you "
+              "mean prompt?");
+  ExpectError("truncation: rigth", "INVALID_VALUE", "truncation",
+              "job.yaml:3: truncation: expected right, left, drop or split, "
+              "got the text \"rigth\"; did you mean right?");
   ExpectError("dataset_columns: {text: \"\"}", "INVALID_VALUE",
               "dataset_columns",
               "job.yaml:3: dataset_columns: expected a column's name of 1 to "

@@ -145,7 +145,7 @@ absl::Status SetColumns(const SpecValue& v, SpecDraft* d) {
   for (const auto& [key, value] : v.entries) {
     const std::vector<std::string>& known = DatasetColumnNames();
     if (std::find(known.begin(), known.end(), key.text) == known.end()) {
-      return Expected(absl::StrCat("one of ", absl::StrJoin(known, ", ")), key);
+      return ExpectedWord(known, key);
     }
     if (value.kind == Kind::kList || value.kind == Kind::kMap ||
         value.text.empty() || value.text.size() > kMaxColumnBytes) {
@@ -198,23 +198,6 @@ absl::Status SetOutputName(const SpecValue& v, SpecDraft* d) {
 }
 
 }  // namespace
-
-absl::Status Expected(const std::string& what, const SpecValue& got) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("expected ", what, ", got ", Describe(got)));
-}
-
-absl::Status NotYet(const std::string& what, const std::string& part,
-                    const std::string& instead) {
-  return absl::UnimplementedError(
-      absl::StrCat(what, " is not available in this version; ", instead,
-                   " (later: ", part, ")"));
-}
-
-std::string OneOfThese(const std::vector<std::string>& words) {
-  const std::string first = absl::StrJoin(words.begin(), words.end() - 1, ", ");
-  return absl::StrCat(first, first.empty() ? "" : " or ", words.back());
-}
 
 absl::StatusOr<int64_t> ReadInteger(const SpecValue& v, IntRange range) {
   int64_t number = 0;

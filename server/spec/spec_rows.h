@@ -69,6 +69,9 @@ absl::Status NotYet(const std::string& what, const std::string& part,
                     const std::string& instead);
 // "a, b or c".  REQUIRES: not empty.
 std::string OneOfThese(const std::vector<std::string>& words);
+// Expected one of the words; with the one that may have been meant.
+absl::Status ExpectedWord(const std::vector<std::string>& words,
+                          const SpecValue& got);
 
 absl::StatusOr<int64_t> ReadInteger(const SpecValue& v, IntRange range);
 // kInvalidArgument names the stage: wider than there are groups, groups of its
@@ -130,7 +133,7 @@ SpecFieldRow OneOfOrNone(std::optional<E> JobSpec::*member,
       d->spec.*member = c.value;
       return absl::OkStatus();
     }
-    return Expected(OneOfThese(names), v);
+    return ExpectedWord(names, v);
   };
   row.put = [member, choices, name = info.name](const JobSpec& s,
                                                 nlohmann::ordered_json* out) {
@@ -158,7 +161,7 @@ SpecFieldRow OneOf(E JobSpec::*member, std::vector<Choice<E>> choices,
       if (v.text != l.text) continue;
       return NotYet(l.text, l.part, "say " + OneOfThese(names));
     }
-    return Expected(OneOfThese(names), v);
+    return ExpectedWord(names, v);
   };
   row.put = [member, choices, name = info.name](const JobSpec& s,
                                                 nlohmann::ordered_json* out) {

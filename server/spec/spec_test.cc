@@ -111,7 +111,8 @@ TEST(SpecTest, UnknownFieldsNameTheNearest) {
   ExpectError("max_step: 1", "UNKNOWN_FIELD", "max_step",
               "job.yaml:3: max_step: unknown field; did you mean max_steps?");
   ExpectError("zzzzzz: null", "UNKNOWN_FIELD", "zzzzzz",
-              "job.yaml:3: zzzzzz: unknown field; docs/job-spec.md lists them");
+              "job.yaml:3: zzzzzz: unknown field; roundhouse job-template "
+              "shows the usual ones, docs/job-spec.md all");
 }
 
 TEST(SpecTest, MissingFields) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "base/model/safetensors.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -215,6 +216,16 @@ TEST_F(AdapterFilesTest, WeightsOfAnotherAdapterAreRefused) {
   ExpectError(absl::StatusCode::kNotFound, "adapter_model.safetensors");
   WriteTestFile(path_ + "/adapter_model.bin", "x");
   ExpectError(absl::StatusCode::kNotFound, "adapter_model.bin is not read");
+}
+
+TEST_F(AdapterFilesTest, LfsPointersAreNamed) {
+  for (const char* name :
+       {"adapter_model.safetensors", "adapter_config.json"}) {
+    WriteTestFile(absl::StrCat(path_, "/", name),
+                  "version https://git-lfs.github.com/spec/v1\noid sha256:0\n");
+    ExpectError(absl::StatusCode::kInvalidArgument,
+                absl::StrCat(name, ": is a Git LFS pointer"));
+  }
 }
 
 TEST_F(AdapterFilesTest, AnotherModelsAdapterIsRefused) {

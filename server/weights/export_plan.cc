@@ -89,8 +89,8 @@ absl::StatusOr<ExportKind> KindOf(const FileOpener& files,
     case ExportKind::kMerged:
       if (adapter) break;
       return NotOfThisKind(absl::StrCat(
-          source, " is no adapter (", kAdapterConfigName,
-          " is not there): there is nothing to merge; export it as it is"));
+          source, " is a whole model, not an adapter (", kAdapterConfigName,
+          " is not there): there is nothing to merge, leave out --merge"));
   }
   return request.kind;
 }

@@ -263,8 +263,10 @@ TEST_F(ExportPlanTest, TheAdaptersOwnTokenizerGoesWithTheMergedModel) {
 
 TEST_F(ExportPlanTest, KindsAndDtypesThatDoNotGoTogether) {
   ExpectError(Request("adapter", ExportKind::kFull), "kind", "is an adapter");
-  ExpectError(Request("base", ExportKind::kMerged), "kind", "is no adapter");
-  ExpectError(Request("base", ExportKind::kAdapter), "kind", "is no adapter");
+  ExpectError(Request("base", ExportKind::kMerged), "kind",
+              "is a whole model, not an adapter");
+  ExpectError(Request("base", ExportKind::kAdapter), "kind",
+              "is a whole model, not an adapter");
   ExportRequest request = Request("adapter", ExportKind::kAdapter);
   request.dtype = DType::kBF16;
   ExpectError(request, "dtype", "as it is");

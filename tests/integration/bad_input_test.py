@@ -176,7 +176,8 @@ class ModelTest(BadInputTest):
         path.unlink()
         done = self.submit()
         self.assertEqual(done.returncode, EXIT_ERROR)
-        self.assertIn(f"{path}: no such file", done.stderr)
+        self.assertIn(f"{path.parent} has no tokenizer.json; name the folder "
+                      "that has it", done.stderr)
         path = self.data / "model/config.json"
         path.write_text("{\n")
         self.assertIn(f"{path}: parse error at line 2", self.submit().stderr)

@@ -215,8 +215,8 @@ class BadPromptsTest(EvalPromptsTest):
     def test_before_training(self):
         self.assertRegex(
             self.fails(["one", "one " * 200]),
-            r"eval_prompts\[1\]: has \d+ tokens; the model takes 128 with the "
-            "answer's")
+            r"eval_prompts\[1\]: has \d+ tokens; with its answer the model has "
+            "room for 128: shorten it")
 
     def chat(self, template):
         config = self.scratch.data / "model/tokenizer_config.json"

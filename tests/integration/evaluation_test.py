@@ -280,7 +280,8 @@ class FinishTest(EvaluationTest):
             self.daemon.client("cancel", job)
         self.daemon.wait(running, "CANCELLED")
         done = self.daemon.client("finish", running, check=False)
-        self.assertIn("a job in state CANCELLED can't", done.stderr)
+        self.assertIn(f"{running} has ended (CANCELLED); there is nothing "
+                      "to finish", done.stderr)
 
 
 if __name__ == "__main__":

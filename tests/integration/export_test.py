@@ -460,7 +460,8 @@ class RefusedTest(ExportTest):
 
     def test_kinds_that_are_not_there(self):
         self.daemon.start()
-        self.refused(EXIT_ERROR, "is no adapter", source="model")
+        self.refused(EXIT_ERROR, "is a whole model, not an adapter",
+                     source="model")
         self.refused(EXIT_ERROR, "dtype: an adapter is exported as it is",
                      words=("--dtype=fp32",))
         self.refused(EXIT_ERROR, "dtype: expected fp32, bf16 or fp16",

@@ -130,10 +130,11 @@ class HubTest(unittest.TestCase):
         self.daemon.client(*plan, ID)
         self.refused("lacks models--Org--Tiny-0.1M/snapshots/" + REVISION +
                      "/model.safetensors (a link to nothing: its download has "
-                     "not ended); the server downloads nothing, get it with: "
+                     "not ended); the server downloads nothing, get it on "
+                     "the server, as the daemon's user: "
                      f"hf download {ID} --cache-dir")
         done = self.daemon.client(*plan, "Org/Other", check=False)
-        self.assertIn("get it with: hf download Org/Other config.json "
+        self.assertIn("as the daemon's user: hf download Org/Other config.json "
                       "--cache-dir", done.stderr)
 
     def test_models_of_the_cache_are_listed(self):

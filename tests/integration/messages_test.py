@@ -84,6 +84,7 @@ class MessagesTest(unittest.TestCase):
         (data / "adapter").mkdir()
         (data / "adapter/adapter_config.json").write_text("{}")
         self.make_chat_models()
+        self.make_pointers()
         parquet.write_table(pyarrow.table({"title": ["a"], "body": ["b"]}),
                             data / "titles.parquet")
         (data / "packed.zip").write_bytes(b"PK\x03\x04" + bytes(40))
@@ -96,6 +97,17 @@ class MessagesTest(unittest.TestCase):
         self.daemon.start()
         self.daemon.wait(self.daemon.submit(
             JOB + "save_steps: 0\noutput_name: first\n"))
+
+    def make_pointers(self):
+        """What git-lfs leaves of a model that it has not downloaded."""
+        pointer = ("version https://git-lfs.github.com/spec/v1\noid sha256:" +
+                   64 * "0" + "\nsize 988097824\n")
+        for name, file in (("weights", "model.safetensors"),
+                           ("config", "config.json"),
+                           ("template", "chat_template.jinja")):
+            self.scratch.make_model(f"pointers/{name}")
+            path = self.scratch.data / "pointers" / name / file
+            path.write_text(pointer)
 
     def make_chat_models(self):
         """"chat" has a template; "small" has fewer rows than tokens too."""

@@ -162,6 +162,39 @@ class SameVerdictTest(unittest.TestCase):
                 self.write(name, MANY * line(good) + line(bad))
                 self.check_late(name, f":{MANY + 1}: ")
 
+    def test_a_dry_run_warns_of_what_it_read(self):
+        long = {"text": MAX_LENGTH * "one ", "id": 1}
+        self.write("t.jsonl", line(GOOD) + line(long) +
+                   line({"text": "<image> one"}))
+        file = self.file(dataset="t.jsonl", validation_dataset="t.jsonl",
+                         eval_steps=1, eval_prompts=["one"])
+        told = self.dry_run(file).stderr
+        for text in ("dataset: the field 'id', in 1 rows, is not used\n",
+                     "dataset: 1 rows are cut at max_length (line 2)\n",
+                     "dataset: 1 rows have <image> in their text",
+                     "validation data: 1 rows are cut at max_length (line 2)",
+                     "eval_prompts are checked when the job's data are "
+                     "prepared."):
+            self.assertIn(text, told)
+        self.write("good.jsonl", line(GOOD))
+        told = self.dry_run(self.file(dataset="good.jsonl")).stderr
+        self.assertNotIn("warning", told)
+        self.assertNotIn("eval_prompts", told)
+
+    def test_a_dry_run_warns_of_another_order_of_rows(self):
+        self.write("t.jsonl", 8 * line(GOOD))
+        file = self.file(dataset="t.jsonl", batch_size=2, max_steps=2)
+        job = self.daemon.client("submit", "-f", file).stdout.strip()
+        self.daemon.wait(job)
+        more = {"dataset": "t.jsonl", "max_steps": 4,
+                "resume_from_checkpoint": f"job:{job}"}
+        told = self.dry_run(self.file(batch_size=4, **more)).stderr
+        self.assertIn("resume_from_checkpoint: its job had batch_size 2 and "
+                      "seed 42, this one has batch_size 4 and seed 42: rows "
+                      "are taken in another order", told)
+        told = self.dry_run(self.file(batch_size=2, **more)).stderr
+        self.assertNotIn("another order", told)
+
     def small_model(self):
         """Its tokenizer has tokens that it has no row for."""
         size = harness.make_tokenizer().get_vocab_size()
