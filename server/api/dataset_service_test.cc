@@ -90,6 +90,7 @@ TEST(DatasetAnswerTest, ADryRunSaysWhichRowsWereChecked) {
   ASSERT_TRUE(whole.ok()) << whole.status();
   EXPECT_EQ(whole->what, "Read and checked: all 5 rows of the dataset.");
   EXPECT_EQ(whole->sample.line(), 3);
+  EXPECT_EQ(whole->rows, 5);
   std::string part = kSamples;
   part.replace(part.find("true}", part.find("whole")), 4, "false");
   const auto rows = FirstRowsFromJson(absl::StrCat(part, "\n", kSamples));
@@ -98,6 +99,7 @@ TEST(DatasetAnswerTest, ADryRunSaysWhichRowsWereChecked) {
             "Read and checked: the first 5 rows of the dataset, all 5 rows of "
             "the validation data. The rest is checked when the job's data are "
             "prepared; `roundhouse dataset validate` checks all of it now.");
+  EXPECT_EQ(rows->rows, 0);
   EXPECT_TRUE(absl::IsInternal(
       FirstRowsFromJson(
           R"({"format": "text", "samples": [], "rows": 0, "whole": true})")
