@@ -7,8 +7,10 @@
 
 namespace roundhouse {
 
-// The one of `names` that takes the fewest edits; "" when none is within reach:
-// two edits, or a third of the name's length.
+// The one of `names` that takes the fewest edits; "" when none is within reach,
+// which is a third of the name's letters and at least one edit.  Two neighbours
+// swapped are one edit.  A name of up to three letters keeps its first.  ""
+// too when `name` is one of them, for then it is not misspelt.
 std::string NearestName(const std::string& name,
                         const std::vector<std::string>& names);
 

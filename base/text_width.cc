@@ -8,7 +8,7 @@
 namespace roundhouse {
 namespace {
 
-// Of a character that the C library has no width for.
+// What a character takes that the C library has no width for.
 constexpr size_t kWidest = 2;
 
 // The thread's locale while it lives.

@@ -20,7 +20,7 @@
 
 namespace roundhouse::client {
 
-// Of a call that answers once.
+// The deadline of a call that answers once.
 inline constexpr absl::Duration kCallDeadline = absl::Seconds(30);
 
 class Connection {

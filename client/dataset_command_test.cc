@@ -90,9 +90,7 @@ TEST_F(DatasetCommandTest, ABadDatasetIsExitCodeOne) {
     return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "d:3: no\x1btext");
   };
   EXPECT_EQ(Run({"dataset", "validate", "d", "--model=m"}), ExitCode::kError);
-  EXPECT_TRUE(
-      Has(err(), "dataset validate d: INVALID_ARGUMENT: d:3: no\\x1btext"))
-      << err();
+  EXPECT_TRUE(Has(err(), "roundhouse: d:3: no\\x1btext\n")) << err();
   EXPECT_EQ(out(), "");
 }
 

@@ -30,11 +30,12 @@ std::vector<std::vector<std::string>> CountRows(
       {"sequences:", absl::StrCat(response.sequences())},
       {"tokens:", absl::StrCat(response.tokens())},
       {"trained tokens:", absl::StrCat(response.target_tokens())},
-      {"longest:", absl::StrCat(response.max_sequence_tokens(), " tokens")}};
+      {"longest:", CountText(response.max_sequence_tokens(), "token")}};
   if (response.has_packed_rows()) {
     rows.push_back(
-        {"packed rows:", absl::StrCat(response.packed_rows(), ", the longest ",
-                                      response.max_row_tokens(), " tokens")});
+        {"packed rows:",
+         absl::StrCat(response.packed_rows(), ", the longest ",
+                      CountText(response.max_row_tokens(), "token"))});
   }
   rows.push_back(
       {"truncated:",
@@ -64,8 +65,9 @@ std::string OneReport(const v1::ValidateDatasetResponse& response) {
   }
   if (response.dropped().empty()) rows.push_back({"dropped:", "0"});
   for (const v1::IgnoredField& field : response.ignored_fields()) {
-    rows.push_back({"ignored field:",
-                    absl::StrCat(field.name(), " in ", field.rows(), " rows")});
+    rows.push_back(
+        {"ignored field:",
+         absl::StrCat(field.name(), " in ", CountText(field.rows(), "row"))});
   }
   for (const v1::DatasetWarning& warning : response.warnings()) {
     rows.push_back(
@@ -89,8 +91,8 @@ std::string PreviewText(const v1::PreviewDatasetResponse& response,
   std::string text;
   for (const v1::DatasetSample& sample : response.samples()) {
     absl::StrAppend(&text, text.empty() ? "" : "\n", "--- ", PlaceText(sample),
-                    ": ", sample.tokens(), " tokens, ", sample.target_tokens(),
-                    " trained\n");
+                    ": ", CountText(sample.tokens(), "token"), ", ",
+                    sample.target_tokens(), " trained\n");
     for (const v1::DatasetSpan& span : sample.spans()) {
       absl::StrAppend(&text, SpanText(span, color));
     }

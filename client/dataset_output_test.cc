@@ -45,6 +45,11 @@ TEST(ValidationTextTest, NamesWhatWasFound) {
   response.set_max_row_tokens(60);
   const std::string packed = ValidationText(response);
   EXPECT_TRUE(Has(packed, "4, the longest 60 tokens\n")) << packed;
+  response.set_max_row_tokens(1);
+  response.mutable_ignored_fields(0)->set_rows(1);
+  const std::string one = ValidationText(response);
+  EXPECT_TRUE(Has(one, "4, the longest 1 token\n")) << one;
+  EXPECT_TRUE(Has(one, "i\\x1bd in 1 row\n")) << one;
   EXPECT_TRUE(Has(packed, "dropped:         0\n")) << packed;
   EXPECT_FALSE(Has(packed, "held out")) << packed;
   response.mutable_held_out()->set_rows(2);

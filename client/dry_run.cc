@@ -1,6 +1,10 @@
 #include "client/dry_run.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -8,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "base/text_width.h"
 #include "client/message_json.h"
 #include "client/output.h"
 
@@ -16,6 +21,39 @@ namespace {
 
 using Spec = nlohmann::ordered_json;
 using Rows = std::vector<std::vector<std::string>>;
+
+constexpr size_t kColumns = 80;
+// Lines with names of files, which are never broken.
+constexpr const char* kNameRows[] = {
+    "model:", "dataset:", "validation:", "disk:", "output_name:"};
+
+// How many steps a job has.
+struct StepCount {
+  int64_t steps = 0;  // 0: not known
+  bool at_most = false;
+};
+
+double Number(const Spec& spec, const char* name) {
+  const auto found = spec.find(name);
+  return found != spec.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+// Rows that are held out, dropped or packed make fewer steps; split ones more.
+StepCount StepsOf(const Spec& spec, const v1::JobNeeds& needs) {
+  constexpr double kMost = 1e15;
+  if (needs.steps() > 0) return {needs.steps(), false};
+  const auto truncation = spec.find("truncation");
+  const double batch = Number(spec, "batch_size");
+  const double epochs = Number(spec, "num_train_epochs");
+  if (needs.dataset_rows() <= 0 || batch < 1 || !(epochs > 0) ||
+      (truncation != spec.end() && *truncation == "split")) {
+    return {};
+  }
+  const double steps = std::ceil(
+      epochs * std::ceil(static_cast<double>(needs.dataset_rows()) / batch));
+  if (!(steps <= kMost)) return {};
+  return {std::max<int64_t>(1, static_cast<int64_t>(steps)), true};
+}
 
 // "" where it is not in `spec`; a list with commas.
 std::string Field(const Spec& spec, const char* name) {
@@ -66,14 +104,23 @@ std::string ValidationText(const Spec& spec) {
 }
 
 std::string StepsText(const Spec& spec, const v1::JobNeeds& needs) {
+  const std::string size = Field(spec, "batch_size");
   const std::string batch = absl::StrCat(
-      "of ", Field(spec, "batch_size"),
-      Field(spec, "packing") == "true" ? " packed rows" : " sequences");
-  if (needs.steps() > 0) return absl::StrCat(needs.steps(), " ", batch);
+      "of ", size,
+      Field(spec, "packing") == "true" ? " packed row" : " sequence",
+      size == "1" ? "" : "s");
+  const StepCount count = StepsOf(spec, needs);
+  if (count.steps > 0 && !count.at_most) {
+    return absl::StrCat(count.steps, " ", batch);
+  }
   std::string epochs = Field(spec, "num_train_epochs");
   if (absl::EndsWith(epochs, ".0")) epochs.resize(epochs.size() - 2);
-  return absl::StrCat(epochs, " epochs ", batch,
-                      " a step; counted once the data are read");
+  absl::StrAppend(&epochs, epochs == "1" ? " epoch" : " epochs");
+  return count.at_most
+             ? absl::StrCat("at most ", count.steps, " ", batch, " (", epochs,
+                            ")")
+             : absl::StrCat(epochs, " ", batch,
+                            " a step; counted once the data are read");
 }
 
 void AddHostRows(const v1::JobNeeds& needs, Rows* rows) {
@@ -91,20 +138,28 @@ void AddHostRows(const v1::JobNeeds& needs, Rows* rows) {
   add("  file tables:", needs.host_table_bytes());
 }
 
-std::string TimeText(const v1::JobNeeds& needs) {
+std::string RowsText(const v1::JobNeeds& needs) {
+  return needs.dataset_rows() > 0
+             ? absl::StrCat(needs.dataset_rows(),
+                            "; roundhouse dataset validate counts tokens")
+             : "not counted yet; roundhouse dataset validate does";
+}
+
+std::string TimeText(const StepCount& count, const v1::JobNeeds& needs) {
   if (!needs.has_step_seconds()) {
     return "not known: no job like it has run here yet";
   }
   const std::string each =
       absl::StrFormat("%.3g s a step, measured in %s", needs.step_seconds(),
                       ShortName(needs.measured_in()));
-  if (needs.steps() == 0) {
+  if (count.steps == 0) {
     return absl::StrCat(each, "; steps are known once the data are read");
   }
   const double seconds =
-      needs.step_seconds() * static_cast<double>(needs.steps());
-  return absl::StrCat(ClockText(absl::Seconds(seconds)), " for ", needs.steps(),
-                      " steps (", each, ")");
+      needs.step_seconds() * static_cast<double>(count.steps);
+  return absl::StrCat(count.at_most ? "at most " : "",
+                      ClockText(absl::Seconds(seconds)), " for ",
+                      CountText(count.steps, "step"), " (", each, ")");
 }
 
 void AddSpecRows(const Spec& spec, const v1::JobNeeds& needs, Rows* rows) {
@@ -120,7 +175,7 @@ void AddSpecRows(const Spec& spec, const v1::JobNeeds& needs, Rows* rows) {
   add("method:", MethodText(spec));
   add("dtype:", Field(spec, "dtype"));
   add("dataset:", FilesText(spec, "dataset"));
-  add("  rows, tokens:", "not counted yet; roundhouse dataset validate does");
+  add("  rows:", RowsText(needs));
   add("validation:", ValidationText(spec));
   add("steps:", StepsText(spec, needs));
   add("max_length:", Field(spec, "max_length"));
@@ -142,6 +197,26 @@ void AddDiskRows(const v1::JobNeeds& needs, Rows* rows) {
   rows->push_back({"  result:", FormatBytes(needs.export_bytes())});
 }
 
+// Values that are too long go on below themselves.
+Rows Wrapped(const Rows& rows) {
+  size_t left = 0;
+  for (const auto& row : rows) left = std::max(left, row[0].size() + 2);
+  Rows wrapped;
+  for (const auto& row : rows) {
+    if (std::find(std::begin(kNameRows), std::end(kNameRows), row[0]) !=
+        std::end(kNameRows)) {
+      wrapped.push_back(row);
+      continue;
+    }
+    std::string name = row[0];
+    for (const std::string& line : WrapText(row[1], kColumns - left)) {
+      wrapped.push_back({name, line});
+      name.clear();
+    }
+  }
+  return wrapped;
+}
+
 }  // namespace
 
 std::string DryRunText(const nlohmann::ordered_json& spec,
@@ -154,8 +229,8 @@ std::string DryRunText(const nlohmann::ordered_json& spec,
                                FormatBytes(needs.device_limit_bytes()),
                                " for the largest slot, and its activations")});
   AddDiskRows(needs, &rows);
-  rows.push_back({"training time:", TimeText(needs)});
-  return FormatTable(rows);
+  rows.push_back({"training time:", TimeText(StepsOf(spec, needs), needs)});
+  return FormatTable(Wrapped(rows));
 }
 
 }  // namespace roundhouse::client

@@ -12,8 +12,10 @@
 namespace roundhouse::client {
 
 // A "key: value" line each: model, method, data, steps, memory of host and
-// device, disk, training time.  What is not known yet says so.  A field that
-// `spec`, the resolved job file, does not have leaves its line out.
+// device, disk, training time.  What is not known yet says so, and where all
+// rows were read, the steps are at most so many.  A field that `spec`, the
+// resolved job file, does not have leaves its line out.  But for names of files
+// no line is wider than 80 columns.
 std::string DryRunText(const nlohmann::ordered_json& spec,
                        const v1::JobNeeds& needs);
 

@@ -46,7 +46,7 @@ TEST(DryRunTextTest, TheJobAndItsNeedsInShort) {
             "method:            full\n"
             "dtype:             bf16\n"
             "dataset:           /d/train.jsonl\n"
-            "  rows, tokens:    not counted yet; roundhouse dataset validate "
+            "  rows:            not counted yet; roundhouse dataset validate "
             "does\n"
             "validation:        none\n"
             "steps:             500 of 32 sequences\n"
@@ -83,9 +83,10 @@ TEST(DryRunTextTest, AdaptersAndSeveralFiles) {
   for (const char* part :
        {"1.2M, trained: 1.5k\n", "lora of rank 8 at q_proj, v_proj\n",
         "/d/a and 2 more\n", "0.05 of the dataset\n",
-        "3 epochs of 32 packed rows a step; counted once the data are read\n",
-        "output_name:       x\n", "2.0 GiB of 8.0 GiB\n",
-        "  frozen weights:  1.0 GiB\n", "  weights:         random, by the "}) {
+        "3 epochs of 32 packed rows a step; counted once the data are\n",
+        "\n                   read\n", "output_name:       x\n",
+        "2.0 GiB of 8.0 GiB\n", "  frozen weights:  1.0 GiB\n",
+        "  weights:         random, by the "}) {
     EXPECT_TRUE(Has(text, part)) << part << "\n" << text;
   }
 }
@@ -103,11 +104,84 @@ TEST(DryRunTextTest, TheTimeIsThatOfAnEarlierJobOrNotKnown) {
       << DryRunText(Spec(), needs);
 }
 
-// No line that a terminal of 80 columns breaks, but for long names.
-TEST(DryRunTextTest, LinesAreShort) {
-  std::istringstream lines(DryRunText(Spec(), Needs()));
+// The client says beside this that all rows were read and checked.
+TEST(DryRunTextTest, RowsThatWereAllReadAreCounted) {
+  nlohmann::ordered_json spec = Spec();
+  spec["num_train_epochs"] = 1.0;
+  spec["truncation"] = "right";
+  v1::JobNeeds needs = Needs();
+  needs.set_steps(0);
+  needs.set_dataset_rows(200);
+  needs.set_step_seconds(0.5);
+  needs.set_measured_in("jobs/job-3");
+  std::string text = DryRunText(spec, needs);
+  EXPECT_FALSE(Has(text, "not counted")) << text;
+  for (const char* part :
+       {"  rows:            200; roundhouse dataset validate counts tokens\n",
+        "steps:             at most 7 of 32 sequences (1 epoch)\n",
+        "at most 0:03 for 7 steps (0.5 s a step, measured in job-3)\n"}) {
+    EXPECT_TRUE(Has(text, part)) << part << "\n" << text;
+  }
+  spec["num_train_epochs"] = 1.5;
+  spec["batch_size"] = 1;
+  EXPECT_TRUE(
+      Has(DryRunText(spec, needs), "at most 300 of 1 sequence (1.5 epochs)\n"));
+  spec["num_train_epochs"] = 0.001;
+  EXPECT_TRUE(Has(DryRunText(spec, needs), " for 1 step ("));
+  // One row of text may become several.
+  spec["truncation"] = "split";
+  text = DryRunText(spec, needs);
+  EXPECT_TRUE(Has(text, "  rows:            200;")) << text;
+  EXPECT_FALSE(Has(text, "at most")) << text;
+  needs.set_steps(8);
+  EXPECT_TRUE(Has(DryRunText(spec, needs), "steps:             8 of 1 sequ"));
+}
+
+TEST(DryRunTextTest, NoSpecMakesTheStepsWrong) {
+  v1::JobNeeds needs = Needs();
+  needs.set_steps(0);
+  needs.set_dataset_rows(int64_t{1} << 62);
+  nlohmann::ordered_json spec = Spec();
+  for (const nlohmann::ordered_json& epochs :
+       {nlohmann::ordered_json("3"), nlohmann::ordered_json(1e300),
+        nlohmann::ordered_json(-1), nlohmann::ordered_json(nullptr)}) {
+    spec["num_train_epochs"] = epochs;
+    EXPECT_FALSE(Has(DryRunText(spec, needs), "at most")) << epochs;
+  }
+  spec["num_train_epochs"] = 1;
+  spec["batch_size"] = 0;
+  EXPECT_FALSE(Has(DryRunText(spec, needs), "at most"));
+}
+
+void ExpectShortLines(const nlohmann::ordered_json& spec,
+                      const v1::JobNeeds& needs) {
+  std::istringstream lines(DryRunText(spec, needs));
   std::string line;
   while (std::getline(lines, line)) EXPECT_LE(line.size(), 80u) << line;
+}
+
+// No line that a terminal of 80 columns breaks, but for long names.
+TEST(DryRunTextTest, LinesAreShort) {
+  nlohmann::ordered_json spec = Spec();
+  v1::JobNeeds needs = Needs();
+  ExpectShortLines(spec, needs);
+  spec["method"] = "lora";
+  spec["lora_r"] = 64;
+  spec["target_modules"] = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
+                            "gate_proj", "up_proj", "down_proj"};
+  spec["packing"] = true;
+  spec["num_train_epochs"] = 3.25;
+  spec["batch_size"] = 1000000;
+  spec["lr_scheduler_type"] = "cosine_with_min_lr_and_warmup_and_more";
+  needs.set_steps(0);
+  needs.set_step_seconds(0.123);
+  needs.set_measured_in("jobs/job-1234567");
+  ExpectShortLines(spec, needs);
+  needs.set_dataset_rows(int64_t{1} << 40);
+  ExpectShortLines(spec, needs);
+  // A name is not broken.
+  spec["dataset"] = "/d/" + std::string(90, 'a') + " b";
+  EXPECT_TRUE(Has(DryRunText(spec, needs), "a b\n"));
 }
 
 }  // namespace

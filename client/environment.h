@@ -37,7 +37,7 @@ struct Environment {
   // Whether they can show a line that redraws itself.
   bool out_is_terminal = false;
   bool err_is_terminal = false;
-  // Of the terminal, now.
+  // The terminal's width, now.
   std::function<int()> columns = [] { return 80; };
   // Empty: not set.
   std::function<std::optional<std::string>(const std::string&)> variable;

@@ -1,5 +1,8 @@
 #include "client/error_text.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <optional>
 #include <vector>
 
@@ -7,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
 #include "base/visible_text.h"
 #include "proto/google/rpc/error_details.pb.h"
 #include "proto/google/rpc/status.pb.h"
@@ -67,6 +71,118 @@ bool Says(const std::string& message, const Violation& violation) {
   return message.find(violation.description) != std::string::npos;
 }
 
+// What a field of the API is on a command line.
+struct FieldWord {
+  absl::string_view command;
+  absl::string_view field;
+  // "": the command's argument, which stands before the message.
+  absl::string_view word;
+};
+
+constexpr FieldWord kFieldWords[] = {
+    {"dataset", "dataset", ""},
+    {"dataset", "dataset_columns", "--dataset-columns"},
+    {"dataset", "dataset_format", "--dataset-format"},
+    {"dataset", "max_length", "--max-length"},
+    {"dataset", "max_samples", "--max-samples"},
+    {"dataset", "model_name_or_path", "--model"},
+    {"dataset", "packing", "--packing"},
+    {"dataset", "samples", "--samples"},
+    {"dataset", "seed", "--seed"},
+    {"dataset", "truncation", "--truncation"},
+    {"dataset", "validation_split", "--validation-split"},
+    {"export", "dtype", "--dtype"},
+    {"export", "kind", "--merge"},
+    {"export", "output", "--output"},
+    {"export", "source", ""},
+    {"list", "page_size", "--limit"},
+    {"list", "states", "--state"},
+    {"logs", "tail_lines", "--tail"},
+    {"plan", "batch_size", "--batch-size"},
+    {"plan", "determinism", "--determinism"},
+    {"plan", "devices", "--devices"},
+    {"plan", "gradient_checkpointing", "--gradient-checkpointing"},
+    {"plan", "host_bandwidth", "--host-bandwidth"},
+    {"plan", "host_memory_bytes", "--host-memory"},
+    {"plan", "lora_r", "--lora-r"},
+    {"plan", "max_grad_norm", "--max-grad-norm"},
+    {"plan", "max_length", "--max-length"},
+    {"plan", "method", "--method"},
+    {"plan", "micro_batch_size", "--micro-batch-size"},
+    {"plan", "model", "--model"},
+    {"plan", "model_name_or_path", "--model"},
+    {"plan", "target_modules", "--target-modules"},
+    {"plan", "timeline", "--trace"},
+    {"sample", "max_new_tokens", "--max-new-tokens"},
+    {"sample", "model", ""},
+    {"sample", "prompts", "--prompt"},
+    {"sample", "seed", "--seed"},
+    {"sample", "temperature", "--temperature"},
+    {"submit", "request_id", "--request-id"},
+    {"trace", "steps", "--steps"},
+};
+
+// Commands whose errors name a file and a line of it.
+constexpr absl::string_view kFileCommands[] = {"dataset", "submit"};
+
+absl::string_view CommandOf(absl::string_view doing) {
+  return doing.substr(0, doing.find(' '));
+}
+
+std::optional<absl::string_view> WordOf(absl::string_view command,
+                                        absl::string_view field) {
+  for (const FieldWord& known : kFieldWords) {
+    if (known.command == command && known.field == field) return known.word;
+  }
+  // The job, or the model, of any command with one argument.
+  if (command != "submit" && field == "name") return "";
+  return std::nullopt;
+}
+
+// The message, its field (where it begins with one) as the user wrote it.
+std::string AsTyped(absl::string_view command, const std::string& message) {
+  const size_t colon = message.find(": ");
+  if (colon == std::string::npos) return message;
+  const auto word = WordOf(command, message.substr(0, colon));
+  if (!word.has_value()) return message;
+  const std::string rest = message.substr(colon + 2);
+  return word->empty() ? rest : absl::StrCat("flag ", *word, ": ", rest);
+}
+
+// Whether the message begins with `file`, as given or below a directory, and
+// says what about it or where in it.
+bool IsAbout(absl::string_view message, absl::string_view file) {
+  if (file.empty() || file == "-") return false;
+  const size_t at = message.find(file);
+  if (at == absl::string_view::npos) return false;
+  const absl::string_view before = message.substr(0, at);
+  if (at > 0 && (before.front() != '/' || before.back() != '/' ||
+                 absl::StrContains(before, ':'))) {
+    return false;
+  }
+  message.remove_prefix(at + file.size());
+  return absl::StartsWith(message, ":") || absl::StartsWith(message, " has ");
+}
+
+// Whether the message names the file that `doing` names.
+bool NamesTheFile(absl::string_view doing, absl::string_view message) {
+  const absl::string_view command = CommandOf(doing);
+  if (std::find(std::begin(kFileCommands), std::end(kFileCommands), command) ==
+      std::end(kFileCommands)) {
+    return false;
+  }
+  for (size_t space = doing.find(' '); space != absl::string_view::npos;
+       space = doing.find(' ', space + 1)) {
+    // A name may have blanks, and there may be several names.
+    const absl::string_view rest = doing.substr(space + 1);
+    if (IsAbout(message, rest) ||
+        IsAbout(message, rest.substr(0, rest.find(' ')))) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // "" where the description names it.
 std::string SubjectText(const Violation& violation) {
   const std::string subject = absl::StrCat(violation.subject, ": ");
@@ -81,6 +197,48 @@ std::string SubjectText(const Violation& violation) {
 std::string CodeName(const grpc::Status& status) {
   return absl::StatusCodeToString(
       static_cast<absl::StatusCode>(status.error_code()));
+}
+
+bool HasDetails(const grpc::Status& status) {
+  google::rpc::Status details;
+  return details.ParseFromString(status.error_details()) &&
+         details.details_size() > 0;
+}
+
+// "" where the server's own words say it all.  What has no details is gRPC's;
+// to wait, or to ask for less, is what the other codes tell.
+std::string CodeText(const grpc::Status& status) {
+  switch (status.error_code()) {
+    case grpc::StatusCode::INVALID_ARGUMENT:
+    case grpc::StatusCode::NOT_FOUND:
+    case grpc::StatusCode::FAILED_PRECONDITION:
+    case grpc::StatusCode::UNIMPLEMENTED:
+      if (HasDetails(status)) return "";
+      [[fallthrough]];
+    default:
+      return CodeName(status) + ": ";
+  }
+}
+
+// The command that helps, which the server does not know.
+std::string Remedy(const grpc::Status& status, const std::string& message) {
+  return status.error_code() == grpc::StatusCode::NOT_FOUND &&
+                 absl::StartsWith(message, "there is no job ") &&
+                 !absl::StrContains(message, ';')
+             ? "; roundhouse list shows them"
+             : "";
+}
+
+// The first line: what was tried and what is wrong with it.
+std::string HeadText(const std::string& doing, const grpc::Status& status) {
+  const std::string& message = status.error_message();
+  if (NamesTheFile(doing, message)) {
+    return absl::StrCat("roundhouse: ", MessageText(message), "\n");
+  }
+  const std::string typed = AsTyped(CommandOf(doing), message);
+  return absl::StrCat("roundhouse: ", VisibleLine(doing), ": ",
+                      CodeText(status), MessageText(typed),
+                      Remedy(status, typed), "\n");
 }
 
 // What gRPC says when nobody can be reached, around the system's reason.
@@ -115,20 +273,33 @@ std::string MessageText(const std::string& message) {
   return absl::StrReplaceAll(VisibleText(message), {{"\n", "\n    "}});
 }
 
+std::string BrokenText(const grpc::Status& status,
+                       const ServerAddress& address) {
+  if (const auto reason = NoConnection(status)) {
+    return absl::StrCat("roundhouse: no answer from ",
+                        VisibleLine(address.target), ": ", VisibleLine(*reason),
+                        "; trying again\n");
+  }
+  return absl::StrCat("roundhouse: the connection broke",
+                      status.error_message().empty() ? "" : ": ",
+                      MessageText(status.error_message()), "; trying again\n");
+}
+
 std::string ErrorText(const std::string& doing, const grpc::Status& status,
                       const ServerAddress& address) {
   if (const auto reason = NoConnection(status)) {
     return NoConnectionText(doing, *reason, address);
   }
-  std::string text =
-      absl::StrCat("roundhouse: ", VisibleLine(doing), ": ", CodeName(status),
-                   ": ", MessageText(status.error_message()), "\n");
+  std::string text = HeadText(doing, status);
   for (const Violation& violation : ViolationsOf(status)) {
     if (Says(status.error_message(), violation)) {
       continue;
     }
-    absl::StrAppend(&text, "  ", SubjectText(violation),
-                    MessageText(violation.description), "\n");
+    absl::StrAppend(&text, "  ",
+                    AsTyped(CommandOf(doing),
+                            absl::StrCat(SubjectText(violation),
+                                         MessageText(violation.description))),
+                    "\n");
   }
   // What the server says of itself has details.
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE &&

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <tuple>
+#include <vector>
+
 #include "proto/google/rpc/error_details.pb.h"
 #include "proto/google/rpc/status.pb.h"
 
@@ -21,6 +25,118 @@ std::string Text(const grpc::Status& status) {
   return ErrorText("submit a.yaml", status, {kPath, "--server"});
 }
 
+// What the server says has details; the exit code has the code.
+grpc::Status Refused(
+    const std::string& field, const std::string& message,
+    grpc::StatusCode code = grpc::StatusCode::INVALID_ARGUMENT) {
+  google::rpc::BadRequest detail;
+  detail.add_field_violations()->set_field(field);
+  detail.mutable_field_violations(0)->set_description(message);
+  return Detailed(code, message, detail);
+}
+
+std::string TextOf(const std::string& doing, const grpc::Status& status) {
+  return ErrorText(doing, status, {kPath, "--server"});
+}
+
+TEST(ErrorTextTest, TheServersOwnWordsNeedNoCode) {
+  for (const grpc::StatusCode code :
+       {grpc::StatusCode::INVALID_ARGUMENT, grpc::StatusCode::NOT_FOUND,
+        grpc::StatusCode::FAILED_PRECONDITION,
+        grpc::StatusCode::UNIMPLEMENTED}) {
+    EXPECT_EQ(TextOf("cancel job-1", Refused("", "it has ended", code)),
+              "roundhouse: cancel job-1: it has ended\n");
+  }
+  EXPECT_EQ(
+      TextOf("submit a.yaml",
+             Refused("", "too big", grpc::StatusCode::RESOURCE_EXHAUSTED)),
+      "roundhouse: submit a.yaml: RESOURCE_EXHAUSTED: too big\n");
+}
+
+TEST(ErrorTextTest, AFileIsNamedOnce) {
+  const std::vector<std::tuple<std::string, std::string, std::string>> cases = {
+      {"submit job.yaml", "job.yaml:4: seed: is bad", ""},
+      {"submit my job.yaml", "my job.yaml:4: seed: is bad", ""},
+      {"submit job.yaml", "job.yaml has 2 errors", ""},
+      {"submit job.yaml", "job.yaml: dataset is missing", ""},
+      {"dataset validate d.jsonl", "/data/d.jsonl:1: has no text", ""},
+      {"dataset preview a.jsonl b.jsonl", "/data/b.jsonl:1: no", ""},
+      {"dataset preview a.jsonl b.jsonl", "/data/a.jsonl:1: no", ""},
+      // Another file than the one that was named.
+      {"submit job.yaml", "/d/x.jsonl:1: no", "submit job.yaml: "},
+      {"submit job.yaml", "/d/x.jsonl:1: see /d/job.yaml: no",
+       "submit job.yaml: "},
+      {"submit job.yaml", "/d/myjob.yaml:1: no", "submit job.yaml: "},
+      {"dataset validate d", "/data/d/1.jsonl:1: no", "dataset validate d: "},
+      {"submit -", "-:4: seed: is bad", "submit -: "},
+      // A job is no file.
+      {"trace job-3", "job-3 has ended", "trace job-3: "}};
+  for (const auto& [doing, message, head] : cases) {
+    EXPECT_EQ(TextOf(doing, Refused("x", message)),
+              "roundhouse: " + head + message + "\n");
+  }
+  // Nor is the code, whoever says it.
+  EXPECT_EQ(
+      TextOf("submit a.yaml", grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                                           "a.yaml:3: seed: is bad")),
+      "roundhouse: a.yaml:3: seed: is bad\n");
+}
+
+TEST(ErrorTextTest, FieldsAreTheWordsOfTheCommandLine) {
+  const std::vector<std::tuple<std::string, std::string, std::string>> cases = {
+      {"plan m", "model_name_or_path: \"m\" does not exist",
+       "flag --model: \"m\" does not exist"},
+      {"plan m", "devices: \"8x\" is no device",
+       "flag --devices: \"8x\" is no device"},
+      {"dataset validate d", "dataset_format: \"dpo\" is none of text",
+       "flag --dataset-format: \"dpo\" is none of text"},
+      {"dataset validate d", "dataset: \"d\" does not exist",
+       "\"d\" does not exist"},
+      {"dataset preview d", "model_name_or_path: is missing",
+       "flag --model: is missing"},
+      {"get x", "name: is no job", "is no job"},
+      {"model show x", "name: \"x\" does not exist", "\"x\" does not exist"},
+      {"export x", "source: tensor y: is damaged", "tensor y: is damaged"},
+      {"export x", "output: is taken", "flag --output: is taken"},
+      {"sample x", "model: is being written", "is being written"},
+      {"sample x", "prompts: 900 prompts", "flag --prompt: 900 prompts"},
+      {"submit f", "request_id: was another's",
+       "flag --request-id: was another's"},
+      // The job file's own fields, and what is no field.
+      {"submit f", "model_name_or_path: is missing",
+       "model_name_or_path: is missing"},
+      {"submit f", "name: is unknown", "name: is unknown"},
+      {"plan m", "/m/config.json: is damaged", "/m/config.json: is damaged"},
+      {"get x", "no colon", "no colon"}};
+  for (const auto& [doing, message, told] : cases) {
+    EXPECT_EQ(TextOf(doing, Refused("x", message)),
+              "roundhouse: " + doing + ": " + told + "\n");
+  }
+  google::rpc::BadRequest detail;
+  for (const char* field : {"max_length", "dataset"}) {
+    auto* violation = detail.add_field_violations();
+    violation->set_field(field);
+    violation->set_description("is bad");
+  }
+  EXPECT_EQ(
+      TextOf("dataset validate d", Detailed(grpc::StatusCode::INVALID_ARGUMENT,
+                                            "two errors", detail)),
+      "roundhouse: dataset validate d: two errors\n"
+      "  flag --max-length: is bad\n"
+      "  is bad\n");
+}
+
+TEST(ErrorTextTest, AJobThatIsNotThereHasACommandBesideIt) {
+  const auto code = grpc::StatusCode::NOT_FOUND;
+  EXPECT_EQ(TextOf("get job-9", Refused("", "there is no job job-9", code)),
+            "roundhouse: get job-9: there is no job job-9; roundhouse list "
+            "shows them\n");
+  EXPECT_EQ(TextOf("get x", Refused("", "there is no job x; see y", code)),
+            "roundhouse: get x: there is no job x; see y\n");
+  EXPECT_EQ(TextOf("sample x", Refused("", "x has no checkpoint-3", code)),
+            "roundhouse: sample x: x has no checkpoint-3\n");
+}
+
 TEST(ErrorTextTest, CodeAndMessage) {
   EXPECT_EQ(Text(grpc::Status(grpc::StatusCode::NOT_FOUND, "no job b")),
             "roundhouse: submit a.yaml: NOT_FOUND: no job b\n");
@@ -36,7 +152,7 @@ TEST(ErrorTextTest, FieldViolationsAreListed) {
   violation->set_description("is negative");
   EXPECT_EQ(
       Text(Detailed(grpc::StatusCode::INVALID_ARGUMENT, "two errors", detail)),
-      "roundhouse: submit a.yaml: INVALID_ARGUMENT: two errors\n"
+      "roundhouse: submit a.yaml: two errors\n"
       "  learning_rat: unknown; did you mean learning_rate?\n"
       "  seed: is negative\n");
 }
@@ -48,8 +164,7 @@ TEST(ErrorTextTest, WhatTheMessageSaysIsNotRepeated) {
   violation->set_description("is negative");
   EXPECT_EQ(Text(Detailed(grpc::StatusCode::INVALID_ARGUMENT,
                           "a.yaml:3: seed: is negative", detail)),
-            "roundhouse: submit a.yaml: INVALID_ARGUMENT: "
-            "a.yaml:3: seed: is negative\n");
+            "roundhouse: a.yaml:3: seed: is negative\n");
 }
 
 // A subject that only the details name, as they do a job's whole name.
@@ -59,8 +174,7 @@ TEST(ErrorTextTest, ASubjectAloneIsNoReasonToSayItAgain) {
   detail.mutable_violations(0)->set_description("the job is SUCCEEDED");
   EXPECT_EQ(Text(Detailed(grpc::StatusCode::FAILED_PRECONDITION,
                           "the job is SUCCEEDED", detail)),
-            "roundhouse: submit a.yaml: FAILED_PRECONDITION: the job is "
-            "SUCCEEDED\n");
+            "roundhouse: submit a.yaml: the job is SUCCEEDED\n");
 }
 
 TEST(ErrorTextTest, ADescriptionThatNamesItsFieldStandsAlone) {
@@ -69,7 +183,7 @@ TEST(ErrorTextTest, ADescriptionThatNamesItsFieldStandsAlone) {
   detail.mutable_field_violations(0)->set_description("line 3: seed: is bad");
   EXPECT_EQ(Text(Detailed(grpc::StatusCode::INVALID_ARGUMENT,
                           "a.yaml has 2 errors", detail)),
-            "roundhouse: submit a.yaml: INVALID_ARGUMENT: a.yaml has 2 errors\n"
+            "roundhouse: a.yaml has 2 errors\n"
             "  line 3: seed: is bad\n");
 }
 

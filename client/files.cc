@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "client/output.h"
 
 namespace roundhouse::client {
 namespace {
@@ -30,7 +32,8 @@ absl::StatusOr<std::string> ReadAll(int fd, const std::string& path,
     text.append(buffer, count);
     if (text.size() > limit_bytes) {
       return absl::InvalidArgumentError(absl::StrCat(
-          path, ": longer than the limit of ", limit_bytes, " bytes"));
+          path, ": longer than the limit of ", limit_bytes, " bytes (",
+          FormatBytes(static_cast<int64_t>(limit_bytes)), ")"));
     }
   }
 }

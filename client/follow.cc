@@ -2,24 +2,36 @@
 
 #include <ostream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/visible_text.h"
 #include "client/interrupt.h"
 
 namespace roundhouse::client {
 namespace {
 
-void ShowHowToComeBack(Session* session, const std::string& name) {
+// `seen`: the server has shown the job, so it is there.
+void ShowHowToComeBack(Session* session, const std::string& name, bool seen) {
   const std::string job = ShortName(name);
-  session->err() << "The job goes on without this client.  Come back with: "
-                 << session->CommandLine("watch " + job) << "\n"
+  session->err() << (seen ? "The job goes on without this client.  " : "")
+                 << "Come back with: " << session->CommandLine("watch " + job)
+                 << "\n"
                  << "Stop it with: " << session->CommandLine("cancel " + job)
                  << "\n";
 }
 
-void ShowLogTail(Session* session, const std::string& name) {
+// Whether a log is one line that ends with what FinalText says already.
+bool IsReason(const std::string& log, const v1::FineTuningJob& job) {
+  const absl::string_view line = absl::StripSuffix(log, "\n");
+  return !job.message().empty() && !absl::StrContains(line, '\n') &&
+         absl::EndsWith(line, VisibleLine(ReasonText(job)));
+}
+
+void ShowLogTail(Session* session, const v1::FineTuningJob& job) {
   v1::StreamFineTuningJobLogsRequest request;
-  request.set_name(name);
+  request.set_name(job.name());
   request.set_tail_lines(kFailedLogLines);
   UnaryContext context(session->interrupt());
   const auto reader =
@@ -30,12 +42,12 @@ void ShowLogTail(Session* session, const std::string& name) {
     tail += message.data();
   }
   const grpc::Status status = reader->Finish();
-  if (!tail.empty()) {
+  if (!tail.empty() && !IsReason(tail, job)) {
     session->err() << "The end of its log:\n"
                    << VisibleText(tail) << (tail.back() == '\n' ? "" : "\n");
   }
   if (!status.ok()) {
-    session->Fail("read the log of " + ShortName(name), status);
+    session->Fail("read the log of " + ShortName(job.name()), status);
   }
 }
 
@@ -60,7 +72,7 @@ ExitCode ReportEnd(Session* session, const std::string& name,
   }
   session->err() << FinalText(job);
   if (job.state() == v1::FAILED) {
-    ShowLogTail(session, name);
+    ShowLogTail(session, job);
   }
   if (ended != nullptr) {
     *ended = job;
@@ -77,12 +89,14 @@ ExitCode FollowJob(Session* session, const std::string& name,
   request.set_name(name);
   request.set_until_final(true);
   const Environment& environment = session->environment();
+  bool seen = false;
   const grpc::Status status =
       WatchJobs(&session->jobs(), request, session->Streams(&printer),
                 [&](const v1::WatchFineTuningJobsResponse& message) {
                   if (!message.has_job()) {
                     return true;
                   }
+                  seen = true;
                   const absl::Time now = environment.now();
                   on_message(message);
                   printer.Update(ProgressOf(message.job(), now), now);
@@ -94,7 +108,7 @@ ExitCode FollowJob(Session* session, const std::string& name,
   }
   const ExitCode code = session->Fail("watch " + ShortName(name), status);
   if (code == ExitCode::kDetached || code == ExitCode::kUnavailable) {
-    ShowHowToComeBack(session, name);
+    ShowHowToComeBack(session, name, seen);
   }
   return code;
 }

@@ -20,7 +20,8 @@ using WatchCallback =
 
 // Shows progress on `printer` until the job ends, Ctrl-C, or the server stays
 // away; then says on err how it ended (with reason and the log's tail when it
-// failed) or how to come back.  `on_message` gets every message with a job.
+// failed, unless the reason is all of it) or how to come back.  `on_message`
+// gets every message with a job.
 // `ended`, where not null, becomes the whole job when it has ended.
 ExitCode FollowJob(Session* session, const std::string& name,
                    ProgressPrinter printer, const WatchCallback& on_message,

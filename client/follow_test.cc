@@ -130,7 +130,8 @@ TEST_F(FollowTest, FilesThatCannotBeSent) {
   const std::string large =
       WriteFile("large.yaml", std::string((1 << 20) + 1, '#'));
   EXPECT_EQ(Run({"submit", "-f", large}), ExitCode::kError);
-  EXPECT_TRUE(Has(err(), "longer than the limit of 1048576 bytes")) << err();
+  EXPECT_TRUE(Has(err(), "longer than the limit of 1048576 bytes (1.0 MiB)\n"))
+      << err();
   EXPECT_TRUE(creates_.empty());
 }
 
@@ -190,6 +191,29 @@ TEST_F(FollowTest, WaitForAFailureShowsReasonAndLog) {
                   "a1 failed at step 1: NON_FINITE_LOSS: step 1\n"
                   "The end of its log:\nworker 1: loss is nan\n"))
       << err();
+}
+
+// The state's line has it, and the last one.
+TEST_F(FollowTest, ALogThatIsTheReasonIsNotShown) {
+  EndsAs(v1::FAILED);
+  ended_.set_reason(v1::INVALID_DATASET);
+  ended_.set_message("/d/a\x1b.jsonl:2: not JSON");
+  std::string before;
+  server_.answers().logs = [&before](const auto&, const SendLog& send) {
+    send(before);
+    send("2026-01-02T03:04:05Z FAILED INVALID_DATASET: ");
+    send("/d/a\\x1b.jsonl:2: not JSON\n");
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"submit", "-f", file_, "--wait"}), ExitCode::kJobFailed);
+  EXPECT_TRUE(Has(err(),
+                  "a1 failed at step 0: INVALID_DATASET: "
+                  "/d/a\\x1b.jsonl:2: not JSON\n"))
+      << err();
+  EXPECT_FALSE(Has(err(), "log")) << err();
+  before = "2026-01-02T03:04:05Z WARNING: beware\n";
+  EXPECT_EQ(Run({"submit", "-f", file_, "--wait"}), ExitCode::kJobFailed);
+  EXPECT_TRUE(Has(err(), "The end of its log:\n" + before)) << err();
 }
 
 TEST_F(FollowTest, WaitForACancelledJob) {
@@ -284,7 +308,53 @@ TEST_F(FollowTest, AWatchThatCannotGoOnSaysHowToComeBack) {
   };
   EXPECT_EQ(Run({"watch", "a1"}), ExitCode::kUnavailable);
   EXPECT_EQ(watches_.size(), 4u);
-  EXPECT_TRUE(Has(err(), "Come back with: roundhouse watch a1\n")) << err();
+  EXPECT_TRUE(Has(err(), "\nCome back with: roundhouse watch a1\n")) << err();
+  // Nobody has shown that there is such a job.
+  EXPECT_FALSE(Has(err(), "goes on")) << err();
+}
+
+TEST_F(FollowTest, AServerThatIsNotThereIsSaidOnce) {
+  for (const std::vector<std::string>& args :
+       {std::vector<std::string>{"watch", "a1"}, {"logs", "-f", "a1"}}) {
+    std::vector<std::string> words = args;
+    words.push_back("--server=unix:/tmp/roundhouse-none");
+    EXPECT_EQ(Run(words), ExitCode::kUnavailable);
+    const std::string first =
+        "roundhouse: no answer from unix:/tmp/roundhouse-none: No such file or "
+        "directory; trying again\nroundhouse: " +
+        args[0] + " a1: no answer from ";
+    EXPECT_EQ(err().substr(0, first.size()), first);
+    EXPECT_FALSE(Has(err(), "broke")) << err();
+    EXPECT_FALSE(Has(err(), "goes on")) << err();
+  }
+}
+
+TEST_F(FollowTest, ABreakIsSaidAgainWhenSomethingHasCome) {
+  ended_ = MakeJob(v1::SUCCEEDED);
+  server_.answers().watch = [this](const auto& request, const SendWatch& send) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    watches_.push_back(request);
+    if (watches_.size() == 3) send(MakeChange(7, v1::RUNNING));
+    if (watches_.size() == 5) send(MakeChange(8, v1::SUCCEEDED));
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "restarting");
+  };
+  EXPECT_EQ(Run({"watch", "a1"}), ExitCode::kOk);
+  EXPECT_EQ(err(),
+            "roundhouse: the connection broke: restarting; trying again\n"
+            "roundhouse: the connection broke: restarting; trying again\n"
+            "a1 succeeded: 0 steps\n");
+}
+
+TEST_F(FollowTest, AJobThatWasSeenGoesOn) {
+  server_.answers().watch = [](const auto& request, const SendWatch& send) {
+    if (request.from_revision() == 0) send(MakeChange(7, v1::RUNNING));
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "down");
+  };
+  EXPECT_EQ(Run({"watch", "a1"}), ExitCode::kUnavailable);
+  EXPECT_TRUE(Has(err(),
+                  "\nThe job goes on without this client.  Come back "
+                  "with: roundhouse watch a1\n"))
+      << err();
 }
 
 TEST_F(FollowTest, AnUnknownJobIsNotTriedAgain) {

@@ -5,11 +5,22 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/visible_text.h"
 #include "client/output.h"
 
 namespace roundhouse::client {
 namespace {
+
+// The problem without the directory that the line or table names beside it.
+std::string ProblemText(const v1::Model& model) {
+  absl::string_view problem = model.problem();
+  if (!model.path().empty()) {
+    absl::ConsumePrefix(&problem, absl::StrCat(model.path(), "/"));
+  }
+  return std::string(problem);
+}
 
 // "9.3 GiB", with what it says when that does not fit.
 std::string NeedText(const v1::MethodNeed& need) {
@@ -34,11 +45,16 @@ std::string LongNeedText(const v1::MethodNeed& need, int64_t limit) {
 std::string ReasonsText(const v1::ListModelsResponse& response) {
   std::string text;
   int64_t limit_bytes = 0;
+  bool unusable = false;
   for (const v1::Model& model : response.models()) {
     const std::string name = VisibleLine(model.name());
     if (!model.problem().empty()) {
-      absl::StrAppend(&text, name,
-                      " is not usable: ", VisibleLine(model.problem()), "\n");
+      unusable = true;
+      absl::StrAppend(
+          &text, name, " is not usable: ",
+          VisibleLine(model.name() == model.path() ? ProblemText(model)
+                                                   : model.problem()),
+          "\n");
     }
     for (const auto& [method, need] :
          {std::pair{"full", &model.full()}, {"lora", &model.lora()}}) {
@@ -50,6 +66,11 @@ std::string ReasonsText(const v1::ListModelsResponse& response) {
                         ": ", VisibleLine(need->problem()), "\n");
       }
     }
+  }
+  if (unusable) {
+    absl::StrAppend(&text,
+                    "What is not usable needs its file put right, or fetched "
+                    "again; docs/models.md says which models there can be.\n");
   }
   if (limit_bytes > 0) {
     absl::StrAppend(&text, "\"no (SIZE)\" is more than the ",
@@ -80,7 +101,7 @@ std::string ModelText(const v1::Model& model) {
   std::vector<std::vector<std::string>> rows = {{"name:", model.name()},
                                                 {"path:", model.path()}};
   if (!model.problem().empty()) {
-    rows.push_back({"not usable:", model.problem()});
+    rows.push_back({"not usable:", ProblemText(model)});
     return FormatTable(rows);
   }
   rows.push_back({"family:", KindText(model)});

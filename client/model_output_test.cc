@@ -44,6 +44,30 @@ TEST(ModelOutputTest, ATableOfAll) {
   }
 }
 
+TEST(ModelOutputTest, AProblemNamesItsFolderOnceAndWhatToDo) {
+  v1::ListModelsResponse response;
+  v1::Model* const model = response.add_models();
+  model->set_name("/m/b");
+  model->set_path("/m/b");
+  model->set_problem("/m/b/config.json: has no model_type");
+  EXPECT_TRUE(Has(ModelTable(response),
+                  "\n/m/b is not usable: config.json: has no model_type\n"
+                  "What is not usable needs its file put right, or fetched "
+                  "again; docs/models.md says which models there can be.\n"))
+      << ModelTable(response);
+  EXPECT_TRUE(Has(ModelText(*model),
+                  "path:        /m/b\n"
+                  "not usable:  config.json: has no model_type\n"))
+      << ModelText(*model);
+  // A hub id does not say where it lies.
+  model->set_name("org/b");
+  EXPECT_TRUE(Has(ModelTable(response),
+                  "\norg/b is not usable: /m/b/config.json: has no "));
+  response.clear_models();
+  *response.add_models() = Usable();
+  EXPECT_FALSE(Has(ModelTable(response), "not usable"));
+}
+
 TEST(ModelOutputTest, EveryNoSaysWhy) {
   v1::ListModelsResponse response;
   v1::Model* model = response.add_models();

@@ -1,6 +1,7 @@
 #include "client/output.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 
 #include "absl/strings/str_cat.h"
@@ -44,12 +45,6 @@ std::string MemoryText(const v1::FineTuningJob& job) {
   }
 }
 
-// A table has no room for more.
-std::string StateCell(const v1::FineTuningJob& job) {
-  return absl::StrCat(v1::JobState_Name(job.state()),
-                      job.memory() == v1::KEPT ? " (memory kept)" : "");
-}
-
 std::string EtaText(const v1::FineTuningJob& job, absl::Time now) {
   return job.has_eta() && job.state() == v1::RUNNING
              ? ClockText(TimeOf(job.eta()) - now)
@@ -68,8 +63,8 @@ std::string TimeText(bool present,
 }
 
 std::string DatasetText(const v1::DatasetStats& dataset) {
-  return absl::StrCat(dataset.train_sequences(), " sequences, ",
-                      dataset.train_tokens(), " tokens; ",
+  return absl::StrCat(CountText(dataset.train_sequences(), "sequence"), ", ",
+                      CountText(dataset.train_tokens(), "token"), "; ",
                       dataset.train_truncated(), " truncated, ",
                       dataset.train_dropped(), " dropped");
 }
@@ -77,8 +72,9 @@ std::string DatasetText(const v1::DatasetStats& dataset) {
 std::string ValidationSetText(const v1::DatasetStats& dataset) {
   return dataset.validation_sequences() == 0
              ? ""
-             : absl::StrCat(dataset.validation_sequences(), " sequences, ",
-                            dataset.validation_tokens(), " tokens");
+             : absl::StrCat(
+                   CountText(dataset.validation_sequences(), "sequence"), ", ",
+                   CountText(dataset.validation_tokens(), "token"));
 }
 
 std::string EvalText(const v1::FineTuningJob& job) {
@@ -164,7 +160,7 @@ std::string JobTable(const std::vector<v1::FineTuningJob>& jobs,
       {"NAME", "STATE", "STEP", "LOSS", "TOKENS/S", "ETA", "AGE", "OUTPUT"}};
   for (const v1::FineTuningJob& job : jobs) {
     rows.push_back(
-        {ShortName(job.name()), StateCell(job), StepText(job), LossText(job),
+        {ShortName(job.name()), StateText(job), StepText(job), LossText(job),
          job.tokens_per_second() > 0 ? FormatCount(job.tokens_per_second())
                                      : "-",
          EtaText(job, now), AgeText(now - TimeOf(job.create_time())),
@@ -179,6 +175,7 @@ std::string JobText(const v1::FineTuningJob& job) {
       {"state:", v1::JobState_Name(job.state())},
       {"reason:", ReasonText(job)},
       {"memory:", MemoryText(job)},
+      {"data read:", DataReadText(job.data_read())},
       {"step:", StepText(job)},
       {"epoch:", absl::StrFormat("%.2f", job.epoch())},
       {"loss:", job.has_loss() ? FormatLoss(job.loss()) : ""},
@@ -240,7 +237,7 @@ std::string FinalText(const v1::FineTuningJob& job) {
   const std::string name = VisibleLine(ShortName(job.name()));
   std::string text;
   if (job.state() == v1::SUCCEEDED) {
-    text = absl::StrCat(name, " succeeded: ", job.step(), " steps",
+    text = absl::StrCat(name, " succeeded: ", CountText(job.step(), "step"),
                         RunTimeText(job), ValidationText(job), "\n");
     if (!job.output_path().empty()) {
       absl::StrAppend(&text, "output: ", VisibleLine(job.output_path()), "\n");
@@ -264,6 +261,28 @@ std::string ReasonText(const v1::FineTuningJob& job) {
   }
   return absl::StrCat(v1::JobReason_Name(job.reason()),
                       job.message().empty() ? "" : ": ", job.message());
+}
+
+std::string StateText(const v1::FineTuningJob& job) {
+  const std::string read = DataReadText(job.data_read());
+  return absl::StrCat(v1::JobState_Name(job.state()),
+                      job.memory() == v1::KEPT ? " (memory kept)" : "",
+                      read.empty() ? "" : " (data read: ", read,
+                      read.empty() ? "" : ")");
+}
+
+double DataReadShare(double share) {
+  // Not a number is no share either.
+  return share > 0 ? std::min(share, 1.0) : 0.0;
+}
+
+std::string DataReadText(double share) {
+  const double read = DataReadShare(share);
+  return read > 0 ? absl::StrCat(std::floor(100 * read), " %") : "";
+}
+
+std::string CountText(int64_t count, const std::string& name) {
+  return absl::StrCat(count, " ", name, count == 1 ? "" : "s");
 }
 
 std::string ShortName(const std::string& name) {

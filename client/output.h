@@ -37,6 +37,13 @@ std::string DeviceTable(const std::vector<v1::Device>& devices);
 std::string FinalText(const v1::FineTuningJob& job);
 // "REASON: message", either alone, or "".
 std::string ReasonText(const v1::FineTuningJob& job);
+// The state, and behind it in brackets what a table has no column for: a pause
+// that keeps the memory, the share of the data that is read.
+std::string StateText(const v1::FineTuningJob& job);
+// FineTuningJob.data_read from 0 to 1, whatever the wire says; "43 %", or "" of
+// none.
+double DataReadShare(double share);
+std::string DataReadText(double share);
 
 // The last component: "projects/default/fineTuningJobs/a1" -> "a1".
 std::string ShortName(const std::string& name);
@@ -46,6 +53,8 @@ std::string FormatBytes(int64_t bytes);
 std::string ClockText(absl::Duration duration);
 // "950", "13.2k", "4.1M", "32.8B".
 std::string FormatCount(double count);
+// "1 step", "2 steps".
+std::string CountText(int64_t count, const std::string& name);
 // Four decimals; "nan" and "inf" by name.
 std::string FormatLoss(double loss);
 absl::Time TimeOf(const google::protobuf::Timestamp& timestamp);

@@ -93,6 +93,44 @@ TEST(OutputTest, APausedJobSaysWhetherItKeepsItsMemory) {
   EXPECT_EQ(JobTable({job}, At(1012)).find("kept"), std::string::npos);
 }
 
+TEST(OutputTest, AJobThatReadsItsDataSaysHowFarItIs) {
+  v1::FineTuningJob job = RunningJob();
+  EXPECT_EQ(JobText(job).find("data read"), std::string::npos);
+  EXPECT_EQ(JobTable({job}, At(1012)).find("data read"), std::string::npos);
+  job.set_state(v1::VALIDATING);
+  job.set_data_read(0.437);
+  EXPECT_NE(JobText(job).find("data read:  43 %\n"), std::string::npos)
+      << JobText(job);
+  EXPECT_NE(JobTable({job}, At(1012)).find("  VALIDATING (data read: 43 %)  "),
+            std::string::npos)
+      << JobTable({job}, At(1012));
+}
+
+TEST(OutputTest, AShareOfTheDataIsOneWhateverTheWireSays) {
+  EXPECT_EQ(DataReadText(0), "");
+  EXPECT_EQ(DataReadText(-3), "");
+  EXPECT_EQ(DataReadText(std::nan("")), "");
+  EXPECT_EQ(DataReadText(0.001), "0 %");
+  EXPECT_EQ(DataReadText(7), "100 %");
+  EXPECT_EQ(DataReadText(HUGE_VAL), "100 %");
+}
+
+TEST(OutputTest, OneIsSingular) {
+  v1::FineTuningJob job = RunningJob();
+  job.set_state(v1::SUCCEEDED);
+  job.set_step(1);
+  EXPECT_EQ(FinalText(job), "a1 succeeded: 1 step\n");
+  job.mutable_dataset()->set_train_sequences(1);
+  job.mutable_dataset()->set_train_tokens(1);
+  job.mutable_dataset()->set_validation_sequences(1);
+  job.mutable_dataset()->set_validation_tokens(2);
+  EXPECT_NE(JobText(job).find("  1 sequence, 1 token; 0 truncated"),
+            std::string::npos)
+      << JobText(job);
+  EXPECT_NE(JobText(job).find("  1 sequence, 2 tokens\n"), std::string::npos)
+      << JobText(job);
+}
+
 TEST(OutputTest, JobTextShowsEvaluationsAndDevices) {
   v1::FineTuningJob job = RunningJob();
   for (int step = 0; step < 6; ++step) {

@@ -182,10 +182,11 @@ std::string PlanText(const v1::PlanTrainingResponse& plan,
     rows.push_back({"device:", SourceText(source)});
   }
   rows.push_back({"fits:", FeasibleText(plan)});
-  rows.push_back({"micro-batches:",
-                  absl::StrCat(plan.micro_batches(), " of ",
-                               plan.micro_batch_size(), " sequences, ",
-                               plan.micro_batches_per_round(), " a round")});
+  rows.push_back(
+      {"micro-batches:",
+       absl::StrCat(plan.micro_batches(), " of ",
+                    CountText(plan.micro_batch_size(), "sequence"), ", ",
+                    plan.micro_batches_per_round(), " a round")});
   const bool planned = plan.devices_size() > 0;
   if (planned) AddStep(plan, &rows);
   rows.push_back({"host memory:", HostText(plan.host(), host_memory_bytes)});

@@ -60,7 +60,7 @@ TEST(PlanOutputTest, WhatAPlanComesTo) {
   ExpectHas(text, "16 of 4 sequences, 16 a round\n");
   ExpectHas(text, "10.000 s, 131072 tokens\n");
   ExpectHas(text, "bubble:            5.00%\n");
-  // Of two devices' time.
+  // Shares of two devices' time.
   ExpectHas(text, "fill and drain:  1.25%\n");
   ExpectHas(text, "end of step:     3.75%\n");
   ExpectHas(text,

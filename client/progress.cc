@@ -1,7 +1,6 @@
 #include "client/progress.h"
 
 #include <algorithm>
-#include <cmath>
 #include <ostream>
 #include <utility>
 #include <vector>
@@ -38,7 +37,7 @@ const char* ColorOf(v1::JobState state) {
 }
 
 std::string StepField(const Progress& progress) {
-  return progress.total_steps == 0
+  return progress.total_steps <= 0
              ? absl::StrCat("step ", progress.step)
              : absl::StrCat("step ", progress.step, "/", progress.total_steps);
 }
@@ -47,8 +46,7 @@ std::string StepField(const Progress& progress) {
 std::vector<std::string> Fields(const Progress& progress) {
   std::vector<std::string> fields;
   if (progress.data_read > 0) {
-    fields.push_back(absl::StrCat(
-        "data read: ", std::floor(100 * progress.data_read), " %"));
+    fields.push_back("data read: " + DataReadText(progress.data_read));
   }
   if (progress.step > 0 || progress.total_steps > 0) {
     fields.push_back(StepField(progress));
@@ -72,14 +70,14 @@ std::string OneLine(std::string text) {
 }
 
 double ShareDone(const Progress& progress) {
-  if (progress.total_steps == 0) return progress.data_read;
+  if (progress.total_steps <= 0) return DataReadShare(progress.data_read);
   return std::clamp(static_cast<double>(progress.step) /
                         static_cast<double>(progress.total_steps),
                     0.0, 1.0);
 }
 
 std::string Bar(double share, int width) {
-  const int full = static_cast<int>(std::floor(share * width));
+  const int full = std::clamp(static_cast<int>(share * width), 0, width);
   return absl::StrCat("[", std::string(full, '#'),
                       std::string(width - full, '.'), "]");
 }
@@ -91,7 +89,7 @@ Progress ProgressOf(const v1::FineTuningJob& job, absl::Time now) {
   progress.state = job.state();
   progress.step = job.step();
   progress.total_steps = job.total_steps();
-  progress.data_read = job.data_read();
+  progress.data_read = DataReadShare(job.data_read());
   if (job.has_loss()) {
     progress.loss = job.loss();
   }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <sstream>
 
 #include "base/text_width.h"
@@ -71,6 +72,30 @@ TEST(ProgressTest, BarStaysInItsBounds) {
   EXPECT_NE(ProgressBar(progress, 80).find("[###########"), std::string::npos);
   EXPECT_EQ(ProgressBar(progress, 80).find('.'),
             ProgressBar(progress, 80).find(".2500"));
+}
+
+// A count for std::string that is negative ends the process.
+TEST(ProgressTest, AShareFromTheWireStaysInItsBounds) {
+  v1::FineTuningJob job;
+  job.set_state(v1::VALIDATING);
+  for (const double share : {1.5, 1e300, HUGE_VAL}) {
+    job.set_data_read(share);
+    const std::string bar = ProgressBar(ProgressOf(job, At(0)), 80);
+    EXPECT_EQ(bar,
+              "VALIDATING  [" + std::string(40, '#') + "]  data read: 100 %");
+    Progress given;
+    given.data_read = share;
+    EXPECT_NE(ProgressBar(given, 80).find("##]"), std::string::npos);
+  }
+  for (const double share : {-1.0, -1e300, std::nan("")}) {
+    job.set_data_read(share);
+    EXPECT_EQ(ProgressBar(ProgressOf(job, At(0)), 80), "VALIDATING");
+  }
+  job.set_total_steps(-5);
+  job.set_data_read(0.5);
+  EXPECT_EQ(ProgressBar(ProgressOf(job, At(0)), 80),
+            "VALIDATING  [" + std::string(20, '#') + std::string(20, '.') +
+                "]  data read: 50 %");
 }
 
 TEST(ProgressTest, NothingIsMadeUpBeforeTheFirstStep) {

@@ -37,7 +37,7 @@ namespace {
 
 constexpr size_t kHelpColumns = 80;
 
-// Of every command; also allowed before its name.
+// Every command has them; they may also stand before its name.
 struct GlobalFlags {
   std::string server;
   std::string output = "table";
@@ -90,10 +90,16 @@ std::unique_ptr<Command> MakeCommand(const std::string& name) {
 
 // What other tools call it.
 constexpr std::pair<const char*, const char*> kOtherWords[] = {
-    {"create", "submit"}, {"delete", "cancel"}, {"describe", "get"},
-    {"info", "get"},      {"kill", "cancel"},   {"ps", "list"},
-    {"rm", "cancel"},     {"run", "submit"},    {"show", "get"},
-    {"status", "get"},    {"stop", "cancel"},   {"train", "submit"}};
+    {"create", "submit"}, {"delete", "cancel"},
+    {"describe", "get"},  {"gpu", "device"},
+    {"gpus", "device"},   {"info", "get"},
+    {"jobs", "list"},     {"kill", "cancel"},
+    {"ls", "list"},       {"nodes", "device"},
+    {"ps", "list"},       {"preview", "dataset preview"},
+    {"rm", "cancel"},     {"run", "submit"},
+    {"show", "get"},      {"stats", "get"},
+    {"status", "get"},    {"stop", "cancel"},
+    {"train", "submit"},  {"validate", "dataset validate"}};
 
 absl::Status UnknownCommand(const std::string& name) {
   const std::string text = absl::StrCat("unknown command \"", name, "\"");
@@ -120,7 +126,9 @@ std::string ClientHelp(const FlagSet& flags) {
                     std::string(14 - info.name.size(), ' '), info.summary,
                     "\n");
   }
-  absl::StrAppend(&text, "\nroundhouse COMMAND --help says more.\n\nFlags:\n",
+  absl::StrAppend(&text,
+                  "\nroundhouse COMMAND --help, or help COMMAND, says "
+                  "more.\n\nFlags:\n",
                   flags.Help(), "\n", kNotes);
   return text;
 }
@@ -207,7 +215,7 @@ ExitCode Dispatch(std::vector<std::string> args, Environment* environment) {
   FlagSet flags;
   DefineGlobalFlags(&global, &flags);
   flags.AddBool("version", 0, &global.version, "print the version");
-  const absl::StatusOr<std::vector<std::string>> rest =
+  absl::StatusOr<std::vector<std::string>> rest =
       flags.Parse(args, FlagSet::Order::kFlagsFirst);
   if (!rest.ok()) {
     return UsageError(rest.status(), "", environment);
@@ -216,12 +224,14 @@ ExitCode Dispatch(std::vector<std::string> args, Environment* environment) {
     *environment->out << "roundhouse " << kVersion << "\n";
     return ExitCode::kOk;
   }
-  const bool asks_for_help =
-      global.help || (rest->size() == 1 && rest->front() == "help");
-  if (rest->empty() || (asks_for_help && rest->front() == "help")) {
-    (asks_for_help ? *environment->out : *environment->err)
-        << ClientHelp(flags);
-    return asks_for_help ? ExitCode::kOk : ExitCode::kUsage;
+  if (!rest->empty() && rest->front() == "help") {
+    // Asks as --help does, before a command or alone.
+    rest->front() = "--help";
+    return Dispatch(*std::move(rest), environment);
+  }
+  if (rest->empty()) {
+    (global.help ? *environment->out : *environment->err) << ClientHelp(flags);
+    return global.help ? ExitCode::kOk : ExitCode::kUsage;
   }
   const std::unique_ptr<Command> command = MakeCommand(rest->front());
   if (command == nullptr) {

@@ -49,6 +49,47 @@ TEST_F(RunTest, EveryCommandHasHelp) {
   }
 }
 
+TEST_F(RunTest, HelpOfACommandIsItsFlag) {
+  ASSERT_EQ(Run({"submit", "--help"}), ExitCode::kOk);
+  const std::string submit = out();
+  for (const std::vector<std::string>& args :
+       {std::vector<std::string>{"help", "submit"},
+        {"help", "help", "submit"},
+        {"--server=unix:/s", "help", "submit"},
+        {"help", "submit", "--wait"}}) {
+    EXPECT_EQ(Run(args), ExitCode::kOk);
+    EXPECT_EQ(out(), submit);
+    EXPECT_EQ(err(), "");
+  }
+  ASSERT_EQ(Run({"--help"}), ExitCode::kOk);
+  const std::string all = out();
+  for (const char* word : {"help", "--help", "-h"}) {
+    EXPECT_EQ(Run({"help", word}), ExitCode::kOk);
+    EXPECT_EQ(out(), all);
+  }
+  EXPECT_EQ(Run({"help", "sumbit"}), ExitCode::kUsage);
+  EXPECT_EQ(err(),
+            "roundhouse: unknown command \"sumbit\"; did you mean submit?\n"
+            "See: roundhouse --help\n");
+}
+
+TEST_F(RunTest, WordsOfOtherToolsNameTheirCommand) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"jobs", "list"},      {"gpu", "device"},
+      {"gpus", "device"},    {"nodes", "device"},
+      {"stats", "get"},      {"preview", "dataset preview"},
+      {"models", "model"},   {"validate", "dataset validate"},
+      {"devices", "device"}, {"lsit", "list"}};
+  for (const auto& [word, command] : cases) {
+    EXPECT_EQ(Run({word}), ExitCode::kUsage);
+    EXPECT_TRUE(Has(err(), "\"; did you mean " + command + "?\n")) << err();
+  }
+  for (const char* word : {"job", "test", "new", "set", "put", "login", "st"}) {
+    EXPECT_EQ(Run({word}), ExitCode::kUsage);
+    EXPECT_FALSE(Has(err(), "did you mean")) << err();
+  }
+}
+
 TEST_F(RunTest, UsageErrorsNameTheirCause) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{}, "Usage: roundhouse [flags] COMMAND"},

@@ -78,7 +78,7 @@ TEST_F(SampleCommandTest, CompletionsComeInTheOrderOfPrompts) {
   EXPECT_EQ(Run(args), ExitCode::kOk) << err();
   EXPECT_EQ(out(),
             "--- 3 tokens, cut off\none[[a\\x1bb]]\n"
-            "--- 1 tokens, ended\ntwo[[x]]\n");
+            "--- 1 token, ended\ntwo[[x]]\n");
   EXPECT_TRUE(Has(err(), "sampling from /data/out")) << err();
   EXPECT_EQ(asked_.max_new_tokens(), 128);
   EXPECT_EQ(asked_.temperature(), 0);

@@ -1,9 +1,12 @@
 #include "client/sample_output.h"
 
+#include <cstdint>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/visible_text.h"
+#include "client/output.h"
 
 namespace roundhouse::client {
 namespace {
@@ -77,9 +80,10 @@ bool AddPiece(const v1::SampleResponse& piece,
 std::string CompletionText(const Completion& completion, bool color) {
   const std::string text = VisibleText(completion.text);
   return absl::StrCat(
-      "--- ", completion.tokens.size(), " tokens, ", EndText(completion.end),
-      "\n", VisibleText(completion.prompt), color ? kCompletionColor : "[[",
-      text, color ? kNoColor : "]]", "\n");
+      "--- ",
+      CountText(static_cast<int64_t>(completion.tokens.size()), "token"), ", ",
+      EndText(completion.end), "\n", VisibleText(completion.prompt),
+      color ? kCompletionColor : "[[", text, color ? kNoColor : "]]", "\n");
 }
 
 nlohmann::ordered_json CompletionJson(const Completion& completion) {

@@ -13,8 +13,8 @@
 
 namespace roundhouse::client {
 
-// Of a file of JSON Lines, each a string or an object with "prompt"; blank
-// lines are skipped.  kInvalidArgument: "name:line: what".
+// The prompts of a file of JSON Lines, each a string or an object with
+// "prompt"; blank lines are skipped.  kInvalidArgument: "name:line: what".
 absl::StatusOr<std::vector<std::string>> ParsePrompts(const std::string& text,
                                                       const std::string& name);
 

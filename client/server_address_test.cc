@@ -74,7 +74,8 @@ TEST_F(ServerAddressTest, ErrorsNameTheFileAndTheLine) {
   WriteConfig("server: unix:/c\nserver: unix:/d\n");
   EXPECT_EQ(Found(""), config_ + ":2: server is given a second time");
   WriteConfig(std::string(kMaxConfigFileBytes + 1, '#'));
-  EXPECT_EQ(Found(""), config_ + ": longer than the limit of 65536 bytes");
+  EXPECT_EQ(Found(""),
+            config_ + ": longer than the limit of 65536 bytes (64.0 KiB)");
 }
 
 TEST_F(ServerAddressTest, OnlyUnixSockets) {

@@ -73,11 +73,13 @@ StreamOptions Session::Streams(ProgressPrinter* printer) {
   StreamOptions options;
   options.retry = environment_->stream_retry;
   options.interrupt = interrupt();
-  options.on_broken = [this, printer](const grpc::Status& status) {
+  options.on_broken = [this, printer, said = std::string()](
+                          const grpc::Status& status, bool moved) mutable {
+    const std::string text = BrokenText(status, address_);
+    if (!moved && text == said) return;
+    said = text;
     printer->Finish();
-    err() << "roundhouse: the connection broke"
-          << (status.error_message().empty() ? "" : ": ")
-          << MessageText(status.error_message()) << "; trying again\n";
+    err() << text;
   };
   return options;
 }

@@ -66,7 +66,7 @@ grpc::Status Repeat(const StreamOptions& options,
     if (!CanTryAgain(end.status) || failures >= options.retry.attempts) {
       return GaveUp(end.status);
     }
-    options.on_broken(end.status);
+    options.on_broken(end.status, end.moved);
     if (!options.interrupt->Wait(options.retry.DelayAfter(failures))) {
       return InterruptedStatus();
     }

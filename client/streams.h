@@ -18,8 +18,10 @@ namespace roundhouse::client {
 struct StreamOptions {
   RetryPolicy retry;
   Interrupt* interrupt = nullptr;  // borrowed
-  // Before the wait for another try.
-  std::function<void(const grpc::Status&)> on_broken = [](const auto&) {};
+  // Before the wait for another try; `moved`: the stream that broke had brought
+  // something new.
+  std::function<void(const grpc::Status&, bool moved)> on_broken =
+      [](const auto&, bool) {};
 };
 
 // Every message in order, without gaps in the changes: each new stream starts

@@ -55,6 +55,21 @@ TEST_F(TopCommandTest, WithoutATerminalItShowsOneInterval) {
   EXPECT_GT(asked_.states_size(), 0);
 }
 
+TEST_F(TopCommandTest, OnlyATerminalHasAWidth) {
+  server_.answers().list = [](const auto&,
+                              v1::ListFineTuningJobsResponse* response) {
+    *response->add_jobs() = MakeJob(v1::RUNNING);
+    response->mutable_jobs(0)->set_name("jobs/" + std::string(200, 'j'));
+    return grpc::Status::OK;
+  };
+  const std::string name(200, 'j');
+  EXPECT_EQ(Run({"top", "--interval=1"}), ExitCode::kOk) << err();
+  EXPECT_EQ(Count(name), 1u) << out();
+  environment_.out_is_terminal = true;
+  EXPECT_EQ(Run({"top", "--interval=1", "-n", "1"}), ExitCode::kOk) << err();
+  EXPECT_EQ(Count(name), 0u) << out();
+}
+
 TEST_F(TopCommandTest, OnATerminalTheScreenIsDrawnAgain) {
   environment_.out_is_terminal = true;
   EXPECT_EQ(Run({"top", "--interval=1", "-n", "2"}), ExitCode::kOk) << err();

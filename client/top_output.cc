@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -42,9 +44,9 @@ struct Cause {
   double seconds = 0;
 };
 
-// Of the bubbles between the looks, the longest first.  A wait gets its cause
-// when it ends: causes of waits that began before the first look are scaled
-// down, and what has none yet is one of its own.
+// Why the device waited between the looks, the longest cause first.  A wait
+// gets its cause when it ends: causes of waits that began before the first look
+// are scaled down, and what has none yet is one of its own.
 std::vector<Cause> Causes(const v1::Device& before, const v1::Device& after,
                           double bubble_seconds) {
   std::map<std::string, double> spent;
@@ -117,7 +119,7 @@ std::vector<std::string> JobRow(const v1::FineTuningJob& job, absl::Time now) {
   const bool steps = job.step() > 0;
   return {
       ShortName(job.name()),
-      v1::JobState_Name(job.state()),
+      StateText(job),
       job.total_steps() > 0 ? absl::StrCat(job.step(), "/", job.total_steps())
                             : "",
       steps ? FormatLoss(job.loss()) : "",
@@ -125,28 +127,50 @@ std::vector<std::string> JobRow(const v1::FineTuningJob& job, absl::Time now) {
       job.has_eta() ? ClockText(TimeOf(job.eta()) - now) : ""};
 }
 
-// A list loses whole entries, where it has some that fit.
-std::string CutLine(const std::string& line, size_t columns) {
-  if (TextWidth(line) <= columns) return line;
-  const std::string cut = FitWidth(line, columns);
-  const size_t comma = line.rfind(", ", cut.size());
-  return comma == std::string::npos ? cut : line.substr(0, comma);
+// A list that is too wide loses whole entries, the last first, and says so:
+// "optimizer 20%, ...".  The first entry stays.
+std::string CutList(const std::string& list, size_t columns) {
+  std::vector<std::string> entries = absl::StrSplit(list, ", ");
+  std::string cut = list;
+  while (TextWidth(cut) > columns && entries.size() > 1) {
+    entries.pop_back();
+    cut = absl::StrCat(absl::StrJoin(entries, ", "), ", ...");
+  }
+  return cut;
 }
 
-std::string Cut(const std::string& text, int columns) {
-  const auto width = static_cast<size_t>(std::max(1, columns));
+// The devices' table, whose last column is a list that fits `columns`.
+std::string DeviceText(std::vector<std::vector<std::string>> rows,
+                       size_t columns) {
+  // The last column begins where its head does, which is never cut.
+  std::vector<std::vector<std::string>> others = rows;
+  for (size_t i = 1; i < others.size(); ++i) others[i].back().clear();
+  const std::string table = FormatTable(others);
+  const size_t before =
+      TextWidth(table.substr(0, table.find('\n'))) - TextWidth(rows[0].back());
+  for (std::vector<std::string>& row : rows) {
+    row.back() = CutList(row.back(), columns - std::min(columns, before));
+  }
+  return FormatTable(rows);
+}
+
+std::string Cut(const std::string& text, size_t columns) {
   std::string out;
   for (const std::string& line :
        std::vector<std::string>(absl::StrSplit(text, '\n'))) {
-    absl::StrAppend(&out, CutLine(line, width), "\n");
+    absl::StrAppend(&out, FitWidth(line, columns), "\n");
   }
-  out.pop_back();  // of what follows the last newline
+  out.pop_back();  // the one that stands for what follows the last newline
   return out;
 }
 
 }  // namespace
 
-std::string TopText(const TopLook& before, const TopLook& after, int columns) {
+std::string TopText(const TopLook& before, const TopLook& after,
+                    std::optional<int> columns) {
+  const size_t width = columns.has_value()
+                           ? static_cast<size_t>(std::max(1, *columns))
+                           : std::numeric_limits<size_t>::max();
   const double seconds = absl::ToDoubleSeconds(after.time - before.time);
   std::vector<std::vector<std::string>> devices = {
       {"DEVICE", "STATE", "BUSY", "BUBBLE", "H2D", "D2H", "JOB", "WAITS FOR"}};
@@ -161,12 +185,12 @@ std::string TopText(const TopLook& before, const TopLook& after, int columns) {
     jobs.push_back(JobRow(job, after.time));
   }
   const v1::Server& server = after.server;
-  return Cut(absl::StrCat(server.running_jobs(), " running, ",
-                          server.queued_jobs(), " queued; host memory ",
-                          FormatBytes(server.host_memory_used_bytes()), " of ",
-                          FormatBytes(server.host_memory_limit_bytes()), "\n\n",
-                          FormatTable(devices), "\n", FormatTable(jobs)),
-             columns);
+  const std::string text = absl::StrCat(
+      server.running_jobs(), " running, ", server.queued_jobs(),
+      " queued; host memory ", FormatBytes(server.host_memory_used_bytes()),
+      " of ", FormatBytes(server.host_memory_limit_bytes()), "\n\n",
+      DeviceText(devices, width), "\n", FormatTable(jobs));
+  return Cut(text, width);
 }
 
 }  // namespace roundhouse::client

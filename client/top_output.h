@@ -5,6 +5,7 @@
 #ifndef ROUNDHOUSE_CLIENT_TOP_OUTPUT_H_
 #define ROUNDHOUSE_CLIENT_TOP_OUTPUT_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,8 +24,11 @@ struct TopLook {
 };
 
 // Devices by their time between the looks, then the jobs of the second one.
-// No line is wider than `columns`; each ends with a newline.
-std::string TopText(const TopLook& before, const TopLook& after, int columns);
+// No line is wider than `columns`, the terminal's, where there are some: a list
+// of causes that is too wide ends with ", ...", other lines are cut.  Each line
+// ends with a newline.
+std::string TopText(const TopLook& before, const TopLook& after,
+                    std::optional<int> columns);
 
 }  // namespace roundhouse::client
 

@@ -129,10 +129,45 @@ TEST(TopOutputTest, NoLineIsWiderThanTheTerminal) {
   }
 }
 
+// The rest is said to be there, and no share is cut into.
 TEST(TopOutputTest, CausesAreLeftOutWhole) {
   const Looks looks = MakeLooks();
-  const std::string text = TopText(looks.before, looks.after, 75);
-  EXPECT_NE(text.find("job-3  optimizer 20%\n"), std::string::npos) << text;
+  for (const auto& [columns, causes] :
+       {std::pair{98, "optimizer 20%, h2d_wait 5%, not known yet 5%\n"},
+        {97, "optimizer 20%, h2d_wait 5%, ...\n"},
+        {85, "optimizer 20%, h2d_wait 5%, ...\n"},
+        {84, "optimizer 20%, ...\n"},
+        {75, "optimizer 20%, ...\n"}}) {
+    const std::string text = TopText(looks.before, looks.after, columns);
+    EXPECT_NE(text.find(std::string("job-3  ") + causes), std::string::npos)
+        << columns << "\n"
+        << text;
+  }
+}
+
+TEST(TopOutputTest, OnlyCausesAreAListThatIsCut) {
+  const Looks looks = MakeLooks();
+  const std::string text = TopText(looks.before, looks.after, 40);
+  EXPECT_EQ(text.substr(0, text.find('\n')),
+            "1 running, 0 queued; host memory 1.0 GiB");
+}
+
+TEST(TopOutputTest, NothingIsCutWithoutATerminal) {
+  Looks looks = MakeLooks();
+  looks.after.devices[0].set_job("jobs/" + std::string(300, 'j'));
+  EXPECT_NE(TopText(looks.before, looks.after, std::nullopt)
+                .find("j  optimizer 20%, h2d_wait 5%, not known yet 5%\n"),
+            std::string::npos);
+}
+
+TEST(TopOutputTest, AJobThatReadsItsDataSaysHowFarItIs) {
+  Looks looks = MakeLooks();
+  looks.after.jobs[0].set_state(v1::VALIDATING);
+  looks.after.jobs[0].set_data_read(0.5);
+  const std::string text = TopText(looks.before, looks.after, 80);
+  EXPECT_NE(text.find("job-3  VALIDATING (data read: 50 %)  "),
+            std::string::npos)
+      << text;
 }
 
 TEST(TopOutputTest, WideCharactersAreCutWhole) {

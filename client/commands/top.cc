@@ -1,6 +1,7 @@
 #include "client/commands/top.h"
 
 #include <cstdint>
+#include <optional>
 #include <ostream>
 #include <utility>
 
@@ -98,8 +99,12 @@ void TopCommand::Show(Session* session, const TopLook& before,
     session->out() << JsonText(json, 2) << "\n";
     return;
   }
-  if (session->environment().out_is_terminal) session->out() << kClearScreen;
-  session->out() << TopText(before, after, session->environment().columns());
+  std::optional<int> columns;
+  if (session->environment().out_is_terminal) {
+    session->out() << kClearScreen;
+    columns = session->environment().columns();
+  }
+  session->out() << TopText(before, after, columns);
   session->out().flush();
 }
 

@@ -187,6 +187,7 @@ TEST_F(ApiTest, ValidateOnlyStoresNothing) {
   EXPECT_EQ(job.name(), "");
   EXPECT_NE(job.resolved_spec(), "");
   ExpectFakeNeeds(job.needs());
+  EXPECT_EQ(job.needs().dataset_rows(), 5);
   EXPECT_EQ(job.sample().line(), 3);
   EXPECT_EQ(job.sample().spans(0).text(), "a");
   v1::ListFineTuningJobsResponse list;

@@ -116,10 +116,10 @@ absl::StatusOr<std::string> JobIdFromName(const std::string& name) {
   const std::string id(absl::StripPrefix(name, kJobPrefix));
   if (id.empty()) return Invalid("name", "is missing");
   if (!JobNumber(id).has_value()) {
-    return Invalid("name",
-                   absl::StrCat("\"", absl::CHexEscape(id.substr(0, 80)),
-                                "\" is no job name; they look like ",
-                                JobName("job-7"), " or job-7"));
+    return FieldError(
+        "INVALID_VALUE", "name",
+        absl::StrCat("there is no job \"", absl::CHexEscape(id.substr(0, 80)),
+                     "\"; jobs are called job-7 and so on: roundhouse list"));
   }
   return id;
 }

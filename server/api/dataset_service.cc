@@ -57,7 +57,7 @@ void AddLines(const json& lines, Numbers* out) {
   for (const json& line : lines) out->Add(line.get<int64_t>());
 }
 
-// Of several files lines are numbered through, and warnings say the places.
+// Lines of several files are numbered through; their warnings say the places.
 bool SeveralFiles(const json& report) { return report.contains("inputs"); }
 
 void ConvertDropped(const json& report, v1::ValidateDatasetResponse* out) {
@@ -209,6 +209,7 @@ absl::StatusOr<FirstRows> FirstRowsFromJson(const std::string& text) {
   FirstRows rows;
   RETURN_IF_ERROR(AddWarnings(lines.first, "dataset: ", &rows.warnings));
   bool whole = trained.whole();
+  if (whole) rows.rows = trained.rows();
   rows.what =
       absl::StrCat("Read and checked: ", RowsText(trained), " of the dataset");
   if (!lines.second.empty()) {

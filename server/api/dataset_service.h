@@ -2,6 +2,7 @@
 #ifndef ROUNDHOUSE_SERVER_API_DATASET_SERVICE_H_
 #define ROUNDHOUSE_SERVER_API_DATASET_SERVICE_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,7 @@
 
 namespace roundhouse {
 
-// What PreviewDatasetRequest.samples 0 means.
+// What PreviewDatasetRequest.samples 0 stands for.
 inline constexpr int kDefaultPreviewSamples = 3;
 
 // prepare.py's {"report"} or {"samples"} as the API's message.  kInternal when
@@ -28,8 +29,10 @@ struct FirstRows {
   v1::DatasetSample sample;
   std::string what;  // for people: which rows were read and checked
   std::vector<std::string> warnings;  // for people, of those rows
+  int64_t rows = 0;  // of the dataset; 0 where not all were read
 };
-// From {"samples"} of the dataset, and of the validation data in a second line.
+// From the {"samples"} of the dataset, and of the validation data in a second
+// line.
 absl::StatusOr<FirstRows> FirstRowsFromJson(const std::string& text);
 
 // Thread-safe.  Everything given must outlive the gRPC server.

@@ -97,6 +97,7 @@ TEST(DatasetAnswerTest, ADryRunSaysWhichRowsWereChecked) {
   EXPECT_EQ(whole->warnings, (std::vector<std::string>{
                                  "dataset: 6 rows are cut (lines 1, 2, ...)",
                                  "dataset: not used"}));
+  EXPECT_EQ(whole->rows, 5);
   std::string part = kSamples;
   part.replace(part.find("true", part.find("whole")), 4, "false");
   const auto rows = FirstRowsFromJson(absl::StrCat(part, "\n", kSamples));
@@ -107,6 +108,7 @@ TEST(DatasetAnswerTest, ADryRunSaysWhichRowsWereChecked) {
             "prepared; `roundhouse dataset validate` checks all of it now.");
   EXPECT_EQ(rows->warnings.size(), 4u);
   EXPECT_EQ(rows->warnings[3], "validation data: not used");
+  EXPECT_EQ(rows->rows, 0);
   EXPECT_TRUE(absl::IsInternal(
       FirstRowsFromJson(
           R"({"format": "text", "samples": [], "rows": 0, "whole": true,)"

@@ -36,7 +36,7 @@ namespace roundhouse {
 inline constexpr size_t kMaxSocketPathBytes = 107;
 // The socket's folder decides who gets in.
 inline constexpr mode_t kSocketMode = 0660;
-// Of the folder where the daemon makes it: the daemon's group gets in.
+// The mode of the folder where the daemon makes it: its group gets in.
 inline constexpr mode_t kSocketFolderMode = 0750;
 
 class FrontDoor {

@@ -82,6 +82,7 @@ grpc::ServerUnaryReactor* JobService::DryRun(
         ASSIGN_OR_RETURN(FirstRows rows, FirstRowsFromJson(text));
         response->mutable_sample()->Swap(&rows.sample);
         response->set_message(rows.what + response->message());
+        response->mutable_needs()->set_dataset_rows(rows.rows);
         PutWarnings(rows.warnings, response);
         return absl::OkStatus();
       });

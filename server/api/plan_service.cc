@@ -117,7 +117,7 @@ void PutForecast(const StepForecast& forecast, v1::PlanTrainingResponse* out) {
   PutDevices(forecast, out);
 }
 
-// Of names that repeat.
+// Names that repeat, each once.
 class NameTable {
  public:
   int Index(const std::string& name) {

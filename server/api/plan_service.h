@@ -13,7 +13,7 @@ namespace roundhouse {
 // user; more are refused.
 inline constexpr size_t kMaxWaitingPlans = 64;
 inline constexpr size_t kMaxWaitingPlansEach = 8;
-// Of a timeline in an answer of 4 MiB at most.
+// The longest timeline that an answer of 4 MiB has room for.
 inline constexpr size_t kMaxTimelineIntervals = 100'000;
 
 // kResourceExhausted when the timeline is wanted and too long.  Pure.

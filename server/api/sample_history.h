@@ -13,9 +13,9 @@
 
 namespace roundhouse {
 
-// Of the newest step, in the order of the file.  Empty when there is no such
-// file; what is no such line (the torn last one of a killed writer) is left
-// out.
+// The samples of the newest step, in the order of the file.  Empty when there
+// is no such file; what is no such line (the torn last one of a killed writer)
+// is left out.
 absl::StatusOr<std::vector<v1::EvalSample>> ReadNewestSamples(
     const std::string& path);
 

@@ -10,7 +10,7 @@
 namespace roundhouse {
 namespace {
 
-// Of each device, then of the host; by TraceTrack.
+// The names of each device, then of the host; by TraceTrack.
 constexpr const char* kDeviceTracks[] = {"compute", "wait", "h2d", "d2h"};
 constexpr const char* kHostTracks[] = {"host:gather", "host:reduce",
                                        "host:optimizer", "host:steps"};

@@ -203,6 +203,12 @@ class ChatMLTest(ChatTest):
         warning = manifest["warnings"][0]
         self.assertEqual((warning["kind"], warning["rows"], warning["lines"]),
                          ("control_tokens", 2, [2, 3]))
+        self.assertTrue(warning["warning"].startswith(
+            "2 rows have special tokens of the tokenizer in the text of a "),
+                        warning["warning"])
+        one, = self.prepared(rows[1])[0]["warnings"]
+        self.assertTrue(one["warning"].startswith("1 row has special tokens "),
+                        one["warning"])
         # The answer goes on to the last end of its turn.
         self.expect(sequences[2], "<|im_start|>user\none<|im_end|>\n"
                     "<|im_start|>assistant\n",

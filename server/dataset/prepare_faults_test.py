@@ -357,7 +357,9 @@ class TwoBeginsTest(PrepareTest):
         found, = manifest["warnings"]
         self.assertEqual((found["kind"], found["rows"], found["lines"]),
                          ("two_begins", 1, [2]))
-        self.assertIn("<|begin|>", found["warning"])
+        self.assertTrue(found["warning"].startswith(
+            "1 row begins with the token <|begin|> twice: "),
+                        found["warning"])
 
 
 class TurnEndsTest(FaultTest):

@@ -8,25 +8,33 @@ from prepare_common import name_line, shown
 NAMED_FIELDS = 8  # in one warning
 
 TEXTS = {
-    "control_tokens": "{rows} rows have special tokens of the tokenizer in the "
-                      "text of a message; the model reads them as control "
-                      "tokens",
-    "tool_arguments": "{rows} rows have tool calls whose arguments are JSON in "
-                      "a string; the chat template was given what it says",
-    "unread_fields": "{rows} rows have messages with fields that the chat "
-                     "template does not read: {names}",
-    "media_marks": "{rows} rows have {names} in their text: images, sounds and "
-                   "videos are not read, the marks are trained as text",
-    "text_left_out": "{rows} rows have a message whose text the chat template "
-                     "leaves out or changes",
-    "messages_as_text": "{rows} rows have a list of messages, written as JSON, "
-                        "that is trained as a text",
-    "two_begins": "{rows} rows begin with the token {names} twice: the "
-                  "tokenizer puts one before each text",
+    "control_tokens": "{have} special tokens of the tokenizer in the text of a "
+                      "message; the model reads them as control tokens",
+    "tool_arguments": "{have} tool calls whose arguments are JSON in a string; "
+                      "the chat template was given what it says",
+    "unread_fields": "{have} messages with fields that the chat template does "
+                     "not read: {names}",
+    "text_left_out": "{have} a message whose text the chat template leaves out "
+                     "or changes",
+    "media_marks": "{have} {names} in a text: images, sounds and videos are not "
+                   "read, the marks are trained as text",
+    "messages_as_text": "{have} a list of messages, written as JSON, that is "
+                        "trained as a text",
+    "two_begins": "{begin} with the token {names} twice: the tokenizer puts "
+                  "one before each text",
     "turn_ends": "the turns of the chat template end with {names}, which "
                  "generation_config.json does not name as eos_token_id: "
                  "samples stop there too, and so does the result",
 }
+
+
+def warning(kind, rows, names):
+    """"1 row has ...", "2 rows have ..."."""
+    one = rows == 1
+    return TEXTS[kind].format(
+        have="1 row has" if one else f"{rows} rows have",
+        begin="1 row begins" if one else f"{rows} rows begin",
+        names=", ".join(names))
 
 
 class Notes:
@@ -54,6 +62,5 @@ class Notes:
 
     def warnings(self):
         return [{"kind": kind, "rows": note["rows"], "lines": note["lines"],
-                 "warning": TEXTS[kind].format(
-                     rows=note["rows"], names=", ".join(note["names"]))}
+                 "warning": warning(kind, note["rows"], note["names"])}
                 for kind, note in sorted(self.kinds.items())]

@@ -39,14 +39,15 @@ class BadInputTest(unittest.TestCase):
         path.write_text(text or json.dumps({**JOB, **fields}, indent=1))
         return self.daemon.client("submit", "-f", path, "--wait", check=False)
 
-    def assert_refused(self, *parts, text=None, code="INVALID_ARGUMENT",
-                       status=EXIT_ERROR, **fields):
+    def assert_refused(self, *parts, text=None, status=EXIT_ERROR, **fields):
         """Refused at submit; no job was made."""
         done = self.submit(text, **fields)
         self.assertEqual(done.returncode, status, done.stderr)
         self.assertEqual(done.stdout, "")
-        for part in (code, *parts):
+        for part in parts:
             self.assertIn(str(part), done.stderr)
+        # The job file is named once, and no word of gRPC's.
+        self.assertNotRegex(done.stderr, "submit|INVALID_ARGUMENT")
         jobs = json.loads(self.daemon.client("list", "-o", "json").stdout)
         self.assertEqual(jobs.get("jobs", jobs), [])
         return done.stderr
@@ -119,10 +120,10 @@ class ModelTest(BadInputTest):
                 ({"num_hidden_layers": 4096}, "num_hidden_layers", "[1, 511]"),
                 ({"num_hidden_layers": 511}, None),
                 ({"hidden_size": 65536, "intermediate_size": 1 << 20,
-                  "num_hidden_layers": 511}, "RESOURCE_EXHAUSTED"),
+                  "num_hidden_layers": 511}, "model_name_or_path: ", "bytes"),
                 ({"num_attention_heads": 1024, "num_key_value_heads": 1024,
                   "head_dim": 1024, "hidden_size": 65536,
-                  "vocab_size": 1 << 21}, "RESOURCE_EXHAUSTED")):
+                  "vocab_size": 1 << 21}, "model_name_or_path: ", "bytes")):
             self.edit_config(**fields)
             for flags in (("--dry-run",), ()):
                 with self.subTest(fields, flags=flags):
@@ -157,8 +158,7 @@ class ModelTest(BadInputTest):
         self.edit_config(architectures=["Qwen3MoeForCausalLM"],
                          model_type="qwen3_moe")
         self.assert_refused(self.data / "model/config.json",
-                            "'Qwen3MoeForCausalLM'", "LlamaForCausalLM",
-                            code="UNIMPLEMENTED")
+                            "'Qwen3MoeForCausalLM'", "LlamaForCausalLM")
 
     def test_unsupported_dtype_of_a_file(self):
         name = "model.norm.weight"
@@ -166,8 +166,7 @@ class ModelTest(BadInputTest):
         def to_integers(tensors):
             tensors[name] = ("I32", *tensors[name][1:])
         self.edit_tensors(to_integers)
-        self.assert_refused(self.weights(), name, "dtype I32",
-                            code="UNIMPLEMENTED")
+        self.assert_refused(self.weights(), name, "dtype I32")
 
     def test_broken_config_and_tokenizer(self):
         path = self.data / "model/tokenizer.json"
@@ -384,7 +383,7 @@ class HostMemoryTest(BadInputTest):
         text = self.assert_refused(
             "model_name_or_path: the job needs", "of host memory",
             f"the limit is {3 << 20} bytes (3.0 MiB)",
-            code="RESOURCE_EXHAUSTED", status=EXIT_QUOTA)
+            status=EXIT_QUOTA)
         needed = int(text.split("the job needs ")[1].split()[0])
         # fp32 weights, masters, two moments, gradient sums of each parameter.
         self.assertGreater(needed, 5 * os.path.getsize(
@@ -396,7 +395,7 @@ class DeviceMemoryTest(BadInputTest):
 
     def test_refused_when_a_layer_fits_no_device(self):
         self.assert_refused("model_name_or_path", "layer", 160 << 10,
-                            code="RESOURCE_EXHAUSTED", status=EXIT_QUOTA)
+                            status=EXIT_QUOTA)
 
 
 class DeviceMemoryOfPlanTest(BadInputTest):
@@ -405,7 +404,7 @@ class DeviceMemoryOfPlanTest(BadInputTest):
     def test_own_plan_that_fits_no_device_is_refused(self):
         self.assert_refused(
             "plan: a slot of the plan", "fused [4,4] [0,3] needs", 300 << 10,
-            code="RESOURCE_EXHAUSTED", status=EXIT_QUOTA,
+            status=EXIT_QUOTA,
             plan={"forward": [[0, 0], [1, 1], [2, 2], [3, 3]],
                   "backward": [[4, 4], [0, 3]]})
 
@@ -540,7 +539,7 @@ class CorruptCheckpointTest(BadInputTest):
         """Refused at submit, after the one job that is there."""
         done = self.submit(**fields)
         self.assertEqual(done.returncode, EXIT_ERROR, done.stderr)
-        for part in ("INVALID_ARGUMENT", "resume_from_checkpoint", *parts):
+        for part in ("resume_from_checkpoint", *parts):
             self.assertIn(str(part), done.stderr)
         jobs = json.loads(self.daemon.client("list", "-o", "json").stdout)
         self.assertEqual(len(jobs["jobs"]), 1)

@@ -56,7 +56,7 @@ class ChatTemplatesTest(unittest.TestCase):
                          ["rag.jinja", "tool_use.jinja"])
 
     def first_texts(self, model):
-        """Of the row without tools, and of the one with them."""
+        """The text of the row without tools, and of the one with them."""
         samples = json.loads(self.daemon.client(
             "dataset", "preview", "chat.jsonl", "--model", model, "-o", "json",
             "-n", 2).stdout)["samples"]

@@ -18,7 +18,7 @@ import re
 
 DIRECTION = re.compile(r"<!-- (not run|before): (.*\S) -->")
 OF_ALL = re.compile(r"<!-- no command here is run: (.*\S) -->")
-# Of a line that is a command to be copied into a shell.
+# How a line begins that is a command to be copied into a shell.
 COMMAND = re.compile(r"\s*(?:\S+/)?(?:roundhoused?|deploy/[\w-]+|bazel|"
                      r"python3?|curl|ssh|docker|apt-get|systemctl|install|echo|"
                      r"promtool|tar|sudo)\s")
@@ -33,14 +33,14 @@ class Block:
     before: list    # commands
 
     def commands(self):
-        """Of a shell block, one a line; a backslash goes on with the next."""
+        """A shell block's, one a line; a backslash goes on with the next."""
         whole = self.text.replace("\\\n", " ").splitlines()
         return [line for line in whole if line.strip()]
 
 
 def blocks(root, name):
-    """Those of document `name` under `root`, in their order. A direction that
-    stands above no block is an error."""
+    """The blocks of document `name` under `root`, in their order. A direction
+    that stands above no block is an error."""
     found, directions, lines = [], [], None
     text = (pathlib.Path(root) / name).read_text(encoding="utf-8")
     for number, line in enumerate(text.splitlines(), 1):

@@ -34,6 +34,7 @@ MODELS = ("models/my-qwen3", "models/Qwen3-0.6B", "models/tiny")
 PLANNED = {"models/Qwen3-235B-A22B": "qwen3-235b",
            ".cache/huggingface/hub/models--Qwen--Qwen3-32B/snapshots/1":
                "qwen3-32b"}
+CHECKOUT = ("server", "deploy")
 DAEMON = "bin/roundhoused --data-root=$HOME --devices=cpu:4 --host-memory=8GiB"
 WAITED_FOR_STEPS = 8
 FINAL = {"SUCCEEDED", "FAILED", "CANCELLED"}
@@ -50,13 +51,16 @@ def write_program(path, program, *flags):
 
 
 class Place:
-    """A reader's home: programs, models, data, and maybe a daemon."""
+    """A reader's home: programs, models, data, and maybe a daemon. The
+    checkout is elsewhere; what begins with a folder of it is typed there."""
 
     def __init__(self, folder, inputs):
         self.home = folder / "home"
         shutil.copytree(inputs, self.home, copy_function=os.link)
-        for name in ("server", "deploy"):
-            (self.home / name).symlink_to(harness.ROOT / name)
+        self.checkout = folder / "checkout"
+        self.checkout.mkdir()
+        for name in CHECKOUT:
+            (self.checkout / name).symlink_to(harness.ROOT / name)
         bin_folder = self.home / "bin"
         bin_folder.mkdir()
         write_program(bin_folder / "roundhouse",
@@ -76,8 +80,10 @@ class Place:
         self.daemon = None
 
     def shell(self, command):
+        there = command.startswith(tuple(f"{name}/" for name in CHECKOUT))
         return subprocess.run(
-            ["bash", "-c", command], cwd=self.home, env=self.environment,
+            ["bash", "-c", command], cwd=self.checkout if there else self.home,
+            env=self.environment,
             stdin=subprocess.DEVNULL, capture_output=True, text=True,
             check=False, timeout=harness.DEADLINE_SECONDS)
 
@@ -206,7 +212,7 @@ class DocumentsTest(unittest.TestCase):
                    for block in found if block.language == "sh"
                    for line in block.commands()):
             place.start(DAEMON)
-        # Of a job that runs until it is told.
+        # A job that runs until it is told.
         (place.home / "long.yaml").write_text(
             "model_name_or_path: models/my-qwen3\ndataset: data/train.jsonl\n"
             "max_steps: 100000\n")

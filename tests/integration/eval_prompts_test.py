@@ -178,7 +178,7 @@ class GoingOnTest(EvalPromptsTest):
         wanted = self.drawn(self.daemon.checkpoint(first, 12))
         _, found = self.run_job({**ASKED, "resume_from_checkpoint": start})
         self.assertEqual(self.drawn(found["output_path"]), wanted)
-        # Of other prompts it has its own before its first step.
+        # With other prompts it has its own before its first step.
         _, found = self.run_job({**ASKED, "resume_from_checkpoint": start,
                                  "eval_prompts": ["two"]})
         self.assertEqual(

@@ -252,7 +252,7 @@ class FinishTest(EvaluationTest):
 
     def test_it_is_kept_over_a_crash(self):
         self.daemon.stop()
-        # Of the checkpoint after the last step.
+        # It dies saving the checkpoint after the last step.
         self.daemon.start(kill_at="daemon.save.before_rename:1")
         job = self.daemon.submit(LONG)
         self.wait_step(job, 3)

@@ -447,7 +447,8 @@ class RefusedTest(ExportTest):
         self.daemon.start()
         self.refused(EXIT_NOT_FOUND, "job-9", source="job-9")
         self.refused(EXIT_NOT_FOUND, "nobody", source="job:nobody")
-        self.refused(EXIT_ERROR, "source: there is no job \"nowhere\", and "
+        self.refused(EXIT_ERROR, "export nowhere: there is no job "
+                     "\"nowhere\", and "
                      "\"nowhere\" does not exist", source="nowhere")
         job = self.daemon.submit({**JOB, "max_steps": 5000, "save_steps": 20,
                                   "output_name": "long"})
@@ -462,21 +463,22 @@ class RefusedTest(ExportTest):
         self.daemon.start()
         self.refused(EXIT_ERROR, "is a whole model, not an adapter",
                      source="model")
-        self.refused(EXIT_ERROR, "dtype: an adapter is exported as it is",
+        self.refused(EXIT_ERROR, "flag --dtype: an adapter is exported as it is",
                      words=("--dtype=fp32",))
-        self.refused(EXIT_ERROR, "dtype: expected fp32, bf16 or fp16",
+        self.refused(EXIT_ERROR, "flag --dtype: expected fp32, bf16 or fp16",
                      words=("--merge", "--dtype=int8"))
 
     def test_a_base_that_is_gone_or_another(self):
         self.daemon.start()
         config = self.data / "adapter/adapter_config.json"
         (self.data / "model").rename(self.data / "moved")
-        self.refused(EXIT_ERROR, f"source: {config}", "model",
+        self.refused(EXIT_ERROR, f"export adapter: {config}", "model",
                      "does not exist")
         self.make_base(family="qwen2")
         shutil.copy(self.data / "moved/model.safetensors",
                     self.data / "model/model.safetensors")
-        self.refused(EXIT_ERROR, "source: ", "model.layers.0.self_attn")
+        self.refused(EXIT_ERROR, "export adapter: ",
+                     "model.layers.0.self_attn")
         text = json.loads(config.read_text())
         del text["base_model_name_or_path"]
         config.write_text(json.dumps(text))
@@ -485,7 +487,7 @@ class RefusedTest(ExportTest):
     def test_what_fp16_can_not_hold_is_named(self):
         self.make_adapter("large", factor=3000.0)
         self.daemon.start()
-        self.refused(EXIT_ERROR, "source: tensor model.layers.0.",
+        self.refused(EXIT_ERROR, "export large: tensor model.layers.0.",
                      "is no finite number in fp16", source="large",
                      words=("--merge", "--dtype=fp16"))
         self.assertEqual(list(self.outputs.iterdir()), [])

@@ -64,7 +64,7 @@ class FakeWorkerTest(unittest.TestCase):
                                    (1 + 1 / (1 + step)) / 1.5)
 
     def deaths(self, daemon):
-        """Of which workers, in order."""
+        """The numbers of the workers that died, in order."""
         return re.findall(
             r"(?:device|host|files) worker (\d+) killed by signal 9",
             daemon.log_path.read_text())

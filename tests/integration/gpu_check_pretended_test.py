@@ -168,7 +168,7 @@ exec {ROOT}/client/roundhouse "$@\"""")
             self.assertEqual(case["predicted"]["devices"], "1xrtx4090:23.99GiB")
         else:
             self.assertIn("share", case["predicted"]["reason"])
-        # Of the one GPU, however many devices it is.
+        # There is one GPU, however many devices it is.
         self.assertAlmostEqual(case["mfu"] * 165.2, case["model_tflops"])
         self.assertAlmostEqual(case["share_of_measured_matmul"] * 150,
                                case["model_tflops"])

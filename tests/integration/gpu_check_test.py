@@ -146,7 +146,7 @@ class GpuCheckTest(unittest.TestCase):
                 words = details[f"{test}, {kind}"]
                 self.assertRegex(words, r"^\S+ of \S+ allowed, worst of \d+$")
                 self.assertIn(words, self.markdown)
-        # Of seven models and four adapters, computed in two ways.
+        # Seven models and four adapters are computed in two ways.
         self.assertTrue(details["Fp32, step loss"].endswith(" of 22"))
 
     def suites_ran(self, details):
@@ -182,7 +182,7 @@ class GpuCheckTest(unittest.TestCase):
         for entry in runs.values():
             self.assertTrue(entry["bit_identical"])
             self.assertGreater(entry["step_seconds"], 0)
-        # Of two sums in fp32, or two in bf16, one in fp32 is left.
+        # One sum in fp32 is left of two in fp32, or of two in bf16.
         sent = {key: entry["d2h_gradient_bytes_per_step"]
                 for key, entry in runs.items()}
         self.assertEqual(2 * sent["on", "bitwise"], sent["off", "bitwise"])

@@ -177,7 +177,8 @@ class ExitCodeTest(InterfaceTest):
         self.client(0, "watch", job)
         for command in ("pause", "resume", "finish", "cancel"):
             done = self.client(6, command, job)
-            self.assertIn("FAILED_PRECONDITION", done.stderr)
+            self.assertIn(f"roundhouse: {command} {job}: a job in state "
+                          "SUCCEEDED can't become", done.stderr)
         for command in ("get", "pause", "logs", "watch", "cancel"):
             self.assertIn("there is no job job-77",
                           self.client(5, command, "job-77").stderr)
@@ -372,7 +373,8 @@ class MetricsTest(InterfaceTest):
 
     def test_host_memory_by_kind(self):
         self.start()
-        # Of its own: the daemon's may become wide, with more contributions.
+        # A plan of its own: the daemon's may become wide, with more
+        # contributions.
         job = self.daemon.submit({
             **ENDLESS, "plan": {"forward": [[0, 1]],
                                 "backward": [[2, 4], [0, 1]]}})

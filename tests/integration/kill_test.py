@@ -82,7 +82,7 @@ RANDOM_PHASES = {
 
 
 class KillTest(unittest.TestCase):
-    # Of a kind of job; kill_adapter_test.py has another.
+    # One kind of job; kill_adapter_test.py has another.
     spec, points, kill_count = SPEC, POINTS, KILLS
     model = {"tied": True}
     draws = {"model_init": "random"}  # the fields that make it draw weights

@@ -3,9 +3,9 @@
 An entry is its title ("== ..."), a command ("$ ..."), the job file's lines
 after those that every job has ("| ..."; "|! ..." makes a file of these lines
 alone), lines of data files ("<NAME ..."; NAME.utf16 is written in UTF-16), and
-what the client writes. DATA, CACHE and SOCKET stand for the paths of the
-run. Where the texts differ, the file as it would be lies in the test's
-undeclared outputs."""
+what the client writes. DATA (the data root), CACHE (the hub's) and STATE (the
+daemon's state directory) stand for the paths of the run. Where the texts
+differ, the file as it would be lies in the test's undeclared outputs."""
 
 import json
 import os
@@ -23,7 +23,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import harness
 
 LIST = pathlib.Path(__file__).absolute().parent / "messages.txt"
-FEWEST = 90
+FEWEST = 117
 TEMPLATE = (
     "{% for message in messages %}"
     "{% if message.role not in ('system', 'user', 'assistant', 'tool') %}"
@@ -91,6 +91,7 @@ class MessagesTest(unittest.TestCase):
         outside = self.scratch.folder / "outside.jsonl"
         outside.write_text('{"text": "a"}\n')
         (data / "link.jsonl").symlink_to(outside)
+        self.names = {}  # and how many texts have each
         self.cache = self.scratch.folder / "hub"
         self.cache.mkdir()
         self.daemon = self.scratch.daemon(hf_cache=self.cache)
@@ -130,13 +131,11 @@ class MessagesTest(unittest.TestCase):
         done = self.daemon.client(*words, check=False)
         self.assertNotEqual(done.returncode, 0, entry.title)
         text = done.stdout + done.stderr
-        for path, name in ((f"{folder}/job.yaml", "job.yaml"),
-                           (f"unix:{self.daemon.socket}", "SOCKET"),
-                           (str(self.daemon.state), "STATE"),
-                           (str(self.cache), "CACHE"),
-                           (str(self.scratch.data), "DATA"),
-                           (str(self.scratch.folder), "FOLDER")):
-            text = text.replace(path, name)
+        for name, path in (("job.yaml", folder / "job.yaml"),
+                           ("STATE", self.daemon.state),
+                           ("CACHE", self.cache), ("DATA", self.scratch.data)):
+            self.names[name] = self.names.get(name, 0) + text.count(str(path))
+            text = text.replace(str(path), name)
         return text.splitlines()
 
     def test_each_input_gives_its_text(self):
@@ -148,6 +147,7 @@ class MessagesTest(unittest.TestCase):
         for entry in found:
             told = self.told(entry)
             now.append("\n".join(entry.given + told).rstrip("\n"))
+        self.assertTrue(all(self.names.values()), self.names)
         outputs = os.environ.get("TEST_UNDECLARED_OUTPUTS_DIR")
         text = "\n\n".join(now) + "\n"
         if outputs:

@@ -57,7 +57,8 @@ class ModelTest(unittest.TestCase):
         self.assertEqual(self.show("job:whole"), models["job:whole"])
         text = self.daemon.client("model", "list").stdout
         self.assertIn("qwen3", text)
-        self.assertRegex(text, rf"(?m)^{broken} is not usable: \S.*config\.json")
+        self.assertRegex(text, rf"(?m)^{broken} is not usable: config\.json: ")
+        self.assertIn("docs/models.md says which", text)
 
     def test_the_dtype_is_that_of_the_files(self):
         path = self.scratch.data / "family/model/config.json"

@@ -271,7 +271,8 @@ class PlanTest(unittest.TestCase):
                                         "dataset": "train.jsonl"}))
             done = daemon.client("submit", "-f", path, check=False)
             self.assertNotEqual(done.returncode, 0)
-            self.assertIn("UNIMPLEMENTED", done.stderr)
+            self.assertIn(f"roundhouse: {path}:1: model_name_or_path: ",
+                          done.stderr)
             self.assertIn(part, done.stderr)
         daemon.stop()
 

@@ -90,9 +90,11 @@ class SameVerdictTest(unittest.TestCase):
     def verdict(self, command, done):
         """What is said behind the command's name."""
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
-        head = f"roundhouse: {command}: INVALID_ARGUMENT: "
-        self.assertTrue(done.stderr.startswith(head), done.stderr)
-        return done.stderr.removeprefix(head).rstrip("\n")
+        self.assertTrue(done.stderr.startswith("roundhouse: "), done.stderr)
+        # Where the file that the command names is the one that is bad, the
+        # text begins with it.
+        return (done.stderr.removeprefix("roundhouse: ")
+                .removeprefix(f"{command}: ").rstrip("\n"))
 
     def validated(self, name, *flags, model="model"):
         return self.daemon.client(

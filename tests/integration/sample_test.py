@@ -116,7 +116,7 @@ class FinishedTest(SampleTest):
         self.assertNotEqual(earlier["samples"], ended["samples"])
         done = self.command(f"{job}/checkpoint-15", check=False)
         self.assertEqual(done.returncode, EXIT_NOT_FOUND, done.stderr)
-        self.assertIn("model: job-1 has no checkpoint-15; it has "
+        self.assertIn("checkpoint-15: job-1 has no checkpoint-15; it has "
                       "checkpoint-10, checkpoint-20", done.stderr)
         self.assertEqual(found["output_path"], ended["source"])
 
@@ -198,11 +198,12 @@ class UnfinishedTest(SampleTest):
         for name, status, text in (
                 ("job-77", EXIT_NOT_FOUND, "there is no job"),
                 ("job:nobody", EXIT_NOT_FOUND, "there is no job"),
-                ("../elsewhere", EXIT_ERROR, "model: "),
-                ("/etc", EXIT_ERROR, "model: "),
-                ("nowhere", EXIT_ERROR, "model: ")):
+                ("../elsewhere", EXIT_ERROR, '"../elsewhere" '),
+                ("/etc", EXIT_ERROR, '"/etc" '),
+                ("nowhere", EXIT_ERROR, '"nowhere"')):
             done = self.command(name, check=False)
             self.assertEqual(done.returncode, status, done.stderr)
+            self.assertIn(f"roundhouse: sample {name}: ", done.stderr)
             self.assertIn(text, done.stderr)
             self.assertEqual(done.stdout, "")
         (self.scratch.data / "model/model.safetensors").unlink()
@@ -248,7 +249,7 @@ class MemoryTest(SampleTest):
         for client in clients:
             _, errors = client.communicate(timeout=harness.DEADLINE_SECONDS)
             if client.returncode == EXIT_QUOTA:
-                self.assertIn("model: ", errors)
+                self.assertIn("RESOURCE_EXHAUSTED: ", errors)
                 refused += 1
             else:
                 self.assertEqual(client.returncode, 0, errors)

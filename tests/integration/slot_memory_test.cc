@@ -54,8 +54,8 @@ class SlotMemory {
     return PlanLimits(limits_).LargestSlotBytes(plan);
   }
 
-  // Of the slots of a round of so many micro-batches; 0: the worker refuses
-  // one, which is reported.
+  // What the slots of a round of so many micro-batches take; 0: the worker
+  // refuses one, which is reported.
   uint64_t Counted(const Plan& plan, int micro_batches) const {
     RoundBuffersOptions options = limits_.buffers;
     options.plan = plan;

@@ -28,7 +28,7 @@ class StateDirectoryTest(unittest.TestCase):
         with self.assertRaises(harness.Failure) as refused:
             self.daemon.submit(SPEC)
         self.assertRegex(str(refused.exception),
-                         "FAILED_PRECONDITION: the server's state directory "
+                         "the server's state directory "
                          r".*/state is no longer what it was \(.*put the "
                          "directory back")
 

@@ -26,7 +26,7 @@ ENDLESS = {"model_name_or_path": "model", "dataset": "train.jsonl",
            "plan": {"forward": [[0, 1], [2, 2]],
                     "backward": [[3, 4], [1, 2], [0, 0]]}}
 MICRO_BATCHES = 4
-# Of each step: kind, layers.
+# The slots of each step: kind, layers.
 SLOTS = [("forward", 0, 2), ("forward", 2, 3), ("fused", 3, 5),
          ("backward", 1, 3), ("backward", 0, 1)]
 CAUSES = {"h2d_wait", "d2h_wait", "dependency", "optimizer", "data",
