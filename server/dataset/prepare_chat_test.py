@@ -225,7 +225,7 @@ class ChatMLTest(ChatTest):
         manifest, _, _ = self.prepared(*rows)
         self.assertEqual(manifest["warnings"], [{
             "kind": "media_marks", "rows": 2, "lines": [1, 2],
-            "warning": "2 rows have <image>, <audio> in their text: images, "
+            "warning": "2 rows have <image>, <audio> in a text: images, "
             "sounds and videos are not read, the marks are trained as text"}])
         manifest, _, _ = self.prepared(
             {"prompt": "<image>", "completion": "x", "image_path": "a.png"},

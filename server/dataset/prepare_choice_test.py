@@ -106,7 +106,7 @@ class TablesTest(ChoiceTest):
                      [["one", str(said)]]):
             made, _, _ = self.outcome("t.csv", self.cells(
                 ["prompt", "completion"], *rows))
-            self.assertEqual(made["format"], "prompt/completion")
+            self.assertEqual(made["format"], "prompt_completion")
             self.assertEqual([one["kind"] for one in made["warnings"]],
                              ["messages_as_text"])
         # What is no list of messages is text.
