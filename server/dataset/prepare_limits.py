@@ -4,7 +4,9 @@ The daemon names the limits in the environment variable ROUNDHOUSE_HELPER, a
 JSON object (server/dataset/helper_limits.h):
 
     parent         process id of the daemon; the helper dies with it
-    memory_bytes   address space while files of a user are read
+    memory_bytes   address space while files of a user are read; processes that
+                   tokenise for it may each take PROCESS_BYTES beside what they
+                   share (prepare_processes.py)
     counting_bytes the same while pairs of tokens are counted
     cpu_seconds    CPU time of the whole run
     file_bytes     size of any file that is written
