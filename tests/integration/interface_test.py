@@ -178,7 +178,7 @@ class ExitCodeTest(InterfaceTest):
         for command in ("pause", "resume", "finish", "cancel"):
             done = self.client(6, command, job)
             self.assertIn(f"roundhouse: {command} {job}: a job in state "
-                          "SUCCEEDED can't become", done.stderr)
+                          "SUCCEEDED can't be", done.stderr)
         for command in ("get", "pause", "logs", "watch", "cancel"):
             self.assertIn("there is no job job-77",
                           self.client(5, command, "job-77").stderr)
