@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/visible_text.h"
 #include "proto/google/rpc/error_details.pb.h"
 #include "proto/google/rpc/status.pb.h"
@@ -141,12 +142,18 @@ std::optional<absl::string_view> WordOf(absl::string_view command,
 
 // The message, its field (where it begins with one) as the user wrote it.
 std::string AsTyped(absl::string_view command, const std::string& message) {
-  const size_t colon = message.find(": ");
-  if (colon == std::string::npos) return message;
-  const auto word = WordOf(command, message.substr(0, colon));
+  const size_t end = std::min(
+      message.find_first_not_of("abcdefghijklmnopqrstuvwxyz_"), message.size());
+  const auto word = WordOf(command, message.substr(0, end));
   if (!word.has_value()) return message;
-  const std::string rest = message.substr(colon + 2);
-  return word->empty() ? rest : absl::StrCat("flag ", *word, ": ", rest);
+  absl::string_view rest = message;
+  rest.remove_prefix(end);
+  if (!word->empty() &&
+      (absl::StartsWith(rest, ": ") || absl::StartsWith(rest, " \""))) {
+    return absl::StrCat("flag ", *word, rest);
+  }
+  return word->empty() && absl::ConsumePrefix(&rest, ": ") ? std::string(rest)
+                                                           : message;
 }
 
 // Whether the message begins with `file`, as given or below a directory, and

@@ -102,6 +102,11 @@ TEST(ErrorTextTest, FieldsAreTheWordsOfTheCommandLine) {
       {"sample x", "prompts: 900 prompts", "flag --prompt: 900 prompts"},
       {"submit f", "request_id: was another's",
        "flag --request-id: was another's"},
+      {"submit f", "request_id \"a\" was another's",
+       "flag --request-id \"a\" was another's"},
+      {"sample x", "model \"y\" is gone", "model \"y\" is gone"},
+      {"plan m", "devices are missing", "devices are missing"},
+      {"plan m", "devices", "devices"},
       // The job file's own fields, and what is no field.
       {"submit f", "model_name_or_path: is missing",
        "model_name_or_path: is missing"},

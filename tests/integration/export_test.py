@@ -502,7 +502,7 @@ class RefusedTest(ExportTest):
         data = bytearray(path.read_bytes())
         data[-5] ^= 1
         path.write_bytes(data)
-        self.refused(EXIT_PRECONDITION, f"source: {path}: its SHA-256",
+        self.refused(EXIT_PRECONDITION, f"checkpoint-2: {path}: its SHA-256",
                      source="job-1/checkpoint-2")
         self.export("job-1/checkpoint-4", "--merge")
 

@@ -177,8 +177,8 @@ class ExitCodeTest(InterfaceTest):
         self.client(0, "watch", job)
         for command in ("pause", "resume", "finish", "cancel"):
             done = self.client(6, command, job)
-            self.assertIn(f"roundhouse: {command} {job}: a job in state "
-                          "SUCCEEDED can't become", done.stderr)
+            self.assertIn(f"roundhouse: {command} {job}: {job} has ended "
+                          "(SUCCEEDED); ", done.stderr)
         for command in ("get", "pause", "logs", "watch", "cancel"):
             self.assertIn("there is no job job-77",
                           self.client(5, command, "job-77").stderr)

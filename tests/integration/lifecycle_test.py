@@ -409,7 +409,7 @@ class SubmitTest(LifecycleTest):
         path.write_text(json.dumps(SHORT))
         done = self.daemon.client(*words, check=False)
         self.assertEqual(done.returncode, 1)
-        self.assertIn(f"submit {path}: flag --request-id: ", done.stderr)
+        self.assertIn(f"submit {path}: flag --request-id \"abc\" ", done.stderr)
 
     def test_random_weights_follow_the_seed(self):
         os.unlink(self.scratch.data / "model/model.safetensors")

@@ -23,7 +23,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import harness
 
 LIST = pathlib.Path(__file__).absolute().parent / "messages.txt"
-FEWEST = 117
+FEWEST = 131
 TEMPLATE = (
     "{% for message in messages %}"
     "{% if message.role not in ('system', 'user', 'assistant', 'tool') %}"

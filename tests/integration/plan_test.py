@@ -238,14 +238,15 @@ class PlanTest(unittest.TestCase):
     def test_errors_name_the_field(self):
         for words, part in (
                 (("nothing", "h100"), "nothing"),
-                (("../outside", "h100"), "model"),
-                (("qwen3-1.7b", "8x24GiB"), "one of rtx3090"),
-                (("qwen3-1.7b", "h100", "--method=dpo"), "method"),
-                (("qwen3-1.7b", "h100", "--determinism=exact"), "determinism"),
+                (("../outside", "h100"), "flag --model: "),
+                (("qwen3-1.7b", "8x24GiB"), 'flag --devices: "8x24GiB": '),
+                (("qwen3-1.7b", "h100", "--method=dpo"), "flag --method: "),
+                (("qwen3-1.7b", "h100", "--determinism=exact"),
+                 "flag --determinism: "),
                 (("qwen3-1.7b", "h100", "--max-grad-norm=-1"),
-                 "max_grad_norm"),
+                 "flag --max-grad-norm: "),
                 (("qwen3-1.7b", "h100", "--micro-batch-size=9"),
-                 "micro_batch_size")):
+                 "flag --micro-batch-size: ")):
             done = self.run_plan(*words, check=False)
             self.assertEqual(done.returncode, 1, words)
             self.assertIn(part, done.stderr)

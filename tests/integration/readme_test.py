@@ -65,7 +65,7 @@ class ReadmeTest(unittest.TestCase):
                                   "--model", model, "--max-length",
                                   POSITIONS + 1, check=False)
         self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertIn(long, done.stderr)
+        self.assertIn(f"flag --{long.replace('_', '-', 1)}", done.stderr)
         # A plan says what it would take, and that no job may.
         done = self.daemon.client(*plan, "--max-length", POSITIONS + 1)
         self.assertIn(f"no job may have max_length {POSITIONS + 1}",
