@@ -228,8 +228,8 @@ class Preparation:
         """The same for who gets no counts: also of one file's rows that were
         dropped or cut, and of fields that are not used."""
         unused = [{"kind": "ignored_fields", "rows": rows, "lines": [],
-                   "warning": f"the field {name!r}, in {rows} rows, is not "
-                   "used"} for name, rows in self.reader.ignored.items()]
+                   "warning": f"the field {name!r}, in {row_count(rows)}, is "
+                   "not used"} for name, rows in self.reader.ignored.items()]
         found = (self.encoder.warnings() + self.reader.warnings() + unused +
                  self.cut(counts))
         return (self.placed_warnings(found) if len(self.options.data) > 1 else
@@ -247,7 +247,8 @@ class Preparation:
                    counts["dropped_lines"][reason])
                   for reason, rows in counts["dropped"].items()]
         return [{"kind": kind, "rows": rows, "lines": list(lines),
-                 "warning": f"{rows} rows are {what}"}
+                 "warning": f"{row_count(rows)} {'is' if rows == 1 else 'are'} "
+                 f"{what}"}
                 for kind, what, rows, lines in found if rows]
 
     def check_not_empty(self, sequences):
@@ -255,7 +256,7 @@ class Preparation:
             seen = self.reader.seen
             share = "" if seen == 1 else "a larger validation_split, or "
             raise DataError(
-                f"there {'is 1 row' if seen == 1 else f'are {seen} rows'}: too "
+                f"there {'is' if seen == 1 else 'are'} {row_count(seen)}: too "
                 f"few to hold some out; give {share}a validation_dataset",
                 self.reader.name)
         if not self.reader.rows:
@@ -310,6 +311,10 @@ class Preparation:
             record["template"] = encoder.template.record()
             record["turn_end_ids"] = sorted(encoder.unlisted_ends())
         return record
+
+
+def row_count(rows):
+    return "1 row" if rows == 1 else f"{rows} rows"
 
 
 def choice(options):

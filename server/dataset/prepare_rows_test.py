@@ -319,7 +319,7 @@ class ShownTest(PrepareTest):
                          (2, "the field 'id', in 2 rows, is not used"))
         self.assertEqual(said["media_marks"][0], 1)
         self.assertEqual(said["dropped"],
-                         (1, "1 rows are dropped, all_labels_masked"))
+                         (1, "1 row is dropped, all_labels_masked"))
         done = self.start("--tokenizer", self.model, "--data",
                           self.write(*rows), "--max-length", 2, "--preview", 1)
         seen = json.loads(done.stdout.splitlines()[-1])

@@ -175,7 +175,7 @@ class DataTest(unittest.TestCase):
         other = {"messages": [{"role": "user", "content": "x"}]}
         self.write("shards/part-11.jsonl", conversation(1), other)
         job = self.train(dataset="shards")
-        self.assertIn("1 rows are dropped, no_assistant_message "
+        self.assertIn("1 row is dropped, no_assistant_message "
                       "(part-11.jsonl:2)", self.daemon.log(job))
         self.write("shards/part-11.jsonl", conversation(1), {"messages": 5})
         self.assertIn("shards/part-11.jsonl:2: the field 'messages' must be",

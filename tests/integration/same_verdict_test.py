@@ -171,10 +171,10 @@ class SameVerdictTest(unittest.TestCase):
         file = self.file(dataset="t.jsonl", validation_dataset="t.jsonl",
                          eval_steps=1, eval_prompts=["one"])
         told = self.dry_run(file).stderr
-        for text in ("dataset: the field 'id', in 1 rows, is not used\n",
-                     "dataset: 1 rows are cut at max_length (line 2)\n",
-                     "dataset: 1 rows have <image> in their text",
-                     "validation data: 1 rows are cut at max_length (line 2)",
+        for text in ("dataset: the field 'id', in 1 row, is not used\n",
+                     "dataset: 1 row is cut at max_length (line 2)\n",
+                     "dataset: 1 row has <image> in a text",
+                     "validation data: 1 row is cut at max_length (line 2)",
                      "eval_prompts are checked when the job's data are "
                      "prepared."):
             self.assertIn(text, told)

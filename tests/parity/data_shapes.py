@@ -169,7 +169,7 @@ def prepared(encoder, paths):
     names = [str(path) for path in paths]
     reader = open_reader(names, names)
     return [{"ids": list(one.ids), "mask": list(one.labels)}
-            for rows in reader.batches() for one in encoder.encode(rows)]
+            for rows, _ in reader.batches() for one in encoder.encode(rows)]
 
 
 def compare_shapes(name, folder):
