@@ -1,14 +1,10 @@
 #include "base/model/directory.h"
 
-#include <dirent.h>
-#include <fcntl.h>
-
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <utility>
@@ -18,7 +14,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "base/files/descriptor.h"
 #include "base/limits.h"
 #include "base/model/input_file.h"
 #include "base/model/json.h"
@@ -298,10 +293,6 @@ absl::Status CheckLeftovers(const FileOpener& files, const FoundTensors& found,
       "for: ", SomeNames(unexpected)));
 }
 
-}  // namespace
-
-namespace {
-
 // Whether a file in the folder is named as "tool_use.jinja" is.
 bool IsTemplateName(absl::string_view name) {
   return absl::EndsWith(name, ".jinja") && !absl::StartsWith(name, ".") &&
@@ -315,20 +306,12 @@ std::vector<std::string> TemplatesIn(const FileOpener& files,
   std::vector<std::string> names;
   const auto found = files.OpenDirectory(folder);
   if (!found.ok()) return names;
-  const int opened =
-      openat(found->descriptor.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  DIR* const list = opened < 0 ? nullptr : fdopendir(opened);
-  if (list == nullptr) {
-    const Descriptor closer(opened);
-    return names;
-  }
-  const std::unique_ptr<DIR, int (*)(DIR*)> closer(list, closedir);
-  while (const dirent* const entry = readdir(list)) {
-    if (!IsTemplateName(entry->d_name)) continue;
-    names.push_back(entry->d_name);
-    if (names.size() > kMaxChatTemplates) break;
-  }
+  const auto all = NamesIn(*found);
+  if (!all.ok()) return names;
+  std::copy_if(all->begin(), all->end(), std::back_inserter(names),
+               IsTemplateName);
   std::sort(names.begin(), names.end());
+  names.resize(std::min(names.size(), kMaxChatTemplates + 1));
   return names;
 }
 

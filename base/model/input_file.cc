@@ -1,5 +1,6 @@
 #include "base/model/input_file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <system_error>
 #include <utility>
 
@@ -143,6 +145,30 @@ absl::Status CheckSize(const InputFile& file, uint64_t max_bytes) {
 
 bool IsLfsPointer(absl::string_view first_bytes) {
   return absl::StartsWith(first_bytes, kLfsPointer);
+}
+
+absl::StatusOr<std::vector<std::string>> NamesIn(const FoundDirectory& folder) {
+  const int opened =
+      openat(folder.descriptor.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* const list = opened < 0 ? nullptr : fdopendir(opened);
+  if (list == nullptr) {
+    const int error = errno;
+    const Descriptor closer(opened);
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot be listed: ", std::strerror(error)));
+  }
+  const std::unique_ptr<DIR, int (*)(DIR*)> closer(list, closedir);
+  std::vector<std::string> names;
+  while (const dirent* const entry = readdir(list)) {
+    const absl::string_view name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    if (names.size() >= kMaxFolderNames) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("has more than ", kMaxFolderNames, " files"));
+    }
+    names.emplace_back(name);
+  }
+  return names;
 }
 
 absl::Status CheckNoLfsPointer(const InputFile& file) {

@@ -3,8 +3,10 @@
 #ifndef ROUNDHOUSE_BASE_MODEL_INPUT_FILE_H_
 #define ROUNDHOUSE_BASE_MODEL_INPUT_FILE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -56,6 +58,12 @@ struct FoundDirectory {
   std::string root;       // as CheckedFile's
   std::string path;       // absolute
 };
+
+inline constexpr size_t kMaxFolderNames = 100000;
+
+// The names in the folder but "." and "..", in no order.  INVALID_ARGUMENT,
+// without its path, where it can't be listed or has more than kMaxFolderNames.
+absl::StatusOr<std::vector<std::string>> NamesIn(const FoundDirectory& folder);
 
 // Opens files by their absolute names for somebody, and says where names may
 // lead.  Implementations are thread-safe.

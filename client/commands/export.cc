@@ -106,8 +106,7 @@ void ExportCommand::DefineFlags(FlagSet* flags) {
                    "when not given");
   flags->AddString(
       "output", 0, "NAME|DIR", &output_,
-      "where to: a name among the server's outputs, or a directory to "
-      "make "
+      "where to: a name among the server's outputs, or a directory to make "
       "under a data root");
 }
 

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <utility>
 #include <vector>
 
@@ -57,14 +58,10 @@ bool SomeoneListens(const std::string& path) {
   return answered;
 }
 
-// What is before the last name; "/" and "." where nothing is.
+// "." for a name alone.
 std::string FolderOf(const std::string& path) {
-  const size_t name_end = path.find_last_not_of('/');
-  if (name_end == std::string::npos) return "/";
-  const size_t slash = path.rfind('/', name_end);
-  if (slash == std::string::npos) return ".";
-  const size_t folder_end = path.find_last_not_of('/', slash);
-  return folder_end == std::string::npos ? "/" : path.substr(0, folder_end + 1);
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
 }
 
 // Makes the socket's folder where it is not there.  Where anybody may make one,

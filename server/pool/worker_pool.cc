@@ -1,7 +1,6 @@
 #include "server/pool/worker_pool.h"
 
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,11 +10,11 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "base/files/file_fault.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/wire/exit_status.h"
 #include "server/pool/dispatch_priority.h"
+#include "server/pool/worker_arguments.h"
 
 namespace roundhouse {
 namespace {
@@ -24,12 +23,6 @@ constexpr int kChecksPerLimit = 6;
 constexpr absl::Duration kExitGrace = absl::Seconds(1);
 // What starting a worker opens, with its nursery's start.
 constexpr int kSpawnDescriptors = 12;
-
-const char* RoleName(WorkerRole role) {
-  return role == WorkerRole::kDevice ? "device"
-         : role == WorkerRole::kHost ? "host"
-                                     : "files";
-}
 
 // A command that a worker finished: it is not dying at its start.
 bool IsResult(const wire::Body& body) {
@@ -44,12 +37,6 @@ bool IsResult(const wire::Body& body) {
 bool IsShortage(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsResourceExhausted(status);
 }
-
-// Layers allocate and free tensors of tens of megabytes: with malloc's defaults
-// each is mapped, filled with zeroes page by page and unmapped again.
-constexpr char kMalloc[] =
-    "GLIBC_TUNABLES=glibc.malloc.arena_max=1:glibc.malloc.mmap_max=0:"
-    "glibc.malloc.trim_threshold=268435456:glibc.malloc.hugetlb=1";
 
 }  // namespace
 
@@ -115,59 +102,17 @@ Nursery& WorkerPool::NurseryOf(WorkerId id) {
   if (nursery != nullptr) return *nursery;
   NurseryOptions options;
   options.program = options_.worker_program;
-  // Thread counts are part of the bits: no library may choose its own.
-  options.environment = {"OMP_DYNAMIC=FALSE",
-                         "MKL_DYNAMIC=FALSE",
-                         "LANG=C.UTF-8",
-                         absl::StrCat("OMP_NUM_THREADS=", threads),
-                         absl::StrCat("MKL_NUM_THREADS=", threads),
-                         kMalloc};
-  for (const char* name : {"TSAN_OPTIONS", "ASAN_OPTIONS", "UBSAN_OPTIONS"}) {
-    const char* value = getenv(name);
-    if (value != nullptr) {
-      options.environment.push_back(absl::StrCat(name, "=", value));
-    }
-  }
+  options.environment = WorkerEnvironment(threads);
   nursery = std::make_unique<Nursery>(loop_, std::move(options));
   return *nursery;
 }
 
 std::vector<std::string> WorkerPool::Arguments(WorkerId id) {
-  const WorkerRole role = info(id).role;
-  std::vector<std::string> arguments = {
-      absl::StrCat("--role=", RoleName(role)),
-      absl::StrCat("--index=", Number(id)),
-      absl::StrCat("--threads=", Threads(id)),
-      absl::StrCat("--channel-fd=", kFirstChildFd),
-      absl::StrCat("--arena-fd=", kFirstChildFd + 1),
-  };
-  if (options_.lock_fd >= 0) {
-    arguments.push_back(absl::StrCat("--lock-fd=", kFirstChildFd + 2));
-  }
-  if (role == WorkerRole::kDevice) {
-    if (options_.gpus.empty()) {
-      arguments.push_back("--device=cpu");
-    } else {
-      // The only GPU that CUDA shows it.
-      arguments.push_back("--device=cuda:0");
-      arguments.push_back(absl::StrCat("--cuda-visible-devices=",
-                                       options_.gpus[Number(id)].uuid));
-      if (options_.gpus[Number(id)].numa_node.has_value()) {
-        arguments.push_back(
-            absl::StrCat("--numa-node=", *options_.gpus[Number(id)].numa_node));
-      }
-    }
-    arguments.push_back(
-        absl::StrCat("--device-memory=", options_.device_memory_bytes));
-    arguments.push_back(absl::StrCat("--link-gbps=", options_.link_gbps));
-    if (options_.peers) arguments.push_back("--peers");
-  }
-  if (role == WorkerRole::kFiles && !ArmedFileFaults().empty()) {
-    const std::string faults = ArmedFileFaults();
-    const bool first = info(id).starts == 0;
-    arguments.push_back(absl::StrCat(
-        "--file-fault-at=", first ? faults : FaultsThatDoNotKill(faults)));
-  }
+  std::vector<std::string> arguments =
+      WorkerArguments(options_, {.id = id,
+                                 .role = info(id).role,
+                                 .threads = Threads(id),
+                                 .again = info(id).starts > 0});
   std::deque<std::string>& kill_at = options_.kill_at[id];
   if (!kill_at.empty()) {
     arguments.push_back(absl::StrCat("--kill-at=", kill_at.front()));

@@ -1,15 +1,10 @@
 #include "server/spec/data_files.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <fnmatch.h>
-#include <string.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <set>
 #include <utility>
 
@@ -93,29 +88,6 @@ SplitWord SplitOf(const std::string& name) {
     at = end + 1;
   }
   return out;
-}
-
-absl::StatusOr<std::vector<std::string>> NamesIn(const FoundDirectory& folder) {
-  const int opened =
-      openat(folder.descriptor.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  DIR* const listed = opened < 0 ? nullptr : fdopendir(opened);
-  if (listed == nullptr) {
-    const int error = errno;
-    const Descriptor closer(opened);
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot be listed: ", strerror(error)));
-  }
-  const std::unique_ptr<DIR, int (*)(DIR*)> closer(listed, closedir);
-  std::vector<std::string> names;
-  while (const dirent* const entry = readdir(listed)) {
-    if (names.size() >= kMaxFolderNames) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("has more than ", kMaxFolderNames, " files"));
-    }
-    names.push_back(entry->d_name);
-  }
-  std::sort(names.begin(), names.end(), ComesBefore);
-  return names;
 }
 
 // What names the files of one split among others.
@@ -210,8 +182,11 @@ class Finder {
           absl::StrCat(field_, ": ", std::string(folder.status().message())));
     }
     auto names = NamesIn(*folder);
-    if (names.ok()) return names;
-    return Invalid(field_, name, std::string(names.status().message()));
+    if (!names.ok()) {
+      return Invalid(field_, name, std::string(names.status().message()));
+    }
+    std::sort(names->begin(), names->end(), ComesBefore);
+    return names;
   }
 
   absl::Status AddMatches(const std::string& name, const std::string& folder,

@@ -21,7 +21,6 @@ namespace roundhouse {
 inline constexpr size_t kMaxDataFiles = 128;
 inline constexpr size_t kMaxDataNamesBytes = 48 << 10;
 // What is looked through for them.
-inline constexpr size_t kMaxFolderNames = 100000;
 
 // A path of a job file's field as DataRoots::Resolve gives it; thread-safe.
 using PathResolver = std::function<absl::StatusOr<std::string>(

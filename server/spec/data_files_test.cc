@@ -22,14 +22,14 @@ class DataFilesTest : public testing::Test {
   DataFilesTest()
       : top_(fs::canonical(testing::TempDir()).string() + "/data_files") {
     fs::remove_all(top_);
-    fs::create_directories(top_ + "/root/d");
-    roots_ = *DataRoots::Create({.roots = {top_ + "/root"}});
+    fs::create_directories(top_ + "/data/d");
+    roots_ = *DataRoots::Create({.roots = {top_ + "/data"}});
   }
   ~DataFilesTest() override { fs::remove_all(top_); }
 
   void Make(const Names& names) {
     for (const std::string& name : names) {
-      std::ofstream(top_ + "/root/" + name) << "x";
+      std::ofstream(top_ + "/data/" + name) << "x";
     }
   }
 
@@ -47,7 +47,7 @@ class DataFilesTest : public testing::Test {
     Names below;
     for (const std::string& file : found.value_or(Names())) {
       below.push_back(
-          fs::path(file).lexically_relative(top_ + "/root").string());
+          fs::path(file).lexically_relative(top_ + "/data").string());
     }
     return below;
   }
@@ -66,10 +66,10 @@ class DataFilesTest : public testing::Test {
 TEST_F(DataFilesTest, OneSeveralAndAbsoluteOnes) {
   Make({"b.jsonl", "a.jsonl", "d/c.anything"});
   EXPECT_EQ(Found({"a.jsonl"}), (Names{"a.jsonl"}));
-  EXPECT_EQ(Found({"b.jsonl", top_ + "/root/a.jsonl", "d/c.anything"}),
+  EXPECT_EQ(Found({"b.jsonl", top_ + "/data/a.jsonl", "d/c.anything"}),
             (Names{"b.jsonl", "a.jsonl", "d/c.anything"}));
   EXPECT_EQ(Found({}), Names());
-  ExpectRefused({"a.jsonl", top_ + "/root/a.jsonl"}, "is named twice");
+  ExpectRefused({"a.jsonl", top_ + "/data/a.jsonl"}, "is named twice");
   ExpectRefused({"a.jsonl", "none.jsonl"},
                 "\"none.jsonl\" does not exist under");
 }
@@ -79,7 +79,7 @@ TEST_F(DataFilesTest, AFolderIsItsShardsInOrder) {
         "d/part-11.csv.ZST", "d/x.tsv", "d/y.parquet", "d/z.ndjson",
         "d/README.md", "d/.hidden.jsonl", "d/_started.json",
         "d/dataset_info.json", "d/state.json"});
-  fs::create_directory(top_ + "/root/d/sub");
+  fs::create_directory(top_ + "/data/d/sub");
   EXPECT_EQ(Found({"d"}), (Names{"d/part-1.json", "d/part-9.jsonl",
                                  "d/part-10.jsonl.gz", "d/part-11.csv.ZST",
                                  "d/x.tsv", "d/y.parquet", "d/z.ndjson"}));
@@ -100,7 +100,7 @@ TEST_F(DataFilesTest, SplitsAreNotMixed) {
                 "d/train*, or each file");
   EXPECT_EQ(Found({"d/train*"}),
             (Names{"d/train-0.parquet", "d/train-1.parquet"}));
-  fs::remove(top_ + "/root/d/test-0.parquet");
+  fs::remove(top_ + "/data/d/test-0.parquet");
   EXPECT_EQ(Found({"d"}).size(), 2);
   Make({"d/trainers.jsonl"});  // another word
   EXPECT_EQ(Found({"d"}).size(), 3);
@@ -134,10 +134,10 @@ TEST_F(DataFilesTest, TheSplitIsAnyWordOfTheName) {
                 "name those that are meant, for instance d/*Train*");
   EXPECT_EQ(Found({"d/*Train*"}), (Names{"d/alpaca_Train.jsonl"}));
   EXPECT_EQ(Found({"d/alpaca_test.jsonl", "d/alpaca_Train.jsonl"}).size(), 2);
-  fs::remove(top_ + "/root/d/alpaca_test.jsonl");
+  fs::remove(top_ + "/data/d/alpaca_test.jsonl");
   Make({"d/more.jsonl"});  // beside a train split it may be more of it
   EXPECT_EQ(Found({"d"}).size(), 2);
-  fs::remove(top_ + "/root/d/alpaca_Train.jsonl");
+  fs::remove(top_ + "/data/d/alpaca_Train.jsonl");
   for (const std::string& other :
        Names{"a.test.jsonl", "2024-dev-1.jsonl", "x-VAL.csv", "set1valid2.json",
              "eval.tsv", "validation.parquet"}) {
@@ -146,7 +146,7 @@ TEST_F(DataFilesTest, TheSplitIsAnyWordOfTheName) {
     ExpectRefused({"d"}, other +
                              "); name those that are meant, for instance "
                              "d/more.jsonl, or each file");
-    fs::remove(top_ + "/root/d/" + other);
+    fs::remove(top_ + "/data/d/" + other);
   }
   // Other words, and names that say both.
   Make({"d/latest.jsonl", "d/value_1.jsonl", "d/devices.jsonl",
@@ -156,19 +156,19 @@ TEST_F(DataFilesTest, TheSplitIsAnyWordOfTheName) {
 
 TEST_F(DataFilesTest, ALinkKeepsItsName) {
   fs::create_directory(top_ + "/blobs");
-  roots_ = *DataRoots::Create({.roots = {top_ + "/root", top_ + "/blobs"}});
+  roots_ = *DataRoots::Create({.roots = {top_ + "/data", top_ + "/blobs"}});
   std::ofstream(top_ + "/blobs/0a1b") << "x";
-  fs::create_symlink(top_ + "/blobs/0a1b", top_ + "/root/d/a.csv");
+  fs::create_symlink(top_ + "/blobs/0a1b", top_ + "/data/d/a.csv");
   EXPECT_EQ(Found({"d/a.csv"}), (Names{"d/a.csv"}));
   EXPECT_EQ(Found({"d"}), (Names{"d/a.csv"}));
   ExpectRefused({"d/a.csv", "0a1b"}, "\"0a1b\" is named twice");
 }
 
 TEST_F(DataFilesTest, OneFileUnderTwoNamesIsNamedTwice) {
-  fs::create_directory(top_ + "/root/e");
+  fs::create_directory(top_ + "/data/e");
   Make({"d/a.jsonl", "e/a.jsonl"});
-  fs::create_symlink("a.jsonl", top_ + "/root/d/latest.jsonl");
-  fs::create_hard_link(top_ + "/root/e/a.jsonl", top_ + "/root/e/b.jsonl");
+  fs::create_symlink("a.jsonl", top_ + "/data/d/latest.jsonl");
+  fs::create_hard_link(top_ + "/data/e/a.jsonl", top_ + "/data/e/b.jsonl");
   ExpectRefused({"d"}, "is named twice");
   ExpectRefused({"e"}, "is named twice");
   EXPECT_EQ(Found({"d/latest.jsonl", "e/b.jsonl"}),
@@ -184,7 +184,7 @@ TEST_F(DataFilesTest, Patterns) {
             (Names{"d/a1.jsonl", "d/a2.jsonl", "d/b.jsonl"}));
   EXPECT_EQ(Found({"d/[x].jsonl"}), (Names{"d/[x].jsonl"}));  // its name
   EXPECT_EQ(Found({"*.jsonl"}), (Names{"top.jsonl"}));
-  EXPECT_EQ(Found({top_ + "/root/d/b*"}), (Names{"d/b.jsonl"}));
+  EXPECT_EQ(Found({top_ + "/data/d/b*"}), (Names{"d/b.jsonl"}));
   ExpectRefused({"d/q*"}, "\"d/q*\" matches no file in");
   ExpectRefused({"*/x*"}, "\"*/x*\" has a pattern in a folder's name");
   ExpectRefused({"d/*/x*"}, "\"d/*/x*\" has a pattern in a folder's name");
@@ -195,7 +195,7 @@ TEST_F(DataFilesTest, Patterns) {
 
 TEST_F(DataFilesTest, WhatLeadsOutIsRefusedAsAnyFile) {
   std::ofstream(top_ + "/secret.jsonl") << "x";
-  fs::create_symlink(top_ + "/secret.jsonl", top_ + "/root/d/a.jsonl");
+  fs::create_symlink(top_ + "/secret.jsonl", top_ + "/data/d/a.jsonl");
   ExpectRefused({"d"}, "leads out of the data roots");
   ExpectRefused({"d/*"}, "leads out of the data roots");
   ExpectRefused({top_ + "/*"}, "is outside the data roots");
@@ -208,10 +208,10 @@ TEST_F(DataFilesTest, TooMany) {
   }
   Make(names);
   ExpectRefused({"d"}, "129 files; at most 128");
-  fs::remove(top_ + "/root/d/0.jsonl");
+  fs::remove(top_ + "/data/d/0.jsonl");
   EXPECT_EQ(Found({"d"}).size(), kMaxDataFiles);
-  fs::remove_all(top_ + "/root/d");
-  fs::create_directory(top_ + "/root/d");
+  fs::remove_all(top_ + "/data/d");
+  fs::create_directory(top_ + "/data/d");
   names.clear();
   for (int i = 100; i < 220; ++i) {
     names.push_back(absl::StrCat("d/", std::string(240, 'n'), i, ".jsonl"));
@@ -219,8 +219,8 @@ TEST_F(DataFilesTest, TooMany) {
   names.resize(119);
   Make(names);
   const std::string deep = std::string(180, 'm');
-  fs::create_directory(top_ + "/root/" + deep);
-  fs::rename(top_ + "/root/d", top_ + "/root/" + deep + "/d");
+  fs::create_directory(top_ + "/data/" + deep);
+  fs::rename(top_ + "/data/d", top_ + "/data/" + deep + "/d");
   ExpectRefused({deep + "/d"}, "bytes together; at most 49152");
 }
 

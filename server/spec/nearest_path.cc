@@ -1,16 +1,16 @@
 #include "server/spec/nearest_path.h"
 
-#include <filesystem>
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/model/input_file.h"
 #include "base/nearest_name.h"
 
 namespace roundhouse {
 namespace {
-
-namespace fs = std::filesystem;
 
 bool IsThere(const DataRoots& roots, const std::string& path) {
   for (const PathKind kind : {PathKind::kFile, PathKind::kDirectory}) {
@@ -19,16 +19,15 @@ bool IsThere(const DataRoots& roots, const std::string& path) {
   return false;
 }
 
-std::vector<std::string> NamesIn(const std::string& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (auto entry = fs::directory_iterator(folder, error);
-       !error && entry != fs::directory_iterator() &&
-       names.size() < kComparedNames;
-       entry.increment(error)) {
-    names.push_back(entry->path().filename().string());
-  }
-  return names;
+// The first names of a folder; none where it can't be listed now.
+std::vector<std::string> SomeNames(const DataRoots& roots,
+                                   const std::string& folder) {
+  const auto found = roots.OpenDirectory(folder);
+  if (!found.ok()) return {};
+  auto names = NamesIn(*found);
+  if (!names.ok()) return {};
+  names->resize(std::min(names->size(), kComparedNames));
+  return *std::move(names);
 }
 
 // The folders that names beside `parent` + "/" may lie in; "": of the roots.
@@ -61,7 +60,7 @@ std::string NearestPath(const DataRoots& roots, const std::string& path) {
   const std::string parent = before.substr(0, before.empty() ? 0 : begin - 1);
   if (part.empty()) return "";
   for (const std::string& folder : FoldersOf(roots, parent)) {
-    const std::string nearest = NearestName(part, NamesIn(folder));
+    const std::string nearest = NearestName(part, SomeNames(roots, folder));
     std::string found = absl::StrCat(before, nearest, rest);
     if (!nearest.empty() && IsThere(roots, found)) return found;
   }

@@ -35,9 +35,7 @@ class DatasetClientTest(unittest.TestCase):
     def setUp(self):
         self.scratch = self.enterContext(harness.Scratch())
         self.scratch.make_model("model")
-        path = self.scratch.data / "model/tokenizer_config.json"
-        path.write_text(json.dumps({"eos_token": harness.EOS,
-                                    "chat_template": TEMPLATE}))
+        self.scratch.give_template("model", TEMPLATE)
         self.daemon = self.scratch.daemon()
         self.daemon.start()
 

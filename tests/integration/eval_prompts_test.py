@@ -119,9 +119,7 @@ class CompletionTest(EvalPromptsTest):
                                          self.daemon.tensors(wanted, step))
 
     def test_chat_data_are_asked_through_the_template(self):
-        config = self.scratch.data / "model/tokenizer_config.json"
-        config.write_text(json.dumps({"eos_token": harness.EOS,
-                                      "chat_template": TEMPLATE}))
+        self.scratch.give_template("model", TEMPLATE)
         rows = [{"messages": [{"role": "user", "content": "one two"},
                               {"role": "assistant", "content": "three"}]}]
         (self.scratch.data / "chat.jsonl").write_text(
@@ -219,9 +217,7 @@ class BadPromptsTest(EvalPromptsTest):
             "room for 128: shorten it")
 
     def chat(self, template):
-        config = self.scratch.data / "model/tokenizer_config.json"
-        config.write_text(json.dumps({"eos_token": harness.EOS,
-                                      "chat_template": template}))
+        self.scratch.give_template("model", template)
         row = {"messages": [{"role": "user", "content": "one"},
                             {"role": "assistant", "content": "two"}]}
         (self.scratch.data / "train.jsonl").write_text(

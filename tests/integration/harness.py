@@ -437,6 +437,11 @@ class Scratch:
     def make_model(self, name, **options):
         make_model(self.data / name, **options)
 
+    def give_template(self, model, template):
+        """A chat template, to one of these models."""
+        (self.data / model / "tokenizer_config.json").write_text(
+            json.dumps({"eos_token": EOS, "chat_template": template}))
+
     def make_data(self, name, count, **options):
         make_data(self.data / name, count, **options)
 

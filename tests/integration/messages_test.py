@@ -115,9 +115,7 @@ class MessagesTest(unittest.TestCase):
         size = harness.make_tokenizer().get_vocab_size()
         for name in ("chat", "small"):
             self.scratch.make_model(name)
-            path = self.scratch.data / name / "tokenizer_config.json"
-            path.write_text(json.dumps({"eos_token": harness.EOS,
-                                        "chat_template": TEMPLATE}))
+            self.scratch.give_template(name, TEMPLATE)
         path = self.scratch.data / "small/config.json"
         config = json.loads(path.read_text())
         path.write_text(json.dumps({**config, "vocab_size": size - 1}))
