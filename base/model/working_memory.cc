@@ -17,6 +17,9 @@ constexpr uint64_t kMostMultiprocessors = 192;
 // adds.
 constexpr uint64_t kQueryBlock = 128;
 constexpr uint64_t kPackedSplits = 3;
+// Of a low-rank matrix in fp32: a split product with one and their sum take
+// four of these, and parts of two factors three.
+constexpr uint64_t kSplitCopies = 7;
 
 // Everything in bytes; widths in elements of one token.
 class Estimate {
@@ -111,11 +114,16 @@ class Estimate {
   uint64_t Graph() const { return AttentionGraph() + MlpGraph(); }
   uint64_t Rank() const { return static_cast<uint64_t>(adapter_.rank); }
 
-  // Of a matrix with an adapter: its masked input and what is added up, in
-  // fp32.
+  // What a matrix with an adapter takes beside what it takes without one: its
+  // masked input and what is added up, in fp32.  Without a mask bf16 needs none
+  // of these (worker/model/fused/split_products.h), but the input's gradient
+  // and, of each token, the low-rank matrices and their parts.
   uint64_t AdapterCopies() const {
     if (!adapter_.present()) return 0;
     const uint64_t widest = std::max({hidden_, inner_, query_});
+    if (shape_.dtype == DType::kBF16 && adapter_.dropout == 0) {
+      return Of(widest, element_) + Of(kSplitCopies * Rank(), kWide);
+    }
     return (element_ == kWide ? 3 : 5) * Of(widest, kWide);
   }
 

@@ -28,6 +28,10 @@ LEAST_SECONDS = {"cuda": 20, "cpu": 2}  # of a case
 QUOTA, PRECONDITION = 7, 6  # the client's exit codes
 
 
+class StillRunning(Skipped):
+    """A job that could not be ended."""
+
+
 @dataclasses.dataclass
 class Case:
     name: str
@@ -336,15 +340,19 @@ def next_length(most, tries):
 
 def try_length(run, scratch, daemon, spec, config, details, deadline):
     """Trains in half of the time that is left at most, and ends the job: others
-    may follow it."""
+    may follow it. StillRunning if it could not be ended in the other half."""
     now = time.monotonic()
     found = {"gpus": details["gpus"]}
     job = submit(daemon, with_rows(scratch, spec))
     try:
         train(run, daemon, job, spec, config, found,
               now + (deadline - now) / 2, *LONGEST_STEPS)
-    finally:
-        jobs.cancel(daemon, job, deadline - time.monotonic())
+    except Skipped as skipped:
+        if not jobs.cancel(daemon, job, deadline - time.monotonic()):
+            raise StillRunning(f"{skipped}, and its slot had not ended when "
+                               "the case's time was over") from skipped
+        raise
+    jobs.cancel(daemon, job, deadline - time.monotonic())
     details.update(found, spec={**details["spec"],
                                 "max_length": spec["max_length"]})
 
@@ -368,6 +376,8 @@ def train_longest(run, scratch, daemon, spec, config, details, deadline):
                        config, details, deadline)
         except Skipped as skipped:
             tries[str(length)] = f"skipped: {skipped}"
+            if isinstance(skipped, StillRunning):
+                break  # a shorter one would wait for it
         except Failed as failed:
             tries[str(length)] = f"failed: {failed}"
             if not isinstance(failed, OutOfMemory):

@@ -155,11 +155,14 @@ def must_run(daemon, job):
 
 
 def cancel(daemon, job, seconds):
-    """Waits until it is over, as long at most; nothing if that is no time."""
+    """Waits until it is over, as long at most. Answers whether it is: a slot
+    that a device computes is not broken off."""
     if seconds <= 0:
-        return
+        return False
     with contextlib.suppress(harness.Failure):
         daemon.client("cancel", job, check=False, seconds=seconds)
         harness.wait_until(
             lambda: daemon.job(job)["state"] in ("CANCELLED", "FAILED"),
             f"the end of {job}", seconds=seconds, pause=0.1)
+        return True
+    return False

@@ -184,6 +184,9 @@ class MachineTest(Scratch):
         with self.assertRaisesRegex(Skipped, "960 tokens: skipped: refused; "
                                     "704 .* 448 .* 192 "):
             self.longest(planned, *4 * [refused])
+        # Whatever came next would wait for it.
+        with self.assertRaisesRegex(Skipped, "^960 tokens: skipped: long$"):
+            self.longest(planned, bench.StillRunning("long"), None)
         with self.assertRaisesRegex(Skipped, "no preset"):
             self.longest({"reason": "no preset"})
 
@@ -212,12 +215,14 @@ class MachineTest(Scratch):
 
     def test_a_try_takes_half_of_the_time_and_leaves_no_job(self):
         details = {"gpus": 1, "spec": {"batch_size": 1}, "tries": {}}
-        for left, outcome, asked in ((math.inf, None, True),
-                                     (1000.0, Skipped("late"), True),
-                                     (-1.0, Skipped("late"), False)):
+        for left, outcome, asked, state in (
+                (math.inf, None, True, "CANCELLED"),
+                (1000.0, Skipped("late"), True, "CANCELLED"),
+                (0.4, Skipped("late"), True, "RUNNING"),
+                (-1.0, Skipped("late"), False, "RUNNING")):
             daemon = types.SimpleNamespace(
                 client=unittest.mock.Mock(),
-                job=lambda job: {"state": "CANCELLED"})
+                job=lambda job, state=state: {"state": state})
             now = bench.time.monotonic()
 
             def train(*arguments, left=left, now=now, outcome=outcome):
@@ -234,7 +239,9 @@ class MachineTest(Scratch):
                         {"batch_size": 1, "max_length": 64}, {}, details,
                         now + left)
                 except Skipped as skipped:
-                    self.assertIs(skipped, outcome)
+                    self.assertIn("late", str(skipped))
+                    self.assertEqual(isinstance(skipped, bench.StillRunning),
+                                     state == "RUNNING")
             self.assertEqual([call.args for call in
                               daemon.client.call_args_list],
                              [("cancel", "job-1")] if asked else [])

@@ -5,6 +5,7 @@
 #include "ATen/TensorIterator.h"
 #include "torch/csrc/autograd/custom_function.h"
 #include "torch/custom_class.h"
+#include "worker/model/fused/split_products.h"
 #include "worker/model/on_stream.h"
 
 namespace roundhouse::worker {
@@ -98,15 +99,65 @@ class AdapterFunction : public torch::autograd::Function<AdapterFunction> {
   }
 };
 
+// The same of bf16 on a device with kernels of our own: no matrix as wide as a
+// token is written in fp32, but a masked input.
+class SplitAdapterFunction
+    : public torch::autograd::Function<SplitAdapterFunction> {
+ public:
+  // The sum takes the place of `base`.
+  static at::Tensor forward(AutogradContext* context, at::Tensor base,
+                            const at::Tensor& x, const at::Tensor& a,
+                            const at::Tensor& b, const BranchPtr& branch) {
+    const FusedKernels& kernels = *FusedKernelsOf(x.device());
+    const at::Tensor low = branch->mask ? AdapterInput(*branch, x).mm(a.t())
+                                        : WideProduct(kernels, x, a.t());
+    AddNarrowProduct(kernels, low, b.t(), branch->scale, base);
+    context->mark_dirty({base});
+    context->save_for_backward({x, a, b, low});
+    context->saved_data["branch"] = c10::IValue::make_capsule(branch);
+    return base;
+  }
+
+  static variable_list backward(AutogradContext* context,
+                                const variable_list& gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &a = saved[1], &b = saved[2];
+    const auto branch = c10::static_intrusive_pointer_cast<Branch>(
+        context->saved_data["branch"].toCapsule());
+    const FusedKernels& kernels = *FusedKernelsOf(x.device());
+    const at::Tensor& output = gradients[0];
+    const at::Tensor low = WideProduct(kernels, output, b, branch->scale);
+    const at::Tensor b_gradient =
+        WideProduct(kernels, output.t(), saved[3], branch->scale);
+    at::Tensor input, a_gradient;
+    if (branch->mask) {
+      a_gradient = low.t().mm(AdapterInput(*branch, x));
+      input = low.mm(a);
+      Mask(*branch, input, input);
+      input = input.to(x.scalar_type());
+    } else {
+      a_gradient = WideProduct(kernels, x.t(), low).t().contiguous();
+      input = NarrowProduct(kernels, low, a);
+    }
+    return {output, input, a_gradient, b_gradient, at::Tensor()};
+  }
+};
+
+bool Splits(const at::Tensor& x) {
+  return x.scalar_type() == at::kBFloat16 &&
+         FusedKernelsOf(x.device()) != nullptr;
+}
+
 }  // namespace
 
 at::Tensor AddAdapter(const LayerContext& context, const LayerTensors& weights,
                       ParamRole matrix, const at::Tensor& x,
                       const at::Tensor& base) {
   if (!context.adapter->config.Targets(matrix)) return base;
-  return AdapterFunction::apply(base, x, weights[LoraAOf(matrix)],
-                                weights[LoraBOf(matrix)],
-                                MakeBranch(context, matrix));
+  const at::Tensor &a = weights[LoraAOf(matrix)], &b = weights[LoraBOf(matrix)];
+  const BranchPtr branch = MakeBranch(context, matrix);
+  return Splits(x) ? SplitAdapterFunction::apply(base, x, a, b, branch)
+                   : AdapterFunction::apply(base, x, a, b, branch);
 }
 
 }  // namespace roundhouse::worker

@@ -5,7 +5,9 @@
 //   y = dtype(W x + fp32 scale * B (A dropout(fp32 x)))
 //
 // W x is rounded to the model's dtype first, everything of the adapter and the
-// sum are fp32, and the sum is rounded once more.
+// sum are fp32, and the sum is rounded once more.  In bf16 on a GPU products
+// are split (fused/split_products.h): as exact, but where a result is rounded
+// to bf16 at once they keep 16 bits of their factors.
 #ifndef ROUNDHOUSE_WORKER_MODEL_LORA_H_
 #define ROUNDHOUSE_WORKER_MODEL_LORA_H_
 
@@ -29,8 +31,8 @@ struct AdapterContext {
 // `base`, [n, out], plus the adapter of `matrix` on x, [n, in] with
 // n = rows * row_tokens; where the adapter config does not target the matrix,
 // `base` itself.  The backward gives gradients for base, x, A and B; it
-// computes the mask again instead of keeping it. REQUIRES: context.adapter is
-// set.
+// computes the mask again instead of keeping it.  The result may take the place
+// of `base`, so nobody else needs that.  REQUIRES: context.adapter is set.
 at::Tensor AddAdapter(const LayerContext& context, const LayerTensors& weights,
                       ParamRole matrix, const at::Tensor& x,
                       const at::Tensor& base);

@@ -131,6 +131,14 @@ __global__ void RunPacks(Work work, int64_t packs) {
   }
 }
 
+__global__ void SplitElements(SplitWork work) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+       i < work.rows * work.columns; i += stride) {
+    SplitElement<Elements::Bf16>(work, i);
+  }
+}
+
 template <class... Arguments>
 cudaError_t LaunchKernel(void (*kernel)(Arguments...), int64_t blocks_x,
                          int64_t blocks_y, int threads, cudaStream_t stream,
@@ -209,6 +217,15 @@ cudaError_t Launch(const SwiGluWork& work, cudaStream_t stream) {
 
 cudaError_t Launch(const SwiGluGradientWork& work, cudaStream_t stream) {
   return LaunchPacks(work, work.count, stream);
+}
+
+cudaError_t Launch(const SplitWork& work, cudaStream_t stream) {
+  const int64_t elements = work.rows * work.columns;
+  if (elements == 0) return cudaSuccess;
+  return LaunchKernel<SplitWork>(
+      &SplitElements,
+      std::min((elements + kThreads - 1) / kThreads, kMaxBlocks), 1, kThreads,
+      stream, work);
 }
 
 }  // namespace roundhouse::worker

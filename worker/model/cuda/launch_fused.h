@@ -15,6 +15,7 @@ cudaError_t Launch(const RmsNormGradientWork& work, cudaStream_t stream);
 cudaError_t Launch(const RopeWork& work, cudaStream_t stream);
 cudaError_t Launch(const SwiGluWork& work, cudaStream_t stream);
 cudaError_t Launch(const SwiGluGradientWork& work, cudaStream_t stream);
+cudaError_t Launch(const SplitWork& work, cudaStream_t stream);
 
 }  // namespace roundhouse::worker
 

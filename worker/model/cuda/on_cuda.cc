@@ -40,6 +40,7 @@ class CudaFusedKernels : public FusedKernels {
   void Run(const RopeWork& work) const override { Queue(work); }
   void Run(const SwiGluWork& work) const override { Queue(work); }
   void Run(const SwiGluGradientWork& work) const override { Queue(work); }
+  void Run(const SplitWork& work) const override { Queue(work); }
 
  private:
   template <class Work>

@@ -1,5 +1,6 @@
 // What kernels of our own compute in place of several of LibTorch's: RMS norm,
-// rotary embedding and SwiGLU, each forward and backward.  LibTorch's operators
+// rotary embedding and SwiGLU, each forward and backward, and the split of fp32
+// matrices for split_products.h.  LibTorch's operators
 // write each step to memory: of two byte types some 110 bytes an element of a
 // norm, 50 of rotary and 28 of SwiGLU, forward and backward, where these move
 // 14, 8 and 16.  Arithmetic: fused_rows.h.  Torch-free; for nvcc, too.
@@ -76,6 +77,19 @@ struct SwiGluGradientWork {
   void* dup = nullptr;
 };
 
+// bf16 numbers whose sum is x * scale, each the nearest to what those before it
+// leave: part 0 is the largest, and three hold all 24 bits of an fp32 number.
+// y has kSlots copies of the matrix, in slot i part order[i].
+struct SplitWork {
+  static constexpr int kSlots = 3;
+  int64_t rows = 0, columns = 0;
+  const float* x = nullptr;  // [rows, columns]
+  float scale = 1;
+  void* y = nullptr;  // bf16
+  int order[kSlots] = {0, 1, 2};
+  int64_t row_stride = 0, slot_stride = 0;  // elements of y
+};
+
 // Thread-safe.  Run returns when the work is queued on the thread's current
 // stream, and throws c10::Error when the device refuses it.
 class FusedKernels {
@@ -86,6 +100,7 @@ class FusedKernels {
   virtual void Run(const RopeWork& work) const = 0;
   virtual void Run(const SwiGluWork& work) const = 0;
   virtual void Run(const SwiGluGradientWork& work) const = 0;
+  virtual void Run(const SplitWork& work) const = 0;
 };
 
 }  // namespace roundhouse::worker

@@ -243,6 +243,23 @@ ROUNDHOUSE_ROW_FUNCTION void SwiGluPackGradient(const SwiGluGradientWork& work,
   Packs<Element, kWidth>(work.dup, 0)[pack] = dups;
 }
 
+// Element `index` of x; Element is that of bf16.
+template <class Element>
+ROUNDHOUSE_ROW_FUNCTION void SplitElement(const SplitWork& work,
+                                          int64_t index) {
+  typename Element::Stored parts[SplitWork::kSlots];
+  float rest = work.x[index] * work.scale;
+  for (int i = 0; i < SplitWork::kSlots; ++i) {
+    parts[i] = Element::Narrow(rest);
+    rest -= Element::Widen(parts[i]);
+  }
+  auto* const y = static_cast<typename Element::Stored*>(work.y) +
+                  index / work.columns * work.row_stride + index % work.columns;
+  for (int i = 0; i < SplitWork::kSlots; ++i) {
+    y[i * work.slot_stride] = parts[work.order[i]];
+  }
+}
+
 }  // namespace roundhouse::worker
 
 #endif  // ROUNDHOUSE_WORKER_MODEL_FUSED_FUSED_ROWS_H_

@@ -1,5 +1,6 @@
 #include "worker/model/fused/fused_suite.h"
 
+#include <array>
 #include <functional>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "worker/model/fused/composed.h"
 #include "worker/model/fused/fused.h"
 #include "worker/model/fused/host_fused_kernels.h"
+#include "worker/model/fused/split_products.h"
 #include "worker/model/on_stream.h"
 #include "worker/model/prepare_library.h"
 
@@ -272,6 +274,47 @@ TEST_P(FusedSuite, WhatOverflowsIsNotFinite) {
   }
   const at::Tensor norm = FusedRmsNorm(*kernels_, large, other, kEpsilon);
   EXPECT_FALSE(finite(norm).any().item<bool>());
+}
+
+// An fp32 product's error, from the same in fp64, and that of bf16's rounding.
+TEST_P(FusedSuite, SplitProductsAreThoseOfFp64) {
+  constexpr double kFp32 = 1e-6, kBf16 = 3e-3;
+  for (const auto& [m, k, n] : std::vector<std::array<int64_t, 3>>{
+           {40, 96, 16}, {7, 33, 4}, {300, 1024, 64}, {1, 1, 1}}) {
+    const at::Tensor x = bench_->Random({m, k}, at::kBFloat16);
+    const at::Tensor small = bench_->Random({k, n}, at::kFloat);
+    const Tensors wide = InDouble({x, small});
+    const at::Tensor right = 1.5 * wide[0].mm(wide[1]);
+    const at::Tensor found = WideProduct(*kernels_, x, small, 1.5);
+    EXPECT_EQ(found.scalar_type(), at::kFloat);
+    EXPECT_LT(Distance(found, right), kFp32) << m;
+    const at::Tensor turned = small.t().contiguous().t();
+    EXPECT_LT(Distance(WideProduct(*kernels_, x, turned, 1.5), right), kFp32);
+    const at::Tensor across = x.t().contiguous().t();
+    EXPECT_LT(Distance(WideProduct(*kernels_, across, small, 1.5), right),
+              kFp32);
+    EXPECT_TRUE(
+        at::equal(found, WideProduct(*kernels_, x, small, 1.5)));  // again
+
+    const at::Tensor left = bench_->Random({m, n}, at::kFloat);
+    const at::Tensor narrow = bench_->Random({n, k}, at::kFloat);
+    const at::Tensor product =
+        left.to(at::kCPU, at::kDouble).mm(narrow.to(at::kCPU, at::kDouble));
+    EXPECT_LT(Distance(NarrowProduct(*kernels_, left, narrow), product), kBf16);
+    at::Tensor base = bench_->Random({m, k}, at::kBFloat16);
+    const at::Tensor sum = base.to(at::kCPU, at::kDouble) + 0.5 * product;
+    AddNarrowProduct(*kernels_, left, narrow, 0.5, base);
+    EXPECT_LT(Distance(base, sum), kBf16) << m;
+    // On the host rounded once; a GPU's library may round the product before it
+    // is added.
+    const at::Tensor terms = left.abs()
+                                 .to(at::kCPU, at::kDouble)
+                                 .mm(narrow.abs().to(at::kCPU, at::kDouble));
+    const at::Tensor most =
+        (product.abs() * 0.5 + sum.abs()) * 0x1p-8 + terms * 0x1p-14;
+    EXPECT_TRUE((InDouble({base})[0] - sum).abs().le(most).all().item<bool>())
+        << m;
+  }
 }
 
 TEST_P(FusedSuite, NothingIsNothing) {

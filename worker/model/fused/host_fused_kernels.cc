@@ -126,4 +126,10 @@ void HostFusedKernels::Run(const SwiGluGradientWork& work) const {
       });
 }
 
+void HostFusedKernels::Run(const SplitWork& work) const {
+  for (int64_t i = 0; i < work.rows * work.columns; ++i) {
+    SplitElement<Elements::Bf16>(work, i);
+  }
+}
+
 }  // namespace roundhouse::worker

@@ -17,6 +17,7 @@ class HostFusedKernels : public FusedKernels {
   void Run(const RopeWork& work) const override;
   void Run(const SwiGluWork& work) const override;
   void Run(const SwiGluGradientWork& work) const override;
+  void Run(const SplitWork& work) const override;
 
  private:
   const int lanes_;
