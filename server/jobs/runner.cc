@@ -275,7 +275,7 @@ void JobRunner::AfterQuiet() {
 void JobRunner::Finish() {
   if (phase_ == Phase::kFinished) return;
   phase_ = Phase::kFinished;
-  Tell();
+  Publish();
   arena_.pages().Forget(memory_wait_);
   if (outcome_->reason == JobReason::kNonFiniteLoss) {
     // Only now: one may have been on its way when the job failed.

@@ -160,17 +160,18 @@ class JobRunner final : private DispatchLoop::Job, private ReplyHandler {
   void Begin(StepEntry entry, bool clip);
   void HoldForNextSave();
   // DispatchLoop::Job
-  void Carry(const Action& action) override;
-  void AfterActions() override { Tell(); }
+  void Execute(const Action& action, const Enabler& by) override;
+  void AfterActions() override { Publish(); }
   void OnPeersOver() override;
   WideSums::Job Now() { return {steps_, out_slots_, *state_, *buffers_}; }
   void CarryOut() { dispatch_.CarryOut(); }
-  void Carry(const RunSlotAction& action);
-  void Carry(const WithdrawSlotAction& action);
-  void Carry(const RunHostOpAction& action);
-  void Carry(const StepReducedAction& action);
-  void Carry(const StepDoneAction& action);
-  void Carry(const QuietAction& action);
+  void CarryOut(const Enabler& by) { dispatch_.CarryOut(id(), by); }
+  void SendSlot(const RunSlotAction& action, const Enabler& by);
+  void Withdraw(const WithdrawSlotAction& action);
+  void SendHostOp(const RunHostOpAction& action);
+  void OnReduced(const StepReducedAction& action);
+  void OnDone(const StepDoneAction& action);
+  void OnQuiet();
   void FillIfNeeded(StepEntry& entry, int round, int set);
 
   // runner_answers.cc: what the workers say
@@ -197,7 +198,7 @@ class JobRunner final : private DispatchLoop::Job, private ReplyHandler {
   void FailNonFinite(const StepEntry& entry, const char* what);
   void Report(StepEntry& entry, double loss, std::optional<double> norm);
   // Listener and cost model, what was done: after the workers have commands.
-  void Tell();
+  void Publish();
   // runner_plan.cc: the plan of later steps
   void ReviewPlan();
   void SearchPlan(const std::vector<double>& speeds);
@@ -289,8 +290,6 @@ class JobRunner final : private DispatchLoop::Job, private ReplyHandler {
   std::set<SlotId> failed_slots_;
   std::optional<PendingFileOp> file_op_;
   std::optional<JobOutcome> outcome_;  // what Finish will say after stopping
-  int64_t event_ns_ = 0;  // the worker's timestamp of the event in hand
-  wire::WaitCause event_cause_ = wire::WaitCause::kDispatch;  // until then
   int64_t last_step_ns_ = 0;
   LossSinceLog since_log_;
   std::vector<std::string> history_;  // entries of log_history, JSON objects

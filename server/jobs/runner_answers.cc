@@ -71,15 +71,12 @@ void JobRunner::OnSumsDown(WorkerId worker, uint64_t attempt,
   const auto id = static_cast<SlotId>(sums.slot);
   const OutSlot* const slot = FindOut(worker, attempt, id);
   if (slot == nullptr || !dispatching_) return;
-  event_ns_ = sums.time_ns;
-  event_cause_ = wire::WaitCause::kDependency;
   for (const uint32_t unit : sums.units) {
     wide_sums_.OnDown(Now(), *slot, static_cast<int>(unit));
     dispatcher().ContributionDown(id,
                                   state_->SummedUnit(static_cast<int>(unit)));
   }
-  CarryOut();
-  event_ns_ = 0;
+  CarryOut({sums.time_ns, wire::WaitCause::kDependency});
 }
 
 // Of a wide slot's part: it holds them, or exchanged them.
@@ -92,11 +89,8 @@ void JobRunner::OnHeldSums(WorkerId worker, uint64_t attempt,
       FindOut(worker, attempt, static_cast<SlotId>(number));
   if (slot == nullptr || !dispatching_) return;
   if (held != nullptr) return wide_sums_.OnSumsHeld(Now(), *slot, *held);
-  event_ns_ = slice->time_ns;
-  event_cause_ = wire::WaitCause::kDependency;
   wide_sums_.OnSliceDown(Now(), *slot, *slice);
-  CarryOut();
-  event_ns_ = 0;
+  CarryOut({slice->time_ns, wire::WaitCause::kDependency});
 }
 
 void JobRunner::OnPeersOver() {
@@ -123,17 +117,14 @@ void JobRunner::OnSlotDone(WorkerId worker, uint64_t attempt,
     finite &= result.finite != 0;
   }
   untold_slots_.push_back({out, done});
-  event_ns_ = done.ended_ns;
-  event_cause_ = wire::WaitCause::kDependency;
   dispatcher().SlotDone(id, done.compute_ns);
   // After the dispatcher knows that the slot is done: failing withdraws those
   // that are out.
   if (!finite) FailNonFinite(entry->second, "loss");
-  CarryOut();
-  event_ns_ = 0;
+  CarryOut({done.ended_ns, wire::WaitCause::kDependency});
 }
 
-void JobRunner::Tell() {
+void JobRunner::Publish() {
   for (const auto& [out, done] : std::exchange(untold_slots_, {})) {
     ObserveTimes(out, done);
     NoteRecovery(out.device, done.started_ns);
@@ -179,13 +170,10 @@ void JobRunner::OnHostOpDone(const wire::HostOpDone& done) {
   out_host_ops_.erase(found);
   const auto entry = steps_.find(action.step_number);
   if (entry != steps_.end()) NoteHostOp(entry->second, action, done);
-  event_ns_ = done.ended_ns;
-  event_cause_ = action.type == HostOpType::kGather
-                     ? wire::WaitCause::kData
-                     : wire::WaitCause::kOptimizer;
   dispatcher().HostOpDone(id);
-  CarryOut();
-  event_ns_ = 0;
+  CarryOut({done.ended_ns, action.type == HostOpType::kGather
+                               ? wire::WaitCause::kData
+                               : wire::WaitCause::kOptimizer});
 }
 
 void JobRunner::NoteHostOp(StepEntry& entry, const RunHostOpAction& action,

@@ -160,8 +160,20 @@ void JobRunner::HoldForNextSave() {
 
 // --- the dispatcher's actions ---
 
-void JobRunner::Carry(const Action& action) {
-  std::visit([this](const auto& a) { Carry(a); }, action);
+void JobRunner::Execute(const Action& action, const Enabler& by) {
+  if (const auto* slot = std::get_if<RunSlotAction>(&action)) {
+    SendSlot(*slot, by);
+  } else if (const auto* back = std::get_if<WithdrawSlotAction>(&action)) {
+    Withdraw(*back);
+  } else if (const auto* op = std::get_if<RunHostOpAction>(&action)) {
+    SendHostOp(*op);
+  } else if (const auto* reduced = std::get_if<StepReducedAction>(&action)) {
+    OnReduced(*reduced);
+  } else if (const auto* done = std::get_if<StepDoneAction>(&action)) {
+    OnDone(*done);
+  } else {
+    OnQuiet();
+  }
 }
 
 void JobRunner::FillIfNeeded(StepEntry& entry, int round, int set) {
@@ -171,7 +183,7 @@ void JobRunner::FillIfNeeded(StepEntry& entry, int round, int set) {
   data.filled = true;
 }
 
-void JobRunner::Carry(const RunSlotAction& action) {
+void JobRunner::SendSlot(const RunSlotAction& action, const Enabler& by) {
   StepEntry& entry = steps_.at(action.place.step_number);
   FillIfNeeded(entry, action.place.round, action.place.buffer_set);
   OutSlot& out = out_slots_[action.slot];
@@ -180,10 +192,10 @@ void JobRunner::Carry(const RunSlotAction& action) {
   out.lost = false;
   out.device = action.device;
   out.action = action;
-  out.enabled_ns = event_ns_;
+  out.enabled_ns = by.ns;
   wire::RunSlot command = SlotCommand(action, entry.data, *state_, *buffers_);
-  command.enabled_ns = event_ns_;
-  command.enabled_by = event_cause_;
+  command.enabled_ns = by.ns;
+  command.enabled_by = by.cause;
   command.again = again ? 1 : 0;
   wide_sums_.OnSend(Now(), action, again, command);
   listener_->OnSlotCommand(command);
@@ -193,7 +205,7 @@ void JobRunner::Carry(const RunSlotAction& action) {
   listener_->OnSlotSent(out.attempt, action, entry.data.step);
 }
 
-void JobRunner::Carry(const WithdrawSlotAction& action) {
+void JobRunner::Withdraw(const WithdrawSlotAction& action) {
   // A slot that failed has left its worker already.
   if (failed_slots_.erase(action.slot) != 0) {
     dispatcher().SlotWithdrawn(action.slot);
@@ -203,7 +215,7 @@ void JobRunner::Carry(const WithdrawSlotAction& action) {
   wide_sums_.OnGone(Now(), action.slot);
 }
 
-void JobRunner::Carry(const RunHostOpAction& action) {
+void JobRunner::SendHostOp(const RunHostOpAction& action) {
   StepEntry& entry = steps_.at(action.step_number);
   if (action.type == HostOpType::kGather) {
     FillIfNeeded(entry, action.round, action.buffer_set);
@@ -214,8 +226,8 @@ void JobRunner::Carry(const RunHostOpAction& action) {
   out_host_ops_[action.op] = {action, attempt};
 }
 
-void JobRunner::Carry(const StepReducedAction& action) {
-  Tell();
+void JobRunner::OnReduced(const StepReducedAction& action) {
+  Publish();
   StepEntry& entry = steps_.at(action.step_number);
   const LossSum loss = SumLoss(entry);
   double squares = 0;
@@ -287,8 +299,8 @@ void JobRunner::Report(StepEntry& entry, double loss,
   untold_steps_.push_back(report);
 }
 
-void JobRunner::Carry(const StepDoneAction& action) {
-  Tell();
+void JobRunner::OnDone(const StepDoneAction& action) {
+  Publish();
   const auto found = steps_.find(action.step_number);
   const StepEntry entry = std::move(found->second);
   steps_.erase(found);
@@ -307,8 +319,8 @@ void JobRunner::Carry(const StepDoneAction& action) {
   GoOn();
 }
 
-void JobRunner::Carry(const QuietAction&) {
-  Tell();
+void JobRunner::OnQuiet() {
+  Publish();
   steps_.clear();
   out_slots_.clear();
   wide_sums_.Clear();
