@@ -30,19 +30,21 @@ void DispatchLoop::Remove(JobId id) {
   jobs_.erase(id);
 }
 
-void DispatchLoop::CarryOne(const Action& action) {
+void DispatchLoop::ExecuteOne(const Action& action, JobId job,
+                              const Enabler& by) {
   const JobId id = std::visit([](const auto& a) { return a.job; }, action);
-  const auto job = jobs_.find(id);
-  if (job != jobs_.end()) job->second->Carry(action);
+  const auto found = jobs_.find(id);
+  if (found == jobs_.end()) return;
+  found->second->Execute(action, id == job ? by : Enabler{});
 }
 
-void DispatchLoop::CarryOut() {
+void DispatchLoop::CarryOut(JobId job, const Enabler& by) {
   if (carrying_out_) return;
   carrying_out_ = true;
   while (true) {
     const std::vector<Action> actions = dispatcher_.TakeActions();
     if (actions.empty()) break;
-    for (const Action& action : actions) CarryOne(action);
+    for (const Action& action : actions) ExecuteOne(action, job, by);
   }
   carrying_out_ = false;
   // Answers that wait let devices go on; what jobs tell of them does not.

@@ -5,10 +5,12 @@
 #ifndef ROUNDHOUSE_SERVER_JOBS_DISPATCH_LOOP_H_
 #define ROUNDHOUSE_SERVER_JOBS_DISPATCH_LOOP_H_
 
+#include <cstdint>
 #include <map>
 #include <memory>
 
 #include "base/ids.h"
+#include "base/wire/messages.h"
 #include "scheduler/dispatch/dispatcher.h"
 #include "server/pool/event_loop.h"
 #include "server/pool/peer_group.h"
@@ -16,12 +18,19 @@
 
 namespace roundhouse {
 
+// The event on a worker that made actions of its job possible.
+struct Enabler {
+  int64_t ns = 0;  // on the worker's monotonic clock; 0: no such event
+  wire::WaitCause cause = wire::WaitCause::kDispatch;  // what ended there
+};
+
 class DispatchLoop {
  public:
   class Job {
    public:
     virtual ~Job() = default;
-    virtual void Carry(const Action& action) = 0;
+    // Carries the action out; `by` says what made it possible.
+    virtual void Execute(const Action& action, const Enabler& by) = 0;
     // All actions so far are carried out, and no message waits: soon after
     // CarryOut, or after several.
     virtual void AfterActions() = 0;
@@ -49,8 +58,10 @@ class DispatchLoop {
   void Leave(JobId id) { jobs_.erase(id); }
 
   // Has the jobs carry out what the dispatcher decided, until nothing is left.
-  // From within a Carry: returns at once, the outer call goes on.
-  void CarryOut();
+  // From within an Execute: returns at once, the outer call goes on.
+  void CarryOut() { CarryOut(JobId{}, Enabler{}); }
+  // The same after an event of `job`: its actions get `by`, other jobs' none.
+  void CarryOut(JobId job, const Enabler& by);
 
   // What workers say of the group that peers() is.
   void OnMessage(WorkerId worker, const wire::Message& message) {
@@ -63,7 +74,7 @@ class DispatchLoop {
   void OnDeviceLost(DeviceId device);
 
  private:
-  void CarryOne(const Action& action);
+  void ExecuteOne(const Action& action, JobId job, const Enabler& by);
   void AfterActions();
 
   EventLoop& loop_;

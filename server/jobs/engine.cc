@@ -353,8 +353,9 @@ absl::Status Engine::LoadJob(const JobRecord& job,
                         .validation = run->validation(),
                         .text = std::move(text),
                         .device = options_.device};
-  run->SetRunner(std::make_unique<JobRunner>(loop_, arena_, pool_, dispatch_,
-                                             std::move(options), run.get()));
+  run->SetRunner(std::make_unique<JobRunner>(
+      JobRunner::Surroundings{loop_, arena_, pool_, dispatch_},
+      std::move(options), *run, run->telemetry()));
   if (finish_step.has_value()) run->runner().FinishAfter(*finish_step);
   run->set_color(ChooseColor(id));
   run->files().Log(absl::StrCat("starting ", job.id));

@@ -1,209 +1,130 @@
 #include "server/jobs/runner.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/byte_text.h"
-#include "base/log.h"
-#include "base/status.h"
-#include "server/jobs/plan_costs.h"
+#include "server/jobs/start_weights.h"
+#include "server/sample/sampling_state.h"
+#include "server/weights/checkpoint.h"
 
 namespace roundhouse {
-JobRunner::JobRunner(EventLoop& loop, HostArena& arena, WorkerPool& pool,
-                     DispatchLoop& dispatch, RunnerOptions options,
-                     Listener* listener)
-    : loop_(loop),
-      arena_(arena),
-      pool_(pool),
-      dispatch_(dispatch),
+JobRunner::JobRunner(const Surroundings& around, RunnerOptions options,
+                     JobEvents& events, StepTelemetry& telemetry)
+    : around_(around),
       options_(std::move(options)),
-      listener_(listener),
-      order_(options_.train->counts().rows, options_.spec.spec().batch_size,
-             static_cast<uint64_t>(options_.spec.spec().seed)),
-      total_steps_(
-          TotalSteps(options_.spec.spec(), options_.train->counts().rows)),
-      updates_(options_.spec.spec(), total_steps_),
-      evaluations_({options_.validation != nullptr,
-                    options_.spec.spec().eval_steps,
-                    options_.spec.spec().early_stopping_patience}),
-      samples_(loop, arena, pool,
-               {.job = options_.job,
-                .model = options_.model.config,
-                .prompts = options_.spec.spec().eval_prompts,
-                .eval_steps = options_.spec.spec().eval_steps,
-                .text = options_.text}),
-      wide_sums_(pool, dispatch) {}
+      events_(events),
+      marks_{.total = TotalSteps(spec(), options_.train->counts().rows)},
+      memory_(around.arena, options_),
+      maker_(options_.spec, *options_.train, options_.validation),
+      updates_(spec(), marks_.total),
+      history_(spec(), maker_.steps_per_epoch(), options_.directory),
+      operation_(*options_.files_line,
+                 {options_.job, static_cast<uint64_t>(spec().seed)},
+                 [this] {
+                   AfterQuiet();
+                   if (book_.open()) CarryOut();
+                 }),
+      loader_({memory_, operation_, options_.bases, options_.model}),
+      writer_({around.arena, background_, operation_}, *this),
+      saver_({background_, writer_, events_}, options_),
+      evaluations_(
+          {around.loop, around.arena, around.pool, marks_, history_, events_},
+          options_, EvaluationCalls()),
+      best_({background_, loader_, evaluations_, history_, marks_, events_},
+            options_, BestModelCalls()),
+      book_({around.pool, around.dispatch, memory_, telemetry, *this}, id()),
+      background_(around.loop, [this] { AfterQuiet(); }) {}
 
-JobRunner::~JobRunner() {
-  if (dispatching_) dispatch_.Leave(id());
-  if (phase_ != Phase::kFinished) pool_.Forget(this);
-  if (file_op_.has_value()) options_.files_line->Forget(file_op_->ticket);
-  arena_.pages().Forget(memory_wait_);
+EvaluationCycle::Calls JobRunner::EvaluationCalls() {
+  return {.validate = [this] { BeginEvaluation(); },
+          .units =
+              [this] {
+                // The dispatcher is drained: the arena holds the weights of the
+                // completed step until the next one begins.
+                return SampleUnits(
+                    options_.model.config, memory_.state().options().adapter,
+                    [this](int unit) {
+                      return memory_.state().Weights(unit, marks_.completed);
+                    },
+                    [this](int unit) {
+                      return memory_.state().Version(unit, maker_.version());
+                    });
+              },
+          .ending = [this] { return phase_.ending(); },
+          .over = [this](EvaluationCycle::Loss loss) { EndEvaluation(loss); },
+          .sampled =
+              [this] {
+                GoOn();
+                CarryOut();
+              }};
 }
 
-HostUse JobRunner::host_use() const {
-  HostUse use;
-  if (state_ == nullptr || buffers_ == nullptr) return use;
-  use.activation_bytes = buffers_->host_bytes();
-  for (size_t i = 0; i < state_->units().size(); ++i) {
-    const int unit = static_cast<int>(i);
-    const int copies =
-        state_->trainable(unit) && state_->options().stale ? 2 : 1;
-    use.weight_bytes += copies * state_->Weights(unit, 0).bytes;
-    const wire::UnitLayout& layout = state_->layout(unit);
-    if (!state_->trainable(unit)) continue;
-    const uint64_t fp32_bytes = layout.element_count * DTypeBytes(DType::kF32);
-    use.optimizer_bytes += 3 * fp32_bytes;
-    if (layout.grad_sum_offset != 0) use.gradient_bytes += fp32_bytes;
-  }
-  use.gradient_bytes += buffers_->contributions().host_bytes();
-  return use;
-}
-
-void JobRunner::InBackground(std::function<absl::Status()> work, Done done) {
-  ++background_count_;
-  // Moved: a status that two threads held would be freed by either, which
-  // ThreadSanitizer cannot follow into Abseil's library.
-  const bool taken = background_.TryRun(
-      [this, work = std::move(work), done = std::move(done)]() mutable {
-        absl::Status status = work();
-        // Refused only when the daemon is stopping.
-        loop_
-            .Post([this, status = std::move(status), done = std::move(done)] {
-              --background_count_;
-              done(status);
-              AfterQuiet();
-            })
-            .IgnoreError();
-      });
-  ROUNDHOUSE_CHECK(taken) << "more background work than a job ever has";
-}
-
-absl::Status JobRunner::Allocate() {
-  const absl::Status status = TryAllocate();
-  if (!absl::IsResourceExhausted(status)) return status;
-  // What bases of earlier jobs take, or where they lie, may be in the way: this
-  // job's own among them.
-  state_.reset();
-  buffers_.reset();
-  if (options_.bases == nullptr || !options_.bases->DropUnused()) return status;
-  return TryAllocate();
-}
-
-absl::Status JobRunner::TryAllocate() {
-  const ModelConfig& model = options_.model.config;
-  const TrainedModel trained = TrainedOf(options_.spec, model);
-  ASSIGN_OR_RETURN(plan_, InitialPlan(options_.spec, model,
-                                      pool_.device_count(), options_.device));
-  costs_ = std::make_unique<CostModel>(LayerBytes(trained));
-  std::shared_ptr<BaseWeights> base;
-  if (trained.adapter.present()) {
-    ASSIGN_OR_RETURN(base_key_, BaseKey(options_.model, trained.dtype));
-    ASSIGN_OR_RETURN(base,
-                     options_.bases->Get(base_key_, model, trained.dtype));
-  }
-  ASSIGN_OR_RETURN(state_,
-                   TrainingState::Create(
-                       arena_, StateOptions(options_.job, options_.spec, model),
-                       std::move(base)));
-  int64_t longest = options_.train->counts().max_row_tokens;
-  if (options_.validation != nullptr) {
-    longest = std::max(longest, options_.validation->counts().max_row_tokens);
-  }
-  ASSIGN_OR_RETURN(
-      buffers_, RoundBuffers::Create(
-                    arena_, BufferOptions(options_.spec, model, plan_, longest,
-                                          pool_.device_count())));
-  const HostNeed need =
-      NeedOf(options_.spec, model, plan_, longest, pool_.device_count());
-  table_bytes_ = need.table_bytes;
-  const uint64_t free_bytes = arena_.limit_bytes() - arena_.used_bytes();
-  // Taken at loads and saves, when it must be there.
-  if (free_bytes < table_bytes_ && options_.bases != nullptr) {
-    options_.bases->DropUnused();
-  }
-  return absl::OkStatus();
-}
-
-void JobRunner::NoteResources() {
-  const ModelConfig& model = options_.model.config;
-  const AdapterConfig adapter = options_.spec.adapter();
-  std::string memory =
-      absl::StrCat("plan: ", ToString(plan_), "; host memory ",
-                   ByteText(state_->host_bytes() + buffers_->host_bytes() +
-                            buffers_->contributions().host_bytes()));
-  if (adapter.present()) {
-    absl::StrAppend(&memory, " and ", ByteText(state_->base()->host_bytes()),
-                    " of the base model, which other jobs may share");
-  }
-  listener_->OnNote(memory);
-  const int64_t trained = TrainableParameterCount(model, adapter);
-  const int64_t all =
-      adapter.present() ? trained + ParameterCount(model) : trained;
-  listener_->OnNote(
-      absl::StrCat("trainable parameters: ", trained, " of ", all));
+BestModel::Calls JobRunner::BestModelCalls() {
+  return {.ending = [this] { return phase_.ending(); },
+          .parts =
+              [this](const std::string& path, int64_t step) {
+                return CheckpointParts(options_, memory_.state(), path, step);
+              },
+          .over = [this](const absl::Status& status) { OnBestLoaded(status); }};
 }
 
 void JobRunner::Start() {
-  const absl::Status status = Allocate();
+  const absl::Status status = memory_.Allocate(around_.pool.device_count());
   if (!status.ok()) {
-    outcome_ =
-        JobOutcome{JobState::kFailed,
-                   absl::IsResourceExhausted(status) ? JobReason::kHostMemory
-                   : absl::IsNotFound(status)        ? JobReason::kInvalidModel
-                                                     : JobReason::kInternal,
-                   std::string(status.message()), ""};
-    loop_.After(absl::ZeroDuration(), [this] { Finish(); });
+    const JobReason reason =
+        absl::IsResourceExhausted(status) ? JobReason::kHostMemory
+        : absl::IsNotFound(status)        ? JobReason::kInvalidModel
+                                          : JobReason::kInternal;
+    phase_.Stop({JobState::kFailed, reason, std::string(status.message()), ""});
+    around_.loop.After(absl::ZeroDuration(), [this] { Finish(); });
     return;
   }
-  NoteResources();
-  memory_wait_ = arena_.pages().WhenReady(
-      [this](const absl::Status& ready) { OnMemory(ready); });
+  adviser_ = std::make_unique<PlanAdviser>(
+      PlanAdviser::Surroundings{around_.pool, dispatcher(), background_,
+                                memory_},
+      options_,
+      PlanAdviser::Calls{
+          .wanted = [this] { return phase_.stepping(); },
+          .note = [this](const std::string& text) { events_.OnNote(text); }});
+  for (const std::string& note : memory_.Notes()) events_.OnNote(note);
+  memory_.WaitForPages([this](const absl::Status& ready) { OnMemory(ready); });
 }
 
 void JobRunner::OnMemory(const absl::Status& ready) {
   if (!ready.ok()) {
     return Fail(JobReason::kHostMemory, std::string(ready.message()));
   }
-  for (int i = 0; i < pool_.device_count() + 1; ++i) {
-    ConfigureWorker(static_cast<WorkerId>(i));
+  for (int i = 0; i < around_.pool.device_count() + 1; ++i) {
+    book_.Configure(static_cast<WorkerId>(i));
   }
   FindStart();
-}
-
-void JobRunner::ConfigureWorker(WorkerId worker) {
-  if (worker == pool_.FilesWorker() || !pool_.up(worker)) return;
-  pool_.Send(worker, wire::ConfigureJob{options_.job, state_->layout_offset()},
-             worker == pool_.HostWorker() ? this : nullptr);
 }
 
 // --- the workers' comings and goings ---
 
 void JobRunner::OnWorkerUp(WorkerId worker) {
-  if (phase_ == Phase::kFinished || state_ == nullptr) return;
-  ConfigureWorker(worker);
-  if (dispatching_) samples_.OnWorkerUp(worker);
+  if (phase_.finished() || !memory_.allocated()) return;
+  book_.Configure(worker);
+  if (book_.open()) evaluations_.OnWorkerUp(worker);
 }
 
 void JobRunner::FailWithoutDevices(const std::string& why) {
-  for (int i = 0; i < pool_.device_count(); ++i) {
-    const WorkerId worker = pool_.DeviceWorker(static_cast<DeviceId>(i));
-    if (!pool_.info(worker).lost) return;
+  const WorkerPool& pool = around_.pool;
+  for (int i = 0; i < pool.device_count(); ++i) {
+    if (!pool.info(pool.DeviceWorker(static_cast<DeviceId>(i))).lost) return;
   }
   Fail(JobReason::kNoHealthyDevice, absl::StrCat("no device is left: ", why));
 }
 
 void JobRunner::OnDeviceLost(DeviceId device, const std::string& why) {
-  if (!dispatching_ || phase_ == Phase::kFinished) return;
-  listener_->OnNote(absl::StrCat("device ", Number(device), " is lost"));
-  down_since_ns_.erase(device);
+  if (!book_.open() || phase_.finished()) return;
+  events_.OnNote(absl::StrCat("device ", Number(device), " is lost"));
+  book_.OnDeviceLost(device);
   // What only writes needs no device; what waits finds out when it goes on.
-  const bool writes = held_.has_value() || phase_ == Phase::kFinalizing ||
-                      (phase_ == Phase::kStopping && quiet_);
+  const bool writes = writer_.held() || phase_.finalizing() || phase_.quiet();
   if (!writes) FailWithoutDevices(why);
-  samples_.OnDeviceLost();
+  evaluations_.OnDeviceLost();
 }
 
 // --- stopping ---
@@ -218,88 +139,94 @@ void JobRunner::Fail(JobReason reason, const std::string& message) {
   Stop({JobState::kFailed, reason, message, ""});
 }
 
-void JobRunner::Stop(JobOutcome outcome) {
-  if (phase_ == Phase::kFinished) return;
-  // A failure stays a failure; a cancellation overrules a pause.
-  if (!outcome_.has_value() || outcome_->state == JobState::kPaused) {
-    outcome_ = std::move(outcome);
+void JobRunner::Drain() {
+  draining_ = true;
+  if (held()) {
+    Stop({JobState::kPaused, JobReason::kStorageFull, "", ""});
+  } else {
+    Pause();
   }
+}
+
+void JobRunner::Stop(JobOutcome outcome) {
+  if (phase_.finished()) return;
+  const bool finalizing = phase_.finalizing();
+  phase_.Stop(std::move(outcome));
   GiveUpHeld();
-  if (phase_ == Phase::kFinished) return;
-  if (phase_ == Phase::kLoading) {
+  if (phase_.finished()) return;
+  if (phase_.loading()) {
     if (!Busy()) Finish();
     return;
   }
-  if (abandoned_ || quiet_) return;
-  const bool finalizing = phase_ == Phase::kFinalizing;
-  phase_ = Phase::kStopping;
-  if (finalizing || Idle()) {
-    quiet_ = true;
-    samples_.Stop();
+  if (!phase_.letting_end()) return;
+  if (finalizing || book_.idle()) {
+    phase_.BeQuiet();
+    evaluations_.StopSampling();
     AfterQuiet();
     return;
   }
   // A paused job keeps its weights: the step that is being updated ends first,
   // StepDone follows.
-  const bool keep_weights = outcome_->state == JobState::kPaused;
+  const bool keep_weights = phase_.outcome().state == JobState::kPaused;
   if (keep_weights && dispatcher().Updating(id())) return;
-  abandoned_ = true;
+  phase_.Abandon();
   dispatcher().Abandon(id());
   CarryOut();
 }
 
 void JobRunner::AfterQuiet() {
   // Comes again when what is still going on has ended.
-  if (phase_ != Phase::kStopping || !quiet_ || saving_ || Busy() ||
-      samples_.running()) {
+  if (!phase_.quiet() || saver_.saving() || Busy() || evaluations_.sampling()) {
     return;
   }
-  const bool save = outcome_->state == JobState::kPaused &&
-                    outcome_->reason == JobReason::kNone &&
-                    completed_step_ > 0 && completed_step_ != saved_step_ &&
-                    !best_in_arena_.has_value();
+  const bool save = phase_.pausing() && marks_.completed > 0 &&
+                    marks_.completed != saver_.saved_step() &&
+                    !best_.step_in_arena().has_value();
   if (!save) {
     Finish();
     return;
   }
-  Save([this](absl::Status status) {
+  Save([this](const absl::Status& status) {
     // It may have been cancelled meanwhile.
-    const bool pausing = outcome_->state == JobState::kPaused;
+    const bool pausing = phase_.outcome().state == JobState::kPaused;
     if (!status.ok() && !absl::IsCancelled(status) && pausing) {
-      outcome_ = OutcomeOf(status);
+      phase_.SetOutcome(OutcomeOf(status));
     }
     AfterQuiet();
   });
 }
 
 void JobRunner::Finish() {
-  if (phase_ == Phase::kFinished) return;
-  phase_ = Phase::kFinished;
-  Tell();
-  arena_.pages().Forget(memory_wait_);
-  if (outcome_->reason == JobReason::kNonFiniteLoss) {
+  if (phase_.finished()) return;
+  phase_.Finish();
+  book_.Publish();
+  if (phase_.outcome().reason == JobReason::kNonFiniteLoss) {
     // Only now: one may have been on its way when the job failed.
-    absl::StrAppend(&outcome_->message, "; last good checkpoint: ",
-                    saved_step_ > 0
-                        ? CheckpointPath(options_.directory, saved_step_)
-                        : std::string("none"));
+    const int64_t saved = saver_.saved_step();
+    phase_.AddToMessage(
+        absl::StrCat("; last good checkpoint: ",
+                     saved > 0 ? CheckpointPath(options_.directory, saved)
+                               : std::string("none")));
   }
-  for (int i = 0; i < pool_.device_count() + 1; ++i) {
-    const WorkerId worker = static_cast<WorkerId>(i);
-    if (pool_.up(worker)) pool_.Send(worker, wire::ReleaseJob{options_.job});
-  }
-  pool_.Forget(this);
-  if (file_op_.has_value()) options_.files_line->Forget(file_op_->ticket);
-  file_op_.reset();
-  if (std::exchange(dispatching_, false)) dispatch_.Remove(id());
-  buffers_.reset();
-  found_buffers_.reset();
-  if (state_ != nullptr && state_->base() != nullptr) {
-    state_->base()->Leave(base_ticket_);
-  }
-  state_.reset();
+  book_.Close();
+  operation_.Forget();
+  if (adviser_ != nullptr) adviser_->Stop();
+  memory_.Release();
+  loader_.Stop();
   if (options_.bases != nullptr) options_.bases->DropEmpty();
-  listener_->OnFinished(*outcome_);
+  events_.OnFinished(phase_.outcome());
+}
+
+// What could not be read or written is nobody's mistake, and what was before is
+// there.
+JobOutcome JobRunner::OutcomeOf(const absl::Status& status) const {
+  const std::string next =
+      phase_.loading()
+          ? "; resumed, it is tried again"
+          : absl::StrCat("; resumed, it goes on after step ",
+                         std::max<int64_t>(saver_.saved_step(), 0));
+  return {JobState::kPaused, StorageReason(status),
+          absl::StrCat(std::string(status.message()), next), ""};
 }
 
 }  // namespace roundhouse

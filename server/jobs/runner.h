@@ -1,84 +1,92 @@
-// Runs one admitted job from loading to its end: weights into the arena, steps
-// through the dispatcher, evaluations, checkpoints, export.
+// Runs one admitted job from loading to its end: the phases of its life, and
+// what follows what.  Its parts do the work, each knowing nothing of the
+// runner:
 //
-//   kLoading -> kStepping <-> (saves beside it) -> kFinalizing -> finished
-//        |            |                                |
-//        +------------+---- kStopping (pause, cancel, failure) -> finished
+//   JobPhase         where it is, and how it ends     (job_phase.h)
+//   JobMemory        training state and buffers       (job_memory.h)
+//   WeightsLoader    weights into the arena           (weights_loader.h)
+//   StepMaker        what a step is made of           (step_maker.h)
+//   StepBook         steps and what workers answer    (step_book.h)
+//   PlanAdviser      the plan of later steps          (plan_adviser.h)
+//   EvaluationCycle  losses and samples between steps (evaluation_cycle.h)
+//   BestModel        which model is the result        (best_model.h)
+//   JobHistory       what steps came to               (job_history.h)
+//   JobSaver, DirectoryWriter   checkpoints and output, and what is held
 //
-// When what it saves can't be written, it is *held* in that phase: with its
+// When what it saves can't be written, it is *held* where it is: with its
 // memory, its plan and the steps that are begun, and no slot with a device.
 //
-// The dispatcher decides what runs where; this class gives its actions buffers
-// and words (commands.h), sends them, accepts results, and knows what a step
-// means for the job.  Runs on the event loop's thread; workers' comings and
-// losses come through the engine.  What waits for the disk (verifying,
-// finishing, removing checkpoints) runs on a thread of its own, one thing after
-// the other.
+// The dispatcher decides what runs where.  Runs on the event loop's thread;
+// workers' comings and losses come through the engine.  What waits for the disk
+// runs on a thread of its own, one thing after the other.
 #ifndef ROUNDHOUSE_SERVER_JOBS_RUNNER_H_
 #define ROUNDHOUSE_SERVER_JOBS_RUNNER_H_
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "nlohmann/json_fwd.hpp"
 #include "scheduler/jobs/lifecycle.h"
-#include "scheduler/plan/cost_model.h"
-#include "server/dataset/dataset.h"
+#include "server/jobs/background_line.h"
+#include "server/jobs/best_model.h"
+#include "server/jobs/directory_writer.h"
 #include "server/jobs/dispatch_loop.h"
-#include "server/jobs/evaluation_samples.h"
-#include "server/jobs/evaluations.h"
-#include "server/jobs/job_needs.h"
-#include "server/jobs/measured_rates.h"
-#include "server/jobs/plan_search.h"
-#include "server/jobs/round_buffers.h"
-#include "server/jobs/runner_listener.h"
+#include "server/jobs/evaluation_cycle.h"
+#include "server/jobs/file_operation.h"
+#include "server/jobs/job_events.h"
+#include "server/jobs/job_history.h"
+#include "server/jobs/job_memory.h"
+#include "server/jobs/job_phase.h"
+#include "server/jobs/job_saver.h"
+#include "server/jobs/plan_adviser.h"
 #include "server/jobs/runner_options.h"
 #include "server/jobs/runner_work.h"
 #include "server/jobs/start_point.h"
+#include "server/jobs/step_book.h"
+#include "server/jobs/step_maker.h"
+#include "server/jobs/step_marks.h"
+#include "server/jobs/step_telemetry.h"
 #include "server/jobs/step_updates.h"
-#include "server/jobs/wide_sums.h"
+#include "server/jobs/weights_loader.h"
 #include "server/pool/event_loop.h"
 #include "server/pool/host_arena.h"
-#include "server/pool/replies.h"
-#include "server/pool/work_pool.h"
 #include "server/pool/worker_pool.h"
-#include "server/spec/spec.h"
-#include "server/weights/base_weights.h"
-#include "server/weights/checkpoint.h"
-#include "server/weights/training_state.h"
 
 namespace roundhouse {
 
-class JobRunner final : private DispatchLoop::Job, private ReplyHandler {
+class JobRunner final : private StepBook::Owner,
+                        private DirectoryWriter::Owner {
  public:
-  using Listener = RunnerListener;
+  // All outlive it.
+  struct Surroundings {
+    EventLoop& loop;
+    HostArena& arena;
+    WorkerPool& pool;
+    DispatchLoop& dispatch;
+  };
 
-  // All references outlive it.
-  JobRunner(EventLoop& loop, HostArena& arena, WorkerPool& pool,
-            DispatchLoop& dispatch, RunnerOptions options, Listener* listener);
-  ~JobRunner() override;
+  // `events` and `telemetry` outlive it.
+  JobRunner(const Surroundings& around, RunnerOptions options,
+            JobEvents& events, StepTelemetry& telemetry);
+  ~JobRunner() override = default;
 
   void Start();
   // Stops at the next moment that loses no finished step, saves, ends PAUSED.
   void Pause();
   void Drain();  // likewise, but what can't be written is given up
   // Writes again what it is held for.  REQUIRES: held(), since OnHeld.
-  void TryAgain();
-  bool held() const { return held_.has_value() && !held_->trying; }
+  void TryAgain() { saver_.TryAgain(); }
+  bool held() const { return writer_.waiting(); }
   // The first step that it can end after and drop no work: the newest that has
   // begun, one of this job at least.  Once FinishAfter was called, that one.
-  int64_t FinishStep() const;
+  int64_t FinishStep() const { return marks_.first_end(); }
   // Ends after `step` as it would after its last one.  REQUIRES: FinishStep(),
   // or what it was in an earlier life of the job, before Start.
-  void FinishAfter(int64_t step) { finish_step_ = step; }
+  void FinishAfter(int64_t step) { marks_.finish = step; }
   // Ends CANCELLED; saves nothing.
   void Cancel();
 
@@ -86,216 +94,103 @@ class JobRunner final : private DispatchLoop::Job, private ReplyHandler {
   void OnWorkerUp(WorkerId worker);
   void OnDeviceLost(DeviceId device, const std::string& why);
 
-  int64_t step() const { return completed_step_; }
-  int64_t total_steps() const { return total_steps_; }
-  bool stepping() const { return phase_ == Phase::kStepping; }
-  HostUse host_use() const;  // all 0 while the job holds no memory
+  int64_t step() const { return marks_.completed; }
+  int64_t total_steps() const { return marks_.total; }
+  bool stepping() const { return phase_.stepping(); }
+  // All 0 while the job holds no memory.
+  HostUse host_use() const { return memory_.use(); }
 
  private:
   using Done = std::function<void(absl::Status)>;
-  enum class Phase { kLoading, kStepping, kFinalizing, kStopping, kFinished };
 
-  // runner.cc: life
-  absl::Status Allocate();
-  absl::Status TryAllocate();
-  void NoteResources();
+  // runner.cc: life, and stopping
   void OnMemory(const absl::Status& ready);
-  void ConfigureWorker(WorkerId worker);
-  // Runs `work` off the loop's thread, after what was given before, then `done`
-  // with its result on the loop's.
-  void InBackground(std::function<absl::Status()> work, Done done);
   // A file operation or background work is going on; AfterQuiet comes when it
   // has ended.
-  bool Busy() const { return file_op_.has_value() || background_count_ > 0; }
-
-  // runner_start.cc: what the job starts from
-  void FindStart();
-  // Any thread, while the job loads.
-  absl::StatusOr<std::vector<FilePart>> PartsOf(const std::string& path,
-                                                int64_t step) const;
-  void OnStartChosen(std::shared_ptr<const StartPoint> start);
-  bool ReadsSources(const StartPoint& start) const;
-  FirstWeights ChooseWeights(std::shared_ptr<const StartPoint> start);
-  void Load(const FirstWeights& weights);
-  void LoadBase(const FirstWeights& next);
-  void OnBaseLoaded(const absl::Status& status);
-  void LoadTrained(const FirstWeights& weights);
-  void FailLoading(const absl::Status& status);
-  // `done` may come at once.
-  void RunParts(const FirstWeights& weights, Done done);
-  void GoOnFrom(const StartPoint& start);
-  void FindOlderStart(const StartPoint& bad, const absl::Status& why);
-  void OnLoaded(const StartPoint& start, const absl::Status& status);
-  void StartDispatcher();
+  bool Busy() const { return operation_.running() || background_.busy(); }
   void FailWithoutDevices(const std::string& why);
   void Stop(JobOutcome outcome);
   void Fail(JobReason reason, const std::string& message);
   void AfterQuiet();
   void Finish();
+  JobOutcome OutcomeOf(const absl::Status& status) const;
 
-  // runner_evaluation.cc: evaluations, and how the job ends
-  int64_t EndStep() const;
-  bool EvaluationDue() const;
-  bool SaveDue() const;
-  void BeginEvaluation();
-  void AfterEvaluation(const StepEntry& entry);
-  void BeginSamples(bool best);
-  void AfterSamples(bool best,
-                    const absl::StatusOr<EvaluationSamples::Found>& found);
-  void EndEvaluation(bool best);
-  void EvaluationsFrom(const nlohmann::json& state, const StartPoint& start);
-  void BeginFinal();
-  void EndWithBest();
-  void LoadBest(int64_t step);
-  void LoseBest(int64_t step, const absl::Status& why);
-  void OnBestLoaded(const absl::Status& status);
-  std::string FinalMessage() const;
+  // runner_start.cc: what the job starts from
+  void FindStart();
+  void OnStartChosen(std::shared_ptr<const StartPoint> start);
+  void Load(std::shared_ptr<const StartPoint> start);
+  void OnBaseFailed(const absl::Status& status);
+  void FailLoading(const absl::Status& status);
+  void GoOnFrom(const StartPoint& start);
+  void FindOlderStart(const StartPoint& bad, const absl::Status& why);
+  void OnLoaded(const StartPoint& start, const absl::Status& status);
+  void StartSteps();
 
-  // runner_steps.cc: steps
+  // runner_steps.cc: steps and evaluations
   void BeginNext();
   void GoOn();
   void BeginSteps();
   void BeginTrainStep();
-  StepEntry MakeStep(bool train, const std::vector<MicroBatch>& batches);
-  void Begin(StepEntry entry, bool clip);
+  void BeginEvaluation();
+  void Begin(StepEntry entry);
   void HoldForNextSave();
-  // DispatchLoop::Job
-  void Carry(const Action& action) override;
-  void AfterActions() override { Tell(); }
-  void OnPeersOver() override;
-  WideSums::Job Now() { return {steps_, out_slots_, *state_, *buffers_}; }
-  void CarryOut() { dispatch_.CarryOut(); }
-  void Carry(const RunSlotAction& action);
-  void Carry(const WithdrawSlotAction& action);
-  void Carry(const RunHostOpAction& action);
-  void Carry(const StepReducedAction& action);
-  void Carry(const StepDoneAction& action);
-  void Carry(const QuietAction& action);
-  void FillIfNeeded(StepEntry& entry, int round, int set);
+  bool SaveDue() const;
+  void EndEvaluation(EvaluationCycle::Loss loss);
+  void FailNonFinite(const StepEntry& entry, const std::string& what);
+  void Report(const StepEntry& entry, double loss, std::optional<double> norm);
+  // StepBook::Owner
+  void OnStepReduced(uint64_t number, StepEntry& entry) override;
+  void OnStepDone(const StepEntry& entry) override;
+  void OnQuiet() override;
+  void OnLossNotFinite(const StepEntry& entry) override;
+  void OnWorkerFailed(JobReason reason, const std::string& text) override;
+  void OnStep(const StepReport& report) override { events_.OnStep(report); }
 
-  // runner_answers.cc: what the workers say
-  void OnReply(WorkerId worker, const wire::Message& reply) override;
-  void OnLost(WorkerId worker, uint64_t attempt,
-              const std::string& why) override;
-  void OnSlotStarted(uint64_t attempt, const wire::SlotStarted& started);
-  void OnWithdrawn(uint64_t attempt, SlotId id);
-  void OnSlotDone(WorkerId worker, uint64_t attempt,
-                  const wire::SlotDone& done);
-  void OnHostOpDone(const wire::HostOpDone& done);
-  void OnFailed(WorkerId worker, uint64_t attempt, const wire::Failed& failed);
-  void OnHostFailed(uint64_t attempt, const wire::Failed& failed);
-  void OnSlotFailed(WorkerId worker, uint64_t attempt,
-                    const wire::Failed& failed);
-  void OnHeldSums(WorkerId worker, uint64_t attempt, const wire::Body& body);
-  void OnSumsDown(WorkerId worker, uint64_t attempt,
-                  const wire::SumsDown& sums);
-  OutSlot* FindOut(WorkerId worker, uint64_t attempt, SlotId id);
-  void ObserveTimes(const OutSlot& out, const wire::SlotDone& done);
-  void NoteRecovery(DeviceId device, int64_t started_ns);
-  void NoteHostOp(StepEntry& entry, const RunHostOpAction& action,
-                  const wire::HostOpDone& done);
-  void FailNonFinite(const StepEntry& entry, const char* what);
-  void Report(StepEntry& entry, double loss, std::optional<double> norm);
-  // Listener and cost model, what was done: after the workers have commands.
-  void Tell();
-  // runner_plan.cc: the plan of later steps
-  void ReviewPlan();
-  void SearchPlan(const std::vector<double>& speeds);
-  JobPlanQuestion QuestionOfNow(const std::vector<double>& speeds) const;
-  void OnPlanFound(const FoundPlan& found);
-  void AdoptPlan(const FoundPlan& found);
-  // runner_files.cc: loads, checkpoints, export
-  void RunFileOp(std::unique_ptr<FileTable> table, Done done);
-  void OnFileOp(const absl::Status& status);
+  // runner_saves.cc: saves, the end, and what can't be written
+  JobSaver::Snapshot SnapshotOfNow() const;
   void Save(Done done);
   void SaveAndGoOn();
-  void Export();
-  void ExportTo(const std::string& path);
-  absl::StatusOr<DirectoryPlan> PlanDirectory(const std::string& path,
-                                              bool checkpoint) const;
-  void WriteDirectory(const DirectoryWrite& write);
-  void WriteParts(const DirectoryWrite& write);
-  void FinishParts(const DirectoryWrite& write);
-  void AbandonParts(const DirectoryWrite& write, const absl::Status& why);
-  CheckpointManifest ManifestOf(const DirectoryPlan& plan,
-                                const FileTable& table) const;
-  std::string TrainerStateJson() const;
-  void OnSaved(int64_t step);
-  void DropOldCheckpoints();
-  // runner_hold.cc: what can't be written
-  void OnWritten(const DirectoryWrite& write, const absl::Status& status);
-  bool MayHold(const DirectoryWrite& write, const absl::Status& status) const;
-  void Hold(const DirectoryWrite& write, const absl::Status& status);
+  void BeginFinal();
+  void OnBestLoaded(const absl::Status& status);
+  void Export(const std::string& path);
+  void OnExported(const std::string& path, const absl::Status& status);
+  std::string FinalMessage() const;
   void GiveUpHeld();
-  JobOutcome OutcomeOf(const absl::Status& status) const;
+  // DirectoryWriter::Owner
+  bool Holds(const DirectoryPlan& plan,
+             const absl::Status& status) const override;
+  void OnHeld(const DirectoryPlan& plan, const absl::Status& status) override;
+  void OnUnheld() override;
+  void OnResumed() override;
+
+  EvaluationCycle::Calls EvaluationCalls();
+  BestModel::Calls BestModelCalls();
 
   const JobSpec& spec() const { return options_.spec.spec(); }
   JobId id() const { return static_cast<JobId>(options_.job); }
-  Dispatcher& dispatcher() { return dispatch_.dispatcher(); }
-  bool Idle() const { return dispatch_.dispatcher().Idle(id()); }
+  Dispatcher& dispatcher() { return around_.dispatch.dispatcher(); }
+  void CarryOut() { around_.dispatch.CarryOut(); }
 
-  EventLoop& loop_;
-  HostArena& arena_;
-  WorkerPool& pool_;
-  DispatchLoop& dispatch_;
+  const Surroundings around_;
   const RunnerOptions options_;
-  Listener* const listener_;
-  Phase phase_ = Phase::kLoading;
-  std::vector<std::string> tokenizer_files_;  // names of the job's own
-  std::unique_ptr<TrainingState> state_;
-  std::string base_key_;
-  BaseWeights::Ticket base_ticket_ = 0;  // of state_->base(), while loading
-  std::unique_ptr<RoundBuffers> buffers_;
-  bool dispatching_ = false;  // the dispatcher has the job
-  std::unique_ptr<CostModel> costs_;
-  MeasuredRates rates_;
-  Plan plan_;
-  PlanReview review_;
-  bool searching_ = false;                       // for a plan
-  std::optional<FoundPlan> found_plan_;          // for the next step
-  std::unique_ptr<RoundBuffers> found_buffers_;  // of the plan that was found
-  ArenaPages::Waiter memory_wait_ = 0;
-  uint64_t table_bytes_ = 0;  // taken at loads and saves
-  BatchOrder order_;
-  int64_t total_steps_ = 0;
+  JobEvents& events_;
+  JobPhase phase_;
+  StepMarks marks_;
+  JobMemory memory_;
+  StepMaker maker_;
   StepUpdates updates_;
-  int64_t completed_step_ = 0;  // steps finished
-  int64_t base_step_ = 0;       // of another job's checkpoint
-  int64_t begun_step_ = 0;      // newest optimizer step begun
-  int64_t reduced_step_ = 0;    // newest one whose gradients are all there
-  std::optional<int64_t> finish_step_;
-  int64_t saved_step_ = -1;
-  int64_t tokens_trained_ = 0;
-  BeingSaved saved_;
-  Evaluations evaluations_;
-  EvaluationSamples samples_;             // no step goes on while it runs
-  std::optional<int64_t> best_in_arena_;  // step, in the last one's place
-  std::string lost_best_;  // why the best model is not the result; "": it is
-  bool saving_ = false;
-  std::optional<HeldWrite> held_;
+  JobHistory history_;
+  FileOperation operation_;
+  WeightsLoader loader_;
+  DirectoryWriter writer_;
+  JobSaver saver_;
+  EvaluationCycle evaluations_;
+  BestModel best_;
+  std::unique_ptr<PlanAdviser> adviser_;  // null until the memory is there
+  StepBook book_;
+  int64_t last_step_ns_ = 0;  // when a step was reduced, or the job went on
   bool draining_ = false;
-  bool abandoned_ = false;  // the dispatcher was told to stop
-  bool quiet_ = false;      // nothing of the job is with a worker
-  std::vector<std::pair<OutSlot, wire::SlotDone>> untold_slots_;
-  std::vector<StepReport> untold_steps_;
-  uint64_t next_pass_ = 1;
-  uint64_t version_ = 0;           // of the weights that the newest step leaves
-  uint64_t previous_version_ = 0;  // of those that the one before it does
-  std::map<uint64_t, StepEntry> steps_;  // by the dispatcher's step number
-  std::map<SlotId, OutSlot> out_slots_;
-  WideSums wide_sums_;
-  std::map<HostOpId, OutHostOp> out_host_ops_;
-  std::map<DeviceId, int64_t> down_since_ns_;  // workers that died with slots
-  std::set<SlotId> failed_slots_;
-  std::optional<PendingFileOp> file_op_;
-  std::optional<JobOutcome> outcome_;  // what Finish will say after stopping
-  int64_t event_ns_ = 0;  // the worker's timestamp of the event in hand
-  wire::WaitCause event_cause_ = wire::WaitCause::kDispatch;  // until then
-  int64_t last_step_ns_ = 0;
-  LossSinceLog since_log_;
-  std::vector<std::string> history_;  // entries of log_history, JSON objects
-  int background_count_ = 0;          // given to background_, not yet done
-  WorkPool background_{1, kMaxBackgroundWork};  // dies first
+  BackgroundLine background_;  // dies first
 };
 
 }  // namespace roundhouse

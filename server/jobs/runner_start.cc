@@ -1,81 +1,18 @@
 // JobRunner: what a job starts from, and its first moments.
-#include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/model/parameters.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
-#include "server/jobs/resumed_rows.h"
 #include "server/jobs/runner.h"
-#include "server/jobs/start_point.h"
+#include "server/jobs/start_weights.h"
 #include "server/jobs/tokenizer_copy.h"
+#include "server/weights/checkpoint.h"
 
 namespace roundhouse {
-namespace {
-
-// The file is not what it was when it was verified.
-bool IsOfFile(const absl::Status& status) {
-  return absl::IsDataLoss(status) || absl::IsNotFound(status) ||
-         absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status);
-}
-
-// Prepared data that are not those of the submit (they had to be prepared
-// again, and their source had changed) would give other bits.
-absl::Status CheckData(const RunnerOptions& options) {
-  const std::string& now = options.train->counts().tokens_sha256;
-  const std::string& then = options.dataset_sha256;
-  if (then.empty() || now == then) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("dataset: its tokens have SHA-256 ", now,
-                   ", those that the job was submitted with had ", then,
-                   ": it changed since submit, submit again"));
-}
-
-void NoteAdapter(const RunnerOptions& options, RunnerListener& listener) {
-  const AdapterDirectory& adapter = *options.adapter;
-  listener.OnNote(absl::StrCat("going on from the adapter ", adapter.path));
-  if (SameBaseName(adapter.base_model, options.base.id) ||
-      SameBaseName(adapter.base_model, options.model.path)) {
-    return;
-  }
-  listener.OnWarning(absl::StrCat(adapter.path, ": made for the base model \"",
-                                  adapter.base_model, "\"; the job's is ",
-                                  options.base.id, ", which has its shapes"));
-}
-
-// The job of the checkpoint may have taken the same rows in another order.
-void WarnOfRows(const RunnerOptions& options, const StartPoint& start,
-                RunnerListener& listener) {
-  const auto then = ResolvedSpec::FromJson(start.manifest.resolved_spec);
-  const JobSpec& spec = options.spec.spec();
-  if (!then.ok() || then->spec().packing != spec.packing) return;
-  const auto order = [](const JobSpec& job) {
-    return RowOrder{job.batch_size, static_cast<uint64_t>(job.seed)};
-  };
-  if (!then->spec().resume_from_checkpoint.empty()) {
-    listener.OnWarning(absl::StrCat(
-        start.path,
-        " is of a job that went on from another checkpoint itself: which rows "
-        "are trained on again, or are left out, can't be counted"));
-    return;
-  }
-  const int64_t steps = start.manifest.step;
-  const RowOrder before = order(then->spec()), now = order(spec);
-  const Dataset& data = *options.train;
-  const ResumedRows found = CompareRows(data.counts().rows, steps, before, now);
-  if (found.again == 0 && found.left_out == 0) return;
-  listener.OnWarning(
-      absl::StrCat(start.path, " ",
-                   ResumedRowsText(found, steps, before, now,
-                                   data.LinesOf(found.first_again),
-                                   data.LinesOf(found.first_left_out))));
-}
-
-}  // namespace
 
 // The job's own checkpoints, newest first; then the one its spec names.  Before
 // that the model's tokenizer files become the job's.
@@ -94,11 +31,12 @@ void JobRunner::FindStart() {
   options.named = spec().resume_from_checkpoint;
   options.dataset_sha256 = options_.train->counts().tokens_sha256;
   options.parts = [this](const std::string& path, int64_t step) {
-    return PartsOf(path, step);
+    return CheckpointParts(options_, memory_.state(), path, step);
   };
+  // Shared: written off the loop, read on it.
   auto start = std::make_shared<StartPoint>();
   auto tokenizer = std::make_shared<std::vector<std::string>>();
-  InBackground(
+  background_.Run(
       [this, start, options, tokenizer]() -> absl::Status {
         ASSIGN_OR_RETURN(*tokenizer,
                          KeepTokenizer(options_.model, options_.directory,
@@ -106,10 +44,10 @@ void JobRunner::FindStart() {
         *start = ChooseStart(options);
         return absl::OkStatus();
       },
-      [this, start, tokenizer](absl::Status kept) {
-        tokenizer_files_ = std::move(*tokenizer);
+      [this, start, tokenizer](const absl::Status& kept) {
+        saver_.SetTokenizerFiles(std::move(*tokenizer));
         if (kept.ok()) return OnStartChosen(start);
-        if (outcome_.has_value()) return Finish();
+        if (phase_.ending()) return Finish();
         if (absl::IsResourceExhausted(kept) || MayPass(kept)) {
           return Stop(OutcomeOf(kept));  // PAUSED until it is mended
         }
@@ -117,116 +55,43 @@ void JobRunner::FindStart() {
       });
 }
 
-absl::StatusOr<std::vector<FilePart>> JobRunner::PartsOf(
-    const std::string& path, int64_t step) const {
-  const AdapterConfig& adapter = state_->options().adapter;
-  if (adapter.present()) {
-    ASSIGN_OR_RETURN(
-        const AdapterDirectory saved,
-        OpenAdapterDirectory(*options_.files, path, options_.model.config));
-    RETURN_IF_ERROR(CheckAdapterIs(adapter, saved));
-  }
-  return ResumeParts(*options_.files, path, step, *state_);
-}
-
 void JobRunner::OnStartChosen(std::shared_ptr<const StartPoint> start) {
   for (const std::string& note : start->notes) {
-    listener_->OnCheckpointCorrupt(note);
+    events_.OnCheckpointCorrupt(note);
   }
   if (MayPass(start->status)) {
     Stop(OutcomeOf(start->status));
   } else if (!start->status.ok()) {
-    listener_->OnCheckpointCorrupt(std::string(start->status.message()));
+    events_.OnCheckpointCorrupt(std::string(start->status.message()));
     Fail(JobReason::kCheckpointCorrupt, std::string(start->status.message()));
-  } else if (outcome_.has_value()) {
+  } else if (phase_.ending()) {
     Finish();
-  } else if (!options_.sources.ok() && ReadsSources(*start)) {
+  } else if (!options_.sources.ok() && ReadsSources(*start, memory_.state())) {
     Fail(JobReason::kInvalidModel, std::string(options_.sources.message()));
   } else {
-    Load(ChooseWeights(std::move(start)));
+    Load(std::move(start));
   }
 }
 
-// A checkpoint has all that trains; a base stays where it was.
-bool JobRunner::ReadsSources(const StartPoint& start) const {
-  return start.path.empty() || state_->base() != nullptr;
+void JobRunner::Load(std::shared_ptr<const StartPoint> start) {
+  WeightsLoader::Weights weights =
+      FirstWeights(options_, memory_.state(), *start, events_);
+  loader_.Load(
+      std::move(weights),
+      {.stopped = [this] { return phase_.ending(); },
+       .base_is_there =
+           [this] {
+             events_.OnNote("the base model is in host memory already");
+           },
+       .base_failed =
+           [this](const absl::Status& status) { OnBaseFailed(status); },
+       .over = [this, start](
+                   const absl::Status& status) { OnLoaded(*start, status); }});
 }
 
-FirstWeights JobRunner::ChooseWeights(std::shared_ptr<const StartPoint> start) {
-  FirstWeights weights;
-  weights.start = std::move(start);
-  if (!weights.start->path.empty()) {
-    weights.parts = weights.start->parts;
-  } else if (options_.adapter.has_value()) {
-    NoteAdapter(options_, *listener_);
-    const auto model_units =
-        static_cast<int>(ModelUnits(options_.model.config).size());
-    weights.parts = LoadParts(options_.adapter->sources, model_units, *state_);
-  } else if (state_->base() != nullptr ||
-             spec().model_init == ModelInit::kRandom) {
-    weights.kind = wire::FileOpKind::kInit;
-    weights.parts = InitParts(*state_);
-  } else {
-    weights.parts = LoadParts(options_.model.sources, 0, *state_);
-  }
-  return weights;
-}
-
-void JobRunner::Load(const FirstWeights& weights) {
-  // Held: what follows may end the job at once.
-  const std::shared_ptr<BaseWeights> base = state_->base();
-  if (base == nullptr) {
-    LoadTrained(weights);
-    return;
-  }
-  base_ticket_ = base->Join([this, weights](BaseWeights::Turn turn) {
-    if (turn == BaseWeights::Turn::kLoad) {
-      LoadBase(weights);
-      return;
-    }
-    listener_->OnNote("the base model is in host memory already");
-    LoadTrained(weights);
-  });
-}
-
-void JobRunner::LoadBase(const FirstWeights& next) {
-  const FirstWeights frozen{wire::FileOpKind::kLoad,
-                            LoadParts(options_.model.sources, 0, *state_),
-                            nullptr};
-  RunParts(frozen, [this, next](absl::Status status) {
-    OnBaseLoaded(status);
-    if (outcome_.has_value()) {
-      Finish();
-    } else if (!status.ok()) {
-      FailLoading(status);
-    } else {
-      LoadTrained(next);
-    }
-  });
-}
-
-void JobRunner::OnBaseLoaded(const absl::Status& status) {
-  BaseWeights& base = *state_->base();
-  const auto key = BaseKey(options_.model, state_->options().dtype);
-  // Files that changed meanwhile may have given a mixture: for this job as it
-  // is, as with full fine-tuning, for no other.
-  if (!key.ok() || *key != base_key_) options_.bases->Forget(base);
-  base.LoadEnded(status.ok());
-}
-
-void JobRunner::LoadTrained(const FirstWeights& weights) {
-  RunParts(weights, [this, start = weights.start](absl::Status status) {
-    OnLoaded(*start, status);
-  });
-}
-
-void JobRunner::RunParts(const FirstWeights& weights, Done done) {
-  auto table = FileTable::Create(arena_, weights.kind, weights.parts);
-  if (table.ok()) {
-    RunFileOp(*std::move(table), std::move(done));
-  } else {
-    done(table.status());
-  }
+void JobRunner::OnBaseFailed(const absl::Status& status) {
+  if (phase_.ending()) return Finish();
+  FailLoading(status);
 }
 
 void JobRunner::FailLoading(const absl::Status& status) {
@@ -238,57 +103,37 @@ void JobRunner::FailLoading(const absl::Status& status) {
 
 // Its weights are there.
 void JobRunner::GoOnFrom(const StartPoint& start) {
-  completed_step_ = begun_step_ = reduced_step_ = saved_step_ =
-      start.manifest.step;
-  if (!start.own) base_step_ = completed_step_;
-  tokens_trained_ = static_cast<int64_t>(start.manifest.tokens_trained);
+  marks_.GoOnFrom(start.manifest.step, start.own);
+  saver_.GoOnFrom(start.manifest.step);
   updates_.GoOnFrom(start.manifest.loss_scaler);
-  samples_.GoOnFrom(start.samples, completed_step_);
-  listener_->OnNote(absl::StrCat("going on from ", start.path));
-  const std::string& now = options_.train->counts().tokens_sha256;
-  if (start.manifest.dataset_sha256 != now) {
-    // Another job's; its own are of the job's data.
-    listener_->OnWarning(
-        absl::StrCat(start.path, " was trained on tokens with SHA-256 ",
-                     start.manifest.dataset_sha256, ", the job's dataset has ",
-                     now, ": the job goes on with step ", completed_step_ + 1,
-                     " of its own order of batches"));
-  } else if (!start.own) {
-    WarnOfRows(options_, start, *listener_);
-  }
-  const nlohmann::json json = ParseTrainerState(
+  TellOfStart(options_, start, events_);
+  const nlohmann::json state = ParseTrainerState(
       start.trainer_state, start.path + "/trainer_state.json");
-  for (const auto& entry : json.value("log_history", nlohmann::json::array())) {
-    // Later steps were seen but not kept: they come again.
-    if (!entry.is_object() || !entry.contains("step") ||
-        !entry["step"].is_number_integer() || entry["step"] > completed_step_) {
-      continue;
-    }
-    history_.push_back(entry.dump());
-  }
-  EvaluationsFrom(json, start);
+  history_.GoOnFrom(state, marks_.completed,
+                    static_cast<int64_t>(start.manifest.tokens_trained));
+  evaluations_.GoOnFrom(state, start.own, start.samples);
 }
 
 // The files worker could not read what had just been verified.
 void JobRunner::FindOlderStart(const StartPoint& bad, const absl::Status& why) {
-  listener_->OnCheckpointCorrupt(absl::StrCat(
+  events_.OnCheckpointCorrupt(absl::StrCat(
       "checkpoint ", bad.path, " is not used: ", std::string(why.message())));
-  InBackground([path = bad.path] { return QuarantineCheckpoint(path); },
-               [this, why](absl::Status moved) {
-                 if (outcome_.has_value()) {
-                   Finish();
-                 } else if (moved.ok()) {
-                   FindStart();
-                 } else {  // it would be found again
-                   Stop(OutcomeOf(absl::Status(
-                       moved.code(),
-                       absl::StrCat(why.message(), "; ", moved.message()))));
-                 }
-               });
+  background_.Run([path = bad.path] { return QuarantineCheckpoint(path); },
+                  [this, why](const absl::Status& moved) {
+                    if (phase_.ending()) {
+                      Finish();
+                    } else if (moved.ok()) {
+                      FindStart();
+                    } else {  // it would be found again
+                      Stop(OutcomeOf(absl::Status(
+                          moved.code(),
+                          absl::StrCat(why.message(), "; ", moved.message()))));
+                    }
+                  });
 }
 
 void JobRunner::OnLoaded(const StartPoint& start, const absl::Status& status) {
-  if (outcome_.has_value()) {
+  if (phase_.ending()) {
     Finish();
     return;
   }
@@ -301,35 +146,18 @@ void JobRunner::OnLoaded(const StartPoint& start, const absl::Status& status) {
     return;
   }
   if (!start.path.empty()) GoOnFrom(start);
-  version_ = previous_version_ = next_pass_++;
-  for (size_t i = 0; i < state_->units().size(); ++i) {
-    const int unit = static_cast<int>(i);
-    if (!state_->trainable(unit)) continue;  // a base raises its own
-    wire::Raise(arena_.arena().WordAt(state_->layout(unit).version_word_offset),
-                version_, arena_.arena().doorbells());
-  }
-  StartDispatcher();
-  if (phase_ == Phase::kFinished) return;  // no device is left
-  listener_->OnRunning({completed_step_, total_steps_, tokens_trained_,
-                        evaluations_.evaluated_step(), samples_.lines()});
+  memory_.RaiseVersions(maker_.FirstVersion());
+  StartSteps();
+  if (phase_.finished()) return;  // no device is left
+  events_.OnRunning({marks_.completed, marks_.total, history_.tokens_trained(),
+                     evaluations_.evaluated_step(),
+                     evaluations_.sample_lines()});
   BeginNext();
 }
 
-void JobRunner::StartDispatcher() {
-  const ModelConfig& model = options_.model.config;
-  const int layers = static_cast<int>(model.layer_count) + 1;
-  JobShape shape;
-  shape.layer_count = layers;
-  shape.unit_count = layers + 1;
-  shape.tied_head = model.tie_word_embeddings;
-  for (int unit = 0; state_->base() != nullptr && unit <= layers; ++unit) {
-    shape.trainable.push_back(unit > 0 && unit < layers);
-  }
-  shape.stale = state_->options().stale;
-  shape.one_pass = state_->options().one_pass;
-  dispatch_.Add(id(), shape, this);
-  dispatching_ = true;
-  phase_ = Phase::kStepping;
+void JobRunner::StartSteps() {
+  book_.Open(*adviser_);
+  phase_.StartSteps();
   FailWithoutDevices("all of them were lost before the job started");
 }
 

@@ -24,7 +24,8 @@ namespace fs = std::filesystem;
 inline constexpr int kDevices = 2;
 
 class RunnerTest : public testing::Test,
-                   public JobRunner::Listener,
+                   public JobEvents,
+                   public StepTelemetry,
                    public WorkerPool::Listener {
  protected:
   RunnerTest()
@@ -97,8 +98,9 @@ class RunnerTest : public testing::Test,
         *loop_, *pool_, PeerGroup::Options{.enabled = pool_options_.peers});
     files_line_ = std::make_unique<FilesLine>(*pool_);
     options.files_line = files_line_.get();
-    runner_ = std::make_unique<JobRunner>(*loop_, *arena_, *pool_, *dispatch_,
-                                          std::move(options), this);
+    runner_ = std::make_unique<JobRunner>(
+        JobRunner::Surroundings{*loop_, *arena_, *pool_, *dispatch_},
+        std::move(options), *this, *this);
     ASSERT_TRUE(pool_->Start(this).ok());
     runner_->Start();
     loop_->Run();
@@ -111,7 +113,7 @@ class RunnerTest : public testing::Test,
     arena_->OnFreedLater([this] { QuitWhenFreed(); });
   }
 
-  // JobRunner::Listener
+  // JobEvents and StepTelemetry
   void OnRunning(const RunningReport& report) override {
     started_at_ = {report.step, report.tokens};
     kept_evaluations_ = report.evaluated_step;

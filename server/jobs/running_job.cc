@@ -12,8 +12,6 @@ namespace {
 
 constexpr double kSmoothing = 0.9;
 
-double Seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
-
 }  // namespace
 
 void RunningJob::SetData(std::unique_ptr<Dataset> train,
@@ -37,8 +35,7 @@ void RunningJob::OnRunning(const RunningReport& report) {
   world_.store.UpdateProgress(id_, progress_);
   SetHasSteps(true);
   world_.changed(id_, JobState::kRunning);
-  times_at_start_ = world_.devices.times();
-  compute_ns_.assign(times_at_start_.size(), 0);
+  telemetry_.StartCounting();
 }
 
 // Of a life of the job before this one.
@@ -202,58 +199,6 @@ void RunningJob::GoOn() {
   runner_->TryAgain();
 }
 
-void RunningJob::OnSlotSent(uint64_t attempt, const RunSlotAction& slot,
-                            int64_t step) {
-  world_.devices.OnSlotSent(
-      slot.device, attempt,
-      {.job = id_, .step = step, .pass = slot.pass, .layers = slot.layers});
-}
-
-void RunningJob::OnSlot(DeviceId device, SlotPass pass,
-                        const wire::SlotDone& done) {
-  world_.recorder.OnSlotDone(Number(device), done);
-  compute_ns_[Number(device)] += done.compute_ns;
-  world_.devices.OnSlot(id_, device, pass, done);
-}
-
-void RunningJob::OnSlotReplayed(DeviceId device) {
-  world_.devices.OnSlotReplayed(device);
-}
-
-void RunningJob::OnSlotFailed(DeviceId device) {
-  world_.devices.OnSlotFailed(device);
-}
-
-void RunningJob::OnSlotCommand(wire::RunSlot& command) {
-  world_.recorder.OnSlotCommand(id_, command, MonotonicNs());
-}
-
-void RunningJob::OnHostOp(const HostOpTimes& work) {
-  world_.recorder.OnHostOp(id_, work);
-}
-
-void RunningJob::OnStepDone(int64_t step) {
-  world_.recorder.OnStepDone(id_, step, MonotonicNs());
-}
-
-void RunningJob::OnSumExchanges(int64_t exchanged, int64_t failed) {
-  world_.metrics.CountSumExchanges(exchanged, failed);
-}
-
-void RunningJob::OnUnitUpdated(double seconds) {
-  world_.metrics.ObserveOptimizer(absl::Seconds(seconds));
-}
-
-void RunningJob::OnRecovered(DeviceId device, double seconds) {
-  world_.metrics.ObserveRecovery(absl::Seconds(seconds));
-  OnNote(absl::StrCat("device ", Number(device), " works again after ", seconds,
-                      " s"));
-}
-
-void RunningJob::OnDispatchLatency(double seconds) {
-  world_.devices.OnDispatchLatency(seconds);
-}
-
 void RunningJob::OnFinished(const JobOutcome& outcome) {
   UpdateProgress();
   // The last thing: it may not touch this object any more.
@@ -261,20 +206,8 @@ void RunningJob::OnFinished(const JobOutcome& outcome) {
 }
 
 void RunningJob::UpdateProgress() {
-  AccountDeviceUse();
+  if (telemetry_.counts()) progress_.device_use = telemetry_.device_use();
   world_.store.UpdateProgress(id_, progress_);
-}
-
-// Computation is of the job's own slots; a bubble is everybody's.
-void RunningJob::AccountDeviceUse() {
-  if (times_at_start_.empty()) return;
-  progress_.device_use.clear();
-  const std::vector<DeviceTimes> times = world_.devices.times();
-  for (size_t i = 0; i < times.size(); ++i) {
-    progress_.device_use.push_back(
-        {static_cast<int>(i), Seconds(compute_ns_[i]),
-         Seconds(times[i].bubble_ns - times_at_start_[i].bubble_ns)});
-  }
 }
 
 }  // namespace roundhouse

@@ -16,9 +16,10 @@
 #include "nlohmann/json_fwd.hpp"
 #include "server/dataset/dataset.h"
 #include "server/jobs/device_reports.h"
+#include "server/jobs/job_events.h"
 #include "server/jobs/job_files.h"
+#include "server/jobs/job_telemetry.h"
 #include "server/jobs/runner.h"
-#include "server/jobs/runner_listener.h"
 #include "server/jobs/transitions.h"
 #include "server/observe/loss_curve.h"
 #include "server/observe/metrics.h"
@@ -28,7 +29,7 @@
 
 namespace roundhouse {
 
-class RunningJob final : public RunnerListener {
+class RunningJob final : public JobEvents {
  public:
   // Everything outlives it.
   struct World {
@@ -42,7 +43,7 @@ class RunningJob final : public RunnerListener {
     std::function<void()> steps_changed;
     // The job is in another state; the last of them.
     std::function<void(const std::string& id, JobState state)> changed;
-    // It waits with its memory (RunnerListener::OnHeld).
+    // It waits with its memory (JobEvents::OnHeld).
     std::function<void(const std::string& id, const HeldReport& report)> held;
     std::function<void(const std::string& id, const JobOutcome& outcome)>
         finished;
@@ -53,11 +54,15 @@ class RunningJob final : public RunnerListener {
       : world_(world),
         id_(job.id),
         files_(std::move(files)),
-        progress_(job.progress) {}
+        progress_(job.progress),
+        telemetry_({world.metrics, world.devices, world.recorder,
+                    [this](const std::string& text) { OnNote(text); }},
+                   job.id) {}
 
   const std::string& id() const { return id_; }
   JobFiles& files() { return *files_; }
   JobRunner& runner() { return *runner_; }
+  StepTelemetry& telemetry() { return telemetry_; }
   const Dataset& train() const { return *train_; }
   const Dataset* validation() const { return validation_.get(); }
   const JobProgress& progress() const { return progress_; }
@@ -110,24 +115,10 @@ class RunningJob final : public RunnerListener {
   void OnWarning(const std::string& text) override;
   void OnFinalizing() override;
   void OnHeld(const HeldReport& report) override;
-  void OnSlotSent(uint64_t attempt, const RunSlotAction& slot,
-                  int64_t step) override;
-  void OnSlot(DeviceId device, SlotPass pass,
-              const wire::SlotDone& done) override;
-  void OnSlotReplayed(DeviceId device) override;
-  void OnSlotFailed(DeviceId device) override;
-  void OnSlotCommand(wire::RunSlot& command) override;
-  void OnDispatchLatency(double seconds) override;
-  void OnHostOp(const HostOpTimes& work) override;
-  void OnStepDone(int64_t step) override;
-  void OnUnitUpdated(double seconds) override;
-  void OnSumExchanges(int64_t exchanged, int64_t failed) override;
-  void OnRecovered(DeviceId device, double seconds) override;
   void OnFinished(const JobOutcome& outcome) override;
 
   void LogStep(const StepReport& report);
   void SetHasSteps(bool has_steps);
-  void AccountDeviceUse();
   void UpdateProgress();
   void TakeLoss(const nlohmann::json& metric);
 
@@ -148,8 +139,7 @@ class RunningJob final : public RunnerListener {
   double seconds_per_step_ = 0;  // smoothed
   uint64_t table_bytes_ = 0;
   bool has_steps_ = false;
-  std::vector<DeviceTimes> times_at_start_;
-  std::vector<int64_t> compute_ns_;    // of its slots, per device
+  JobTelemetry telemetry_;
   std::unique_ptr<JobRunner> runner_;  // dies first
 };
 

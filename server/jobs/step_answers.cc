@@ -1,13 +1,15 @@
-// JobRunner: the workers' answers.
+// StepBook: the workers' answers.
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "server/jobs/runner.h"
+#include "server/jobs/commands.h"
+#include "server/jobs/step_book.h"
+#include "server/pool/event_loop.h"
 
 namespace roundhouse {
 
-void JobRunner::OnReply(WorkerId worker, const wire::Message& message) {
-  if (phase_ == Phase::kFinished) return;
+void StepBook::OnReply(WorkerId worker, const wire::Message& message) {
   const wire::Body& body = message.body;
   if (const auto* done = std::get_if<wire::SlotDone>(&body)) {
     OnSlotDone(worker, message.attempt, *done);
@@ -25,13 +27,14 @@ void JobRunner::OnReply(WorkerId worker, const wire::Message& message) {
   } else if (const auto* failed = std::get_if<wire::Failed>(&body)) {
     OnFailed(worker, message.attempt, *failed);
   }
-  if (dispatching_) CarryOut();
+  if (open()) around_.dispatch.CarryOut();
 }
 
-void JobRunner::OnLost(WorkerId worker, uint64_t attempt, const std::string&) {
-  if (!dispatching_) return;
+void StepBook::OnLost(WorkerId worker, uint64_t attempt, const std::string&) {
+  if (!open()) return;
   for (auto& [id, out] : out_slots_) {
-    if (out.attempt != attempt || pool_.DeviceWorker(out.device) != worker) {
+    if (out.attempt != attempt ||
+        around_.pool.DeviceWorker(out.device) != worker) {
       continue;
     }
     out.lost = true;
@@ -40,79 +43,69 @@ void JobRunner::OnLost(WorkerId worker, uint64_t attempt, const std::string&) {
   }
 }
 
-void JobRunner::OnWithdrawn(uint64_t attempt, SlotId id) {
+void StepBook::OnWithdrawn(uint64_t attempt, SlotId id) {
   const auto slot = out_slots_.find(id);
   if (slot == out_slots_.end() || slot->second.attempt != attempt) return;
-  if (dispatching_) dispatcher().SlotWithdrawn(id);
+  if (open()) dispatcher().SlotWithdrawn(id);
 }
 
-void JobRunner::OnSlotStarted(uint64_t attempt,
-                              const wire::SlotStarted& started) {
+void StepBook::OnSlotStarted(uint64_t attempt,
+                             const wire::SlotStarted& started) {
   const auto slot = out_slots_.find(static_cast<SlotId>(started.slot));
   if (slot == out_slots_.end() || slot->second.attempt != attempt) return;
   const int64_t enabled_ns = slot->second.enabled_ns;
   if (enabled_ns == 0) return;
-  listener_->OnDispatchLatency(
+  around_.telemetry.OnDispatchLatency(
       static_cast<double>(started.received_ns - enabled_ns) * 1e-9);
 }
 
 // Null: its answers are not waited for.
-OutSlot* JobRunner::FindOut(WorkerId worker, uint64_t attempt, SlotId id) {
+OutSlot* StepBook::FindOut(WorkerId worker, uint64_t attempt, SlotId id) {
   const auto found = out_slots_.find(id);
   if (found == out_slots_.end() || found->second.attempt != attempt ||
-      pool_.DeviceWorker(found->second.device) != worker) {
+      around_.pool.DeviceWorker(found->second.device) != worker) {
     return nullptr;
   }
   return &found->second;
 }
 
-void JobRunner::OnSumsDown(WorkerId worker, uint64_t attempt,
-                           const wire::SumsDown& sums) {
+void StepBook::OnSumsDown(WorkerId worker, uint64_t attempt,
+                          const wire::SumsDown& sums) {
   const auto id = static_cast<SlotId>(sums.slot);
   const OutSlot* const slot = FindOut(worker, attempt, id);
-  if (slot == nullptr || !dispatching_) return;
-  event_ns_ = sums.time_ns;
-  event_cause_ = wire::WaitCause::kDependency;
+  if (slot == nullptr || !open()) return;
   for (const uint32_t unit : sums.units) {
     wide_sums_.OnDown(Now(), *slot, static_cast<int>(unit));
     dispatcher().ContributionDown(id,
-                                  state_->SummedUnit(static_cast<int>(unit)));
+                                  state().SummedUnit(static_cast<int>(unit)));
   }
-  CarryOut();
-  event_ns_ = 0;
+  CarryOut({sums.time_ns, wire::WaitCause::kDependency});
 }
 
 // Of a wide slot's part: it holds them, or exchanged them.
-void JobRunner::OnHeldSums(WorkerId worker, uint64_t attempt,
-                           const wire::Body& body) {
+void StepBook::OnHeldSums(WorkerId worker, uint64_t attempt,
+                          const wire::Body& body) {
   const auto* const held = std::get_if<wire::SumsHeld>(&body);
   const auto* const slice = std::get_if<wire::SliceDown>(&body);
   const uint64_t number = held != nullptr ? held->slot : slice->slot;
   const OutSlot* const slot =
       FindOut(worker, attempt, static_cast<SlotId>(number));
-  if (slot == nullptr || !dispatching_) return;
+  if (slot == nullptr || !open()) return;
   if (held != nullptr) return wide_sums_.OnSumsHeld(Now(), *slot, *held);
-  event_ns_ = slice->time_ns;
-  event_cause_ = wire::WaitCause::kDependency;
   wide_sums_.OnSliceDown(Now(), *slot, *slice);
-  CarryOut();
-  event_ns_ = 0;
+  CarryOut({slice->time_ns, wire::WaitCause::kDependency});
 }
 
-void JobRunner::OnPeersOver() {
-  if (dispatching_) wide_sums_.OnPeersOver(Now());
-}
-
-void JobRunner::OnSlotDone(WorkerId worker, uint64_t attempt,
-                           const wire::SlotDone& done) {
+void StepBook::OnSlotDone(WorkerId worker, uint64_t attempt,
+                          const wire::SlotDone& done) {
   const SlotId id = static_cast<SlotId>(done.slot);
   OutSlot* const found = FindOut(worker, attempt, id);
   if (found == nullptr) return;
   // Committed from here on: the ledger first, then everything that follows.
-  state_->CommitToLedger(done.slot);
+  state().CommitToLedger(done.slot);
   const OutSlot out = *found;
   out_slots_.erase(id);
-  if (dispatching_) wide_sums_.OnDone(Now(), out);
+  if (open()) wide_sums_.OnDone(Now(), out);
   const auto entry = steps_.find(out.action.place.step_number);
   bool finite = true;
   // One for each of the slot's share of the round's micro-batches.
@@ -123,91 +116,48 @@ void JobRunner::OnSlotDone(WorkerId worker, uint64_t attempt,
     finite &= result.finite != 0;
   }
   untold_slots_.push_back({out, done});
-  event_ns_ = done.ended_ns;
-  event_cause_ = wire::WaitCause::kDependency;
   dispatcher().SlotDone(id, done.compute_ns);
   // After the dispatcher knows that the slot is done: failing withdraws those
   // that are out.
-  if (!finite) FailNonFinite(entry->second, "loss");
-  CarryOut();
-  event_ns_ = 0;
+  if (!finite) around_.owner.OnLossNotFinite(entry->second);
+  CarryOut({done.ended_ns, wire::WaitCause::kDependency});
 }
 
-void JobRunner::Tell() {
-  for (const auto& [out, done] : std::exchange(untold_slots_, {})) {
-    ObserveTimes(out, done);
-    NoteRecovery(out.device, done.started_ns);
-    listener_->OnSlot(out.device, out.action.pass, done);
-  }
-  const WideSums::Counts sums = wide_sums_.TakeCounts();
-  if (sums.exchanged + sums.failed > 0) {
-    listener_->OnSumExchanges(sums.exchanged, sums.failed);
-  }
-  for (const StepReport& report : std::exchange(untold_steps_, {})) {
-    listener_->OnStep(report);
-  }
-}
-
-// Costs are for a device of speed 1.
-void JobRunner::ObserveTimes(const OutSlot& out, const wire::SlotDone& done) {
-  rates_.ObserveSlot(done);
-  const double speed = dispatcher().DeviceSpeed(out.device);
-  const bool forward_only = out.action.pass == SlotPass::kForward ||
-                            out.action.pass == SlotPass::kEvaluate;
-  for (const wire::LayerTime& time : done.layers) {
-    const int layer = static_cast<int>(time.layer);
-    // What a worker reports of itself is checked by the cost model; a value
-    // outside its range is not an observation.
-    costs_
-        ->Observe(layer,
-                  forward_only ? LayerPass::kForward : LayerPass::kRecompute,
-                  speed * absl::Nanoseconds(time.forward_ns))
-        .IgnoreError();
-    if (forward_only) continue;
-    costs_
-        ->Observe(layer, LayerPass::kBackward,
-                  speed * absl::Nanoseconds(time.backward_ns))
-        .IgnoreError();
-  }
-}
-
-void JobRunner::OnHostOpDone(const wire::HostOpDone& done) {
+void StepBook::OnHostOpDone(const wire::HostOpDone& done) {
   const HostOpId id = static_cast<HostOpId>(done.operation);
   const auto found = out_host_ops_.find(id);
-  if (found == out_host_ops_.end() || !dispatching_) return;
+  if (found == out_host_ops_.end() || !open()) return;
   const RunHostOpAction action = found->second.action;
   out_host_ops_.erase(found);
   const auto entry = steps_.find(action.step_number);
   if (entry != steps_.end()) NoteHostOp(entry->second, action, done);
-  event_ns_ = done.ended_ns;
-  event_cause_ = action.type == HostOpType::kGather
-                     ? wire::WaitCause::kData
-                     : wire::WaitCause::kOptimizer;
   dispatcher().HostOpDone(id);
-  CarryOut();
-  event_ns_ = 0;
+  CarryOut({done.ended_ns, action.type == HostOpType::kGather
+                               ? wire::WaitCause::kData
+                               : wire::WaitCause::kOptimizer});
 }
 
-void JobRunner::NoteHostOp(StepEntry& entry, const RunHostOpAction& action,
-                           const wire::HostOpDone& done) {
+void StepBook::NoteHostOp(StepEntry& entry, const RunHostOpAction& action,
+                          const wire::HostOpDone& done) {
   const bool gather = action.type == HostOpType::kGather;
-  listener_->OnHostOp({.kind = HostKind(action.type),
-                       .unit = gather ? 0 : state_->TrainedUnit(action.unit),
-                       .step = entry.data.step,
-                       .started_ns = done.started_ns,
-                       .ended_ns = done.ended_ns});
+  around_.telemetry.OnHostOp(
+      {.kind = HostKind(action.type),
+       .unit = gather ? 0 : state().TrainedUnit(action.unit),
+       .step = entry.data.step,
+       .started_ns = done.started_ns,
+       .ended_ns = done.ended_ns});
   if (gather) return;
   const int64_t spent = done.ended_ns - done.started_ns;
-  const uint64_t elements =
-      state_->layout(state_->TrainedUnit(action.unit)).element_count;
+  const int unit = state().TrainedUnit(action.unit);
+  const uint64_t elements = state().layout(unit).element_count;
   RunHostOpAction read = action;
-  DType dtype = buffers_->contributions().dtype();
-  if (action.reduces() && entry.data.rounds[action.round].sliced.count(
-                              state_->TrainedUnit(action.unit)) != 0) {
+  DType dtype = buffers().contributions().dtype();
+  if (action.reduces() &&
+      entry.data.rounds[action.round].sliced.count(unit) != 0) {
     read.blocks.resize(1);  // slices: one sum in fp32
     dtype = DType::kF32;
   }
-  rates_.ObserveHostOp(read, static_cast<int64_t>(elements), dtype, spent);
+  adviser_->ObserveHostOp(read, static_cast<int64_t>(elements), dtype, spent);
   int64_t& spent_ns = entry.unit_ns[action.unit];
   spent_ns += spent;
   const bool updates = action.type == HostOpType::kUpdate;
@@ -215,56 +165,59 @@ void JobRunner::NoteHostOp(StepEntry& entry, const RunHostOpAction& action,
                         ? action.reduces()
                         : action.last_round && (action.unit > 0 || action.rows);
   if (sums) entry.unit_norms[action.unit] = done.norm_squared;
-  if (updates) listener_->OnUnitUpdated(static_cast<double>(spent_ns) * 1e-9);
+  if (!updates) return;
+  around_.telemetry.OnUnitUpdated(static_cast<double>(spent_ns) * 1e-9);
 }
 
-void JobRunner::NoteRecovery(DeviceId device, int64_t started_ns) {
+void StepBook::NoteRecovery(DeviceId device, int64_t started_ns) {
   const auto down = down_since_ns_.find(device);
   // One that it had done before it died may be told of only now.
   if (down == down_since_ns_.end() || started_ns < down->second) return;
   const int64_t down_ns = started_ns - down->second;
   down_since_ns_.erase(down);
-  listener_->OnRecovered(device, static_cast<double>(down_ns) * 1e-9);
+  around_.telemetry.OnRecovered(device, static_cast<double>(down_ns) * 1e-9);
 }
 
-void JobRunner::OnFailed(WorkerId worker, uint64_t attempt,
-                         const wire::Failed& failed) {
-  if (worker == pool_.HostWorker()) {
+void StepBook::OnFailed(WorkerId worker, uint64_t attempt,
+                        const wire::Failed& failed) {
+  if (worker == around_.pool.HostWorker()) {
     OnHostFailed(attempt, failed);
     return;
   }
   OnSlotFailed(worker, attempt, failed);
 }
 
-void JobRunner::OnHostFailed(uint64_t attempt, const wire::Failed& failed) {
+void StepBook::OnHostFailed(uint64_t attempt, const wire::Failed& failed) {
   const HostOpId op = static_cast<HostOpId>(failed.id);
   const auto found = out_host_ops_.find(op);
   // Else it could not be told of the job.
   const bool operation =
       found != out_host_ops_.end() && found->second.attempt == attempt;
   // What it was computing is lost with the job.
-  Fail(JobReason::kInternal, absl::StrCat("host worker: ", failed.text));
-  if (operation && dispatching_) {
+  around_.owner.OnWorkerFailed(JobReason::kInternal,
+                               absl::StrCat("host worker: ", failed.text));
+  if (operation && open()) {
     out_host_ops_.erase(op);
     dispatcher().HostOpDone(op);
   }
 }
 
-void JobRunner::OnSlotFailed(WorkerId worker, uint64_t attempt,
-                             const wire::Failed& failed) {
+void StepBook::OnSlotFailed(WorkerId worker, uint64_t attempt,
+                            const wire::Failed& failed) {
   const auto slot = out_slots_.find(static_cast<SlotId>(failed.id));
   if (slot == out_slots_.end() || slot->second.attempt != attempt) return;
   const SlotId id = slot->first;
   const bool exhausted = static_cast<absl::StatusCode>(failed.code) ==
                          absl::StatusCode::kResourceExhausted;
   failed_slots_.insert(id);
-  if (dispatching_) wide_sums_.OnGone(Now(), id);
-  listener_->OnSlotFailed(slot->second.device);
-  Fail(exhausted ? JobReason::kDeviceMemory : JobReason::kInternal,
-       absl::StrCat("device ", Number(worker), ": ", failed.text));
+  if (open()) wide_sums_.OnGone(Now(), id);
+  around_.telemetry.OnSlotFailed(slot->second.device);
+  around_.owner.OnWorkerFailed(
+      exhausted ? JobReason::kDeviceMemory : JobReason::kInternal,
+      absl::StrCat("device ", Number(worker), ": ", failed.text));
   // When the job was stopping already, the slot has been asked for: no other
   // answer follows.
-  if (dispatching_ && failed_slots_.erase(id) != 0) {
+  if (open() && failed_slots_.erase(id) != 0) {
     dispatcher().SlotWithdrawn(id);
   }
 }
