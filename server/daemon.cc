@@ -318,11 +318,7 @@ absl::Status RunDaemon(const DaemonOptions& written) {
       });
   RETURN_IF_ERROR(pool->Start(engine.get()));
   RETURN_IF_ERROR(engine->Recover());
-  const PathResolver resolve = [engine = engine.get()](const std::string& field,
-                                                       const std::string& path,
-                                                       PathKind kind) {
-    return engine->ResolvePath(field, path, kind);
-  };
+  const PathResolver resolve = engine->resolver();
   DatasetInspector inspector(*loop,
                              {.python = options.python,
                               .script = options.prepare_script,

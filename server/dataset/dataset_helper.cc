@@ -130,55 +130,90 @@ std::vector<std::string> Arguments(const ReadingOptions& options) {
 
 }  // namespace
 
+// What the child may read, found and opened.
+struct DatasetHelper::Opened {
+  std::vector<GivenFile> given;
+  std::vector<Descriptor> descriptors;
+};
+
 DatasetHelper::DatasetHelper(EventLoop& loop, const HelperProgram& program,
-                             const std::string& about,
+                             HelperCommand command,
                              std::function<void(const std::string&)> output,
                              std::function<void(absl::Status)> ended)
     : loop_(loop),
       program_(program),
-      about_(about),
+      command_(std::move(command)),
       output_(std::move(output)),
-      ended_(std::move(ended)) {}
+      ended_(std::move(ended)),
+      background_(loop) {}
 
-absl::StatusOr<std::unique_ptr<DatasetHelper>> DatasetHelper::Start(
+std::unique_ptr<DatasetHelper> DatasetHelper::Start(
     EventLoop& loop, const HelperProgram& program,
     const ReadingOptions& options, const std::vector<std::string>& mode,
     std::function<void(const std::string&)> output,
     std::function<void(absl::Status)> ended) {
-  std::vector<std::string> arguments = Arguments(options);
-  arguments.insert(arguments.end(), mode.begin(), mode.end());
-  arguments.insert(arguments.end(),
-                   {"--processes", absl::StrCat(program.processes)});
-  const std::string about =
-      options.data_files.empty() ? "" : options.data_files[0];
-  return Start(loop, program, about, arguments, {}, options.given,
-               std::move(output), std::move(ended));
+  HelperCommand command;
+  command.about = options.data_files.empty() ? "" : options.data_files[0];
+  command.arguments = Arguments(options);
+  command.arguments.insert(command.arguments.end(), mode.begin(), mode.end());
+  command.arguments.insert(command.arguments.end(),
+                           {"--processes", absl::StrCat(program.processes)});
+  command.given = options.given;
+  return Start(loop, program, std::move(command), std::move(output),
+               std::move(ended));
 }
 
-absl::StatusOr<std::unique_ptr<DatasetHelper>> DatasetHelper::Start(
-    EventLoop& loop, const HelperProgram& program, const std::string& about,
-    const std::vector<std::string>& arguments,
-    const std::vector<int>& descriptors, const std::vector<GivenFile>& given,
+std::unique_ptr<DatasetHelper> DatasetHelper::Start(
+    EventLoop& loop, const HelperProgram& program, HelperCommand command,
     std::function<void(const std::string&)> output,
     std::function<void(absl::Status)> ended) {
   std::unique_ptr<DatasetHelper> helper(new DatasetHelper(
-      loop, program, about, std::move(output), std::move(ended)));
+      loop, program, std::move(command), std::move(output), std::move(ended)));
+  DatasetHelper* const self = helper.get();
+  self->background_.Run<absl::StatusOr<Opened>>(
+      [given = self->command_.given]() -> absl::StatusOr<Opened> {
+        Opened opened;
+        if (!given) return opened;
+        ASSIGN_OR_RETURN(opened.given, given());
+        RETURN_IF_ERROR(CheckGiven(opened.given));
+        ASSIGN_OR_RETURN(opened.descriptors, OpenGiven(opened.given));
+        return opened;
+      },
+      [self](absl::StatusOr<Opened> opened) {
+        self->OnOpened(std::move(opened));
+      });
+  return helper;
+}
+
+void DatasetHelper::OnOpened(absl::StatusOr<Opened> opened) {
+  absl::Status status = killed_.ok() ? opened.status() : killed_;
+  if (status.ok()) status = StartChild(*opened);
+  if (status.ok()) return;
+  const auto ended = ended_;  // outlives this object
+  ended(std::move(status));
+}
+
+absl::Status DatasetHelper::StartChild(const Opened& opened) {
   ChildOptions child;
-  child.program = program.python;
-  child.arguments = {program.script};
-  child.arguments.insert(child.arguments.end(), arguments.begin(),
-                         arguments.end());
-  child.descriptors = descriptors;
-  ASSIGN_OR_RETURN(const std::vector<Descriptor> opened, OpenGiven(given));
-  for (const Descriptor& file : opened) child.descriptors.push_back(file.get());
+  child.program = program_.python;
+  child.arguments = {program_.script};
+  child.arguments.insert(child.arguments.end(), command_.arguments.begin(),
+                         command_.arguments.end());
+  for (const Descriptor& file : command_.descriptors) {
+    child.descriptors.push_back(file.get());
+  }
+  for (const Descriptor& file : opened.descriptors) {
+    child.descriptors.push_back(file.get());
+  }
   child.environment = {"LANG=C.UTF-8", "PATH=/usr/bin:/bin",
                        "TOKENIZERS_PARALLELISM=false",
                        "PYTHONDONTWRITEBYTECODE=1",
                        // mimalloc reserves address space, which is limited.
                        "ARROW_DEFAULT_MEMORY_POOL=system", Limits()};
-  if (!given.empty()) {
+  if (!opened.given.empty()) {
     child.environment.push_back(GivenVariable(
-        given, kFirstChildFd + static_cast<int>(descriptors.size())));
+        opened.given,
+        kFirstChildFd + static_cast<int>(command_.descriptors.size())));
   }
   if (!ArmedFileFaults().empty()) {
     child.environment.push_back(
@@ -186,15 +221,15 @@ absl::StatusOr<std::unique_ptr<DatasetHelper>> DatasetHelper::Start(
   }
   child.capture_stdout = true;
   child.ends_group = true;
-  DatasetHelper* const self = helper.get();
-  ASSIGN_OR_RETURN(
-      helper->child_,
-      ChildProcess::Start(
-          loop, child, [self](int status) { self->OnExit(status); },
-          [self](const std::string& text) { self->OnOutput(text); }));
-  helper->WaitAnew(std::min(program.start_limit, program.silence_limit));
-  helper->KillAfterTotal(program.total_limit);
-  return helper;
+  ASSIGN_OR_RETURN(child_,
+                   ChildProcess::Start(
+                       loop_, child, [this](int status) { OnExit(status); },
+                       [this](const std::string& text) { OnOutput(text); }));
+  started_ = true;
+  command_.descriptors.clear();
+  WaitAnew(std::min(program_.start_limit, program_.silence_limit));
+  KillAfterTotal(program_.total_limit);
+  return absl::OkStatus();
 }
 
 DatasetHelper::~DatasetHelper() {
@@ -204,15 +239,15 @@ DatasetHelper::~DatasetHelper() {
 
 void DatasetHelper::Kill(absl::Status why) {
   if (killed_.ok()) killed_ = std::move(why);
-  child_->Kill(SIGKILL);
+  if (child_ != nullptr) child_->Kill(SIGKILL);
 }
 
 void DatasetHelper::WaitAnew(absl::Duration limit) {
   loop_.CancelTimer(watchdog_);
   watchdog_ = loop_.After(limit, [this, limit] {
-    Kill(absl::DeadlineExceededError(
-        absl::StrCat(about_, ": the dataset helper told no progress for ",
-                     absl::FormatDuration(limit), " and was killed")));
+    Kill(absl::DeadlineExceededError(absl::StrCat(
+        command_.about, ": the dataset helper told no progress for ",
+        absl::FormatDuration(limit), " and was killed")));
   });
 }
 
@@ -220,7 +255,7 @@ void DatasetHelper::KillAfterTotal(absl::Duration limit) {
   if (limit == absl::InfiniteDuration()) return;
   total_ = loop_.After(limit, [this, limit] {
     Kill(absl::DeadlineExceededError(
-        absl::StrCat(about_, ": reading it took longer than ",
+        absl::StrCat(command_.about, ": reading it took longer than ",
                      absl::FormatDuration(limit), " and was ended")));
   });
 }
@@ -244,7 +279,7 @@ void DatasetHelper::TakeLine(const std::string& line) {
   if (!json.is_object()) return;
   if (at && json.contains("line")) {
     const std::string file = Text(json, "file");
-    place_ = absl::StrCat(file.empty() ? about_ : file, ":",
+    place_ = absl::StrCat(file.empty() ? command_.about : file, ":",
                           json["line"].dump(), ": ", Text(json, "at"));
   }
   const double total = Number(json, "total");
@@ -267,7 +302,7 @@ absl::Status DatasetHelper::Failure(int wait_status) const {
   const std::string place =
       !place_.empty()
           ? place_
-          : absl::StrCat(about_,
+          : absl::StrCat(command_.about,
                          heard_ ? ": reading it" : ": reading the tokenizer");
   return Died(WTERMSIG(wait_status), place, errors);
 }

@@ -16,9 +16,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/files/descriptor.h"
 #include "base/limits.h"
 #include "server/dataset/given_files.h"
 #include "server/dataset/helper_limits.h"
+#include "server/pool/background.h"
 #include "server/pool/child_process.h"
 #include "server/pool/event_loop.h"
 
@@ -49,8 +51,16 @@ struct ReadingOptions {
   bool packing = false;              // several sequences a row
   int64_t seed = 0;                  // of which share a row
   std::string template_date;         // YYYY-MM-DD, for templates that ask
-  // All that is read; empty: names are paths, for tests.
-  std::vector<GivenFile> given;
+  GivenFiles given;  // all that is read; empty: names are paths, for tests
+};
+
+// What a helper is started with, beside its program.
+struct HelperCommand {
+  std::string about;                    // begins messages about the child
+  std::vector<std::string> arguments;   // behind the script's name
+  std::vector<Descriptor> descriptors;  // that it inherits (ChildOptions)
+  // What it is given as descriptors behind those; empty: names are paths.
+  GivenFiles given;
 };
 
 class DatasetHelper {
@@ -60,20 +70,19 @@ class DatasetHelper {
   // INVALID_ARGUMENT with file and line (the dataset is bad, or takes more
   // memory or CPU time than it may), RESOURCE_EXHAUSTED (disk full),
   // DATA_LOSS (the disk fails), DEADLINE_EXCEEDED (silence, or total_limit),
-  // INTERNAL, or what Kill said.  `ended` may destroy the helper.  Errors as of
-  // ChildProcess::Start.
-  static absl::StatusOr<std::unique_ptr<DatasetHelper>> Start(
+  // INTERNAL, or what Kill said.  `ended` may destroy the helper.
+  //
+  // What is given is looked up and opened beside the loop, then the child is
+  // started.  Where it can't be, `ended` gets what GivenFiles, OpenGiven,
+  // CheckGiven or ChildProcess::Start say, and started() is false.
+  static std::unique_ptr<DatasetHelper> Start(
       EventLoop& loop, const HelperProgram& program,
       const ReadingOptions& options, const std::vector<std::string>& mode,
       std::function<void(const std::string&)> output,
       std::function<void(absl::Status)> ended);
-  // The same with these arguments behind the script's name, descriptors that
-  // the child inherits (ChildOptions), and behind them those of `given`.
-  // `about` begins messages about the child.
-  static absl::StatusOr<std::unique_ptr<DatasetHelper>> Start(
-      EventLoop& loop, const HelperProgram& program, const std::string& about,
-      const std::vector<std::string>& arguments,
-      const std::vector<int>& descriptors, const std::vector<GivenFile>& given,
+  // The same for another script.
+  static std::unique_ptr<DatasetHelper> Start(
+      EventLoop& loop, const HelperProgram& program, HelperCommand command,
       std::function<void(const std::string&)> output,
       std::function<void(absl::Status)> ended);
   // Kills the child; nothing is called any more.
@@ -89,16 +98,22 @@ class DatasetHelper {
   // dies only when the file system answers.  The first `why` is what is told.
   void Kill(absl::Status why);
 
+  // Whether there has been a child.
+  bool started() const { return started_; }
   // Whether it ended by a SIGKILL that is not Kill's.  REQUIRES: within
   // `ended`.
   bool killed_by_others() const { return killed_by_others_; }
 
  private:
+  struct Opened;
+
   DatasetHelper(EventLoop& loop, const HelperProgram& program,
-                const std::string& about,
+                HelperCommand command,
                 std::function<void(const std::string&)> output,
                 std::function<void(absl::Status)> ended);
 
+  void OnOpened(absl::StatusOr<Opened> opened);
+  absl::Status StartChild(const Opened& opened);
   void WaitAnew(absl::Duration limit);
   void KillAfterTotal(absl::Duration limit);
   void TakeLines(const std::string& text);
@@ -109,18 +124,20 @@ class DatasetHelper {
 
   EventLoop& loop_;
   const HelperProgram program_;
-  const std::string about_;
+  HelperCommand command_;  // without descriptors once the child has them
   const std::function<void(const std::string&)> output_;
   const std::function<void(absl::Status)> ended_;
   std::function<void(double)> progress_ = [](double) {};
   EventLoop::TimerId watchdog_ = 0;
   EventLoop::TimerId total_ = 0;
+  bool started_ = false;
   bool heard_ = false;   // it has printed something
   std::string line_;     // the beginning of one that it is printing
   std::string place_;    // "d.jsonl:7: tokenizing its text", as it said last
   absl::Status killed_;  // not OK: why
   bool killed_by_others_ = false;
   std::unique_ptr<ChildProcess> child_;
+  Background background_;
 };
 
 }  // namespace roundhouse

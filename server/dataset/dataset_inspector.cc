@@ -156,7 +156,9 @@ ReadingOptions Reading(const DatasetQuestion& question, bool validation) {
           .packing = question.packing,
           .seed = question.seed,
           .template_date = question.template_date,
-          .given = own ? question.validation_given : question.given};
+          .given = [files = own ? question.validation_given : question.given] {
+            return files;
+          }};
 }
 
 std::vector<std::string> Mode(const DatasetQuestion& question,
@@ -331,26 +333,21 @@ void DatasetInspector::Admit(InspectionId id,
 void DatasetInspector::StartThoseNext() {
   while (const auto next = lanes_.TakeNext()) {
     const InspectionId id = std::stoull(*next);
-    const absl::Status started = StartNow(id, inspections_.at(id).get());
-    if (!started.ok()) Finish(id, started);
+    StartNow(id, inspections_.at(id).get());
   }
 }
 
-absl::Status DatasetInspector::StartNow(InspectionId id,
-                                        Inspection* inspection) {
+void DatasetInspector::StartNow(InspectionId id, Inspection* inspection) {
   const DatasetQuestion& question = inspection->question;
   HelperProgram program = program_;
   if (LaneOf(question) == HelperLane::kShort) {
     program.total_limit = std::min(program.total_limit, kShortHelperLimit);
   }
-  ASSIGN_OR_RETURN(
-      inspection->helper,
-      DatasetHelper::Start(
-          loop_, program, Reading(question, inspection->validation),
-          Mode(question, inspection->validation),
-          [inspection](const std::string& text) { inspection->OnOutput(text); },
-          [this, id](const absl::Status& status) { OnEnded(id, status); }));
-  return absl::OkStatus();
+  inspection->helper = DatasetHelper::Start(
+      loop_, program, Reading(question, inspection->validation),
+      Mode(question, inspection->validation),
+      [inspection](const std::string& text) { inspection->OnOutput(text); },
+      [this, id](const absl::Status& status) { OnEnded(id, status); });
 }
 
 void DatasetInspector::OnEnded(InspectionId id, const absl::Status& status) {
@@ -372,11 +369,8 @@ void DatasetInspector::OnEnded(InspectionId id, const absl::Status& status) {
 
 void DatasetInspector::StartValidation(InspectionId id) {
   Inspection* const inspection = inspections_.at(id).get();
-  const absl::Status started =
-      inspection->cancelled() ? absl::CancelledError("the call was cancelled")
-                              : StartNow(id, inspection);
-  if (started.ok()) return;
-  Finish(id, started);
+  if (!inspection->cancelled()) return StartNow(id, inspection);
+  Finish(id, absl::CancelledError("the call was cancelled"));
   StartThoseNext();
 }
 

@@ -99,7 +99,7 @@ class DatasetInspector {
 
   void Admit(InspectionId id, std::unique_ptr<Inspection> inspection);
   void StartThoseNext();
-  absl::Status StartNow(InspectionId id, Inspection* inspection);
+  void StartNow(InspectionId id, Inspection* inspection);
   // The child for `dataset`, or the one for the validation data, has ended.
   void OnEnded(InspectionId id, const absl::Status& status);
   void StartValidation(InspectionId id);

@@ -21,7 +21,7 @@ struct GivenFile {
   CheckedFile file;
 };
 
-// Asked when a child is started; an error is its end.
+// Asked when a child is started, beside the event loop; an error is its end.
 using GivenFiles = std::function<absl::StatusOr<std::vector<GivenFile>>()>;
 
 // What is there of a tokenizer's files in `directory`, with its config.json,

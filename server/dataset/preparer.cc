@@ -37,23 +37,16 @@ void Preparer::StartSplit(bool validation) {
     mode.insert(mode.end(), {"--cache", options_.cache_directory});
   }
   if (validation) mode.insert(mode.end(), {"--bigram-from", train});
-  if (options_.given) {
-    auto given = options_.given();
-    if (given.ok() && !CheckGiven(*given).ok()) given = CheckGiven(*given);
-    if (!given.ok()) return OnNotStarted(validation, given.status());
-    reading.given = *std::move(given);
-  }
-  auto started = DatasetHelper::Start(
+  reading.given = options_.given;
+  helper_ = DatasetHelper::Start(
       loop_, options_.program, reading, mode, [](const std::string&) {},
-      [this, validation](absl::Status status) { OnEnded(validation, status); });
-  if (started.ok()) {
-    helper_ = *std::move(started);
-    helper_->TellProgress([this, validation](double share) {
-      options_.progress(validation, share);
-    });
-    return;
-  }
-  OnNotStarted(validation, started.status());
+      [this, validation](const absl::Status& status) {
+        if (helper_->started()) return OnEnded(validation, status);
+        OnNotStarted(validation, status);
+      });
+  helper_->TellProgress([this, validation](double share) {
+    options_.progress(validation, share);
+  });
 }
 
 void Preparer::OnNotStarted(bool validation, const absl::Status& status) {

@@ -25,7 +25,9 @@ struct PreparerOptions {
   std::vector<std::string> validation_files;
   std::string output_directory;  // gets train/ and validation/
   std::string cache_directory;   // same file system; "": none
-  GivenFiles given;  // that both splits read; empty: names are paths, for tests
+  // That both splits read, asked beside the loop before each; empty: names are
+  // paths, for tests.
+  GivenFiles given;
   // Called from the loop with the share, 0 to 1, of the training split's files
   // that is read, or of the validation split's, which follows.
   std::function<void(bool validation, double share)> progress = [](bool,

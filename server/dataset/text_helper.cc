@@ -59,12 +59,7 @@ absl::StatusOr<std::unique_ptr<TextHelper>> TextHelper::Start(
     EventLoop& loop, const TextHelperOptions& options,
     const std::vector<std::string>& prompts, Tokenized tokenized,
     std::function<void(absl::Status)> ended) {
-  std::vector<GivenFile> given;
-  if (options.given) {
-    ASSIGN_OR_RETURN(given, options.given());
-    RETURN_IF_ERROR(CheckGiven(given));
-  }
-  const Descriptor file(memfd_create("prompts", MFD_CLOEXEC));
+  Descriptor file(memfd_create("prompts", MFD_CLOEXEC));
   if (file.get() < 0) return ErrnoError("memfd_create");
   if (fchmod(file.get(), 0600) != 0) return ErrnoError("fchmod");
   RETURN_IF_ERROR(WriteAll(
@@ -75,16 +70,18 @@ absl::StatusOr<std::unique_ptr<TextHelper>> TextHelper::Start(
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     return ErrnoError("socketpair");
   }
-  const Descriptor childs(ends[0]);
+  Descriptor childs(ends[0]);
   std::unique_ptr<TextHelper> helper(new TextHelper(std::move(tokenized)));
   helper->socket_fd_ = ends[1];
-  ASSIGN_OR_RETURN(
-      helper->helper_,
-      DatasetHelper::Start(
-          loop, options.program, options.tokenizer_directory,
-          Arguments(options), {file.get(), childs.get()}, given,
-          [self = helper.get()](const std::string& t) { self->OnOutput(t); },
-          std::move(ended)));
+  HelperCommand command = {.about = options.tokenizer_directory,
+                           .arguments = Arguments(options),
+                           .given = options.given};
+  command.descriptors.push_back(std::move(file));
+  command.descriptors.push_back(std::move(childs));
+  helper->helper_ = DatasetHelper::Start(
+      loop, options.program, std::move(command),
+      [self = helper.get()](const std::string& t) { self->OnOutput(t); },
+      std::move(ended));
   return helper;
 }
 

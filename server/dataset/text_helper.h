@@ -50,7 +50,7 @@ class TextHelper {
   // What each of them adds to its completion's text.
   using Decoded = std::function<void(std::vector<std::string>)>;
 
-  // Errors as of ChildProcess::Start.
+  // UNAVAILABLE or INTERNAL: there is no room for what it is told.
   // `tokenized` is called once, unless the child ends before.  `ended` is
   // called once, with DatasetHelper's statuses (INVALID_ARGUMENT names the
   // prompt) or what Kill said; only there may the helper be destroyed, of all
@@ -66,6 +66,7 @@ class TextHelper {
   void Decode(const std::vector<DrawnTokens>& drawn, Decoded decoded);
   void Kill(absl::Status why) { helper_->Kill(std::move(why)); }
   // As DatasetHelper's.
+  bool started() const { return helper_->started(); }
   bool killed_by_others() const { return helper_->killed_by_others(); }
 
  private:

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "server/jobs/finish_mark.h"
 #include "server/jobs/runner_work.h"
+#include "server/jobs/sample_names.h"
 #include "server/jobs/tokenizer_copy.h"
 
 namespace roundhouse {
@@ -24,23 +25,33 @@ absl::Status OfDisk(const absl::Status& status) {
   return absl::DataLossError(status.message());
 }
 
-// A job by epochs knows its steps only now.
-absl::Status CheckStepsLeft(const FileOpener& files, const JobSpec& spec,
-                            int64_t rows) {
-  if (spec.resume_from_checkpoint.empty()) return absl::OkStatus();
+// The step of the checkpoint that the job goes on from.
+absl::StatusOr<int64_t> StartStep(const FileOpener& files,
+                                  const AdmittedJob& job) {
+  if (job.resumed.has_value()) return job.start_step();
+  // It was admitted by an earlier daemon.
   const auto manifest =
-      ReadCheckpoint(files, spec.resume_from_checkpoint, false);
+      ReadCheckpoint(files, job.spec.spec().resume_from_checkpoint, false);
   if (MayPass(manifest.status())) return OfDisk(manifest.status());
   if (absl::IsDataLoss(manifest.status())) {
     return absl::InvalidArgumentError(
         absl::StrCat("resume_from_checkpoint: ", manifest.status().message()));
   }
   RETURN_IF_ERROR(manifest.status());
+  return manifest->step;
+}
+
+// A job by epochs knows its steps only now.
+absl::Status CheckStepsLeft(const FileOpener& files, const AdmittedJob& job,
+                            int64_t rows) {
+  const JobSpec& spec = job.spec.spec();
+  if (spec.resume_from_checkpoint.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const int64_t start, StartStep(files, job));
   const int64_t steps = TotalSteps(spec, rows);
-  if (manifest->step < steps) return absl::OkStatus();
+  if (start < steps) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("resume_from_checkpoint: ", spec.resume_from_checkpoint,
-                   ": step ", manifest->step, " is not below the ", steps,
+                   ": step ", start, " is not below the ", steps,
                    " steps of the job (", spec.num_train_epochs, " epochs of ",
                    rows, " ", spec.packing ? "packed rows" : "sequences", ")"));
 }
@@ -64,7 +75,11 @@ Engine::Engine(const EngineOptions& options, EventLoop& loop, HostArena& arena,
       reserve_(options.state_dir),
       metrics_(metrics),
       transitions_(loop, store, reserve_),
-      hub_(options.hf_cache),
+      paths_(options.state_dir),
+      fit_({.device_count = pool.device_count(),
+            .device = options.device,
+            .host_bytes = arena.limit_bytes(),
+            .state_dir = options.state_dir}),
       bases_(arena),
       files_line_(pool),
       dispatch_(loop, pool, options.peers),
@@ -107,35 +122,33 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(
   }
   ASSIGN_OR_RETURN(engine->roots_, DataRoots::Create(roots));
   Engine* const self = engine.get();
+  const DataRoots& files = *engine->roots_;
+  engine->names_ = std::make_unique<WeightNames>(files, store, options.hf_cache,
+                                                 engine->paths_);
+  engine->checker_ = std::make_unique<JobChecker>(files, store, *engine->names_,
+                                                  engine->paths_, engine->fit_);
+  engine->admitted_ = std::make_unique<AdmittedJobs>(*engine->checker_);
+  engine->export_names_ =
+      std::make_unique<ExportNames>(files, *engine->names_, *engine->checker_);
   engine->exporter_ =
       std::make_unique<Exporter>(loop, engine->files_line_, *self->roots_,
                                  options.state_dir + "/export-in-progress",
                                  [self](const ExportRequest& request) {
-                                   return self->PlanExportOf(request);
+                                   return self->export_names_->Plan(request);
                                  });
   const std::filesystem::path scripts =
       std::filesystem::path(options.prepare_script).parent_path();
   engine->sampler_ = std::make_unique<Sampler>(
       loop, arena, pool, engine->bases_,
-      SamplerOptions{
-          .program = {options.python, scripts / "prepare_sample.py"},
-          .files_line = &engine->files_line_,
-          .open = [self](const std::string& m) { return self->OpenSample(m); },
-          .reserved_bytes = [self] { return self->TableBytes(); }});
+      SamplerOptions{.program = {options.python, scripts / "prepare_sample.py"},
+                     .files_line = &engine->files_line_,
+                     .open =
+                         [self](const std::string& model) {
+                           return OpenNamedSample(*self->names_, *self->roots_,
+                                                  model);
+                         },
+                     .reserved_bytes = [self] { return self->TableBytes(); }});
   return engine;
-}
-
-std::string Engine::JobDirectory(const JobRecord& job) const {
-  return absl::StrCat(options_.state_dir, "/jobs/", job.uid);
-}
-
-std::string Engine::OutputPath(const JobRecord& job) const {
-  return absl::StrCat(options_.state_dir, "/outputs/",
-                      job.output_name.empty() ? job.id : job.output_name);
-}
-
-std::string Engine::FinishPath(const JobRecord& job) const {
-  return JobDirectory(job) + "/finish-after-step";
 }
 
 // --- taking up and ending ---
@@ -185,6 +198,7 @@ void Engine::Forget(const std::string& id) {
   std::erase_if(queue_, [&](const Queued& job) { return job.id == id; });
   ForgetValidation(id);
   ForgetData(id);
+  admitted_->Forget(id);
 }
 
 void Engine::Enqueue(const std::string& id) {
@@ -223,13 +237,12 @@ void Engine::StartNext() {
 }
 
 absl::StatusOr<DatasetCounts> Engine::TakeDatasets(const JobRecord& job) {
-  ASSIGN_OR_RETURN(const ResolvedSpec spec,
-                   ResolvedSpec::FromJson(job.resolved));
-  const auto opened = CheckModel(spec.spec());
-  if (MayPass(opened.status())) return OfDisk(opened.status());
-  RETURN_IF_ERROR(opened.status());
-  const ModelDirectory& model = *opened;
-  const std::string data = JobDirectory(job) + "/data";
+  const auto admitted = admitted_->Get(job);
+  if (MayPass(admitted.status())) return OfDisk(admitted.status());
+  RETURN_IF_ERROR(admitted.status());
+  const ResolvedSpec& spec = (*admitted)->spec;
+  const ModelDirectory& model = (*admitted)->model;
+  const std::string data = paths_.Data(job);
   ASSIGN_OR_RETURN(const auto train,
                    Dataset::Open(data + "/train", model.config.vocab_size));
   DatasetCounts counts;
@@ -239,7 +252,7 @@ absl::StatusOr<DatasetCounts> Engine::TakeDatasets(const JobRecord& job) {
   counts.train_dropped = train->counts().dropped;
   counts.sha256 = train->counts().tokens_sha256;
   WarnOfData(job, NameOf(spec.spec().dataset), *train);
-  RETURN_IF_ERROR(CheckStepsLeft(*roots_, spec.spec(), train->counts().rows));
+  RETURN_IF_ERROR(CheckStepsLeft(*roots_, **admitted, train->counts().rows));
   if (!HasValidation(spec.spec())) return counts;
   ASSIGN_OR_RETURN(
       const auto validation,
@@ -259,7 +272,7 @@ absl::StatusOr<DatasetCounts> Engine::TakeDatasets(const JobRecord& job) {
 absl::Status Engine::StartJob(const Queued& queued) {
   const std::string& id = queued.id;
   ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
-  auto files = JobFiles::Open(JobDirectory(job));
+  auto files = JobFiles::Open(paths_.Directory(job));
   if (absl::IsInternal(files.status())) return OfDisk(files.status());
   RETURN_IF_ERROR(files.status());
   // A job that was cancelled or is not on disk must not run.
@@ -286,17 +299,17 @@ absl::Status Engine::TakeMissingCounts(const JobRecord& job) {
 absl::Status Engine::LoadJob(const JobRecord& job,
                              std::unique_ptr<JobFiles> files) {
   const std::string& id = job.id;
-  ASSIGN_OR_RETURN(ResolvedSpec spec, ResolvedSpec::FromJson(job.resolved));
   const std::optional<int64_t> finish_step = FinishStepOf(job);
-  auto model = CheckModel(spec.spec());
-  auto adapter =
-      model.ok() ? CheckAdapter(spec.spec(), model->config) : model.status();
-  if (MayPass(adapter.status())) return OfDisk(adapter.status());
-  if (!adapter.ok()) {  // they changed since the job was submitted
+  const auto admitted = admitted_->GetAsIs(job);
+  admitted_->Forget(id);
+  if (MayPass(admitted.status())) return OfDisk(admitted.status());
+  if (!admitted.ok()) {  // files changed since the job was submitted
     FailJob(id, JobReason::kInvalidModel,
-            std::string(adapter.status().message()));
+            std::string(admitted.status().message()));
     return absl::OkStatus();
   }
+  const ResolvedSpec& spec = (*admitted)->spec;
+  const ModelDirectory* const model = &(*admitted)->model;
   const auto run = std::make_shared<RunningJob>(
       RunningJob::World{
           .store = store_,
@@ -314,10 +327,10 @@ absl::Status Engine::LoadJob(const JobRecord& job,
                           const std::string& job_id,
                           const JobOutcome& out) { OnFinished(job_id, out); }},
       job, std::move(files));
-  const auto need = NeedOfSpec(spec, model->config);
   // Without one the runner fails the job.
+  const absl::StatusOr<HostNeed>& need = (*admitted)->host;
   if (need.ok()) run->set_table_bytes(need->table_bytes);
-  const std::string data = JobDirectory(job) + "/data";
+  const std::string data = paths_.Data(job);
   ASSIGN_OR_RETURN(auto train,
                    Dataset::Open(data + "/train", model->config.vocab_size));
   std::unique_ptr<Dataset> validation;
@@ -330,20 +343,21 @@ absl::Status Engine::LoadJob(const JobRecord& job,
                       spec.spec().method == Method::kLora ? "lora" : "full");
   TextHelperOptions text =
       TextOptions(spec.spec(), run->train().counts().chat_template,
-                  [folder = JobDirectory(job), model = model->path] {
+                  [folder = paths_.Directory(job), model = model->path] {
                     return GiveTokenizerCopy(folder, model);
                   });
-  HubName base = hub_.NameOf(model->path).value_or(HubName{.id = model->path});
+  HubName base =
+      names_->hub().NameOf(model->path).value_or(HubName{.id = model->path});
   RunnerOptions options{.job = static_cast<uint64_t>(*JobNumber(job.id)),
                         .uid = job.uid,
-                        .directory = JobDirectory(job),
-                        .output_path = OutputPath(job),
-                        .spec = std::move(spec),
+                        .directory = paths_.Directory(job),
+                        .output_path = paths_.Output(job),
+                        .spec = spec,
                         .files = roots_.get(),
-                        .sources = CheckSources(job, *model, *adapter),
-                        .model = *std::move(model),
+                        .sources = CheckSources(job, **admitted),
+                        .model = *model,
                         .base = std::move(base),
-                        .adapter = *std::move(adapter),
+                        .adapter = (*admitted)->adapter,
                         .bases = &bases_,
                         .files_line = &files_line_,
                         .train = &run->train(),

@@ -35,14 +35,20 @@
 #include "server/dataset/helper_limits.h"
 #include "server/dataset/prepared_data.h"
 #include "server/dataset/preparer.h"
+#include "server/jobs/admitted_jobs.h"
 #include "server/jobs/device_reports.h"
 #include "server/jobs/device_room.h"
 #include "server/jobs/disk_reserve.h"
 #include "server/jobs/dispatch_loop.h"
+#include "server/jobs/export_names.h"
+#include "server/jobs/job_checker.h"
+#include "server/jobs/job_fit.h"
+#include "server/jobs/job_paths.h"
 #include "server/jobs/running_job.h"
 #include "server/jobs/source_files.h"
 #include "server/jobs/transitions.h"
 #include "server/jobs/validation_order.h"
+#include "server/jobs/weight_names.h"
 #include "server/observe/metrics.h"
 #include "server/observe/sample_log.h"
 #include "server/observe/status_board.h"
@@ -54,8 +60,6 @@
 #include "server/pool/worker_pool.h"
 #include "server/sample/prompt_run.h"
 #include "server/sample/sampler.h"
-#include "server/spec/hub_cache.h"
-#include "server/spec/job_file.h"
 #include "server/spec/paths.h"
 #include "server/spec/spec.h"
 #include "server/store/store.h"
@@ -96,12 +100,8 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   // Ends the running step, checkpoints, starts nothing more; then `drained`.
   void Drain(std::function<void()> drained);
 
-  // What a path in a job file means: under a data root, or of "job:NAME"; of a
-  // model also a hub id, or a path, in the Hugging Face cache.  Any thread.
-  // kInvalidArgument naming the field.
-  absl::StatusOr<std::string> ResolvePath(const std::string& field,
-                                          const std::string& path,
-                                          PathKind kind) const;
+  // WeightNames::ResolvePath.  Any thread.
+  PathResolver resolver() const { return names_->resolver(); }
 
   // Opens what ResolvePath names.  Any thread.
   const FileOpener& files() const { return *roots_; }
@@ -146,77 +146,7 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   void OnFinished(const std::string& id, const JobOutcome& outcome);
   void StoreEnd(const RunningJob& run, const JobOutcome& end);
 
-  // engine_submit.cc; any thread
-  // Makes paths of the file's spec what they mean, or "" and a fault of the
-  // file.
-  void ResolvePaths(JobFile* file) const;
-  absl::StatusOr<std::string> ResolveModel(const std::string& field,
-                                           const std::string& name,
-                                           HubNeed need) const;
-  absl::StatusOr<JobRecord> FindJob(const std::string& name) const;
-  absl::StatusOr<ModelDirectory> CheckModel(const JobSpec& spec) const;
-  // The adapter that the spec names, checked against the model; none: none.
-  absl::StatusOr<std::optional<AdapterDirectory>> CheckAdapter(
-      const JobSpec& spec, const ModelConfig& model) const;
-  // The spec with what it leaves to the adapter that it goes on from.
-  absl::StatusOr<JobSpec> CompleteAdapter(JobSpec spec,
-                                          const ModelConfig& model) const;
-  PlanLimits LimitsOfJob(const ResolvedSpec& spec,
-                         const ModelConfig& model) const;
-  ResolvedSpec ResolveToFit(JobSpec spec, const ModelDirectory& model) const;
-  absl::StatusOr<Plan> CheckPlan(const ResolvedSpec& spec,
-                                 const ModelConfig& model) const;
-  absl::Status CheckMemory(const ResolvedSpec& spec, const ModelConfig& model,
-                           const Plan& plan, JobNeeds* needs) const;
-  absl::Status CheckFreeDisk(const ResolvedSpec& spec, const ModelConfig& model,
-                             int64_t start_step, JobNeeds* needs) const;
-  absl::StatusOr<int64_t> CheckResume(const ResolvedSpec& resolved,
-                                      const ModelConfig& model) const;
-  // The dtype of the checkpoint it goes on from; empty: none, or not known.
-  std::optional<SpecDtype> DtypeToGoOn(const JobSpec& spec) const;
-  absl::Status CheckOutputName(const JobSpec& spec) const;
-  // What Submit and DryRun check.
-  struct CheckedJob {
-    ResolvedSpec spec;
-    ModelConfig model;
-    JobNeeds needs;
-    int64_t start_step = 0;  // of the checkpoint it goes on from
-    SourceFiles files;
-    std::vector<std::string> warnings;
-  };
-  absl::StatusOr<SourceFiles> FilesOfJob(const JobSpec& spec,
-                                         const ModelDirectory& model) const;
-  absl::StatusOr<CheckedJob> CheckJob(const SubmitRequest& request) const;
-  // REQUIRES: its paths are resolved, and the model is one of CheckModel.
-  absl::StatusOr<CheckedJob> CheckSpec(const JobSpec& located,
-                                       const ModelDirectory& model) const;
-
-  // engine_dry_run.cc; any thread
-  absl::Status MeasureSteps(const CheckedJob& job, JobNeeds* needs) const;
-
-  // engine_weights.cc; any thread.  What a name of trained weights means: a
-  // job's id or output name (its output; "": none yet), either with
-  // "/checkpoint-40" behind it, or a path as ResolvePath has it.
-  struct NamedWeights {
-    std::string path;
-    std::optional<JobRecord> job;
-  };
-  absl::StatusOr<NamedWeights> FindWeights(const std::string& field,
-                                           const std::string& name,
-                                           PathKind kind) const;
-  std::string CheckpointsText(const JobRecord& job) const;
-
-  // engine_export.cc; any thread
-  absl::StatusOr<ExportPlan> PlanExportOf(const ExportRequest& request) const;
-  absl::StatusOr<std::string> ExportSource(const std::string& source) const;
-  absl::StatusOr<std::string> ExportOutput(const std::string& output) const;
-
-  // engine_sample.cc.  What a sample's model means; any thread.
-  absl::StatusOr<SampleSource> OpenSample(const std::string& model) const;
-
-  // engine_memory.cc.  For sequences of any length that the spec allows.
-  absl::StatusOr<HostNeed> NeedOfSpec(const ResolvedSpec& spec,
-                                      const ModelConfig& model) const;
+  // engine_memory.cc.
   // Whether what the job needs of the arena is there now.
   absl::StatusOr<bool> Fits(const std::string& id) const;
   // False: running jobs, a sample, or what is being freed are in the way of the
@@ -272,9 +202,8 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
                                 const JobSpec& spec) const;
   absl::StatusOr<std::vector<GivenFile>> FilesOfData(const std::string& id,
                                                      const JobSpec& spec) const;
-  absl::Status CheckSources(
-      const JobRecord& job, const ModelDirectory& model,
-      const std::optional<AdapterDirectory>& adapter) const;
+  absl::Status CheckSources(const JobRecord& job,
+                            const AdmittedJob& admitted) const;
   // How its prepared data are; none: being verified, StartNext comes again
   // then.
   std::optional<absl::Status> CheckData(const std::string& id);
@@ -328,11 +257,6 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
                  JobReason reason);
   void PublishStatus();
 
-  std::string JobDirectory(const JobRecord& job) const;
-  std::string OutputPath(const JobRecord& job) const;
-  // Holds the step after which a job that was asked to finish ends.
-  std::string FinishPath(const JobRecord& job) const;
-
   const EngineOptions options_;
   EventLoop& loop_;
   HostArena& arena_;
@@ -341,8 +265,13 @@ class Engine final : public JobEngine, public WorkerPool::Listener {
   DiskReserve reserve_;
   ServerMetrics& metrics_;
   Transitions transitions_;
+  const JobPaths paths_;
+  const JobFit fit_;
   std::unique_ptr<DataRoots> roots_;  // own jobs and outputs last
-  const HubCache hub_;
+  std::unique_ptr<WeightNames> names_;
+  std::unique_ptr<JobChecker> checker_;
+  std::unique_ptr<AdmittedJobs> admitted_;
+  std::unique_ptr<ExportNames> export_names_;
   const absl::Time start_time_ = absl::Now();
 
   HelperLanes validation_lanes_{{.short_running = kShortValidations,

@@ -32,8 +32,8 @@ PreparerOptions Engine::OptionsOfData(const JobRecord& job,
                      .template_date = spec.template_date};
   options.validation_files = spec.validation_dataset;
   options.given = [this, id = job.id, spec] { return FilesOfData(id, spec); };
-  options.output_directory = JobDirectory(job) + "/data";
-  options.cache_directory = options_.state_dir + "/datasets";
+  options.output_directory = paths_.Data(job);
+  options.cache_directory = paths_.prepared();
   return options;
 }
 
@@ -65,12 +65,13 @@ absl::StatusOr<std::vector<GivenFile>> Engine::FilesOfData(
 }
 
 // Whether weights, adapter and configuration are what was submitted.
-absl::Status Engine::CheckSources(
-    const JobRecord& job, const ModelDirectory& model,
-    const std::optional<AdapterDirectory>& adapter) const {
+absl::Status Engine::CheckSources(const JobRecord& job,
+                                  const AdmittedJob& admitted) const {
+  const ModelDirectory& model = admitted.model;
+  const std::optional<AdapterDirectory>& adapter = admitted.adapter;
   ASSIGN_OR_RETURN(const SourceFiles then, SourceFilesFromJson(job.files));
   SourceFiles now = model.files;
-  if (HasTokenizerCopy(JobDirectory(job))) {
+  if (HasTokenizerCopy(paths_.Directory(job))) {
     // The job's own are used.
     std::erase_if(now, [&](const CheckedFile& file) {
       return std::find(model.tokenizer.begin(), model.tokenizer.end(), file) !=
@@ -127,7 +128,7 @@ void Engine::ForgetData(const std::string& id) {
 }
 
 std::optional<int64_t> Engine::FinishStepOf(const JobRecord& job) {
-  const auto step = ReadFinishMark(FinishPath(job));
+  const auto step = ReadFinishMark(paths_.FinishMark(job));
   if (step.ok()) return *step;
   Warn(job, absl::StrCat(std::string(step.status().message()),
                          ": the job was asked to finish early and goes on to "
@@ -137,7 +138,7 @@ std::optional<int64_t> Engine::FinishStepOf(const JobRecord& job) {
 
 void Engine::Warn(const JobRecord& job, const std::string& what) {
   const std::string text = "WARNING: " + what;
-  const auto files = JobFiles::Open(JobDirectory(job));
+  const auto files = JobFiles::Open(paths_.Directory(job));
   if (files.ok()) (*files)->Log(text);
   transitions_.Want(job.id, "a warning", [this, id = job.id, text] {
     return store_.AddEvent(id, "note", text);
@@ -145,9 +146,10 @@ void Engine::Warn(const JobRecord& job, const std::string& what) {
 }
 
 void Engine::RemoveLeftovers() {
-  SweepJobDirectories(options_.state_dir + "/jobs");
-  SweepOutputs(options_.state_dir + "/outputs",
-               [this](const std::string& name) { return FindJob(name).ok(); });
+  SweepJobDirectories(paths_.jobs());
+  SweepOutputs(paths_.outputs(), [this](const std::string& name) {
+    return names_->FindJob(name).ok();
+  });
 }
 
 }  // namespace roundhouse

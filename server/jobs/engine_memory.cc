@@ -11,14 +11,6 @@ constexpr uint64_t kRoundingBytes = 64 << 10;
 
 }  // namespace
 
-absl::StatusOr<HostNeed> Engine::NeedOfSpec(const ResolvedSpec& spec,
-                                            const ModelConfig& model) const {
-  ASSIGN_OR_RETURN(
-      const Plan plan,
-      InitialPlan(spec, model, pool_.device_count(), options_.device));
-  return NeedOf(spec, model, plan, spec.max_length(), pool_.device_count());
-}
-
 uint64_t Engine::TableBytes() const {
   uint64_t bytes = 0;
   for (const auto& [id, run] : running_) bytes += run->table_bytes();
@@ -27,15 +19,12 @@ uint64_t Engine::TableBytes() const {
 
 absl::StatusOr<bool> Engine::Fits(const std::string& id) const {
   ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
-  ASSIGN_OR_RETURN(const ResolvedSpec spec,
-                   ResolvedSpec::FromJson(job.resolved));
-  ASSIGN_OR_RETURN(const ModelDirectory model, CheckModel(spec.spec()));
-  ASSIGN_OR_RETURN(const HostNeed need, NeedOfSpec(spec, model.config));
+  ASSIGN_OR_RETURN(const AdmittedJobs::Job admitted, admitted_->Get(job));
+  RETURN_IF_ERROR(admitted->host.status());
+  const HostNeed& need = *admitted->host;
   uint64_t bytes = need.total() + TableBytes() + kRoundingBytes;
-  if (need.base_bytes > 0) {
-    ASSIGN_OR_RETURN(const std::string key,
-                     BaseKey(model, TrainedOf(spec, model.config).dtype));
-    if (bases_.Has(key)) bytes -= need.base_bytes;
+  if (need.base_bytes > 0 && bases_.Has(admitted->base_key)) {
+    bytes -= need.base_bytes;
   }
   return bytes <= arena_.largest_gap_bytes();
 }

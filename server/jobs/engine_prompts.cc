@@ -32,18 +32,16 @@ void Engine::OnPrepared(const std::string& id, const absl::Status& status) {
 
 absl::StatusOr<bool> Engine::StartPromptCheck(const std::string& id) {
   ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
-  ASSIGN_OR_RETURN(const ResolvedSpec resolved,
-                   ResolvedSpec::FromJson(job.resolved));
-  const JobSpec& spec = resolved.spec();
+  ASSIGN_OR_RETURN(const AdmittedJobs::Job admitted, admitted_->Get(job));
+  const JobSpec& spec = admitted->spec.spec();
   if (spec.eval_prompts.empty()) return false;
-  ASSIGN_OR_RETURN(const ModelDirectory model, CheckModel(spec));
   // As the rows are that the job trains on.
   ASSIGN_OR_RETURN(const bool chat_template,
-                   UsesChatTemplate(JobDirectory(job) + "/data/train"));
+                   UsesChatTemplate(paths_.Directory(job) + "/data/train"));
   std::unique_ptr<PromptRun>& check = validations_.at(id).prompt_check;
   check = std::make_unique<PromptRun>(
       loop_, arena_, pool_,
-      EvalPromptOptions({.model = model.config,
+      EvalPromptOptions({.model = admitted->model.config,
                          .prompts = spec.eval_prompts,
                          .text = TextOptions(spec, chat_template,
                                              [this, id, spec] {

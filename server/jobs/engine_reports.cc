@@ -113,7 +113,7 @@ void Engine::OnFinished(const std::string& id, const JobOutcome& outcome) {
   if (job.ok() && IsFinal(state)) {
     // Refused when many end at once: the next start sweeps too.
     sweeper_.TryRun(
-        [directory = JobDirectory(*job)] { SweepJobDirectory(directory); });
+        [directory = paths_.Directory(*job)] { SweepJobDirectory(directory); });
   }
   loop_.After(kMetricsAfterEnd, [this, id] {
     // It may have been resumed meanwhile.

@@ -90,7 +90,7 @@ void Engine::TakeUp(const JobRecord& job) {
       SetState(job.id, JobState::kRecovering, JobReason::kNone,
                "the daemon was restarted");
       SetState(job.id, JobState::kPaused, job.reason,
-               GivenBackText(ListCheckpointSteps(JobDirectory(job))));
+               GivenBackText(ListCheckpointSteps(paths_.Directory(job))));
       break;
     default:
       if (job.state != JobState::kRecovering) {
@@ -200,7 +200,7 @@ absl::StatusOr<JobRecord> Engine::FinishNow(const std::string& id) {
   }
   const int64_t step = running->runner().FinishStep();
   // First on disk: another life of the job ends there too.
-  const absl::Status written = WriteFinishMark(FinishPath(job), step);
+  const absl::Status written = WriteFinishMark(paths_.FinishMark(job), step);
   if (absl::IsResourceExhausted(written)) {
     return FieldError(
         written.code(), "STORAGE_FULL", "",
@@ -259,7 +259,7 @@ void Engine::EndJob(const std::string& id, JobState state, JobReason reason,
                     const std::string& message) {
   const auto job = store_.Get(id);
   if (job.ok()) {
-    const auto files = JobFiles::Open(JobDirectory(*job));
+    const auto files = JobFiles::Open(paths_.Directory(*job));
     if (files.ok()) {
       (*files)->Log(absl::StrCat(JobStateName(state), " ",
                                  JobReasonName(reason), ": ", message));

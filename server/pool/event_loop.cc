@@ -1,5 +1,6 @@
 #include "server/pool/event_loop.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -17,6 +18,15 @@ namespace {
 
 constexpr uint64_t kEventFdId = 0;
 constexpr int kMaxEvents = 64;
+
+// Tells a test's guard (tests/fakes/loop_guard.cc), where there is one, that
+// this thread runs a loop from now on, or does not any more.
+void TellGuard(bool runs_loop) {
+  using Tell = void (*)(bool);
+  static const Tell tell =
+      reinterpret_cast<Tell>(dlsym(RTLD_DEFAULT, "roundhouse_set_runs_loop"));
+  if (tell != nullptr) tell(runs_loop);
+}
 
 }  // namespace
 
@@ -133,13 +143,24 @@ void EventLoop::RunReady(int epoll_timeout_ms) {
 }
 
 void EventLoop::Run() {
+  TellGuard(true);
   while (!quitting_) RunReady(idle_.empty() ? TimeoutMs() : 0);
+  TellGuard(false);
+  Finish();
+}
+
+void EventLoop::Finish() {
+  beside_.Stop();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     closed_ = true;
   }
   RunPosted();
   RunIdle();
+}
+
+bool EventLoop::RunBeside(std::function<void()> work) {
+  return beside_.TryRun(std::move(work));
 }
 
 void EventLoop::WhenIdle(std::function<void()> closure) {

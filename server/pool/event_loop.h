@@ -3,7 +3,9 @@
 //
 // Everything in server/pool and server/jobs that decides runs here, so that it
 // needs no locks.  Post is thread-safe; all else runs on the loop's thread (or
-// before Run).  Callbacks may watch, unwatch, post and set timers.
+// before Run).  Callbacks may watch, unwatch, post and set timers.  Nothing
+// that the loop runs opens a file: such work goes to the threads beside it
+// (background.h).  Tests look on (tests/fakes/loop_guard.cc).
 #ifndef ROUNDHOUSE_SERVER_POOL_EVENT_LOOP_H_
 #define ROUNDHOUSE_SERVER_POOL_EVENT_LOOP_H_
 
@@ -19,11 +21,15 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/pool/work_pool.h"
 
 namespace roundhouse {
 
 // At most this many closures wait to run; Post refuses more.
 inline constexpr size_t kMaxPostedClosures = 65536;
+// Threads for work that may wait for the disk, and how much of it waits.
+inline constexpr int kLoopWorkThreads = 4;
+inline constexpr size_t kMaxLoopWork = 4096;
 // What waits for a quiet moment waits no longer.
 inline constexpr absl::Duration kMostIdleDelay = absl::Milliseconds(2);
 
@@ -51,6 +57,11 @@ class EventLoop {
   // the loop has quit, RESOURCE_EXHAUSTED when too many wait.
   absl::Status Post(std::function<void()> closure);
 
+  // Runs `work` on a thread beside the loop, where it may wait for the disk.
+  // False, and it is not run: too much waits, or the loop has quit.  The end of
+  // Run waits for work: what it uses must live as long, or belong to it.
+  bool RunBeside(std::function<void()> work);
+
   // Runs `closure` once no descriptor is ready, or kMostIdleDelay after the
   // first that waits so: what need not come before the next message.
   void WhenIdle(std::function<void()> closure);
@@ -62,7 +73,8 @@ class EventLoop {
   }
 
   // Until Quit, which may be called from callbacks.  Closures posted before
-  // Quit still run, and so do those that wait for a quiet moment.
+  // Quit still run, and so do those that wait for a quiet moment, and work
+  // beside the loop with what it posts.
   void Run();
   void Quit() { quitting_ = true; }
 
@@ -75,6 +87,7 @@ class EventLoop {
     std::shared_ptr<std::function<void(uint32_t)>> ready;  // outlives Unwatch
   };
 
+  void Finish();
   void RunReady(int epoll_timeout_ms);
   void RunPosted();
   void RunIdle();
@@ -93,8 +106,9 @@ class EventLoop {
   bool quitting_ = false;
   std::function<void(absl::Duration)> turn_ended_;
   std::mutex mutex_;
-  std::deque<std::function<void()>> posted_;  // guarded by mutex_
-  bool closed_ = false;                       // guarded by mutex_
+  std::deque<std::function<void()>> posted_;         // guarded by mutex_
+  bool closed_ = false;                              // guarded by mutex_
+  WorkPool beside_{kLoopWorkThreads, kMaxLoopWork};  // ends first
 };
 
 // CLOCK_MONOTONIC; the same clock in every process of this machine.

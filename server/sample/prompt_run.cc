@@ -77,12 +77,13 @@ void PromptRun::OnHelperEnded(const absl::Status& status) {
   const bool again = !ended_.has_value() && prompts_.prompts.empty() &&
                      helper_->killed_by_others() &&
                      ++helper_deaths_ < kMaxHelperDeaths;
+  const bool started = helper_->started();
   helper_.reset();
   if (again) {
     RH_LOG(kWarning) << status.message() << "; it is started again";
     return Start();
   }
-  End(HelperError(status));
+  End(started ? HelperError(status) : status);
   ReleaseIfQuiet();
 }
 

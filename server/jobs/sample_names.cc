@@ -1,9 +1,10 @@
-// Engine: which weights a sample reads.
+#include "server/jobs/sample_names.h"
+
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "server/jobs/engine.h"
 #include "server/jobs/job_needs.h"
 #include "server/spec/spec_error.h"
 
@@ -30,16 +31,14 @@ absl::Status NoWeights(const JobRecord& job, const JobSpec& spec) {
 
 }  // namespace
 
-absl::StatusOr<SampleSource> Engine::OpenSample(
-    const std::string& model) const {
+absl::StatusOr<SampleSource> OpenNamedSample(const WeightNames& names,
+                                             const FileOpener& files,
+                                             const std::string& model) {
   ASSIGN_OR_RETURN(const NamedWeights found,
-                   FindWeights("model", model, PathKind::kModel));
-  const auto resolve = [this](const std::string& field, const std::string& path,
-                              PathKind kind) {
-    return ResolvePath(field, path, kind);
-  };
+                   names.FindWeights("model", model, PathKind::kModel));
+  const PathResolver resolve = names.resolver();
   if (!found.job.has_value()) {
-    return OpenSampleSource(found.path, std::nullopt, *roots_, resolve);
+    return OpenSampleSource(found.path, std::nullopt, files, resolve);
   }
   ASSIGN_OR_RETURN(const ResolvedSpec resolved,
                    ResolvedSpec::FromJson(found.job->resolved));
@@ -49,7 +48,7 @@ absl::StatusOr<SampleSource> Engine::OpenSample(
   if (path.empty()) return NoWeights(*found.job, spec);
   ASSIGN_OR_RETURN(
       SampleSource source,
-      OpenSampleSource(path, ComputeDtype(resolved.dtype()), *roots_, resolve));
+      OpenSampleSource(path, ComputeDtype(resolved.dtype()), files, resolve));
   source.template_date = spec.template_date;
   return source;
 }

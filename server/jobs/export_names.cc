@@ -1,5 +1,5 @@
-// Engine: what is asked to be exported, and where to.  PlanExportOf runs on the
-// exporter's thread.
+#include "server/jobs/export_names.h"
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 #include "absl/strings/strip.h"
 #include "base/path_exists.h"
 #include "base/status.h"
-#include "server/jobs/engine.h"
 #include "server/spec/spec_error.h"
+#include "server/weights/adapter_files.h"
 #include "server/weights/checkpoint.h"
 
 namespace roundhouse {
@@ -48,24 +48,20 @@ absl::Status CheckExported(const FileOpener& files, const std::string& path) {
 
 }  // namespace
 
-std::shared_ptr<ExportTask> Engine::Export(const ExportRequest& request) {
-  return exporter_->Start(request);
-}
-
-absl::StatusOr<std::string> Engine::ExportSource(
+absl::StatusOr<std::string> ExportNames::Source(
     const std::string& source) const {
   ASSIGN_OR_RETURN(const NamedWeights found,
-                   FindWeights("source", source, PathKind::kDirectory));
+                   names_.FindWeights("source", source, PathKind::kDirectory));
   if (!found.path.empty()) return found.path;
   return absl::FailedPreconditionError(
       absl::StrCat(found.job->id, " is ", JobStateName(found.job->state),
-                   " and has no output; ", CheckpointsText(*found.job)));
+                   " and has no output; ", names_.CheckpointsText(*found.job)));
 }
 
-absl::StatusOr<std::string> Engine::ExportOutput(
+absl::StatusOr<std::string> ExportNames::Output(
     const std::string& output) const {
   // As Create has them: jobs, then outputs, after the data roots.
-  const std::string& outputs = roots_->roots().back();
+  const std::string& outputs = roots_.roots().back();
   const fs::path given(output);
   const std::string name = given.filename().string();
   if (!IsOutputName(name)) {
@@ -78,22 +74,7 @@ absl::StatusOr<std::string> Engine::ExportOutput(
   }
   std::string parent = outputs;
   if (given.has_parent_path()) {
-    const auto found = roots_->Resolve("output", given.parent_path().string(),
-                                       PathKind::kDirectory);
-    if (ErrorReason(found.status()) == "PATH_NOT_FOUND") {
-      return Refused(
-          "output",
-          absl::StrCat("the folder ",
-                       absl::StripPrefix(found.status().message(), "output: "),
-                       "; make it first"));
-    }
-    RETURN_IF_ERROR(found.status());
-    parent = *found;
-    const auto folder = roots_->OpenDirectory(parent);
-    if (!folder.ok()) {
-      return Refused("output", std::string(folder.status().message()));
-    }
-    parent = folder->path;
+    ASSIGN_OR_RETURN(parent, OutputFolder(given.parent_path().string()));
   }
   const std::string path = absl::StrCat(parent == "/" ? "" : parent, "/", name);
   std::error_code error;
@@ -106,9 +87,34 @@ absl::StatusOr<std::string> Engine::ExportOutput(
                       "output",
                       absl::StrCat("output: ", path, ": is there already"));
   }
+  RETURN_IF_ERROR(CheckOutputIn(parent, name));
+  return path;
+}
+
+absl::StatusOr<std::string> ExportNames::OutputFolder(
+    const std::string& parent) const {
+  const auto found = roots_.Resolve("output", parent, PathKind::kDirectory);
+  if (ErrorReason(found.status()) == "PATH_NOT_FOUND") {
+    return Refused(
+        "output",
+        absl::StrCat("the folder ",
+                     absl::StripPrefix(found.status().message(), "output: "),
+                     "; make it first"));
+  }
+  RETURN_IF_ERROR(found.status());
+  const auto folder = roots_.OpenDirectory(*found);
+  if (!folder.ok()) {
+    return Refused("output", std::string(folder.status().message()));
+  }
+  return folder->path;
+}
+
+absl::Status ExportNames::CheckOutputIn(const std::string& parent,
+                                        const std::string& name) const {
+  const std::string& outputs = roots_.roots().back();
   const std::string state = fs::path(outputs).parent_path().string();
   if (parent == outputs) {
-    RETURN_IF_ERROR(CheckOutputName(JobSpec{.output_name = name}));
+    RETURN_IF_ERROR(checker_.CheckOutputName(name));
   } else if (absl::StartsWith(parent + "/", state + "/")) {
     return Refused("output", absl::StrCat(parent, " is the server's own"));
   }
@@ -116,16 +122,16 @@ absl::StatusOr<std::string> Engine::ExportOutput(
     return Refused("output",
                    absl::StrCat(parent, " can't be written by the server"));
   }
-  return path;
+  return absl::OkStatus();
 }
 
-absl::StatusOr<ExportPlan> Engine::PlanExportOf(
+absl::StatusOr<ExportPlan> ExportNames::Plan(
     const ExportRequest& request) const {
   ExportRequest located = request;
-  ASSIGN_OR_RETURN(located.source, ExportSource(request.source));
-  ASSIGN_OR_RETURN(located.output, ExportOutput(request.output));
-  if (roots_->IsThere(absl::StrCat(located.source, "/", kManifestName))) {
-    const absl::Status whole = CheckExported(*roots_, located.source);
+  ASSIGN_OR_RETURN(located.source, Source(request.source));
+  ASSIGN_OR_RETURN(located.output, Output(request.output));
+  if (roots_.IsThere(absl::StrCat(located.source, "/", kManifestName))) {
+    const absl::Status whole = CheckExported(roots_, located.source);
     if (absl::IsUnavailable(whole)) return whole;
     if (!whole.ok()) {
       return FieldError(absl::StatusCode::kFailedPrecondition,
@@ -134,10 +140,9 @@ absl::StatusOr<ExportPlan> Engine::PlanExportOf(
     }
   }
   return PlanExport(
-      located,
-      {.files = roots_.get(), .find_base = [this](const std::string& name) {
-         return ResolvePath(kBaseModel, name, PathKind::kModel);
-       }});
+      located, {.files = &roots_, .find_base = [this](const std::string& name) {
+                  return names_.ResolvePath(kBaseModel, name, PathKind::kModel);
+                }});
 }
 
 }  // namespace roundhouse

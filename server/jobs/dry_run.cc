@@ -1,15 +1,13 @@
-// Engine: what a job would need.  Any thread; reads only.
+#include "server/jobs/dry_run.h"
+
 #include <algorithm>
-#include <optional>
-#include <string>
+#include <cstddef>
+#include <cstdint>
 
 #include "absl/strings/str_cat.h"
 #include "base/model/parameters.h"
 #include "base/status.h"
-#include "server/jobs/engine.h"
-#include "server/jobs/job_needs.h"
 #include "server/jobs/step_times.h"
-#include "server/weights/checkpoint.h"
 
 namespace roundhouse {
 namespace {
@@ -26,11 +24,10 @@ int64_t StepsLike(const JobSpec& spec, const JobRecord& like) {
 }
 
 // With the number of rows, which is not known yet, the job's log says which.
-std::string ResumeWarning(const FileOpener& files, const JobSpec& spec) {
-  if (spec.resume_from_checkpoint.empty()) return "";
-  const auto manifest =
-      ReadCheckpoint(files, spec.resume_from_checkpoint, false);
-  if (!manifest.ok() || manifest->step == 0) return "";
+std::string ResumeWarning(const AdmittedJob& job) {
+  const JobSpec& spec = job.spec.spec();
+  const auto& manifest = job.resumed;
+  if (!manifest.has_value() || manifest->step == 0) return "";
   const auto resolved = ResolvedSpec::FromJson(manifest->resolved_spec);
   if (!resolved.ok() || resolved->spec().packing != spec.packing) return "";
   const JobSpec& then = resolved->spec();
@@ -45,54 +42,60 @@ std::string ResumeWarning(const FileOpener& files, const JobSpec& spec) {
       "more than both jobs say, others once less; the job's log says which");
 }
 
-}  // namespace
-
-absl::Status Engine::MeasureSteps(const CheckedJob& job,
-                                  JobNeeds* needs) const {
+absl::Status MeasureSteps(const AdmittedJob& job, const JobStore& store,
+                          const JobPaths& paths, int device_count,
+                          JobNeeds* needs) {
   const JobSpec& spec = job.spec.spec();
-  needs->steps = std::max<int64_t>(0, spec.max_steps - job.start_step);
+  needs->steps = std::max<int64_t>(0, spec.max_steps - job.start_step());
   const std::string resolved = job.spec.ToJson();
   ASSIGN_OR_RETURN(const JobPage page,
-                   store_.List({}, std::nullopt, kJobsLookedAt));
-  const auto devices = static_cast<size_t>(pool_.device_count());
+                   store.List({}, std::nullopt, kJobsLookedAt));
+  const auto devices = static_cast<size_t>(device_count);
   for (const JobRecord& listed : page.jobs) {
     if (listed.progress.step < kFewestMeasuredSteps ||
         listed.progress.device_use.size() != devices) {
       continue;
     }
     // A list has no specs.
-    ASSIGN_OR_RETURN(const JobRecord other, store_.Get(listed.id));
+    ASSIGN_OR_RETURN(const JobRecord other, store.Get(listed.id));
     if (!SameStepWork(resolved, other.resolved)) continue;
     const auto seconds =
-        MeasuredStepSeconds(JobDirectory(other) + "/metrics.jsonl");
+        MeasuredStepSeconds(paths.Directory(other) + "/metrics.jsonl");
     if (!seconds.has_value()) continue;
     needs->step_seconds = seconds;
     needs->measured_in = other.id;
     needs->steps =
-        std::max<int64_t>(0, StepsLike(spec, other) - job.start_step);
+        std::max<int64_t>(0, StepsLike(spec, other) - job.start_step());
     break;
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<DryRunResult> Engine::DryRun(const SubmitRequest& request) {
-  ASSIGN_OR_RETURN(const CheckedJob checked, CheckJob(request));
+}  // namespace
+
+absl::StatusOr<DryRunResult> DryRunOf(const AdmittedJob& checked,
+                                      const std::string& text,
+                                      const JobStore& store,
+                                      const JobPaths& paths, int device_count) {
   const JobSpec& spec = checked.spec.spec();
   DryRunResult dry;
-  dry.job.text = request.text;
+  dry.job.text = text;
   dry.job.resolved = checked.spec.ToJson();
   dry.job.output_name = spec.output_name;
   dry.needs = checked.needs;
   dry.warnings = checked.warnings;
-  const std::string resumed = ResumeWarning(*roots_, spec);
+  const std::string resumed = ResumeWarning(checked);
   if (!resumed.empty()) dry.warnings.push_back(resumed);
   dry.has_eval_prompts = !spec.eval_prompts.empty();
   const AdapterConfig adapter = checked.spec.adapter();
-  const int64_t trained = TrainableParameterCount(checked.model, adapter);
+  const int64_t trained =
+      TrainableParameterCount(checked.model.config, adapter);
   dry.needs.trainable_parameters = trained;
-  dry.needs.parameters =
-      adapter.present() ? ParameterCount(checked.model) + trained : trained;
-  RETURN_IF_ERROR(MeasureSteps(checked, &dry.needs));
+  dry.needs.parameters = adapter.present()
+                             ? ParameterCount(checked.model.config) + trained
+                             : trained;
+  RETURN_IF_ERROR(
+      MeasureSteps(checked, store, paths, device_count, &dry.needs));
   dry.first_sequence = {.dataset = spec.dataset,
                         .model_name_or_path = spec.model_name_or_path,
                         .max_length = checked.spec.max_length(),
