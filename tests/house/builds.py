@@ -9,7 +9,7 @@ SOURCES = ("srcs", "src", "hdrs")
 
 @dataclasses.dataclass
 class Builds:
-    """Of all BUILD files that were added."""
+    """What the BUILD files that were added declare."""
 
     libraries: int = 0
     library_files: set = dataclasses.field(default_factory=set)

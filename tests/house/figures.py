@@ -258,7 +258,7 @@ def table(figures):
     broken = figures["broken"]
     yield "\n| figure | |\n|---|---:|"
     yield f"| production lines | {figures['production_lines']:,} |"
-    yield f"| lines of tests and of code for them | {figures['other_lines']:,} |"
+    yield f"| lines of tests and what they need | {figures['other_lines']:,} |"
     yield f"| functions | {figures['functions']:,} |"
     for rule, meaning in RULES.items():
         yield f"| {meaning} | {broken[rule]} |"
