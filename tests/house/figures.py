@@ -45,6 +45,7 @@ RULES = {
 }
 # Counted by what they have too much of, not by places.
 SIZES = ("fields", "rooms")
+STEP = {"rooms": 100}  # numbers are multiples of it, so that few lines fit
 NOT_YET = pathlib.Path(__file__).parent / "not_yet.json"
 
 
@@ -301,17 +302,24 @@ def problems(broken, not_yet):
                        f"{number}: run tests/house/figures.py --lower")
 
 
+def rounded(rule, found):
+    """Numbers as not_yet.json has them: multiples of the rule's step."""
+    step = STEP.get(rule, 1)
+    return {key: -(-number // step) * step for key, number in found.items()
+            if number}
+
+
 def lowered(broken, not_yet):
     """not_yet with what the tree has. A rule's numbers may move to other keys,
     as when a file gets another name, while their sum does not grow."""
     kept = {}
     for rule, allowed in not_yet.items():
-        found = counts(broken[rule])
+        found = rounded(rule, counts(broken[rule]))
         keys = allowed
         if sum(found.values()) <= sum(allowed.values()):
             keys = allowed = found
         left = {key: min(allowed[key], found[key])
-                for key in sorted(keys) if found[key]}
+                for key in sorted(keys) if key in found}
         if left:
             kept[rule] = left
     return kept

@@ -337,6 +337,11 @@ class RatchetTest(unittest.TestCase):
                     figures.lowered(self.places("comments", **found),
                                     {"comments": before}),
                     {"comments": after} if after else {})
+        room = figures.Place("a", 6001, "a", 1, "x")
+        for before, after in ((7000, 6100), (6050, 6050)):
+            self.assertEqual(figures.lowered({"rooms": [room]},
+                                             {"rooms": {"a": before}}),
+                             {"rooms": {"a": after}})
 
 
 if __name__ == "__main__":
