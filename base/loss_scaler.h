@@ -43,7 +43,7 @@ class LossScaler {
   // A state that a LossScaler can have: for what is read from a file.
   static bool IsValid(const State& state);
 
-  // Of the next step's gradients.
+  // The scale of the next step's gradients.
   float scale() const { return state_.scale; }
   const State& state() const { return state_; }
   // The scale is below the lowest: gradients overflow whatever it is.

@@ -3,7 +3,7 @@
 load("@local_cuda//:defs.bzl", "CUDA_HOME")
 load(":cc.bzl", "cc_library")
 
-# Of targets that the build without CUDA leaves out.
+# Targets with this are left out of a build without CUDA.
 ONLY_WITH_CUDA = select({
     "//bazel:with_cuda": [],
     "//conditions:default": ["//bazel:incompatible"],

@@ -42,7 +42,7 @@ struct ModelShape {
   int64_t head_parameters() const {
     return hidden_size + embedding_parameters();
   }
-  // Of the whole model, a tied matrix once.
+  // Parameters of the whole model; a tied matrix counts once.
   int64_t parameter_count() const;
   // Elements of the attention's four matrices, and of one expert's three.
   int64_t attention_matrix_elements() const;

@@ -66,7 +66,8 @@ TEST(ModelShapeTest, AMixtureOfExperts) {
   EXPECT_NEAR(2e-9 * static_cast<double>(shape->layer_parameters), 4.9755,
               1e-3);
   EXPECT_NEAR(1e-9 * static_cast<double>(shape->parameter_count()), 235.1, 0.1);
-  // Of 235 billion a token meets 22: those, embedding and head.
+  // A token meets 22 of the 235 billion: its active matrices, embedding and
+  // head.
   const int64_t active =
       94 * shape->active_matrix_elements() + 2 * shape->embedding_parameters();
   EXPECT_NEAR(1e-9 * static_cast<double>(active), 22.2, 0.1);

@@ -173,12 +173,12 @@ std::vector<int> TrainingUnitsOfLayer(const ModelConfig& config,
 bool IsTrainable(const ModelConfig& config, const AdapterConfig& adapter,
                  int64_t unit);
 
-// Of the unit's compute weights: `model`, or fp32 for adapters.
+// The type of the unit's compute weights: `model`, or fp32 for adapters.
 DType UnitDType(const ModelConfig& config, DType model, int64_t unit);
 
 // Sum of element counts without padding.
 int64_t ParameterCount(const ModelConfig& config);
-// Of what trains.
+// Element counts of the parameters that train, without padding.
 int64_t TrainableParameterCount(const ModelConfig& config,
                                 const AdapterConfig& adapter);
 

@@ -9,8 +9,8 @@ namespace roundhouse {
 namespace {
 
 constexpr uint64_t kWide = sizeof(float);
-// Of the largest GPU there is (GB202): flash attention's backward has a split
-// for each where heads are few.
+// The multiprocessors of the largest GPU there is (GB202). Where heads are few,
+// flash attention's backward has a split for each.
 constexpr uint64_t kMostMultiprocessors = 192;
 // Its blocks of queries; and, of packed sequences with the 64 tokens in the
 // mean that worker/model/flash_attention asks for, what a block a sequence
@@ -62,7 +62,8 @@ class Estimate {
     return Of(width, element_) + Of(parts, kWide);
   }
 
-  // Of the gradient of a norm's weight: at most one row for 64.
+  // Partial sums of the gradient of a norm's weight: at most one row for 64
+  // tokens.
   uint64_t NormSums() const {
     return Of(std::max(hidden_, query_), kWide) / 64;
   }
@@ -98,8 +99,8 @@ class Estimate {
     const auto heads = static_cast<uint64_t>(config_.head_count);
     const auto rows = static_cast<uint64_t>(shape_.batch.sequences);
     const auto row_tokens = static_cast<uint64_t>(shape_.batch.tokens);
-    // Of so many splits for each row, ceil(multiprocessors / (rows * heads)),
-    // at most; so it grows with the rows.
+    // Each row has at most ceil(multiprocessors / (rows * heads)) splits, so
+    // their number grows with the rows.
     const uint64_t splits = (kMostMultiprocessors + heads - 1) / heads +
                             rows * (shape_.packed ? 1 + kPackedSplits : 1);
     const uint64_t queries =
@@ -177,7 +178,8 @@ class Estimate {
       chunk = std::max(chunk + (rows < tokens_ ? matrix * kWide : 0),
                        logits * element_ + matrix * (kWide + both));
     }
-    // Of the normed states, chunk by chunk and whole, and what follows.
+    // The gradient of the normed states is there chunk by chunk and whole, and
+    // so is that of what follows.
     return states + 3 * Hidden() + Of(hidden_, kWide) + chunk;
   }
 

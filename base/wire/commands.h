@@ -106,7 +106,8 @@ struct RunSlot {
   // until PeerSums says what becomes of them, or their memory is wanted.
   uint32_t hold_sums = 0;
   double loss_scale = 0;
-  // Of slots of several jobs that can be computed, that of the lowest turn is.
+  // When slots of several jobs are ready, the device runs the one with the
+  // lowest turn.
   uint64_t turn = 0;
   // For the causes of bubbles: the event that made the slot possible,
   // CLOCK_MONOTONIC (0: none is known), and what was waited for until then.

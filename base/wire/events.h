@@ -18,7 +18,7 @@ struct Hello {
   uint32_t version = kWireVersion;
   uint32_t pid = 0;
   uint64_t device_memory_bytes = 0;
-  // Of the device's link, as measured; 0: it is not known.
+  // The measured rates of the device's link; 0: unknown.
   uint64_t h2d_bytes_per_second = 0;
   uint64_t d2h_bytes_per_second = 0;
 };
@@ -80,7 +80,8 @@ struct CopyInterval {
   uint32_t layer = 0;        // that needs or leaves the bytes
   int32_t micro_batch = -1;  // of the round; -1: of the whole slot
 };
-// Of one slot and direction; those after them are only counted.
+// The copies that are recorded for one slot and direction; later ones are only
+// counted.
 inline constexpr size_t kMaxTracedCopies = 1024;
 
 struct SlotDone {

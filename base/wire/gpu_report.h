@@ -30,9 +30,9 @@
 namespace roundhouse::wire {
 
 inline constexpr size_t kMaxGpus = 64;
-// Of one text, as long as NVML's longest.
+// The longest text, as long as NVML's longest.
 inline constexpr size_t kMaxGpuTextBytes = 96;
-// Of a report with kMaxGpus GPUs and every field.
+// The size of a report with kMaxGpus GPUs and every field.
 inline constexpr size_t kMaxGpuReportBytes = 128 * 1024;
 
 struct Gpu {

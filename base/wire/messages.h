@@ -50,8 +50,8 @@ struct Message {
   Body body;
 };
 
-// Of the command numbered `id`; what is beyond kMaxTextBytes of the message is
-// cut off.  REQUIRES: !why.ok().
+// The answer that the command numbered `id` failed. A message longer than
+// kMaxTextBytes is cut off. REQUIRES: !why.ok().
 Failed FailedWith(uint64_t id, const absl::Status& why);
 
 // RESOURCE_EXHAUSTED when the datagram would exceed kMaxMessageBytes.

@@ -38,7 +38,7 @@ enum class PeerVerb : uint32_t {
   kRelease = 3  // every slice is down: the sums are not needed any more
 };
 
-// Of a part of a wide slot, and the slice of the unit that it adds up.
+// One part of a wide slot, and the slice of the unit that it adds up.
 struct PeerMember {
   uint32_t rank = 0;
   uint32_t pad = 0;
@@ -65,7 +65,7 @@ struct PeerSums {
   uint64_t group = 0;
   uint32_t unit = 0;
   PeerVerb verb = PeerVerb::kRelease;
-  // Of exchanges.
+  // The next fields are for exchanges only.
   DType dtype = DType::kF32;  // of the sums that are held
   uint32_t self = 0;          // of members
   uint64_t chunk_elements = 0;

@@ -16,7 +16,7 @@
 
 namespace roundhouse::wire {
 
-// Of the arguments, with a byte more for each.
+// The most bytes of all arguments together, with one more byte for each.
 inline constexpr size_t kMaxSpawnBytes = 4096;
 inline constexpr size_t kMaxSpawnDescriptors = 8;
 

@@ -33,7 +33,7 @@ PROGRAMS = (
     "worker/model/cuda/cuda_fused_test",
     "worker/model/cuda/roundhouse-gpu-calibrate",
     "tests/parity/cuda_goldens_test",
-    # Of a rehearsal.
+    # A rehearsal runs the next two.
     "worker/device/cpu/cpu_device_test", "tests/parity/device_goldens_test",
 )
 FILES = (

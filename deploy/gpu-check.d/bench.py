@@ -17,8 +17,8 @@ MEASURED_STEPS = 12
 MEASURED_SECONDS = 2.5
 LORA = {"method": "lora", "lora_r": 16, "lora_alpha": 32,
         "target_modules": "all-linear"}
-# Of `roundhouse plan`, by what NVML calls the GPU, with the data sheets' bf16
-# rates without sparsity, TFLOP/s (docs/planning.md).
+# Presets of `roundhouse plan`, by what NVML calls the GPU, with the data
+# sheets' bf16 rates without sparsity in TFLOP/s (docs/planning.md).
 PRESETS = {"RTX 3090": ("rtx3090", 71), "RTX 4090": ("rtx4090", 165.2),
            "RTX 5090": ("rtx5090", 209.5), "A800": ("a800", 312),
            "H100": ("h100", 989.5), "H200": ("h200", 989.5)}
@@ -84,8 +84,8 @@ CASES = {
         Case("tiny full, longest rows", "tiny", ONE, longest=True),
     ],
 }
-# Of the longest rows planned, one after the other until one passes; then
-# between what passed and what did not.
+# Shares of the longest rows planned, tried one after the other until one
+# passes. Later tries lie between what passed and what did not.
 LONGEST_SHARES = (1.0, 0.75, 0.5)
 MOST_TRIES = 4
 ROW_TOKENS = 64  # of which lengths are multiples
@@ -124,7 +124,7 @@ def preset_of(gpus):
 
 
 def totals(daemon):
-    """Of all devices, since the daemon started."""
+    """Sums over all devices since the daemon started."""
     found = {"compute": 0.0, "bubble": 0.0, "h2d": 0, "d2h": 0, "causes": {}}
     for device in jobs.devices(daemon):
         # As protobuf's JSON: int64 is text.
@@ -174,8 +174,8 @@ def bound(before, after, seconds, rates, gpus):
 
 
 def measured(before, after, steps, seconds, spec, config, rates, gpus):
-    """Of `seconds` in which so many steps were made; `rates`: what all GPUs
-    together can do, as far as it is known."""
+    """What was measured in `seconds`, during which `steps` steps were made.
+    `rates` has what all GPUs together can do, as far as it is known."""
     compute = after["compute"] - before["compute"]
     bubble = after["bubble"] - before["bubble"]
     tokens = steps * spec["batch_size"] * spec["max_length"]
@@ -323,8 +323,8 @@ def train(run, daemon, job, spec, config, details, deadline,
 
 
 def next_length(most, tries):
-    """Of rows to try after those of `tries`, {"tokens": what became of them};
-    None: no other is left."""
+    """The length of rows to try after `tries`, which has what became of each
+    length by its tokens. None: no other length is left."""
     passed = [int(length) for length, found in tries.items()
               if found == "passed"]
     others = [int(length) for length in tries if int(length) not in passed]

@@ -57,7 +57,7 @@ SUITES = {
              "worker/model/cuda/cuda_fused_test"),
     "cpu": ("worker/device/cpu/cpu_device_test",),
 }
-# Of those, the ones that call kernels of ours.
+# The suites among them that call kernels of ours.
 SANITIZED = ("worker/device/cuda/cuda_device_test",
              "worker/model/cuda/cuda_fused_test")
 # GPUs that a suite has cases for; three are a group with one that is not next
@@ -97,16 +97,16 @@ class Run:
         return found
 
     def library_path(self):
-        """Of LibTorch, and what this process was given: a container's driver
-        may be found by nothing else."""
+        """LibTorch's libraries and what this process was given. Nothing else
+        may lead to the driver in a container."""
         own = ([] if self.torch is None
                else [machine.library_path(self.torch)])
         given = os.environ.get("LD_LIBRARY_PATH")
         return ":".join(own + ([given] if given else []))
 
     def environment(self, gpus=1):
-        """Of a program that loads LibTorch; it sees as many GPUs, if there
-        are."""
+        """The environment of a program that loads LibTorch. It sees `gpus`
+        GPUs, if there are so many."""
         found = {"PATH": "/usr/bin:/bin", "HOME": os.environ.get("HOME", "/"),
                  "LANG": "C.UTF-8", "ROUNDHOUSE_REQUIRE_DEVICES": "1"}
         if self.library_path():

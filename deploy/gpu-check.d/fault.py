@@ -85,7 +85,7 @@ def left_by(daemon, job, step):
 
 
 def compare(calm, disturbed):
-    """Of two jobs' left_by()."""
+    """Compares what two jobs left, as left_by() reads it."""
     (wanted, losses), (found, other_losses) = calm, disturbed
     differing = sorted(name for name in wanted.keys() | found.keys()
                        if wanted.get(name) != found.get(name))

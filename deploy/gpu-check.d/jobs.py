@@ -18,7 +18,7 @@ GIB = 1 << 30
 # A card of 24 GiB, less what the daemon leaves for CUDA in each worker
 # (server/pool/gpu_choice.h).
 CARD_BYTES, RESERVE_BYTES = 24 * GIB, 2 * GIB
-# Of the host memory that is free: the arena's; the rest is for page cache,
+# The arena's share of the free host memory. The rest is for the page cache,
 # workers and this process.
 ARENA_SHARE = 0.7
 MEMORY_REASONS = ("DEVICE_MEMORY", "HOST_MEMORY")  # of a failed job
@@ -37,7 +37,7 @@ def host_memory(share=ARENA_SHARE):
 
 
 def flags(run):
-    """Of a daemon on the devices of `run`."""
+    """The flags of a daemon on the devices of `run`."""
     if run.options.rehearse:
         return dict(REHEARSED)
     cores = len(os.sched_getaffinity(0))
@@ -119,7 +119,7 @@ def devices(daemon):
 
 
 def steps(daemon, job):
-    """Of metrics.jsonl: the optimizer steps so far."""
+    """The optimizer steps so far, from metrics.jsonl."""
     return [entry for entry in daemon.metrics(job) if "step_seconds" in entry]
 
 

@@ -50,7 +50,7 @@ def host():
 
 
 def size_of(folder):
-    """Of its file system, in bytes; 0: there is none."""
+    """The size of the folder's file system in bytes; 0: there is none."""
     try:
         found = os.statvfs(folder)
     except OSError:
@@ -59,9 +59,9 @@ def size_of(folder):
 
 
 def available_memory():
-    """Of the machine, or of the control group where that has less; what
-    ROUNDHOUSE_HOST_MEMORY_GIB says of a virtual machine whose memory grows as
-    it is used."""
+    """The free memory of the machine, or of the control group if it has less.
+    ROUNDHOUSE_HOST_MEMORY_GIB overrides both, for a virtual machine whose
+    memory grows as it is used."""
     given = os.environ.get("ROUNDHOUSE_HOST_MEMORY_GIB")
     if given:
         return int(float(given) * 2**30)
@@ -108,7 +108,7 @@ def parse_probe(text):
 
 
 def chosen(gpus, devices):
-    """Those of `gpus` that --devices names ("cuda", "cuda:0,2-5")."""
+    """The GPUs that --devices names ("cuda", "cuda:0,2-5")."""
     if devices == "cuda":
         return gpus
     by_index = {gpu["index"]: gpu for gpu in gpus}
@@ -129,7 +129,8 @@ def separate(gpus):
 
 
 def suite_counts(path):
-    """Of GoogleTest's JSON; nothing passed where it was not written."""
+    """The counts in GoogleTest's JSON; nothing passed where the file is
+    missing."""
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     if not path.exists():
         return counts
@@ -176,7 +177,8 @@ def torch_version(folder):
 
 
 def library_path(folder):
-    """Of the wheels beside torch's, as its own run path has them."""
+    """The library folders of the wheels beside torch's, as its own run path
+    has them."""
     beside = sorted(str(path) for path in
                     (folder.parent / "nvidia").glob("*/lib"))
     return ":".join([str(folder / "lib"), *beside])

@@ -10,4 +10,4 @@ class Failed(Exception):
 
 
 class OutOfMemory(Failed):
-    """Of a job that was taken."""
+    """A job that was accepted ran out of memory."""

@@ -395,7 +395,8 @@ class BenchTest(unittest.TestCase):
                          "there is no calibrated rate of d2h")
 
     def bound(self, compute, bubble, h2d, d2h, gpus=1, rates=(20.0, 10.0)):
-        """Of 10 s; bytes in 10^9, rates of a GPU."""
+        """What bounds a run of 10 s; bytes are in 10^9, rates are those of one
+        GPU."""
         before = {"compute": 5.0, "bubble": 7.0, "h2d": 11, "d2h": 13}
         after = {"compute": 5.0 + compute, "bubble": 7.0 + bubble,
                  "h2d": 11 + h2d * 10**9, "d2h": 13 + d2h * 10**9}

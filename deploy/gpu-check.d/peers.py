@@ -107,7 +107,7 @@ def counted(daemon):
 
 
 def figures(before, after, steps):
-    """Of a job's steps, by counted() before and after it."""
+    """The figures of a job's steps, from counted() before and after it."""
     more = {name: value - before[name] for name, value in after.items()}
     return {
         "step_seconds": statistics.median(
@@ -172,7 +172,7 @@ def wrong_with(entries, devices):
             continue
         if not entry["exchanges"]:
             wrong.append(f"{name}: no sums were added up between devices")
-        # Those that the killed worker was in do fail.
+        # The exchanges fail in which the killed worker took part.
         if entry["failed_exchanges"] and entry["run"] != KILLED:
             wrong.append(f"{name}: {entry['failed_exchanges']} exchanges "
                          "failed")
@@ -204,7 +204,7 @@ def make_job(run, scratch, devices):
 
 
 def gpus_of(run, details):
-    """Those that can form a group; none in a rehearsal."""
+    """The GPUs that can form a group; none in a rehearsal."""
     if run.options.rehearse:
         return []
     gpus = machine.separate(run.gpus)

@@ -98,7 +98,8 @@ def peers_lines(found):
 
 
 def traffic(case, way):
-    """Of a step, and the share of what the calibration saw the link carry."""
+    """The traffic of a step, and its share of what the calibration saw the
+    link carry."""
     bytes_ = gib(case.get(f"{way}_bytes_per_step"))
     used = percent(case.get(f"{way}_share_of_measured_link"))
     return bytes_ if used is None else f"{cell(bytes_)} ({used})"

@@ -1,95 +1,55 @@
-"""Writes the quickstart's two datasets: small questions with one right answer.
+"""Writes the quickstart's two datasets: dates, to be written in words.
 
     make_data.py --out DIR [--seed N] [--train N] [--validation N]
 
-Sums in words, the day after or before a date, and conversions of units: as
-prompt and completion into DIR/train.jsonl and DIR/validation.jsonl, and as
-short conversations into DIR/chat-train.jsonl and DIR/chat-validation.jsonl. No
-question is in both a training and a validation file, so that the validation
-loss shows what was learned and not what was remembered. A hundred questions of
-the validation part with their answers are in DIR/questions.jsonl and
-DIR/chat-questions.jsonl. The same arguments give the same bytes.
+DIR/train.jsonl and DIR/validation.jsonl have prompts and completions: a date
+in digits, and the same date in words. DIR/chat-train.jsonl and
+DIR/chat-validation.jsonl have short conversations about the same dates, which
+ask for the day after. No date is asked in both a training and a validation
+file, so the validation loss shows what was learned and not what was
+remembered. DIR/questions.jsonl and DIR/chat-questions.jsonl have a hundred
+questions of the validation part with their answers. The same arguments give
+the same bytes.
 """
 
 import argparse
 import calendar
+import datetime
 import json
 import os
 import pathlib
 import random
 
-ONES = ("zero one two three four five six seven eight nine ten eleven twelve "
-        "thirteen fourteen fifteen sixteen seventeen eighteen nineteen").split()
-TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
-UNITS = (  # one of the first is so many of the second
-    ("metres", "centimetres", 100), ("kilometres", "metres", 1000),
-    ("centimetres", "millimetres", 10), ("kilograms", "grams", 1000),
-    ("tonnes", "kilograms", 1000), ("litres", "millilitres", 1000),
-    ("litres", "centilitres", 100), ("euros", "cents", 100),
-)
+FIRST = datetime.date(1990, 1, 1)
+LAST = datetime.date(2039, 12, 31)
 QUESTIONS = 100  # of the validation part, to be asked
-YEAR = 2025  # any year without a 29th of February
 
 
-def in_words(number):
-    """0 to 199, as it is written: one hundred and twenty-three."""
-    if number >= 100:
-        rest = number - 100
-        return "one hundred" + (f" and {in_words(rest)}" if rest else "")
-    if number < 20:
-        return ONES[number]
-    tens, ones = divmod(number, 10)
-    return TENS[tens - 2] + (f"-{ONES[ones]}" if ones else "")
+def in_words(date):
+    """As people write it: 5 March 2024."""
+    return f"{date.day} {calendar.month_name[date.month]} {date.year}"
 
 
-def sums():
-    for a in range(1, 100):
-        for b in range(1, 100):
-            yield (f"What is {in_words(a)} plus {in_words(b)}?",
-                   f"{in_words(a)} plus {in_words(b)} is {in_words(a + b)}.")
+def same_day(date):
+    """The question and the answer of the first job."""
+    return f"Write {date} in words.", in_words(date)
 
 
-def days():
-    dates = [f"{day} {calendar.month_name[month]}" for month in range(1, 13)
-             for day in range(1, calendar.monthrange(YEAR, month)[1] + 1)]
-    for before, date in zip(dates[-1:] + dates, dates):
-        yield (f"Which day comes after {before}?",
-               f"the day after {before} is {date}.")
-        yield (f"Which day comes before {date}?",
-               f"the day before {date} is {before}.")
-
-
-def conversions():
-    for large, small, factor in UNITS:
-        for count in range(2, 100):
-            yield (f"How many {small} are {count} {large}?",
-                   f"{count} {large} are {count * factor} {small}.")
+def next_day(date):
+    """The question and the answer of the adapter's job."""
+    return (f"Write the day after {date} in words.",
+            in_words(date + datetime.timedelta(days=1)))
 
 
 def split(seed, train, validation):
-    """Two disjoint lists of facts, in random order. Every kind gives the same
-    share of its facts to the validation part."""
-    chosen = random.Random(seed)
-    parts = [], []
-    for kind in (sums, days, conversions):
-        facts = list(kind())
-        chosen.shuffle(facts)
-        tenth = len(facts) // 10
-        parts[0].append(facts[tenth:])
-        parts[1].append(facts[:tenth])
-    return [take(chosen, *args) for args in zip(parts, (train, validation))]
-
-
-def take(chosen, kinds, count):
-    """count questions, all of the smaller kinds first, no more than there
-    are."""
-    taken = []
-    for left, kind in zip(range(len(kinds), 0, -1), sorted(kinds, key=len)):
-        taken += kind[:max(0, count - len(taken)) // left]
-    if len(taken) < count:
-        raise SystemExit(f"there are only {len(taken)} of {count} questions")
-    chosen.shuffle(taken)
-    return taken
+    """Two lists of dates in random order; none is in both."""
+    dates = [FIRST + datetime.timedelta(days=day)
+             for day in range((LAST - FIRST).days + 1)]
+    if train + validation > len(dates):
+        raise SystemExit(f"--train and --validation: {train + validation} "
+                         f"dates, and there are only {len(dates)}")
+    random.Random(seed).shuffle(dates)
+    return dates[validation:validation + train], dates[:validation]
 
 
 def prompts(facts):
@@ -97,8 +57,13 @@ def prompts(facts):
         yield {"prompt": f"{question}\n", "completion": answer}
 
 
+def questions(facts, end=""):
+    for question, answer in facts:
+        yield {"prompt": question + end, "answer": answer}
+
+
 def conversations(facts, turns):
-    """turns questions in each, fewer in the last."""
+    """As many questions in each as turns, fewer in the last."""
     for first in range(0, len(facts), turns):
         messages = []
         for question, answer in facts[first:first + turns]:
@@ -124,17 +89,15 @@ def main():
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     train, validation = split(args.seed, args.train, args.validation)
-    asked = validation[:QUESTIONS]
-    write(args.out / "train.jsonl", prompts(train))
-    write(args.out / "validation.jsonl", prompts(validation))
-    write(args.out / "questions.jsonl", (
-        {"prompt": f"{question}\n", "answer": answer}
-        for question, answer in asked))
-    write(args.out / "chat-questions.jsonl", (
-        {"prompt": question, "answer": answer} for question, answer in asked))
-    write(args.out / "chat-train.jsonl", conversations(train, 2))
-    write(args.out / "chat-validation.jsonl", conversations(validation, 1))
-    print(f"{len(train)} training and {len(validation)} validation questions")
+    first, second = ([list(map(fact, dates)) for dates in (train, validation)]
+                     for fact in (same_day, next_day))
+    write(args.out / "train.jsonl", prompts(first[0]))
+    write(args.out / "validation.jsonl", prompts(first[1]))
+    write(args.out / "questions.jsonl", questions(first[1][:QUESTIONS], "\n"))
+    write(args.out / "chat-train.jsonl", conversations(second[0], 2))
+    write(args.out / "chat-validation.jsonl", conversations(second[1], 1))
+    write(args.out / "chat-questions.jsonl", questions(second[1][:QUESTIONS]))
+    print(f"{len(train)} training and {len(validation)} validation dates")
 
 
 if __name__ == "__main__":

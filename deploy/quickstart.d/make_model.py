@@ -3,9 +3,10 @@
     make_model.py --text FILE.jsonl --out DIR [--seed N]
 
 A Hugging Face model directory: a byte-level BPE tokenizer trained on the
-strings of the file, with a chat template, and a Qwen3 of about one million parameters (fp32, tied
-embeddings). Weights are normal with a standard deviation of 0.02, norms one.
-The same arguments give the same bytes.
+strings of the file, with a chat template, and a Qwen3 of about one million
+parameters (fp32, tied embeddings). The token that ends a text ends a turn of a
+conversation too, as in Qwen's chat models. Weights are normal with a standard
+deviation of 0.02, norms one. The same arguments give the same bytes.
 """
 
 import argparse
@@ -18,8 +19,8 @@ import struct
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 VOCABULARY = 1024
-EOS, PAD = "<|endoftext|>", "<|pad|>"
-TURN, END = "<|im_start|>", "<|im_end|>"
+PAD = "<|pad|>"
+TURN, END = "<|im_start|>", "<|im_end|>"  # the end of a text and of a turn
 # ChatML; the tags say what an assistant's turn is trained on.
 CHAT_TEMPLATE = """\
 {%- for message in messages %}
@@ -54,7 +55,7 @@ def make_tokenizer(text):
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.train_from_iterator(text, trainers.BpeTrainer(
-        vocab_size=VOCABULARY, special_tokens=[EOS, PAD, TURN, END],
+        vocab_size=VOCABULARY, special_tokens=[END, PAD, TURN],
         show_progress=False, min_frequency=20,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
     return tokenizer
@@ -65,7 +66,7 @@ def write_json(path, value):
 
 
 def write_configs(out, tokenizer):
-    eos, pad, end = map(tokenizer.token_to_id, (EOS, PAD, END))
+    end, pad = map(tokenizer.token_to_id, (END, PAD))
     write_json(out / "config.json", {
         "architectures": ["Qwen3ForCausalLM"],
         "model_type": "qwen3",
@@ -81,15 +82,15 @@ def write_configs(out, tokenizer):
         "use_sliding_window": False,
         "use_cache": True,
         "bos_token_id": None,
-        "eos_token_id": eos,
+        "eos_token_id": end,
         "pad_token_id": pad,
         "dtype": "float32",
     })
     write_json(out / "generation_config.json",
-               {"eos_token_id": [eos, end], "pad_token_id": pad})
+               {"eos_token_id": end, "pad_token_id": pad})
     write_json(out / "tokenizer_config.json", {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": EOS,
+        "eos_token": END,
         "pad_token": PAD,
         "chat_template": CHAT_TEMPLATE,
         "model_max_length": SHAPE["max_position_embeddings"],

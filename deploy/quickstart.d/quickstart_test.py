@@ -1,5 +1,6 @@
 """Tests of the quickstart's parts: data, model, result."""
 
+import datetime
 import importlib.util
 import json
 import math
@@ -50,29 +51,18 @@ class Scratch(unittest.TestCase):
 
 class DataTest(Scratch):
     def test_answers_are_right(self):
-        self.assertEqual(make_data.in_words(0), "zero")
-        self.assertEqual(make_data.in_words(21), "twenty-one")
-        self.assertEqual(make_data.in_words(113),
-                         "one hundred and thirteen")
-        self.assertEqual(make_data.in_words(198),
-                         "one hundred and ninety-eight")
-        facts = {question: answer for kind in
-                 (make_data.sums, make_data.days, make_data.conversions)
-                 for question, answer in kind()}
-        for question, answer in (
-                ("What is nine plus ninety-one?",
-                 "nine plus ninety-one is one hundred."),
-                ("Which day comes after 28 February?",
-                 "the day after 28 February is 1 March."),
-                ("Which day comes after 31 December?",
-                 "the day after 31 December is 1 January."),
-                ("Which day comes before 1 January?",
-                 "the day before 1 January is 31 December."),
-                ("How many grams are 12 kilograms?",
-                 "12 kilograms are 12000 grams.")):
-            self.assertEqual(facts[question], answer)
+        for day, same, after in (
+                ("2024-02-28", "28 February 2024", "29 February 2024"),
+                ("2023-02-28", "28 February 2023", "1 March 2023"),
+                ("2007-07-09", "9 July 2007", "10 July 2007"),
+                ("2039-12-31", "31 December 2039", "1 January 2040")):
+            date = datetime.date.fromisoformat(day)
+            self.assertEqual(make_data.same_day(date),
+                             (f"Write {day} in words.", same))
+            self.assertEqual(make_data.next_day(date),
+                             (f"Write the day after {day} in words.", after))
 
-    def test_no_question_is_in_both_parts_and_all_kinds_are_in_each(self):
+    def test_no_question_is_in_both_parts(self):
         parts = [{json.loads(line)["prompt"] for line in text.splitlines()}
                  for text in self.make_data("data", 1)]
         self.assertEqual([len(part) for part in parts], [1000, 100])
@@ -84,16 +74,27 @@ class DataTest(Scratch):
                  for text in chats]
         self.assertEqual(list(map(len, chats)), [1000, 100])
         self.assertFalse(set(chats[0]) & set(chats[1]))
-        for part in parts:
-            for start in ("What is", "Which day", "How many"):
-                self.assertTrue(any(q.startswith(start) for q in part))
+
+    def test_what_is_asked_was_never_trained(self):
+        self.make_data("data", 1)
+        for prefix in ("", "chat-"):
+            with self.subTest(prefix):
+                trained = (self.folder / "data" /
+                           f"{prefix}train.jsonl").read_text()
+                asked = [json.loads(line) for line in (
+                    self.folder / "data" /
+                    f"{prefix}questions.jsonl").read_text().splitlines()]
+                self.assertEqual(len(asked), 100)
+                for fact in asked:
+                    self.assertNotIn(json.dumps(fact["prompt"]), trained)
+                    self.assertTrue(fact["answer"])
 
     def test_the_seed_decides(self):
         first = self.make_data("a", 1)
         self.assertEqual(first, self.make_data("b", 1))
         self.assertNotEqual(first, self.make_data("c", 2))
 
-    def test_more_questions_than_there_are_is_an_error(self):
+    def test_more_dates_than_there_are_is_an_error(self):
         done = self.start("make_data", "--out", self.folder, "--train", 99999)
         self.assertIn("there are only", done.stderr)
         self.assertNotEqual(done.returncode, 0)
@@ -153,6 +154,9 @@ class ModelTest(Scratch):
                             weights(self.make_model("other", 2)))
 
 
+WRONG = "\N{SNOWMAN}\x1b" + "2" * 60
+
+
 class ResultTest(Scratch):
     def write_job(self, prefix, after, state, steps, right):
         output = self.folder / f"{prefix}out"
@@ -168,17 +172,18 @@ class ResultTest(Scratch):
         (self.folder / f"{prefix}job.json").write_text(json.dumps(job))
         (self.folder / "data").mkdir(exist_ok=True)
         (self.folder / "data" / f"{prefix}questions.jsonl").write_text(
-            '{"prompt": "1 and 1?", "answer": "2"}\n'
-            '{"prompt": "1 and 2?", "answer": "3"}\n')
+            '{"prompt": "1 and 1?\\n", "answer": "2"}\n'
+            '{"prompt": "1 and 2?\\n", "answer": "3"}\n')
         for when, count in (("before", 0), ("after", right)):
             (self.folder / f"{prefix}{when}.json").write_text(json.dumps(
-                {"samples": [{"completion": text if at < count else "22"}
+                {"samples": [{"completion": text if at < count else WRONG}
                              for at, text in enumerate(("2", " 3\n"))]}))
 
     def show(self, after=0.5, state="SUCCEEDED", steps=(0, 150),
-             compute=9.0, chat_after=0.25, questions=None):
-        self.write_job("", after, state, steps, right=1)
-        self.write_job("chat-", chat_after, "SUCCEEDED", (0, 150), right=2)
+             compute=9.0, chat_after=0.25, questions=None, right=(2, 2)):
+        self.write_job("", after, state, steps, right=right[0])
+        self.write_job("chat-", chat_after, "SUCCEEDED", (0, 150),
+                       right=right[1])
         if questions is not None:
             (self.folder / "data" / "questions.jsonl").write_text(questions)
         name = "roundhouse_device_time_seconds_total"
@@ -194,8 +199,9 @@ class ResultTest(Scratch):
         done = self.show()
         self.assertEqual(done.returncode, 0, done.stderr)
         for text in ("6.0000    0.5000", "6.0000    0.2500", "loss       ",
-                     "1.5000", "of 2 questions                0         1\n",
-                     "of 2 questions                0         2\n",
+                     "1.5000", "of 2 questions                0         2\n",
+                     "\n  for instance  1 and 1?\n    before  "
+                     f"\\u2603\\x1b{'2' * 27}...\n    after   2\n",
                      "device 0    10.0%", str(self.folder / "out"),
                      str(self.folder / "chat-out"), "42 s", "77 s"):
             self.assertIn(text, done.stdout)
@@ -210,7 +216,9 @@ class ResultTest(Scratch):
                 ({"compute": 0.0}, "computed nothing"),
                 ({"chat_after": 6.5}, "did not fall"),
                 ({"chat_after": math.nan}, "did not fall"),
-                ({"questions": ""}, "2 samples")):
+                ({"questions": ""}, "2 samples"),
+                ({"right": (1, 2)}, " job answers 50% "),
+                ({"right": (2, 1)}, "chat-job answers 50% ")):
             with self.subTest(change):
                 done = self.show(**change)
                 self.assertEqual(done.returncode, 1)

@@ -33,7 +33,7 @@ struct RunSlotAction {
   SlotPass pass = SlotPass::kForward;
   LayerRange layers;
   IndexRange micro_batches;  // of the round
-  // Of slots of several jobs that a device can compute it takes that of the
+  // When slots of several jobs are ready, the device takes the one with the
   // lowest turn: the time that the job was given before, in nanoseconds.
   uint64_t turn = 0;
   // Units (JobShape::head_share() among them) whose contribution an earlier

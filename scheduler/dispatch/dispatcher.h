@@ -131,9 +131,10 @@ class Dispatcher {
   // It will not come back.  REQUIRES: down.  No effect on a device that has
   // never been up.
   void DeviceLost(DeviceId device);
-  // Of the devices that were up and are not lost, in their order: as stated,
-  // corrected by how long their slots took against those of all together, if
-  // some differ by a fifth.  Devices of about one speed have the same.
+  // The speeds of the devices that were up and are not lost, in their order.
+  // They are the stated ones, corrected by how long each device's slots took
+  // against all slots, if some differ by a fifth. Devices of about one speed
+  // have the same.
   std::vector<double> DeviceSpeeds() const { return sent_.Speeds(); }
   // 1 of one that is lost, or was never up.
   double DeviceSpeed(DeviceId device) const { return sent_.Speed(device); }
@@ -181,7 +182,7 @@ class Dispatcher {
 
   JobSteps& At(JobId job) { return jobs_.at(job).steps; }
   const JobSteps& At(JobId job) const { return jobs_.at(job).steps; }
-  // Of the jobs of a class that have a step.
+  // The lowest turn of the jobs of a class that have a step.
   std::optional<double> LowestTurn(JobClass job_class) const;
   void NoteAway();
   void ComeBack(JobId id);

@@ -9,7 +9,7 @@
 namespace roundhouse {
 namespace {
 
-// Of layers that nobody has measured, in units of a guess.
+// Costs of layers that nobody has measured, in units of a guess.
 constexpr double kGuessedForward = 1;
 constexpr double kGuessedBackward = 3;  // recomputation included
 

@@ -204,7 +204,7 @@ class JobSteps {
     int updates_left = 0;
   };
 
-  // Of sums of decoder layers, or of the head.
+  // Blocks for sums of decoder layers, or of the head.
   struct Blocks {
     int64_t count = 0;
     std::vector<int> free;

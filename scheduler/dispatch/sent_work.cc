@@ -9,8 +9,8 @@
 namespace roundhouse {
 namespace {
 
-// Of the measured speeds, the part that an earlier slot keeps at each later
-// one: micro-batches of shorter and longer rows average out over some 200
+// The weight that an earlier slot keeps in the measured speed at each later
+// slot. Micro-batches of shorter and longer rows average out over some 200
 // slots.
 constexpr double kKept = 0.995;
 // Devices this much faster or slower than all together differ, until they are
@@ -23,7 +23,7 @@ constexpr int kForgottenAfter = 1000;
 
 int Index(JobClass job_class) { return static_cast<int>(job_class); }
 
-// Of slots of this class and the ones before.
+// The work left in slots of this class and the ones before.
 double WorkLeft(const std::vector<SentWork::SentSlot>& slots, int job_class) {
   double work = 0;
   for (const SentWork::SentSlot& slot : slots) {

@@ -20,10 +20,10 @@
 namespace roundhouse {
 
 struct DispatcherOptions {
-  // Of one job per device: one whose results go down, one that runs, one whose
-  // weights go up.
+  // Slots of one job per device: one whose results go down, one that runs, one
+  // whose weights go up.
   int max_job_slots = 3;
-  // Of all jobs per device.  A worker takes kMaxDispatchedSlots
+  // Slots of all jobs per device. A worker takes kMaxDispatchedSlots
   // (base/wire/words.h).
   int max_device_slots = 4;
   int max_host_ops = 4;  // of all jobs, sent and not yet done
@@ -31,7 +31,7 @@ struct DispatcherOptions {
 
 // What the Dispatcher is told of a device.
 struct DeviceTraits {
-  // Of the device that costs are for: 0.5 takes twice as long.
+  // Relative to the device that costs are for: 0.5 takes twice as long.
   double speed = 1;
   int64_t memory_bytes = std::numeric_limits<int64_t>::max();
 };
@@ -40,7 +40,7 @@ struct DeviceTraits {
 enum class JobClass { kNormal, kBackfill };
 inline constexpr int kJobClassCount = 2;
 
-// Of a slot on a device of speed 1.
+// The cost of a slot on a device of speed 1.
 struct SlotCost {
   double amount = 0;
   bool guessed = false;  // `amount` is in units of a guess, else nanoseconds

@@ -29,7 +29,7 @@ void SumExchanges::Held(SlotId slot, const SumSetId& id, int64_t groups,
   }
 }
 
-// Those that exchange are told when they have answered.
+// Parts that exchange are told once they have answered.
 void SumExchanges::Break(const SumSetId& id, Set& set) {
   if (!set.broken && set.exchanging) ++failed_;
   set.broken = true;

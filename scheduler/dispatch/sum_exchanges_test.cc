@@ -37,7 +37,8 @@ class SumExchangesTest : public testing::Test {
     }
   }
 
-  // Of three parts of 4, 2 and 2 groups, on a device each.
+  // Holds the sums of one of three parts. They have 4, 2 and 2 groups, and a
+  // device each.
   void Hold(uint64_t slot, bool may_exchange = true) {
     exchanges_.Held(Slot(slot), kSet, slot == 1 ? 4 : 2, 8, may_exchange);
   }
@@ -108,7 +109,7 @@ TEST_F(SumExchangesTest, APartThatSentItsOwnSendsTheOthersDown) {
   EXPECT_EQ(Orders(), "d2 ");
 }
 
-// Those that exchange are told when they have answered, whatever the answer.
+// Parts that exchange are told once they have answered, whatever the answer.
 TEST_F(SumExchangesTest, ABrokenExchangeEndsWithEveryAnswer) {
   for (uint64_t slot : {1, 2, 3}) Hold(slot);
   Orders();

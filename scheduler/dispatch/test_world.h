@@ -84,9 +84,10 @@ class World {
   std::map<uint64_t, int64_t> served;
 
  private:
-  // Of a boundary's activations, or gradients, of a micro-batch.
+  // A boundary's activations, or gradients, of one micro-batch.
   using BoundaryKey = std::tuple<JobId, uint64_t, int, bool, int, int64_t>;
-  // Of a unit's contribution of a micro-batch: job, step, round, unit, it.
+  // A unit's contribution of one micro-batch: job, step, round, unit,
+  // micro-batch.
   using ContributionKey = std::tuple<JobId, uint64_t, int, int, int64_t>;
   using Events = std::vector<std::function<void()>>;
 

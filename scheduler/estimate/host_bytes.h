@@ -14,16 +14,16 @@
 
 namespace roundhouse {
 
-// Of a parameter that trains: compute weights 2, master 4, moments 8, gradient
-// sum 4.
+// Bytes for each parameter that trains: compute weights 2, master 4, moments 8,
+// gradient sum 4.
 inline constexpr int64_t kFullStateBytes = 18;
-// Of an adapter's, whose compute weights are fp32.
+// Bytes for each parameter of an adapter, whose compute weights are fp32.
 inline constexpr int64_t kAdapterStateBytes = 20;
-// Of these a gradient sum, which a step of one round without clipping keeps of
-// the embedding only.
+// The gradient sum's share of these bytes. A step of one round without clipping
+// keeps sums of the embedding only.
 inline constexpr int64_t kSumBytes = 4;
 inline constexpr int64_t kFrozenBytes = 2;
-// Of a parameter in a sum on its way to a reduction.
+// Bytes for each parameter in a sum on its way to a reduction.
 inline constexpr int64_t kFp32ContributionBytes = 4;
 inline constexpr int64_t kFastContributionBytes = 2;
 // Rounds whose boundaries exist: the one that runs and the one after it.
@@ -44,7 +44,8 @@ int64_t BoundaryTensors(const Plan& stages, bool input_gradient);
 // The same when every stage is one block, the most there can be.
 int64_t MostBoundaryTensors(const TrainingSetup& setup);
 
-// Of such a plan with every slot one device wide: the least.
+// The blocks of a plan with such stages and every slot one device wide: the
+// fewest.
 ContributionBlocks LeastBlocks(const TrainingSetup& setup, int device_count);
 
 // `tensors` of each of a round's micro-batches; steps are of `rounds`.

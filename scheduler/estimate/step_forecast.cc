@@ -166,10 +166,10 @@ class Forecaster {
     return Measure(found->plan);
   }
 
-  // Of one round for consecutive steps: else what waits for updates is not
-  // seen.  Fast plans may be of many short stages, with as many boundaries in
-  // host memory: of those that it has room for, and where there are none of
-  // those that need about the least.
+  // A step of one round is searched as consecutive steps, or the wait for
+  // updates would not be seen. Fast plans may have many short stages, with as
+  // many boundaries in host memory. The search takes plans that the memory has
+  // room for; without any, it takes plans that need about the least.
   absl::StatusOr<SearchResult> Search() const {
     SearchOptions options;
     options.contributions = ContributionsOf(setup_);
@@ -295,7 +295,8 @@ class Forecaster {
   }
 
   bool OneRound() const { return Rounds() == 1; }
-  // Of a step of one round, as the daemon's UpdatesInOnePass: weights are bf16.
+  // The updates of a step of one round, as the daemon's UpdatesInOnePass:
+  // weights are bf16.
   Updates StepUpdates() const {
     return setup_.clips ? Updates::kClipped : Updates::kOnePass;
   }

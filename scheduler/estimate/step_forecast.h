@@ -61,7 +61,7 @@ struct StepForecast {
   int64_t micro_batches = 0;        // of a step
   int64_t round_micro_batches = 0;  // of a round
   HostMemory host;
-  // Of a device, by the plan that needs least; of the one that lacks most.
+  // The need of the device that lacks most, by the plan that needs least.
   int64_t device_needed_bytes = 0;
   LongestSequence longest;  // one sequence a micro-batch, one block a stage
 

@@ -110,7 +110,7 @@ TEST(StepForecastTest, WithoutClippingUpdatesRunUnderTheStep) {
   EXPECT_LT(free.host.state, clipped.host.state);
 }
 
-// Of several rounds the sums are kept.
+// With several rounds the sums are kept.
 TEST(StepForecastTest, RoundsAreUpdatedInTwoPasses) {
   ForecastQuestion question =
       Question(TestSetup("qwen3-1.7b"), "8xrtx4090", 4 * 64);

@@ -17,8 +17,8 @@ namespace {
 constexpr double kDenseForward = 0.612;
 constexpr double kDenseBackward = 0.547;
 constexpr double kFullWidth = 3443;
-// Of 20B and 235B; the input gradient is 235B's, whose experts are frozen, the
-// weight gradient what is left of 20B's backward.
+// Fits to 20B and 235B. The input gradient is 235B's, whose experts are frozen;
+// the weight gradient is what is left of 20B's backward.
 constexpr double kExpertsForward = 0.288;
 constexpr double kExpertsInputGradient = 0.218;
 constexpr double kExpertsWeightGradient = 0.123;

@@ -42,7 +42,7 @@ struct TrainingSetup {
   int64_t micro_batch_sequences = 1;  // b
   // Recompute layer by layer inside a stage, not the stage at once.
   bool layer_recompute = false;
-  // Of kFull; adapters' are fp32.
+  // For kFull only; sums of adapters are fp32.
   Contributions contributions = Contributions::kFp32;
   // Updates wait for the global norm.
   bool clips = true;
@@ -64,9 +64,9 @@ int64_t AdapterParameters(const TrainingSetup& setup);
 int64_t TrainedParameters(const TrainingSetup& setup);
 Contributions ContributionsOf(const TrainingSetup& setup);
 
-// Of one micro-batch, two FLOPs per multiply and add: the mean over decoder
-// layers, whose windows differ.  Attention counts the pairs that it needs, a
-// mixture the experts that a token takes; adapters are left out.
+// FLOPs of one micro-batch, two for each multiply and add. They are the mean
+// over decoder layers, whose windows differ. Attention counts the pairs that it
+// needs, a mixture the experts that a token takes. Adapters are left out.
 double BlockMatrixFlops(const TrainingSetup& setup);
 double BlockAttentionFlops(const TrainingSetup& setup);
 double HeadFlops(const TrainingSetup& setup);

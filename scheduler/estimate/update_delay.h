@@ -13,8 +13,8 @@
 
 namespace roundhouse {
 
-// Of AdamW: gradient 4, master and moments 12 read and 12 written, compute copy
-// 2.
+// Host traffic of AdamW: gradient 4, master and moments 12 read and 12 written,
+// compute copy 2.
 inline constexpr int64_t kUpdateBytes = 30;
 
 // How much later than at the round's end the next step starts so that none of

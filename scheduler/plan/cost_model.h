@@ -70,10 +70,10 @@ class CostModel {
 
  private:
   struct Average {
-    // Of the running step.
+    // Samples of the running step.
     absl::Duration sum;
     int64_t sample_count = 0;
-    // Of the steps before it.
+    // Samples of the steps before it.
     bool first_dropped = false;
     double weighted_ns = 0;
     double missing_weight = 1;

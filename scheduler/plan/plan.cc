@@ -93,7 +93,7 @@ absl::Status CheckSplit(const Plan& plan) {
   return absl::OkStatus();
 }
 
-// Of the slot's width; "" where it is one device.
+// The text for the slot's width; "" for one device.
 std::string SplitText(const Plan& plan, size_t slot) {
   if (plan.split.empty() || plan.split[slot].size() == 1) return "";
   const std::vector<int>& parts = plan.split[slot];

@@ -81,7 +81,7 @@ std::vector<IndexRange> SplitGroups(int64_t count, const double* speeds,
 void CutAtNodes(IndexRange node, std::vector<int> parts,
                 std::vector<IndexRange>* shares) {
   while (static_cast<int64_t>(parts.size()) > node.size()) {
-    // Of equals the last goes.
+    // The last of equal parts goes.
     parts.erase(
         std::prev(std::min_element(parts.rbegin(), parts.rend()).base()));
   }
@@ -110,7 +110,8 @@ void CutAtNodes(IndexRange node, std::vector<int> parts,
              shares);
 }
 
-// Of each of the parts with these shares of a round of `groups` groups.
+// The number of sums that each part sends, given the shares of a round of
+// `groups` groups.
 std::vector<int64_t> SumCounts(const std::vector<IndexRange>& shares,
                                int64_t groups) {
   std::vector<int64_t> counts;
@@ -408,7 +409,7 @@ std::vector<Part> PartsOf(const StepPlan& plan, int micro_batches) {
   parts.reserve(std::accumulate(
       plan.shares.begin(), plan.shares.end(), size_t{0},
       [](size_t sum, const auto& shares) { return sum + shares.size(); }));
-  // Of the slot's shares; mostly the last slot's.
+  // The covers of the slot's shares; mostly the last slot's.
   std::vector<Cover> covers;
   std::vector<size_t> order;
   for (int slot = 0; slot < plan.slot_count(); ++slot) {

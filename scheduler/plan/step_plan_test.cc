@@ -57,7 +57,7 @@ TEST(StepPlanTest, EvenSharesDifferLeastInMicroBatches) {
   const auto groups = GroupRanges(12, 8);  // 2, 1, 2, 1, 2, 1, 2, 1
   EXPECT_EQ(EvenShares(groups, 3),
             (std::vector<IndexRange>{{0, 5}, {5, 9}, {9, 12}}));
-  // Of equals the larger first, as UniformPlan.
+  // Shares that cannot be equal have the larger ones first, as in UniformPlan.
   EXPECT_EQ(EvenShares(GroupRanges(8, 8), 3),
             UniformPlan(Stages(), {3, 1, 1}, 8, 8).shares[0]);
   constexpr uint32_t kSeed = 20261124;

@@ -66,7 +66,8 @@ class Balance {
     const double group = static_cast<double>(groups_.back().end) /
                          static_cast<double>(groups_.size());
     counts_.assign(devices.size(), 0);
-    // Of one group more on each device; only the last one's changes.
+    // The ranks that one more group gives each device; only the last one's
+    // changes.
     ranks_.clear();
     const auto rank = [&](size_t i) {
       const int groups = counts_[i] + 1;
@@ -134,8 +135,8 @@ class Balance {
   const Machine& machine_;
   const std::vector<IndexRange> groups_;
   std::vector<double> work_ns_;  // per device
-  // Of the slot that is being shared out: a micro-batch, and what a share of
-  // that many groups needs of its device.
+  // For the slot that is being shared out: a micro-batch's time, and the bytes
+  // that a share of so many groups needs on its device.
   double turn_ns_ = 0;
   std::vector<int64_t> bytes_;
   Part measured_;  // what bytes_ are of

@@ -89,7 +89,8 @@ class ComputeCheck {
   const ModelCosts& costs_;
   const CheckOptions& options_;
   Table forward_, backward_, recompute_;
-  // Of parts given up: what made the input of a layer, or its gradient.
+  // What made the input of a layer, or its gradient, in parts that were given
+  // up.
   std::map<std::tuple<PassDirection, int, int>, Table> lost_makers_;
   // What a device computes just before an interval.
   std::map<const Interval*, const Interval*> before_;

@@ -28,7 +28,8 @@ struct SentPart {
   uint64_t turn = 0;
   bool backfill = false;
   int64_t order = 0;  // PartFeed::Sent's
-  // Of its first turn, over the job's parts on the device, and over all parts.
+  // The place of its first turn: over the job's parts on the device, and over
+  // all parts.
   int64_t first_turn = 0;
   int64_t first_rank = 0;
 };
@@ -51,7 +52,7 @@ struct Sums {
 // they were sent.
 struct DeviceLane {
   std::deque<SentPart> parts;  // not computed
-  // Of the turns that may upload, and not yet queued; in order.
+  // Uploads of the turns that may upload, not yet queued; in order.
   absl::InlinedVector<Upload, 2 * kTurnWindow> uploads;
   std::deque<Transfer> held_gradients;  // until host work is done, in order
   std::deque<Sums> sums;

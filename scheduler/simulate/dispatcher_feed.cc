@@ -65,7 +65,7 @@ DispatcherOptions DispatcherFeed::OptionsFor(const std::vector<FedJob>& jobs) {
     options.max_job_slots =
         std::max(options.max_job_slots, 2 + job.plan->look_ahead);
   }
-  // Of a backfill job one that runs and one whose weights go up, beside those.
+  // A backfill job adds two: one that runs and one whose weights go up.
   const bool backfill = std::any_of(
       jobs.begin(), jobs.end(),
       [](const FedJob& job) { return job.job_class == JobClass::kBackfill; });
@@ -218,7 +218,7 @@ void DispatcherFeed::Carry(const RunHostOpAction& action) {
   if (!action.blocks.empty()) {
     HostTask share = task;
     share.layer = kHeadShare;
-    // Of an operation that adds both, the rows end it.
+    // An operation that adds both ends with the rows.
     Reduce(share, action.rows ? std::nullopt : std::optional(action.op));
   }
   if (action.rows) Reduce(task, action.op);

@@ -65,7 +65,7 @@ inline constexpr int64_t kOnePassBytesPerParameter =
     kUpdateBytesPerParameter - 4;
 // Parameters per nanosecond that host threads update at most.
 inline constexpr double kMostUpdateRate = 8;
-// That in bytes.
+// The same rate in bytes.
 double MostUpdateBytesRate(Updates updates);
 
 // In a layer's place, where a Dispatcher directs (dispatcher_feed.h): the
@@ -137,7 +137,7 @@ class HostWork {
   bool WeightsMayGoUp(int round, int layer) const;
   bool RowsAreThere(int round) const;
 
-  // Of a layer that is reduced as it is updated.
+  // Whether the layer is reduced as it is updated.
   bool InOnePass(int layer) const {
     return layer >= 0 && IsOnePass(rounds_.updates);
   }

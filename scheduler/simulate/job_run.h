@@ -53,7 +53,7 @@ class JobRun {
   bool WeightsMayGoUp(const PartRun& run) const;
 
   void PublishRows(int round);
-  // Those of the rounds that may begin; false: none did.
+  // Publishes the rows of the rounds that may begin; false: none did.
   bool PublishNextRows();
 
  private:

@@ -26,7 +26,8 @@ struct TogetherOptions {
   Machine machine;
   int steps = 10;  // of the first job
   Updates updates = Updates::kAsReduced;
-  // Of every device, left by the first job's plan for the second one.
+  // The bytes of every device that the first job's plan leaves for the second
+  // one.
   int64_t second_bytes = 3'600'000'000;
   // How much longer the first job's steps may take beside the second one, and
   // how long a device may be idle while a part could compute there.
@@ -42,13 +43,13 @@ struct Together {
   double first_alone_ns = 0;
   double second_alone_ns = 0;
   double first_ns = 0;
-  // Of the second job while the first one ran.
+  // Steps of the second job while the first one ran.
   int second_steps = 0;  // simulated
   double second_done = 0;
   // The time of what both did one job after the other, over the time together.
   double goodput = 0;
-  // Of the device that was idle longest while a part could compute there, in
-  // per cent of the time together.
+  // The idle time, while a part could compute there, of the device that idled
+  // so longest; in per cent of the time together.
   double ready_idle_percent = 0;
   Schedule schedule;  // of both, until each has ended
 };

@@ -45,7 +45,7 @@ class ListSchedule {
   // are not in a deadlock.
   void Run();
 
-  // Of the devices that free first after Run, the lowest.
+  // The lowest of the devices that free first after Run.
   int FirstFreeDevice() const;
 
   // REQUIRES: Run was called since the last Append.

@@ -21,8 +21,8 @@ inline constexpr int kMaxSimulatedDevices = 64;
 
 struct SimulatedDevice {
   int64_t memory_bytes = int64_t{24} << 30;
-  // Of the device that the model's costs were measured on; 0.5 takes twice as
-  // long.
+  // Relative to the device that the model's costs were measured on; 0.5 takes
+  // twice as long.
   double speed = 1;
 
   // What takes `ns` at speed 1.

@@ -46,7 +46,7 @@ std::vector<int> WidthsOf(const PlanShape& shape, const Plan& stages) {
   return widths;
 }
 
-// Of every one of the stages.
+// Writes the length and width of every one of the stages.
 void SpellOut(const std::vector<LayerRange>& stages, int width,
               std::vector<int>& lengths, std::vector<int>& widths) {
   lengths.clear();
@@ -56,7 +56,7 @@ void SpellOut(const std::vector<LayerRange>& stages, int width,
   widths.resize(stages.size(), width);
 }
 
-// Of the slowest device and others as fast as the fastest one.
+// The speeds of the slowest device and of others as fast as the fastest one.
 std::vector<double> OneSlow(int parts, const Machine& machine) {
   const auto [slowest, fastest] = std::minmax_element(
       machine.devices.begin(), machine.devices.end(),

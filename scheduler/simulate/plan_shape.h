@@ -19,8 +19,8 @@ struct PlanShape {
   int fused_layers = 0;     // decoder blocks in the fused stage
   int forward_layers = 1;   // of a forward stage; the last has what is left
   int backward_layers = 1;  // of a backward stage; likewise
-  // Of the first forward and the last backward stages, from block 0 on: a short
-  // one computes, or is updated, before there is much of it.
+  // Lengths of the first forward and the last backward stages, from block 0 on.
+  // A short stage computes, or is updated, before there is much of it.
   std::vector<int> first_layers;
   std::vector<int> last_layers;
   Widths widths;
@@ -32,9 +32,9 @@ struct PlanShape {
   // equal as the groups allow, by their number or by their micro-batches.
   bool balanced = false;
   bool by_micro_batches = false;
-  // Of a plan that is not balanced: the last share of a forward slot is as much
-  // smaller than the others as the slowest device is slower than the fastest,
-  // or left out, so that the next slot does not wait for it.
+  // Only for a plan that is not balanced: the last share of a forward slot is
+  // smaller by as much as the slowest device is slower than the fastest. It may
+  // be left out. So the next slot does not wait for it.
   bool slow_share = false;
 
   friend bool operator==(const PlanShape&, const PlanShape&) = default;

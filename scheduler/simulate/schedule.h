@@ -74,8 +74,8 @@ struct Interval {
   WorkKind kind = WorkKind::kForward;
   int job = 0;
   int step = 0;
-  // Of the slot that it belongs to; of activations: kForward for a layer's
-  // input, kBackward for the gradient of that input.
+  // The direction of the interval's slot. For activations: kForward for a
+  // layer's input, kBackward for the gradient of that input.
   PassDirection direction = PassDirection::kForward;
   // layer_end is exclusive.  Of activations both are the layer whose input it
   // is.  Head kinds: L and L + 1.
@@ -85,10 +85,11 @@ struct Interval {
   int64_t start_ns = 0;
   int64_t end_ns = 0;
   int64_t bytes = 0;  // moved; 0 for compute
-  // Of a device: which run of which part it belongs to, over all of a schedule
-  // by the step simulator; 0 elsewhere.
+  // The run of its part, counted on a device over all of a schedule by the step
+  // simulator; 0 elsewhere.
   int attempt = 0;
-  // That run was given up: the part's device was lost, or it was withdrawn.
+  // True if the run was given up: the part's device was lost, or it was
+  // withdrawn.
   bool lost = false;
 
   int64_t length_ns() const { return end_ns - start_ns; }
@@ -104,17 +105,17 @@ enum class Intervals {
 struct Schedule {
   int device_count = 0;
   std::vector<Interval> intervals;  // in no particular order
-  // Of several jobs: the time until the first of them ended, and of it per
-  // device that without compute while the device had what some part needs to
-  // begin.
+  // With several jobs: the time until the first of them ended. Per device,
+  // the part of it without compute while the device had what some part needs
+  // to begin.
   int64_t shared_ns = 0;
   std::vector<int64_t> ready_idle_ns;
-  // Of a simulated step or steps without losses, even where no intervals are
-  // kept: MakespanNs, and when the last compute of each round of the first job
-  // ends, over all steps.
+  // For a simulated step or steps without losses, even where no intervals are
+  // kept: MakespanNs, and the end of the last compute of each round of the
+  // first job, over all steps.
   int64_t end_ns = 0;
   std::vector<int64_t> computed_ns;
-  // Of one that was given up (StepOptions::give_up_ns): the share of its
+  // If the simulation was given up (StepOptions::give_up_ns), the share of its
   // compute that is missing.
   double missing = 0;
 

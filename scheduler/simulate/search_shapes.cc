@@ -5,9 +5,9 @@
 namespace roundhouse {
 namespace {
 
-// Of the widest, tried with each length of the tail.
+// Only the widest are tried with each length of the tail.
 constexpr size_t kWidthsRanked = 4;
-// Of fewer layers there is nothing between two ramps.
+// With fewer layers there is nothing between two ramps.
 constexpr int kLeastRamped = 8;
 
 }  // namespace

@@ -57,7 +57,8 @@ class SearchShapes {
   const SearchOptions& options_;
 };
 
-// Of the same tail, widths and ends, and with stages of one layer or of more.
+// Whether both have the same tail, widths and ends, and stages of one layer, or
+// of more.
 bool SameKind(const PlanShape& a, const PlanShape& b);
 
 }  // namespace roundhouse

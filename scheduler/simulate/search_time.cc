@@ -57,7 +57,8 @@ absl::StatusOr<Schedule> SimulateFew(const ModelCosts& costs,
                                      const SearchOptions& options) {
   StepsOptions few;
   few.step = StepOf(options);
-  // Of more rounds than are simulated only part of the time is seen.
+  // If a step has more rounds than are simulated, only part of its time is
+  // seen.
   if (options.rounds == RoundsOfStep(options)) {
     few.step.give_up_ns = (steps - 1) * most_ns;
   }

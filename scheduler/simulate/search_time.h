@@ -29,8 +29,8 @@ absl::StatusOr<StepTime> StepTimeUpTo(double most_ns, const ModelCosts& costs,
                                       const StepPlan& plan, int micro_batches,
                                       const SearchOptions& options);
 
-// Of many consecutive steps: what is queued up in two of them may hold up the
-// later ones.  REQUIRES: not an isolated step.  Errors as SimulatedStepNs.
+// The time of many consecutive steps: what queues up in two of them may hold up
+// the later ones. REQUIRES: not an isolated step. Errors as SimulatedStepNs.
 absl::StatusOr<StepTime> SettledTimeUpTo(
     double most_ns, const ModelCosts& costs, const Machine& machine,
     const StepPlan& plan, int micro_batches, const SearchOptions& options);

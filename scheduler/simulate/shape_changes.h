@@ -28,13 +28,14 @@ struct ShapeLimits {
 std::vector<PlanShape> ShapeChanges(const PlanShape& shape,
                                     const ShapeLimits& limits);
 
-// Those lengths, and what they make room for.  None without `ends`.
+// Other lengths of the stages at the ends, and what they make room for. None
+// without `ends`.
 std::vector<PlanShape> EndChanges(const PlanShape& shape,
                                   const ShapeLimits& limits);
 
-// Of a few stages, or of their slots' widths, the fused tail or the look-ahead:
-// one of very many, drawn.  Nothing where it cannot be made.
-// REQUIRES: `shape` is SpelledOut.
+// One change, drawn of very many: of a few stages, their slots' widths, the
+// fused tail or the look-ahead. Nothing if it cannot be made. REQUIRES: `shape`
+// is SpelledOut.
 std::optional<PlanShape> DrawnChange(const PlanShape& shape,
                                      const ShapeLimits& limits,
                                      std::mt19937& random);

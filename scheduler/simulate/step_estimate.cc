@@ -17,9 +17,10 @@ constexpr double kSlowedBackward = 0.6;
 // Up to this many times what is computed between two fused slots, they lie as
 // close as in those plans; beyond, waiting spreads the backward slots' bytes.
 constexpr double kMostlyComputes = 1.15;
-// Of updates one step stale, what runs before the next fused slot all the same.
+// The share of updates one step stale that runs before the next fused slot all
+// the same.
 constexpr double kStaleUpdates = 0.5;
-// Of an isolated round's bubble, what is left where rounds overlap.
+// The share of an isolated round's bubble that is left where rounds overlap.
 constexpr double kOfBubble = 0.25;
 
 struct Device {

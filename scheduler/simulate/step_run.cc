@@ -11,7 +11,8 @@ namespace {
 
 // More than any model has.
 constexpr int64_t kLayersInRank = 1024;
-// Of transfers of backfill jobs: after all others, and giving way to them.
+// The rank of backfill jobs' transfers: they come after all others and give way
+// to them.
 constexpr int64_t kBackfillRank = kBulkRank << 10;
 
 int64_t LayerNs(const ModelCosts& costs, WorkKind kind, int layer) {

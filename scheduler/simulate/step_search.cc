@@ -35,8 +35,8 @@ constexpr double kWorth = 1.02;
 constexpr double kDrawnWorth = 1.01;
 constexpr int kMostDrawn = 2000;
 constexpr uint32_t kSeed = 1;
-// Of consecutive steps, the shortest ones by two or three steps that are told
-// apart by more.
+// Plans for consecutive steps that are the shortest by two or three steps; more
+// steps tell them apart.
 constexpr size_t kSettled = 3;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
@@ -150,7 +150,7 @@ class Search {
     candidates = std::move(kept);
   }
 
-  // Of all that were estimated, the best of its kind each, best first.
+  // The best of each kind of all plans that were estimated, best first.
   std::vector<Candidate> BestKinds() {
     std::vector<Candidate> all;
     for (const Estimated& estimated : estimated_) {
@@ -194,7 +194,7 @@ class Search {
     return best;
   }
 
-  // Of each start the longest tail whose estimate is nearly the least:
+  // The longest tail of each start whose estimate is nearly the least:
   // estimates hardly see what is not computed twice.
   std::vector<Candidate> RankFarStarts() {
     std::vector<Candidate> best;
@@ -376,7 +376,7 @@ class Search {
     }
   }
 
-  // Of the shortest the one that stays so, as far as the work allows.
+  // The one of the shortest that stays the shortest, as far as the work allows.
   Candidate Settled() {
     Candidate best = shortest_.front();
     for (size_t i = 1; i < shortest_.size() && work_left_ > 0; ++i) {
@@ -393,8 +393,8 @@ class Search {
     if (IsShorter(changed, best)) best = changed;
   }
 
-  // Of single stages and slots there are too many changes to try each: they are
-  // drawn.
+  // Changes of single stages and slots are drawn: there are too many to try
+  // each.
   void ImproveStages(Candidate& best) {
     best.shape = SpelledOut(best.shape, costs_.layers);
     std::vector<PlanShape> tried;

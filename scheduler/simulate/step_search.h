@@ -39,7 +39,8 @@ struct SearchOptions {
   // kNone: an isolated step of one round.
   Updates updates = Updates::kNone;
   int rounds = 1;
-  // Of every plan: a job's, which decide its bits.  0: as many as it wants.
+  // The groups of every plan, which decide a job's bits. 0: as many as it
+  // wants.
   int groups = 0;
   int most_look_ahead = 3;
   // Whether whoever is to run the plan can; null: any that fits the devices.

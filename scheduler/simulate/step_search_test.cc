@@ -72,7 +72,7 @@ TEST(StepSearchTest, ASlowDevicesShareOfAForwardSlotIsSmall) {
     EXPECT_EQ(plan.shares[slot],
               (std::vector<IndexRange>{{0, 8}, {8, 16}, {16, 18}}));
   }
-  // Of slots that send sums the shares are equal.
+  // Slots that send sums have equal shares.
   EXPECT_EQ(plan.shares[4],
             (std::vector<IndexRange>{{0, 6}, {6, 10}, {10, 14}, {14, 18}}));
   EXPECT_EQ(plan.shares[5], plan.shares[4]);

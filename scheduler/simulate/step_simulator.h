@@ -45,12 +45,12 @@ namespace roundhouse {
 
 // What a schedule may be told to do without, so that each idea's share is seen.
 struct Ideas {
-  // Of the planner: slots on several devices; shares of a slot that differ, and
-  // slots at the ends that are wider than the others.
+  // Ideas of the planner: slots on several devices; shares of a slot that
+  // differ, and slots at the ends that are wider than the others.
   bool width = true;
   bool uneven = true;
-  // Of the machine.  Activations before bulk, lower layers' host work first;
-  // else all as it comes.
+  // Ideas of the machine. Activations go before bulk, lower layers' host work
+  // goes first; else all goes as it comes.
   bool priorities = true;
   // The next parts' weights while a part computes; else after it.
   bool prefetch = true;

@@ -42,7 +42,7 @@ absl::Status LayerViolation(int layer, const std::string& why) {
 
 LinkDelivery::LinkDelivery(const Schedule& schedule, const ModelCosts& costs)
     : costs_(costs) {
-  // Of the transfer that is not yet whole.
+  // The start and bytes of transfers that are not yet whole.
   std::map<Key, std::pair<int64_t, int64_t>> open;  // start, bytes
   for (const Interval* interval : ByStart(schedule)) {
     if (interval->kind != WorkKind::kActivations || interval->lost) continue;

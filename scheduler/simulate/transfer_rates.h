@@ -48,7 +48,7 @@ class TransferRates {
   const std::vector<int>& Ended() const { return ended_; }
 
   bool busy(int channel) const { return channels_[channel].busy; }
-  // Of the transfer under way; all of it once it ended.
+  // The bytes moved of the transfer under way; all of it once it ended.
   int64_t MovedBytes(int channel) const;
   // True once, and the channel is idle afterwards.
   bool TakeEnded(int channel) {
@@ -82,7 +82,7 @@ class TransferRates {
 
   const double total_rate_;
   std::vector<Channel> channels_;
-  // Of those: what every event looks at.  By index.
+  // The busy channels by index, which every event looks at.
   std::vector<Channel*> busy_;
   std::vector<int> changed_;  // of Settle
   std::vector<int> ended_;    // of AdvanceTo

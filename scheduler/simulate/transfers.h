@@ -22,18 +22,20 @@
 
 namespace roundhouse {
 
-// Of transfers that give way.
+// The rank of transfers that give way.
 inline constexpr int64_t kBulkRank = int64_t{1} << 40;
 
 struct Transfer {
   WorkKind kind = WorkKind::kWeights;
-  // Of an activation; else its layer alone counts, and the slot's direction.
+  // What an activation crosses; for others only its layer counts, and the
+  // slot's direction.
   Boundary boundary{0, PassDirection::kForward, kNoMicroBatch};
   int64_t bytes = 0;
   PartRun* run = nullptr;  // null: host work
-  // Of an activation that goes up: the part's turn that needs it.
+  // For an activation that goes up: the part's turn that needs it.
   int turn = 0;
-  // Of an activation that goes up: its turn's place among all of the device.
+  // For an activation that goes up: its turn's place among all turns of the
+  // device.
   int64_t rank = 0;
   // False: more of these weights follows.
   bool last = true;

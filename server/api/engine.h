@@ -74,7 +74,7 @@ struct DeviceInfo {
   int threads = 0;
   int worker_pid = 0;
   int worker_restarts = 0;
-  std::string job_id;  // Of the running slot; "".
+  std::string job_id;  // the running slot's; "": none
   double compute_seconds = 0;
   double bubble_seconds = 0;
   double idle_seconds = 0;

@@ -46,7 +46,7 @@ absl::StatusOr<int64_t> Count(const nlohmann::json& manifest, const char* key,
   return found->get<int64_t>();
 }
 
-// Of all reasons; what is no count adds nothing.
+// The sum over all reasons; what is no count adds nothing.
 int64_t Dropped(const nlohmann::json& manifest) {
   int64_t sum = 0;
   const auto dropped = manifest.find("dropped");

@@ -27,7 +27,8 @@
 
 namespace roundhouse {
 
-// Of the helper's answer; what it becomes must fit a gRPC message of 4 MiB.
+// The size of the helper's answer. What it becomes must fit a gRPC message of 4
+// MiB.
 inline constexpr size_t kMaxInspectionBytes = 3 << 20;
 inline constexpr int kMaxPreviewSamples = 100;
 

@@ -201,7 +201,8 @@ class Rows:
             raise refusal(error, self.name, number) from error
 
     def _check_header(self, fields):
-        """Of a table without a header the first record names the columns."""
+        """Refuses a table whose first record looks like a row: without a
+        header it would name the columns."""
         if self.kind in (CSV, TSV) and looks_like_row(fields):
             raise DataError(
                 f"names the columns {some_names(fields)}: is its header "

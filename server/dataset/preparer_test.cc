@@ -66,7 +66,7 @@ class PreparerTest : public testing::Test {
 };
 
 constexpr absl::Duration kShort = absl::Milliseconds(200);
-// Of a helper that must do something in time.
+// The time in which a helper must do its work.
 constexpr absl::Duration kLong = absl::Seconds(10);
 
 void ExpectSilence(const absl::Status& status, const std::string& file,

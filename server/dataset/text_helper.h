@@ -17,7 +17,7 @@
 
 namespace roundhouse {
 
-// Of one line of the helper.
+// The longest line of the helper.
 inline constexpr size_t kMaxTextHelperBytes = 32 << 20;
 
 struct TextHelperOptions {

@@ -25,7 +25,8 @@ struct DeviceTimes {
   int64_t idle_ns = 0;
   int64_t fenced_ns = 0;
   wire::WaitTimes bubble_causes_ns = {};
-  // Of the computation: slots of one job while another's lacked its inputs.
+  // The part of compute_ns in which slots of one job were computed while
+  // another's lacked its inputs.
   int64_t filled_bubble_ns = 0;
 };
 
@@ -54,7 +55,7 @@ class DeviceLedger {
   DeviceTimes TakeNew(int64_t now_ns);
 
   const DeviceTimes& total() const { return total_; }
-  // Of the last `window_ns` before the last TakeNew.
+  // The times of the last `window_ns` before the last TakeNew.
   DeviceTimes Window(int64_t window_ns) const;
   // bubble / (compute + bubble) of that; 0 without either.
   double BubbleRatio(int64_t window_ns) const;

@@ -11,10 +11,11 @@
 namespace roundhouse {
 namespace {
 
-// Of NVIDIA's list ("Xid Errors"): the GPU stopped processing; memory that
-// cannot be corrected; its controller halted; off the bus; memory errors that
-// were not contained; context switches and the GSP that do not answer; memory
-// that was not recovered.
+// Xids after which a GPU is lost, in NVIDIA's list of "Xid Errors". Their
+// reasons: the GPU stopped processing; memory that cannot be corrected; its
+// controller halted; off the bus; memory errors that were not contained.
+// Context switches and the GSP that do not answer; memory that was not
+// recovered.
 constexpr uint32_t kFatalXids[] = {46, 48, 61, 62, 79, 95, 109, 119, 120, 140};
 
 bool IsFatal(uint32_t xid) {

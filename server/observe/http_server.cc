@@ -48,7 +48,7 @@ absl::Status CheckListen(const std::string& listen) {
   return absl::OkStatus();
 }
 
-// Of any port: a forwarded one may be another.
+// Any port is right: a forwarded one may be another.
 bool NamesLoopback(absl::string_view host) {
   const size_t colon = host.rfind(':');
   const bool has_port = colon != absl::string_view::npos &&
@@ -81,8 +81,8 @@ const char* StatusText(int status) {
   }
 }
 
-// Of a page that changes every second speed counts more than size.  Empty:
-// it could not be.
+// Speed counts more than size for a page that changes every second. Empty:
+// compression failed.
 std::string Gzipped(const std::string& text) {
   z_stream stream = {};
   constexpr int kGzip = 16 + MAX_WBITS;

@@ -45,7 +45,7 @@ struct DeviceFamilies {
   GaugeFamily& pinned;
 };
 
-// Of CUDA devices, as NVML says.
+// What NVML says of CUDA devices.
 struct GpuFamilies {
   explicit GpuFamilies(prometheus::Registry& registry);
   GaugeFamily& lost;

@@ -65,13 +65,13 @@ class ServerMetrics {
   void AddBubble(int device, wire::WaitCause cause, absl::Duration time);
   // Computation that filled another job's bubble.
   void AddFilledBubble(int device, absl::Duration time);
-  // Of the last 10 s.
+  // The ratio of the last 10 s.
   void SetBubbleRatio(int device, double ratio);
   void AddTransfer(int device, TransferDirection direction,
                    TransferPurpose purpose, int64_t bytes);
   void AddLinkBusy(int device, TransferDirection direction,
                    absl::Duration time);
-  // Of the last 10 s.
+  // The utilization of the last 10 s.
   void SetLinkUtilization(int device, TransferDirection direction,
                           double ratio);
   // In each direction, where it is known.

@@ -96,7 +96,7 @@ TEST(SlotHistoryTest, ASlotThatWasGivenUpEndsThen) {
   ASSERT_EQ(blocks.size(), 3u);
   EXPECT_EQ(blocks[0].ended_ns, 300 * kMs);
   EXPECT_EQ(blocks[1].ended_ns, 700 * kMs);
-  // Of a slot that nobody began nothing is kept.
+  // Nothing is kept of a slot that nobody began.
   history.GaveUp(900 * kMs);
   history.Computed(950 * kMs, 0, true);
   EXPECT_EQ(history.Recent(950 * kMs).size(), 3u);

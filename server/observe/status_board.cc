@@ -16,7 +16,7 @@ using Json = nlohmann::json;
 
 int64_t Milliseconds(int64_t ns) { return ns / 1'000'000; }
 double Seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
-// Of ratios and losses: digits that nobody sees would be most of the bytes.
+// Rounds ratios and losses: digits that nobody sees would be most of the bytes.
 double Rounded(double value) {
   if (value == 0 || !std::isfinite(value)) return value;
   const double scale =

@@ -160,7 +160,7 @@ int TraceRecorder::JobIndex(const std::string& job) {
   return static_cast<int>(jobs.size()) - 1;
 }
 
-// Of a sample, which is no slot, nothing is known.
+// Nothing is known of a sample, which is no slot.
 TraceInterval TraceRecorder::IntervalOf(uint64_t slot) {
   TraceInterval interval;
   const auto known = slots_.find(slot);

@@ -65,7 +65,7 @@ class TraceRecorder {
   void OnJobStopped(const std::string& job, const std::string& why,
                     int64_t now_ns);
 
-  // Of a device's worker: what begins or ends a computation.
+  // A message of a device's worker: a computation begins or ends.
   void OnDeviceMessage(int device, const wire::Message& message,
                        int64_t now_ns);
   void OnWorkerDown(int device, int64_t now_ns);
@@ -103,10 +103,10 @@ class TraceRecorder {
   void OnComputed(int device, uint64_t slot, int64_t until_ns,
                   const wire::WaitTimes& waits, int micro_batch, bool last);
   void OnGivenUp(int device, uint64_t slot, int64_t now_ns);
-  // Of [told_ns, until_ns): computing, or waiting for one thing.
+  // Adds what [told_ns, until_ns) was: computing, or waiting for one thing.
   void AddSpan(int device, TraceTrack track, absl::string_view kind,
                uint64_t slot, int64_t until_ns);
-  // Of [told_ns, until_ns): `waits`, before them a wait for the slot.
+  // Adds `waits` to [told_ns, until_ns), before them a wait for the slot.
   void AddWaits(int device, wire::WaitTimes waits, uint64_t slot,
                 int64_t until_ns);
   absl::string_view IdleKind(const Device& device) const;
@@ -117,7 +117,7 @@ class TraceRecorder {
   std::map<uint64_t, Slot> slots_;              // with a device
   std::map<std::string, int64_t> newest_step_;  // that was sent, by job
 
-  // Of the trace; none: null.
+  // The task of the trace under way; none: null.
   std::shared_ptr<TraceTask> task_;
   std::string job_;
   int64_t wanted_steps_ = 0;

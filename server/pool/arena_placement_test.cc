@@ -60,7 +60,8 @@ TEST(ArenaPlacementTest, PagesComeFromAllNodesInTurn) {
   const absl::Status status = spread();
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(PolicyOf(*arena), MPOL_INTERLEAVE);
-  // Of the memory, not of the mapping: a worker's has it too.
+  // The policy belongs to the memory, not to the mapping: a worker's has it
+  // too.
   const auto mapped = *wire::Arena::Map(dup(arena->fd()));
   EXPECT_EQ(PolicyOf(*mapped), MPOL_INTERLEAVE);
   Write("has_memory", "one\n");

@@ -19,7 +19,7 @@
 
 namespace roundhouse {
 
-// Of a child's stderr, this many bytes are kept for error messages.
+// The last bytes of a child's stderr that are kept for error messages.
 inline constexpr size_t kStderrTailBytes = 16 * 1024;
 
 struct ChildOptions {

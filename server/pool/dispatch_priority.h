@@ -19,10 +19,11 @@ namespace roundhouse {
 // work lets several workers go on.
 enum class DispatchThread { kWorker = 1, kLoop = 2 };
 
-// Of the thread with this id, 0: the calling one.  What it starts, threads and
-// processes, is ordinary.  PERMISSION_DENIED: neither root, nor CAP_SYS_NICE,
-// nor a limit of real-time priorities (RLIMIT_RTPRIO, LimitRTPRIO= of systemd)
-// that is high enough.  NOT_FOUND: there is no such thread.
+// Acts on the thread with this id, 0: the calling one. The threads and
+// processes that it starts are ordinary. NOT_FOUND: there is no such thread.
+// PERMISSION_DENIED: the process has none of what permits it. These are root,
+// CAP_SYS_NICE, and a high enough limit of real-time priorities (RLIMIT_RTPRIO,
+// LimitRTPRIO= of systemd).
 absl::Status PutBeforeCompute(pid_t thread, DispatchThread which);
 
 }  // namespace roundhouse

@@ -48,8 +48,8 @@ bool OneDeviceEach(const std::vector<wire::Gpu>& gpus);
 // driver says.  False of fewer than two, and where a GPU is there twice.
 bool ReachEachOther(const std::vector<wire::Gpu>& gpus);
 
-// Of each device, one limit for all: `asked`, or with 0 what the fullest of
-// `gpus` has free for each of its devices beside kGpuReserveBytes.
+// The memory limit, one for all devices: `asked`, or if that is 0 what the
+// fullest of `gpus` has free for each of its devices beside kGpuReserveBytes.
 // INVALID_ARGUMENT naming --device-memory: a GPU's devices would have more than
 // it has, or nothing is free or known.
 absl::StatusOr<uint64_t> GpuMemoryLimit(const std::vector<wire::Gpu>& gpus,

@@ -67,7 +67,7 @@ absl::Status Nursery::Spawn(const wire::SpawnRequest& request,
                             Spawned spawned) {
   RETURN_IF_ERROR(Start());
   const absl::Status sent = wire::SendSpawn(fd_, request);
-  // Of one that is gone OnExit will say why.
+  // If the nursery is gone, OnExit will say why.
   if (!sent.ok() && !absl::IsUnavailable(sent)) return sent;
   pending_.push_back(std::move(spawned));
   if (pending_.size() == 1) RestartTimer();

@@ -50,7 +50,7 @@ void PeerGroup::OnDeviceLost(DeviceId) {
   FormIfComplete();
 }
 
-// Of all devices that are not lost.
+// Forms a group of all devices that are not lost.
 void PeerGroup::FormIfComplete() {
   if (!options_.enabled || phase_ != Phase::kNone ||
       failures_ >= kMaxFailures || retry_timer_ != 0) {

@@ -15,7 +15,7 @@
 
 namespace roundhouse {
 
-// Of one process.
+// Watches one process.
 class WorkWatch {
  public:
   void NoteSent(uint64_t attempt, const wire::Body& command);

@@ -467,7 +467,7 @@ TEST_F(PoolTest, ADeviceThatCannotBeIsNotStartedAgain) {
             "no driver\n");
 }
 
-// Of a GPU that was there, and may be again.
+// The GPU was there, and may be again.
 TEST_F(PoolTest, OneThatWasUpBeforeIs) {
   options_.on_unable = [](const std::string& why) { FAIL() << why; };
   Run({"die", "unable"}, [&](const std::string& told) {

@@ -72,7 +72,7 @@ class SampleBatch {
       : arena_(arena), options_(options) {}
 
   std::vector<int> Active() const;
-  // Of the next command.
+  // The new tokens of the next command.
   int64_t NewTokens() const;
   int64_t RoomTokens(const Sequence& sequence) const;
   absl::Status Check(const wire::SampleDone& done) const;

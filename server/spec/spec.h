@@ -24,8 +24,8 @@
 
 namespace roundhouse {
 
-// Of eval_prompts, each of which the model's positions bound too.  Written as
-// JSON, where a byte may take six, they leave room in a job file.
+// Limits of eval_prompts; the model's positions bound each of them too. Written
+// as JSON, where a byte may take six, they leave room in a job file.
 inline constexpr size_t kMaxEvalPrompts = 16;
 inline constexpr size_t kMaxEvalPromptBytes = 8 << 10;
 inline constexpr int64_t kEvalNewTokens = 64;  // of each completion, at most

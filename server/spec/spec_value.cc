@@ -126,7 +126,7 @@ class Builder final : public YAML::EventHandler {
  private:
   struct Frame {
     SpecValue value;
-    std::optional<SpecValue> key;  // Of a mapping: read, its value not yet.
+    std::optional<SpecValue> key;  // of a mapping: read without its value
     std::set<std::string> keys;
   };
 

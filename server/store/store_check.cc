@@ -10,7 +10,7 @@ namespace {
 struct Table {
   const char* name;
   const char* key;      // An expression that names the row.
-  const char* columns;  // That `checksum` covers, in its order.
+  const char* columns;  // what `checksum` covers, in its order
 };
 
 constexpr Table kTables[] = {

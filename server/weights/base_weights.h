@@ -97,7 +97,7 @@ class BaseCache {
   bool Has(const std::string& key) const;
   // Gives back the bytes of every base that no job uses.  False: there is none.
   bool DropUnused();
-  // Those of them that nobody has loaded.
+  // Drops the bases that nobody uses and nobody has loaded.
   void DropEmpty();
   // Whoever uses the base keeps it; later jobs do not get it.
   void Forget(const BaseWeights& base);

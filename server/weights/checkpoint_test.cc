@@ -81,8 +81,8 @@ TEST_F(CheckpointTest, ComesBackBitForBit) {
   EXPECT_TRUE(State() == before);
 }
 
-// Of an asynchronous optimizer both versions of the weights come back, each to
-// where the next steps read it; a synchronous job's checkpoint has one.
+// With an asynchronous optimizer both versions of the weights come back, each
+// to where the next steps read it. A synchronous job's checkpoint has one.
 TEST_F(CheckpointTest, BothVersionsOfWeightsComeBack) {
   for (const bool adapters : {false, true}) {
     TrainingStateOptions options = TestStateOptions(true, DType::kBF16);

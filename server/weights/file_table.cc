@@ -289,7 +289,7 @@ std::vector<FilePart> LoadParts(
     seconds.push_back(SecondTargetOf(state, unit));
   }
   std::vector<FilePart> parts = LoadParts(sources, units, targets);
-  // Of frozen units there is one.
+  // Frozen units have one version.
   if (state.options().stale && state.trainable(first_unit)) {
     for (FilePart& part : LoadParts(sources, units, seconds)) {
       parts.push_back(std::move(part));

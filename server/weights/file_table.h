@@ -73,7 +73,7 @@ std::vector<FilePart> LoadParts(
 // Adapters as PEFT: A uniform within 1 / sqrt(columns) of zero, B zeros.
 std::vector<FilePart> InitParts(const TrainingState& state);
 
-// Of a parameter's compute weights before the last update.
+// Marks a parameter's compute weights before the last update.
 inline constexpr char kPreviousSuffix[] = ".previous";
 
 // Files of one set of tensors, at most kMaxShardBytes each, and the index that

@@ -88,7 +88,8 @@ class TrainingState {
   // where it is 0 or below.  Of an older update than the last two, and without
   // options().stale, they are those of a later one by now.
   wire::BufferRef Weights(int unit, int64_t update) const;
-  // Of a frozen unit the only version there is, whatever `value`.
+  // The word that says `value`; for a frozen unit the only version there is,
+  // whatever `value`.
   wire::WordRef Version(int unit, uint64_t value) const {
     return {layouts_[unit].version_word_offset,
             trainable(unit) ? value : kBaseVersion};

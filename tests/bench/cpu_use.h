@@ -32,7 +32,7 @@ struct UseShares {
   double host = 0;     // the host worker
   double daemon = 0;   // the daemon
   double cpu_seconds = 0;
-  // Of the time in which the compute threads computed or could have: had no
+  // The share of the time in which the compute threads could compute and had no
   // core.
   double compute_ready = 0;
 };

@@ -25,7 +25,7 @@ constexpr int64_t kFewer = 8;
 constexpr int64_t kNarrower = 4;
 static_assert(kFewer * kNarrower == kShrink);
 
-// Of bf16 weights.
+// The vocabulary of a head with bf16 weights, from its bytes.
 int64_t Vocabulary(const ModelCosts& costs) {
   return std::llround(static_cast<double>(costs.head_bytes) / 2 /
                       static_cast<double>(costs.hidden * kShrink));

@@ -21,7 +21,7 @@ inline constexpr int64_t kShrink = 32;
 inline constexpr int64_t kByteShrink = kShrink * kShrink;
 // Sequences of a micro-batch.
 inline constexpr int64_t kRows = 4;
-// Of a real device.
+// The memory of a real device.
 inline constexpr int64_t kDeviceBytes = int64_t{24} << 30;
 // After how many bytes of a real device's bulk copy an activation goes first.
 inline constexpr int64_t kCopyChunkBytes = int64_t{32} << 20;
@@ -42,7 +42,7 @@ struct FakeJobOptions {
   double pcie_gbps = 21;   // 10^9 bytes per second and direction
   double host_gbps = 200;  // 10^9 bytes per second, read and written together
 
-  // Of a step's gradients.
+  // The gradient groups of a step.
   int groups() const {
     return static_cast<int>(std::min<int64_t>(devices, micro_batches));
   }

@@ -32,7 +32,7 @@ absl::StatusOr<std::vector<LayerRange>> ParseRanges(const nlohmann::json& plan,
       "plan: ", direction, " must be a list of [first layer, last layer]"));
 }
 
-// Of `slots` stages: each a list of shares.
+// Reads the lists of shares of `slots` stages.
 absl::Status ParseSplit(const nlohmann::json& plan, const char* name,
                         size_t slots, std::vector<std::vector<int>>& split) {
   const auto found = plan.find(name);

@@ -46,13 +46,14 @@ def process_seconds(pid):
 
 
 def busiest_seconds(pid):
-    """Of its thread that computes."""
+    """CPU time of the process's thread that computes."""
     return 1e-9 * max(int(path.read_text().split()[0]) for path in
                       pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat"))
 
 
 def cpu_seconds(daemon):
-    """Of the daemon and its workers; of those that compute."""
+    """CPU times of the daemon with its workers, and of the threads that
+    compute."""
     workers = daemon.workers()
     compute = sum(busiest_seconds(pid) for name, pid in workers.items()
                   if name.isdigit()) + process_seconds(workers["host"])

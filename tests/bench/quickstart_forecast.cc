@@ -17,7 +17,7 @@
 namespace roundhouse::bench {
 namespace {
 
-// Of a micro-batch: four rows of 64 (job.yaml).
+// The tokens of a micro-batch: four rows of 64 (job.yaml).
 constexpr int64_t kTokens = 4 * 64;
 constexpr int kSteps = 8;
 // GB/s; of copies that lie in caches.

@@ -17,8 +17,8 @@ namespace roundhouse::bench {
 // many groups.
 inline constexpr int kQuickstartMicroBatches = 4;
 
-// Of the model in config.json's text.  INVALID_ARGUMENT: not a model, or a
-// layer has no times.
+// The costs of the model that config.json's text describes. INVALID_ARGUMENT:
+// it is no model, or a layer has no times.
 absl::StatusOr<ModelCosts> QuickstartCosts(const std::string& config_json,
                                            const StepSamples& samples);
 

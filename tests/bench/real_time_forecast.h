@@ -25,7 +25,7 @@ struct ForecastQuestion {
   Updates updates = Updates::kClipped;
 };
 
-// Of the steps after the first.
+// Figures of the steps after the first.
 struct RealTimeForecast {
   double step_ms = 0;
   double bubble_percent = 0;  // device time without computation
@@ -36,7 +36,7 @@ struct RealTimeForecast {
 // Errors of the simulator.
 absl::StatusOr<RealTimeForecast> Forecast(const ForecastQuestion& question);
 
-// Of `options.plan`; in milliseconds of the inputs.
+// The forecast for `options.plan`, in milliseconds of the inputs.
 absl::StatusOr<RealTimeForecast> ForecastRealTime(
     const FakeJobOptions& options);
 

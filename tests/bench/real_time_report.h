@@ -40,8 +40,8 @@ struct RealTimeRun {
   StepSamples samples;
   UseShares use;
   int cores = 1;  // of the machine
-  // Those within the counted steps count; of one alone, and of as many at once
-  // as there are devices.
+  // Round trips within the counted steps: of a message alone, and of as many at
+  // once as there are devices.
   std::vector<RoundTrip> trips;
   std::vector<RoundTrip> trips_at_once;
 };

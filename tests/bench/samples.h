@@ -21,7 +21,8 @@ struct DeviceShares {
   double d2h = 0;
 };
 
-// Of a micro-batch, the mean of all slots; 0 where no slot ran that pass.
+// Times for one micro-batch, the mean of all slots; 0 where no slot ran the
+// pass.
 struct LayerTimes {
   double forward_ns = 0;   // recomputed ones too; 0 of a head that trains
   double backward_ns = 0;  // of the head with its forward pass

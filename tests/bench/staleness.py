@@ -25,7 +25,7 @@ WINDOW = 20
 
 
 def fields():
-    """Of the quickstart's job file, which has one field a line."""
+    """The fields of the quickstart's job file, which has one a line."""
     lines = (PARTS / "job.yaml").read_text().splitlines()
     return dict(line.split(": ", 1) for line in lines
                 if line and not line.startswith("#"))

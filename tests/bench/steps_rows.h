@@ -46,10 +46,11 @@ struct StepsRow {
   Schedule result;
 };
 
-// Of one model: for each number of rounds synchronous without clipping, with
-// clipping, and asynchronous; or in one pass synchronous and asynchronous,
-// against bounds of their own.  The plan is the one that the search finds for
-// it.  Each row was checked.  Errors with model and mode in front.
+// Rows for one model and each number of rounds: synchronous without clipping,
+// with clipping, and asynchronous. In one pass they are synchronous and
+// asynchronous, against bounds of their own. The plan is the one that the
+// search finds for the row. Each row was checked. Errors have model and mode in
+// front.
 absl::StatusOr<std::vector<StepsRow>> StepsRows(
     const ModelCosts& costs, const StepsTableOptions& options);
 

@@ -39,7 +39,7 @@ enum class Engine { kCompute, kUpload, kDownload };
 
 struct FakeDeviceOptions {
   uint64_t memory_bytes = 0;
-  // Of each direction; 0: copies take no time.
+  // The speed in each direction; 0: copies take no time.
   double link_bytes_per_second = 0;
   double upload_bytes_per_second = 0;  // 0: the link's
   // Is told each interval that takes time, by the thread that waits it out.

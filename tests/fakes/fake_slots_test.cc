@@ -49,7 +49,7 @@ class Record {
     std::lock_guard<std::mutex> lock(mutex_);
     return intervals_[engine];
   }
-  // Of the compute engine, as soon as there are `count`.
+  // The times of the compute engine, as soon as there are `count`.
   std::vector<int64_t> AwaitComputed(size_t count) {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock,
@@ -71,7 +71,7 @@ worker::RoundShape Shape() {
   return {{{0, 1}, {2, 2}}, {{3, 4}, {1, 2}, {0, 0}}, 4, 2};
 }
 
-// Of one micro-batch, in the order of its computation.
+// The times of one micro-batch, in the order of its computation.
 std::vector<int64_t> ExpectedOf(const wire::RunSlot& slot) {
   std::vector<int64_t> times;
   const bool head = slot.last_layer == 4;

@@ -191,9 +191,9 @@ class Figures:
 
     @classmethod
     def settled(cls, soak):
-        """Those that stay for a few seconds: pages, threads and caches are
-        given back a moment after the work. Bases that nobody uses stay until
-        another one is made, so one is made."""
+        """The figures that stay for a few seconds: pages, threads and caches
+        are given back a moment after the work. Bases that nobody uses stay
+        until another one is made, so one is made."""
         soak.daemon.client("sample", "other", "-p", "one", "--max-new-tokens",
                            "2")
         deadline = time.monotonic() + 60

@@ -195,7 +195,7 @@ def random_call(source):
 
 
 def random_answer(source, tools):
-    """Of the assistant, which may ask tools before."""
+    """A random answer of the assistant, which may ask tools before."""
     messages = []
     while tools and source.random() < 0.4:
         messages.append({"role": "assistant", "content": "",

@@ -73,7 +73,8 @@ def sharegpt(row):
 
 
 def alpaca(row):
-    """Of a conversation without tools; None of any other."""
+    """The row in alpaca's form; None unless it is a conversation without
+    tools."""
     messages = list(row["messages"])
     system = ""
     if messages[0]["role"] == "system":

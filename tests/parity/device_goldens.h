@@ -1,8 +1,8 @@
-// That a device's losses and gradients are those of transformers and PEFT, as a
-// value-parameterised suite over every checkpoint and adapter of the goldens:
+// A value-parameterised suite: a device's losses and gradients are those of
+// transformers and PEFT. It covers every checkpoint and adapter of the goldens:
 // step 0 as one micro-batch, and packed, through StageRuns as a worker computes
-// them.  fp32 within a relative L2 of 1e-5; bf16 within twice transformers' own
-// error in bf16, fp16 within once that.
+// them. fp32 lies within a relative L2 of 1e-5, bf16 within twice transformers'
+// own error in bf16, fp16 within once that error.
 //
 //   INSTANTIATE_TEST_SUITE_P(Cpu, DeviceGoldens,
 //                            testing::Values(DeviceFactory(&NewCpuDevice)));

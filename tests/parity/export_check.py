@@ -12,7 +12,7 @@ dtype; that the tokenizer encodes and decodes as the job's data were encoded;
 and that the mean loss which transformers computes over the validation tokens is
 the one that the workers computed after the last step. Exits 0 when all agree.
 
-Of a LoRA job the directory is an adapter: PEFT loads it over the base model
+The directory of a LoRA job is an adapter: PEFT loads it over the base model
 that it names, and its tensors and the loss are compared.
 """
 

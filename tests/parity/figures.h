@@ -11,13 +11,14 @@ namespace roundhouse::parity {
 // ECOSYSTEM.md, "Parity".
 inline constexpr double kTolerance = 1e-5;  // fp32 logits, losses, gradients
 inline constexpr double kUpdateTolerance = 1e-3;  // 10 AdamW steps
-// Of how far transformers' update is from its own: that is one draw of the
-// noise, ours on another CPU, which rounds otherwise, is another.
+// The limit for updates, relative to transformers' own distance. Its distance
+// is one draw of the noise; ours, on another CPU that rounds otherwise, is
+// another.
 inline constexpr double kNoiseRatio = 2;
 inline constexpr double kBf16Ratio = 1.5;  // of transformers' own error
-// Of the same.  fp16 rounds an eighth as much, and most figures are an eighth
-// of those of bf16; where a gradient is ill-conditioned (the adapter over
-// mistral_untied) the draws of the noise are further apart.
+// The same limit for fp16. It rounds an eighth as much, and most figures are an
+// eighth of those of bf16. Where a gradient is ill-conditioned (the adapter
+// over mistral_untied), the draws of the noise are further apart.
 inline constexpr double kFp16Ratio = kBf16Ratio / 2;
 inline constexpr double kLearningRate = 1e-3;
 

@@ -21,14 +21,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: E402
 GOLDENS = HERE / "goldens"
 CASES = ("llama_tied", "llama_untied", "mistral_untied", "qwen2_tied",
          "qwen2_untied", "qwen3_tied", "qwen3_untied")
-# Those with an adapter, and the dtype of the base that it is merged into.
+# The cases with an adapter, and the dtype of the base that it is merged into.
 ADAPTERS = {"llama_tied": "F32", "mistral_untied": "BF16",
             "qwen2_untied": "F16", "qwen3_tied": "F32"}
 NAMES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 VOCABULARY, END = 211, 210  # of generate_adapters.py
 TOLERANCE = 1e-5  # relative, of a loss
-# Of merged weights: of the largest magnitude in fp32, else units in the last
-# place.
+# Limits of merged weights: a share of the largest magnitude in fp32, else units
+# in the last place.
 FP32_LIMIT, ULP_LIMIT = 1e-6, 1
 # One step that changes nothing: what comes out is what went in.
 JOB = {"dataset": "rows.jsonl", "validation_dataset": "rows.jsonl",
@@ -72,7 +72,8 @@ def tokenizer():
 
 
 def to_dtype(tensor, dtype):
-    """Of "BF16" tensors with values that the dtype has, or nearly."""
+    """The tensor in `dtype`: "BF16" tensors have values that it has, or
+    nearly."""
     found, shape, data = tensor
     if dtype == found:
         return tensor
@@ -214,7 +215,7 @@ class InterchangeTest(unittest.TestCase):
         self.assertEqual(ours, {name: theirs[name] for name in ours})
         left = {name: value for name, value in theirs.items()
                 if name not in ours and value not in (None, False, {})}
-        # Of options that are off.
+        # What is left are options that are off.
         self.assertEqual(left.keys(), {"megatron_core", "peft_version",
                                        "qalora_group_size"})
         self.same_loss(job, case, "eval_loss")

@@ -11,7 +11,7 @@
 
 namespace roundhouse::parity {
 
-// Of bf16 and fp16: shares of transformers' own error in bf16.
+// Limits for bf16 and fp16, as shares of transformers' own error in bf16.
 struct HalfRatios {
   double bf16 = 0;
   double fp16 = 0;
@@ -19,12 +19,12 @@ struct HalfRatios {
   double Of(DType dtype) const { return dtype == DType::kF16 ? fp16 : bf16; }
 };
 
-// Of step 0, [rows, row tokens].
+// Compares the token losses of step 0, [rows, row tokens].
 void CheckTokenLosses(const Goldens& goldens, const std::vector<float>& losses,
                       DType dtype, const HalfRatios& ratios);
 
-// Of step 0, every trained parameter's; gradient(unit) is laid out as its
-// UnitSpec says and multiplied by `scale`.
+// Compares the gradients of every trained parameter in step 0. gradient(unit)
+// is laid out as the unit's UnitSpec says and multiplied by `scale`.
 void CheckGradients(const Subject& subject,
                     const std::function<const float*(int unit)>& gradient,
                     DType dtype, float scale, const HalfRatios& ratios);

@@ -140,7 +140,8 @@ class Device {
   // The peak so far; the next one is counted from what is used now.
   virtual uint64_t TakePeak() = 0;
   virtual CopyChunks copy_chunks() const = 0;
-  // Of pinned memory, measured when the device was opened.
+  // The bandwidth of copies from and to pinned memory, measured when the device
+  // was opened.
   virtual LinkBandwidth link_bandwidth() const { return {}; }
   // Pins [data, data + bytes), whole pages that are there already and are not
   // pinned.  A copy under way need not end first; each later one lies in it or

@@ -35,7 +35,7 @@ class HostPages {
   void* const data_;
 };
 
-// Of the fastest: others start beside this device.
+// The fastest copy counts: others start beside this device.
 template <typename Copy>
 absl::StatusOr<uint64_t> MeasureCopies(Stream& stream, Copy copy) {
   int64_t least_ns = INT64_MAX;

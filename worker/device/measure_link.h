@@ -7,10 +7,11 @@
 
 namespace roundhouse::worker {
 
-// Of pinned memory, each way by itself; takes some 25 ms on PCIe 4.0, 64 MiB of
-// the device's memory and as much of the host's.  Unknown, and no error, of a
-// device whose limit is less: it is none to train on.  Errors are the device's;
-// RESOURCE_EXHAUSTED: the host has no memory.
+// The bandwidth of copies with pinned memory, each way by itself. It takes some
+// 25 ms on PCIe 4.0, 64 MiB of the device's memory and as much of the host's.
+// It is unknown, and no error, if the device's limit is less: it is none to
+// train on. Errors are the device's; RESOURCE_EXHAUSTED: the host has no
+// memory.
 absl::StatusOr<LinkBandwidth> MeasureLink(Device& device);
 
 }  // namespace roundhouse::worker

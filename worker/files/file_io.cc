@@ -34,7 +34,8 @@ absl::Status ReadError(const std::string& path, int error) {
                       absl::StrCat(path, ": read: ", std::strerror(error)));
 }
 
-// Of a write: a full disk, a quota or a limit is told apart from the rest.
+// The error of a write: a full disk, a quota or a limit is told apart from the
+// rest.
 absl::Status WriteError(const std::string& path, const char* what,
                         uint64_t bytes, int error) {
   return absl::Status(FileError(what, path, error).code(),

@@ -36,8 +36,8 @@ struct SineCosine {
   double cosine;
 };
 
-// Of 2 pi `turn`, 0 <= turn < 1: the nearest quarter turn is taken off, the
-// Taylor series serve for the rest (at most pi/4).
+// Sine and cosine of 2 pi `turn`, 0 <= turn < 1. The nearest quarter turn is
+// taken off, the Taylor series serve for the rest (at most pi/4).
 SineCosine OfTurn(double turn) {
   const int quarter = static_cast<int>(4.0 * turn + 0.5);
   const double x = kTwoPi * (turn - 0.25 * quarter);
@@ -61,7 +61,7 @@ SineCosine OfTurn(double turn) {
   }
 }
 
-// Of 64 random bits the upper 53 as a multiple of 2^-53 in [0, 1).
+// The upper 53 of 64 random bits as a multiple of 2^-53 in [0, 1).
 double Fraction(uint32_t high, uint32_t low) {
   const uint64_t bits = (uint64_t{high} << 32 | low) >> 11;
   return static_cast<double>(bits) * 0x1p-53;

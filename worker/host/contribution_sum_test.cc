@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kUnit = 1;
 
-// Of five groups, as slots of two, two and one would send them.
+// An operation on five groups, as slots of two, two and one would send them.
 wire::HostOp Contributed(TestJob& job, DType dtype) {
   wire::HostOp op;
   op.unit = kUnit;

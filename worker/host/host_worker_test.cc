@@ -86,7 +86,7 @@ using ReduceCase = std::tuple<DType, int, bool, int>;
 
 class ReduceTest : public testing::TestWithParam<ReduceCase> {
  protected:
-  // Of the embedding.
+  // Expects the sum of the embedding.
   static void ExpectSum(TestJob& job, const ReduceReference& reference) {
     const uint64_t elements = job.parameter(0).element_count;
     const float* sum = job.Fp32(job.unit(0).grad_sum_offset, elements);

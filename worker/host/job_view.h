@@ -40,7 +40,7 @@ class JobView {
                                         uint64_t layout_offset);
 
   uint64_t job() const { return layout_->job; }
-  // Of activations and of the model's weights.
+  // The type of activations and of the model's weights.
   DType dtype() const { return static_cast<DType>(layout_->dtype); }
   const wire::ModelDims& model() const { return layout_->model; }
   uint32_t scratch_slot_count() const { return layout_->scratch_slot_count; }
@@ -49,7 +49,7 @@ class JobView {
   uint32_t unit_count() const { return layout_->unit_count; }
   // REQUIRES: unit < unit_count().
   const wire::UnitLayout& unit(uint32_t unit) const { return units_[unit]; }
-  // Of the unit's compute weights: the job's, or fp32 for adapters.
+  // The type of the unit's compute weights: the job's, or fp32 for adapters.
   DType dtype(uint32_t unit) const {
     return static_cast<DType>(units_[unit].dtype);
   }

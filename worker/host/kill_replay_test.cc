@@ -260,7 +260,7 @@ struct Point {
 // for unit 1 in one pass, and updated once.
 std::vector<Point> Points(const Step& step) {
   const bool both = step.trained_units() == 2;
-  // Of the rows that come by themselves one of two chunks has any.
+  // Only one of two chunks has any of the rows that come by themselves.
   const int chunks = step.one_pass() ? 13 : both ? 25 : 18;
   const int operations = step.one_pass() ? 7 : both ? 9 : 5;
   return {{"host.gather.copied", 6},

@@ -19,7 +19,7 @@ namespace roundhouse::worker {
 
 using Row = std::optional<std::vector<float>>;
 
-// Of groups [begin, end); none: none of them has anything.
+// The sum of groups [begin, end); none: none of them has anything.
 Row TreeSum(const std::vector<Row>& groups, int64_t begin, int64_t end);
 
 struct Round {

@@ -33,7 +33,8 @@ class Update : public ChunkWork {
   absl::Status Compute(int thread, uint32_t chunk, std::byte* scratch) override;
   void CopyIntoPlace(uint32_t chunk, const std::byte* scratch) override;
 
-  // Of what was contributed; 0 unless the operation wants the norm.
+  // The squared norm of what was contributed; 0 unless the operation wants the
+  // norm.
   double NormSquared() const;
 
  private:
@@ -41,14 +42,14 @@ class Update : public ChunkWork {
          int threads);
   // What grad_sum is, or would be.
   const float* Sum(int thread, const Chunk& chunk);
-  // That times gradient_scale in fp32; itself when the scale is 1.
+  // `sum` times gradient_scale in fp32; `sum` itself when the scale is 1.
   const float* Scaled(int thread, const Chunk& chunk, const float* sum);
 
   const AdamWStep step_;
   const float gradient_scale_;
   const DType dtype_;  // of the unit's compute copy
   const std::vector<Chunk> chunks_;
-  // Of the whole unit.
+  // These belong to the whole unit.
   float* const master_;
   float* const exp_avg_;
   float* const exp_avg_sq_;

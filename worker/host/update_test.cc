@@ -41,7 +41,7 @@ wire::HostOp UpdateOp(TestJob& job, float scale) {
   return op;
 }
 
-// Of five groups, as slots of four and one would send them.
+// Contributes five groups, as slots of four and one would send them.
 void Contribute(TestJob& job, DType dtype, wire::HostOp& op) {
   op.total_groups = 5;
   op.want_norm = 1;

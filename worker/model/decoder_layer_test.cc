@@ -45,7 +45,7 @@ class DecoderLayerTest : public testing::TestWithParam<Architecture> {
                         weights, x);
   }
 
-  // Of the layer's output along a fixed direction.
+  // The value of the layer's output along a fixed direction.
   at::Tensor Value(const LayerTensors& weights, const at::Tensor& x) const {
     return (Run(weights, x, rope_) * direction_).sum(at::kDouble);
   }

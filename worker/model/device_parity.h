@@ -1,9 +1,9 @@
-// That a device computes what the host computes, as a value-parameterised
-// suite: StageRuns of tiny models of every family, whole and with adapters,
-// dropout, packed rows and windows, and samples.  fp32 within a relative L2 of
-// 1e-5, bf16 and fp16 within 3e-2, so fp16 with a loss scale of the host's
-// fp32; what overflows in fp16 is not finite; dropout masks bit for bit; a run
-// twice, bit for bit.
+// A value-parameterised suite: a device computes what the host computes. It
+// covers StageRuns of tiny models of every family, whole and with adapters,
+// dropout, packed rows and windows, and samples. fp32 lies within a relative L2
+// of 1e-5, bf16 and fp16 within 3e-2, so fp16 with a loss scale of the host's
+// fp32. What overflows in fp16 is not finite. Dropout masks agree bit for bit,
+// and so does a run twice.
 //
 //   INSTANTIATE_TEST_SUITE_P(Cpu, DeviceParity,
 //                            testing::Values(DeviceFactory(&NewCpuDevice)));

@@ -54,7 +54,7 @@ TEST(DropoutTest, DropsTheShareItIsTold) {
   }
 }
 
-// Of half dropped, two independent masks agree in half of the elements.
+// Two independent masks that drop half agree in half of the elements.
 TEST(DropoutTest, EveryPartOfTheKeyCounts) {
   constexpr int64_t kFeatures = 40000;
   const auto of = [](const DropoutKey& key, int64_t layer, ParamRole matrix,

@@ -47,7 +47,7 @@ class TorchGenerationRun : public GenerationRun {
   const Packing no_packing_;
   RopeTables tables_;  // of positions 0 .. table_tokens_ - 1
   int64_t table_tokens_ = 0;
-  // Of the step.
+  // The sequences of the step.
   std::vector<SequenceStep> steps_;
   std::vector<int64_t> last_tokens_;  // by sequence, its last row of the input
   RopeTables rope_;

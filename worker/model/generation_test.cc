@@ -54,7 +54,8 @@ Tokens MakeTokens(const ModelConfig& config, int64_t count, uint64_t seed) {
   return MakeBatch(config, 1, count, seed).tokens;
 }
 
-// Of the last token, by the forward pass of training over the whole sequence.
+// The logits of the last token, by the forward pass of training over the whole
+// sequence.
 Logits FullLogits(const TestModel& model, const Tokens& tokens) {
   const auto count = static_cast<int64_t>(tokens.size());
   auto run = *StageRun::Create({.config = model.config,

@@ -43,8 +43,8 @@ at::Tensor ToDevice(const at::Tensor& host, const at::Device& device);
 void ApplyMask(const DropoutMask& mask, int64_t row_tokens,
                const at::Tensor& from, const at::Tensor& to);
 
-// Of tensors on `device`; null where LibTorch's operators compute.  They queue
-// on its current stream, so the thread's current device is `device`.
+// The kernels for tensors on `device`; null where LibTorch's operators compute.
+// They queue on its current stream, so the thread's current device is `device`.
 const FusedKernels* FusedKernelsOf(const at::Device& device);
 // Test only: those of host memory from now on, or null.  They outlive their
 // use.

@@ -22,7 +22,7 @@ struct RopeTables {
 // config.rope_scaling says.
 at::Tensor RopeFrequencies(const ModelConfig& config);
 
-// Of positions 0 .. row_tokens - 1.
+// The tables of positions 0 .. row_tokens - 1.
 RopeTables MakeRopeTables(const ModelConfig& config, int64_t row_tokens,
                           at::ScalarType dtype,
                           const at::Device& device = at::kCPU);

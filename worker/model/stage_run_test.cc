@@ -22,7 +22,7 @@ struct Outcome {
   GradientMap sink;
 };
 
-// Of a training step: with the model's dropout.
+// The options of a training step: with the model's dropout.
 StageRunOptions OptionsOf(const TestModel& model, const TestBatch& batch,
                           Keep keep) {
   return {.config = model.config,

@@ -167,9 +167,10 @@ TEST_P(WorkingMemoryTest, IsBoundedAndNotByMuchMore) {
   }
 }
 
-// Of Qwen3-1.7B's attention.  Its sixteen heads are few for a GPU, so each
-// query's gradient is added up twelve times over (and once more, which is the
-// bound's), whatever the model's dtype, and keys' and values' sixteen times.
+// The config has Qwen3-1.7B's attention. Its sixteen heads are few for a GPU,
+// so each query's gradient is added up twelve times over, whatever the model's
+// dtype. Keys' and values' are added up sixteen times. The bound counts the
+// query's once more.
 TEST(AttentionSumsTest, AreOfTwoByteTypesAndFewHeads) {
   ModelConfig config = TinyConfig(3, false);
   config.hidden_size = 2048;

@@ -69,7 +69,7 @@ struct NvmlEvent {
   unsigned int compute_instance;
 };
 
-// Those that the library lacks are null; of the first six none is.
+// A function that the library lacks is null; the first six never are.
 struct NvmlFunctions {
   NvmlResult (*init)();
   const char* (*error_string)(NvmlResult);

@@ -18,7 +18,7 @@ namespace roundhouse::worker {
 // NVML that concerns all GPUs.
 absl::StatusOr<wire::GpuReport> ProbeGpus(const NvmlFunctions& nvml);
 
-// Of a call of NVML that concerns no single GPU: the same errors.
+// The error of a call of NVML that concerns no single GPU: the same errors.
 absl::Status StatusOf(const NvmlFunctions& nvml, const char* call,
                       NvmlResult result);
 

@@ -222,7 +222,7 @@ TEST(WatchTest, XidsArePrintedAsTheyHappen) {
                    "nvmlEventSetWait_v2=2 79 error 10 0 13 1 48 error 15\n"),
       " --watch");
   EXPECT_EQ(outcome.status, 1);
-  // Of the second GPU, which was lost at the start, nothing is recorded.
+  // Nothing is recorded of the second GPU, which was lost at the start.
   EXPECT_EQ(outcome.output,
             "roundhouse-gpu-events 1\nGPU-a-2 xid 79\nGPU-a-0 xid 13\n"
             "roundhouse-gpu-probe: nvmlEventSetWait: GPU is lost\n");

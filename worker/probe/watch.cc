@@ -9,7 +9,7 @@
 namespace roundhouse::worker {
 namespace {
 
-// Of one wait; events end it sooner.
+// The longest wait; events end it sooner.
 constexpr unsigned int kWaitMs = 10'000;
 
 // A GPU that is lost has no events; the others have.

@@ -24,7 +24,7 @@
 namespace roundhouse::worker {
 namespace {
 
-// Of one call: others have their turn in between.
+// The most bytes of one call: others have their turn in between.
 constexpr uint64_t kMaxPieceBytes = 1 << 20;
 
 // One direction of a copy, as it crosses a socket: its length in 8 bytes, then

@@ -180,7 +180,7 @@ TEST_F(CudaDeviceLogicTest, ThePoolKeepsTheLimitAndALittleMore) {
   EXPECT_EQ(Cudart().release_threshold, 4096u + (256 << 20));
 }
 
-// Of the fake, whose work takes a millisecond a piece.
+// The fake's work takes a millisecond a piece.
 TEST_F(CudaDeviceLogicTest, OpeningMeasuresTheLink) {
   const auto device = *OpenFake(128 << 20);
   EXPECT_EQ(device->link_bandwidth().to_device, (uint64_t{64} << 20) * 1000);

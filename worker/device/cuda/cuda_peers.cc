@@ -223,8 +223,8 @@ class NcclGroup : public PeerGroup {
     return State();
   }
 
-  // Of calls that come, or go on, after the group's end: when nothing of NCCL's
-  // is left that could queue more.
+  // The state for calls that come, or go on, after the group's end. They wait
+  // until nothing of NCCL's is left that could queue more.
   absl::Status State() {
     if (!over_) return absl::OkStatus();
     Abort();  // who has said so may not have begun

@@ -26,7 +26,7 @@ c10::cuda::CUDAStream TorchStream(const NativeStream& stream) {
 void CheckLaunch(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   cudaGetLastError();
-  // Of a first launch, which loads the kernel.
+  // A first launch, which loads the kernel, may run out of memory.
   TORCH_CHECK_WITH(OutOfMemoryError, error != cudaErrorMemoryAllocation, what,
                    ": ", cudaGetErrorString(error));
   TORCH_CHECK(false, what, ": ", cudaGetErrorName(error), ": ",

@@ -10,8 +10,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Of a norm's weight: enough chunks for any device, each long enough that its
-// sums are few beside what it read.
+// Chunks for the gradient of a norm's weight: enough for any device, each long
+// enough that its sums are few beside what it read.
 constexpr int64_t kMostChunks = 256;
 constexpr int64_t kLeastChunkRows = 64;
 

@@ -1,9 +1,9 @@
-// That fused kernels compute what they stand for, as a value-parameterised
-// suite for any kind of device; one without kernels of its own is given those
-// of host_fused_kernels.h.  Values and gradients within what the roundings of
-// the dtype are worth of fp64 references; rotary has the bits of LibTorch's
-// operators, of SwiGLU at most one element in a hundred is another, by one
-// rounding; a run twice, bit for bit.
+// A value-parameterised suite for any kind of device: fused kernels compute
+// what they stand for. A device without kernels of its own is given those of
+// host_fused_kernels.h. Values and gradients lie within what the roundings of
+// the dtype are worth of fp64 references. Rotary has the bits of LibTorch's
+// operators; of SwiGLU at most one element in a hundred differs, by one
+// rounding. A run twice agrees bit for bit.
 //
 //   INSTANTIATE_TEST_SUITE_P(Cpu, FusedSuite,
 //                            testing::Values(DeviceFactory(&NewCpuDevice)));

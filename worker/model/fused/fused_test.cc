@@ -13,7 +13,7 @@ namespace {
 INSTANTIATE_TEST_SUITE_P(Cpu, FusedSuite,
                          testing::Values(DeviceFactory(&NewCpuDevice)));
 
-// Of 3 rows, forward and backward.
+// A norm of 3 rows, forward and backward.
 struct Norm {
   explicit Norm(int64_t columns)
       : x(kRows * columns),

@@ -1,0 +1,366 @@
+#!/usr/bin/env python3
+"""Figures of the repository's order, and a check of those that must be zero.
+
+    tests/house/figures.py [--root DIR] [--json | --list RULE]
+    tests/house/figures.py [--root DIR] --check | --lower
+
+Reads the files that git tracks. Without an option it prints a table; --list
+names each place that breaks a rule (see RULES). --check fails with file and
+line for each place that breaks a rule, but for those in not_yet.json: a
+number per rule and file, class or room, which may only fall. Where the tree
+has fewer, --check fails until --lower has written the lower number; --lower
+raises the sum of no rule. Needs Python 3.11 and git, nothing else.
+"""
+
+import argparse
+import collections
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+
+import builds
+import source
+import words
+
+CPP = (".cc", ".h", ".cu")
+HASH = (".sh", ".yaml", ".yml", ".toml", ".supp", "Dockerfile")
+STARLARK = (".bazel", ".bzl", "WORKSPACE")
+FUNCTION_LINES = 60
+CLASS_FIELDS = 30
+ROOM_LINES = 5000
+SENTENCE_WORDS = 40
+SMALL_FILE_LINES = 60
+LARGEST = 5  # classes shown
+
+RULES = {
+    "comments": "comments that begin with Of, That, Those, Likewise",
+    "sentences": f"sentences above {SENTENCE_WORDS} words in ARCHITECTURE.md "
+                 "and every README.md",
+    "documents": "references to documents that are not in the repository",
+    "functions": f"functions above {FUNCTION_LINES} lines",
+    "fields": f"production classes above {CLASS_FIELDS} fields",
+    "rooms": f"rooms above {ROOM_LINES} production lines",
+}
+# Counted by what they have too much of, not by places.
+SIZES = ("fields", "rooms")
+STEP = {"rooms": 100}  # numbers are multiples of it, so that few lines fit
+NOT_YET = pathlib.Path(__file__).parent / "not_yet.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a rule is broken; count is what not_yet.json limits by key."""
+
+    key: str
+    count: int
+    file: str
+    line: int
+    what: str
+
+    def __str__(self):
+        return f"{self.file}:{self.line}: {self.what}"
+
+
+class Tree:
+    """The tracked text files under a root and what is counted in them."""
+
+    def __init__(self, root, paths):
+        self.files = {}
+        for path in paths:
+            try:
+                text = (root / path).read_text(encoding="utf-8")
+            except (UnicodeDecodeError, IsADirectoryError, FileNotFoundError):
+                continue  # binary, a submodule, or deleted and not committed
+            self.files[path] = text
+        self.builds = builds.Builds()
+        for path, text in self.files.items():
+            if path.endswith("BUILD.bazel"):
+                self.builds.add(path, text)
+        self.functions = {path: self._functions(path)
+                          for path in self.files if is_code(path)}
+        self.types = []
+        for path in self.files:
+            if path.endswith(CPP) and self.production(path):
+                self.types += [(path, kind) for kind in
+                               source.Reader(self.files[path]).types]
+
+    def _functions(self, path):
+        text = self.files[path]
+        if path.endswith(".py"):
+            return source.python_functions(text)
+        return source.Reader(text).functions
+
+    def production(self, path):
+        """Neither a test nor only for tests."""
+        name = path.rpartition("/")[2]
+        return (is_code(path) and not path.startswith("tests/") and
+                not name.endswith(("_test.cc", "_test.py", "_fuzz.cc")) and
+                not self.builds.only_tests(path))
+
+    def lines(self, path):
+        return self.files[path].count("\n")
+
+    def comments(self, path):
+        """None if nobody knows how comments look there."""
+        text = self.files[path]
+        if path.endswith(CPP + (".proto",)):
+            return source.cpp_comments(text)
+        if path.endswith(".html"):
+            return source.html_comments(text)
+        if path.endswith((".py", *STARLARK)) or text.startswith(
+                "#!/usr/bin/env python3"):
+            return source.python_comments(text)
+        if path.endswith(HASH) or text.startswith(("#!", "# shellcheck")):
+            return source.shell_comments(text)
+        return None
+
+    # One list of places for each rule.
+
+    def broken(self):
+        """{rule: [Place]} of all rules."""
+        return {"comments": list(self._comments()),
+                "sentences": list(self._sentences(house_documents)),
+                "documents": list(self._documents()),
+                "functions": list(self._long_functions()),
+                "fields": [Place(kind.name, kind.fields, path,
+                                 kind.line, f"{kind.name} has {kind.fields} "
+                                 "fields")
+                           for path, kind in self.types
+                           if kind.fields > CLASS_FIELDS],
+                "rooms": [Place(room, count, room, 1,
+                                f"has {count} production lines")
+                          for room, count in self.room_lines().items()
+                          if count > ROOM_LINES]}
+
+    def _comments(self):
+        for path in self.files:
+            for comment in self.comments(path) or ():
+                for line, text in words.dialect(comment):
+                    yield Place(path, 1, path, line, text)
+
+    def _sentences(self, chosen):
+        for path, text in self.files.items():
+            if path.endswith(".md") and chosen(path):
+                for line, sentence in words.sentences(text):
+                    if len(sentence) > SENTENCE_WORDS:
+                        yield Place(path, 1, path, line,
+                                    f"{len(sentence)} words: "
+                                    f"{' '.join(sentence[:8])} ...")
+
+    def _documents(self):
+        names = {path.rpartition("/")[2] for path in self.files}
+        for path, text in self.files.items():
+            if path.startswith("tests/house/") or not (
+                    path.endswith(".md") or self.comments(path) is not None):
+                continue  # here the names themselves are what is looked for
+            if not path.endswith(".md"):
+                for comment in self.comments(path):
+                    for line, name in words.missing_documents(
+                            path, comment.text, self.files, names):
+                        yield Place(path, 1, path, comment.line + line - 1,
+                                    f"{name} is not in the repository")
+                continue
+            for line, name in words.missing_documents(path, text, self.files,
+                                                      names):
+                yield Place(path, 1, path, line,
+                            f"{name} is not in the repository")
+
+    def _long_functions(self):
+        for path, functions in self.functions.items():
+            for function in functions:
+                if function.lines > FUNCTION_LINES:
+                    yield Place(path, 1, path, function.line,
+                                f"{function.name} has {function.lines} lines")
+
+    # Figures that are reported and not limited.
+
+    def rooms(self):
+        """{room: {suffix: [files, lines]}} of production code."""
+        found = collections.defaultdict(
+            lambda: collections.defaultdict(lambda: [0, 0]))
+        for path in self.files:
+            if self.production(path):
+                suffix = path[path.rindex("."):]
+                cell = found[path.rpartition("/")[0]][suffix]
+                cell[0] += 1
+                cell[1] += self.lines(path)
+        return {room: dict(found[room]) for room in sorted(found)}
+
+    def room_lines(self):
+        return {room: sum(lines for _, lines in kinds.values())
+                for room, kinds in self.rooms().items()}
+
+    def figures(self):
+        """Everything, as --json prints it."""
+        broken = self.broken()
+        largest = sorted(self.types, key=lambda pair: -(
+            pair[1].fields + pair[1].methods))[:LARGEST]
+        long = broken["functions"]
+        small = [path for path in self.builds.library_files
+                 if path in self.files and self.production(path) and
+                 self.lines(path) < SMALL_FILE_LINES]
+        rooms = self.room_lines()
+        code = [path for path in self.files if is_code(path)]
+        return {
+            "classes": [{"name": kind.name, "file": path,
+                         "fields": kind.fields, "methods": kind.methods}
+                        for path, kind in largest],
+            "rooms": self.rooms(),
+            "production_lines": sum(rooms.values()),
+            "other_lines": sum(map(self.lines, code)) - sum(rooms.values()),
+            "functions": sum(map(len, self.functions.values())),
+            "long_functions": [str(place) for place in long],
+            "long_production_functions": sum(
+                self.production(place.file) for place in long),
+            "broken": {rule: len(places) for rule, places in broken.items()},
+            "sentences": {path: sentence_counts(self.files[path])
+                          for path in self.files
+                          if path.endswith(".md")},
+            "libraries": self.builds.libraries,
+            "small_library_files": len(small),
+        }
+
+
+def is_code(path):
+    return path.endswith((*CPP, ".py"))
+
+
+def house_documents(path):
+    return path in ("ARCHITECTURE.md",) or path.endswith("README.md")
+
+
+def sentence_counts(text):
+    """[all sentences, those above SENTENCE_WORDS]."""
+    found = [len(sentence) for _, sentence in words.sentences(text)]
+    return [len(found), sum(count > SENTENCE_WORDS for count in found)]
+
+
+def tracked(root):
+    done = subprocess.run(["git", "-C", root, "ls-files", "-z"], check=True,
+                          capture_output=True, text=True)
+    return [path for path in done.stdout.split("\0") if path]
+
+
+def table(figures):
+    """The figures as Markdown."""
+    yield "| class | file | fields | methods |\n|---|---|---:|---:|"
+    for kind in figures["classes"]:
+        yield (f"| `{kind['name']}` | {kind['file']} | {kind['fields']} | "
+               f"{kind['methods']} |")
+    yield ("\n| room | files | .cc | .h | .cu | .py | lines |\n"
+           "|---|---:|---:|---:|---:|---:|---:|")
+    for room, kinds in figures["rooms"].items():
+        lines = [kinds.get(suffix, (0, 0))[1] for suffix in (*CPP, ".py")]
+        cells = " | ".join(f"{count:,}" for count in lines)
+        files = sum(count for count, _ in kinds.values())
+        yield f"| {room or '.'} | {files} | {cells} | {sum(lines):,} |"
+    broken = figures["broken"]
+    yield "\n| figure | |\n|---|---:|"
+    yield f"| production lines | {figures['production_lines']:,} |"
+    yield f"| lines of tests and what they need | {figures['other_lines']:,} |"
+    yield f"| functions | {figures['functions']:,} |"
+    for rule, meaning in RULES.items():
+        yield f"| {meaning} | {broken[rule]} |"
+    yield (f"| functions above {FUNCTION_LINES} lines, production alone | "
+           f"{figures['long_production_functions']} |")
+    yield f"| BUILD libraries | {figures['libraries']} |"
+    yield (f"| their files under {SMALL_FILE_LINES} lines | "
+           f"{figures['small_library_files']} |")
+    yield (f"\n| document | sentences | above {SENTENCE_WORDS} words |\n"
+           "|---|---:|---:|")
+    for path, (count, long) in sorted(figures["sentences"].items()):
+        yield f"| {path} | {count} | {long} |"
+    if figures["long_functions"]:
+        yield f"\nFunctions above {FUNCTION_LINES} lines:\n"
+        for function in figures["long_functions"]:
+            yield f"- {function}"
+
+
+def counts(places):
+    """{key: number} of one rule's places."""
+    found = collections.Counter()
+    for place in places:
+        found[place.key] += place.count
+    return found
+
+
+def problems(broken, not_yet):
+    """What --check prints: one line each. Sizes may lie below their number,
+    which anyone's commit changes; counts may not."""
+    for rule, places in broken.items():
+        allowed = not_yet.get(rule, {})
+        found = counts(places)
+        for place in places:
+            if found[place.key] > allowed.get(place.key, 0):
+                yield f"{place} ({RULES[rule]}: {found[place.key]}, allowed " \
+                      f"{allowed.get(place.key, 0)})"
+        for key, number in allowed.items():
+            if found[key] == 0 or (rule not in SIZES and found[key] < number):
+                yield (f"{key}: {found[key]} {RULES[rule]}, not_yet.json says "
+                       f"{number}: run tests/house/figures.py --lower")
+
+
+def rounded(rule, found):
+    """Numbers as not_yet.json has them: multiples of the rule's step."""
+    step = STEP.get(rule, 1)
+    return {key: -(-number // step) * step for key, number in found.items()
+            if number}
+
+
+def lowered(broken, not_yet):
+    """not_yet with what the tree has. A rule's numbers may move to other keys,
+    as when a file gets another name, while their sum does not grow."""
+    kept = {}
+    for rule, allowed in not_yet.items():
+        found = rounded(rule, counts(broken[rule]))
+        keys = allowed
+        if sum(found.values()) <= sum(allowed.values()):
+            keys = allowed = found
+        left = {key: min(allowed[key], found[key])
+                for key in sorted(keys) if key in found}
+        if left:
+            kept[rule] = left
+    return kept
+
+
+def read_not_yet():
+    return json.loads(NOT_YET.read_text(encoding="utf-8"))
+
+
+def write_not_yet(numbers):
+    NOT_YET.write_text(json.dumps(numbers, indent=2) + "\n", encoding="utf-8")
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=pathlib.Path,
+                        default=pathlib.Path(__file__).parents[2])
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument("--json", action="store_true")
+    modes.add_argument("--list", choices=RULES)
+    modes.add_argument("--check", action="store_true")
+    modes.add_argument("--lower", action="store_true")
+    args = parser.parse_args()
+    tree = Tree(args.root, tracked(args.root))
+    if args.check:
+        found = list(problems(tree.broken(), read_not_yet()))
+        print(*found, sep="\n", file=sys.stderr, end="\n" if found else "")
+        return 1 if found or not tree.files else 0
+    if args.lower:
+        write_not_yet(lowered(tree.broken(), read_not_yet()))
+    elif args.list:
+        for place in tree.broken()[args.list]:
+            print(place)
+    elif args.json:
+        print(json.dumps(tree.figures(), indent=2))
+    else:
+        print(*table(tree.figures()), sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

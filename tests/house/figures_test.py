@@ -1,0 +1,348 @@
+"""Tests of the figures: what they count, and what --check lets pass."""
+
+import pathlib
+import sys
+import tempfile
+import textwrap
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+import builds
+import figures
+import source
+import words
+
+HEADER = """
+#define BEGIN { (  // a directive is no code
+namespace house {
+class Later;
+enum class Colour { kRed, kBlue };
+
+// Comment with a brace { and a "quote.
+template <typename T>
+class ABSL_LOCKABLE(3) Room final : public Base<std::pair<int, T>>,
+                                    private Other {
+ public:
+  using Callback = std::function<void(int)>;
+  enum Kind { kOne, kTwo };
+  struct Options {
+    int size_bytes = 3;
+    std::vector<int> sizes{1, 2};
+  };
+  Room() = default;
+  Room(const Room&) = delete;
+  explicit Room(int size) : size_(size), map_{{1, 2}} {
+    auto inner = [this](int at) { return at; };
+    size_ = inner(3);
+  }
+  int size() const { return size_; }
+  bool operator==(const Room& other) const = default;
+  void operator()(int a, int b);
+  absl::Status Open(absl::string_view name = "a;{",
+                    Callback done = nullptr)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  virtual ~Room() = 0;
+
+ private:
+  friend class Later;
+  static constexpr int kLimit = 1'000'000;
+  static_assert(kLimit > 3);
+  int size_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::function<void(int, char)> done_;
+  std::map<int, std::vector<int>> map_ = {{1, {2}}};
+  char low_ = '{', high_ = '}';
+  const char* text_ = R"(; } int no_field_; {)";
+  struct { int x; } point_;
+  absl::Mutex mutex_;
+};
+}  // namespace house
+"""
+
+BODIES = """
+int Long(int a,
+         int b) {
+  if (a) {
+    return 1;
+  }
+  return 2;
+}
+Room::Room(int a) : Base{a}, b_(3) {
+}
+TEST_F(RoomTest, IsThere) { EXPECT_TRUE(true); }
+const int kTable[] = {
+    1,
+    2,
+};
+auto kLambda = [](int a) {
+  return a;
+};
+bool Room::operator()(int a) const {
+  return a;
+}
+"""
+
+
+class SourceTest(unittest.TestCase):
+    def test_counts_fields_and_methods(self):
+        types = {kind.name: (kind.fields, kind.methods)
+                 for kind in source.Reader(HEADER).types}
+        # size_, done_, map_, low_, high_, text_, point_, mutex_; two
+        # constructors, size, ==, (), Open, the destructor.
+        self.assertEqual(types, {"Room": (8, 7), "Room::Options": (2, 0),
+                                 "Room::(unnamed)": (1, 0)})
+
+    def test_says_where_a_type_is(self):
+        room = source.Reader(HEADER).types[0]
+        self.assertIn("private Other {", HEADER.splitlines()[room.line - 1])
+
+    def test_measures_functions(self):
+        found = [(function.name, function.line, function.lines)
+                 for function in source.Reader(BODIES).functions]
+        self.assertEqual(found, [
+            ("Long", 2, 7), ("Room::Room", 9, 2),
+            ("TEST_F(RoomTest, IsThere)", 11, 1),
+            ("Room::operator()", 19, 3)])
+
+    def test_a_function_of_61_lines_is_told_from_one_of_60(self):
+        for statements in (58, 59):
+            text = "void F() {\n" + "  G();\n" * statements + "}\n"
+            function, = source.Reader(text).functions
+            self.assertEqual(function.lines, statements + 2)
+
+    def test_blank_keeps_every_line(self):
+        for text in (HEADER, BODIES, 'a("\\"//"); // "b"\n/* x\n" */ c'):
+            self.assertEqual(source.blank(text).count("\n"),
+                             text.count("\n"))
+        self.assertEqual(source.blank('a("\\"//"); // "b"').rstrip(),
+                         'a("    ");')
+
+    def test_reads_comments(self):
+        self.assertEqual(
+            source.cpp_comments('a = "// no"; // One.\n// Two,\n// three.\n\n'
+                                "// Four.\n/* Five\n * six. */\n"),
+            [source.Comment(1, "One."), source.Comment(2, "Two,\nthree."),
+             source.Comment(5, "Four."), source.Comment(6, "Five\nsix.")])
+        self.assertEqual(
+            source.python_comments('"""Doc."""\nx = "# no"  # One.\n'
+                                   'def f():\n    """Of f."""\n'),
+            [source.Comment(1, "Doc."), source.Comment(2, "One."),
+             source.Comment(4, "Of f.")])
+        self.assertEqual(
+            source.shell_comments('#!/bin/sh\n# One\n# two.\n'
+                                  'a="# no"; b=$# # Three.\n'),
+            [source.Comment(2, "One\ntwo."), source.Comment(4, "Three.")])
+        self.assertEqual(
+            [comment.text for comment in source.html_comments(
+                "<!-- One -->\n<a href='//x'>\n// Two\n")], ["One", "Two"])
+
+    def test_measures_python(self):
+        text = "@wrapped\ndef f():\n    def g():\n        pass\n    g()\n"
+        self.assertEqual({f.name: f.lines
+                          for f in source.python_functions(text)},
+                         {"f": 4, "g": 2})
+
+
+class WordsTest(unittest.TestCase):
+    def test_finds_the_dialect_where_a_comment_begins(self):
+        comment = source.Comment(7, "Of slots.\nThat goes on.\n\n"
+                                    "Those are.\nOften.")
+        self.assertEqual(list(words.dialect(comment)),
+                         [(7, "Of slots."), (10, "Those are.")])
+        for text in ("Often it is.", "Thatch.", "A list of those.",
+                     "of one word"):
+            self.assertEqual(list(words.dialect(source.Comment(1, text))), [])
+
+    def test_counts_words_of_sentences(self):
+        text = textwrap.dedent("""\
+            # A heading
+
+            One two three.
+            Four `five and six` [seven eight](nine.md). Ten e.g. eleven.
+
+            - a b
+              c
+            - d
+
+            | x y | z |
+            |---|---|
+
+            ```
+            not this one
+            ```
+            <!-- nor
+            this -->
+            """)
+        self.assertEqual([(line, len(found))
+                          for line, found in words.sentences(text)],
+                         [(1, 2), (3, 3), (3, 4), (3, 3), (6, 3), (8, 1),
+                          (10, 2), (10, 1)])
+
+    def test_finds_documents_that_are_missing(self):
+        paths = {"docs/guide.md", "README.md", "tests/README.md"}
+        names = {"guide.md", "README.md"}
+        text = ("See guide.md and [this](../README.md), docs/guide.md\n"
+                "but DESIGN.md, docs/lost.md, the fault table\n"
+                "and CONTROL_PLANE's R1; https://x.org/their.md *.md x.mdx\n")
+        self.assertEqual(
+            list(words.missing_documents("docs/a.md", text, paths, names)),
+            [(2, "DESIGN.md"), (2, "docs/lost.md"), (2, "fault table"),
+             ])
+        self.assertEqual(
+            list(words.missing_documents("docs/a.md", "CONTROL_PLANE's R1",
+                                         paths, names)),
+            [(1, "CONTROL_PLANE's")])
+
+
+class BuildsTest(unittest.TestCase):
+    def test_tells_tests_from_production(self):
+        found = builds.Builds()
+        found.add("a/BUILD.bazel", textwrap.dedent("""\
+            load("//bazel:cc.bzl", "cc_library", "cc_test")
+            package(default_visibility = ["//visibility:public"])
+            cc_library(name = "x", srcs = ["x.cc"] + select({
+                "//c": ["y.cc"], "//d": []}), hdrs = [":x.h"])
+            cc_library(name = "f", testonly = True, srcs = ["fake.cc", "x.h"])
+            cc_test(name = "t", srcs = ["t_test.cc", "t.h"], deps = [":x"])
+            """))
+        found.add("BUILD.bazel", 'package(default_testonly = True)\n'
+                                 'cc_library(name = "r", srcs = ["r.cc"])\n')
+        self.assertEqual(found.libraries, 3)
+        for path, only in (("a/x.cc", False), ("a/y.cc", False),
+                           ("a/x.h", False), ("a/fake.cc", True),
+                           ("a/t.h", True), ("r.cc", True)):
+            self.assertEqual(found.only_tests(path), only, path)
+
+
+class TreeTest(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.root = pathlib.Path(scratch.name)
+        self.paths = []
+
+    def write(self, path, text):
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_text(text)
+        self.paths.append(path)
+
+    def tree(self):
+        return figures.Tree(self.root, self.paths)
+
+    def fill(self):
+        fields = "".join(f"  int f{n}_;\n" for n in range(31))
+        self.write("a/x.h", f"// Of x.\nclass X {{\n{fields}}};\n")
+        self.write("a/x.cc", "// See DESIGN.md\nvoid F() {\n" +
+                   "  G();\n" * 59 + "}\n")
+        self.write("a/x_test.cc", "// Those.\n")
+        self.write("a/fake.cc", "int a;\n" * 10)
+        self.write("a/tool.py", '"""A tool."""\n')
+        self.write("a/run", "#!/bin/sh\n# Likewise.\n")
+        self.write("a/BUILD.bazel", 'cc_library(name = "x", srcs = ["x.cc"], '
+                   'hdrs = ["x.h"])\ncc_library(name = "fake", testonly = '
+                   'True, srcs = ["fake.cc"])\n')
+        self.write("tests/t.cc", "int b;\n" * 6000)
+        self.write("a/README.md", "word " * 41 + ".\n\n" + "word " * 40)
+        self.write("docs/x.md", "word " * 41 + "\n")
+        self.write("a/large.bin", "")
+        (self.root / "a/large.bin").write_bytes(b"\xff\xfe\x00")
+
+    def test_finds_every_broken_rule_with_its_place(self):
+        self.fill()
+        broken = self.tree().broken()
+        places = {rule: [str(place) for place in found]
+                  for rule, found in broken.items()}
+        self.assertEqual(places, {
+            "comments": ["a/x.h:1: Of x.", "a/x_test.cc:1: Those.",
+                         "a/run:2: Likewise."],
+            "sentences": [f"a/README.md:1: 41 words: {'word ' * 8}..."],
+            "documents": ["a/x.cc:1: DESIGN.md is not in the repository"],
+            "functions": ["a/x.cc:2: F has 61 lines"],
+            "fields": ["a/x.h:2: X has 31 fields"],
+            "rooms": []})
+        self.assertEqual(set(broken), set(figures.RULES))
+
+    def test_a_room_is_its_production_code(self):
+        self.fill()
+        tree = self.tree()
+        self.assertEqual(tree.rooms(), {"a": {".h": [1, 34], ".cc": [1, 62],
+                                              ".py": [1, 1]}})
+        self.write("b/y.cc", "int c;\n" * 5001)
+        self.write("c/y.cc", "int c;\n" * 5000)
+        self.assertEqual([(place.key, place.count)
+                          for place in self.tree().broken()["rooms"]],
+                         [("b", 5001)])
+
+    def test_the_report_has_all_figures(self):
+        self.fill()
+        found = self.tree().figures()
+        self.assertEqual(found["production_lines"], 97)
+        self.assertEqual(found["other_lines"], 6011)
+        self.assertEqual(found["libraries"], 2)
+        self.assertEqual(found["small_library_files"], 1)
+        self.assertEqual(found["sentences"], {"a/README.md": [2, 1],
+                                              "docs/x.md": [1, 1]})
+        text = "\n".join(figures.table(found))
+        for line in ("| `X` | a/x.h | 31 | 0 |",
+                     "| a | 3 | 62 | 34 | 0 | 1 | 97 |",
+                     "| production lines | 97 |", "| docs/x.md | 1 | 1 |",
+                     "- a/x.cc:2: F has 61 lines"):
+            self.assertIn(line, text)
+
+
+class RatchetTest(unittest.TestCase):
+    def places(self, rule, **numbers):
+        return {rule: [figures.Place(key, 1, key, at + 1, "x")
+                       for key, count in numbers.items()
+                       for at in range(count)]}
+
+    def problems(self, broken, allowed):
+        return list(figures.problems(broken, allowed))
+
+    def test_what_is_not_listed_fails_with_its_place(self):
+        found = self.problems(self.places("comments", a=1, b=2),
+                              {"comments": {"a": 1}})
+        self.assertEqual([line.split(" ")[0] for line in found],
+                         ["b:1:", "b:2:"])
+
+    def test_one_more_than_listed_fails(self):
+        self.assertEqual(self.problems(self.places("comments", a=2),
+                                       {"comments": {"a": 2}}), [])
+        self.assertEqual(len(self.problems(self.places("comments", a=3),
+                                           {"comments": {"a": 2}})), 3)
+
+    def test_a_number_that_is_too_high_fails(self):
+        found, = self.problems(self.places("comments", a=1),
+                               {"comments": {"a": 2}})
+        self.assertIn("--lower", found)
+        found, = self.problems({"comments": []}, {"comments": {"a": 2}})
+        self.assertIn("--lower", found)
+
+    def test_sizes_may_lie_below_their_number_while_they_break_the_rule(self):
+        room = figures.Place("a", 6000, "a", 1, "x")
+        allowed = {"rooms": {"a": 6100}}
+        self.assertEqual(self.problems({"rooms": [room]}, allowed), [])
+        self.assertEqual(len(self.problems({"rooms": []}, allowed)), 1)
+        self.assertEqual(len(self.problems(
+            {"rooms": [room]}, {"rooms": {"a": 5999}})), 1)
+
+    def test_lower_never_raises(self):
+        for found, before, after in (
+                ({"a": 1, "b": 1}, {"a": 2, "b": 3}, {"a": 1, "b": 1}),
+                ({"a": 5, "b": 1}, {"a": 2, "b": 3}, {"a": 2, "b": 1}),
+                ({"new": 2}, {"old": 2}, {"new": 2}),
+                ({"new": 3}, {"old": 2}, None), ({}, {"a": 1}, None)):
+            with self.subTest(found=found):
+                self.assertEqual(
+                    figures.lowered(self.places("comments", **found),
+                                    {"comments": before}),
+                    {"comments": after} if after else {})
+        room = figures.Place("a", 6001, "a", 1, "x")
+        for before, after in ((7000, 6100), (6050, 6050)):
+            self.assertEqual(figures.lowered({"rooms": [room]},
+                                             {"rooms": {"a": before}}),
+                             {"rooms": {"a": after}})
+
+
+if __name__ == "__main__":
+    unittest.main()
