@@ -38,9 +38,9 @@ class JobPhase {
   // It ends PAUSED, and nothing went wrong that would be why.
   bool pausing() const;
 
-  // Of stopping(): steps that have begun may still end.
+  // stopping(), and steps that have begun may still end.
   bool letting_end() const { return At(Rest::kLettingEnd); }
-  // Of stopping(): nothing of the job is with a worker.
+  // stopping(), and nothing of the job is with a worker.
   bool quiet() const { return At(Rest::kQuiet); }
 
   // REQUIRES of each: the arrow is in the diagram (checked).

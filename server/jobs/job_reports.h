@@ -26,7 +26,7 @@ struct StepReport {
   double learning_rate = 0;
   // Unscaled; none: the gradients of fp16 overflowed, and nothing was updated.
   std::optional<double> grad_norm;
-  std::optional<double> loss_scale;  // of the step's gradients, with fp16
+  std::optional<double> loss_scale;  // its gradients', with fp16
   double epoch = 0;
   int64_t tokens = 0;  // targets of this step
   double seconds = 0;
@@ -46,9 +46,9 @@ struct HeldReport {
   // STORAGE_FULL, HOST_MEMORY (of the save's own tables) or STORAGE_ERROR.
   JobReason reason = JobReason::kStorageFull;
   std::string why;
-  uint64_t need_bytes = 0;  // of disk
+  uint64_t need_bytes = 0;  // on the disk
   std::string directory;    // where
-  int64_t saved_step = 0;   // of the newest checkpoint; 0: none
+  int64_t saved_step = 0;   // the newest checkpoint; 0: none
 };
 
 struct JobOutcome {

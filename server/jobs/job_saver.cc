@@ -33,7 +33,7 @@ void Add(WeightFiles files, DirectoryPlan& plan) {
   }
 }
 
-// Of the files that lie directly in it.
+// The sizes of the files that lie directly in it.
 uint64_t BytesIn(const std::string& path) {
   uint64_t bytes = 0;
   std::error_code error;

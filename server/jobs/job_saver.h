@@ -33,8 +33,8 @@ class JobSaver {
   struct Snapshot {
     const TrainingState& state;
     int64_t step = 0;  // steps completed
-    int64_t update =
-        0;  // that left the weights; another where they were loaded
+    // The update that left the weights; not `step` where others were loaded.
+    int64_t update = 0;
     std::string trainer_state;         // the file's text
     std::vector<std::string> samples;  // lines of samples.jsonl
   };

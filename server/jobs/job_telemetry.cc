@@ -18,6 +18,7 @@ void JobTelemetry::StartCounting() {
 
 std::vector<DeviceUse> JobTelemetry::device_use() const {
   std::vector<DeviceUse> use;
+  if (!counts()) return use;
   const std::vector<DeviceTimes> times = sinks_.devices.times();
   for (size_t i = 0; i < times.size(); ++i) {
     use.push_back({static_cast<int>(i), Seconds(compute_ns_[i]),

@@ -35,7 +35,7 @@ class JobTelemetry final : public StepTelemetry {
   // What devices did is counted from now on.
   void StartCounting();
   bool counts() const { return !times_at_start_.empty(); }
-  // Per device, since StartCounting.  Computation is of the
+  // Per device, since StartCounting; empty before it.  Computation is of the
   // job's own slots; a bubble is everybody's.
   std::vector<DeviceUse> device_use() const;
 

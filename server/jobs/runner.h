@@ -77,7 +77,8 @@ class JobRunner final : private StepBook::Owner,
   void Start();
   // Stops at the next moment that loses no finished step, saves, ends PAUSED.
   void Pause();
-  void Drain();  // likewise, but what can't be written is given up
+  // Stops as Pause does, but gives up what can't be written.
+  void Drain();
   // Writes again what it is held for.  REQUIRES: held(), since OnHeld.
   void TryAgain() { saver_.TryAgain(); }
   bool held() const { return writer_.waiting(); }

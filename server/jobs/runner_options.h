@@ -20,9 +20,9 @@ namespace roundhouse {
 
 struct RunnerOptions {
   uint64_t job = 0;
-  std::string uid;          // of the job; its result says it
-  std::string directory;    // of the job; checkpoints lie in it
-  std::string output_path;  // of the exported model
+  std::string uid;          // the job's; its result says it
+  std::string directory;    // the job's; checkpoints lie in it
+  std::string output_path;  // the exported model's
   ResolvedSpec spec;
   const FileOpener* files = nullptr;  // what it reads; outlives the runner
   // Not OK: model or adapter are not what was submitted, and why; the job goes
@@ -32,8 +32,8 @@ struct RunnerOptions {
   // What adapters name as their base: the model as the hub has it, or its
   // directory here, without a revision.
   HubName base;
-  std::optional<AdapterDirectory> adapter;  // that its spec names
-  // Of the engine; outlives the runner.  Null: the job shares no base, and has
+  std::optional<AdapterDirectory> adapter;  // its spec names it
+  // The engine's; outlives the runner.  Null: the job shares no base, and has
   // no adapters.
   BaseCache* bases = nullptr;
   FilesLine* files_line = nullptr;  // outlives the runner
@@ -41,7 +41,7 @@ struct RunnerOptions {
   // The hash of the training tokens when the job was submitted; "": not known.
   std::string dataset_sha256;
   const Dataset* validation = nullptr;  // null: none
-  TextHelperOptions text;               // of the spec's eval_prompts
+  TextHelperOptions text;               // for the spec's eval_prompts
   DeviceRoom device;
 };
 

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "server/jobs/job_parts_test_fixture.h"
 #include "server/jobs/runner.h"
 #include "server/testing/test_model.h"
 
@@ -70,7 +71,7 @@ class RunnerTest : public testing::Test,
 
   // Runs a job of 10 sequences to its end.
   void Run(const std::string& fields) {
-    WriteDataset();
+    WriteTestDataset(root_, tokens_sha256_);
     train_ = *Dataset::Open(root_, 50);
     validation_ = *Dataset::Open(root_, 50);
     const auto spec = ParseJobSpec(
@@ -257,29 +258,6 @@ class RunnerTest : public testing::Test,
   std::vector<std::string> notes_;
   std::string tokens_sha256_ = "a1";
 
- private:
-  void WriteDataset() {
-    std::vector<uint32_t> tokens(30);
-    std::vector<uint64_t> offsets;
-    for (uint64_t i = 0; i <= 10; ++i) offsets.push_back(3 * i);
-    WriteTestFile(root_ + "/tokens.u32",
-                  {reinterpret_cast<char*>(tokens.data()), 120});
-    WriteTestFile(root_ + "/labels.u8", std::string(30, '\1'));
-    WriteTestFile(root_ + "/offsets.u64",
-                  {reinterpret_cast<char*>(offsets.data()), 88});
-    WriteTestFile(root_ + "/manifest.json",
-                  nlohmann::json{
-                      {"format_version", 1},
-                      {"sequences", 10},
-                      {"tokens", 30},
-                      {"target_tokens", 20},
-                      {"truncated", 0},
-                      {"files", {{"tokens.u32", {{"sha256", tokens_sha256_}}}}},
-                      {"max_sequence_tokens", 3}}
-                      .dump());
-  }
-
- protected:
   uint64_t free_bytes_ = 0;
 };
 

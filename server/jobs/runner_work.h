@@ -58,7 +58,7 @@ struct LossSum {
   bool finite = true;
 };
 
-// Of all its micro-batches.
+// The loss over all micro-batches of the step.
 LossSum SumLoss(const StepEntry& entry);
 
 }  // namespace roundhouse

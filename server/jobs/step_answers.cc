@@ -82,7 +82,7 @@ void StepBook::OnSumsDown(WorkerId worker, uint64_t attempt,
   CarryOut({sums.time_ns, wire::WaitCause::kDependency});
 }
 
-// Of a wide slot's part: it holds them, or exchanged them.
+// A wide slot's part holds its sums, or has exchanged them.
 void StepBook::OnHeldSums(WorkerId worker, uint64_t attempt,
                           const wire::Body& body) {
   const auto* const held = std::get_if<wire::SumsHeld>(&body);

@@ -24,7 +24,7 @@ class StepMaker {
             const Dataset* validation);
 
   int64_t steps_per_epoch() const { return order_.steps_per_epoch(); }
-  // Of the weights that the newest step leaves.
+  // The weights that the newest step leaves have it.
   uint64_t version() const { return version_; }
 
   // The weights are there: answers their version.  REQUIRES: no step was made.
@@ -47,8 +47,8 @@ class StepMaker {
   const Dataset* const validation_;
   BatchOrder order_;
   uint64_t next_pass_ = 1;
-  uint64_t version_ = 0;           // that the newest step leaves
-  uint64_t previous_version_ = 0;  // that the one before it leaves
+  uint64_t version_ = 0;           // the newest step leaves it
+  uint64_t previous_version_ = 0;  // the one before it leaves it
 };
 
 }  // namespace roundhouse

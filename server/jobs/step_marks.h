@@ -10,7 +10,7 @@ namespace roundhouse {
 
 struct StepMarks {
   int64_t total = 0;      // by the spec
-  int64_t base = 0;       // of another job's checkpoint, which it goes on from
+  int64_t base = 0;       // another job's checkpoint, which it goes on from
   int64_t completed = 0;  // updated
   int64_t begun = 0;      // the newest
   int64_t reduced = 0;    // the newest whose gradients are all there
