@@ -310,13 +310,17 @@ absl::Status RunDaemon(const DaemonOptions& written) {
                       .max_running_jobs = options.max_running_jobs,
                       .status = http->address().empty() ? nullptr : &status,
                       .samples = samples.get()},
-                     *loop, *arena, *pool, *store, *metrics));
+                     {.loop = *loop,
+                      .arena = *arena,
+                      .pool = *pool,
+                      .store = *store,
+                      .metrics = *metrics}));
   const GpuMetrics gpu_metrics(
       *loop, {options.gpu_probe, options.gpu_probe_limit}, gpus,
       metrics->gpus(), [&pool = *pool](int device, const std::string& what) {
         pool.Suspect(static_cast<DeviceId>(device), what);
       });
-  RETURN_IF_ERROR(pool->Start(engine.get()));
+  RETURN_IF_ERROR(pool->Start(&engine->listener()));
   RETURN_IF_ERROR(engine->Recover());
   const PathResolver resolve = engine->resolver();
   DatasetInspector inspector(*loop,

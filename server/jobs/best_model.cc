@@ -51,7 +51,20 @@ void BestModel::Read(int64_t step) {
 void BestModel::Lose(int64_t step, const absl::Status& why) {
   lost_ = absl::StrCat("load_best_model_at_end: the best model, of step ", step,
                        ", is lost: ", std::string(why.message()));
-  const std::optional<Evaluation> next = NextBest(step);
+  // Shared: written off the loop, read on it.
+  auto checkpoints = std::make_shared<std::vector<int64_t>>();
+  around_.background.Run(
+      [directory = options_.directory, checkpoints] {
+        *checkpoints = ListCheckpointSteps(directory);
+        return absl::OkStatus();
+      },
+      [this, step, checkpoints](const absl::Status&) {
+        if (!calls_.ending()) Replace(step, *checkpoints);
+      });
+}
+
+void BestModel::Replace(int64_t step, const std::vector<int64_t>& checkpoints) {
+  const std::optional<Evaluation> next = NextBest(step, checkpoints);
   around_.events.OnCheckpointCorrupt(lost_);
   around_.events.OnWarning(lost_);
   around_.evaluations.ReplaceBest(next);
@@ -65,8 +78,8 @@ void BestModel::Lose(int64_t step, const absl::Status& why) {
       });
 }
 
-std::optional<Evaluation> BestModel::NextBest(int64_t lost_step) const {
-  std::vector<int64_t> steps = ListCheckpointSteps(options_.directory);
+std::optional<Evaluation> BestModel::NextBest(
+    int64_t lost_step, std::vector<int64_t> steps) const {
   std::erase(steps, lost_step);
   steps.push_back(around_.marks.completed);  // in the arena
   std::optional<Evaluation> next;

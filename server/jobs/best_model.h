@@ -66,7 +66,10 @@ class BestModel {
  private:
   void Read(int64_t step);
   void Lose(int64_t step, const absl::Status& why);
-  std::optional<Evaluation> NextBest(int64_t lost_step) const;
+  void Replace(int64_t step, const std::vector<int64_t>& checkpoints);
+  // Of the models that there still are.
+  std::optional<Evaluation> NextBest(int64_t lost_step,
+                                     std::vector<int64_t> checkpoints) const;
 
   const Surroundings around_;
   const RunnerOptions& options_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <utility>
+#include <variant>
 
 #include "absl/time/time.h"
 #include "server/pool/event_loop.h"
@@ -112,6 +113,20 @@ void DeviceReports::SetBusy(bool busy) {
 void DeviceReports::OnSlotSent(DeviceId device, uint64_t attempt,
                                const SlotFacts& slot) {
   sent_[Number(device)][attempt] = slot;
+}
+
+void DeviceReports::OnMessage(DeviceId device, const wire::Message& message) {
+  const wire::Body& body = message.body;
+  if (const auto* started = std::get_if<wire::SlotStarted>(&body)) {
+    OnSlotStarted(device, message.attempt, *started);
+  } else if (const auto* done = std::get_if<wire::MicroBatchDone>(&body)) {
+    OnMicroBatchDone(device, *done);
+  } else if (const auto* sample = std::get_if<wire::SampleDone>(&body)) {
+    OnSampleDone(device, *sample);
+  } else if (std::holds_alternative<wire::Withdrawn>(body) ||
+             std::holds_alternative<wire::Failed>(body)) {
+    OnGivenUp(device, message.attempt);
+  }
 }
 
 void DeviceReports::OnSlotStarted(DeviceId device, uint64_t attempt,

@@ -42,6 +42,8 @@ class DeviceReports {
   void SetBusy(bool busy);
   // What the attempt is, should the device begin it.
   void OnSlotSent(DeviceId device, uint64_t attempt, const SlotFacts& slot);
+  // Of what the device's worker says, all that is not an answer to its job.
+  void OnMessage(DeviceId device, const wire::Message& message);
   // Of the device's compute thread, in its order.
   void OnSlotStarted(DeviceId device, uint64_t attempt,
                      const wire::SlotStarted& started);

@@ -22,6 +22,20 @@ std::vector<CheckpointShard> ShardsOf(const DirectoryPlan& plan,
   return shards;
 }
 
+// Of the files that lie directly in it.
+uint64_t BytesIn(const std::string& path) {
+  uint64_t bytes = 0;
+  std::error_code error;
+  for (auto file = std::filesystem::directory_iterator(path, error);
+       !error && file != std::filesystem::directory_iterator();
+       file.increment(error)) {
+    std::error_code gone;
+    const uintmax_t size = file->file_size(gone);
+    if (!gone) bytes += size;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 uint64_t DirectoryBytes(const DirectoryPlan& plan) {
@@ -73,13 +87,19 @@ void DirectoryWriter::WriteParts(const Job& job) {
 }
 
 void DirectoryWriter::Finish(const Job& job) {
+  // Shared: written off the loop, read on it.
+  auto bytes = std::make_shared<uint64_t>(0);
   around_.background.Run(
-      [plan = job.plan] {
+      [plan = job.plan, bytes] {
         const absl::Status status = FinishDirectory(*plan);
         if (!status.ok()) AbandonDirectory(*plan);
+        if (status.ok()) *bytes = BytesIn(plan->final_path);
         return status;
       },
-      [this, job](const absl::Status& finished) { OnWritten(job, finished); });
+      [this, job, bytes](const absl::Status& finished) {
+        finished_bytes_ = *bytes;
+        OnWritten(job, finished);
+      });
 }
 
 void DirectoryWriter::Abandon(const Job& job, const absl::Status& why) {

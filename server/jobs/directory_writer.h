@@ -68,6 +68,9 @@ class DirectoryWriter {
   // REQUIRES: no other is written or held.
   void Write(DirectoryPlan plan, Done done);
 
+  // Bytes of the files of the directory that was finished last.
+  uint64_t finished_bytes() const { return finished_bytes_; }
+
   // One is held, or is written again after it was.
   bool held() const { return held_.has_value(); }
   // It is held, and nobody tries.
@@ -96,6 +99,7 @@ class DirectoryWriter {
   const Surroundings around_;
   Owner& owner_;
   std::optional<Held> held_;
+  uint64_t finished_bytes_ = 0;
 };
 
 }  // namespace roundhouse

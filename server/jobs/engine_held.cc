@@ -42,14 +42,11 @@ std::string KeptText(const HeldReport& report, const std::string& disk,
 }  // namespace
 
 bool Engine::HasPlace() const {
-  const auto places = std::count_if(
-      running_.begin(), running_.end(),
-      [](const auto& entry) { return !entry.second->held().has_value(); });
-  return places < options_.max_running_jobs;
+  return running_.PlacesTaken() < options_.max_running_jobs;
 }
 
 void Engine::OnHeld(const std::string& id, const HeldReport& report) {
-  RunningJob* const run = FindRunning(id);
+  RunningJob* const run = running_.Find(id);
   const auto free_bytes = FreeDiskBytes(report.directory);
   const bool roomy =
       free_bytes.ok() && *free_bytes >= report.need_bytes + kRoomMarginBytes;
@@ -69,16 +66,16 @@ void Engine::OnHeld(const std::string& id, const HeldReport& report) {
       absl::Now());
   run->OnNote(
       absl::StrCat("PAUSED ", JobReasonName(report.reason), ": ", message));
-  recorder_.OnJobStopped(id, "the job is PAUSED", MonotonicNs());
+  running_.recorder().OnJobStopped(id, "the job is PAUSED", MonotonicNs());
   const TransitionInfo info = {report.reason, message, true};
   transitions_.Want(
       id, JobState::kPaused, info, [this, id, reason = report.reason] {
         UpdateCounts();
-        RunningJob* const kept = FindRunning(id);
+        RunningJob* const kept = running_.Find(id);
         if (kept == nullptr) return;  // it was drained
         kept->set_state(JobState::kPaused);
-        ShowEnded(id, kept->color(), JobState::kPaused, reason);
-        loop_.After(absl::ZeroDuration(), [this] { StartNext(); });
+        status_.ShowEnded(id, kept->color(), JobState::kPaused, reason);
+        world_.loop.After(absl::ZeroDuration(), [this] { StartNext(); });
       });
 }
 
@@ -92,48 +89,50 @@ absl::StatusOr<JobRecord> Engine::GoOn(RunningJob& run) {
   }
   ASSIGN_OR_RETURN(JobRecord changed, transitions_.Ask(run.id(), state, {}));
   UpdateCounts();
-  std::erase_if(ended_,
-                [&](const StatusEnded& job) { return job.id == run.id(); });
+  status_.HideEnded(run.id());
   run.set_state(state);
   run.GoOn();
   return changed;
 }
 
 void Engine::QueueWithRoom() {
-  if (without_room_.empty()) return;
+  const std::vector<std::string> waiting = queue_.WithoutRoom();
+  if (waiting.empty()) return;
   const auto free_bytes = FreeDiskBytes(options_.state_dir);
   if (!free_bytes.ok() || *free_bytes < kRoomMarginBytes) return;
-  for (auto next = without_room_.begin(); next != without_room_.end();) {
-    const std::string id = next->first;
-    const auto job = store_.Get(id);
-    const bool waits = job.ok() && job->state == JobState::kPaused &&
-                       job->reason == JobReason::kStorageFull &&
-                       FindRunning(id) == nullptr;
-    const bool queued = job.ok() && job->state == JobState::kQueued;
-    if (transitions_.Waits(id) || queued ||
-        (waits && absl::Now() < next->second.due)) {
-      ++next;  // how often it was tried is needed where it finds no room again
-      continue;
-    }
-    if (!waits) {
-      next = without_room_.erase(next);
-      continue;
-    }
-    RH_LOG(kInfo) << id << ": there is room again";
-    if (!transitions_.Ask(id, JobState::kQueued, {}).ok()) return;
-    queue_.push_back({id, absl::Now()});
-    start_later_ = true;
-    UpdateCounts();
-    std::erase_if(ended_,
-                  [&](const StatusEnded& shown) { return shown.id == id; });
-    ++next;
+  for (const std::string& id : waiting) {
+    if (!QueueIfRoom(id)) return;
   }
 }
 
+// False: the store takes nothing.
+bool Engine::QueueIfRoom(const std::string& id) {
+  const auto job = world_.store.Get(id);
+  const bool waits = job.ok() && job->state == JobState::kPaused &&
+                     job->reason == JobReason::kStorageFull &&
+                     running_.Find(id) == nullptr;
+  const bool queued = job.ok() && job->state == JobState::kQueued;
+  if (transitions_.Waits(id) || queued ||
+      (waits && !queue_.IsDue(id, absl::Now()))) {
+    return true;  // how often it was tried is needed where there is no room
+  }
+  if (!waits) {
+    queue_.ForgetRoom(id);
+    return true;
+  }
+  RH_LOG(kInfo) << id << ": there is room again";
+  if (!transitions_.Ask(id, JobState::kQueued, {}).ok()) return false;
+  queue_.Add(id, absl::Now());
+  start_later_ = true;
+  UpdateCounts();
+  status_.HideEnded(id);
+  return true;
+}
+
 void Engine::GoOnWithRoom() {
-  if (draining_ || !reserve_.held()) return;
+  if (phase_ == Phase::kDraining || !reserve_.held()) return;
   QueueWithRoom();
-  ForEachRunning([this](RunningJob& run) { GoOnIfRoom(run); });
+  running_.ForEach([this](RunningJob& run) { GoOnIfRoom(run); });
 }
 
 void Engine::GoOnIfRoom(RunningJob& run) {

@@ -15,15 +15,10 @@
 #include "server/jobs/finish_mark.h"
 #include "server/spec/spec_error.h"
 #include "server/weights/checkpoint.h"
+#include "server/weights/leftovers.h"
 
 namespace roundhouse {
 namespace {
-
-// For a disk that has room: a quota may be full, or it was there for a moment.
-// Each try waits twice as long: it may take a large disk to its end again.
-constexpr absl::Duration kRetryUntaken = absl::Seconds(5);
-constexpr absl::Duration kMostRetryUntaken = absl::Minutes(10);
-constexpr int kDoublings = 7;
 
 // What an earlier daemon kept; `steps` have checkpoints.
 std::string GivenBackText(const std::vector<int64_t>& steps) {
@@ -31,6 +26,16 @@ std::string GivenBackText(const std::vector<int64_t>& steps) {
       "the daemon was restarted, and the memory that the job kept was given "
       "back with the last one; resumed, it goes on after step ",
       steps.empty() ? 0 : steps.back());
+}
+
+// Why a job could not be validated or started; DATA_LOSS is of the disk.
+JobReason ReasonOf(const absl::Status& status) {
+  const absl::StatusCode code = status.code();
+  return code == absl::StatusCode::kInvalidArgument ? JobReason::kInvalidDataset
+         : code == absl::StatusCode::kResourceExhausted
+             ? JobReason::kStorageFull
+         : code == absl::StatusCode::kDataLoss ? JobReason::kStorageError
+                                               : JobReason::kInternal;
 }
 
 absl::Status CheckNotFinal(const JobRecord& job, const char* to_do) {
@@ -50,14 +55,20 @@ absl::Status Engine::Recover() {
   std::vector<JobRecord> jobs;
   std::optional<int64_t> before;
   do {
-    ASSIGN_OR_RETURN(const JobPage page, store_.List(unfinished, before, 500));
+    ASSIGN_OR_RETURN(const JobPage page,
+                     world_.store.List(unfinished, before, 500));
     jobs.insert(jobs.end(), page.jobs.begin(), page.jobs.end());
     before = page.next_before;
   } while (before.has_value());
   std::reverse(jobs.begin(), jobs.end());  // oldest first
-  RemoveLeftovers();
+  const JobPaths& paths = admission_->paths();
+  // Of saves that were cut short, before anything runs.
+  SweepJobDirectories(paths.jobs());
+  SweepOutputs(paths.outputs(), [this](const std::string& name) {
+    return admission_->names().FindJob(name).ok();
+  });
   for (const JobRecord& job : jobs) TakeUp(job);
-  taken_up_ = true;
+  phase_ = Phase::kServing;
   UpdateCounts();
   Tick();
   StartNext();
@@ -67,7 +78,7 @@ absl::Status Engine::Recover() {
 void Engine::TakeUp(const JobRecord& job) {
   switch (job.state) {
     case JobState::kValidating:
-      AddToValidate(job.id);
+      validations_.Add(job.id);
       break;
     case JobState::kCancelling:
       SetState(job.id, JobState::kCancelled, JobReason::kNone, "");
@@ -77,20 +88,21 @@ void Engine::TakeUp(const JobRecord& job) {
                "the daemon stopped; goes on from its last checkpoint");
       break;
     case JobState::kQueued:
-      queue_.push_back({job.id, absl::Now()});
+      queue_.Add(job.id, absl::Now());
       break;
     case JobState::kPaused:
       if (!job.progress.memory_kept) {
         // It never ran, and is to go on by itself.
         if (job.reason == JobReason::kStorageFull && job.attempts == 0) {
-          without_room_[job.id].due = absl::Now() + kRetryUntaken;
+          queue_.WaitForRoomAgain(job.id, absl::Now());
         }
         break;
       }
       SetState(job.id, JobState::kRecovering, JobReason::kNone,
                "the daemon was restarted");
       SetState(job.id, JobState::kPaused, job.reason,
-               GivenBackText(ListCheckpointSteps(paths_.Directory(job))));
+               GivenBackText(
+                   ListCheckpointSteps(admission_->paths().Directory(job))));
       break;
     default:
       if (job.state != JobState::kRecovering) {
@@ -104,11 +116,7 @@ void Engine::TakeUp(const JobRecord& job) {
 
 // It came before those that were queued since.
 void Engine::QueueAgain(const std::string& id) {
-  const auto later =
-      std::find_if(queue_.begin(), queue_.end(), [&](const Queued& queued) {
-        return JobNumber(queued.id) > JobNumber(id);
-      });
-  queue_.insert(later, {id, absl::Now()});
+  queue_.AddInOrder(id, absl::Now());
   UpdateCounts();
   StartNext();
 }
@@ -116,13 +124,13 @@ void Engine::QueueAgain(const std::string& id) {
 // --- what is asked for ---
 
 absl::StatusOr<JobRecord> Engine::CancelNow(const std::string& id) {
-  ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
+  ASSIGN_OR_RETURN(const JobRecord job, world_.store.Get(id));
   if (job.state == JobState::kCancelling || job.state == JobState::kCancelled) {
     return job;
   }
   RETURN_IF_ERROR(CheckNotFinal(job, "cancel"));
   RETURN_IF_ERROR(transitions_.CheckAsks(job.id));
-  RunningJob* const running = FindRunning(job.id);
+  RunningJob* const running = running_.Find(job.id);
   const JobState to =
       running != nullptr ? JobState::kCancelling : JobState::kCancelled;
   ASSIGN_OR_RETURN(const JobRecord changed, transitions_.Ask(job.id, to, {}));
@@ -131,22 +139,26 @@ absl::StatusOr<JobRecord> Engine::CancelNow(const std::string& id) {
     running->set_state(to);
     running->runner().Cancel();
   } else {
-    ShowEnded(job.id, -1, to, JobReason::kNone);
-    Forget(job.id);
-    StartNext();
+    LeaveNow(job, to);
   }
   return changed;
 }
 
+void Engine::LeaveNow(const JobRecord& job, JobState state) {
+  status_.ShowEnded(job.id, -1, state, JobReason::kNone);
+  Forget(job.id);
+  StartNext();
+}
+
 absl::StatusOr<JobRecord> Engine::PauseNow(const std::string& id) {
-  without_room_.erase(id);  // it goes on when it is told to
-  ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
+  queue_.ForgetRoom(id);  // it goes on when it is told to
+  ASSIGN_OR_RETURN(const JobRecord job, world_.store.Get(id));
   if (job.state == JobState::kPausing || job.state == JobState::kPaused) {
     return job;
   }
   RETURN_IF_ERROR(CheckNotFinal(job, "pause"));
   RETURN_IF_ERROR(transitions_.CheckAsks(job.id));
-  RunningJob* const running = FindRunning(job.id);
+  RunningJob* const running = running_.Find(job.id);
   const JobState to =
       running != nullptr ? JobState::kPausing : JobState::kPaused;
   ASSIGN_OR_RETURN(const JobRecord changed, transitions_.Ask(job.id, to, {}));
@@ -155,16 +167,14 @@ absl::StatusOr<JobRecord> Engine::PauseNow(const std::string& id) {
     running->set_state(to);
     running->runner().Pause();
   } else {
-    ShowEnded(job.id, -1, to, JobReason::kNone);
-    Forget(job.id);
-    StartNext();
+    LeaveNow(job, to);
   }
   return changed;
 }
 
 absl::StatusOr<JobRecord> Engine::ResumeNow(const std::string& id) {
-  without_room_.erase(id);
-  ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
+  queue_.ForgetRoom(id);
+  ASSIGN_OR_RETURN(const JobRecord job, world_.store.Get(id));
   RETURN_IF_ERROR(CheckNotFinal(job, "resume"));
   RETURN_IF_ERROR(transitions_.CheckAsks(job.id));
   // Other states lead to QUEUED too, but not on anyone's word.
@@ -173,7 +183,7 @@ absl::StatusOr<JobRecord> Engine::ResumeNow(const std::string& id) {
         absl::StrCat("a job in state ", JobStateName(job.state),
                      " can't be resumed: it is not PAUSED"));
   }
-  if (RunningJob* const kept = FindRunning(job.id)) {
+  if (RunningJob* const kept = running_.Find(job.id)) {
     ASSIGN_OR_RETURN(JobRecord changed, GoOn(*kept));
     // A pause whose save is tried again: as it ends.
     if (changed.state == JobState::kPausing) kept->set_resumed(true);
@@ -185,31 +195,68 @@ absl::StatusOr<JobRecord> Engine::ResumeNow(const std::string& id) {
   return changed;
 }
 
-absl::StatusOr<JobRecord> Engine::FinishNow(const std::string& id) {
-  ASSIGN_OR_RETURN(const JobRecord job, store_.Get(id));
+void Engine::FinishNow(const std::string& id, const Answer& answer) {
+  const auto job = CheckFinishable(id);
+  if (!job.ok() || job->state == JobState::kFinalizing) return answer(job);
+  JobRunner& runner = running_.Find(job->id)->runner();
+  const int64_t step = runner.FinishStep();
+  // At once: the steps go on while the mark is written.
+  runner.FinishAfter(step);
+  background_.Run<absl::Status>(
+      [path = admission_->paths().FinishMark(*job), step] {
+        return WriteFinishMark(path, step);
+      },
+      [this, job = *job, step, answer](const absl::Status& written) {
+        answer(OnFinishMarked(job, step, written));
+      });
+}
+
+absl::StatusOr<JobRecord> Engine::CheckFinishable(const std::string& id) const {
+  ASSIGN_OR_RETURN(const JobRecord job, world_.store.Get(id));
   if (job.state == JobState::kFinalizing) return job;
   RETURN_IF_ERROR(CheckNotFinal(job, "finish"));
   RETURN_IF_ERROR(transitions_.CheckAsks(job.id));
-  RunningJob* const running = FindRunning(job.id);
+  RunningJob* const running = running_.Find(job.id);
   const bool stepping = running != nullptr && running->runner().stepping();
-  if (job.state != JobState::kRunning || !stepping) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "a job in state ", JobStateName(job.state),
-        " can't be finished early: it is ",
-        job.state == JobState::kRunning ? "ending already" : "not RUNNING"));
+  if (job.state == JobState::kRunning && stepping) return job;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "a job in state ", JobStateName(job.state),
+      " can't be finished early: it is ",
+      job.state == JobState::kRunning ? "ending already" : "not RUNNING"));
+}
+
+// Only what is on disk is answered: another life of the job ends there too.
+absl::StatusOr<JobRecord> Engine::OnFinishMarked(const JobRecord& job,
+                                                 int64_t step,
+                                                 const absl::Status& written) {
+  RunningJob* const running = running_.Find(job.id);
+  const bool stepping = running != nullptr && running->runner().stepping();
+  if (written.ok()) {
+    if (stepping) running->runner().FinishAfter(step);
+    if (running != nullptr) {
+      running->OnNote(absl::StrCat("asked to finish: its last step is ", step));
+    }
+    return job;
   }
-  const int64_t step = running->runner().FinishStep();
-  // First on disk: another life of the job ends there too.
-  const absl::Status written = WriteFinishMark(paths_.FinishMark(job), step);
-  if (absl::IsResourceExhausted(written)) {
-    return FieldError(
-        written.code(), "STORAGE_FULL", "",
-        absl::StrCat(std::string(written.message()), "; nothing was done"));
+  if (stepping) running->runner().ForgetFinish();
+  if (!absl::IsResourceExhausted(written)) return written;
+  return FieldError(
+      written.code(), "STORAGE_FULL", "",
+      absl::StrCat(std::string(written.message()),
+                   stepping ? "; nothing was done"
+                            : "; the job had ended its last step meanwhile"));
+}
+
+absl::Status Engine::CheckTraceable(const std::string& id) {
+  ASSIGN_OR_RETURN(const JobRecord job, world_.store.Get(id));
+  RunningJob* const running = running_.Find(job.id);
+  if (running != nullptr && running->has_steps() &&
+      job.state == JobState::kRunning) {
+    return absl::OkStatus();
   }
-  RETURN_IF_ERROR(written);
-  running->runner().FinishAfter(step);
-  running->OnNote(absl::StrCat("asked to finish: its last step is ", step));
-  return job;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "a job in state ", JobStateName(job.state), " can't be traced: it is ",
+      job.state == JobState::kRunning ? "ending already" : "not RUNNING"));
 }
 
 // --- what has happened ---
@@ -224,49 +271,69 @@ void Engine::SetState(const std::string& id, JobState state, JobReason reason,
                     });
 }
 
-void Engine::FailJob(const std::string& id, JobReason reason,
-                     const std::string& message) {
-  EndJob(id, JobState::kFailed, reason, message);
+void Engine::SetCounts(const std::string& id, const DatasetCounts& counts) {
+  JobDetails details;
+  details.dataset = counts;
+  transitions_.Want(id, "what its datasets hold", [this, id, details] {
+    return world_.store.SetDetails(id, details);
+  });
 }
 
-void Engine::EndUntaken(const std::string& id, const absl::Status& status) {
+void Engine::EndUntaken(const std::string& id, const absl::Status& status,
+                        JobFiles* files) {
   const JobReason reason = ReasonOf(status);
   const std::string message(status.message());
-  if (reason == JobReason::kStorageFull || reason == JobReason::kStorageError) {
-    const bool full = reason == JobReason::kStorageFull;
-    if (full) {
-      Untaken& untaken = without_room_[id];
-      untaken.due =
-          absl::Now() +
-          std::min(kMostRetryUntaken, kRetryUntaken * (1 << untaken.tries));
-      untaken.tries = std::min(untaken.tries + 1, kDoublings);
-    }
-    const auto job = store_.Get(id);
-    if (job.ok() && job->state == JobState::kValidating) {
-      // As it is resumed: its data are looked at again where it is QUEUED.
-      SetState(id, JobState::kQueued, JobReason::kNone, "");
-    }
-    EndJob(id, JobState::kPaused, reason,
-           absl::StrCat(message, full ? "; it goes on by itself when there is "
-                                        "room, or when resumed"
-                                      : "; it is tried again when resumed"));
-  } else {
-    EndJob(id, JobState::kFailed, reason, message);
+  if (reason != JobReason::kStorageFull && reason != JobReason::kStorageError) {
+    return EndJob(id, {reason, message}, JobState::kFailed, files);
   }
+  const bool full = reason == JobReason::kStorageFull;
+  if (full) queue_.WaitForRoom(id, absl::Now());
+  const auto job = world_.store.Get(id);
+  if (job.ok() && job->state == JobState::kValidating) {
+    // As it is resumed: its data are looked at again where it is QUEUED.
+    SetState(id, JobState::kQueued, JobReason::kNone, "");
+  }
+  EndJob(id,
+         {reason,
+          absl::StrCat(message, full ? "; it goes on by itself when there is "
+                                       "room, or when resumed"
+                                     : "; it is tried again when resumed")},
+         JobState::kPaused, files);
 }
 
-void Engine::EndJob(const std::string& id, JobState state, JobReason reason,
-                    const std::string& message) {
-  const auto job = store_.Get(id);
-  if (job.ok()) {
-    const auto files = JobFiles::Open(paths_.Directory(*job));
-    if (files.ok()) {
-      (*files)->Log(absl::StrCat(JobStateName(state), " ",
-                                 JobReasonName(reason), ": ", message));
-    }
+void Engine::EndJob(const std::string& id, const TransitionInfo& why,
+                    JobState state, JobFiles* files) {
+  admission_->admitted().Forget(id);
+  const auto end = [this, id, why, state] {
+    SetState(id, state, why.reason, why.message,
+             [this, id, state, reason = why.reason] {
+               status_.ShowEnded(id, -1, state, reason);
+             });
+  };
+  const auto job = world_.store.Get(id);
+  if (!job.ok()) return end();
+  const std::string text = absl::StrCat(
+      JobStateName(state), " ", JobReasonName(why.reason), ": ", why.message);
+  if (files != nullptr) {
+    files->Log(text);
+    return end();
   }
-  SetState(id, state, reason, message,
-           [this, id, state, reason] { ShowEnded(id, -1, state, reason); });
+  log_.Say(admission_->paths().Directory(*job), text,
+           [this, id, was = job->state, end] {
+             // Somebody may have cancelled or paused it meanwhile.
+             const auto now = world_.store.Get(id);
+             if (!now.ok() || now->state == was || transitions_.Waits(id)) {
+               end();
+             }
+           });
+}
+
+void Engine::Warn(const JobRecord& job, const std::string& what) {
+  const std::string text = "WARNING: " + what;
+  log_.Say(admission_->paths().Directory(job), text);
+  transitions_.Want(job.id, "a warning", [this, id = job.id, text] {
+    return world_.store.AddEvent(id, "note", text);
+  });
 }
 
 }  // namespace roundhouse

@@ -13,20 +13,22 @@
 namespace roundhouse {
 
 absl::StatusOr<DryRunResult> Engine::DryRun(const SubmitRequest& request) {
-  ASSIGN_OR_RETURN(const AdmittedJob checked, checker_->Check(request));
-  return DryRunOf(checked, request.text, store_, paths_, pool_.device_count());
+  ASSIGN_OR_RETURN(const AdmittedJob checked,
+                   admission_->checker().Check(request));
+  return DryRunOf(checked, request.text, world_.store, admission_->paths(),
+                  world_.pool.device_count());
 }
 
 absl::StatusOr<SubmitResult> Engine::Submit(const SubmitRequest& request) {
-  ASSIGN_OR_RETURN(
-      const auto known,
-      store_.FindRequest(request.principal, request.request_id, request.text));
+  ASSIGN_OR_RETURN(const auto known,
+                   world_.store.FindRequest(request.principal,
+                                            request.request_id, request.text));
   if (known.has_value()) {
     const auto file = ReadJobFile(request.text, request.file_name);
     if (!file.ok()) return SubmitResult{*known};
     return SubmitResult{*known, file->warnings()};
   }
-  ASSIGN_OR_RETURN(AdmittedJob admitted, checker_->Check(request));
+  ASSIGN_OR_RETURN(AdmittedJob admitted, admission_->checker().Check(request));
   const auto checked = std::make_shared<const AdmittedJob>(std::move(admitted));
   if (!reserve_.held()) {
     return FieldError(
@@ -44,28 +46,24 @@ absl::StatusOr<SubmitResult> Engine::Submit(const SubmitRequest& request) {
   job.request_id = request.request_id;
   job.principal = request.principal;
   bool created = false;
-  absl::StatusOr<JobRecord> record = store_.Create(job, &created);
+  absl::StatusOr<JobRecord> record = world_.store.Create(job, &created);
   if (IsStoreRefusal(record.status()) &&
       ErrorReason(record.status()) != "QUOTA") {
     return StoreRefused(record.status());
   }
   RETURN_IF_ERROR(record.status());
   if (created) {
-    admitted_->Keep(record->id, checked);
+    admission_->admitted().Keep(record->id, checked);
     // A daemon that stops between the two takes the job up when it starts.
-    loop_
+    world_.loop
         .Post([this, job = *record, warnings = checked->warnings] {
           for (const std::string& warning : warnings) Warn(job, warning);
-          AddToValidate(job.id);
+          validations_.Add(job.id);
           StartNext();
         })
         .IgnoreError();
   }
   return SubmitResult{*std::move(record), checked->warnings};
-}
-
-std::shared_ptr<ExportTask> Engine::Export(const ExportRequest& request) {
-  return exporter_->Start(request);
 }
 
 }  // namespace roundhouse

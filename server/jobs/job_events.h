@@ -1,6 +1,6 @@
 // What a running job tells whoever runs jobs: progress, checkpoints, its end.
 //
-// All calls come on the event loop's thread.
+// All calls but KeepLines come on the event loop's thread.
 #ifndef ROUNDHOUSE_SERVER_JOBS_JOB_EVENTS_H_
 #define ROUNDHOUSE_SERVER_JOBS_JOB_EVENTS_H_
 
@@ -16,6 +16,9 @@ namespace roundhouse {
 class JobEvents {
  public:
   virtual ~JobEvents() = default;
+  // Before OnRunning, on a thread of the job's own: what its files have of
+  // later steps goes.  Blocks on the disk.
+  virtual void KeepLines(const RunningReport&) {}
   virtual void OnRunning(const RunningReport& report) = 0;
   virtual void OnStep(const StepReport& report) = 0;
   virtual void OnEvaluation(int64_t step, double loss) = 0;

@@ -8,7 +8,8 @@
 // Appended unbuffered, not synced: they describe, nothing is rebuilt from them.
 // What a full disk does not take is kept and written with the next line, or at
 // the end: up to kMaxUnwrittenBytes a file, lines beyond that are lost.
-// Thread-compatible.
+// Thread-compatible; the log may be written while another thread changes the
+// other files.
 #ifndef ROUNDHOUSE_SERVER_JOBS_JOB_FILES_H_
 #define ROUNDHOUSE_SERVER_JOBS_JOB_FILES_H_
 
@@ -79,6 +80,8 @@ class JobFiles {
   // Lines of samples.jsonl (evaluation_samples.h), without their ends: all of
   // them, or more of them.
   absl::Status SetSamples(const std::vector<std::string>& lines);
+  // So that AddSamples opens nothing.
+  absl::Status OpenSamples() { return samples_.Open(); }
   void AddSamples(const std::vector<std::string>& lines);
 
  private:

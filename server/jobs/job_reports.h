@@ -18,6 +18,7 @@ struct RunningReport {
   // Evaluations up to this step's will not come again; -1: there is none.
   int64_t evaluated_step = -1;
   std::vector<std::string> samples;  // lines of samples.jsonl so far
+  bool has_prompts = false;          // more of them will come
 };
 
 struct StepReport {

@@ -1,8 +1,6 @@
 #include "server/jobs/job_saver.h"
 
-#include <filesystem>
 #include <memory>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -31,20 +29,6 @@ void Add(WeightFiles files, DirectoryPlan& plan) {
   if (!files.index_name.empty()) {
     plan.texts[files.index_name] = files.index_json;
   }
-}
-
-// The sizes of the files that lie directly in it.
-uint64_t BytesIn(const std::string& path) {
-  uint64_t bytes = 0;
-  std::error_code error;
-  for (auto file = std::filesystem::directory_iterator(path, error);
-       !error && file != std::filesystem::directory_iterator();
-       file.increment(error)) {
-    std::error_code gone;
-    const uintmax_t size = file->file_size(gone);
-    if (!gone) bytes += size;
-  }
-  return bytes;
 }
 
 }  // namespace
@@ -130,7 +114,7 @@ void JobSaver::Report(int64_t step) const {
   CheckpointReport report;
   report.step = step;
   report.path = CheckpointPath(options_.directory, step);
-  report.bytes = BytesIn(report.path);
+  report.bytes = around_.writer.finished_bytes();
   report.seconds = static_cast<double>(MonotonicNs() - begun_ns_) * 1e-9;
   around_.events.OnCheckpoint(report);
 }

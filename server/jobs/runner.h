@@ -88,6 +88,8 @@ class JobRunner final : private StepBook::Owner,
   // Ends after `step` as it would after its last one.  REQUIRES: FinishStep(),
   // or what it was in an earlier life of the job, before Start.
   void FinishAfter(int64_t step) { marks_.finish = step; }
+  // Ends after its last step after all.  REQUIRES: stepping().
+  void ForgetFinish() { marks_.finish.reset(); }
   // Ends CANCELLED; saves nothing.
   void Cancel();
 
@@ -125,6 +127,7 @@ class JobRunner final : private StepBook::Owner,
   void GoOnFrom(const StartPoint& start);
   void FindOlderStart(const StartPoint& bad, const absl::Status& why);
   void OnLoaded(const StartPoint& start, const absl::Status& status);
+  void OnFilesKept(const RunningReport& report);
   void StartSteps();
 
   // runner_steps.cc: steps and evaluations

@@ -23,11 +23,6 @@ void JobRunner::FindStart() {
   }
   StartOptions options;
   options.files = options_.files;
-  const auto steps = FindCheckpointSteps(options_.directory);
-  if (!steps.ok()) return Stop(OutcomeOf(steps.status()));
-  for (auto step = steps->rbegin(); step != steps->rend(); ++step) {
-    options.own.push_back(CheckpointPath(options_.directory, *step));
-  }
   options.named = spec().resume_from_checkpoint;
   options.dataset_sha256 = options_.train->counts().tokens_sha256;
   options.parts = [this](const std::string& path, int64_t step) {
@@ -37,11 +32,17 @@ void JobRunner::FindStart() {
   auto start = std::make_shared<StartPoint>();
   auto tokenizer = std::make_shared<std::vector<std::string>>();
   background_.Run(
-      [this, start, options, tokenizer]() -> absl::Status {
+      [this, start, options, tokenizer]() mutable -> absl::Status {
+        ASSIGN_OR_RETURN(const std::vector<int64_t> steps,
+                         FindCheckpointSteps(options_.directory));
+        for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+          options.own.push_back(CheckpointPath(options_.directory, *step));
+        }
         ASSIGN_OR_RETURN(*tokenizer,
                          KeepTokenizer(options_.model, options_.directory,
                                        options_.train->counts().turn_end_ids));
         *start = ChooseStart(options);
+        start->rows_warning = RowsWarning(options_, *start);
         return absl::OkStatus();
       },
       [this, start, tokenizer](const absl::Status& kept) {
@@ -147,11 +148,25 @@ void JobRunner::OnLoaded(const StartPoint& start, const absl::Status& status) {
   }
   if (!start.path.empty()) GoOnFrom(start);
   memory_.RaiseVersions(maker_.FirstVersion());
+  const RunningReport report = {marks_.completed,
+                                marks_.total,
+                                history_.tokens_trained(),
+                                evaluations_.evaluated_step(),
+                                evaluations_.sample_lines(),
+                                !spec().eval_prompts.empty()};
+  background_.Run(
+      [this, report] {
+        events_.KeepLines(report);
+        return absl::OkStatus();
+      },
+      [this, report](const absl::Status&) { OnFilesKept(report); });
+}
+
+void JobRunner::OnFilesKept(const RunningReport& report) {
+  if (phase_.ending()) return Finish();
   StartSteps();
   if (phase_.finished()) return;  // no device is left
-  events_.OnRunning({marks_.completed, marks_.total, history_.tokens_trained(),
-                     evaluations_.evaluated_step(),
-                     evaluations_.sample_lines()});
+  events_.OnRunning(report);
   BeginNext();
 }
 

@@ -20,14 +20,24 @@ void RunningJob::SetData(std::unique_ptr<Dataset> train,
   validation_ = std::move(validation);
 }
 
-void RunningJob::OnRunning(const RunningReport& report) {
-  losses_ = validation_losses_ = LossCurve();
-  const absl::Status kept = files_->KeepMetricsUpTo(
+// Nothing but the log is written meanwhile.
+void RunningJob::KeepLines(const RunningReport& report) {
+  kept_ = Kept();
+  const absl::Status metrics = files_->KeepMetricsUpTo(
       report.step, report.evaluated_step,
-      [this](const nlohmann::json& metric) { TakeLoss(metric); });
-  if (!kept.ok()) OnNote(std::string(kept.message()));
-  const absl::Status samples = files_->SetSamples(report.samples);
-  if (!samples.ok()) OnNote(std::string(samples.message()));
+      [this](const nlohmann::json& metric) { kept_.Take(metric); });
+  absl::Status samples = files_->SetSamples(report.samples);
+  if (samples.ok() && report.has_prompts) samples = files_->OpenSamples();
+  for (const absl::Status& status : {metrics, samples}) {
+    if (!status.ok()) kept_.notes.emplace_back(status.message());
+  }
+}
+
+void RunningJob::OnRunning(const RunningReport& report) {
+  Kept kept = std::exchange(kept_, Kept());
+  losses_ = std::move(kept.losses);
+  validation_losses_ = std::move(kept.validation_losses);
+  for (const std::string& note : kept.notes) OnNote(note);
   progress_.step = report.step;
   progress_.total_steps = report.total_steps;
   // Steps that a crash undid are done, and counted, again.
@@ -39,10 +49,10 @@ void RunningJob::OnRunning(const RunningReport& report) {
 }
 
 // Of a life of the job before this one.
-void RunningJob::TakeLoss(const nlohmann::json& metric) {
+void RunningJob::Kept::Take(const nlohmann::json& metric) {
   for (const auto& [key, curve] :
-       {std::pair("loss", &losses_),
-        std::pair("eval_loss", &validation_losses_)}) {
+       {std::pair("loss", &losses),
+        std::pair("eval_loss", &validation_losses)}) {
     const auto loss = metric.find(key);
     if (loss != metric.end() && loss->is_number()) {
       curve->Add(metric["step"], *loss);

@@ -1,7 +1,7 @@
 // One job that runs: its runner, what the runner reads, and who is told what
 // the runner reports (files, store, metrics).
 //
-// Runs on the event loop's thread.
+// Runs on the event loop's thread, but for KeepLines.
 #ifndef ROUNDHOUSE_SERVER_JOBS_RUNNING_JOB_H_
 #define ROUNDHOUSE_SERVER_JOBS_RUNNING_JOB_H_
 
@@ -105,6 +105,7 @@ class RunningJob final : public JobEvents {
   void OnNote(const std::string& text) override { files_->Log(text); }
 
  private:
+  void KeepLines(const RunningReport& report) override;
   void OnRunning(const RunningReport& report) override;
   void OnStep(const StepReport& report) override;
   void OnEvaluation(int64_t step, double loss) override;
@@ -120,7 +121,15 @@ class RunningJob final : public JobEvents {
   void LogStep(const StepReport& report);
   void SetHasSteps(bool has_steps);
   void UpdateProgress();
-  void TakeLoss(const nlohmann::json& metric);
+
+  // What KeepLines found, for OnRunning.
+  struct Kept {
+    LossCurve losses;
+    LossCurve validation_losses;
+    std::vector<std::string> notes;
+
+    void Take(const nlohmann::json& metric);
+  };
 
   const World world_;
   const std::string id_;
@@ -136,6 +145,7 @@ class RunningJob final : public JobEvents {
   int color_ = 0;
   LossCurve losses_;
   LossCurve validation_losses_;
+  Kept kept_;
   double seconds_per_step_ = 0;  // smoothed
   uint64_t table_bytes_ = 0;
   bool has_steps_ = false;

@@ -36,6 +36,9 @@ struct StartPoint {
   // trainer_state.json and samples.jsonl as they were saved; "": none.
   std::string trainer_state;
   std::string samples;
+  // Which rows are trained on again or are left out, where that is another
+  // job's; "": none, or it was trained on other data.
+  std::string rows_warning;
   bool own = false;                // of this job, not named by its spec
   std::vector<std::string> notes;  // what was not used, and why
   // DATA_LOSS: of the one that the spec names.  UNAVAILABLE: a checkpoint can't

@@ -23,34 +23,6 @@ void NoteAdapter(const RunnerOptions& options, JobEvents& events) {
                                 options.base.id, ", which has its shapes"));
 }
 
-// The job of the checkpoint may have taken the same rows in another order.
-void WarnOfRows(const RunnerOptions& options, const StartPoint& start,
-                JobEvents& events) {
-  const auto then = ResolvedSpec::FromJson(start.manifest.resolved_spec);
-  const JobSpec& spec = options.spec.spec();
-  if (!then.ok() || then->spec().packing != spec.packing) return;
-  const auto order = [](const JobSpec& job) {
-    return RowOrder{job.batch_size, static_cast<uint64_t>(job.seed)};
-  };
-  if (!then->spec().resume_from_checkpoint.empty()) {
-    events.OnWarning(absl::StrCat(
-        start.path,
-        " is of a job that went on from another checkpoint itself: which rows "
-        "are trained on again, or are left out, can't be counted"));
-    return;
-  }
-  const int64_t steps = start.manifest.step;
-  const RowOrder before = order(then->spec()), now = order(spec);
-  const Dataset& data = *options.train;
-  const ResumedRows found = CompareRows(data.counts().rows, steps, before, now);
-  if (found.again == 0 && found.left_out == 0) return;
-  events.OnWarning(
-      absl::StrCat(start.path, " ",
-                   ResumedRowsText(found, steps, before, now,
-                                   data.LinesOf(found.first_again),
-                                   data.LinesOf(found.first_left_out))));
-}
-
 }  // namespace
 
 bool IsOfFile(const absl::Status& status) {
@@ -104,6 +76,34 @@ WeightsLoader::Weights FirstWeights(const RunnerOptions& options,
   return {wire::FileOpKind::kLoad, LoadParts(options.model.sources, 0, state)};
 }
 
+std::string RowsWarning(const RunnerOptions& options, const StartPoint& start) {
+  if (start.path.empty() || start.own ||
+      start.manifest.dataset_sha256 != options.train->counts().tokens_sha256) {
+    return "";
+  }
+  const auto then = ResolvedSpec::FromJson(start.manifest.resolved_spec);
+  const JobSpec& spec = options.spec.spec();
+  if (!then.ok() || then->spec().packing != spec.packing) return "";
+  const auto order = [](const JobSpec& job) {
+    return RowOrder{job.batch_size, static_cast<uint64_t>(job.seed)};
+  };
+  if (!then->spec().resume_from_checkpoint.empty()) {
+    return absl::StrCat(
+        start.path,
+        " is of a job that went on from another checkpoint itself: which rows "
+        "are trained on again, or are left out, can't be counted");
+  }
+  const int64_t steps = start.manifest.step;
+  const RowOrder before = order(then->spec()), now = order(spec);
+  const Dataset& data = *options.train;
+  const ResumedRows found = CompareRows(data.counts().rows, steps, before, now);
+  if (found.again == 0 && found.left_out == 0) return "";
+  return absl::StrCat(start.path, " ",
+                      ResumedRowsText(found, steps, before, now,
+                                      data.LinesOf(found.first_again),
+                                      data.LinesOf(found.first_left_out)));
+}
+
 void TellOfStart(const RunnerOptions& options, const StartPoint& start,
                  JobEvents& events) {
   events.OnNote(absl::StrCat("going on from ", start.path));
@@ -115,8 +115,8 @@ void TellOfStart(const RunnerOptions& options, const StartPoint& start,
                      start.manifest.dataset_sha256, ", the job's dataset has ",
                      now, ": the job goes on with step ",
                      start.manifest.step + 1, " of its own order of batches"));
-  } else if (!start.own) {
-    WarnOfRows(options, start, events);
+  } else if (!start.rows_warning.empty()) {
+    events.OnWarning(start.rows_warning);
   }
 }
 

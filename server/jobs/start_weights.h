@@ -43,6 +43,11 @@ WeightsLoader::Weights FirstWeights(const RunnerOptions& options,
                                     const TrainingState& state,
                                     const StartPoint& start, JobEvents& events);
 
+// Says which rows are trained on again, or are left out, because the job of the
+// checkpoint took them in another order; "": none.  Blocks on the disk; any
+// thread.
+std::string RowsWarning(const RunnerOptions& options, const StartPoint& start);
+
 // The job goes on from a checkpoint: tells of it, and warns where it is
 // another job's, of other data or with the same rows in another order.
 void TellOfStart(const RunnerOptions& options, const StartPoint& start,

@@ -68,7 +68,11 @@ class Target {
                                .data_roots = {folder_ / "data"},
                                .prepare_script = folder_ / "prepare.py",
                                .device = {256 << 20}},
-                              *loop_, *arena_, *pool_, *store_, *metrics_);
+                              {.loop = *loop_,
+                               .arena = *arena_,
+                               .pool = *pool_,
+                               .store = *store_,
+                               .metrics = *metrics_});
   }
   ~Target() { std::filesystem::remove_all(folder_); }
 

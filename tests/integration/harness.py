@@ -35,6 +35,9 @@ import time
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 ROOT = pathlib.Path(__file__).absolute().parents[2]  # of the runfiles
+# Sees what a daemon's event loop opens; absent where harness.py is used beside
+# other programs than those of the tests.
+LOOP_GUARD = ROOT / "tests/fakes/libloop_guard.so"
 EOS = "<|end|>"
 WORDS = ("one two three four five six seven eight nine ten plus minus is and "
          "day month kilometre gram").split()
@@ -244,6 +247,7 @@ class Daemon:
         self.state = folder / "state"
         self.socket = folder / "socket"
         self.log_path = folder / "daemon.log"
+        self.opened_path = folder / "opened-by-loop"  # LOOP_GUARD's report
         self.process = None
         self.directories = {}  # of jobs
         self.file_limits = None  # (soft, hard) of descriptors, or as here
@@ -274,17 +278,26 @@ class Daemon:
         self.socket.unlink(missing_ok=True)
         words = [f"--{key.replace('_', '-')}={value}" for key, value in
                  {**self.flags, **self.fixed, **flags}.items()]
+        environment = {"HOME": str(self.folder), "PATH": "/usr/bin:/bin",
+                       **self.environment}
+        if LOOP_GUARD.exists():
+            environment["ROUNDHOUSE_LOOP_GUARD"] = str(self.opened_path)
+            environment["LD_PRELOAD"] = " ".join(filter(None, [
+                str(LOOP_GUARD.resolve()), environment.get("LD_PRELOAD")]))
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 [ROOT / "server/roundhoused", *words], stdout=log,
                 stderr=log, stdin=subprocess.DEVNULL,
-                env={"HOME": str(self.folder), "PATH": "/usr/bin:/bin",
-                     **self.environment},
-                preexec_fn=self.limit_files)
+                env=environment, preexec_fn=self.limit_files)
 
     def limit_files(self):
         if self.file_limits is not None:
             resource.setrlimit(resource.RLIMIT_NOFILE, self.file_limits)
+
+    def opened(self):
+        """What the event loop's thread opened, a line a call; "": nothing."""
+        return (self.opened_path.read_text(errors="replace")
+                if self.opened_path.exists() else "")
 
     def ended(self):
         """Also before the first start."""
@@ -428,11 +441,15 @@ class Scratch:
         self.daemons = []
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, kind, *_):
         for daemon in self.daemons:
             if not daemon.ended():
                 daemon.kill()
+        opened = "".join(daemon.opened() for daemon in self.daemons)
         shutil.rmtree(self.folder, ignore_errors=True)
+        if opened and kind is None:
+            raise Failure("the event loop's thread opened files "
+                          f"(tests/fakes/loop_guard.cc):\n{opened}")
 
     def make_model(self, name, **options):
         make_model(self.data / name, **options)

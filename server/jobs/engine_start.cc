@@ -1,0 +1,204 @@
+// Engine: how the first of the queue begins to run.
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/model/family.h"
+#include "base/status.h"
+#include "server/jobs/engine.h"
+#include "server/jobs/job_data.h"
+#include "server/jobs/runner_work.h"
+#include "server/jobs/tokenizer_copy.h"
+
+namespace roundhouse {
+namespace {
+
+// What rounding each of a job's allocations up to pages may add.
+constexpr uint64_t kRoundingBytes = 64 << 10;
+
+}  // namespace
+
+void Engine::Forget(const std::string& id) {
+  queue_.Remove(id);
+  validations_.Forget(id);
+  opener_.Forget(id);
+  admission_->admitted().Forget(id);
+}
+
+void Engine::Enqueue(const std::string& id) {
+  queue_.Add(id, absl::Now());
+  status_.HideEnded(id);
+  UpdateCounts();
+  StartNext();
+}
+
+void Engine::StartNext() {
+  if (phase_ != Phase::kServing) return;
+  validations_.QueueThoseReady();
+  // A job that begins on a full disk only finds out later.
+  if (!reserve_.held() || !validations_.MayTakeUp()) return;
+  validations_.Start();
+  GoOnWithRoom();  // what kept its memory goes first
+  StartFromQueue();
+}
+
+void Engine::StartFromQueue() {
+  while (!queue_.empty() && HasPlace()) {
+    const std::string id = queue_.front().id;
+    if (!MakeRoom(id)) return;
+    std::optional<OpenedJob> opened = opener_.Take(id);
+    if (!opened.has_value()) return;
+    const JobQueue::Queued queued = queue_.TakeFront();
+    const absl::Status data = opened->data;
+    if (absl::IsResourceExhausted(data)) {  // damaged, and no room for others
+      EndUntaken(id, data);
+      continue;
+    }
+    const absl::Status status =
+        data.ok() ? StartJob(queued, *std::move(opened)) : data;
+    if (status.ok()) continue;
+    if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) {
+      queue_.PutBack(queued);
+      start_later_ = true;  // with the next tick
+      return;
+    }
+    EndUntaken(id, status);
+  }
+}
+
+bool Engine::Fits(const AdmittedJob& job) {
+  if (!job.host.ok()) return true;  // it fails as it starts
+  uint64_t bytes = job.host->total() + running_.TableBytes() + kRoundingBytes;
+  if (job.host->base_bytes > 0 && running_.bases().Has(job.base_key)) {
+    bytes -= job.host->base_bytes;
+  }
+  return bytes <= world_.arena.largest_gap_bytes();
+}
+
+bool Engine::MakeRoom(const std::string& id) {
+  const auto found = opener_.Find(id);
+  if (!found.has_value()) return false;
+  if (!found->ok()) return true;  // it fails as it starts
+  const AdmittedJob& job = ***found;
+  bool fits = Fits(job);
+  if (!fits && running_.bases().DropUnused()) fits = Fits(job);
+  if (fits) return true;
+  if (world_.arena.frees_later()) return false;
+  if (running_.empty() && !sampler_->holds_memory()) return true;
+  if (sampler_->holds_memory()) sampler_->GiveWay([this] { StartNext(); });
+  return false;
+}
+
+absl::Status Engine::StartJob(const JobQueue::Queued& queued,
+                              OpenedJob opened) {
+  const absl::Status files = opened.files.status();
+  if (absl::IsInternal(files)) return OfDisk(files);
+  RETURN_IF_ERROR(files);
+  // A job that was cancelled or is not on disk must not run.
+  RETURN_IF_ERROR(transitions_.Ask(queued.id, JobState::kLoading, {}).status());
+  UpdateCounts();
+  world_.metrics.ObserveQueueWait(absl::Now() - queued.since);
+  const absl::Status loading = LoadJob(opened);
+  admission_->admitted().Forget(queued.id);
+  if (!loading.ok()) EndUntaken(queued.id, loading, opened.files->get());
+  return absl::OkStatus();
+}
+
+absl::Status Engine::LoadJob(OpenedJob& opened) {
+  const JobRecord& job = opened.job;
+  RETURN_IF_ERROR(ResolvedSpec::FromJson(job.resolved).status());
+  const absl::Status admitted = opened.admitted.status();
+  if (MayPass(admitted)) return OfDisk(admitted);
+  if (!admitted.ok()) {  // files changed since the job was submitted
+    EndJob(job.id, {JobReason::kInvalidModel, std::string(admitted.message())},
+           JobState::kFailed, opened.files->get());
+    return absl::OkStatus();
+  }
+  if (opened.counted.has_value()) {
+    for (const std::string& warning : opened.counted->warnings) {
+      Warn(job, warning);
+    }
+    RETURN_IF_ERROR(opened.counted->counts.status());
+    SetCounts(job.id, *opened.counted->counts);
+  }
+  if (!opened.finish_step.ok()) {
+    Warn(job, absl::StrCat(std::string(opened.finish_step.status().message()),
+                           ": the job was asked to finish early and goes on to "
+                           "its last step; finish it once more"));
+  }
+  RETURN_IF_ERROR(opened.datasets.status());
+  const AdmittedJob& what = **opened.admitted;
+  const auto run =
+      std::make_shared<RunningJob>(WorldOfJob(), job, *std::move(opened.files));
+  // Without one the runner fails the job.
+  if (what.host.ok()) run->set_table_bytes(what.host->table_bytes);
+  run->SetData(std::move(opened.datasets->train),
+               std::move(opened.datasets->validation));
+  world_.metrics.SetJobInfo(
+      job.id, FamilyOf(what.model.config.architecture).model_type,
+      what.spec.spec().method == Method::kLora ? "lora" : "full");
+  run->SetRunner(std::make_unique<JobRunner>(
+      JobRunner::Surroundings{world_.loop, world_.arena, world_.pool,
+                              running_.dispatch()},
+      OptionsOfJob(opened, *run), *run, run->telemetry()));
+  if (opened.finish_step.ok() && opened.finish_step->has_value()) {
+    run->runner().FinishAfter(**opened.finish_step);
+  }
+  run->set_color(StatusPublisher::ChooseColor(job.id, running_));
+  run->files().Log(absl::StrCat("starting ", job.id));
+  running_.Add(run);
+  run->runner().Start();
+  return absl::OkStatus();
+}
+
+RunningJob::World Engine::WorldOfJob() {
+  return {.store = world_.store,
+          .transitions = transitions_,
+          .metrics = world_.metrics,
+          .devices = running_.devices(),
+          .recorder = running_.recorder(),
+          .samples = options_.samples,
+          .steps_changed = [this] { running_.UpdateBusy(); },
+          .changed = [this](const std::string& id,
+                            JobState state) { OnChanged(id, state); },
+          .held = [this](const std::string& id,
+                         const HeldReport& report) { OnHeld(id, report); },
+          .finished =
+              [this](const std::string& id, const JobOutcome& outcome) {
+                OnFinished(id, outcome);
+              }};
+}
+
+RunnerOptions Engine::OptionsOfJob(const OpenedJob& opened,
+                                   const RunningJob& run) {
+  const JobRecord& job = opened.job;
+  const AdmittedJob& admitted = **opened.admitted;
+  const std::string directory = admission_->paths().Directory(job);
+  const std::string& model = admitted.model.path;
+  const GivenFiles given = [directory, model] {
+    return GiveTokenizerCopy(directory, model);
+  };
+  return {.job = static_cast<uint64_t>(*JobNumber(job.id)),
+          .uid = job.uid,
+          .directory = directory,
+          .output_path = admission_->paths().Output(job),
+          .spec = admitted.spec,
+          .files = &admission_->roots(),
+          .sources = opened.sources,
+          .model = admitted.model,
+          .base = admission_->names().hub().NameOf(model).value_or(
+              HubName{.id = model}),
+          .adapter = admitted.adapter,
+          .bases = &running_.bases(),
+          .files_line = &running_.files_line(),
+          .train = &run.train(),
+          .dataset_sha256 =
+              job.dataset.has_value() ? job.dataset->sha256 : std::string(),
+          .validation = run.validation(),
+          .text = admission_->helpers().Text(
+              admitted.spec.spec(), run.train().counts().chat_template, given),
+          .device = options_.device};
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,145 @@
+#include "server/jobs/running_jobs.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "base/log.h"
+
+namespace roundhouse {
+
+RunningJobs::RunningJobs(EventLoop& loop, HostArena& arena, WorkerPool& pool,
+                         ServerMetrics& metrics,
+                         const DeviceReportsOptions& devices,
+                         const PeerGroup::Options& peers)
+    : pool_(pool),
+      metrics_(metrics),
+      samples_(devices.samples),
+      bases_(arena),
+      files_line_(pool),
+      dispatch_(loop, pool, peers),
+      devices_(pool, metrics, devices) {}
+
+// --- the jobs ---
+
+RunningJob* RunningJobs::Find(const std::string& id) const {
+  const auto found = jobs_.find(id);
+  return found == jobs_.end() ? nullptr : found->second.get();
+}
+
+void RunningJobs::ForEach(const std::function<void(RunningJob&)>& tell) {
+  // What is told may end its job.
+  for (auto next = jobs_.begin(); next != jobs_.end();) {
+    const std::shared_ptr<RunningJob> run = next->second;
+    tell(*run);
+    next = jobs_.upper_bound(run->id());
+  }
+}
+
+void RunningJobs::Add(std::shared_ptr<RunningJob> job) {
+  const std::string id = job->id();
+  jobs_[id] = std::move(job);
+}
+
+std::shared_ptr<RunningJob> RunningJobs::Take(const std::string& id) {
+  return jobs_.extract(id).mapped();
+}
+
+int64_t RunningJobs::PlacesTaken() const {
+  return std::count_if(jobs_.begin(), jobs_.end(), [](const auto& entry) {
+    return !entry.second->held().has_value();
+  });
+}
+
+uint64_t RunningJobs::TableBytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [id, run] : jobs_) bytes += run->table_bytes();
+  return bytes;
+}
+
+void RunningJobs::PublishArena(uint64_t used_bytes) {
+  HostUse use;
+  for (const auto& [id, run] : jobs_) {
+    const HostUse of_job = run->runner().host_use();
+    use.weight_bytes += of_job.weight_bytes;
+    use.optimizer_bytes += of_job.optimizer_bytes;
+    use.gradient_bytes += of_job.gradient_bytes;
+    use.activation_bytes += of_job.activation_bytes;
+  }
+  const uint64_t known = use.weight_bytes + use.optimizer_bytes +
+                         use.gradient_bytes + use.activation_bytes;
+  const std::pair<ArenaUse, uint64_t> kinds[] = {
+      {ArenaUse::kWeights, use.weight_bytes},
+      {ArenaUse::kOptimizer, use.optimizer_bytes},
+      {ArenaUse::kGradients, use.gradient_bytes},
+      {ArenaUse::kActivations, use.activation_bytes},
+      {ArenaUse::kOther, used_bytes - known}};
+  for (const auto& [kind, bytes] : kinds) {
+    metrics_.SetHostArena(kind, static_cast<int64_t>(bytes));
+  }
+}
+
+void RunningJobs::UpdateBusy() {
+  const bool busy =
+      std::any_of(jobs_.begin(), jobs_.end(),
+                  [](const auto& entry) { return entry.second->has_steps(); });
+  devices_.SetBusy(busy);
+  recorder_.SetBusy(busy, MonotonicNs());
+}
+
+// --- the workers ---
+
+bool RunningJobs::IsDevice(WorkerId worker) const {
+  return Number(worker) < pool_.device_count();
+}
+
+void RunningJobs::Note(const std::string& text) {
+  ForEach([&text](RunningJob& run) { run.OnNote(text); });
+}
+
+void RunningJobs::OnWorkerUp(WorkerId worker) {
+  if (IsDevice(worker)) {
+    metrics_.SetDeviceUp(Number(worker), true);
+    devices_.OnWorkerUp(static_cast<DeviceId>(Number(worker)));
+  }
+  ForEach([worker](RunningJob& run) { run.runner().OnWorkerUp(worker); });
+  dispatch_.OnWorkerUp(worker);
+  if (worker == pool_.FilesWorker()) files_line_.OnWorkerUp();
+  if (sampler_ != nullptr) sampler_->OnWorkerUp(worker);
+}
+
+void RunningJobs::OnMessage(WorkerId worker, const wire::Message& message) {
+  const auto* op = std::get_if<wire::HostOpDone>(&message.body);
+  if (op != nullptr && samples_ != nullptr) samples_->AddHostOp(*op);
+  if (IsDevice(worker)) {
+    devices_.OnMessage(static_cast<DeviceId>(Number(worker)), message);
+    recorder_.OnDeviceMessage(Number(worker), message, MonotonicNs());
+  }
+  dispatch_.OnMessage(worker, message);
+}
+
+void RunningJobs::OnWorkerDown(WorkerId worker, const std::string& why) {
+  if (IsDevice(worker)) {
+    metrics_.SetDeviceUp(Number(worker), false);
+    devices_.OnWorkerDown(static_cast<DeviceId>(Number(worker)));
+    recorder_.OnWorkerDown(Number(worker), MonotonicNs());
+  }
+  if (sampler_ != nullptr) sampler_->OnWorkerDown(worker);
+  Note(why);
+  dispatch_.OnWorkerDown(worker);
+}
+
+void RunningJobs::OnStartFailed(WorkerId, const std::string& why) { Note(why); }
+
+void RunningJobs::OnDeviceLost(DeviceId device, const std::string& why) {
+  RH_LOG(kError) << "device " << Number(device) << " is lost: " << why;
+  devices_.OnDeviceLost(device);
+  recorder_.OnDeviceLost(Number(device), MonotonicNs());
+  ForEach([device, &why](RunningJob& run) {
+    run.runner().OnDeviceLost(device, why);
+  });
+  dispatch_.OnDeviceLost(device);
+  if (sampler_ != nullptr) sampler_->OnDeviceLost();
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,98 @@
+// The jobs that run, with all that computes for them: the dispatcher, the queue
+// to the files worker, base weights that they share, and what is known of the
+// devices.  It is the worker pool's listener, and passes on what workers do.
+//
+// Runs on the event loop's thread.
+#ifndef ROUNDHOUSE_SERVER_JOBS_RUNNING_JOBS_H_
+#define ROUNDHOUSE_SERVER_JOBS_RUNNING_JOBS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "base/ids.h"
+#include "base/wire/messages.h"
+#include "server/jobs/device_reports.h"
+#include "server/jobs/dispatch_loop.h"
+#include "server/jobs/running_job.h"
+#include "server/observe/metrics.h"
+#include "server/observe/sample_log.h"
+#include "server/observe/trace_recorder.h"
+#include "server/pool/event_loop.h"
+#include "server/pool/files_line.h"
+#include "server/pool/host_arena.h"
+#include "server/pool/peer_group.h"
+#include "server/pool/worker_pool.h"
+#include "server/sample/sampler.h"
+#include "server/weights/base_weights.h"
+
+namespace roundhouse {
+
+class RunningJobs final : public WorkerPool::Listener {
+ public:
+  // All references outlive it, and so do the options' samples.
+  RunningJobs(EventLoop& loop, HostArena& arena, WorkerPool& pool,
+              ServerMetrics& metrics, const DeviceReportsOptions& devices,
+              const PeerGroup::Options& peers);
+
+  // It is told of workers, too; null: it is not.
+  void set_sampler(Sampler* sampler) { sampler_ = sampler; }
+
+  // --- the jobs, by id ---
+
+  using Jobs = std::map<std::string, std::shared_ptr<RunningJob>>;
+  const Jobs& jobs() const { return jobs_; }
+  bool empty() const { return jobs_.empty(); }
+  // Null: it does not run.
+  RunningJob* Find(const std::string& id) const;
+  // `tell` may end some.
+  void ForEach(const std::function<void(RunningJob&)>& tell);
+  void Add(std::shared_ptr<RunningJob> job);
+  // It has ended.  REQUIRES: Find(id).
+  std::shared_ptr<RunningJob> Take(const std::string& id);
+  // Those that do not wait with their memory.
+  int64_t PlacesTaken() const;
+  // What they take of the arena when they load and save.
+  uint64_t TableBytes() const;
+  // What they have of it.
+  void PublishArena(uint64_t used_bytes);
+  // To be called when a job begins or ends to have steps.
+  void UpdateBusy();
+
+  // --- what computes for them; all live as long as this ---
+
+  BaseCache& bases() { return bases_; }
+  FilesLine& files_line() { return files_line_; }
+  DispatchLoop& dispatch() { return dispatch_; }
+  DeviceReports& devices() { return devices_; }
+  TraceRecorder& recorder() { return recorder_; }
+
+ private:
+  // WorkerPool::Listener
+  void OnWorkerUp(WorkerId worker) override;
+  void OnMessage(WorkerId worker, const wire::Message& message) override;
+  void OnWorkerDown(WorkerId worker, const std::string& why) override;
+  void OnStartFailed(WorkerId worker, const std::string& why) override;
+  void OnDeviceLost(DeviceId device, const std::string& why) override;
+
+  bool IsDevice(WorkerId worker) const;
+  void Note(const std::string& text);
+
+  WorkerPool& pool_;
+  ServerMetrics& metrics_;
+  SampleLog* const samples_;
+  BaseCache bases_;
+  FilesLine files_line_;
+  DispatchLoop dispatch_;
+  DeviceReports devices_;
+  TraceRecorder recorder_{devices_.ledgers()};
+  Sampler* sampler_ = nullptr;
+  Jobs jobs_;  // dies first
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_JOBS_RUNNING_JOBS_H_
