@@ -45,7 +45,7 @@ class JobQueue {
   void WaitForRoomAgain(const std::string& id, absl::Time now);
   // It goes on when it is told to, or does not wait any more.
   void ForgetRoom(const std::string& id) { without_room_.erase(id); }
-  // Those that wait for room, by id.
+  // The ids of the jobs that wait for room.
   std::vector<std::string> WithoutRoom() const;
   bool IsDue(const std::string& id, absl::Time now) const;
 

@@ -53,7 +53,7 @@ class RunningJobs final : public WorkerPool::Listener {
   void Add(std::shared_ptr<RunningJob> job);
   // It has ended.  REQUIRES: Find(id).
   std::shared_ptr<RunningJob> Take(const std::string& id);
-  // Those that do not wait with their memory.
+  // How many do not wait with their memory.
   int64_t PlacesTaken() const;
   // What they take of the arena when they load and save.
   uint64_t TableBytes() const;

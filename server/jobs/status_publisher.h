@@ -31,7 +31,7 @@ class StatusPublisher {
 
   // When the daemon started.
   absl::Time start_time() const { return start_time_; }
-  // Of the arena, as of the last second; any thread.
+  // Bytes of the arena in use, as of the last second; any thread.
   uint64_t host_used_bytes() const { return host_used_bytes_; }
   void SetHostUsed(uint64_t bytes) { host_used_bytes_ = bytes; }
 

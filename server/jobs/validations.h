@@ -80,7 +80,7 @@ class Validations {
   // Begins with those whose turn it is.
   void Start();
 
-  // Those that wait, are validated, or are held for an earlier one.
+  // How many jobs wait, are validated, or are held for an earlier one.
   size_t count() const { return lanes_.size() + order_.ready_count(); }
 
  private:

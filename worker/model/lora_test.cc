@@ -44,7 +44,7 @@ class LoraTest : public testing::TestWithParam<Case> {
   at::Tensor Add(ParamRole matrix) const {
     return AddAdapter(context_, weights_, matrix, x_, base_);
   }
-  // Of a base that the result may overwrite.
+  // The result may overwrite this base.
   at::Tensor AddInPlace() const {
     return AddAdapter(context_, weights_, ParamRole::kK, x_, base_ * 1);
   }

@@ -10,8 +10,8 @@ using Order = std::array<int, SplitWork::kSlots>;
 
 // All that an fp32 number has.
 constexpr Order kWhole = {0, 1, 2};
-// Of two factors, slot by slot: the products of the largest parts, and of each
-// largest with the other's second.
+// Slot by slot the parts of two factors: the products of the largest parts, and
+// of each largest part with the other factor's second.
 constexpr Order kLeft = {0, 0, 1}, kRight = {0, 1, 0};
 
 enum class Along { kRows, kColumns };
