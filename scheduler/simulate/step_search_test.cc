@@ -208,7 +208,7 @@ TEST_P(StepSearchModelsTest, LoseLittle) {
 }
 
 // Above all work over all speeds, in per cent, with a card at half the speed;
-// the aim is 5 for all (docs/benchmarks.md).
+// the aim is 5 for all (docs/design/measurements.md).
 TEST(StepSearchTest, ASlowDeviceTakesWhatItCan) {
   Machine machine = Devices(8);
   machine.devices[7].speed = 0.5;

@@ -81,8 +81,8 @@ TEST(SlotCostsTest, AForwardPassIsARecomputationUntilItIsMeasured) {
   EXPECT_EQ(MicroBatchCosts(model)[0].forward_ns, 900);
 }
 
-// The plan of docs/benchmarks.md's eight devices without clipping, smaller: a
-// layer a stage, each on two devices, the fused one on all.
+// The plan of docs/design/measurements.md's eight devices without clipping,
+// smaller: a layer a stage, each on two devices, the fused one on all.
 StepSpec Spec(const std::vector<MicroBatchCost>& costs) {
   StepSpec spec;
   Plan& plan = spec.plan;

@@ -7,8 +7,8 @@
 //   ... --steps=10 [--rounds=1,4,8] [--mode=NAME] [--one_pass]
 //                                                      consecutive steps
 //
-// docs/benchmarks.md explains rows and columns.  Exits 1 with a message on
-// stderr when an input is wrong.
+// docs/design/measurements.md explains rows and columns.  Exits 1 with a
+// message on stderr when an input is wrong.
 
 #include <cerrno>
 #include <cstdlib>

@@ -11,7 +11,7 @@
 // inputs, the published planner's, every stage on all devices, the JSON of a
 // job file's plan, or the daemon's, which searches once it has measured: count
 // from step 8 on, then.  Beside that one stands the search's.  Progress goes to
-// stderr; docs/benchmarks.md explains the quantities.
+// stderr; docs/design/measurements.md explains the quantities.
 #include <unistd.h>
 
 #include <cstdlib>

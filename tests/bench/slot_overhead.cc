@@ -3,8 +3,8 @@
 //   bazel run //tests/bench:slot_overhead -- [--runs=5] [--steps=80]
 //       [--devices=4,2,1] [-o table|csv]
 //
-// Prints one table; progress goes to stderr.  docs/benchmarks.md explains the
-// quantities.
+// Prints one table; progress goes to stderr.  docs/design/measurements.md
+// explains the quantities.
 
 #include <unistd.h>
 

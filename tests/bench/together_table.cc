@@ -3,7 +3,7 @@
 //
 //   bazel run //tests/bench:together_table
 //
-// docs/benchmarks.md explains the columns.
+// docs/design/measurements.md explains the columns.
 
 #include <fstream>
 #include <iostream>
