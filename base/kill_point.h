@@ -1,8 +1,9 @@
 // Named points at which a test can have a process kill itself, or its device
 // break.
 //
-// Every process of Roundhouse may die at any instruction (DESIGN.md).  Random
-// kills seldom hit the narrow windows, so the windows are named:
+// Every process of Roundhouse may die at any instruction
+// (docs/design/daemon.md).  Random kills seldom hit the narrow windows, so the
+// windows are named:
 //
 //   KillPoint("host.chunk.ready");
 //

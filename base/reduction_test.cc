@@ -9,7 +9,7 @@
 namespace roundhouse {
 namespace {
 
-// The tree as DESIGN.md defines it, written as "((0+1)+2)".
+// The tree as docs/design/numerics.md defines it, written as "((0+1)+2)".
 std::string TreeText(int64_t begin, int64_t end) {
   const int64_t size = end - begin;
   if (size == 1) return std::to_string(begin);

@@ -1,6 +1,6 @@
-// roundhouse-worker: one disposable process of the daemon's (DESIGN.md,
-// "Processes").  The daemon starts it with its socket and the arena inherited;
-// it ends with Stop, with its socket, or with its daemon.
+// roundhouse-worker: one disposable process of the daemon's
+// (docs/design/daemon.md).  The daemon starts it with its socket and the arena
+// inherited; it ends with Stop, with its socket, or with its daemon.
 
 #include <unistd.h>
 

@@ -18,7 +18,7 @@ ModelConfig TinyConfig(bool tied) {
           .tie_word_embeddings = tied};
 }
 
-// Qwen3-32B: SCHEDULING.md section 5 gives its decoder layer as 0.9752 GB.
+// Qwen3-32B: docs/design/planner.md gives its decoder layer as 0.9752 GB.
 ModelConfig Qwen32B() {
   return {.hidden_size = 5120,
           .layer_count = 64,

@@ -26,8 +26,8 @@ inline constexpr uint64_t kArenaMagic = 0x31414e4552414852;  // "RHARENA1"
 inline constexpr uint32_t kLayoutMagic = 0x544c4852;         // "RHLT"
 
 // Host operations work in chunks of this many elements, counted from each
-// parameter's start (DESIGN.md: multiples of 1,024; ends depend on the
-// parameter only).  Part of the bits: norm partials are per chunk.
+// parameter's start (docs/design/wire.md: ends depend on the parameter only).
+// Part of the bits: norm partials are per chunk.
 inline constexpr uint64_t kChunkElements = kReduceChunkElements;
 
 struct BufferRef {
@@ -147,7 +147,7 @@ constexpr uint64_t ChunkCount(uint64_t element_count) {
   return (element_count + kChunkElements - 1) / kChunkElements;
 }
 
-// The journal word of one chunk (DESIGN.md, "Host work is replayable too").
+// The journal word of one chunk (docs/design/wire.md, "Journal").
 // `operation` numbers host operations per job and only rises.
 enum class ChunkState : uint64_t { kNone = 0, kReady = 1, kDone = 2 };
 

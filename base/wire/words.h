@@ -3,7 +3,7 @@
 // A *word* is a 64-bit value in the arena that only ever rises.  Whoever has
 // produced bytes raises their word (the bytes become visible with it); whoever
 // needs them waits until the word is at least the value it was told.  Values
-// are pass numbers (DESIGN.md, "Words"), drawn per job and never reused.
+// are pass numbers (docs/design/wire.md), drawn per job and never reused.
 //
 // A *doorbell* is a 32-bit futex per worker.  A waiter announces that it may
 // sleep, looks at its words once more, then sleeps on its doorbell; a raiser

@@ -1,6 +1,6 @@
 // Host memory of a job that is planned for, by what takes it.  Bytes per
-// parameter are those of the daemon's training state (ARCHITECTURE.md), in
-// bf16; buffers are those of its rounds.
+// parameter are those of the daemon's training state (docs/design/memory.md),
+// in bf16; buffers are those of its rounds.
 //
 // Pure functions; thread-safe.
 #ifndef ROUNDHOUSE_SCHEDULER_ESTIMATE_HOST_BYTES_H_

@@ -6,7 +6,7 @@
 namespace roundhouse {
 namespace {
 
-// ARCHITECTURE.md: 18 bytes a parameter that trains, 2 a frozen one.
+// docs/design/memory.md: 18 bytes a parameter that trains, 2 a frozen one.
 TEST(HostBytesTest, FullFineTuningOf32B) {
   const TrainingSetup setup = TestSetup("qwen3-32b");
   const HostMemory bytes = HostBytesOf(setup, 10, 16, {});

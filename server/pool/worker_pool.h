@@ -3,10 +3,10 @@
 // them, notices that one died or hangs, starts it again.
 //
 // A worker's death is reported only after the process has been reaped and its
-// socket drained, so that a slot-done found there counts (DESIGN.md, "Commit
-// rule").  A device whose worker dies kMaxFruitlessDeaths times in a row
-// without finishing anything is lost; the host and files workers are started
-// again and again, at a bounded rate.
+// socket drained, so that a slot-done found there counts (docs/design/wire.md).
+// A device whose worker dies kMaxFruitlessDeaths times in a row without
+// finishing anything is lost; the host and files workers are started again and
+// again, at a bounded rate.
 //
 // Runs on the event loop's thread.
 #ifndef ROUNDHOUSE_SERVER_POOL_WORKER_POOL_H_

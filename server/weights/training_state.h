@@ -94,7 +94,7 @@ class TrainingState {
     return {layouts_[unit].version_word_offset,
             trainable(unit) ? value : kBaseVersion};
   }
-  // The ledger's entry for `slot` (DESIGN.md, "Commit rule").
+  // The ledger's entry for `slot` (docs/design/wire.md, "Commit rule").
   void CommitToLedger(uint64_t slot);
 
  private:

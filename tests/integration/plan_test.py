@@ -85,7 +85,7 @@ class PlanTest(unittest.TestCase):
                 self.assertEqual(plan["tokens_per_step"], 64 * 2048)
                 self.assert_adds_up(plan)
 
-    # The bytes of ARCHITECTURE.md.
+    # The bytes of docs/design/memory.md.
     def test_a_32b_on_one_card(self):
         plan = self.plan("qwen3-32b", "1xrtx4090", "--max-length=2048",
                          "--host-memory=800GiB")

@@ -1,5 +1,5 @@
 """Kill -9 of the daemon at random moments, while several clients submit, cancel,
-pause and resume jobs (CONTROL_PLANE's R1, R3 and R11).
+pause and resume jobs (docs/reliability.md: R1, R3 and R11).
 
 What clients were told is a model of what has to be there afterwards: every
 acknowledged job is in the store, once, also when its submit was repeated with

@@ -8,7 +8,7 @@
 
 namespace roundhouse::parity {
 
-// ECOSYSTEM.md, "Parity".
+// docs/design/numerics.md, "Parity".
 inline constexpr double kTolerance = 1e-5;  // fp32 logits, losses, gradients
 inline constexpr double kUpdateTolerance = 1e-3;  // 10 AdamW steps
 // The limit for updates, relative to transformers' own distance. Its distance

@@ -1,6 +1,6 @@
 // Ours against what real transformers and PEFT computed (tests/parity/
 // generate.py, generate_adapters.py).  Every figure is printed beside its
-// limit; limits: ECOSYSTEM.md, "Parity".
+// limit; limits: docs/design/numerics.md, "Parity".
 #include <algorithm>
 #include <cmath>
 #include <iterator>

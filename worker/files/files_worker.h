@@ -1,6 +1,6 @@
 // The files role: loads, first weights, checkpoints, a job's export (FileOp)
 // and those that people ask for (MergeRows), apart from the host role so that a
-// save never stalls a step (DESIGN.md, "Processes"). Disposable: an operation
+// save never stalls a step (docs/design/daemon.md). Disposable: an operation
 // may be killed anywhere and sent to a successor.
 #ifndef ROUNDHOUSE_WORKER_FILES_FILES_WORKER_H_
 #define ROUNDHOUSE_WORKER_FILES_FILES_WORKER_H_

@@ -1,5 +1,5 @@
 // The embedding's gradient of one round: which token positions add into which
-// vocabulary row, in the job's order (DESIGN.md, "The order of addition").
+// vocabulary row, in the job's order (docs/design/numerics.md).
 //
 // Built once per operation by a counting sort over all tokens, then read by
 // many threads at once.  8 bytes per token and 8 per vocabulary row.

@@ -1,5 +1,5 @@
 // The host role: gradient reduction, the optimizer and the embedding's rows, on
-// arena memory (DESIGN.md, "Processes").  One process per daemon; disposable:
+// arena memory (docs/design/daemon.md).  One process per daemon; disposable:
 // it may die at any instruction, and its successor, given the same operation
 // again, ends with the same bits (worker/host/journal.h).
 #ifndef ROUNDHOUSE_WORKER_HOST_HOST_WORKER_H_

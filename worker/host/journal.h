@@ -1,5 +1,5 @@
 // Chunk by chunk, so that a killed worker's successor can go on
-// (DESIGN.md, "Host work is replayable too").
+// (docs/design/wire.md, "Journal").
 //
 //   compute into a scratch slot -> journal word: ready, slot
 //   copy into place             -> journal word: done

@@ -1,7 +1,7 @@
 // HostOp kUpdate: AdamW on one unit's fp32 master and moments, and the compute
 // copy that follows from it.  The gradient is grad_sum, or with contributions
 // their sum: reduction and update in one pass over them, of a unit that keeps
-// no sum (SCHEDULING.md section 5: 8 bytes of host traffic less a parameter).
+// no sum (docs/design/planner.md: 8 bytes of host traffic less a parameter).
 // The norm partials are then written as a reduction writes them, and the bits
 // are those of the two operations.
 #ifndef ROUNDHOUSE_WORKER_HOST_UPDATE_H_

@@ -1,5 +1,4 @@
-// Dropout whose masks anyone can compute again (DESIGN.md: "RNG is
-// counter-based").
+// Dropout whose masks anyone can compute again (docs/design/numerics.md).
 //
 // Each element of a matrix's input has a 32-bit random number, which is a
 // function of these values and nothing else:

@@ -62,7 +62,7 @@ Sum Plus(const Sum& left, const Sum& right) {
   return sum;
 }
 
-// DESIGN.md's tree, word by word.
+// The tree of docs/design/numerics.md, word by word.
 Sum TreeSum(const std::vector<Sum>& leaves, size_t begin, size_t end) {
   if (end - begin == 1) return leaves[begin];
   size_t left = 1;

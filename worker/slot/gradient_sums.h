@@ -1,7 +1,7 @@
-// Adds the gradients of a slot's micro-batches in the job's order (DESIGN.md,
-// "Semantics that never bend"): inside a group in micro-batch order, the first
-// one copied; groups up the fixed tree; one sum per subtree, handed over as
-// soon as it is complete.
+// Adds the gradients of a slot's micro-batches in the job's order
+// (docs/design/numerics.md): inside a group in micro-batch order, the first one
+// copied; groups up the fixed tree; one sum per subtree, handed over as soon as
+// it is complete.
 //
 // Thread-compatible: used by the thread that computes.
 #ifndef ROUNDHOUSE_WORKER_SLOT_GRADIENT_SUMS_H_

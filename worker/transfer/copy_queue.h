@@ -3,7 +3,7 @@
 //
 // Bulk copies are cut into chunks; before each chunk the thread looks whether
 // an activation is queued, so that none waits for more than the chunks in
-// flight (SCHEDULING.md section 3).  Several in flight keep a GPU's link busy
+// flight (docs/design/cuda.md).  Several in flight keep a GPU's link busy
 // while this thread wakes up from one and begins the next.  Both directions are
 // ordered that way: a worker has one queue for each.  With a throttle a chunk
 // occupies the link for as long as that link would need.
