@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/ids.h"
+#include "base/mutex.h"
 #include "base/wire/messages.h"
 #include "scheduler/dispatch/dispatcher.h"
 #include "server/api/engine.h"
@@ -109,8 +109,8 @@ class DeviceReports {
   std::map<std::string, double> shares_;
   std::vector<uint64_t> memory_peak_bytes_;
   std::vector<std::string> jobs_;  // of the newest slot each
-  mutable std::mutex mutex_;
-  std::vector<DeviceInfo> infos_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  std::vector<DeviceInfo> infos_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace roundhouse
