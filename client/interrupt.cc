@@ -75,29 +75,30 @@ void Interrupt::ReadPipe() {
 }
 
 void Interrupt::Request() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   requested_ = true;
   for (grpc::ClientContext* context : contexts_) {
     context->TryCancel();
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 bool Interrupt::requested() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return requested_;
 }
 
 bool Interrupt::Wait(absl::Duration duration) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait_for(lock, absl::ToChronoMicroseconds(duration),
-                    [this] { return requested_; });
+  MutexLock lock(mutex_);
+  const CondVar::Deadline deadline = CondVar::DeadlineIn(duration);
+  while (!requested_ && changed_.WaitUntil(mutex_, deadline)) {
+  }
   return !requested_;
 }
 
 Interrupt::Scope::Scope(Interrupt* interrupt, grpc::ClientContext* context)
     : interrupt_(interrupt), context_(context) {
-  std::lock_guard<std::mutex> lock(interrupt_->mutex_);
+  MutexLock lock(interrupt_->mutex_);
   interrupt_->contexts_.insert(context_);
   if (interrupt_->requested_) {
     context_->TryCancel();
@@ -105,7 +106,7 @@ Interrupt::Scope::Scope(Interrupt* interrupt, grpc::ClientContext* context)
 }
 
 Interrupt::Scope::~Scope() {
-  std::lock_guard<std::mutex> lock(interrupt_->mutex_);
+  MutexLock lock(interrupt_->mutex_);
   interrupt_->contexts_.erase(context_);
 }
 

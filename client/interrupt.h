@@ -11,12 +11,11 @@
 #ifndef ROUNDHOUSE_CLIENT_INTERRUPT_H_
 #define ROUNDHOUSE_CLIENT_INTERRUPT_H_
 
-#include <condition_variable>
-#include <mutex>
 #include <set>
 #include <thread>
 
 #include "absl/time/time.h"
+#include "base/mutex.h"
 
 namespace grpc {
 class ClientContext;
@@ -61,10 +60,10 @@ class Interrupt {
   int read_fd_ = -1;
   int write_fd_ = -1;
   bool handles_signals_ = false;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  bool requested_ = false;                   // guarded by mutex_
-  std::set<grpc::ClientContext*> contexts_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  CondVar changed_;
+  bool requested_ ABSL_GUARDED_BY(mutex_) = false;
+  std::set<grpc::ClientContext*> contexts_ ABSL_GUARDED_BY(mutex_);
   std::thread reader_;
 };
 

@@ -11,7 +11,7 @@ void Outbox::Send(uint64_t attempt, wire::Body body) {
   const wire::Message message{attempt, std::move(body)};
   absl::Status sent;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     sent = channel_.Send(message);
   }
   if (!sent.ok()) {
@@ -31,10 +31,10 @@ Heartbeats::Heartbeats(Outbox& outbox, std::vector<const Pulse*> pulses,
 
 Heartbeats::~Heartbeats() {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
-  wake_.notify_all();
+  wake_.NotifyAll();
   thread_.join();
 }
 
@@ -49,15 +49,18 @@ bool Heartbeats::AllBeat() {
 }
 
 void Heartbeats::Run() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (!wake_.wait_for(lock, absl::ToChronoNanoseconds(interval_),
-                         [this] { return stopping_; })) {
-    lock.unlock();
+  MutexLock lock(mutex_);
+  while (true) {
+    const CondVar::Deadline deadline = CondVar::DeadlineIn(interval_);
+    while (!stopping_ && wake_.WaitUntil(mutex_, deadline)) {
+    }
+    if (stopping_) return;
+    mutex_.Unlock();
     if (AllBeat()) {
       outbox_.Send(0, wire::Heartbeat{MonotonicNow(),
                                       pinned_bytes_ ? pinned_bytes_() : 0});
     }
-    lock.lock();
+    mutex_.Lock();
   }
 }
 

@@ -12,14 +12,13 @@
 #define ROUNDHOUSE_WORKER_OUTBOX_H_
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "base/wire/channel.h"
 
 namespace roundhouse::worker {
@@ -33,8 +32,8 @@ class Outbox {
   void Send(uint64_t attempt, wire::Body body);
 
  private:
-  wire::Channel& channel_;
-  std::mutex mutex_;  // one datagram at a time
+  Mutex mutex_;
+  wire::Channel& channel_ ABSL_GUARDED_BY(mutex_);  // one datagram at a time
 };
 
 // A loop's sign of life.  Thread-safe.
@@ -71,9 +70,9 @@ class Heartbeats {
   const std::function<uint64_t()> pinned_bytes_;
   const absl::Duration interval_;
   std::vector<uint64_t> seen_;  // by the thread only
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool stopping_ = false;  // guarded by mutex_
+  Mutex mutex_;
+  CondVar wake_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -22,6 +21,7 @@
 #include "absl/time/time.h"
 #include "base/files/at_file_site.h"
 #include "base/files/unsynced.h"
+#include "base/mutex.h"
 
 namespace roundhouse {
 namespace {
@@ -42,8 +42,8 @@ struct Fault {
 
 std::atomic<bool> armed{false};
 bool Armed() { return armed.load(std::memory_order_relaxed); }
-std::mutex mutex;
-std::vector<Fault>& Faults() {  // guarded by mutex
+Mutex mutex;
+std::vector<Fault>& Faults() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
   static auto* const faults = new std::vector<Fault>;
   return *faults;
 }
@@ -81,7 +81,7 @@ struct Pass {
 // The fault of this pass; none: it goes well.
 std::optional<Pass> TakePass(FileSite site, Call call) {
   if (!Armed()) return std::nullopt;
-  const std::lock_guard<std::mutex> lock(mutex);
+  MutexLock lock(mutex);
   for (Fault& fault : Faults()) {
     if (fault.site != site.name || !IsAbout(fault.kind, call)) continue;
     if (fault.passes_before > 0) {
@@ -216,7 +216,7 @@ absl::Status ArmFileFaults(const std::string& text) {
   const bool loses =
       std::any_of(faults.begin(), faults.end(),
                   [](const Fault& fault) { return fault.kind == Kind::kLost; });
-  const std::lock_guard<std::mutex> lock(mutex);
+  MutexLock lock(mutex);
   ArmedText() = text;
   Faults() = std::move(faults);
   WatchUnsynced(loses);

@@ -8,9 +8,10 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
-#include <mutex>
 #include <utility>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace roundhouse {
 namespace {
@@ -38,8 +39,8 @@ struct Unsynced {
 };
 
 std::atomic<bool> watching{false};
-std::mutex mutex;
-Unsynced& All() {  // guarded by mutex
+Mutex mutex;
+Unsynced& All() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
   static auto* const all = new Unsynced;
   return *all;
 }
@@ -91,7 +92,7 @@ void WatchUnsynced(bool watch) { watching = watch; }
 
 void NoteCreated(const std::string& path) {
   if (!Watching()) return;
-  const std::lock_guard<std::mutex> lock(mutex);
+  MutexLock lock(mutex);
   Name& name = All().names.emplace_back();
   name.folder = FolderId(path);
   name.from_folder = name.folder;
@@ -101,7 +102,7 @@ void NoteCreated(const std::string& path) {
 void NoteWritten(int fd, int64_t offset, size_t bytes) {
   struct stat info;
   if (!Watching() || fstat(fd, &info) != 0) return;
-  const std::lock_guard<std::mutex> lock(mutex);
+  MutexLock lock(mutex);
   Contents& contents = All().contents[IdOf(info)];
   if (contents.fd < 0) {
     // A descriptor for writing that outlives the caller's.
@@ -117,7 +118,7 @@ void NoteSynced(int fd) {
   struct stat info;
   if (!Watching() || fstat(fd, &info) != 0) return;
   const FileId id = IdOf(info);
-  const std::lock_guard<std::mutex> lock(mutex);
+  MutexLock lock(mutex);
   if (const auto found = All().contents.find(id);
       found != All().contents.end()) {
     close(found->second.fd);
@@ -140,7 +141,7 @@ void KeepReplaced(const std::string& to, unsigned int flags) {
 void NoteRenamed(const std::string& from, const std::string& to,
                  unsigned int flags) {
   if (!Watching()) return;
-  const std::lock_guard<std::mutex> lock(mutex);
+  MutexLock lock(mutex);
   Name& name = All().names.emplace_back();
   name.folder = FolderId(to);
   name.from = from;
@@ -151,7 +152,7 @@ void NoteRenamed(const std::string& from, const std::string& to,
 }
 
 void TakeBackUnsynced() {
-  const std::lock_guard<std::mutex> lock(mutex);
+  MutexLock lock(mutex);
   for (const auto& [id, contents] : All().contents) TakeBack(contents);
   auto& names = All().names;
   std::for_each(names.rbegin(), names.rend(),

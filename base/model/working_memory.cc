@@ -17,8 +17,8 @@ constexpr uint64_t kMostMultiprocessors = 192;
 // adds.
 constexpr uint64_t kQueryBlock = 128;
 constexpr uint64_t kPackedSplits = 3;
-// Of a low-rank matrix in fp32: a split product with one and their sum take
-// four of these, and parts of two factors three.
+// How many low-rank matrices in fp32 an adapter takes: a split product with one
+// and their sum take four, and parts of two factors three.
 constexpr uint64_t kSplitCopies = 7;
 
 // Everything in bytes; widths in elements of one token.

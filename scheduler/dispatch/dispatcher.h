@@ -42,7 +42,7 @@
 // Slots are sent before their inputs exist: workers wait on words
 // (base/wire/words.h), and begin a slot of one job before an older one of
 // another that waits only when everything that it reads is there
-// (worker/slot/slot_board.h).  This cannot deadlock while no device is lost for
+// (worker/slot/slot_table.h).  This cannot deadlock while no device is lost for
 // good, at any width and any number of devices and jobs: all devices have their
 // slots in the one order in which they were sent, producers first, and a slot
 // that overtakes waits for nobody.  So the earliest unfinished slot is the

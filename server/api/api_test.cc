@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/mutex.h"
 #include "gtest/gtest.h"
 #include "proto/google/rpc/error_details.pb.h"
 #include "proto/google/rpc/status.pb.h"
@@ -219,12 +220,12 @@ TEST_F(ApiTest, ADryRunOfBadDataOrABadJobFileFails) {
 TEST_F(ApiTest, RetriesWithOneRequestIdMakeOneJobAlsoAfterARestart) {
   std::set<std::string> uids;
   std::vector<std::thread> threads;
-  std::mutex mutex;
+  Mutex mutex;
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&] {
       for (int k = 0; k < 5; ++k) {
         const std::string uid = MustCreate("r-1").uid();
-        std::lock_guard<std::mutex> lock(mutex);
+        MutexLock lock(mutex);
         uids.insert(uid);
       }
     });

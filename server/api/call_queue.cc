@@ -18,10 +18,10 @@ CallQueue::~CallQueue() { Stop(); }
 
 void CallQueue::Stop() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     stop_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   for (std::thread& t : threads_) t.join();
   threads_.clear();
 }
@@ -34,7 +34,7 @@ absl::Status CallQueue::Run(const grpc::ServerContextBase& context,
 
 absl::Status CallQueue::Run(uid_t uid, std::function<void()> work) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (stop_ || waiting_ >= limits_.waiting) {
       return absl::UnavailableError("the server is busy; try again");
     }
@@ -49,11 +49,10 @@ absl::Status CallQueue::Run(uid_t uid, std::function<void()> work) {
     calls.push_back(std::move(work));
     ++waiting_;
   }
-  changed_.notify_one();
+  changed_.NotifyOne();
   return absl::OkStatus();
 }
 
-// REQUIRES: mutex_ is held and a call waits.
 std::function<void()> CallQueue::TakeNext() {
   const uid_t uid = turns_.front();
   turns_.pop_front();
@@ -70,14 +69,14 @@ std::function<void()> CallQueue::TakeNext() {
 }
 
 void CallQueue::Loop() {
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stop_ || waiting_ > 0; });
+    while (!stop_ && waiting_ == 0) changed_.Wait(mutex_);
     if (waiting_ == 0) return;
     const std::function<void()> work = TakeNext();
-    lock.unlock();
+    mutex_.Unlock();
     work();
-    lock.lock();
+    mutex_.Lock();
   }
 }
 

@@ -10,16 +10,15 @@
 
 #include <sys/types.h>
 
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/mutex.h"
 #include "grpcpp/grpcpp.h"
 #include "server/api/peers.h"
 
@@ -53,17 +52,19 @@ class CallQueue {
 
  private:
   void Loop();
-  std::function<void()> TakeNext();
+  // REQUIRES: a call waits.
+  std::function<void()> TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Peers* const peers_;
   const CallQueueLimits limits_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_: users with calls that wait, whose turn is first.
-  std::deque<uid_t> turns_;
-  std::map<uid_t, std::deque<std::function<void()>>> calls_;  // by mutex_
-  size_t waiting_ = 0;                                        // by mutex_
-  bool stop_ = false;                                         // by mutex_
+  Mutex mutex_;
+  CondVar changed_;
+  // Users with calls that wait, whose turn is first.
+  std::deque<uid_t> turns_ ABSL_GUARDED_BY(mutex_);
+  std::map<uid_t, std::deque<std::function<void()>>> calls_
+      ABSL_GUARDED_BY(mutex_);
+  size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 

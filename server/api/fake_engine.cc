@@ -14,7 +14,7 @@ namespace roundhouse {
 absl::StatusOr<SubmitResult> FakeEngine::Submit(const SubmitRequest& request) {
   ++submits_;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     principal_ = request.principal;
   }
   ASSIGN_OR_RETURN(const JobFile file,
@@ -91,42 +91,42 @@ absl::StatusOr<JobRecord> FakeEngine::Finish(const std::string& id) {
 }
 
 std::shared_ptr<ExportTask> FakeEngine::Export(const ExportRequest& request) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   export_request_ = request;
   export_task_ = std::make_shared<ExportTask>();
   return export_task_;
 }
 
 std::string FakeEngine::principal() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return principal_;
 }
 
 ExportRequest FakeEngine::export_request() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return export_request_;
 }
 
 std::shared_ptr<ExportTask> FakeEngine::export_task() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return export_task_;
 }
 
 std::shared_ptr<TraceTask> FakeEngine::TraceJob(const std::string& id,
                                                 int64_t steps) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   trace_request_ = absl::StrCat(id, " ", steps);
   trace_task_ = std::make_shared<TraceTask>();
   return trace_task_;
 }
 
 std::string FakeEngine::trace_request() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return trace_request_;
 }
 
 std::shared_ptr<TraceTask> FakeEngine::trace_task() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return trace_task_;
 }
 

@@ -5,10 +5,10 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "server/api/engine.h"
 #include "server/store/store.h"
 
@@ -45,12 +45,12 @@ class FakeEngine final : public JobEngine {
  private:
   JobStore* const store_;
   std::atomic<int> submits_ = 0;
-  mutable std::mutex mutex_;
-  std::string principal_;                    // By mutex_.
-  ExportRequest export_request_;             // By mutex_.
-  std::shared_ptr<ExportTask> export_task_;  // By mutex_.
-  std::string trace_request_;                // By mutex_.
-  std::shared_ptr<TraceTask> trace_task_;    // By mutex_.
+  mutable Mutex mutex_;
+  std::string principal_ ABSL_GUARDED_BY(mutex_);
+  ExportRequest export_request_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<ExportTask> export_task_ ABSL_GUARDED_BY(mutex_);
+  std::string trace_request_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<TraceTask> trace_task_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace roundhouse

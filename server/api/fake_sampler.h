@@ -2,11 +2,10 @@
 #ifndef ROUNDHOUSE_SERVER_API_FAKE_SAMPLER_H_
 #define ROUNDHOUSE_SERVER_API_FAKE_SAMPLER_H_
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "server/api/sample_engine.h"
 
 namespace roundhouse {
@@ -22,21 +21,21 @@ class FakeSampler final : public SampleEngine {
     if (answer) answer(question, std::move(sink));
   }
   void Cancel(const SampleSink*) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     ++cancelled_;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   void AwaitCancelled(int count) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [&] { return cancelled_ >= count; });
+    MutexLock lock(mutex_);
+    while (cancelled_ < count) changed_.Wait(mutex_);
   }
 
   Answer answer;
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int cancelled_ = 0;  // Guarded by mutex_.
+  Mutex mutex_;
+  CondVar changed_;
+  int cancelled_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace roundhouse

@@ -10,17 +10,16 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <condition_variable>
 #include <deque>
 #include <filesystem>
 #include <fstream>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/mutex.h"
 #include "gtest/gtest.h"
 
 namespace roundhouse {
@@ -74,6 +73,7 @@ class FrontDoorTest : public testing::Test {
   void TearDown() override {
     door_.reset();
     for (const int fd : clients_) close(fd);
+    MutexLock lock(mutex_);
     for (const int fd : served_) close(fd);
     std::filesystem::remove_all(dir_);
   }
@@ -85,9 +85,9 @@ class FrontDoorTest : public testing::Test {
     door_->Start([this](int fd) {
       // gRPC's reads and writes never block; the test's do.
       fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
-      const std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       served_.push_back(fd);
-      came_.notify_one();
+      came_.NotifyOne();
     });
   }
   int Socket() {
@@ -107,8 +107,8 @@ class FrontDoorTest : public testing::Test {
   int Connect() { return Connect(Socket()); }
   // What gRPC was given as its `number`th connection.
   int Served(size_t number) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    came_.wait(lock, [&] { return served_.size() > number; });
+    MutexLock lock(mutex_);
+    while (served_.size() <= number) came_.Wait(mutex_);
     return served_[number];
   }
 
@@ -117,9 +117,9 @@ class FrontDoorTest : public testing::Test {
   std::unique_ptr<Peers> peers_;
   std::unique_ptr<FrontDoor> door_;
   std::vector<int> clients_;
-  std::mutex mutex_;
-  std::condition_variable came_;
-  std::vector<int> served_;  // Guarded by mutex_.
+  Mutex mutex_;
+  CondVar came_;
+  std::vector<int> served_ ABSL_GUARDED_BY(mutex_);
 };
 
 TEST_F(FrontDoorTest, BytesPassBothWaysAndTheCallerIsKnown) {

@@ -16,7 +16,7 @@ constexpr size_t kMaxUsersKept = 1024;
 }  // namespace
 
 absl::Status Peers::Enter(uid_t uid) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (connections_ >= limits_.connections) {
     return absl::ResourceExhaustedError(absl::StrCat(
         limits_.connections, " connections are open, the most in all"));
@@ -36,7 +36,7 @@ absl::Status Peers::Enter(uid_t uid) {
 }
 
 void Peers::Leave(uid_t uid) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   const auto user = users_.find(uid);
   ROUNDHOUSE_CHECK(user != users_.end());
   --connections_;
@@ -47,25 +47,25 @@ void Peers::Leave(uid_t uid) {
 }
 
 void Peers::Note(int fd, uid_t uid, uint64_t connection) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   noted_[fd] = {.uid = uid, .connection = connection};
 }
 
 void Peers::Forget(int fd, uint64_t connection) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = noted_.find(fd);
   if (found == noted_.end() || found->second.connection != connection) return;
   noted_.erase(found);
 }
 
 bool Peers::MayBeginCall(uid_t uid, absl::Time now) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   const auto user = users_.find(uid);
   return user != users_.end() && user->second.calls.Take(now);
 }
 
 bool Peers::AddUnfinished(uid_t uid, uint64_t bytes) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   const auto user = users_.find(uid);
   if (user == users_.end()) return false;
   const uint64_t sum = user->second.unfinished_bytes + bytes;
@@ -75,7 +75,7 @@ bool Peers::AddUnfinished(uid_t uid, uint64_t bytes) {
 }
 
 void Peers::TakeBackUnfinished(uid_t uid, uint64_t bytes) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   const auto user = users_.find(uid);
   ROUNDHOUSE_CHECK(user != users_.end() &&
                    user->second.unfinished_bytes >= bytes);
@@ -85,7 +85,7 @@ void Peers::TakeBackUnfinished(uid_t uid, uint64_t bytes) {
 absl::StatusOr<uid_t> Peers::UidOf(absl::string_view peer) const {
   int fd = -1;
   if (absl::ConsumePrefix(&peer, "fd:") && absl::SimpleAtoi(peer, &fd)) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = noted_.find(fd);
     if (found != noted_.end()) return found->second.uid;
   }
@@ -98,7 +98,7 @@ absl::StatusOr<uid_t> Peers::UidOf(
 }
 
 int Peers::connections() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return connections_;
 }
 

@@ -13,13 +13,13 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "grpcpp/grpcpp.h"
 #include "server/api/token_bucket.h"
 
@@ -91,10 +91,10 @@ class Peers {
   };
 
   const PeerLimits limits_;
-  mutable std::mutex mutex_;
-  int connections_ = 0;          // Guarded by mutex_.
-  std::map<uid_t, User> users_;  // Guarded by mutex_.
-  std::map<int, Noted> noted_;   // Guarded by mutex_; by gRPC's descriptor.
+  mutable Mutex mutex_;
+  int connections_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<uid_t, User> users_ ABSL_GUARDED_BY(mutex_);
+  std::map<int, Noted> noted_ ABSL_GUARDED_BY(mutex_);  // by gRPC's descriptor.
 };
 
 // How a user is named where things are stored: "uid:1000".

@@ -3,12 +3,12 @@
 #include <cmath>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "server/api/convert.h"
 #include "server/spec/spec_error.h"
@@ -82,23 +82,23 @@ class Mailbox final : public SampleSink {
     Add(std::move(message));
   }
   void OnEnd(absl::Status status) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (cancelled_) return;
     end_ = std::move(status);
     pump_->Wake();
   }
   bool cancelled() const override {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     return cancelled_;
   }
 
   // The stream is gone; the pump is not called any more.
   void Close() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     cancelled_ = true;
   }
   absl::StatusOr<NextMessage> Take(v1::SampleResponse* out) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (!messages_.empty()) {
       *out = std::move(messages_.front());
       messages_.pop_front();
@@ -111,17 +111,17 @@ class Mailbox final : public SampleSink {
 
  private:
   void Add(v1::SampleResponse message) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (cancelled_) return;
     messages_.push_back(std::move(message));
     pump_->Wake();
   }
 
   StreamPump* const pump_;
-  mutable std::mutex mutex_;
-  std::deque<v1::SampleResponse> messages_;  // Guarded by mutex_.
-  std::optional<absl::Status> end_;          // Guarded by mutex_.
-  bool cancelled_ = false;                   // Guarded by mutex_.
+  mutable Mutex mutex_;
+  std::deque<v1::SampleResponse> messages_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 class SampleStream final : public PumpedWriter<v1::SampleResponse> {

@@ -1,6 +1,5 @@
 #include "server/api/stream_pump.h"
 
-#include <chrono>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -40,11 +39,11 @@ StreamPump::~StreamPump() { Stop(); }
 void StreamPump::Stop() {
   if (!thread_.joinable()) return;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     ROUNDHOUSE_CHECK(streams_.empty());
     stop_ = true;
   }
-  changed_.notify_one();
+  changed_.NotifyOne();
   thread_.join();
 }
 
@@ -56,7 +55,7 @@ absl::StatusOr<StreamPlace> StreamPump::Take(
 
 absl::StatusOr<StreamPlace> StreamPump::Take(uid_t uid, StreamKind kind) {
   const auto index = static_cast<size_t>(kind);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = shares_.find(uid);
   const Share has = found == shares_.end() ? Share() : found->second;
   if (has.all >= kMaxStreamsEach) {
@@ -78,7 +77,7 @@ absl::StatusOr<StreamPlace> StreamPump::Take(uid_t uid, StreamKind kind) {
 }
 
 void StreamPump::GiveBack(uid_t uid, StreamKind kind) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = shares_.find(uid);
   ROUNDHOUSE_CHECK(found != shares_.end());
   --found->second.of_kind[static_cast<size_t>(kind)];
@@ -88,17 +87,17 @@ void StreamPump::GiveBack(uid_t uid, StreamKind kind) {
 
 void StreamPump::Add(std::shared_ptr<PumpedStream> stream) {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     PumpedStream* const key = stream.get();
     streams_.emplace(key, std::move(stream));
     woken_one_.insert(key);
   }
-  changed_.notify_one();
+  changed_.NotifyOne();
 }
 
 void StreamPump::Remove(PumpedStream* stream) {
   std::shared_ptr<PumpedStream> last;  // Dies without the lock.
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   woken_one_.erase(stream);
   const auto found = streams_.find(stream);
   if (found == streams_.end()) return;
@@ -108,19 +107,19 @@ void StreamPump::Remove(PumpedStream* stream) {
 
 void StreamPump::Wake() {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     woken_ = true;
   }
-  changed_.notify_one();
+  changed_.NotifyOne();
 }
 
 void StreamPump::WakeOne(PumpedStream* stream) {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (streams_.count(stream) == 0) return;
     woken_one_.insert(stream);
   }
-  changed_.notify_one();
+  changed_.NotifyOne();
 }
 
 void StreamPump::StoreChanged() {
@@ -130,11 +129,12 @@ void StreamPump::StoreChanged() {
 
 void StreamPump::Loop() {
   absl::Time all_at = absl::Now();
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   while (!stop_) {
-    changed_.wait_for(
-        lock, std::chrono::nanoseconds(absl::ToInt64Nanoseconds(kPumpInterval)),
-        [this] { return stop_ || woken_ || !woken_one_.empty(); });
+    const CondVar::Deadline deadline = CondVar::DeadlineIn(kPumpInterval);
+    while (!stop_ && !woken_ && woken_one_.empty() &&
+           changed_.WaitUntil(mutex_, deadline)) {
+    }
     const absl::Time now = absl::Now();
     std::vector<std::shared_ptr<PumpedStream>> streams;
     if (std::exchange(woken_, false) || now - all_at >= kPumpInterval ||
@@ -145,10 +145,10 @@ void StreamPump::Loop() {
       for (PumpedStream* key : woken_one_) streams.push_back(streams_.at(key));
     }
     woken_one_.clear();
-    lock.unlock();
+    mutex_.Unlock();
     for (const auto& stream : streams) stream->Pump(absl::Now());
     streams.clear();
-    lock.lock();
+    mutex_.Lock();
   }
 }
 

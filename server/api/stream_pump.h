@@ -14,12 +14,10 @@
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
@@ -30,6 +28,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "grpcpp/grpcpp.h"
 #include "server/api/errors.h"
 #include "server/api/peers.h"
@@ -115,15 +114,16 @@ class StreamPump {
 
   const Peers* const peers_;
   std::atomic<uint64_t> changes_ = 1;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<uid_t, Share> shares_;  // By mutex_; of those who have streams.
-  size_t places_ = 0;              // By mutex_; taken.
-  std::map<PumpedStream*, std::shared_ptr<PumpedStream>>
-      streams_;                        // By mutex_.
-  bool woken_ = false;                 // By mutex_; all of them.
-  std::set<PumpedStream*> woken_one_;  // By mutex_; of streams_.
-  bool stop_ = false;                  // By mutex_.
+  Mutex mutex_;
+  CondVar changed_;
+  // Of those who have streams.
+  std::map<uid_t, Share> shares_ ABSL_GUARDED_BY(mutex_);
+  size_t places_ ABSL_GUARDED_BY(mutex_) = 0;  // Taken.
+  std::map<PumpedStream*, std::shared_ptr<PumpedStream>> streams_
+      ABSL_GUARDED_BY(mutex_);
+  bool woken_ ABSL_GUARDED_BY(mutex_) = false;                 // All of them.
+  std::set<PumpedStream*> woken_one_ ABSL_GUARDED_BY(mutex_);  // Of streams_.
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 
@@ -157,7 +157,7 @@ class PumpedWriter : public grpc::ServerWriteReactor<Response>,
 
   void OnWriteDone(bool ok) final {
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       writing_ = false;
       if (!ok) cancelled_ = true;
     }
@@ -166,7 +166,7 @@ class PumpedWriter : public grpc::ServerWriteReactor<Response>,
 
   void OnCancel() final {
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       cancelled_ = true;
     }
     pump_->WakeOne(this);
@@ -183,7 +183,7 @@ class PumpedWriter : public grpc::ServerWriteReactor<Response>,
   bool MayWrite(absl::Time now) {
     bool cancelled = false;
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       if (ended_) return false;
       if (writing_) {
         if (now - write_began_ > kStalledReaderLimit) context_->TryCancel();
@@ -196,14 +196,14 @@ class PumpedWriter : public grpc::ServerWriteReactor<Response>,
   }
 
   void SetWriting(absl::Time now) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     writing_ = true;
     write_began_ = now;
   }
 
   void End(const grpc::Status& status) {
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       if (ended_) return;
       ended_ = true;
     }
@@ -214,11 +214,11 @@ class PumpedWriter : public grpc::ServerWriteReactor<Response>,
   grpc::CallbackServerContext* const context_;
   StreamPlace place_;
   Response message_;  // The outstanding write.
-  std::mutex mutex_;
-  bool writing_ = false;                           // Guarded by mutex_.
-  bool cancelled_ = false;                         // Guarded by mutex_.
-  bool ended_ = false;                             // Guarded by mutex_.
-  absl::Time write_began_ = absl::InfinitePast();  // Guarded by mutex_.
+  Mutex mutex_;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Time write_began_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
 
 // What makes a stream of Response, or says why not.

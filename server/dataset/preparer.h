@@ -25,8 +25,8 @@ struct PreparerOptions {
   std::vector<std::string> validation_files;
   std::string output_directory;  // gets train/ and validation/
   std::string cache_directory;   // same file system; "": none
-  // That both splits read, asked beside the loop before each; empty: names are
-  // paths, for tests.
+  // Names the files that both splits read; it is asked beside the loop before
+  // each split.  Empty: names are paths, for tests.
   GivenFiles given;
   // Called from the loop with the share, 0 to 1, of the training split's files
   // that is read, or of the validation split's, which follows.

@@ -36,7 +36,7 @@ struct AdmittedJob {
   // The rest is of a submit; a job that is taken up is without.
   SourceFiles files;
   JobNeeds needs;
-  // Of the checkpoint that it goes on from; none: it does not.
+  // The manifest of the checkpoint that it goes on from; none: it does not.
   std::optional<CheckpointManifest> resumed;
   std::vector<std::string> warnings;
 

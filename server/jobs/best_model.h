@@ -67,7 +67,7 @@ class BestModel {
   void Read(int64_t step);
   void Lose(int64_t step, const absl::Status& why);
   void Replace(int64_t step, const std::vector<int64_t>& checkpoints);
-  // Of the models that there still are.
+  // The best of the models that there still are.
   std::optional<Evaluation> NextBest(int64_t lost_step,
                                      std::vector<int64_t> checkpoints) const;
 

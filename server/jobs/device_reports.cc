@@ -198,7 +198,7 @@ void DeviceReports::OnSlot(const std::string& job, DeviceId device,
   ObserveSlot(pass, done);
   if (samples_ != nullptr) samples_->AddSlot(index, done);
   AddTransfers(index, done);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   DeviceInfo& info = infos_[index];
   ++info.slots;
   for (int p = 0; p < wire::kPurposes; ++p) {
@@ -240,7 +240,7 @@ void DeviceReports::OnSampleDone(DeviceId device,
   metrics_.AddTransfer(
       Number(device), static_cast<TransferDirection>(wire::Direction::kH2D),
       static_cast<TransferPurpose>(wire::Purpose::kWeights), bytes);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   infos_[Number(device)].h2d_bytes += bytes;
 }
 
@@ -310,7 +310,7 @@ double DeviceReports::Share(const std::string& job) const {
 void DeviceReports::Publish() {
   const int64_t now = MonotonicNs();
   PublishShares();
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   for (int i = 0; i < pool_.device_count(); ++i) {
     PublishTimes(i, now);
     PublishLink(i, now);
@@ -355,7 +355,7 @@ std::vector<StatusDevice> DeviceReports::Status() const {
 }
 
 std::vector<DeviceInfo> DeviceReports::Infos() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return infos_;
 }
 

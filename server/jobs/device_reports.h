@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/ids.h"
+#include "base/mutex.h"
 #include "base/wire/messages.h"
 #include "scheduler/dispatch/dispatcher.h"
 #include "server/api/engine.h"
@@ -42,9 +42,9 @@ class DeviceReports {
   void SetBusy(bool busy);
   // What the attempt is, should the device begin it.
   void OnSlotSent(DeviceId device, uint64_t attempt, const SlotFacts& slot);
-  // Of what the device's worker says, all that is not an answer to its job.
+  // Any message of the device's worker that is not an answer to its job.
   void OnMessage(DeviceId device, const wire::Message& message);
-  // Of the device's compute thread, in its order.
+  // What the device's compute thread did, in its order.
   void OnSlotStarted(DeviceId device, uint64_t attempt,
                      const wire::SlotStarted& started);
   void OnMicroBatchDone(DeviceId device, const wire::MicroBatchDone& done);
@@ -70,7 +70,7 @@ class DeviceReports {
   void Publish();
   // As of the last Publish.
   std::vector<StatusDevice> Status() const;
-  // Of all jobs' compute time of late, 0 to 1.
+  // The job's share of all jobs' compute time of late, 0 to 1.
   double Share(const std::string& job) const;
   // As of the last Publish; any thread.
   std::vector<DeviceInfo> Infos() const;
@@ -109,8 +109,8 @@ class DeviceReports {
   std::map<std::string, double> shares_;
   std::vector<uint64_t> memory_peak_bytes_;
   std::vector<std::string> jobs_;  // of the newest slot each
-  mutable std::mutex mutex_;
-  std::vector<DeviceInfo> infos_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  std::vector<DeviceInfo> infos_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace roundhouse

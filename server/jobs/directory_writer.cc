@@ -22,7 +22,7 @@ std::vector<CheckpointShard> ShardsOf(const DirectoryPlan& plan,
   return shards;
 }
 
-// Of the files that lie directly in it.
+// The sizes of the files that lie directly in it.
 uint64_t BytesIn(const std::string& path) {
   uint64_t bytes = 0;
   std::error_code error;

@@ -62,7 +62,7 @@ absl::Status Engine::Recover() {
   } while (before.has_value());
   std::reverse(jobs.begin(), jobs.end());  // oldest first
   const JobPaths& paths = admission_->paths();
-  // Of saves that were cut short, before anything runs.
+  // Removes what saves left that were cut short, before anything runs.
   SweepJobDirectories(paths.jobs());
   SweepOutputs(paths.outputs(), [this](const std::string& name) {
     return admission_->names().FindJob(name).ok();

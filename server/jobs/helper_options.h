@@ -27,7 +27,7 @@ class HelperOptions {
                 const JobStore& store, const JobPaths& paths)
       : dataset_(dataset), roots_(roots), store_(store), paths_(paths) {}
 
-  // Of the text helper alone.
+  // The text helper without options of a job.
   HelperProgram TextProgram() const;
 
   // To prepare the job's data.  The spec is the job's, resolved.

@@ -43,7 +43,8 @@ class JobFit {
   // INVALID_ARGUMENT, with a field.
   absl::StatusOr<Plan> CheckPlan(const ResolvedSpec& spec,
                                  const ModelConfig& model) const;
-  // Of host and devices; fills in `needs`.  RESOURCE_EXHAUSTED (HOST_MEMORY).
+  // Checks host and devices, and fills in `needs`.  RESOURCE_EXHAUSTED
+  // (HOST_MEMORY).
   absl::Status CheckMemory(const ResolvedSpec& spec, const ModelConfig& model,
                            const Plan& plan, JobNeeds* needs) const;
   // Fills in `needs`.  RESOURCE_EXHAUSTED (STORAGE_FULL).

@@ -1,12 +1,12 @@
 #include "server/observe/metrics.h"
 
 #include <iterator>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "prometheus/registry.h"
 #include "prometheus/text_serializer.h"
 #include "server/observe/gpu_series.h"
@@ -107,7 +107,7 @@ struct ServerMetrics::Parts {
     prometheus::Gauge* info = nullptr;
   };
   // Null when there are too many.  REQUIRES: mutex is held.
-  Job* FindJob(const std::string& id) {
+  Job* FindJob(const std::string& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     const auto found = running.find(id);
     if (found != running.end()) return &found->second;
     if (running.size() >= kMaxJobsWithMetrics) {
@@ -121,9 +121,9 @@ struct ServerMetrics::Parts {
     return &running[id];
   }
 
-  std::mutex mutex;
-  std::map<std::string, Job> running;  // Guarded by mutex.
-  bool told_of_limit = false;          // Guarded by mutex.
+  Mutex mutex;
+  std::map<std::string, Job> running ABSL_GUARDED_BY(mutex);
+  bool told_of_limit ABSL_GUARDED_BY(mutex) = false;
 };
 
 ServerMetrics::ServerMetrics(std::unique_ptr<Parts> parts)
@@ -308,7 +308,7 @@ void ServerMetrics::SetJobs(const std::map<JobState, int64_t>& counts) {
 }
 
 void ServerMetrics::SetJobLoss(const std::string& id, double loss) {
-  std::lock_guard<std::mutex> lock(parts_->mutex);
+  MutexLock lock(parts_->mutex);
   Parts::Job* const job = parts_->FindJob(id);
   if (job == nullptr) return;
   if (job->loss == nullptr) job->loss = &parts_->jobs.loss.Add({{"job", id}});
@@ -316,7 +316,7 @@ void ServerMetrics::SetJobLoss(const std::string& id, double loss) {
 }
 
 void ServerMetrics::AddJobSteps(const std::string& id, int64_t steps) {
-  std::lock_guard<std::mutex> lock(parts_->mutex);
+  MutexLock lock(parts_->mutex);
   Parts::Job* const job = parts_->FindJob(id);
   if (job == nullptr) return;
   if (job->steps == nullptr) {
@@ -326,7 +326,7 @@ void ServerMetrics::AddJobSteps(const std::string& id, int64_t steps) {
 }
 
 void ServerMetrics::AddJobTokens(const std::string& id, int64_t tokens) {
-  std::lock_guard<std::mutex> lock(parts_->mutex);
+  MutexLock lock(parts_->mutex);
   Parts::Job* const job = parts_->FindJob(id);
   if (job == nullptr) return;
   if (job->tokens == nullptr) {
@@ -336,7 +336,7 @@ void ServerMetrics::AddJobTokens(const std::string& id, int64_t tokens) {
 }
 
 void ServerMetrics::SetJobLossScale(const std::string& id, double scale) {
-  std::lock_guard<std::mutex> lock(parts_->mutex);
+  MutexLock lock(parts_->mutex);
   Parts::Job* const job = parts_->FindJob(id);
   if (job == nullptr) return;
   if (job->loss_scale == nullptr) {
@@ -346,7 +346,7 @@ void ServerMetrics::SetJobLossScale(const std::string& id, double scale) {
 }
 
 void ServerMetrics::AddJobSkippedSteps(const std::string& id, int64_t steps) {
-  std::lock_guard<std::mutex> lock(parts_->mutex);
+  MutexLock lock(parts_->mutex);
   Parts::Job* const job = parts_->FindJob(id);
   if (job == nullptr) return;
   if (job->skipped == nullptr) {
@@ -356,7 +356,7 @@ void ServerMetrics::AddJobSkippedSteps(const std::string& id, int64_t steps) {
 }
 
 void ServerMetrics::SetJobEta(const std::string& id, absl::Time eta) {
-  std::lock_guard<std::mutex> lock(parts_->mutex);
+  MutexLock lock(parts_->mutex);
   Parts::Job* const job = parts_->FindJob(id);
   if (job == nullptr) return;
   if (job->eta == nullptr) job->eta = &parts_->jobs.eta.Add({{"job", id}});
@@ -364,7 +364,7 @@ void ServerMetrics::SetJobEta(const std::string& id, absl::Time eta) {
 }
 
 void ServerMetrics::SetJobShare(const std::string& id, double ratio) {
-  std::lock_guard<std::mutex> lock(parts_->mutex);
+  MutexLock lock(parts_->mutex);
   Parts::Job* const job = parts_->FindJob(id);
   if (job == nullptr) return;
   if (job->share == nullptr) {
@@ -375,7 +375,7 @@ void ServerMetrics::SetJobShare(const std::string& id, double ratio) {
 
 void ServerMetrics::SetJobInfo(const std::string& id, const std::string& model,
                                const std::string& method) {
-  std::lock_guard<std::mutex> lock(parts_->mutex);
+  MutexLock lock(parts_->mutex);
   Parts::Job* const job = parts_->FindJob(id);
   if (job == nullptr || job->info != nullptr) return;
   job->info = &parts_->jobs.info.Add(
@@ -384,7 +384,7 @@ void ServerMetrics::SetJobInfo(const std::string& id, const std::string& model,
 }
 
 void ServerMetrics::DropJob(const std::string& id) {
-  std::lock_guard<std::mutex> lock(parts_->mutex);
+  MutexLock lock(parts_->mutex);
   const auto found = parts_->running.find(id);
   if (found == parts_->running.end()) return;
   const Parts::Job& job = found->second;

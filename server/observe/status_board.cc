@@ -198,15 +198,15 @@ std::string StatusJson(const StatusSnapshot& snapshot) {
 
 void StatusBoard::Publish(StatusSnapshot snapshot) {
   auto next = std::make_shared<const StatusSnapshot>(std::move(snapshot));
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   newest_.swap(next);
 }
 
 std::optional<std::string> StatusBoard::Json() {
-  const std::lock_guard<std::mutex> json_lock(json_mutex_);
+  MutexLock json_lock(json_mutex_);
   std::shared_ptr<const StatusSnapshot> newest;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     newest = newest_;
   }
   if (newest == nullptr) return std::nullopt;

@@ -13,13 +13,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "scheduler/jobs/lifecycle.h"
 #include "server/observe/device_ledger.h"
 #include "server/observe/loss_curve.h"
@@ -109,11 +109,11 @@ class StatusBoard {
   std::optional<std::string> Json();
 
  private:
-  std::mutex mutex_;
-  std::shared_ptr<const StatusSnapshot> newest_;   // guarded by mutex_
-  std::mutex json_mutex_;                          // before mutex_
-  std::shared_ptr<const StatusSnapshot> written_;  // guarded by json_mutex_
-  std::string json_;                               // guarded by json_mutex_
+  Mutex json_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
+  Mutex mutex_;
+  std::shared_ptr<const StatusSnapshot> newest_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const StatusSnapshot> written_ ABSL_GUARDED_BY(json_mutex_);
+  std::string json_ ABSL_GUARDED_BY(json_mutex_);
 };
 
 }  // namespace roundhouse

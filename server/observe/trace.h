@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "server/observe/device_ledger.h"
 
 namespace roundhouse {
@@ -83,7 +83,7 @@ class TraceTask {
   int64_t steps() const { return steps_; }
   // The trace, or why there is none; nothing while it is recorded.
   std::optional<absl::StatusOr<std::shared_ptr<const Trace>>> result() const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     return result_;
   }
   // The recording ends soon after; no effect on one that has ended.
@@ -93,16 +93,16 @@ class TraceTask {
   // For whoever records it.
   void SetSteps(int64_t steps) { steps_ = steps; }
   void Finish(absl::StatusOr<std::shared_ptr<const Trace>> result) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     result_ = std::move(result);
   }
 
  private:
   std::atomic<int64_t> steps_ = 0;
   std::atomic<bool> cancelled_ = false;
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  std::optional<absl::StatusOr<std::shared_ptr<const Trace>>> result_;
+  mutable Mutex mutex_;
+  std::optional<absl::StatusOr<std::shared_ptr<const Trace>>> result_
+      ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace roundhouse

@@ -26,10 +26,10 @@ ArenaPages::ArenaPages(wire::Arena& arena, const ArenaPagesOptions& options)
 
 ArenaPages::~ArenaPages() {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
-  wake_.notify_all();
+  wake_.NotifyAll();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -66,22 +66,23 @@ void ArenaPages::CleanNow(uint64_t begin, uint64_t end) {
 
 // --- on the loop ---
 
-void ArenaPages::Queue(std::deque<Task>& tasks, Task task) {
+void ArenaPages::Queue(Work work, Task task) {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
-    tasks.push_back(std::move(task));
+    MutexLock lock(mutex_);
+    TasksOf(work).push_back(std::move(task));
   }
-  wake_.notify_all();
+  wake_.NotifyAll();
 }
 
 void ArenaPages::QueueAdd(uint64_t offset, uint64_t end) {
   last_add_ = next_id_++;
-  Queue(adds_, {.offset = offset,
-                .begin = offset,
-                .end = end,
-                .done = [this, id = last_add_](const absl::Status& status) {
-                  OnAdded(id, status);
-                }});
+  Queue(Work::kAdd,
+        {.offset = offset,
+         .begin = offset,
+         .end = end,
+         .done = [this, id = last_add_](const absl::Status& status) {
+           OnAdded(id, status);
+         }});
 }
 
 // All pages before `end`, by whole pieces, and for good.
@@ -116,10 +117,10 @@ bool ArenaPages::Clean(uint64_t offset, uint64_t bytes,
     return true;
   }
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     for (Task& task : adds_) task.dropped |= task.offset == offset;
   }
-  Queue(cleans_,
+  Queue(Work::kClean,
         {.offset = offset,
          .begin = offset,
          .end = offset + bytes,
@@ -166,46 +167,44 @@ void ArenaPages::Post(std::function<void()> closure) {
   }
 }
 
-void ArenaPages::DoPiece(std::unique_lock<std::mutex>& lock,
-                         std::deque<Task>& tasks) {
+void ArenaPages::DoPiece(Work work) {
+  std::deque<Task>& tasks = TasksOf(work);
   Task& task = tasks.front();  // stays: others are added behind it
-  const bool adding = &tasks == &adds_;
+  const bool adding = work == Work::kAdd;
   const bool growing = adding && keeps();
   if (growing) task.begin = kept_bytes();
   absl::Status status;
   if (!task.dropped && task.begin < task.end) {
     const uint64_t begin = task.begin;
     const uint64_t end = std::min(task.end, begin + kPieceBytes);
-    lock.unlock();
+    mutex_.Unlock();
     if (adding) {
       status = AddNow(begin, end);
     } else {
       CleanNow(begin, end);
     }
     if (growing && status.ok()) Keep(end);
-    lock.lock();
+    mutex_.Lock();
     task.begin = end;
     if (status.ok() && !task.dropped && end < task.end) return;
   }
   auto done = std::move(task.done);
   tasks.pop_front();
-  lock.unlock();
+  mutex_.Unlock();
   // Its text: a status that two threads hold would be freed by either.
   Post([done = std::move(done), error = std::string(status.message())] {
     done(error.empty() ? absl::OkStatus()
                        : absl::ResourceExhaustedError(error));
   });
-  lock.lock();
+  mutex_.Lock();
 }
 
 void ArenaPages::Run() {
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    wake_.wait(lock, [this] {
-      return stopping_ || !adds_.empty() || !cleans_.empty();
-    });
+    while (!stopping_ && adds_.empty() && cleans_.empty()) wake_.Wait(mutex_);
     if (stopping_) return;
-    DoPiece(lock, adds_.empty() ? cleans_ : adds_);
+    DoPiece(adds_.empty() ? Work::kClean : Work::kAdd);
   }
 }
 

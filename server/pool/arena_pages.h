@@ -13,14 +13,13 @@
 #ifndef ROUNDHOUSE_SERVER_POOL_ARENA_PAGES_H_
 #define ROUNDHOUSE_SERVER_POOL_ARENA_PAGES_H_
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <thread>
 
 #include "absl/status/status.h"
+#include "base/mutex.h"
 #include "base/wire/arena.h"
 #include "server/pool/event_loop.h"
 
@@ -71,6 +70,8 @@ class ArenaPages {
     bool dropped = false;
     std::function<void(absl::Status)> done;  // on the loop
   };
+  // Whose task: of adds_ or cleans_.
+  enum class Work { kAdd, kClean };
   struct Waiting {
     Waiter id = 0;
     uint64_t last_task = 0;
@@ -91,11 +92,16 @@ class ArenaPages {
   absl::Status Grow(uint64_t end);
   void NoteGrowthFailed() { growth_end_ = kept_bytes(); }
   void QueueAdd(uint64_t offset, uint64_t end);
-  void Queue(std::deque<Task>& tasks, Task task);
+  void Queue(Work work, Task task);
   void OnAdded(uint64_t task, const absl::Status& status);
 
   void Run();
-  void DoPiece(std::unique_lock<std::mutex>& lock, std::deque<Task>& tasks);
+  // One piece of the next task.  Releases the mutex while it works and calls
+  // back.
+  void DoPiece(Work work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::deque<Task>& TasksOf(Work work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return work == Work::kAdd ? adds_ : cleans_;
+  }
   void Post(std::function<void()> closure);
 
   wire::Arena& arena_;
@@ -107,12 +113,12 @@ class ArenaPages {
       0;  // of the kept pages, once all that is queued is done
   std::deque<Waiting> waiting_;
 
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  // Guarded by mutex_; the thread alone takes tasks out.
-  std::deque<Task> adds_;
-  std::deque<Task> cleans_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  CondVar wake_;
+  // The thread alone takes tasks out.
+  std::deque<Task> adds_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Task> cleans_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -104,7 +104,7 @@ void EventLoop::CancelTimer(TimerId id) {
 
 absl::Status EventLoop::Post(std::function<void()> closure) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (closed_) return absl::UnavailableError("the daemon is stopping");
     if (posted_.size() >= kMaxPostedClosures) {
       return absl::ResourceExhaustedError("the daemon has too much to do");
@@ -152,7 +152,7 @@ void EventLoop::Run() {
 void EventLoop::Finish() {
   beside_.Stop();
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     closed_ = true;
   }
   RunPosted();
@@ -179,7 +179,7 @@ void EventLoop::RunPosted() {
   [[maybe_unused]] ssize_t n = read(event_fd_, &count, sizeof(count));
   std::deque<std::function<void()>> posted;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     posted.swap(posted_);
   }
   for (auto& closure : posted) closure();

@@ -14,13 +14,13 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "server/pool/work_pool.h"
 
 namespace roundhouse {
@@ -105,9 +105,9 @@ class EventLoop {
   int64_t idle_due_ns_ = 0;  // of the first of them
   bool quitting_ = false;
   std::function<void(absl::Duration)> turn_ended_;
-  std::mutex mutex_;
-  std::deque<std::function<void()>> posted_;         // guarded by mutex_
-  bool closed_ = false;                              // guarded by mutex_
+  Mutex mutex_;
+  std::deque<std::function<void()>> posted_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   WorkPool beside_{kLoopWorkThreads, kMaxLoopWork};  // ends first
 };
 

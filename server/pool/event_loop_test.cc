@@ -105,7 +105,7 @@ TEST(EventLoopTest, ATurnIsWhatWasReadyAtOnceWithoutTheWaitForIt) {
   auto loop = *EventLoop::Create();
   std::vector<absl::Duration> turns;
   loop->TellTurns([&](absl::Duration time) { turns.push_back(time); });
-  constexpr absl::Duration kWork = absl::Milliseconds(3);
+  static constexpr absl::Duration kWork = absl::Milliseconds(3);
   constexpr absl::Duration kWait = absl::Milliseconds(50);
   const int64_t begun_ns = MonotonicNs();
   loop->After(kWait, [] { absl::SleepFor(kWork); });

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <fstream>
 
 namespace roundhouse {
@@ -50,18 +49,20 @@ MemoryTrim::MemoryTrim(absl::Duration interval)
 
 MemoryTrim::~MemoryTrim() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     stop_ = true;
   }
-  changed_.notify_one();
+  changed_.NotifyOne();
   thread_.join();
 }
 
 void MemoryTrim::Loop() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  const auto interval =
-      std::chrono::nanoseconds(absl::ToInt64Nanoseconds(interval_));
-  while (!changed_.wait_for(lock, interval, [this] { return stop_; })) {
+  MutexLock lock(mutex_);
+  while (true) {
+    const CondVar::Deadline deadline = CondVar::DeadlineIn(interval_);
+    while (!stop_ && changed_.WaitUntil(mutex_, deadline)) {
+    }
+    if (stop_) return;
     // What is freed while this trims is not kept: it comes off the next time.
     int64_t unused_bytes = UnusedRamBytes();
     if (unused_bytes >= kept_bytes_ + kWorthTrimmingBytes) {

@@ -6,12 +6,11 @@
 #ifndef ROUNDHOUSE_SERVER_POOL_MEMORY_TRIM_H_
 #define ROUNDHOUSE_SERVER_POOL_MEMORY_TRIM_H_
 
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <thread>
 
 #include "absl/time/time.h"
+#include "base/mutex.h"
 
 namespace roundhouse {
 
@@ -36,9 +35,9 @@ class MemoryTrim {
 
   const absl::Duration interval_;
   int64_t kept_bytes_;  // in RAM and unused after the last time; the thread's
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stop_ = false;  // Guarded by mutex_.
+  Mutex mutex_;
+  CondVar changed_;
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -15,34 +15,34 @@ WorkPool::~WorkPool() { Stop(); }
 
 void WorkPool::Stop() {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     stop_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   for (std::thread& t : threads_) t.join();
   threads_.clear();
 }
 
 bool WorkPool::TryRun(std::function<void()> work) {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (stop_ || queue_.size() >= max_waiting_) return false;
     queue_.push_back(std::move(work));
   }
-  changed_.notify_one();
+  changed_.NotifyOne();
   return true;
 }
 
 void WorkPool::Loop() {
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+    while (!stop_ && queue_.empty()) changed_.Wait(mutex_);
     if (queue_.empty()) return;
     const std::function<void()> work = std::move(queue_.front());
     queue_.pop_front();
-    lock.unlock();
+    mutex_.Unlock();
     work();
-    lock.lock();
+    mutex_.Lock();
   }
 }
 

@@ -7,12 +7,12 @@
 #ifndef ROUNDHOUSE_SERVER_POOL_WORK_POOL_H_
 #define ROUNDHOUSE_SERVER_POOL_WORK_POOL_H_
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace roundhouse {
 
@@ -37,10 +37,10 @@ class WorkPool {
   void Loop();
 
   const size_t max_waiting_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> queue_;  // Guarded by mutex_.
-  bool stop_ = false;                        // Guarded by mutex_.
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mutex_);
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 

@@ -175,17 +175,17 @@ PowerCutVfs::~PowerCutVfs() {
 }
 
 void PowerCutVfs::CutAfter(int64_t changes) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   left_ = changes;
 }
 
 bool PowerCutVfs::cut() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return left_ < 0;
 }
 
 int64_t PowerCutVfs::changes() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return changes_;
 }
 
@@ -205,21 +205,21 @@ PowerCutVfs::File& PowerCutVfs::Of(const std::string& path) {
 // The one at which power goes may have arrived, too.
 bool PowerCutVfs::Write(const std::string& path, int64_t at,
                         const std::string& bytes) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (left_ < 0) return false;
   Of(path).since.push_back({at, bytes});
   return Count();
 }
 
 bool PowerCutVfs::Truncate(const std::string& path, int64_t size) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (left_ < 0) return false;
   Of(path).since.push_back({size, std::nullopt});
   return Count();
 }
 
 bool PowerCutVfs::Sync(const std::string& path) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   File& file = Of(path);
   if (!Count()) return false;
   for (const Change& change : file.since) {
@@ -234,19 +234,19 @@ bool PowerCutVfs::Sync(const std::string& path) {
 }
 
 bool PowerCutVfs::Remove(const std::string& path) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (!Count()) return false;
   files_[path] = File();
   return true;
 }
 
 void PowerCutVfs::Settle() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   files_.clear();
 }
 
 void PowerCutVfs::Restore(std::mt19937_64* rng) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   for (auto& [path, file] : files_) {
     std::string content = file.synced;
     for (const Change& change : file.since) {

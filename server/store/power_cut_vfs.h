@@ -17,11 +17,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <random>
 #include <string>
 #include <vector>
+
+#include "base/mutex.h"
 
 struct sqlite3_vfs;
 
@@ -59,14 +60,14 @@ class PowerCutVfs {
     std::vector<Change> since;
   };
 
-  bool Count();
-  File& Of(const std::string& path);
+  bool Count() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  File& Of(const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   std::unique_ptr<sqlite3_vfs> vfs_;
-  mutable std::mutex mutex_;
-  std::map<std::string, File> files_;  // Guarded by mutex_.
-  int64_t changes_ = 0;                // Guarded by mutex_.
-  int64_t left_ = INT64_MAX;           // Guarded by mutex_.
+  mutable Mutex mutex_;
+  std::map<std::string, File> files_ ABSL_GUARDED_BY(mutex_);
+  int64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t left_ ABSL_GUARDED_BY(mutex_) = INT64_MAX;
 };
 
 }  // namespace roundhouse

@@ -96,7 +96,11 @@ absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(StoreOptions options) {
   std::unique_ptr<JobStore> store(new JobStore(std::move(options)));
   const std::string& path = store->options_.path;
   ASSIGN_OR_RETURN(OpenedStore opened, OpenStore(path, store->options_.now()));
-  ASSIGN_OR_RETURN(store->reader_, Database::Open(path, Database::Mode::kRead));
+  {
+    MutexLock lock(store->read_mutex_);
+    ASSIGN_OR_RETURN(store->reader_,
+                     Database::Open(path, Database::Mode::kRead));
+  }
   store->findings_ = std::move(opened.findings);
   store->mark_ = std::move(opened.mark);
   store->StartWriter(std::move(opened.db));
@@ -131,13 +135,13 @@ void JobStore::WriteMark() {
 }
 
 void JobStore::SetListener(std::function<void()> listener) {
-  std::lock_guard<std::mutex> lock(listener_mutex_);
+  MutexLock lock(listener_mutex_);
   listener_ = std::move(listener);
 }
 
 // The lock is held over the call, so that SetListener can promise its end.
 void JobStore::Notify() {
-  std::lock_guard<std::mutex> lock(listener_mutex_);
+  MutexLock lock(listener_mutex_);
   if (listener_ != nullptr) listener_();
 }
 
@@ -150,7 +154,7 @@ void JobStore::UpdateProgress(const std::string& id,
   const auto job = Get(id);
   if (!job.ok() || IsFinal(job->state)) return;
   {
-    std::lock_guard<std::mutex> lock(progress_mutex_);
+    MutexLock lock(progress_mutex_);
     Live& live = live_[*number];
     live.progress = progress;
     ++live.version;
@@ -159,13 +163,13 @@ void JobStore::UpdateProgress(const std::string& id,
 }
 
 uint64_t JobStore::ProgressVersion(const std::string& id) const {
-  std::lock_guard<std::mutex> lock(progress_mutex_);
+  MutexLock lock(progress_mutex_);
   const auto found = live_.find(JobNumber(id).value_or(0));
   return found == live_.end() ? 0 : found->second.version;
 }
 
 std::map<std::string, uint64_t> JobStore::LiveJobs() const {
-  std::lock_guard<std::mutex> lock(progress_mutex_);
+  MutexLock lock(progress_mutex_);
   std::map<std::string, uint64_t> out;
   for (const auto& [number, live] : live_) {
     out.emplace(NameOfJob(number), live.version);
@@ -174,14 +178,14 @@ std::map<std::string, uint64_t> JobStore::LiveJobs() const {
 }
 
 std::optional<JobProgress> JobStore::LiveProgress(int64_t number) const {
-  std::lock_guard<std::mutex> lock(progress_mutex_);
+  MutexLock lock(progress_mutex_);
   const auto found = live_.find(number);
   if (found == live_.end()) return std::nullopt;
   return found->second.progress;
 }
 
 void JobStore::DropProgress(int64_t number) {
-  std::lock_guard<std::mutex> lock(progress_mutex_);
+  MutexLock lock(progress_mutex_);
   live_.erase(number);
 }
 
@@ -302,7 +306,7 @@ absl::StatusOr<std::optional<JobRecord>> JobStore::FindRequest(
   if (request_id.empty()) return std::optional<JobRecord>();
   int64_t number = 0;
   {
-    std::lock_guard<std::mutex> lock(read_mutex_);
+    MutexLock lock(read_mutex_);
     const int64_t oldest = ToMicros(options_.now() - options_.request_lifetime);
     ASSIGN_OR_RETURN(number, RequestedJob(reader_.get(), principal, request_id,
                                           text, oldest));

@@ -21,7 +21,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,6 +28,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "server/store/store_db.h"
 #include "server/store/store_mark.h"
 #include "server/store/store_records.h"
@@ -207,12 +207,12 @@ class JobStore {
       mark_;        // The writer's thread's, as are the next two.
   StoreMark tail_;  // What the mark must say.
   bool mark_fails_ = false;
-  std::mutex listener_mutex_;
-  std::function<void()> listener_;  // Guarded by listener_mutex_.
-  mutable std::mutex progress_mutex_;
-  std::map<int64_t, Live> live_;  // Guarded by progress_mutex_.
-  mutable std::mutex read_mutex_;
-  std::unique_ptr<Database> reader_;  // Guarded by read_mutex_.
+  Mutex listener_mutex_;
+  std::function<void()> listener_ ABSL_GUARDED_BY(listener_mutex_);
+  mutable Mutex progress_mutex_;
+  std::map<int64_t, Live> live_ ABSL_GUARDED_BY(progress_mutex_);
+  mutable Mutex read_mutex_ ABSL_ACQUIRED_BEFORE(progress_mutex_);
+  std::unique_ptr<Database> reader_ ABSL_GUARDED_BY(read_mutex_);
   std::unique_ptr<StoreWriter> writer_;
 };
 

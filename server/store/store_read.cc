@@ -68,7 +68,7 @@ absl::StatusOr<JobRecord> JobStore::Get(const std::string& id) const {
   if (!number.has_value()) return NoSuchJob(id);
   JobRecord job;
   {
-    std::lock_guard<std::mutex> lock(read_mutex_);
+    MutexLock lock(read_mutex_);
     ASSIGN_OR_RETURN(job, SelectJob(reader_.get(), *number, true));
   }
   Overlay(*number, &job);
@@ -77,19 +77,19 @@ absl::StatusOr<JobRecord> JobStore::Get(const std::string& id) const {
 
 absl::StatusOr<std::optional<std::string>> JobStore::FindOutputName(
     const std::string& name) const {
-  std::lock_guard<std::mutex> lock(read_mutex_);
+  MutexLock lock(read_mutex_);
   ASSIGN_OR_RETURN(const int64_t number, JobOfOutputName(reader_.get(), name));
   if (number == 0) return std::optional<std::string>();
   return std::optional<std::string>(NameOfJob(number));
 }
 
 absl::Status JobStore::CheckOutputName(const std::string& name) const {
-  std::lock_guard<std::mutex> lock(read_mutex_);
+  MutexLock lock(read_mutex_);
   return OutputNameIsFree(reader_.get(), name);
 }
 
 absl::StatusOr<bool> JobStore::KnowsUid(const std::string& uid) const {
-  std::lock_guard<std::mutex> lock(read_mutex_);
+  MutexLock lock(read_mutex_);
   ASSIGN_OR_RETURN(Statement select,
                    reader_->Prepare("SELECT 1 FROM jobs WHERE uid = ?"));
   return select.Bind(uid).Step();
@@ -98,7 +98,7 @@ absl::StatusOr<bool> JobStore::KnowsUid(const std::string& uid) const {
 absl::StatusOr<JobPage> JobStore::List(const std::vector<JobState>& states,
                                        std::optional<int64_t> before,
                                        int limit) const {
-  std::lock_guard<std::mutex> lock(read_mutex_);
+  MutexLock lock(read_mutex_);
   JobPage page;
   // Read before the rows: what changes in between is watched twice, not missed.
   ASSIGN_OR_RETURN(page.revision, reader_->QueryInt(kRevisionSql));
@@ -125,7 +125,7 @@ absl::StatusOr<EventPage> JobStore::ListEvents(const std::string& id,
                                                int64_t after, int limit) const {
   const auto number = JobNumber(id);
   if (!number.has_value()) return NoSuchJob(id);
-  std::lock_guard<std::mutex> lock(read_mutex_);
+  MutexLock lock(read_mutex_);
   RETURN_IF_ERROR(SelectJob(reader_.get(), *number, false).status());
   EventPage page;
   ASSIGN_OR_RETURN(page.events,
@@ -139,7 +139,7 @@ absl::StatusOr<std::vector<CheckpointRecord>> JobStore::ListCheckpoints(
     const std::string& id) const {
   const auto number = JobNumber(id);
   if (!number.has_value()) return NoSuchJob(id);
-  std::lock_guard<std::mutex> lock(read_mutex_);
+  MutexLock lock(read_mutex_);
   ASSIGN_OR_RETURN(Statement select,
                    reader_->Prepare(absl::StrCat(
                        "SELECT step, path, size_bytes, create_us, ",
@@ -162,7 +162,7 @@ absl::StatusOr<std::vector<CheckpointRecord>> JobStore::ListCheckpoints(
 }
 
 absl::StatusOr<std::map<JobState, int64_t>> JobStore::CountByState() const {
-  std::lock_guard<std::mutex> lock(read_mutex_);
+  MutexLock lock(read_mutex_);
   ASSIGN_OR_RETURN(
       Statement select,
       reader_->Prepare("SELECT state, count(*) FROM jobs GROUP BY state"));
@@ -177,7 +177,7 @@ absl::StatusOr<std::map<JobState, int64_t>> JobStore::CountByState() const {
 
 absl::StatusOr<std::vector<JobChange>> JobStore::ChangesAfter(
     int64_t revision, const std::string& id, int limit) const {
-  std::lock_guard<std::mutex> lock(read_mutex_);
+  MutexLock lock(read_mutex_);
   const int64_t number = id.empty() ? 0 : JobNumber(id).value_or(-1);
   if (number < 0) return NoSuchJob(id);
   ASSIGN_OR_RETURN(const auto events,
@@ -200,7 +200,7 @@ absl::StatusOr<std::vector<JobChange>> JobStore::ChangesAfter(
 }
 
 absl::StatusOr<int64_t> JobStore::Revision() const {
-  std::lock_guard<std::mutex> lock(read_mutex_);
+  MutexLock lock(read_mutex_);
   return reader_->QueryInt(kRevisionSql);
 }
 

@@ -16,47 +16,49 @@ StoreWriter::StoreWriter(std::unique_ptr<Database> db, WriterHooks hooks)
 
 StoreWriter::~StoreWriter() {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     stop_ = true;
   }
-  work_.notify_one();
+  work_.NotifyOne();
   thread_.join();
 }
 
 absl::Status StoreWriter::Run(const Write& write) {
   Waiting waiting{.write = &write};
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (stop_ || queue_.size() >= kMaxWaitingWrites) {
     return absl::UnavailableError("job store: too many writes are waiting");
   }
   queue_.push_back(&waiting);
-  work_.notify_one();
-  finished_.wait(lock, [&] { return waiting.done; });
+  work_.NotifyOne();
+  while (!waiting.done) finished_.Wait(mutex_);
   return waiting.status;
 }
 
+std::vector<StoreWriter::Waiting*> StoreWriter::AwaitGroup(bool* last) {
+  MutexLock lock(mutex_);
+  const CondVar::Deadline deadline = CondVar::DeadlineIn(
+      wal_has_bytes_ ? kMaxIdleInWal : absl::InfiniteDuration());
+  while (!stop_ && queue_.empty()) {
+    if (!work_.WaitUntil(mutex_, deadline) && wal_has_bytes_) break;
+  }
+  const size_t count = std::min(queue_.size(), kMaxWritesPerCommit);
+  const std::vector<Waiting*> group(queue_.begin(), queue_.begin() + count);
+  queue_.erase(queue_.begin(), queue_.begin() + count);
+  *last = stop_ && group.empty();
+  return group;
+}
+
 void StoreWriter::Loop() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  const auto wanted = [this] { return stop_ || !queue_.empty(); };
-  while (true) {
-    if (wal_has_bytes_) {
-      work_.wait_for(lock, absl::ToChronoMilliseconds(kMaxIdleInWal), wanted);
-    } else {
-      work_.wait(lock, wanted);
-    }
-    const size_t count = std::min(queue_.size(), kMaxWritesPerCommit);
-    const std::vector<Waiting*> group(queue_.begin(), queue_.begin() + count);
-    queue_.erase(queue_.begin(), queue_.begin() + count);
-    const bool last = stop_ && group.empty();
-    lock.unlock();
+  bool last = false;
+  while (!last) {
+    const std::vector<Waiting*> group = AwaitGroup(&last);
     if (!group.empty()) RunGroup(group);
     if (group.empty()) {
       Checkpoint(Database::Wal::kTruncate);
     } else if (commits_in_wal_ >= kMaxCommitsInWal) {
       Checkpoint(Database::Wal::kRestart);
     }
-    if (last) break;
-    lock.lock();
   }
   if (committed_ && hooks_.finished != nullptr) hooks_.finished(db_.get());
 }
@@ -66,12 +68,12 @@ void StoreWriter::RunGroup(const std::vector<Waiting*>& group) {
   const absl::Status status = Commit(group);
   const absl::Duration took = absl::Now() - begun;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     for (Waiting* waiting : group) {
       if (waiting->status.ok()) waiting->status = status;
       waiting->done = true;
     }
-    finished_.notify_all();
+    finished_.NotifyAll();
   }
   if (status.ok() && hooks_.committed != nullptr) hooks_.committed(took);
 }

@@ -6,16 +6,15 @@
 #ifndef ROUNDHOUSE_SERVER_STORE_STORE_WRITER_H_
 #define ROUNDHOUSE_SERVER_STORE_STORE_WRITER_H_
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "server/store/store_db.h"
 
 namespace roundhouse {
@@ -63,6 +62,8 @@ class StoreWriter {
   };
 
   void Loop();
+  // The next writes; none: the WAL has been idle, or it is the last time.
+  std::vector<Waiting*> AwaitGroup(bool* last);
   absl::Status Commit(const std::vector<Waiting*>& group);
   absl::Status CommitAll(const std::vector<Waiting*>& group);
   absl::Status RunOne(Waiting* waiting);
@@ -74,11 +75,11 @@ class StoreWriter {
   int commits_in_wal_ = 0;      // Since a checkpoint.  Only the thread.
   bool wal_has_bytes_ = false;  // Only the thread.
   bool committed_ = false;      // Ever.  Only the thread.
-  std::mutex mutex_;
-  std::condition_variable work_;      // Something waits, or stop_.
-  std::condition_variable finished_;  // A group is done.
-  std::deque<Waiting*> queue_;        // Guarded by mutex_.
-  bool stop_ = false;                 // Guarded by mutex_.
+  Mutex mutex_;
+  CondVar work_;      // Something waits, or stop_.
+  CondVar finished_;  // A group is done.
+  std::deque<Waiting*> queue_ ABSL_GUARDED_BY(mutex_);
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

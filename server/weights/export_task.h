@@ -5,13 +5,13 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "base/dtype.h"
+#include "base/mutex.h"
 
 namespace roundhouse {
 
@@ -46,13 +46,13 @@ struct ExportProgress {
 class ExportTask {
  public:
   ExportProgress progress() const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     return progress_;
   }
   // The directory that was written, or why there is none; nothing while it
   // runs.
   std::optional<absl::StatusOr<std::string>> result() const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     return result_;
   }
   // Nothing of it is left soon after; no effect on one that has ended.
@@ -61,18 +61,18 @@ class ExportTask {
 
   // For whoever does it.
   void SetProgress(const ExportProgress& progress) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     progress_ = progress;
   }
   void Finish(absl::StatusOr<std::string> result) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     result_ = std::move(result);
   }
 
  private:
-  mutable std::mutex mutex_;
-  ExportProgress progress_;                            // By mutex_.
-  std::optional<absl::StatusOr<std::string>> result_;  // By mutex_.
+  mutable Mutex mutex_;
+  ExportProgress progress_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::StatusOr<std::string>> result_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> cancelled_ = false;
 };
 

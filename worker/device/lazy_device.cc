@@ -5,12 +5,12 @@
 #include <cstring>
 #include <deque>
 #include <limits>
-#include <mutex>
 #include <string>
 #include <utility>
 
 #include "base/convert.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "worker/device/injected_loss.h"
 #include "worker/device/lazy_peers.h"
@@ -27,40 +27,39 @@ class WorkList {
  public:
   // Returns the number of all pieces so far.
   uint64_t Add(std::function<absl::Status()> work) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     work_.push_back(std::move(work));
     return ++added_;
   }
   uint64_t added() const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     return added_;
   }
   absl::Status DoUntil(uint64_t number) {
-    std::lock_guard<std::mutex> doing(doing_);
+    MutexLock doing(doing_);
     while (true) {
       std::function<absl::Status()> next;
       {
-        std::lock_guard<std::mutex> lock(mutex_);
+        MutexLock lock(mutex_);
         if (done_ >= number || work_.empty()) return failure_;
         next = std::move(work_.front());
         work_.pop_front();
       }
       absl::Status status = next();
       next = nullptr;  // with what it keeps, in the stream's order
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       ++done_;
       failure_.Update(status);
     }
   }
 
  private:
-  std::mutex doing_;  // held while work is done
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  std::deque<std::function<absl::Status()>> work_;
-  uint64_t added_ = 0;
-  uint64_t done_ = 0;
-  absl::Status failure_;
+  Mutex doing_;  // held while work is done
+  mutable Mutex mutex_ ABSL_ACQUIRED_AFTER(doing_);
+  std::deque<std::function<absl::Status()>> work_ ABSL_GUARDED_BY(mutex_);
+  uint64_t added_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 };
 
 class LazyEvent : public Event {

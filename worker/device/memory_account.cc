@@ -8,7 +8,7 @@
 namespace roundhouse::worker {
 
 absl::Status MemoryAccount::Take(uint64_t bytes, const std::string& what) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   const uint64_t free = memory_.limit_bytes - memory_.used_bytes;
   if (bytes > free) {
     return absl::ResourceExhaustedError(
@@ -21,19 +21,19 @@ absl::Status MemoryAccount::Take(uint64_t bytes, const std::string& what) {
 }
 
 void MemoryAccount::Give(uint64_t bytes) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   ROUNDHOUSE_CHECK(bytes <= memory_.used_bytes)
       << bytes << " bytes given back, " << memory_.used_bytes << " in use";
   memory_.used_bytes -= bytes;
 }
 
 DeviceMemory MemoryAccount::memory() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return memory_;
 }
 
 uint64_t MemoryAccount::TakePeak() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   const uint64_t peak = memory_.peak_bytes;
   memory_.peak_bytes = memory_.used_bytes;
   return peak;

@@ -3,10 +3,10 @@
 #define ROUNDHOUSE_WORKER_DEVICE_MEMORY_ACCOUNT_H_
 
 #include <cstdint>
-#include <mutex>
 #include <string>
 
 #include "absl/status/status.h"
+#include "base/mutex.h"
 #include "worker/device/device.h"
 
 namespace roundhouse::worker {
@@ -26,8 +26,8 @@ class MemoryAccount {
   uint64_t TakePeak();
 
  private:
-  mutable std::mutex mutex_;
-  DeviceMemory memory_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  DeviceMemory memory_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace roundhouse::worker

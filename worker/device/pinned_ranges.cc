@@ -12,7 +12,7 @@ bool PinnedRanges::Overlaps(const std::byte* data, uint64_t bytes) const {
 }
 
 PinnedRanges::Added PinnedRanges::Add(const std::byte* data, uint64_t bytes) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (Overlaps(data, bytes)) return Added::kOverlaps;
   if (bytes > limit_bytes_ - bytes_) return Added::kOverLimit;
   ranges_[data] = bytes;
@@ -21,7 +21,7 @@ PinnedRanges::Added PinnedRanges::Add(const std::byte* data, uint64_t bytes) {
 }
 
 bool PinnedRanges::Remove(const std::byte* data) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = ranges_.find(data);
   if (found == ranges_.end()) return false;
   bytes_ -= found->second;
@@ -30,7 +30,7 @@ bool PinnedRanges::Remove(const std::byte* data) {
 }
 
 bool PinnedRanges::MayCopy(const std::byte* data, uint64_t bytes) const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   const auto after = ranges_.upper_bound(data);
   if (after != ranges_.begin()) {
     const auto& [begin, size] = *std::prev(after);
@@ -40,12 +40,12 @@ bool PinnedRanges::MayCopy(const std::byte* data, uint64_t bytes) const {
 }
 
 uint64_t PinnedRanges::bytes() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return bytes_;
 }
 
 void PinnedRanges::set_limit_bytes(uint64_t bytes) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   limit_bytes_ = bytes;
 }
 

@@ -7,7 +7,8 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <mutex>
+
+#include "base/mutex.h"
 
 namespace roundhouse::worker {
 
@@ -25,13 +26,14 @@ class PinnedRanges {
   void set_limit_bytes(uint64_t bytes);
 
  private:
-  bool Overlaps(const std::byte* data, uint64_t bytes) const;  // holds mutex_
+  bool Overlaps(const std::byte* data, uint64_t bytes) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  std::map<const std::byte*, uint64_t> ranges_;
-  uint64_t bytes_ = 0;
-  uint64_t limit_bytes_ = std::numeric_limits<uint64_t>::max();
+  mutable Mutex mutex_;
+  std::map<const std::byte*, uint64_t> ranges_ ABSL_GUARDED_BY(mutex_);
+  uint64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t limit_bytes_ ABSL_GUARDED_BY(mutex_) =
+      std::numeric_limits<uint64_t>::max();
 };
 
 }  // namespace roundhouse::worker

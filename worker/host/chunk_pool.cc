@@ -1,11 +1,16 @@
 #include "worker/host/chunk_pool.h"
 
-#include <chrono>
 #include <utility>
 
+#include "absl/time/time.h"
 #include "base/log.h"
 
 namespace roundhouse::worker {
+namespace {
+
+constexpr absl::Duration kBeatEvery = absl::Seconds(1);
+
+}  // namespace
 
 ChunkPool::ChunkPool(int threads, std::function<void()> start) {
   ROUNDHOUSE_CHECK(threads >= 1);
@@ -16,30 +21,33 @@ ChunkPool::ChunkPool(int threads, std::function<void()> start) {
 
 ChunkPool::~ChunkPool() {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     ending_ = true;
   }
-  wake_.notify_all();
+  wake_.NotifyAll();
   for (std::thread& thread : threads_) thread.join();
 }
 
 absl::Status ChunkPool::Run(int width, uint64_t count, const Work& work,
                             const std::function<void()>& beat) {
   ROUNDHOUSE_CHECK(width >= 1);
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   work_ = &work;
   width_ = width;
   count_ = count;
   next_ = done_ = 0;
   failure_ = absl::OkStatus();
-  wake_.notify_all();
-  const auto over = [this] { return next_ >= count_ && active_ == 0; };
+  wake_.NotifyAll();
   uint64_t seen = 0;
-  while (!finished_.wait_for(lock, std::chrono::seconds(1), over)) {
+  while (true) {
+    const CondVar::Deadline deadline = CondVar::DeadlineIn(kBeatEvery);
+    while (!Over() && finished_.WaitUntil(mutex_, deadline)) {
+    }
+    if (Over()) break;
     if (std::exchange(seen, done_) == done_) continue;
-    lock.unlock();
+    mutex_.Unlock();
     beat();
-    lock.lock();
+    mutex_.Lock();
   }
   work_ = nullptr;
   return failure_;
@@ -47,29 +55,31 @@ absl::Status ChunkPool::Run(int width, uint64_t count, const Work& work,
 
 void ChunkPool::ThreadMain(int thread, const std::function<void()>& start) {
   start();
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    wake_.wait(lock, [&] {
-      return ending_ || (work_ != nullptr && thread < width_ && next_ < count_);
-    });
+    while (!ending_ &&
+           (work_ == nullptr || thread >= width_ || next_ >= count_)) {
+      wake_.Wait(mutex_);
+    }
     if (ending_) return;
-    WorkOn(thread, lock);
+    WorkOn(thread);
   }
 }
 
-void ChunkPool::WorkOn(int thread, std::unique_lock<std::mutex>& lock) {
+void ChunkPool::WorkOn(int thread) {
   const uint64_t index = next_++;
+  const Work& work = *work_;  // stays while it is active
   ++active_;
-  lock.unlock();
-  absl::Status status = (*work_)(thread, index);
-  lock.lock();
+  mutex_.Unlock();
+  absl::Status status = work(thread, index);
+  mutex_.Lock();
   --active_;
   ++done_;
   if (!status.ok()) {
     if (failure_.ok()) failure_ = std::move(status);
     next_ = count_;
   }
-  if (next_ >= count_ && active_ == 0) finished_.notify_all();
+  if (Over()) finished_.NotifyAll();
 }
 
 }  // namespace roundhouse::worker

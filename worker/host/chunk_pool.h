@@ -5,14 +5,13 @@
 #ifndef ROUNDHOUSE_WORKER_HOST_CHUNK_POOL_H_
 #define ROUNDHOUSE_WORKER_HOST_CHUNK_POOL_H_
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/mutex.h"
 
 namespace roundhouse::worker {
 
@@ -39,20 +38,23 @@ class ChunkPool {
 
  private:
   void ThreadMain(int thread, const std::function<void()>& start);
-  void WorkOn(int thread, std::unique_lock<std::mutex>& lock);
+  bool Over() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return next_ >= count_ && active_ == 0;
+  }
+  // Works on the next index.  Releases the mutex meanwhile.
+  void WorkOn(int thread) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  std::mutex mutex_;
-  std::condition_variable wake_;      // threads: a run began, or the end
-  std::condition_variable finished_;  // caller: the run's last index is done
-  // Guarded by mutex_.
-  const Work* work_ = nullptr;
-  int width_ = 0;
-  uint64_t count_ = 0;
-  uint64_t next_ = 0;
-  uint64_t done_ = 0;
-  int active_ = 0;
-  bool ending_ = false;
-  absl::Status failure_;
+  Mutex mutex_;
+  CondVar wake_;      // threads: a run began, or the end
+  CondVar finished_;  // caller: the run's last index is done
+  const Work* work_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  int width_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t count_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t next_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
+  int active_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 
   std::vector<std::thread> threads_;
 };

@@ -7,7 +7,7 @@
 namespace roundhouse::worker {
 
 absl::Status QueueDownload(SlotBoard& board, CopyQueue& downloads,
-                           const wire::Arena& arena, SlotState& slot,
+                           const wire::Arena& arena, Slot& slot,
                            Download download) {
   CopyRequest request;
   request.priority = download.priority;
@@ -21,24 +21,14 @@ absl::Status QueueDownload(SlotBoard& board, CopyQueue& downloads,
   request.abandoned = &slot.abandoned;
   // The computation may be over when the copy is: only the slot stays.
   request.done = [&board, &slot, pool = download.pool, buffer = download.buffer,
-                  kill_point = download.kill_point,
-                  copied = std::move(download.copied)](absl::Status status) {
+                  part = download.part,
+                  kill_point = download.kill_point](absl::Status status) {
     if (status.ok()) KillPoint(kill_point);
-    board.Update([&] {
-      --slot.copies_in_flight;
-      pool->free.push_back(buffer);
-      if (status.ok()) {
-        copied();
-      } else if (!slot.abandoned) {
-        slot.Fail(std::move(status));
-      }
-    });
+    board.EndDownload(slot, pool, buffer, part, std::move(status));
   };
-  board.Update([&] { ++slot.copies_in_flight; });
+  board.BeginCopy(slot);
   absl::Status queued = downloads.Enqueue(std::move(request));
-  if (!queued.ok()) {
-    board.Update([&] { --slot.copies_in_flight; });
-  }
+  if (!queued.ok()) board.TakeBackCopy(slot);
   return queued;
 }
 

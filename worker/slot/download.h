@@ -2,7 +2,6 @@
 #ifndef ROUNDHOUSE_WORKER_SLOT_DOWNLOAD_H_
 #define ROUNDHOUSE_WORKER_SLOT_DOWNLOAD_H_
 
-#include <functional>
 #include <memory>
 
 #include "absl/status/status.h"
@@ -13,22 +12,21 @@
 namespace roundhouse::worker {
 
 struct Download {
-  // Of the slot; back among its free ones when the copy is made.
-  BufferPool* pool = nullptr;
+  PoolName pool;  // has the buffer back when the copy has ended
   DeviceBuffer* buffer = nullptr;
+  CopiedPart part;
   wire::BufferRef to;
   CopyPriority priority = CopyPriority::kBulk;
   wire::Purpose purpose = wire::Purpose::kGradients;
   CopyPlace place;
   std::unique_ptr<Event> after;  // null: it can begin
   const char* kill_point = "";
-  std::function<void()> copied;  // under the board's mutex
 };
 
 // The slot stays until the copy is made or given up; an error of the device
 // fails it.  RESOURCE_EXHAUSTED: the queue is full.
 absl::Status QueueDownload(SlotBoard& board, CopyQueue& downloads,
-                           const wire::Arena& arena, SlotState& slot,
+                           const wire::Arena& arena, Slot& slot,
                            Download download);
 
 }  // namespace roundhouse::worker

@@ -10,7 +10,6 @@
 #ifndef ROUNDHOUSE_WORKER_SLOT_HELD_SUMS_H_
 #define ROUNDHOUSE_WORKER_SLOT_HELD_SUMS_H_
 
-#include <cstddef>
 #include <cstdint>
 
 #include "absl/time/time.h"
@@ -35,26 +34,18 @@ class HeldSums {
   void Release(uint64_t attempt, uint32_t unit);
 
   // Downloads what has been held for kLongestHold, or for kHoldLimit if
-  // somebody wants memory (SlotBoard::memory_wanted).  Not what is exchanged,
+  // somebody was refused memory.  Not what is exchanged,
   // or was: the slice may count already.  That waits for the other members,
   // which exchange too, and at worst for the daemon to give up the group.
   void MakeRoom(int64_t now_ns);
 
-  // The slot that holds the unit's sums, and the unit's place in it.  The slot
-  // stays until Return; null: they are not held.
-  struct Taken {
-    SlotState* slot = nullptr;
-    size_t unit = 0;
-  };
-  Taken TakeForExchange(uint64_t attempt, uint32_t unit);
+  // No slot: they are not held.
+  TakenSums TakeForExchange(uint64_t attempt, uint32_t unit);
   // `whole`: the slice is down.
-  void Return(const Taken& taken, bool whole);
+  void Return(TakenSums taken, bool whole);
 
  private:
-  // Holds the board's mutex.  Null: they are in neither state.
-  Taken Find(uint64_t attempt, uint32_t unit, HeldUnit::State state,
-             HeldUnit::State or_state) const;
-  void Send(const Taken& leaving);
+  void Send(TakenSums leaving);
 
   SlotBoard& board_;
   CopyQueue& downloads_;

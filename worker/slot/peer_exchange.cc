@@ -1,6 +1,7 @@
 #include "worker/slot/peer_exchange.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,16 +16,46 @@
 
 namespace roundhouse::worker {
 
-// The thread's own; `results_down` is guarded by the board's mutex.
+// Which results are on their way down; the copy queue says when they are.
+class PeerExchange::Results {
+ public:
+  void Begin(size_t result) {
+    MutexLock lock(mutex_);
+    on_its_way_[result] = true;
+  }
+  // Notifies under the mutex: who waits may end the object then.
+  void End(size_t result, bool down) {
+    MutexLock lock(mutex_);
+    on_its_way_[result] = false;
+    lost_ |= !down;
+    changed_.NotifyAll();
+  }
+  void Await(size_t result) {
+    MutexLock lock(mutex_);
+    while (on_its_way_[result]) changed_.Wait(mutex_);
+  }
+  bool lost() {  // one did not come down
+    MutexLock lock(mutex_);
+    return lost_;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::array<bool, wire::PeerScratch::kResults> on_its_way_
+      ABSL_GUARDED_BY(mutex_) = {};
+  bool lost_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// The thread's own.
 struct PeerExchange::Run {
   const wire::PeerSums& command;
-  HeldSums::Taken taken;  // no slot: it takes part for the others only
+  TakenSums& taken;  // no slot: it takes part for the others only
   PeerGroup& group;
   wire::PeerScratch scratch;
-  // Of the sums that are this member's; null elsewhere.
-  std::vector<const std::byte*> own;
-  Result on_its_way = {};
-  bool lost = false;  // a result did not come down
+  Results& results;
+  // This member's sums; null elsewhere.
+  std::vector<const std::byte*> own = {};
 
   const wire::PeerMember& self() const { return command.members[command.self]; }
 };
@@ -47,28 +78,28 @@ absl::StatusOr<std::unique_ptr<PeerExchange>> PeerExchange::Create(
 PeerExchange::~PeerExchange() {
   if (!thread_.joinable()) return;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
     GiveUpGroup();
   }
-  wake_.notify_all();
+  wake_.NotifyAll();
   thread_.join();
 }
 
 void PeerExchange::Join(const wire::JoinPeers& command) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   commands_.emplace_back(command);
-  wake_.notify_all();
+  wake_.NotifyAll();
 }
 
 void PeerExchange::Exchange(wire::PeerSums command) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   commands_.emplace_back(std::move(command));
-  wake_.notify_all();
+  wake_.NotifyAll();
 }
 
 void PeerExchange::Leave(const wire::LeavePeers& command) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   left_ = std::max(left_, command.group);
   // What comes next is of the group that is over: groups are joined one after
   // the other, and each is left before the next is.
@@ -84,8 +115,8 @@ void PeerExchange::Work() {
   while (true) {
     std::variant<wire::JoinPeers, wire::PeerSums> command;
     {
-      std::unique_lock<std::mutex> lock(mutex_);
-      wake_.wait(lock, [&] { return stopping_ || !commands_.empty(); });
+      MutexLock lock(mutex_);
+      while (!stopping_ && commands_.empty()) wake_.Wait(mutex_);
       if (stopping_) break;
       command = std::move(commands_.front());
       commands_.pop_front();
@@ -96,7 +127,7 @@ void PeerExchange::Work() {
       DoExchange(std::get<wire::PeerSums>(command));
     }
   }
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   group_.reset();
 }
 
@@ -104,7 +135,7 @@ void PeerExchange::LeaveGroup(const absl::Status& why) {
   EndProcessIfLost(why);
   std::shared_ptr<PeerGroup> group;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     group = std::move(group_);
     group_ = nullptr;
     if (stopping_) return;
@@ -117,7 +148,7 @@ void PeerExchange::LeaveGroup(const absl::Status& why) {
 void PeerExchange::DoJoin(const wire::JoinPeers& command) {
   std::shared_ptr<PeerGroup> before;  // its end may take a while
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     before = std::move(group_);
     group_ = nullptr;
     given_up_.store(stopping_ || command.group <= left_);
@@ -137,7 +168,7 @@ void PeerExchange::DoJoin(const wire::JoinPeers& command) {
   if (!group.ok()) return LeaveGroup(group.status());
   bool over = false;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     group_ = *std::move(group);
     over = command.group <= left_;  // since it was joined
   }
@@ -185,10 +216,11 @@ void PeerExchange::DoExchange(const wire::PeerSums& command) {
   absl::Status status = Check(command);
   std::shared_ptr<PeerGroup> group;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (command.group == group_number_) group = group_;
   }
-  HeldSums::Taken taken;
+  TakenSums taken;
+  Results results;
   bool whole = false;
   if (!status.ok()) {
     RH_LOG(kError) << status.ToString();
@@ -198,12 +230,13 @@ void PeerExchange::DoExchange(const wire::PeerSums& command) {
             .taken = taken,
             .group = *group,
             .scratch = {command.sums.size(), DTypeBytes(command.dtype),
-                        command.chunk_elements}};
+                        command.chunk_elements},
+            .results = results};
     status = MakeSlices(run);
-    whole = status.ok() && taken.slot != nullptr && !run.lost;
+    whole = status.ok() && taken.slot != nullptr && !results.lost();
     if (!status.ok()) LeaveGroup(status);
   }
-  if (taken.slot != nullptr) held_.Return(taken, whole);
+  if (taken.slot != nullptr) held_.Return(std::move(taken), whole);
   KillPoint("slot.slice.made");
   outbox_.Send(command.target_attempt,
                wire::SliceDown{.slot = command.slot,
@@ -216,24 +249,24 @@ void PeerExchange::DoExchange(const wire::PeerSums& command) {
 // Waits until they are complete.
 absl::Status PeerExchange::FindOwn(Run& run) {
   const wire::PeerSums& command = run.command;
-  SlotState& slot = *run.taken.slot;
-  HeldUnit& held = slot.held[run.taken.unit];
+  const Slot& slot = *run.taken.slot;
+  std::vector<HeldSum>& held = run.taken.sums;
   const wire::PeerMember& last = command.members.back();
   const uint64_t bytes =
       (last.first_element + last.elements) * run.scratch.element_bytes;
   size_t next = 0;
   for (size_t s = 0; s < command.sums.size(); ++s) {
     if (command.sums[s].member != command.self) continue;
-    if (next == held.sums.size() ||
+    if (next == held.size() ||
         command.dtype != slot.command.contribution_dtype ||
-        held.sums[next].buffer->bytes() != bytes) {
+        held[next].buffer->bytes() != bytes) {
       return absl::InternalError(absl::StrCat(
-          "slot ", command.slot, " holds ", held.sums.size(), " ",
+          "slot ", command.slot, " holds ", held.size(), " ",
           DTypeName(slot.command.contribution_dtype), " sums of unit ",
           command.unit, ", not those that an exchange of ", bytes, " bytes in ",
           DTypeName(command.dtype), " names"));
     }
-    HeldUnit::Sum& sum = held.sums[next++];
+    HeldSum& sum = held[next++];
     if (sum.complete != nullptr) {
       RETURN_IF_ERROR(sum.complete->Wait());
       sum.complete = nullptr;
@@ -255,7 +288,7 @@ absl::Status PeerExchange::MakeSlices(Run& run) {
   size_t result = 0;
   for (uint64_t begin = 0; begin < longest && status.ok();
        begin += command.chunk_elements) {
-    AwaitResult(run, result);
+    run.results.Await(result);
     status =
         MakeChunk(run, begin, scratch_->data() + run.scratch.result(result));
     const uint64_t elements = run.self().elements;
@@ -266,7 +299,7 @@ absl::Status PeerExchange::MakeSlices(Run& run) {
     result = (result + 1) % wire::PeerScratch::kResults;
   }
   for (size_t i = 0; i < wire::PeerScratch::kResults; ++i) {
-    AwaitResult(run, i);
+    run.results.Await(i);
   }
   if (status.ok()) return status;
   // Whatever is left of it on the stream ends first.
@@ -383,7 +416,7 @@ absl::Status PeerExchange::FoldChunk(Run& run, uint64_t begin,
 void PeerExchange::SendDown(Run& run, uint64_t begin, uint64_t elements,
                             size_t result) {
   if (run.taken.slot == nullptr) return;
-  SlotState& slot = *run.taken.slot;
+  Slot& slot = *run.taken.slot;
   CopyRequest request;
   request.priority = CopyPriority::kBulk;
   request.purpose = wire::Purpose::kGradients;
@@ -393,22 +426,16 @@ void PeerExchange::SendDown(Run& run, uint64_t begin, uint64_t elements,
   request.stats = &slot.stats;
   request.place = {.layer = slot.command.units[run.taken.unit].layer};
   request.abandoned = &slot.abandoned;
-  const auto done = [this, &run, &slot, result](absl::Status status) {
-    board_.Update([&] {
-      run.on_its_way[result] = false;
-      if (status.ok()) return;
-      run.lost = true;
-      if (!slot.abandoned) slot.Fail(std::move(status));
-    });
+  const auto done = [&board = board_, &results = run.results, &slot,
+                     result](absl::Status status) {
+    const bool down = status.ok();
+    if (!down) board.FailUnlessAbandoned(slot, std::move(status));
+    results.End(result, down);
   };
   request.done = done;
-  board_.Update([&] { run.on_its_way[result] = true; });
+  run.results.Begin(result);
   absl::Status queued = downloads_.Enqueue(std::move(request));
   if (!queued.ok()) done(std::move(queued));
-}
-
-void PeerExchange::AwaitResult(Run& run, size_t result) {
-  board_.WaitUntil([&] { return !run.on_its_way[result]; });
 }
 
 }  // namespace roundhouse::worker

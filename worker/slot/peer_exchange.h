@@ -11,20 +11,18 @@
 #ifndef ROUNDHOUSE_WORKER_SLOT_PEER_EXCHANGE_H_
 #define ROUNDHOUSE_WORKER_SLOT_PEER_EXCHANGE_H_
 
-#include <array>
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/mutex.h"
 #include "base/wire/arena.h"
 #include "base/wire/messages.h"
 #include "base/wire/peers.h"
@@ -58,7 +56,7 @@ class PeerExchange {
  private:
   // An exchange with all that is needed for its copies.
   struct Run;
-  using Result = std::array<bool, wire::PeerScratch::kResults>;
+  class Results;
 
   PeerExchange(Device& device, SlotBoard& board, HeldSums& held,
                CopyQueue& downloads, const wire::Arena& arena, Outbox& outbox)
@@ -81,10 +79,9 @@ class PeerExchange {
   absl::Status FoldChunk(Run& run, uint64_t begin, uint64_t elements,
                          std::byte* result);
   void SendDown(Run& run, uint64_t begin, uint64_t elements, size_t result);
-  void AwaitResult(Run& run, size_t result);
-  // Holds mutex_, and no group: the end of one may hold up its last owner,
+  // Whoever calls it keeps no group: the end of one may hold up its last owner,
   // which is to be the thread.
-  void GiveUpGroup();
+  void GiveUpGroup() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // It is over for this worker; says why.
   void LeaveGroup(const absl::Status& why);
 
@@ -98,13 +95,15 @@ class PeerExchange {
   std::unique_ptr<DeviceBuffer> scratch_;  // likewise
   uint64_t group_number_ = 0;              // likewise; 0: it has no group
 
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  // Guarded by mutex_.
-  std::deque<std::variant<wire::JoinPeers, wire::PeerSums>> commands_;
-  std::shared_ptr<PeerGroup> group_;  // set and reset by the thread only
-  uint64_t left_ = 0;                 // groups up to this one are over
-  bool stopping_ = false;
+  Mutex mutex_;
+  CondVar wake_;
+  std::deque<std::variant<wire::JoinPeers, wire::PeerSums>> commands_
+      ABSL_GUARDED_BY(mutex_);
+  // Set and reset by the thread only.
+  std::shared_ptr<PeerGroup> group_ ABSL_GUARDED_BY(mutex_);
+  // Groups up to this one are over.
+  uint64_t left_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
   std::atomic<bool> given_up_{false};  // the Join under way is
   std::thread thread_;                 // last: starts when all else is there

@@ -2,7 +2,8 @@
 //
 //   waiting --compute thread takes it--> computing --> SampleDone or Failed
 //
-// Owner: the SlotBoard while it waits, then the compute thread.
+// Owner: the SlotTable while it waits, then the compute thread, which the board
+// gives it to.  The copy queue's thread uses `abandoned` and `stats`.
 #ifndef ROUNDHOUSE_WORKER_SLOT_SAMPLE_STATE_H_
 #define ROUNDHOUSE_WORKER_SLOT_SAMPLE_STATE_H_
 
@@ -39,11 +40,8 @@ struct SampleState {
   const std::shared_ptr<const JobTables> tables;
   const SamplePlan plan;
 
-  // Guarded by the board's mutex, as what follows but `stats`, `abandoned`.
   int passed_over = 0;    // by training slots
   bool resident = false;  // once taken: there is memory for all weights
-  int copies_in_flight = 0;
-  absl::Status copy_failure;
   std::atomic<bool> abandoned{false};  // copies not yet made stay unmade
   CopyStats stats;
 };

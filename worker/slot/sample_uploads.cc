@@ -9,14 +9,13 @@ namespace roundhouse::worker {
 
 SampleUploads::~SampleUploads() {
   sample_.abandoned.store(true);
-  board_.WaitUntil([this] { return sample_.copies_in_flight == 0; });
+  board_.AwaitSampleCopies();
 }
 
-absl::Status SampleUploads::Start(Upload& upload, DeviceBuffer& to,
+absl::Status SampleUploads::Start(std::atomic<bool>& there, DeviceBuffer& to,
                                   const std::byte* from, uint64_t bytes,
                                   CopyPriority priority,
                                   wire::Purpose purpose) {
-  upload = {Arrival::kCopying, &to};
   CopyRequest request;
   request.priority = priority;
   request.purpose = purpose;
@@ -25,43 +24,25 @@ absl::Status SampleUploads::Start(Upload& upload, DeviceBuffer& to,
   request.bytes = bytes;
   request.stats = &sample_.stats;
   request.abandoned = &sample_.abandoned;
-  request.done = [&board = board_, &sample = sample_,
-                  &upload](absl::Status status) {
-    board.Update([&] {
-      if (status.ok()) {
-        upload.arrival = Arrival::kThere;
-      } else if (sample.copy_failure.ok()) {
-        sample.copy_failure = std::move(status);
-      }
-      --sample.copies_in_flight;
-    });
+  request.done = [&board = board_, &there](absl::Status status) {
+    board.EndSampleCopy(there, std::move(status));
   };
-  board_.Update([&] { ++sample_.copies_in_flight; });
+  board_.BeginSampleCopy();
   absl::Status queued = queue_.Enqueue(std::move(request));
-  if (!queued.ok()) board_.Update([&] { --sample_.copies_in_flight; });
+  if (!queued.ok()) board_.TakeBackSampleCopy();
   return queued;
-}
-
-absl::Status SampleUploads::Await(const Upload& upload) {
-  absl::Status failure;
-  board_.WaitUntil([&] {
-    failure = board_.stopping() ? absl::CancelledError("the worker stops")
-                                : sample_.copy_failure;
-    return !failure.ok() || upload.arrival == Arrival::kThere;
-  });
-  return failure;
 }
 
 absl::Status SampleUploads::CopyRows(const std::byte* from, uint64_t bytes,
                                      DeviceBuffer& to) {
-  Upload upload;
-  RETURN_IF_ERROR(Start(upload, to, from, bytes, CopyPriority::kActivation,
+  std::atomic<bool> there{false};
+  RETURN_IF_ERROR(Start(there, to, from, bytes, CopyPriority::kActivation,
                         wire::Purpose::kActivations));
-  absl::Status arrived = Await(upload);
+  absl::Status arrived = board_.AwaitSampleCopy(there);
   if (arrived.ok()) return arrived;
-  // The copy knows `upload` and the caller's bytes.
+  // The copy knows `there` and the caller's bytes.
   sample_.abandoned.store(true);
-  board_.WaitUntil([this] { return sample_.copies_in_flight == 0; });
+  board_.AwaitSampleCopies();
   return arrived;
 }
 
@@ -74,7 +55,7 @@ absl::Status SampleUploads::StartLayer(size_t layer) {
     Unit& unit = at->second[i];
     ASSIGN_OR_RETURN(unit.buffer,
                      device_.Allocate(weights.bytes, "a unit's weights"));
-    RETURN_IF_ERROR(Start(unit.upload, *unit.buffer, arena_.Bytes(weights),
+    RETURN_IF_ERROR(Start(unit.there, *unit.buffer, arena_.Bytes(weights),
                           weights.bytes, CopyPriority::kBulk,
                           wire::Purpose::kWeights));
   }
@@ -86,7 +67,7 @@ absl::StatusOr<LayerWeights> SampleUploads::AwaitLayer(size_t layer) {
   const Units& units = layers_.at(layer);
   LayerWeights weights;
   for (size_t i = 0; i < indices.size(); ++i) {
-    RETURN_IF_ERROR(Await(units[i].upload));
+    RETURN_IF_ERROR(board_.AwaitSampleCopy(units[i].there));
     AddUnitWeights(*sample_.tables, sample_.command.units[indices[i]].unit,
                    static_cast<int64_t>(layer), units[i].buffer->data(),
                    &weights);

@@ -5,6 +5,7 @@
 #ifndef ROUNDHOUSE_WORKER_SLOT_SAMPLE_UPLOADS_H_
 #define ROUNDHOUSE_WORKER_SLOT_SAMPLE_UPLOADS_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -18,7 +19,6 @@
 #include "worker/model/stage_run.h"
 #include "worker/slot/sample_state.h"
 #include "worker/slot/slot_board.h"
-#include "worker/slot/slot_state.h"
 #include "worker/transfer/copy_queue.h"
 
 namespace roundhouse::worker {
@@ -53,14 +53,14 @@ class SampleUploads {
  private:
   struct Unit {
     std::unique_ptr<DeviceBuffer> buffer;
-    Upload upload;
+    std::atomic<bool> there{false};
   };
   using Units = std::vector<Unit>;  // as SamplePlan::layer_units
 
-  absl::Status Start(Upload& upload, DeviceBuffer& to, const std::byte* from,
-                     uint64_t bytes, CopyPriority priority,
-                     wire::Purpose purpose);
-  absl::Status Await(const Upload& upload);
+  // `there` becomes true when the copy is made, and stays until then.
+  absl::Status Start(std::atomic<bool>& there, DeviceBuffer& to,
+                     const std::byte* from, uint64_t bytes,
+                     CopyPriority priority, wire::Purpose purpose);
 
   SlotBoard& board_;
   CopyQueue& queue_;

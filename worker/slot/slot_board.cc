@@ -1,354 +1,360 @@
 #include "worker/slot/slot_board.h"
 
-#include <algorithm>
 #include <utility>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "worker/clock.h"
 
 namespace roundhouse::worker {
 namespace {
 
-// Refusals further apart have nothing to do with each other.
-constexpr absl::Duration kLately = absl::Seconds(1);
-
-bool RefusedLately(const SlotState& slot, int64_t now_ns) {
-  return absl::Nanoseconds(now_ns - slot.refused_last_ns) < kLately;
+absl::Status SlotGivenUp() {
+  return absl::CancelledError("the slot was given up");
 }
 
 }  // namespace
 
-DeviceMemory SlotBoard::memory() const {
-  DeviceMemory memory = device_.memory();
-  memory.limit_bytes -= std::min(memory.limit_bytes, reserved_bytes_);
-  return memory;
-}
+// --- main loop ---
 
 absl::Status SlotBoard::Add(std::unique_ptr<SlotState> slot) {
   {
-    std::lock_guard<std::mutex> lock(mutex);
-    if (slots.size() >= wire::kMaxDispatchedSlots) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("slot ", slot->command.slot, ": ", slots.size(),
-                       " slots are with this worker already"));
-    }
-    slot->behind_sample = SampleIsDue();
-    slots.push_back(std::move(slot));
+    MutexLock lock(mutex_);
+    RETURN_IF_ERROR(table_.Add(std::move(slot)));
   }
-  changed_.notify_all();
-  RingFeeder();
+  WakeAll();
   return absl::OkStatus();
 }
 
 absl::Status SlotBoard::AddSample(std::unique_ptr<SampleState> sample) {
   {
-    std::lock_guard<std::mutex> lock(mutex);
-    const size_t here = samples_.size() + (sample_bytes_ > 0 ? 1 : 0);
-    if (here >= kMaxSampleCommands) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("sample ", sample->command.sample, ": ", here,
-                       " samples are with this worker already"));
-    }
-    samples_.push_back(std::move(sample));
+    MutexLock lock(mutex_);
+    RETURN_IF_ERROR(table_.AddSample(std::move(sample)));
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   return absl::OkStatus();
 }
 
 void SlotBoard::ForgetSample(uint64_t job) {
-  Update([&] {
-    if (kept_.job == job) kept_ = SampleCache();
-    if (sample_job_ == job) forget_sample_ = true;
-  });
-}
-
-void SlotBoard::EndSample(SampleCache cache) {
-  Update([&] {
-    if (std::exchange(forget_sample_, false)) cache = SampleCache();
-    kept_ = std::move(cache);
-    sample_bytes_ = 0;
-    sample_job_ = 0;
-  });
+  {
+    MutexLock lock(mutex_);
+    table_.ForgetSample(job);
+  }
+  WakeAll();
 }
 
 void SlotBoard::Withdraw(uint64_t attempt) {
-  Update([&] {
-    for (const auto& slot : slots) {
-      if (slot->attempt != attempt) continue;
-      slot->withdrawn = true;
-      slot->Abandon();
-    }
-  });
+  {
+    MutexLock lock(mutex_);
+    SlotState* const slot = table_.Find(attempt);
+    if (slot != nullptr) slot->Withdraw();
+  }
+  WakeAll();
 }
 
 void SlotBoard::Stop() {
-  Update([&] { stopping_.store(true); });
+  {
+    MutexLock lock(mutex_);
+    stopping_.store(true);
+  }
+  WakeAll();
 }
 
-SlotState* SlotBoard::FirstQueued() const {
-  for (const auto& slot : slots) {
-    if (slot->phase == ComputePhase::kQueued && !slot->abandoned) {
-      return slot.get();
-    }
-  }
-  return nullptr;
+DeviceMemory SlotBoard::memory() const {
+  MutexLock lock(mutex_);
+  return table_.memory();
 }
 
-bool SlotBoard::MayOvertake(const SlotState& slot) const {
-  if (!slot.published || slot.behind_sample || !slot.FirstInputThere() ||
-      !slot.FirstWeightsThere()) {
-    return false;
-  }
-  uint64_t bytes = slot.planned_bytes();
-  // Those that were overtaken may compute before all of this one is down.
-  uint64_t working = slot.plan.working_bytes;
-  for (const auto& other : slots) {
-    if (other.get() == &slot) continue;
-    bytes += other->phase == ComputePhase::kQueued ? other->held_bytes
-                                                   : other->planned_bytes();
-    working = std::max(working, other->plan.working_bytes);
-  }
-  return bytes + working <= limit_bytes();
-}
-
-SlotState* SlotBoard::Overtaker(const SlotState& first) const {
-  std::vector<uint64_t> seen = {first.command.job};
-  SlotState* lowest = nullptr;
-  for (const auto& slot : slots) {
-    const uint64_t job = slot->command.job;
-    if (slot->phase != ComputePhase::kQueued || slot->abandoned ||
-        std::find(seen.begin(), seen.end(), job) != seen.end()) {
-      continue;
-    }
-    seen.push_back(job);
-    const bool lower =
-        lowest == nullptr || slot->command.turn < lowest->command.turn;
-    if (lower && MayOvertake(*slot)) lowest = slot.get();
-  }
-  return lowest;
-}
-
-uint64_t SlotBoard::BytesBeforeSample() const {
-  uint64_t bytes = 0;
-  for (const auto& slot : slots) {
-    bytes += slot->behind_sample ? slot->held_bytes : slot->planned_bytes();
-  }
-  return bytes;
-}
-
-void SlotBoard::LeaveRoomFor(const SlotState& slot) {
-  uint64_t bytes = slot.plan.working_bytes + kept_.bytes();
-  for (const auto& other : slots) bytes += other->held_bytes;
-  if (bytes > limit_bytes()) kept_ = SampleCache();
-}
-
-bool SlotBoard::TakeSample(Work& work) {
-  const SampleState& sample = *samples_[0];
-  const uint64_t before = BytesBeforeSample();
-  const uint64_t limit = limit_bytes();
-  const uint64_t free = limit - std::min(limit, before);
-  const uint64_t resident = sample.plan.resident_bytes();
-  if (sample.plan.least_bytes() > free) {
-    memory_wanted_.store(true);
-    return false;
-  }
-  kept_.Prune(sample.command, sample.plan);
-  work.sample = std::move(samples_[0]);
-  samples_.pop_front();
-  work.sample->resident = resident <= free;
-  sample_bytes_ = std::max<uint64_t>(
-      1, work.sample->resident ? resident : work.sample->plan.streamed_bytes());
-  sample_job_ = work.sample->command.job;
-  work.cache = std::exchange(kept_, SampleCache());
-  for (const auto& slot : slots) slot->behind_sample = false;
-  return true;
-}
-
-bool SlotBoard::TakeWork(Work& work) {
-  SlotState* slot = FirstQueued();
-  bool ready = slot != nullptr && slot->FirstInputThere();
-  if (slot != nullptr) {
-    const bool complete = ready && slot->FirstWeightsThere();
-    SlotState* const other = Overtaker(*slot);
-    if (other != nullptr &&
-        (!complete || other->command.turn < slot->command.turn)) {
-      other->fills_bubble = !complete;
-      slot = other;
-      ready = true;
-    }
-  }
-  if (!samples_.empty() && (!ready || samples_[0]->due()) && TakeSample(work)) {
-    return true;
-  }
-  if (!ready || slot->behind_sample) return false;
-  if (!samples_.empty()) ++samples_[0]->passed_over;
-  slot->phase = ComputePhase::kComputing;
-  LeaveRoomFor(*slot);
-  work.slot = slot;
-  return true;
-}
+// --- compute ---
 
 SlotBoard::Work SlotBoard::NextToCompute() {
-  Work work;
-  std::unique_lock<std::mutex> lock(mutex);
-  changed_.wait(lock, [&] { return stopping() || TakeWork(work); });
+  SlotTable::Work taken;
+  MutexLock lock(mutex_);
+  while (!stopping() && !table_.TakeWork(taken)) changed_.Wait(mutex_);
+  Work work{.slot = taken.slot,
+            .sample = std::move(taken.sample),
+            .cache = std::move(taken.cache)};
+  if (taken.slot != nullptr) work.fills_bubble = taken.slot->fills_bubble;
+  if (work.sample != nullptr) sample_failure_ = absl::OkStatus();
   return work;
 }
 
-void SlotBoard::WaitUntil(const std::function<bool()>& ready) {
-  std::unique_lock<std::mutex> lock(mutex);
-  changed_.wait(lock, ready);
+void SlotBoard::EndCompute(Slot& slot, absl::Status status,
+                           ComputeRecord record) {
+  {
+    MutexLock lock(mutex_);
+    StateOf(slot).EndCompute(std::move(status), std::move(record));
+  }
+  WakeAll();
 }
 
-absl::Status SlotBoard::Await(SlotState& slot,
-                              const std::function<bool()>& ready,
-                              int64_t* waited_ns) {
-  std::unique_lock<std::mutex> lock(mutex);
-  const auto over = [&] { return stopping() || slot.abandoned || ready(); };
-  if (!over()) {
-    const int64_t began_ns = MonotonicNow();
-    while (!over()) {
-      if (RefusedLately(slot, MonotonicNow())) {
-        changed_.wait_for(lock, absl::ToChronoMilliseconds(kAskAgainEvery));
-      } else {
-        changed_.wait(lock);
-      }
-    }
-    *waited_ns += MonotonicNow() - began_ns;
-  }
-  if (stopping() || slot.abandoned) {
-    return absl::CancelledError("the slot was given up");
-  }
-  return absl::OkStatus();
-}
-
-bool SlotBoard::GivenUp(SlotState& slot) {
-  if (slot.abandoned || stopping()) return true;
+bool SlotBoard::GivenUp(Slot& slot) {
+  if (Over(slot)) return true;
   if (!wire::Cancelled(doorbell_, slot.attempt)) return false;
-  Update([&] {
-    slot.withdrawn = true;
-    slot.Abandon();
-  });
+  {
+    MutexLock lock(mutex_);
+    StateOf(slot).Withdraw();
+  }
+  WakeAll();
   return true;
 }
 
-void SlotBoard::Update(const std::function<void()>& change) {
-  {
-    std::lock_guard<std::mutex> lock(mutex);
-    change();
+void SlotBoard::AwaitChange(const SlotState& slot) {
+  if (SlotTable::RefusedLately(slot, MonotonicNow())) {
+    changed_.WaitUntil(mutex_, CondVar::DeadlineIn(kAskAgainEvery));
+  } else {
+    changed_.Wait(mutex_);
   }
-  changed_.notify_all();
+}
+
+absl::StatusOr<SlotBoard::Arrived> SlotBoard::AwaitUpload(
+    Slot& slot, const UploadName& name, int64_t* waited_ns) {
+  MutexLock lock(mutex_);
+  SlotState& state = StateOf(slot);
+  const Upload& upload = UploadOf(state, name);
+  if (!Over(slot) && upload.arrival != Arrival::kThere) {
+    const int64_t began_ns = MonotonicNow();
+    do {
+      AwaitChange(state);
+    } while (!Over(slot) && upload.arrival != Arrival::kThere);
+    *waited_ns += MonotonicNow() - began_ns;
+  }
+  if (Over(slot)) return SlotGivenUp();
+  return Arrived{.buffer = upload.buffer,
+                 .published_ns = upload.published.reached_ns,
+                 .granted_ns = upload.refused ? upload.granted_ns : 0,
+                 .there_ns = upload.there_ns};
+}
+
+int64_t SlotBoard::GatherBegunNs(Slot& slot) {
+  MutexLock lock(mutex_);
+  return StateOf(slot).gather_begun.reached_ns;
+}
+
+void SlotBoard::ReleaseUploads(Slot& slot, size_t micro_batch) {
+  {
+    MutexLock lock(mutex_);
+    StateOf(slot).ReleaseUploads(micro_batch);
+  }
+  WakeAll();
+}
+
+absl::StatusOr<SlotBoard::Taken> SlotBoard::AwaitBuffer(Slot& slot,
+                                                        const PoolName& name,
+                                                        int64_t* waited_ns) {
+  MutexLock lock(mutex_);
+  SlotState& state = StateOf(slot);
+  BufferPool& pool = state.Pool(name);
+  Taken taken;
+  int64_t began_ns = 0;
+  while (!Over(slot)) {
+    const auto buffer = table_.TryTake(state, pool, &taken.fresh);
+    if (!buffer.ok()) return buffer.status();
+    taken.buffer = *buffer;
+    if (taken.buffer != nullptr) break;
+    taken.awaited_download |= pool.all.size() >= pool.need.count;
+    if (began_ns == 0) began_ns = MonotonicNow();
+    AwaitChange(state);
+  }
+  if (began_ns != 0) *waited_ns += MonotonicNow() - began_ns;
+  if (Over(slot)) return SlotGivenUp();
+  return taken;
+}
+
+void SlotBoard::GiveBuffer(Slot& slot, const PoolName& pool,
+                           DeviceBuffer* buffer) {
+  {
+    MutexLock lock(mutex_);
+    StateOf(slot).Pool(pool).free.push_back(buffer);
+  }
+  WakeAll();
+}
+
+void SlotBoard::SettleReplayedOutput(Slot& slot, size_t output) {
+  SettleOutput(slot, output);
+  WakeAll();
+}
+
+bool SlotBoard::HoldSum(Slot& slot, size_t unit, HeldSum sum) {
+  bool all = false;
+  {
+    MutexLock lock(mutex_);
+    HeldUnit& held = StateOf(slot).held[unit];
+    held.sums.push_back(std::move(sum));
+    all = held.sums.size() == slot.plan.units[unit].contributions.size();
+    if (all) {
+      held.state = HeldUnit::State::kHeld;
+      held.since_ns = MonotonicNow();
+    }
+  }
+  WakeAll();
+  return all;
+}
+
+void SlotBoard::EndSample(SampleCache cache) {
+  {
+    MutexLock lock(mutex_);
+    table_.EndSample(std::move(cache));
+  }
+  WakeAll();
+}
+
+void SlotBoard::BeginSampleCopy() {
+  MutexLock lock(mutex_);
+  ++sample_copies_;
+}
+
+void SlotBoard::EndSampleCopy(std::atomic<bool>& there, absl::Status status) {
+  {
+    MutexLock lock(mutex_);
+    if (status.ok()) {
+      there.store(true);
+    } else if (sample_failure_.ok()) {
+      sample_failure_ = std::move(status);
+    }
+    --sample_copies_;
+  }
+  WakeAll();
+}
+
+void SlotBoard::TakeBackSampleCopy() {
+  MutexLock lock(mutex_);
+  --sample_copies_;
+}
+
+absl::Status SlotBoard::AwaitSampleCopy(const std::atomic<bool>& there) {
+  MutexLock lock(mutex_);
+  while (!stopping() && sample_failure_.ok() && !there) changed_.Wait(mutex_);
+  return stopping() ? absl::CancelledError("the worker stops")
+                    : sample_failure_;
+}
+
+void SlotBoard::AwaitSampleCopies() {
+  MutexLock lock(mutex_);
+  while (sample_copies_ > 0) changed_.Wait(mutex_);
+}
+
+// --- copies ---
+
+void SlotBoard::BeginCopy(Slot& slot) {
+  MutexLock lock(mutex_);
+  ++StateOf(slot).copies_in_flight;
+}
+
+void SlotBoard::EndUpload(Slot& slot, const UploadName& name,
+                          absl::Status status) {
+  {
+    MutexLock lock(mutex_);
+    SlotState& state = StateOf(slot);
+    --state.copies_in_flight;
+    if (status.ok()) {
+      Upload& upload = UploadOf(state, name);
+      upload.arrival = Arrival::kThere;
+      upload.there_ns = MonotonicNow();
+    } else {
+      state.FailUnlessAbandoned(std::move(status));
+    }
+  }
+  WakeAll();
+}
+
+void SlotBoard::EndDownload(Slot& slot, const PoolName& pool,
+                            DeviceBuffer* buffer, const CopiedPart& part,
+                            absl::Status status) {
+  {
+    MutexLock lock(mutex_);
+    SlotState& state = StateOf(slot);
+    --state.copies_in_flight;
+    state.Pool(pool).free.push_back(buffer);
+    if (!status.ok()) {
+      state.FailUnlessAbandoned(std::move(status));
+    } else if (part.kind == CopiedPart::Kind::kOutput) {
+      state.outputs[part.index] = OutputState::kCopied;
+    } else {
+      state.NoteSum(part.index);
+    }
+  }
+  WakeAll();
+}
+
+void SlotBoard::TakeBackCopy(Slot& slot) {
+  {
+    MutexLock lock(mutex_);
+    --StateOf(slot).copies_in_flight;
+  }
+  WakeAll();
+}
+
+void SlotBoard::Fail(Slot& slot, absl::Status why) {
+  {
+    MutexLock lock(mutex_);
+    StateOf(slot).Fail(std::move(why));
+  }
+  WakeAll();
+}
+
+void SlotBoard::FailUnlessAbandoned(Slot& slot, absl::Status why) {
+  {
+    MutexLock lock(mutex_);
+    StateOf(slot).FailUnlessAbandoned(std::move(why));
+  }
+  WakeAll();
+}
+
+// --- held sums ---
+
+TakenSums SlotBoard::TakeSumsToDownload(uint64_t attempt, uint32_t unit) {
+  MutexLock lock(mutex_);
+  return table_.TakeSumsToDownload(attempt, unit);
+}
+
+TakenSums SlotBoard::TakeSumsToExchange(uint64_t attempt, uint32_t unit) {
+  MutexLock lock(mutex_);
+  return table_.TakeSumsToExchange(attempt, unit);
+}
+
+std::vector<TakenSums> SlotBoard::TakeSumsHeldTooLong(
+    int64_t now_ns, const HoldLimits& limits) {
+  MutexLock lock(mutex_);
+  return table_.TakeSumsHeldTooLong(now_ns, limits);
+}
+
+void SlotBoard::ReturnSums(TakenSums taken, HeldUnit::State state) {
+  {
+    MutexLock lock(mutex_);
+    table_.ReturnSums(StateOf(*taken.slot), taken.unit, std::move(taken.sums),
+                      state);
+  }
+  WakeAll();
+}
+
+void SlotBoard::ReleaseSlicedSums(uint64_t attempt, uint32_t unit) {
+  {
+    MutexLock lock(mutex_);
+    table_.ReleaseSlicedSums(attempt, unit);
+  }
+  WakeAll();
+}
+
+// --- feeder ---
+
+void SlotBoard::LookAtSlots(const UploadFeed& feed, FeedStep& step) {
+  MutexLock lock(mutex_);
+  feed.Look(table_, step);
+}
+
+void SlotBoard::SettleOutput(Slot& slot, size_t output) {
+  MutexLock lock(mutex_);
+  StateOf(slot).outputs[output] = OutputState::kSettled;
+}
+
+void SlotBoard::WakeAll() {
+  changed_.NotifyAll();
   RingFeeder();
 }
 
 void SlotBoard::RingFeeder() {
   rung_.store(true);
   wire::Ring(doorbell_);
-}
-
-bool SlotBoard::MayHold(const SlotState& slot, uint64_t bytes) {
-  uint64_t committed = slot.held_bytes + bytes + sample_bytes_;
-  if (slot.behind_sample) committed += samples_[0]->plan.least_bytes();
-  uint64_t held = committed;  // where all older ones take no more than now
-  const bool waits = slot.phase == ComputePhase::kQueued;
-  uint64_t working =
-      slot.phase == ComputePhase::kComputed ? 0 : slot.plan.working_bytes;
-  bool older = true;
-  for (const auto& other : slots) {
-    if (other.get() == &slot) {
-      older = false;
-      continue;
-    }
-    if (other->phase == ComputePhase::kQueued) {
-      if (waits && older) {
-        committed += other->planned_bytes();
-        working = std::max(working, other->plan.working_bytes);
-      }
-      held += other->held_bytes;
-    } else {
-      if (other->phase == ComputePhase::kComputing) {
-        working = std::max(working, other->plan.working_bytes);
-      }
-      const uint64_t first =
-          waits || older ? other->planned_bytes() : other->held_bytes;
-      committed += first;
-      held += first;
-    }
-  }
-  const uint64_t limit = limit_bytes();
-  const uint64_t most = std::max(committed, held) + working;
-  if (most > limit) {
-    memory_wanted_.store(true);
-    return false;
-  }
-  if (most + kept_.bytes() > limit) kept_ = SampleCache();
-  return true;
-}
-
-bool SlotBoard::AnyRefusedLately() const {
-  const int64_t now_ns = MonotonicNow();
-  return std::any_of(slots.begin(), slots.end(), [now_ns](const auto& slot) {
-    return RefusedLately(*slot, now_ns);
-  });
-}
-
-absl::StatusOr<std::unique_ptr<DeviceBuffer>> SlotBoard::Allocate(
-    SlotState& slot, uint64_t bytes, const std::string& what) {
-  absl::StatusOr<std::unique_ptr<DeviceBuffer>> buffer =
-      device_.Allocate(bytes, what);
-  if (!absl::IsResourceExhausted(buffer.status())) return buffer;
-  const bool another_runs =
-      sample_bytes_ > 0 ||
-      std::any_of(slots.begin(), slots.end(), [&](const auto& other) {
-        return other.get() != &slot && other->phase != ComputePhase::kQueued;
-      });
-  const int64_t now_ns = MonotonicNow();
-  if (another_runs || !RefusedLately(slot, now_ns)) {
-    slot.refused_since_ns = now_ns;
-  }
-  slot.refused_last_ns = now_ns;
-  if (!another_runs &&
-      absl::Nanoseconds(now_ns - slot.refused_since_ns) >= max_refusal_) {
-    return buffer;
-  }
-  memory_wanted_.store(true);
-  return std::unique_ptr<DeviceBuffer>();
-}
-
-absl::StatusOr<DeviceBuffer*> SlotBoard::TryTake(SlotState& slot,
-                                                 BufferPool& pool,
-                                                 bool* fresh) {
-  if (fresh != nullptr) *fresh = false;
-  if (!pool.free.empty()) {
-    DeviceBuffer* const buffer = pool.free.back();
-    pool.free.pop_back();
-    return buffer;
-  }
-  const uint64_t cost = DeviceBytes(pool.need.bytes);
-  if (pool.all.size() >= pool.need.count || !MayHold(slot, cost)) {
-    return nullptr;
-  }
-  ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> buffer,
-                   Allocate(slot, pool.need.bytes, pool.what));
-  if (buffer == nullptr) return nullptr;
-  slot.held_bytes += cost;
-  if (fresh != nullptr) *fresh = true;
-  pool.all.push_back(std::move(buffer));
-  return pool.all.back().get();
-}
-
-absl::StatusOr<DeviceBuffer*> SlotBoard::TryTakeWeights(SlotState& slot,
-                                                        uint64_t bytes) {
-  const uint64_t cost = DeviceBytes(bytes);
-  if (!MayHold(slot, cost)) return nullptr;
-  ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> buffer,
-                   Allocate(slot, bytes, "a unit's weights"));
-  if (buffer == nullptr) return nullptr;
-  slot.held_bytes += cost;
-  slot.weight_buffers.push_back(std::move(buffer));
-  return slot.weight_buffers.back().get();
 }
 
 }  // namespace roundhouse::worker

@@ -1,78 +1,60 @@
-// The slots that are with this worker, in the order they were dispatched, the
-// samples that wait, and what its threads tell each other about them.
+// What the threads of a device worker tell each other about its slots and
+// samples (slot_table.h says whose turn it is and who may take memory).
 //
-//   main loop   Submit, Withdraw
-//   feeder      looks at words, starts uploads, raises words, ends slots
+//   main loop   Add, Withdraw, ...: commands
+//   feeder      LookAtSlots: starts uploads, raises words, ends slots
 //   compute     takes slots in order, waits for uploads, produces outputs;
 //               between slots it computes samples
-//   copy queues report each copy through Finished
+//   copy queues report each copy: EndUpload, EndDownload, ...
+//   exchange    takes a unit's sums and returns them (peer_exchange.h)
 //
-// Slots of one job are computed in order.  One of another job overtakes the
-// oldest slot when its turn (RunSlot::turn) is lower, or that one lacks its
-// first input or weights; but only once everything that it reads itself is
-// there: so it waits for nobody, and the order in which slots were sent stays
-// one in which the first can go on.
-//
-// Device memory: a slot may take memory only beyond what every slot that is
-// older, or computes, may still come to need, so these never wait for it, and
-// the youngest ones are uploaded ahead as far as memory allows.  One that
-// overtakes must find all that it may come to need.  Room is left beside for
-// what a library takes while one of these computes (SlotPlan::working_bytes):
-// of the one that takes most, for one computes at a time.  A sample takes all
-// it needs at once, beyond what all slots may still come to need; slots that
-// come while it computes wait for what it has, and the cache that it leaves is
-// dropped for the first slot that needs the memory.
-//
-// Whose turn it is: the oldest slot's, once its first input is there; else a
-// sample's.  A sample that was passed over kMaxPassedOver times is *due*: it
-// goes first, and slots that come from then on go, and take memory, behind it.
-// So it waits for no more than the slots that were here, which do not wait for
-// it or for those behind it.
-//
-// Thread-safe.  `mutex` guards the slots; only leaf calls (Device::Allocate,
-// atomics) are made under it.
+// Thread-safe: each method takes the board's own mutex, and everything else of
+// a slot than what is in Slot is reached under it only.  A Slot stays until the
+// feeder has got it back from LookAtSlots as ended: not while it computes, a
+// copy of it is in flight, or somebody has sums of it.  Under the mutex only
+// leaf calls are made (Device::Allocate, atomics).
 #ifndef ROUNDHOUSE_WORKER_SLOT_SLOT_BOARD_H_
 #define ROUNDHOUSE_WORKER_SLOT_SLOT_BOARD_H_
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
-#include <functional>
-#include <list>
 #include <memory>
-#include <mutex>
-#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "base/wire/words.h"
 #include "worker/device/device.h"
 #include "worker/slot/sample_cache.h"
 #include "worker/slot/sample_state.h"
 #include "worker/slot/slot_state.h"
+#include "worker/slot/slot_table.h"
+#include "worker/slot/upload_feed.h"
 
 namespace roundhouse::worker {
 
+// What a copy to the arena is of.
+struct CopiedPart {
+  enum class Kind { kOutput, kSum };
+  Kind kind = Kind::kSum;
+  size_t index = 0;  // in RunSlot::outputs or RunSlot::units
+};
+
 class SlotBoard {
  public:
-  using Slots = std::list<std::unique_ptr<SlotState>>;
-
-  // How long a slot waits for memory that the count allows and the device
-  // refuses, while nobody else computes or drains.
-  static constexpr absl::Duration kMaxRefusal = absl::Seconds(5);
-  // A device that refuses tells nobody when it has some.
+  // A device that refuses memory tells nobody when it has some.
   static constexpr absl::Duration kAskAgainEvery = absl::Milliseconds(10);
 
-  // `doorbell` is this worker's own: the feeder sleeps on it.  Of the device's
-  // limit `reserved_bytes` are none of the slots'.
+  // `doorbell` is this worker's own: the feeder sleeps on it.  The rest as
+  // SlotTable has it.
   SlotBoard(Device& device, wire::Doorbell& doorbell,
             uint64_t reserved_bytes = 0,
-            absl::Duration max_refusal = kMaxRefusal)
-      : device_(device),
-        doorbell_(doorbell),
-        reserved_bytes_(reserved_bytes),
-        max_refusal_(max_refusal) {}
+            absl::Duration max_refusal = SlotTable::kMaxRefusal)
+      : doorbell_(doorbell), table_(device, reserved_bytes, max_refusal) {}
+
+  // --- main loop ---
 
   // RESOURCE_EXHAUSTED: kMaxDispatchedSlots are here already.
   absl::Status Add(std::unique_ptr<SlotState> slot);
@@ -85,97 +67,125 @@ class SlotBoard {
   // Every wait ends; NextToCompute returns nothing.
   void Stop();
   bool stopping() const { return stopping_.load(); }
+  // The device's, but for what is reserved.
+  DeviceMemory memory() const;
+
+  // --- compute ---
 
   struct Work {
-    SlotState* slot = nullptr;            // now kComputing
+    Slot* slot = nullptr;                 // EndCompute must follow
+    bool fills_bubble = false;            // the oldest one lacked its inputs
     std::unique_ptr<SampleState> sample;  // EndSample must follow
     SampleCache cache;                    // what was kept of the sample
   };
   // The slot or the sample whose turn it is; blocks.  Neither: the board stops.
   Work NextToCompute();
+  // OK: it is computed whole; its inputs and weights go.  Else it is given up.
+  void EndCompute(Slot& slot, absl::Status status, ComputeRecord record);
+
+  // Whether the slot is given up; looks at the cancel word too.
+  bool GivenUp(Slot& slot);
+
+  // The waits for a slot add the time that they took to `waited_ns`.
+  // CANCELLED: the slot is given up, or the board stops.
+  //
+  // Bytes that are on the device, and when they came; 0: nobody waited for
+  // that.  They stay until ReleaseUploads, weights until EndCompute.
+  struct Arrived {
+    DeviceBuffer* buffer = nullptr;
+    int64_t published_ns = 0;  // in the arena
+    int64_t granted_ns = 0;    // had a buffer, if one was refused before
+    int64_t there_ns = 0;
+  };
+  absl::StatusOr<Arrived> AwaitUpload(Slot& slot, const UploadName& upload,
+                                      int64_t* waited_ns);
+  // When RunSlot::gather_begun was reached; 0: nobody waited for it.
+  int64_t GatherBegunNs(Slot& slot);
+  void ReleaseUploads(Slot& slot, size_t micro_batch);
+
+  struct Taken {
+    DeviceBuffer* buffer = nullptr;
+    bool fresh = false;  // never used before
+    // All that it may have were there meanwhile: one was on its way down.
+    bool awaited_download = false;
+  };
+  absl::StatusOr<Taken> AwaitBuffer(Slot& slot, const PoolName& pool,
+                                    int64_t* waited_ns);
+  void GiveBuffer(Slot& slot, const PoolName& pool, DeviceBuffer* buffer);
+
+  // Its word was raised by an attempt before this one.
+  void SettleReplayedOutput(Slot& slot, size_t output);
+  // The sum stays on the device.  True: it is the unit's last one, and all are
+  // held from now on.
+  bool HoldSum(Slot& slot, size_t unit, HeldSum sum);
+
   // The sample taken last is over; it holds no memory but `cache`, which is
   // kept.
   void EndSample(SampleCache cache);
+  // Copies of the sample taken last.  Each that was begun ends; `there` becomes
+  // true if it was made.
+  void BeginSampleCopy();
+  void EndSampleCopy(std::atomic<bool>& there, absl::Status status);
+  // The copy was not queued.
+  void TakeBackSampleCopy();
+  // CANCELLED: the board stops; else why a copy of the sample failed.
+  absl::Status AwaitSampleCopy(const std::atomic<bool>& there);
+  // Even when the board stops.
+  void AwaitSampleCopies();
 
-  // Blocks until ready() holds (called under `mutex`).  CANCELLED when the slot
-  // is given up or the board stops.  Adds the time to `waited_ns`.
-  absl::Status Await(SlotState& slot, const std::function<bool()>& ready,
-                     int64_t* waited_ns);
+  // --- copies ---
 
-  // Whether the slot is given up; looks at the cancel word too.
-  bool GivenUp(SlotState& slot);
+  // The slot stays until the copy has ended.
+  void BeginCopy(Slot& slot);
+  void EndUpload(Slot& slot, const UploadName& upload, absl::Status status);
+  // The buffer is back in its pool.
+  void EndDownload(Slot& slot, const PoolName& pool, DeviceBuffer* buffer,
+                   const CopiedPart& part, absl::Status status);
+  // The copy was not queued.
+  void TakeBackCopy(Slot& slot);
+  void Fail(Slot& slot, absl::Status why);
+  void FailUnlessAbandoned(Slot& slot, absl::Status why);
 
-  // Blocks until ready() holds (called under `mutex`), even when the board
-  // stops.
-  void WaitUntil(const std::function<bool()>& ready);
+  // --- held sums: as SlotTable has it ---
 
-  // Changes the slot under `mutex`, then wakes feeder and compute.
-  void Update(const std::function<void()>& change);
+  TakenSums TakeSumsToDownload(uint64_t attempt, uint32_t unit);
+  TakenSums TakeSumsToExchange(uint64_t attempt, uint32_t unit);
+  std::vector<TakenSums> TakeSumsHeldTooLong(int64_t now_ns,
+                                             const HoldLimits& limits);
+  void ReturnSums(TakenSums taken, HeldUnit::State state);
+  // Those taken to download have begun to go, and keep the slot themselves.
+  void EndTaking(Slot& slot) { TakeBackCopy(slot); }
+  void ReleaseSlicedSums(uint64_t attempt, uint32_t unit);
 
-  // The device's, but for what is reserved.
-  DeviceMemory memory() const;
+  // --- feeder ---
 
-  // Somebody was refused memory for now, since it was forgotten last.
-  bool memory_wanted() const { return memory_wanted_.load(); }
-  void ForgetMemoryWanted() { memory_wanted_.store(false); }
-
-  // Whether the device has refused somebody what the count allows, within a
-  // second.  Holds `mutex`.
-  bool AnyRefusedLately() const;
-
-  // Wakes the feeder.
-  void RingFeeder();
-  // Whether it was rung since the last call.
+  // Adds to `step` what the feeder has to do now.
+  void LookAtSlots(const UploadFeed& feed, FeedStep& step);
+  void SettleOutput(Slot& slot, size_t output);
+  // Somebody who waits may have a reason to go on.
+  void WakeAll();
+  // Whether the feeder was rung since the last call.
   bool TakeRing() { return rung_.exchange(false); }
   bool rung() const { return rung_.load(); }
 
-  // A buffer of the slot's pool, null when there is none to be had now; `fresh`
-  // says that it was never used.  Holds `mutex`.
-  absl::StatusOr<DeviceBuffer*> TryTake(SlotState& slot, BufferPool& pool,
-                                        bool* fresh = nullptr);
-  // Memory for one of the slot's weights, null when there is none to be had
-  // now.  Holds `mutex`.
-  absl::StatusOr<DeviceBuffer*> TryTakeWeights(SlotState& slot, uint64_t bytes);
-
-  std::mutex mutex;
-  Slots slots;  // guarded by mutex; erased by the feeder only
-
  private:
-  uint64_t limit_bytes() const { return memory().limit_bytes; }
-  // The following hold `mutex`.
-  // Null where the device refuses although the count allows it, while another
-  // slot or a sample computes or drains, or for kMaxRefusal: memory that a
-  // library gave back may be the device's again only when its work is done.
-  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(
-      SlotState& slot, uint64_t bytes, const std::string& what);
-  bool MayHold(const SlotState& slot, uint64_t bytes);
-  SlotState* FirstQueued() const;
-  // Of the oldest queued slots of other jobs that may overtake `first`, the one
-  // of the lowest turn.
-  SlotState* Overtaker(const SlotState& first) const;
-  bool MayOvertake(const SlotState& slot) const;
-  bool SampleIsDue() const { return !samples_.empty() && samples_[0]->due(); }
-  bool TakeWork(Work& work);
-  bool TakeSample(Work& work);
-  // What the slots may come to need, as far as a sample leaves it to them.
-  uint64_t BytesBeforeSample() const;
-  // A slot begins to compute: what is kept of a sample may be in its way.
-  void LeaveRoomFor(const SlotState& slot);
+  // The only way from a slot to its state.
+  SlotState& StateOf(Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return static_cast<SlotState&>(slot);
+  }
+  bool Over(const Slot& slot) const { return stopping() || slot.abandoned; }
+  // Until something may have changed.
+  void AwaitChange(const SlotState& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RingFeeder();
 
-  Device& device_;
   wire::Doorbell& doorbell_;
-  const uint64_t reserved_bytes_;
-  const absl::Duration max_refusal_;
-  std::condition_variable changed_;
-  // Guarded by `mutex`.
-  std::deque<std::unique_ptr<SampleState>> samples_;  // waiting
-  uint64_t sample_bytes_ = 0;   // of the one that computes; else 0
-  uint64_t sample_job_ = 0;     // likewise
-  bool forget_sample_ = false;  // likewise
-  SampleCache kept_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  SlotTable table_ ABSL_GUARDED_BY(mutex_);
+  int sample_copies_ ABSL_GUARDED_BY(mutex_) = 0;  // in flight
+  absl::Status sample_failure_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> stopping_{false};
   std::atomic<bool> rung_{false};
-  std::atomic<bool> memory_wanted_{false};
 };
 
 }  // namespace roundhouse::worker

@@ -1,12 +1,11 @@
-// Whose turn it is on the compute thread, and who may take device memory, where
-// training slots and samples share a worker.  The feeder's part is the test's.
+// What a worker's threads wait for at the board, and that they meet there.
 #include "worker/slot/slot_board.h"
 
 #include <atomic>
-#include <chrono>
 #include <future>
+#include <map>
 #include <memory>
-#include <string>
+#include <random>
 #include <thread>
 #include <utility>
 
@@ -17,12 +16,12 @@
 namespace roundhouse::worker {
 namespace {
 
-// Refuses, although the count allows it, as a driver may.
+// Refuses memory, although the count allows it, as a driver may.
 class RefusingDevice : public Device {
  public:
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(
       uint64_t bytes, const std::string& what) override {
-    if (refuses) return absl::ResourceExhaustedError("the driver has none");
+    if (refusals_left-- > 0) return absl::ResourceExhaustedError("none");
     return inner_->Allocate(bytes, what);
   }
   absl::StatusOr<std::unique_ptr<Stream>> NewStream() override {
@@ -32,7 +31,7 @@ class RefusingDevice : public Device {
   uint64_t TakePeak() override { return inner_->TakePeak(); }
   CopyChunks copy_chunks() const override { return inner_->copy_chunks(); }
 
-  std::atomic<bool> refuses{true};
+  std::atomic<int> refusals_left{0};
 
  private:
   const std::unique_ptr<Device> inner_ = NewCpuDevice(1 << 30);
@@ -41,544 +40,268 @@ class RefusingDevice : public Device {
 class SlotBoardTest : public testing::Test {
  protected:
   SlotBoardTest() {
-    const RoundShape shape{{{0, 1}, {2, 3}}, {{4, 4}, {2, 3}, {0, 1}}, 4, 2};
-    job_ = std::make_unique<SlotTestJob>(SmallConfig(4, false), shape, 5);
     tables_ = *ReadJobTables(job_->arena(), job_->layout_offset());
-    slot_ = job_->MakeRound(1)[0];
-    slot_bytes_ = MakeState()->plan.device_bytes();
-    sample_bytes_ = NewSample(1)->plan.least_bytes();
-    MakeBoard(1 << 30);
+    round_ = job_->MakeRound(1);
   }
 
-  void MakeBoard(uint64_t memory_bytes) {
-    board_.reset();
-    device_ = NewCpuDevice(memory_bytes);
-    board_ = std::make_unique<SlotBoard>(*device_, bell_);
-  }
-
-  std::unique_ptr<SlotState> MakeState() {
+  // Dispatched, as attempt `attempt`.
+  absl::Status Add(uint64_t attempt, const wire::RunSlot& slot) {
     SlotPlan plan =
-        *PlanSlot(slot_, *tables_, job_->arena().size_bytes(), {UINT64_MAX});
-    plan.working_bytes = working_bytes_;
-    return std::make_unique<SlotState>(++attempt_, 0, slot_, tables_,
-                                       std::move(plan));
+        *PlanSlot(slot, *tables_, job_->arena().size_bytes(), {UINT64_MAX});
+    return board_.Add(std::make_unique<SlotState>(attempt, 0, slot, tables_,
+                                                  std::move(plan)));
   }
+  const wire::RunSlot& forward() const { return round_.front(); }
+  const wire::RunSlot& backward() const { return round_.back(); }
 
-  // Dispatched; with `ready` its first input is there.
-  SlotState* AddSlot(bool ready) {
-    EXPECT_EQ(board_->Add(MakeState()), absl::OkStatus());
-    SlotState* const slot = board_->slots.back().get();
-    if (ready) {
-      board_->Update(
-          [&] { slot->uploads.front().input.arrival = Arrival::kThere; });
+  // All that it begins has arrived.
+  FeedStep Look() {
+    FeedStep step;
+    board_.LookAtSlots(feed_, step);
+    for (const BegunUpload& upload : step.uploads) {
+      board_.EndUpload(*upload.slot, upload.name, absl::OkStatus());
     }
-    return slot;
+    return step;
+  }
+  // The slot computes.
+  Slot* Begin(const wire::RunSlot& slot) {
+    job_->RaiseInputs();
+    job_->RaiseVersions();
+    EXPECT_EQ(Add(1, slot), absl::OkStatus());
+    Look();
+    return board_.NextToCompute().slot;
   }
 
-  // Of another job: what it reads has been published, and its first input and
-  // weights are there.
-  SlotState* AddOther() {
-    slot_.job = SlotTestJob::kJob + 1;
-    SlotState* const slot = AddSlot(true);
-    slot_.job = SlotTestJob::kJob;
-    board_->Update([&] {
-      slot->published = true;
-      for (Upload& weights : slot->weights) weights.arrival = Arrival::kThere;
-    });
-    return slot;
-  }
-
-  bool Take(SlotState* slot, uint64_t bytes) {
-    bool taken = false;
-    board_->Update(
-        [&] { taken = *board_->TryTakeWeights(*slot, bytes) != nullptr; });
-    return taken;
-  }
-  // Takes everything that it may come to need.
-  bool TakeAll(SlotState* slot) { return Take(slot, slot_bytes_); }
-
-  void End(SlotState* slot) {
-    board_->Update([&] {
-      slot->phase = ComputePhase::kComputed;
-      slot->ReleaseAll();
-      board_->slots.remove_if(
-          [&](const auto& one) { return one.get() == slot; });
-    });
-  }
-
-  std::unique_ptr<SampleState> NewSample(uint64_t number) {
-    wire::RunSample command = job_->MakeSample(number, {{1, 2, 3}}, 4);
-    SamplePlan plan =
-        *PlanSample(command, *tables_, job_->arena(), {UINT64_MAX});
-    return std::make_unique<SampleState>(++attempt_, std::move(command),
-                                         tables_, std::move(plan));
-  }
-  void AddSample(uint64_t number) {
-    EXPECT_EQ(board_->AddSample(NewSample(number)), absl::OkStatus());
-  }
-
-  // The number of the sample whose turn it is; 0: a slot's.
-  uint64_t NextSample() {
-    SlotBoard::Work work = board_->NextToCompute();
-    if (work.sample == nullptr) return 0;
-    const uint64_t number = work.sample->command.sample;
-    board_->EndSample(std::move(work.cache));
-    return number;
-  }
-
-  // The sample is the next work, but not before `slot` ends.
-  void ExpectSampleAfter(uint64_t number, SlotState* slot) {
-    std::atomic<bool> ended{false};
-    auto next = std::async(std::launch::async, [&] {
-      const uint64_t sample = NextSample();
-      return std::pair(sample, ended.load());
-    });
-    // Time to go too early in.
-    next.wait_for(std::chrono::milliseconds(20));
-    ended.store(true);
-    End(slot);
-    EXPECT_EQ(next.get(), std::pair(number, true));
-  }
-
-  // A cache of `bytes` that the next command of sample `number` finds.
-  SampleCache CacheOf(uint64_t number, uint64_t bytes) {
-    SampleCache cache;
-    cache.job = SlotTestJob::kJob;
-    cache.sample = number;
-    cache.sequences[0] = {*device_->Allocate(bytes, "a cache"), 3, {1, 2}};
-    return cache;
-  }
-  void Keep(uint64_t number, uint64_t bytes) {
-    AddSample(number);
-    SlotBoard::Work work = board_->NextToCompute();
-    ASSERT_NE(work.sample, nullptr);
-    board_->EndSample(CacheOf(number, bytes));
-  }
-  uint64_t used_bytes() const { return device_->memory().used_bytes; }
-
-  std::unique_ptr<SlotTestJob> job_;
+  const std::unique_ptr<SlotTestJob> job_ = std::make_unique<SlotTestJob>(
+      SmallConfig(4, false),
+      RoundShape{{{0, 1}, {2, 3}}, {{4, 4}, {2, 3}, {0, 1}}, 4, 2}, 5);
   std::shared_ptr<const JobTables> tables_;
-  wire::RunSlot slot_;
+  std::vector<wire::RunSlot> round_;
   wire::Doorbell bell_{};
-  uint64_t attempt_ = 0;
-  uint64_t slot_bytes_ = 0, sample_bytes_ = 0;
-  uint64_t working_bytes_ = 0;  // of the next slots
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<SlotBoard> board_;
+  RefusingDevice device_;
+  SlotBoard board_{device_, bell_};
+  UploadFeed feed_{job_->arena(), bell_};
 };
 
-TEST_F(SlotBoardTest, WhatTheDriverRefusesIsWaitedForWhileAnotherSlotRuns) {
-  RefusingDevice device;
-  board_ = std::make_unique<SlotBoard>(device, bell_, /*reserved_bytes=*/0,
-                                       /*max_refusal=*/absl::ZeroDuration());
-  SlotState* const running = AddSlot(true);
-  SlotState* const waiting = AddSlot(true);
-  const auto take = [&] {
-    absl::Status status;
-    board_->Update([&] {
-      const auto taken = board_->TryTakeWeights(*waiting, 64);
-      status = taken.status();
-      if (taken.ok() && *taken == nullptr) {
-        status = absl::UnavailableError("later");
-      }
-    });
-    return status;
-  };
-  // Nobody runs whose end would bring memory.
-  EXPECT_TRUE(absl::IsResourceExhausted(take()));
-  board_->Update([&] { running->phase = ComputePhase::kComputing; });
-  EXPECT_TRUE(absl::IsUnavailable(take()));
-  board_->Update([&] { running->phase = ComputePhase::kComputed; });
-  EXPECT_TRUE(absl::IsUnavailable(take()));
-  device.refuses = false;
-  EXPECT_EQ(take(), absl::OkStatus());
-  End(waiting);
-  End(running);
-  board_.reset();
+TEST_F(SlotBoardTest, StopEndsTheWaitForWork) {
+  ASSERT_EQ(Add(1, forward()), absl::OkStatus());
+  auto next =
+      std::async(std::launch::async, [&] { return board_.NextToCompute(); });
+  board_.Stop();
+  const SlotBoard::Work work = next.get();
+  EXPECT_EQ(work.slot, nullptr);
+  EXPECT_EQ(work.sample, nullptr);
 }
 
-// Only refusals that follow each other while nobody else runs count.
-TEST_F(SlotBoardTest, WhatTheDriverRefusedBesideOthersIsNotHeldAgainstASlot) {
-  RefusingDevice device;
-  board_ = std::make_unique<SlotBoard>(device, bell_, /*reserved_bytes=*/0,
-                                       /*max_refusal=*/absl::Minutes(1));
-  SlotState* const slot = AddSlot(true);
-  const auto take = [&] {
-    board_->Update([&] {
-      const auto taken = board_->TryTakeWeights(*slot, 64);
-      EXPECT_TRUE(taken.ok()) << taken.status();
-      EXPECT_TRUE(board_->AnyRefusedLately());
-    });
-    return slot->refused_since_ns;
-  };
-  const int64_t first_ns = take();
-  EXPECT_GT(first_ns, 0);
-  EXPECT_EQ(take(), first_ns);
-  SlotState* const running = AddSlot(true);
-  board_->Update([&] { running->phase = ComputePhase::kComputing; });
-  const int64_t beside_ns = take();
-  EXPECT_GT(beside_ns, first_ns);
-  EXPECT_GT(take(), beside_ns);
-  End(running);
-  const int64_t alone_ns = slot->refused_since_ns;
-  EXPECT_EQ(take(), alone_ns);
-  slot->refused_last_ns -= 2'000'000'000;
-  EXPECT_GT(take(), alone_ns);
-  End(slot);
-  board_.reset();
+TEST_F(SlotBoardTest, WhatHasArrivedIsNotWaitedFor) {
+  Slot* const slot = Begin(forward());
+  ASSERT_NE(slot, nullptr);
+  int64_t waited_ns = 0;
+  const auto input =
+      board_.AwaitUpload(*slot, {UploadName::Kind::kInput, 0}, &waited_ns);
+  ASSERT_TRUE(input.ok()) << input.status();
+  EXPECT_NE(input->buffer, nullptr);
+  EXPECT_GT(input->there_ns, 0);
+  EXPECT_EQ(waited_ns, 0);
+  board_.EndCompute(*slot, absl::CancelledError("over"), {});
+}
+
+TEST_F(SlotBoardTest, AWithdrawalEndsTheWaitAndTheSlot) {
+  Slot* const slot = Begin(forward());
+  ASSERT_NE(slot, nullptr);
+  auto last = std::async(std::launch::async, [&] {
+    int64_t waited_ns = 0;
+    const size_t index = slot->command.micro_batches.size() - 1;
+    const auto input = board_.AwaitUpload(
+        *slot, {UploadName::Kind::kInput, index}, &waited_ns);
+    return input.status();
+  });
+  board_.Withdraw(1);
+  EXPECT_TRUE(absl::IsCancelled(last.get()));
+  EXPECT_TRUE(board_.GivenUp(*slot));
+  EXPECT_TRUE(Look().ended.empty());  // it computes
+  board_.EndCompute(*slot, absl::CancelledError("given up"), {});
+  const FeedStep step = Look();
+  ASSERT_EQ(step.ended.size(), 1u);
+  EXPECT_TRUE(step.ended[0]->withdrawn);
+  EXPECT_EQ(step.ended[0]->failure, absl::OkStatus());
+  EXPECT_EQ(device_.memory().used_bytes, 0u);
 }
 
 // By the compute thread: nothing that it waits for wakes it.
 TEST_F(SlotBoardTest, WhatTheDriverRefusesIsAskedForAgain) {
-  RefusingDevice device;
-  board_ = std::make_unique<SlotBoard>(device, bell_);
-  SlotState* const slot = AddSlot(true);
-  absl::StatusOr<DeviceBuffer*> taken(static_cast<DeviceBuffer*>(nullptr));
-  std::atomic<int> asked{0};
-  std::thread driver([&] {
-    while (asked < 3) std::this_thread::yield();
-    device.refuses = false;
-  });
+  Slot* const slot = Begin(forward());
+  ASSERT_NE(slot, nullptr);
+  device_.refusals_left = 3;
   int64_t waited_ns = 0;
-  EXPECT_EQ(board_->Await(
-                *slot,
-                [&] {
-                  ++asked;
-                  taken = board_->TryTakeWeights(*slot, 64);
-                  return !taken.ok() || *taken != nullptr;
-                },
-                &waited_ns),
-            absl::OkStatus());
-  driver.join();
-  EXPECT_TRUE(taken.ok()) << taken.status();
+  const auto taken =
+      board_.AwaitBuffer(*slot, {PoolName::Kind::kOutputs}, &waited_ns);
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  EXPECT_NE(taken->buffer, nullptr);
+  EXPECT_TRUE(taken->fresh);
+  EXPECT_FALSE(taken->awaited_download);
   EXPECT_GT(waited_ns, 0);
-  End(slot);
-  board_.reset();
+  EXPECT_LT(device_.refusals_left, 0);
+  board_.EndCompute(*slot, absl::CancelledError("over"), {});
 }
 
-TEST_F(SlotBoardTest, ASlotWhoseInputIsThereGoesFirst) {
-  AddSample(7);
-  SlotState* const slot = AddSlot(true);
-  EXPECT_EQ(board_->NextToCompute().slot, slot);
-  EXPECT_EQ(slot->phase, ComputePhase::kComputing);
-  EXPECT_EQ(NextSample(), 7u);
-}
-
-TEST_F(SlotBoardTest, ASampleGoesWhileASlotWaitsForItsInput) {
-  SlotState* const slot = AddSlot(false);
-  AddSample(7);
-  EXPECT_EQ(NextSample(), 7u);
-  EXPECT_EQ(slot->phase, ComputePhase::kQueued);
-  board_->Update(
-      [&] { slot->uploads.front().input.arrival = Arrival::kThere; });
-  EXPECT_EQ(board_->NextToCompute().slot, slot);
-}
-
-TEST_F(SlotBoardTest, AnotherJobsSlotOvertakesOneThatWaitsForItsInput) {
-  SlotState* const first = AddSlot(false);
-  SlotState* const other = AddOther();
-  EXPECT_EQ(board_->NextToCompute().slot, other);
-  board_->Update(
-      [&] { first->uploads.front().input.arrival = Arrival::kThere; });
-  End(other);
-  EXPECT_EQ(board_->NextToCompute().slot, first);
-}
-
-TEST_F(SlotBoardTest, AnotherJobsSlotOvertakesOneThatWaitsForItsWeights) {
-  SlotState* const first = AddSlot(true);
-  SlotState* const other = AddOther();
-  EXPECT_EQ(board_->NextToCompute().slot, other);
-  End(other);
-  // Its first weights can be awaited while it computes: nobody else is ready.
-  EXPECT_EQ(board_->NextToCompute().slot, first);
-}
-
-TEST_F(SlotBoardTest, AReadySlotIsNotOvertaken) {
-  SlotState* const first = AddSlot(true);
-  board_->Update([&] {
-    for (Upload& weights : first->weights) weights.arrival = Arrival::kThere;
+TEST_F(SlotBoardTest, AFullPoolIsWaitedForAsADownload) {
+  Slot* const slot = Begin(forward());
+  ASSERT_NE(slot, nullptr);
+  const PoolName pool{PoolName::Kind::kOutputs};
+  int64_t waited_ns = 0;
+  DeviceBuffer* last = nullptr;
+  for (uint64_t i = 0; i < slot->plan.outputs.count; ++i) {
+    last = board_.AwaitBuffer(*slot, pool, &waited_ns)->buffer;
+  }
+  EXPECT_EQ(waited_ns, 0);
+  auto next = std::async(std::launch::async, [&] {
+    return board_.AwaitBuffer(*slot, pool, &waited_ns);
   });
-  SlotState* const other = AddOther();
-  EXPECT_EQ(board_->NextToCompute().slot, first);
-  End(first);
-  EXPECT_EQ(board_->NextToCompute().slot, other);
+  board_.GiveBuffer(*slot, pool, last);
+  const auto taken = next.get();
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  EXPECT_EQ(taken->buffer, last);
+  EXPECT_FALSE(taken->fresh);
+  EXPECT_EQ(taken->awaited_download, waited_ns > 0);
+  board_.EndCompute(*slot, absl::CancelledError("over"), {});
 }
 
-TEST_F(SlotBoardTest, OfReadySlotsThatOfTheLowestTurnGoes) {
-  slot_.turn = 5;
-  SlotState* const first = AddSlot(true);
-  board_->Update([&] {
-    for (Upload& weights : first->weights) weights.arrival = Arrival::kThere;
-  });
-  slot_.turn = 4;
-  SlotState* const other = AddOther();
-  EXPECT_EQ(board_->NextToCompute().slot, other);
-  EXPECT_FALSE(other->fills_bubble);  // the first one could have gone
-  End(other);
-  EXPECT_EQ(board_->NextToCompute().slot, first);
+TEST_F(SlotBoardTest, ACopyInFlightKeepsTheSlot) {
+  Slot* const slot = Begin(forward());
+  ASSERT_NE(slot, nullptr);
+  board_.EndCompute(*slot, absl::CancelledError("over"), {});
+  board_.BeginCopy(*slot);
+  EXPECT_TRUE(Look().ended.empty());
+  board_.TakeBackCopy(*slot);
+  EXPECT_EQ(Look().ended.size(), 1u);
 }
 
-// Whoever overtakes must not wait for what may come after the one overtaken.
-TEST_F(SlotBoardTest, OnlyASlotWithAllItsInputsPublishedOvertakes) {
-  SlotState* const first = AddSlot(false);
-  SlotState* const other = AddOther();
-  other->published = false;
-  AddSample(7);
-  EXPECT_EQ(NextSample(), 7u);  // neither slot can go
-  other->published = true;
-  EXPECT_EQ(board_->NextToCompute().slot, other);
-  EXPECT_TRUE(other->fills_bubble);
-  End(other);
-  End(first);
-}
-
-TEST_F(SlotBoardTest, SlotsOfOneJobNeverOvertake) {
-  AddSlot(false);
-  slot_.job = SlotTestJob::kJob + 1;
-  AddSlot(false);
-  SlotState* const second = AddOther();
-  AddSample(7);
-  EXPECT_EQ(NextSample(), 7u);
-  EXPECT_EQ(second->phase, ComputePhase::kQueued);
-}
-
-TEST_F(SlotBoardTest, ASlotOvertakesOnlyWithinMemoryThatNobodyHas) {
-  MakeBoard(2 * slot_bytes_ - 64);
-  SlotState* const first = AddSlot(false);
-  ASSERT_TRUE(Take(first, slot_bytes_ / 2 / 64 * 64 + 64));
-  SlotState* const other = AddOther();
-  EXPECT_EQ(board_->NextToCompute().slot, other);
-  // All that it planned is its own, whatever the older one would take.
-  EXPECT_FALSE(TakeAll(first));
-  EXPECT_TRUE(TakeAll(other));
-  End(other);
-  End(first);
-
-  SlotState* const full = AddSlot(true);  // and lacks its weights
-  ASSERT_TRUE(TakeAll(full));
-  AddOther();
-  EXPECT_EQ(board_->NextToCompute().slot, full);
-}
-
-TEST_F(SlotBoardTest, RoomIsLeftForWhatComputesTheSlotsThatAreHere) {
-  constexpr uint64_t kWorking = 64 << 10;
-  MakeBoard(2 * slot_bytes_ + kWorking);
-  working_bytes_ = kWorking;
-  SlotState* const first = AddSlot(true);
-  EXPECT_FALSE(Take(first, 2 * slot_bytes_ + 64));
-  EXPECT_TRUE(TakeAll(first));
-  // One computes at a time: the room is there once.
-  SlotState* const second = AddSlot(true);
-  EXPECT_TRUE(TakeAll(second));
-  // It needs none itself, and leaves it to the older ones.
-  working_bytes_ = 0;
-  SlotState* const third = AddSlot(true);
-  EXPECT_FALSE(Take(third, 64));
-  EXPECT_EQ(board_->NextToCompute().slot, first);
-  EXPECT_FALSE(Take(third, 64));
-  End(first);
-  End(second);
-  EXPECT_TRUE(TakeAll(third));
-  End(third);
-}
-
-TEST_F(SlotBoardTest, AnOvertakerLeavesRoomForWhatComputesTheOneOvertaken) {
-  constexpr uint64_t kWorking = 64 << 10;
-  for (const bool room : {false, true}) {
-    MakeBoard(2 * slot_bytes_ + kWorking - (room ? 0 : 64));
-    working_bytes_ = kWorking;
-    SlotState* const first = AddSlot(true);  // and lacks its weights
-    ASSERT_TRUE(TakeAll(first));
-    working_bytes_ = 0;
-    SlotState* const other = AddOther();
-    EXPECT_EQ(board_->NextToCompute().slot, room ? other : first);
-    End(first);
-    End(other);
+TEST_F(SlotBoardTest, HeldSumsAreOfWhoeverTookThem) {
+  wire::RunSlot command = backward();
+  command.hold_sums = 1;
+  Slot* const slot = Begin(command);
+  ASSERT_NE(slot, nullptr);
+  const size_t count = slot->plan.units[0].contributions.size();
+  const uint32_t unit = command.units[0].unit;
+  ASSERT_GT(count, 0u);
+  for (uint32_t c = 0; c < count; ++c) {
+    EXPECT_EQ(board_.TakeSumsToExchange(1, unit).slot, nullptr);
+    EXPECT_EQ(board_.HoldSum(*slot, 0, {.contribution = c}), c + 1 == count);
   }
+  TakenSums taken = board_.TakeSumsToExchange(1, unit);
+  ASSERT_EQ(taken.slot, slot);
+  EXPECT_EQ(taken.sums.size(), count);
+  EXPECT_EQ(board_.TakeSumsToExchange(1, unit).slot, nullptr);
+  EXPECT_EQ(board_.TakeSumsToDownload(1, unit).slot, nullptr);
+  board_.EndCompute(*slot, absl::CancelledError("over"), {});
+  EXPECT_TRUE(Look().ended.empty());
+  board_.ReturnSums(std::move(taken), HeldUnit::State::kHeld);
+  EXPECT_EQ(Look().ended.size(), 1u);
 }
 
-TEST_F(SlotBoardTest, WhatIsKeptOfASampleGoesWhenItsRoomIsComputedIn) {
-  working_bytes_ = sample_bytes_;
-  MakeBoard(slot_bytes_ + sample_bytes_);
-  SlotState* const slot = AddSlot(false);
-  ASSERT_TRUE(TakeAll(slot));
-  Keep(7, 64);
-  EXPECT_EQ(used_bytes(), DeviceBytes(slot_bytes_) + 64);
-  board_->Update(
-      [&] { slot->uploads.front().input.arrival = Arrival::kThere; });
-  EXPECT_EQ(board_->NextToCompute().slot, slot);
-  EXPECT_EQ(used_bytes(), DeviceBytes(slot_bytes_));
-  End(slot);
-}
+// What a worker's threads do with the board, at random: every slot ends once,
+// and nothing of its memory stays.
+class Threads {
+ public:
+  Threads(SlotBoard& board, const UploadFeed& feed, uint64_t seed)
+      : board_(board), feed_(feed), seed_(seed) {}
 
-TEST_F(SlotBoardTest, ASampleIsPassedOverEightTimes) {
-  AddSample(7);
-  AddSample(8);
-  for (int turn = 0; turn < kMaxPassedOver; ++turn) {
-    SlotState* const slot = AddSlot(true);
-    ASSERT_EQ(board_->NextToCompute().slot, slot) << turn;
-    End(slot);
+  void Compute() {
+    std::mt19937_64 random(seed_ + 1);
+    while (true) {
+      const SlotBoard::Work work = board_.NextToCompute();
+      if (work.slot == nullptr) return;
+      Slot& slot = *work.slot;
+      ComputeRecord record;
+      absl::Status status = ComputeOne(slot, record);
+      if (status.ok() && random() % 8 == 0) {
+        status = absl::InternalError("at random");
+      }
+      board_.EndCompute(slot, std::move(status), std::move(record));
+    }
   }
-  SlotState* const slot = AddSlot(true);
-  EXPECT_EQ(NextSample(), 7u);
-  // Not due yet: its turns count from now on.
-  EXPECT_EQ(board_->NextToCompute().slot, slot);
-  EXPECT_EQ(NextSample(), 8u);
-}
 
-TEST_F(SlotBoardTest, ASampleTakesOnlyWhatSlotsLeaveIt) {
-  MakeBoard(slot_bytes_ + sample_bytes_ - 1);
-  SlotState* const slot = AddSlot(false);
-  AddSample(7);
-  // The slot may come to need too much; without it there is enough.
-  ExpectSampleAfter(7, slot);
-}
-
-TEST_F(SlotBoardTest, SlotsWaitForWhatAComputingSampleHas) {
-  MakeBoard(slot_bytes_ + sample_bytes_ - 1);
-  AddSample(7);
-  SlotBoard::Work work = board_->NextToCompute();
-  ASSERT_NE(work.sample, nullptr);
-  SlotState* const slot = AddSlot(true);
-  EXPECT_FALSE(TakeAll(slot));
-  board_->EndSample(SampleCache());
-  EXPECT_TRUE(TakeAll(slot));
-  End(slot);
-}
-
-// Memory for one slot and the sample, but not for two slots and the sample.
-TEST_F(SlotBoardTest, SlotsThatComeAfterADueSampleAreBehindIt) {
-  ASSERT_GT(slot_bytes_, sample_bytes_);
-  MakeBoard(slot_bytes_ + sample_bytes_);
-  AddSample(7);
-  SlotState* older = AddSlot(true);
-  for (int turn = 0; turn < kMaxPassedOver - 1; ++turn) {
-    ASSERT_EQ(board_->NextToCompute().slot, older);
-    SlotState* const next = AddSlot(true);
-    End(older);
-    older = next;
+  // Until `count` slots have ended.
+  void Feed(size_t count) {
+    std::mt19937_64 random(seed_ + 2);
+    FeedStep step;
+    while (ended_.size() < count) {
+      board_.LookAtSlots(feed_, step);
+      for (const BegunUpload& upload : step.uploads) {
+        const bool fails = random() % 64 == 0;
+        board_.EndUpload(
+            *upload.slot, upload.name,
+            fails ? absl::InternalError("at random") : absl::OkStatus());
+      }
+      for (const FeedStep::Raise& raise : step.raises) {
+        if (board_.GivenUp(*raise.slot)) continue;
+        board_.SettleOutput(*raise.slot, raise.output);
+      }
+      for (const auto& slot : step.ended) ++ended_[slot->attempt];
+      board_.WakeAll();
+      step = FeedStep();
+      std::this_thread::yield();
+    }
   }
-  SlotState* const other = AddSlot(true);
-  ASSERT_EQ(board_->NextToCompute().slot, older);
-  // Due from here on, but two slots need all memory.
-  SlotState* const behind = AddSlot(true);
-  ASSERT_EQ(board_->NextToCompute().slot, other);
-  EXPECT_TRUE(TakeAll(older));
-  EXPECT_FALSE(TakeAll(behind));
-  End(older);
-  EXPECT_TRUE(TakeAll(other));
-  EXPECT_FALSE(TakeAll(behind));
-  EXPECT_EQ(NextSample(), 7u);
-  EXPECT_EQ(board_->NextToCompute().slot, behind);
-  EXPECT_FALSE(TakeAll(behind));
-  End(other);
-  EXPECT_TRUE(TakeAll(behind));
-  End(behind);
-}
 
-// No slot that is behind is computed before the sample, even if the sample has
-// to wait for memory.
-TEST_F(SlotBoardTest, ADueSampleWaitsForOlderSlotsOnly) {
-  MakeBoard(slot_bytes_ + sample_bytes_ - 1);
-  AddSample(7);
-  SlotState* older = AddSlot(true);
-  for (int turn = 0; turn < kMaxPassedOver; ++turn) {
-    ASSERT_EQ(board_->NextToCompute().slot, older);
-    if (turn + 1 == kMaxPassedOver) break;
-    SlotState* const next = AddSlot(true);
-    End(older);
-    older = next;
+  const std::map<uint64_t, int>& ended() const { return ended_; }
+
+ private:
+  absl::Status ComputeOne(Slot& slot, ComputeRecord& record) {
+    const PoolName pool{PoolName::Kind::kOutputs};
+    for (size_t m = 0; m < slot.command.micro_batches.size(); ++m) {
+      const auto input = board_.AwaitUpload(slot, {UploadName::Kind::kInput, m},
+                                            &record.waited_ns);
+      if (!input.ok()) return input.status();
+      for (const uint32_t output : slot.plan.micro_batches[m].outputs) {
+        const auto taken = board_.AwaitBuffer(slot, pool, &record.waited_ns);
+        if (!taken.ok()) return taken.status();
+        board_.BeginCopy(slot);
+        board_.EndDownload(slot, pool, taken->buffer,
+                           {CopiedPart::Kind::kOutput, output},
+                           absl::OkStatus());
+      }
+      board_.ReleaseUploads(slot, m);
+    }
+    return absl::OkStatus();
   }
-  SlotState* const behind = AddSlot(true);
-  ExpectSampleAfter(7, older);
-  EXPECT_EQ(board_->NextToCompute().slot, behind);
-}
 
-TEST_F(SlotBoardTest, WeightsStayWhereThereIsMemoryForAll) {
-  const uint64_t resident = NewSample(1)->plan.resident_bytes();
-  ASSERT_GT(resident, sample_bytes_);
-  for (const auto& [bytes, expected] :
-       {std::pair(resident, true), std::pair(resident - 1, false)}) {
-    MakeBoard(bytes);
-    AddSample(1);
-    SlotBoard::Work work = board_->NextToCompute();
-    ASSERT_NE(work.sample, nullptr);
-    EXPECT_EQ(work.sample->resident, expected);
-    board_->EndSample(SampleCache());
+  SlotBoard& board_;
+  const UploadFeed& feed_;
+  const uint64_t seed_;
+  std::map<uint64_t, int> ended_;  // how often, by attempt
+};
+
+TEST_F(SlotBoardTest, EverySlotEndsOnceWhateverTheThreadsDo) {
+  constexpr uint64_t kSlots = 300;
+  job_->RaiseInputs();
+  job_->RaiseVersions();
+  Threads threads(board_, feed_, /*seed=*/7);
+  std::thread compute([&] { threads.Compute(); });
+  std::thread feeder([&] { threads.Feed(kSlots); });
+  std::mt19937_64 random(7);
+  for (uint64_t attempt = 1; attempt <= kSlots;) {
+    wire::RunSlot slot = forward();
+    slot.job += random() % 3;
+    slot.turn = random() % 4;
+    const absl::Status added = Add(attempt, slot);
+    if (added.ok()) {
+      ++attempt;
+    } else {
+      ASSERT_TRUE(absl::IsResourceExhausted(added)) << added;
+      std::this_thread::yield();
+    }
+    if (random() % 4 == 0) board_.Withdraw(1 + random() % attempt);
   }
-}
-
-TEST_F(SlotBoardTest, ACacheIsKeptForItsSampleOnly) {
-  Keep(7, 128);
-  EXPECT_EQ(used_bytes(), 128u);
-  AddSample(7);
-  SlotBoard::Work work = board_->NextToCompute();
-  ASSERT_EQ(work.cache.sequences.size(), 1u);
-  EXPECT_EQ(work.cache.sequences[0].tokens, (std::vector<int32_t>{1, 2}));
-  board_->EndSample(std::move(work.cache));
-  AddSample(8);
-  work = board_->NextToCompute();
-  EXPECT_TRUE(work.cache.sequences.empty());
-  EXPECT_EQ(used_bytes(), 0u);
-}
-
-TEST_F(SlotBoardTest, ASlotThatNeedsTheMemoryDropsTheCache) {
-  MakeBoard(slot_bytes_ + sample_bytes_);
-  Keep(7, 128);
-  SlotState* const slot = AddSlot(true);
-  EXPECT_TRUE(TakeAll(slot));
-  EXPECT_EQ(used_bytes(), slot_bytes_ + 128);
-  SlotState* const second = AddSlot(true);
-  EXPECT_FALSE(TakeAll(second));  // older slots need it: the cache may stay
-  EXPECT_EQ(used_bytes(), slot_bytes_ + 128);
-  bool taken = false;
-  board_->Update([&] {
-    taken = *board_->TryTakeWeights(*second, sample_bytes_ - 64) != nullptr;
-  });
-  EXPECT_TRUE(taken);
-  EXPECT_EQ(used_bytes(), slot_bytes_ + sample_bytes_ - 64);
-  End(slot);
-  End(second);
-}
-
-TEST_F(SlotBoardTest, ForgettingTheJobDropsTheCache) {
-  Keep(7, 128);
-  board_->ForgetSample(SlotTestJob::kJob + 1);
-  EXPECT_EQ(used_bytes(), 128u);
-  board_->ForgetSample(SlotTestJob::kJob);
-  EXPECT_EQ(used_bytes(), 0u);
-  AddSample(8);
-  SlotBoard::Work work = board_->NextToCompute();
-  ASSERT_NE(work.sample, nullptr);
-  board_->ForgetSample(SlotTestJob::kJob);
-  board_->EndSample(CacheOf(8, 128));
-  EXPECT_EQ(used_bytes(), 0u);
-}
-
-TEST_F(SlotBoardTest, OneSampleTooManyIsRefused) {
-  for (size_t i = 1; i <= kMaxSampleCommands; ++i) AddSample(i);
-  const auto refused = [&] {
-    const absl::Status status = board_->AddSample(NewSample(9));
-    EXPECT_NE(std::string(status.message()).find("sample 9: 4 samples"),
-              std::string::npos)
-        << status;
-    return status.code() == absl::StatusCode::kResourceExhausted;
-  };
-  EXPECT_TRUE(refused());
-  const SlotBoard::Work work = board_->NextToCompute();
-  EXPECT_TRUE(refused());  // one computes
-  board_->EndSample(SampleCache());
-  EXPECT_EQ(board_->AddSample(NewSample(9)), absl::OkStatus());
-}
-
-TEST_F(SlotBoardTest, StopEndsTheWait) {
-  AddSlot(false);
-  auto next =
-      std::async(std::launch::async, [&] { return board_->NextToCompute(); });
-  board_->Stop();
-  const SlotBoard::Work work = next.get();
-  EXPECT_EQ(work.slot, nullptr);
-  EXPECT_EQ(work.sample, nullptr);
+  feeder.join();
+  board_.Stop();
+  compute.join();
+  EXPECT_EQ(threads.ended().size(), kSlots);
+  for (const auto& [attempt, times] : threads.ended()) {
+    EXPECT_EQ(times, 1) << attempt;
+  }
+  EXPECT_EQ(device_.memory().used_bytes, 0u);
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ const char* NameOf(wire::SlotKind kind) {
 
 }  // namespace
 
-SlotComputation::SlotComputation(const ComputeContext& context, SlotState& slot)
+SlotComputation::SlotComputation(const ComputeContext& context, Slot& slot)
     : context_(context),
       slot_(slot),
       command_(slot.command),
@@ -92,17 +92,19 @@ absl::Status SlotComputation::RunMicroBatches() {
 
 absl::Status SlotComputation::Start() {
   RETURN_IF_ERROR(CheckWanted());
-  RETURN_IF_ERROR(
-      AwaitUpload(slot_.uploads.front().input, InputCause()).status());
-  slot_.times.started_ns = MonotonicNow();
-  slot_.times.waited_ns = 0;
-  SplitFirstWait();
+  RETURN_IF_ERROR(clock_.Now().status());  // a lost device starts nothing
+  int64_t waited_ns = 0;                   // before the slot began
+  ASSIGN_OR_RETURN(const SlotBoard::Arrived input,
+                   context_.board.AwaitUpload(
+                       slot_, {UploadName::Kind::kInput, 0}, &waited_ns));
+  record_.started_ns = MonotonicNow();
+  SplitFirstWait(input);
   context_.outbox.Send(
       slot_.attempt,
       wire::SlotStarted{.slot = command_.slot,
                         .received_ns = slot_.received_ns,
-                        .time_ns = slot_.times.started_ns,
-                        .fills_bubble = slot_.fills_bubble ? 1u : 0u,
+                        .time_ns = record_.started_ns,
+                        .fills_bubble = context_.fills_bubble ? 1u : 0u,
                         .waits = std::exchange(waits_, {})});
   KillPoint("slot.started");
   return absl::OkStatus();
@@ -114,15 +116,14 @@ wire::WaitCause SlotComputation::InputCause() const {
                                    : wire::WaitCause::kDependency;
 }
 
-void SlotComputation::SplitFirstWait() {
-  const Upload& input = slot_.uploads.front().input;
+void SlotComputation::SplitFirstWait(const SlotBoard::Arrived& input) {
   waits_ = {};
-  SplitWait(context_.idle_since_ns, slot_.times.started_ns,
+  SplitWait(context_.idle_since_ns, record_.started_ns,
             {{command_.enabled_ns, command_.enabled_by},
              {slot_.received_ns, wire::WaitCause::kDispatch},
-             {slot_.gather_begun.reached_ns, wire::WaitCause::kOptimizer},
-             {input.published.reached_ns, InputCause()},
-             {input.refused ? input.granted_ns : 0, wire::WaitCause::kMemory},
+             {context_.board.GatherBegunNs(slot_), wire::WaitCause::kOptimizer},
+             {input.published_ns, InputCause()},
+             {input.granted_ns, wire::WaitCause::kMemory},
              {input.there_ns, wire::WaitCause::kH2D}},
             waits_);
 }
@@ -135,18 +136,17 @@ absl::Status SlotComputation::CheckWanted() {
 }
 
 absl::StatusOr<DeviceBuffer*> SlotComputation::AwaitUpload(
-    const Upload& upload, wire::WaitCause late) {
+    const UploadName& name, wire::WaitCause late) {
   int64_t waited_ns = 0;
   ASSIGN_OR_RETURN(ComputeClock::Mark queued, clock_.Now());
-  RETURN_IF_ERROR(context_.board.Await(
-      slot_, [&] { return upload.arrival == Arrival::kThere; }, &waited_ns));
+  ASSIGN_OR_RETURN(const SlotBoard::Arrived upload,
+                   context_.board.AwaitUpload(slot_, name, &waited_ns));
   if (waited_ns > 0) {
     const int64_t now_ns = MonotonicNow();
-    clock_.NoteWait(
-        std::move(queued), now_ns - waited_ns, now_ns,
-        {{upload.published.reached_ns, late},
-         {upload.refused ? upload.granted_ns : 0, wire::WaitCause::kMemory},
-         {upload.there_ns, wire::WaitCause::kH2D}});
+    clock_.NoteWait(std::move(queued), now_ns - waited_ns, now_ns,
+                    {{upload.published_ns, late},
+                     {upload.granted_ns, wire::WaitCause::kMemory},
+                     {upload.there_ns, wire::WaitCause::kH2D}});
   }
   return upload.buffer;
 }
@@ -155,35 +155,27 @@ absl::StatusOr<LayerWeights> SlotComputation::AwaitWeights(uint32_t layer) {
   RETURN_IF_ERROR(CheckWanted());
   LayerWeights weights;
   for (uint32_t u : slot_.plan.layer_units[layer - command_.first_layer]) {
-    ASSIGN_OR_RETURN(
-        DeviceBuffer* const buffer,
-        AwaitUpload(slot_.weights[u], wire::WaitCause::kOptimizer));
+    ASSIGN_OR_RETURN(DeviceBuffer* const buffer,
+                     AwaitUpload({UploadName::Kind::kWeights, u},
+                                 wire::WaitCause::kOptimizer));
     AddUnitWeights(tables_, command_.units[u].unit, layer, buffer->data(),
                    &weights);
   }
   return weights;
 }
 
-absl::StatusOr<DeviceBuffer*> SlotComputation::AwaitBuffer(BufferPool& pool,
-                                                           bool* fresh) {
-  absl::StatusOr<DeviceBuffer*> taken(static_cast<DeviceBuffer*>(nullptr));
-  auto cause = wire::WaitCause::kMemory;
+absl::StatusOr<SlotBoard::Taken> SlotComputation::AwaitBuffer(
+    const PoolName& pool) {
   int64_t waited_ns = 0;
   ASSIGN_OR_RETURN(ComputeClock::Mark queued, clock_.Now());
-  RETURN_IF_ERROR(context_.board.Await(
-      slot_,
-      [&] {
-        taken = context_.board.TryTake(slot_, pool, fresh);
-        if (!taken.ok() || *taken != nullptr) return true;
-        // All that it may have are there: one of them is on its way down.
-        if (pool.all.size() >= pool.need.count) cause = wire::WaitCause::kD2H;
-        return false;
-      },
-      &waited_ns));
+  ASSIGN_OR_RETURN(const SlotBoard::Taken taken,
+                   context_.board.AwaitBuffer(slot_, pool, &waited_ns));
   if (waited_ns > 0) {
     const int64_t now_ns = MonotonicNow();
-    clock_.NoteWait(std::move(queued), now_ns - waited_ns, now_ns,
-                    {{now_ns, cause}});
+    clock_.NoteWait(
+        std::move(queued), now_ns - waited_ns, now_ns,
+        {{now_ns, taken.awaited_download ? wire::WaitCause::kD2H
+                                         : wire::WaitCause::kMemory}});
   }
   return taken;
 }
@@ -192,7 +184,7 @@ absl::Status SlotComputation::RunMicroBatch(size_t m) {
   RETURN_IF_ERROR(clock_.BeginMicroBatch());
   {
     ASSIGN_OR_RETURN(DeviceBuffer* const input,
-                     AwaitUpload(slot_.uploads[m].input, InputCause()));
+                     AwaitUpload({UploadName::Kind::kInput, m}, InputCause()));
     ASSIGN_OR_RETURN(const std::unique_ptr<StageRun> run,
                      context_.make_run(OptionsOf(command_, tables_,
                                                  command_.micro_batches[m],
@@ -219,9 +211,9 @@ absl::Status SlotComputation::RunMicroBatch(size_t m) {
     const bool counts = m > 0 || command_.micro_batches.size() == 1;
     ASSIGN_OR_RETURN(const int64_t waited_ns,
                      clock_.EndMicroBatch(counts, waits_));
-    slot_.times.waited_ns += waited_ns;
+    record_.waited_ns += waited_ns;
   }
-  ReleaseUploads(m);
+  context_.board.ReleaseUploads(slot_, m);
   return absl::OkStatus();
 }
 
@@ -264,7 +256,7 @@ absl::Status SlotComputation::RunHead(StageRun& run, size_t m) {
   RETURN_IF_ERROR(clock_.EndLayer(
       layer, backward ? LayerPass::kBackward : LayerPass::kForward,
       std::move(began)));
-  slot_.results.push_back(
+  record_.results.push_back(
       {.loss_sum = result.loss_sum,
        .target_tokens = static_cast<uint64_t>(result.target_tokens),
        .finite = result.finite ? 1u : 0u});
@@ -274,9 +266,9 @@ absl::Status SlotComputation::RunHead(StageRun& run, size_t m) {
 absl::Status SlotComputation::Backward(StageRun& run, size_t m) {
   sums_.BeginMicroBatch(m);
   if (command_.kind == wire::SlotKind::kBackward) {
-    ASSIGN_OR_RETURN(
-        DeviceBuffer* const gradient,
-        AwaitUpload(slot_.uploads[m].gradient, wire::WaitCause::kDependency));
+    ASSIGN_OR_RETURN(DeviceBuffer* const gradient,
+                     AwaitUpload({UploadName::Kind::kGradient, m},
+                                 wire::WaitCause::kDependency));
     RETURN_IF_ERROR(run.BackwardFrom(gradient->data()));
   }
   const int64_t head = tables_.head_layer();
@@ -292,18 +284,6 @@ absl::Status SlotComputation::Backward(StageRun& run, size_t m) {
   }
   return Emit(m, command_.first_layer, true,
               [&](std::byte* output) { return run.CopyInputGradient(output); });
-}
-
-void SlotComputation::ReleaseUploads(size_t m) {
-  context_.board.Update([&] {
-    MicroBatchUploads& uploads = slot_.uploads[m];
-    const auto give = [](BufferPool& pool, Upload& upload) {
-      if (upload.buffer != nullptr) pool.free.push_back(upload.buffer);
-      upload = Upload();
-    };
-    give(slot_.inputs, uploads.input);
-    give(slot_.gradients, uploads.gradient);
-  });
 }
 
 absl::Status SlotComputation::Emit(size_t m, uint32_t boundary,
@@ -325,24 +305,22 @@ absl::Status SlotComputation::EmitOutput(uint32_t o, const Fill& fill) {
   if (output.raise.offset != 0 &&
       wire::Reached(context_.arena.WordAt(output.raise.offset),
                     output.raise.value)) {
-    context_.board.Update([&] { slot_.outputs[o] = OutputState::kSettled; });
+    context_.board.SettleReplayedOutput(slot_, o);
     return absl::OkStatus();
   }
-  BufferPool& pool = slot_.output_buffers;
-  ASSIGN_OR_RETURN(DeviceBuffer* const buffer, AwaitBuffer(pool, nullptr));
-  RETURN_IF_ERROR(fill(buffer->data()));
-  return Send({.pool = &pool,
-               .buffer = buffer,
+  const PoolName pool{PoolName::Kind::kOutputs};
+  ASSIGN_OR_RETURN(const SlotBoard::Taken taken, AwaitBuffer(pool));
+  RETURN_IF_ERROR(fill(taken.buffer->data()));
+  return Send({.pool = pool,
+               .buffer = taken.buffer,
+               .part = {CopiedPart::Kind::kOutput, o},
                .to = output.buffer,
                .priority = PriorityOf(output),
                .purpose = wire::Purpose::kActivations,
                .place = {output.boundary,
                          static_cast<int32_t>(
                              command_.micro_batches[output.micro_batch].index)},
-               .kill_point = "slot.output.copied",
-               .copied = [&slot = slot_, o] {
-                 slot.outputs[o] = OutputState::kCopied;
-               }});
+               .kill_point = "slot.output.copied"});
 }
 
 CopyPriority SlotComputation::PriorityOf(const wire::SlotOutput& output) const {
@@ -360,10 +338,10 @@ absl::Status SlotComputation::Send(Download download) {
 }
 
 absl::StatusOr<DeviceBuffer*> SlotComputation::TakeSum(size_t unit) {
-  bool fresh = false;
-  ASSIGN_OR_RETURN(DeviceBuffer* const sum,
-                   AwaitBuffer(slot_.sums[unit], &fresh));
-  if (fresh) {
+  ASSIGN_OR_RETURN(const SlotBoard::Taken taken,
+                   AwaitBuffer({PoolName::Kind::kSums, unit}));
+  DeviceBuffer* const sum = taken.buffer;
+  if (taken.fresh) {
     RETURN_IF_ERROR(context_.stream.ZeroFloats(
         reinterpret_cast<float*>(sum->data()),
         static_cast<int64_t>(sum->bytes() / sizeof(float))));
@@ -372,17 +350,18 @@ absl::StatusOr<DeviceBuffer*> SlotComputation::TakeSum(size_t unit) {
 }
 
 void SlotComputation::GiveSum(size_t unit, DeviceBuffer* sum) {
-  context_.board.Update([&] { slot_.sums[unit].free.push_back(sum); });
+  context_.board.GiveBuffer(slot_, {PoolName::Kind::kSums, unit}, sum);
 }
 
 // Work that comes after on the stream may write the sum as soon as it was
 // rounded.
 absl::Status SlotComputation::SendSum(size_t unit, uint32_t contribution,
                                       DeviceBuffer* sum) {
-  BufferPool& pool = slot_.DownPool(unit);
+  const PoolName pool = PoolName::Down(slot_, unit);
   DeviceBuffer* down = sum;
-  if (&pool != &slot_.sums[unit]) {
-    ASSIGN_OR_RETURN(down, AwaitBuffer(pool, nullptr));
+  if (pool.kind == PoolName::Kind::kRounded) {
+    ASSIGN_OR_RETURN(const SlotBoard::Taken taken, AwaitBuffer(pool));
+    down = taken.buffer;
     RETURN_IF_ERROR(context_.stream.RoundFloats(
         down->data(), reinterpret_cast<const float*>(sum->data()),
         static_cast<int64_t>(sum->bytes() / sizeof(float)),
@@ -390,26 +369,19 @@ absl::Status SlotComputation::SendSum(size_t unit, uint32_t contribution,
     GiveSum(unit, sum);
   }
   if (command_.hold_sums != 0) return HoldSum(unit, contribution, down);
-  return Send({.pool = &pool,
+  return Send({.pool = pool,
                .buffer = down,
+               .part = {CopiedPart::Kind::kSum, unit},
                .to = command_.contributions[contribution].buffer,
                .place = {.layer = command_.units[unit].layer},
-               .kill_point = "slot.contribution.copied",
-               .copied = [&slot = slot_, unit] { slot.NoteSum(unit); }});
+               .kill_point = "slot.contribution.copied"});
 }
 
 absl::Status SlotComputation::HoldSum(size_t unit, uint32_t contribution,
                                       DeviceBuffer* sum) {
   ASSIGN_OR_RETURN(std::unique_ptr<Event> complete, context_.stream.Record());
-  bool all = false;
-  context_.board.Update([&] {
-    HeldUnit& held = slot_.held[unit];
-    held.sums.push_back({contribution, sum, std::move(complete)});
-    all = held.sums.size() == slot_.plan.units[unit].contributions.size();
-    if (!all) return;
-    held.state = HeldUnit::State::kHeld;
-    held.since_ns = MonotonicNow();
-  });
+  const bool all = context_.board.HoldSum(
+      slot_, unit, {contribution, sum, std::move(complete)});
   if (all) {
     context_.outbox.Send(slot_.attempt,
                          wire::SumsHeld{.slot = command_.slot,
@@ -420,9 +392,9 @@ absl::Status SlotComputation::HoldSum(size_t unit, uint32_t contribution,
 }
 
 void SlotComputation::FillTimes() {
-  slot_.times.ended_ns = MonotonicNow();
+  record_.ended_ns = MonotonicNow();
   const size_t all = command_.micro_batches.size();
-  slot_.layers =
+  record_.layers =
       clock_.LayerTimes(static_cast<uint32_t>(all > 1 ? all - 1 : 1));
 }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -41,15 +42,19 @@ struct ComputeContext {
   Outbox& outbox;
   const StageRunFactory& make_run;
   int64_t idle_since_ns;  // the compute thread computed until then
+  // The slot was taken while the oldest one lacked its inputs.
+  bool fills_bubble;
 };
 
 class SlotComputation : private SumStore {
  public:
-  SlotComputation(const ComputeContext& context, SlotState& slot);
+  SlotComputation(const ComputeContext& context, Slot& slot);
 
   // Sends SlotStarted and a MicroBatchDone each.  CANCELLED: the slot was given
   // up; else what the model or the device said.
   absl::Status Run();
+  // REQUIRES: Run was called.
+  ComputeRecord TakeRecord() { return std::move(record_); }
 
  private:
   absl::Status RunMicroBatches();
@@ -61,13 +66,12 @@ class SlotComputation : private SumStore {
   absl::Status Backward(StageRun& run, size_t m);
   absl::StatusOr<LayerWeights> AwaitWeights(uint32_t layer);
   // `late`: what the bytes in the arena were waited for.
-  absl::StatusOr<DeviceBuffer*> AwaitUpload(const Upload& upload,
+  absl::StatusOr<DeviceBuffer*> AwaitUpload(const UploadName& upload,
                                             wire::WaitCause late);
-  absl::StatusOr<DeviceBuffer*> AwaitBuffer(BufferPool& pool, bool* fresh);
+  absl::StatusOr<SlotBoard::Taken> AwaitBuffer(const PoolName& pool);
   wire::WaitCause InputCause() const;
-  void SplitFirstWait();
+  void SplitFirstWait(const SlotBoard::Arrived& input);
   absl::Status CheckWanted();
-  void ReleaseUploads(size_t m);
 
   using Fill = std::function<absl::Status(std::byte*)>;
   // Downloads the micro-batch's outputs at `boundary`, written by `fill`.
@@ -89,12 +93,13 @@ class SlotComputation : private SumStore {
   absl::Status HoldSum(size_t unit, uint32_t contribution, DeviceBuffer* sum);
 
   const ComputeContext& context_;
-  SlotState& slot_;
+  Slot& slot_;
   const wire::RunSlot& command_;
   const JobTables& tables_;
   GradientSums sums_;
   ComputeClock clock_;
   wire::WaitTimes waits_ = {};  // not sent yet
+  ComputeRecord record_;
 };
 
 }  // namespace roundhouse::worker

@@ -126,7 +126,7 @@ void SlotRunner::Compute() {
   while (true) {
     SlotBoard::Work work = board_.NextToCompute();
     if (work.slot != nullptr) {
-      ComputeSlot(*work.slot);
+      ComputeSlot(work);
     } else if (work.sample != nullptr) {
       ComputeSample(std::move(work));
     } else {
@@ -156,20 +156,13 @@ void SlotRunner::ComputeSample(SlotBoard::Work work) {
   }
 }
 
-void SlotRunner::ComputeSlot(SlotState& slot) {
-  const ComputeContext context{board_,        *downloads_, *stream_,
-                               arena_,        outbox_,     options_.make_run,
-                               idle_since_ns_};
-  absl::Status status = SlotComputation(context, slot).Run();
-  board_.Update([&] {
-    slot.phase = ComputePhase::kComputed;
-    slot.whole = status.ok();
-    if (status.ok()) {
-      slot.ReleaseInputs();
-    } else if (!slot.abandoned) {
-      slot.Fail(std::move(status));
-    }
-  });
+void SlotRunner::ComputeSlot(const SlotBoard::Work& work) {
+  const ComputeContext context{
+      board_,  *downloads_,       *stream_,       arena_,
+      outbox_, options_.make_run, idle_since_ns_, work.fills_bubble};
+  SlotComputation computation(context, *work.slot);
+  absl::Status status = computation.Run();
+  board_.EndCompute(*work.slot, std::move(status), computation.TakeRecord());
 }
 
 }  // namespace roundhouse::worker

@@ -87,7 +87,7 @@ class SlotRunner {
              int index, Outbox& outbox);
   absl::Status Start(int index);
   void Compute();
-  void ComputeSlot(SlotState& slot);
+  void ComputeSlot(const SlotBoard::Work& work);
   void ComputeSample(SlotBoard::Work work);
   void Fail(uint64_t attempt, uint64_t id, const absl::Status& status);
 

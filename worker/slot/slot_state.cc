@@ -16,15 +16,22 @@ void Release(BufferPool& pool, uint64_t& held_bytes) {
 
 }  // namespace
 
-SlotState::SlotState(uint64_t attempt_in, int64_t received_in,
-                     wire::RunSlot command_in,
-                     std::shared_ptr<const JobTables> tables_in,
-                     SlotPlan plan_in)
+Slot::Slot(uint64_t attempt_in, int64_t received_in, wire::RunSlot command_in,
+           std::shared_ptr<const JobTables> tables_in, SlotPlan plan_in)
     : attempt(attempt_in),
       received_ns(received_in),
       command(std::move(command_in)),
       tables(std::move(tables_in)),
-      plan(std::move(plan_in)),
+      plan(std::move(plan_in)) {
+  stats.keep_intervals = command.trace != 0;
+}
+
+SlotState::SlotState(uint64_t attempt_in, int64_t received_in,
+                     wire::RunSlot command_in,
+                     std::shared_ptr<const JobTables> tables_in,
+                     SlotPlan plan_in)
+    : Slot(attempt_in, received_in, std::move(command_in), std::move(tables_in),
+           std::move(plan_in)),
       weights(command.units.size()),
       uploads(command.micro_batches.size()),
       inputs{plan.inputs, "an input"},
@@ -33,7 +40,6 @@ SlotState::SlotState(uint64_t attempt_in, int64_t received_in,
       held(command.units.size()),
       outputs(command.outputs.size(), OutputState::kComing),
       contributions_left(command.contributions.size()) {
-  stats.keep_intervals = command.trace != 0;
   for (const PlannedUnit& unit : plan.units) {
     sums.push_back({unit.sums, "a gradient sum"});
     rounded.push_back({unit.rounded, "a rounded gradient sum"});
@@ -57,9 +63,41 @@ bool SlotState::FirstWeightsThere() const {
   });
 }
 
+BufferPool& SlotState::Pool(const PoolName& name) {
+  switch (name.kind) {
+    case PoolName::Kind::kOutputs:
+      break;
+    case PoolName::Kind::kSums:
+      return sums[name.unit];
+    case PoolName::Kind::kRounded:
+      return rounded[name.unit];
+  }
+  return output_buffers;
+}
+
+void SlotState::Withdraw() {
+  withdrawn = true;
+  Abandon();
+}
+
 void SlotState::Fail(absl::Status why) {
   if (failure.ok()) failure = std::move(why);
   Abandon();
+}
+
+void SlotState::FailUnlessAbandoned(absl::Status why) {
+  if (!abandoned) Fail(std::move(why));
+}
+
+void SlotState::EndCompute(absl::Status status, ComputeRecord record) {
+  phase = ComputePhase::kComputed;
+  whole = status.ok();
+  computed = std::move(record);
+  if (status.ok()) {
+    ReleaseInputs();
+  } else {
+    FailUnlessAbandoned(std::move(status));
+  }
 }
 
 bool SlotState::Down() const {
@@ -78,10 +116,24 @@ bool SlotState::Finished() const {
          });
 }
 
+bool SlotState::CanBeDropped() const {
+  return abandoned && phase != ComputePhase::kComputing &&
+         copies_in_flight == 0;
+}
+
 uint64_t SlotState::planned_bytes() const {
   return phase == ComputePhase::kComputed
              ? std::max(held_bytes, plan.draining_bytes())
              : plan.device_bytes();
+}
+
+void SlotState::ReleaseUploads(size_t micro_batch) {
+  const auto give = [](BufferPool& pool, Upload& upload) {
+    if (upload.buffer != nullptr) pool.free.push_back(upload.buffer);
+    upload = Upload();
+  };
+  give(inputs, uploads[micro_batch].input);
+  give(gradients, uploads[micro_batch].gradient);
 }
 
 void SlotState::ReleaseInputs() {
@@ -111,10 +163,11 @@ wire::SlotDone SlotState::Done(int64_t now_ns,
                                uint64_t memory_peak_bytes) const {
   wire::SlotDone done;
   done.slot = command.slot;
-  done.started_ns = times.started_ns;
+  done.started_ns = computed.started_ns;
   done.ended_ns = now_ns;
-  done.wait_ns = times.waited_ns;
-  done.compute_ns = times.ended_ns - times.started_ns - times.waited_ns;
+  done.wait_ns = computed.waited_ns;
+  done.compute_ns =
+      computed.ended_ns - computed.started_ns - computed.waited_ns;
   done.h2d_ns = stats.busy_ns[static_cast<int>(wire::Direction::kH2D)];
   done.d2h_ns = stats.busy_ns[static_cast<int>(wire::Direction::kD2H)];
   done.longest_activation_wait_ns = stats.longest_activation_wait_ns;
@@ -127,8 +180,8 @@ wire::SlotDone SlotState::Done(int64_t now_ns,
                        stats.intervals[d].end());
   }
   done.device_memory_peak_bytes = memory_peak_bytes;
-  done.results = results;
-  done.layers = layers;
+  done.results = computed.results;
+  done.layers = computed.layers;
   return done;
 }
 

@@ -11,9 +11,12 @@
 // is settled and every contribution is in the arena; Withdrawn or Failed once
 // it is given up, its computation has stopped and no copy of it is in flight.
 //
-// Owner: the SlotBoard.  Guarded by the board's mutex, except: the const
-// members, `abandoned`, `stats`, and what says "by the compute thread", which
-// others read only in phase kComputed.
+// Who may touch what is said by type:
+//   Slot           what all threads hold: what never changes, and atomics
+//   ComputeRecord  the compute thread's own, until it hands it to the board
+//   HeldSum        of whoever took it from the board, until it is returned
+//   SlotState      all the rest; only under the SlotBoard's mutex, which alone
+//                  makes one of a Slot (SlotBoard::StateOf)
 #ifndef ROUNDHOUSE_WORKER_SLOT_SLOT_STATE_H_
 #define ROUNDHOUSE_WORKER_SLOT_SLOT_STATE_H_
 
@@ -30,6 +33,31 @@
 #include "worker/transfer/copy_queue.h"
 
 namespace roundhouse::worker {
+
+// Thread-safe.
+struct Slot {
+  Slot(uint64_t attempt, int64_t received_ns, wire::RunSlot command,
+       std::shared_ptr<const JobTables> tables, SlotPlan plan);
+
+  const uint64_t attempt;
+  const int64_t received_ns;
+  const wire::RunSlot command;
+  const std::shared_ptr<const JobTables> tables;
+  const SlotPlan plan;
+
+  // Withdrawn or failed: copies not yet made stay unmade.
+  std::atomic<bool> abandoned{false};
+  CopyStats stats;  // by the copy queues
+};
+
+// What the compute thread measured and computed.  Nanoseconds.
+struct ComputeRecord {
+  int64_t started_ns = 0;
+  int64_t ended_ns = 0;
+  int64_t waited_ns = 0;
+  std::vector<wire::MicroBatchResult> results;
+  std::vector<wire::LayerTime> layers;
+};
 
 // Of bytes on their way to the device.
 enum class Arrival { kAbsent, kCopying, kThere };
@@ -68,37 +96,41 @@ struct BufferPool {
   std::vector<DeviceBuffer*> free;
 };
 
+// Names a pool of a slot.  `unit` is a position in RunSlot::units.
+struct PoolName {
+  enum class Kind { kOutputs, kSums, kRounded };
+  Kind kind = Kind::kOutputs;
+  size_t unit = 0;
+
+  // Where a sum of the unit is that goes down or is held.
+  static PoolName Down(const Slot& slot, size_t unit) {
+    return {
+        slot.plan.units[unit].rounded.count > 0 ? Kind::kRounded : Kind::kSums,
+        unit};
+  }
+};
+
+// A complete sum that stays on the device.
+struct HeldSum {
+  uint32_t contribution = 0;
+  DeviceBuffer* buffer = nullptr;
+  std::unique_ptr<Event> complete;  // null once it was waited for
+};
+
 // A unit's sums that stay on the device.
 struct HeldUnit {
-  struct Sum {
-    uint32_t contribution = 0;
-    DeviceBuffer* buffer = nullptr;
-    std::unique_ptr<Event> complete;  // null once it was waited for
-  };
   // kComing until all are there; kSliced: the slice that they were exchanged
   // for is where the first one would go; kLeaving: they go down, or went.
   enum class State { kComing, kHeld, kExchanging, kSliced, kLeaving };
   State state = State::kComing;
   int64_t since_ns = 0;
-  std::vector<Sum> sums;  // in the order of their groups
+  // In the order of their groups; elsewhere while kExchanging or kLeaving.
+  std::vector<HeldSum> sums;
 };
 
-// What the compute thread measured.  Nanoseconds.
-struct ComputeTimes {
-  int64_t started_ns = 0;
-  int64_t ended_ns = 0;
-  int64_t waited_ns = 0;
-};
-
-struct SlotState {
+struct SlotState : Slot {
   SlotState(uint64_t attempt, int64_t received_ns, wire::RunSlot command,
             std::shared_ptr<const JobTables> tables, SlotPlan plan);
-
-  const uint64_t attempt;
-  const int64_t received_ns;
-  const wire::RunSlot command;
-  const std::shared_ptr<const JobTables> tables;
-  const SlotPlan plan;
 
   ComputePhase phase = ComputePhase::kQueued;
   bool whole = false;  // computed to its end, not given up on the way
@@ -108,9 +140,7 @@ struct SlotState {
   bool fills_bubble = false;   // taken while the oldest one lacked its inputs
   Publication gather_begun;    // RunSlot::gather_begun
   absl::Status failure;
-  // Withdrawn or failed: copies not yet made stay unmade.
-  std::atomic<bool> abandoned{false};
-  int copies_in_flight = 0;  // queued or under way
+  int copies_in_flight = 0;  // queued or under way, or it must stay
   uint64_t held_bytes = 0;   // of device memory
   // When the device refused what the count allows: first, of refusals that
   // follow each other while nobody else runs, and last.
@@ -134,29 +164,30 @@ struct SlotState {
   std::vector<size_t> sums_left;    // of them, by unit
   std::vector<uint32_t> sums_down;  // units that have none left, not told yet
 
-  CopyStats stats;
-
-  // By the compute thread.
-  ComputeTimes times;
-  std::vector<wire::MicroBatchResult> results;
-  std::vector<wire::LayerTime> layers;
+  ComputeRecord computed;  // once it is kComputed
 
   // On the device: what the first micro-batch needs to begin.
   bool FirstInputThere() const;
   bool FirstWeightsThere() const;
+  BufferPool& Pool(const PoolName& name);
   void Abandon() { abandoned.store(true); }
+  void Withdraw();
   // One of units[unit]'s contributions is in the arena.
   void NoteSum(size_t unit);
-  // Where a sum of the unit is that goes down or is held.
-  BufferPool& DownPool(size_t unit) {
-    return plan.units[unit].rounded.count > 0 ? rounded[unit] : sums[unit];
-  }
   void Fail(absl::Status why);
+  // Likewise, unless it is given up already.
+  void FailUnlessAbandoned(absl::Status why);
+  // The computation is over: OK, or why it is not whole.
+  void EndCompute(absl::Status status, ComputeRecord record);
   // All that it sends is in the arena.
   bool Down() const;
   bool Finished() const;
+  // Given up, and nobody uses its memory any more.
+  bool CanBeDropped() const;
   // What it may still come to hold, or holds.
   uint64_t planned_bytes() const;
+  // The micro-batch is over: its input and gradient buffers are free.
+  void ReleaseUploads(size_t micro_batch);
   // REQUIRES: no copy of them in flight, computed: the inputs and weights go,
   // and sums of which rounded copies go down.
   void ReleaseInputs();

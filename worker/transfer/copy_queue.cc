@@ -1,7 +1,6 @@
 #include "worker/transfer/copy_queue.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -53,10 +52,10 @@ CopyQueue::CopyQueue(std::unique_ptr<Stream> stream,
 
 CopyQueue::~CopyQueue() {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
-  wake_.notify_all();
+  wake_.NotifyAll();
   thread_.join();
 }
 
@@ -64,7 +63,7 @@ absl::Status CopyQueue::Enqueue(CopyRequest request) {
   ROUNDHOUSE_CHECK(request.stats != nullptr && request.done != nullptr &&
                    request.bytes > 0);
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (activations_.size() + bulk_.size() >= kMaxQueuedCopies) {
       return absl::ResourceExhaustedError(
           absl::StrCat(kMaxQueuedCopies, " copies are waiting already"));
@@ -76,19 +75,13 @@ absl::Status CopyQueue::Enqueue(CopyRequest request) {
     entry->enqueued_ns = MonotonicNow();
     (ahead ? activations_ : bulk_).push_back(std::move(entry));
   }
-  wake_.notify_all();
+  wake_.NotifyAll();
   return absl::OkStatus();
 }
 
 CopyCounters CopyQueue::counters() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return counters_;
-}
-
-CopyQueue::Entries* CopyQueue::NextQueue() {
-  if (!activations_.empty()) return &activations_;
-  if (!bulk_.empty()) return &bulk_;
-  return nullptr;
 }
 
 bool CopyQueue::ActivationQueued() const {
@@ -190,19 +183,19 @@ absl::StatusOr<std::unique_ptr<Event>> CopyQueue::Copy(const Entry& entry,
 }
 
 void CopyQueue::WaitForLink(int64_t free_at_ns) {
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   for (int64_t now = MonotonicNow(); now < free_at_ns && !stopping_;
        now = MonotonicNow()) {
-    wake_.wait_for(lock, std::chrono::nanoseconds(free_at_ns - now));
+    wake_.WaitUntil(mutex_,
+                    CondVar::DeadlineIn(absl::Nanoseconds(free_at_ns - now)));
   }
 }
 
-void CopyQueue::FinishIfDone(std::unique_lock<std::mutex>& lock,
-                             const Entry& entry) {
+void CopyQueue::FinishIfDone(const Entry& entry) {
   if (entry.queued || entry.chunks_in_flight > 0) return;
-  lock.unlock();
+  mutex_.Unlock();
   entry.request.done(entry.status);
-  lock.lock();
+  mutex_.Lock();
 }
 
 bool CopyQueue::GivenUp(const Entry& entry) const {
@@ -211,20 +204,22 @@ bool CopyQueue::GivenUp(const Entry& entry) const {
          (abandoned != nullptr && *abandoned);
 }
 
-void CopyQueue::DropFirst(std::unique_lock<std::mutex>& lock, Entries& queue) {
+void CopyQueue::DropFirst() {
+  Entries& queue = NextQueue();
   const std::shared_ptr<Entry> entry = std::move(queue.front());
   queue.pop_front();
   entry->queued = false;
   entry->status.Update(absl::CancelledError("copy abandoned"));
-  FinishIfDone(lock, *entry);
+  FinishIfDone(*entry);
 }
 
-void CopyQueue::BeginChunk(std::unique_lock<std::mutex>& lock, Entries& queue) {
+void CopyQueue::BeginChunk() {
+  Entries& queue = NextQueue();
   const std::shared_ptr<Entry> entry = queue.front();
   const CopyRequest& request = entry->request;
   const uint64_t bytes = ChunkBytes(*entry);
   NoteBegin(*entry, bytes);
-  lock.unlock();
+  mutex_.Unlock();
   absl::Status status;
   if (request.after != nullptr && entry->begun_bytes == 0) {
     status = request.after->Wait();
@@ -240,7 +235,7 @@ void CopyQueue::BeginChunk(std::unique_lock<std::mutex>& lock, Entries& queue) {
     status = copied.status();
     if (copied.ok()) chunk.copied = *std::move(copied);
   }
-  lock.lock();
+  mutex_.Lock();
   if (!status.ok()) {
     entry->status = std::move(status);  // dropped in the next turn
     return;
@@ -252,11 +247,11 @@ void CopyQueue::BeginChunk(std::unique_lock<std::mutex>& lock, Entries& queue) {
   in_flight_.push_back(std::move(chunk));
 }
 
-void CopyQueue::FinishChunk(std::unique_lock<std::mutex>& lock) {
+void CopyQueue::FinishChunk() {
   const Chunk chunk = std::move(in_flight_.front());
   in_flight_.pop_front();
   Entry& entry = *chunk.entry;
-  lock.unlock();
+  mutex_.Unlock();
   const absl::Status status = chunk.copied->Wait();
   WaitForLink(chunk.link_free_ns);
   // The link carries one chunk after the other.
@@ -264,40 +259,39 @@ void CopyQueue::FinishChunk(std::unique_lock<std::mutex>& lock) {
   last_end_ns_ = MonotonicNow();
   ++chunks_;
   KeepInterval(entry, chunk.bytes, began_ns, last_end_ns_);
-  lock.lock();
+  mutex_.Lock();
   entry.request.stats->busy_ns[static_cast<int>(options_.direction)].fetch_add(
       last_end_ns_ - began_ns);
   if (IsBulk(entry.request)) NoteBulkChunkEnd(began_ns, last_end_ns_);
   entry.status.Update(status);
   --entry.chunks_in_flight;
-  FinishIfDone(lock, entry);
+  FinishIfDone(entry);
 }
 
-bool CopyQueue::ChunkIsDue(const Entries* queue) const {
+bool CopyQueue::ChunkIsDue() {
   if (in_flight_.empty()) return false;
-  if (queue == nullptr) return true;
+  if (!HasWork()) return true;
   const auto in_flight = static_cast<int>(in_flight_.size());
   if (in_flight >= options_.chunks.in_flight) return true;
   // Waiting for what comes before a copy must hold up no copy that is made.
-  const Entry& next = *queue->front();
+  const Entry& next = *NextQueue().front();
   return next.request.after != nullptr && next.begun_bytes == 0;
 }
 
 void CopyQueue::Run() {
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
     if (in_flight_.empty()) {
-      wake_.wait(lock, [this] { return stopping_ || NextQueue() != nullptr; });
+      while (!stopping_ && !HasWork()) wake_.Wait(mutex_);
     }
-    Entries* const queue = NextQueue();
-    if (ChunkIsDue(queue)) {
-      FinishChunk(lock);
-    } else if (queue == nullptr) {
+    if (ChunkIsDue()) {
+      FinishChunk();
+    } else if (!HasWork()) {
       return;
-    } else if (GivenUp(*queue->front())) {
-      DropFirst(lock, *queue);
+    } else if (GivenUp(*NextQueue().front())) {
+      DropFirst();
     } else {
-      BeginChunk(lock, *queue);
+      BeginChunk();
     }
   }
 }

@@ -14,18 +14,17 @@
 #define ROUNDHOUSE_WORKER_TRANSFER_COPY_QUEUE_H_
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/mutex.h"
 #include "base/wire/messages.h"
 #include "worker/device/device.h"
 #include "worker/transfer/link_pacer.h"
@@ -149,20 +148,32 @@ class CopyQueue {
   CopyQueue(std::unique_ptr<Stream> stream, const CopyQueueOptions& options);
 
   void Run();
-  // The following hold mutex_; those that are given the lock leave it while
-  // they copy, wait or call back.
-  Entries* NextQueue();  // null: nothing to do
-  // Whether a chunk in flight has to be waited for before the next one of
-  // `queue` (null: there is none) begins.
-  bool ChunkIsDue(const Entries* queue) const;
-  bool GivenUp(const Entry& entry) const;
-  void BeginChunk(std::unique_lock<std::mutex>& lock, Entries& queue);
-  void FinishChunk(std::unique_lock<std::mutex>& lock);
-  void DropFirst(std::unique_lock<std::mutex>& lock, Entries& queue);
-  bool ActivationQueued() const;
-  void NoteBegin(const Entry& entry, uint64_t bytes);
-  void NoteBulkChunkEnd(int64_t began_ns, int64_t ended_ns);
-  void NoteAwaited(Entry& entry, int64_t began_ns, int64_t ended_ns);
+  bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !activations_.empty() || !bulk_.empty();
+  }
+  // REQUIRES: HasWork().
+  Entries& NextQueue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return activations_.empty() ? bulk_ : activations_;
+  }
+  // Whether a chunk in flight has to be waited for before the next one begins,
+  // if there is one.
+  bool ChunkIsDue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool GivenUp(const Entry& entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool ActivationQueued() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteBegin(const Entry& entry, uint64_t bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteBulkChunkEnd(int64_t began_ns, int64_t ended_ns)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteAwaited(Entry& entry, int64_t began_ns, int64_t ended_ns)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The following release the mutex while they copy, wait or call back.
+  // REQUIRES: HasWork().
+  void BeginChunk() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropFirst() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // REQUIRES: a chunk is in flight.
+  void FinishChunk() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Calls back if nothing of it is queued or in flight.
+  void FinishIfDone(const Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::StatusOr<std::unique_ptr<Event>> Copy(const Entry& entry,
                                               uint64_t bytes);
@@ -170,8 +181,6 @@ class CopyQueue {
                     int64_t ended_ns);
   uint64_t ChunkBytes(const Entry& entry) const;
   void WaitForLink(int64_t free_at_ns);
-  // Calls back if nothing of it is queued or in flight.
-  void FinishIfDone(std::unique_lock<std::mutex>& lock, const Entry& entry);
 
   const CopyQueueOptions options_;
   const std::unique_ptr<Stream> stream_;  // used by the thread only
@@ -180,13 +189,13 @@ class CopyQueue {
   uint64_t chunks_ = 0;                   // likewise; waited for
   int64_t last_end_ns_ = 0;               // likewise; of the newest of them
 
-  mutable std::mutex mutex_;
-  std::condition_variable wake_;
-  // Guarded by mutex_.  Under kArrival everything is in bulk_.
-  Entries activations_;
-  Entries bulk_;
-  CopyCounters counters_;
-  bool stopping_ = false;
+  mutable Mutex mutex_;
+  CondVar wake_;
+  // Under kArrival everything is in bulk_.
+  Entries activations_ ABSL_GUARDED_BY(mutex_);
+  Entries bulk_ ABSL_GUARDED_BY(mutex_);
+  CopyCounters counters_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;  // last: starts when all else is there
 };

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <future>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "gtest/gtest.h"
 #include "worker/device/cpu/cpu_device.h"
 
@@ -288,33 +288,33 @@ TEST_F(CopyQueueTest, OptionsAreChecked) {
 class Link {
  public:
   uint64_t Begin() {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     return ++begun_;
   }
   absl::Status WaitFor(uint64_t number) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    wake_.wait(lock, [&] { return carried_ >= number; });
+    MutexLock lock(mutex_);
+    while (carried_ < number) wake_.Wait(mutex_);
     return number == broken_ ? absl::AbortedError("the link broke")
                              : absl::OkStatus();
   }
   void Carry(uint64_t copies) {
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       carried_ += copies;
     }
-    wake_.notify_all();
+    wake_.NotifyAll();
   }
   void BreakAt(uint64_t number) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     broken_ = number;
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  uint64_t begun_ = 0;
-  uint64_t carried_ = 0;
-  uint64_t broken_ = 0;
+  Mutex mutex_;
+  CondVar wake_;
+  uint64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t carried_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t broken_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 class LinkEvent : public Event {

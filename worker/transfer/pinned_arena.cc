@@ -17,10 +17,10 @@ PinnedArena::PinnedArena(Device& device, const wire::Arena& arena)
 
 PinnedArena::~PinnedArena() {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
-  wake_.notify_all();
+  wake_.NotifyAll();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -32,11 +32,11 @@ void PinnedArena::Update() {
   const uint64_t kept = KeptBytes();
   if (kept == pinned_bytes_) return;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (wanted_bytes_ == kept) return;
     wanted_bytes_ = kept;
   }
-  wake_.notify_all();
+  wake_.NotifyAll();
 }
 
 bool PinnedArena::PinNext() {
@@ -56,15 +56,14 @@ bool PinnedArena::PinNext() {
   return true;
 }
 
+bool PinnedArena::AwaitWanted() {
+  MutexLock lock(mutex_);
+  while (!stopping_ && pinned_bytes_ >= wanted_bytes_) wake_.Wait(mutex_);
+  return !stopping_;
+}
+
 void PinnedArena::Run() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (true) {
-    wake_.wait(lock,
-               [this] { return stopping_ || pinned_bytes_ < wanted_bytes_; });
-    if (stopping_) return;
-    lock.unlock();
-    if (!PinNext()) return;
-    lock.lock();
+  while (AwaitWanted() && PinNext()) {
   }
 }
 

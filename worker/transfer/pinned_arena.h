@@ -9,13 +9,12 @@
 #define ROUNDHOUSE_WORKER_TRANSFER_PINNED_ARENA_H_
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/wire/arena.h"
 #include "worker/device/device.h"
 
@@ -38,17 +37,18 @@ class PinnedArena {
 
  private:
   void Run();
-  bool PinNext();  // false: the system pins no more
+  bool AwaitWanted();  // false: it stops
+  bool PinNext();      // false: the system pins no more
   uint64_t KeptBytes() const;
 
   Device& device_;
   const wire::Arena& arena_;
   std::vector<std::unique_ptr<PinnedHost>> pieces_;  // of the thread
   std::atomic<uint64_t> pinned_bytes_{0};
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  uint64_t wanted_bytes_ = 0;  // guarded by mutex_
-  bool stopping_ = false;      // guarded by mutex_
+  Mutex mutex_;
+  CondVar wake_;
+  uint64_t wanted_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

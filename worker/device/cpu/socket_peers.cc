@@ -11,13 +11,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "worker/device/cpu/socket_mesh.h"
 
@@ -149,7 +149,7 @@ class SocketGroup : public PeerGroup {
     if (moved.ok()) return loss_.Check();
     {
       // Who aborted it knows why; what the sockets say of it is an echo.
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       if (!over_) failure_.Update(moved);
     }
     Abort();
@@ -169,7 +169,7 @@ class SocketGroup : public PeerGroup {
   absl::Status State() const {
     RETURN_IF_ERROR(loss_.Check());
     if (!over_) return absl::OkStatus();
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (!failure_.ok()) return failure_;
     return absl::UnavailableError("peers: the group was aborted");
   }
@@ -195,8 +195,9 @@ class SocketGroup : public PeerGroup {
   const InjectedLoss& loss_;
   const std::vector<Socket> sockets_;  // by rank; none: this one's
   std::atomic<bool> over_{false};
-  mutable std::mutex mutex_;
-  absl::Status failure_;  // of an Exchange: why it is over; guarded by mutex_
+  mutable Mutex mutex_;
+  // Why it is over, where an Exchange failed.
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 };
 
 class SocketPeers : public PeerLink {

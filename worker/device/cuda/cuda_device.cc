@@ -5,13 +5,13 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "worker/device/cuda/cuda_peers.h"
 #include "worker/device/cuda/cuda_status.h"
@@ -39,12 +39,13 @@ class EventPool {
  public:
   EventPool(int device, unsigned flags) : device_(device), flags_(flags) {}
   ~EventPool() {
+    MutexLock lock(mutex_);
     for (const cudaEvent_t event : idle_) Destroy(event);
   }
 
   absl::StatusOr<cudaEvent_t> Take() {
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       if (!idle_.empty()) {
         const cudaEvent_t event = idle_.back();
         idle_.pop_back();
@@ -61,7 +62,7 @@ class EventPool {
   // Recorded work may still be under way: the next record replaces it.
   void Give(cudaEvent_t event) {
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       if (idle_.size() < kMaxIdleEvents) {
         idle_.push_back(event);
         return;
@@ -90,8 +91,8 @@ class EventPool {
 
   const int device_;
   const unsigned flags_;
-  std::mutex mutex_;
-  std::vector<cudaEvent_t> idle_;  // guarded by mutex_
+  Mutex mutex_;
+  std::vector<cudaEvent_t> idle_ ABSL_GUARDED_BY(mutex_);
 };
 
 class CudaEvent : public Event {

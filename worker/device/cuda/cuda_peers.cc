@@ -7,12 +7,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdio>
 #include <functional>
 #include <iterator>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -22,6 +20,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "worker/device/cuda/cuda_status.h"
 #include "worker/device/device.h"
@@ -69,8 +68,8 @@ class NcclGroup : public PeerGroup {
   ~NcclGroup() override {
     NcclGroup::Abort();
     {
-      std::unique_lock<std::mutex> lock(mutex_);
-      if (!AwaitAbort(lock)) {
+      MutexLock lock(mutex_);
+      if (!AwaitAbort()) {
         if (!failure_.ok()) RH_LOG(kError) << failure_.message();
         RH_LOG(kError) << AbortHangs().message() << "; this process ends";
         std::fflush(nullptr);
@@ -106,7 +105,7 @@ class NcclGroup : public PeerGroup {
     RETURN_IF_ERROR(MakeCurrent(device_));
     ncclResult_t begun = ncclSuccess;
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       if (comm_ != nullptr) begun = Begin(stream, copies);
     }
     if (IsError(begun)) return Fail(begun, "an exchange");
@@ -129,23 +128,22 @@ class NcclGroup : public PeerGroup {
   // that the device does, which may be another group that is to be aborted.
   void Abort() override {
     over_ = true;
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (comm_ == nullptr) return;
     aborting_ = true;
-    abort_deadline_ = std::chrono::steady_clock::now() +
-                      absl::ToChronoNanoseconds(max_abort_);
+    abort_deadline_ = CondVar::DeadlineIn(max_abort_);
     abort_ = std::thread([this, comm = std::exchange(comm_, nullptr)] {
       MakeCurrent(device_).IgnoreError();
       ncclCommAbort(comm);  // an error leaves memory behind, nothing else
-      std::lock_guard<std::mutex> aborted(mutex_);
+      MutexLock aborted(mutex_);
       aborting_ = false;
-      aborted_.notify_all();
+      aborted_.NotifyAll();
     });
   }
 
  private:
-  // Holds mutex_.
-  ncclResult_t Begin(Stream& stream, const std::vector<PeerCopy>& copies) {
+  ncclResult_t Begin(Stream& stream, const std::vector<PeerCopy>& copies)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const auto handle = static_cast<cudaStream_t>(stream.native().handle);
     ncclResult_t first = ncclGroupStart();
     if (IsError(first)) return first;
@@ -169,7 +167,7 @@ class NcclGroup : public PeerGroup {
 
   // What NCCL's threads have come to.
   ncclResult_t Asked() {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (comm_ == nullptr) return ncclSuccess;  // over_ says why
     ncclResult_t state = ncclSuccess;
     const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
@@ -216,7 +214,7 @@ class NcclGroup : public PeerGroup {
   // The first reason is the group's.
   absl::Status FailWith(const absl::Status& status) {
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       if (!over_) failure_.Update(status);
     }
     Abort();
@@ -228,18 +226,19 @@ class NcclGroup : public PeerGroup {
   absl::Status State() {
     if (!over_) return absl::OkStatus();
     Abort();  // who has said so may not have begun
-    std::unique_lock<std::mutex> lock(mutex_);
-    if (!absl::IsAborted(failure_) && !AwaitAbort(lock)) return AbortHangs();
+    MutexLock lock(mutex_);
+    if (!absl::IsAborted(failure_) && !AwaitAbort()) return AbortHangs();
     return failure_.ok()
                ? absl::UnavailableError("peers: the group was aborted")
                : failure_;
   }
 
-  // Holds `lock`, of mutex_.  False: NCCL has not come back; what of its
-  // kernels is left on the device, nobody knows.
-  bool AwaitAbort(std::unique_lock<std::mutex>& lock) {
-    return aborted_.wait_until(lock, abort_deadline_,
-                               [this] { return !aborting_; });
+  // False: NCCL has not come back; what of its kernels is left on the device,
+  // nobody knows.
+  bool AwaitAbort() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    while (aborting_ && aborted_.WaitUntil(mutex_, abort_deadline_)) {
+    }
+    return !aborting_;
   }
   absl::Status AbortHangs() const {
     return absl::AbortedError(
@@ -250,13 +249,12 @@ class NcclGroup : public PeerGroup {
   const int device_;
   const absl::Duration max_abort_;
   std::atomic<bool> over_{false};  // set before comm_ goes
-  std::mutex mutex_;  // held for every call with comm_; none takes long
-  std::condition_variable aborted_;
-  // Guarded by mutex_ (comm_ but in Join).
-  ncclComm_t comm_ = nullptr;
-  bool aborting_ = false;
-  std::chrono::steady_clock::time_point abort_deadline_;
-  absl::Status failure_;  // why it is over
+  Mutex mutex_;  // held for every call with comm_; none takes long
+  CondVar aborted_;
+  ncclComm_t comm_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  bool aborting_ ABSL_GUARDED_BY(mutex_) = false;
+  CondVar::Deadline abort_deadline_ ABSL_GUARDED_BY(mutex_);
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // why it is over
   std::thread abort_;
 };
 

@@ -9,12 +9,12 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "base/convert.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "worker/device/cuda/float_kernels.h"
 #include "worker/device/cuda/trap_kernel.h"
 
@@ -41,8 +41,8 @@ struct Block {
   bool there = false;
 };
 
-std::mutex mutex;
-std::map<std::byte*, Block> blocks;  // guarded by mutex
+Mutex mutex;
+std::map<std::byte*, Block> blocks ABSL_GUARDED_BY(mutex);
 thread_local int current_device = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 
@@ -58,8 +58,9 @@ cudaError_t Begin() {
   return Return(Cudart().lost);
 }
 
-// Whether all of it is done.  Holds mutex.
-bool Run(CUstream_st& stream, uint64_t position) {
+// Whether all of it is done.
+bool Run(CUstream_st& stream, uint64_t position)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
   while (stream.done < position && !stream.work.empty()) {
     if (!stream.work.front()()) return false;
     stream.work.pop_front();
@@ -72,15 +73,15 @@ bool Run(CUstream_st& stream, uint64_t position) {
 void RunToTheEnd(CUstream_st& stream, uint64_t position) {
   while (Cudart().lost == cudaSuccess) {
     {
-      std::lock_guard<std::mutex> lock(mutex);
+      MutexLock lock(mutex);
       if (Run(stream, position)) return;
     }
     std::this_thread::yield();
   }
 }
 
-// Holds mutex.
-void CheckThere(const void* data, size_t bytes) {
+void CheckThere(const void* data, size_t bytes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
   auto* const begin =
       const_cast<std::byte*>(static_cast<const std::byte*>(data));
   auto block = blocks.upper_bound(begin);
@@ -94,7 +95,7 @@ void CheckThere(const void* data, size_t bytes) {
 cudaError_t Queue(cudaStream_t stream, std::function<void()> work) {
   const cudaError_t error = Begin();
   if (error != cudaSuccess) return error;
-  std::lock_guard<std::mutex> lock(mutex);
+  MutexLock lock(mutex);
   stream->work.push_back([work = std::move(work)] {
     work();
     return true;
@@ -104,7 +105,7 @@ cudaError_t Queue(cudaStream_t stream, std::function<void()> work) {
 
 cudaError_t QueueRounding(DType dtype, uint16_t* to, const float* from,
                           int64_t count, cudaStream_t stream) {
-  return Queue(stream, [=] {
+  return Queue(stream, [=]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     CheckThere(to, count * sizeof(uint16_t));
     CheckThere(from, count * sizeof(float));
     FromF32(dtype, from, to, static_cast<uint64_t>(count));
@@ -113,7 +114,7 @@ cudaError_t QueueRounding(DType dtype, uint16_t* to, const float* from,
 
 cudaError_t QueueWidening(DType dtype, float* to, const uint16_t* from,
                           int64_t count, cudaStream_t stream) {
-  return Queue(stream, [=] {
+  return Queue(stream, [=]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     CheckThere(to, count * sizeof(float));
     CheckThere(from, count * sizeof(uint16_t));
     ToF32(dtype, from, to, static_cast<uint64_t>(count));
@@ -147,7 +148,7 @@ FakeCudart& Cudart() {
 cudaError_t QueueFakeKernel(cudaStream_t stream, std::function<bool()> work) {
   const cudaError_t error = Begin();
   if (error != cudaSuccess) return error;
-  std::lock_guard<std::mutex> lock(mutex);
+  MutexLock lock(mutex);
   stream->work.push_back(std::move(work));
   return cudaSuccess;
 }
@@ -159,7 +160,7 @@ cudaError_t LoadFloatKernels() {
 
 cudaError_t LaunchAddFloats(float* to, const float* from, int64_t count,
                             cudaStream_t stream) {
-  return Queue(stream, [=] {
+  return Queue(stream, [=]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     CheckThere(to, count * sizeof(float));
     CheckThere(from, count * sizeof(float));
     for (int64_t i = 0; i < count; ++i) to[i] += from[i];
@@ -193,6 +194,7 @@ cudaError_t LaunchTrap(cudaStream_t stream) {
 }  // namespace roundhouse::worker
 
 using namespace roundhouse::worker;  // NOLINT: the functions are CUDA's
+using roundhouse::MutexLock;
 
 extern "C" {
 
@@ -231,7 +233,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   const cudaError_t error = Begin();
   if (error != cudaSuccess) return error;
-  std::lock_guard<std::mutex> lock(mutex);
+  MutexLock lock(mutex);
   if (!Run(*stream, UINT64_MAX)) return Return(cudaErrorNotReady);
   return Return(Cudart().lost);
 }
@@ -252,7 +254,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const cudaError_t error = Begin();
   if (error != cudaSuccess) return error;
-  std::lock_guard<std::mutex> lock(mutex);
+  MutexLock lock(mutex);
   event->stream = stream;
   event->position = stream->done + stream->work.size();
   return cudaSuccess;
@@ -262,7 +264,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from,
                                  cudaEvent_t to) {
   const cudaError_t error = Begin();
   if (error != cudaSuccess) return error;
-  std::lock_guard<std::mutex> lock(mutex);
+  MutexLock lock(mutex);
   ROUNDHOUSE_CHECK(from->timed && to->timed && from->stream == to->stream);
   if (to->position > to->stream->done) return Return(cudaErrorNotReady);
   *milliseconds = static_cast<float>(to->position - from->position);
@@ -315,7 +317,7 @@ cudaError_t cudaMallocFromPoolAsync(void** data, size_t bytes, cudaMemPool_t,
   const cudaError_t error = Begin();
   if (error != cudaSuccess) return error;
   FakeCudart& cudart = Cudart();
-  std::lock_guard<std::mutex> lock(mutex);
+  MutexLock lock(mutex);
   const bool refused = cudart.refusals > 0 && cudart.refusals-- > 0;
   if (refused || cudart.allocated_bytes + cudart.scattered_bytes + bytes >
                      cudart.driver_bytes) {
@@ -336,7 +338,7 @@ cudaError_t cudaMallocFromPoolAsync(void** data, size_t bytes, cudaMemPool_t,
 }
 cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
   const cudaError_t error = Begin();
-  std::lock_guard<std::mutex> lock(mutex);
+  MutexLock lock(mutex);
   auto* const block = static_cast<std::byte*>(data);
   Cudart().allocated_bytes -= blocks.at(block).bytes;
   ++Cudart().frees_under_way;

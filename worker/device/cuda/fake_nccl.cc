@@ -5,7 +5,6 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "worker/device/cuda/fake_cudart.h"
 
 namespace roundhouse::worker {
@@ -46,8 +46,8 @@ struct Kernel {
   bool sent = false;
 };
 
-std::mutex mutex;
-std::map<std::string, std::shared_ptr<Clique>> cliques;  // guarded by mutex
+Mutex mutex;
+std::map<std::string, std::shared_ptr<Clique>> cliques ABSL_GUARDED_BY(mutex);
 
 }  // namespace
 }  // namespace roundhouse::worker
@@ -67,7 +67,7 @@ struct ncclComm {
 namespace roundhouse::worker {
 namespace {
 
-std::set<ncclComm_t> alive;  // guarded by mutex
+std::set<ncclComm_t> alive ABSL_GUARDED_BY(mutex);
 
 thread_local int group_depth = 0;
 thread_local ncclComm_t group_comm = nullptr;
@@ -77,7 +77,7 @@ thread_local std::vector<Copy> group_copies;
 class Call {
  public:
   explicit Call(ncclComm_t comm) : comm_(comm) {
-    std::lock_guard<std::mutex> lock(mutex);
+    MutexLock lock(mutex);
     ROUNDHOUSE_CHECK(alive.count(comm) == 1) << "no communicator";
     ROUNDHOUSE_CHECK(!comm->in_use.exchange(true)) << "two calls at a time";
   }
@@ -87,8 +87,8 @@ class Call {
   const ncclComm_t comm_;
 };
 
-// Whether the kernel is done.  Holds mutex.
-bool TryCopies(Kernel& kernel) {
+// Whether the kernel is done.
+bool TryCopies(Kernel& kernel) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
   auto& letters = kernel.clique->letters;
   bool done = true;
   for (Copy& copy : kernel.copies) {
@@ -119,7 +119,7 @@ cudaError_t Launch(ncclComm& comm) {
   kernel->copies = std::exchange(comm.begun, {});
   ++Nccl().kernels;
   return QueueFakeKernel(comm.stream, [kernel] {
-    std::lock_guard<std::mutex> lock(mutex);
+    MutexLock lock(mutex);
     return *kernel->aborted || TryCopies(*kernel);
   });
 }
@@ -149,6 +149,7 @@ FakeNccl& Nccl() {
 }  // namespace roundhouse::worker
 
 using namespace roundhouse::worker;  // NOLINT: the functions are NCCL's
+using roundhouse::MutexLock;
 
 extern "C" {
 
@@ -177,7 +178,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
     return ncclUnhandledCudaError;
   }
   if (Nccl().init != ncclSuccess) return Nccl().init;
-  std::lock_guard<std::mutex> lock(mutex);
+  MutexLock lock(mutex);
   auto& clique = cliques[std::string(id.internal, sizeof(id.internal))];
   if (clique == nullptr) clique = std::make_shared<Clique>();
   ROUNDHOUSE_CHECK(clique->joined.insert(rank).second) << "rank " << rank;
@@ -200,7 +201,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
     return ncclSuccess;
   }
   {
-    std::lock_guard<std::mutex> lock(mutex);
+    MutexLock lock(mutex);
     const bool all = comm->clique->joined.size() == size_t(comm->size);
     if (!all || comm->in_progress > 0) *state = ncclInProgress;
     if (all && comm->in_progress > 0) --comm->in_progress;
@@ -219,7 +220,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     while (Nccl().hold_aborts) std::this_thread::yield();
     ++Nccl().aborts;
     --Nccl().communicators;
-    std::lock_guard<std::mutex> lock(mutex);
+    MutexLock lock(mutex);
     alive.erase(comm);
   }
   delete comm;
