@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "server/pool/gpu_choice.h"
+#include "server/gpu/gpu_choice.h"
 
 namespace roundhouse {
 

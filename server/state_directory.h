@@ -23,7 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/pool/event_loop.h"
+#include "server/loop/event_loop.h"
 
 namespace roundhouse {
 

@@ -1,6 +1,6 @@
 // The host arena as one process sees it: a memfd, mapped shared.
 //
-// The daemon creates it and decides what lies where (server/pool/arena);
+// The daemon creates it and decides what lies where (server/arena);
 // workers map the descriptor they inherit.  At() always checks bounds: a wrong
 // offset is a bug, not an error.
 // Thread-compatible; the bytes follow the rules of base/wire/words.h.
@@ -20,7 +20,7 @@ namespace roundhouse::wire {
 class Arena {
  public:
   // Makes a sparse memfd of `size_bytes` (rounded up to a page) with its
-  // header.  Pages are reserved by server/pool, not here.
+  // header.  Pages are reserved by server/arena, not here.
   static absl::StatusOr<std::unique_ptr<Arena>> Create(uint64_t size_bytes,
                                                        uint32_t worker_count);
   // Maps an inherited descriptor (taken over) and checks its header.

@@ -16,7 +16,7 @@ from outcome import Failed, OutOfMemory
 ROOT = pathlib.Path(__file__).absolute().parents[2]
 GIB = 1 << 30
 # A card of 24 GiB, less what the daemon leaves for CUDA in each worker
-# (server/pool/gpu_choice.h).
+# (server/gpu/gpu_choice.h).
 CARD_BYTES, RESERVE_BYTES = 24 * GIB, 2 * GIB
 # The arena's share of the free host memory. The rest is for the page cache,
 # workers and this process.

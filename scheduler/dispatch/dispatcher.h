@@ -6,7 +6,7 @@
 //               SlotWithdrawn, Abandon
 //   actions out RunSlot, WithdrawSlot, RunHostOp, StepReduced, StepDone, Quiet
 //
-// The caller (server/jobs/dispatch_loop; scheduler/simulate/dispatcher_feed in
+// The caller (server/steps/dispatch_loop; scheduler/simulate/dispatcher_feed in
 // virtual time) hands in events in the order they happened and carries out
 // TakeActions() in order.  No threads, clocks, files
 // or offsets in here: buffers and words belong to the caller.

@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "scheduler/simulate/machine.h"
+#include "scheduler/plan/machine.h"
 
 namespace roundhouse {
 namespace {

@@ -12,11 +12,11 @@
 #include "scheduler/estimate/update_delay.h"
 #include "scheduler/plan/auto_sizes.h"
 #include "scheduler/plan/contribution_blocks.h"
+#include "scheduler/plan/machine.h"
 #include "scheduler/plan/step_plan.h"
+#include "scheduler/search/step_search.h"
 #include "scheduler/simulate/device_memory.h"
-#include "scheduler/simulate/machine.h"
 #include "scheduler/simulate/part_feed.h"
-#include "scheduler/simulate/step_search.h"
 #include "scheduler/simulate/step_simulator.h"
 
 namespace roundhouse {

@@ -6,8 +6,8 @@
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "scheduler/estimate/test_shapes.h"
+#include "scheduler/search/step_search.h"
 #include "scheduler/simulate/checker.h"
-#include "scheduler/simulate/step_search.h"
 
 namespace roundhouse {
 namespace {

@@ -20,8 +20,8 @@
 #include "absl/status/status.h"
 #include "base/model/model_shape.h"
 #include "scheduler/estimate/device_presets.h"
+#include "scheduler/plan/model_costs.h"
 #include "scheduler/simulate/host_work.h"
-#include "scheduler/simulate/model_costs.h"
 
 namespace roundhouse {
 

@@ -13,7 +13,7 @@
 #include "base/model/parameters.h"
 #include "gtest/gtest.h"
 #include "scheduler/estimate/test_shapes.h"
-#include "scheduler/simulate/step_search.h"
+#include "scheduler/search/step_search.h"
 
 namespace roundhouse {
 namespace {

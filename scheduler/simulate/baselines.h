@@ -24,9 +24,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "scheduler/plan/machine.h"
+#include "scheduler/plan/model_costs.h"
 #include "scheduler/plan/plan.h"
-#include "scheduler/simulate/machine.h"
-#include "scheduler/simulate/model_costs.h"
 #include "scheduler/simulate/schedule.h"
 
 namespace roundhouse {

@@ -1,8 +1,8 @@
 #include "scheduler/simulate/baselines.h"
 
 #include "gtest/gtest.h"
+#include "scheduler/search/partitions.h"
 #include "scheduler/simulate/checker.h"
-#include "scheduler/simulate/partitions.h"
 #include "scheduler/simulate/test_costs.h"
 
 namespace roundhouse {

@@ -53,8 +53,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "scheduler/simulate/machine.h"
-#include "scheduler/simulate/model_costs.h"
+#include "scheduler/plan/machine.h"
+#include "scheduler/plan/model_costs.h"
 #include "scheduler/simulate/schedule.h"
 #include "scheduler/simulate/step_simulator.h"
 

@@ -13,8 +13,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "scheduler/plan/model_costs.h"
 #include "scheduler/simulate/checker.h"
-#include "scheduler/simulate/model_costs.h"
 #include "scheduler/simulate/schedule.h"
 
 namespace roundhouse {

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "scheduler/simulate/machine.h"
-#include "scheduler/simulate/model_costs.h"
-#include "scheduler/simulate/step_plan.h"
+#include "scheduler/plan/machine.h"
+#include "scheduler/plan/model_costs.h"
+#include "scheduler/search/step_plan.h"
 
 namespace roundhouse {
 

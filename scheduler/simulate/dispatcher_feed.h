@@ -18,11 +18,11 @@
 #include <vector>
 
 #include "scheduler/dispatch/dispatcher.h"
+#include "scheduler/plan/machine.h"
+#include "scheduler/plan/model_costs.h"
+#include "scheduler/search/step_plan.h"
 #include "scheduler/simulate/host_work.h"
-#include "scheduler/simulate/machine.h"
-#include "scheduler/simulate/model_costs.h"
 #include "scheduler/simulate/part_feed.h"
-#include "scheduler/simulate/step_plan.h"
 
 namespace roundhouse {
 

@@ -27,9 +27,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "scheduler/simulate/model_costs.h"
+#include "scheduler/plan/model_costs.h"
+#include "scheduler/search/step_plan.h"
 #include "scheduler/simulate/schedule.h"
-#include "scheduler/simulate/step_plan.h"
 
 namespace roundhouse {
 

@@ -8,10 +8,10 @@
 #include <memory>
 #include <vector>
 
+#include "scheduler/plan/model_costs.h"
+#include "scheduler/search/step_plan.h"
 #include "scheduler/simulate/host_work.h"
-#include "scheduler/simulate/model_costs.h"
 #include "scheduler/simulate/part_run.h"
-#include "scheduler/simulate/step_plan.h"
 #include "scheduler/simulate/transfers.h"
 
 namespace roundhouse {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
-#include "scheduler/simulate/model_costs.h"
+#include "scheduler/plan/model_costs.h"
+#include "scheduler/search/step_plan.h"
 #include "scheduler/simulate/schedule.h"
-#include "scheduler/simulate/step_plan.h"
 
 namespace roundhouse {
 

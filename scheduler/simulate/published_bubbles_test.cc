@@ -7,10 +7,10 @@
 
 #include "absl/strings/numbers.h"
 #include "gtest/gtest.h"
+#include "scheduler/search/partitions.h"
 #include "scheduler/simulate/baselines.h"
 #include "scheduler/simulate/checker.h"
 #include "scheduler/simulate/csv.h"
-#include "scheduler/simulate/partitions.h"
 
 namespace roundhouse {
 namespace {

@@ -11,9 +11,9 @@
 #include <memory>
 #include <vector>
 
+#include "scheduler/plan/machine.h"
 #include "scheduler/simulate/device_run.h"
 #include "scheduler/simulate/job_run.h"
-#include "scheduler/simulate/machine.h"
 #include "scheduler/simulate/part_feed.h"
 #include "scheduler/simulate/schedule.h"
 #include "scheduler/simulate/step_simulator.h"

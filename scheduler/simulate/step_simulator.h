@@ -34,12 +34,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "scheduler/plan/machine.h"
+#include "scheduler/plan/model_costs.h"
+#include "scheduler/search/step_plan.h"
 #include "scheduler/simulate/host_work.h"
-#include "scheduler/simulate/machine.h"
-#include "scheduler/simulate/model_costs.h"
 #include "scheduler/simulate/part_feed.h"
 #include "scheduler/simulate/schedule.h"
-#include "scheduler/simulate/step_plan.h"
 
 namespace roundhouse {
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "scheduler/plan/model_costs.h"
 #include "scheduler/simulate/checker.h"
-#include "scheduler/simulate/model_costs.h"
 #include "scheduler/simulate/schedule.h"
 
 namespace roundhouse {

@@ -2,7 +2,7 @@
 #ifndef ROUNDHOUSE_SCHEDULER_SIMULATE_TEST_COSTS_H_
 #define ROUNDHOUSE_SCHEDULER_SIMULATE_TEST_COSTS_H_
 
-#include "scheduler/simulate/model_costs.h"
+#include "scheduler/plan/model_costs.h"
 
 namespace roundhouse {
 

@@ -12,9 +12,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "scheduler/plan/model_costs.h"
 #include "scheduler/simulate/checker.h"
 #include "scheduler/simulate/compute_check.h"
-#include "scheduler/simulate/model_costs.h"
 #include "scheduler/simulate/schedule.h"
 
 namespace roundhouse {

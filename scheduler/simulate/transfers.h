@@ -15,7 +15,7 @@
 #include <optional>
 #include <vector>
 
-#include "scheduler/simulate/machine.h"
+#include "scheduler/plan/machine.h"
 #include "scheduler/simulate/part_run.h"
 #include "scheduler/simulate/schedule.h"
 #include "scheduler/simulate/transfer_rates.h"

@@ -19,9 +19,9 @@
 #include "server/api/peers.h"
 #include "server/api/sample_engine.h"
 #include "server/dataset/dataset_inspector.h"
-#include "server/jobs/model_catalog.h"
 #include "server/observe/metrics.h"
-#include "server/plan/training_planner.h"
+#include "server/planning/model_catalog.h"
+#include "server/planning/training_planner.h"
 #include "server/store/store.h"
 
 namespace roundhouse {

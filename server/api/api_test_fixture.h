@@ -25,9 +25,9 @@
 #include "server/api/fake_engine.h"
 #include "server/api/fake_sampler.h"
 #include "server/dataset/dataset_inspector.h"
-#include "server/jobs/model_catalog.h"
-#include "server/plan/training_planner.h"
-#include "server/pool/event_loop.h"
+#include "server/loop/event_loop.h"
+#include "server/planning/model_catalog.h"
+#include "server/planning/training_planner.h"
 #include "server/spec/spec_error.h"
 #include "server/store/store.h"
 

@@ -6,7 +6,7 @@
 #include "server/api/call_queue.h"
 #include "server/api/sample_engine.h"
 #include "server/api/stream_pump.h"
-#include "server/jobs/model_catalog.h"
+#include "server/planning/model_catalog.h"
 
 namespace roundhouse {
 

@@ -1,5 +1,5 @@
 // <state-dir>/jobs/<uid>/samples.jsonl: one JSON object a line, a completion of
-// one of a job's eval_prompts (server/jobs/evaluation_samples.h).
+// one of a job's eval_prompts (server/run/evaluation_samples.h).
 //
 // Stateless; thread-safe.
 #ifndef ROUNDHOUSE_SERVER_API_SAMPLE_HISTORY_H_

@@ -20,9 +20,9 @@
 #include "base/limits.h"
 #include "server/dataset/given_files.h"
 #include "server/dataset/helper_limits.h"
-#include "server/pool/background.h"
-#include "server/pool/child_process.h"
-#include "server/pool/event_loop.h"
+#include "server/loop/background.h"
+#include "server/loop/event_loop.h"
+#include "server/workers/child_process.h"
 
 namespace roundhouse {
 

@@ -20,7 +20,7 @@
 #include "server/dataset/dataset_helper.h"
 #include "server/dataset/given_files.h"
 #include "server/dataset/helper_lanes.h"
-#include "server/pool/event_loop.h"
+#include "server/loop/event_loop.h"
 #include "server/spec/data_files.h"
 #include "server/spec/paths.h"
 #include "server/spec/spec.h"

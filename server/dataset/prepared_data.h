@@ -17,8 +17,8 @@
 
 #include "absl/status/status.h"
 #include "server/dataset/preparer.h"
-#include "server/pool/event_loop.h"
-#include "server/pool/work_pool.h"
+#include "server/loop/event_loop.h"
+#include "server/loop/work_pool.h"
 
 namespace roundhouse {
 

@@ -13,7 +13,7 @@
 
 #include "absl/status/status.h"
 #include "server/dataset/dataset_helper.h"
-#include "server/pool/event_loop.h"
+#include "server/loop/event_loop.h"
 
 namespace roundhouse {
 

@@ -13,7 +13,7 @@
 #include "base/files/descriptor.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
-#include "server/pool/child_process.h"
+#include "server/workers/child_process.h"
 
 namespace roundhouse {
 namespace {

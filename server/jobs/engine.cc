@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/version.h"
-#include "server/jobs/sample_names.h"
+#include "server/admission/sample_names.h"
 
 namespace roundhouse {
 namespace {

@@ -6,10 +6,10 @@
 #include "absl/time/clock.h"
 #include "base/model/family.h"
 #include "base/status.h"
+#include "server/admission/job_data.h"
 #include "server/jobs/engine.h"
-#include "server/jobs/job_data.h"
-#include "server/jobs/runner_work.h"
-#include "server/jobs/tokenizer_copy.h"
+#include "server/run/runner_work.h"
+#include "server/weights/tokenizer_copy.h"
 
 namespace roundhouse {
 namespace {

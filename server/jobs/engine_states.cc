@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "server/jobs/engine.h"
-#include "server/jobs/finish_mark.h"
+#include "server/run/finish_mark.h"
 #include "server/spec/spec_error.h"
 #include "server/weights/checkpoint.h"
 #include "server/weights/leftovers.h"

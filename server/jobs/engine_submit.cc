@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/byte_text.h"
 #include "base/status.h"
-#include "server/jobs/dry_run.h"
+#include "server/admission/dry_run.h"
 #include "server/jobs/engine.h"
 #include "server/spec/job_file.h"
 #include "server/spec/spec_error.h"

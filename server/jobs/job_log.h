@@ -12,8 +12,8 @@
 
 #include "absl/status/statusor.h"
 #include "server/jobs/job_files.h"
-#include "server/pool/background.h"
-#include "server/pool/event_loop.h"
+#include "server/loop/background.h"
+#include "server/loop/event_loop.h"
 
 namespace roundhouse {
 

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "nlohmann/json.hpp"
-#include "server/jobs/evaluations.h"
+#include "server/run/evaluations.h"
 
 namespace roundhouse {
 namespace {

@@ -15,19 +15,19 @@
 
 #include "base/ids.h"
 #include "base/wire/messages.h"
-#include "server/jobs/device_reports.h"
-#include "server/jobs/dispatch_loop.h"
+#include "server/arena/host_arena.h"
 #include "server/jobs/running_job.h"
+#include "server/loop/event_loop.h"
+#include "server/observe/device_reports.h"
 #include "server/observe/metrics.h"
 #include "server/observe/sample_log.h"
 #include "server/observe/trace_recorder.h"
-#include "server/pool/event_loop.h"
-#include "server/pool/files_line.h"
-#include "server/pool/host_arena.h"
-#include "server/pool/peer_group.h"
-#include "server/pool/worker_pool.h"
 #include "server/sample/sampler.h"
+#include "server/steps/dispatch_loop.h"
 #include "server/weights/base_weights.h"
+#include "server/workers/files_line.h"
+#include "server/workers/peer_group.h"
+#include "server/workers/worker_pool.h"
 
 namespace roundhouse {
 

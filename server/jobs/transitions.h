@@ -32,7 +32,7 @@
 #include "absl/time/time.h"
 #include "scheduler/jobs/lifecycle.h"
 #include "server/jobs/disk_reserve.h"
-#include "server/pool/event_loop.h"
+#include "server/loop/event_loop.h"
 #include "server/store/store.h"
 
 namespace roundhouse {

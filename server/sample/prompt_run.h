@@ -25,12 +25,12 @@
 #include "base/model/config.h"
 #include "base/wire/commands.h"
 #include "server/api/sample_engine.h"
+#include "server/arena/host_arena.h"
 #include "server/dataset/text_helper.h"
-#include "server/pool/event_loop.h"
-#include "server/pool/host_arena.h"
-#include "server/pool/replies.h"
-#include "server/pool/worker_pool.h"
+#include "server/loop/event_loop.h"
 #include "server/sample/sample_batch.h"
+#include "server/workers/replies.h"
+#include "server/workers/worker_pool.h"
 
 namespace roundhouse {
 

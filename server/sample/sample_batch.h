@@ -15,7 +15,7 @@
 #include "base/wire/commands.h"
 #include "base/wire/events.h"
 #include "server/api/sample_engine.h"
-#include "server/pool/host_arena.h"
+#include "server/arena/host_arena.h"
 
 namespace roundhouse {
 

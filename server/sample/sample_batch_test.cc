@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
-#include "server/pool/host_arena.h"
+#include "server/arena/host_arena.h"
 
 namespace roundhouse {
 namespace {

@@ -22,16 +22,16 @@
 
 #include "absl/status/status.h"
 #include "server/api/sample_engine.h"
+#include "server/arena/host_arena.h"
 #include "server/dataset/text_helper.h"
-#include "server/pool/event_loop.h"
-#include "server/pool/files_line.h"
-#include "server/pool/host_arena.h"
-#include "server/pool/worker_pool.h"
+#include "server/loop/event_loop.h"
 #include "server/sample/prompt_run.h"
 #include "server/sample/sample_source.h"
 #include "server/sample/sampling_state.h"
 #include "server/weights/base_weights.h"
 #include "server/weights/file_table.h"
+#include "server/workers/files_line.h"
+#include "server/workers/worker_pool.h"
 
 namespace roundhouse {
 

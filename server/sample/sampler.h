@@ -17,9 +17,9 @@
 
 #include "absl/status/statusor.h"
 #include "server/api/sample_engine.h"
-#include "server/pool/files_line.h"
 #include "server/sample/sample_run.h"
 #include "server/sample/sample_source.h"
+#include "server/workers/files_line.h"
 
 namespace roundhouse {
 

@@ -18,7 +18,7 @@
 #include "base/model/directory.h"
 #include "base/model/parameters.h"
 #include "base/wire/commands.h"
-#include "server/pool/host_arena.h"
+#include "server/arena/host_arena.h"
 #include "server/weights/base_weights.h"
 #include "server/weights/file_table.h"
 

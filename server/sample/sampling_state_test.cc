@@ -7,7 +7,7 @@
 
 #include "base/wire/words.h"
 #include "gtest/gtest.h"
-#include "server/pool/host_arena.h"
+#include "server/arena/host_arena.h"
 #include "server/testing/test_model.h"
 
 namespace roundhouse {

@@ -55,7 +55,8 @@ struct StoreOptions {
 struct NewJob {
   std::string text;
   std::string resolved;
-  std::string files;  // that it was submitted with (server/jobs/source_files.h)
+  std::string
+      files;  // that it was submitted with (server/admission/source_files.h)
   std::string output_name;
   std::string request_id;           // "": not idempotent.
   std::string principal = "local";  // Who asks, as in "uid:1000".

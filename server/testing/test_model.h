@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/model/config.h"
 #include "base/model/parameters.h"
-#include "server/pool/host_arena.h"
+#include "server/arena/host_arena.h"
 #include "server/weights/base_weights.h"
 #include "server/weights/training_state.h"
 

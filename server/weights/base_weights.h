@@ -18,7 +18,7 @@
 #include "base/dtype.h"
 #include "base/model/config.h"
 #include "base/model/directory.h"
-#include "server/pool/host_arena.h"
+#include "server/arena/host_arena.h"
 
 namespace roundhouse {
 

@@ -23,12 +23,12 @@
 
 #include "absl/status/statusor.h"
 #include "base/wire/messages.h"
-#include "server/pool/event_loop.h"
-#include "server/pool/files_line.h"
-#include "server/pool/work_pool.h"
+#include "server/loop/event_loop.h"
+#include "server/loop/work_pool.h"
 #include "server/weights/export_directory.h"
 #include "server/weights/export_plan.h"
 #include "server/weights/export_task.h"
+#include "server/workers/files_line.h"
 
 namespace roundhouse {
 

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "base/model/directory.h"
 #include "base/wire/messages.h"
-#include "server/pool/host_arena.h"
+#include "server/arena/host_arena.h"
 #include "server/weights/training_state.h"
 
 namespace roundhouse {

@@ -1,7 +1,7 @@
 // A job's training state in the host arena: compute weights, fp32 masters,
 // moments and gradient sums per unit, with the layout table that workers read
 // (base/wire/layout.h).  What slots contribute to the sums belongs to the plan
-// (server/jobs/contribution_buffers.h).
+// (server/planning/contribution_buffers.h).
 //
 // Units are those of the wire (base/model/parameters.h, TrainingUnits).  With
 // adapters the model's own are frozen: they lie in a BaseWeights that jobs
@@ -23,7 +23,7 @@
 #include "base/model/config.h"
 #include "base/model/parameters.h"
 #include "base/wire/layout.h"
-#include "server/pool/host_arena.h"
+#include "server/arena/host_arena.h"
 #include "server/weights/base_weights.h"
 
 namespace roundhouse {

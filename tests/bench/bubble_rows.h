@@ -9,9 +9,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "scheduler/simulate/machine.h"
-#include "scheduler/simulate/model_costs.h"
-#include "scheduler/simulate/partitions.h"
+#include "scheduler/plan/machine.h"
+#include "scheduler/plan/model_costs.h"
+#include "scheduler/search/partitions.h"
 #include "scheduler/simulate/schedule.h"
 #include "scheduler/simulate/step_simulator.h"
 

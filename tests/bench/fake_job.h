@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "scheduler/plan/model_costs.h"
 #include "scheduler/plan/plan.h"
-#include "scheduler/simulate/model_costs.h"
 #include "tests/bench/daemon_job.h"
 
 namespace roundhouse::bench {

@@ -1,5 +1,5 @@
 // What a run in real time takes from the inputs of a simulation
-// (scheduler/simulate/model_costs.h).  Pure.
+// (scheduler/plan/model_costs.h).  Pure.
 #ifndef ROUNDHOUSE_TESTS_BENCH_MODEL_INPUTS_H_
 #define ROUNDHOUSE_TESTS_BENCH_MODEL_INPUTS_H_
 
@@ -7,8 +7,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "scheduler/plan/model_costs.h"
 #include "scheduler/plan/plan.h"
-#include "scheduler/simulate/model_costs.h"
 
 namespace roundhouse::bench {
 

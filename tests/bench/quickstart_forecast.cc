@@ -9,9 +9,9 @@
 #include "base/status.h"
 #include "scheduler/plan/cost_model.h"
 #include "scheduler/plan/step_plan.h"
-#include "scheduler/simulate/step_search.h"
-#include "server/jobs/plan_costs.h"
-#include "server/jobs/plan_search.h"
+#include "scheduler/search/step_search.h"
+#include "server/planning/plan_costs.h"
+#include "server/planning/plan_search.h"
 #include "tests/bench/model_inputs.h"
 
 namespace roundhouse::bench {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "scheduler/plan/model_costs.h"
 #include "scheduler/plan/plan.h"
-#include "scheduler/simulate/model_costs.h"
 #include "tests/bench/real_time_forecast.h"
 #include "tests/bench/samples.h"
 

@@ -11,7 +11,7 @@
 namespace roundhouse::bench {
 
 // Steps before this one are not counted: the daemon looks for a plan after the
-// fourth (server/jobs/plan_search.h).
+// fourth (server/planning/plan_search.h).
 inline constexpr int64_t kFirstStep = 24;
 
 struct QuickstartOptions {

@@ -5,8 +5,8 @@
 
 #include "base/status.h"
 #include "scheduler/plan/step_plan.h"
+#include "scheduler/search/step_search.h"
 #include "scheduler/simulate/dispatcher_feed.h"
-#include "scheduler/simulate/step_search.h"
 #include "scheduler/simulate/step_simulator.h"
 
 namespace roundhouse::bench {

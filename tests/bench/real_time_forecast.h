@@ -4,10 +4,10 @@
 #define ROUNDHOUSE_TESTS_BENCH_REAL_TIME_FORECAST_H_
 
 #include "absl/status/statusor.h"
+#include "scheduler/plan/machine.h"
+#include "scheduler/plan/model_costs.h"
 #include "scheduler/plan/plan.h"
 #include "scheduler/simulate/host_work.h"
-#include "scheduler/simulate/machine.h"
-#include "scheduler/simulate/model_costs.h"
 #include "tests/bench/fake_job.h"
 
 namespace roundhouse::bench {

@@ -7,8 +7,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
+#include "scheduler/search/step_search.h"
 #include "scheduler/simulate/checker.h"
-#include "scheduler/simulate/step_search.h"
 #include "scheduler/simulate/step_simulator.h"
 
 namespace roundhouse::bench {

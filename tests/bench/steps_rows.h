@@ -1,5 +1,5 @@
 // The rows of bubble_table --steps: consecutive steps with the optimizer, each
-// against the bound of scheduler/simulate/step_bound.h.  No files, no flags.
+// against the bound of scheduler/search/step_bound.h.  No files, no flags.
 #ifndef ROUNDHOUSE_TESTS_BENCH_STEPS_ROWS_H_
 #define ROUNDHOUSE_TESTS_BENCH_STEPS_ROWS_H_
 
@@ -9,10 +9,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "scheduler/simulate/machine.h"
-#include "scheduler/simulate/model_costs.h"
+#include "scheduler/plan/machine.h"
+#include "scheduler/plan/model_costs.h"
+#include "scheduler/search/step_bound.h"
 #include "scheduler/simulate/schedule.h"
-#include "scheduler/simulate/step_bound.h"
 
 namespace roundhouse::bench {
 

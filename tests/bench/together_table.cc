@@ -15,8 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
-#include "scheduler/simulate/jobs_together.h"
-#include "scheduler/simulate/model_costs.h"
+#include "scheduler/plan/model_costs.h"
+#include "scheduler/search/jobs_together.h"
 
 namespace roundhouse::bench {
 namespace {

@@ -1,4 +1,4 @@
-// A worker process without Torch for tests of server/pool: it says hello and
+// A worker process without Torch for tests of server/workers: it says hello and
 // answers every command at once, or misbehaves as --kill-at tells it.
 //
 //   die-at-start      dies before it has said hello

@@ -18,7 +18,7 @@
 //       "eval_loss"}; numbers as hexadecimal floats in text: bits survive
 //
 // What a job's fields mean for a step (order of batches, schedule, clipping) is
-// worked out here again, not taken from server/jobs/runner; but for where a
+// worked out here again, not taken from server/run/runner; but for where a
 // plan of the job's own cuts its rounds, which `determinism: fast` rounds at.
 #include <unistd.h>
 
@@ -46,7 +46,7 @@
 #include "nlohmann/json.hpp"
 #include "scheduler/plan/step_plan.h"
 #include "server/dataset/dataset.h"
-#include "server/jobs/job_needs.h"
+#include "server/planning/job_needs.h"
 #include "server/spec/spec.h"
 #include "server/weights/adapter_files.h"
 #include "worker/files/normal.h"

@@ -1,5 +1,6 @@
-// What the daemon takes a slot to hold on its device (server/jobs/plan_limits)
-// against what the worker counts for the slot's command (worker/slot).
+// What the daemon takes a slot to hold on its device
+// (server/planning/plan_limits) against what the worker counts for the slot's
+// command (worker/slot).
 #include <algorithm>
 #include <cstdint>
 #include <random>
@@ -8,8 +9,8 @@
 
 #include "gtest/gtest.h"
 #include "scheduler/plan/step_plan.h"
-#include "server/jobs/commands.h"
-#include "server/jobs/plan_limits.h"
+#include "server/planning/plan_limits.h"
+#include "server/steps/commands.h"
 #include "server/testing/test_model.h"
 #include "worker/slot/job_tables.h"
 #include "worker/slot/slot_plan.h"

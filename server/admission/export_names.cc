@@ -1,0 +1,148 @@
+#include "server/admission/export_names.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/path_exists.h"
+#include "base/status.h"
+#include "server/spec/spec_error.h"
+#include "server/weights/adapter_files.h"
+#include "server/weights/checkpoint.h"
+
+namespace roundhouse {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxOutputNameBytes = 64;
+
+absl::Status Refused(const char* field, const std::string& why) {
+  return FieldError("INVALID_VALUE", field, absl::StrCat(field, ": ", why));
+}
+
+bool IsOutputName(const std::string& name) {
+  return !name.empty() && name.size() <= kMaxOutputNameBytes &&
+         name[0] != '.' && !absl::StartsWith(name, "tmp-") &&
+         std::all_of(name.begin(), name.end(), [](unsigned char c) {
+           return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.';
+         });
+}
+
+// Hashes all of a checkpoint that an export may read.
+absl::Status CheckExported(const FileOpener& files, const std::string& path) {
+  ASSIGN_OR_RETURN(const CheckpointManifest manifest,
+                   ReadCheckpoint(files, path, false));
+  for (const CheckpointShard& file : manifest.shards) {
+    // Most of its bytes, and of no use to whoever gets the export.
+    if (absl::StartsWith(file.file, "optimizer")) continue;
+    RETURN_IF_ERROR(VerifyCheckpointFile(files, path, file));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ExportNames::Source(
+    const std::string& source) const {
+  ASSIGN_OR_RETURN(const NamedWeights found,
+                   names_.FindWeights("source", source, PathKind::kDirectory));
+  if (!found.path.empty()) return found.path;
+  return absl::FailedPreconditionError(
+      absl::StrCat(found.job->id, " is ", JobStateName(found.job->state),
+                   " and has no output; ", names_.CheckpointsText(*found.job)));
+}
+
+absl::StatusOr<std::string> ExportNames::Output(
+    const std::string& output) const {
+  // As Create has them: jobs, then outputs, after the data roots.
+  const std::string& outputs = roots_.roots().back();
+  const fs::path given(output);
+  const std::string name = given.filename().string();
+  if (!IsOutputName(name)) {
+    return Refused(
+        "output",
+        absl::StrCat("\"", output, "\" does not end in a name of 1 to ",
+                     kMaxOutputNameBytes,
+                     " of letters, digits, '-', '_', '.', which begins "
+                     "neither with '.' nor with tmp-"));
+  }
+  std::string parent = outputs;
+  if (given.has_parent_path()) {
+    ASSIGN_OR_RETURN(parent, OutputFolder(given.parent_path().string()));
+  }
+  const std::string path = absl::StrCat(parent == "/" ? "" : parent, "/", name);
+  std::error_code error;
+  const fs::file_type there = fs::symlink_status(path, error).type();
+  if (there == fs::file_type::none) {
+    return Refused("output", absl::StrCat(path, ": ", error.message()));
+  }
+  if (there != fs::file_type::not_found) {
+    return FieldError(absl::StatusCode::kAlreadyExists, "INVALID_VALUE",
+                      "output",
+                      absl::StrCat("output: ", path, ": is there already"));
+  }
+  RETURN_IF_ERROR(CheckOutputIn(parent, name));
+  return path;
+}
+
+absl::StatusOr<std::string> ExportNames::OutputFolder(
+    const std::string& parent) const {
+  const auto found = roots_.Resolve("output", parent, PathKind::kDirectory);
+  if (ErrorReason(found.status()) == "PATH_NOT_FOUND") {
+    return Refused(
+        "output",
+        absl::StrCat("the folder ",
+                     absl::StripPrefix(found.status().message(), "output: "),
+                     "; make it first"));
+  }
+  RETURN_IF_ERROR(found.status());
+  const auto folder = roots_.OpenDirectory(*found);
+  if (!folder.ok()) {
+    return Refused("output", std::string(folder.status().message()));
+  }
+  return folder->path;
+}
+
+absl::Status ExportNames::CheckOutputIn(const std::string& parent,
+                                        const std::string& name) const {
+  const std::string& outputs = roots_.roots().back();
+  const std::string state = fs::path(outputs).parent_path().string();
+  if (parent == outputs) {
+    RETURN_IF_ERROR(checker_.CheckOutputName(name));
+  } else if (absl::StartsWith(parent + "/", state + "/")) {
+    return Refused("output", absl::StrCat(parent, " is the server's own"));
+  }
+  if (access(parent.c_str(), W_OK) != 0) {
+    return Refused("output",
+                   absl::StrCat(parent, " can't be written by the server"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ExportPlan> ExportNames::Plan(
+    const ExportRequest& request) const {
+  ExportRequest located = request;
+  ASSIGN_OR_RETURN(located.source, Source(request.source));
+  ASSIGN_OR_RETURN(located.output, Output(request.output));
+  if (roots_.IsThere(absl::StrCat(located.source, "/", kManifestName))) {
+    const absl::Status whole = CheckExported(roots_, located.source);
+    if (absl::IsUnavailable(whole)) return whole;
+    if (!whole.ok()) {
+      return FieldError(absl::StatusCode::kFailedPrecondition,
+                        "CHECKPOINT_CORRUPT", "source",
+                        absl::StrCat("source: ", std::string(whole.message())));
+    }
+  }
+  return PlanExport(
+      located, {.files = &roots_, .find_base = [this](const std::string& name) {
+                  return names_.ResolvePath(kBaseModel, name, PathKind::kModel);
+                }});
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,58 @@
+#include "server/admission/job_queue.h"
+
+#include <algorithm>
+
+#include "server/store/store_records.h"
+
+namespace roundhouse {
+namespace {
+
+constexpr int kDoublings = 7;
+
+}  // namespace
+
+void JobQueue::Add(const std::string& id, absl::Time now) {
+  jobs_.push_back({id, now});
+}
+
+void JobQueue::AddInOrder(const std::string& id, absl::Time now) {
+  const auto later =
+      std::find_if(jobs_.begin(), jobs_.end(), [&](const Queued& queued) {
+        return JobNumber(queued.id) > JobNumber(id);
+      });
+  jobs_.insert(later, {id, now});
+}
+
+JobQueue::Queued JobQueue::TakeFront() {
+  Queued job = jobs_.front();
+  jobs_.pop_front();
+  return job;
+}
+
+void JobQueue::Remove(const std::string& id) {
+  std::erase_if(jobs_, [&](const Queued& job) { return job.id == id; });
+}
+
+void JobQueue::WaitForRoom(const std::string& id, absl::Time now) {
+  Untaken& untaken = without_room_[id];
+  untaken.due =
+      now + std::min(kMostRetryUntaken, kRetryUntaken * (1 << untaken.tries));
+  untaken.tries = std::min(untaken.tries + 1, kDoublings);
+}
+
+void JobQueue::WaitForRoomAgain(const std::string& id, absl::Time now) {
+  without_room_[id].due = now + kRetryUntaken;
+}
+
+std::vector<std::string> JobQueue::WithoutRoom() const {
+  std::vector<std::string> ids;
+  for (const auto& [id, untaken] : without_room_) ids.push_back(id);
+  return ids;
+}
+
+bool JobQueue::IsDue(const std::string& id, absl::Time now) const {
+  const auto found = without_room_.find(id);
+  return found != without_room_.end() && now >= found->second.due;
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,64 @@
+// Jobs that wait to run, first come first served, and those that could not be
+// taken up for want of room on the disk and are tried again.
+//
+// A plain container; runs on the event loop's thread.
+#ifndef ROUNDHOUSE_SERVER_ADMISSION_JOB_QUEUE_H_
+#define ROUNDHOUSE_SERVER_ADMISSION_JOB_QUEUE_H_
+
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace roundhouse {
+
+// For a disk that has room: a quota may be full, or it was there for a moment.
+// Each try waits twice as long: it may take a large disk to its end again.
+inline constexpr absl::Duration kRetryUntaken = absl::Seconds(5);
+inline constexpr absl::Duration kMostRetryUntaken = absl::Minutes(10);
+
+class JobQueue {
+ public:
+  struct Queued {
+    std::string id;
+    absl::Time since;
+  };
+
+  bool empty() const { return jobs_.empty(); }
+  const Queued& front() const { return jobs_.front(); }
+  const std::deque<Queued>& jobs() const { return jobs_; }
+
+  void Add(const std::string& id, absl::Time now);
+  // Before those with later ids: it came before they did.
+  void AddInOrder(const std::string& id, absl::Time now);
+  Queued TakeFront();
+  // It could not be started just now.
+  void PutBack(const Queued& job) { jobs_.push_front(job); }
+  void Remove(const std::string& id);
+
+  // The job is PAUSED for want of room before it ran: it is due once more,
+  // later each time.
+  void WaitForRoom(const std::string& id, absl::Time now);
+  // The first time of one that an earlier daemon left so.
+  void WaitForRoomAgain(const std::string& id, absl::Time now);
+  // It goes on when it is told to, or does not wait any more.
+  void ForgetRoom(const std::string& id) { without_room_.erase(id); }
+  // The ids of the jobs that wait for room.
+  std::vector<std::string> WithoutRoom() const;
+  bool IsDue(const std::string& id, absl::Time now) const;
+
+ private:
+  struct Untaken {
+    absl::Time due;  // of the next try
+    int tries = 0;
+  };
+
+  std::deque<Queued> jobs_;
+  std::map<std::string, Untaken> without_room_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_ADMISSION_JOB_QUEUE_H_

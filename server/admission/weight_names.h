@@ -1,0 +1,74 @@
+// What names in job files and questions mean: paths under the data roots,
+// models by their ids on the hub, jobs and what jobs made.
+//
+// Reads the store, and looks names up on the disk; opens nothing that people
+// wrote.  Thread-safe.  Every method but FindJob blocks on the disk: not for
+// the event loop's thread.
+#ifndef ROUNDHOUSE_SERVER_ADMISSION_WEIGHT_NAMES_H_
+#define ROUNDHOUSE_SERVER_ADMISSION_WEIGHT_NAMES_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/admission/job_paths.h"
+#include "server/dataset/dataset_inspector.h"
+#include "server/spec/hub_cache.h"
+#include "server/spec/job_file.h"
+#include "server/spec/paths.h"
+#include "server/store/store.h"
+
+namespace roundhouse {
+
+// A directory of trained weights.
+struct NamedWeights {
+  std::string path;              // "": a job's output, which is not there yet
+  std::optional<JobRecord> job;  // that made them
+};
+
+class WeightNames {
+ public:
+  // `hf_cache` as hub_cache.h's.  References outlive it.
+  WeightNames(const DataRoots& roots, const JobStore& store,
+              const std::string& hf_cache, const JobPaths& paths)
+      : roots_(roots), store_(store), hub_(hf_cache), paths_(paths) {}
+
+  // What a path in a job file means: under a data root, or of "job:NAME"; of a
+  // model also a hub id, or a path, in the Hugging Face cache.
+  // kInvalidArgument naming the field.
+  absl::StatusOr<std::string> ResolvePath(const std::string& field,
+                                          const std::string& path,
+                                          PathKind kind) const;
+  // ResolvePath; this outlives it.
+  PathResolver resolver() const;
+  // Makes paths of the file's spec what they mean, or "" and a fault of the
+  // file.
+  void ResolvePaths(JobFile* file) const;
+
+  // A job by its id, or the newest of that output_name.  NOT_FOUND.
+  absl::StatusOr<JobRecord> FindJob(const std::string& name) const;
+  // What a name of trained weights means: a job's id or output name (its
+  // output), either with "/checkpoint-40" behind it, or a path as ResolvePath
+  // has it.  NOT_FOUND, or ResolvePath's errors.
+  absl::StatusOr<NamedWeights> FindWeights(const std::string& field,
+                                           const std::string& name,
+                                           PathKind kind) const;
+  // "it has checkpoint-20, checkpoint-40", for messages.
+  std::string CheckpointsText(const JobRecord& job) const;
+
+  const HubCache& hub() const { return hub_; }
+
+ private:
+  absl::StatusOr<std::string> ResolveModel(const std::string& field,
+                                           const std::string& name,
+                                           HubNeed need) const;
+
+  const DataRoots& roots_;
+  const JobStore& store_;
+  const HubCache hub_;
+  const JobPaths& paths_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_ADMISSION_WEIGHT_NAMES_H_

@@ -1,0 +1,270 @@
+#include "server/planning/job_needs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "scheduler/plan/step_plan.h"
+#include "server/dataset/dataset.h"
+#include "server/spec/model_limits.h"
+#include "server/spec/spec_error.h"
+#include "server/weights/base_weights.h"
+
+namespace roundhouse {
+namespace {
+
+int64_t StepMicroBatches(const ResolvedSpec& spec) {
+  return (spec.spec().batch_size + spec.micro_batch_size() - 1) /
+         spec.micro_batch_size();
+}
+
+int64_t RoundMicroBatches(const ResolvedSpec& spec) {
+  return std::min(StepMicroBatches(spec), spec.micro_batches_per_round());
+}
+
+// Of a full round.
+int64_t RoundGroups(const ResolvedSpec& spec) {
+  return std::min(spec.gradient_groups(), RoundMicroBatches(spec));
+}
+
+// Plan::split of these stages.
+void AddSplits(const std::vector<StageWidth>& widths, int64_t groups,
+               Plan& plan) {
+  for (const StageWidth& width : widths) {
+    std::vector<int> parts(width.groups.begin(), width.groups.end());
+    if (parts.empty()) parts.assign(width.width, 1);
+    plan.split.push_back(SplitOf(parts, static_cast<int>(groups)));
+  }
+}
+
+absl::Status CheckDevices(const char* direction,
+                          const std::vector<StageWidth>& widths,
+                          int device_count) {
+  for (size_t stage = 0; stage < widths.size(); ++stage) {
+    if (widths[stage].devices() <= device_count) continue;
+    return FieldError(
+        "INVALID_VALUE", "plan",
+        absl::StrCat("plan: ", direction, "[", stage, "] is ",
+                     widths[stage].devices(), " devices wide; this server has ",
+                     device_count));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Plan> ExplicitToPlan(const ResolvedSpec& spec, int layers) {
+  const ExplicitPlan& text = *spec.spec().plan;
+  Plan plan;
+  plan.fused = true;
+  for (const StageRange& s : text.forward) {
+    plan.forward.push_back({s.first, s.last});
+  }
+  for (const StageRange& s : text.backward) {
+    plan.backward.push_back({s.first, s.last});
+  }
+  AddSplits(text.forward_width, RoundGroups(spec), plan);
+  AddSplits(text.backward_width, RoundGroups(spec), plan);
+  absl::Status status = CheckPlan(plan, layers);
+  if (status.ok() && plan.backward.empty()) {
+    status = absl::InvalidArgumentError("plan.backward: has no stage");
+  }
+  if (!status.ok()) {
+    return FieldError("INVALID_VALUE", "plan", std::string(status.message()));
+  }
+  return plan;
+}
+
+// The tokens of eval_prompts and their completions, while nothing is loaded or
+// saved.
+uint64_t EvalPromptBytes(const ResolvedSpec& spec, const ModelConfig& model) {
+  const auto tokens =
+      static_cast<uint64_t>(model.max_position_tokens + kEvalNewTokens);
+  return spec.spec().eval_prompts.size() * (tokens * sizeof(int32_t) + 64);
+}
+
+}  // namespace
+
+int64_t StepRounds(const ResolvedSpec& spec) {
+  const int64_t most = RoundMicroBatches(spec);
+  return (StepMicroBatches(spec) + most - 1) / most;
+}
+
+bool UpdatesInOnePass(const ResolvedSpec& spec) {
+  return !WaitsForNorm(spec.spec()) && StepRounds(spec) == 1;
+}
+
+Updates UpdatesOf(const ResolvedSpec& spec) {
+  const bool one_pass = UpdatesInOnePass(spec);
+  if (spec.spec().optimizer_mode == OptimizerMode::kAsync) {
+    return one_pass ? Updates::kOnePassStale : Updates::kStale;
+  }
+  if (one_pass) return Updates::kOnePass;
+  return WaitsForNorm(spec.spec()) ? Updates::kClipped : Updates::kAsReduced;
+}
+
+DType ComputeDtype(SpecDtype dtype) {
+  switch (dtype) {
+    case SpecDtype::kFp32:
+      return DType::kF32;
+    case SpecDtype::kBf16:
+      return DType::kBF16;
+    case SpecDtype::kFp16:
+      return DType::kF16;
+  }
+  return DType::kF32;
+}
+
+DType ContributionDType(const ResolvedSpec& spec) {
+  const bool fast = spec.determinism() == Determinism::kFast &&
+                    spec.spec().method == Method::kFull;
+  return fast ? ComputeDtype(spec.dtype()) : DType::kF32;
+}
+
+Determinism UsualDeterminism(const DeviceRoom& device) {
+  // Of GPUs.
+  return device.with_libraries ? Determinism::kFast : Determinism::kBitwise;
+}
+
+DType MostlyIn(const ModelDirectory& model) {
+  std::map<DType, uint64_t> elements;
+  for (const auto& unit : model.sources) {
+    for (const ParameterSource& source : unit) {
+      elements[source.dtype] += source.bytes / DTypeBytes(source.dtype);
+    }
+  }
+  DType most = model.config.dtype;
+  for (const auto& [dtype, count] : elements) {
+    if (count > elements[most]) most = dtype;
+  }
+  return most;
+}
+
+SpecDtype UsualDtype(const ModelDirectory& model) {
+  return MostlyIn(model) == DType::kF32 ? SpecDtype::kFp32 : SpecDtype::kBf16;
+}
+
+SpecDefaults DefaultsOf(const ModelDirectory& model, const DeviceRoom& device) {
+  return {.determinism = UsualDeterminism(device),
+          .max_length = UsualMaxLength(model.config.max_position_tokens),
+          .dtype = UsualDtype(model)};
+}
+
+TrainedModel TrainedOf(const ResolvedSpec& spec, const ModelConfig& model) {
+  return {model, spec.adapter(), ComputeDtype(spec.dtype())};
+}
+
+TrainingStateOptions StateOptions(uint64_t job, const ResolvedSpec& spec,
+                                  const ModelConfig& model) {
+  TrainingStateOptions options;
+  options.job = job;
+  options.model = model;
+  options.adapter = spec.adapter();
+  options.dtype = ComputeDtype(spec.dtype());
+  options.seed = static_cast<uint64_t>(spec.spec().seed);
+  options.head_token_chunk = spec.spec().head_token_chunk;
+  options.stale = spec.spec().optimizer_mode == OptimizerMode::kAsync;
+  options.one_pass = UpdatesInOnePass(spec);
+  return options;
+}
+
+RoundBuffersOptions BufferOptions(const ResolvedSpec& spec,
+                                  const ModelConfig& model, const Plan& plan,
+                                  int64_t max_row_tokens, int device_count) {
+  RoundBuffersOptions options;
+  options.plan = plan;
+  options.micro_batches = static_cast<int>(RoundMicroBatches(spec));
+  options.rows = spec.micro_batch_size();
+  options.row_tokens = max_row_tokens;
+  options.hidden_size = model.hidden_size;
+  options.dtype = ComputeDtype(spec.dtype());
+  options.input_gradient = !spec.adapter().present();
+  options.packed = spec.spec().packing;
+  options.contributions.dtype = ContributionDType(spec);
+  options.contributions.units = ContributedUnits(model, spec.adapter());
+  options.contributions.rounds = UpdatesInOnePass(spec) ? 2 : StepRounds(spec);
+  options.contributions.devices = device_count;
+  return options;
+}
+
+absl::StatusOr<Plan> InitialPlan(const ResolvedSpec& spec,
+                                 const ModelConfig& model, int device_count,
+                                 const DeviceRoom& device) {
+  const int layers = static_cast<int>(model.layer_count) + 1;
+  if (spec.spec().plan.has_value()) {
+    return ExplicitToPlan(spec, layers);
+  }
+  const TrainedModel trained = TrainedOf(spec, model);
+  ASSIGN_OR_RETURN(Plan plan,
+                   PlanFromCosts(CostModel(LayerBytes(trained)), trained,
+                                 device_count, device.bytes));
+  if (!device.with_libraries) return plan;
+  // The planner knows weights and gradients; of long rows less of them fits
+  // beside what computes them.
+  return PlanLimits(
+             LimitsOf(spec, model, spec.max_length(), device_count, device))
+      .CutToFit(std::move(plan));
+}
+
+absl::Status CheckWidths(const ResolvedSpec& spec, int device_count) {
+  if (!spec.spec().plan.has_value()) return absl::OkStatus();
+  const ExplicitPlan& text = *spec.spec().plan;
+  RETURN_IF_ERROR(
+      CheckDevices("forward_width", text.forward_width, device_count));
+  return CheckDevices("backward_width", text.backward_width, device_count);
+}
+
+PlanLimitsOptions LimitsOf(const ResolvedSpec& spec, const ModelConfig& model,
+                           int64_t max_row_tokens, int device_count,
+                           const DeviceRoom& device) {
+  PlanLimitsOptions options;
+  options.model = TrainedOf(spec, model);
+  options.buffers =
+      BufferOptions(spec, model, {}, max_row_tokens, device_count);
+  options.groups = RoundGroups(spec);
+  options.device = device;
+  options.working = {.batch = {.sequences = options.buffers.rows,
+                               .tokens = options.buffers.row_tokens},
+                     .dtype = options.model.dtype,
+                     .backward = true,
+                     .layer_recompute = spec.spec().gradient_checkpointing ==
+                                        GradientCheckpointing::kLayer,
+                     .packed = options.buffers.packed,
+                     .head_token_chunk = spec.spec().head_token_chunk};
+  return options;
+}
+
+HostNeed NeedOf(const ResolvedSpec& spec, const ModelConfig& model,
+                const Plan& plan, int64_t max_row_tokens, int device_count) {
+  const AdapterConfig adapter = spec.adapter();
+  HostNeed need;
+  if (adapter.present()) {
+    need.base_bytes = BaseWeightsBytes(model, ComputeDtype(spec.dtype()));
+  }
+  need.state_bytes = TrainingStateBytes(StateOptions(0, spec, model));
+  const RoundBuffersOptions buffers =
+      BufferOptions(spec, model, plan, max_row_tokens, device_count);
+  need.contribution_bytes = ContributionBytes(plan, buffers.contributions);
+  need.buffer_bytes = RoundBuffersBytes(buffers);
+  int64_t parameters = 0;
+  for (const UnitSpec& unit : TrainingUnits(model, adapter)) {
+    parameters += static_cast<int64_t>(unit.parameters.size());
+  }
+  // Four tensors of each parameter, with their names in the files' headers.
+  need.table_bytes = static_cast<uint64_t>(parameters) * 4 * 512 + (1 << 16);
+  need.table_bytes = std::max(need.table_bytes, EvalPromptBytes(spec, model));
+  return need;
+}
+
+int64_t TotalSteps(const JobSpec& spec, int64_t rows) {
+  if (spec.max_steps > 0) return spec.max_steps;
+  const BatchOrder order(rows, spec.batch_size, 0);
+  const auto steps = static_cast<int64_t>(std::ceil(
+      spec.num_train_epochs * static_cast<double>(order.steps_per_epoch())));
+  return std::max<int64_t>(steps, 1);
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,73 @@
+#include "server/planning/model_catalog.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace roundhouse {
+namespace {
+
+namespace fs = std::filesystem;
+using Paths = std::vector<std::string>;
+
+class ModelCatalogTest : public testing::Test {
+ protected:
+  ModelCatalogTest() : root_(testing::TempDir() + "/model_catalog_test") {
+    fs::remove_all(root_);
+    fs::create_directories(root_);
+  }
+  ~ModelCatalogTest() override { fs::remove_all(root_); }
+
+  void Write(const std::string& name, const std::string& text) {
+    const fs::path path = fs::path(root_) / name;
+    fs::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+  }
+  Paths Found(const std::string& left_out = "") {
+    Paths names;
+    for (const std::string& path : FindModelFolders({root_}, left_out).paths) {
+      names.push_back(path.substr(root_.size()));
+    }
+    return names;
+  }
+
+  const std::string root_;
+};
+
+TEST_F(ModelCatalogTest, FoldersOfModelsAndAdapters) {
+  Write("b/x/config.json", "{}");
+  Write("a/adapter_config.json", "{}");
+  Write("a/below/config.json", "{}");
+  Write(".cache/config.json", "{}");
+  Write("tmp-x/config.json", "{}");
+  Write("state/outputs/y/config.json", "{}");
+  Write("other/data.jsonl", "{}");
+  fs::create_directory_symlink(root_ + "/b", root_ + "/link");
+  EXPECT_EQ(Found(root_ + "/state"), (Paths{"/a", "/b/x"}));
+  EXPECT_EQ(
+      FindModelFolders({root_ + "/b", root_, "/nowhere"}, "").paths.size(), 3);
+}
+
+TEST_F(ModelCatalogTest, DepthAndCountAreBounded) {
+  std::string deep = "d";
+  for (int i = 1; i < kMaxModelDepth; ++i) absl::StrAppend(&deep, "/d");
+  Write(deep + "/config.json", "{}");
+  EXPECT_EQ(Found().size(), 1);
+  EXPECT_FALSE(FindModelFolders({root_}, "").truncated);
+  fs::remove(root_ + "/" + deep + "/config.json");
+  Write(deep + "/d/config.json", "{}");
+  EXPECT_TRUE(Found().empty());
+  EXPECT_TRUE(FindModelFolders({root_}, "").truncated);
+  for (size_t i = 0; i <= kMaxListedModels; ++i) {
+    Write(absl::StrCat("m", i, "/config.json"), "{}");
+  }
+  const ModelFolders found = FindModelFolders({root_}, "");
+  EXPECT_EQ(found.paths.size(), kMaxListedModels);
+  EXPECT_TRUE(found.truncated);
+}
+
+}  // namespace
+}  // namespace roundhouse

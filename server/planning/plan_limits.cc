@@ -1,0 +1,222 @@
+#include "server/planning/plan_limits.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "base/byte_text.h"
+#include "base/log.h"
+#include "scheduler/plan/step_plan.h"
+
+namespace roundhouse {
+namespace {
+
+// As devices allocate, at most.
+uint64_t Align(uint64_t bytes) { return (bytes + 511) / 512 * 512; }
+
+// Per layer the parts of one slot; equal for slots that are split alike.
+class SumsOfASlot {
+ public:
+  SumsOfASlot(const Plan& plan, int64_t groups)
+      : plan_(plan), groups_(groups) {}
+
+  // That one part sends per unit.
+  int64_t Sent(int slot) { return Of(slot).sent; }
+  // One for each size of subtree up to the largest that it folds.
+  int64_t Folded(int slot) { return Of(slot).folded; }
+
+ private:
+  struct Sums {
+    int64_t sent = 1;
+    int64_t folded = 1;
+  };
+
+  const Sums& Of(int slot) {
+    const std::vector<int> split =
+        plan_.split.empty() ? std::vector<int>() : plan_.split[slot];
+    const auto [found, added] = known_.try_emplace(split);
+    if (added) {
+      const int64_t most = split.empty()
+                               ? groups_
+                               : *std::max_element(split.begin(), split.end());
+      found->second.sent = MostContributionsOfAPart(plan_, slot);
+      found->second.folded =
+          static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(most)));
+    }
+    return found->second;
+  }
+
+  const Plan& plan_;
+  const int64_t groups_;
+  std::map<std::vector<int>, Sums> known_;
+};
+
+const LayerRange& StageOf(const Plan& plan, size_t slot) {
+  const size_t forward = plan.forward.size();
+  return slot < forward ? plan.forward[slot] : plan.backward[slot - forward];
+}
+
+// The fused stage keeps its upper half; the lower one is a stage of each pass.
+void CutInHalf(Plan& plan, size_t slot) {
+  const LayerRange stage = StageOf(plan, slot);
+  const int middle = stage.first + (stage.last - stage.first) / 2;
+  const LayerRange lower = {stage.first, middle};
+  const LayerRange upper = {middle + 1, stage.last};
+  const size_t forward = plan.forward.size();
+  if (slot < forward) {
+    plan.forward[slot] = upper;
+    plan.forward.insert(plan.forward.begin() + static_cast<long>(slot), lower);
+    return;
+  }
+  const auto at = static_cast<long>(slot - forward);
+  plan.backward[at] = lower;
+  plan.backward.insert(plan.backward.begin() + at, upper);
+  if (at == 0) plan.forward.push_back(lower);
+}
+
+}  // namespace
+
+PlanLimits::PlanLimits(const PlanLimitsOptions& options) : options_(options) {
+  const ModelConfig& config = options.model.config;
+  const auto units = TrainingUnits(config, options.model.adapter);
+  for (int64_t i = 0; i <= config.layer_count; ++i) {
+    Layer& layer = layers_.emplace_back();
+    for (int unit : TrainingUnitsOfLayer(config, options.model.adapter, i)) {
+      const auto elements = static_cast<uint64_t>(units[unit].element_count);
+      const bool adapters = unit > config.layer_count + 1;
+      layer.weight_bytes += Align(
+          elements * DTypeBytes(adapters ? DType::kF32 : options.model.dtype));
+      ++layer.units;
+      if (!IsTrainable(config, options.model.adapter, unit)) continue;
+      layer.sum_bytes += Align(elements * DTypeBytes(DType::kF32));
+      layer.rounded_bytes +=
+          Align(elements * DTypeBytes(options.buffers.contributions.dtype));
+      ++layer.trained_units;
+    }
+  }
+}
+
+uint64_t PlanLimits::WorkingOf(const LayerRange& stage, bool backward) const {
+  if (!options_.device.with_libraries) return 0;
+  WorkingShape shape = options_.working;
+  shape.backward = backward;
+  return WorkingBytes(options_.model.config, options_.model.adapter, shape,
+                      stage.first, stage.last);
+}
+
+// As worker/slot/slot_plan.h: of several sums one goes down while the next one
+// is folded, or all are held.  Those of adapters never are.
+PlanLimits::HeldSums PlanLimits::Held(int64_t sent, int64_t folded) const {
+  const bool all =
+      options_.device.holds_sums && !options_.model.adapter.present();
+  const auto down =
+      static_cast<uint64_t>(all ? sent : std::min<int64_t>(sent, 2));
+  const auto sums = static_cast<uint64_t>(folded);
+  if (options_.buffers.contributions.dtype == DType::kF32) {
+    return {sums + down - 1, 0};
+  }
+  return {sums, down};
+}
+
+uint64_t PlanLimits::StageBytes(const LayerRange& stage, const HeldSums& held,
+                                bool backward) const {
+  uint64_t bytes = WorkingOf(stage, backward);
+  for (int layer = stage.first; layer <= stage.last; ++layer) {
+    bytes += layers_[layer].weight_bytes +
+             held.sums * layers_[layer].sum_bytes +
+             held.rounded * layers_[layer].rounded_bytes;
+  }
+  return bytes;
+}
+
+uint64_t PlanLimits::LargestSlotBytes(const Plan& plan) const {
+  const std::vector<uint64_t> slots = SlotBytes(plan);
+  return *std::max_element(slots.begin(), slots.end());
+}
+
+// Forward slots, then backward ones.
+std::vector<uint64_t> PlanLimits::SlotBytes(const Plan& plan) const {
+  const RoundBuffersOptions& buffers = options_.buffers;
+  const auto tokens = static_cast<uint64_t>(buffers.rows) * buffers.row_tokens;
+  const uint64_t tensor =
+      Align(tokens * buffers.hidden_size * DTypeBytes(buffers.dtype));
+  const uint64_t inputs = 2 * tensor;
+  std::vector<uint64_t> slots;
+  for (const LayerRange& stage : plan.forward) {
+    slots.push_back(StageBytes(stage, {}, false) + inputs +
+                    2 * OutputsOf(plan, stage) * tensor);
+  }
+  SumsOfASlot sums(plan, options_.groups);
+  int slot = static_cast<int>(plan.forward.size());
+  for (size_t i = 0; i < plan.backward.size(); ++i, ++slot) {
+    // All but the fused slot have a gradient from above.
+    const uint64_t given = i == 0 ? 0 : 2 * tensor;
+    const HeldSums held = Held(sums.Sent(slot), sums.Folded(slot));
+    slots.push_back(StageBytes(plan.backward[i], held, true) + inputs + given +
+                    2 * tensor);
+  }
+  return slots;
+}
+
+Plan PlanLimits::CutToFit(Plan plan) const {
+  ROUNDHOUSE_CHECK(plan.fused && plan.split.empty());
+  while (true) {
+    const std::vector<uint64_t> slots = SlotBytes(plan);
+    size_t slot = 0;
+    while (slot < slots.size() && (slots[slot] <= options_.device.bytes ||
+                                   StageOf(plan, slot).layer_count() == 1)) {
+      ++slot;
+    }
+    if (slot == slots.size()) return plan;
+    CutInHalf(plan, slot);
+  }
+}
+
+uint64_t PlanLimits::UnitBytes(const LayerRange& stage, uint64_t sums) const {
+  uint64_t bytes = 0;
+  for (int layer = stage.first; layer <= stage.last; ++layer) {
+    bytes +=
+        layers_[layer].units * sizeof(wire::SlotUnit) +
+        layers_[layer].trained_units * sums * sizeof(wire::SlotContribution);
+  }
+  return bytes;
+}
+
+absl::Status PlanLimits::CheckSlots(const Plan& plan) const {
+  const uint64_t bytes = LargestSlotBytes(plan);
+  const DeviceRoom& device = options_.device;
+  if (bytes > device.bytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("a slot of the plan ", ToString(plan), " needs ",
+                     ByteText(bytes), " of its device",
+                     device.with_libraries ? "" : " beside inner activations",
+                     ", a device has ", ByteText(device.bytes)));
+  }
+  SumsOfASlot sums(plan, options_.groups);
+  int slot = static_cast<int>(plan.forward.size());
+  for (size_t i = 0; i < plan.backward.size(); ++i, ++slot) {
+    const uint64_t unit_bytes =
+        UnitBytes(plan.backward[i], static_cast<uint64_t>(sums.Sent(slot)));
+    if (unit_bytes <= kMaxSlotUnitBytes) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "backward[", i, "] has more sums of gradients to send than a command ",
+        "can name (", unit_bytes, " bytes of ", kMaxSlotUnitBytes,
+        "); cut the stage, or its shares, anew"));
+  }
+  return absl::OkStatus();
+}
+
+RoundBuffersOptions PlanLimits::BuffersOf(const Plan& plan) const {
+  RoundBuffersOptions buffers = options_.buffers;
+  buffers.plan = plan;
+  return buffers;
+}
+
+uint64_t PlanLimits::HostBytes(const Plan& plan) const {
+  const RoundBuffersOptions buffers = BuffersOf(plan);
+  return RoundBuffersBytes(buffers) +
+         ContributionBytes(plan, buffers.contributions);
+}
+
+}  // namespace roundhouse

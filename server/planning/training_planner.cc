@@ -1,0 +1,15 @@
+#include "server/planning/training_planner.h"
+
+#include "base/status.h"
+
+namespace roundhouse {
+
+absl::StatusOr<TrainingPlan> TrainingPlanner::Plan(
+    const PlanQuestion& question) const {
+  TrainingPlan plan;
+  ASSIGN_OR_RETURN(plan.question, ReadPlanQuestion(question, files_, resolve_));
+  ASSIGN_OR_RETURN(plan.forecast, ForecastStep(plan.question));
+  return plan;
+}
+
+}  // namespace roundhouse

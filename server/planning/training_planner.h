@@ -1,0 +1,40 @@
+// Answers what training a model would come to on given devices.  Needs none of
+// them, no job and no weights.
+//
+// Thread-safe.  Plan() reads config.json and may compute for seconds: for a
+// thread of its own.
+#ifndef ROUNDHOUSE_SERVER_PLANNING_TRAINING_PLANNER_H_
+#define ROUNDHOUSE_SERVER_PLANNING_TRAINING_PLANNER_H_
+
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "scheduler/estimate/step_forecast.h"
+#include "server/dataset/dataset_inspector.h"
+#include "server/planning/plan_question.h"
+
+namespace roundhouse {
+
+struct TrainingPlan {
+  ForecastQuestion question;  // with every default
+  StepForecast forecast;
+};
+
+class TrainingPlanner {
+ public:
+  // `files`, which opens what `resolve` names, outlives it.
+  TrainingPlanner(const FileOpener& files, PathResolver resolve)
+      : files_(files), resolve_(std::move(resolve)) {}
+
+  // What does not fit is in the forecast.  Errors as ReadPlanQuestion's, and
+  // kInvalidArgument for sizes that cannot be planned for.
+  absl::StatusOr<TrainingPlan> Plan(const PlanQuestion& question) const;
+
+ private:
+  const FileOpener& files_;
+  const PathResolver resolve_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_PLANNING_TRAINING_PLANNER_H_

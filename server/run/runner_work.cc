@@ -1,0 +1,19 @@
+#include "server/run/runner_work.h"
+
+#include <cmath>
+
+namespace roundhouse {
+
+LossSum SumLoss(const StepEntry& entry) {
+  LossSum sum;
+  double total = 0;
+  for (const auto& [key, result] : entry.results) {
+    total += result.loss_sum;
+    sum.finite &= result.finite != 0;
+  }
+  sum.mean = total / static_cast<double>(entry.data.target_tokens);
+  sum.finite &= std::isfinite(sum.mean);
+  return sum;
+}
+
+}  // namespace roundhouse

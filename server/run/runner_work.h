@@ -1,0 +1,66 @@
+// What a JobRunner has under way: steps, and what of them is with workers.
+#ifndef ROUNDHOUSE_SERVER_RUN_RUNNER_WORK_H_
+#define ROUNDHOUSE_SERVER_RUN_RUNNER_WORK_H_
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/ids.h"
+#include "base/wire/messages.h"
+#include "scheduler/dispatch/actions.h"
+#include "scheduler/jobs/lifecycle.h"
+#include "server/steps/commands.h"
+
+namespace roundhouse {
+
+// What a disk that fails, or a shortage, keeps from being read or written: it
+// may pass, and the job waits for it.
+inline bool MayPass(const absl::Status& status) {
+  return absl::IsInternal(status) || absl::IsUnavailable(status);
+}
+
+// Why a job is held, or PAUSED, when this kept it from reading or writing:
+// RESOURCE_EXHAUSTED is the disk's, UNAVAILABLE host memory of the save itself.
+inline JobReason StorageReason(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) ? JobReason::kStorageFull
+         : absl::IsUnavailable(status)     ? JobReason::kHostMemory
+                                           : JobReason::kStorageError;
+}
+
+struct OutSlot {
+  DeviceId device{};
+  uint64_t attempt = 0;
+  RunSlotAction action;
+  int64_t enabled_ns = 0;  // the event that made it possible
+  bool lost = false;       // its worker died; it will be sent again
+};
+
+struct OutHostOp {
+  RunHostOpAction action;
+  uint64_t attempt = 0;
+};
+
+struct StepEntry {
+  StepData data;
+  // Results of fused and evaluation slots: round, micro-batch -> result.
+  std::map<std::pair<int, uint32_t>, wire::MicroBatchResult> results;
+  std::vector<double> unit_norms;  // squared
+  std::vector<int64_t> unit_ns;    // spent on reductions and update
+  int64_t begun_ns = 0;
+  bool save_after = false;
+};
+
+struct LossSum {
+  double mean = 0;  // nats per target token
+  bool finite = true;
+};
+
+// The loss over all micro-batches of the step.
+LossSum SumLoss(const StepEntry& entry);
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_RUN_RUNNER_WORK_H_

@@ -1,0 +1,68 @@
+#include "server/weights/weights_loader.h"
+
+#include <utility>
+
+namespace roundhouse {
+
+void WeightsLoader::Load(Weights weights, Calls calls) {
+  base_ = around_.memory.state().base();
+  if (base_ == nullptr) {
+    LoadTrained(weights, std::move(calls.over));
+    return;
+  }
+  // Held: what follows may end the job at once.
+  const std::shared_ptr<BaseWeights> base = base_;
+  ticket_ = base->Join([this, weights = std::move(weights),
+                        calls = std::move(calls)](BaseWeights::Turn turn) {
+    if (turn == BaseWeights::Turn::kLoad) {
+      LoadBase(weights, calls);
+      return;
+    }
+    calls.base_is_there();
+    LoadTrained(weights, calls.over);
+  });
+}
+
+void WeightsLoader::LoadBase(const Weights& next, const Calls& calls) {
+  const Weights frozen{
+      wire::FileOpKind::kLoad,
+      LoadParts(around_.model.sources, 0, around_.memory.state())};
+  LoadTrained(frozen, [this, next, calls](const absl::Status& status) {
+    OnBaseLoaded(status);
+    if (calls.stopped()) {
+      calls.base_failed(absl::CancelledError("the job ends"));
+    } else if (!status.ok()) {
+      calls.base_failed(status);
+    } else {
+      LoadTrained(next, calls.over);
+    }
+  });
+}
+
+void WeightsLoader::OnBaseLoaded(const absl::Status& status) {
+  const auto key =
+      BaseKey(around_.model, around_.memory.state().options().dtype);
+  // Files that changed meanwhile may have given a mixture: for this job as it
+  // is, as with full fine-tuning, for no other.
+  if (!key.ok() || *key != around_.memory.base_key()) {
+    around_.bases->Forget(*base_);
+  }
+  base_->LoadEnded(status.ok());
+}
+
+void WeightsLoader::LoadTrained(const Weights& weights, Done done) {
+  auto table =
+      FileTable::Create(around_.memory.arena(), weights.kind, weights.parts);
+  if (table.ok()) {
+    around_.operation.Run(*std::move(table), std::move(done));
+  } else {
+    done(table.status());
+  }
+}
+
+void WeightsLoader::Stop() {
+  if (base_ != nullptr) base_->Leave(ticket_);
+  base_.reset();
+}
+
+}  // namespace roundhouse

@@ -1,0 +1,454 @@
+#include "server/workers/worker_pool.h"
+
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/wire/exit_status.h"
+#include "server/workers/dispatch_priority.h"
+#include "server/workers/worker_arguments.h"
+
+namespace roundhouse {
+namespace {
+
+constexpr int kChecksPerLimit = 6;
+constexpr absl::Duration kExitGrace = absl::Seconds(1);
+// What starting a worker opens, with its nursery's start.
+constexpr int kSpawnDescriptors = 12;
+
+// A command that a worker finished: it is not dying at its start.
+bool IsResult(const wire::Body& body) {
+  return std::holds_alternative<wire::SlotDone>(body) ||
+         std::holds_alternative<wire::SampleDone>(body) ||
+         std::holds_alternative<wire::HostOpDone>(body) ||
+         std::holds_alternative<wire::FileOpDone>(body);
+}
+
+// Whether what Spawn says passes: descriptors, processes or memory have run
+// out, or the nursery has much to do.  No fault of the worker's.
+bool IsShortage(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsResourceExhausted(status);
+}
+
+}  // namespace
+
+WorkerPool::WorkerPool(EventLoop& loop, HostArena& arena,
+                       const WorkerPoolOptions& options)
+    : loop_(loop), arena_(arena), options_(options) {}
+
+absl::StatusOr<std::unique_ptr<WorkerPool>> WorkerPool::Create(
+    EventLoop& loop, HostArena& arena, const WorkerPoolOptions& options) {
+  if (options.device_count + 2 > wire::kMaxWorkers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("devices: ", options.device_count, " devices; the limit ",
+                     "is ", wire::kMaxWorkers - 2));
+  }
+  ROUNDHOUSE_CHECK(options.gpus.empty() ||
+                   static_cast<int>(options.gpus.size()) ==
+                       options.device_count);
+  auto pool = std::unique_ptr<WorkerPool>(new WorkerPool(loop, arena, options));
+  pool->workers_.resize(options.device_count + 2);
+  for (Worker& worker : pool->workers_) {
+    worker.info.role = WorkerRole::kDevice;
+  }
+  pool->At(pool->HostWorker()).info.role = WorkerRole::kHost;
+  pool->At(pool->FilesWorker()).info.role = WorkerRole::kFiles;
+  return pool;
+}
+
+WorkerPool::~WorkerPool() {
+  loop_.CancelTimer(silence_timer_);
+  for (Worker& worker : workers_) {
+    if (worker.channel != nullptr) loop_.Unwatch(worker.channel->fd());
+  }
+}
+
+WorkerPool::Ends::~Ends() {
+  if (stderr_fd >= 0) close(stderr_fd);
+}
+
+absl::Status WorkerPool::Start(Listener* listener) {
+  listener_ = listener;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    const auto id = static_cast<WorkerId>(i);
+    const absl::Status status = Spawn(id);
+    if (!IsShortage(status)) {
+      RETURN_IF_ERROR(status);
+      continue;
+    }
+    RH_LOG(kWarning) << "worker " << i << " waits: " << status;
+    SpawnLater(id, options_.restart_delay);
+  }
+  CheckSilenceLater();
+  return absl::OkStatus();
+}
+
+int WorkerPool::Threads(WorkerId id) const {
+  return info(id).role == WorkerRole::kDevice ? options_.device_threads
+                                              : options_.host_threads;
+}
+
+Nursery& WorkerPool::NurseryOf(WorkerId id) {
+  const int threads = Threads(id);
+  std::unique_ptr<Nursery>& nursery = nurseries_[threads];
+  if (nursery != nullptr) return *nursery;
+  NurseryOptions options;
+  options.program = options_.worker_program;
+  options.environment = WorkerEnvironment(threads);
+  nursery = std::make_unique<Nursery>(loop_, std::move(options));
+  return *nursery;
+}
+
+std::vector<std::string> WorkerPool::Arguments(WorkerId id) {
+  std::vector<std::string> arguments =
+      WorkerArguments(options_, {.id = id,
+                                 .role = info(id).role,
+                                 .threads = Threads(id),
+                                 .again = info(id).starts > 0});
+  std::deque<std::string>& kill_at = options_.kill_at[id];
+  if (!kill_at.empty()) {
+    arguments.push_back(absl::StrCat("--kill-at=", kill_at.front()));
+    kill_at.pop_front();
+  }
+  return arguments;
+}
+
+absl::Status WorkerPool::Spawn(WorkerId id) {
+  Worker& worker = At(id);
+  RETURN_IF_ERROR(CheckDescriptorsLeft(kSpawnDescriptors));
+  ASSIGN_OR_RETURN(auto channels, wire::Channel::Pair());
+  ASSIGN_OR_RETURN(const OutputPipe errors, MakeOutputPipe());
+  auto ends = std::make_shared<Ends>();
+  ends->channel = std::move(channels.first);
+  ends->stderr_fd = errors.read_end;
+  wire::SpawnRequest request;
+  request.arguments = Arguments(id);
+  request.descriptors = {errors.write_end, errors.write_end,
+                         channels.second->fd(), arena_.arena().fd()};
+  if (options_.lock_fd >= 0) request.descriptors.push_back(options_.lock_fd);
+  const absl::Status asked = NurseryOf(id).Spawn(
+      request, [this, id, ends](const absl::StatusOr<pid_t>& pid) {
+        OnSpawned(id, pid, *ends);
+      });
+  close(errors.write_end);
+  RETURN_IF_ERROR(asked);
+  worker.awaited = true;
+  ++worker.info.starts;
+  return absl::OkStatus();
+}
+
+void WorkerPool::OnSpawned(WorkerId id, const absl::StatusOr<pid_t>& pid,
+                           Ends& ends) {
+  Worker& worker = At(id);
+  worker.awaited = false;
+  const absl::Status adopted = pid.ok() ? Adopt(id, *pid, ends) : pid.status();
+  if (adopted.ok() && stopping_) worker.process->Kill(SIGKILL);
+  if (adopted.ok()) return;
+  RH_LOG(kError) << "worker " << Number(id) << ": " << adopted;
+  if (stopping_) {
+    TellIfStopped();
+    return;
+  }
+  if (pid.ok() && IsShortage(adopted)) {
+    SpawnLater(id, options_.restart_delay);
+    return;
+  }
+  ++worker.fruitless_deaths;
+  listener_->OnStartFailed(id, std::string(adopted.message()));
+  Restart(id, std::string(adopted.message()));
+}
+
+absl::Status WorkerPool::Adopt(WorkerId id, pid_t pid, Ends& ends) {
+  Worker& worker = At(id);
+  ASSIGN_OR_RETURN(
+      worker.process,
+      ChildProcess::Adopt(loop_, pid, std::exchange(ends.stderr_fd, -1),
+                          [this, id](int status) { OnExit(id, status); }));
+  worker.channel = std::move(ends.channel);
+  worker.info.pid = pid;
+  worker.ended = false;
+  worker.last_heard_ns = MonotonicNs();
+  loop_.Watch(worker.channel->fd(), EPOLLIN, [this, id](uint32_t events) {
+    if ((events & EPOLLOUT) != 0) FlushUnsent(id);
+    if ((events & ~static_cast<uint32_t>(EPOLLOUT)) != 0) ReadChannel(id);
+  });
+  return absl::OkStatus();
+}
+
+uint64_t WorkerPool::Send(WorkerId id, wire::Body body, ReplyHandler* handler) {
+  Worker& worker = At(id);
+  if (!worker.info.up) return 0;
+  const uint64_t attempt = worker.next_attempt++;
+  if (handler != nullptr) worker.replies.Expect(attempt, handler);
+  worker.work.NoteSent(attempt, body);
+  worker.unsent.push_back({attempt, std::move(body)});
+  if (worker.unsent.size() > kMaxUnsentMessages) {
+    KillFor(worker, "it does not take its messages");
+  }
+  if (worker.unsent.size() == 1) FlushUnsent(id);
+  return attempt;
+}
+
+void WorkerPool::Forget(const ReplyHandler* handler) {
+  for (Worker& worker : workers_) worker.replies.Forget(handler);
+}
+
+void WorkerPool::FlushUnsent(WorkerId id) {
+  Worker& worker = At(id);
+  while (!worker.unsent.empty()) {
+    const absl::Status status = worker.channel->TrySend(worker.unsent.front());
+    if (status.code() == absl::StatusCode::kResourceExhausted) {
+      worker.blocked = true;
+      loop_.SetEvents(worker.channel->fd(), EPOLLIN | EPOLLOUT);
+      return;
+    }
+    if (!status.ok()) {
+      // Dying: OnExit follows and reports what was lost.
+      worker.unsent.clear();
+      break;
+    }
+    worker.unsent.pop_front();
+  }
+  // Each call into the kernel would be latency of the commands that follow.
+  if (std::exchange(worker.blocked, false)) {
+    loop_.SetEvents(worker.channel->fd(), EPOLLIN);
+  }
+}
+
+void WorkerPool::Withdraw(DeviceId device, uint64_t attempt) {
+  const WorkerId id = DeviceWorker(device);
+  if (!up(id)) return;
+  wire::Doorbell& bell = arena_.arena().doorbells().bell[Number(id)];
+  bell.cancel[attempt % wire::kMaxDispatchedSlots].store(attempt);
+  wire::Ring(bell);
+  Send(id, wire::Withdraw{attempt});
+}
+
+// Its first thread is the one that takes messages; the host worker's computes.
+void WorkerPool::GoBeforeCompute(WorkerId id) {
+  if (info(id).role != WorkerRole::kDevice) return;
+  const absl::Status put =
+      PutBeforeCompute(info(id).pid, DispatchThread::kWorker);
+  if (put.ok()) return;
+  RH_LOG(kWarning) << "device worker " << Number(id) << ": " << put.message();
+}
+
+void WorkerPool::Deliver(WorkerId id, const wire::Message& message) {
+  Worker& worker = At(id);
+  worker.last_heard_ns = MonotonicNs();
+  if (const auto* beat = std::get_if<wire::Heartbeat>(&message.body)) {
+    worker.info.pinned_bytes = beat->pinned_bytes;
+    return;
+  }
+  if (const auto* hello = std::get_if<wire::Hello>(&message.body)) {
+    worker.info.h2d_bytes_per_second = hello->h2d_bytes_per_second;
+    worker.info.d2h_bytes_per_second = hello->d2h_bytes_per_second;
+    worker.info.up = worker.was_up = true;
+    if (options_.before_compute && !worker.ended) GoBeforeCompute(id);
+    if (!stopping_) listener_->OnWorkerUp(id);
+    return;
+  }
+  worker.work.NoteHeard(message);
+  if (IsResult(message.body)) worker.fruitless_deaths = 0;
+  if (stopping_) return;
+  listener_->OnMessage(id, message);
+  worker.replies.Deliver(id, message);
+}
+
+void WorkerPool::Suspect(DeviceId device, const std::string& why) {
+  Worker& worker = At(DeviceWorker(device));
+  if (worker.info.up) worker.work.Suspect(why);
+}
+
+void WorkerPool::ReadChannel(WorkerId id) {
+  Worker& worker = At(id);
+  // A bounded batch, so that one chatty worker does not starve the others.
+  for (int i = 0; i < 64 && worker.channel != nullptr; ++i) {
+    auto message = worker.channel->TryReceive();
+    if (!message.ok()) {
+      CloseDown(id, message.status());
+      return;
+    }
+    if (!message->has_value()) return;
+    Deliver(id, **message);
+  }
+}
+
+// It speaks nonsense or has closed its end: it must not go on.  One that is
+// ending on its own may say how.
+void WorkerPool::CloseDown(WorkerId id, const absl::Status& why) {
+  Worker& worker = At(id);
+  if (why.code() != absl::StatusCode::kUnavailable) {
+    KillFor(worker, std::string(why.message()));
+    loop_.SetEvents(worker.channel->fd(), 0);
+    return;
+  }
+  loop_.Unwatch(worker.channel->fd());
+  loop_.After(kExitGrace, [this, id, start = worker.info.starts] {
+    Worker& late = At(id);
+    if (late.process != nullptr && late.info.starts == start) {
+      late.process->Kill(SIGKILL);
+    }
+  });
+}
+
+void WorkerPool::Drain(WorkerId id) {
+  while (true) {
+    auto message = At(id).channel->TryReceive();
+    if (!message.ok() || !message->has_value()) return;
+    Deliver(id, **message);
+  }
+}
+
+bool WorkerPool::IsUnable(WorkerId id, int wait_status) const {
+  const Worker& worker = workers_[Number(id)];
+  return options_.on_unable && worker.info.role == WorkerRole::kDevice &&
+         !worker.was_up && WIFEXITED(wait_status) &&
+         WEXITSTATUS(wait_status) == wire::kUnableExit;
+}
+
+void WorkerPool::OnExit(WorkerId id, int wait_status) {
+  Worker& worker = At(id);
+  worker.ended = true;
+  Drain(id);
+  loop_.Unwatch(worker.channel->fd());
+  worker.channel.reset();
+  worker.unsent.clear();
+  worker.blocked = false;
+  const bool was_up = std::exchange(worker.info.up, false);
+  std::string why = absl::StrCat(RoleName(worker.info.role), " worker ",
+                                 Number(id), " ", DescribeExit(wait_status));
+  const std::string reason = std::exchange(worker.killed_for, "");
+  if (!reason.empty()) absl::StrAppend(&why, ": ", reason);
+  if (!worker.process->stderr_tail().empty()) {
+    absl::StrAppend(&why, "; its last words:\n", worker.process->stderr_tail());
+  }
+  worker.info.pid = 0;
+  worker.info.pinned_bytes = 0;
+  worker.work = {};
+  const auto process = std::move(worker.process);
+  ++worker.fruitless_deaths;
+  if (stopping_) {
+    TellIfStopped();
+    return;
+  }
+  RH_LOG(kWarning) << why.substr(0, why.find('\n'));
+  if (IsUnable(id, wait_status)) {
+    options_.on_unable(why);
+    return;
+  }
+  if (was_up) {
+    worker.replies.Lose(id, why);
+    listener_->OnWorkerDown(id, why);
+  } else {
+    listener_->OnStartFailed(id, why);
+  }
+  Restart(id, why);
+}
+
+void WorkerPool::TellIfStopped() {
+  const bool all_gone =
+      std::all_of(workers_.begin(), workers_.end(), [](const Worker& worker) {
+        return worker.process == nullptr && !worker.awaited;
+      });
+  if (all_gone && stopped_) std::exchange(stopped_, nullptr)();
+}
+
+void WorkerPool::Restart(WorkerId id, const std::string& why) {
+  Worker& worker = At(id);
+  const bool device = worker.info.role == WorkerRole::kDevice;
+  if (device && worker.fruitless_deaths >= kMaxFruitlessDeaths) {
+    worker.info.lost = true;
+    listener_->OnDeviceLost(static_cast<DeviceId>(Number(id)), why);
+    return;
+  }
+  const bool at_once = worker.fruitless_deaths <= 1;
+  SpawnLater(id, at_once ? absl::ZeroDuration() : options_.restart_delay);
+}
+
+void WorkerPool::SpawnLater(WorkerId id, absl::Duration delay) {
+  loop_.After(delay, [this, id] {
+    if (stopping_) return;
+    const absl::Status status = Spawn(id);
+    if (status.ok()) return;
+    RH_LOG(kError) << "worker " << Number(id) << ": " << status;
+    if (IsShortage(status)) return SpawnLater(id, options_.restart_delay);
+    ++At(id).fruitless_deaths;
+    Restart(id, std::string(status.message()));
+  });
+}
+
+// Once: one whose driver hangs in the kernel may outlive it.
+void WorkerPool::KillFor(Worker& worker, const std::string& reason) {
+  if (!worker.killed_for.empty()) return;
+  RH_LOG(kError) << "worker process " << worker.info.pid
+                 << " is killed: " << reason;
+  worker.killed_for = reason;
+  worker.process->Kill(SIGKILL);
+}
+
+absl::Duration WorkerPool::LimitOf(const Worker& worker) const {
+  return worker.info.up ? options_.heartbeat_limit : options_.start_limit;
+}
+
+void WorkerPool::CheckSilence() {
+  const auto is_silent = [this](const Worker& worker) {
+    return worker.process != nullptr &&
+           MonotonicNs() - worker.last_heard_ns >
+               absl::ToInt64Nanoseconds(LimitOf(worker));
+  };
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    Worker& worker = workers_[i];
+    const std::string stuck = worker.work.Stuck(options_.suspect_limit);
+    if (!stuck.empty()) KillFor(worker, stuck);
+    if (!is_silent(worker)) continue;
+    // Was it this thread that did not listen?
+    ReadChannel(static_cast<WorkerId>(i));
+    if (!is_silent(worker)) continue;
+    const std::string limit = absl::FormatDuration(LimitOf(worker));
+    KillFor(worker, worker.info.up
+                        ? absl::StrCat("it has been silent for ", limit)
+                        : absl::StrCat("it did not start within ", limit));
+  }
+  CheckSilenceLater();
+}
+
+void WorkerPool::CheckSilenceLater() {
+  silence_timer_ =
+      loop_.After(std::min({options_.heartbeat_limit, options_.start_limit,
+                            options_.suspect_limit}) /
+                      kChecksPerLimit,
+                  [this] { CheckSilence(); });
+}
+
+void WorkerPool::Stop(absl::Duration grace, std::function<void()> stopped) {
+  stopping_ = true;
+  stopped_ = std::move(stopped);
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    Worker& worker = workers_[i];
+    if (worker.process == nullptr) continue;
+    if (worker.info.up) {
+      Send(static_cast<WorkerId>(i), wire::Stop{});
+      // A host worker that sleeps on words looks at its socket then.
+      wire::Ring(arena_.arena().doorbells().bell[i]);
+    } else {
+      worker.process->Kill(SIGKILL);
+    }
+  }
+  TellIfStopped();
+  loop_.After(grace, [this] {
+    for (Worker& worker : workers_) {
+      if (worker.process != nullptr) worker.process->Kill(SIGKILL);
+    }
+  });
+}
+
+}  // namespace roundhouse
