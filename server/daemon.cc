@@ -8,7 +8,9 @@
 
 #include <cstring>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -233,147 +235,208 @@ void StopInOrder(EventLoop& loop, Engine& engine, WorkerPool& pool) {
   });
 }
 
+// What a daemon consists of, each part made with those above it and ended
+// before them.
+class Daemon {
+ public:
+  explicit Daemon(const DaemonOptions& options) : options_(options) {}
+
+  // Until SIGTERM or SIGINT.
+  absl::Status Run() {
+    RETURN_IF_ERROR(OpenState());
+    RETURN_IF_ERROR(OpenMemory());
+    RETURN_IF_ERROR(MakeWorkers());
+    RETURN_IF_ERROR(MakeEngine());
+    RETURN_IF_ERROR(StartApi());
+    SayWhere();
+    Serve();
+    return ended_;
+  }
+
+ private:
+  // What is on disk, what the driver says, and the port of metrics.
+  absl::Status OpenState() {
+    RaiseDescriptors();
+    RETURN_IF_ERROR(SocketPath(options_.listen).status());
+    RETURN_IF_ERROR(CheckPrograms(options_));
+    ASSIGN_OR_RETURN(signals_, BlockSignals());
+    ASSIGN_OR_RETURN(state_,
+                     StateDirectory::Lock(options_.state_dir, kLockPatience));
+    ASSIGN_OR_RETURN(gpus_, FindGpus(options_));
+    trim_ = std::make_unique<MemoryTrim>();
+    metrics_ = ServerMetrics::Create();
+    ASSIGN_OR_RETURN(http_, HttpServer::Start(options_.metrics_listen,
+                                              MakePages(*metrics_, status_)));
+    ASSIGN_OR_RETURN(store_, OpenJobStore(options_, *metrics_));
+    RETURN_IF_ERROR(state_->Keep("jobs.db"));
+    RETURN_IF_ERROR(SayWhatIsLost(options_.state_dir, *store_));
+    if (!options_.sample_log.empty()) {
+      ASSIGN_OR_RETURN(samples_, SampleLog::Create(options_.sample_log));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status OpenMemory() {
+    ASSIGN_OR_RETURN(loop_, EventLoop::Create());
+    loop_->TellTurns([metrics = metrics_.get()](absl::Duration time) {
+      metrics->ObserveLoopTurn(time);
+    });
+    ASSIGN_OR_RETURN(
+        arena_,
+        HostArena::Create(
+            options_.host_memory_bytes,
+            static_cast<uint32_t>(options_.device_count + 2),
+            {.freed = gpus_.empty() ? FreedPages::kReturned : FreedPages::kKept,
+             .loop = loop_.get(),
+             .huge = HugePagesOnAdvice()}));
+    const absl::Status spread =
+        SpreadOverNodes(arena_->arena().base(), arena_->arena().size_bytes());
+    if (!spread.ok()) RH_LOG(kWarning) << "host memory: " << spread.message();
+    return absl::OkStatus();
+  }
+
+  absl::Status MakeWorkers() {
+    ASSIGN_OR_RETURN(WorkerPoolOptions options,
+                     PoolOptions(options_, state_->fd()));
+    options.gpus = gpus_;
+    ASSIGN_OR_RETURN(options.peers, UsesPeers(options_, gpus_));
+    options.before_compute = GoBeforeCompute(options_);
+    options.on_unable = [this](const std::string& why) {
+      ended_ = absl::FailedPreconditionError(why);
+      loop_->Quit();
+    };
+    ASSIGN_OR_RETURN(pool_, WorkerPool::Create(*loop_, *arena_, options));
+    const uint64_t exchange_bytes = options.peers ? wire::kPeerScratchBytes : 0;
+    if (options_.device_count > 0 &&
+        options_.device_memory_bytes <= exchange_bytes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--device-memory: exchanges of sums between devices take ",
+          exchange_bytes, " bytes of it; --peers=off does without"));
+    }
+    room_ = {options_.device_memory_bytes - exchange_bytes,
+             options_.gpus.has_value(), options.peers};
+    return absl::OkStatus();
+  }
+
+  absl::Status MakeEngine() {
+    ASSIGN_OR_RETURN(
+        engine_,
+        Engine::Create({.state_dir = options_.state_dir,
+                        .data_roots = options_.data_roots,
+                        .hf_cache = options_.hf_cache,
+                        .python = options_.python,
+                        .prepare_script = options_.prepare_script,
+                        .dataset_processes = options_.dataset_processes,
+                        .device = room_,
+                        .device_threads = options_.device_threads,
+                        .link_gbps = options_.link_gbps,
+                        .peers = {.enabled = room_.holds_sums},
+                        .metrics_address = http_->address(),
+                        .max_running_jobs = options_.max_running_jobs,
+                        .status = http_->address().empty() ? nullptr : &status_,
+                        .samples = samples_.get()},
+                       {.loop = *loop_,
+                        .arena = *arena_,
+                        .pool = *pool_,
+                        .store = *store_,
+                        .metrics = *metrics_}));
+    gpu_metrics_ = std::make_unique<GpuMetrics>(
+        *loop_, GpuProbeOptions{options_.gpu_probe, options_.gpu_probe_limit},
+        gpus_, metrics_->gpus(), [this](int device, const std::string& what) {
+          pool_->Suspect(static_cast<DeviceId>(device), what);
+        });
+    RETURN_IF_ERROR(pool_->Start(&engine_->listener()));
+    return engine_->Recover();
+  }
+
+  absl::Status StartApi() {
+    const PathResolver resolve = engine_->resolver();
+    inspector_ = std::make_unique<DatasetInspector>(
+        *loop_,
+        HelperProgram{.python = options_.python,
+                      .script = options_.prepare_script,
+                      .processes = options_.dataset_processes},
+        engine_->files(), resolve);
+    catalog_ = std::make_unique<ModelCatalog>(
+        ModelCatalogOptions{.data_roots = options_.data_roots,
+                            .state_dir = options_.state_dir,
+                            .hf_cache = options_.hf_cache,
+                            .device_count = options_.device_count,
+                            .device = room_,
+                            .host_limit_bytes = arena_->limit_bytes()},
+        *store_, engine_->files(), resolve);
+    planner_ = std::make_unique<TrainingPlanner>(engine_->files(), resolve);
+    ASSIGN_OR_RETURN(
+        api_,
+        ApiServer::Start({.listen = options_.listen,
+                          .state_dir = options_.state_dir,
+                          .metrics = metrics_.get(),
+                          .check_kept = [this] { return state_->Check(); }},
+                         {.jobs = engine_.get(),
+                          .store = store_.get(),
+                          .datasets = inspector_.get(),
+                          .models = catalog_.get(),
+                          .sampler = &engine_->sampler(),
+                          .planner = planner_.get()}));
+    return absl::OkStatus();
+  }
+
+  void SayWhere() const {
+    const std::string& address = http_->address();
+    RH_LOG(kInfo) << "serving on " << options_.listen << ", metrics on "
+                  << (address.empty() ? "nothing" : address) << ", "
+                  << options_.device_count << " devices";
+    if (address.empty()) return;
+    RH_LOG(kInfo) << "the status page is http://" << address
+                  << "/, the metrics are http://" << address << "/metrics";
+  }
+
+  void Serve() {
+    bool stopping = false;
+    const StateWatch watch(*loop_, *state_, [&](const absl::Status& kept) {
+      api_->SetServing(kept.ok() && !stopping);
+    });
+    loop_->Watch(signals_.get(), EPOLLIN, [&](uint32_t) {
+      signalfd_siginfo info;
+      if (read(signals_.get(), &info, sizeof(info)) != sizeof(info)) return;
+      if (std::exchange(stopping, true)) return;
+      RH_LOG(kInfo) << "stopping: signal " << info.ssi_signo;
+      api_->SetServing(false);
+      StopInOrder(*loop_, *engine_, *pool_);
+    });
+    loop_->Run();
+    inspector_->Stop();
+    api_->Shutdown(kCallGrace);
+    RH_LOG(kInfo) << "stopped";
+  }
+
+  const DaemonOptions options_;
+  Descriptor signals_;
+  std::unique_ptr<StateDirectory> state_;
+  std::vector<wire::Gpu> gpus_;
+  std::unique_ptr<MemoryTrim> trim_;
+  std::unique_ptr<ServerMetrics> metrics_;
+  StatusBoard status_;
+  std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<JobStore> store_;
+  std::unique_ptr<SampleLog> samples_;
+  std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<HostArena> arena_;
+  absl::Status ended_;  // OK: stopped in order
+  std::unique_ptr<WorkerPool> pool_;
+  DeviceRoom room_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<GpuMetrics> gpu_metrics_;
+  std::unique_ptr<DatasetInspector> inspector_;
+  std::unique_ptr<ModelCatalog> catalog_;
+  std::unique_ptr<TrainingPlanner> planner_;
+  std::unique_ptr<ApiServer> api_;
+};
+
 }  // namespace
 
-absl::Status RunDaemon(const DaemonOptions& written) {
-  DaemonOptions options = written;
-  RaiseDescriptors();
-  RETURN_IF_ERROR(SocketPath(options.listen).status());
-  RETURN_IF_ERROR(CheckPrograms(options));
-  ASSIGN_OR_RETURN(const Descriptor signals, BlockSignals());
-  ASSIGN_OR_RETURN(const auto state,
-                   StateDirectory::Lock(options.state_dir, kLockPatience));
-  ASSIGN_OR_RETURN(const std::vector<wire::Gpu> gpus, FindGpus(options));
-  const MemoryTrim trim;
-  const auto metrics = ServerMetrics::Create();
-  StatusBoard status;
-  ASSIGN_OR_RETURN(
-      const auto http,
-      HttpServer::Start(options.metrics_listen, MakePages(*metrics, status)));
-  ASSIGN_OR_RETURN(const auto store, OpenJobStore(options, *metrics));
-  RETURN_IF_ERROR(state->Keep("jobs.db"));
-  RETURN_IF_ERROR(SayWhatIsLost(options.state_dir, *store));
-  std::unique_ptr<SampleLog> samples;
-  if (!options.sample_log.empty()) {
-    ASSIGN_OR_RETURN(samples, SampleLog::Create(options.sample_log));
-  }
-  ASSIGN_OR_RETURN(const auto loop, EventLoop::Create());
-  loop->TellTurns([metrics = metrics.get()](absl::Duration time) {
-    metrics->ObserveLoopTurn(time);
-  });
-  ASSIGN_OR_RETURN(
-      const auto arena,
-      HostArena::Create(
-          options.host_memory_bytes,
-          static_cast<uint32_t>(options.device_count + 2),
-          {.freed = gpus.empty() ? FreedPages::kReturned : FreedPages::kKept,
-           .loop = loop.get(),
-           .huge = HugePagesOnAdvice()}));
-  const absl::Status spread =
-      SpreadOverNodes(arena->arena().base(), arena->arena().size_bytes());
-  if (!spread.ok()) RH_LOG(kWarning) << "host memory: " << spread.message();
-  ASSIGN_OR_RETURN(WorkerPoolOptions pool_options,
-                   PoolOptions(options, state->fd()));
-  pool_options.gpus = gpus;
-  ASSIGN_OR_RETURN(pool_options.peers, UsesPeers(options, gpus));
-  pool_options.before_compute = GoBeforeCompute(options);
-  absl::Status ended;
-  pool_options.on_unable = [&loop = *loop, &ended](const std::string& why) {
-    ended = absl::FailedPreconditionError(why);
-    loop.Quit();
-  };
-  ASSIGN_OR_RETURN(const auto pool,
-                   WorkerPool::Create(*loop, *arena, pool_options));
-  const uint64_t exchange_bytes =
-      pool_options.peers ? wire::kPeerScratchBytes : 0;
-  if (options.device_count > 0 &&
-      options.device_memory_bytes <= exchange_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--device-memory: exchanges of sums between devices take ",
-                     exchange_bytes, " bytes of it; --peers=off does without"));
-  }
-  const DeviceRoom device = {options.device_memory_bytes - exchange_bytes,
-                             options.gpus.has_value(), pool_options.peers};
-  ASSIGN_OR_RETURN(
-      const auto engine,
-      Engine::Create({.state_dir = options.state_dir,
-                      .data_roots = options.data_roots,
-                      .hf_cache = options.hf_cache,
-                      .python = options.python,
-                      .prepare_script = options.prepare_script,
-                      .dataset_processes = options.dataset_processes,
-                      .device = device,
-                      .device_threads = options.device_threads,
-                      .link_gbps = options.link_gbps,
-                      .peers = {.enabled = pool_options.peers},
-                      .metrics_address = http->address(),
-                      .max_running_jobs = options.max_running_jobs,
-                      .status = http->address().empty() ? nullptr : &status,
-                      .samples = samples.get()},
-                     {.loop = *loop,
-                      .arena = *arena,
-                      .pool = *pool,
-                      .store = *store,
-                      .metrics = *metrics}));
-  const GpuMetrics gpu_metrics(
-      *loop, {options.gpu_probe, options.gpu_probe_limit}, gpus,
-      metrics->gpus(), [&pool = *pool](int device, const std::string& what) {
-        pool.Suspect(static_cast<DeviceId>(device), what);
-      });
-  RETURN_IF_ERROR(pool->Start(&engine->listener()));
-  RETURN_IF_ERROR(engine->Recover());
-  const PathResolver resolve = engine->resolver();
-  DatasetInspector inspector(*loop,
-                             {.python = options.python,
-                              .script = options.prepare_script,
-                              .processes = options.dataset_processes},
-                             engine->files(), resolve);
-  const ModelCatalog catalog({.data_roots = options.data_roots,
-                              .state_dir = options.state_dir,
-                              .hf_cache = options.hf_cache,
-                              .device_count = options.device_count,
-                              .device = device,
-                              .host_limit_bytes = arena->limit_bytes()},
-                             *store, engine->files(), resolve);
-  const TrainingPlanner planner(engine->files(), resolve);
-  ASSIGN_OR_RETURN(
-      const auto api,
-      ApiServer::Start(
-          {.listen = options.listen,
-           .state_dir = options.state_dir,
-           .metrics = metrics.get(),
-           .check_kept = [&state = *state] { return state.Check(); }},
-          {.jobs = engine.get(),
-           .store = store.get(),
-           .datasets = &inspector,
-           .models = &catalog,
-           .sampler = &engine->sampler(),
-           .planner = &planner}));
-  RH_LOG(kInfo) << "serving on " << options.listen << ", metrics on "
-                << (http->address().empty() ? "nothing" : http->address())
-                << ", " << options.device_count << " devices";
-  if (!http->address().empty()) {
-    RH_LOG(kInfo) << "the status page is http://" << http->address()
-                  << "/, the metrics are http://" << http->address()
-                  << "/metrics";
-  }
-  bool stopping = false;
-  const StateWatch watch(*loop, *state, [&](const absl::Status& kept) {
-    api->SetServing(kept.ok() && !stopping);
-  });
-  loop->Watch(signals.get(), EPOLLIN, [&](uint32_t) {
-    signalfd_siginfo info;
-    if (read(signals.get(), &info, sizeof(info)) != sizeof(info)) return;
-    if (std::exchange(stopping, true)) return;
-    RH_LOG(kInfo) << "stopping: signal " << info.ssi_signo;
-    api->SetServing(false);
-    StopInOrder(*loop, *engine, *pool);
-  });
-  loop->Run();
-  inspector.Stop();
-  api->Shutdown(kCallGrace);
-  RH_LOG(kInfo) << "stopped";
-  return ended;
+absl::Status RunDaemon(const DaemonOptions& options) {
+  return Daemon(options).Run();
 }
 
 }  // namespace roundhouse
