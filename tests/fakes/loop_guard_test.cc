@@ -1,0 +1,93 @@
+// Shows that the guard sees what opens files in other ways than open(), and
+// nothing else.
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "gtest/gtest.h"
+#include "server/loop/event_loop.h"
+
+namespace roundhouse {
+namespace {
+
+constexpr char kSeen[] = "the event loop's thread opens a file";
+
+class LoopGuardTest : public testing::Test {
+ protected:
+  LoopGuardTest() : path_(testing::TempDir() + "/loop_guard_test") {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    std::filesystem::create_directories(path_);
+    std::ofstream(path_ + "/file") << "text";
+  }
+
+  static void OnLoop(const std::function<void()>& call) {
+    const std::unique_ptr<EventLoop> loop = *EventLoop::Create();
+    loop->After(absl::ZeroDuration(), [&] {
+      call();
+      loop->Quit();
+    });
+    loop->Run();
+  }
+
+  const std::string path_;
+};
+
+TEST_F(LoopGuardTest, SeesStreamsAndFolders) {
+  EXPECT_DEATH(OnLoop([this] { std::ifstream file(path_ + "/file"); }), kSeen);
+  EXPECT_DEATH(OnLoop([this] { std::ofstream file(path_ + "/new"); }), kSeen);
+  EXPECT_DEATH(
+      OnLoop([this] { std::filesystem::directory_iterator folder(path_); }),
+      kSeen);
+  EXPECT_DEATH(OnLoop([this] { opendir(path_.c_str()); }), kSeen);
+}
+
+TEST_F(LoopGuardTest, SeesCallsOfTheSystem) {
+  const std::string file = path_ + "/file";
+  EXPECT_DEATH(OnLoop([&] { open(file.c_str(), O_RDONLY); }), kSeen);
+  EXPECT_DEATH(OnLoop([&] { open(path_.c_str(), O_PATH | O_DIRECTORY); }),
+               kSeen);
+  EXPECT_DEATH(OnLoop([&] {
+                 open_how how = {};
+                 syscall(SYS_openat2, AT_FDCWD, file.c_str(), &how,
+                         sizeof(how));
+               }),
+               kSeen);
+}
+
+TEST_F(LoopGuardTest, SeesWhatCouldNotBeOpened) {
+  EXPECT_DEATH(OnLoop([this] { std::ifstream file(path_ + "/none"); }), kSeen);
+}
+
+TEST_F(LoopGuardTest, OtherThreadsAndOtherTimesMayOpenFiles) {
+  std::ifstream before(path_ + "/file");
+  OnLoop([this] {
+    std::thread([this] { std::ifstream file(path_ + "/file"); }).join();
+  });
+  std::ifstream after(path_ + "/file");
+  EXPECT_TRUE(before.is_open() && after.is_open());
+}
+
+TEST_F(LoopGuardTest, WhatIsNotOnADiskMayBeOpened) {
+  OnLoop([] {
+    EXPECT_TRUE(std::ifstream("/proc/self/statm").is_open());
+    const int null = open("/dev/null", O_RDONLY);
+    EXPECT_GE(null, 0);
+    close(null);
+    const int memory = memfd_create("memory", MFD_CLOEXEC);
+    EXPECT_GE(memory, 0);
+    close(memory);
+  });
+}
+
+}  // namespace
+}  // namespace roundhouse
