@@ -21,6 +21,7 @@ import subprocess
 import sys
 
 import builds
+import links
 import source
 import words
 
@@ -39,6 +40,7 @@ RULES = {
     "sentences": f"sentences above {SENTENCE_WORDS} words in ARCHITECTURE.md "
                  "and every README.md",
     "documents": "references to documents that are not in the repository",
+    "links": "links and names of files in documents that lead nowhere",
     "functions": f"functions above {FUNCTION_LINES} lines",
     "fields": f"production classes above {CLASS_FIELDS} fields",
     "rooms": f"rooms above {ROOM_LINES} production lines",
@@ -68,12 +70,18 @@ class Tree:
 
     def __init__(self, root, paths):
         self.files = {}
+        there = []
         for path in paths:
             try:
                 text = (root / path).read_text(encoding="utf-8")
-            except (UnicodeDecodeError, IsADirectoryError, FileNotFoundError):
-                continue  # binary, a submodule, or deleted and not committed
+            except FileNotFoundError:
+                continue  # deleted and not committed
+            except (UnicodeDecodeError, IsADirectoryError):
+                there.append(path)  # binary, or a submodule
+                continue
+            there.append(path)
             self.files[path] = text
+        self.targets = links.Targets(there, self.files)
         self.builds = builds.Builds()
         for path, text in self.files.items():
             if path.endswith("BUILD.bazel"):
@@ -123,6 +131,7 @@ class Tree:
         return {"comments": list(self._comments()),
                 "sentences": list(self._sentences(house_documents)),
                 "documents": list(self._documents()),
+                "links": list(self._links()),
                 "functions": list(self._long_functions()),
                 "fields": [Place(kind.name, kind.fields, path,
                                  kind.line, f"{kind.name} has {kind.fields} "
@@ -166,6 +175,12 @@ class Tree:
                                                       names):
                 yield Place(path, 1, path, line,
                             f"{name} is not in the repository")
+
+    def _links(self):
+        for path, text in self.files.items():
+            if path.endswith(".md"):
+                for line, what in links.missing(path, text, self.targets):
+                    yield Place(path, 1, path, line, what)
 
     def _long_functions(self):
         for path, functions in self.functions.items():

@@ -10,6 +10,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import builds
 import figures
+import links
 import source
 import words
 
@@ -194,6 +195,83 @@ class WordsTest(unittest.TestCase):
             [(1, "CONTROL_PLANE's")])
 
 
+class LinksTest(unittest.TestCase):
+    TEXTS = {
+        "README.md": "# House\n",
+        "docs/a.md": "# A & B, `c`\n## Twice\n```\n# Code\n```\n## Twice\n"
+                     "<a id=\"own\"></a>\n",
+        "docs/in/b.md": "", "server/x/y.h": "", "server/x/y.cc": "",
+        "tests/run.py": "", "docs/z.svg": "",
+    }
+
+    def missing(self, text, path="docs/in/b.md"):
+        texts = self.TEXTS | {path: text}
+        targets = links.Targets(["docs/picture.png", *texts], texts)
+        return list(links.missing(path, text, targets))
+
+    def test_a_link_must_lead_to_a_file_or_folder(self):
+        self.assertEqual(self.missing(
+            "[a](../a.md) [r](../../README.md) [f](../../server/x/) [.](.)\n"
+            "![p](../picture.png \"title\") [root](../..) [s](<../z.svg>)\n"
+            "[out](https://x.org/y.md) [m](mailto:a@b) `[no](link.md)`\n"
+            "```\n[no](link.md)\n```\n"), [])
+        self.assertEqual(self.missing("[r](../server/x)", "docs/a.md"), [])
+        for link in ("a.md", "../b.md", "../../../README.md", "/README.md",
+                     "../../server/x/y", "../../server/z/"):
+            self.assertEqual(self.missing(f"x\n\nSee [`y`]({link})."),
+                             [(3, f"the link {link} leads nowhere")])
+        self.assertEqual(self.missing("[x](server/lost)", "README.md"),
+                         [(1, "the link server/lost leads nowhere")])
+        self.assertEqual(self.missing("[1]: lost.md"),
+                         [(1, "the link lost.md leads nowhere")])
+
+    def test_an_anchor_must_be_in_the_document(self):
+        self.assertEqual(self.missing(
+            "[1](../a.md#a--b-c) [2](../a.md#twice) [3](../a.md#twice-1)\n"
+            "[4](../a.md#own) [5](#here) [6](../../server/x/y.h#L3)\n"
+            "# Here\n"), [])
+        for anchor in ("code", "twice-2", "A--b-c", "ab-c"):
+            self.assertEqual(self.missing(f"[1](../a.md#{anchor})"), [
+                (1, f"docs/a.md has no anchor {anchor}")])
+        self.assertEqual(self.missing("[1](#there)\n# Here\n"),
+                         [(1, "docs/in/b.md has no anchor there")])
+
+    def test_a_path_must_be_in_the_repository(self):
+        self.assertEqual(self.missing(
+            "`server/x/y.h`, `server/x/y`, server/x/y.cc, `server/x/`,\n"
+            "`tests/run --flag`; (`server/*/y.*`) bazel test tests/...\n"
+            "`docs/z.svg:3`, (server/x). https://x.org/server/lost.h\n"
+            "bazel-bin/server/lost //server/lost:z fileserver/lost lost.h\n"
+            "```\nserver/lost.h\n```\n"), [])
+        for name in ("server/lost.h", "server/x/y.py", "server/x/z",
+                     "server/lost/", "server/y/", "tests/*.cc", "base/x",
+                     ".ci/run", "server/x/y/"):
+            for text in (f"See\n`{name}`.", f"|a|\n| x, {name} |",
+                         f"a\n`ls {name}`", f"1. One.\n2. **{name}** is.",
+                         f"b\n[{name}](../a.md)"):
+                self.assertEqual(self.missing(text), [
+                    (2, f"{name} is not in the repository")], text)
+
+    def test_a_mark_lets_its_paragraph_name_what_was(self):
+        text = textwrap.dedent("""\
+            <!-- not in this tree -->
+            - Before: `server/lost.h`,
+              [gone](gone.md).
+            - `server/lost2.h`
+
+            - `server/lost3.h`
+            """)
+        self.assertEqual(self.missing(text), [
+            (6, "server/lost3.h is not in the repository")])
+
+    def test_a_mark_that_nothing_needs_is_reported(self):
+        mark = links.MARK
+        self.assertEqual(self.missing(
+            f"{mark}\n`server/lost.h`\n\n{mark}\n`server/x/y.h`\n"
+            f"```\n{mark}\n```\n"),
+            [(4, f"nothing is missing under {mark}")])
+
+
 class BuildsTest(unittest.TestCase):
     def test_tells_tests_from_production(self):
         found = builds.Builds()
@@ -243,7 +321,7 @@ class TreeTest(unittest.TestCase):
                    'True, srcs = ["fake.cc"])\n')
         self.write("tests/t.cc", "int b;\n" * 6000)
         self.write("a/README.md", "word " * 41 + ".\n\n" + "word " * 40)
-        self.write("docs/x.md", "word " * 41 + "\n")
+        self.write("docs/x.md", "word " * 41 + "\n`tests/lost.cc`\n")
         self.write("a/large.bin", "")
         (self.root / "a/large.bin").write_bytes(b"\xff\xfe\x00")
 
@@ -257,6 +335,7 @@ class TreeTest(unittest.TestCase):
                          "a/run:2: Likewise."],
             "sentences": [f"a/README.md:1: 41 words: {'word ' * 8}..."],
             "documents": ["a/x.cc:1: DESIGN.md is not in the repository"],
+            "links": ["docs/x.md:2: tests/lost.cc is not in the repository"],
             "functions": ["a/x.cc:2: F has 61 lines"],
             "fields": ["a/x.h:2: X has 31 fields"],
             "rooms": []})
