@@ -7,12 +7,12 @@
 namespace roundhouse {
 
 void AdmittedJobs::Keep(const std::string& id, Job job) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (kept_.size() < kMaxAdmittedKept) kept_[id] = std::move(job);
 }
 
 AdmittedJobs::Job AdmittedJobs::Kept(const std::string& id) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = kept_.find(id);
   return found == kept_.end() ? nullptr : found->second;
 }
@@ -30,7 +30,7 @@ absl::StatusOr<AdmittedJobs::Job> AdmittedJobs::GetAsIs(const JobRecord& job) {
 }
 
 void AdmittedJobs::Forget(const std::string& id) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   kept_.erase(id);
 }
 

@@ -9,10 +9,10 @@
 #include <cstddef>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/mutex.h"
 #include "server/jobs/admitted_job.h"
 #include "server/jobs/job_checker.h"
 #include "server/store/store.h"
@@ -44,8 +44,8 @@ class AdmittedJobs {
   absl::StatusOr<Job> TakeUp(const JobRecord& job);
 
   const JobChecker& checker_;
-  mutable std::mutex mutex_;
-  std::map<std::string, Job> kept_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  std::map<std::string, Job> kept_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace roundhouse

@@ -1,20 +1,20 @@
 #include "server/pool/background.h"
 
-#include <mutex>
+#include "base/mutex.h"
 
 namespace roundhouse {
 
 struct Background::Line {
-  std::mutex mutex;
-  std::deque<std::function<void()>> waiting;  // guarded by mutex
-  bool worked_off = false;                    // guarded by mutex
+  Mutex mutex;
+  std::deque<std::function<void()>> waiting ABSL_GUARDED_BY(mutex);
+  bool worked_off ABSL_GUARDED_BY(mutex) = false;
 
   // Until nothing waits; one thread at a time.
   void WorkOff() {
     while (true) {
       std::function<void()> piece;
       {
-        const std::lock_guard<std::mutex> lock(mutex);
+        MutexLock lock(mutex);
         if (waiting.empty()) {
           worked_off = false;
           return;
@@ -34,13 +34,13 @@ Background::~Background() = default;
 
 bool Background::Add(std::function<void()> piece) {
   {
-    const std::lock_guard<std::mutex> lock(line_->mutex);
+    MutexLock lock(line_->mutex);
     if (line_->waiting.size() >= kMaxBackgroundPieces) return false;
     line_->waiting.push_back(std::move(piece));
     if (std::exchange(line_->worked_off, true)) return true;
   }
   if (loop_.RunBeside([line = line_] { line->WorkOff(); })) return true;
-  const std::lock_guard<std::mutex> lock(line_->mutex);
+  MutexLock lock(line_->mutex);
   line_->worked_off = false;
   line_->waiting.pop_back();  // nobody else adds, and nobody took it
   return false;
