@@ -153,7 +153,7 @@ class SlotBoard {
   std::vector<TakenSums> TakeSumsHeldTooLong(int64_t now_ns,
                                              const HoldLimits& limits);
   void ReturnSums(TakenSums taken, HeldUnit::State state);
-  // Those taken to download have begun to go, and keep the slot themselves.
+  // Sums taken to download have begun to go, and keep the slot themselves.
   void EndTaking(Slot& slot) { TakeBackCopy(slot); }
   void ReleaseSlicedSums(uint64_t attempt, uint32_t unit);
 

@@ -59,7 +59,7 @@ struct ComputeRecord {
   std::vector<wire::LayerTime> layers;
 };
 
-// Of bytes on their way to the device.
+// Where bytes are that go to the device.
 enum class Arrival { kAbsent, kCopying, kThere };
 
 // When a word that the feeder waited for was reached.
@@ -175,7 +175,7 @@ struct SlotState : Slot {
   // One of units[unit]'s contributions is in the arena.
   void NoteSum(size_t unit);
   void Fail(absl::Status why);
-  // Likewise, unless it is given up already.
+  // The same, unless it is given up already.
   void FailUnlessAbandoned(absl::Status why);
   // The computation is over: OK, or why it is not whole.
   void EndCompute(absl::Status status, ComputeRecord record);

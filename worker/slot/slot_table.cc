@@ -82,7 +82,7 @@ bool SlotTable::MayOvertake(const SlotState& slot) const {
     return false;
   }
   uint64_t bytes = slot.planned_bytes();
-  // Those that were overtaken may compute before all of this one is down.
+  // Slots that were overtaken may compute before all of this one is down.
   uint64_t working = slot.plan.working_bytes;
   for (const auto& other : slots_) {
     if (other.get() == &slot) continue;

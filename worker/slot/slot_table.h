@@ -69,7 +69,7 @@ class SlotTable {
   // refuses, while nobody else computes or drains.
   static constexpr absl::Duration kMaxRefusal = absl::Seconds(5);
 
-  // Of the device's limit `reserved_bytes` are none of the slots'.
+  // `reserved_bytes` of the device's limit are none of the slots'.
   SlotTable(Device& device, uint64_t reserved_bytes, absl::Duration max_refusal)
       : device_(device),
         reserved_bytes_(reserved_bytes),
@@ -121,7 +121,7 @@ class SlotTable {
                                              const HoldLimits& limits);
   void ReturnSums(SlotState& slot, size_t unit, std::vector<HeldSum> sums,
                   State state);
-  // Those whose slice is down need not go down.  False: there are none.
+  // Sums whose slice is down need not go down.  False: there are none.
   bool ReleaseSlicedSums(uint64_t attempt, uint32_t unit);
 
  private:

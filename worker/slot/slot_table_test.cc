@@ -71,8 +71,8 @@ class SlotTableTest : public testing::Test {
     return slot;
   }
 
-  // Of another job: what it reads has been published, and its first input and
-  // weights are there.
+  // A slot of another job: what it reads has been published, and its first
+  // input and weights are there.
   SlotState* AddOther() {
     slot_.job = SlotTestJob::kJob + 1;
     SlotState* const slot = AddSlot(true);
