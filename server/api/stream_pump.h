@@ -116,13 +116,14 @@ class StreamPump {
   std::atomic<uint64_t> changes_ = 1;
   Mutex mutex_;
   CondVar changed_;
-  // Of those who have streams.
+  // Users who have streams.
   std::map<uid_t, Share> shares_ ABSL_GUARDED_BY(mutex_);
   size_t places_ ABSL_GUARDED_BY(mutex_) = 0;  // Taken.
   std::map<PumpedStream*, std::shared_ptr<PumpedStream>> streams_
       ABSL_GUARDED_BY(mutex_);
-  bool woken_ ABSL_GUARDED_BY(mutex_) = false;                 // All of them.
-  std::set<PumpedStream*> woken_one_ ABSL_GUARDED_BY(mutex_);  // Of streams_.
+  bool woken_ ABSL_GUARDED_BY(mutex_) = false;  // All of them.
+  std::set<PumpedStream*> woken_one_
+      ABSL_GUARDED_BY(mutex_);  // Part of streams_.
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

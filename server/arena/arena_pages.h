@@ -53,7 +53,7 @@ class ArenaPages {
   // the caller wrote meanwhile.  RESOURCE_EXHAUSTED: the system has no more.
   absl::Status Add(uint64_t offset, uint64_t bytes);
 
-  // Of a range that Add got.  True: done.  False: `done` comes when it is.
+  // Clears a range that Add got.  True: done.  False: `done` comes when it is.
   bool Clean(uint64_t offset, uint64_t bytes, std::function<void()> done);
 
   // Calls `done` when everything added so far is there, at once if it is.

@@ -1,4 +1,4 @@
-// Text to tokens and back for a sample: one run of server/jobs/
+// Text to tokens and back for a sample: one run of server/dataset/
 // prepare_sample.py, which tokenizes all prompts first and then gives the text
 // of what is drawn as it is drawn.
 //

@@ -48,7 +48,7 @@ void RunningJob::OnRunning(const RunningReport& report) {
   telemetry_.StartCounting();
 }
 
-// Of a life of the job before this one.
+// Takes a line that an earlier life of the job wrote.
 void RunningJob::Kept::Take(const nlohmann::json& metric) {
   for (const auto& [key, curve] :
        {std::pair("loss", &losses),

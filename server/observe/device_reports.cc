@@ -17,7 +17,7 @@ constexpr int64_t kWindowNs = int64_t{10} * 1000000000;
 // waited for only when no news of it can come any more.
 constexpr int64_t kNewsNs = 200'000'000;
 
-// Of a share after each Publish: half is forgotten in 7 s.
+// What is left of a share after each Publish: half is forgotten in 7 s.
 constexpr double kShareDecay = 0.9;
 
 double Seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }

@@ -27,7 +27,7 @@
 
 namespace roundhouse {
 
-// Of the jobs that wait; the page says how many more there are.
+// Jobs that wait, at most; the page says how many more there are.
 inline constexpr size_t kMaxShownQueue = 100;
 // Jobs that ended, the newest.
 inline constexpr size_t kMaxShownEnded = 10;

@@ -31,7 +31,7 @@ enum class TraceTrack {
   kWait,
   kH2D,
   kD2H,
-  // Of the host: no device.
+  // The host's tracks: no device.
   kGather,
   kReduce,
   kOptimizer,

@@ -42,8 +42,8 @@ std::vector<ContributedUnit> ContributedUnits(const ModelConfig& model,
 struct ContributionOptions {
   DType dtype = DType::kF32;
   std::vector<ContributedUnit> units;
-  // Of a full step; 2 where updates hold the sums of a step of one, under which
-  // the next step's slots run.
+  // Rounds of a full step; 2 where updates hold the sums of a step of one,
+  // under which the next step's slots run.
   int64_t rounds = 1;
   int devices = 1;  // that slots can be sent to
 };

@@ -26,7 +26,7 @@ uint64_t Elements(const UnitSpec& unit) {
   return elements;
 }
 
-// That save_steps and the last step ask for.
+// Checkpoints that save_steps and the last step ask for.
 int64_t Saves(const JobSpec& spec, int64_t start_step) {
   if (spec.save_steps == 0 || spec.max_steps == 0) return 1;
   const int64_t before_last = (spec.max_steps - 1) / spec.save_steps;

@@ -18,7 +18,7 @@ struct DiskNeed {
   uint64_t checkpoint_bytes = 0;  // each
   int64_t checkpoint_count = 0;   // at once, at most
   uint64_t export_bytes = 0;
-  // Of all of it; the largest number where it is more.
+  // All of it together; the largest number where it is more.
   uint64_t total_bytes() const;
 };
 

@@ -27,7 +27,7 @@ int64_t RoundMicroBatches(const ResolvedSpec& spec) {
   return std::min(StepMicroBatches(spec), spec.micro_batches_per_round());
 }
 
-// Of a full round.
+// Groups of a full round.
 int64_t RoundGroups(const ResolvedSpec& spec) {
   return std::min(spec.gradient_groups(), RoundMicroBatches(spec));
 }
@@ -125,7 +125,7 @@ DType ContributionDType(const ResolvedSpec& spec) {
 }
 
 Determinism UsualDeterminism(const DeviceRoom& device) {
-  // Of GPUs.
+  // Devices with libraries are GPUs.
   return device.with_libraries ? Determinism::kFast : Determinism::kBitwise;
 }
 

@@ -20,14 +20,14 @@
 
 namespace roundhouse {
 
-// Of weights and activations in computation.
+// The dtype of weights and activations in computation.
 DType ComputeDtype(SpecDtype dtype);
 
 // In which sums of gradients leave the devices and lie in host memory.
 // Adapters are few, and trained in fp32: theirs are fp32 however fast.
 DType ContributionDType(const ResolvedSpec& spec);
 
-// Of a job that says nothing of it.
+// The determinism of a job that says nothing of it.
 Determinism UsualDeterminism(const DeviceRoom& device);
 // What most of the model's weights are in; without weights, what its
 // config.json says.
@@ -37,7 +37,7 @@ SpecDtype UsualDtype(const ModelDirectory& model);
 SpecDefaults DefaultsOf(const ModelDirectory& model, const DeviceRoom& device);
 
 TrainedModel TrainedOf(const ResolvedSpec& spec, const ModelConfig& model);
-// Of the job's two allocations.
+// Options of the job's two allocations.
 TrainingStateOptions StateOptions(uint64_t job, const ResolvedSpec& spec,
                                   const ModelConfig& model);
 RoundBuffersOptions BufferOptions(const ResolvedSpec& spec,
@@ -59,7 +59,7 @@ PlanLimitsOptions LimitsOf(const ResolvedSpec& spec, const ModelConfig& model,
                            int64_t max_row_tokens, int device_count,
                            const DeviceRoom& device);
 
-// Of a full step.
+// Rounds of a full step.
 int64_t StepRounds(const ResolvedSpec& spec);
 // No gradient sums are kept (TrainingStateOptions::one_pass).
 bool UpdatesInOnePass(const ResolvedSpec& spec);
@@ -72,7 +72,7 @@ struct HostNeed {
   uint64_t state_bytes = 0;
   uint64_t contribution_bytes = 0;  // on their way to a reduction
   uint64_t buffer_bytes = 0;        // activations and tokens
-  // Of the files worker at load and save, of eval_prompts between steps.
+  // Tables of the files worker at load and save, and of eval_prompts.
   uint64_t table_bytes = 0;
   uint64_t total() const {
     return base_bytes + state_bytes + contribution_bytes + buffer_bytes +

@@ -21,7 +21,7 @@ class SumsOfASlot {
   SumsOfASlot(const Plan& plan, int64_t groups)
       : plan_(plan), groups_(groups) {}
 
-  // That one part sends per unit.
+  // Sums that one part sends per unit.
   int64_t Sent(int slot) { return Of(slot).sent; }
   // One for each size of subtree up to the largest that it folds.
   int64_t Folded(int slot) { return Of(slot).folded; }

@@ -19,11 +19,11 @@ namespace roundhouse {
 
 struct PlanLimitsOptions {
   TrainedModel model;
-  // Of the job; whose plan it is does not matter here.
+  // The job's; whose plan it is does not matter here.
   RoundBuffersOptions buffers;
   int64_t groups = 1;  // of a full round
   DeviceRoom device;
-  // Of the largest micro-batch of a backward slot; read with
+  // The largest micro-batch of a backward slot; read with
   // device.with_libraries.
   WorkingShape working;
 };
@@ -68,12 +68,13 @@ class PlanLimits {
   };
 
   std::vector<uint64_t> SlotBytes(const Plan& plan) const;
-  // Of a slot that sends `sent` sums of each unit and folds `folded`.
+  // Sums held for a slot that sends `sent` sums of each unit and folds
+  // `folded`.
   HeldSums Held(int64_t sent, int64_t folded) const;
   uint64_t StageBytes(const LayerRange& stage, const HeldSums& held,
                       bool backward) const;
   uint64_t WorkingOf(const LayerRange& stage, bool backward) const;
-  // Of a command that sends `sums` of each unit.
+  // Bytes for a command that sends `sums` of each unit.
   uint64_t UnitBytes(const LayerRange& stage, uint64_t sums) const;
   RoundBuffersOptions BuffersOf(const Plan& plan) const;
 

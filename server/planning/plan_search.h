@@ -1,4 +1,4 @@
-// The plan of a job's later steps: the width-aware search (scheduler/simulate)
+// The plan of a job's later steps: the width-aware search (scheduler/search)
 // over what the job's layers were measured to take.
 #ifndef ROUNDHOUSE_SERVER_PLANNING_PLAN_SEARCH_H_
 #define ROUNDHOUSE_SERVER_PLANNING_PLAN_SEARCH_H_

@@ -68,7 +68,7 @@ class EvaluationSamples {
   // Takes up the lines of a checkpoint of `step`.  REQUIRES: before the first
   // Begin.
   void GoOnFrom(const std::string& lines, int64_t step);
-  // Of samples.jsonl, without their ends.
+  // Lines of samples.jsonl, without their ends.
   const std::vector<std::string>& lines() const { return lines_; }
 
   bool DueAfter(int64_t step, bool last) const {

@@ -53,7 +53,7 @@ TEST(EvaluationsTest, GoingOnRepeatsNoneAndSkipsNone) {
     EXPECT_EQ(StepsOf(evaluations, 4, 7),
               evaluated == 2 ? (Steps{4, 6, 7}) : (Steps{6, 7}));
   }
-  // Of a job without a validation set: one before its first step.
+  // A checkpoint of a job without a validation set: one before its first step.
   Evaluations foreign(rules);
   foreign.GoOnFrom({.base_step = 5});
   EXPECT_EQ(StepsOf(foreign, 5, 7), (Steps{5, 6, 7}));

@@ -73,7 +73,7 @@ TEST_F(RunnerTest, HostMemoryIsKnownByKind) {
   }
   EXPECT_EQ(use.weight_bytes, 4 * elements);
   EXPECT_EQ(use.optimizer_bytes, 12 * elements);
-  // Of the embedding there is a sum but no contribution: it gets rows.
+  // The embedding has a sum but no contribution: it gets rows.
   const auto embedding =
       static_cast<uint64_t>(ModelUnits(TestModel(false)).front().element_count);
   EXPECT_EQ(use.gradient_bytes, 8 * elements - 4 * embedding);

@@ -276,7 +276,7 @@ void FillReduce(const RunHostOpAction& action, const StepData& step,
   op.total_groups = round.group_count;
   op.add_to_sum = action.add_to_sum ? 1 : 0;
   const bool embedding = action.unit == 0;
-  // Of the embedding always, so that rows which come to it keep the rest.
+  // The embedding always wants it: rows that come to it keep the rest.
   op.want_norm = action.last_round || embedding ? 1 : 0;
   if (action.rows) AddHostMicroBatches(action, round, buffers, op);
   if (embedding && action.blocks.empty()) {

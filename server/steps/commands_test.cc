@@ -107,7 +107,7 @@ class CommandsTest : public testing::TestWithParam<Trained> {
     }
     return blocks;
   }
-  // Those of the round, as the plan cuts it.
+  // The round's slots, as the plan cuts it.
   std::vector<wire::RunSlot> TrainSlots() const {
     std::vector<wire::RunSlot> slots;
     for (const Part& part :

@@ -31,12 +31,13 @@ class StepUpdates {
   bool scales_loss() const { return scales_loss_; }
   // No update of a step begins before all its gradients are known.
   bool wait_for_norm() const { return wait_for_norm_; }
-  // Of the next step's gradients; 1 unless scales_loss().
+  // The scale of the next step's gradients; 1 unless scales_loss().
   double loss_scale() const { return scales_loss_ ? scaler_.scale() : 1; }
   // Gradients overflow whatever the scale is.
   bool exhausted() const { return scaler_.exhausted(); }
 
-  // Of `step`, from 1.  REQUIRES: with scales_loss(), all before it have ended.
+  // Numbers of `step`, from 1.  REQUIRES: with scales_loss(), all before it
+  // have ended.
   UpdateNumbers Begin(int64_t step) const;
   // Its gradients, times `loss_scale`, have this sum of squares: answers their
   // norm, unscaled, and says in `update` what to multiply them with.  None: the
@@ -44,7 +45,7 @@ class StepUpdates {
   std::optional<double> EndStep(double squares, double loss_scale,
                                 UpdateNumbers* update);
 
-  // Of a checkpoint; none unless scales_loss().
+  // What a checkpoint keeps; none unless scales_loss().
   std::optional<LossScaler::State> State() const;
   void GoOnFrom(const std::optional<LossScaler::State>& state);
 

@@ -24,7 +24,7 @@ wire::PeerVerb VerbOf(SumExchanges::Verb verb) {
   return wire::PeerVerb::kRelease;
 }
 
-// Of the wire.
+// Units as the wire numbers them.
 std::set<int> UnitsOf(const wire::RunSlot& command) {
   std::set<int> units;
   for (const wire::SlotContribution& sum : command.contributions) {

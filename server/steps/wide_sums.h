@@ -49,7 +49,7 @@ class WideSums {
                   const wire::SumsHeld& held);
   void OnSliceDown(const Job& job, const OutSlot& slot,
                    const wire::SliceDown& down);
-  // Of a unit that the slot contributes to, or of all: it sent them itself.
+  // The slot sent the sums of a unit, or of all, down itself.
   void OnDown(const Job& job, const OutSlot& slot, int unit);
   void OnDone(const Job& job, const OutSlot& slot);
 

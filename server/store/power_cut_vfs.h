@@ -52,7 +52,7 @@ class PowerCutVfs {
 
  private:
   struct Change {
-    int64_t at = 0;                    // Of a truncation the size.
+    int64_t at = 0;                    // A truncation's size.
     std::optional<std::string> bytes;  // nullopt: a truncation
   };
   struct File {

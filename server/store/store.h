@@ -82,7 +82,7 @@ struct JobPage {
   std::vector<JobRecord>
       jobs;  // Newest first, without text, resolved and files.
   std::optional<int64_t> next_before;  // Give it back as `before`.
-  int64_t revision = 0;                // Of the store when the page was read.
+  int64_t revision = 0;                // The store's when the page was read.
 };
 
 struct EventPage {

@@ -27,7 +27,8 @@ struct ExportRequest {
   // data roots.
   std::string source;
   ExportKind kind = ExportKind::kAsIs;
-  // Of a full model's weights; none: as they are in the source or the base.
+  // What a full model's weights are written in; none: as they are in the source
+  // or the base.
   std::optional<DType> dtype;
   // A name among the server's outputs, or a directory to make under a data
   // root.

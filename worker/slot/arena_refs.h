@@ -15,7 +15,7 @@ namespace roundhouse::worker {
 absl::Status CheckBuffer(uint64_t arena_bytes, const wire::BufferRef& buffer,
                          uint64_t want, const std::string& name);
 
-// Likewise, of a word; offset 0, which means none, passes.
+// The same check for a word; offset 0, which means none, passes.
 absl::Status CheckWord(uint64_t arena_bytes, const wire::WordRef& word,
                        const std::string& name);
 

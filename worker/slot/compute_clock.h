@@ -36,7 +36,7 @@ class ComputeClock {
   // REQUIRES: all work of the stream is done.
   absl::Status BeginMicroBatch();
 
-  // Of the work queued so far.
+  // A mark after the work queued so far.
   absl::StatusOr<Mark> Now() { return stream_.MarkTime(); }
 
   // What was queued since `began` is a pass of the layer.
@@ -75,7 +75,7 @@ class ComputeClock {
   Stream& stream_;
   const uint32_t first_layer_;
   std::vector<LayerNs> layers_;  // by layer - first_layer_
-  // Of the micro-batch.
+  // The micro-batch's beginning.
   Mark begin_;
   int64_t begin_ns_ = 0;  // CLOCK_MONOTONIC
   std::vector<PendingLayer> pending_layers_;

@@ -34,7 +34,7 @@ struct JobTables {
   bool trainable(uint32_t unit) const {
     return IsTrainable(config, adapter, unit);
   }
-  // Of the unit's compute weights.
+  // The size of an element of the unit's compute weights.
   uint64_t element_bytes(uint32_t unit) const {
     return DTypeBytes(static_cast<DType>(units[unit].dtype));
   }

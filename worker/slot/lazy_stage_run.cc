@@ -112,7 +112,7 @@ class LazyStageRun : public StageRun {
   }
 
  private:
-  // Of host memory, which is read during the call.
+  // A copy of host memory, which is read during the call.
   std::vector<int32_t> Own(const int32_t* tokens) const {
     return {tokens, tokens + options_.rows * options_.row_tokens};
   }

@@ -203,7 +203,7 @@ class PeersTest : public testing::TestWithParam<DType> {
   int next_index_ = 0;
 };
 
-// Of one group, two and four: one sum, one, and (of [3, 7)) three.
+// Parts of one group, two and four have one sum, one, and (of [3, 7)) three.
 TEST_P(PeersTest, SlicesAreWhatTheHostWouldAddUp) {
   const std::vector<wire::RunSlot> parts = {Part(0, 1), Part(1, 3), Part(3, 7)};
   Fleet fleet = StartFleet(3, 1);

@@ -6,7 +6,7 @@ namespace roundhouse::worker {
 
 namespace {
 
-// Of every other matrix, with dropout, on packed rows of a bf16 model.
+// Adapters of every other matrix, with dropout, on packed rows of a bf16 model.
 RoundShape WithAdapters(RoundShape shape, bool tied) {
   shape.adapter = {
       .rank = 3, .alpha = 6, .dropout = 0.25, .targets = 0b1010101};

@@ -13,7 +13,7 @@
 namespace roundhouse::worker {
 namespace {
 
-// Of which host memory holds at most this many at a time, in fp32, unless one
+// Host memory holds at most this many logits at a time, in fp32, unless one
 // sequence has more.
 constexpr size_t kMaxLogits = size_t{1} << 24;
 

@@ -109,7 +109,7 @@ absl::Status SamplePlanner::PlanUnits() {
                                       name + ".weights")));
     RETURN_IF_ERROR(
         Named(CheckWord(arena_.size_bytes(), unit.version, name + ".version")));
-    // Of the embedding, layer 0 reads rows only.
+    // Layer 0 reads only rows of the embedding.
     if (unit.unit == 0 && unit.layer == 0) continue;
     plan_.layer_units[unit.layer].push_back(static_cast<uint32_t>(u));
   }

@@ -44,7 +44,7 @@ struct PassLog {
       return absl::OkStatus();
     };
   }
-  // Those since the last call.
+  // Passes since the last call.
   std::vector<Pass> Take() {
     const std::lock_guard<std::mutex> lock(mutex);
     return std::exchange(passes, {});
@@ -352,7 +352,7 @@ TEST_F(SampleRunnerTest, ItGrowsItsCacheInTheLeastMemory) {
   wire::RunSample command = Sample(12, 1.0);
   workers.push_back(Start());
   const auto expected = Split(Done(*workers[0], command));
-  // Of the last command below, were there no cache.
+  // What the last command below would stream, were there no cache.
   std::vector<Tokens> before = expected;
   for (Tokens& drawn : before) drawn.resize(8);
   const uint64_t least = PlanOf(Continue(command, before, 4)).streamed_bytes();

@@ -143,7 +143,7 @@ class SlotTestJob {
     return UnitDType(config_, shape_.dtype, static_cast<int64_t>(unit));
   }
   Cell NewCell(uint64_t pass);
-  // Of one layer, as a slot's.
+  // One layer's units, as a slot's.
   std::vector<wire::SlotUnit> UnitsOf(uint32_t layer) const;
   wire::SlotUnit UnitOf(uint32_t unit, uint32_t layer) const;
   wire::RunSlot NewSlot(wire::SlotKind kind, const Stage& stage, uint64_t pass);

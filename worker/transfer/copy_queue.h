@@ -65,7 +65,7 @@ struct CopyStats {
   uint64_t intervals_left_out[wire::kDirections] = {};
 };
 
-// Of an interval's record: what the bytes are for.
+// What the bytes of an interval's record are for.
 struct CopyPlace {
   uint32_t layer = 0;
   int32_t micro_batch = -1;  // of the round; -1: none
