@@ -410,7 +410,7 @@ class Daemon {
     RH_LOG(kInfo) << "stopped";
   }
 
-  const DaemonOptions options_;
+  DaemonOptions options_;  // as given; with GPUs, also what was found
   Descriptor signals_;
   std::unique_ptr<StateDirectory> state_;
   std::vector<wire::Gpu> gpus_;

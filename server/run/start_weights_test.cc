@@ -77,8 +77,11 @@ TEST_F(StartWeightsTest, RowsInAnotherOrderAreCounted) {
   other.own = false;
   other.manifest.step = 2;  // an epoch is three
   Prepare("max_steps: 9\nseed: 5");
+  other.rows_warning = RowsWarning(*options_, other);
   TellOfStart(*options_, other, events_);
-  EXPECT_EQ(events_.warnings.size(), 1u);
+  ASSERT_EQ(events_.warnings.size(), 1u);
+  EXPECT_TRUE(absl::StrContains(events_.warnings[0], "again"))
+      << events_.warnings[0];
 }
 
 TEST_F(StartWeightsTest, AFileThatChangedIsNoDiskThatFails) {

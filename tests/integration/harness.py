@@ -441,7 +441,7 @@ class Scratch:
         self.daemons = []
         return self
 
-    def __exit__(self, kind, *_):
+    def __exit__(self, kind=None, *_):
         for daemon in self.daemons:
             if not daemon.ended():
                 daemon.kill()
