@@ -329,7 +329,7 @@ cudaError_t cudaMallocFromPoolAsync(void** data, size_t bytes, cudaMemPool_t,
   auto* const block = static_cast<std::byte*>(
       std::aligned_alloc(256, (bytes + 255) / 256 * 256));
   blocks[block] = {bytes, false};
-  stream->work.push_back([block] {
+  stream->work.push_back([block]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     blocks.at(block).there = true;
     return true;
   });
@@ -342,7 +342,7 @@ cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
   auto* const block = static_cast<std::byte*>(data);
   Cudart().allocated_bytes -= blocks.at(block).bytes;
   ++Cudart().frees_under_way;
-  stream->work.push_back([block] {
+  stream->work.push_back([block]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     --Cudart().frees_under_way;
     blocks.erase(block);
     std::free(block);
@@ -360,7 +360,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes,
       return Return(cudaErrorInvalidValue);
     }
   }
-  return Queue(stream, [=] {
+  return Queue(stream, [=]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (kind != cudaMemcpyDeviceToHost) CheckThere(to, bytes);
     if (kind != cudaMemcpyHostToDevice) CheckThere(from, bytes);
     std::memcpy(to, from, bytes);
@@ -368,7 +368,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes,
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes,
                             cudaStream_t stream) {
-  return Queue(stream, [=] {
+  return Queue(stream, [=]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     CheckThere(to, bytes);
     std::memset(to, value, bytes);
   });
