@@ -240,6 +240,13 @@ void StopInOrder(EventLoop& loop, Engine& engine, WorkerPool& pool) {
 class Daemon {
  public:
   explicit Daemon(const DaemonOptions& options) : options_(options) {}
+  // Work beside the loop uses the engine, and a start that failed has run none
+  // of the loop.
+  ~Daemon() {
+    if (loop_ != nullptr) loop_->StopBeside();
+  }
+  Daemon(const Daemon&) = delete;
+  Daemon& operator=(const Daemon&) = delete;
 
   // Until SIGTERM or SIGINT.
   absl::Status Run() {

@@ -20,6 +20,7 @@ constexpr uint64_t kPackedSplits = 3;
 // How many low-rank matrices in fp32 an adapter takes: a split product with one
 // and their sum take four, and parts of two factors three.
 constexpr uint64_t kSplitCopies = 7;
+constexpr uint64_t kSplitProducts = 3;
 
 // Everything in bytes; widths in elements of one token.
 class Estimate {
@@ -117,13 +118,15 @@ class Estimate {
 
   // What a matrix with an adapter takes beside what it takes without one: its
   // masked input and what is added up, in fp32.  Without a mask bf16 needs none
-  // of these (worker/model/fused/split_products.h), but the input's gradient
-  // and, of each token, the low-rank matrices and their parts.
+  // of these (worker/model/fused/split_products.h), but the input's gradient,
+  // the low-rank matrices of all tokens with their parts, and the three
+  // products that a weight's gradient is the sum of.
   uint64_t AdapterCopies() const {
     if (!adapter_.present()) return 0;
     const uint64_t widest = std::max({hidden_, inner_, query_});
     if (shape_.dtype == DType::kBF16 && adapter_.dropout == 0) {
-      return Of(widest, element_) + Of(kSplitCopies * Rank(), kWide);
+      return Of(widest, element_) + Of(kSplitCopies * Rank(), kWide) +
+             kSplitProducts * Rank() * widest * kWide;
     }
     return (element_ == kWide ? 3 : 5) * Of(widest, kWide);
   }

@@ -7,8 +7,9 @@
 // An upper bound, which worker/model/working_memory_test.cc measures against
 // LibTorch's allocator.  It is of devices that multiply bf16 as such; a CPU
 // that does not (worker/model/layers.h) takes fp32 copies of a product's
-// operands in addition; and it does not add up attention's gradients in splits,
-// as flash attention's deterministic backward does on a GPU.
+// operands in addition, and every CPU those of an adapter's input and sums; and
+// it does not add up attention's gradients in splits, as flash attention's
+// deterministic backward does on a GPU.
 #ifndef ROUNDHOUSE_BASE_MODEL_WORKING_MEMORY_H_
 #define ROUNDHOUSE_BASE_MODEL_WORKING_MEMORY_H_
 

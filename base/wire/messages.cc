@@ -1,11 +1,11 @@
 #include "base/wire/messages.h"
 
 #include <cstring>
-#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/wire/message_fields.h"
 
 namespace roundhouse::wire {
 namespace {
@@ -21,130 +21,6 @@ struct Header {
   uint64_t attempt = 0;
 };
 static_assert(sizeof(Header) == 24);
-
-// One walk over a body's fields serves both directions: the Writer appends
-// what the Reader takes.
-class Writer {
- public:
-  explicit Writer(std::string& out) : out_(out) {}
-
-  template <typename T>
-  void Plain(const char*, T& value) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    out_.append(reinterpret_cast<const char*>(&value), sizeof(T));
-  }
-
-  template <typename T>
-  void Array(const char* name, std::vector<T>& values) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    uint64_t count = values.size();
-    if (count > kMaxArray) Fail(name, "has too many entries", count);
-    Plain(name, count);
-    out_.append(reinterpret_cast<const char*>(values.data()),
-                count * sizeof(T));
-  }
-
-  void Text(const char* name, std::string& text) {
-    uint64_t bytes = text.size();
-    if (bytes > kMaxTextBytes) Fail(name, "is too long", bytes);
-    Plain(name, bytes);
-    out_.append(text);
-  }
-
-  template <typename E>
-  void Enum(const char* name, E& value, E, E) {
-    Plain(name, value);
-  }
-
-  const absl::Status& status() const { return status_; }
-
- private:
-  void Fail(const char* name, const char* what, uint64_t count) {
-    status_ = absl::ResourceExhaustedError(
-        absl::StrCat("message field ", name, " ", what, ": ", count));
-  }
-
-  std::string& out_;
-  absl::Status status_;
-};
-
-class Reader {
- public:
-  Reader(const char* data, uint64_t bytes) : data_(data), left_(bytes) {}
-
-  template <typename T>
-  void Plain(const char* name, T& value) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    if (!Take(name, sizeof(T))) return;
-    std::memcpy(static_cast<void*>(&value), data_ - sizeof(T), sizeof(T));
-  }
-
-  template <typename T>
-  void Array(const char* name, std::vector<T>& values) {
-    uint64_t count = 0;
-    Plain(name, count);
-    if (count > kMaxArray) {
-      Fail(absl::StrCat("field ", name, " has too many entries: ", count));
-      return;
-    }
-    if (!Take(name, count * sizeof(T))) return;
-    values.resize(count);
-    if (count != 0) {
-      std::memcpy(static_cast<void*>(values.data()), data_ - count * sizeof(T),
-                  count * sizeof(T));
-    }
-  }
-
-  void Text(const char* name, std::string& text) {
-    uint64_t bytes = 0;
-    Plain(name, bytes);
-    if (bytes > kMaxTextBytes) {
-      Fail(absl::StrCat("field ", name, " is too long: ", bytes));
-      return;
-    }
-    if (Take(name, bytes)) text.assign(data_ - bytes, bytes);
-  }
-
-  template <typename E>
-  void Enum(const char* name, E& value, E first, E last) {
-    auto number = static_cast<std::underlying_type_t<E>>(first);
-    Plain(name, number);
-    if (number < static_cast<std::underlying_type_t<E>>(first) ||
-        number > static_cast<std::underlying_type_t<E>>(last)) {
-      Fail(absl::StrCat("field ", name, " has no meaning: ", number));
-      return;
-    }
-    value = static_cast<E>(number);
-  }
-
-  absl::Status Finish() {
-    if (status_.ok() && left_ != 0) {
-      Fail(absl::StrCat(left_, " bytes left over"));
-    }
-    return status_;
-  }
-
- private:
-  bool Take(const char* name, uint64_t bytes) {
-    if (!status_.ok()) return false;
-    if (bytes > left_) {
-      Fail(absl::StrCat("field ", name, " wants ", bytes, " bytes, ", left_,
-                        " are left"));
-      return false;
-    }
-    data_ += bytes;
-    left_ -= bytes;
-    return true;
-  }
-
-  void Fail(const std::string& what) {
-    if (status_.ok()) status_ = absl::InvalidArgumentError("message: " + what);
-  }
-
-  const char* data_;
-  uint64_t left_;
-  absl::Status status_;
-};
 
 template <typename C>
 void Walk(C& c, ConfigureJob& m) {
@@ -433,7 +309,7 @@ void Walk(C& c, Heartbeat& m) {
 
 // A message's type is its index in Body: the order there is the wire's.
 template <size_t kIndex = 0>
-absl::StatusOr<Body> ReadBody(uint16_t type, Reader& reader) {
+absl::StatusOr<Body> ReadBody(uint16_t type, FieldReader& reader) {
   if constexpr (kIndex == std::variant_size_v<Body>) {
     return absl::InvalidArgumentError(
         absl::StrCat("message: unknown type ", type));
@@ -471,8 +347,8 @@ Failed FailedWith(uint64_t id, const absl::Status& why) {
 
 absl::StatusOr<std::string> Encode(const Message& message) {
   std::string out(sizeof(Header), '\0');
-  Writer writer(out);
-  // A Writer only reads what Walk shows it.
+  FieldWriter writer(out);
+  // A FieldWriter only reads what Walk shows it.
   Body& body = const_cast<Body&>(message.body);
   std::visit([&](auto& alternative) { Walk(writer, alternative); }, body);
   RETURN_IF_ERROR(writer.status());
@@ -496,8 +372,8 @@ absl::StatusOr<Message> Decode(absl::string_view datagram) {
   }
   std::memcpy(&header, datagram.data(), sizeof(header));
   RETURN_IF_ERROR(CheckHeader(header, datagram.size()));
-  Reader reader(datagram.data() + sizeof(header),
-                datagram.size() - sizeof(header));
+  FieldReader reader(datagram.data() + sizeof(header),
+                     datagram.size() - sizeof(header));
   ASSIGN_OR_RETURN(Body body, ReadBody(header.type, reader));
   return Message{header.attempt, std::move(body)};
 }

@@ -344,15 +344,19 @@ def try_length(run, scratch, daemon, spec, config, details, deadline):
     now = time.monotonic()
     found = {"gpus": details["gpus"]}
     job = submit(daemon, with_rows(scratch, spec))
+    late = None
     try:
         train(run, daemon, job, spec, config, found,
               now + (deadline - now) / 2, *LONGEST_STEPS)
     except Skipped as skipped:
-        if not jobs.cancel(daemon, job, deadline - time.monotonic()):
-            raise StillRunning(f"{skipped}, and its slot had not ended when "
-                               "the case's time was over") from skipped
-        raise
-    jobs.cancel(daemon, job, deadline - time.monotonic())
+        late = skipped
+    finally:
+        ended = jobs.cancel(daemon, job, deadline - time.monotonic())
+    if late is not None and not ended:
+        raise StillRunning(f"{late}, and its slot had not ended when the "
+                           "case's time was over")
+    if late is not None:
+        raise late
     details.update(found, spec={**details["spec"],
                                 "max_length": spec["max_length"]})
 

@@ -219,6 +219,7 @@ class MachineTest(Scratch):
                 (math.inf, None, True, "CANCELLED"),
                 (1000.0, Skipped("late"), True, "CANCELLED"),
                 (0.4, Skipped("late"), True, "RUNNING"),
+                (1000.0, OutOfMemory("late"), True, "FAILED"),
                 (-1.0, Skipped("late"), False, "RUNNING")):
             daemon = types.SimpleNamespace(
                 client=unittest.mock.Mock(),
@@ -238,9 +239,9 @@ class MachineTest(Scratch):
                         None, types.SimpleNamespace(data=self.folder), daemon,
                         {"batch_size": 1, "max_length": 64}, {}, details,
                         now + left)
-                except Skipped as skipped:
-                    self.assertIn("late", str(skipped))
-                    self.assertEqual(isinstance(skipped, bench.StillRunning),
+                except (Skipped, OutOfMemory) as error:
+                    self.assertIn("late", str(error))
+                    self.assertEqual(isinstance(error, bench.StillRunning),
                                      state == "RUNNING")
             self.assertEqual([call.args for call in
                               daemon.client.call_args_list],

@@ -1,5 +1,6 @@
 #include "server/admission/admitted_jobs.h"
 
+#include <iterator>
 #include <utility>
 
 #include "base/status.h"
@@ -8,7 +9,10 @@ namespace roundhouse {
 
 void AdmittedJobs::Keep(const std::string& id, Job job) {
   const MutexLock lock(mutex_);
-  if (kept_.size() < kMaxAdmittedKept) kept_[id] = std::move(job);
+  kept_[id] = std::move(job);
+  if (kept_.size() <= kMaxAdmittedKept) return;
+  const auto first = kept_.begin();
+  kept_.erase(first->first == id ? std::next(first) : first);
 }
 
 AdmittedJobs::Job AdmittedJobs::Kept(const std::string& id) const {

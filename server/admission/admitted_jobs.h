@@ -20,7 +20,7 @@
 
 namespace roundhouse {
 
-// One takes tens of kilobytes.  What does not find room is read again.
+// One takes tens of kilobytes.  Whoever has to make room is read again.
 inline constexpr size_t kMaxAdmittedKept = 256;
 
 class AdmittedJobs {

@@ -100,6 +100,11 @@ bool Validations::HasDescriptors() {
   return false;
 }
 
+// Too few descriptors, or too much that waits for the disk (background.h).
+bool Validations::MayComeAgain(const absl::Status& status) {
+  return !status.ok() && (absl::IsUnavailable(status) || !HasDescriptors());
+}
+
 bool Validations::MayTakeUp() {
   if (HasDescriptors()) return true;
   if (shortage_timer_ != 0) return false;
@@ -159,7 +164,9 @@ void Validations::FindPrompts(const std::string& id) {
       [&admitted = world_.admitted, job = *job,
        data = world_.paths.Data(*job)]() -> absl::StatusOr<Prompts> {
         Prompts prompts;
-        ASSIGN_OR_RETURN(prompts.job, admitted.Get(job));
+        auto found = admitted.Get(job);
+        if (MayPass(found.status())) return OfDisk(found.status());
+        ASSIGN_OR_RETURN(prompts.job, std::move(found));
         if (prompts.job->spec.spec().eval_prompts.empty()) return prompts;
         // As the rows are that the job trains on.
         ASSIGN_OR_RETURN(prompts.chat_template,
@@ -168,7 +175,7 @@ void Validations::FindPrompts(const std::string& id) {
       },
       [this, id](const absl::StatusOr<Prompts>& prompts) {
         if (prompts.ok()) return StartPromptCheck(id, *prompts);
-        if (HasDescriptors()) return End(id, prompts.status());
+        if (!MayComeAgain(prompts.status())) return End(id, prompts.status());
         After(kHelperRetryDelay, id, [this, id] { FindPrompts(id); });
       });
 }
@@ -230,7 +237,7 @@ void Validations::CountData(const std::string& id) {
 void Validations::OnCounted(const JobRecord& job, const CountedData& data) {
   const std::string& id = job.id;
   for (const std::string& warning : data.warnings) calls_.warn(job, warning);
-  if (!data.counts.ok() && !HasDescriptors()) {
+  if (MayComeAgain(data.counts.status())) {
     return After(kHelperRetryDelay, id, [this, id] { CountData(id); });
   }
   if (data.counts.ok()) calls_.counted(id, *data.counts);

@@ -96,6 +96,7 @@ class Validations {
   };
 
   bool HasDescriptors();
+  bool MayComeAgain(const absl::Status& status);
   // False: there is nothing to validate.
   bool StartOne(const std::string& id);
   // The datasets are prepared, or not.

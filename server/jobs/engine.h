@@ -141,7 +141,12 @@ class Engine final : public JobEngine {
   using Answer = std::function<void(absl::StatusOr<JobRecord>)>;
   void FinishNow(const std::string& id, const Answer& answer);
   absl::StatusOr<JobRecord> CheckFinishable(const std::string& id) const;
-  absl::StatusOr<JobRecord> OnFinishMarked(const JobRecord& job, int64_t step,
+  struct FinishMark {
+    int64_t step = 0;
+    bool again = false;  // the job was told to finish before
+  };
+  absl::StatusOr<JobRecord> OnFinishMarked(const JobRecord& job,
+                                           const FinishMark& mark,
                                            const absl::Status& written);
   absl::Status CheckTraceable(const std::string& id);
   void SetState(const std::string& id, JobState state, JobReason reason,
@@ -168,6 +173,7 @@ class Engine final : public JobEngine {
   // job's memory; StartNext comes again when one of them has ended, and samples
   // do end.
   bool MakeRoom(const std::string& id);
+  bool MakeRoomFor(const AdmittedJob& job);
   // Makes it LOADING and a running job, or says why not.
   absl::Status StartJob(const JobQueue::Queued& queued, OpenedJob opened);
   absl::Status LoadJob(OpenedJob& opened);

@@ -50,6 +50,10 @@ void Engine::StartFromQueue() {
     std::optional<OpenedJob> opened = opener_.Take(id);
     if (!opened.has_value()) return;
     const JobQueue::Queued queued = queue_.TakeFront();
+    // MakeRoom may have found a model that could not be read just then.
+    if (opened->admitted.ok() && !MakeRoomFor(**opened->admitted)) {
+      return queue_.PutBack(queued);
+    }
     const absl::Status data = opened->data;
     if (absl::IsResourceExhausted(data)) {  // damaged, and no room for others
       EndUntaken(id, data);
@@ -79,8 +83,11 @@ bool Engine::Fits(const AdmittedJob& job) {
 bool Engine::MakeRoom(const std::string& id) {
   const auto found = opener_.Find(id);
   if (!found.has_value()) return false;
-  if (!found->ok()) return true;  // it fails as it starts
-  const AdmittedJob& job = ***found;
+  if (!found->ok()) return true;  // it is read again, or fails as it starts
+  return MakeRoomFor(***found);
+}
+
+bool Engine::MakeRoomFor(const AdmittedJob& job) {
   bool fits = Fits(job);
   if (!fits && running_.bases().DropUnused()) fits = Fits(job);
   if (fits) return true;

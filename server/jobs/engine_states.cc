@@ -199,15 +199,15 @@ void Engine::FinishNow(const std::string& id, const Answer& answer) {
   const auto job = CheckFinishable(id);
   if (!job.ok() || job->state == JobState::kFinalizing) return answer(job);
   JobRunner& runner = running_.Find(job->id)->runner();
-  const int64_t step = runner.FinishStep();
+  const FinishMark mark = {runner.FinishStep(), runner.finishing()};
   // At once: the steps go on while the mark is written.
-  runner.FinishAfter(step);
+  runner.FinishAfter(mark.step);
   background_.Run<absl::Status>(
-      [path = admission_->paths().FinishMark(*job), step] {
+      [path = admission_->paths().FinishMark(*job), step = mark.step] {
         return WriteFinishMark(path, step);
       },
-      [this, job = *job, step, answer](const absl::Status& written) {
-        answer(OnFinishMarked(job, step, written));
+      [this, job = *job, mark, answer](const absl::Status& written) {
+        answer(OnFinishMarked(job, mark, written));
       });
 }
 
@@ -227,18 +227,20 @@ absl::StatusOr<JobRecord> Engine::CheckFinishable(const std::string& id) const {
 
 // Only what is on disk is answered: another life of the job ends there too.
 absl::StatusOr<JobRecord> Engine::OnFinishMarked(const JobRecord& job,
-                                                 int64_t step,
+                                                 const FinishMark& mark,
                                                  const absl::Status& written) {
   RunningJob* const running = running_.Find(job.id);
   const bool stepping = running != nullptr && running->runner().stepping();
   if (written.ok()) {
-    if (stepping) running->runner().FinishAfter(step);
+    if (stepping) running->runner().FinishAfter(mark.step);
     if (running != nullptr) {
-      running->OnNote(absl::StrCat("asked to finish: its last step is ", step));
+      running->OnNote(
+          absl::StrCat("asked to finish: its last step is ", mark.step));
     }
     return job;
   }
-  if (stepping) running->runner().ForgetFinish();
+  // An earlier call's mark is on disk, and stays.
+  if (stepping && !mark.again) running->runner().ForgetFinish();
   if (!absl::IsResourceExhausted(written)) return written;
   return FieldError(
       written.code(), "STORAGE_FULL", "",
@@ -288,11 +290,6 @@ void Engine::EndUntaken(const std::string& id, const absl::Status& status,
   }
   const bool full = reason == JobReason::kStorageFull;
   if (full) queue_.WaitForRoom(id, absl::Now());
-  const auto job = world_.store.Get(id);
-  if (job.ok() && job->state == JobState::kValidating) {
-    // As it is resumed: its data are looked at again where it is QUEUED.
-    SetState(id, JobState::kQueued, JobReason::kNone, "");
-  }
   EndJob(id,
          {reason,
           absl::StrCat(message, full ? "; it goes on by itself when there is "
@@ -305,6 +302,12 @@ void Engine::EndJob(const std::string& id, const TransitionInfo& why,
                     JobState state, JobFiles* files) {
   admission_->admitted().Forget(id);
   const auto end = [this, id, why, state] {
+    const auto now = world_.store.Get(id);
+    if (state == JobState::kPaused && now.ok() &&
+        now->state == JobState::kValidating) {
+      // As it is resumed: its data are looked at again where it is QUEUED.
+      SetState(id, JobState::kQueued, JobReason::kNone, "");
+    }
     SetState(id, state, why.reason, why.message,
              [this, id, state, reason = why.reason] {
                status_.ShowEnded(id, -1, state, reason);

@@ -46,10 +46,10 @@ class Background {
     };
     const auto job = [loop = &loop_, work = std::move(work), result, follow] {
       *result = work();
-      // Refused once the loop has quit: then nobody waits for it.
-      loop->Post(follow).IgnoreError();
+      loop->PostAnswer(follow);
     };
-    if (!Add(job)) loop_.After(absl::ZeroDuration(), follow);
+    // Comes at the loop's end, too, where no timer does.
+    if (!Add(job)) loop_.WhenIdle(follow);
   }
 
  private:

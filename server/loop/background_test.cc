@@ -1,5 +1,6 @@
 #include "server/loop/background.h"
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
 
 namespace roundhouse {
@@ -72,6 +74,47 @@ TEST_F(BackgroundTest, NothingFollowsOnceItIsGone) {
   loop_->Quit();
   loop_->Run();
   EXPECT_TRUE(*worked);
+}
+
+// Whoever waits for the answer in another thread must get one.
+TEST_F(BackgroundTest, WorkThatComesWithTheLoopsEndIsAnswered) {
+  Background background(*loop_);
+  absl::Status answer;
+  loop_->After(absl::ZeroDuration(), [&] {
+    loop_->Quit();
+    ASSERT_TRUE(loop_
+                    ->Post([&] {
+                      loop_->StopBeside();
+                      background.Run<absl::Status>(
+                          [] { return absl::OkStatus(); },
+                          [&](absl::Status status) { answer = status; });
+                    })
+                    .ok());
+  });
+  loop_->Run();
+  EXPECT_TRUE(absl::IsUnavailable(answer)) << answer;
+}
+
+TEST_F(BackgroundTest, AnswersComeHoweverMuchIsPosted) {
+  Background background(*loop_);
+  absl::Notification posted;
+  bool answered = false;
+  background.Run<absl::Status>(
+      [&posted] {
+        posted.WaitForNotification();
+        return absl::OkStatus();
+      },
+      [&](absl::Status) {
+        answered = true;
+        loop_->Quit();
+      });
+  while (loop_->Post([] {}).ok()) {
+  }
+  posted.Notify();
+  // Only now is there room again.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  loop_->Run();
+  EXPECT_TRUE(answered);
 }
 
 TEST_F(BackgroundTest, TooMuchIsUnavailableAndLosesNothingElse) {

@@ -111,10 +111,23 @@ absl::Status EventLoop::Post(std::function<void()> closure) {
     }
     posted_.push_back(std::move(closure));
   }
+  Wake();
+  return absl::OkStatus();
+}
+
+void EventLoop::PostAnswer(std::function<void()> closure) {
+  {
+    MutexLock lock(mutex_);
+    if (closed_) return;
+    posted_.push_back(std::move(closure));
+  }
+  Wake();
+}
+
+void EventLoop::Wake() {
   const uint64_t one = 1;
   // The counter cannot overflow, and a pending wake-up is as good as a new one.
   [[maybe_unused]] ssize_t n = write(event_fd_, &one, sizeof(one));
-  return absl::OkStatus();
 }
 
 // One turn.
@@ -150,7 +163,7 @@ void EventLoop::Run() {
 }
 
 void EventLoop::Finish() {
-  beside_.Stop();
+  StopBeside();
   {
     MutexLock lock(mutex_);
     closed_ = true;

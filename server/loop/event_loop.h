@@ -62,6 +62,14 @@ class EventLoop {
   // Run waits for work: what it uses must live as long, or belong to it.
   bool RunBeside(std::function<void()> work);
 
+  // The answer to work that the loop's thread gave to another one: as Post, but
+  // never refused while the loop runs, for who gives such work bounds it.
+  void PostAnswer(std::function<void()> closure);
+
+  // No work beside the loop is taken any more, and what was taken is done when
+  // this returns.  Run's end does so, too: for a loop that may never run.
+  void StopBeside() { beside_.Stop(); }
+
   // Runs `closure` once no descriptor is ready, or kMostIdleDelay after the
   // first that waits so: what need not come before the next message.
   void WhenIdle(std::function<void()> closure);
@@ -87,6 +95,7 @@ class EventLoop {
     std::shared_ptr<std::function<void(uint32_t)>> ready;  // outlives Unwatch
   };
 
+  void Wake();
   void Finish();
   void RunReady(int epoll_timeout_ms);
   void RunPosted();

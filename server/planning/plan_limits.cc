@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "base/byte_text.h"
@@ -55,6 +56,15 @@ class SumsOfASlot {
 const LayerRange& StageOf(const Plan& plan, size_t slot) {
   const size_t forward = plan.forward.size();
   return slot < forward ? plan.forward[slot] : plan.backward[slot - forward];
+}
+
+// As a job file's plan names it, and its layers.
+std::string NameOf(const Plan& plan, size_t slot) {
+  const size_t forward = plan.forward.size();
+  const LayerRange& stage = StageOf(plan, slot);
+  return absl::StrCat(slot < forward ? "forward[" : "backward[",
+                      slot < forward ? slot : slot - forward, "] of layers ",
+                      stage.first, " to ", stage.last);
 }
 
 // The fused stage keeps its upper half; the lower one is a stage of each pass.
@@ -184,12 +194,14 @@ uint64_t PlanLimits::UnitBytes(const LayerRange& stage, uint64_t sums) const {
 }
 
 absl::Status PlanLimits::CheckSlots(const Plan& plan) const {
-  const uint64_t bytes = LargestSlotBytes(plan);
+  const std::vector<uint64_t> bytes = SlotBytes(plan);
+  const auto most = std::max_element(bytes.begin(), bytes.end());
   const DeviceRoom& device = options_.device;
-  if (bytes > device.bytes) {
+  if (*most > device.bytes) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("a slot of the plan ", ToString(plan), " needs ",
-                     ByteText(bytes), " of its device",
+        absl::StrCat("a slot of the plan, ",
+                     NameOf(plan, static_cast<size_t>(most - bytes.begin())),
+                     ", needs ", ByteText(*most), " of its device",
                      device.with_libraries ? "" : " beside inner activations",
                      ", a device has ", ByteText(device.bytes)));
   }

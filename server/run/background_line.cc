@@ -13,14 +13,12 @@ void BackgroundLine::Run(std::function<absl::Status()> work, Done done) {
   const bool taken = pool_.TryRun(
       [this, work = std::move(work), done = std::move(done)]() mutable {
         absl::Status status = work();
-        // Refused only when the daemon is stopping.
-        loop_
-            .Post([this, status = std::move(status), done = std::move(done)] {
+        loop_.PostAnswer(
+            [this, status = std::move(status), done = std::move(done)] {
               --count_;
               done(status);
               after_each_();
-            })
-            .IgnoreError();
+            });
       });
   ROUNDHOUSE_CHECK(taken) << "more background work than a job ever has";
 }

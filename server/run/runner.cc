@@ -211,8 +211,8 @@ void JobRunner::Finish() {
   book_.Close();
   operation_.Forget();
   if (adviser_ != nullptr) adviser_->Stop();
-  memory_.Release();
   loader_.Stop();
+  memory_.Release();
   if (options_.bases != nullptr) options_.bases->DropEmpty();
   events_.OnFinished(phase_.outcome());
 }

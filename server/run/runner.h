@@ -90,6 +90,8 @@ class JobRunner final : private StepBook::Owner,
   void FinishAfter(int64_t step) { marks_.finish = step; }
   // Ends after its last step after all.  REQUIRES: stepping().
   void ForgetFinish() { marks_.finish.reset(); }
+  // FinishAfter was called.
+  bool finishing() const { return marks_.finish.has_value(); }
   // Ends CANCELLED; saves nothing.
   void Cancel();
 

@@ -94,7 +94,7 @@ class TrainingState {
     return {layouts_[unit].version_word_offset,
             trainable(unit) ? value : kBaseVersion};
   }
-  // The ledger's entry for `slot` (docs/design/wire.md, "Commit rule").
+  // Writes the commit ledger's entry for `slot` (wire::JobLayout).
   void CommitToLedger(uint64_t slot);
 
  private:

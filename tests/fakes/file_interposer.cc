@@ -37,26 +37,16 @@
 #include <cerrno>
 #include <initializer_list>
 
+#include "tests/fakes/interposing.h"
+
 namespace {
 
 constexpr char kStoreSite[] = "store (SQLite)";
 constexpr int kMaxRoots = 8;
-constexpr int kMaxFrames = 16;
 constexpr int kLineBytes = 3 * PATH_MAX;
 
 thread_local const char* current_site = nullptr;
 thread_local bool reporting = false;  // what a report does is not looked at
-
-// Finds the next library's function of that name.
-template <typename Function>
-Function* Next(Function*, const char* name) {
-  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
-}
-#define NEXT(function)                                    \
-  ([] {                                                   \
-    static auto* const next = Next(&function, #function); \
-    return next;                                          \
-  }())
 
 struct Settings {
   const char* report = nullptr;
@@ -161,24 +151,7 @@ void CommandLine(char* text, size_t bytes) {
   text[end] = '\0';
 }
 
-void AppendCallers(char* line, size_t bytes) {
-  void* frames[kMaxFrames];
-  const int count = backtrace(frames, kMaxFrames);
-  for (int i = 0; i < count; ++i) {
-    Dl_info info;
-    if (dladdr(frames[i], &info) == 0 || info.dli_fname == nullptr) continue;
-    const char* const slash = strrchr(info.dli_fname, '/');
-    const char* const object = slash == nullptr ? info.dli_fname : slash + 1;
-    if (strstr(object, "file_interposer") != nullptr) continue;
-    const size_t used = strlen(line);
-    snprintf(line + used, bytes - used, " %.60s+0x%zx", object,
-             static_cast<size_t>(static_cast<char*>(frames[i]) -
-                                 static_cast<char*>(info.dli_fbase)));
-  }
-}
-
-// Keeps errno.  A report that can't be written is told on stderr, so that it is
-// not missed in silence.
+// Keeps errno.
 void Write(const char* call, const char* path) {
   const Settings& settings = TheSettings();
   if (settings.report == nullptr) return;
@@ -190,15 +163,9 @@ void Write(const char* call, const char* path) {
   char line[kLineBytes];
   snprintf(line, sizeof(line), "%d\t%s\t%s\t%s\t%s\t", getpid(), command, call,
            site == nullptr ? "-" : site, path);
-  if (site == nullptr) AppendCallers(line, sizeof(line) - 1);
+  if (site == nullptr) AppendCallers(line, sizeof(line) - 1, "file_interposer");
   strcat(line, "\n");
-  const int fd = NEXT(open)(settings.report,
-                            O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-  const ssize_t bytes = static_cast<ssize_t>(strlen(line));
-  if (fd < 0 || write(fd, line, strlen(line)) != bytes) {
-    dprintf(STDERR_FILENO, "file_interposer: no report of %s", line);
-  }
-  if (fd >= 0) close(fd);
+  AppendToReport(settings.report, line);
   errno = error;
 }
 
@@ -215,33 +182,24 @@ void Report(const char* call, int folder, const char* path) {
   reporting = false;
 }
 
-// Reports what was opened, or what could not be.
-int ReportOpened(const char* call, int folder, const char* path, int opened) {
-  if (opened < 0) {
-    Report(call, folder, path);
-    return opened;
-  }
-  if (reporting) return opened;
+bool Writes(int flags) {
+  return (flags & (O_WRONLY | O_RDWR | O_CREAT | O_TRUNC)) != 0 ||
+         (flags & O_TMPFILE) == O_TMPFILE;
+}
+
+// Reports what was opened for writing, or what could not be.
+void AfterOpen(const char* call, int folder, const char* path, int opened,
+               int flags) {
+  if (!Writes(flags)) return;
+  if (opened < 0) return Report(call, folder, path);
+  if (reporting) return;
   reporting = true;
   const int error = errno;
   char resolved[PATH_MAX];
   if (PathOf(opened, resolved) && IsBelowRoots(resolved)) Write(call, resolved);
   errno = error;
   reporting = false;
-  return opened;
 }
-
-FILE* ReportOpened(const char* call, const char* path, FILE* opened) {
-  ReportOpened(call, AT_FDCWD, path, opened == nullptr ? -1 : fileno(opened));
-  return opened;
-}
-
-bool Writes(int flags) {
-  return (flags & (O_WRONLY | O_RDWR | O_CREAT | O_TRUNC)) != 0 ||
-         (flags & O_TMPFILE) == O_TMPFILE;
-}
-
-bool Writes(const char* mode) { return strpbrk(mode, "wa+") != nullptr; }
 
 __attribute__((constructor)) void Loaded() {
   reporting = true;
@@ -263,90 +221,7 @@ const char* roundhouse_set_file_site(const char* site) {
   return before;
 }
 
-// Where there is no O_CREAT and no O_TMPFILE the mode is whatever lies there,
-// and the next function does not look at it either.
-#define OPEN(function)                                      \
-  int function(const char* path, int flags, ...) {          \
-    va_list rest;                                           \
-    va_start(rest, flags);                                  \
-    const mode_t mode = va_arg(rest, mode_t);               \
-    va_end(rest);                                           \
-    const int opened = NEXT(function)(path, flags, mode);   \
-    if (!Writes(flags)) return opened;                      \
-    return ReportOpened(#function, AT_FDCWD, path, opened); \
-  }
-OPEN(open)
-OPEN(open64)
-
-#define OPENAT(function)                                          \
-  int function(int folder, const char* path, int flags, ...) {    \
-    va_list rest;                                                 \
-    va_start(rest, flags);                                        \
-    const mode_t mode = va_arg(rest, mode_t);                     \
-    va_end(rest);                                                 \
-    const int opened = NEXT(function)(folder, path, flags, mode); \
-    if (!Writes(flags)) return opened;                            \
-    return ReportOpened(#function, folder, path, opened);         \
-  }
-OPENAT(openat)
-OPENAT(openat64)
-
-// Fortified programs call these.
-#define FORTIFIED_OPEN(function)                            \
-  int function(const char* path, int flags) {               \
-    const int opened = NEXT(function)(path, flags);         \
-    if (!Writes(flags)) return opened;                      \
-    return ReportOpened(#function, AT_FDCWD, path, opened); \
-  }
-int __open_2(const char* path, int flags);
-int __open64_2(const char* path, int flags);
-FORTIFIED_OPEN(__open_2)
-FORTIFIED_OPEN(__open64_2)
-
-#define FORTIFIED_OPENAT(function)                          \
-  int function(int folder, const char* path, int flags) {   \
-    const int opened = NEXT(function)(folder, path, flags); \
-    if (!Writes(flags)) return opened;                      \
-    return ReportOpened(#function, folder, path, opened);   \
-  }
-int __openat_2(int folder, const char* path, int flags);
-int __openat64_2(int folder, const char* path, int flags);
-FORTIFIED_OPENAT(__openat_2)
-FORTIFIED_OPENAT(__openat64_2)
-
-#define CREAT(function)                                     \
-  int function(const char* path, mode_t mode) {             \
-    const int opened = NEXT(function)(path, mode);          \
-    return ReportOpened(#function, AT_FDCWD, path, opened); \
-  }
-CREAT(creat)
-CREAT(creat64)
-
-#define FOPEN(function)                                \
-  FILE* function(const char* path, const char* mode) { \
-    FILE* const opened = NEXT(function)(path, mode);   \
-    if (!Writes(mode)) return opened;                  \
-    return ReportOpened(#function, path, opened);      \
-  }
-FOPEN(fopen)
-FOPEN(fopen64)
-
-// Within libc these do not go through open: what was made is in `name` then.
-#define MAKE_TEMPORARY(function)                            \
-  int function(char* name) {                                \
-    const int opened = NEXT(function)(name);                \
-    return ReportOpened(#function, AT_FDCWD, name, opened); \
-  }
-MAKE_TEMPORARY(mkstemp)
-MAKE_TEMPORARY(mkstemp64)
-
-#define MAKE_TEMPORARY_WITH_FLAGS(function)                 \
-  int function(char* name, int flags) {                     \
-    const int opened = NEXT(function)(name, flags);         \
-    return ReportOpened(#function, AT_FDCWD, name, opened); \
-  }
-MAKE_TEMPORARY_WITH_FLAGS(mkostemp)
-MAKE_TEMPORARY_WITH_FLAGS(mkostemp64)
+#include "tests/fakes/interposed_opens.h"
 
 char* mkdtemp(char* name) noexcept {
   char* const made = NEXT(mkdtemp)(name);
@@ -416,24 +291,6 @@ int bind(int socket, const struct sockaddr* address, socklen_t bytes) noexcept {
     if (named->sun_path[0] != '\0') Report("bind", AT_FDCWD, named->sun_path);
   }
   return NEXT(bind)(socket, address, bytes);
-}
-
-// openat2 has no function of libc.  Every call takes at most six arguments.
-long syscall(long number, ...) noexcept {
-  va_list rest;
-  va_start(rest, number);
-  long arguments[6];
-  for (long& argument : arguments) argument = va_arg(rest, long);
-  va_end(rest);
-  const long result =
-      NEXT(syscall)(number, arguments[0], arguments[1], arguments[2],
-                    arguments[3], arguments[4], arguments[5]);
-  if (number != SYS_openat2) return result;
-  const auto* const how = reinterpret_cast<const open_how*>(arguments[2]);
-  if (!Writes(static_cast<int>(how->flags))) return result;
-  return ReportOpened("openat2", static_cast<int>(arguments[0]),
-                      reinterpret_cast<const char*>(arguments[1]),
-                      static_cast<int>(result));
 }
 
 }  // extern "C"

@@ -33,9 +33,10 @@
 
 #include <cerrno>
 
+#include "tests/fakes/interposing.h"
+
 namespace {
 
-constexpr int kMaxFrames = 24;
 constexpr int kLineBytes = 3 * PATH_MAX;
 
 struct Allowed {
@@ -56,17 +57,6 @@ constexpr const char* kNoDisk[] = {"/proc/", "/sys/", "/dev/"};
 
 thread_local bool runs_loop = false;
 thread_local bool reporting = false;  // what a report does is not looked at
-
-// Finds the next library's function of that name.
-template <typename Function>
-Function* Next(Function*, const char* name) {
-  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
-}
-#define NEXT(function)                                    \
-  ([] {                                                   \
-    static auto* const next = Next(&function, #function); \
-    return next;                                          \
-  }())
 
 bool EndsWith(const char* text, const char* end) {
   const size_t bytes = strlen(text), wanted = strlen(end);
@@ -91,38 +81,17 @@ bool IsOnDisk(int opened) {
   return S_ISREG(info.st_mode) || S_ISDIR(info.st_mode);
 }
 
-void AppendCallers(char* line, size_t bytes) {
-  void* frames[kMaxFrames];
-  const int count = backtrace(frames, kMaxFrames);
-  for (int i = 2; i < count; ++i) {
-    Dl_info info;
-    if (dladdr(frames[i], &info) == 0 || info.dli_fname == nullptr) continue;
-    const char* const slash = strrchr(info.dli_fname, '/');
-    const size_t used = strlen(line);
-    snprintf(line + used, bytes - used, " %.60s+0x%zx",
-             slash == nullptr ? info.dli_fname : slash + 1,
-             static_cast<size_t>(static_cast<char*>(frames[i]) -
-                                 static_cast<char*>(info.dli_fbase)));
-  }
-}
-
 void Write(const char* call, const char* path) {
   char line[kLineBytes];
   snprintf(line, sizeof(line), "%s\t%s\t", call, path);
-  AppendCallers(line, sizeof(line) - 1);
+  AppendCallers(line, sizeof(line) - 1, "loop_guard");
   strcat(line, "\n");
   const char* const report = getenv("ROUNDHOUSE_LOOP_GUARD");
   if (report == nullptr) {
     dprintf(STDERR_FILENO, "the event loop's thread opens a file: %s", line);
     abort();
   }
-  const int fd =
-      NEXT(open)(report, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-  const ssize_t bytes = static_cast<ssize_t>(strlen(line));
-  if (fd < 0 || write(fd, line, strlen(line)) != bytes) {
-    dprintf(STDERR_FILENO, "loop_guard: no report of %s", line);
-  }
-  if (fd >= 0) close(fd);
+  AppendToReport(report, line);
 }
 
 // Keeps errno.
@@ -134,6 +103,10 @@ void Report(const char* call, const char* path, int opened) {
   if (!MayBeOpened(path) && IsOnDisk(opened)) Write(call, path);
   reporting = false;
   errno = error;
+}
+
+void AfterOpen(const char* call, int, const char* path, int opened, int) {
+  Report(call, path, opened);
 }
 
 // A call of libc that opens by itself, beyond any function that can be seen.
@@ -153,97 +126,14 @@ extern "C" {
 
 void roundhouse_set_runs_loop(bool runs) { runs_loop = runs; }
 
-#define OPEN(function)                                    \
-  int function(const char* path, int flags, ...) {        \
-    va_list rest;                                         \
-    va_start(rest, flags);                                \
-    const mode_t mode = va_arg(rest, mode_t);             \
-    va_end(rest);                                         \
-    const int opened = NEXT(function)(path, flags, mode); \
-    Report(#function, path, opened);                      \
-    return opened;                                        \
-  }
-OPEN(open)
-OPEN(open64)
-
-#define OPENAT(function)                                          \
-  int function(int folder, const char* path, int flags, ...) {    \
-    va_list rest;                                                 \
-    va_start(rest, flags);                                        \
-    const mode_t mode = va_arg(rest, mode_t);                     \
-    va_end(rest);                                                 \
-    const int opened = NEXT(function)(folder, path, flags, mode); \
-    Report(#function, path, opened);                              \
-    return opened;                                                \
-  }
-OPENAT(openat)
-OPENAT(openat64)
-
-// Fortified programs call these.
-#define FORTIFIED_OPEN(function)                    \
-  int function(const char* path, int flags) {       \
-    const int opened = NEXT(function)(path, flags); \
-    Report(#function, path, opened);                \
-    return opened;                                  \
-  }
-int __open_2(const char* path, int flags);
-int __open64_2(const char* path, int flags);
-FORTIFIED_OPEN(__open_2)
-FORTIFIED_OPEN(__open64_2)
-
-#define FORTIFIED_OPENAT(function)                          \
-  int function(int folder, const char* path, int flags) {   \
-    const int opened = NEXT(function)(folder, path, flags); \
-    Report(#function, path, opened);                        \
-    return opened;                                          \
-  }
-int __openat_2(int folder, const char* path, int flags);
-int __openat64_2(int folder, const char* path, int flags);
-FORTIFIED_OPENAT(__openat_2)
-FORTIFIED_OPENAT(__openat64_2)
-
-#define CREAT(function)                            \
-  int function(const char* path, mode_t mode) {    \
-    const int opened = NEXT(function)(path, mode); \
-    Report(#function, path, opened);               \
-    return opened;                                 \
-  }
-CREAT(creat)
-CREAT(creat64)
+#include "tests/fakes/interposed_opens.h"
 
 // From here on libc opens within itself.
-#define FOPEN(function)                                               \
-  FILE* function(const char* path, const char* mode) {                \
-    FILE* const opened = NEXT(function)(path, mode);                  \
-    Report(#function, path, opened == nullptr ? -1 : fileno(opened)); \
-    return opened;                                                    \
-  }
-FOPEN(fopen)
-FOPEN(fopen64)
-
 DIR* opendir(const char* path) {
   DIR* const opened = NEXT(opendir)(path);
   Report("opendir", path, opened == nullptr ? -1 : dirfd(opened));
   return opened;
 }
-
-#define MAKE_TEMPORARY(function)             \
-  int function(char* name) {                 \
-    const int opened = NEXT(function)(name); \
-    Report(#function, name, opened);         \
-    return opened;                           \
-  }
-MAKE_TEMPORARY(mkstemp)
-MAKE_TEMPORARY(mkstemp64)
-
-#define MAKE_TEMPORARY_WITH_FLAGS(function)         \
-  int function(char* name, int flags) {             \
-    const int opened = NEXT(function)(name, flags); \
-    Report(#function, name, opened);                \
-    return opened;                                  \
-  }
-MAKE_TEMPORARY_WITH_FLAGS(mkostemp)
-MAKE_TEMPORARY_WITH_FLAGS(mkostemp64)
 
 FILE* tmpfile() {
   Report("tmpfile", "a temporary file", -1);
@@ -269,26 +159,6 @@ int nftw(const char* path, __nftw_func_t each, int descriptors, int flags) {
   Report("nftw", path, -1);
   const Within within;
   return NEXT(nftw)(path, each, descriptors, flags);
-}
-
-// openat2 has no function of libc.  Every call takes at most six arguments.
-long syscall(long number, ...) noexcept {
-  va_list rest;
-  va_start(rest, number);
-  long arguments[6];
-  for (long& argument : arguments) argument = va_arg(rest, long);
-  va_end(rest);
-  const long result =
-      NEXT(syscall)(number, arguments[0], arguments[1], arguments[2],
-                    arguments[3], arguments[4], arguments[5]);
-  if (number == SYS_openat2 || number == SYS_openat) {
-    Report("openat2", reinterpret_cast<const char*>(arguments[1]),
-           static_cast<int>(result));
-  } else if (number == SYS_open) {
-    Report("open", reinterpret_cast<const char*>(arguments[0]),
-           static_cast<int>(result));
-  }
-  return result;
 }
 
 }  // extern "C"

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -62,6 +63,19 @@ TEST_F(LoopGuardTest, SeesCallsOfTheSystem) {
                          sizeof(how));
                }),
                kSeen);
+}
+
+TEST_F(LoopGuardTest, WritesALineForEachCallWhereItIsToldTo) {
+  const std::string report = path_ + "/report";
+  std::filesystem::remove(report);
+  setenv("ROUNDHOUSE_LOOP_GUARD", report.c_str(), /*overwrite=*/1);
+  OnLoop([this] { std::ifstream file(path_ + "/file"); });
+  unsetenv("ROUNDHOUSE_LOOP_GUARD");
+  std::ifstream lines(report);
+  std::string line, another;
+  ASSERT_TRUE(std::getline(lines, line));
+  EXPECT_NE(line.find("\t" + path_ + "/file\t"), std::string::npos) << line;
+  EXPECT_FALSE(std::getline(lines, another)) << another;
 }
 
 TEST_F(LoopGuardTest, SeesWhatCouldNotBeOpened) {

@@ -303,7 +303,7 @@ class Reader:
             return
         before_value = re.split(r"(?<!operator)=(?!=)|\{", text, maxsplit=1)[0]
         if "(" in before_value or "operator" in before_value:
-            if not re.search(r"=\s*delete\s*$", text):
+            if not re.search(r"=\s*(?:delete|default)\s*$", text):
                 owner.methods += 1
         elif not re.match(r"(?:inline\s+)?static\b|constexpr\b", text):
             owner.fields += 1 + self._more(text)

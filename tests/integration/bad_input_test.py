@@ -403,7 +403,8 @@ class DeviceMemoryOfPlanTest(BadInputTest):
 
     def test_own_plan_that_fits_no_device_is_refused(self):
         self.assert_refused(
-            "plan: a slot of the plan", "fused [4,4] [0,3] needs", 300 << 10,
+            "plan: a slot of the plan", "backward[1] of layers 0 to 3, needs",
+            300 << 10,
             status=EXIT_QUOTA,
             plan={"forward": [[0, 0], [1, 1], [2, 2], [3, 3]],
                   "backward": [[4, 4], [0, 3]]})

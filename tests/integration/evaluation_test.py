@@ -3,7 +3,9 @@ the real programs and a tiny model."""
 
 import json
 import math
+import os
 import pathlib
+import signal
 import sys
 import unittest
 
@@ -234,6 +236,12 @@ class EmptySetTest(EvaluationTest):
                           done.stderr)
 
 
+# What writes that a job is to finish, and how many of its calls go well: the
+# look for one at the start, then one mark made, written, synced, renamed, and
+# its folder synced.
+MARK, MARK_CALLS = "job.finish_mark", 6
+
+
 class FinishTest(EvaluationTest):
     def test_what_is_there_is_evaluated_saved_and_exported(self):
         job = self.daemon.submit(LONG)
@@ -262,6 +270,22 @@ class FinishTest(EvaluationTest):
         found = self.daemon.wait(job)
         self.assertIn(f"its last step is {found['step']}\n",
                       self.daemon.log(job))
+
+    def test_a_second_one_that_fails_undoes_nothing(self):
+        self.daemon.stop()
+        self.daemon.start(file_fault_at=f"{MARK}:ENOSPC:ever:{MARK_CALLS}")
+        job = self.daemon.submit(LONG)
+        self.wait_step(job, 3)
+        worker = self.daemon.worker("0")
+        os.kill(worker, signal.SIGSTOP)  # the step does not end meanwhile
+        self.daemon.client("finish", job)
+        done = self.daemon.client("finish", job, check=False)
+        self.assertIn("No space left", done.stderr)
+        os.kill(worker, signal.SIGCONT)
+        found = self.daemon.wait(job)
+        self.assertEqual(found["message"],
+                         f"stopped after step {found['step']} of 100000 on "
+                         "request")
 
     def test_only_a_running_job(self):
         running = self.daemon.submit(LONG)

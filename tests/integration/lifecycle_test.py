@@ -53,6 +53,10 @@ class LifecycleTest(unittest.TestCase):
     def state(self, job):
         return self.daemon.job(job)["state"]
 
+    def test_the_loop_guard_looks_on(self):
+        maps = pathlib.Path(f"/proc/{self.daemon.process.pid}/maps")
+        self.assertIn(harness.LOOP_GUARD.name, maps.read_text())
+
     def all_workers(self):
         """Two devices', host's and files', and what they are forked from."""
         return harness.wait_until(

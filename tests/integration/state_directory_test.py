@@ -56,6 +56,25 @@ class StateDirectoryTest(unittest.TestCase):
         self.assertEqual(self.daemon.job(job)["state"], "SUCCEEDED")
         self.daemon.stop()
 
+    def test_a_start_that_fails_has_begun_nothing_with_the_jobs(self):
+        """Jobs are opened beside the loop before the API is there."""
+        jobs = [self.daemon.submit({**SPEC, "max_steps": 100_000})
+                for _ in range(3)]
+        harness.wait_until(
+            lambda: self.daemon.job(jobs[-1])["state"] == "QUEUED", "QUEUED")
+        self.daemon.kill()
+        taken = self.scratch.folder / "taken"
+        taken.mkdir()
+        for _ in range(5):
+            self.daemon.launch(listen=f"unix:{taken}")
+            harness.wait_until(self.daemon.ended, "the daemon's end")
+            self.assertEqual(self.daemon.process.returncode, 1)
+            self.assertIn(str(taken), self.daemon.tail(5))
+        self.daemon.start()
+        for job in jobs:
+            self.daemon.client("cancel", job)
+        self.daemon.stop()
+
     def test_it_is_deleted(self):
         shutil.rmtree(self.daemon.state)
         self.submit_is_refused()

@@ -55,10 +55,13 @@ struct Case {
   Architecture architecture = Architecture::kQwen3;
   DType dtype = DType::kF32;
   bool adapters = false;
+  int64_t rank = 8;  // of the adapters
+  double dropout = 0.1;
   bool backward = true;
   bool layer_recompute = false;
   bool with_head = true;
   int64_t token_chunk = 64;
+  int64_t rows = 3;
 };
 
 class WorkingMemoryTest : public testing::TestWithParam<Case> {
@@ -139,10 +142,11 @@ TEST_P(WorkingMemoryTest, IsBoundedAndNotByMuchMore) {
   const ModelConfig config = Config(one.architecture);
   AdapterConfig adapter;
   if (one.adapters) {
-    adapter = {.rank = 8, .alpha = 16, .dropout = 0.1, .targets = 0x7F};
+    adapter = {
+        .rank = one.rank, .alpha = 16, .dropout = one.dropout, .targets = 0x7F};
   }
   const TestModel model(config, one.dtype, 1, adapter);
-  const TestBatch batch = MakeBatch(config, 3, 96, 2);
+  const TestBatch batch = MakeBatch(config, one.rows, 96, 2);
   RunOnce(one, model, batch);  // what LibTorch keeps of a first call
   const int64_t before = CountingAllocator::used();
   CountingAllocator::TakePeak();
@@ -235,7 +239,19 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "bf16_adapters",
              .dtype = DType::kBF16,
              .adapters = true,
-             .with_head = false}),
+             .with_head = false},
+        Case{.name = "bf16_adapters_undropped",
+             .dtype = DType::kBF16,
+             .adapters = true,
+             .dropout = 0,
+             .with_head = false},
+        Case{.name = "bf16_adapters_of_high_rank",
+             .dtype = DType::kBF16,
+             .adapters = true,
+             .rank = 128,
+             .dropout = 0,
+             .with_head = false,
+             .rows = 1}),
     [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
 
 }  // namespace

@@ -83,7 +83,7 @@ struct MicroBatchUploads {
 };
 
 // kSettled: its word is raised, was already, or it has none.
-enum class OutputState { kComing, kCopying, kCopied, kSettled };
+enum class OutputState { kComing, kCopied, kSettled };
 
 enum class ComputePhase { kQueued, kComputing, kComputed };
 

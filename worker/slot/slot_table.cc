@@ -331,9 +331,9 @@ void SlotTable::ReturnSums(SlotState& slot, size_t unit,
   --slot.copies_in_flight;
 }
 
-bool SlotTable::ReleaseSlicedSums(uint64_t attempt, uint32_t unit) {
+void SlotTable::ReleaseSlicedSums(uint64_t attempt, uint32_t unit) {
   const Held found = FindHeld(attempt, unit, {State::kSliced});
-  if (found.slot == nullptr) return false;
+  if (found.slot == nullptr) return;
   SlotState& slot = *found.slot;
   HeldUnit& held = slot.held[found.unit];
   held.state = State::kLeaving;
@@ -343,7 +343,6 @@ bool SlotTable::ReleaseSlicedSums(uint64_t attempt, uint32_t unit) {
     --slot.contributions_left;  // nobody need be told
     --slot.sums_left[found.unit];
   }
-  return true;
 }
 
 }  // namespace roundhouse::worker

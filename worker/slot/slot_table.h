@@ -121,8 +121,8 @@ class SlotTable {
                                              const HoldLimits& limits);
   void ReturnSums(SlotState& slot, size_t unit, std::vector<HeldSum> sums,
                   State state);
-  // Sums whose slice is down need not go down.  False: there are none.
-  bool ReleaseSlicedSums(uint64_t attempt, uint32_t unit);
+  // Sums whose slice is down need not go down, if there are any.
+  void ReleaseSlicedSums(uint64_t attempt, uint32_t unit);
 
  private:
   struct Held {

@@ -79,6 +79,7 @@ struct SwiGluGradientWork {
 
 // bf16 numbers whose sum is x * scale, each the nearest to what those before it
 // leave: part 0 is the largest, and three hold all 24 bits of an fp32 number.
+// Where x * scale is beyond bf16, parts are not finite.
 // y has kSlots copies of the matrix, in slot i part order[i].
 struct SplitWork {
   static constexpr int kSlots = 3;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -274,6 +275,10 @@ TEST_P(FusedSuite, WhatOverflowsIsNotFinite) {
   }
   const at::Tensor norm = FusedRmsNorm(*kernels_, large, other, kEpsilon);
   EXPECT_FALSE(finite(norm).any().item<bool>());
+  at::Tensor infinite = bench_->Random({2, 3}, at::kFloat);
+  infinite.fill_(std::numeric_limits<float>::infinity());
+  const at::Tensor x = bench_->Random({4, 2}, at::kBFloat16);
+  EXPECT_FALSE(finite(WideProduct(*kernels_, x, infinite)).any().item<bool>());
 }
 
 // An fp32 product's error, from the same in fp64, and that of bf16's rounding.
@@ -324,6 +329,15 @@ TEST_P(FusedSuite, NothingIsNothing) {
     EXPECT_EQ(FusedRmsNorm(*kernels_, none, weight, kEpsilon).numel(), 0);
     EXPECT_EQ(FusedSwiGlu(*kernels_, none, none).numel(), 0);
   }
+  const at::Tensor none = bench_->Random({0, 16}, at::kBFloat16);
+  const at::Tensor low = bench_->Random({0, 4}, at::kFloat);
+  const at::Tensor small = bench_->Random({16, 4}, at::kFloat);
+  EXPECT_EQ(WideProduct(*kernels_, none, small).sizes(), low.sizes());
+  EXPECT_TRUE(WideProduct(*kernels_, none.t(), low).eq(0).all().item<bool>());
+  EXPECT_EQ(NarrowProduct(*kernels_, low, small.t()).sizes(), none.sizes());
+  at::Tensor base = none.clone();
+  AddNarrowProduct(*kernels_, low, small.t(), 1, base);
+  EXPECT_EQ(base.sizes(), none.sizes());
 }
 
 TEST_P(FusedSuite, WhatDoesNotGoTogetherIsRefused) {
