@@ -289,7 +289,6 @@ void Engine::EndUntaken(const std::string& id, const absl::Status& status,
     return EndJob(id, {reason, message}, JobState::kFailed, files);
   }
   const bool full = reason == JobReason::kStorageFull;
-  if (full) queue_.WaitForRoom(id, absl::Now());
   EndJob(id,
          {reason,
           absl::StrCat(message, full ? "; it goes on by itself when there is "
@@ -302,6 +301,10 @@ void Engine::EndJob(const std::string& id, const TransitionInfo& why,
                     JobState state, JobFiles* files) {
   admission_->admitted().Forget(id);
   const auto end = [this, id, why, state] {
+    // Only now: one in another state would be taken out again.
+    if (state == JobState::kPaused && why.reason == JobReason::kStorageFull) {
+      queue_.WaitForRoom(id, absl::Now());
+    }
     const auto now = world_.store.Get(id);
     if (state == JobState::kPaused && now.ok() &&
         now->state == JobState::kValidating) {
