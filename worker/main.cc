@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "worker/board/lost_device.h"
 #include "worker/context.h"
 #include "worker/device/open_device.h"
 #include "worker/files/files_worker.h"
@@ -20,7 +21,6 @@
 #include "worker/model/stage_run.h"
 #include "worker/program.h"
 #include "worker/slot/device_worker.h"
-#include "worker/slot/lost_device.h"
 
 namespace roundhouse::worker {
 namespace {

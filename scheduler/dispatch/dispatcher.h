@@ -42,10 +42,10 @@
 // Slots are sent before their inputs exist: workers wait on words
 // (base/wire/words.h), and begin a slot of one job before an older one of
 // another that waits only when everything that it reads is there
-// (worker/slot/slot_table.h).  This cannot deadlock while no device is lost for
-// good, at any width and any number of devices and jobs: all devices have their
-// slots in the one order in which they were sent, producers first, and a slot
-// that overtakes waits for nobody.  So the earliest unfinished slot is the
+// (worker/board/slot_table.h).  This cannot deadlock while no device is lost
+// for good, at any width and any number of devices and jobs: all devices have
+// their slots in the one order in which they were sent, producers first, and a
+// slot that overtakes waits for nobody.  So the earliest unfinished slot is the
 // first of its device, and all that it reads comes from slots before it.
 //
 // Losses.  DeviceDown: its slots wait for the device to come back (DeviceUp

@@ -18,6 +18,7 @@
 namespace roundhouse {
 
 inline constexpr int kMaxSimulatedDevices = 64;
+inline constexpr int kMaxSimulatedMicroBatches = 4096;  // of a step
 
 struct SimulatedDevice {
   int64_t memory_bytes = int64_t{24} << 30;

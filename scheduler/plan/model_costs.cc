@@ -7,8 +7,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "scheduler/plan/csv.h"
 #include "scheduler/plan/plan.h"
-#include "scheduler/simulate/csv.h"
 
 namespace roundhouse {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "scheduler/simulate/csv.h"
+#include "scheduler/plan/csv.h"
 
 namespace roundhouse {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "scheduler/plan/machine.h"
 #include "scheduler/plan/model_costs.h"
+#include "scheduler/plan/part_time.h"
 #include "scheduler/plan/plan.h"
-#include "scheduler/search/step_plan.h"
 
 namespace roundhouse {
 

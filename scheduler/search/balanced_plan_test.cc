@@ -6,9 +6,9 @@
 
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
+#include "scheduler/plan/test_costs.h"
 #include "scheduler/simulate/device_memory.h"
 #include "scheduler/simulate/part_feed.h"
-#include "scheduler/simulate/test_costs.h"
 
 namespace roundhouse {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "scheduler/plan/machine.h"
 #include "scheduler/plan/model_costs.h"
-#include "scheduler/search/step_plan.h"
+#include "scheduler/plan/part_time.h"
 #include "scheduler/simulate/host_work.h"
 #include "scheduler/simulate/schedule.h"
 

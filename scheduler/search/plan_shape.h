@@ -8,7 +8,7 @@
 
 #include "scheduler/plan/machine.h"
 #include "scheduler/plan/model_costs.h"
-#include "scheduler/search/step_plan.h"
+#include "scheduler/plan/part_time.h"
 
 namespace roundhouse {
 

@@ -9,9 +9,9 @@
 
 #include "scheduler/plan/machine.h"
 #include "scheduler/plan/model_costs.h"
+#include "scheduler/plan/part_time.h"
 #include "scheduler/search/plan_shape.h"
 #include "scheduler/search/shape_changes.h"
-#include "scheduler/search/step_plan.h"
 #include "scheduler/search/step_search.h"
 
 namespace roundhouse {

@@ -1,7 +1,7 @@
 #include "scheduler/search/step_bound.h"
 
 #include "gtest/gtest.h"
-#include "scheduler/simulate/test_costs.h"
+#include "scheduler/plan/test_costs.h"
 
 namespace roundhouse {
 namespace {

@@ -14,8 +14,8 @@
 
 #include "scheduler/plan/machine.h"
 #include "scheduler/plan/model_costs.h"
+#include "scheduler/plan/part_time.h"
 #include "scheduler/search/step_bound.h"
-#include "scheduler/search/step_plan.h"
 #include "scheduler/simulate/step_simulator.h"
 
 namespace roundhouse {

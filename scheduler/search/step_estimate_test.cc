@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "scheduler/plan/test_costs.h"
 #include "scheduler/search/step_search.h"
 #include "scheduler/simulate/part_feed.h"
-#include "scheduler/simulate/test_costs.h"
 
 namespace roundhouse {
 namespace {

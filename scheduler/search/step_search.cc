@@ -16,7 +16,6 @@
 #include "scheduler/search/shape_changes.h"
 #include "scheduler/search/step_bound.h"
 #include "scheduler/search/step_estimate.h"
-#include "scheduler/simulate/baselines.h"
 #include "scheduler/simulate/device_memory.h"
 #include "scheduler/simulate/part_feed.h"
 

@@ -28,8 +28,8 @@
 #include "absl/status/statusor.h"
 #include "scheduler/plan/machine.h"
 #include "scheduler/plan/model_costs.h"
+#include "scheduler/plan/part_time.h"
 #include "scheduler/search/plan_shape.h"
-#include "scheduler/search/step_plan.h"
 #include "scheduler/simulate/step_simulator.h"
 
 namespace roundhouse {
@@ -69,7 +69,7 @@ struct SearchResult {
   int simulated = 0;
 };
 
-// INVALID_ARGUMENT for counts out of range (baselines.h) and what CheckUpdates
+// INVALID_ARGUMENT for counts out of range (machine.h) and what CheckUpdates
 // (step_simulator.h) refuses; RESOURCE_EXHAUSTED
 // when no plan of the family fits into the devices, or is accepted.
 absl::StatusOr<SearchResult> SearchStepPlan(const ModelCosts& costs,

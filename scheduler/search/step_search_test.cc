@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "scheduler/plan/test_costs.h"
 #include "scheduler/simulate/checker.h"
-#include "scheduler/simulate/test_costs.h"
 
 namespace roundhouse {
 namespace {

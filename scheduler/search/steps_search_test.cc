@@ -6,10 +6,10 @@
 
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
+#include "scheduler/plan/test_costs.h"
 #include "scheduler/search/step_bound.h"
 #include "scheduler/search/step_search.h"
 #include "scheduler/simulate/checker.h"
-#include "scheduler/simulate/test_costs.h"
 
 namespace roundhouse {
 namespace {

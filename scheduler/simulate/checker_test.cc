@@ -6,8 +6,8 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "scheduler/simulate/baselines.h"
-#include "scheduler/simulate/test_costs.h"
+#include "scheduler/plan/test_costs.h"
+#include "tests/published/baselines.h"
 
 namespace roundhouse {
 namespace {

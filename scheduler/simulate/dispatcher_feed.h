@@ -20,7 +20,7 @@
 #include "scheduler/dispatch/dispatcher.h"
 #include "scheduler/plan/machine.h"
 #include "scheduler/plan/model_costs.h"
-#include "scheduler/search/step_plan.h"
+#include "scheduler/plan/part_time.h"
 #include "scheduler/simulate/host_work.h"
 #include "scheduler/simulate/part_feed.h"
 

@@ -8,9 +8,9 @@
 
 #include "gtest/gtest.h"
 #include "scheduler/plan/plan.h"
+#include "scheduler/plan/test_costs.h"
 #include "scheduler/simulate/checker.h"
 #include "scheduler/simulate/step_simulator.h"
-#include "scheduler/simulate/test_costs.h"
 
 namespace roundhouse {
 namespace {

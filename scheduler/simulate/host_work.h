@@ -28,7 +28,7 @@
 #include <vector>
 
 #include "scheduler/plan/model_costs.h"
-#include "scheduler/search/step_plan.h"
+#include "scheduler/plan/part_time.h"
 #include "scheduler/simulate/schedule.h"
 
 namespace roundhouse {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "scheduler/plan/model_costs.h"
-#include "scheduler/search/step_plan.h"
+#include "scheduler/plan/part_time.h"
 #include "scheduler/simulate/host_work.h"
 #include "scheduler/simulate/part_run.h"
 #include "scheduler/simulate/transfers.h"

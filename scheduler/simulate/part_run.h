@@ -10,7 +10,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "scheduler/plan/model_costs.h"
-#include "scheduler/search/step_plan.h"
+#include "scheduler/plan/part_time.h"
 #include "scheduler/simulate/schedule.h"
 
 namespace roundhouse {

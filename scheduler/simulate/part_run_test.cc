@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "scheduler/simulate/test_costs.h"
+#include "scheduler/plan/test_costs.h"
 
 namespace roundhouse {
 namespace {

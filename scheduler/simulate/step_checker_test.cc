@@ -4,10 +4,10 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "scheduler/plan/test_costs.h"
 #include "scheduler/simulate/checker.h"
 #include "scheduler/simulate/device_memory.h"
 #include "scheduler/simulate/step_simulator.h"
-#include "scheduler/simulate/test_costs.h"
 
 namespace roundhouse {
 namespace {

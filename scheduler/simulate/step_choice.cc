@@ -24,7 +24,7 @@ void StepRun::CountReadyIdle(int64_t until_ns) {
 }
 
 // One of another job overtakes the oldest while that waits, or when its turn is
-// lower; but only when it will wait for nothing (worker/slot/slot_table.h).
+// lower; but only when it will wait for nothing (worker/board/slot_table.h).
 PartRun* StepRun::NextNormal(const DeviceRun& device) {
   const SentPart* oldest = nullptr;
   for (const DeviceLane& lane : device.lanes) {

@@ -5,8 +5,8 @@
 
 #include "gtest/gtest.h"
 #include "scheduler/plan/plan.h"
+#include "scheduler/plan/test_costs.h"
 #include "scheduler/simulate/checker.h"
-#include "scheduler/simulate/test_costs.h"
 
 namespace roundhouse {
 namespace {

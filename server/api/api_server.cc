@@ -16,16 +16,16 @@
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/server_posix.h"
-#include "server/api/call_metrics.h"
-#include "server/api/call_queue.h"
 #include "server/api/checkpoint_service.h"
 #include "server/api/dataset_service.h"
-#include "server/api/front_door.h"
 #include "server/api/job_service.h"
 #include "server/api/model_service.h"
 #include "server/api/plan_service.h"
 #include "server/api/stream_pump.h"
 #include "server/api/system_service.h"
+#include "server/door/call_metrics.h"
+#include "server/door/call_queue.h"
+#include "server/door/front_door.h"
 
 namespace roundhouse {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "proto/roundhouse/v1/dataset.grpc.pb.h"
-#include "server/api/call_queue.h"
 #include "server/dataset/dataset_inspector.h"
+#include "server/door/call_queue.h"
 
 namespace roundhouse {
 

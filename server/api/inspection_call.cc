@@ -5,8 +5,8 @@
 
 #include "base/status.h"
 #include "server/api/errors.h"
-#include "server/api/peers.h"
 #include "server/api/unary_call.h"
+#include "server/door/peers.h"
 
 namespace roundhouse {
 namespace {

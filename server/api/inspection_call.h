@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "grpcpp/grpcpp.h"
-#include "server/api/call_queue.h"
 #include "server/dataset/dataset_inspector.h"
+#include "server/door/call_queue.h"
 
 namespace roundhouse {
 

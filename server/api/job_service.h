@@ -8,10 +8,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
-#include "server/api/call_queue.h"
 #include "server/api/engine.h"
 #include "server/api/stream_pump.h"
 #include "server/dataset/dataset_inspector.h"
+#include "server/door/call_queue.h"
 #include "server/store/store.h"
 
 namespace roundhouse {

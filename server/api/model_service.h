@@ -3,9 +3,9 @@
 #define ROUNDHOUSE_SERVER_API_MODEL_SERVICE_H_
 
 #include "proto/roundhouse/v1/model.grpc.pb.h"
-#include "server/api/call_queue.h"
 #include "server/api/sample_engine.h"
 #include "server/api/stream_pump.h"
+#include "server/door/call_queue.h"
 #include "server/planning/model_catalog.h"
 
 namespace roundhouse {

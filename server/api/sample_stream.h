@@ -4,9 +4,9 @@
 
 #include "absl/status/statusor.h"
 #include "proto/roundhouse/v1/model.pb.h"
-#include "server/api/call_queue.h"
 #include "server/api/sample_engine.h"
 #include "server/api/stream_pump.h"
+#include "server/door/call_queue.h"
 
 namespace roundhouse {
 

@@ -31,7 +31,7 @@
 #include "base/mutex.h"
 #include "grpcpp/grpcpp.h"
 #include "server/api/errors.h"
-#include "server/api/peers.h"
+#include "server/door/peers.h"
 
 namespace roundhouse {
 

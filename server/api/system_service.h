@@ -3,8 +3,8 @@
 #define ROUNDHOUSE_SERVER_API_SYSTEM_SERVICE_H_
 
 #include "proto/roundhouse/v1/system.grpc.pb.h"
-#include "server/api/call_queue.h"
 #include "server/api/engine.h"
+#include "server/door/call_queue.h"
 #include "server/store/store.h"
 
 namespace roundhouse {

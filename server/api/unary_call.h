@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "grpcpp/grpcpp.h"
-#include "server/api/call_queue.h"
 #include "server/api/errors.h"
+#include "server/door/call_queue.h"
 
 namespace roundhouse {
 

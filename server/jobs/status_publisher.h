@@ -13,7 +13,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "scheduler/jobs/lifecycle.h"
+#include "base/job_state.h"
 #include "server/admission/job_queue.h"
 #include "server/jobs/running_jobs.h"
 #include "server/observe/status_board.h"

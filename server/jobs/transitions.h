@@ -30,7 +30,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "scheduler/jobs/lifecycle.h"
+#include "base/job_state.h"
 #include "server/jobs/disk_reserve.h"
 #include "server/loop/event_loop.h"
 #include "server/store/store.h"

@@ -21,9 +21,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/job_state.h"
 #include "base/wire/wait_cause.h"
 #include "prometheus/metric_family.h"
-#include "scheduler/jobs/lifecycle.h"
 
 namespace roundhouse {
 

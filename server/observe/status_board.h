@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/job_state.h"
 #include "base/mutex.h"
-#include "scheduler/jobs/lifecycle.h"
 #include "server/observe/device_ledger.h"
 #include "server/observe/loss_curve.h"
 #include "server/observe/slot_history.h"

@@ -115,7 +115,7 @@ uint64_t PlanLimits::WorkingOf(const LayerRange& stage, bool backward) const {
                       stage.first, stage.last);
 }
 
-// As worker/slot/slot_plan.h: of several sums one goes down while the next one
+// As worker/board/slot_plan.h: of several sums one goes down while the next one
 // is folded, or all are held.  Those of adapters never are.
 PlanLimits::HeldSums PlanLimits::Held(int64_t sent, int64_t folded) const {
   const bool all =

@@ -35,8 +35,8 @@ class PlanLimits {
   // The most that one slot of the plan holds on its device: weights, gradient
   // sums and their rounded copies, what goes to and fro for two of its
   // micro-batches, and with device.with_libraries what computes one (else that
-  // comes on top).  Never less than what worker/slot/slot_plan.h counts for its
-  // command.  REQUIRES: CheckPlan is OK, a fused plan.
+  // comes on top).  Never less than what worker/board/slot_plan.h counts for
+  // its command.  REQUIRES: CheckPlan is OK, a fused plan.
   uint64_t LargestSlotBytes(const Plan& plan) const;
 
   // Stages whose slots are too large for a device, in halves until they are not

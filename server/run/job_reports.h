@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "scheduler/jobs/lifecycle.h"
+#include "base/job_state.h"
 
 namespace roundhouse {
 

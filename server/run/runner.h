@@ -30,7 +30,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "scheduler/jobs/lifecycle.h"
+#include "base/job_state.h"
 #include "server/arena/host_arena.h"
 #include "server/loop/event_loop.h"
 #include "server/run/background_line.h"

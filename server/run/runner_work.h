@@ -9,9 +9,9 @@
 
 #include "absl/status/status.h"
 #include "base/ids.h"
+#include "base/job_state.h"
 #include "base/wire/messages.h"
 #include "scheduler/dispatch/actions.h"
-#include "scheduler/jobs/lifecycle.h"
 #include "server/steps/commands.h"
 
 namespace roundhouse {

@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/job_state.h"
 #include "base/wire/messages.h"
 #include "scheduler/dispatch/dispatcher.h"
-#include "scheduler/jobs/lifecycle.h"
 #include "server/run/job_memory.h"
 #include "server/run/job_reports.h"
 #include "server/run/plan_adviser.h"

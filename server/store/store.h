@@ -127,7 +127,7 @@ class JobStore {
       const std::string& principal, const std::string& request_id,
       const std::string& text);
 
-  // kNotFound; kFailedPrecondition when lifecycle.h has no such arrow.
+  // kNotFound; kFailedPrecondition when job_state.h has no such arrow.
   absl::StatusOr<JobRecord> Transition(const std::string& id, JobState to,
                                        const TransitionInfo& info);
   absl::Status SetDetails(const std::string& id, const JobDetails& details);

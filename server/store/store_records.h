@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "scheduler/jobs/lifecycle.h"
+#include "base/job_state.h"
 
 namespace roundhouse {
 

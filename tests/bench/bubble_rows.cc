@@ -8,14 +8,14 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
+#include "scheduler/plan/part_time.h"
 #include "scheduler/plan/published_planner.h"
-#include "scheduler/search/step_plan.h"
 #include "scheduler/search/step_search.h"
-#include "scheduler/simulate/baselines.h"
 #include "scheduler/simulate/checker.h"
 #include "scheduler/simulate/device_memory.h"
 #include "scheduler/simulate/part_feed.h"
 #include "scheduler/simulate/step_simulator.h"
+#include "tests/published/baselines.h"
 
 namespace roundhouse::bench {
 namespace {

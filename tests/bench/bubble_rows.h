@@ -11,9 +11,9 @@
 #include "absl/time/time.h"
 #include "scheduler/plan/machine.h"
 #include "scheduler/plan/model_costs.h"
-#include "scheduler/search/partitions.h"
 #include "scheduler/simulate/schedule.h"
 #include "scheduler/simulate/step_simulator.h"
+#include "tests/published/partitions.h"
 
 namespace roundhouse::bench {
 

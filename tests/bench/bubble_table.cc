@@ -28,10 +28,10 @@
 #include "base/status.h"
 #include "scheduler/plan/machine.h"
 #include "scheduler/plan/model_costs.h"
-#include "scheduler/search/partitions.h"
 #include "scheduler/simulate/schedule.h"
 #include "tests/bench/bubble_rows.h"
 #include "tests/bench/steps_rows.h"
+#include "tests/published/partitions.h"
 
 ABSL_FLAG(std::string, inputs, "",
           "costs of the models, in the shape of bubble_inputs.csv; empty: that "

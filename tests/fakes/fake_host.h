@@ -17,8 +17,8 @@
 #include "absl/status/status.h"
 #include "base/wire/messages.h"
 #include "tests/fakes/pace.h"
+#include "worker/board/job_tables.h"
 #include "worker/context.h"
-#include "worker/slot/job_tables.h"
 
 namespace roundhouse::fakes {
 

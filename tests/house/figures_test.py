@@ -106,6 +106,13 @@ class SourceTest(unittest.TestCase):
             ("TEST_F(RoomTest, IsThere)", 11, 1),
             ("Room::operator()", 19, 3)])
 
+    def test_a_line_that_is_a_macro_begins_no_function(self):
+        found = source.Reader("CREAT(creat)\nCREAT(creat64)\n\n" + "\n" * 70 +
+                              "long syscall(long number) {\n  return 0;\n}\n")
+        self.assertEqual([(function.name, function.line, function.lines)
+                          for function in found.functions],
+                         [("syscall", 74, 3)])
+
     def test_a_function_of_61_lines_is_told_from_one_of_60(self):
         for statements in (58, 59):
             text = "void F() {\n" + "  G();\n" * statements + "}\n"

@@ -33,6 +33,7 @@ TYPE = re.compile(
 ANNOTATION = re.compile(r"\b(?:ABSL|ROUNDHOUSE|GUARDED|REQUIRES|EXCLUDES|"
                         r"ACQUIRE|RELEASE|LOCKS|PT_GUARDED)[A-Z_]*\s*\(")
 ACCESS = re.compile(r"\b(?:public|protected|private)\s*:(?!:)")
+MACRO_LINE = re.compile(r"^[A-Z][A-Z0-9_]*\([^()\n]*\) *\n", re.MULTILINE)
 NOT_A_MEMBER = re.compile(
     r"^(?:using|typedef|friend|static_assert|enum|class|struct|union|"
     r"namespace)\b")
@@ -269,6 +270,11 @@ class Reader:
     def _body(self, start, brace, close, owner, prefix):
         """Reads what the brace opens; whether a declaration ends there."""
         header = self._code[start:brace]
+        # Lines such as CREAT(creat64): macros, each a declaration by itself.
+        macros = list(MACRO_LINE.finditer(header))
+        if macros:
+            start += macros[-1].end()
+            header = header[macros[-1].end():]
         kind = opens(header)
         if kind == "namespace":
             self._scope(brace + 1, close, None, prefix)

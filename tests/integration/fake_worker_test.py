@@ -63,12 +63,6 @@ class FakeWorkerTest(unittest.TestCase):
             self.assertAlmostEqual(loss / losses[0],
                                    (1 + 1 / (1 + step)) / 1.5)
 
-    def deaths(self, daemon):
-        """The numbers of the workers that died, in order."""
-        return re.findall(
-            r"(?:device|host|files) worker (\d+) killed by signal 9",
-            daemon.log_path.read_text())
-
     def test_a_job_succeeds_and_nothing_was_computed(self):
         daemon = self.start()
         job = daemon.submit(SPEC)
@@ -81,7 +75,7 @@ class FakeWorkerTest(unittest.TestCase):
             pathlib.Path(daemon.job(job)["output_path"]) / "model.safetensors")
         self.assertEqual(result, model)
         daemon.stop()
-        self.assertEqual(self.deaths(daemon), [])
+        self.assertEqual(daemon.killed_workers(), [])
 
     def test_links_have_the_rates_that_their_workers_measured(self):
         """The daemon knows none; uploads have one of these workers' own."""
@@ -112,7 +106,7 @@ class FakeWorkerTest(unittest.TestCase):
         daemon.wait(job)
         self.check_losses(daemon, job)
         daemon.stop()
-        self.assertEqual(sorted(self.deaths(daemon)),
+        self.assertEqual(sorted(daemon.killed_workers()),
                          ["3", str(DEVICES - 1), str(DEVICES)])
 
     def test_it_succeeds_when_one_is_killed_from_outside(self):
@@ -125,7 +119,7 @@ class FakeWorkerTest(unittest.TestCase):
         daemon.wait(job)
         self.check_losses(daemon, job)
         daemon.stop()
-        self.assertEqual(self.deaths(daemon), ["2"])
+        self.assertEqual(daemon.killed_workers(), ["2"])
 
     def test_adapters_evaluations_and_samples(self):
         daemon = self.start()

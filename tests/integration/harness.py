@@ -23,6 +23,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import resource
 import shutil
 import signal
@@ -335,6 +336,13 @@ class Daemon:
     def worker(self, name):
         """The pid of one of workers(), once it is there."""
         return wait_until(lambda: self.workers().get(name), f"worker {name}")
+
+    def killed_workers(self):
+        """The numbers of workers that SIGKILL ended, in order. The pool tells
+        each once; others, such as a group of peers, repeat its words."""
+        return re.findall(
+            r"worker_pool\.cc:\d+ (?:device|host|files) worker (\d+) "
+            "killed by signal 9", self.log_path.read_text())
 
     def tail(self, lines=40):
         text = self.log_path.read_text(errors="replace")

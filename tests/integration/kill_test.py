@@ -154,12 +154,6 @@ class KillTest(unittest.TestCase):
 
     # --- workers ---
 
-    def worker_deaths(self, daemon):
-        """{worker: SIGKILLs} of a daemon's life, by its own account."""
-        return collections.Counter(re.findall(
-            r"(?:device|host|files) worker (\d+) killed by signal 9",
-            daemon.log_path.read_text()))
-
     def nursery_deaths(self, daemon):
         # Workers that it was asked for tell of its death, too.
         return len(re.findall(r"nursery\.cc:\d+ nursery killed by signal 9",
@@ -214,7 +208,7 @@ class KillTest(unittest.TestCase):
             self.same_step(daemon, job)
             self.same_results(daemon, job)
             daemon.stop()
-            deaths = self.worker_deaths(daemon)
+            deaths = collections.Counter(daemon.killed_workers())
             for index, points in plan.items():
                 self.assertLessEqual(deaths[index], len(points))
                 for point, _ in points[:deaths[index]]:
@@ -232,8 +226,8 @@ class KillTest(unittest.TestCase):
             daemon.wait(job)
             found.append(daemon.tensors(job, 2))
             daemon.stop()
-            self.assertEqual(self.worker_deaths(daemon),
-                             {"3": 1} if point else {})
+            self.assertEqual(daemon.killed_workers(),
+                             ["3"] if point else [])
         print(f"{'files':8}{point.split(':')[0]:28}   1 kills", flush=True)
         self.assertEqual(*found)
 
@@ -297,7 +291,7 @@ class KillTest(unittest.TestCase):
             self.same_step(daemon, job)
             self.same_results(daemon, job)
         daemon.stop()
-        self.assertEqual(sum(self.worker_deaths(daemon).values()),
+        self.assertEqual(len(daemon.killed_workers()),
                          sum(killed[kind] for kind in WORKERS))
         self.assertEqual(self.nursery_deaths(daemon), killed["nursery"])
         for kind in DISTURBED:

@@ -12,8 +12,8 @@
 #include "server/planning/plan_limits.h"
 #include "server/steps/commands.h"
 #include "server/testing/test_model.h"
-#include "worker/slot/job_tables.h"
-#include "worker/slot/slot_plan.h"
+#include "worker/board/job_tables.h"
+#include "worker/board/slot_plan.h"
 
 namespace roundhouse {
 namespace {

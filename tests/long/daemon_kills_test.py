@@ -43,7 +43,7 @@ SPEC = {"model_name_or_path": "model", "dataset": "train.jsonl",
 FINAL = {"SUCCEEDED", "FAILED", "CANCELLED"}
 STATES = ("VALIDATING QUEUED LOADING RUNNING PAUSING PAUSED RECOVERING "
           "FINALIZING CANCELLING SUCCEEDED FAILED CANCELLED").split()
-# scheduler/jobs/lifecycle.h, written down a second time.
+# base/job_state.h, written down a second time.
 ARROWS = {
     "VALIDATING": {"QUEUED", "PAUSED", "CANCELLED"},
     "QUEUED": {"LOADING", "PAUSED", "CANCELLED"},

@@ -2,7 +2,7 @@
 // tokens so far are kept (a KV cache), so that a step computes its new tokens
 // only.  The layers are those of training (DecoderLayer), without dropout.
 //
-// Owner: whoever generates (worker/slot/sample_computation).  Nothing here
+// Owner: whoever generates (worker/sample/sample_computation).  Nothing here
 // knows of arenas or transfers, nor draws tokens (token_draw.h).
 // Thread-compatible, as StageRun is; LibTorch exceptions stop here.
 //

@@ -13,10 +13,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/reduction.h"
+#include "worker/board/job_tables.h"
+#include "worker/board/slot_plan.h"
 #include "worker/device/device.h"
 #include "worker/model/stage_run.h"
-#include "worker/slot/job_tables.h"
-#include "worker/slot/slot_plan.h"
 
 namespace roundhouse::worker {
 

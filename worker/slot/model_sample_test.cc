@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "worker/board/job_tables.h"
+#include "worker/board/sample_plan.h"
 #include "worker/model/generation.h"
 #include "worker/model/logits.h"
 #include "worker/model/stage_run.h"
-#include "worker/slot/job_tables.h"
-#include "worker/slot/sample_plan.h"
 #include "worker/slot/test_job.h"
 
 namespace roundhouse::worker {

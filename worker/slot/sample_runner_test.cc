@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "worker/slot/fake_generation.h"
+#include "worker/board/job_tables.h"
+#include "worker/board/sample_plan.h"
+#include "worker/board/slot_plan.h"
+#include "worker/sample/fake_generation.h"
 #include "worker/slot/fake_stage_run.h"
-#include "worker/slot/job_tables.h"
-#include "worker/slot/sample_plan.h"
-#include "worker/slot/slot_plan.h"
 #include "worker/slot/test_job.h"
 
 namespace roundhouse::worker {

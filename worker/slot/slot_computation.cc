@@ -4,9 +4,9 @@
 
 #include "base/kill_point.h"
 #include "base/status.h"
+#include "worker/board/unit_weights.h"
 #include "worker/clock.h"
 #include "worker/device/named_range.h"
-#include "worker/slot/unit_weights.h"
 
 namespace roundhouse::worker {
 namespace {

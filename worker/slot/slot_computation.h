@@ -18,13 +18,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/wire/arena.h"
+#include "worker/board/compute_clock.h"
+#include "worker/board/download.h"
+#include "worker/board/slot_board.h"
 #include "worker/device/device.h"
 #include "worker/model/stage_run.h"
 #include "worker/outbox.h"
-#include "worker/slot/compute_clock.h"
-#include "worker/slot/download.h"
 #include "worker/slot/gradient_sums.h"
-#include "worker/slot/slot_board.h"
 #include "worker/transfer/copy_queue.h"
 
 namespace roundhouse::worker {

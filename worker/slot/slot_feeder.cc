@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/kill_point.h"
+#include "worker/board/lost_device.h"
 #include "worker/clock.h"
-#include "worker/slot/lost_device.h"
 
 namespace roundhouse::worker {
 

@@ -8,11 +8,11 @@
 #define ROUNDHOUSE_WORKER_SLOT_SLOT_FEEDER_H_
 
 #include "base/wire/arena.h"
+#include "worker/board/held_sums.h"
+#include "worker/board/slot_board.h"
+#include "worker/board/upload_feed.h"
 #include "worker/device/device.h"
 #include "worker/outbox.h"
-#include "worker/slot/held_sums.h"
-#include "worker/slot/slot_board.h"
-#include "worker/slot/upload_feed.h"
 #include "worker/transfer/copy_queue.h"
 
 namespace roundhouse::worker {

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "base/status.h"
+#include "worker/board/lost_device.h"
 #include "worker/clock.h"
-#include "worker/slot/lost_device.h"
-#include "worker/slot/sample_computation.h"
+#include "worker/sample/sample_computation.h"
 
 namespace roundhouse::worker {
 

@@ -1,0 +1,83 @@
+#include "server/door/call_queue.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace roundhouse {
+
+CallQueue::CallQueue(const Peers* peers, const CallQueueLimits& limits)
+    : peers_(peers), limits_(limits) {
+  for (int i = 0; i < limits_.threads; ++i) {
+    threads_.emplace_back([this] { Loop(); });
+  }
+}
+
+CallQueue::~CallQueue() { Stop(); }
+
+void CallQueue::Stop() {
+  {
+    MutexLock lock(mutex_);
+    stop_ = true;
+  }
+  changed_.NotifyAll();
+  for (std::thread& t : threads_) t.join();
+  threads_.clear();
+}
+
+absl::Status CallQueue::Run(const grpc::ServerContextBase& context,
+                            std::function<void()> work) {
+  ASSIGN_OR_RETURN(const uid_t uid, peers_->UidOf(context));
+  return Run(uid, std::move(work));
+}
+
+absl::Status CallQueue::Run(uid_t uid, std::function<void()> work) {
+  {
+    MutexLock lock(mutex_);
+    if (stop_ || waiting_ >= limits_.waiting) {
+      return absl::UnavailableError("the server is busy; try again");
+    }
+    std::deque<std::function<void()>>& calls = calls_[uid];
+    if (calls.size() >= limits_.waiting_each) {
+      return absl::UnavailableError(
+          absl::StrCat("you have ", calls.size(),
+                       " such calls waiting, the most of a user; try again "
+                       "when some are answered"));
+    }
+    if (calls.empty()) turns_.push_back(uid);
+    calls.push_back(std::move(work));
+    ++waiting_;
+  }
+  changed_.NotifyOne();
+  return absl::OkStatus();
+}
+
+std::function<void()> CallQueue::TakeNext() {
+  const uid_t uid = turns_.front();
+  turns_.pop_front();
+  const auto calls = calls_.find(uid);
+  std::function<void()> work = std::move(calls->second.front());
+  calls->second.pop_front();
+  --waiting_;
+  if (calls->second.empty()) {
+    calls_.erase(calls);
+  } else {
+    turns_.push_back(uid);
+  }
+  return work;
+}
+
+void CallQueue::Loop() {
+  MutexLock lock(mutex_);
+  while (true) {
+    while (!stop_ && waiting_ == 0) changed_.Wait(mutex_);
+    if (waiting_ == 0) return;
+    const std::function<void()> work = TakeNext();
+    mutex_.Unlock();
+    work();
+    mutex_.Lock();
+  }
+}
+
+}  // namespace roundhouse

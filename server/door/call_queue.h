@@ -1,0 +1,73 @@
+// Where unary calls are carried out: a few threads that may wait for the disk,
+// where gRPC's own must not, and a queue that users share.
+//
+// Users take turns, so whoever asks for one thing does not wait behind somebody
+// else's hundred.  Of one user, calls are begun in the order given.
+//
+// Thread-safe.
+#ifndef ROUNDHOUSE_SERVER_DOOR_CALL_QUEUE_H_
+#define ROUNDHOUSE_SERVER_DOOR_CALL_QUEUE_H_
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <map>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/mutex.h"
+#include "grpcpp/grpcpp.h"
+#include "server/door/peers.h"
+
+namespace roundhouse {
+
+struct CallQueueLimits {
+  int threads = 4;
+  size_t waiting = 1024;      // calls in all
+  size_t waiting_each = 128;  // of one user
+};
+
+class CallQueue {
+ public:
+  // `peers` outlives the queue.
+  explicit CallQueue(const Peers* peers, const CallQueueLimits& limits = {});
+  // Stop().
+  ~CallQueue();
+  CallQueue(const CallQueue&) = delete;
+  CallQueue& operator=(const CallQueue&) = delete;
+
+  // `work` is run, for whoever makes the call.  Otherwise it is not:
+  // kUnauthenticated when nobody knows who that is, kUnavailable when he has
+  // too many calls waiting, or all together have.
+  absl::Status Run(const grpc::ServerContextBase& context,
+                   std::function<void()> work);
+  absl::Status Run(uid_t uid, std::function<void()> work);
+  // Runs what waits, then joins.  Further work is refused.
+  void Stop();
+
+  const Peers& peers() const { return *peers_; }
+
+ private:
+  void Loop();
+  // REQUIRES: a call waits.
+  std::function<void()> TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const Peers* const peers_;
+  const CallQueueLimits limits_;
+  Mutex mutex_;
+  CondVar changed_;
+  // Users with calls that wait, whose turn is first.
+  std::deque<uid_t> turns_ ABSL_GUARDED_BY(mutex_);
+  std::map<uid_t, std::deque<std::function<void()>>> calls_
+      ABSL_GUARDED_BY(mutex_);
+  size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_DOOR_CALL_QUEUE_H_

@@ -1,0 +1,107 @@
+// The API's Unix socket: listens, sees who connects, and passes bytes on to
+// gRPC over a pair of sockets, as many calls a second as Peers allows.
+//
+// gRPC reads whatever comes as fast as it comes and keeps 20 kB for each call
+// that begins, also for one that is reset at once; so what may not go on waits
+// here, where the client's own socket buffer fills, or ends the connection.
+//
+//   client <-> FrontDoor (counts frames) <-> pair <-> gRPC
+//
+// One thread does all of it.  Listen, Start, StopAccepting and Stop are called
+// from one other thread, in this order.
+#ifndef ROUNDHOUSE_SERVER_DOOR_FRONT_DOOR_H_
+#define ROUNDHOUSE_SERVER_DOOR_FRONT_DOOR_H_
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "server/door/peers.h"
+#include "server/door/relay.h"
+
+namespace roundhouse {
+
+// sockaddr_un holds 108 bytes with the last one zero.
+inline constexpr size_t kMaxSocketPathBytes = 107;
+// The socket's folder decides who gets in.
+inline constexpr mode_t kSocketMode = 0660;
+// The mode of the folder where the daemon makes it: its group gets in.
+inline constexpr mode_t kSocketFolderMode = 0750;
+
+class FrontDoor {
+ public:
+  // Gets a connected, non-blocking socket, which it owns from then on.
+  using Serve = std::function<void(int fd)>;
+
+  // Listens on `path`, where a socket that nobody listens on is replaced.  Its
+  // folder, but none above, is made where it is not there; in a folder where
+  // anybody may make files it has to be this user's own.
+  // kAlreadyExists when another server listens there, or when something else
+  // has the name; kInvalidArgument when it can't be bound.  `peers` outlives
+  // the door.
+  static absl::StatusOr<std::unique_ptr<FrontDoor>> Listen(
+      const std::string& path, Peers* peers);
+  // Stop().
+  ~FrontDoor();
+  FrontDoor(const FrontDoor&) = delete;
+  FrontDoor& operator=(const FrontDoor&) = delete;
+
+  // Clients that connected since Listen are let in now.
+  void Start(Serve serve);
+  // Nobody is given to `serve` after it returns; connections go on.  The
+  // socket's file is gone.
+  void StopAccepting();
+  // Ends every connection and the thread.
+  void Stop();
+
+ private:
+  FrontDoor(std::string path, Peers* peers);
+  absl::Status Bind();
+  void Loop();
+  void HandleEvent(uint64_t key, uint32_t events, absl::Time now);
+  // What waits for time to pass.
+  void Tick(absl::Time now);
+  void Accept(absl::Time now);
+  // Takes `client`.
+  void LetIn(int client, absl::Time now);
+  void OutOfDescriptors(absl::Time now);
+  void Warn(const std::string& text, absl::Time now);
+  void WatchListener(bool watch);
+  void Wake();
+
+  const std::string path_;
+  Peers* const peers_;
+  Serve serve_;
+  int listener_ = -1;
+  uint64_t socket_file_ = 0;  // inode
+  int epoll_ = -1;
+  int wake_ = -1;   // eventfd
+  int spare_ = -1;  // given up to refuse somebody when there is no other
+  std::atomic<bool> stop_accepting_ = false;
+  std::atomic<bool> stop_ = false;
+  absl::Notification accepting_stopped_;
+  // All below: of the thread.
+  bool listening_ = false;
+  absl::Time accept_again_ = absl::InfinitePast();
+  absl::Time next_check_ = absl::InfinitePast();
+  std::set<uint64_t> waiting_;  // connections whose bytes may not go on yet
+  absl::Time next_warning_ = absl::InfinitePast();
+  uint64_t next_connection_ = 1;
+  std::map<uint64_t, std::unique_ptr<Relay>> relays_;  // by connection
+  std::thread thread_;
+};
+
+}  // namespace roundhouse
+
+#endif  // ROUNDHOUSE_SERVER_DOOR_FRONT_DOOR_H_

@@ -1,0 +1,76 @@
+#include "server/door/peers.h"
+
+#include <unistd.h>
+
+#include "absl/strings/match.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+
+namespace roundhouse {
+namespace {
+
+constexpr uid_t kAnn = 40'001;
+constexpr uid_t kBob = 40'002;
+
+TEST(PeersTest, AUserHasAShareOfConnectionsAndAllTogetherALimit) {
+  Peers peers(
+      {.connections = 7, .connections_each = 3, .connections_admin = 5});
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(peers.Enter(kAnn).ok());
+  const absl::Status refused = peers.Enter(kAnn);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused));
+  EXPECT_EQ(refused.message(),
+            "user 40001 has 3 connections open, the most of a user");
+  EXPECT_TRUE(peers.Enter(kBob).ok()) << "others are not locked out";
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(peers.Enter(geteuid()).ok());
+  EXPECT_EQ(peers.Enter(geteuid()).message(),
+            "7 connections are open, the most in all");
+  peers.Leave(kAnn);
+  EXPECT_TRUE(peers.Enter(kAnn).ok());
+  EXPECT_EQ(peers.connections(), 7);
+}
+
+TEST(PeersTest, RootAndTheDaemonsUserHaveMore) {
+  Peers peers({.connections_each = 1, .connections_admin = 2});
+  for (const uid_t admin : {uid_t{0}, geteuid()}) {
+    while (peers.Enter(admin).ok()) {
+    }
+  }
+  EXPECT_EQ(peers.connections(), geteuid() == 0 ? 2 : 4);
+}
+
+TEST(PeersTest, ACallIsWhoeversConnectionItCameOver) {
+  Peers peers({});
+  peers.Note(7, kAnn, 1);
+  peers.Note(8, kBob, 2);
+  EXPECT_EQ(*peers.UidOf("fd:7"), kAnn);
+  EXPECT_EQ(*peers.UidOf("fd:8"), kBob);
+  for (const char* unknown : {"fd:9", "fd:", "fd:7x", "", "unix:", "ipv4:7"}) {
+    EXPECT_TRUE(absl::IsUnauthenticated(peers.UidOf(unknown).status()))
+        << unknown;
+  }
+  // The descriptor goes to another connection before the first one's end was
+  // noticed.
+  peers.Note(7, kBob, 3);
+  peers.Forget(7, 1);
+  EXPECT_EQ(*peers.UidOf("fd:7"), kBob);
+  peers.Forget(7, 3);
+  EXPECT_FALSE(peers.UidOf("fd:7").ok());
+  EXPECT_EQ(PrincipalOf(kAnn), "uid:40001");
+}
+
+TEST(PeersTest, CallsOfAUserHaveARate) {
+  Peers peers({.user_calls = 10});
+  const absl::Time now = absl::Now() + absl::Seconds(1);
+  EXPECT_FALSE(peers.MayBeginCall(kAnn, now)) << "nobody is connected";
+  ASSERT_TRUE(peers.Enter(kAnn).ok());
+  ASSERT_TRUE(peers.Enter(kBob).ok());
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(peers.MayBeginCall(kAnn, now));
+  EXPECT_FALSE(peers.MayBeginCall(kAnn, now));
+  EXPECT_TRUE(peers.MayBeginCall(kBob, now));
+  EXPECT_TRUE(peers.MayBeginCall(kAnn, now + absl::Milliseconds(150)));
+  EXPECT_FALSE(peers.MayBeginCall(kAnn, now + absl::Milliseconds(150)));
+  EXPECT_FALSE(peers.MayBeginCall(kAnn, now)) << "a clock that was set back";
+}
+
+}  // namespace
+}  // namespace roundhouse

@@ -1,0 +1,210 @@
+#include "server/door/relay.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "absl/strings/string_view.h"
+#include "base/log.h"
+
+namespace roundhouse {
+namespace {
+
+// Reads in a row, so that no connection holds up the others.
+constexpr int kReadsInARow = 4;
+
+// Takes what is there, at most kRelayBytes.  False: the other side is gone.
+bool Read(int fd, std::string& to, bool& dry) {
+  char buffer[kRelayBytes];
+  const ssize_t n = recv(fd, buffer, sizeof(buffer), 0);
+  to = n > 0 ? std::string(buffer, static_cast<size_t>(n)) : std::string();
+  dry = n < 0;
+  return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
+}
+
+void Register(int epoll, int fd, uint64_t key, uint32_t events, int change) {
+  struct epoll_event event = {};
+  event.events = events;
+  event.data.u64 = key;
+  ROUNDHOUSE_CHECK(epoll_ctl(epoll, change, fd, &event) == 0 ||
+                   errno == ENOMEM || errno == ENOSPC)
+      << errno;
+}
+
+}  // namespace
+
+Relay::Relay(Peers* peers, int epoll, uint64_t connection, uid_t uid, Ends ends,
+             absl::Time now)
+    : peers_(peers),
+      epoll_(epoll),
+      connection_(connection),
+      uid_(uid),
+      ends_(ends),
+      began_(now),
+      calls_(peers->limits().connection_calls, now),
+      resets_(peers->limits().connection_resets, now),
+      every_frame_(peers->limits().connection_frames, now),
+      took_at_(now) {
+  peers_->Note(ends_.grpc, uid_, connection_);
+  client_events_ = server_events_ = EPOLLIN;
+  Register(epoll_, ends_.client, 2 * connection_, EPOLLIN, EPOLL_CTL_ADD);
+  Register(epoll_, ends_.server, 2 * connection_ + 1, EPOLLIN, EPOLL_CTL_ADD);
+}
+
+Relay::~Relay() {
+  while (!unfinished_.empty()) ForgetRequest(unfinished_.begin()->first);
+  peers_->Forget(ends_.grpc, connection_);
+  peers_->Leave(uid_);
+  // Closing takes them out of the epoll.
+  close(ends_.client);
+  close(ends_.server);
+}
+
+bool Relay::Write(int fd, Pending& pending, size_t limit) {
+  while (pending.written < limit) {
+    const ssize_t n = send(fd, pending.bytes.data() + pending.written,
+                           limit - pending.written, MSG_NOSIGNAL);
+    if (n < 0) return errno == EAGAIN || errno == EINTR;
+    pending.written += static_cast<size_t>(n);
+  }
+  return true;
+}
+
+// A frame that has to wait is asked about again; it has paid once.
+bool Relay::AdmitFrame(const Http2Frame& frame, absl::Time now) {
+  if (!frame_admitted_ && !every_frame_.Take(now)) return false;
+  frame_admitted_ = true;
+  if (frame.type == kHeadersFrame) {
+    if (!call_admitted_ && !calls_.Take(now)) return false;
+    call_admitted_ = true;
+    if (!peers_->MayBeginCall(uid_, now)) return false;
+  }
+  if (!CountRequest(frame) ||
+      (frame.type == kResetFrame && !resets_.Take(now))) {
+    misbehaves_ = true;
+    return false;
+  }
+  frame_admitted_ = false;
+  call_admitted_ = false;
+  return true;
+}
+
+bool Relay::CountRequest(const Http2Frame& frame) {
+  const bool ends = frame.type == kResetFrame ||
+                    (frame.type == kDataFrame && (frame.flags & kEndStream));
+  if (ends) {
+    ForgetRequest(frame.stream);
+    return true;
+  }
+  if (frame.type != kDataFrame || frame.payload_bytes == 0) return true;
+  if (unfinished_.size() >= kMaxUnfinishedRequests ||
+      !peers_->AddUnfinished(uid_, frame.payload_bytes)) {
+    return false;
+  }
+  unfinished_[frame.stream] += frame.payload_bytes;
+  return true;
+}
+
+void Relay::ForgetRequest(uint32_t stream) {
+  const auto found = unfinished_.find(stream);
+  if (found == unfinished_.end()) return;
+  peers_->TakeBackUnfinished(uid_, found->second);
+  unfinished_.erase(found);
+}
+
+Relay::Flow Relay::PassUp(absl::Time now) {
+  for (int i = 0; i < kReadsInARow; ++i) {
+    bool dry = false;
+    if (up_.left() == 0) {
+      if (!Read(ends_.client, up_.bytes, dry)) return Flow::kOver;
+      if (dry) return Flow::kDry;
+    }
+    admitted_ += frames_.Follow(absl::string_view(up_.bytes).substr(admitted_),
+                                [this, now](const Http2Frame& frame) {
+                                  return AdmitFrame(frame, now);
+                                });
+    if (misbehaves_) return Flow::kOver;
+    waits_ = admitted_ < up_.bytes.size();
+    if (!Write(ends_.server, up_, admitted_)) return Flow::kOver;
+    if (up_.left() > 0) return Flow::kDry;
+    // Less than asked for: there was no more, and epoll says when there is.
+    const bool all = up_.bytes.size() < kRelayBytes;
+    up_ = {};
+    admitted_ = 0;
+    if (all) return Flow::kDry;
+  }
+  return Flow::kDry;
+}
+
+Relay::Flow Relay::PassDown(absl::Time now) {
+  // Nobody says so again of a server that is gone.
+  for (int i = 0; i < kReadsInARow || server_gone_; ++i) {
+    bool dry = false;
+    if (down_.left() == 0) {
+      took_at_ = now;
+      if (!Read(ends_.server, down_.bytes, dry)) return Flow::kOver;
+      if (dry) return Flow::kDry;
+    }
+    const size_t before = down_.written;
+    if (!Write(ends_.client, down_, down_.bytes.size())) return Flow::kOver;
+    if (down_.written > before) took_at_ = now;
+    if (down_.left() > 0) return Flow::kDry;
+    const bool all = down_.bytes.size() < kRelayBytes;
+    down_ = {};
+    if (all && !server_gone_) return Flow::kDry;
+  }
+  return Flow::kDry;
+}
+
+// Each end is watched for what can be done with it now.
+void Relay::Watch() {
+  const bool reads = up_.left() == 0 && !server_gone_;
+  const uint32_t client = (reads ? uint32_t{EPOLLIN} : 0) |
+                          (down_.left() > 0 ? uint32_t{EPOLLOUT} : 0);
+  if (client != client_events_) {
+    client_events_ = client;
+    Register(epoll_, ends_.client, 2 * connection_, client, EPOLL_CTL_MOD);
+  }
+  if (server_gone_) return;
+  const bool blocked = up_.written < admitted_;
+  const uint32_t server = (down_.left() == 0 ? uint32_t{EPOLLIN} : 0) |
+                          (blocked ? uint32_t{EPOLLOUT} : 0);
+  if (server != server_events_) {
+    server_events_ = server;
+    Register(epoll_, ends_.server, 2 * connection_ + 1, server, EPOLL_CTL_MOD);
+  }
+}
+
+bool Relay::OnClient(bool hung_up, absl::Time now) {
+  // Nobody is there to be answered: its calls are cancelled.
+  if (hung_up) return false;
+  if (down_.left() > 0 && PassDown(now) == Flow::kOver) return false;
+  return OnTime(now);
+}
+
+bool Relay::OnServer(bool hung_up, absl::Time now) {
+  if (hung_up && !server_gone_) {
+    // Its last words are passed on as the client takes them.
+    server_gone_ = true;
+    Register(epoll_, ends_.server, 0, 0, EPOLL_CTL_DEL);
+  }
+  if (down_.left() == 0 && PassDown(now) == Flow::kOver) return false;
+  if (up_.left() > 0) return OnTime(now);
+  Watch();
+  return true;
+}
+
+bool Relay::OnTime(absl::Time now) {
+  if (!server_gone_ && PassUp(now) == Flow::kOver) return false;
+  Watch();
+  return true;
+}
+
+bool Relay::Behaves(absl::Time now) const {
+  if (!frames_.begun() && now - began_ > kSilentClientLimit) return false;
+  return down_.left() == 0 || now - took_at_ <= kDeafClientLimit;
+}
+
+}  // namespace roundhouse
