@@ -9,7 +9,7 @@ namespace {
 
 bool Can(JobState from, JobState to) { return CheckTransition(from, to).ok(); }
 
-TEST(LifecycleTest, TheStraightWay) {
+TEST(JobStateTest, TheStraightWay) {
   const JobState way[] = {JobState::kValidating, JobState::kQueued,
                           JobState::kLoading,    JobState::kRunning,
                           JobState::kFinalizing, JobState::kSucceeded};
@@ -21,7 +21,7 @@ TEST(LifecycleTest, TheStraightWay) {
   }
 }
 
-TEST(LifecycleTest, FinalStatesHaveNoWayOut) {
+TEST(JobStateTest, FinalStatesHaveNoWayOut) {
   for (JobState from :
        {JobState::kSucceeded, JobState::kFailed, JobState::kCancelled}) {
     EXPECT_TRUE(IsFinal(from));
@@ -29,7 +29,7 @@ TEST(LifecycleTest, FinalStatesHaveNoWayOut) {
   }
 }
 
-TEST(LifecycleTest, EveryLiveStateCanFailAndCanEndCancelled) {
+TEST(JobStateTest, EveryLiveStateCanFailAndCanEndCancelled) {
   for (JobState from : AllJobStates()) {
     if (IsFinal(from)) continue;
     EXPECT_TRUE(Can(from, JobState::kFailed)) << JobStateName(from);
@@ -39,11 +39,11 @@ TEST(LifecycleTest, EveryLiveStateCanFailAndCanEndCancelled) {
   }
 }
 
-TEST(LifecycleTest, NoStateLeadsToItself) {
+TEST(JobStateTest, NoStateLeadsToItself) {
   for (JobState s : AllJobStates()) EXPECT_FALSE(Can(s, s));
 }
 
-TEST(LifecycleTest, EveryStateIsReachable) {
+TEST(JobStateTest, EveryStateIsReachable) {
   std::set<JobState> seen = {JobState::kValidating};
   for (size_t before = 0; before != seen.size();) {
     before = seen.size();
@@ -56,20 +56,20 @@ TEST(LifecycleTest, EveryStateIsReachable) {
   EXPECT_EQ(seen.size(), AllJobStates().size());
 }
 
-TEST(LifecycleTest, SuccessOnlyThroughFinalizing) {
+TEST(JobStateTest, SuccessOnlyThroughFinalizing) {
   for (JobState from : AllJobStates()) {
     EXPECT_EQ(Can(from, JobState::kSucceeded), from == JobState::kFinalizing);
   }
 }
 
-TEST(LifecycleTest, AFullDiskPausesWhatIsFinalizing) {
+TEST(JobStateTest, AFullDiskPausesWhatIsFinalizing) {
   EXPECT_TRUE(Can(JobState::kFinalizing, JobState::kPaused));
   EXPECT_TRUE(Can(JobState::kPaused, JobState::kQueued));
   EXPECT_FALSE(Can(JobState::kFinalizing, JobState::kPausing));
 }
 
 // What is kept in memory goes on where it was, and nowhere else.
-TEST(LifecycleTest, AJobThatKeepsItsMemoryGoesOnWhereItWas) {
+TEST(JobStateTest, AJobThatKeepsItsMemoryGoesOnWhereItWas) {
   for (JobState state :
        {JobState::kRunning, JobState::kFinalizing, JobState::kPausing}) {
     EXPECT_TRUE(Can(state, JobState::kPaused)) << JobStateName(state);
@@ -79,12 +79,12 @@ TEST(LifecycleTest, AJobThatKeepsItsMemoryGoesOnWhereItWas) {
   EXPECT_FALSE(Can(JobState::kPaused, JobState::kSucceeded));
 }
 
-TEST(LifecycleTest, ARestartTakesWhatAPausedJobKept) {
+TEST(JobStateTest, ARestartTakesWhatAPausedJobKept) {
   EXPECT_TRUE(Can(JobState::kPaused, JobState::kRecovering));
   EXPECT_TRUE(Can(JobState::kRecovering, JobState::kPaused));
 }
 
-TEST(LifecycleTest, TheErrorNamesBothStates) {
+TEST(JobStateTest, TheErrorNamesBothStates) {
   const absl::Status s =
       CheckTransition(JobState::kSucceeded, JobState::kCancelling);
   EXPECT_EQ(s.code(), absl::StatusCode::kFailedPrecondition);
@@ -92,7 +92,7 @@ TEST(LifecycleTest, TheErrorNamesBothStates) {
             "a job in state SUCCEEDED can't become CANCELLING: it has ended");
 }
 
-TEST(LifecycleTest, NumbersRoundTripAndStrangersAreRefused) {
+TEST(JobStateTest, NumbersRoundTripAndStrangersAreRefused) {
   for (JobState s : AllJobStates()) {
     EXPECT_EQ(JobStateFromNumber(static_cast<int>(s)), s);
   }
@@ -102,7 +102,7 @@ TEST(LifecycleTest, NumbersRoundTripAndStrangersAreRefused) {
   EXPECT_STREQ(JobReasonName(JobReason::kNonFiniteLoss), "NON_FINITE_LOSS");
 }
 
-TEST(LifecycleDeathTest, ANumberOutsideTheEnumIsABug) {
+TEST(JobStateDeathTest, ANumberOutsideTheEnumIsABug) {
   EXPECT_DEATH(JobStateName(static_cast<JobState>(99)), "check failed");
   EXPECT_DEATH(JobReasonName(static_cast<JobReason>(13)), "check failed");
 }

@@ -1,7 +1,10 @@
 #include "server/api/convert.h"
 
 #include <cstdint>
+#include <fstream>
+#include <iterator>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -25,6 +28,19 @@ TEST(ConvertTest, StatesAndReasonsHaveTheSameNumbersAndNamesOnTheWire) {
     EXPECT_EQ(v1::JobReason_Name(n), JobReasonName(*JobReasonFromNumber(n)));
   }
   EXPECT_FALSE(JobReasonFromNumber(v1::JobReason_ARRAYSIZE).has_value());
+}
+
+// But those that nothing is refused for yet.
+TEST(ConvertTest, TheGuideSaysWhatEveryReasonMeans) {
+  std::ifstream file("docs/guide.md");
+  const std::string guide((std::istreambuf_iterator<char>(file)), {});
+  for (int n = 1; n < v1::JobReason_ARRAYSIZE; ++n) {
+    const JobReason reason = *JobReasonFromNumber(n);
+    const bool later =
+        reason == JobReason::kRuntimeLimit || reason == JobReason::kQuota;
+    const std::string row = absl::StrCat("\n| `", JobReasonName(reason), "` |");
+    EXPECT_EQ(guide.find(row) == std::string::npos, later) << row;
+  }
 }
 
 TEST(ConvertTest, Names) {

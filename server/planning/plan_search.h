@@ -16,8 +16,8 @@
 
 namespace roundhouse {
 
-// The first plan is a guess: it is reviewed once this many steps of the job's
-// life here were measured, later at most once in so many.
+// The first plan is made of guessed times.  It is reviewed when this many steps
+// were measured, later at most once in so many.
 inline constexpr int64_t kFirstReviewedStep = 4;
 inline constexpr int64_t kStepsBetweenReviews = 16;
 // A plan goes on while measured times are this close to those that it was made

@@ -117,9 +117,9 @@ std::string JobRunner::FinalMessage() const {
 
 // --- what can't be written ---
 
-// A checkpoint that fails for another reason than space comes again, and what
-// it has is no less safe than before; a result, and the save of a pause, are
-// all that is left of the memory.
+// Whether the job keeps its memory and waits.  A checkpoint that fails for
+// another reason than space is tried again with the next one: the one before
+// it is as safe as ever.  A result and the save of a pause have no other copy.
 bool JobRunner::Holds(const DirectoryPlan& plan,
                       const absl::Status& status) const {
   // A name that somebody else has is not waited for.

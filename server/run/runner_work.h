@@ -16,8 +16,7 @@
 
 namespace roundhouse {
 
-// What a disk that fails, or a shortage, keeps from being read or written: it
-// may pass, and the job waits for it.
+// A failing disk and a shortage may pass: the job waits and tries again.
 inline bool MayPass(const absl::Status& status) {
   return absl::IsInternal(status) || absl::IsUnavailable(status);
 }
