@@ -116,6 +116,13 @@ TEST_F(RunTest, UsageErrorsNameTheirCause) {
       {{"--server", "tcp:1", "list"}, "\"tcp:1\" is not a server address"},
       {{"list", "--state=done"}, "\"done\" is no state of a job"},
       {{"submit"}, "flag --file is missing"},
+      {{"submit", "--file="}, "flag --file is missing"},
+      {{"submit", "--file"}, "submit: flag --file needs a value, FILE\nSee: "},
+      {{"submit", "--wait=yes"}, "submit: flag --wait takes no value\n"},
+      {{"logs", "a1", "--tail=1\n2"},
+       "logs: flag --tail: \"1\\n2\" is not a number from 0 on\nSee: "},
+      {{"-help"}, "unknown flag -e in -help; did you mean --help?\n"},
+      {{"get", "list", "get"}, "unexpected argument \"get\""},
       {{"submit", "-f", "x", "--wait", "--dry-run"}, "exclude each other"}};
   for (const auto& [args, text] : cases) {
     EXPECT_EQ(Run(args), ExitCode::kUsage) << text;

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/flags.h"
 #include "client/exit_code.h"
-#include "client/flags.h"
 #include "client/session.h"
 
 namespace roundhouse::client {

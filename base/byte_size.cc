@@ -1,4 +1,4 @@
-#include "client/byte_size.h"
+#include "base/byte_size.h"
 
 #include <cmath>
 
@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
-namespace roundhouse::client {
+namespace roundhouse {
 namespace {
 
 constexpr double kMostBytes = 1e15;
@@ -39,4 +39,4 @@ absl::StatusOr<int64_t> ParseByteSize(const std::string& text) {
       absl::StrCat("\"", text, "\" is no number of bytes, as in 800GiB"));
 }
 
-}  // namespace roundhouse::client
+}  // namespace roundhouse
