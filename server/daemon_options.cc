@@ -3,21 +3,24 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <thread>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/byte_size.h"
+#include "base/flags.h"
 #include "base/nearest_name.h"
 #include "base/path_exists.h"
 #include "base/status.h"
-#include "base/text_width.h"
 
 namespace roundhouse {
 namespace {
@@ -27,19 +30,16 @@ constexpr int kMaxRunningJobs = 16;
 constexpr int kMaxDatasetProcesses = 64;  // as prepare_processes.py has it
 constexpr int kUsualDatasetProcesses = 8;
 constexpr int kMaxProbeSeconds = 600;
+constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 
 absl::Status Bad(const std::string& key, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("--", key, ": ", what));
 }
 
-absl::Status CheckKey(const std::string& key, const std::string& where) {
-  std::vector<std::string> known;
-  for (const SettingHelp& help : DaemonSettingsHelp()) {
-    if (key == help.key) return absl::OkStatus();
-    known.push_back(help.key);
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      where, "unknown setting \"", key, "\"", DidYouMean(key, known)));
+// Says what was wanted and what was given.
+absl::Status BadValue(const std::string& key, const std::string& want,
+                      const std::string& got) {
+  return Bad(key, absl::StrCat("want ", want, "; got ", QuotedValue(got)));
 }
 
 // "cpu:4" or "none".
@@ -49,9 +49,10 @@ absl::StatusOr<int> ParseCpuDevices(const std::string& text) {
   if (!absl::StartsWith(text, "cpu:") ||
       !absl::SimpleAtoi(text.substr(4), &count) || count < 1 ||
       count > kMaxDevices) {
-    return Bad("devices",
-               absl::StrCat("want cpu:N with N from 1 to ", kMaxDevices,
-                            ", cuda, cuda:LIST or none; got \"", text, "\""));
+    return BadValue("devices",
+                    absl::StrCat("cpu:N with N from 1 to ", kMaxDevices,
+                                 ", cuda, cuda:LIST or none"),
+                    text);
   }
   return count;
 }
@@ -60,23 +61,29 @@ absl::StatusOr<PeerChoice> ParsePeers(const std::string& text) {
   if (text == "auto") return PeerChoice::kAuto;
   if (text == "on") return PeerChoice::kOn;
   if (text == "off") return PeerChoice::kOff;
-  return Bad("peers", absl::StrCat("want auto, on or off; got \"", text, "\""));
+  return BadValue("peers", "auto, on or off", text);
 }
 
 absl::StatusOr<bool> ParseRealtime(const std::string& text) {
   if (text == "auto") return true;
   if (text == "off") return false;
-  return Bad("realtime", absl::StrCat("want auto or off; got \"", text, "\""));
+  return BadValue("realtime", "auto or off", text);
 }
 
 absl::StatusOr<int> ParseCount(const std::string& key, const std::string& text,
                                int limit) {
   int count = 0;
   if (!absl::SimpleAtoi(text, &count) || count < 1 || count > limit) {
-    return Bad(key, absl::StrCat("want a number from 1 to ", limit, "; got \"",
-                                 text, "\""));
+    return BadValue(key, absl::StrCat("a number from 1 to ", limit), text);
   }
   return count;
+}
+
+absl::StatusOr<uint64_t> ParseBytes(const std::string& key,
+                                    const std::string& text) {
+  const absl::StatusOr<int64_t> bytes = ParseByteSize(text);
+  if (!bytes.ok()) return BadValue(key, "bytes like 8GiB", text);
+  return static_cast<uint64_t>(*bytes);
 }
 
 // "0=slot.started:3;5=host.chunk.ready:1": worker index = point of its first
@@ -116,7 +123,7 @@ class Settings {
   bool Has(const std::string& key) const { return settings_.count(key) != 0; }
   std::string Get(const std::string& key, const std::string& otherwise) const {
     const auto found = settings_.find(key);
-    return found == settings_.end() ? otherwise : found->second;
+    return found == settings_.end() ? otherwise : found->second.value;
   }
 
  private:
@@ -189,163 +196,7 @@ absl::Status FillDevices(const Settings& settings, DaemonOptions& options) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
-const std::vector<SettingHelp>& DaemonSettingsHelp() {
-  static const auto& help = *new std::vector<SettingHelp>{
-      {"config", "", "a file with lines \"key: value\" of these settings"},
-      {"state-dir", "XDG state directory/roundhouse",
-       "jobs, checkpoints, outputs; one daemon at a time"},
-      {"devices", "cpu:4",
-       "cpu:N worker processes; cuda: every GPU that can be used, cuda:0,2-5: "
-       "these; or none"},
-      {"device-threads", "1", "compute threads per device; part of the bits"},
-      {"device-memory", "1GiB; with GPUs what they have free but 2 GiB",
-       "memory of each device"},
-      {"host-memory", "8GiB", "the host arena: all training state"},
-      {"host-threads", "1", "threads of the optimizer and the reductions"},
-      {"max-running-jobs", "2",
-       "jobs that share the devices at a time; others wait in QUEUED"},
-      {"listen", "unix socket in the XDG runtime directory",
-       "unix:PATH; there is no TCP listener"},
-      {"metrics-listen", "127.0.0.1:9464",
-       "metrics and the status page, on loopback; empty: none"},
-      {"data-root", "the home directory",
-       "folders, comma-separated, that job files may name files in"},
-      {"hf-cache", "HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub",
-       "the Hugging Face cache whose models jobs may name by id; empty: none"},
-      {"link-gbps", "0",
-       "throttle of each device's link per direction, 10^9 bit/s; 0: none"},
-      {"peers", "auto",
-       "on or off: whether devices add up the sums of wide slots between them; "
-       "auto: GPUs that all reach each other's memory do"},
-      {"realtime", "auto",
-       "auto: threads that pass slots on go before threads that compute, where "
-       "the kernel lets them; off: they do not"},
-      {"worker-program", "beside this program", "roundhouse-worker"},
-      {"gpu-probe", "beside this program", "roundhouse-gpu-probe"},
-      {"gpu-probe-seconds", "60",
-       "how long the NVIDIA driver may take to answer"},
-      {"prepare-script", "beside this program", "the dataset helper"},
-      {"dataset-processes", "one a core, 8 at most",
-       "that tokenise a dataset, at low priority"},
-      {"python", "the one deploy/install-deps made",
-       "interpreter for the dataset helper"},
-      {"worker-kill-at", "", "test only: WORKER=POINT:COUNT;..."},
-      {"kill-at", "", "test only: POINT:COUNT of the daemon"},
-      {"file-fault-at", "",
-       "test only: SITE:KIND[:HOWLONG[:AFTER]];..., the disk fails there"},
-      {"sample-log", "", "test only: a file for each slot's times"},
-  };
-  return help;
-}
-
-std::string DaemonHelpText() {
-  constexpr size_t kColumns = 80;
-  size_t width = 0;
-  for (const SettingHelp& help : DaemonSettingsHelp()) {
-    width = std::max(width, TextWidth(help.key));
-  }
-  std::string text;
-  for (const SettingHelp& help : DaemonSettingsHelp()) {
-    std::string left = absl::StrCat("  --", PadWidth(help.key, width + 2));
-    const std::string meaning =
-        *help.default_text == '\0'
-            ? help.meaning
-            : absl::StrCat(help.meaning, " [", help.default_text, "]");
-    for (const std::string& line : WrapText(meaning, kColumns - left.size())) {
-      absl::StrAppend(&text, left, line, "\n");
-      left.assign(left.size(), ' ');
-    }
-  }
-  return text;
-}
-
-absl::StatusOr<uint64_t> ParseBytes(const std::string& key,
-                                    const std::string& text) {
-  absl::string_view number = text;
-  uint64_t unit = 1;
-  const std::pair<const char*, uint64_t> units[] = {{"KiB", uint64_t{1} << 10},
-                                                    {"MiB", uint64_t{1} << 20},
-                                                    {"GiB", uint64_t{1} << 30},
-                                                    {"TiB", uint64_t{1} << 40},
-                                                    {"KB", 1000},
-                                                    {"MB", 1000000},
-                                                    {"GB", 1000000000},
-                                                    {"TB", 1000000000000}};
-  for (const auto& [suffix, bytes] : units) {
-    if (absl::ConsumeSuffix(&number, suffix)) {
-      unit = bytes;
-      break;
-    }
-  }
-  double value = 0;
-  if (!absl::SimpleAtod(number, &value) ||
-      !(value * static_cast<double>(unit) >= 1) ||
-      value * static_cast<double>(unit) > 1e15) {
-    return Bad(key, absl::StrCat("want bytes like 8GiB; got \"", text, "\""));
-  }
-  return static_cast<uint64_t>(value * static_cast<double>(unit));
-}
-
-absl::StatusOr<DaemonSettings> ParseArguments(
-    const std::vector<std::string>& arguments) {
-  DaemonSettings settings;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    absl::string_view word = arguments[i];
-    if (!absl::ConsumePrefix(&word, "--")) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("\"", arguments[i], "\" is not a flag"));
-    }
-    const size_t equals = word.find('=');
-    std::string key(word.substr(0, equals));
-    std::replace(key.begin(), key.end(), '_', '-');
-    RETURN_IF_ERROR(CheckKey(key, ""));
-    std::string value;
-    if (equals != absl::string_view::npos) {
-      value = std::string(word.substr(equals + 1));
-    } else if (i + 1 < arguments.size()) {
-      value = arguments[++i];
-    } else {
-      return Bad(key, "has no value");
-    }
-    if (!settings.emplace(key, value).second) return Bad(key, "given twice");
-  }
-  return settings;
-}
-
-absl::StatusOr<DaemonSettings> ParseConfigFile(const std::string& text,
-                                               const std::string& path) {
-  DaemonSettings settings;
-  int number = 0;
-  for (const absl::string_view raw : absl::StrSplit(text, '\n')) {
-    ++number;
-    const std::string where = absl::StrCat(path, ":", number, ": ");
-    const absl::string_view line =
-        absl::StripAsciiWhitespace(raw.substr(0, raw.find('#')));
-    if (line.empty()) continue;
-    const size_t split = line.find_first_of(":=");
-    if (split == absl::string_view::npos) {
-      return absl::InvalidArgumentError(where + "want \"key: value\"");
-    }
-    const std::string key(absl::StripAsciiWhitespace(line.substr(0, split)));
-    const std::string value(absl::StripAsciiWhitespace(line.substr(split + 1)));
-    RETURN_IF_ERROR(CheckKey(key, where));
-    if (!settings.emplace(key, value).second) {
-      return absl::InvalidArgumentError(where + key + " is given twice");
-    }
-  }
-  return settings;
-}
-
-absl::StatusOr<DaemonOptions> MakeDaemonOptions(
-    const DaemonSettings& written,
-    const std::map<std::string, std::string>& environment,
-    const std::string& program) {
-  const Settings settings(written);
-  DaemonOptions options;
-  RETURN_IF_ERROR(FillPlaces(settings, environment, program, options));
-  RETURN_IF_ERROR(FillDevices(settings, options));
+absl::Status FillHost(const Settings& settings, DaemonOptions& options) {
   ASSIGN_OR_RETURN(
       options.device_threads,
       ParseCount("device-threads", settings.Get("device-threads", "1"),
@@ -371,13 +222,195 @@ absl::StatusOr<DaemonOptions> MakeDaemonOptions(
   const std::string link = settings.Get("link-gbps", "0");
   if (!absl::SimpleAtod(link, &options.link_gbps) ||
       !(options.link_gbps >= 0) || !std::isfinite(options.link_gbps)) {
-    return Bad("link-gbps", absl::StrCat("want a number; got \"", link, "\""));
+    return BadValue("link-gbps", "a number", link);
   }
   ASSIGN_OR_RETURN(options.worker_kill_at,
                    ParseKills(settings.Get("worker-kill-at", "")));
   options.kill_at = settings.Get("kill-at", "");
   options.file_fault_at = settings.Get("file-fault-at", "");
   options.sample_log = settings.Get("sample-log", "");
+  return absl::OkStatus();
+}
+
+absl::Status CheckKey(const std::string& key, const std::string& where) {
+  if (key == "config") {
+    return absl::InvalidArgumentError(
+        where + ": config: a config file cannot name another one");
+  }
+  std::vector<std::string> known;
+  for (const SettingHelp& help : DaemonSettingsHelp()) {
+    if (key == help.key) return absl::OkStatus();
+    known.push_back(help.key);
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      where, ": unknown setting ", QuotedValue(key), DidYouMean(key, known)));
+}
+
+absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path);
+  std::string text(kMaxConfigBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.is_open() || file.bad()) {
+    return Bad("config",
+               absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
+  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kMaxConfigBytes) {
+    return Bad("config", absl::StrCat(path, " is longer than ", kMaxConfigBytes,
+                                      " bytes"));
+  }
+  return text;
+}
+
+using GivenFlags = std::map<std::string, std::optional<std::string>>;
+
+// Each setting is a flag, and its value goes to `given`.
+FlagSet Flags(GivenFlags* given) {
+  FlagSet flags;
+  for (const SettingHelp& help : DaemonSettingsHelp()) {
+    const std::string meaning =
+        *help.default_text == '\0'
+            ? help.meaning
+            : absl::StrCat(help.meaning, " [", help.default_text, "]");
+    flags.AddOnce(help.key, help.value_name, &(*given)[help.key], meaning);
+  }
+  return flags;
+}
+
+}  // namespace
+
+const std::vector<SettingHelp>& DaemonSettingsHelp() {
+  static const auto& help = *new std::vector<SettingHelp>{
+      {"config", "FILE", "",
+       "a file with lines \"key: value\" of these settings"},
+      {"state-dir", "DIR", "XDG state directory/roundhouse",
+       "jobs, checkpoints, outputs; one daemon at a time"},
+      {"devices", "DEVICES", "cpu:4",
+       "cpu:N worker processes; cuda: every GPU that can be used, cuda:0,2-5: "
+       "these; or none"},
+      {"device-threads", "N", "1",
+       "compute threads per device; part of the bits"},
+      {"device-memory", "BYTES",
+       "1GiB; with GPUs what they have free but 2 GiB",
+       "memory of each device"},
+      {"host-memory", "BYTES", "8GiB", "the host arena: all training state"},
+      {"host-threads", "N", "1", "threads of the optimizer and the reductions"},
+      {"max-running-jobs", "N", "2",
+       "jobs that share the devices at a time; others wait in QUEUED"},
+      {"listen", "unix:PATH", "unix socket in the XDG runtime directory",
+       "unix:PATH; there is no TCP listener"},
+      {"metrics-listen", "HOST:PORT", "127.0.0.1:9464",
+       "metrics and the status page, on loopback; empty: none"},
+      {"data-root", "DIR[,DIR]", "the home directory",
+       "folders, comma-separated, that job files may name files in"},
+      {"hf-cache", "DIR",
+       "HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub",
+       "the Hugging Face cache whose models jobs may name by id; empty: none"},
+      {"link-gbps", "N", "0",
+       "throttle of each device's link per direction, 10^9 bit/s; 0: none"},
+      {"peers", "auto|on|off", "auto",
+       "on or off: whether devices add up the sums of wide slots between them; "
+       "auto: GPUs that all reach each other's memory do"},
+      {"realtime", "auto|off", "auto",
+       "auto: threads that pass slots on go before threads that compute, where "
+       "the kernel lets them; off: they do not"},
+      {"worker-program", "FILE", "beside this program", "roundhouse-worker"},
+      {"gpu-probe", "FILE", "beside this program", "roundhouse-gpu-probe"},
+      {"gpu-probe-seconds", "SECONDS", "60",
+       "how long the NVIDIA driver may take to answer"},
+      {"prepare-script", "FILE", "beside this program", "the dataset helper"},
+      {"dataset-processes", "N", "one a core, 8 at most",
+       "that tokenise a dataset, at low priority"},
+      {"python", "FILE", "the one deploy/install-deps made",
+       "interpreter for the dataset helper"},
+      {"worker-kill-at", "POINTS", "", "test only: WORKER=POINT:COUNT;..."},
+      {"kill-at", "POINT", "", "test only: POINT:COUNT of the daemon"},
+      {"file-fault-at", "FAULTS", "",
+       "test only: SITE:KIND[:HOWLONG[:AFTER]];..., the disk fails there"},
+      {"sample-log", "FILE", "", "test only: a file for each slot's times"},
+  };
+  return help;
+}
+
+std::string DaemonHelpText() {
+  GivenFlags given;
+  return Flags(&given).Help();
+}
+
+absl::StatusOr<DaemonSettings> ParseArguments(
+    const std::vector<std::string>& arguments) {
+  GivenFlags given;
+  ASSIGN_OR_RETURN(const std::vector<std::string> rest,
+                   Flags(&given).Parse(arguments));
+  if (!rest.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(QuotedValue(rest.front()), " is not a flag"));
+  }
+  DaemonSettings settings;
+  for (const auto& [key, value] : given) {
+    if (value.has_value()) settings[key] = {*value, ""};
+  }
+  return settings;
+}
+
+absl::StatusOr<DaemonSettings> ParseConfigFile(const std::string& text,
+                                               const std::string& path) {
+  DaemonSettings settings;
+  int number = 0;
+  for (const absl::string_view raw : absl::StrSplit(text, '\n')) {
+    const std::string where = absl::StrCat(path, ":", ++number);
+    const absl::string_view line =
+        absl::StripAsciiWhitespace(raw.substr(0, raw.find('#')));
+    if (line.empty()) continue;
+    const size_t split = line.find_first_of(":=");
+    if (split == absl::string_view::npos) {
+      return absl::InvalidArgumentError(where + ": want \"key: value\"");
+    }
+    const std::string key(absl::StripAsciiWhitespace(line.substr(0, split)));
+    const std::string value(absl::StripAsciiWhitespace(line.substr(split + 1)));
+    RETURN_IF_ERROR(CheckKey(key, where));
+    if (!settings.emplace(key, WrittenSetting{value, where}).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, ": ", key, " is given twice"));
+    }
+  }
+  return settings;
+}
+
+absl::StatusOr<DaemonSettings> ReadDaemonSettings(
+    const std::vector<std::string>& arguments) {
+  ASSIGN_OR_RETURN(DaemonSettings settings, ParseArguments(arguments));
+  const auto config = settings.find("config");
+  if (config == settings.end()) return settings;
+  const std::string& path = config->second.value;
+  ASSIGN_OR_RETURN(const std::string text, ReadConfigFile(path));
+  ASSIGN_OR_RETURN(const DaemonSettings from_file, ParseConfigFile(text, path));
+  settings.insert(from_file.begin(), from_file.end());  // flags win
+  return settings;
+}
+
+absl::Status AtItsLine(const absl::Status& status,
+                       const DaemonSettings& settings) {
+  absl::string_view key = status.message();
+  if (!absl::ConsumePrefix(&key, "--")) return status;
+  const auto found =
+      settings.find(std::string(key.substr(0, key.find_first_of(":= "))));
+  if (found == settings.end() || found->second.where.empty()) return status;
+  return absl::Status(
+      status.code(), absl::StrCat(found->second.where, ": ", status.message()));
+}
+
+absl::StatusOr<DaemonOptions> MakeDaemonOptions(
+    const DaemonSettings& written,
+    const std::map<std::string, std::string>& environment,
+    const std::string& program) {
+  const Settings settings(written);
+  DaemonOptions options;
+  absl::Status status = FillPlaces(settings, environment, program, options);
+  if (status.ok()) status = FillDevices(settings, options);
+  if (status.ok()) status = FillHost(settings, options);
+  if (!status.ok()) return AtItsLine(status, written);
   return options;
 }
 

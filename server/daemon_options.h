@@ -1,7 +1,8 @@
 // What roundhoused is told when it starts: flags, or a config file with the
-// same keys.
+// same keys.  A flag counts before the file, and both before the defaults.
 //
-// Pure parsing; thread-compatible.
+// Pure parsing, but for ReadDaemonSettings, which reads the file.  Values;
+// thread-compatible.
 #ifndef ROUNDHOUSE_SERVER_DAEMON_OPTIONS_H_
 #define ROUNDHOUSE_SERVER_DAEMON_OPTIONS_H_
 
@@ -12,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/gpu/gpu_choice.h"
 
@@ -22,8 +23,12 @@ namespace roundhouse {
 // Whether devices add up sums between them: kAuto, GPUs that reach each other.
 enum class PeerChoice { kAuto, kOn, kOff };
 
-// As written, keys with dashes: "host-memory" -> "8GiB".
-using DaemonSettings = std::map<std::string, std::string>;
+struct WrittenSetting {
+  std::string value;  // "8GiB"
+  std::string where;  // "daemon.conf:3"; "": a flag
+};
+// By key, with dashes: "host-memory".
+using DaemonSettings = std::map<std::string, WrittenSetting>;
 
 struct DaemonOptions {
   std::string state_dir;
@@ -56,9 +61,10 @@ struct DaemonOptions {
   std::string sample_log;     // test only: file for observe/sample_log.h
 };
 
-// One line of --help a setting.
+// One setting of --help.
 struct SettingHelp {
   const char* key;
+  const char* value_name;
   const char* default_text;
   const char* meaning;
 };
@@ -66,24 +72,32 @@ const std::vector<SettingHelp>& DaemonSettingsHelp();
 // Each of them with its default, in lines of at most 80 columns.
 std::string DaemonHelpText();
 
-// "8GiB", "512MiB", "1000000": bytes.  INVALID_ARGUMENT names `key`.
-absl::StatusOr<uint64_t> ParseBytes(const std::string& key,
-                                    const std::string& text);
-
-// --key=value and "--key value".  INVALID_ARGUMENT for an unknown key (with
-// the nearest one), a key given twice, or a word that is no flag.
+// Flags as base/flags.h reads them, each at most once, with dashes or
+// underscores.  INVALID_ARGUMENT names the flag (an unknown one with the
+// nearest), or the word that is no flag.
 absl::StatusOr<DaemonSettings> ParseArguments(
     const std::vector<std::string>& arguments);
-// Lines "key: value" or "key = value"; "#" begins a comment.  Errors name
-// file and line.
+// Lines "key: value" or "key = value"; "#" begins a comment.  INVALID_ARGUMENT
+// names file and line: an unknown key (with the nearest), a key given twice,
+// `config` itself, or a line without a key.
 absl::StatusOr<DaemonSettings> ParseConfigFile(const std::string& text,
                                                const std::string& path);
+// Flags, and below them what the file that --config names has.  Errors of both;
+// INVALID_ARGUMENT with the reason where the file can't be read or is longer
+// than 1 MiB.
+absl::StatusOr<DaemonSettings> ReadDaemonSettings(
+    const std::vector<std::string>& arguments);
+// A refusal that begins with "--KEY", behind file and line where a config file
+// gave KEY; other statuses as they are.
+absl::Status AtItsLine(const absl::Status& status,
+                       const DaemonSettings& settings);
 
 // Values of `settings` over the defaults that `environment` gives
 // (XDG_STATE_HOME, XDG_RUNTIME_DIR, XDG_CACHE_HOME, HOME, ROUNDHOUSE_PYTHON,
 // HF_HUB_CACHE, HF_HOME).
 // `program` is this executable's real path: the worker and the dataset helper
-// are looked for beside it.
+// are looked for beside it.  INVALID_ARGUMENT names the flag, or file, line and
+// key, and what is wanted.
 absl::StatusOr<DaemonOptions> MakeDaemonOptions(
     const DaemonSettings& settings,
     const std::map<std::string, std::string>& environment,

@@ -133,13 +133,16 @@ TEST(DaemonOptionsTest, WrongWordsAreNamed) {
   ExpectBad(Make({"devices=cpu:4"}).status(),
             "\"devices=cpu:4\" is not a flag");
   ExpectBad(Make({"--device=cpu:4"}).status(),
-            "unknown setting \"device\"; did you mean devices?");
+            "unknown flag --device; did you mean --devices?");
+  ExpectBad(Make({"-devices=cpu:4"}).status(),
+            "unknown flag -d in -devices; did you mean --devices?");
   ExpectBad(Make({"--nothing-like-it=1"}).status(), "nothing-like-it");
-  ExpectBad(Make({"--devices"}).status(), "--devices: has no value");
+  ExpectBad(Make({"--devices"}).status(),
+            "flag --devices needs a value, DEVICES");
   ExpectBad(Make({"--devices=cpu:1", "--devices=cpu:2"}).status(),
-            "--devices: given twice");
+            "flag --devices is given twice; keep one of them");
   ExpectBad(Make({"--host_memory=1GiB", "--host-memory=1GiB"}).status(),
-            "--host-memory: given twice");
+            "flag --host-memory is given twice; keep one of them");
 }
 
 TEST(DaemonOptionsTest, WrongValuesAreNamed) {
@@ -181,16 +184,12 @@ TEST(DaemonOptionsTest, WrongValuesAreNamed) {
             "--worker-kill-at: want");
 }
 
-TEST(DaemonOptionsTest, BytesHaveUnits) {
-  const std::pair<const char*, uint64_t> good[] = {
-      {"1", 1},           {"1KiB", 1024},       {"1.5KiB", 1536},
-      {"1MB", 1000000},   {"2TiB", 2ull << 40}, {"3KB", 3000},
-      {"1GB", 1000000000}};
-  for (const auto& [text, bytes] : good) {
-    const auto parsed = ParseBytes("x", text);
-    ASSERT_TRUE(parsed.ok()) << parsed.status();
-    EXPECT_EQ(*parsed, bytes) << text;
-  }
+TEST(DaemonOptionsTest, LongAndStrangeValuesAreShownOnOneLine) {
+  ExpectBad(Make({"--peers=a\nb\x1b[31m"}).status(),
+            "--peers: want auto, on or off; got \"a\\nb\\x1b[31m\"");
+  const auto refused = Make({"--host-memory=" + std::string(100'000, '9')});
+  ExpectBad(refused.status(), "--host-memory: want bytes like 8GiB; got \"99");
+  EXPECT_LT(refused.status().message().size(), 200u);
 }
 
 TEST(DaemonOptionsTest, AConfigFileHasTheSameKeys) {
@@ -199,9 +198,10 @@ TEST(DaemonOptionsTest, AConfigFileHasTheSameKeys) {
       "state-dir:/s\r\n",
       "rh.conf");
   ASSERT_TRUE(settings.ok()) << settings.status();
-  EXPECT_EQ(settings->at("devices"), "cpu:2");
-  EXPECT_EQ(settings->at("listen"), "unix:/a=b");
-  EXPECT_EQ(settings->at("state-dir"), "/s");
+  EXPECT_EQ(settings->at("devices").value, "cpu:2");
+  EXPECT_EQ(settings->at("devices").where, "rh.conf:3");
+  EXPECT_EQ(settings->at("listen").value, "unix:/a=b");
+  EXPECT_EQ(settings->at("state-dir").value, "/s");
   ExpectBad(ParseConfigFile("\nnonsense\n", "rh.conf").status(),
             "rh.conf:2: want \"key: value\"");
   ExpectBad(ParseConfigFile("devces: cpu:1", "rh.conf").status(),
@@ -209,6 +209,73 @@ TEST(DaemonOptionsTest, AConfigFileHasTheSameKeys) {
   ExpectBad(ParseConfigFile("python: a\npython: b", "rh.conf").status(),
             "rh.conf:2: python is given twice");
   ExpectBad(ParseConfigFile(": a", "rh.conf").status(), "rh.conf:1: ");
+  ExpectBad(ParseConfigFile("config: more.conf", "rh.conf").status(),
+            "rh.conf:1: config: a config file cannot name another one");
+}
+
+class ConfigFileTest : public testing::Test {
+ protected:
+  ConfigFileTest() : path_(testing::TempDir() + "/daemon.conf") {}
+  ~ConfigFileTest() override { std::filesystem::remove_all(path_); }
+
+  absl::StatusOr<DaemonOptions> MakeWith(
+      const std::string& text, std::vector<std::string> arguments = {}) {
+    std::ofstream(path_) << text;
+    arguments.push_back("--config=" + path_);
+    const auto settings = ReadDaemonSettings(arguments);
+    if (!settings.ok()) return settings.status();
+    return MakeDaemonOptions(*settings, {}, "/opt/rh/bin/roundhoused");
+  }
+
+  const std::string path_;
+};
+
+TEST_F(ConfigFileTest, FlagsWinOverTheFile) {
+  const auto options =
+      MakeWith("devices: cpu:3\nhost-threads = 5\n", {"--host-threads=6"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->device_count, 3);
+  EXPECT_EQ(options->host_threads, 6);
+  EXPECT_EQ(MakeWith("")->device_count, 4);
+}
+
+TEST_F(ConfigFileTest, ARefusalNamesFileLineAndKey) {
+  ExpectBad(MakeWith("\nhost-memory: lots\n").status(),
+            path_ + ":2: --host-memory: want bytes like 8GiB; got \"lots\"");
+  ExpectBad(MakeWith("devices: cuda:x\n").status(),
+            path_ + ":1: --devices: want cuda, or cuda: with GPUs by number");
+  ExpectBad(MakeWith("device: cpu:1\n").status(),
+            path_ + ":1: unknown setting \"device\"; did you mean devices?");
+  // A flag's own mistake has no line, whatever else the file says.
+  const auto flag = MakeWith("host-threads: 1\n", {"--host-threads=0"});
+  EXPECT_EQ(flag.status().message(),
+            "--host-threads: want a number from 1 to 1024; got \"0\"");
+}
+
+TEST_F(ConfigFileTest, ALaterRefusalIsPutAtItsLineToo) {
+  const auto settings = ParseConfigFile("\nlisten: tcp:1\n", "rh.conf");
+  ASSERT_TRUE(settings.ok()) << settings.status();
+  const absl::Status status =
+      AtItsLine(absl::InternalError("--listen: in use"), *settings);
+  EXPECT_EQ(status, absl::InternalError("rh.conf:2: --listen: in use"));
+  for (const char* message :
+       {"--peers=on: no", "--listener: x", "listen", ""}) {
+    EXPECT_EQ(AtItsLine(absl::InternalError(message), *settings),
+              absl::InternalError(message));
+  }
+  EXPECT_TRUE(AtItsLine(absl::OkStatus(), *settings).ok());
+}
+
+TEST_F(ConfigFileTest, AFileThatCannotBeReadIsNamed) {
+  EXPECT_EQ(ReadDaemonSettings({"--config=/nowhere"}).status().message(),
+            "--config: cannot read /nowhere: No such file or directory");
+  std::filesystem::create_directory(path_);
+  ExpectBad(ReadDaemonSettings({"--config=" + path_}).status(),
+            "--config: cannot read " + path_ + ": Is a directory");
+  std::filesystem::remove(path_);
+  ExpectBad(MakeWith(std::string((1 << 20) + 1, '\n')).status(),
+            "--config: " + path_ + " is longer than 1048576 bytes");
+  EXPECT_TRUE(MakeWith(std::string(1 << 20, '\n')).ok());
 }
 
 TEST(DaemonOptionsTest, HelpHasEverySettingOnce) {
@@ -216,6 +283,7 @@ TEST(DaemonOptionsTest, HelpHasEverySettingOnce) {
   for (const SettingHelp& help : DaemonSettingsHelp()) {
     EXPECT_EQ(++seen[help.key], 1) << help.key;
     EXPECT_NE(std::string(help.meaning), "") << help.key;
+    EXPECT_NE(std::string(help.value_name), "") << help.key;
     EXPECT_TRUE(ParseArguments({std::string("--") + help.key + "=1"}).ok());
   }
   std::istringstream lines(DaemonHelpText());

@@ -3,9 +3,7 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <sstream>
 
 #include "base/files/file_fault.h"
 #include "base/kill_point.h"
@@ -21,11 +19,17 @@ namespace {
 using roundhouse::DaemonOptions;
 using roundhouse::DaemonSettings;
 
+// Exit statuses.
+constexpr int kFailed = 1;
+constexpr int kUsage = 2;
+
 void PrintHelp() {
   std::cout << "roundhoused " << roundhouse::kVersion
             << ": fine-tunes language models on this server for a team.\n\n"
             << "Settings, as --key=value or in a --config file:\n"
-            << roundhouse::DaemonHelpText();
+            << roundhouse::DaemonHelpText()
+            << "\n--help prints this text, --version the version.\n\n"
+            << "Exit status: 0 stopped in order, 1 failed, 2 usage.\n";
 }
 
 std::map<std::string, std::string> Environment() {
@@ -39,25 +43,23 @@ std::map<std::string, std::string> Environment() {
   return environment;
 }
 
-absl::StatusOr<DaemonOptions> Options(const std::vector<std::string>& words) {
-  ASSIGN_OR_RETURN(DaemonSettings settings, roundhouse::ParseArguments(words));
-  const auto config = settings.find("config");
-  if (config != settings.end()) {
-    std::ifstream file(config->second);
-    std::stringstream text;
-    text << file.rdbuf();
-    if (!file) {
-      return absl::InvalidArgumentError("--config: cannot read " +
-                                        config->second);
-    }
-    ASSIGN_OR_RETURN(const DaemonSettings from_file,
-                     roundhouse::ParseConfigFile(text.str(), config->second));
-    settings.insert(from_file.begin(), from_file.end());  // flags win
-  }
+absl::StatusOr<DaemonOptions> Options(const DaemonSettings& settings) {
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
   return roundhouse::MakeDaemonOptions(settings, Environment(),
                                        program.string());
+}
+
+absl::Status Run(const DaemonOptions& options) {
+  RETURN_IF_ERROR(roundhouse::ArmKillPoint(options.kill_at));
+  RETURN_IF_ERROR(roundhouse::ArmFileFaults(options.file_fault_at));
+  return roundhouse::RunDaemon(options);
+}
+
+int Fail(const absl::Status& status, int exit_status) {
+  std::cerr << "roundhoused: "
+            << roundhouse::VisibleText(std::string(status.message())) << "\n";
+  return exit_status;
 }
 
 }  // namespace
@@ -78,16 +80,12 @@ int main(int argc, char** argv) {
   // What members' data became is the daemon's user's and group's: the store,
   // prepared tokens, checkpoints, outputs.  Workers and helpers inherit this.
   umask(0027);
-  const auto options = Options(words);
-  if (!options.ok()) {
-    std::cerr << "roundhoused: " << options.status().message() << "\n";
-    return 2;
-  }
-  absl::Status status = roundhouse::ArmKillPoint(options->kill_at);
-  if (status.ok()) status = roundhouse::ArmFileFaults(options->file_fault_at);
-  if (status.ok()) status = roundhouse::RunDaemon(*options);
+  const auto settings = roundhouse::ReadDaemonSettings(words);
+  if (!settings.ok()) return Fail(settings.status(), kUsage);
+  const auto options = Options(*settings);
+  if (!options.ok()) return Fail(options.status(), kUsage);
+  const absl::Status status = roundhouse::AtItsLine(Run(*options), *settings);
   if (status.ok()) return 0;
-  std::cerr << "roundhoused: "
-            << roundhouse::VisibleText(std::string(status.message())) << "\n";
-  return status.code() == absl::StatusCode::kInvalidArgument ? 2 : 1;
+  const bool usage = status.code() == absl::StatusCode::kInvalidArgument;
+  return Fail(status, usage ? kUsage : kFailed);
 }

@@ -100,8 +100,11 @@ class FlagTest(InterfaceTest):
 
     def test_values(self):
         for words, message in (
-                (["--device=cpu:2"], 'unknown setting "device"; did you mean '
-                 "devices?"),
+                (["--device=cpu:2"], "unknown flag --device; did you mean "
+                 "--devices?"),
+                (["--devices=a\x1b[31mb\nc"], r'got "a\x1b[31mb\nc"'),
+                (["--devices"], "flag --devices needs a value, DEVICES"),
+                (["--peers=on", "--peers=off"], "flag --peers is given twice"),
                 (["--devices=cpu:0"], '--devices: want cpu:N'),
                 (["--devices=cuda:"], "--devices: want cuda, or cuda: with "
                  "GPUs by number"),
@@ -109,7 +112,8 @@ class FlagTest(InterfaceTest):
                 (["--device-threads=0"], "--device-threads: want a number"),
                 (["--data-root=/nowhere"], '--data-root'),
                 (["cpu:2"], '"cpu:2" is not a flag'),
-                (["--config=/nowhere"], "--config: cannot read /nowhere")):
+                (["--config=/nowhere"], "--config: cannot read /nowhere: No "
+                 "such file or directory")):
             with self.subTest(words):
                 done = self.run_daemon(
                     f"--state-dir={self.daemon.state}",
@@ -123,7 +127,7 @@ class FlagTest(InterfaceTest):
         for flag in ("state-dir", "devices", "device-threads", "device-memory",
                      "listen", "metrics-listen", "data-root", "host-memory",
                      "config"):
-            self.assertRegex(text, rf"(?m)^  --{flag} ")
+            self.assertRegex(text, rf"(?m)^  --{flag}=\S+ ")
 
     def test_config_file_has_the_flags_keys_and_flags_win(self):
         second = self.scratch.folder / "more"
@@ -148,6 +152,12 @@ class FlagTest(InterfaceTest):
                             "you mean host-memory?", f"--config={config}")
         config.write_text("devices cpu\n")
         self.assert_refused(f'{config}:1: want "key: value"',
+                            f"--config={config}")
+        config.write_text("devices: cpu:3\nhost-memory: lots\n")
+        self.assert_refused(f"{config}:2: --host-memory: want bytes",
+                            f"--config={config}")
+        config.write_text("# a socket\nlisten: tcp:1\n")
+        self.assert_refused(f'{config}:2: --listen: "tcp:1"',
                             f"--config={config}")
 
     def test_no_devices(self):
