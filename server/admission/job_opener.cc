@@ -58,6 +58,7 @@ struct JobOpener::Opening {
   bool finding_begun = false;
   std::optional<absl::StatusOr<AdmittedJobs::Job>> found;
   std::unique_ptr<PreparedDataCheck> check;
+  bool mended = false;  // the data were damaged and are whole now
   std::shared_ptr<OpenedJob> opened;
   bool done = false;
   // Nothing follows once this is gone.
@@ -117,22 +118,25 @@ std::optional<OpenedJob> JobOpener::Take(const std::string& id) {
   }
   opening_->check = PreparedDataCheck::Start(
       world_.loop, world_.helpers.Data(*job, spec->spec()),
-      [this](const PreparedDataCheck::Result& result) {
-        OnDataChecked(result);
-      });
+      {.damaged =
+           [this, job = *job](const std::string& damage,
+                              std::function<void()> go_on) {
+             calls_.warn(job,
+                         absl::StrCat("the prepared data were damaged: ",
+                                      damage, "; they are prepared again"),
+                         std::move(go_on));
+           },
+       .done =
+           [this](const PreparedDataCheck::Result& result) {
+             OnDataChecked(result);
+           }});
   return std::nullopt;
 }
 
 void JobOpener::OnDataChecked(const PreparedDataCheck::Result& result) {
   OpenedJob& opened = *opening_->opened;
   opened.data = result.status;
-  if (!result.damage.empty()) {
-    calls_.warn(opened.job,
-                absl::StrCat("the prepared data were damaged: ", result.damage,
-                             result.status.ok()
-                                 ? "; they were prepared again"
-                                 : "; they could not be prepared again"));
-  }
+  opening_->mended = result.status.ok() && !result.damage.empty();
   // Not from within the check's own callback.
   world_.loop.After(absl::ZeroDuration(),
                     [this, here = std::weak_ptr<bool>(opening_->here)] {
@@ -155,6 +159,12 @@ void JobOpener::OnFilesOpened(JobLog::Opened files) {
   const std::shared_ptr<OpenedJob> opened = opening_->opened;
   opened->files = std::move(files);
   if (!opened->files.ok()) return OnOpened();
+  if (opening_->mended) {
+    (*opened->files)
+        ->Log(
+            "the prepared data are whole: they were prepared "
+            "again");
+  }
   opening_->background.Run<absl::Status>(
       [world = world_, opened] {
         OpenRest(world, *opened);

@@ -66,7 +66,10 @@ class JobOpener {
     JobLog& log;
   };
   struct Calls {
-    std::function<void(const JobRecord& job, const std::string& what)> warn;
+    // `then` follows, from the loop, once it cannot be lost any more.
+    std::function<void(const JobRecord& job, const std::string& what,
+                       std::function<void()> then)>
+        warn;
     // What was asked for is there now.
     std::function<void()> again;
   };

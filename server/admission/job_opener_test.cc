@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "server/admission/admission_test_fixture.h"
@@ -31,6 +32,10 @@ class JobOpenerTest : public AdmissionTest {
   const std::unique_ptr<EventLoop> loop_ = *EventLoop::Create();
   JobLog log_{*loop_};
   std::function<bool()> step_;
+  std::vector<std::string> warnings_;
+  // What becomes of the warnings' `then`.
+  std::function<void(std::function<void()>)> told_ =
+      [](const std::function<void()>& then) { then(); };
   JobOpener opener_{{.loop = *loop_,
                      .store = *store_,
                      .admitted = admission_->admitted(),
@@ -38,7 +43,12 @@ class JobOpenerTest : public AdmissionTest {
                      .roots = admission_->roots(),
                      .paths = admission_->paths(),
                      .log = log_},
-                    {.warn = [](const JobRecord&, const std::string&) {},
+                    {.warn =
+                         [this](const JobRecord&, const std::string& what,
+                                std::function<void()> then) {
+                           warnings_.push_back(what);
+                           told_(std::move(then));
+                         },
                      .again = [this] { Again(); }}};
 };
 
@@ -75,6 +85,25 @@ TEST_F(JobOpenerTest, OneWithoutItsDataIsNotOpened) {
   });
   EXPECT_FALSE(opened->data.ok());
   EXPECT_FALSE(opened->files.ok()) << "nothing comes after what failed";
+}
+
+// The job is paused while its damaged data are about to be prepared again: the
+// next time it is to start they are still damaged, and that is told.
+TEST_F(JobOpenerTest, DamageIsToldBeforeItIsMended) {
+  const JobRecord job = Store(*Check(kJob));
+  WriteTestFile(root_ + "/helper", "echo x >>" + root_ + "/runs; exit 3\n");
+  told_ = [this](const std::function<void()>&) {
+    loop_->After(absl::ZeroDuration(), [this] { loop_->Quit(); });
+  };
+  opener_.Take(job.id);
+  loop_->Run();
+  opener_.Forget(job.id);
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_TRUE(
+      absl::StrContains(warnings_[0], "the prepared data were damaged: "))
+      << warnings_[0];
+  EXPECT_FALSE(std::filesystem::exists(root_ + "/runs"))
+      << "mended, though nobody was told";
 }
 
 TEST_F(JobOpenerTest, AJobThatIsNotThereSaysSoAtOnce) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/kill_point.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "server/dataset/dataset.h"
@@ -46,14 +47,13 @@ std::string MissingSource(const PreparerOptions& options) {
 
 PreparedDataCheck::PreparedDataCheck(EventLoop& loop,
                                      const PreparerOptions& options,
-                                     std::function<void(const Result&)> done)
-    : loop_(loop), options_(options), done_(std::move(done)) {}
+                                     Calls calls)
+    : loop_(loop), options_(options), calls_(std::move(calls)) {}
 
 std::unique_ptr<PreparedDataCheck> PreparedDataCheck::Start(
-    EventLoop& loop, const PreparerOptions& options,
-    std::function<void(const Result&)> done) {
+    EventLoop& loop, const PreparerOptions& options, Calls calls) {
   auto check = std::unique_ptr<PreparedDataCheck>(
-      new PreparedDataCheck(loop, options, std::move(done)));
+      new PreparedDataCheck(loop, options, std::move(calls)));
   check->Verify();
   return check;
 }
@@ -81,10 +81,14 @@ void PreparedDataCheck::OnVerified(const absl::Status& found) {
     return;
   }
   damage_ = std::string(found.message());
-  PrepareAgain();
+  const std::weak_ptr<bool> alive = alive_;
+  calls_.damaged(damage_, [this, alive] {
+    if (!alive.expired()) PrepareAgain();
+  });
 }
 
 void PreparedDataCheck::PrepareAgain() {
+  KillPoint("daemon.data.before_mending");
   const std::string missing = MissingSource(options_);
   if (!missing.empty()) {
     Finish(WithoutData(absl::StrCat(
@@ -103,6 +107,7 @@ void PreparedDataCheck::PrepareAgain() {
 }
 
 void PreparedDataCheck::OnPrepared(const absl::Status& status) {
+  KillPoint("daemon.data.after_mending");
   if (!absl::IsInvalidArgument(status)) {
     Finish(status);
     return;
@@ -118,7 +123,7 @@ absl::Status PreparedDataCheck::WithoutData(const std::string& why) const {
 }
 
 void PreparedDataCheck::Finish(absl::Status status) {
-  const auto done = done_;  // outlives this object
+  const auto done = calls_.done;  // outlives this object
   done({std::move(status), damage_});
 }
 

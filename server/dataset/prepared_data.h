@@ -6,6 +6,10 @@
 // shared with other jobs (hard links into the cache), so one flipped bit would
 // be trained on by all of them.
 //
+// Damage is told before it is mended: whole data say nothing of it any more, so
+// a daemon that dies, or a job that is paused, between the two would have kept
+// it to itself.
+//
 // Runs on the event loop's thread.
 #ifndef ROUNDHOUSE_SERVER_DATASET_PREPARED_DATA_H_
 #define ROUNDHOUSE_SERVER_DATASET_PREPARED_DATA_H_
@@ -32,20 +36,27 @@ class PreparedDataCheck {
     absl::Status status;
     std::string damage;  // what was found, and mended; "": nothing
   };
+  // All from the loop and never from within Start.
+  struct Calls {
+    // What was found, once, before anything is done about it: nothing is until
+    // `go_on` is called, from the loop.
+    std::function<void(const std::string& damage, std::function<void()> go_on)>
+        damaged;
+    // Once; it may destroy the check.
+    std::function<void(const Result&)> done;
+  };
 
-  // Checks the splits that preparing with `options` makes.  `done` is called
-  // once, from the loop and never from within Start; it may destroy the check.
+  // Checks the splits that preparing with `options` makes.
   static std::unique_ptr<PreparedDataCheck> Start(
-      EventLoop& loop, const PreparerOptions& options,
-      std::function<void(const Result&)> done);
-  // Gives up what goes on; `done` is not called any more.
+      EventLoop& loop, const PreparerOptions& options, Calls calls);
+  // Gives up what goes on; nothing is called any more.
   ~PreparedDataCheck();
   PreparedDataCheck(const PreparedDataCheck&) = delete;
   PreparedDataCheck& operator=(const PreparedDataCheck&) = delete;
 
  private:
   PreparedDataCheck(EventLoop& loop, const PreparerOptions& options,
-                    std::function<void(const Result&)> done);
+                    Calls calls);
 
   void Verify();
   void OnVerified(const absl::Status& found);
@@ -56,7 +67,7 @@ class PreparedDataCheck {
 
   EventLoop& loop_;
   const PreparerOptions options_;
-  const std::function<void(const Result&)> done_;
+  const Calls calls_;
   std::string damage_;
   bool unread_ = false;  // the disk did not give them
   std::unique_ptr<Preparer> preparer_;

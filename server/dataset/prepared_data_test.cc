@@ -3,6 +3,7 @@
 #include "server/dataset/prepared_data.h"
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,6 +72,7 @@ class PreparedDataTest : public testing::Test {
                                "/good/${2##*/} \"$2\"\n"));
     fs::remove(root_ + "/runs");
     auto loop = *EventLoop::Create();
+    std::string told;
     PreparedDataCheck::Result result = {absl::UnknownError("not called"), ""};
     const auto check = PreparedDataCheck::Start(
         *loop,
@@ -81,17 +83,47 @@ class PreparedDataTest : public testing::Test {
          .validation_files = {root_ + "/validation"},
          .output_directory = root_ + "/data",
          .cache_directory = ""},
-        [&](const PreparedDataCheck::Result& found) {
-          result = found;
-          loop->Quit();
-        });
+        {.damaged =
+             [&](const std::string& damage, std::function<void()> go_on) {
+               told = damage;
+               if (!tells_) return loop->Quit();
+               // Whatever else the loop does first.
+               loop->After(absl::Milliseconds(1), [this, go_on] {
+                 EXPECT_EQ(Runs(), 0u) << "mended before it was told";
+                 go_on();
+               });
+             },
+         .done =
+             [&](const PreparedDataCheck::Result& found) {
+               result = found;
+               loop->Quit();
+             }});
     loop->Run();
+    if (tells_) {
+      EXPECT_EQ(result.damage, told);
+    }
     return result;
   }
   size_t Runs() const { return ReadTestFile(root_ + "/runs").size() / 2; }
 
   const std::string root_;
+  bool tells_ = true;  // whoever is told of damage lets it be mended
 };
+
+// The job is paused, or the daemon dies, before it could be told.
+TEST_F(PreparedDataTest, DamageThatCouldNotBeToldIsThereForTheNextCheck) {
+  const std::string file = root_ + "/data/train/labels.u8";
+  std::string flipped = ReadTestFile(file);
+  flipped[1] ^= 1;
+  WriteTestFile(file, flipped);
+  tells_ = false;
+  Check();
+  EXPECT_EQ(ReadTestFile(file), flipped);
+  tells_ = true;
+  const auto result = Check();
+  EXPECT_TRUE(result.status.ok()) << result.status;
+  EXPECT_TRUE(absl::StrContains(result.damage, file)) << result.damage;
+}
 
 TEST_F(PreparedDataTest, WholeDataAreLeftAsTheyAre) {
   const auto result = Check();
@@ -173,7 +205,8 @@ TEST_F(PreparedDataTest, OneThatIsGivenUpCallsNobody) {
   auto loop = *EventLoop::Create();
   auto check = PreparedDataCheck::Start(
       *loop, {.output_directory = root_ + "/data"},
-      [](const PreparedDataCheck::Result&) { FAIL(); });
+      {.damaged = [](const std::string&, std::function<void()>) { FAIL(); },
+       .done = [](const PreparedDataCheck::Result&) { FAIL(); }});
   check.reset();
   loop->After(absl::ZeroDuration(), [&] { loop->Quit(); });
   loop->Run();

@@ -121,8 +121,14 @@ Validations::Calls Engine::ValidationCalls() {
 }
 
 JobOpener::Calls Engine::OpenerCalls() {
-  return {.warn = [this](const JobRecord& job,
-                         const std::string& what) { Warn(job, what); },
+  return {.warn =
+              [this](const JobRecord& job, const std::string& what,
+                     std::function<void()> then) {
+                log_.Say(admission_->paths().Directory(job), WarningText(what),
+                         [this, id = job.id, what, then = std::move(then)] {
+                           StoreWarning(id, what, then);
+                         });
+              },
           .again = [this] { StartNext(); }};
 }
 

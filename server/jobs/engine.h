@@ -159,8 +159,14 @@ class Engine final : public JobEngine {
   // FAILED or PAUSED; without a runner.
   void EndJob(const std::string& id, const TransitionInfo& why, JobState state,
               JobFiles* files);
-  // In the job's log and events.
-  void Warn(const JobRecord& job, const std::string& what);
+  // In the job's log and events: a warning that a full disk keeps out of the
+  // log is in the store.  `files` null: the log is opened beside the loop.
+  void Warn(const JobRecord& job, const std::string& what,
+            JobFiles* files = nullptr);
+  // `over` once it is stored, or given up.
+  void StoreWarning(
+      const std::string& id, const std::string& what,
+      const std::function<void()>& over = [] {});
 
   // engine_start.cc
   void Enqueue(const std::string& id);

@@ -116,6 +116,7 @@ void Engine::Tick() {
                    .validating = validations_.count(),
                    .stopping = phase_ == Phase::kDraining});
   FillReserve();
+  log_.TryAgain();
   if (std::exchange(start_later_, false)) StartNext();
   GoOnWithRoom();
   world_.loop.After(kTick, [this] { Tick(); });

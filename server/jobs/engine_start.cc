@@ -124,15 +124,17 @@ absl::Status Engine::LoadJob(OpenedJob& opened) {
   }
   if (opened.counted.has_value()) {
     for (const std::string& warning : opened.counted->warnings) {
-      Warn(job, warning);
+      Warn(job, warning, opened.files->get());
     }
     RETURN_IF_ERROR(opened.counted->counts.status());
     SetCounts(job.id, *opened.counted->counts);
   }
   if (!opened.finish_step.ok()) {
-    Warn(job, absl::StrCat(std::string(opened.finish_step.status().message()),
-                           ": the job was asked to finish early and goes on to "
-                           "its last step; finish it once more"));
+    Warn(job,
+         absl::StrCat(std::string(opened.finish_step.status().message()),
+                      ": the job was asked to finish early and goes on to its "
+                      "last step; finish it once more"),
+         opened.files->get());
   }
   RETURN_IF_ERROR(opened.datasets.status());
   const AdmittedJob& what = **opened.admitted;

@@ -334,12 +334,24 @@ void Engine::EndJob(const std::string& id, const TransitionInfo& why,
            });
 }
 
-void Engine::Warn(const JobRecord& job, const std::string& what) {
-  const std::string text = "WARNING: " + what;
-  log_.Say(admission_->paths().Directory(job), text);
-  transitions_.Want(job.id, "a warning", [this, id = job.id, text] {
-    return world_.store.AddEvent(id, "note", text);
-  });
+void Engine::Warn(const JobRecord& job, const std::string& what,
+                  JobFiles* files) {
+  if (files != nullptr) {
+    files->Log(WarningText(what));
+  } else {
+    log_.Say(admission_->paths().Directory(job), WarningText(what));
+  }
+  StoreWarning(job.id, what);
+}
+
+void Engine::StoreWarning(const std::string& id, const std::string& what,
+                          const std::function<void()>& over) {
+  transitions_.Want(
+      id, "a warning",
+      [this, id, text = WarningText(what)] {
+        return world_.store.AddEvent(id, "note", text);
+      },
+      over);
 }
 
 }  // namespace roundhouse

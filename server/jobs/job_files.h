@@ -30,6 +30,11 @@ namespace roundhouse {
 
 inline constexpr size_t kMaxUnwrittenBytes = 1 << 20;
 
+// How a warning stands in the log, and among the job's events.
+inline std::string WarningText(const std::string& what) {
+  return "WARNING: " + what;
+}
+
 // Appends whole lines to a file, in their order.
 class LineFile {
  public:
@@ -46,10 +51,12 @@ class LineFile {
   // `lines` end with a line end.  The text of a failure to open; a disk that
   // takes nothing is none.
   absl::Status Append(const std::string& lines);
-
- private:
+  // Whether the disk has not taken all of it; another Append, or Write, tries
+  // again.
+  bool waits() const { return !unwritten_.empty(); }
   void Write();
 
+ private:
   const FileSite site_;
   const std::string path_;
   int fd_ = -1;
@@ -67,6 +74,10 @@ class JobFiles {
   // One line with the time in front.  Newlines and control characters, as names
   // of files may have, are spelled out (base/visible_text.h).
   void Log(const std::string& text);
+  // Whether the disk has not taken all lines of the log yet, and asking it
+  // again.
+  bool log_waits() const { return log_.waits(); }
+  void WriteLogAgain() { log_.Write(); }
   // One JSON object, without its line end.
   void Metric(const std::string& json);
 

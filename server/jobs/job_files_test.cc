@@ -1,14 +1,12 @@
 #include "server/jobs/job_files.h"
 
-#include <signal.h>
-#include <sys/resource.h>
-
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "server/testing/full_disk.h"
 #include "server/testing/test_model.h"
 
 namespace roundhouse {
@@ -119,22 +117,6 @@ TEST_F(JobFilesTest, SamplesAreSetAndAdded) {
   ASSERT_TRUE(files->SetSamples({}).ok());
   EXPECT_EQ(ReadTestFile(path), "");
 }
-
-// A file of this process can have so many bytes, as on a full disk.
-class FullDisk {
- public:
-  explicit FullDisk(rlim_t bytes) {
-    signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &before_);
-    rlimit few = before_;
-    few.rlim_cur = bytes;
-    setrlimit(RLIMIT_FSIZE, &few);
-  }
-  ~FullDisk() { setrlimit(RLIMIT_FSIZE, &before_); }
-
- private:
-  rlimit before_{};
-};
 
 TEST_F(JobFilesTest, WhatAFullDiskDoesNotTakeIsWrittenLater) {
   auto files = *JobFiles::Open(directory_);

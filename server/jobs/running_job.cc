@@ -177,10 +177,10 @@ void RunningJob::OnCheckpointCorrupt(const std::string& text) {
 }
 
 void RunningJob::OnWarning(const std::string& text) {
-  OnNote("WARNING: " + text);
+  OnNote(WarningText(text));
   world_.transitions.Want(
       id_, "a warning", [&store = world_.store, id = id_, text] {
-        return store.AddEvent(id, "note", "WARNING: " + text);
+        return store.AddEvent(id, "note", WarningText(text));
       });
 }
 

@@ -62,8 +62,9 @@ void Transitions::Want(const std::string& id, JobState to,
 }
 
 void Transitions::Want(const std::string& id, const std::string& what,
-                       std::function<absl::Status()> write) {
-  Add({id, std::nullopt, what, std::move(write), [] {}});
+                       std::function<absl::Status()> write,
+                       std::function<void()> over) {
+  Add({id, std::nullopt, what, std::move(write), std::move(over)});
 }
 
 absl::StatusOr<JobRecord> Transitions::Ask(const std::string& id, JobState to,
@@ -102,9 +103,13 @@ void Transitions::Add(Wanted wanted) {
   } else if (const absl::Status status = Try(wanted); IsStoreRefusal(status)) {
     wanted_.push_back(std::move(wanted));
     TryLater();
-  } else if (status.ok()) {
-    wanted.stored();
+  } else {
+    End(wanted, status);
   }
+}
+
+void Transitions::End(const Wanted& wanted, const absl::Status& status) {
+  if (status.ok() || !wanted.to.has_value()) wanted.stored();
 }
 
 // A transition is never given up.
@@ -121,6 +126,8 @@ void Transitions::DropOldest(const std::string& id) {
   if (oldest == wanted_.end()) return;
   RH_LOG(kError) << id << ": " << oldest->what
                  << " is not stored: more waits for the job store";
+  // Not while the queue is being changed.
+  loop_.After(absl::ZeroDuration(), std::move(oldest->stored));
   wanted_.erase(oldest);
 }
 
@@ -160,10 +167,10 @@ void Transitions::TryAll() {
       if (IsFullDisk(status)) break;  // for all jobs
       continue;
     }
-    const std::function<void()> stored = std::move(next->stored);
+    const Wanted done = std::move(*next);
     wanted_.erase(next);
     any_stored = true;
-    if (status.ok()) stored();
+    End(done, status);
   }
   trying_ = false;
   if (wanted_.empty() && !refused_.ok()) {

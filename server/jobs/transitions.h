@@ -61,9 +61,11 @@ class Transitions {
       std::function<void()> stored = [] {});
   // The same for what is no transition: details, a checkpoint, an event.
   // `what` is for the log.  `write` may run several times; it must be as right
-  // twice as once.
-  void Want(const std::string& id, const std::string& what,
-            std::function<absl::Status()> write);
+  // twice as once.  `over` follows in any case, perhaps before this returns:
+  // once it is stored, or given up.
+  void Want(
+      const std::string& id, const std::string& what,
+      std::function<absl::Status()> write, std::function<void()> over = [] {});
 
   // Now or not at all.  NOT_FOUND and FAILED_PRECONDITION are the store's;
   // RESOURCE_EXHAUSTED (STORAGE_FULL) and UNAVAILABLE: it can't be written, or
@@ -84,11 +86,13 @@ class Transitions {
     std::optional<JobState> to;  // none: no transition
     std::string what;
     std::function<absl::Status()> write;
-    std::function<void()> stored;
+    std::function<void()> stored;  // no transition: or given up
   };
 
   void Add(Wanted wanted);
   absl::Status Try(const Wanted& wanted);
+  // What follows from one that is asked for no more.
+  static void End(const Wanted& wanted, const absl::Status& status);
   absl::Status Write(const std::function<absl::Status()>& write);
   void DropOldest(const std::string& id);
   void TryLater();

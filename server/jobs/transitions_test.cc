@@ -240,6 +240,15 @@ TEST_F(TransitionsTest, IllegalOnesAreRefusedOrDropped) {
   EXPECT_EQ(State(id), JobState::kValidating);
 }
 
+TEST_F(TransitionsTest, WhatFollowsAnEventComesThoughTheJobIsGone) {
+  int over = 0;
+  transitions_->Want(
+      "job-99", "a warning",
+      [this] { return store_->AddEvent("job-99", "note", "text"); },
+      [&over] { ++over; });
+  EXPECT_EQ(over, 1);
+}
+
 // A commit may be on disk though its answer was an error.
 TEST_F(TransitionsTest, WhatIsStoredAlreadyIsCarriedOut) {
   const std::string id = NewJobOf({JobState::kQueued});
@@ -253,14 +262,20 @@ TEST_F(TransitionsTest, WhatWaitsIsBoundedAndKeepsTheTransitions) {
   fault_ = [] { return kBroken; };
   Want(id, JobState::kQueued);
   std::vector<int> written;
+  int over = 0;
   for (int i = 0; i < 3 * static_cast<int>(kMaxWantedOfJob); ++i) {
-    transitions_->Want(id, "an event", [&written, i] {
-      written.push_back(i);
-      return absl::OkStatus();
-    });
+    transitions_->Want(
+        id, "an event",
+        [&written, i] {
+          written.push_back(i);
+          return absl::OkStatus();
+        },
+        [&over] { ++over; });
   }
   fault_ = nullptr;
   RunLoop();
+  EXPECT_EQ(over, 3 * static_cast<int>(kMaxWantedOfJob))
+      << "whoever waits for one that was given up waits for ever";
   EXPECT_EQ(State(id), JobState::kQueued);
   EXPECT_LE(written.size(), kMaxWantedOfJob);
   ASSERT_FALSE(written.empty());

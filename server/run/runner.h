@@ -123,6 +123,7 @@ class JobRunner final : private StepBook::Owner,
   // runner_start.cc: what the job starts from
   void FindStart();
   void OnStartChosen(std::shared_ptr<const StartPoint> start);
+  void BeginFrom(std::shared_ptr<const StartPoint> start);
   void Load(std::shared_ptr<const StartPoint> start);
   void OnBaseFailed(const absl::Status& status);
   void FailLoading(const absl::Status& status);

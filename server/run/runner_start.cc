@@ -60,6 +60,23 @@ void JobRunner::OnStartChosen(std::shared_ptr<const StartPoint> start) {
   for (const std::string& note : start->notes) {
     events_.OnCheckpointCorrupt(note);
   }
+  if (start->corrupt.empty()) return BeginFrom(std::move(start));
+  // Told before: nobody finds them again.
+  auto failures = std::make_shared<std::vector<std::string>>();
+  background_.Run(
+      [start, failures] {
+        *failures = MoveAside(start->corrupt);
+        return absl::OkStatus();
+      },
+      [this, start, failures](const absl::Status&) {
+        for (const std::string& failure : *failures) {
+          events_.OnCheckpointCorrupt(failure);
+        }
+        BeginFrom(start);
+      });
+}
+
+void JobRunner::BeginFrom(std::shared_ptr<const StartPoint> start) {
   if (MayPass(start->status)) {
     Stop(OutcomeOf(start->status));
   } else if (!start->status.ok()) {

@@ -57,8 +57,7 @@ void TakeOwn(const StartOptions& options, StartPoint& start) {
       if (unread.ok()) unread = taken;
       continue;
     }
-    const absl::Status moved = QuarantineCheckpoint(path);
-    if (!moved.ok()) start.notes.push_back(std::string(moved.message()));
+    start.corrupt.push_back(path);
   }
   start.status = unread;
 }
@@ -77,6 +76,15 @@ StartPoint ChooseStart(const StartOptions& options) {
     start.status = taken;
   }
   return start;
+}
+
+std::vector<std::string> MoveAside(const std::vector<std::string>& corrupt) {
+  std::vector<std::string> failures;
+  for (const std::string& path : corrupt) {
+    const absl::Status moved = QuarantineCheckpoint(path);
+    if (!moved.ok()) failures.push_back(std::string(moved.message()));
+  }
+  return failures;
 }
 
 nlohmann::json ParseTrainerState(const std::string& text,

@@ -41,18 +41,25 @@ struct StartPoint {
   std::string rows_warning;
   bool own = false;                // of this job, not named by its spec
   std::vector<std::string> notes;  // what was not used, and why
+  // The job's own checkpoints that are corrupt, for MoveAside.
+  std::vector<std::string> corrupt;
   // DATA_LOSS: of the one that the spec names.  UNAVAILABLE: a checkpoint can't
   // be read just now.  INTERNAL: the disk fails, and no other one is good.
   absl::Status status;
 };
 
 // Reads and verifies until one is good: of `own` the first, else `named`.
-// Whatever is wrong with an own one is corruption: it is moved aside
-// (QuarantineCheckpoint), and the next older one counts.  One that the disk
+// Whatever is wrong with an own one is corruption: it is to be moved aside, and
+// the next older one counts.  One that the disk
 // does not give may be whole: it stays where it is, and an older one counts;
 // the job never starts anew beside it.  `named` is someone else's and stays as
 // it is.  Blocks on the disk; any thread.
 StartPoint ChooseStart(const StartOptions& options);
+
+// QuarantineCheckpoint of each; what went wrong with that.  Call it when the
+// notes are in the job's log: nobody finds these checkpoints again.  Blocks on
+// the disk; any thread.
+std::vector<std::string> MoveAside(const std::vector<std::string>& corrupt);
 
 // The text of a trainer_state.json, which `path` names in the log; an object
 // without anything where it is none.  A checkpoint that a job file names is

@@ -46,18 +46,26 @@ class StartPointTest : public testing::Test {
   }
   StartPoint Choose(const std::vector<std::string>& own,
                     const std::string& named) {
-    return ChooseStart({.files = &AnyFiles(),
-                        .own = own,
-                        .named = named,
-                        .dataset_sha256 = dataset_sha256_,
-                        .parts = [this](const std::string& path, int64_t step)
-                            -> absl::StatusOr<std::vector<FilePart>> {
-                          EXPECT_EQ(path, CheckpointPath(root_, step));
-                          if (path == unfit_) {
-                            return absl::DataLossError("a tensor is missing");
-                          }
-                          return std::vector<FilePart>(1);
-                        }});
+    StartPoint start =
+        ChooseStart({.files = &AnyFiles(),
+                     .own = own,
+                     .named = named,
+                     .dataset_sha256 = dataset_sha256_,
+                     .parts = [this](const std::string& path, int64_t step)
+                         -> absl::StatusOr<std::vector<FilePart>> {
+                       EXPECT_EQ(path, CheckpointPath(root_, step));
+                       if (path == unfit_) {
+                         return absl::DataLossError("a tensor is missing");
+                       }
+                       return std::vector<FilePart>(1);
+                     }});
+    for (const std::string& path : start.corrupt) {
+      EXPECT_TRUE(fs::exists(path)) << "moved before it could be told";
+    }
+    for (const std::string& failure : MoveAside(start.corrupt)) {
+      start.notes.push_back(failure);
+    }
+    return start;
   }
   void Corrupt(const std::string& path) { Write(path + "/a.safetensors", "x"); }
 

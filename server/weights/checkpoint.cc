@@ -417,8 +417,10 @@ absl::Status RemoveOldCheckpoints(const std::string& directory, int64_t kept,
 
 absl::Status QuarantineCheckpoint(const std::string& path) {
   RETURN_IF_ERROR(RemoveTree(kCheckpointQuarantine, path + ".corrupt"));
-  return RenameDurably(kCheckpointQuarantine, path, path + ".corrupt",
-                       RenameMode::kReplace);
+  RETURN_IF_ERROR(RenameDurably(kCheckpointQuarantine, path, path + ".corrupt",
+                                RenameMode::kReplace));
+  KillPoint("daemon.quarantine.after_rename");
+  return absl::OkStatus();
 }
 
 }  // namespace roundhouse

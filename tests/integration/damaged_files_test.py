@@ -93,6 +93,17 @@ class CheckpointTest(DamagedFilesTest):
                 self.assertTrue(
                     folder.with_name("checkpoint-4.corrupt").is_dir())
 
+    def test_damage_is_told_though_the_daemon_dies_as_it_moves_it_aside(self):
+        self.undisturbed()
+        job = self.killed_after_step_4()
+        folder = self.daemon.checkpoint(job, 4)
+        (folder / "checkpoint.json").unlink()
+        self.daemon.launch(kill_at="daemon.quarantine.after_rename:1")
+        harness.wait_until(self.daemon.ended, "the daemon's end")
+        self.assertFalse(folder.exists())
+        log = self.ends_right(job)
+        self.assertIn(f"checkpoint {folder} is not used: ", log)
+
     def test_one_of_the_version_before_is_gone_on_from(self):
         self.undisturbed()
         job = self.killed_after_step_4()
@@ -150,6 +161,19 @@ class PreparedDataTest(DamagedFilesTest):
             self.assertEqual(path.read_bytes(), whole)
             # The next job shares what is whole now.
             first = job
+
+    def test_damage_is_told_though_the_daemon_dies_as_it_is_mended(self):
+        self.undisturbed()
+        for point in ("daemon.data.before_mending",
+                      "daemon.data.after_mending"):
+            with self.subTest(point):
+                job = self.killed_after_step_4()
+                self.flip(self.daemon.directory(job) /
+                          "data/train/tokens.u32")
+                self.daemon.launch(kill_at=f"{point}:1")
+                harness.wait_until(self.daemon.ended, "the daemon's end")
+                log = self.ends_right(job)
+                self.assertIn("WARNING: the prepared data were damaged: ", log)
 
     def test_without_its_source_the_job_says_so(self):
         train = self.scratch.data / "train.jsonl"

@@ -369,7 +369,7 @@ class Soak:
                 self.is_wrong(f"{job}: the damage to {folder} was not noticed"
                               f"\n{results.log}")
         if live.data_damaged and ("the prepared data were damaged: " not in
-                                  results.log):
+                                  results.log + self.notes(job)):
             self.is_wrong(f"{job}: the damage to its data was not noticed"
                           f"\n{results.log}")
         self.noticed["checkpoints"] += results.log.count(" is not used: ")
@@ -380,6 +380,18 @@ class Soak:
         shutil.rmtree(found["output_path"])
         for folder in self.daemon.directory(job).glob("checkpoint-*"):
             shutil.rmtree(folder)
+
+    def notes(self, job):
+        """The job's notes among its events: of a daemon that is killed while
+        the disk is full they have what the log lost."""
+        store = sqlite3.connect(f"file:{self.daemon.state}/jobs.db?mode=ro",
+                                uri=True)
+        try:
+            return "\n".join(text for text, in store.execute(
+                "SELECT message FROM events WHERE type = 'note' AND job = ?",
+                (int(job.rpartition("-")[2]),)))
+        finally:
+            store.close()
 
     def leftovers(self):
         """Files that nobody needs any more, once all jobs are over."""
