@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/files/descriptor.h"
+#include "base/files/open_limit.h"
 #include "base/log.h"
 #include "base/path_exists.h"
 #include "base/status.h"
@@ -408,6 +409,7 @@ class Daemon {
       if (read(signals_.get(), &info, sizeof(info)) != sizeof(info)) return;
       if (std::exchange(stopping, true)) return;
       RH_LOG(kInfo) << "stopping: signal " << info.ssi_signo;
+      HurryOpens();  // all that is joined below ends, whatever hangs
       api_->SetServing(false);
       StopInOrder(*loop_, *engine_, *pool_);
     });
@@ -443,6 +445,7 @@ class Daemon {
 }  // namespace
 
 absl::Status RunDaemon(const DaemonOptions& options) {
+  LimitOpens();
   return Daemon(options).Run();
 }
 

@@ -1,6 +1,7 @@
 #include "base/files/checked_file.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/openat2.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -8,19 +9,23 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
+#include <memory>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "base/files/descriptor.h"
+#include "base/files/open_limit.h"
 
 namespace roundhouse {
 namespace {
 
 absl::Status SystemError(const std::string& path, const char* what, int error) {
-  const bool shortage = error == EMFILE || error == ENFILE || error == ENOMEM;
+  const bool shortage = error == EMFILE || error == ENFILE || error == ENOMEM ||
+                        error == kOpenHangs;
   return absl::Status(
       shortage ? absl::StatusCode::kUnavailable
                : absl::ErrnoToStatusCode(error),
-      absl::StrCat(path, ": ", what, ": ", std::strerror(error)));
+      absl::StrCat(path, ": ", what, ": ", OpenErrorText(error)));
 }
 
 absl::Status ChangedError(const CheckedFile& file) {
@@ -28,10 +33,35 @@ absl::Status ChangedError(const CheckedFile& file) {
       absl::StrCat(file.path, ": changed since it was checked"));
 }
 
+std::string LinkOf(int descriptor) {
+  return absl::StrCat("/proc/self/fd/", descriptor);
+}
+
+// As the kernel knows it; no file system is asked.
+std::string NameOf(int descriptor) {
+  char name[PATH_MAX];
+  const ssize_t bytes =
+      readlink(LinkOf(descriptor).c_str(), name, sizeof(name));
+  return std::string(name, bytes < 0 ? 0 : static_cast<size_t>(bytes));
+}
+
 // `path` below `root`, which it begins with.
 std::string RelativeTo(const std::string& root, const std::string& path) {
   const size_t begin = path.find_first_not_of('/', root.size());
   return begin == std::string::npos ? "." : path.substr(begin);
+}
+
+// OpenBeneath, however long it takes.
+int LookUpBeneath(int folder, const std::string& relative, Links links) {
+  struct open_how how = {};
+  how.flags = O_PATH | O_CLOEXEC;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+  if (links == Links::kNone) how.resolve |= RESOLVE_NO_SYMLINKS;
+  long place = 0;
+  do {  // EAGAIN: something on the way was renamed meanwhile
+    place = syscall(SYS_openat2, folder, relative.c_str(), &how, sizeof(how));
+  } while (place < 0 && (errno == EAGAIN || errno == EINTR));
+  return static_cast<int>(place);
 }
 
 // An O_PATH descriptor of the file, or -1 with errno.
@@ -43,27 +73,42 @@ int Place(const CheckedFile& file, Links links) {
   const int root =
       open(file.root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
   if (root < 0) return -1;
-  const int place = OpenBeneath(root, RelativeTo(file.root, file.path), links);
+  const int place =
+      LookUpBeneath(root, RelativeTo(file.root, file.path), links);
   const int error = errno;
   close(root);
   errno = error;
   return place;
 }
 
+// Calls `open` with a copy of the descriptor, which it has for as long as it
+// takes; -1 with errno.  `path` names what is opened.
+int OpenWithCopy(int descriptor, const std::string& path,
+                 const std::function<int(int)>& open) {
+  const int copied = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  if (copied < 0) return -1;
+  const auto copy = std::make_shared<Descriptor>(copied);
+  return OpenWithinLimit(path, [copy, open] { return open(copy->get()); });
+}
+
 // What the O_PATH descriptor `place` names, or -1 with errno.
-int OpenAgain(int place, int access) {
-  const std::string name = absl::StrCat("/proc/self/fd/", place);
-  int descriptor = 0;
-  do {
-    descriptor = open(name.c_str(), access | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  } while (descriptor < 0 && errno == EINTR);
-  return descriptor;
+int OpenAgain(int place, const std::string& path, int access) {
+  return OpenWithCopy(place, path, [access](int copy) {
+    const std::string name = LinkOf(copy);
+    int descriptor = 0;
+    do {
+      descriptor =
+          open(name.c_str(), access | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    } while (descriptor < 0 && errno == EINTR);
+    return descriptor;
+  });
 }
 
 absl::StatusOr<int> OpenIf(
     const CheckedFile& file, Links links, int access,
     const std::function<absl::Status(const FileIdentity&)>& check) {
-  const int place = Place(file, links);
+  const int place =
+      OpenWithinLimit(file.path, [file, links] { return Place(file, links); });
   if (place < 0 && (errno == EXDEV || errno == ELOOP)) {
     return ChangedError(file);
   }
@@ -76,7 +121,7 @@ absl::StatusOr<int> OpenIf(
   if (!S_ISREG(info.st_mode)) return ChangedError(file);
   const absl::Status same = check(IdentityOf(info));
   if (!same.ok()) return same;
-  const int descriptor = OpenAgain(place, access);
+  const int descriptor = OpenAgain(place, file.path, access);
   if (descriptor >= 0) return descriptor;
   return SystemError(file.path, "cannot be opened", errno);
 }
@@ -98,18 +143,21 @@ bool IsSame(const FileIdentity& then, const FileIdentity& now) {
 }
 
 int OpenBeneath(int folder, const std::string& relative, Links links) {
-  struct open_how how = {};
-  how.flags = O_PATH | O_CLOEXEC;
-  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
-  if (links == Links::kNone) how.resolve |= RESOLVE_NO_SYMLINKS;
-  long place = 0;
-  do {  // EAGAIN: something on the way was renamed meanwhile
-    place = syscall(SYS_openat2, folder, relative.c_str(), &how, sizeof(how));
-  } while (place < 0 && (errno == EAGAIN || errno == EINTR));
-  return static_cast<int>(place);
+  return OpenWithCopy(folder, absl::StrCat(NameOf(folder), "/", relative),
+                      [relative, links](int copy) {
+                        return LookUpBeneath(copy, relative, links);
+                      });
 }
 
-int OpenForReading(int place) { return OpenAgain(place, O_RDONLY); }
+int OpenForReading(int place) {
+  return OpenAgain(place, NameOf(place), O_RDONLY);
+}
+
+int OpenFolderForReading(int folder) {
+  return OpenWithCopy(folder, NameOf(folder), [](int copy) {
+    return openat(copy, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  });
+}
 
 absl::Status CheckSame(const CheckedFile& then, const FileIdentity& now) {
   if (IsSame(then.identity, now)) return absl::OkStatus();

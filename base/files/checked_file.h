@@ -7,6 +7,9 @@
 // and what is read comes from that descriptor.  Nothing but a regular file is
 // ever opened for reading.
 //
+// Where a process limits its opens (open_limit.h) one that takes too long is
+// given up: errno says kOpenHangs, a status UNAVAILABLE.
+//
 // Thread-safe; plain values and functions without state.
 #ifndef ROUNDHOUSE_BASE_FILES_CHECKED_FILE_H_
 #define ROUNDHOUSE_BASE_FILES_CHECKED_FILE_H_
@@ -54,6 +57,9 @@ int OpenBeneath(int folder, const std::string& relative, Links links);
 // errno.  REQUIRES: it was seen to be a regular file, so that this does not
 // block and has no effect on a device.
 int OpenForReading(int place);
+
+// A descriptor for listing the folder that `folder` names, or -1 with errno.
+int OpenFolderForReading(int folder);
 
 // A descriptor for reading, of the same file in the same state.  NOT_FOUND;
 // FAILED_PRECONDITION where it is not the same any more, leads out of its root

@@ -15,6 +15,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/files/open_limit.h"
 #include "base/status.h"
 
 namespace roundhouse {
@@ -32,7 +33,7 @@ absl::Status LfsPointerError(const std::string& path) {
 
 absl::Status SystemError(const std::string& path, const char* what, int error) {
   const std::string message =
-      absl::StrCat(path, ": ", what, ": ", std::strerror(error));
+      absl::StrCat(path, ": ", what, ": ", OpenErrorText(error));
   switch (error) {
     case ENOENT:
     case ENOTDIR:
@@ -148,12 +149,15 @@ bool IsLfsPointer(absl::string_view first_bytes) {
 }
 
 absl::StatusOr<std::vector<std::string>> NamesIn(const FoundDirectory& folder) {
-  const int opened =
-      openat(folder.descriptor.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int opened = OpenFolderForReading(folder.descriptor.get());
   DIR* const list = opened < 0 ? nullptr : fdopendir(opened);
   if (list == nullptr) {
     const int error = errno;
     const Descriptor closer(opened);
+    if (error == kOpenHangs) {
+      return absl::UnavailableError(
+          absl::StrCat("cannot be listed: ", OpenErrorText(error)));
+    }
     return absl::InvalidArgumentError(
         absl::StrCat("cannot be listed: ", std::strerror(error)));
   }

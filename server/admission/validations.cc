@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/files/open_limit.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "server/admission/source_files.h"
@@ -207,6 +208,7 @@ void Validations::StartPromptCheck(const std::string& id,
 void Validations::OnPromptsChecked(const std::string& id,
                                    const absl::Status& status) {
   if (status.ok()) return CountData(id);
+  if (IsOpenHang(status)) return End(id, OfDisk(status));
   if (!absl::IsUnavailable(status)) return End(id, status);
   // Its helper could not be started: there is too little of something.
   After(kHelperRetryDelay, id, [this, id] { FindPrompts(id); });

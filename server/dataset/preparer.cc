@@ -1,12 +1,27 @@
 #include "server/dataset/preparer.h"
 
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "base/files/open_limit.h"
 #include "base/log.h"
 #include "server/dataset/helper_limits.h"
 
 namespace roundhouse {
+namespace {
+
+// Why there is no child, as Preparer's `done` has it.
+absl::Status Lasting(const absl::Status& status) {
+  const std::string text(status.message());
+  // What was checked is not what is there now.
+  if (absl::IsFailedPrecondition(status)) {
+    return absl::InvalidArgumentError(text);
+  }
+  return IsOpenHang(status) ? absl::DataLossError(text) : status;
+}
+
+}  // namespace
 
 Preparer::Preparer(EventLoop& loop, const PreparerOptions& options,
                    std::function<void(absl::Status)> done)
@@ -50,13 +65,9 @@ void Preparer::StartSplit(bool validation) {
 }
 
 void Preparer::OnNotStarted(bool validation, const absl::Status& status) {
-  if (!absl::IsUnavailable(status)) {
-    // What was checked is not what is there now.
-    const bool changed = absl::IsFailedPrecondition(status);
-    const absl::Status why =
-        changed ? absl::InvalidArgumentError(std::string(status.message()))
-                : status;
-    next_ = loop_.After(absl::ZeroDuration(), [this, why] { Finish(why); });
+  if (!absl::IsUnavailable(status) || IsOpenHang(status)) {
+    next_ = loop_.After(absl::ZeroDuration(),
+                        [this, why = Lasting(status)] { Finish(why); });
     return;
   }
   if (!std::exchange(told_of_shortage_, true)) {

@@ -2,7 +2,8 @@
 // validation split with the bigram baseline, one child after the other.  A
 // child that can't be started for want of descriptors, processes or memory is
 // tried again until it can; one that somebody else killed is started again, at
-// most kMaxHelperDeaths - 1 times in all.
+// most kMaxHelperDeaths - 1 times in all.  A file to give it that does not open
+// within its limit (open_limit.h) ends it with DATA_LOSS.
 #ifndef ROUNDHOUSE_SERVER_DATASET_PREPARER_H_
 #define ROUNDHOUSE_SERVER_DATASET_PREPARER_H_
 

@@ -7,12 +7,14 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/files/checked_file.h"
+#include "base/files/open_limit.h"
 #include "base/status.h"
 #include "server/spec/spec_error.h"
 
@@ -38,6 +40,9 @@ absl::Status OpenError(int error) {
     case ENOTDIR:
       return FieldError(absl::StatusCode::kNotFound, "PATH_NOT_FOUND", "",
                         "not found");
+    case kOpenHangs:
+      return absl::UnavailableError(
+          absl::StrCat("can't be opened: ", OpenErrorText(error)));
     case EMFILE:
     case ENFILE:
     case ENOMEM:
@@ -76,11 +81,15 @@ absl::Status About(const std::string& field, const std::string& path,
       absl::StrCat(field, ": \"", path, "\" ", std::string(status.message())));
 }
 
+// "": there is none, or errno says kOpenHangs.
 std::string RealPath(const std::string& path) {
-  char* const real = realpath(path.c_str(), nullptr);
-  std::string name = real == nullptr ? "" : real;
-  free(real);
-  return name;
+  const auto name = std::make_shared<std::string>();
+  const bool found = CallWithinLimit(path, [path, name] {
+    char* const real = realpath(path.c_str(), nullptr);
+    if (real != nullptr) *name = real;
+    free(real);
+  });
+  return found ? *name : "";
 }
 
 std::string Join(const std::string& folder, const std::string& relative) {
@@ -90,8 +99,10 @@ std::string Join(const std::string& folder, const std::string& relative) {
 }
 
 int OpenFolder(const std::string& name) {
-  return name.empty() ? -1
-                      : open(name.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (name.empty()) return -1;
+  return OpenWithinLimit(name, [name] {
+    return open(name.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  });
 }
 
 }  // namespace
@@ -167,7 +178,9 @@ absl::StatusOr<DataRoots::Place> DataRoots::LookUp(
 // Whether what lies outside is there is not told.
 absl::StatusOr<DataRoots::Place> DataRoots::FollowOut(
     const std::string& path) const {
+  errno = 0;
   const std::string real = RealPath(path);
+  if (errno == kOpenHangs) return OpenError(errno);
   for (const auto& root : roots_) {
     const std::string name = NameOf(*root);
     const std::string relative =
@@ -175,6 +188,7 @@ absl::StatusOr<DataRoots::Place> DataRoots::FollowOut(
     if (relative.empty()) continue;
     Descriptor found(OpenBeneath(DescriptorOf(*root), relative, Links::kNone));
     if (found.get() >= 0) return Place{std::move(found), name, real, path};
+    if (errno == kOpenHangs) return OpenError(errno);
   }
   return FieldError(
       "PATH_OUTSIDE_DATA_ROOTS", "",
@@ -230,7 +244,10 @@ absl::StatusOr<std::string> DataRoots::Resolve(const std::string& field,
                                                     "data roots (",
                                                     RootsText(), ")")));
   }
-  if (absl::IsUnavailable(found.status())) return found.status();
+  if (absl::IsUnavailable(found.status())) {
+    return absl::UnavailableError(
+        absl::StrCat(field, ": \"", path, "\" ", found.status().message()));
+  }
   if (absl::IsInternal(found.status())) {  // of the disk, not of the path
     return absl::InternalError(
         absl::StrCat(field, ": \"", path, "\" ", found.status().message()));
