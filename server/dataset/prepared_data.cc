@@ -1,11 +1,12 @@
 #include "server/dataset/prepared_data.h"
 
-#include <filesystem>
+#include <cerrno>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/files/open_limit.h"
 #include "base/kill_point.h"
-#include "base/log.h"
+#include "base/path_exists.h"
 #include "base/status.h"
 #include "server/dataset/dataset.h"
 #include "server/dataset/prepared_split.h"
@@ -31,13 +32,18 @@ absl::Status VerifySplits(const PreparerOptions& options,
   return VerifySplit(options.output_directory + "/validation", stop);
 }
 
-// "": all sources are there.
-std::string MissingSource(const PreparerOptions& options) {
-  std::error_code error;
+// "": all sources are there.  UNAVAILABLE: who has one does not answer.
+absl::StatusOr<std::string> MissingSource(const PreparerOptions& options) {
   for (const auto* files :
        {&options.reading.data_files, &options.validation_files}) {
     for (const std::string& file : *files) {
-      if (!std::filesystem::exists(file, error)) return file;
+      const auto there = std::make_shared<bool>(false);
+      if (!CallWithinLimit(file,
+                           [file, there] { *there = PathExists(file); })) {
+        return absl::UnavailableError(
+            absl::StrCat(file, ": ", OpenErrorText(errno)));
+      }
+      if (!*there) return file;
     }
   }
   return "";
@@ -48,7 +54,10 @@ std::string MissingSource(const PreparerOptions& options) {
 PreparedDataCheck::PreparedDataCheck(EventLoop& loop,
                                      const PreparerOptions& options,
                                      Calls calls)
-    : loop_(loop), options_(options), calls_(std::move(calls)) {}
+    : loop_(loop),
+      options_(options),
+      calls_(std::move(calls)),
+      background_(loop, Background::Thread::kOwn) {}
 
 std::unique_ptr<PreparedDataCheck> PreparedDataCheck::Start(
     EventLoop& loop, const PreparerOptions& options, Calls calls) {
@@ -61,17 +70,8 @@ std::unique_ptr<PreparedDataCheck> PreparedDataCheck::Start(
 PreparedDataCheck::~PreparedDataCheck() { stop_ = true; }
 
 void PreparedDataCheck::Verify() {
-  const std::weak_ptr<bool> alive = alive_;
-  const bool taken = background_.TryRun([this, alive] {
-    absl::Status found = VerifySplits(options_, &stop_);
-    // Refused only when the daemon is stopping.
-    loop_
-        .Post([this, alive, found = std::move(found)] {
-          if (!alive.expired()) OnVerified(found);
-        })
-        .IgnoreError();
-  });
-  ROUNDHOUSE_CHECK(taken) << "one thread, one piece of work";
+  background_.Run([this] { return VerifySplits(options_, &stop_); },
+                  [this](const absl::Status& found) { OnVerified(found); });
 }
 
 void PreparedDataCheck::OnVerified(const absl::Status& found) {
@@ -83,19 +83,34 @@ void PreparedDataCheck::OnVerified(const absl::Status& found) {
   damage_ = std::string(found.message());
   const std::weak_ptr<bool> alive = alive_;
   calls_.damaged(damage_, [this, alive] {
-    if (!alive.expired()) PrepareAgain();
+    if (!alive.expired()) LookForSources();
   });
+}
+
+void PreparedDataCheck::LookForSources() {
+  background_.Run<absl::StatusOr<std::string>>(
+      [this] { return MissingSource(options_); },
+      [this](const absl::StatusOr<std::string>& missing) {
+        OnSources(missing);
+      });
+}
+
+void PreparedDataCheck::OnSources(const absl::StatusOr<std::string>& missing) {
+  if (!missing.ok()) {
+    Finish(absl::DataLossError(
+        absl::StrCat("the prepared data are damaged (", damage_, "), and ",
+                     std::string(missing.status().message()))));
+  } else if (!missing->empty()) {
+    Finish(WithoutData(absl::StrCat(
+        "the prepared data are damaged (", damage_, "), and ", *missing,
+        ", from which they could be prepared again, is gone")));
+  } else {
+    PrepareAgain();
+  }
 }
 
 void PreparedDataCheck::PrepareAgain() {
   KillPoint("daemon.data.before_mending");
-  const std::string missing = MissingSource(options_);
-  if (!missing.empty()) {
-    Finish(WithoutData(absl::StrCat(
-        "the prepared data are damaged (", damage_, "), and ", missing,
-        ", from which they could be prepared again, is gone")));
-    return;
-  }
   preparer_ =
       Preparer::Start(loop_, options_, [this](const absl::Status& status) {
         // Not from within the preparer's own callback.

@@ -20,9 +20,10 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "server/dataset/preparer.h"
+#include "server/loop/background.h"
 #include "server/loop/event_loop.h"
-#include "server/loop/work_pool.h"
 
 namespace roundhouse {
 
@@ -60,6 +61,8 @@ class PreparedDataCheck {
 
   void Verify();
   void OnVerified(const absl::Status& found);
+  void LookForSources();
+  void OnSources(const absl::StatusOr<std::string>& missing);
   void PrepareAgain();
   void OnPrepared(const absl::Status& status);
   absl::Status WithoutData(const std::string& why) const;
@@ -72,9 +75,9 @@ class PreparedDataCheck {
   bool unread_ = false;  // the disk did not give them
   std::unique_ptr<Preparer> preparer_;
   std::atomic<bool> stop_{false};
-  // Expires with this object: what was posted to the loop asks for it.
+  // Expires with this object: timers and `go_on` ask for it.
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-  WorkPool background_{1};  // last: its thread ends first
+  Background background_;  // last: its thread ends first
 };
 
 }  // namespace roundhouse

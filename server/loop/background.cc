@@ -1,5 +1,7 @@
 #include "server/loop/background.h"
 
+#include <deque>
+
 #include "absl/base/thread_annotations.h"
 #include "base/mutex.h"
 
@@ -28,12 +30,18 @@ struct Background::Line {
   }
 };
 
-Background::Background(EventLoop& loop)
-    : loop_(loop), line_(std::make_shared<Line>()) {}
+Background::Background(EventLoop& loop, Thread thread,
+                       std::function<void()> after_each)
+    : loop_(loop),
+      after_each_(std::move(after_each)),
+      line_(thread == Thread::kShared ? std::make_shared<Line>() : nullptr) {
+  if (thread == Thread::kOwn) own_.emplace(1, kMaxBackgroundPieces);
+}
 
 Background::~Background() = default;
 
 bool Background::Add(std::function<void()> piece) {
+  if (own_.has_value()) return own_->TryRun(std::move(piece));
   {
     const MutexLock lock(line_->mutex);
     if (line_->waiting.size() >= kMaxBackgroundPieces) return false;

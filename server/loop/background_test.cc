@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
 
@@ -138,6 +139,126 @@ TEST_F(BackgroundTest, TooMuchIsUnavailableAndLosesNothingElse) {
   gate.unlock();
   loop_->Run();
   // The first may have been taken up before the last came, or not.
+  EXPECT_GE(refused, 1);
+  EXPECT_LE(refused, 2);
+}
+
+TEST_F(BackgroundTest, AnOwnThreadWorksInOrderAndTellsAfterEach) {
+  const std::thread::id here = std::this_thread::get_id();
+  std::vector<std::string> seen;
+  std::vector<int> done;  // written by one thread, read at the end
+  Background background(*loop_, Background::Thread::kOwn, [&] {
+    seen.push_back("after");
+    if (seen.size() == 6) loop_->Quit();
+  });
+  for (int i = 0; i < 3; ++i) {
+    background.Run(
+        [&, i] {
+          EXPECT_NE(std::this_thread::get_id(), here);
+          done.push_back(i);
+          return i == 1 ? absl::DataLossError("torn") : absl::OkStatus();
+        },
+        [&, i](const absl::Status& status) {
+          EXPECT_EQ(std::this_thread::get_id(), here);
+          EXPECT_EQ(background.busy(), i < 2);
+          seen.push_back(absl::StrCat(i, ":", status.message()));
+        });
+  }
+  EXPECT_TRUE(background.busy());
+  loop_->Run();
+  EXPECT_FALSE(background.busy());
+  EXPECT_EQ(done, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(seen, (std::vector<std::string>{"0:", "after", "1:torn", "after",
+                                            "2:", "after"}));
+}
+
+// Work of an own thread may use what its owner has.
+TEST_F(BackgroundTest, AnOwnThreadsWorkIsOverWhenItIsGone) {
+  struct Owner {
+    explicit Owner(EventLoop& loop)
+        : background(loop, Background::Thread::kOwn) {}
+    std::vector<int> worked;
+    Background background;
+  };
+  auto owner = std::make_unique<Owner>(*loop_);
+  std::vector<int>* worked = &owner->worked;
+  absl::Notification begun, let_go;
+  auto done = std::make_shared<int>(0);
+  for (int i = 0; i < 3; ++i) {
+    owner->background.Run(
+        [&, worked, done, i] {
+          if (i == 0) begun.Notify();
+          let_go.WaitForNotification();
+          worked->push_back(i);
+          *done = static_cast<int>(worked->size());
+          return absl::OkStatus();
+        },
+        [](const absl::Status&) { ADD_FAILURE() << "its owner is gone"; });
+  }
+  begun.WaitForNotification();
+  std::thread releaser([&] { let_go.Notify(); });
+  owner.reset();
+  EXPECT_EQ(*done, 3);
+  releaser.join();
+  loop_->Quit();
+  loop_->Run();
+}
+
+TEST_F(BackgroundTest, AThreadThatIsHeldHoldsNoOther) {
+  Background shared(*loop_);
+  Background own(*loop_, Background::Thread::kOwn);
+  absl::Notification let_go;
+  own.Run(
+      [&] {
+        let_go.WaitForNotification();
+        return absl::OkStatus();
+      },
+      [&](const absl::Status&) { loop_->Quit(); });
+  shared.Run([] { return absl::OkStatus(); },
+             [&](const absl::Status&) { let_go.Notify(); });
+  loop_->Run();
+}
+
+TEST_F(BackgroundTest, WhatFollowsMayAskForMoreOrEndIt) {
+  for (const auto thread :
+       {Background::Thread::kShared, Background::Thread::kOwn}) {
+    const std::unique_ptr<EventLoop> loop = *EventLoop::Create();
+    int after = 0;
+    auto background =
+        std::make_unique<Background>(*loop, thread, [&] { ++after; });
+    background->Run([] { return absl::OkStatus(); },
+                    [&](const absl::Status&) {
+                      background->Run([] { return absl::OkStatus(); },
+                                      [&](const absl::Status&) {
+                                        background.reset();
+                                        loop->Quit();
+                                      });
+                      EXPECT_TRUE(background->busy());
+                    });
+    loop->Run();
+    EXPECT_EQ(after, 1) << "it was gone the second time";
+  }
+}
+
+TEST_F(BackgroundTest, TooMuchForAnOwnThreadIsUnavailable) {
+  Background background(*loop_, Background::Thread::kOwn);
+  absl::Notification let_go;
+  const int pieces = static_cast<int>(kMaxBackgroundPieces) + 2;
+  int done = 0, refused = 0;
+  for (int i = 0; i < pieces; ++i) {
+    background.Run(
+        [&] {
+          let_go.WaitForNotification();
+          return absl::OkStatus();
+        },
+        [&](const absl::Status& status) {
+          (status.ok() ? done : refused) += 1;
+          EXPECT_TRUE(status.ok() || absl::IsUnavailable(status)) << status;
+          if (done + refused == pieces) loop_->Quit();
+        });
+  }
+  let_go.Notify();
+  loop_->Run();
   EXPECT_GE(refused, 1);
   EXPECT_LE(refused, 2);
 }

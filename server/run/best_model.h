@@ -16,7 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/run/background_line.h"
+#include "server/loop/background.h"
 #include "server/run/evaluation_cycle.h"
 #include "server/run/job_events.h"
 #include "server/run/job_history.h"
@@ -41,7 +41,7 @@ class BestModel {
   };
   // All outlive it.
   struct Surroundings {
-    BackgroundLine& background;
+    Background& background;
     WeightsLoader& loader;
     EvaluationCycle& evaluations;
     const JobHistory& history;

@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "server/run/background_line.h"
+#include "server/loop/background.h"
 #include "server/run/job_events.h"
 #include "server/run/job_memory.h"
 #include "server/run/runner_options.h"
@@ -138,7 +138,8 @@ class JobPartsTest : public testing::Test, public WorkerPool::Listener {
     options_->model.config_json = R"({"model_type": "qwen3"})";
     options_->base.id = "m";
     memory_ = std::make_unique<JobMemory>(*arena_, *options_);
-    background_ = std::make_unique<BackgroundLine>(*loop_, [] {});
+    background_ =
+        std::make_unique<Background>(*loop_, Background::Thread::kOwn);
     operation_ = std::make_unique<FileOperation>(
         *files_line_, FileOperationOptions{3, 0}, [] {});
   }
@@ -184,7 +185,7 @@ class JobPartsTest : public testing::Test, public WorkerPool::Listener {
   std::unique_ptr<RunnerOptions> options_;
   std::unique_ptr<JobMemory> memory_;
   std::unique_ptr<FileOperation> operation_;
-  std::unique_ptr<BackgroundLine> background_;
+  std::unique_ptr<Background> background_;
   FakeEvents events_;
   std::function<void(WorkerId)> on_worker_up_;
 };

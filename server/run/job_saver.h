@@ -2,7 +2,7 @@
 // and its output.
 //
 // Owned by the job's runner.  Runs on the event loop's thread; what waits for
-// the disk goes through DirectoryWriter and BackgroundLine.
+// the disk goes through DirectoryWriter and Background.
 #ifndef ROUNDHOUSE_SERVER_RUN_JOB_SAVER_H_
 #define ROUNDHOUSE_SERVER_RUN_JOB_SAVER_H_
 
@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/loss_scaler.h"
-#include "server/run/background_line.h"
+#include "server/loop/background.h"
 #include "server/run/job_events.h"
 #include "server/run/runner_options.h"
 #include "server/weights/checkpoint.h"
@@ -45,7 +45,7 @@ class JobSaver {
   };
   // All outlive it.
   struct Surroundings {
-    BackgroundLine& background;
+    Background& background;
     DirectoryWriter& writer;
     JobEvents& events;
   };

@@ -20,10 +20,10 @@
 #include "base/wire/messages.h"
 #include "scheduler/dispatch/dispatcher.h"
 #include "scheduler/plan/cost_model.h"
+#include "server/loop/background.h"
 #include "server/planning/measured_rates.h"
 #include "server/planning/plan_search.h"
 #include "server/planning/round_buffers.h"
-#include "server/run/background_line.h"
 #include "server/run/job_memory.h"
 #include "server/run/runner_options.h"
 #include "server/steps/step_marks.h"
@@ -37,7 +37,7 @@ class PlanAdviser {
   struct Surroundings {
     const WorkerPool& pool;
     const Dispatcher& dispatcher;
-    BackgroundLine& background;
+    Background& background;
     JobMemory& memory;
   };
   struct Calls {

@@ -34,7 +34,8 @@ JobRunner::JobRunner(const Surroundings& around, RunnerOptions options,
       best_({background_, loader_, evaluations_, history_, marks_, events_},
             options_, BestModelCalls()),
       book_({around.pool, around.dispatch, memory_, telemetry, *this}, id()),
-      background_(around.loop, [this] { AfterQuiet(); }) {}
+      background_(around.loop, Background::Thread::kOwn,
+                  [this] { AfterQuiet(); }) {}
 
 EvaluationCycle::Calls JobRunner::EvaluationCalls() {
   return {.validate = [this] { BeginEvaluation(); },

@@ -32,8 +32,8 @@
 #include "absl/status/status.h"
 #include "base/job_state.h"
 #include "server/arena/host_arena.h"
+#include "server/loop/background.h"
 #include "server/loop/event_loop.h"
-#include "server/run/background_line.h"
 #include "server/run/best_model.h"
 #include "server/run/evaluation_cycle.h"
 #include "server/run/job_events.h"
@@ -197,7 +197,7 @@ class JobRunner final : private StepBook::Owner,
   StepBook book_;
   int64_t last_step_ns_ = 0;  // when a step was reduced, or the job went on
   bool draining_ = false;
-  BackgroundLine background_;  // dies first
+  Background background_;  // dies first
 };
 
 }  // namespace roundhouse

@@ -20,7 +20,7 @@
 
 #include "absl/status/status.h"
 #include "server/arena/host_arena.h"
-#include "server/run/background_line.h"
+#include "server/loop/background.h"
 #include "server/weights/checkpoint.h"
 #include "server/weights/file_operation.h"
 
@@ -52,7 +52,7 @@ class DirectoryWriter {
   // All outlive it.
   struct Surroundings {
     HostArena& arena;
-    BackgroundLine& background;
+    Background& background;
     FileOperation& operation;
   };
 

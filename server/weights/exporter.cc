@@ -97,7 +97,8 @@ Exporter::Exporter(EventLoop& loop, FilesLine& files_line,
       files_line_(files_line),
       files_(files),
       note_path_(std::move(note_path)),
-      planner_(std::move(planner)) {
+      planner_(std::move(planner)),
+      background_(loop, Background::Thread::kOwn) {
   if (PathExists(note_path_)) RemoveLeftovers(files_, note_path_);
 }
 
@@ -185,7 +186,7 @@ void Exporter::Next() {
     auto plan = std::make_shared<absl::StatusOr<ExportPlan>>(
         absl::InternalError("not planned"));
     auto being = std::make_shared<Being>();
-    InBackground(
+    background_.Run(
         [this, plan, being, request = current_->request]() -> absl::Status {
           *plan = planner_(request);
           RETURN_IF_ERROR(plan->status());
@@ -254,7 +255,7 @@ void Exporter::OnPiece(const absl::Status& status) {
 void Exporter::Finish() {
   current_->writing = false;
   auto plan = std::make_shared<ExportPlan>(std::move(current_->plan));
-  InBackground(
+  background_.Run(
       [this, plan, being = current_->being] {
         absl::Status status = Fill(*plan, *being);
         Remove(*being);
@@ -270,7 +271,7 @@ void Exporter::Abandon(const absl::Status& why) {
   current_->writing = false;
   files_line_.Forget(std::exchange(piece_, FilesLine::Ticket::kNone));
   // A status of its own: two threads share none.
-  InBackground(
+  background_.Run(
       [this, being = current_->being, code = why.code(),
        text = std::string(why.message())] {
         Remove(*being);
@@ -297,16 +298,6 @@ void Exporter::Stop() {
     waiting.task->Finish(why);
   }
   if (current_.has_value() && current_->writing) Abandon(why);
-}
-
-void Exporter::InBackground(Work work, Done done) {
-  const bool taken = background_.TryRun([this, work, done] {
-    absl::Status status = work();  // moved as JobRunner's is
-    // Refused only when the daemon is stopping.
-    loop_.Post([status = std::move(status), done] { done(status); })
-        .IgnoreError();
-  });
-  ROUNDHOUSE_CHECK(taken) << "more background work than an export ever has";
 }
 
 }  // namespace roundhouse

@@ -23,8 +23,8 @@
 
 #include "absl/status/statusor.h"
 #include "base/wire/messages.h"
+#include "server/loop/background.h"
 #include "server/loop/event_loop.h"
-#include "server/loop/work_pool.h"
 #include "server/weights/export_directory.h"
 #include "server/weights/export_plan.h"
 #include "server/weights/export_task.h"
@@ -49,7 +49,7 @@ class Exporter {
   // References outlive the exporter.
   Exporter(EventLoop& loop, FilesLine& files_line, const FileOpener& files,
            std::string note_path, Planner planner);
-  // REQUIRES: the loop has ended.
+  // Waits for the thread.  REQUIRES: the loop has ended.
   ~Exporter();
   Exporter(const Exporter&) = delete;
   Exporter& operator=(const Exporter&) = delete;
@@ -76,8 +76,6 @@ class Exporter {
     size_t next_piece = 0;
     ExportProgress progress;
   };
-  using Work = std::function<absl::Status()>;
-  using Done = std::function<void(const absl::Status&)>;
 
   void Enqueue(Export waiting);
   void Next();
@@ -91,8 +89,6 @@ class Exporter {
   // Removes what was written; the export ends with `why`.
   void Abandon(const absl::Status& why);
   void End(absl::StatusOr<std::string> result);
-  // `done` on the loop, unless that has ended.
-  void InBackground(Work work, Done done);
 
   EventLoop& loop_;
   FilesLine& files_line_;
@@ -103,7 +99,7 @@ class Exporter {
   std::optional<Export> current_;
   FilesLine::Ticket piece_ = FilesLine::Ticket::kNone;  // under way
   bool stopping_ = false;
-  WorkPool background_{1};  // last: its thread ends first
+  Background background_;  // last: its thread ends first
 };
 
 }  // namespace roundhouse
