@@ -150,7 +150,8 @@ StateWatch::StateWatch(EventLoop& loop, const StateDirectory& directory,
     : loop_(loop),
       directory_(directory),
       told_(std::move(told)),
-      interval_(interval) {
+      interval_(interval),
+      background_(loop) {
   Later();
 }
 
@@ -158,13 +159,17 @@ StateWatch::~StateWatch() { loop_.CancelTimer(timer_); }
 
 void StateWatch::Later() {
   timer_ = loop_.After(interval_, [this] {
-    Look();
-    Later();
+    background_.Run([&directory = directory_] { return directory.Check(); },
+                    [this](const absl::Status& found) {
+                      OnLooked(found);
+                      Later();
+                    });
   });
 }
 
-void StateWatch::Look() {
-  const absl::Status found = directory_.Check();
+void StateWatch::OnLooked(const absl::Status& found) {
+  // Too much waits for the disk: it says nothing of the directory.
+  if (absl::IsUnavailable(found)) return;
   if (found.ok() != gone_) return;
   gone_ = !found.ok();
   if (gone_) {

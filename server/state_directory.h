@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/loop/background.h"
 #include "server/loop/event_loop.h"
 
 namespace roundhouse {
@@ -74,11 +75,12 @@ class StateDirectory {
 
 // Checks the directory every few seconds and tells of each change, so that a
 // server without calls is seen to be in trouble, too.  Runs on the event loop's
-// thread.
+// thread, and looks beside it.
 class StateWatch {
  public:
   // `told` is called with an error when Check begins to fail, and with OK when
-  // it does no more; both are logged.  The references outlive the watch.
+  // it does no more; both are logged.  The references outlive the watch, and
+  // `directory` EventLoop::Run.
   StateWatch(EventLoop& loop, const StateDirectory& directory,
              std::function<void(const absl::Status&)> told,
              absl::Duration interval = absl::Seconds(5));
@@ -88,7 +90,7 @@ class StateWatch {
 
  private:
   void Later();
-  void Look();
+  void OnLooked(const absl::Status& found);
 
   EventLoop& loop_;
   const StateDirectory& directory_;
@@ -96,6 +98,7 @@ class StateWatch {
   const absl::Duration interval_;
   EventLoop::TimerId timer_ = 0;
   bool gone_ = false;  // what was told last
+  Background background_;
 };
 
 }  // namespace roundhouse

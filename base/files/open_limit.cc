@@ -1,5 +1,6 @@
 #include "base/files/open_limit.h"
 
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -205,6 +206,23 @@ bool CallWithinLimit(const std::string& path, std::function<void()> call) {
   if (limit != nullptr) return limit->Call(path, std::move(call));
   call();
   return true;
+}
+
+std::string RealPathWithinLimit(const std::string& path) {
+  struct Result {
+    std::string name;
+    int error = 0;
+  };
+  const auto result = std::make_shared<Result>();
+  const bool done = CallWithinLimit(path, [path, result] {
+    char* const real = realpath(path.c_str(), nullptr);
+    result->error = real == nullptr ? errno : 0;
+    if (real != nullptr) result->name = real;
+    free(real);
+  });
+  if (!done) return "";
+  errno = result->error;
+  return result->name;
 }
 
 }  // namespace roundhouse

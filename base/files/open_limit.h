@@ -88,6 +88,8 @@ void HurryOpens();
 // OpenLimit::Open and Call of it, or `open` itself where opens have no limit.
 int OpenWithinLimit(const std::string& path, std::function<int()> open);
 bool CallWithinLimit(const std::string& path, std::function<void()> call);
+// As realpath.  "" with errno: there is none, or kOpenHangs.
+std::string RealPathWithinLimit(const std::string& path);
 
 }  // namespace roundhouse
 

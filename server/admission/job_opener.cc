@@ -6,7 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "server/admission/source_files.h"
+#include "server/planning/job_needs.h"
 #include "server/run/finish_mark.h"
+#include "server/weights/base_weights.h"
 #include "server/weights/tokenizer_copy.h"
 
 namespace roundhouse {
@@ -41,6 +43,13 @@ void OpenRest(const JobOpener::World& world, OpenedJob& opened) {
   if (!opened.admitted.ok()) return;
   const AdmittedJob& admitted = **opened.admitted;
   opened.sources = CheckSources(job, world.paths.Directory(job), admitted);
+  const ModelDirectory& model = admitted.model;
+  opened.base =
+      world.hub.NameOf(model.path).value_or(HubName{.id = model.path});
+  const TrainedModel trained = TrainedOf(admitted.spec, model.config);
+  if (trained.adapter.present()) {
+    opened.base_key = BaseKey(model, trained.dtype);
+  }
   if (!job.dataset.has_value()) {
     opened.counted = CountDatasets(admitted, world.roots, data);
   }

@@ -26,6 +26,7 @@
 #include "server/jobs/job_log.h"
 #include "server/loop/background.h"
 #include "server/loop/event_loop.h"
+#include "server/spec/hub_cache.h"
 #include "server/spec/paths.h"
 #include "server/store/store.h"
 
@@ -44,6 +45,11 @@ struct OpenedJob {
       absl::UnknownError("not looked up");
   // Not OK: model or adapter are not what was submitted.
   absl::Status sources;
+  // What adapters name as their base: the model as the hub has it, or its
+  // directory here.
+  HubName base;
+  // BaseKey of the model; of a job with adapters.
+  absl::StatusOr<std::string> base_key = std::string();
   // After which it ends, as it was asked to in an earlier life; none: it was
   // not.  An error: the mark is damaged.
   absl::StatusOr<std::optional<int64_t>> finish_step =
@@ -62,6 +68,7 @@ class JobOpener {
     AdmittedJobs& admitted;
     const HelperOptions& helpers;
     const DataRoots& roots;
+    const HubCache& hub;
     const JobPaths& paths;
     JobLog& log;
   };

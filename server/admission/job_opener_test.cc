@@ -41,6 +41,7 @@ class JobOpenerTest : public AdmissionTest {
                      .admitted = admission_->admitted(),
                      .helpers = admission_->helpers(),
                      .roots = admission_->roots(),
+                     .hub = admission_->names().hub(),
                      .paths = admission_->paths(),
                      .log = log_},
                     {.warn =

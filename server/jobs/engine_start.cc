@@ -196,10 +196,10 @@ RunnerOptions Engine::OptionsOfJob(const OpenedJob& opened,
           .files = &admission_->roots(),
           .sources = opened.sources,
           .model = admitted.model,
-          .base = admission_->names().hub().NameOf(model).value_or(
-              HubName{.id = model}),
+          .base = opened.base,
           .adapter = admitted.adapter,
           .bases = &running_.bases(),
+          .base_key = opened.base_key,
           .files_line = &running_.files_line(),
           .train = &run.train(),
           .dataset_sha256 =

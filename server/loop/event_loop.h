@@ -1,11 +1,11 @@
 // The daemon's one control thread: descriptors, timers, and closures posted by
 // other threads, one after the other.
 //
-// Everything of a job that decides runs here, so that it
-// needs no locks.  Post is thread-safe; all else runs on the loop's thread (or
-// before Run).  Callbacks may watch, unwatch, post and set timers.  Nothing
-// that the loop runs opens a file: such work goes to the threads beside it
-// (background.h).  Tests look on (tests/fakes/loop_guard.cc).
+// Everything of a job that decides runs here, so that it needs no locks.  Post
+// is thread-safe; all else runs on the loop's thread (or before Run).
+// Callbacks may watch, unwatch, post and set timers.  Nothing that the loop
+// runs opens a file, or looks one up by its name: such work goes to the threads
+// beside it (background.h).  Tests look on (tests/fakes/loop_guard.cc).
 #ifndef ROUNDHOUSE_SERVER_LOOP_EVENT_LOOP_H_
 #define ROUNDHOUSE_SERVER_LOOP_EVENT_LOOP_H_
 

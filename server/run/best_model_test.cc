@@ -19,7 +19,7 @@ class BestModelTest : public JobPartsTest {
     marks_ = {.total = 6, .completed = 6, .begun = 6, .reduced = 6};
     history_ = std::make_unique<JobHistory>(options_->spec.spec(), 3, "/job");
     loader_ = std::make_unique<WeightsLoader>(WeightsLoader::Surroundings{
-        *memory_, *operation_, nullptr, options_->model});
+        *memory_, *operation_, nullptr, options_->model, *background_});
     cycle_ = std::make_unique<EvaluationCycle>(
         EvaluationCycle::Surroundings{*loop_, *arena_, *pool_, evaluated_,
                                       *history_, events_},

@@ -43,9 +43,10 @@ class DirectoryWriterTest : public JobPartsTest, public DirectoryWriter::Owner {
     EXPECT_TRUE(plan.manifest.has_value());
     return holds_;
   }
-  void OnHeld(const DirectoryPlan& plan, const absl::Status& status) override {
+  void OnHeld(const DirectoryPlan& plan, const absl::Status& status,
+              uint64_t need_bytes) override {
     EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-    EXPECT_GT(DirectoryBytes(plan), plan.total_bytes);
+    EXPECT_GT(need_bytes, plan.total_bytes);
     EXPECT_TRUE(writer_->waiting());
     seen_.push_back("held");
     if (on_held_) loop_->After(absl::ZeroDuration(), on_held_);

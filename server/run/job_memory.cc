@@ -30,7 +30,7 @@ absl::Status JobMemory::TryAllocate(int device_count) {
       plan_, InitialPlan(options_.spec, model, device_count, options_.device));
   std::shared_ptr<BaseWeights> base;
   if (trained.adapter.present()) {
-    ASSIGN_OR_RETURN(base_key_, BaseKey(options_.model, trained.dtype));
+    ASSIGN_OR_RETURN(base_key_, options_.base_key);
     ASSIGN_OR_RETURN(base,
                      options_.bases->Get(base_key_, model, trained.dtype));
   }

@@ -42,7 +42,7 @@ class JobSaverTest : public JobPartsTest, public DirectoryWriter::Owner {
   bool Holds(const DirectoryPlan&, const absl::Status&) const override {
     return false;
   }
-  void OnHeld(const DirectoryPlan&, const absl::Status&) override {}
+  void OnHeld(const DirectoryPlan&, const absl::Status&, uint64_t) override {}
   void OnUnheld() override {}
   void OnResumed() override {}
 

@@ -25,7 +25,8 @@ JobRunner::JobRunner(const Surroundings& around, RunnerOptions options,
                    AfterQuiet();
                    if (book_.open()) CarryOut();
                  }),
-      loader_({memory_, operation_, options_.bases, options_.model}),
+      loader_(
+          {memory_, operation_, options_.bases, options_.model, background_}),
       writer_({around.arena, background_, operation_}, *this),
       saver_({background_, writer_, events_}, options_),
       evaluations_(

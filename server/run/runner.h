@@ -166,7 +166,8 @@ class JobRunner final : private StepBook::Owner,
   // DirectoryWriter::Owner
   bool Holds(const DirectoryPlan& plan,
              const absl::Status& status) const override;
-  void OnHeld(const DirectoryPlan& plan, const absl::Status& status) override;
+  void OnHeld(const DirectoryPlan& plan, const absl::Status& status,
+              uint64_t need_bytes) override;
   void OnUnheld() override;
   void OnResumed() override;
 

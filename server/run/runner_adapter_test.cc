@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "server/planning/job_needs.h"
 #include "server/run/runner_test_fixture.h"
 
 namespace roundhouse {
@@ -25,6 +26,8 @@ class AdapterRunnerTest : public RunnerTest {
     change_options_ = [this](RunnerOptions& options) {
       options.bases = cache_.get();
       AddSources(options.model);
+      options.base_key = BaseKey(
+          options.model, TrainedOf(options.spec, options.model.config).dtype);
       if (!adapter_.empty()) {
         options.adapter =
             *OpenAdapterDirectory(AnyFiles(), adapter_, options.model.config);

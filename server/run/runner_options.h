@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/model/directory.h"
 #include "server/dataset/dataset.h"
 #include "server/dataset/text_helper.h"
@@ -36,6 +38,8 @@ struct RunnerOptions {
   // The engine's; outlives the runner.  Null: the job shares no base, and has
   // no adapters.
   BaseCache* bases = nullptr;
+  // BaseKey of the model as it was opened; of a job that shares a base.
+  absl::StatusOr<std::string> base_key = std::string();
   FilesLine* files_line = nullptr;  // outlives the runner
   const Dataset* train = nullptr;
   // The hash of the training tokens when the job was submitted; "": not known.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "server/planning/job_needs.h"
 #include "server/run/runner_test_fixture.h"
 
 namespace roundhouse {
@@ -133,6 +134,8 @@ TEST_F(RunnerSamplesTest, WithAdaptersOverASharedBase) {
              DType::kF32});
       }
     }
+    options.base_key = BaseKey(
+        options.model, TrainedOf(options.spec, options.model.config).dtype);
   };
   on_end_ = [&bases] { bases.DropUnused(); };
   Run(absl::StrCat(kPrompts, "max_steps: 2\neval_steps: 1"));

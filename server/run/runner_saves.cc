@@ -129,7 +129,8 @@ bool JobRunner::Holds(const DirectoryPlan& plan,
   return absl::IsResourceExhausted(status) || !checkpoint;
 }
 
-void JobRunner::OnHeld(const DirectoryPlan& plan, const absl::Status& status) {
+void JobRunner::OnHeld(const DirectoryPlan& plan, const absl::Status& status,
+                       uint64_t need_bytes) {
   if (book_.open()) {
     // What is begun stays begun, for its gradients may be there already; slots
     // that wait for its weights would be in other jobs' way.
@@ -143,7 +144,7 @@ void JobRunner::OnHeld(const DirectoryPlan& plan, const absl::Status& status) {
       {.state = state,
        .reason = StorageReason(status),
        .why = std::string(status.message()),
-       .need_bytes = DirectoryBytes(plan),
+       .need_bytes = need_bytes,
        .directory =
            std::filesystem::path(plan.final_path).parent_path().string(),
        .saved_step = std::max<int64_t>(saver_.saved_step(), 0)});

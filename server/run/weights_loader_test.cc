@@ -1,5 +1,6 @@
 #include "server/weights/weights_loader.h"
 
+#include "server/planning/job_needs.h"
 #include "server/run/job_parts_test_fixture.h"
 
 namespace roundhouse {
@@ -22,9 +23,12 @@ class WeightsLoaderTest : public JobPartsTest {
                            DType::kF32});
       }
     }
+    options_->base_key =
+        BaseKey(options_->model,
+                TrainedOf(options_->spec, options_->model.config).dtype);
     Allocate();
     loader_ = std::make_unique<WeightsLoader>(WeightsLoader::Surroundings{
-        *memory_, *operation_, bases_.get(), options_->model});
+        *memory_, *operation_, bases_.get(), options_->model, *background_});
   }
   BaseWeights& Base() { return *memory_->state().base(); }
   WeightsLoader::Weights Drawn() {

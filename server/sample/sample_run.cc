@@ -1,5 +1,6 @@
 #include "server/sample/sample_run.h"
 
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -57,7 +58,8 @@ SampleRun::SampleRun(EventLoop& loop, HostArena& arena, WorkerPool& pool,
            .configure = [this](WorkerId worker) { Configure(worker); },
            .piece =
                [this](SamplePiece piece) { sink_->OnPiece(std::move(piece)); },
-           .over = [this](absl::Status status) { OnPromptsOver(status); }}) {}
+           .over = [this](absl::Status status) { OnPromptsOver(status); }}),
+      background_(loop) {}
 
 SampleRun::~SampleRun() {
   arena_.pages().Forget(memory_wait_);
@@ -90,9 +92,9 @@ void SampleRun::Start() { prompts_.Start(); }
 
 absl::Status SampleRun::TakeMemory() {
   const SampleSource& source = options_.source;
-  ASSIGN_OR_RETURN(base_key_, BaseKey(source.model, source.dtype));
-  ASSIGN_OR_RETURN(std::shared_ptr<BaseWeights> base,
-                   bases_.Get(base_key_, source.model.config, source.dtype));
+  ASSIGN_OR_RETURN(
+      std::shared_ptr<BaseWeights> base,
+      bases_.Get(source.base_key, source.model.config, source.dtype));
   SamplingStateOptions state{.job = options_.number,
                              .model = source.model.config,
                              .dtype = source.dtype};
@@ -132,13 +134,21 @@ void SampleRun::OnMemory(const absl::Status& ready) {
 
 void SampleRun::LoadBase() {
   Load(state_->BaseParts(options_.source.model.sources),
-       [this] { OnBaseLoaded(); });
+       [this] { LookAtBase(); });
 }
 
-void SampleRun::OnBaseLoaded() {
-  const auto key = BaseKey(options_.source.model, options_.source.dtype);
+void SampleRun::LookAtBase() {
+  const auto model = std::make_shared<ModelDirectory>(options_.source.model);
+  background_.Run<absl::StatusOr<std::string>>(
+      [model, dtype = options_.source.dtype] { return BaseKey(*model, dtype); },
+      [this](const absl::StatusOr<std::string>& key) {
+        if (!ended_) OnBaseLoaded(key);
+      });
+}
+
+void SampleRun::OnBaseLoaded(const absl::StatusOr<std::string>& key) {
   // Files that changed meanwhile may have given a mixture.
-  if (!key.ok() || *key != base_key_) {
+  if (!key.ok() || *key != options_.source.base_key) {
     bases_.Forget(state_->base());
     return End(FieldError(
         absl::StatusCode::kFailedPrecondition, "INVALID_MODEL", "model",

@@ -21,9 +21,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "server/api/sample_engine.h"
 #include "server/arena/host_arena.h"
 #include "server/dataset/text_helper.h"
+#include "server/loop/background.h"
 #include "server/loop/event_loop.h"
 #include "server/sample/prompt_run.h"
 #include "server/sample/sample_source.h"
@@ -91,7 +93,8 @@ class SampleRun {
 
   // Loading.
   void LoadBase();
-  void OnBaseLoaded();
+  void LookAtBase();
+  void OnBaseLoaded(const absl::StatusOr<std::string>& key);
   void LoadAdapters();
   void Load(const std::vector<FilePart>& parts, std::function<void()> loaded);
   void LoadNext();
@@ -108,7 +111,6 @@ class SampleRun {
   const std::function<void(absl::Status)> over_;
 
   PromptRun prompts_;
-  std::string base_key_;
   std::unique_ptr<SamplingState> state_;
   ArenaPages::Waiter memory_wait_ = 0;
   BaseWeights::Ticket base_ticket_ = 0;
@@ -119,6 +121,7 @@ class SampleRun {
   bool ended_ = false;
   std::optional<absl::Status> prompts_over_;  // nothing is with a device
   bool released_ = false;
+  Background background_;  // ends with it: nothing follows
 };
 
 }  // namespace roundhouse

@@ -6,6 +6,7 @@
 #include "base/path_exists.h"
 #include "base/status.h"
 #include "server/spec/spec_error.h"
+#include "server/weights/base_weights.h"
 #include "server/weights/checkpoint.h"
 
 namespace roundhouse {
@@ -55,6 +56,7 @@ absl::StatusOr<SampleSource> Open(const std::string& path,
   } else {
     ASSIGN_OR_RETURN(source.dtype, DTypeOf(files, path, source.model.config));
   }
+  ASSIGN_OR_RETURN(source.base_key, BaseKey(source.model, source.dtype));
   const bool own = files.IsThere(path + "/tokenizer.json");
   source.tokenizer_directory = own ? path : model;
   if (!own && !files.IsThere(model + "/tokenizer.json")) {

@@ -21,6 +21,7 @@ struct SampleSource {
   ModelDirectory model;
   std::optional<AdapterDirectory> adapter;
   DType dtype = DType::kF32;        // of the model's weights in memory
+  std::string base_key;             // BaseKey of the model, as it was opened
   std::string tokenizer_directory;  // `path`, or the base's
   std::vector<GivenFile> given;     // what tokenizes reads
   std::string template_date;        // YYYY-MM-DD; "": today

@@ -14,10 +14,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "gtest/gtest.h"
 #include "server/dataset/helper_limits.h"
 #include "server/spec/spec_error.h"
 #include "server/testing/test_model.h"
+#include "server/weights/base_weights.h"
 
 namespace roundhouse {
 namespace {
@@ -130,8 +132,13 @@ class SamplerTest : public testing::Test, public WorkerPool::Listener {
             .files_line = files_line_.get(),
             .open = [this](const std::string& model)
                 -> absl::StatusOr<SampleSource> {
-              if (model == "job-7") return source_;
-              return absl::NotFoundError("no such model");
+              if (model != "job-7") {
+                return absl::NotFoundError("no such model");
+              }
+              SampleSource source = source_;
+              ASSIGN_OR_RETURN(source.base_key,
+                               BaseKey(source.model, source.dtype));
+              return source;
             },
             .reserved_bytes = [this] { return reserved_bytes_; }});
     ASSERT_TRUE(pool_->Start(this).ok());

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "base/files/open_limit.h"
 #include "base/model/input_file.h"
 #include "base/status.h"
 #include "server/spec/paths.h"
@@ -37,12 +38,6 @@ bool IsWord(const std::string& word) {
 
 bool LiesIn(const std::string& directory, const std::string& path) {
   return !directory.empty() && absl::StartsWith(path + "/", directory + "/");
-}
-
-std::string RealPath(const std::string& path) {
-  std::error_code error;
-  const fs::path real = fs::canonical(path, error);
-  return error ? "" : real.string();
 }
 
 // "models--ORG--NAME".
@@ -88,7 +83,8 @@ std::vector<std::string> HubCache::Ids(size_t limit) const {
 }
 
 bool HubCache::Contains(const std::string& path) const {
-  return LiesIn(directory_, path) || LiesIn(RealPath(directory_), path);
+  return LiesIn(directory_, path) ||
+         LiesIn(RealPathWithinLimit(directory_), path);
 }
 
 std::optional<HubName> HubCache::ParseName(const std::string& name) {
@@ -101,7 +97,8 @@ std::optional<HubName> HubCache::ParseName(const std::string& name) {
 }
 
 std::optional<HubName> HubCache::NameOf(const std::string& path) const {
-  for (const std::string& cache : {directory_, RealPath(directory_)}) {
+  for (const std::string& cache :
+       {directory_, RealPathWithinLimit(directory_)}) {
     if (!LiesIn(cache, path)) continue;
     const std::vector<std::string> words =
         absl::StrSplit(path.substr(cache.size()), '/', absl::SkipEmpty());
@@ -187,8 +184,8 @@ absl::Status HubCache::CheckSnapshot(const std::string& path,
 }
 
 absl::Status HubCache::CheckFile(const std::string& path) const {
-  const std::string real = RealPath(path);
-  const std::string cache = RealPath(directory_);
+  const std::string real = RealPathWithinLimit(path);
+  const std::string cache = RealPathWithinLimit(directory_);
   if (LiesIn(cache, real)) return absl::OkStatus();
   if (!real.empty()) {
     return absl::InvalidArgumentError(

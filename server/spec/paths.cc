@@ -1,13 +1,11 @@
 #include "server/spec/paths.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <memory>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -81,17 +79,6 @@ absl::Status About(const std::string& field, const std::string& path,
       absl::StrCat(field, ": \"", path, "\" ", std::string(status.message())));
 }
 
-// "": there is none, or errno says kOpenHangs.
-std::string RealPath(const std::string& path) {
-  const auto name = std::make_shared<std::string>();
-  const bool found = CallWithinLimit(path, [path, name] {
-    char* const real = realpath(path.c_str(), nullptr);
-    if (real != nullptr) *name = real;
-    free(real);
-  });
-  return found ? *name : "";
-}
-
 std::string Join(const std::string& folder, const std::string& relative) {
   if (relative == ".") return folder;
   return absl::StrCat(folder, folder == "/" ? "" : "/",
@@ -129,7 +116,7 @@ absl::Status DataRoots::Add(const std::string& given, bool own) {
   auto root = std::make_unique<Root>();
   root->given = WithoutTrailingSlashes(given);
   root->linked = !own;
-  root->name = RealPath(given);
+  root->name = RealPathWithinLimit(given);
   root->fd = OpenFolder(root->name);
   if (root->fd < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -150,7 +137,7 @@ DataRoots::~DataRoots() {
 int DataRoots::DescriptorOf(const Root& root) const {
   const int known = root.fd.load();
   if (known >= 0 || !root.name.empty()) return known;
-  const int opened = OpenFolder(RealPath(root.given));
+  const int opened = OpenFolder(RealPathWithinLimit(root.given));
   int none = -1;
   if (opened < 0 || root.fd.compare_exchange_strong(none, opened)) {
     return opened;
@@ -160,7 +147,7 @@ int DataRoots::DescriptorOf(const Root& root) const {
 }
 
 std::string DataRoots::NameOf(const Root& root) const {
-  return root.name.empty() ? RealPath(root.given) : root.name;
+  return root.name.empty() ? RealPathWithinLimit(root.given) : root.name;
 }
 
 absl::StatusOr<DataRoots::Place> DataRoots::LookUp(
@@ -178,9 +165,8 @@ absl::StatusOr<DataRoots::Place> DataRoots::LookUp(
 // Whether what lies outside is there is not told.
 absl::StatusOr<DataRoots::Place> DataRoots::FollowOut(
     const std::string& path) const {
-  errno = 0;
-  const std::string real = RealPath(path);
-  if (errno == kOpenHangs) return OpenError(errno);
+  const std::string real = RealPathWithinLimit(path);
+  if (real.empty() && errno == kOpenHangs) return OpenError(errno);
   for (const auto& root : roots_) {
     const std::string name = NameOf(*root);
     const std::string relative =
@@ -280,8 +266,8 @@ absl::StatusOr<FoundDirectory> DataRoots::OpenDirectory(
                         absl::StrCat(path, ": ", status.message()));
   }
   // Without links, "." and "..", as it is called now.
-  place->path =
-      RealPath(absl::StrCat("/proc/self/fd/", place->descriptor.get()));
+  place->path = RealPathWithinLimit(
+      absl::StrCat("/proc/self/fd/", place->descriptor.get()));
   if (!Below(place->root, place->path).empty()) {
     return FoundDirectory{std::move(place->descriptor), place->root,
                           place->path};

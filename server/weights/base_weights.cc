@@ -7,10 +7,12 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/files/open_limit.h"
 #include "base/log.h"
 #include "base/model/parameters.h"
 #include "base/status.h"
@@ -33,10 +35,22 @@ std::string HexSha256(const std::string& text) {
 }
 
 absl::StatusOr<std::string> StateOf(const std::string& path) {
-  struct stat info;
-  if (stat(path.c_str(), &info) != 0) {
-    return absl::NotFoundError(absl::StrCat(path, ": ", std::strerror(errno)));
+  struct Looked {
+    struct stat info;
+    int error = 0;
+  };
+  const auto looked = std::make_shared<Looked>();
+  if (!CallWithinLimit(path, [path, looked] {
+        looked->error = stat(path.c_str(), &looked->info) == 0 ? 0 : errno;
+      })) {
+    return absl::UnavailableError(
+        absl::StrCat(path, ": ", OpenErrorText(errno)));
   }
+  if (looked->error != 0) {
+    return absl::NotFoundError(
+        absl::StrCat(path, ": ", std::strerror(looked->error)));
+  }
+  const struct stat& info = looked->info;
   return absl::StrCat(info.st_dev, ":", info.st_ino, ":", info.st_size, ":",
                       info.st_mtim.tv_sec, ".", info.st_mtim.tv_nsec, ":",
                       info.st_ctim.tv_sec, ".", info.st_ctim.tv_nsec);

@@ -77,7 +77,8 @@ class BaseWeights {
 // text, where in which file each parameter lies, and of each file its device,
 // inode, size and times of change of content and status.  So a base is the same
 // while its files are, whatever path leads to them; a copy is another one.
-// NOT_FOUND where a file is gone.
+// NOT_FOUND where a file is gone, UNAVAILABLE where its file system does not
+// answer.  Blocks on the disk: not for the event loop's thread.
 absl::StatusOr<std::string> BaseKey(const ModelDirectory& directory,
                                     DType dtype);
 

@@ -36,8 +36,7 @@ uint64_t BytesIn(const std::string& path) {
   return bytes;
 }
 
-}  // namespace
-
+// Bytes of disk that a directory takes.
 uint64_t DirectoryBytes(const DirectoryPlan& plan) {
   uint64_t bytes = plan.total_bytes;
   for (const auto& [name, text] : plan.texts) bytes += text.size();
@@ -49,19 +48,25 @@ uint64_t DirectoryBytes(const DirectoryPlan& plan) {
   return bytes;
 }
 
+}  // namespace
+
 void DirectoryWriter::Write(DirectoryPlan plan, Done done) {
   Begin({std::make_shared<DirectoryPlan>(std::move(plan)), std::move(done)});
 }
 
 void DirectoryWriter::Begin(const Job& job) {
-  around_.background.Run([plan = job.plan] { return BeginDirectory(*plan); },
-                         [this, job](const absl::Status& begun) {
-                           if (begun.ok()) {
-                             WriteParts(job);
-                           } else {
-                             Abandon(job, begun);
-                           }
-                         });
+  around_.background.Run(
+      [plan = job.plan, need_bytes = job.need_bytes] {
+        *need_bytes = DirectoryBytes(*plan);
+        return BeginDirectory(*plan);
+      },
+      [this, job](const absl::Status& begun) {
+        if (begun.ok()) {
+          WriteParts(job);
+        } else {
+          Abandon(job, begun);
+        }
+      });
 }
 
 void DirectoryWriter::WriteParts(const Job& job) {
@@ -114,7 +119,7 @@ void DirectoryWriter::Abandon(const Job& job, const absl::Status& why) {
 void DirectoryWriter::OnWritten(const Job& job, const absl::Status& status) {
   if (!status.ok() && owner_.Holds(*job.plan, status)) {
     held_ = Held{job};
-    owner_.OnHeld(*job.plan, status);
+    owner_.OnHeld(*job.plan, status, *job.need_bytes);
     return;
   }
   const bool was_held = std::exchange(held_, std::nullopt).has_value();

@@ -26,10 +26,6 @@
 
 namespace roundhouse {
 
-// Bytes of disk that a directory takes; what is copied into it counts as it is
-// now.
-uint64_t DirectoryBytes(const DirectoryPlan& plan);
-
 class DirectoryWriter {
  public:
   using Done = std::function<void(absl::Status)>;
@@ -41,9 +37,9 @@ class DirectoryWriter {
     // Whether the job waits with a directory that failed so.
     virtual bool Holds(const DirectoryPlan& plan,
                        const absl::Status& status) const = 0;
-    // It waits with it.
-    virtual void OnHeld(const DirectoryPlan& plan,
-                        const absl::Status& status) = 0;
+    // It waits with it, which takes so many bytes of the disk.
+    virtual void OnHeld(const DirectoryPlan& plan, const absl::Status& status,
+                        uint64_t need_bytes) = 0;
     // What was held is over, and its `done` is next; after that OnResumed.
     virtual void OnUnheld() = 0;
     virtual void OnResumed() = 0;
@@ -84,6 +80,9 @@ class DirectoryWriter {
   struct Job {
     std::shared_ptr<DirectoryPlan> plan;  // shared with the background thread
     Done done;
+    // What it takes of the disk; what is copied into it counts as it was when
+    // it was begun.
+    std::shared_ptr<uint64_t> need_bytes = std::make_shared<uint64_t>(0);
   };
   struct Held {
     Job job;

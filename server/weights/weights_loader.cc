@@ -28,20 +28,30 @@ void WeightsLoader::LoadBase(const Weights& next, const Calls& calls) {
       wire::FileOpKind::kLoad,
       LoadParts(around_.model.sources, 0, around_.memory.state())};
   LoadTrained(frozen, [this, next, calls](const absl::Status& status) {
-    OnBaseLoaded(status);
-    if (calls.stopped()) {
-      calls.base_failed(absl::CancelledError("the job ends"));
-    } else if (!status.ok()) {
-      calls.base_failed(status);
-    } else {
-      LoadTrained(next, calls.over);
-    }
+    LookAtBase(status, next, calls);
   });
 }
 
-void WeightsLoader::OnBaseLoaded(const absl::Status& status) {
-  const auto key =
-      BaseKey(around_.model, around_.memory.state().options().dtype);
+void WeightsLoader::LookAtBase(const absl::Status& loaded, const Weights& next,
+                               const Calls& calls) {
+  around_.background.Run<absl::StatusOr<std::string>>(
+      [&model = around_.model, dtype = around_.memory.state().options().dtype] {
+        return BaseKey(model, dtype);
+      },
+      [this, loaded, next, calls](const absl::StatusOr<std::string>& key) {
+        OnBaseLoaded(loaded, key);
+        if (calls.stopped()) {
+          calls.base_failed(absl::CancelledError("the job ends"));
+        } else if (!loaded.ok()) {
+          calls.base_failed(loaded);
+        } else {
+          LoadTrained(next, calls.over);
+        }
+      });
+}
+
+void WeightsLoader::OnBaseLoaded(const absl::Status& status,
+                                 const absl::StatusOr<std::string>& key) {
   // Files that changed meanwhile may have given a mixture: for this job as it
   // is, as with full fine-tuning, for no other.
   if (!key.ok() || *key != around_.memory.base_key()) {

@@ -2,7 +2,7 @@
 // unless it is there, then what trains.
 //
 // Owned by the job's runner.  Runs on the event loop's thread; the files worker
-// reads.
+// reads, and files are looked at beside the loop.
 #ifndef ROUNDHOUSE_SERVER_WEIGHTS_WEIGHTS_LOADER_H_
 #define ROUNDHOUSE_SERVER_WEIGHTS_WEIGHTS_LOADER_H_
 
@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/model/directory.h"
+#include "server/loop/background.h"
 #include "server/run/job_memory.h"
 #include "server/weights/base_weights.h"
 #include "server/weights/file_operation.h"
@@ -46,6 +48,7 @@ class WeightsLoader {
     FileOperation& operation;
     BaseCache* bases = nullptr;
     const ModelDirectory& model;
+    Background& background;  // that model outlives its work
   };
 
   explicit WeightsLoader(const Surroundings& around) : around_(around) {}
@@ -62,7 +65,10 @@ class WeightsLoader {
 
  private:
   void LoadBase(const Weights& next, const Calls& calls);
-  void OnBaseLoaded(const absl::Status& status);
+  void LookAtBase(const absl::Status& loaded, const Weights& next,
+                  const Calls& calls);
+  void OnBaseLoaded(const absl::Status& status,
+                    const absl::StatusOr<std::string>& key);
 
   const Surroundings around_;
   std::shared_ptr<BaseWeights> base_;  // shared with its cache; null: none

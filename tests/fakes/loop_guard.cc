@@ -1,8 +1,10 @@
 // A test's guard: nothing that an event loop runs opens a file or a directory
-// on a disk, for slots are passed on by the loop's thread and a disk may take
-// seconds.  EventLoop::Run says which thread that is; the guard sees the calls
-// of that thread that open something, whoever makes them: std::ifstream,
-// std::filesystem, SQLite, openat2.
+// on a disk, or looks one up by its name (stat, access, realpath), for slots
+// are passed on by the loop's thread and a disk may take seconds.
+// EventLoop::Run says which thread that is; the guard sees the calls of that
+// thread, whoever makes them: std::ifstream, std::filesystem, SQLite, openat2.
+// It does not see fstat of what is open, and statvfs, which asks for the state
+// directory's free blocks.
 //
 // Linked into a unit test (//tests/fakes:loop_guard_linked) it ends the test at
 // the first such call.  Preloaded into a daemon (LD_PRELOAD) it appends a line
@@ -48,6 +50,7 @@ constexpr Allowed kAllowed[] = {
     // The job store writes on the loop by design (server/jobs/transitions.h): a
     // transition is on disk before anyone sees it.  SQLite opens its log, and
     // syncs the folder of a log that it made, at the first write.
+    {"/jobs.db", "whether it was moved away"},
     {"/jobs.db-wal", "SQLite's log"},
     {"/jobs.db-shm", "the memory that SQLite's connections share"},
     {"/jobs.db-journal", "SQLite's journal"},
@@ -153,6 +156,34 @@ int glob(const char* pattern, int flags, int (*failed)(const char*, int),
   Report("glob", pattern, -1);
   const Within within;
   return NEXT(glob)(pattern, flags, failed, found);
+}
+
+// These look a name up.
+#define LOOKUP(function, parameters, arguments)       \
+  int function parameters noexcept {                  \
+    if (path[0] != '\0') Report(#function, path, -1); \
+    return NEXT(function) arguments;                  \
+  }
+LOOKUP(stat, (const char* path, struct stat* info), (path, info))
+LOOKUP(stat64, (const char* path, struct stat64* info), (path, info))
+LOOKUP(lstat, (const char* path, struct stat* info), (path, info))
+LOOKUP(lstat64, (const char* path, struct stat64* info), (path, info))
+LOOKUP(fstatat, (int folder, const char* path, struct stat* info, int flags),
+       (folder, path, info, flags))
+LOOKUP(fstatat64,
+       (int folder, const char* path, struct stat64* info, int flags),
+       (folder, path, info, flags))
+LOOKUP(statx,
+       (int folder, const char* path, int flags, unsigned int mask,
+        struct statx* info),
+       (folder, path, flags, mask, info))
+LOOKUP(access, (const char* path, int mode), (path, mode))
+LOOKUP(faccessat, (int folder, const char* path, int mode, int flags),
+       (folder, path, mode, flags))
+
+char* realpath(const char* path, char* real) noexcept {
+  Report("realpath", path, -1);
+  return NEXT(realpath)(path, real);
 }
 
 int nftw(const char* path, __nftw_func_t each, int descriptors, int flags) {

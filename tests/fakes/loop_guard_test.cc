@@ -5,6 +5,7 @@
 #include <linux/openat2.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -63,6 +64,30 @@ TEST_F(LoopGuardTest, SeesCallsOfTheSystem) {
                          sizeof(how));
                }),
                kSeen);
+}
+
+TEST_F(LoopGuardTest, SeesNamesThatAreLookedUp) {
+  const std::string file = path_ + "/file";
+  struct stat info;
+  EXPECT_DEATH(OnLoop([&] { (void)std::filesystem::exists(file); }), kSeen);
+  EXPECT_DEATH(OnLoop([&] { (void)std::filesystem::file_size(file); }), kSeen);
+  EXPECT_DEATH(OnLoop([&] { (void)std::filesystem::canonical(file); }), kSeen);
+  EXPECT_DEATH(OnLoop([&] { stat(file.c_str(), &info); }), kSeen);
+  EXPECT_DEATH(OnLoop([&] { lstat(file.c_str(), &info); }), kSeen);
+  EXPECT_DEATH(OnLoop([&] { fstatat(AT_FDCWD, file.c_str(), &info, 0); }),
+               kSeen);
+  EXPECT_DEATH(OnLoop([&] { (void)!access(file.c_str(), R_OK); }), kSeen);
+}
+
+TEST_F(LoopGuardTest, WhatIsOpenMayBeLookedAt) {
+  const int file = open((path_ + "/file").c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_GE(file, 0);
+  OnLoop([&] {
+    struct stat info;
+    EXPECT_EQ(fstat(file, &info), 0);
+    EXPECT_TRUE(std::filesystem::exists("/proc/self/status"));
+  });
+  close(file);
 }
 
 TEST_F(LoopGuardTest, WritesALineForEachCallWhereItIsToldTo) {
