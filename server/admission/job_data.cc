@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "server/job/storage_reason.h"
 #include "server/planning/job_needs.h"
-#include "server/run/runner_work.h"
 #include "server/weights/checkpoint.h"
 
 namespace roundhouse {

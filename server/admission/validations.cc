@@ -8,8 +8,8 @@
 #include "base/status.h"
 #include "server/admission/source_files.h"
 #include "server/dataset/dataset.h"
+#include "server/job/storage_reason.h"
 #include "server/run/evaluation_samples.h"
-#include "server/run/runner_work.h"
 #include "server/workers/child_process.h"
 
 namespace roundhouse {

@@ -7,8 +7,8 @@
 #include "base/model/family.h"
 #include "base/status.h"
 #include "server/admission/job_data.h"
+#include "server/job/storage_reason.h"
 #include "server/jobs/engine.h"
-#include "server/run/runner_work.h"
 #include "server/weights/tokenizer_copy.h"
 
 namespace roundhouse {

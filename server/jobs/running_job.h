@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "nlohmann/json_fwd.hpp"
 #include "server/dataset/dataset.h"
-#include "server/jobs/job_files.h"
+#include "server/job/job_files.h"
 #include "server/jobs/transitions.h"
 #include "server/observe/device_reports.h"
 #include "server/observe/loss_curve.h"

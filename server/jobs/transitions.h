@@ -31,8 +31,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/job_state.h"
-#include "server/jobs/disk_reserve.h"
 #include "server/loop/event_loop.h"
+#include "server/store/disk_reserve.h"
 #include "server/store/store.h"
 
 namespace roundhouse {

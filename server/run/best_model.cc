@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "server/run/runner_work.h"
+#include "server/job/storage_reason.h"
 #include "server/weights/checkpoint.h"
 
 namespace roundhouse {

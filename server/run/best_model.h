@@ -16,14 +16,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/job/runner_options.h"
 #include "server/loop/background.h"
 #include "server/run/evaluation_cycle.h"
 #include "server/run/job_events.h"
 #include "server/run/job_history.h"
-#include "server/run/runner_options.h"
+#include "server/run/weights_loader.h"
 #include "server/steps/step_marks.h"
 #include "server/weights/file_table.h"
-#include "server/weights/weights_loader.h"
 
 namespace roundhouse {
 

@@ -20,12 +20,12 @@
 #include "base/wire/commands.h"
 #include "nlohmann/json_fwd.hpp"
 #include "server/arena/host_arena.h"
+#include "server/job/runner_options.h"
 #include "server/loop/event_loop.h"
 #include "server/run/evaluation_samples.h"
 #include "server/run/evaluations.h"
 #include "server/run/job_events.h"
 #include "server/run/job_history.h"
-#include "server/run/runner_options.h"
 #include "server/steps/step_marks.h"
 #include "server/workers/worker_pool.h"
 

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "server/job/job_reports.h"
 #include "server/run/evaluation_samples.h"
-#include "server/run/job_reports.h"
 
 namespace roundhouse {
 

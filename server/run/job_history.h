@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "nlohmann/json_fwd.hpp"
+#include "server/job/job_reports.h"
 #include "server/run/evaluations.h"
-#include "server/run/job_reports.h"
 #include "server/spec/spec.h"
 #include "server/steps/step_marks.h"
 

@@ -19,7 +19,7 @@
 #include <string>
 #include <variant>
 
-#include "server/run/job_reports.h"
+#include "server/job/job_reports.h"
 
 namespace roundhouse {
 

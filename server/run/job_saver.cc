@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "server/jobs/disk_reserve.h"
 #include "server/loop/event_loop.h"
+#include "server/store/disk_reserve.h"
 #include "server/weights/adapter_files.h"
 #include "server/weights/file_table.h"
 #include "server/weights/output_owner.h"

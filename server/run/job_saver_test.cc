@@ -1,7 +1,7 @@
 #include "server/run/job_saver.h"
 
 #include "absl/strings/match.h"
-#include "server/run/job_parts_test_fixture.h"
+#include "server/testing/job_parts_test_fixture.h"
 
 namespace roundhouse {
 namespace {

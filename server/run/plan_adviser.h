@@ -20,18 +20,19 @@
 #include "base/wire/messages.h"
 #include "scheduler/dispatch/dispatcher.h"
 #include "scheduler/plan/cost_model.h"
+#include "server/job/job_memory.h"
+#include "server/job/runner_options.h"
+#include "server/loop/background.h"
 #include "server/planning/measured_rates.h"
 #include "server/planning/plan_search.h"
 #include "server/planning/round_buffers.h"
-#include "server/loop/background.h"
-#include "server/run/job_memory.h"
-#include "server/run/runner_options.h"
 #include "server/steps/step_marks.h"
+#include "server/steps/step_measures.h"
 #include "server/workers/worker_pool.h"
 
 namespace roundhouse {
 
-class PlanAdviser {
+class PlanAdviser final : public StepMeasures {
  public:
   // All outlive it; background work ends before it goes.
   struct Surroundings {
@@ -48,15 +49,15 @@ class PlanAdviser {
   // REQUIRES: `around.memory` is allocated.
   PlanAdviser(const Surroundings& around, const RunnerOptions& options,
               Calls calls);
-  ~PlanAdviser() { Stop(); }
+  ~PlanAdviser() override { Stop(); }
   PlanAdviser(const PlanAdviser&) = delete;
   PlanAdviser& operator=(const PlanAdviser&) = delete;
 
-  // A slot was done on a device of this speed.
-  void ObserveSlot(SlotPass pass, double speed, const wire::SlotDone& done);
-  // As MeasuredRates.
+  // StepMeasures
+  void ObserveSlot(SlotPass pass, double speed,
+                   const wire::SlotDone& done) override;
   void ObserveHostOp(const RunHostOpAction& action, int64_t elements,
-                     DType contributions, int64_t ns);
+                     DType contributions, int64_t ns) override;
   // All slots of a step have been observed.
   void EndStep() { costs_.EndStep(); }
 

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/run/start_weights.h"
 #include "server/sample/sampling_state.h"
 #include "server/weights/checkpoint.h"
-#include "server/weights/start_weights.h"
 
 namespace roundhouse {
 JobRunner::JobRunner(const Surroundings& around, RunnerOptions options,

@@ -8,8 +8,8 @@
 #include "base/status.h"
 #include "nlohmann/json.hpp"
 #include "server/run/runner.h"
+#include "server/run/start_weights.h"
 #include "server/weights/checkpoint.h"
-#include "server/weights/start_weights.h"
 #include "server/weights/tokenizer_copy.h"
 
 namespace roundhouse {

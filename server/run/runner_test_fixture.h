@@ -15,8 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "server/run/job_parts_test_fixture.h"
 #include "server/run/runner.h"
+#include "server/testing/job_parts_test_fixture.h"
 #include "server/testing/test_model.h"
 
 namespace roundhouse {

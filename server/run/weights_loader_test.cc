@@ -1,7 +1,7 @@
-#include "server/weights/weights_loader.h"
+#include "server/run/weights_loader.h"
 
 #include "server/planning/job_needs.h"
-#include "server/run/job_parts_test_fixture.h"
+#include "server/testing/job_parts_test_fixture.h"
 
 namespace roundhouse {
 namespace {

@@ -157,7 +157,7 @@ void StepBook::NoteHostOp(StepEntry& entry, const RunHostOpAction& action,
     read.blocks.resize(1);  // slices: one sum in fp32
     dtype = DType::kF32;
   }
-  adviser_->ObserveHostOp(read, static_cast<int64_t>(elements), dtype, spent);
+  measures_->ObserveHostOp(read, static_cast<int64_t>(elements), dtype, spent);
   int64_t& spent_ns = entry.unit_ns[action.unit];
   spent_ns += spent;
   const bool updates = action.type == HostOpType::kUpdate;

@@ -24,9 +24,9 @@ void StepBook::Configure(WorkerId worker) {
             worker == pool.HostWorker() ? this : nullptr);
 }
 
-void StepBook::Open(PlanAdviser& adviser) {
+void StepBook::Open(StepMeasures& measures) {
   around_.dispatch.Add(job_, around_.memory.Shape(), this);
-  adviser_ = &adviser;
+  measures_ = &measures;
 }
 
 void StepBook::Close() {
@@ -37,7 +37,7 @@ void StepBook::Close() {
   }
   pool.Forget(this);
   if (open()) around_.dispatch.Remove(job_);
-  adviser_ = nullptr;
+  measures_ = nullptr;
 }
 
 // --- beginning and ending ---
@@ -87,8 +87,8 @@ void StepBook::GiveUp() {
 void StepBook::Publish() {
   for (const auto& [out, done] : std::exchange(untold_slots_, {})) {
     if (open()) {
-      adviser_->ObserveSlot(out.action.pass,
-                            dispatcher().DeviceSpeed(out.device), done);
+      measures_->ObserveSlot(out.action.pass,
+                             dispatcher().DeviceSpeed(out.device), done);
     }
     NoteRecovery(out.device, done.started_ns);
     around_.telemetry.OnSlot(out.device, out.action.pass, done);

@@ -21,11 +21,11 @@
 #include "base/job_state.h"
 #include "base/wire/messages.h"
 #include "scheduler/dispatch/dispatcher.h"
-#include "server/run/job_memory.h"
-#include "server/run/job_reports.h"
-#include "server/run/plan_adviser.h"
-#include "server/run/runner_work.h"
+#include "server/job/job_memory.h"
+#include "server/job/job_reports.h"
 #include "server/steps/dispatch_loop.h"
+#include "server/steps/step_entry.h"
+#include "server/steps/step_measures.h"
 #include "server/steps/step_telemetry.h"
 #include "server/steps/wide_sums.h"
 #include "server/workers/replies.h"
@@ -70,9 +70,9 @@ class StepBook final : private DispatchLoop::Job, private ReplyHandler {
   // Tells a worker where the job's layout is, if it is up and wants to know.
   // REQUIRES: the memory is allocated.
   void Configure(WorkerId worker);
-  // The dispatcher has the job from here to Close; `adviser` outlives that.
-  void Open(PlanAdviser& adviser);
-  bool open() const { return adviser_ != nullptr; }
+  // The dispatcher has the job from here to Close; `measures` outlives that.
+  void Open(StepMeasures& measures);
+  bool open() const { return measures_ != nullptr; }
   // Takes the job from dispatcher and workers, whether or not it is open.
   // REQUIRES: Dispatcher::RemoveJob's.
   void Close();
@@ -137,7 +137,7 @@ class StepBook final : private DispatchLoop::Job, private ReplyHandler {
 
   const Surroundings around_;
   const JobId job_;
-  PlanAdviser* adviser_ = nullptr;       // null: the dispatcher has no job
+  StepMeasures* measures_ = nullptr;     // null: the dispatcher has no job
   std::map<uint64_t, StepEntry> steps_;  // by the dispatcher's step number
   std::map<SlotId, OutSlot> out_slots_;
   std::map<HostOpId, OutHostOp> out_host_ops_;

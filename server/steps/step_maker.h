@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "server/dataset/dataset.h"
-#include "server/run/runner_work.h"
 #include "server/spec/spec.h"
+#include "server/steps/step_entry.h"
 
 namespace roundhouse {
 

@@ -17,8 +17,8 @@
 #include "base/wire/messages.h"
 #include "scheduler/dispatch/sum_exchanges.h"
 #include "server/planning/round_buffers.h"
-#include "server/run/runner_work.h"
 #include "server/steps/dispatch_loop.h"
+#include "server/steps/step_entry.h"
 #include "server/weights/training_state.h"
 #include "server/workers/worker_pool.h"
 

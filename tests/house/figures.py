@@ -21,6 +21,7 @@ import subprocess
 import sys
 
 import builds
+import circles
 import links
 import source
 import words
@@ -44,6 +45,8 @@ RULES = {
     "functions": f"functions above {FUNCTION_LINES} lines",
     "fields": f"production classes with methods above {CLASS_FIELDS} fields",
     "rooms": f"rooms above {ROOM_LINES} production lines",
+    "circles": "rooms of server, scheduler, worker that include each other in "
+               "a circle",
 }
 # Counted by what they have too much of, not by places.
 SIZES = ("fields", "rooms")
@@ -142,7 +145,15 @@ class Tree:
                 "rooms": [Place(room, count, room, 1,
                                 f"has {count} production lines")
                           for room, count in self.room_lines().items()
-                          if count > ROOM_LINES]}
+                          if count > ROOM_LINES],
+                "circles": [Place(room, 1, path, line,
+                                  f"{room} includes {name}, which leads back "
+                                  "to it")
+                            for room, path, line, name in circles.circles(
+                                {path: text
+                                 for path, text in self.files.items()
+                                 if path.endswith(CPP) and
+                                 self.production(path)})]}
 
     def _comments(self):
         for path in self.files:

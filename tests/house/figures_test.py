@@ -346,7 +346,8 @@ class TreeTest(unittest.TestCase):
             "links": ["docs/x.md:2: tests/lost.cc is not in the repository"],
             "functions": ["a/x.cc:2: F has 61 lines"],
             "fields": ["a/x.h:2: X has 31 fields"],
-            "rooms": []})
+            "rooms": [],
+            "circles": []})
         self.assertEqual(set(broken), set(figures.RULES))
 
     def test_a_list_of_values_may_be_long(self):
@@ -368,6 +369,26 @@ class TreeTest(unittest.TestCase):
         self.assertEqual([(place.key, place.count)
                           for place in self.tree().broken()["rooms"]],
                          [("b", 5001)])
+
+    def circles(self):
+        return [(place.key, place.file, place.line)
+                for place in self.tree().broken()["circles"]]
+
+    def test_rooms_that_include_each_other_in_a_circle(self):
+        self.write("server/a/x.h", '#include "server/b/y.h"\n')
+        self.write("server/b/y.h", '#include <map>\n#include "server/c/z.h"\n')
+        self.write("server/c/z.h", '#include "base/w.h"\n')
+        self.write("worker/main.cc", '#include "worker/d/v.h"\n')
+        self.write("worker/d/v.h", '#include "worker/clock.h"\n'
+                                   '#include "worker/d/e/u.h"\n')
+        self.write("worker/d/e/u.h", '#include "worker/d/v.h"\n')
+        self.assertEqual(self.circles(), [])
+        self.write("server/c/z_test.cc", '#include "server/a/x.h"\n')
+        self.assertEqual(self.circles(), [], "tests may include all")
+        self.write("server/c/z.cc", '#include "server/a/x.h"\n')
+        self.assertEqual(self.circles(), [
+            ("server/a", "server/a/x.h", 1), ("server/b", "server/b/y.h", 2),
+            ("server/c", "server/c/z.cc", 1)])
 
     def test_the_report_has_all_figures(self):
         self.fill()

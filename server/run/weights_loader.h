@@ -3,8 +3,8 @@
 //
 // Owned by the job's runner.  Runs on the event loop's thread; the files worker
 // reads, and files are looked at beside the loop.
-#ifndef ROUNDHOUSE_SERVER_WEIGHTS_WEIGHTS_LOADER_H_
-#define ROUNDHOUSE_SERVER_WEIGHTS_WEIGHTS_LOADER_H_
+#ifndef ROUNDHOUSE_SERVER_RUN_WEIGHTS_LOADER_H_
+#define ROUNDHOUSE_SERVER_RUN_WEIGHTS_LOADER_H_
 
 #include <functional>
 #include <memory>
@@ -14,8 +14,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/model/directory.h"
+#include "server/job/job_memory.h"
 #include "server/loop/background.h"
-#include "server/run/job_memory.h"
 #include "server/weights/base_weights.h"
 #include "server/weights/file_operation.h"
 #include "server/weights/file_table.h"
@@ -77,4 +77,4 @@ class WeightsLoader {
 
 }  // namespace roundhouse
 
-#endif  // ROUNDHOUSE_SERVER_WEIGHTS_WEIGHTS_LOADER_H_
+#endif  // ROUNDHOUSE_SERVER_RUN_WEIGHTS_LOADER_H_

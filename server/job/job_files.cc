@@ -1,4 +1,4 @@
-#include "server/jobs/job_files.h"
+#include "server/job/job_files.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 // What a job that runs says of itself (job_events.h).  Plain values.
-#ifndef ROUNDHOUSE_SERVER_RUN_JOB_REPORTS_H_
-#define ROUNDHOUSE_SERVER_RUN_JOB_REPORTS_H_
+#ifndef ROUNDHOUSE_SERVER_JOB_JOB_REPORTS_H_
+#define ROUNDHOUSE_SERVER_JOB_JOB_REPORTS_H_
 
 #include <cstdint>
 #include <optional>
@@ -62,4 +62,4 @@ struct JobOutcome {
 
 }  // namespace roundhouse
 
-#endif  // ROUNDHOUSE_SERVER_RUN_JOB_REPORTS_H_
+#endif  // ROUNDHOUSE_SERVER_JOB_JOB_REPORTS_H_

@@ -10,8 +10,8 @@
 // the end: up to kMaxUnwrittenBytes a file, lines beyond that are lost.
 // Thread-compatible; the log may be written while another thread changes the
 // other files.
-#ifndef ROUNDHOUSE_SERVER_JOBS_JOB_FILES_H_
-#define ROUNDHOUSE_SERVER_JOBS_JOB_FILES_H_
+#ifndef ROUNDHOUSE_SERVER_JOB_JOB_FILES_H_
+#define ROUNDHOUSE_SERVER_JOB_JOB_FILES_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -108,4 +108,4 @@ class JobFiles {
 
 }  // namespace roundhouse
 
-#endif  // ROUNDHOUSE_SERVER_JOBS_JOB_FILES_H_
+#endif  // ROUNDHOUSE_SERVER_JOB_JOB_FILES_H_

@@ -1,6 +1,6 @@
 #include "server/weights/file_operation.h"
 
-#include "server/run/job_parts_test_fixture.h"
+#include "server/testing/job_parts_test_fixture.h"
 
 namespace roundhouse {
 namespace {

@@ -2,8 +2,8 @@
 // buffers of the plan that its steps have now.
 //
 // Owned by the job's runner.  Runs on the event loop's thread.
-#ifndef ROUNDHOUSE_SERVER_RUN_JOB_MEMORY_H_
-#define ROUNDHOUSE_SERVER_RUN_JOB_MEMORY_H_
+#ifndef ROUNDHOUSE_SERVER_JOB_JOB_MEMORY_H_
+#define ROUNDHOUSE_SERVER_JOB_JOB_MEMORY_H_
 
 #include <cstdint>
 #include <functional>
@@ -15,9 +15,9 @@
 #include "scheduler/dispatch/dispatcher.h"
 #include "scheduler/plan/plan.h"
 #include "server/arena/host_arena.h"
+#include "server/job/runner_options.h"
 #include "server/planning/job_needs.h"
 #include "server/planning/round_buffers.h"
-#include "server/run/runner_options.h"
 #include "server/weights/training_state.h"
 
 namespace roundhouse {
@@ -79,4 +79,4 @@ class JobMemory {
 
 }  // namespace roundhouse
 
-#endif  // ROUNDHOUSE_SERVER_RUN_JOB_MEMORY_H_
+#endif  // ROUNDHOUSE_SERVER_JOB_JOB_MEMORY_H_

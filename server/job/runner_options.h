@@ -1,6 +1,6 @@
 // What a JobRunner runs.
-#ifndef ROUNDHOUSE_SERVER_RUN_RUNNER_OPTIONS_H_
-#define ROUNDHOUSE_SERVER_RUN_RUNNER_OPTIONS_H_
+#ifndef ROUNDHOUSE_SERVER_JOB_RUNNER_OPTIONS_H_
+#define ROUNDHOUSE_SERVER_JOB_RUNNER_OPTIONS_H_
 
 #include <cstdint>
 #include <optional>
@@ -51,4 +51,4 @@ struct RunnerOptions {
 
 }  // namespace roundhouse
 
-#endif  // ROUNDHOUSE_SERVER_RUN_RUNNER_OPTIONS_H_
+#endif  // ROUNDHOUSE_SERVER_JOB_RUNNER_OPTIONS_H_

@@ -1,4 +1,4 @@
-#include "server/run/job_memory.h"
+#include "server/job/job_memory.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "server/jobs/job_log.h"
+#include "server/job/job_log.h"
 
 #include <atomic>
 #include <map>

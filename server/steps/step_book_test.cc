@@ -1,8 +1,9 @@
 #include "server/steps/step_book.h"
 
 #include "absl/strings/match.h"
-#include "server/run/job_parts_test_fixture.h"
+#include "server/run/plan_adviser.h"
 #include "server/steps/step_maker.h"
+#include "server/testing/job_parts_test_fixture.h"
 
 namespace roundhouse {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/run/runner_work.h"
+#include "server/steps/step_entry.h"
 
 #include <cmath>
 

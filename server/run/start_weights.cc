@@ -1,4 +1,4 @@
-#include "server/weights/start_weights.h"
+#include "server/run/start_weights.h"
 
 #include "absl/strings/str_cat.h"
 #include "base/model/parameters.h"

@@ -1,33 +1,19 @@
-// What a JobRunner has under way: steps, and what of them is with workers.
-#ifndef ROUNDHOUSE_SERVER_RUN_RUNNER_WORK_H_
-#define ROUNDHOUSE_SERVER_RUN_RUNNER_WORK_H_
+// What a job has under way: steps, and what of them is with workers.  Plain
+// values.
+#ifndef ROUNDHOUSE_SERVER_STEPS_STEP_ENTRY_H_
+#define ROUNDHOUSE_SERVER_STEPS_STEP_ENTRY_H_
 
 #include <cstdint>
 #include <map>
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "base/ids.h"
-#include "base/job_state.h"
 #include "base/wire/messages.h"
 #include "scheduler/dispatch/actions.h"
 #include "server/steps/commands.h"
 
 namespace roundhouse {
-
-// A failing disk and a shortage may pass: the job waits and tries again.
-inline bool MayPass(const absl::Status& status) {
-  return absl::IsInternal(status) || absl::IsUnavailable(status);
-}
-
-// Why a job is held, or PAUSED, when this kept it from reading or writing:
-// RESOURCE_EXHAUSTED is the disk's, UNAVAILABLE host memory of the save itself.
-inline JobReason StorageReason(const absl::Status& status) {
-  return absl::IsResourceExhausted(status) ? JobReason::kStorageFull
-         : absl::IsUnavailable(status)     ? JobReason::kHostMemory
-                                           : JobReason::kStorageError;
-}
 
 struct OutSlot {
   DeviceId device{};
@@ -62,4 +48,4 @@ LossSum SumLoss(const StepEntry& entry);
 
 }  // namespace roundhouse
 
-#endif  // ROUNDHOUSE_SERVER_RUN_RUNNER_WORK_H_
+#endif  // ROUNDHOUSE_SERVER_STEPS_STEP_ENTRY_H_

@@ -2,8 +2,8 @@
 // user is told of it.
 //
 // Functions of the job's options; they read files and change nothing.
-#ifndef ROUNDHOUSE_SERVER_WEIGHTS_START_WEIGHTS_H_
-#define ROUNDHOUSE_SERVER_WEIGHTS_START_WEIGHTS_H_
+#ifndef ROUNDHOUSE_SERVER_RUN_START_WEIGHTS_H_
+#define ROUNDHOUSE_SERVER_RUN_START_WEIGHTS_H_
 
 #include <cstdint>
 #include <string>
@@ -11,12 +11,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/job/runner_options.h"
 #include "server/run/job_events.h"
-#include "server/run/runner_options.h"
 #include "server/run/start_point.h"
+#include "server/run/weights_loader.h"
 #include "server/weights/file_table.h"
 #include "server/weights/training_state.h"
-#include "server/weights/weights_loader.h"
 
 namespace roundhouse {
 
@@ -55,4 +55,4 @@ void TellOfStart(const RunnerOptions& options, const StartPoint& start,
 
 }  // namespace roundhouse
 
-#endif  // ROUNDHOUSE_SERVER_WEIGHTS_START_WEIGHTS_H_
+#endif  // ROUNDHOUSE_SERVER_RUN_START_WEIGHTS_H_

@@ -3,8 +3,8 @@
 // have stored, and made anew when there is room.
 //
 // Thread-safe; Fill and GiveUp block on the disk for a moment.
-#ifndef ROUNDHOUSE_SERVER_JOBS_DISK_RESERVE_H_
-#define ROUNDHOUSE_SERVER_JOBS_DISK_RESERVE_H_
+#ifndef ROUNDHOUSE_SERVER_STORE_DISK_RESERVE_H_
+#define ROUNDHOUSE_SERVER_STORE_DISK_RESERVE_H_
 
 #include <atomic>
 #include <cstdint>
@@ -42,4 +42,4 @@ absl::StatusOr<uint64_t> FreeDiskBytes(const std::string& path);
 
 }  // namespace roundhouse
 
-#endif  // ROUNDHOUSE_SERVER_JOBS_DISK_RESERVE_H_
+#endif  // ROUNDHOUSE_SERVER_STORE_DISK_RESERVE_H_

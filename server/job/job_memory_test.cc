@@ -1,8 +1,8 @@
-#include "server/run/job_memory.h"
+#include "server/job/job_memory.h"
 
 #include "absl/strings/match.h"
 #include "base/wire/words.h"
-#include "server/run/job_parts_test_fixture.h"
+#include "server/testing/job_parts_test_fixture.h"
 
 namespace roundhouse {
 namespace {

@@ -8,15 +8,15 @@
 //
 // Runs on the event loop's thread; the files are opened and written beside it,
 // in the order in which the lines were said.
-#ifndef ROUNDHOUSE_SERVER_JOBS_JOB_LOG_H_
-#define ROUNDHOUSE_SERVER_JOBS_JOB_LOG_H_
+#ifndef ROUNDHOUSE_SERVER_JOB_JOB_LOG_H_
+#define ROUNDHOUSE_SERVER_JOB_JOB_LOG_H_
 
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "server/jobs/job_files.h"
+#include "server/job/job_files.h"
 #include "server/loop/background.h"
 #include "server/loop/event_loop.h"
 
@@ -56,4 +56,4 @@ class JobLog {
 
 }  // namespace roundhouse
 
-#endif  // ROUNDHOUSE_SERVER_JOBS_JOB_LOG_H_
+#endif  // ROUNDHOUSE_SERVER_JOB_JOB_LOG_H_

@@ -2,7 +2,7 @@
 
 #include <signal.h>
 
-#include "server/run/job_parts_test_fixture.h"
+#include "server/testing/job_parts_test_fixture.h"
 
 namespace roundhouse {
 namespace {

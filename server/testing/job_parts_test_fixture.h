@@ -1,7 +1,7 @@
 // What the tests of a job's parts share: a small job's options, its memory, and
 // workers that compute nothing (tests/fakes), without a JobRunner.
-#ifndef ROUNDHOUSE_SERVER_RUN_JOB_PARTS_TEST_FIXTURE_H_
-#define ROUNDHOUSE_SERVER_RUN_JOB_PARTS_TEST_FIXTURE_H_
+#ifndef ROUNDHOUSE_SERVER_TESTING_JOB_PARTS_TEST_FIXTURE_H_
+#define ROUNDHOUSE_SERVER_TESTING_JOB_PARTS_TEST_FIXTURE_H_
 
 #include <cstdint>
 #include <filesystem>
@@ -14,10 +14,10 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "server/job/job_memory.h"
+#include "server/job/runner_options.h"
 #include "server/loop/background.h"
 #include "server/run/job_events.h"
-#include "server/run/job_memory.h"
-#include "server/run/runner_options.h"
 #include "server/steps/dispatch_loop.h"
 #include "server/testing/test_model.h"
 #include "server/weights/file_operation.h"
@@ -192,4 +192,4 @@ class JobPartsTest : public testing::Test, public WorkerPool::Listener {
 
 }  // namespace roundhouse
 
-#endif  // ROUNDHOUSE_SERVER_RUN_JOB_PARTS_TEST_FIXTURE_H_
+#endif  // ROUNDHOUSE_SERVER_TESTING_JOB_PARTS_TEST_FIXTURE_H_

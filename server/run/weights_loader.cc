@@ -1,4 +1,4 @@
-#include "server/weights/weights_loader.h"
+#include "server/run/weights_loader.h"
 
 #include <utility>
 

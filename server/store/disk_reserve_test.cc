@@ -1,4 +1,4 @@
-#include "server/jobs/disk_reserve.h"
+#include "server/store/disk_reserve.h"
 
 #include <sys/stat.h>
 
