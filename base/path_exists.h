@@ -13,7 +13,6 @@ namespace roundhouse {
 // False also where it cannot be found out.
 bool PathExists(const std::string& path);
 bool IsDirectory(const std::string& path);
-bool IsRegularFile(const std::string& path);
 
 }  // namespace roundhouse
 

@@ -272,10 +272,4 @@ absl::Status RemoveFile(FileSite site, const std::string& path) {
   return FileError("removing", path, errno);
 }
 
-absl::StatusOr<uid_t> OwnerUid(const std::string& path) {
-  struct stat info;
-  if (lstat(path.c_str(), &info) != 0) return ReadError(path, errno);
-  return info.st_uid;
-}
-
 }  // namespace roundhouse

@@ -104,9 +104,6 @@ absl::StatusOr<FileHash> HashFile(FileSite site, int fd,
 // Removes the file or link, where there is one; remove_tree.h removes folders.
 absl::Status RemoveFile(FileSite site, const std::string& path);
 
-// Whose the file or folder is, which may be a link (it is not followed).
-absl::StatusOr<uid_t> OwnerUid(const std::string& path);
-
 }  // namespace roundhouse
 
 #endif  // ROUNDHOUSE_BASE_FILES_DURABLE_FILE_H_

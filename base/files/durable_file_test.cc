@@ -129,11 +129,6 @@ TEST_F(DurableFileTest, HashesAreThoseOfFips180) {
             absl::StatusCode::kCancelled);
 }
 
-TEST_F(DurableFileTest, TheOwnerIsKnown) {
-  EXPECT_EQ(*OwnerUid(root_), getuid());
-  EXPECT_TRUE(absl::IsNotFound(OwnerUid(root_ + "/none").status()));
-}
-
 TEST(SealedJsonTest, EveryFlippedBitBreaksTheSeal) {
   const std::string sealed = SealJson("{\n  \"step\": 46\n}\n");
   EXPECT_EQ(CheckSeal(sealed), Seal::kWhole);

@@ -77,12 +77,4 @@ double LayerForwardFlops(const ModelConfig& config, int64_t layer,
   return flops;
 }
 
-double ModelTrainingFlops(const ModelConfig& config, const BatchShape& batch) {
-  double forward = 0;
-  for (int64_t layer = 0; layer <= config.layer_count; ++layer) {
-    forward += LayerForwardFlops(config, layer, batch);
-  }
-  return 3 * forward;
-}
-
 }  // namespace roundhouse

@@ -1,5 +1,5 @@
 // What a model's layers cost: parameters, bytes and FLOPs, from the
-// configuration alone.  Pure functions.
+// configuration alone.  Pure functions, against which tests hold other counts.
 //
 // A *layer* is 0..L-1 for decoder layers and L for the head (final norm and LM
 // head; the tied matrix counts, since the head uploads it).  b sequences of s
@@ -11,17 +11,12 @@
 #define ROUNDHOUSE_BASE_MODEL_COSTS_H_
 
 #include <cstdint>
-#include <vector>
 
 #include "base/dtype.h"
 #include "base/model/config.h"
+#include "base/model/working_memory.h"
 
 namespace roundhouse {
-
-struct BatchShape {
-  int64_t sequences = 1;  // b
-  int64_t tokens = 1;     // s, of one sequence
-};
 
 // Parameters the layer reads, without padding.
 int64_t LayerParameterCount(const ModelConfig& config, int64_t layer);
@@ -36,10 +31,6 @@ uint64_t LayerWeightBytes(const ModelConfig& config, int64_t layer,
 // left out.  A backward pass takes twice as many.
 double LayerForwardFlops(const ModelConfig& config, int64_t layer,
                          const BatchShape& batch);
-
-// One training step's FLOPs of a micro-batch: forward and backward of every
-// layer, without recomputation.
-double ModelTrainingFlops(const ModelConfig& config, const BatchShape& batch);
 
 }  // namespace roundhouse
 

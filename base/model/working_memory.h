@@ -17,10 +17,14 @@
 
 #include "base/dtype.h"
 #include "base/model/config.h"
-#include "base/model/costs.h"
 #include "base/model/parameters.h"
 
 namespace roundhouse {
+
+struct BatchShape {
+  int64_t sequences = 1;
+  int64_t tokens = 1;  // of one sequence
+};
 
 struct WorkingShape {
   BatchShape batch;  // of the largest micro-batch

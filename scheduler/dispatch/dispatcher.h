@@ -81,7 +81,6 @@ class Dispatcher {
   // What it has with the host worker is forgotten, and its answer ignored.
   // REQUIRES: no slot of it is out.
   void RemoveJob(JobId job);
-  bool HasJob(JobId job) const { return jobs_.count(job) != 0; }
 
   // Appends a step: its slots are sent ahead like those of another round, and
   // what they read of the step before (updates, rows) they wait for.  Returns

@@ -46,19 +46,16 @@ CostModel::CostModel(std::vector<int64_t> layer_parameter_bytes)
   }
 }
 
-absl::Status CostModel::CheckSample(const LayerRange& stage,
-                                    absl::Duration duration) const {
-  if (stage.first < 0 || stage.first > stage.last ||
-      stage.last >= layer_count()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("time of layers ", stage.first, "..", stage.last,
-                     ": the job has layers 0..", layer_count() - 1));
+absl::Status CostModel::CheckSample(int layer, absl::Duration duration) const {
+  if (layer < 0 || layer >= layer_count()) {
+    return absl::InvalidArgumentError(absl::StrCat("time of layer ", layer,
+                                                   ": the job has layers 0..",
+                                                   layer_count() - 1));
   }
   if (duration < absl::ZeroDuration() || duration > kMaxSample) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("time of layers ", stage.first, "..", stage.last, " is ",
-                     absl::FormatDuration(duration), ": expected 0 to ",
-                     absl::FormatDuration(kMaxSample)));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "time of layer ", layer, " is ", absl::FormatDuration(duration),
+        ": expected 0 to ", absl::FormatDuration(kMaxSample)));
   }
   return absl::OkStatus();
 }
@@ -71,25 +68,8 @@ void CostModel::Record(int layer, LayerPass pass, absl::Duration duration) {
 
 absl::Status CostModel::Observe(int layer, LayerPass pass,
                                 absl::Duration duration) {
-  RETURN_IF_ERROR(CheckSample({layer, layer}, duration));
+  RETURN_IF_ERROR(CheckSample(layer, duration));
   Record(layer, pass, duration);
-  return absl::OkStatus();
-}
-
-absl::Status CostModel::ObserveStage(const LayerRange& stage, LayerPass pass,
-                                     absl::Duration duration) {
-  RETURN_IF_ERROR(CheckSample(stage, duration));
-  const bool measured = Measured(pass);
-  std::vector<double> shares;
-  double total = 0;
-  for (int layer = stage.first; layer <= stage.last; ++layer) {
-    // A layer that took no time by the clock still gets a share.
-    shares.push_back(std::max(1.0, Nanoseconds(layer, pass, measured)));
-    total += shares.back();
-  }
-  for (int layer = stage.first; layer <= stage.last; ++layer) {
-    Record(layer, pass, duration * (shares[layer - stage.first] / total));
-  }
   return absl::OkStatus();
 }
 

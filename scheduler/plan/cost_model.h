@@ -44,11 +44,6 @@ class CostModel {
   // or a duration outside 0..kMaxSample.
   absl::Status Observe(int layer, LayerPass pass, absl::Duration duration);
 
-  // One micro-batch through a whole stage took `duration`: shared out over its
-  // layers in proportion to what they cost by now.  Errors as in Observe.
-  absl::Status ObserveStage(const LayerRange& stage, LayerPass pass,
-                            absl::Duration duration);
-
   // Ends the step: its samples enter the averages.  A layer and pass without a
   // sample in this step keeps its average.
   void EndStep();
@@ -87,8 +82,7 @@ class CostModel {
   bool Measured(LayerPass pass) const;
   double ColdNanoseconds(int layer, LayerPass pass) const;
   double Nanoseconds(int layer, LayerPass pass, bool measured) const;
-  absl::Status CheckSample(const LayerRange& stage,
-                           absl::Duration duration) const;
+  absl::Status CheckSample(int layer, absl::Duration duration) const;
   void Record(int layer, LayerPass pass, absl::Duration duration);
 
   std::vector<int64_t> bytes_;

@@ -140,47 +140,11 @@ TEST(CostModelTest, BackwardAloneDoesNotMeasureTraining) {
   EXPECT_EQ(model.Backward(0), absl::Nanoseconds(3000));
 }
 
-TEST(CostModelTest, AStageIsSharedOutByBytesWhileCold) {
-  CostModel model({1000, 3000, 500});
-  for (int step = 0; step < 2; ++step) {
-    const absl::Status status =
-        model.ObserveStage({0, 1}, LayerPass::kForward, absl::Milliseconds(8));
-    ASSERT_TRUE(status.ok()) << status;
-    Observe(&model, 2, LayerPass::kForward, 9);
-    model.EndStep();
-  }
-  EXPECT_EQ(model.Forward(0), absl::Milliseconds(2));
-  EXPECT_EQ(model.Forward(1), absl::Milliseconds(6));
-  EXPECT_EQ(model.Forward(2), absl::Milliseconds(9));
-}
-
-TEST(CostModelTest, AStageIsSharedOutByMeasurementsOnceThereAreSome) {
-  CostModel model({1000, 3000});
-  for (int step = 0; step < 2; ++step) {
-    Observe(&model, 0, LayerPass::kForward, 4);
-    Observe(&model, 1, LayerPass::kForward, 4);
-    model.EndStep();
-  }
-  // Equal shares: 0.1 * 0.9 * 4 + 0.1 * 6 over 0.19 for both.
-  const absl::Status status =
-      model.ObserveStage({0, 1}, LayerPass::kForward, absl::Milliseconds(12));
-  ASSERT_TRUE(status.ok()) << status;
-  model.EndStep();
-  EXPECT_EQ(model.Forward(0), absl::Nanoseconds(5052632));
-  EXPECT_EQ(model.Forward(1), absl::Nanoseconds(5052632));
-}
-
 TEST(CostModelTest, ZeroSamplesStillGiveAPlannableTime) {
   CostModel model({1000, 3000});
   Step(&model, 0);
   Step(&model, 0);
   EXPECT_EQ(model.Forward(0), absl::Nanoseconds(1));
-  ASSERT_TRUE(
-      model.ObserveStage({0, 1}, LayerPass::kForward, absl::Milliseconds(2))
-          .ok());
-  model.EndStep();
-  EXPECT_EQ(model.Forward(0), model.Forward(1));
-  EXPECT_GT(model.Forward(0), absl::Microseconds(100));
 }
 
 TEST(CostModelTest, RefusesBadSamplesAndRecordsNothing) {
@@ -188,27 +152,21 @@ TEST(CostModelTest, RefusesBadSamplesAndRecordsNothing) {
   Step(&model, 1);
   Step(&model, 2);
   const struct {
-    LayerRange stage;
+    int layer;
     absl::Duration duration;
     std::string message;
   } kBad[] = {
-      {{-1, -1}, absl::Milliseconds(9), "layers -1..-1"},
-      {{2, 2}, absl::Milliseconds(9), "the job has layers 0..1"},
-      {{1, 0}, absl::Milliseconds(9), "layers 1..0"},
-      {{0, 1}, absl::Nanoseconds(-1), "expected 0 to 1h"},
-      {{0, 1}, absl::Hours(2), "is 2h"},
-      {{0, 1}, absl::InfiniteDuration(), "expected 0 to 1h"},
+      {-1, absl::Milliseconds(9), "layer -1"},
+      {2, absl::Milliseconds(9), "the job has layers 0..1"},
+      {0, absl::Nanoseconds(-1), "expected 0 to 1h"},
+      {0, absl::Hours(2), "is 2h"},
+      {0, absl::InfiniteDuration(), "expected 0 to 1h"},
   };
   for (const auto& bad : kBad) {
-    const absl::Status stage =
-        model.ObserveStage(bad.stage, LayerPass::kForward, bad.duration);
-    EXPECT_EQ(stage.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(stage.message()), HasSubstr(bad.message));
-    if (bad.stage.first <= bad.stage.last) {
-      const absl::Status layer =
-          model.Observe(bad.stage.first, LayerPass::kForward, bad.duration);
-      EXPECT_EQ(layer.code(), absl::StatusCode::kInvalidArgument);
-    }
+    const absl::Status refused =
+        model.Observe(bad.layer, LayerPass::kForward, bad.duration);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(bad.message));
   }
   model.EndStep();
   EXPECT_EQ(model.Forward(0), absl::Milliseconds(2));

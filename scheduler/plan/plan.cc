@@ -145,14 +145,4 @@ std::string ToString(const Plan& plan) {
   return text;
 }
 
-double RoundBubbleRatio(int device_count, int micro_batch_count,
-                        int slot_count) {
-  ROUNDHOUSE_CHECK(device_count >= 1);
-  ROUNDHOUSE_CHECK(micro_batch_count >= 1);
-  ROUNDHOUSE_CHECK(slot_count >= 1);
-  const double devices = device_count;
-  const double idle = devices * (devices - 1);
-  return idle / (static_cast<double>(micro_batch_count) * slot_count + idle);
-}
-
 }  // namespace roundhouse

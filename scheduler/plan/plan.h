@@ -71,14 +71,6 @@ absl::Status CheckPlan(const Plan& plan, int layer_count);
 // has its width behind it, "x4", or where parts differ what they are, "3+5".
 std::string ToString(const Plan& plan);
 
-// The share of device time lost in one isolated round of `slot_count` equal
-// slots over `device_count` devices, each slot running `micro_batch_count`
-// micro-batches: N(N-1) / (M*S + N(N-1)).  In [0, 1).  The round-robin
-// schedule's fill and drain (RoundPipe, arXiv 2604.27085).
-// REQUIRES: all three at least 1.
-double RoundBubbleRatio(int device_count, int micro_batch_count,
-                        int slot_count);
-
 }  // namespace roundhouse
 
 #endif  // ROUNDHOUSE_SCHEDULER_PLAN_PLAN_H_

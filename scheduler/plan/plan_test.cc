@@ -1,6 +1,5 @@
 #include "scheduler/plan/plan.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -149,46 +148,6 @@ TEST(PlanTest, LayerRangeCountsBothEnds) {
   EXPECT_TRUE(range.Contains(2));
   EXPECT_TRUE(range.Contains(4));
   EXPECT_FALSE(range.Contains(5));
-}
-
-// Makespan of one round by following every op: slot i runs its micro-batches
-// in order on device i mod N, one unit each, after the same micro-batch of
-// slot i - 1 and after all of slot i - N.
-int SimulatedMakespan(int devices, int micro_batches, int slots) {
-  std::vector<int> device_free(devices, 0);
-  std::vector<int> done(micro_batches, 0);
-  for (int slot = 0; slot < slots; ++slot) {
-    int& free = device_free[slot % devices];
-    for (int& input : done) {
-      free = input = std::max(free, input) + 1;
-    }
-  }
-  return *std::max_element(done.begin(), done.end());
-}
-
-TEST(RoundBubbleRatioTest, EqualsASimulatedRound) {
-  for (const int devices : {1, 2, 3, 4, 8}) {
-    for (const int rounds : {1, 2, 5}) {
-      const int micro_batches = 2 * devices;
-      // Slots fill the devices evenly: the formula counts no ragged end.
-      const int slots = rounds * devices;
-      const double makespan = SimulatedMakespan(devices, micro_batches, slots);
-      const double busy = static_cast<double>(slots) * micro_batches;
-      EXPECT_NEAR(RoundBubbleRatio(devices, micro_batches, slots),
-                  1 - busy / (makespan * devices), 1e-12)
-          << devices << " devices, " << slots << " slots";
-    }
-  }
-}
-
-TEST(RoundBubbleRatioTest, OneDeviceLosesNothing) {
-  EXPECT_EQ(RoundBubbleRatio(1, 4, 7), 0);
-}
-
-TEST(RoundBubbleRatioDeathTest, RefusesAnEmptyRound) {
-  EXPECT_DEATH(RoundBubbleRatio(0, 4, 4), "device_count >= 1");
-  EXPECT_DEATH(RoundBubbleRatio(4, 0, 4), "micro_batch_count >= 1");
-  EXPECT_DEATH(RoundBubbleRatio(4, 4, 0), "slot_count >= 1");
 }
 
 }  // namespace

@@ -147,8 +147,8 @@ void Engine::GoOnIfRoom(RunningJob& run) {
   if (!free_bytes.ok() || *free_bytes < held->need_bytes + kRoomMarginBytes) {
     return;
   }
-  const auto changed = GoOn(run);
-  if (!changed.ok()) RH_LOG(kDebug) << run.id() << ": " << changed.status();
+  // Where it cannot go on now, the next look tries again.
+  GoOn(run).status().IgnoreError();
 }
 
 }  // namespace roundhouse

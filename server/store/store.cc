@@ -162,12 +162,6 @@ void JobStore::UpdateProgress(const std::string& id,
   Notify();
 }
 
-uint64_t JobStore::ProgressVersion(const std::string& id) const {
-  MutexLock lock(progress_mutex_);
-  const auto found = live_.find(JobNumber(id).value_or(0));
-  return found == live_.end() ? 0 : found->second.version;
-}
-
 std::map<std::string, uint64_t> JobStore::LiveJobs() const {
   MutexLock lock(progress_mutex_);
   std::map<std::string, uint64_t> out;

@@ -142,9 +142,8 @@ class JobStore {
 
   // In memory.  Ignored for a job that has ended.
   void UpdateProgress(const std::string& id, const JobProgress& progress);
-  // Rises with each UpdateProgress of the job; 0 before the first.
-  uint64_t ProgressVersion(const std::string& id) const;
-  // Jobs with progress in memory, and its version.
+  // Jobs with progress in memory, and its version, which rises with each
+  // UpdateProgress of the job.
   std::map<std::string, uint64_t> LiveJobs() const;
 
   // kNotFound.

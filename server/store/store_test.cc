@@ -197,7 +197,7 @@ TEST_F(StoreTest, ProgressIsInMemoryAndGoesToDiskWithATransition) {
   p.loss = 2.5;
   p.device_use = {{.device = 1, .compute_seconds = 3, .bubble_seconds = 1}};
   store_->UpdateProgress(id, p);
-  EXPECT_EQ(store_->ProgressVersion(id), 1u);
+  EXPECT_EQ(store_->LiveJobs().at(id), 1u);
   EXPECT_EQ(store_->Get(id)->progress, p);
   Move(id, {S::kPausing});
   Open();

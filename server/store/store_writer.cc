@@ -82,11 +82,8 @@ absl::Status StoreWriter::Commit(const std::vector<Waiting*>& group) {
   RETURN_IF_ERROR(db_->Execute("BEGIN IMMEDIATE"));
   const absl::Status status = CommitAll(group);
   if (status.ok()) return status;
-  const absl::Status undone = db_->Execute("ROLLBACK");
-  if (!undone.ok()) {
-    // A full disk rolls back by itself; then there is nothing left to undo.
-    RH_LOG(kDebug) << "rollback: " << undone;
-  }
+  // A full disk rolls back by itself; then there is nothing left to undo.
+  db_->Execute("ROLLBACK").IgnoreError();
   return status;
 }
 

@@ -5,6 +5,14 @@
 #include "base/kill_point.h"
 
 namespace roundhouse::worker {
+namespace {
+
+const char* CopiedPoint(CopiedPart::Kind kind) {
+  return kind == CopiedPart::Kind::kOutput ? "slot.output.copied"
+                                           : "slot.contribution.copied";
+}
+
+}  // namespace
 
 absl::Status QueueDownload(SlotBoard& board, CopyQueue& downloads,
                            const wire::Arena& arena, Slot& slot,
@@ -21,9 +29,8 @@ absl::Status QueueDownload(SlotBoard& board, CopyQueue& downloads,
   request.abandoned = &slot.abandoned;
   // The computation may be over when the copy is: only the slot stays.
   request.done = [&board, &slot, pool = download.pool, buffer = download.buffer,
-                  part = download.part,
-                  kill_point = download.kill_point](absl::Status status) {
-    if (status.ok()) KillPoint(kill_point);
+                  part = download.part](absl::Status status) {
+    if (status.ok()) KillPoint(CopiedPoint(part.kind));
     board.EndDownload(slot, pool, buffer, part, std::move(status));
   };
   board.BeginCopy(slot);

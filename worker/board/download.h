@@ -20,7 +20,6 @@ struct Download {
   wire::Purpose purpose = wire::Purpose::kGradients;
   CopyPlace place;
   std::unique_ptr<Event> after;  // null: it can begin
-  const char* kill_point = "";
 };
 
 // The slot stays until the copy is made or given up; an error of the device

@@ -23,8 +23,7 @@ void HeldSums::Send(TakenSums leaving) {
          .part = {CopiedPart::Kind::kSum, leaving.unit},
          .to = slot.command.contributions[sum.contribution].buffer,
          .place = {.layer = slot.command.units[leaving.unit].layer},
-         .after = std::move(sum.complete),
-         .kill_point = "slot.contribution.copied"});
+         .after = std::move(sum.complete)});
     if (queued.ok()) continue;
     board_.Fail(slot, std::move(queued));
     break;

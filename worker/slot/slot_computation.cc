@@ -311,16 +311,16 @@ absl::Status SlotComputation::EmitOutput(uint32_t o, const Fill& fill) {
   const PoolName pool{PoolName::Kind::kOutputs};
   ASSIGN_OR_RETURN(const SlotBoard::Taken taken, AwaitBuffer(pool));
   RETURN_IF_ERROR(fill(taken.buffer->data()));
-  return Send({.pool = pool,
-               .buffer = taken.buffer,
-               .part = {CopiedPart::Kind::kOutput, o},
-               .to = output.buffer,
-               .priority = PriorityOf(output),
-               .purpose = wire::Purpose::kActivations,
-               .place = {output.boundary,
-                         static_cast<int32_t>(
-                             command_.micro_batches[output.micro_batch].index)},
-               .kill_point = "slot.output.copied"});
+  return Send(
+      {.pool = pool,
+       .buffer = taken.buffer,
+       .part = {CopiedPart::Kind::kOutput, o},
+       .to = output.buffer,
+       .priority = PriorityOf(output),
+       .purpose = wire::Purpose::kActivations,
+       .place = {output.boundary,
+                 static_cast<int32_t>(
+                     command_.micro_batches[output.micro_batch].index)}});
 }
 
 CopyPriority SlotComputation::PriorityOf(const wire::SlotOutput& output) const {
@@ -373,8 +373,7 @@ absl::Status SlotComputation::SendSum(size_t unit, uint32_t contribution,
                .buffer = down,
                .part = {CopiedPart::Kind::kSum, unit},
                .to = command_.contributions[contribution].buffer,
-               .place = {.layer = command_.units[unit].layer},
-               .kill_point = "slot.contribution.copied"});
+               .place = {.layer = command_.units[unit].layer}});
 }
 
 absl::Status SlotComputation::HoldSum(size_t unit, uint32_t contribution,

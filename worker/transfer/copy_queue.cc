@@ -68,12 +68,11 @@ absl::Status CopyQueue::Enqueue(CopyRequest request) {
       return absl::ResourceExhaustedError(
           absl::StrCat(kMaxQueuedCopies, " copies are waiting already"));
     }
-    const bool ahead =
-        !IsBulk(request) && options_.order == CopyOrder::kActivationsFirst;
+    Entries& queue = IsBulk(request) ? bulk_ : activations_;
     auto entry = std::make_shared<Entry>();
     entry->request = std::move(request);
     entry->enqueued_ns = MonotonicNow();
-    (ahead ? activations_ : bulk_).push_back(std::move(entry));
+    queue.push_back(std::move(entry));
   }
   wake_.NotifyAll();
   return absl::OkStatus();
@@ -82,16 +81,6 @@ absl::Status CopyQueue::Enqueue(CopyRequest request) {
 CopyCounters CopyQueue::counters() const {
   MutexLock lock(mutex_);
   return counters_;
-}
-
-bool CopyQueue::ActivationQueued() const {
-  if (options_.order == CopyOrder::kActivationsFirst) {
-    return !activations_.empty();
-  }
-  return std::any_of(bulk_.begin(), bulk_.end(),
-                     [](const std::shared_ptr<Entry>& entry) {
-                       return !IsBulk(entry->request);
-                     });
 }
 
 uint64_t CopyQueue::ChunkBytes(const Entry& entry) const {
@@ -117,7 +106,7 @@ void CopyQueue::NoteBegin(const Entry& entry, uint64_t bytes) {
     return;
   }
   ++counters_.bulk_chunks;
-  if (ActivationQueued()) ++counters_.bulk_chunks_begun_past_activation;
+  if (!activations_.empty()) ++counters_.bulk_chunks_begun_past_activation;
 }
 
 void CopyQueue::NoteAwaited(Entry& entry, int64_t began_ns, int64_t ended_ns) {
@@ -135,8 +124,7 @@ void CopyQueue::NoteBulkChunkEnd(int64_t began_ns, int64_t ended_ns) {
   for (const Chunk& chunk : in_flight_) {
     NoteAwaited(*chunk.entry, began_ns, ended_ns);
   }
-  const bool ordered = options_.order == CopyOrder::kActivationsFirst;
-  for (const auto& entry : ordered ? activations_ : bulk_) {
+  for (const auto& entry : activations_) {
     NoteAwaited(*entry, began_ns, ended_ns);
   }
 }

@@ -34,9 +34,6 @@ namespace roundhouse::worker {
 // Copies waiting in one queue; a full queue refuses.
 inline constexpr size_t kMaxQueuedCopies = 16384;
 
-// kArrival is there to measure against: nothing goes ahead of anything.
-enum class CopyOrder { kActivationsFirst, kArrival };
-
 // Host memory that is pinned piece by piece: no chunk has bytes of two pieces.
 struct HostPieces {
   const std::byte* begin = nullptr;
@@ -48,7 +45,6 @@ struct CopyQueueOptions {
   CopyChunks chunks;
   HostPieces host_pieces;
   double link_gbps = 0;  // 10^9 bits per second; 0: as fast as it goes
-  CopyOrder order = CopyOrder::kActivationsFirst;
 };
 
 // What a slot's copies amounted to.  Written by the queues' threads.
@@ -96,10 +92,10 @@ struct CopyCounters {
   uint64_t bytes[wire::kPurposes] = {};
   uint64_t bulk_chunks = 0;
   uint64_t activations = 0;
-  // Bulk chunks begun although an activation was queued: 0 unless kArrival.
+  // Bulk chunks begun although an activation was queued: 0.
   uint64_t bulk_chunks_begun_past_activation = 0;
   // The most bulk chunks (those in flight included) that one activation stood
-  // behind: at most CopyChunks::in_flight unless kArrival.
+  // behind: at most CopyChunks::in_flight.
   uint64_t most_bulk_chunks_awaited = 0;
   int64_t longest_activation_wait_ns = 0;
 };
@@ -159,7 +155,6 @@ class CopyQueue {
   // if there is one.
   bool ChunkIsDue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool GivenUp(const Entry& entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool ActivationQueued() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteBegin(const Entry& entry, uint64_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteBulkChunkEnd(int64_t began_ns, int64_t ended_ns)
@@ -191,7 +186,6 @@ class CopyQueue {
 
   mutable Mutex mutex_;
   CondVar wake_;
-  // Under kArrival everything is in bulk_.
   Entries activations_ ABSL_GUARDED_BY(mutex_);
   Entries bulk_ ABSL_GUARDED_BY(mutex_);
   CopyCounters counters_ ABSL_GUARDED_BY(mutex_);

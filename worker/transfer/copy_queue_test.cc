@@ -189,17 +189,6 @@ TEST_P(CopyPriorityTest, AnActivationWaitsForTheChunkUnderWayOnly) {
             counters.longest_activation_wait_ns);
 }
 
-TEST_P(CopyPriorityTest, InOrderOfArrivalItStandsBehindEveryChunk) {
-  Start({.direction = GetParam(), .order = CopyOrder::kArrival});
-  auto bulk = HeldBulk();
-  auto more = Copy(CopyPriority::kBulk, 0, kBytes);
-  auto activation = Copy(CopyPriority::kActivation, 0, 64);
-  Release();
-  EXPECT_TRUE(activation.get().ok());
-  EXPECT_EQ(queue_->counters().bulk_chunks_begun_past_activation, 127u);
-  EXPECT_EQ(queue_->counters().most_bulk_chunks_awaited, 128u);
-}
-
 TEST_P(CopyPriorityTest, NorForMoreThanOneChunkOfAThrottledLink) {
   Start({.direction = GetParam(), .link_gbps = 0.2});
   auto bulk = Copy(CopyPriority::kBulk, 0, kBytes);
