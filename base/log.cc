@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/visible_text.h"
 
 namespace roundhouse {
@@ -36,8 +38,7 @@ namespace internal {
 
 LogLine::LogLine(LogLevel level, const char* file, int line, bool fatal)
     : level_(level), fatal_(fatal) {
-  timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
+  const timespec now = absl::ToTimespec(WallTime());
   tm utc;
   gmtime_r(&now.tv_sec, &utc);
   char head[160];

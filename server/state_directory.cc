@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/files/durable_file.h"
 #include "base/files/file_fault.h"
 #include "base/files/file_site.h"
@@ -53,7 +54,7 @@ absl::Status TakeLock(int fd, const std::string& path, absl::Time give_up) {
       return absl::UnimplementedError(
           absl::StrCat("locking ", path, ": ", std::strerror(errno)));
     }
-    if (absl::Now() > give_up) {
+    if (WallTime() > give_up) {
       return absl::FailedPreconditionError(
           absl::StrCat("--state-dir: another roundhoused uses ", path));
     }
@@ -86,7 +87,7 @@ absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Lock(
                                          O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   std::unique_ptr<StateDirectory> made(new StateDirectory(path, fd, lock_fd));
   if (lock_fd < 0) return Unusable(absl::StrCat(path, "/", kLockFile));
-  const absl::Time give_up = absl::Now() + patience;
+  const absl::Time give_up = WallTime() + patience;
   RETURN_IF_ERROR(TakeLock(lock_fd, path, give_up));
   const absl::Status locked = TakeLock(fd, path, give_up);
   if (absl::IsUnimplemented(locked)) {

@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
-#include "worker/clock.h"
 
 namespace roundhouse::worker {
 
@@ -57,7 +57,7 @@ void Heartbeats::Run() {
     if (stopping_) return;
     mutex_.Unlock();
     if (AllBeat()) {
-      outbox_.Send(0, wire::Heartbeat{MonotonicNow(),
+      outbox_.Send(0, wire::Heartbeat{MonotonicNs(),
                                       pinned_bytes_ ? pinned_bytes_() : 0});
     }
     mutex_.Lock();

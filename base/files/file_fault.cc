@@ -17,8 +17,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/files/at_file_site.h"
 #include "base/files/unsynced.h"
 #include "base/mutex.h"
@@ -68,7 +68,7 @@ bool IsAbout(Kind kind, Call call) {
 }
 
 bool IsOver(const Fault& fault) {
-  if (fault.until.has_value()) return absl::Now() >= *fault.until;
+  if (fault.until.has_value()) return WallTime() >= *fault.until;
   return fault.passes_left == 0;
 }
 
@@ -89,7 +89,7 @@ std::optional<Pass> TakePass(FileSite site, Call call) {
       continue;
     }
     if (fault.lasting.has_value() && !fault.until.has_value()) {
-      fault.until = absl::Now() + *fault.lasting;
+      fault.until = WallTime() + *fault.lasting;
     }
     if (IsOver(fault)) continue;
     if (!fault.until.has_value() && fault.passes_left > 0) --fault.passes_left;

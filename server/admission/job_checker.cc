@@ -6,7 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/dtype.h"
 #include "base/path_exists.h"
 #include "base/status.h"
@@ -232,7 +232,7 @@ absl::StatusOr<AdmittedJob> JobChecker::CheckSpec(const JobSpec& located,
                    CompleteAdapter(located, adapter, model.config));
   if (!complete.dtype.has_value()) complete.dtype = DtypeToGoOn(complete);
   if (complete.template_date.empty()) {
-    complete.template_date = TemplateDateAt(absl::Now());
+    complete.template_date = TemplateDateAt(WallTime());
   }
   AdmittedJob job{.spec = fit_.ResolveToFit(complete, model),
                   .model = std::move(model),

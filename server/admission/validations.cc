@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/files/open_limit.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -131,7 +132,7 @@ bool Validations::StartOne(const std::string& id) {
     calls_.fail(id, absl::InternalError(spec.status().message()));
     return false;
   }
-  order_.Began(*JobNumber(id), MonotonicNs());
+  order_.Began(*JobNumber(id), world_.loop.clock().MonotonicNs());
   PreparerOptions options = world_.helpers.Data(*job, spec->spec());
   options.progress = [this, id, train = TrainingShare(*job, spec->spec())](
                          bool validation, double share) {
@@ -260,10 +261,11 @@ void Validations::End(const std::string& id, const absl::Status& status) {
 }
 
 void Validations::QueueThoseReady() {
-  while (const auto number = order_.TakeReady(MonotonicNs())) {
+  while (const auto number =
+             order_.TakeReady(world_.loop.clock().MonotonicNs())) {
     calls_.queue(NameOfJob(*number));
   }
-  const auto next = order_.NextIn(MonotonicNs());
+  const auto next = order_.NextIn(world_.loop.clock().MonotonicNs());
   if (!next.has_value() || order_timer_ != 0) return;
   order_timer_ = world_.loop.After(*next, [this] {
     order_timer_ = 0;

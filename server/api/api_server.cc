@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "google/protobuf/descriptor.h"
@@ -193,7 +194,7 @@ void ApiServer::Shutdown(absl::Duration grace) {
   // gRPC must be given no connection while it shuts down; those that there are
   // go on, so that calls are answered.
   parts_->door->StopAccepting();
-  parts_->server->Shutdown(absl::ToChronoTime(absl::Now() + grace));
+  parts_->server->Shutdown(absl::ToChronoTime(WallTime() + grace));
   parts_->store->SetListener(nullptr);
   // Our threads may still be on their way out of the last calls.
   parts_->work.Stop();

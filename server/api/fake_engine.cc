@@ -94,6 +94,7 @@ std::shared_ptr<ExportTask> FakeEngine::Export(const ExportRequest& request) {
   MutexLock lock(mutex_);
   export_request_ = request;
   export_task_ = std::make_shared<ExportTask>();
+  asked_.NotifyAll();
   return export_task_;
 }
 
@@ -107,8 +108,9 @@ ExportRequest FakeEngine::export_request() const {
   return export_request_;
 }
 
-std::shared_ptr<ExportTask> FakeEngine::export_task() const {
+std::shared_ptr<ExportTask> FakeEngine::AwaitExportTask() {
   MutexLock lock(mutex_);
+  while (export_task_ == nullptr) asked_.Wait(mutex_);
   return export_task_;
 }
 
@@ -117,6 +119,7 @@ std::shared_ptr<TraceTask> FakeEngine::TraceJob(const std::string& id,
   MutexLock lock(mutex_);
   trace_request_ = absl::StrCat(id, " ", steps);
   trace_task_ = std::make_shared<TraceTask>();
+  asked_.NotifyAll();
   return trace_task_;
 }
 
@@ -125,8 +128,9 @@ std::string FakeEngine::trace_request() const {
   return trace_request_;
 }
 
-std::shared_ptr<TraceTask> FakeEngine::trace_task() const {
+std::shared_ptr<TraceTask> FakeEngine::AwaitTraceTask() {
   MutexLock lock(mutex_);
+  while (trace_task_ == nullptr) asked_.Wait(mutex_);
   return trace_task_;
 }
 

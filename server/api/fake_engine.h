@@ -35,17 +35,18 @@ class FakeEngine final : public JobEngine {
   int submits() const { return submits_; }
   // What the last submit said.
   std::string principal() const;
-  // What was asked and given last; null before.
+  // What was asked and given last.  The tasks are waited for.
   ExportRequest export_request() const;
-  std::shared_ptr<ExportTask> export_task() const;
-  // "job-7 3" and its task; "" and null before.
+  std::shared_ptr<ExportTask> AwaitExportTask();
+  // "job-7 3"; "" before.
   std::string trace_request() const;
-  std::shared_ptr<TraceTask> trace_task() const;
+  std::shared_ptr<TraceTask> AwaitTraceTask();
 
  private:
   JobStore* const store_;
   std::atomic<int> submits_ = 0;
   mutable Mutex mutex_;
+  CondVar asked_;
   std::string principal_ ABSL_GUARDED_BY(mutex_);
   ExportRequest export_request_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<ExportTask> export_task_ ABSL_GUARDED_BY(mutex_);

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 
@@ -128,14 +129,14 @@ void StreamPump::StoreChanged() {
 }
 
 void StreamPump::Loop() {
-  absl::Time all_at = absl::Now();
+  absl::Time all_at = WallTime();
   MutexLock lock(mutex_);
   while (!stop_) {
     const CondVar::Deadline deadline = CondVar::DeadlineIn(kPumpInterval);
     while (!stop_ && !woken_ && woken_one_.empty() &&
            changed_.WaitUntil(mutex_, deadline)) {
     }
-    const absl::Time now = absl::Now();
+    const absl::Time now = WallTime();
     std::vector<std::shared_ptr<PumpedStream>> streams;
     if (std::exchange(woken_, false) || now - all_at >= kPumpInterval ||
         now < all_at) {
@@ -146,7 +147,7 @@ void StreamPump::Loop() {
     }
     woken_one_.clear();
     mutex_.Unlock();
-    for (const auto& stream : streams) stream->Pump(absl::Now());
+    for (const auto& stream : streams) stream->Pump(WallTime());
     streams.clear();
     mutex_.Lock();
   }

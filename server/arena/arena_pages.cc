@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 
@@ -163,7 +163,7 @@ void ArenaPages::OnAdded(uint64_t task, const absl::Status& status) {
 
 void ArenaPages::Post(std::function<void()> closure) {
   while (absl::IsResourceExhausted(options_.loop->Post(closure))) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    absl::SleepFor(absl::Milliseconds(1));
   }
 }
 

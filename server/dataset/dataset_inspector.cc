@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/model/directory.h"
 #include "base/nearest_name.h"
 #include "base/status.h"
@@ -276,7 +276,7 @@ absl::StatusOr<DatasetQuestion> DatasetInspector::Check(
     question.with_validation = true;
   }
   if (question.template_date.empty()) {
-    question.template_date = TemplateDateAt(absl::Now());
+    question.template_date = TemplateDateAt(WallTime());
   }
   RETURN_IF_ERROR(CheckGiven(question));
   RETURN_IF_ERROR(CheckNumbers(question));

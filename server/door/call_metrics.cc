@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "base/clock.h"
 
 namespace roundhouse {
 namespace {
@@ -52,7 +52,7 @@ class CallTimer final : public Interceptor {
             InterceptionHookPoints::PRE_SEND_STATUS)) {
       metrics_.ObserveCall(service_, method_,
                            CodeName(batch->GetSendStatus().error_code()),
-                           absl::Now() - begun_);
+                           WallTime() - begun_);
     }
     batch->Proceed();
   }
@@ -61,7 +61,7 @@ class CallTimer final : public Interceptor {
   ServerMetrics& metrics_;
   const std::string service_;
   const std::string method_;
-  const absl::Time begun_ = absl::Now();
+  const absl::Time begun_ = WallTime();
 };
 
 class CallTimers final : public ServerInterceptorFactoryInterface {

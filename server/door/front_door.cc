@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/files/file_fault.h"
 #include "base/files/file_site.h"
 #include "base/log.h"
@@ -124,15 +123,15 @@ int SpareDescriptor() { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
 
 }  // namespace
 
-FrontDoor::FrontDoor(std::string path, Peers* peers)
-    : path_(std::move(path)), peers_(peers) {}
+FrontDoor::FrontDoor(std::string path, Peers* peers, const Clock& clock)
+    : path_(std::move(path)), peers_(peers), clock_(clock) {}
 
 absl::StatusOr<std::unique_ptr<FrontDoor>> FrontDoor::Listen(
-    const std::string& path, Peers* peers) {
+    const std::string& path, Peers* peers, const Clock& clock) {
   ROUNDHOUSE_CHECK(path.size() <= kMaxSocketPathBytes) << path;
   RETURN_IF_ERROR(PrepareSocketFolder(path));
   RETURN_IF_ERROR(ClearSocketPath(path));
-  std::unique_ptr<FrontDoor> door(new FrontDoor(path, peers));
+  std::unique_ptr<FrontDoor> door(new FrontDoor(path, peers, clock));
   RETURN_IF_ERROR(door->Bind());
   return door;
 }
@@ -221,7 +220,7 @@ void FrontDoor::Loop() {
     const int count =
         epoll_wait(epoll_, events, kEventsAtOnce,
                    static_cast<int>(absl::ToInt64Milliseconds(patience)));
-    const absl::Time now = absl::Now();
+    const absl::Time now = clock_.WallTime();
     for (int i = 0; i < count; ++i) {
       HandleEvent(events[i].data.u64, events[i].events, now);
     }
@@ -309,7 +308,7 @@ void FrontDoor::LetIn(int client, absl::Time now) {
     close(client);
     return;
   }
-  const absl::Status entered = peers_->Enter(caller.uid);
+  const absl::Status entered = peers_->Enter(caller.uid, now);
   if (!entered.ok()) {
     close(client);
     return Warn(absl::StrCat("a connection was refused: ", entered.message()),

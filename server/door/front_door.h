@@ -27,6 +27,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "server/door/peers.h"
 #include "server/door/relay.h"
 
@@ -48,10 +49,11 @@ class FrontDoor {
   // folder, but none above, is made where it is not there; in a folder where
   // anybody may make files it has to be this user's own.
   // kAlreadyExists when another server listens there, or when something else
-  // has the name; kInvalidArgument when it can't be bound.  `peers` outlives
-  // the door.
+  // has the name; kInvalidArgument when it can't be bound.  `peers`
+  // and `clock` outlive the door.
   static absl::StatusOr<std::unique_ptr<FrontDoor>> Listen(
-      const std::string& path, Peers* peers);
+      const std::string& path, Peers* peers,
+      const Clock& clock = SystemClock());
   // Stop().
   ~FrontDoor();
   FrontDoor(const FrontDoor&) = delete;
@@ -66,7 +68,7 @@ class FrontDoor {
   void Stop();
 
  private:
-  FrontDoor(std::string path, Peers* peers);
+  FrontDoor(std::string path, Peers* peers, const Clock& clock);
   absl::Status Bind();
   void Loop();
   void HandleEvent(uint64_t key, uint32_t events, absl::Time now);
@@ -82,6 +84,7 @@ class FrontDoor {
 
   const std::string path_;
   Peers* const peers_;
+  const Clock& clock_;
   Serve serve_;
   int listener_ = -1;
   uint64_t socket_file_ = 0;  // inode

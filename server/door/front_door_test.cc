@@ -19,8 +19,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/manual_clock.h"
 #include "base/mutex.h"
 #include "gtest/gtest.h"
+#include "server/door/relay.h"
 
 namespace roundhouse {
 namespace {
@@ -79,7 +81,7 @@ class FrontDoorTest : public testing::Test {
   }
   void Open(const PeerLimits& limits = {}) {
     peers_ = std::make_unique<Peers>(limits);
-    auto door = FrontDoor::Listen(path_, peers_.get());
+    auto door = FrontDoor::Listen(path_, peers_.get(), clock_);
     ASSERT_TRUE(door.ok()) << door.status();
     door_ = *std::move(door);
     door_->Start([this](int fd) {
@@ -105,6 +107,25 @@ class FrontDoorTest : public testing::Test {
     return fd;
   }
   int Connect() { return Connect(Socket()); }
+  // Eight of the frames: four go on at once, the rest as time passes.
+  void ExpectFourASecond(const std::string& frame) {
+    const int client = Connect();
+    const int server = Served(0);
+    std::string sent = kPreface;
+    for (int i = 0; i < 4; ++i) sent += frame;
+    Send(client, sent + frame + frame + frame + frame);
+    EXPECT_EQ(Receive(server, sent.size()), sent);
+    for (const int more : {1, 3}) {
+      // What goes the other way comes after what was read before it.
+      Send(server, "x");
+      EXPECT_EQ(Receive(client, 1), "x");
+      char none;
+      EXPECT_LT(recv(server, &none, 1, MSG_DONTWAIT), 0) << more << " left";
+      clock_.Advance(more * absl::Milliseconds(250));
+      EXPECT_EQ(Receive(server, more * frame.size()).size(),
+                more * frame.size());
+    }
+  }
   // What gRPC was given as its `number`th connection.
   int Served(size_t number) {
     MutexLock lock(mutex_);
@@ -112,6 +133,8 @@ class FrontDoorTest : public testing::Test {
     return served_[number];
   }
 
+  // Whatever waits for time waits until it is advanced.
+  ManualClock clock_;
   std::filesystem::path dir_;
   std::string path_;
   std::unique_ptr<Peers> peers_;
@@ -244,32 +267,33 @@ TEST_F(FrontDoorTest, RequestsThatAreNotWholeHaveALimit) {
 
 TEST_F(FrontDoorTest, CallsBeyondAConnectionsShareWait) {
   Open({.connection_calls = 4});
-  const int client = Connect();
-  const int server = Served(0);
-  std::string sent = kPreface;
-  for (int i = 0; i < 8; ++i) sent += Call();
-  Send(client, sent);
-  EXPECT_EQ(Receive(server, sent.size()), sent);
+  ExpectFourASecond(Call());
 }
 
 TEST_F(FrontDoorTest, CallsBeyondAUsersShareWait) {
   Open({.user_calls = 4});
-  const int client = Connect();
-  const int server = Served(0);
-  std::string sent = kPreface;
-  for (int i = 0; i < 8; ++i) sent += Call();
-  Send(client, sent);
-  EXPECT_EQ(Receive(server, sent.size()), sent);
+  ExpectFourASecond(Call());
 }
 
 TEST_F(FrontDoorTest, FramesBeyondAConnectionsShareWait) {
   Open({.connection_frames = 4});
-  const int client = Connect();
-  const int server = Served(0);
-  std::string sent = kPreface;
-  for (int i = 0; i < 8; ++i) sent += Settings();
-  Send(client, sent);
-  EXPECT_EQ(Receive(server, sent.size()), sent);
+  ExpectFourASecond(Settings());
+}
+
+TEST_F(FrontDoorTest, WhoSaysNothingIsCutOff) {
+  Open();
+  const int silent = Connect();
+  const int silent_server = Served(0);
+  const int speaks = Connect();
+  const std::string begin = kPreface + Settings();
+  Send(speaks, begin);
+  EXPECT_EQ(Receive(Served(1), begin.size()), begin);
+  clock_.Advance(kSilentClientLimit + absl::Milliseconds(1));
+  Connect();  // the door looks at once
+  EXPECT_EQ(Receive(silent, 1), "");
+  EXPECT_EQ(Receive(silent_server, 1), "");
+  Send(speaks, Call());
+  EXPECT_EQ(Receive(Served(1), Call().size()), Call());
 }
 
 TEST_F(FrontDoorTest, WithoutDescriptorsClientsAreRefusedUntilThereAreSome) {
@@ -282,6 +306,7 @@ TEST_F(FrontDoorTest, WithoutDescriptorsClientsAreRefusedUntilThereAreSome) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
   EXPECT_EQ(Receive(Connect(refused), 1), "");
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  clock_.Advance(absl::Seconds(1));  // it pauses after a refusal
   Connect(served);
   const int server = Served(0);
   Send(served, kPreface);

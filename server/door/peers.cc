@@ -5,7 +5,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
 #include "base/log.h"
 
 namespace roundhouse {
@@ -15,7 +14,7 @@ constexpr size_t kMaxUsersKept = 1024;
 
 }  // namespace
 
-absl::Status Peers::Enter(uid_t uid) {
+absl::Status Peers::Enter(uid_t uid, absl::Time now) {
   MutexLock lock(mutex_);
   if (connections_ >= limits_.connections) {
     return absl::ResourceExhaustedError(absl::StrCat(
@@ -28,8 +27,8 @@ absl::Status Peers::Enter(uid_t uid) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "user ", uid, " has ", most, " connections open, the most of a user"));
   }
-  const auto user = users_.emplace(
-      uid, User{.calls = TokenBucket(limits_.user_calls, absl::Now())});
+  const auto user =
+      users_.emplace(uid, User{.calls = TokenBucket(limits_.user_calls, now)});
   ++user.first->second.connections;
   ++connections_;
   return absl::OkStatus();

@@ -56,7 +56,7 @@ class Peers {
 
   // A connection of `uid` begins.  kResourceExhausted, saying which limit, when
   // it may not.  Each one admitted is given back by Leave.
-  absl::Status Enter(uid_t uid);
+  absl::Status Enter(uid_t uid, absl::Time now);
   void Leave(uid_t uid);
 
   // gRPC has the connection as `fd` from now on, until Forget with the same

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "absl/strings/match.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
 
 namespace roundhouse {
@@ -11,28 +11,29 @@ namespace {
 
 constexpr uid_t kAnn = 40'001;
 constexpr uid_t kBob = 40'002;
+const absl::Time kNow = absl::FromUnixSeconds(1000);
 
 TEST(PeersTest, AUserHasAShareOfConnectionsAndAllTogetherALimit) {
   Peers peers(
       {.connections = 7, .connections_each = 3, .connections_admin = 5});
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(peers.Enter(kAnn).ok());
-  const absl::Status refused = peers.Enter(kAnn);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(peers.Enter(kAnn, kNow).ok());
+  const absl::Status refused = peers.Enter(kAnn, kNow);
   EXPECT_TRUE(absl::IsResourceExhausted(refused));
   EXPECT_EQ(refused.message(),
             "user 40001 has 3 connections open, the most of a user");
-  EXPECT_TRUE(peers.Enter(kBob).ok()) << "others are not locked out";
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(peers.Enter(geteuid()).ok());
-  EXPECT_EQ(peers.Enter(geteuid()).message(),
+  EXPECT_TRUE(peers.Enter(kBob, kNow).ok()) << "others are not locked out";
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(peers.Enter(geteuid(), kNow).ok());
+  EXPECT_EQ(peers.Enter(geteuid(), kNow).message(),
             "7 connections are open, the most in all");
   peers.Leave(kAnn);
-  EXPECT_TRUE(peers.Enter(kAnn).ok());
+  EXPECT_TRUE(peers.Enter(kAnn, kNow).ok());
   EXPECT_EQ(peers.connections(), 7);
 }
 
 TEST(PeersTest, RootAndTheDaemonsUserHaveMore) {
   Peers peers({.connections_each = 1, .connections_admin = 2});
   for (const uid_t admin : {uid_t{0}, geteuid()}) {
-    while (peers.Enter(admin).ok()) {
+    while (peers.Enter(admin, kNow).ok()) {
     }
   }
   EXPECT_EQ(peers.connections(), geteuid() == 0 ? 2 : 4);
@@ -60,16 +61,15 @@ TEST(PeersTest, ACallIsWhoeversConnectionItCameOver) {
 
 TEST(PeersTest, CallsOfAUserHaveARate) {
   Peers peers({.user_calls = 10});
-  const absl::Time now = absl::Now() + absl::Seconds(1);
-  EXPECT_FALSE(peers.MayBeginCall(kAnn, now)) << "nobody is connected";
-  ASSERT_TRUE(peers.Enter(kAnn).ok());
-  ASSERT_TRUE(peers.Enter(kBob).ok());
-  for (int i = 0; i < 10; ++i) EXPECT_TRUE(peers.MayBeginCall(kAnn, now));
-  EXPECT_FALSE(peers.MayBeginCall(kAnn, now));
-  EXPECT_TRUE(peers.MayBeginCall(kBob, now));
-  EXPECT_TRUE(peers.MayBeginCall(kAnn, now + absl::Milliseconds(150)));
-  EXPECT_FALSE(peers.MayBeginCall(kAnn, now + absl::Milliseconds(150)));
-  EXPECT_FALSE(peers.MayBeginCall(kAnn, now)) << "a clock that was set back";
+  EXPECT_FALSE(peers.MayBeginCall(kAnn, kNow)) << "nobody is connected";
+  ASSERT_TRUE(peers.Enter(kAnn, kNow).ok());
+  ASSERT_TRUE(peers.Enter(kBob, kNow).ok());
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(peers.MayBeginCall(kAnn, kNow));
+  EXPECT_FALSE(peers.MayBeginCall(kAnn, kNow));
+  EXPECT_TRUE(peers.MayBeginCall(kBob, kNow));
+  EXPECT_TRUE(peers.MayBeginCall(kAnn, kNow + absl::Milliseconds(150)));
+  EXPECT_FALSE(peers.MayBeginCall(kAnn, kNow + absl::Milliseconds(150)));
+  EXPECT_FALSE(peers.MayBeginCall(kAnn, kNow)) << "a clock that was set back";
 }
 
 }  // namespace

@@ -8,8 +8,8 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/files/durable_file.h"
 #include "base/files/file_fault.h"
 #include "base/files/file_site.h"
@@ -74,7 +74,7 @@ absl::StatusOr<std::unique_ptr<JobFiles>> JobFiles::Open(
 }
 
 void JobFiles::Log(const std::string& text) {
-  log_.Append(absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%SZ ", absl::Now(),
+  log_.Append(absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%SZ ", WallTime(),
                                             absl::UTCTimeZone()),
                            VisibleLine(text), "\n"))
       .IgnoreError();  // it is open

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/byte_text.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "server/jobs/engine.h"
@@ -56,14 +56,14 @@ void Engine::OnHeld(const std::string& id, const HeldReport& report) {
     const int doublings = std::min(run->hold_count() - 1, 10);
     wait = std::min(kLongestHeldRetry, (1 << doublings) * kFirstHeldRetry);
   }
-  run->Wait(absl::Now() + wait);
+  run->Wait(world_.loop.clock().WallTime() + wait);
   const std::string message = KeptText(
       report,
       absl::StrCat(free_bytes.ok()
                        ? absl::StrCat(ByteText(*free_bytes), " are free")
                        : std::string("how many are not known"),
                    " in ", report.directory),
-      absl::Now());
+      world_.loop.clock().WallTime());
   run->OnNote(
       absl::StrCat("PAUSED ", JobReasonName(report.reason), ": ", message));
   running_.recorder().OnJobStopped(id, "the job is PAUSED", MonotonicNs());
@@ -113,7 +113,7 @@ bool Engine::QueueIfRoom(const std::string& id) {
                      running_.Find(id) == nullptr;
   const bool queued = job.ok() && job->state == JobState::kQueued;
   if (transitions_.Waits(id) || queued ||
-      (waits && !queue_.IsDue(id, absl::Now()))) {
+      (waits && !queue_.IsDue(id, world_.loop.clock().WallTime()))) {
     return true;  // how often it was tried is needed where there is no room
   }
   if (!waits) {
@@ -122,7 +122,7 @@ bool Engine::QueueIfRoom(const std::string& id) {
   }
   RH_LOG(kInfo) << id << ": there is room again";
   if (!transitions_.Ask(id, JobState::kQueued, {}).ok()) return false;
-  queue_.Add(id, absl::Now());
+  queue_.Add(id, world_.loop.clock().WallTime());
   start_later_ = true;
   UpdateCounts();
   status_.HideEnded(id);
@@ -139,7 +139,7 @@ void Engine::GoOnIfRoom(RunningJob& run) {
   const auto& held = run.held();
   if (!held.has_value() || held->reason == JobReason::kStorageError ||
       transitions_.Waits(run.id()) || run.state() != JobState::kPaused ||
-      absl::Now() < run.next_try() ||
+      world_.loop.clock().WallTime() < run.next_try() ||
       (held->state == JobState::kRunning && !HasPlace())) {
     return;
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "server/jobs/engine.h"
 #include "server/weights/leftovers.h"
 

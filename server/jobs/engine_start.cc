@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/model/family.h"
 #include "base/status.h"
 #include "server/admission/job_data.h"
@@ -27,7 +27,7 @@ void Engine::Forget(const std::string& id) {
 }
 
 void Engine::Enqueue(const std::string& id) {
-  queue_.Add(id, absl::Now());
+  queue_.Add(id, world_.loop.clock().WallTime());
   status_.HideEnded(id);
   UpdateCounts();
   StartNext();
@@ -105,7 +105,8 @@ absl::Status Engine::StartJob(const JobQueue::Queued& queued,
   // A job that was cancelled or is not on disk must not run.
   RETURN_IF_ERROR(transitions_.Ask(queued.id, JobState::kLoading, {}).status());
   UpdateCounts();
-  world_.metrics.ObserveQueueWait(absl::Now() - queued.since);
+  world_.metrics.ObserveQueueWait(world_.loop.clock().WallTime() -
+                                  queued.since);
   const absl::Status loading = LoadJob(opened);
   admission_->admitted().Forget(queued.id);
   if (!loading.ok()) EndUntaken(queued.id, loading, opened.files->get());

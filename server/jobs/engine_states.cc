@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "server/jobs/engine.h"
@@ -88,13 +88,13 @@ void Engine::TakeUp(const JobRecord& job) {
                "the daemon stopped; goes on from its last checkpoint");
       break;
     case JobState::kQueued:
-      queue_.Add(job.id, absl::Now());
+      queue_.Add(job.id, world_.loop.clock().WallTime());
       break;
     case JobState::kPaused:
       if (!job.progress.memory_kept) {
         // It never ran, and is to go on by itself.
         if (job.reason == JobReason::kStorageFull && job.attempts == 0) {
-          queue_.WaitForRoomAgain(job.id, absl::Now());
+          queue_.WaitForRoomAgain(job.id, world_.loop.clock().WallTime());
         }
         break;
       }
@@ -116,7 +116,7 @@ void Engine::TakeUp(const JobRecord& job) {
 
 // It came before those that were queued since.
 void Engine::QueueAgain(const std::string& id) {
-  queue_.AddInOrder(id, absl::Now());
+  queue_.AddInOrder(id, world_.loop.clock().WallTime());
   UpdateCounts();
   StartNext();
 }
@@ -303,7 +303,7 @@ void Engine::EndJob(const std::string& id, const TransitionInfo& why,
   const auto end = [this, id, why, state] {
     // Only now: one in another state would be taken out again.
     if (state == JobState::kPaused && why.reason == JobReason::kStorageFull) {
-      queue_.WaitForRoom(id, absl::Now());
+      queue_.WaitForRoom(id, world_.loop.clock().WallTime());
     }
     const auto now = world_.store.Get(id);
     if (state == JobState::kPaused && now.ok() &&

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "nlohmann/json.hpp"
 #include "server/run/evaluations.h"
 
@@ -87,7 +87,7 @@ void RunningJob::OnStep(const StepReport& report) {
         static_cast<double>(report.tokens) / report.seconds;
   }
   progress_.eta =
-      absl::Now() +
+      WallTime() +
       absl::Seconds(seconds_per_step_ *
                     static_cast<double>(progress_.total_steps - report.step));
   UpdateProgress();
@@ -155,7 +155,7 @@ void RunningJob::OnCheckpoint(const CheckpointReport& report) {
   checkpoint.step = report.step;
   checkpoint.path = report.path;
   checkpoint.size_bytes = static_cast<int64_t>(report.bytes);
-  checkpoint.create_time = absl::Now();
+  checkpoint.create_time = WallTime();
   hold_count_ = 0;
   world_.transitions.Want(id_,
                           absl::StrCat("the checkpoint of step ", report.step),

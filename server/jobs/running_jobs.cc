@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/clock.h"
 #include "base/log.h"
 
 namespace roundhouse {

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/version.h"
 #include "server/jobs/running_job.h"
 #include "server/store/store_records.h"
@@ -43,7 +44,7 @@ void StatusPublisher::ShowEnded(const std::string& id, int color,
                     .color = color,
                     .state = state,
                     .reason = reason,
-                    .ended = absl::Now()});
+                    .ended = WallTime()});
   if (ended_.size() > kMaxShownEnded) ended_.pop_front();
 }
 
@@ -55,7 +56,7 @@ void StatusPublisher::Publish(const Now& now) const {
   if (board_ == nullptr) return;
   const std::deque<JobQueue::Queued>& queue = now.queue.jobs();
   StatusSnapshot snapshot{
-      .time = absl::Now(),
+      .time = WallTime(),
       .now_ns = MonotonicNs(),
       .version = kVersion,
       .start_time = start_time_,

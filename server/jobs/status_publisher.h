@@ -11,8 +11,8 @@
 #include <deque>
 #include <string>
 
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/job_state.h"
 #include "server/admission/job_queue.h"
 #include "server/jobs/running_jobs.h"
@@ -57,7 +57,7 @@ class StatusPublisher {
   StatusBoard* const board_;
   const int max_running_jobs_;
   const uint64_t host_limit_bytes_;
-  const absl::Time start_time_ = absl::Now();
+  const absl::Time start_time_ = WallTime();
   std::atomic<uint64_t> host_used_bytes_{0};
   std::deque<StatusEnded> ended_;  // the newest last
 };

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,13 +29,8 @@ void TellGuard(bool runs_loop) {
 
 }  // namespace
 
-int64_t MonotonicNs() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
-}
-
-absl::StatusOr<std::unique_ptr<EventLoop>> EventLoop::Create() {
+absl::StatusOr<std::unique_ptr<EventLoop>> EventLoop::Create(
+    const Clock& clock) {
   const int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
   const int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   epoll_event event = {};
@@ -47,7 +41,7 @@ absl::StatusOr<std::unique_ptr<EventLoop>> EventLoop::Create() {
     return absl::InternalError(
         absl::StrCat("event loop: ", std::strerror(errno)));
   }
-  return std::unique_ptr<EventLoop>(new EventLoop(epoll_fd, event_fd));
+  return std::unique_ptr<EventLoop>(new EventLoop(epoll_fd, event_fd, clock));
 }
 
 EventLoop::~EventLoop() {
@@ -88,8 +82,8 @@ void EventLoop::Unwatch(int fd) {
 EventLoop::TimerId EventLoop::After(absl::Duration delay,
                                     std::function<void()> closure) {
   const TimerId id = next_id_++;
-  const int64_t due =
-      MonotonicNs() + std::max<int64_t>(0, absl::ToInt64Nanoseconds(delay));
+  const int64_t due = clock_.MonotonicNs() +
+                      std::max<int64_t>(0, absl::ToInt64Nanoseconds(delay));
   timers_.emplace(std::make_pair(due, id), std::move(closure));
   timer_due_ns_[id] = due;
   return id;
@@ -135,7 +129,7 @@ void EventLoop::RunReady(int epoll_timeout_ms) {
   epoll_event events[kMaxEvents];
   const int count = epoll_wait(epoll_fd_, events, kMaxEvents, epoll_timeout_ms);
   ROUNDHOUSE_CHECK(count >= 0 || errno == EINTR) << std::strerror(errno);
-  const int64_t begun_ns = MonotonicNs();
+  const int64_t begun_ns = clock_.MonotonicNs();
   for (int i = 0; i < count; ++i) {
     // epoll_event is packed: nothing may refer to its fields.
     const uint64_t id = events[i].data.u64;
@@ -147,11 +141,11 @@ void EventLoop::RunReady(int epoll_timeout_ms) {
   }
   RunTimers();
   RunPosted();
-  if (!idle_.empty() && (count == 0 || MonotonicNs() >= idle_due_ns_)) {
+  if (!idle_.empty() && (count == 0 || clock_.MonotonicNs() >= idle_due_ns_)) {
     RunIdle();
   }
   if (turn_ended_ != nullptr) {
-    turn_ended_(absl::Nanoseconds(MonotonicNs() - begun_ns));
+    turn_ended_(absl::Nanoseconds(clock_.MonotonicNs() - begun_ns));
   }
 }
 
@@ -178,7 +172,8 @@ bool EventLoop::RunBeside(std::function<void()> work) {
 
 void EventLoop::WhenIdle(std::function<void()> closure) {
   if (idle_.empty()) {
-    idle_due_ns_ = MonotonicNs() + absl::ToInt64Nanoseconds(kMostIdleDelay);
+    idle_due_ns_ =
+        clock_.MonotonicNs() + absl::ToInt64Nanoseconds(kMostIdleDelay);
   }
   idle_.push_back(std::move(closure));
 }
@@ -199,7 +194,7 @@ void EventLoop::RunPosted() {
 }
 
 void EventLoop::RunTimers() {
-  const int64_t now = MonotonicNs();
+  const int64_t now = clock_.MonotonicNs();
   while (!timers_.empty() && timers_.begin()->first.first <= now) {
     const auto closure = std::move(timers_.begin()->second);
     timer_due_ns_.erase(timers_.begin()->first.second);
@@ -210,7 +205,7 @@ void EventLoop::RunTimers() {
 
 int EventLoop::TimeoutMs() const {
   if (timers_.empty()) return -1;
-  const int64_t left = timers_.begin()->first.first - MonotonicNs();
+  const int64_t left = timers_.begin()->first.first - clock_.MonotonicNs();
   return static_cast<int>(
       std::clamp<int64_t>((left + 999999) / 1000000, 0, 60000));
 }

@@ -20,6 +20,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "server/loop/work_pool.h"
 
@@ -35,10 +36,15 @@ inline constexpr absl::Duration kMostIdleDelay = absl::Milliseconds(2);
 
 class EventLoop {
  public:
-  static absl::StatusOr<std::unique_ptr<EventLoop>> Create();
+  // `clock`, which outlives it, says when timers are due.
+  static absl::StatusOr<std::unique_ptr<EventLoop>> Create(
+      const Clock& clock = SystemClock());
   ~EventLoop();
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
+
+  // For who runs here and decides by the time.
+  const Clock& clock() const { return clock_; }
 
   // Calls `ready` with the epoll events (EPOLLIN ...) whenever there are some.
   // REQUIRES: `fd` is not watched yet; it stays open until Unwatch.
@@ -87,8 +93,8 @@ class EventLoop {
   void Quit() { quitting_ = true; }
 
  private:
-  EventLoop(int epoll_fd, int event_fd)
-      : epoll_fd_(epoll_fd), event_fd_(event_fd) {}
+  EventLoop(int epoll_fd, int event_fd, const Clock& clock)
+      : epoll_fd_(epoll_fd), event_fd_(event_fd), clock_(clock) {}
 
   struct Watched {
     uint64_t id = 0;
@@ -105,6 +111,7 @@ class EventLoop {
 
   const int epoll_fd_;
   const int event_fd_;
+  const Clock& clock_;
   std::unordered_map<int, Watched> watched_;
   std::unordered_map<uint64_t, int> fd_of_;
   uint64_t next_id_ = 1;
@@ -119,9 +126,6 @@ class EventLoop {
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   WorkPool beside_{kLoopWorkThreads, kMaxLoopWork};  // ends first
 };
-
-// CLOCK_MONOTONIC; the same clock in every process of this machine.
-int64_t MonotonicNs();
 
 }  // namespace roundhouse
 

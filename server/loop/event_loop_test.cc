@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/manual_clock.h"
 #include "gtest/gtest.h"
 
 namespace roundhouse {
@@ -46,10 +46,11 @@ TEST(EventLoopTest, TooManyPostsAreRefused) {
 }
 
 TEST(EventLoopTest, TimersFireInOrderOfTimeAndCanBeCancelled) {
-  auto loop = *EventLoop::Create();
+  ManualClock clock;
+  auto loop = *EventLoop::Create(clock);
   std::vector<int> order;
-  // However long the test stands still between two calls, the order is this.
-  loop->After(absl::Minutes(60), [&] { order.push_back(3); });
+  loop->After(absl::Milliseconds(20) + absl::Nanoseconds(1),
+              [&] { order.push_back(3); });
   loop->After(absl::Milliseconds(5), [&] { order.push_back(1); });
   loop->After(absl::Milliseconds(20), [&] {
     order.push_back(2);
@@ -58,6 +59,7 @@ TEST(EventLoopTest, TimersFireInOrderOfTimeAndCanBeCancelled) {
   const auto cancelled =
       loop->After(absl::Milliseconds(1), [&] { order.push_back(0); });
   loop->CancelTimer(cancelled);
+  clock.Advance(absl::Milliseconds(20));
   loop->Run();
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
 }
@@ -102,23 +104,25 @@ TEST(EventLoopTest, IdleClosuresDoNotWaitForEver) {
 }
 
 TEST(EventLoopTest, ATurnIsWhatWasReadyAtOnceWithoutTheWaitForIt) {
-  auto loop = *EventLoop::Create();
-  std::vector<absl::Duration> turns;
-  loop->TellTurns([&](absl::Duration time) { turns.push_back(time); });
+  ManualClock clock;
+  auto loop = *EventLoop::Create(clock);
+  absl::Duration sum;
+  loop->TellTurns([&](absl::Duration time) { sum += time; });
   static constexpr absl::Duration kWork = absl::Milliseconds(3);
-  constexpr absl::Duration kWait = absl::Milliseconds(50);
-  const int64_t begun_ns = MonotonicNs();
-  loop->After(kWait, [] { absl::SleepFor(kWork); });
+  constexpr absl::Duration kWait = absl::Hours(1);
+  loop->After(kWait, [&] { clock.Advance(kWork); });
   loop->After(kWait, [&] {
-    absl::SleepFor(kWork);
+    clock.Advance(kWork);
     loop->Quit();
   });
+  // Whatever the loop is at, nothing is ready.
+  std::thread time([&] {
+    clock.Advance(kWait);
+    loop->PostAnswer([] {});
+  });
   loop->Run();
-  const absl::Duration whole = absl::Nanoseconds(MonotonicNs() - begun_ns);
-  absl::Duration sum;
-  for (const absl::Duration turn : turns) sum += turn;
-  EXPECT_GE(sum, 2 * kWork);
-  EXPECT_LE(sum, whole - kWait);
+  time.join();
+  EXPECT_EQ(sum, 2 * kWork);
 }
 
 TEST(EventLoopTest, AnUnwatchedDescriptorIsSilentAtOnce) {
@@ -140,7 +144,7 @@ TEST(EventLoopTest, AnUnwatchedDescriptorIsSilentAtOnce) {
     loop->Unwatch(first[0]);
     loop->Unwatch(second[0]);
   });
-  loop->After(absl::Milliseconds(10), [&] { loop->Quit(); });
+  loop->WhenIdle([&] { loop->Quit(); });
   loop->Run();
   EXPECT_EQ(calls, 1);
 }

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "server/loop/event_loop.h"
 
 namespace roundhouse {

@@ -17,7 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "zlib.h"
@@ -214,7 +214,7 @@ absl::Status HttpServer::Listen(const std::string& listen) {
 
 void HttpServer::Loop() {
   while (!stop_) {
-    const absl::Time before = absl::Now();
+    const absl::Time before = WallTime();
     absl::Time until = absl::InfiniteFuture();
     std::vector<struct pollfd> polled = {{.fd = wake_, .events = POLLIN}};
     const bool accepts = before >= accept_again_;
@@ -235,7 +235,7 @@ void HttpServer::Loop() {
     if (poll(polled.data(), polled.size(), static_cast<int>(left)) < 0) {
       continue;  // Interrupted.
     }
-    const absl::Time now = absl::Now();
+    const absl::Time now = WallTime();
     size_t at = 2;
     for (auto next = connections_.begin(); next != connections_.end(); ++at) {
       const auto connection = next++;

@@ -6,7 +6,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "server/observe/metrics.h"
 
 namespace roundhouse {
@@ -97,7 +97,7 @@ void TraceRecorder::Start(int64_t step, int64_t now_ns) {
   trace_->jobs.push_back(job_);
   trace_->first_step = step;
   trace_->started_ns = step_began_ns_ = now_ns;
-  trace_->start_time = absl::Now();
+  trace_->start_time = WallTime();
   for (size_t i = 0; i < devices_.size(); ++i) {
     DeviceLedger& ledger = ledgers_[i];
     ledger.PassTime(now_ns);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "server/loop/event_loop.h"
 #include "server/store/disk_reserve.h"

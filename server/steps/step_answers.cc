@@ -3,6 +3,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "server/loop/event_loop.h"
 #include "server/steps/commands.h"
 #include "server/steps/step_book.h"

@@ -3,6 +3,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "server/loop/event_loop.h"
 #include "server/steps/commands.h"

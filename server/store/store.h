@@ -28,6 +28,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "server/store/store_db.h"
 #include "server/store/store_mark.h"
@@ -38,7 +39,7 @@ namespace roundhouse {
 
 struct StoreOptions {
   std::string path;
-  std::function<absl::Time()> now = [] { return absl::Now(); };
+  std::function<absl::Time()> now = [] { return WallTime(); };
   // After each commit, with how long it took, on the thread that made it; must
   // return at once.
   std::function<void(absl::Duration)> on_commit = [](absl::Duration) {};

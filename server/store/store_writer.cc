@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 
@@ -64,9 +64,9 @@ void StoreWriter::Loop() {
 }
 
 void StoreWriter::RunGroup(const std::vector<Waiting*>& group) {
-  const absl::Time begun = absl::Now();
+  const absl::Time begun = WallTime();
   const absl::Status status = Commit(group);
-  const absl::Duration took = absl::Now() - begun;
+  const absl::Duration took = WallTime() - begun;
   {
     MutexLock lock(mutex_);
     for (Waiting* waiting : group) {

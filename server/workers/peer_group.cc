@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/log.h"
 
 namespace roundhouse {
@@ -70,7 +71,7 @@ void PeerGroup::FormIfComplete() {
   phase_ = Phase::kForming;
   ++number_;
   awaited_ = 0;
-  heard_ns_ = MonotonicNs();
+  heard_ns_ = loop_.clock().MonotonicNs();
   pool_.Send(pool_.DeviceWorker(members_[0]),
              wire::JoinPeers{.group = number_,
                              .rank = 0,
@@ -94,7 +95,7 @@ void PeerGroup::OnMessage(WorkerId worker, const wire::Message& message) {
     joined_.insert(worker);
     if (joined_.size() < members_.size()) return;
     phase_ = Phase::kThere;
-    heard_ns_ = MonotonicNs();
+    heard_ns_ = loop_.clock().MonotonicNs();
     RH_LOG(kInfo) << members_.size()
                   << " devices add up sums of wide slots between them (group "
                   << number_ << ")";
@@ -104,12 +105,12 @@ void PeerGroup::OnMessage(WorkerId worker, const wire::Message& message) {
   } else if (const auto* slice = std::get_if<wire::SliceDown>(&body)) {
     if (slice->group != number()) return;
     --awaited_;
-    heard_ns_ = MonotonicNs();
+    heard_ns_ = loop_.clock().MonotonicNs();
   }
 }
 
 void PeerGroup::NoteSent() {
-  if (awaited_++ == 0) heard_ns_ = MonotonicNs();
+  if (awaited_++ == 0) heard_ns_ = loop_.clock().MonotonicNs();
 }
 
 void PeerGroup::End(const std::string& why, bool failure) {
@@ -142,8 +143,8 @@ void PeerGroup::Check() {
   check_timer_ = 0;
   if (phase_ == Phase::kNone) return;
   const bool awaits = phase_ == Phase::kForming || awaited_ > 0;
-  const bool silent =
-      MonotonicNs() - heard_ns_ > absl::ToInt64Nanoseconds(options_.limit);
+  const bool silent = loop_.clock().MonotonicNs() - heard_ns_ >
+                      absl::ToInt64Nanoseconds(options_.limit);
   if (awaits && silent) {
     return End(
         absl::StrCat("no answer for ", absl::FormatDuration(options_.limit)),

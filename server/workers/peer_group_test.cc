@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "base/manual_clock.h"
 #include "gtest/gtest.h"
 #include "server/arena/host_arena.h"
 
@@ -21,10 +22,13 @@ constexpr WorkerId kSecond{1};
 class PeerGroupTest : public testing::Test, public WorkerPool::Listener {
  protected:
   PeerGroupTest()
-      : loop_(*EventLoop::Create()), arena_(*HostArena::Create(1 << 20, 5)) {
+      : loop_(*EventLoop::Create(clock_)),
+        arena_(*HostArena::Create(1 << 20, 5)) {
     pool_options_.worker_program = "tests/fakes/wire_worker";
     pool_options_.restart_delay = absl::Milliseconds(1);
     pool_options_.device_count = 3;
+    // Fakes send no heartbeats.
+    pool_options_.heartbeat_limit = pool_options_.start_limit = absl::Hours(24);
     options_.enabled = true;
     options_.retry_delay = absl::Milliseconds(1);
   }
@@ -35,6 +39,8 @@ class PeerGroupTest : public testing::Test, public WorkerPool::Listener {
   }
   void OnMessage(WorkerId worker, const wire::Message& message) override {
     left_ += std::holds_alternative<wire::PeersLeft>(message.body) ? 1 : 0;
+    formed_ += std::holds_alternative<wire::PeersInvited>(message.body) ? 1 : 0;
+    if (std::holds_alternative<wire::SlotDone>(message.body)) End();
     peers_->OnMessage(worker, message);
     on_event_();
   }
@@ -66,6 +72,15 @@ class PeerGroupTest : public testing::Test, public WorkerPool::Listener {
     });
   }
 
+  // Ends when nothing that was begun, or is due by now, can form another group:
+  // its first member would have said so before it answers this.
+  void EndOnceQuiet() {
+    loop_->After(2 * options_.retry_delay, [this] {
+      pool_->Send(pool_->DeviceWorker(DeviceId{0}), wire::RunSlot{});
+    });
+  }
+
+  ManualClock clock_{SystemClock()};
   WorkerPoolOptions pool_options_;
   PeerGroup::Options options_;
   std::unique_ptr<EventLoop> loop_;
@@ -74,7 +89,8 @@ class PeerGroupTest : public testing::Test, public WorkerPool::Listener {
   std::unique_ptr<PeerGroup> peers_;
   std::function<void()> on_event_;
   int over_ = 0;
-  int left_ = 0;  // a worker said
+  int left_ = 0;    // a worker said
+  int formed_ = 0;  // at least begun to be
   bool lost_ = false;
   bool ended_ = false;
 };
@@ -93,8 +109,12 @@ TEST_F(PeerGroupTest, IsNotFormedUnlessAsked) {
   options_.enabled = false;
   Run({}, [this] {
     EXPECT_EQ(peers_->number(), 0u);
-    loop_->After(absl::Milliseconds(100), [this] { End(); });
+    for (int i = 0; i < pool_->device_count(); ++i) {
+      if (!pool_->up(pool_->DeviceWorker(static_cast<DeviceId>(i)))) return;
+    }
+    EndOnceQuiet();
   });
+  EXPECT_EQ(formed_, 0);
 }
 
 TEST_F(PeerGroupTest, IsOverWithAMemberAndFormedAgain) {
@@ -121,12 +141,10 @@ TEST_F(PeerGroupTest, DoesWithoutADeviceThatIsLost) {
 TEST_F(PeerGroupTest, IsGivenUpWhereAMemberNeverJoins) {
   Run({"lonely"}, [this] {
     EXPECT_EQ(peers_->number(), 0u);
-    // Long enough for another.
-    if (left_ == PeerGroup::kMaxFailures) {
-      loop_->After(absl::Milliseconds(100), [this] { End(); });
-    }
+    if (left_ == PeerGroup::kMaxFailures) EndOnceQuiet();
   });
   EXPECT_EQ(left_, PeerGroup::kMaxFailures);
+  EXPECT_EQ(formed_, PeerGroup::kMaxFailures);
   EXPECT_EQ(over_, 0);
 }
 
@@ -136,39 +154,48 @@ TEST_F(PeerGroupTest, IsGivenUpWhereJoiningKills) {
     EXPECT_EQ(peers_->number(), 0u);
     if (pool_->info(kSecond).starts == 1 + PeerGroup::kMaxFailures &&
         pool_->up(kSecond)) {
-      loop_->After(absl::Milliseconds(200), [this] { End(); });
+      EndOnceQuiet();
     }
   });
   EXPECT_FALSE(lost_);
+  EXPECT_EQ(formed_, PeerGroup::kMaxFailures);
   EXPECT_EQ(pool_->info(kSecond).starts, 1 + PeerGroup::kMaxFailures);
 }
 
 TEST_F(PeerGroupTest, IsGivenUpWhereAMemberDoesNotAnswer) {
-  options_.limit = absl::Milliseconds(20);
-  Run({"forlorn"}, [this] {
+  int seen = 0;
+  Run({"forlorn"}, [&] {
     EXPECT_EQ(peers_->number(), 0u);
-    loop_->After(absl::Milliseconds(500), [this] { End(); });
+    if (std::exchange(seen, formed_) == formed_) return;
+    // Enough for the first, and not for one that is formed then.
+    clock_.Advance(options_.limit + absl::Milliseconds(1));
+    if (formed_ == PeerGroup::kMaxFailures) EndOnceQuiet();
   });
+  EXPECT_EQ(formed_, PeerGroup::kMaxFailures);
   EXPECT_EQ(over_, 0);
 }
 
 // An exchange that nobody answers, as when a device hangs in it.
 TEST_F(PeerGroupTest, IsOverWhenAnExchangeIsNotAnswered) {
-  options_.limit = absl::Milliseconds(40);
-  Run({}, [this] {
-    if (peers_->number() == 1) peers_->NoteSent();
+  bool sent = false;
+  Run({}, [&] {
+    if (peers_->number() == 1 && !std::exchange(sent, true)) {
+      peers_->NoteSent();
+      clock_.Advance(options_.limit + absl::Milliseconds(1));
+    }
     if (peers_->number() == 2) End();
   });
   EXPECT_EQ(over_, 1);
 }
 
 TEST_F(PeerGroupTest, StaysWhileExchangesAreAnswered) {
-  options_.limit = absl::Milliseconds(40);
   Run({}, [this] {
     if (peers_->number() != 1) return;
     peers_->NoteSent();
     peers_->OnMessage(kSecond, {1, wire::SliceDown{.group = 1}});
-    loop_->After(absl::Milliseconds(200), [this] { End(); });
+    // What is due by then is looked at first.
+    clock_.Advance(3 * options_.limit);
+    End();
   });
   EXPECT_EQ(over_, 0);
   EXPECT_EQ(peers_->number(), 1u);

@@ -15,18 +15,19 @@
 
 namespace roundhouse {
 
-// Watches one process.
+// Watches one process.  Times are CLOCK_MONOTONIC's, as in the worker's
+// messages.
 class WorkWatch {
  public:
   void NoteSent(uint64_t attempt, const wire::Body& command);
   // Work that was done since Suspect ends the suspicion.
-  void NoteHeard(const wire::Message& message);
+  void NoteHeard(int64_t now_ns, const wire::Message& message);
   // One that is suspected stays so, for the first reason.
-  void Suspect(const std::string& why);
+  void Suspect(int64_t now_ns, const std::string& why);
   // Why it is stuck: suspected, with work, and nothing done of any for `limit`.
   // "": it is not.  Time without work does not count as far as this was called
   // in it.
-  std::string Stuck(absl::Duration limit);
+  std::string Stuck(int64_t now_ns, absl::Duration limit);
 
  private:
   std::set<uint64_t> computing_;  // attempts of slots and samples

@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/wire/exit_status.h"
@@ -175,7 +176,7 @@ absl::Status WorkerPool::Adopt(WorkerId id, pid_t pid, Ends& ends) {
   worker.channel = std::move(ends.channel);
   worker.info.pid = pid;
   worker.ended = false;
-  worker.last_heard_ns = MonotonicNs();
+  worker.last_heard_ns = loop_.clock().MonotonicNs();
   loop_.Watch(worker.channel->fd(), EPOLLIN, [this, id](uint32_t events) {
     if ((events & EPOLLOUT) != 0) FlushUnsent(id);
     if ((events & ~static_cast<uint32_t>(EPOLLOUT)) != 0) ReadChannel(id);
@@ -243,7 +244,7 @@ void WorkerPool::GoBeforeCompute(WorkerId id) {
 
 void WorkerPool::Deliver(WorkerId id, const wire::Message& message) {
   Worker& worker = At(id);
-  worker.last_heard_ns = MonotonicNs();
+  worker.last_heard_ns = loop_.clock().MonotonicNs();
   if (const auto* beat = std::get_if<wire::Heartbeat>(&message.body)) {
     worker.info.pinned_bytes = beat->pinned_bytes;
     return;
@@ -256,7 +257,7 @@ void WorkerPool::Deliver(WorkerId id, const wire::Message& message) {
     if (!stopping_) listener_->OnWorkerUp(id);
     return;
   }
-  worker.work.NoteHeard(message);
+  worker.work.NoteHeard(worker.last_heard_ns, message);
   if (IsResult(message.body)) worker.fruitless_deaths = 0;
   if (stopping_) return;
   listener_->OnMessage(id, message);
@@ -265,7 +266,7 @@ void WorkerPool::Deliver(WorkerId id, const wire::Message& message) {
 
 void WorkerPool::Suspect(DeviceId device, const std::string& why) {
   Worker& worker = At(DeviceWorker(device));
-  if (worker.info.up) worker.work.Suspect(why);
+  if (worker.info.up) worker.work.Suspect(loop_.clock().MonotonicNs(), why);
 }
 
 void WorkerPool::ReadChannel(WorkerId id) {
@@ -400,14 +401,15 @@ absl::Duration WorkerPool::LimitOf(const Worker& worker) const {
 }
 
 void WorkerPool::CheckSilence() {
-  const auto is_silent = [this](const Worker& worker) {
+  const int64_t now_ns = loop_.clock().MonotonicNs();
+  const auto is_silent = [this, now_ns](const Worker& worker) {
     return worker.process != nullptr &&
-           MonotonicNs() - worker.last_heard_ns >
+           now_ns - worker.last_heard_ns >
                absl::ToInt64Nanoseconds(LimitOf(worker));
   };
   for (size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
-    const std::string stuck = worker.work.Stuck(options_.suspect_limit);
+    const std::string stuck = worker.work.Stuck(now_ns, options_.suspect_limit);
     if (!stuck.empty()) KillFor(worker, stuck);
     if (!is_silent(worker)) continue;
     // Was it this thread that did not listen?

@@ -18,6 +18,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/manual_clock.h"
 #include "gtest/gtest.h"
 #include "server/workers/dispatch_priority.h"
 
@@ -27,13 +28,17 @@ namespace {
 constexpr char kFakeWorker[] = "tests/fakes/wire_worker";
 constexpr WorkerId kDeviceWorker{0};
 constexpr WorkerId kHostWorker{1};
+constexpr absl::Duration kGrace = absl::Minutes(5);
 
 // One device, the host and the files worker.  What the pool tells is kept as
 // text ("up 0", "done 0 7", "down 0", "lost 0"); `on_told_` reacts to it.
 class PoolTest : public testing::Test, public WorkerPool::Listener {
  protected:
   PoolTest()
-      : loop_(*EventLoop::Create()), arena_(*HostArena::Create(1 << 20, 3)) {
+      : loop_(*EventLoop::Create(clock_)),
+        arena_(*HostArena::Create(1 << 20, 3)) {
+    // However often it is advanced, workers say later times.
+    clock_.Advance(-absl::Hours(1));
     options_.worker_program = kFakeWorker;
     options_.restart_delay = absl::Milliseconds(1);
   }
@@ -73,10 +78,10 @@ class PoolTest : public testing::Test, public WorkerPool::Listener {
     ASSERT_TRUE(pool_->Start(this).ok());
     loop_->Run();
   }
-  void End(absl::Duration grace = absl::Minutes(5)) {
-    loop_->After(absl::ZeroDuration(), [this, grace] {
+  void End() {
+    loop_->After(absl::ZeroDuration(), [this] {
       ended_ = true;
-      pool_->Stop(grace, [this] { loop_->Quit(); });
+      pool_->Stop(kGrace, [this] { loop_->Quit(); });
     });
   }
 
@@ -103,6 +108,7 @@ class PoolTest : public testing::Test, public WorkerPool::Listener {
     return pool_->Send(kDeviceWorker, slot, handler);
   }
 
+  ManualClock clock_{SystemClock()};
   WorkerPoolOptions options_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<HostArena> arena_;
@@ -327,26 +333,29 @@ TEST_F(PoolTest, AnAnswerInBetweenForgivesEarlierDeaths) {
 }
 
 TEST_F(PoolTest, ASilentWorkerIsKilled) {
-  options_.heartbeat_limit = absl::Milliseconds(200);
   std::string why;
   Run({"silent"}, [&](const std::string& told) {
-    // Fakes send no heartbeats: all of them fall silent sooner or later.
+    // Fakes send no heartbeats: all that are up have fallen silent.
+    if (told == "up 0" && Count(told) == 1) {
+      clock_.Advance(options_.heartbeat_limit + absl::Milliseconds(1));
+    }
     if (told != "down 0" || Count(told) > 1) return;
     why = last_why_;
     End();
   });
   EXPECT_EQ(why,
-            "device worker 0 killed by signal 9: it has been silent for 200ms");
+            "device worker 0 killed by signal 9: it has been silent for 30s");
 }
 
 // It says that it lives; its computation is in a call that never returns.
 TEST_F(PoolTest, ASuspectedWorkerThatShowsNothingOfItsWorkIsKilled) {
-  options_.suspect_limit = absl::Milliseconds(100);
+  options_.heartbeat_limit = absl::Hours(1);
   std::string why;
   Run({"stuck"}, [&](const std::string& told) {
     if (told == "up 0" && Count(told) == 1) {
       SendSlot(1);
       pool_->Suspect(DeviceId(0), "GPU 3: GPU is lost");
+      clock_.Advance(options_.suspect_limit + absl::Milliseconds(1));
     }
     if (told != "down 0") return;
     why = last_why_;
@@ -354,27 +363,29 @@ TEST_F(PoolTest, ASuspectedWorkerThatShowsNothingOfItsWorkIsKilled) {
   });
   EXPECT_EQ(why,
             "device worker 0 killed by signal 9: GPU 3: GPU is lost, and "
-            "nothing came of its work for 100ms");
+            "nothing came of its work for 2m");
 }
 
 TEST_F(PoolTest, ASuspectedWorkerWithoutWorkOrThatGoesOnIsNot) {
-  options_.suspect_limit = absl::Milliseconds(50);
-  std::vector<std::string> before;
+  options_.heartbeat_limit = absl::Hours(1);
+  const absl::Duration longer = 2 * options_.suspect_limit;
   Run({}, [&](const std::string& told) {
     if (told == "up 0") {
       pool_->Suspect(DeviceId(0), "Xid 13");
-      loop_->After(absl::Milliseconds(300), [this] { SendSlot(1); });
+      clock_.Advance(longer);
+      // It is looked at before: that was due earlier.
+      loop_->After(absl::ZeroDuration(), [this] { SendSlot(1); });
     }
     if (told == "done 0 1") {
       // What it has from now on is no reason: it is trusted again.
+      clock_.Advance(longer);
       SendSlot(2);
-      loop_->After(absl::Milliseconds(300), [&] {
-        before = OfDevice();
-        End();
-      });
+      clock_.Advance(longer);
     }
+    if (told == "done 0 2") End();
   });
-  EXPECT_EQ(before, (std::vector<std::string>{"up 0", "done 0 1", "done 0 2"}));
+  EXPECT_EQ(OfDevice(),
+            (std::vector<std::string>{"up 0", "done 0 1", "done 0 2"}));
 }
 
 // A driver that hangs while it is initialised.  The host's and the files worker
@@ -399,9 +410,10 @@ TEST_F(PoolTest, AWorkerThatNeverSaysHelloIsKilledAsOneThatFailedToStart) {
 }
 
 TEST_F(PoolTest, AStartMayTakeLongerThanASilence) {
-  options_.heartbeat_limit = absl::Milliseconds(100);
+  // The first that is up is not the one that is slow.
   Run({"slow-start"}, [&](const std::string& told) {
-    if (told == "up 0") End();
+    if (told == "up 0") return End();
+    if (told_.size() == 1) clock_.Advance(2 * options_.heartbeat_limit);
   });
   EXPECT_EQ(OfDevice(), std::vector<std::string>{"up 0"});
   EXPECT_EQ(pool_->info(kDeviceWorker).starts, 1);
@@ -435,7 +447,9 @@ TEST_F(PoolTest, AWorkerThatSpeaksNonsenseIsKilled) {
 
 TEST_F(PoolTest, StopKillsWhoDoesNotStop) {
   Run({"deaf"}, [&](const std::string& told) {
-    if (told == "up 0") End(absl::Milliseconds(50));
+    if (told != "up 0") return;
+    End();
+    loop_->After(absl::ZeroDuration(), [this] { clock_.Advance(kGrace); });
   });
   EXPECT_EQ(Count("down 0"), 0);  // nobody is told of deaths any more
 }

@@ -6,9 +6,9 @@
 #include <mutex>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "base/wire/arena.h"
-#include "worker/clock.h"
 #include "worker/device/cpu/cpu_device.h"
 #include "worker/transfer/copy_queue.h"
 
@@ -17,7 +17,6 @@ namespace {
 
 using worker::CopyQueue;
 using worker::CopyRequest;
-using worker::MonotonicNow;
 
 constexpr uint64_t kDataOffset = 1 << 16;
 
@@ -52,7 +51,7 @@ absl::StatusOr<int64_t> TimeQueue(CopyQueue& queue,
                                   const CopyRateOptions& options, Area area,
                                   worker::CopyStats& stats) {
   Ends ends;
-  const int64_t began_ns = MonotonicNow();
+  const int64_t began_ns = MonotonicNs();
   for (int i = 0; i < options.requests; ++i) {
     const uint64_t at = options.copy_bytes * static_cast<uint64_t>(i);
     CopyRequest request;
@@ -66,16 +65,16 @@ absl::StatusOr<int64_t> TimeQueue(CopyQueue& queue,
     RETURN_IF_ERROR(queue.Enqueue(std::move(request)));
   }
   RETURN_IF_ERROR(ends.Await(options.requests));
-  return MonotonicNow() - began_ns;
+  return MonotonicNs() - began_ns;
 }
 
 int64_t TimeMemcpy(const CopyRateOptions& options, Area area) {
-  const int64_t began_ns = MonotonicNow();
+  const int64_t began_ns = MonotonicNs();
   for (int i = 0; i < options.requests; ++i) {
     const uint64_t at = options.copy_bytes * static_cast<uint64_t>(i);
     std::memcpy(area.to + at, area.from + at, options.copy_bytes);
   }
-  return MonotonicNow() - began_ns;
+  return MonotonicNs() - began_ns;
 }
 
 }  // namespace

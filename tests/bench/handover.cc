@@ -13,15 +13,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/wire/arena.h"
-#include "worker/clock.h"
 
 namespace roundhouse::bench {
 namespace {
-
-using worker::MonotonicNow;
 
 constexpr uint64_t kWordsOffset = 1 << 16;
 constexpr uint64_t kTimesOffset = 1 << 17;
@@ -64,7 +62,7 @@ class Side {
     wire::Doorbell& other = arena_.doorbells().bell[1 - self_];
     while (other.sleeping.load() == 0) sched_yield();
     absl::SleepFor(kFallAsleep);
-    times_[i].raised_ns = MonotonicNow();
+    times_[i].raised_ns = MonotonicNs();
     wire::Raise(WordOf(self_), static_cast<uint64_t>(i) + 1,
                 arena_.doorbells());
   }
@@ -77,7 +75,7 @@ class Side {
       wire::WaitForRing(own, kLookAgain,
                         [&] { return wire::Reached(word, value); });
     }
-    times_[i].seen_ns = MonotonicNow();
+    times_[i].seen_ns = MonotonicNs();
   }
 
   wire::Arena& arena_;

@@ -11,13 +11,11 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/status.h"
-#include "worker/clock.h"
 
 namespace roundhouse::bench {
 namespace {
-
-using worker::MonotonicNow;
 
 using Channels = std::vector<std::unique_ptr<wire::Channel>>;
 
@@ -76,7 +74,7 @@ SocketLoop::~SocketLoop() {
 
 void SocketLoop::Start(absl::Duration pause) {
   const int64_t pause_ns = absl::ToInt64Nanoseconds(pause);
-  const int64_t first_ns = MonotonicNow() + pause_ns;
+  const int64_t first_ns = MonotonicNs() + pause_ns;
   for (End& end : ends_) {
     end.thread = std::thread([this, &end, first_ns, pause_ns] {
       end.status = Run(end, first_ns, pause_ns);
@@ -105,10 +103,10 @@ absl::Status SocketLoop::Run(End& end, int64_t first_ns, int64_t pause_ns) {
   for (int64_t at_ns = first_ns;; at_ns += pause_ns) {
     SleepUntil(at_ns);
     RoundTrip trip;
-    trip.sent_ns = MonotonicNow();
+    trip.sent_ns = MonotonicNs();
     RETURN_IF_ERROR(end.channel->Send({0, wire::Heartbeat{trip.sent_ns}}));
     RETURN_IF_ERROR(end.channel->Receive().status());
-    trip.received_ns = MonotonicNow();
+    trip.received_ns = MonotonicNs();
     end.trips.push_back(trip);
     if (stopping_.load()) return absl::OkStatus();
   }

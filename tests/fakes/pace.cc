@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "worker/clock.h"
+#include "base/clock.h"
 
 namespace roundhouse::fakes {
 namespace {
@@ -14,7 +14,7 @@ constexpr int64_t kSecondNs = 1'000'000'000;
 
 class RealClock : public Clock {
  public:
-  int64_t Now() override { return worker::MonotonicNow(); }
+  int64_t Now() override { return MonotonicNs(); }
   void SleepUntil(int64_t time_ns) override {
     if (time_ns <= Now()) return;
     timespec until;

@@ -22,6 +22,7 @@ import sys
 
 import builds
 import circles
+import doors
 import links
 import source
 import words
@@ -47,6 +48,7 @@ RULES = {
     "rooms": f"rooms above {ROOM_LINES} production lines",
     "circles": "rooms of server, scheduler, worker that include each other in "
                "a circle",
+    **doors.RULES,
 }
 # Counted by what they have too much of, not by places.
 SIZES = ("fields", "rooms")
@@ -153,7 +155,8 @@ class Tree:
                                 {path: text
                                  for path, text in self.files.items()
                                  if path.endswith(CPP) and
-                                 self.production(path)})]}
+                                 self.production(path)})],
+                **{rule: list(self._past_doors(rule)) for rule in doors.RULES}}
 
     def _comments(self):
         for path in self.files:
@@ -200,6 +203,13 @@ class Tree:
                 if function.lines > FUNCTION_LINES:
                     yield Place(path, 1, path, function.line,
                                 f"{function.name} has {function.lines} lines")
+
+    def _past_doors(self, rule):
+        for path, text in self.files.items():
+            if path.endswith(CPP) and doors.applies(rule, path,
+                                                    self.production(path)):
+                for line, what in doors.past(rule, text):
+                    yield Place(path, 1, path, line, what)
 
     # Figures that are reported and not limited.
 

@@ -9,6 +9,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import builds
+import doors
 import figures
 import links
 import source
@@ -347,7 +348,9 @@ class TreeTest(unittest.TestCase):
             "functions": ["a/x.cc:2: F has 61 lines"],
             "fields": ["a/x.h:2: X has 31 fields"],
             "rooms": [],
-            "circles": []})
+            "circles": [],
+            "clock": [],
+            "sleeps": []})
         self.assertEqual(set(broken), set(figures.RULES))
 
     def test_a_list_of_values_may_be_long(self):
@@ -405,6 +408,32 @@ class TreeTest(unittest.TestCase):
                      "| production lines | 98 |", "| docs/x.md | 1 | 1 |",
                      "- a/x.cc:2: F has 61 lines"):
             self.assertIn(line, text)
+
+
+class DoorsTest(unittest.TestCase):
+    def places(self, rule, path, text, production=True):
+        if not doors.applies(rule, path, production):
+            return []
+        return list(doors.past(rule, text))
+
+    def test_reads_of_the_clock(self):
+        text = ("a = absl::Now();\n// absl::Now() in a comment\n"
+                "using std::chrono::seconds;\n"
+                'clock_gettime(CLOCK_MONOTONIC, &b); c("absl::Now()");\n'
+                "d = time(nullptr); e = clock_.WallTime(); f = NoTime(0);\n")
+        self.assertEqual(self.places("clock", "server/a.cc", text),
+                         [(1, "absl::Now"), (3, "std::chrono"),
+                          (4, "clock_gettime"), (5, "time(nullptr)")])
+        for path in ("base/clock.cc", "base/mutex.h", "client/a.cc"):
+            self.assertEqual(self.places("clock", path, text), [])
+        self.assertEqual(self.places("clock", "server/a_test.cc", text, False),
+                         [])
+
+    def test_sleeps(self):
+        text = "absl::SleepFor(a);\nb.asleep(); usleep(3);\n"
+        self.assertEqual(self.places("sleeps", "server/a_test.cc", text, False),
+                         [(1, "SleepFor"), (2, "usleep")])
+        self.assertEqual(self.places("sleeps", "server/a.cc", text), [])
 
 
 class RatchetTest(unittest.TestCase):

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/status.h"
-#include "worker/clock.h"
 
 namespace roundhouse::worker {
 
@@ -12,7 +12,7 @@ absl::Status ComputeClock::BeginMicroBatch() {
   pending_layers_.clear();
   pending_waits_.clear();
   ASSIGN_OR_RETURN(begin_, stream_.MarkTime());
-  begin_ns_ = MonotonicNow();
+  begin_ns_ = MonotonicNs();
   return absl::OkStatus();
 }
 

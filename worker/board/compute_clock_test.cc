@@ -3,8 +3,8 @@
 #include <memory>
 #include <utility>
 
+#include "base/clock.h"
 #include "gtest/gtest.h"
-#include "worker/clock.h"
 
 namespace roundhouse::worker {
 namespace {
@@ -86,9 +86,9 @@ class ComputeClockTest : public testing::Test {
 // seconds after it.
 TEST_F(ComputeClockTest, OnlyWhatTheDeviceStoodStillIsAWait) {
   stream_.now_ns = 0;
-  const int64_t before_ns = MonotonicNow();
+  const int64_t before_ns = MonotonicNs();
   ASSERT_TRUE(clock_.BeginMicroBatch().ok());
-  const int64_t begin_ns = MonotonicNow();
+  const int64_t begin_ns = MonotonicNs();
   const int64_t late_ns = begin_ns - before_ns;
   const auto at = [&](int64_t seconds) { return begin_ns + seconds * kSecond; };
   // Done long before the thread waited: all of the wait.

@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "base/clock.h"
 #include "base/status.h"
-#include "worker/clock.h"
 
 namespace roundhouse::worker {
 namespace {
@@ -99,7 +99,7 @@ bool SlotBoard::GivenUp(Slot& slot) {
 }
 
 void SlotBoard::AwaitChange(const SlotState& slot) {
-  if (SlotTable::RefusedLately(slot, MonotonicNow())) {
+  if (SlotTable::RefusedLately(slot, MonotonicNs())) {
     changed_.WaitUntil(mutex_, CondVar::DeadlineIn(kAskAgainEvery));
   } else {
     changed_.Wait(mutex_);
@@ -112,11 +112,11 @@ absl::StatusOr<SlotBoard::Arrived> SlotBoard::AwaitUpload(
   SlotState& state = StateOf(slot);
   const Upload& upload = UploadOf(state, name);
   if (!Over(slot) && upload.arrival != Arrival::kThere) {
-    const int64_t began_ns = MonotonicNow();
+    const int64_t began_ns = MonotonicNs();
     do {
       AwaitChange(state);
     } while (!Over(slot) && upload.arrival != Arrival::kThere);
-    *waited_ns += MonotonicNow() - began_ns;
+    *waited_ns += MonotonicNs() - began_ns;
   }
   if (Over(slot)) return SlotGivenUp();
   return Arrived{.buffer = upload.buffer,
@@ -152,10 +152,10 @@ absl::StatusOr<SlotBoard::Taken> SlotBoard::AwaitBuffer(Slot& slot,
     taken.buffer = *buffer;
     if (taken.buffer != nullptr) break;
     taken.awaited_download |= pool.all.size() >= pool.need.count;
-    if (began_ns == 0) began_ns = MonotonicNow();
+    if (began_ns == 0) began_ns = MonotonicNs();
     AwaitChange(state);
   }
-  if (began_ns != 0) *waited_ns += MonotonicNow() - began_ns;
+  if (began_ns != 0) *waited_ns += MonotonicNs() - began_ns;
   if (Over(slot)) return SlotGivenUp();
   return taken;
 }
@@ -183,7 +183,7 @@ bool SlotBoard::HoldSum(Slot& slot, size_t unit, HeldSum sum) {
     all = held.sums.size() == slot.plan.units[unit].contributions.size();
     if (all) {
       held.state = HeldUnit::State::kHeld;
-      held.since_ns = MonotonicNow();
+      held.since_ns = MonotonicNs();
     }
   }
   WakeAll();
@@ -249,7 +249,7 @@ void SlotBoard::EndUpload(Slot& slot, const UploadName& name,
     if (status.ok()) {
       Upload& upload = UploadOf(state, name);
       upload.arrival = Arrival::kThere;
-      upload.there_ns = MonotonicNow();
+      upload.there_ns = MonotonicNs();
     } else {
       state.FailUnlessAbandoned(std::move(status));
     }

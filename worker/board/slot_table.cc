@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/status.h"
-#include "worker/clock.h"
 
 namespace roundhouse::worker {
 namespace {
@@ -210,7 +210,7 @@ bool SlotTable::MayHold(const SlotState& slot, uint64_t bytes) {
 }
 
 bool SlotTable::AnyRefusedLately() const {
-  const int64_t now_ns = MonotonicNow();
+  const int64_t now_ns = MonotonicNs();
   return std::any_of(slots_.begin(), slots_.end(), [now_ns](const auto& slot) {
     return RefusedLately(*slot, now_ns);
   });
@@ -226,7 +226,7 @@ absl::StatusOr<std::unique_ptr<DeviceBuffer>> SlotTable::Allocate(
       std::any_of(slots_.begin(), slots_.end(), [&](const auto& other) {
         return other.get() != &slot && other->phase != ComputePhase::kQueued;
       });
-  const int64_t now_ns = MonotonicNow();
+  const int64_t now_ns = MonotonicNs();
   if (another_runs || !RefusedLately(slot, now_ns)) {
     slot.refused_since_ns = now_ns;
   }

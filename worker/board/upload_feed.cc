@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/wire/words.h"
-#include "worker/clock.h"
 
 namespace roundhouse::worker {
 
@@ -125,7 +125,7 @@ bool UploadFeed::Pass::Published(const wire::WordRef& word,
     noted.awaited = true;
     return false;
   }
-  if (noted.awaited && noted.reached_ns == 0) noted.reached_ns = MonotonicNow();
+  if (noted.awaited && noted.reached_ns == 0) noted.reached_ns = MonotonicNs();
   return true;
 }
 
@@ -149,7 +149,7 @@ void UploadFeed::Pass::Begin(SlotState& slot, BegunUpload begun) {
   Upload& upload = UploadOf(slot, begun.name);
   upload.arrival = Arrival::kCopying;
   upload.buffer = begun.to;
-  upload.granted_ns = MonotonicNow();
+  upload.granted_ns = MonotonicNs();
   ++slot.copies_in_flight;
   begun.slot = &slot;
   step_.uploads.push_back(begun);
@@ -230,7 +230,7 @@ void UploadFeed::Pass::CollectSums(SlotState& slot) {
   if (slot.sums_down.empty() || slot.Down()) return;
   step_.sums.push_back({slot.attempt,
                         {.slot = slot.command.slot,
-                         .time_ns = MonotonicNow(),
+                         .time_ns = MonotonicNs(),
                          .units = std::exchange(slot.sums_down, {})}});
 }
 

@@ -3,11 +3,11 @@
 #ifndef ROUNDHOUSE_WORKER_DEVICE_HOST_MARK_H_
 #define ROUNDHOUSE_WORKER_DEVICE_HOST_MARK_H_
 
-#include <chrono>
 #include <cstdint>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/clock.h"
 #include "worker/device/device.h"
 #include "worker/device/injected_loss.h"
 
@@ -25,14 +25,11 @@ class HostEvent : public Event {
 class HostMark : public TimeMark {
  public:
   absl::StatusOr<int64_t> NsSince(const TimeMark& earlier) const override {
-    return std::chrono::nanoseconds(at_ -
-                                    static_cast<const HostMark&>(earlier).at_)
-        .count();
+    return at_ns_ - static_cast<const HostMark&>(earlier).at_ns_;
   }
 
  private:
-  const std::chrono::steady_clock::time_point at_ =
-      std::chrono::steady_clock::now();
+  const int64_t at_ns_ = MonotonicNs();
 };
 
 }  // namespace roundhouse::worker

@@ -1,6 +1,5 @@
 #include "worker/device/lazy_device.h"
 
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -8,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/convert.h"
 #include "base/log.h"
 #include "base/mutex.h"
@@ -75,18 +75,18 @@ class LazyEvent : public Event {
 
 class LazyMark : public TimeMark {
  public:
-  using Clock = std::chrono::steady_clock;
-  explicit LazyMark(std::shared_ptr<Clock::time_point> at)
-      : at_(std::move(at)) {}
+  // `at_ns` is 0 until the work before the mark is done.
+  explicit LazyMark(std::shared_ptr<int64_t> at_ns)
+      : at_ns_(std::move(at_ns)) {}
   absl::StatusOr<int64_t> NsSince(const TimeMark& earlier) const override {
-    const auto& from = *static_cast<const LazyMark&>(earlier).at_;
-    ROUNDHOUSE_CHECK(*at_ != Clock::time_point() && from != Clock::time_point())
+    const int64_t from_ns = *static_cast<const LazyMark&>(earlier).at_ns_;
+    ROUNDHOUSE_CHECK(*at_ns_ != 0 && from_ns != 0)
         << "a mark that was not waited for";
-    return std::chrono::nanoseconds(*at_ - from).count();
+    return *at_ns_ - from_ns;
   }
 
  private:
-  const std::shared_ptr<Clock::time_point> at_;
+  const std::shared_ptr<int64_t> at_ns_;
 };
 
 class LazyStream : public Stream {
@@ -134,9 +134,9 @@ class LazyStream : public Stream {
     return std::make_unique<LazyEvent>(work_, work_->added());
   }
   absl::StatusOr<std::unique_ptr<TimeMark>> MarkTime() override {
-    auto at = std::make_shared<LazyMark::Clock::time_point>();
-    RETURN_IF_ERROR(Add([at] { *at = LazyMark::Clock::now(); }));
-    return std::make_unique<LazyMark>(std::move(at));
+    auto at_ns = std::make_shared<int64_t>(0);
+    RETURN_IF_ERROR(Add([at_ns] { *at_ns = MonotonicNs(); }));
+    return std::make_unique<LazyMark>(std::move(at_ns));
   }
   absl::Status BreakDevice() override {
     RETURN_IF_ERROR(loss_.Check());

@@ -14,7 +14,10 @@ bool PinnedRanges::Overlaps(const std::byte* data, uint64_t bytes) const {
 PinnedRanges::Added PinnedRanges::Add(const std::byte* data, uint64_t bytes) {
   MutexLock lock(mutex_);
   if (Overlaps(data, bytes)) return Added::kOverlaps;
-  if (bytes > limit_bytes_ - bytes_) return Added::kOverLimit;
+  if (bytes > limit_bytes_ - bytes_) {
+    ++refusals_;
+    return Added::kOverLimit;
+  }
   ranges_[data] = bytes;
   bytes_ += bytes;
   return Added::kYes;
@@ -42,6 +45,11 @@ bool PinnedRanges::MayCopy(const std::byte* data, uint64_t bytes) const {
 uint64_t PinnedRanges::bytes() const {
   MutexLock lock(mutex_);
   return bytes_;
+}
+
+int PinnedRanges::refusals() const {
+  MutexLock lock(mutex_);
+  return refusals_;
 }
 
 void PinnedRanges::set_limit_bytes(uint64_t bytes) {

@@ -23,6 +23,8 @@ class PinnedRanges {
   bool MayCopy(const std::byte* data, uint64_t bytes) const;
 
   uint64_t bytes() const;
+  // How often Add said kOverLimit.
+  int refusals() const;
   void set_limit_bytes(uint64_t bytes);
 
  private:
@@ -32,6 +34,7 @@ class PinnedRanges {
   mutable Mutex mutex_;
   std::map<const std::byte*, uint64_t> ranges_ ABSL_GUARDED_BY(mutex_);
   uint64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int refusals_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t limit_bytes_ ABSL_GUARDED_BY(mutex_) =
       std::numeric_limits<uint64_t>::max();
 };

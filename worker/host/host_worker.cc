@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/kill_point.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -94,7 +95,7 @@ absl::Status HostWorker::Handle(uint64_t, const wire::ReleaseJob& command) {
 absl::Status HostWorker::Handle(uint64_t attempt, const wire::HostOp& op) {
   wire::HostOpDone done;
   done.operation = op.operation;
-  done.started_ns = MonotonicNanoseconds();
+  done.started_ns = MonotonicNs();
   const absl::StatusOr<double> norm_squared = Do(op);
   // A Stop while it waited: Run finds the Stop next.
   if (absl::IsCancelled(norm_squared.status())) return absl::OkStatus();
@@ -102,7 +103,7 @@ absl::Status HostWorker::Handle(uint64_t attempt, const wire::HostOp& op) {
     return Fail(attempt, op.operation, norm_squared.status());
   }
   done.norm_squared = *norm_squared;
-  done.ended_ns = MonotonicNanoseconds();
+  done.ended_ns = MonotonicNs();
   KillPoint("host.done.before");
   RETURN_IF_ERROR(inbox_.Answer(attempt, done));
   KillPoint("host.done.after");

@@ -1,26 +1,19 @@
 #include "worker/host/inbox.h"
 
 #include <poll.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <future>
 #include <optional>
 #include <utility>
 #include <variant>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 
 namespace roundhouse::worker {
-
-int64_t MonotonicNanoseconds() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return absl::ToInt64Nanoseconds(absl::DurationFromTimespec(now));
-}
 
 absl::Status Inbox::SayHello() {
   wire::Hello hello;
@@ -80,7 +73,7 @@ absl::Status Inbox::TakeArrived() {
 }
 
 void Inbox::Beat() {
-  const int64_t now = MonotonicNanoseconds();
+  const int64_t now = MonotonicNs();
   if (now - last_beat_ns_ < absl::ToInt64Nanoseconds(kHeartbeatPeriod)) return;
   last_beat_ns_ = now;
   const absl::Status sent = channel_.TrySend({0, wire::Heartbeat{now}});
@@ -95,8 +88,7 @@ absl::Status Inbox::Answer(uint64_t attempt, wire::Body body) {
 
 absl::Status Inbox::RunBeating(const std::function<absl::Status()>& work) {
   std::future<absl::Status> result = std::async(std::launch::async, work);
-  const std::chrono::nanoseconds period =
-      absl::ToChronoNanoseconds(kHeartbeatPeriod);
+  const auto period = absl::ToChronoNanoseconds(kHeartbeatPeriod);
   while (result.wait_for(period) != std::future_status::ready) Beat();
   return result.get();
 }

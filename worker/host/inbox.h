@@ -20,9 +20,6 @@ inline constexpr absl::Duration kHeartbeatPeriod = absl::Seconds(1);
 // Commands taken from the socket ahead of their turn; further ones wait there.
 inline constexpr size_t kMaxPendingCommands = 256;
 
-// CLOCK_MONOTONIC, nanoseconds: the clock of base/wire's times.
-int64_t MonotonicNanoseconds();
-
 class Inbox {
  public:
   // `channel` outlives the inbox.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/kill_point.h"
 #include "base/log.h"
 #include "base/reduction.h"
@@ -12,7 +13,6 @@
 #include "worker/board/arena_refs.h"
 #include "worker/board/compute_clock.h"
 #include "worker/board/lost_device.h"
-#include "worker/clock.h"
 
 namespace roundhouse::worker {
 
@@ -243,7 +243,7 @@ void PeerExchange::DoExchange(const wire::PeerSums& command) {
                                .group = command.group,
                                .unit = command.unit,
                                .whole = whole ? 1u : 0u,
-                               .time_ns = MonotonicNow()});
+                               .time_ns = MonotonicNs()});
 }
 
 // Waits until they are complete.

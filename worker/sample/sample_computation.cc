@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "worker/board/compute_clock.h"
-#include "worker/clock.h"
 #include "worker/model/token_draw.h"
 
 namespace roundhouse::worker {
@@ -38,8 +38,7 @@ absl::StatusOr<wire::SampleDone> SampleComputation::Run() {
 }
 
 absl::StatusOr<wire::SampleDone> SampleComputation::Draw() {
-  wire::SampleDone done{.sample = command_.sample,
-                        .started_ns = MonotonicNow()};
+  wire::SampleDone done{.sample = command_.sample, .started_ns = MonotonicNs()};
   RETURN_IF_ERROR(MatchWeights());
   RETURN_IF_ERROR(PrepareSequences());
   RETURN_IF_ERROR(PrepareMemory());
@@ -56,7 +55,7 @@ absl::StatusOr<wire::SampleDone> SampleComputation::Draw() {
   done.weight_bytes =
       sample_.stats.bytes[static_cast<int>(wire::Direction::kH2D)]
                          [static_cast<int>(wire::Purpose::kWeights)];
-  done.ended_ns = MonotonicNow();
+  done.ended_ns = MonotonicNs();
   return done;
 }
 

@@ -13,10 +13,10 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/kill_point.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "worker/clock.h"
 #include "worker/outbox.h"
 #include "worker/transfer/pinned_arena.h"
 
@@ -151,7 +151,7 @@ std::shared_ptr<const JobTables> DeviceWorker::TablesOf(uint64_t job,
 }
 
 void DeviceWorker::Submit(uint64_t attempt, wire::RunSlot command) {
-  const int64_t received_ns = MonotonicNow();
+  const int64_t received_ns = MonotonicNs();
   KillPoint("slot.received");
   auto tables = TablesOf(command.job, attempt, "slot", command.slot);
   if (tables == nullptr) return;

@@ -2,10 +2,10 @@
 
 #include <utility>
 
+#include "base/clock.h"
 #include "base/kill_point.h"
 #include "base/status.h"
 #include "worker/board/unit_weights.h"
-#include "worker/clock.h"
 #include "worker/device/named_range.h"
 
 namespace roundhouse::worker {
@@ -82,7 +82,7 @@ absl::Status SlotComputation::RunMicroBatches() {
         wire::MicroBatchDone{.slot = command_.slot,
                              .index = command_.micro_batches[m].index,
                              .last = m + 1 == command_.micro_batches.size(),
-                             .time_ns = MonotonicNow(),
+                             .time_ns = MonotonicNs(),
                              .waits = std::exchange(waits_, {})});
     KillPoint("slot.micro_batch.done");
   }
@@ -97,7 +97,7 @@ absl::Status SlotComputation::Start() {
   ASSIGN_OR_RETURN(const SlotBoard::Arrived input,
                    context_.board.AwaitUpload(
                        slot_, {UploadName::Kind::kInput, 0}, &waited_ns));
-  record_.started_ns = MonotonicNow();
+  record_.started_ns = MonotonicNs();
   SplitFirstWait(input);
   context_.outbox.Send(
       slot_.attempt,
@@ -142,7 +142,7 @@ absl::StatusOr<DeviceBuffer*> SlotComputation::AwaitUpload(
   ASSIGN_OR_RETURN(const SlotBoard::Arrived upload,
                    context_.board.AwaitUpload(slot_, name, &waited_ns));
   if (waited_ns > 0) {
-    const int64_t now_ns = MonotonicNow();
+    const int64_t now_ns = MonotonicNs();
     clock_.NoteWait(std::move(queued), now_ns - waited_ns, now_ns,
                     {{upload.published_ns, late},
                      {upload.granted_ns, wire::WaitCause::kMemory},
@@ -171,7 +171,7 @@ absl::StatusOr<SlotBoard::Taken> SlotComputation::AwaitBuffer(
   ASSIGN_OR_RETURN(const SlotBoard::Taken taken,
                    context_.board.AwaitBuffer(slot_, pool, &waited_ns));
   if (waited_ns > 0) {
-    const int64_t now_ns = MonotonicNow();
+    const int64_t now_ns = MonotonicNs();
     clock_.NoteWait(
         std::move(queued), now_ns - waited_ns, now_ns,
         {{now_ns, taken.awaited_download ? wire::WaitCause::kD2H
@@ -391,7 +391,7 @@ absl::Status SlotComputation::HoldSum(size_t unit, uint32_t contribution,
 }
 
 void SlotComputation::FillTimes() {
-  record_.ended_ns = MonotonicNow();
+  record_.ended_ns = MonotonicNs();
   const size_t all = command_.micro_batches.size();
   record_.layers =
       clock_.LayerTimes(static_cast<uint32_t>(all > 1 ? all - 1 : 1));

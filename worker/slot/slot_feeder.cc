@@ -4,16 +4,16 @@
 #include <string>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/kill_point.h"
 #include "worker/board/lost_device.h"
-#include "worker/clock.h"
 
 namespace roundhouse::worker {
 
 void SlotFeeder::Run() {
   while (!board_.stopping()) {
     pulse_.Beat();
-    held_.MakeRoom(MonotonicNow());
+    held_.MakeRoom(MonotonicNs());
     if (Step()) continue;
     wire::WaitForRing(
         doorbell_,
@@ -107,7 +107,7 @@ void SlotFeeder::EndSlots() {
 void SlotFeeder::EndSlot(const SlotState& slot) {
   if (slot.Finished()) {
     KillPoint("slot.done.before");
-    outbox_.Send(slot.attempt, slot.Done(MonotonicNow(), device_.TakePeak()));
+    outbox_.Send(slot.attempt, slot.Done(MonotonicNs(), device_.TakePeak()));
     KillPoint("slot.done.after");
   } else if (!slot.failure.ok()) {
     EndProcessIfLost(slot.failure);

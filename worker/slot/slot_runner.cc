@@ -3,9 +3,9 @@
 #include <string>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "worker/board/lost_device.h"
-#include "worker/clock.h"
 #include "worker/sample/sample_computation.h"
 
 namespace roundhouse::worker {
@@ -49,7 +49,7 @@ absl::Status SlotRunner::Start(int index) {
                                          arena_, index, outbox_, pulse_);
   feeder_thread_ = std::thread([this] { feeder_->Run(); });
   // Before the thread, which may come late: from now on it could compute.
-  idle_since_ns_ = MonotonicNow();
+  idle_since_ns_ = MonotonicNs();
   compute_thread_ = std::thread([this] { Compute(); });
   return absl::OkStatus();
 }
@@ -132,12 +132,12 @@ void SlotRunner::Compute() {
     } else {
       return;
     }
-    idle_since_ns_ = MonotonicNow();
+    idle_since_ns_ = MonotonicNs();
   }
 }
 
 void SlotRunner::ComputeSample(SlotBoard::Work work) {
-  const int64_t now_ns = MonotonicNow();
+  const int64_t now_ns = MonotonicNs();
   outbox_.Send(work.sample->attempt,
                wire::SlotStarted{.slot = work.sample->command.sample,
                                  .received_ns = now_ns,

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "worker/clock.h"
 #include "worker/device/named_range.h"
 
 namespace roundhouse::worker {
@@ -71,7 +71,7 @@ absl::Status CopyQueue::Enqueue(CopyRequest request) {
     Entries& queue = IsBulk(request) ? bulk_ : activations_;
     auto entry = std::make_shared<Entry>();
     entry->request = std::move(request);
-    entry->enqueued_ns = MonotonicNow();
+    entry->enqueued_ns = MonotonicNs();
     queue.push_back(std::move(entry));
   }
   wake_.NotifyAll();
@@ -172,8 +172,8 @@ absl::StatusOr<std::unique_ptr<Event>> CopyQueue::Copy(const Entry& entry,
 
 void CopyQueue::WaitForLink(int64_t free_at_ns) {
   MutexLock lock(mutex_);
-  for (int64_t now = MonotonicNow(); now < free_at_ns && !stopping_;
-       now = MonotonicNow()) {
+  for (int64_t now = MonotonicNs(); now < free_at_ns && !stopping_;
+       now = MonotonicNs()) {
     wake_.WaitUntil(mutex_,
                     CondVar::DeadlineIn(absl::Nanoseconds(free_at_ns - now)));
   }
@@ -212,7 +212,7 @@ void CopyQueue::BeginChunk() {
   if (request.after != nullptr && entry->begun_bytes == 0) {
     status = request.after->Wait();
   }
-  Chunk chunk{.entry = entry, .bytes = bytes, .began_ns = MonotonicNow()};
+  Chunk chunk{.entry = entry, .bytes = bytes, .began_ns = MonotonicNs()};
   chunk.link_free_ns = pacer_.Carry(chunk.began_ns, bytes);
   if (status.ok()) {
     const NamedRange range(kRangeNames[static_cast<int>(options_.direction)]
@@ -244,7 +244,7 @@ void CopyQueue::FinishChunk() {
   WaitForLink(chunk.link_free_ns);
   // The link carries one chunk after the other.
   const int64_t began_ns = std::max(chunk.began_ns, last_end_ns_);
-  last_end_ns_ = MonotonicNow();
+  last_end_ns_ = MonotonicNs();
   ++chunks_;
   KeepInterval(entry, chunk.bytes, began_ns, last_end_ns_);
   mutex_.Lock();

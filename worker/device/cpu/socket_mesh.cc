@@ -15,8 +15,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/status.h"
 
 namespace roundhouse::worker {
@@ -97,10 +97,10 @@ class Mesh {
 
   absl::StatusOr<std::vector<Socket>> Connect(
       const std::atomic<bool>& given_up) {
-    const absl::Time deadline = absl::Now() + kMaxPeerJoin;
+    const absl::Time deadline = WallTime() + kMaxPeerJoin;
     while (Missing() > 0) {
       if (given_up) return Ended("was given up");
-      if (absl::Now() > deadline) return Ended("took too long");
+      if (WallTime() > deadline) return Ended("took too long");
       for (int rank = 0; rank < rank_; ++rank) {
         if (sockets_[rank].fd() < 0) sockets_[rank] = Call(rank);
       }

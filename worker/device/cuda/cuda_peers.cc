@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <functional>
@@ -19,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/status.h"
@@ -32,7 +32,7 @@ static_assert(sizeof(PeerGroupId) == sizeof(ncclUniqueId));
 
 // Between two looks at what is under way: a part of what the shortest exchange
 // that is worth one takes, and as long as a thread takes to wake up.
-constexpr std::chrono::microseconds kLookEvery(50);
+constexpr absl::Duration kLookEvery = absl::Microseconds(50);
 
 bool IsError(ncclResult_t result) {
   return result != ncclSuccess && result != ncclInProgress;
@@ -92,9 +92,9 @@ class NcclGroup : public PeerGroup {
     const ncclResult_t begun =
         ncclCommInitRankConfig(&comm_, size, unique, rank, &config);
     if (IsError(begun)) return Fail(begun, what);
-    const absl::Time deadline = absl::Now() + kMaxPeerJoin;
+    const absl::Time deadline = WallTime() + kMaxPeerJoin;
     return Settle(what, [&] {
-      if (!given_up && absl::Now() < deadline) return absl::OkStatus();
+      if (!given_up && WallTime() < deadline) return absl::OkStatus();
       return absl::UnavailableError(absl::StrCat(
           "peers: ", what, given_up ? " was given up" : " took too long"));
     });
@@ -183,7 +183,7 @@ class NcclGroup : public PeerGroup {
       const absl::Status status = CudaStatus(done, "cudaStreamQuery");
       if (done != cudaErrorNotReady) return status;
       Look();
-      std::this_thread::sleep_for(kLookEvery);
+      absl::SleepFor(kLookEvery);
     }
   }
 
@@ -203,7 +203,7 @@ class NcclGroup : public PeerGroup {
       if (over_ || state == ncclSuccess) return State();
       const absl::Status stopped = stop();
       if (!stopped.ok()) return FailWith(stopped);
-      std::this_thread::sleep_for(kLookEvery);
+      absl::SleepFor(kLookEvery);
     }
   }
 

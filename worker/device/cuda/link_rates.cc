@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "worker/device/cuda/cuda_status.h"
@@ -82,11 +82,9 @@ struct CudaObjects {
 };
 
 absl::StatusOr<double> Seconds(const std::function<absl::Status()>& work) {
-  const auto begin = std::chrono::steady_clock::now();
+  const int64_t begun_ns = MonotonicNs();
   RETURN_IF_ERROR(work());
-  const std::chrono::duration<double> taken =
-      std::chrono::steady_clock::now() - begin;
-  return taken.count();
+  return static_cast<double>(MonotonicNs() - begun_ns) * 1e-9;
 }
 
 absl::StatusOr<uint64_t> FreeDeviceBytes() {

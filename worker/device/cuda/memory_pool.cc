@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "worker/device/cuda/cuda_status.h"
 #include "worker/device/cuda/current_device.h"
@@ -83,10 +84,10 @@ absl::StatusOr<uint64_t> MemoryPool::Get(cudaMemPoolAttr attribute) {
 
 // The driver takes back what a worker that died had some time after that.
 absl::StatusOr<std::byte*> MemoryPool::AllocateAll(uint64_t bytes) {
-  const absl::Time deadline = absl::Now() + max_wait_;
+  const absl::Time deadline = WallTime() + max_wait_;
   while (true) {
     absl::StatusOr<std::byte*> all = Allocate(bytes, "--device-memory");
-    if (!absl::IsResourceExhausted(all.status()) || absl::Now() >= deadline) {
+    if (!absl::IsResourceExhausted(all.status()) || WallTime() >= deadline) {
       return all;
     }
     absl::SleepFor(kAskAgainEvery);
