@@ -65,31 +65,30 @@ absl::Status TakeLock(int fd, const std::string& path, absl::Time give_up) {
 
 }  // namespace
 
-StateDirectory::StateDirectory(std::string path, int directory_fd, int lock_fd)
-    : path_(std::move(path)), directory_fd_(directory_fd), lock_fd_(lock_fd) {}
-
-StateDirectory::~StateDirectory() {
-  if (lock_fd_ >= 0) close(lock_fd_);
-  close(directory_fd_);
-}
+StateDirectory::StateDirectory(std::string path, Descriptor directory,
+                               Descriptor lock)
+    : path_(std::move(path)),
+      directory_(std::move(directory)),
+      lock_(std::move(lock)) {}
 
 absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Lock(
     const std::string& path, absl::Duration patience) {
   const absl::Status made_folder = MakeFolderDurably(kStateFolder, path);
   CloseToOthers(path);
-  const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return Unusable(path);
+  Descriptor directory(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.get() < 0) return Unusable(path);
   if (!made_folder.ok()) {
     // Its parent may be one that this user can't read, and so not sync.
     RH_LOG(kWarning) << "--state-dir: " << made_folder.message();
   }
-  const int lock_fd = file_calls::OpenAt(kStateLock, fd, kLockFile,
-                                         O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  std::unique_ptr<StateDirectory> made(new StateDirectory(path, fd, lock_fd));
-  if (lock_fd < 0) return Unusable(absl::StrCat(path, "/", kLockFile));
+  Descriptor lock(file_calls::OpenAt(kStateLock, directory.get(), kLockFile,
+                                     O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (lock.get() < 0) return Unusable(absl::StrCat(path, "/", kLockFile));
+  std::unique_ptr<StateDirectory> made(
+      new StateDirectory(path, std::move(directory), std::move(lock)));
   const absl::Time give_up = WallTime() + patience;
-  RETURN_IF_ERROR(TakeLock(lock_fd, path, give_up));
-  const absl::Status locked = TakeLock(fd, path, give_up);
+  RETURN_IF_ERROR(TakeLock(made->lock_.get(), path, give_up));
+  const absl::Status locked = TakeLock(made->fd(), path, give_up);
   if (absl::IsUnimplemented(locked)) {
     // Some network file systems; its file is locked.
     RH_LOG(kWarning) << "--state-dir: " << locked.message()
@@ -98,7 +97,7 @@ absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Lock(
     return locked;
   }
   struct stat info;
-  if (fstat(fd, &info) != 0) return Unusable(path);
+  if (fstat(made->fd(), &info) != 0) return Unusable(path);
   made->identity_ = {info.st_dev, info.st_ino};
   // Replaced while this process waited for its lock.
   RETURN_IF_ERROR(made->Check());
@@ -116,7 +115,8 @@ absl::Status StateDirectory::Gone(const std::string& what) const {
 
 absl::Status StateDirectory::Keep(const std::string& name) {
   struct stat info;
-  if (fstatat(directory_fd_, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+  if (fstatat(directory_.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) !=
+      0) {
     return Gone(absl::StrCat(name, ": ", std::strerror(errno)));
   }
   kept_.emplace_back(name, Identity{info.st_dev, info.st_ino});
@@ -127,7 +127,7 @@ absl::Status StateDirectory::Check() const {
   const auto identity = [this](const std::string& name) {
     struct stat info;
     const int failed = name.empty() ? stat(path_.c_str(), &info)
-                                    : fstatat(directory_fd_, name.c_str(),
+                                    : fstatat(directory_.get(), name.c_str(),
                                               &info, AT_SYMLINK_NOFOLLOW);
     return failed == 0 ? std::optional<Identity>({info.st_dev, info.st_ino})
                        : std::nullopt;

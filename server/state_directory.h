@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/files/descriptor.h"
 #include "server/loop/background.h"
 #include "server/loop/event_loop.h"
 
@@ -40,12 +41,12 @@ class StateDirectory {
   static absl::StatusOr<std::unique_ptr<StateDirectory>> Lock(
       const std::string& path, absl::Duration patience);
   // Both locks are free when no process has the descriptors any more.
-  ~StateDirectory();
+  ~StateDirectory() = default;
   StateDirectory(const StateDirectory&) = delete;
   StateDirectory& operator=(const StateDirectory&) = delete;
 
   // The directory's descriptor.  Processes that inherit it hold its lock.
-  int fd() const { return directory_fd_; }
+  int fd() const { return directory_.get(); }
 
   // From now on Check also tells when `name`, a file in it, is gone or another.
   // FAILED_PRECONDITION: it is so already.
@@ -63,13 +64,13 @@ class StateDirectory {
     bool operator==(const Identity&) const = default;
   };
 
-  StateDirectory(std::string path, int directory_fd, int lock_fd);
+  StateDirectory(std::string path, Descriptor directory, Descriptor lock);
   absl::Status Gone(const std::string& what) const;
 
   const std::string path_;
-  const int directory_fd_;
-  const int lock_fd_;  // the file
-  Identity identity_;  // of the directory
+  const Descriptor directory_;
+  const Descriptor lock_;  // the file
+  Identity identity_;      // of the directory
   std::vector<std::pair<std::string, Identity>> kept_;
 };
 

@@ -11,7 +11,6 @@
 #include <functional>
 #include <memory>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/files/descriptor.h"
 #include "base/files/open_limit.h"
@@ -70,15 +69,10 @@ int Place(const CheckedFile& file, Links links) {
     const int last = links == Links::kNone ? O_NOFOLLOW : 0;
     return open(file.path.c_str(), O_PATH | O_CLOEXEC | last);
   }
-  const int root =
-      open(file.root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-  if (root < 0) return -1;
-  const int place =
-      LookUpBeneath(root, RelativeTo(file.root, file.path), links);
-  const int error = errno;
-  close(root);
-  errno = error;
-  return place;
+  const Descriptor root(
+      open(file.root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+  if (root.get() < 0) return -1;
+  return LookUpBeneath(root.get(), RelativeTo(file.root, file.path), links);
 }
 
 // Calls `open` with a copy of the descriptor, which it has for as long as it
@@ -104,25 +98,26 @@ int OpenAgain(int place, const std::string& path, int access) {
   });
 }
 
-absl::StatusOr<int> OpenIf(
+absl::StatusOr<Descriptor> OpenIf(
     const CheckedFile& file, Links links, int access,
     const std::function<absl::Status(const FileIdentity&)>& check) {
-  const int place =
-      OpenWithinLimit(file.path, [file, links] { return Place(file, links); });
-  if (place < 0 && (errno == EXDEV || errno == ELOOP)) {
+  const Descriptor place(
+      OpenWithinLimit(file.path, [file, links] { return Place(file, links); }));
+  if (place.get() < 0 && (errno == EXDEV || errno == ELOOP)) {
     return ChangedError(file);
   }
-  if (place < 0) return SystemError(file.path, "cannot be opened", errno);
-  const auto closing = absl::MakeCleanup([place] { close(place); });
+  if (place.get() < 0) {
+    return SystemError(file.path, "cannot be opened", errno);
+  }
   struct stat info;
-  if (fstat(place, &info) != 0) {
+  if (fstat(place.get(), &info) != 0) {
     return SystemError(file.path, "cannot be examined", errno);
   }
   if (!S_ISREG(info.st_mode)) return ChangedError(file);
   const absl::Status same = check(IdentityOf(info));
   if (!same.ok()) return same;
-  const int descriptor = OpenAgain(place, file.path, access);
-  if (descriptor >= 0) return descriptor;
+  Descriptor descriptor(OpenAgain(place.get(), file.path, access));
+  if (descriptor.get() >= 0) return descriptor;
   return SystemError(file.path, "cannot be opened", errno);
 }
 
@@ -142,21 +137,22 @@ bool IsSame(const FileIdentity& then, const FileIdentity& now) {
          then.mtime_ns == now.mtime_ns;
 }
 
-int OpenBeneath(int folder, const std::string& relative, Links links) {
-  return OpenWithCopy(folder, absl::StrCat(NameOf(folder), "/", relative),
-                      [relative, links](int copy) {
-                        return LookUpBeneath(copy, relative, links);
-                      });
+Descriptor OpenBeneath(int folder, const std::string& relative, Links links) {
+  return Descriptor(OpenWithCopy(folder,
+                                 absl::StrCat(NameOf(folder), "/", relative),
+                                 [relative, links](int copy) {
+                                   return LookUpBeneath(copy, relative, links);
+                                 }));
 }
 
-int OpenForReading(int place) {
-  return OpenAgain(place, NameOf(place), O_RDONLY);
+Descriptor OpenForReading(int place) {
+  return Descriptor(OpenAgain(place, NameOf(place), O_RDONLY));
 }
 
-int OpenFolderForReading(int folder) {
-  return OpenWithCopy(folder, NameOf(folder), [](int copy) {
+Descriptor OpenFolderForReading(int folder) {
+  return Descriptor(OpenWithCopy(folder, NameOf(folder), [](int copy) {
     return openat(copy, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  });
+  }));
 }
 
 absl::Status CheckSame(const CheckedFile& then, const FileIdentity& now) {
@@ -167,12 +163,12 @@ absl::Status CheckSame(const CheckedFile& then, const FileIdentity& now) {
                    " bytes, ", then.identity.size_bytes, " then"));
 }
 
-absl::StatusOr<int> OpenChecked(const CheckedFile& file) {
+absl::StatusOr<Descriptor> OpenChecked(const CheckedFile& file) {
   return OpenIf(file, Links::kBeneath, O_RDONLY,
                 [&](const FileIdentity& now) { return CheckSame(file, now); });
 }
 
-absl::StatusOr<int> OpenForWriting(const CheckedFile& file) {
+absl::StatusOr<Descriptor> OpenForWriting(const CheckedFile& file) {
   return OpenIf(file, Links::kNone, O_WRONLY, [&](const FileIdentity& now) {
     const bool same =
         file.identity.device == now.device && file.identity.inode == now.inode;

@@ -21,6 +21,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/files/descriptor.h"
 
 namespace roundhouse {
 
@@ -49,28 +50,28 @@ struct CheckedFile {
 // folder, or not at all.
 enum class Links { kBeneath, kNone };
 
-// An O_PATH descriptor of `relative` beneath `folder`, or -1 with errno: EXDEV
-// where it leads out, ELOOP where a link is in the way.
-int OpenBeneath(int folder, const std::string& relative, Links links);
+// An O_PATH descriptor of `relative` beneath `folder`, or none with errno:
+// EXDEV where it leads out, ELOOP where a link is in the way.
+Descriptor OpenBeneath(int folder, const std::string& relative, Links links);
 
-// A descriptor for reading what the O_PATH descriptor `place` names, or -1 with
-// errno.  REQUIRES: it was seen to be a regular file, so that this does not
-// block and has no effect on a device.
-int OpenForReading(int place);
+// A descriptor for reading what the O_PATH descriptor `place` names, or none
+// with errno.  REQUIRES: it was seen to be a regular file, so that this does
+// not block and has no effect on a device.
+Descriptor OpenForReading(int place);
 
-// A descriptor for listing the folder that `folder` names, or -1 with errno.
-int OpenFolderForReading(int folder);
+// A descriptor for listing the folder that `folder` names, or none with errno.
+Descriptor OpenFolderForReading(int folder);
 
 // A descriptor for reading, of the same file in the same state.  NOT_FOUND;
 // FAILED_PRECONDITION where it is not the same any more, leads out of its root
 // now or is no regular file; UNAVAILABLE where descriptors or memory are short;
 // others as the system says; all name the path.
-absl::StatusOr<int> OpenChecked(const CheckedFile& file);
+absl::StatusOr<Descriptor> OpenChecked(const CheckedFile& file);
 
 // A descriptor for writing to a file that is being made: the same inode, not
 // reached through any link, whatever has been written to it since.  Errors as
 // OpenChecked's.
-absl::StatusOr<int> OpenForWriting(const CheckedFile& file);
+absl::StatusOr<Descriptor> OpenForWriting(const CheckedFile& file);
 
 // OK where the file is now what it was then; else FAILED_PRECONDITION naming
 // its path: it changed since it was checked.

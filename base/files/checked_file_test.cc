@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/strings/match.h"
+#include "base/files/descriptor.h"
 #include "gtest/gtest.h"
 
 namespace roundhouse {
@@ -36,12 +37,11 @@ class CheckedFileTest : public testing::Test {
     EXPECT_EQ(stat((top_ / name).c_str(), &info), 0);
     return {top_ / "root", top_ / name, IdentityOf(info)};
   }
-  static std::string Text(const absl::StatusOr<int>& descriptor) {
+  static std::string Text(const absl::StatusOr<Descriptor>& descriptor) {
     EXPECT_TRUE(descriptor.ok()) << descriptor.status();
     if (!descriptor.ok()) return "";
     char buffer[64];
-    const ssize_t got = read(*descriptor, buffer, sizeof(buffer));
-    close(*descriptor);
+    const ssize_t got = read(descriptor->get(), buffer, sizeof(buffer));
     return std::string(buffer, got > 0 ? static_cast<size_t>(got) : 0);
   }
   static void ExpectChanged(const CheckedFile& file) {

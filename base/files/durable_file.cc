@@ -7,22 +7,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/files/descriptor.h"
 #include "base/files/file_fault.h"
+#include "base/files/whole_io.h"
 #include "base/log.h"
 #include "base/status.h"
 
 namespace roundhouse {
 namespace {
-
-constexpr size_t kPieceBytes = 1 << 20;  // read or written at a time
 
 absl::StatusCode CodeOf(int error) {
   switch (error) {
@@ -47,15 +46,13 @@ std::string ParentOf(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-absl::Status WriteAll(FileSite site, int fd, absl::string_view content,
-                      const std::string& path) {
-  while (!content.empty()) {
-    const ssize_t n = file_calls::Write(site, fd, content.data(),
-                                        std::min(content.size(), kPieceBytes));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return FileError("writing", path, errno);
-    content.remove_prefix(static_cast<size_t>(n));
-  }
+absl::Status WriteAndSync(FileSite site, int fd, absl::string_view content,
+                          const std::string& path) {
+  const bool written =
+      WriteAll(content, [site, fd](const char* from, size_t bytes) {
+        return file_calls::Write(site, fd, from, bytes);
+      });
+  if (!written) return FileError("writing", path, errno);
   if (file_calls::Sync(site, fd) == 0) return absl::OkStatus();
   return FileError("syncing", path, errno);
 }
@@ -81,24 +78,24 @@ absl::Status ReadError(const std::string& path, int error) {
 
 // Calls `piece` with all of the regular file that `fd` is, from where it
 // stands.
-template <typename Piece>
-absl::Status ReadPieces(FileSite site, int fd, const std::string& path,
-                        const Piece& piece) {
+absl::Status ReadPieces(
+    FileSite site, int fd, const std::string& path,
+    absl::FunctionRef<absl::Status(absl::string_view)> piece) {
   struct stat info;
   if (fstat(fd, &info) != 0) return ReadError(path, errno);
   if (!S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(path + ": is no regular file");
   }
-  std::string buffer(kPieceBytes, '\0');
-  while (true) {
-    const ssize_t got =
-        file_calls::Read(site, fd, buffer.data(), buffer.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return ReadError(path, errno);
-    if (got == 0) return absl::OkStatus();
-    RETURN_IF_ERROR(
-        piece(absl::string_view(buffer.data(), static_cast<size_t>(got))));
-  }
+  absl::Status taken;
+  const bool read = ReadToEnd(
+      [site, fd](char* target, size_t bytes) {
+        return file_calls::Read(site, fd, target, bytes);
+      },
+      [&](absl::string_view one) {
+        taken = piece(one);
+        return taken.ok();
+      });
+  return read ? taken : ReadError(path, errno);
 }
 
 unsigned int FlagsOf(RenameMode mode) {
@@ -137,7 +134,7 @@ absl::Status WriteNewFile(FileSite site, const std::string& path,
       site, path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
       kFileMode));
   if (file.get() < 0) return FileError("creating", path, errno);
-  return WriteAll(site, file.get(), content, path);
+  return WriteAndSync(site, file.get(), content, path);
 }
 
 absl::Status WriteFileDurably(FileSite site, const std::string& path,

@@ -165,16 +165,15 @@ TEST(OpenLimitTest, CheckedFilesAreOpenedAsWithoutLimits) {
   const auto opened =
       OpenChecked({.root = "", .path = path, .identity = IdentityOf(info)});
   ASSERT_TRUE(opened.ok()) << opened.status();
-  const Descriptor closer(*opened);
   char text[8];
-  EXPECT_EQ(read(*opened, text, sizeof(text)), 4);
+  EXPECT_EQ(read(opened->get(), text, sizeof(text)), 4);
   const auto missing = OpenChecked({.root = "", .path = path + ".none"});
   EXPECT_TRUE(absl::IsNotFound(missing.status())) << missing.status();
   const Descriptor root(open(folder.c_str(), O_PATH | O_CLOEXEC));
-  const Descriptor place(
-      OpenBeneath(root.get(), "open_limit_test.file", Links::kBeneath));
+  const Descriptor place =
+      OpenBeneath(root.get(), "open_limit_test.file", Links::kBeneath);
   EXPECT_GE(place.get(), 0);
-  EXPECT_EQ(OpenBeneath(root.get(), "../x", Links::kBeneath), -1);
+  EXPECT_EQ(OpenBeneath(root.get(), "../x", Links::kBeneath).get(), -1);
   EXPECT_EQ(errno, EXDEV);
   HurryOpens();
 }

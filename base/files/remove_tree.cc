@@ -23,13 +23,10 @@ constexpr char kDoing[] = "removing";
 
 absl::StatusOr<std::vector<std::string>> NamesIn(int folder,
                                                  const std::string& path) {
-  const int copy = fcntl(folder, F_DUPFD_CLOEXEC, 0);
-  DIR* const list = copy < 0 ? nullptr : fdopendir(copy);
-  if (list == nullptr) {
-    const int error = errno;
-    if (copy >= 0) close(copy);
-    return FileError(kDoing, path, error);
-  }
+  Descriptor copy(fcntl(folder, F_DUPFD_CLOEXEC, 0));
+  DIR* const list = copy.get() < 0 ? nullptr : fdopendir(copy.get());
+  if (list == nullptr) return FileError(kDoing, path, errno);
+  copy.Release();  // the list's now
   std::vector<std::string> names;
   errno = 0;
   for (const dirent* entry = readdir(list); entry != nullptr;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/files/descriptor.h"
 #include "base/mutex.h"
 
 namespace roundhouse {
@@ -19,7 +20,7 @@ namespace {
 using FileId = std::pair<dev_t, ino_t>;
 
 struct Contents {
-  int fd = -1;  // of our own
+  Descriptor file;  // of our own
   off_t bytes_before = 0;
   std::vector<std::pair<off_t, size_t>> ranges;  // written over
 };
@@ -67,11 +68,11 @@ std::string ReplacedPath(const std::string& path) {
 void TakeBack(const Contents& contents) {
   for (const auto& [offset, bytes] : contents.ranges) {
     const std::vector<char> zeros(bytes);
-    if (pwrite(contents.fd, zeros.data(), bytes, offset) < 0) {
+    if (pwrite(contents.file.get(), zeros.data(), bytes, offset) < 0) {
       perror("taking back what was written");
     }
   }
-  if (ftruncate(contents.fd, contents.bytes_before) != 0) {
+  if (ftruncate(contents.file.get(), contents.bytes_before) != 0) {
     perror("taking back what was written");
   }
 }
@@ -104,9 +105,9 @@ void NoteWritten(int fd, int64_t offset, size_t bytes) {
   if (!Watching() || fstat(fd, &info) != 0) return;
   MutexLock lock(mutex);
   Contents& contents = All().contents[IdOf(info)];
-  if (contents.fd < 0) {
+  if (contents.file.get() < 0) {
     // A descriptor for writing that outlives the caller's.
-    contents.fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    contents.file = Descriptor(fcntl(fd, F_DUPFD_CLOEXEC, 0));
     contents.bytes_before = info.st_size;
   }
   if (offset < 0 || offset >= info.st_size) return;
@@ -119,11 +120,7 @@ void NoteSynced(int fd) {
   if (!Watching() || fstat(fd, &info) != 0) return;
   const FileId id = IdOf(info);
   MutexLock lock(mutex);
-  if (const auto found = All().contents.find(id);
-      found != All().contents.end()) {
-    close(found->second.fd);
-    All().contents.erase(found);
-  }
+  All().contents.erase(id);
   std::erase_if(All().names, [&](const Name& name) {
     if (name.folder != id && name.from_folder != id) return false;
     if (name.replaced) unlink(ReplacedPath(name.to).c_str());

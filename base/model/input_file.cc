@@ -10,12 +10,14 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/files/open_limit.h"
+#include "base/files/whole_io.h"
 #include "base/status.h"
 
 namespace roundhouse {
@@ -73,7 +75,7 @@ absl::StatusOr<InputFile> InputFile::OpenAt(const Descriptor& place,
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": not a regular file"));
   }
-  Descriptor descriptor(OpenForReading(place.get()));
+  Descriptor descriptor = OpenForReading(place.get());
   if (descriptor.get() < 0) return SystemError(path, "cannot be opened", errno);
   return InputFile(std::move(descriptor),
                    {std::move(root), std::move(path), IdentityOf(info)});
@@ -87,20 +89,12 @@ InputFile::InputFile(Descriptor descriptor, CheckedFile checked)
     : descriptor_(std::move(descriptor)), checked_(std::move(checked)) {}
 
 absl::Status InputFile::Read(uint64_t offset, uint64_t bytes, char* to) const {
-  uint64_t done = 0;
-  while (done < bytes) {
-    const ssize_t count = pread(descriptor(), to + done, bytes - done,
-                                static_cast<off_t>(offset + done));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return SystemError(path(), "cannot be read", errno);
-    if (count == 0) {
-      return absl::DataLossError(
-          absl::StrCat(path(), ": ends at byte ", offset + done, ", ", bytes,
-                       " bytes from byte ", offset, " were expected"));
-    }
-    done += static_cast<uint64_t>(count);
-  }
-  return absl::OkStatus();
+  const std::optional<size_t> got = ReadAt(descriptor(), offset, to, bytes);
+  if (!got.has_value()) return SystemError(path(), "cannot be read", errno);
+  if (*got == bytes) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat(path(), ": ends at byte ", offset + *got, ", ", bytes,
+                   " bytes from byte ", offset, " were expected"));
 }
 
 bool FileOpener::IsThere(const std::string& path) const {
@@ -149,11 +143,10 @@ bool IsLfsPointer(absl::string_view first_bytes) {
 }
 
 absl::StatusOr<std::vector<std::string>> NamesIn(const FoundDirectory& folder) {
-  const int opened = OpenFolderForReading(folder.descriptor.get());
-  DIR* const list = opened < 0 ? nullptr : fdopendir(opened);
+  Descriptor opened = OpenFolderForReading(folder.descriptor.get());
+  DIR* const list = opened.get() < 0 ? nullptr : fdopendir(opened.get());
   if (list == nullptr) {
     const int error = errno;
-    const Descriptor closer(opened);
     if (error == kOpenHangs) {
       return absl::UnavailableError(
           absl::StrCat("cannot be listed: ", OpenErrorText(error)));
@@ -161,6 +154,7 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const FoundDirectory& folder) {
     return absl::InvalidArgumentError(
         absl::StrCat("cannot be listed: ", std::strerror(error)));
   }
+  opened.Release();  // the list's now
   const std::unique_ptr<DIR, int (*)(DIR*)> closer(list, closedir);
   std::vector<std::string> names;
   while (const dirent* const entry = readdir(list)) {

@@ -38,14 +38,10 @@ size_t TailBegin(const std::string& text, int lines) {
 
 }  // namespace
 
-FileTail::~FileTail() {
-  if (fd_ >= 0) close(fd_);
-}
-
 absl::StatusOr<bool> FileTail::Open() {
-  if (fd_ >= 0) return true;
-  fd_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-  if (fd_ < 0) {
+  if (file_.get() >= 0) return true;
+  file_ = Descriptor(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (file_.get() < 0) {
     if (errno == ENOENT) return false;
     return ReadError(path_);
   }
@@ -56,7 +52,7 @@ absl::StatusOr<bool> FileTail::Open() {
 
 bool FileTail::Replaced() const {
   struct stat here, there;
-  return fstat(fd_, &here) == 0 && lstat(path_.c_str(), &there) == 0 &&
+  return fstat(file_.get(), &here) == 0 && lstat(path_.c_str(), &there) == 0 &&
          (here.st_ino != there.st_ino || here.st_dev != there.st_dev);
 }
 
@@ -68,14 +64,14 @@ absl::StatusOr<std::string> FileTail::Read(size_t limit) {
   // What was written between the read and the replacement.
   ASSIGN_OR_RETURN(data, ReadOpen(limit));
   if (!data.empty()) return data;
-  close(std::exchange(fd_, -1));
+  file_ = Descriptor();
   ASSIGN_OR_RETURN(const bool again, Open());
   return again ? ReadOpen(limit) : std::string();
 }
 
 absl::StatusOr<std::string> FileTail::ReadOpen(size_t limit) {
   std::string data(limit, '\0');
-  const ssize_t n = pread(fd_, data.data(), limit, offset_);
+  const ssize_t n = pread(file_.get(), data.data(), limit, offset_);
   if (n < 0) return ReadError(path_);
   data.resize(n);
   offset_ += n;
@@ -86,7 +82,7 @@ absl::Status FileTail::SeekTail(int lines) {
   ASSIGN_OR_RETURN(const bool there, Open());
   if (!there) return absl::OkStatus();
   struct stat info;
-  if (fstat(fd_, &info) != 0) return ReadError(path_);
+  if (fstat(file_.get(), &info) != 0) return ReadError(path_);
   offset_ = std::max<int64_t>(0, info.st_size - kMaxTailBytes);
   const int64_t begin = offset_;
   ASSIGN_OR_RETURN(const std::string text, ReadOpen(info.st_size - begin));

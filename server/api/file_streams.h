@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/files/descriptor.h"
 #include "proto/roundhouse/v1/fine_tuning_job.pb.h"
 #include "server/api/stream_pump.h"
 #include "server/store/store.h"
@@ -27,7 +28,6 @@ inline constexpr int64_t kMaxTailBytes = 8 << 20;
 class FileTail {
  public:
   explicit FileTail(std::string path) : path_(std::move(path)) {}
-  ~FileTail();
   FileTail(const FileTail&) = delete;
   FileTail& operator=(const FileTail&) = delete;
 
@@ -46,7 +46,7 @@ class FileTail {
 
   const std::string path_;
   int files_ = 0;
-  int fd_ = -1;
+  Descriptor file_;
   int64_t offset_ = 0;
 };
 

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/files/descriptor.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
@@ -185,18 +186,17 @@ Dataset::~Dataset() {
 
 absl::Status Dataset::Map(const std::string& path, uint64_t expected_bytes,
                           Mapping& mapping) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) {
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": ", std::strerror(errno)));
   }
   struct stat info;
-  const bool sized = fstat(fd, &info) == 0 &&
+  const bool sized = fstat(file.get(), &info) == 0 &&
                      static_cast<uint64_t>(info.st_size) == expected_bytes;
-  void* data =
-      sized ? mmap(nullptr, expected_bytes, PROT_READ, MAP_PRIVATE, fd, 0)
-            : MAP_FAILED;
-  close(fd);
+  void* data = sized ? mmap(nullptr, expected_bytes, PROT_READ, MAP_PRIVATE,
+                            file.get(), 0)
+                     : MAP_FAILED;
   if (data == MAP_FAILED) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": is not the ", expected_bytes,

@@ -36,8 +36,8 @@ absl::StatusOr<std::vector<Descriptor>> OpenGiven(
     const std::vector<GivenFile>& given) {
   std::vector<Descriptor> descriptors;
   for (const GivenFile& one : given) {
-    ASSIGN_OR_RETURN(const int descriptor, OpenChecked(one.file));
-    descriptors.emplace_back(descriptor);
+    ASSIGN_OR_RETURN(Descriptor descriptor, OpenChecked(one.file));
+    descriptors.push_back(std::move(descriptor));
   }
   return descriptors;
 }

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/files/descriptor.h"
+#include "base/files/whole_io.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
 #include "server/workers/child_process.h"
@@ -21,17 +22,6 @@ namespace {
 using nlohmann::json;
 
 absl::Status ErrnoError(const char* what) { return ShortageOr(what, errno); }
-
-absl::Status WriteAll(int fd, const std::string& text) {
-  size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t written = write(fd, text.data() + done, text.size() - done);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return ErrnoError("writing to the text helper");
-    done += static_cast<size_t>(written);
-  }
-  return absl::OkStatus();
-}
 
 std::vector<std::string> Arguments(const TextHelperOptions& options) {
   std::vector<std::string> arguments = {"--tokenizer",
@@ -62,9 +52,11 @@ absl::StatusOr<std::unique_ptr<TextHelper>> TextHelper::Start(
   Descriptor file(memfd_create("prompts", MFD_CLOEXEC));
   if (file.get() < 0) return ErrnoError("memfd_create");
   if (fchmod(file.get(), 0600) != 0) return ErrnoError("fchmod");
-  RETURN_IF_ERROR(WriteAll(
-      file.get(),
-      json(prompts).dump(-1, ' ', false, json::error_handler_t::replace)));
+  const std::string asked =
+      json(prompts).dump(-1, ' ', false, json::error_handler_t::replace);
+  if (!WriteAll(file.get(), asked)) {
+    return ErrnoError("writing to the text helper");
+  }
   if (lseek(file.get(), 0, SEEK_SET) != 0) return ErrnoError("lseek");
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
@@ -72,7 +64,7 @@ absl::StatusOr<std::unique_ptr<TextHelper>> TextHelper::Start(
   }
   Descriptor childs(ends[0]);
   std::unique_ptr<TextHelper> helper(new TextHelper(std::move(tokenized)));
-  helper->socket_fd_ = ends[1];
+  helper->socket_ = Descriptor(ends[1]);
   HelperCommand command = {.about = options.tokenizer_directory,
                            .arguments = Arguments(options),
                            .given = options.given};
@@ -85,9 +77,7 @@ absl::StatusOr<std::unique_ptr<TextHelper>> TextHelper::Start(
   return helper;
 }
 
-TextHelper::~TextHelper() {
-  if (socket_fd_ >= 0) close(socket_fd_);
-}
+TextHelper::~TextHelper() = default;
 
 void TextHelper::Decode(const std::vector<DrawnTokens>& drawn,
                         Decoded decoded) {
@@ -95,8 +85,8 @@ void TextHelper::Decode(const std::vector<DrawnTokens>& drawn,
   // It has read all that came before, so there is room; one that has ended or
   // does not read must not stop the loop.
   const std::string line = DrawnLine(drawn);
-  const ssize_t sent =
-      send(socket_fd_, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  const ssize_t sent = send(socket_.get(), line.data(), line.size(),
+                            MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent == static_cast<ssize_t>(line.size())) return;
   Kill(absl::InternalError(
       absl::StrCat("writing to the text helper: ", std::strerror(errno))));

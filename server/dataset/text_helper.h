@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/files/descriptor.h"
 #include "server/dataset/dataset_helper.h"
 
 namespace roundhouse {
@@ -79,7 +80,7 @@ class TextHelper {
   Tokenized tokenized_;  // null once called
   Decoded decoded_;      // of the Decode that is waited for
   std::string rest_;     // of a line
-  int socket_fd_ = -1;
+  Descriptor socket_;
   std::unique_ptr<DatasetHelper> helper_;
 };
 

@@ -47,14 +47,12 @@ struct sockaddr_un Address(const std::string& path) {
 }
 
 bool SomeoneListens(const std::string& path) {
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return false;
+  const Descriptor caller(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (caller.get() < 0) return false;
   const struct sockaddr_un address = Address(path);
-  const bool answered =
-      connect(fd, reinterpret_cast<const struct sockaddr*>(&address),
-              sizeof(address)) == 0;
-  close(fd);
-  return answered;
+  return connect(caller.get(),
+                 reinterpret_cast<const struct sockaddr*>(&address),
+                 sizeof(address)) == 0;
 }
 
 // "." for a name alone.
@@ -119,7 +117,9 @@ absl::Status ClearSocketPath(const std::string& path) {
   return absl::OkStatus();
 }
 
-int SpareDescriptor() { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
+Descriptor SpareDescriptor() {
+  return Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
+}
 
 }  // namespace
 
@@ -137,18 +137,20 @@ absl::StatusOr<std::unique_ptr<FrontDoor>> FrontDoor::Listen(
 }
 
 absl::Status FrontDoor::Bind() {
-  epoll_ = epoll_create1(EPOLL_CLOEXEC);
-  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  epoll_ = Descriptor(epoll_create1(EPOLL_CLOEXEC));
+  wake_ = Descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   spare_ = SpareDescriptor();
-  listener_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (epoll_ < 0 || wake_ < 0 || spare_ < 0 || listener_ < 0) {
+  listener_ = Descriptor(
+      socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (epoll_.get() < 0 || wake_.get() < 0 || spare_.get() < 0 ||
+      listener_.get() < 0) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "--listen: no descriptor for the socket: ", strerror(errno)));
   }
   const struct sockaddr_un address = Address(path_);
   // The file is made with the socket's mode: nobody connects before chmod.
-  if (fchmod(listener_, kSocketMode) != 0 ||
-      file_calls::Bind(kListenSocket, listener_,
+  if (fchmod(listener_.get(), kSocketMode) != 0 ||
+      file_calls::Bind(kListenSocket, listener_.get(),
                        reinterpret_cast<const struct sockaddr*>(&address),
                        sizeof(address)) != 0) {
     return ListenError(
@@ -157,14 +159,15 @@ absl::Status FrontDoor::Bind() {
   }
   struct stat info;
   if (chmod(path_.c_str(), kSocketMode) != 0 ||
-      lstat(path_.c_str(), &info) != 0 || listen(listener_, kBacklog) != 0) {
+      lstat(path_.c_str(), &info) != 0 ||
+      listen(listener_.get(), kBacklog) != 0) {
     return ListenError(absl::StrCat(path_, ": ", strerror(errno)));
   }
   socket_file_ = info.st_ino;
   struct epoll_event event = {};
   event.events = EPOLLIN;
   event.data.u64 = kWakeKey;
-  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &event) != 0) {
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event) != 0) {
     return ListenError(absl::StrCat("epoll: ", strerror(errno)));
   }
   return absl::OkStatus();
@@ -178,7 +181,7 @@ void FrontDoor::Start(Serve serve) {
 void FrontDoor::Wake() {
   const uint64_t one = 1;
   // Full only when the thread is to wake anyway.
-  if (write(wake_, &one, sizeof(one)) < 0) return;
+  if (write(wake_.get(), &one, sizeof(one)) < 0) return;
 }
 
 void FrontDoor::StopAccepting() {
@@ -203,12 +206,7 @@ void FrontDoor::Stop() {
   relays_.clear();
 }
 
-FrontDoor::~FrontDoor() {
-  Stop();
-  for (const int fd : {listener_, wake_, spare_, epoll_}) {
-    if (fd >= 0) close(fd);
-  }
-}
+FrontDoor::~FrontDoor() { Stop(); }
 
 void FrontDoor::Loop() {
   WatchListener(true);
@@ -218,7 +216,7 @@ void FrontDoor::Loop() {
                           : (listening_ ? kCheckInterval : kAcceptPause);
     struct epoll_event events[kEventsAtOnce];
     const int count =
-        epoll_wait(epoll_, events, kEventsAtOnce,
+        epoll_wait(epoll_.get(), events, kEventsAtOnce,
                    static_cast<int>(absl::ToInt64Milliseconds(patience)));
     const absl::Time now = clock_.WallTime();
     for (int i = 0; i < count; ++i) {
@@ -226,7 +224,7 @@ void FrontDoor::Loop() {
     }
     if (stop_accepting_ && !accepting_stopped_.HasBeenNotified()) {
       WatchListener(false);
-      close(std::exchange(listener_, -1));
+      listener_ = Descriptor();
       accepting_stopped_.Notify();
     }
     Tick(now);
@@ -236,7 +234,7 @@ void FrontDoor::Loop() {
 void FrontDoor::HandleEvent(uint64_t key, uint32_t events, absl::Time now) {
   if (key == kWakeKey) {
     uint64_t ignored;
-    if (read(wake_, &ignored, sizeof(ignored)) < 0) return;
+    if (read(wake_.get(), &ignored, sizeof(ignored)) < 0) return;
     return;
   }
   if (key == kListenerKey) return Accept(now);
@@ -264,7 +262,7 @@ void FrontDoor::Tick(absl::Time now) {
       waiting_.insert(connection);
     }
   }
-  if (!listening_ && listener_ >= 0 && now >= accept_again_) {
+  if (!listening_ && listener_.get() >= 0 && now >= accept_again_) {
     WatchListener(true);
   }
   if (now < next_check_) return;
@@ -275,22 +273,22 @@ void FrontDoor::Tick(absl::Time now) {
 }
 
 void FrontDoor::WatchListener(bool watch) {
-  if (listening_ == watch || listener_ < 0) return;
+  if (listening_ == watch || listener_.get() < 0) return;
   struct epoll_event event = {};
   event.events = EPOLLIN;
   event.data.u64 = kListenerKey;
-  if (epoll_ctl(epoll_, watch ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, listener_,
-                &event) == 0) {
+  if (epoll_ctl(epoll_.get(), watch ? EPOLL_CTL_ADD : EPOLL_CTL_DEL,
+                listener_.get(), &event) == 0) {
     listening_ = watch;
   }
 }
 
 void FrontDoor::Accept(absl::Time now) {
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
-    const int client =
-        accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (client >= 0) {
-      LetIn(client, now);
+    Descriptor client(accept4(listener_.get(), nullptr, nullptr,
+                              SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (client.get() >= 0) {
+      LetIn(std::move(client), now);
       continue;
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOMEM ||
@@ -301,16 +299,15 @@ void FrontDoor::Accept(absl::Time now) {
   }
 }
 
-void FrontDoor::LetIn(int client, absl::Time now) {
+void FrontDoor::LetIn(Descriptor client, absl::Time now) {
   struct ucred caller = {};
   socklen_t bytes = sizeof(caller);
-  if (getsockopt(client, SOL_SOCKET, SO_PEERCRED, &caller, &bytes) != 0) {
-    close(client);
+  if (getsockopt(client.get(), SOL_SOCKET, SO_PEERCRED, &caller, &bytes) != 0) {
     return;
   }
   const absl::Status entered = peers_->Enter(caller.uid, now);
   if (!entered.ok()) {
-    close(client);
+    client = Descriptor();
     return Warn(absl::StrCat("a connection was refused: ", entered.message()),
                 now);
   }
@@ -318,25 +315,24 @@ void FrontDoor::LetIn(int client, absl::Time now) {
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0,
                  pair) != 0) {
     peers_->Leave(caller.uid);
-    close(client);
+    client = Descriptor();
     return OutOfDescriptors(now);
   }
   const uint64_t connection = next_connection_++;
-  relays_.emplace(
-      connection,
-      std::make_unique<Relay>(
-          peers_, epoll_, connection, caller.uid,
-          Relay::Ends{.client = client, .server = pair[0], .grpc = pair[1]},
-          now));
+  relays_.emplace(connection, std::make_unique<Relay>(
+                                  peers_, epoll_.get(), connection, caller.uid,
+                                  Relay::Ends{.client = std::move(client),
+                                              .server = Descriptor(pair[0]),
+                                              .grpc = pair[1]},
+                                  now));
   serve_(pair[1]);
 }
 
 // Whoever waits is refused, not left waiting, and the loop does not spin.
 void FrontDoor::OutOfDescriptors(absl::Time now) {
-  close(spare_);
-  const int refused =
-      accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-  if (refused >= 0) close(refused);
+  spare_ = Descriptor();
+  Descriptor(
+      accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   spare_ = SpareDescriptor();
   WatchListener(false);
   accept_again_ = now + kAcceptPause;

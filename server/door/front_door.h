@@ -28,6 +28,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/files/descriptor.h"
 #include "server/door/peers.h"
 #include "server/door/relay.h"
 
@@ -75,8 +76,7 @@ class FrontDoor {
   // What waits for time to pass.
   void Tick(absl::Time now);
   void Accept(absl::Time now);
-  // Takes `client`.
-  void LetIn(int client, absl::Time now);
+  void LetIn(Descriptor client, absl::Time now);
   void OutOfDescriptors(absl::Time now);
   void Warn(const std::string& text, absl::Time now);
   void WatchListener(bool watch);
@@ -86,11 +86,11 @@ class FrontDoor {
   Peers* const peers_;
   const Clock& clock_;
   Serve serve_;
-  int listener_ = -1;
+  Descriptor listener_;
   uint64_t socket_file_ = 0;  // inode
-  int epoll_ = -1;
-  int wake_ = -1;   // eventfd
-  int spare_ = -1;  // given up to refuse somebody when there is no other
+  Descriptor epoll_;
+  Descriptor wake_;   // eventfd
+  Descriptor spare_;  // given up to refuse somebody when there is no other
   std::atomic<bool> stop_accepting_ = false;
   std::atomic<bool> stop_ = false;
   absl::Notification accepting_stopped_;

@@ -41,7 +41,7 @@ Relay::Relay(Peers* peers, int epoll, uint64_t connection, uid_t uid, Ends ends,
       epoll_(epoll),
       connection_(connection),
       uid_(uid),
-      ends_(ends),
+      ends_(std::move(ends)),
       began_(now),
       calls_(peers->limits().connection_calls, now),
       resets_(peers->limits().connection_resets, now),
@@ -49,8 +49,9 @@ Relay::Relay(Peers* peers, int epoll, uint64_t connection, uid_t uid, Ends ends,
       took_at_(now) {
   peers_->Note(ends_.grpc, uid_, connection_);
   client_events_ = server_events_ = EPOLLIN;
-  Register(epoll_, ends_.client, 2 * connection_, EPOLLIN, EPOLL_CTL_ADD);
-  Register(epoll_, ends_.server, 2 * connection_ + 1, EPOLLIN, EPOLL_CTL_ADD);
+  Register(epoll_, ends_.client.get(), 2 * connection_, EPOLLIN, EPOLL_CTL_ADD);
+  Register(epoll_, ends_.server.get(), 2 * connection_ + 1, EPOLLIN,
+           EPOLL_CTL_ADD);
 }
 
 Relay::~Relay() {
@@ -58,8 +59,6 @@ Relay::~Relay() {
   peers_->Forget(ends_.grpc, connection_);
   peers_->Leave(uid_);
   // Closing takes them out of the epoll.
-  close(ends_.client);
-  close(ends_.server);
 }
 
 bool Relay::Write(int fd, Pending& pending, size_t limit) {
@@ -118,7 +117,7 @@ Relay::Flow Relay::PassUp(absl::Time now) {
   for (int i = 0; i < kReadsInARow; ++i) {
     bool dry = false;
     if (up_.left() == 0) {
-      if (!Read(ends_.client, up_.bytes, dry)) return Flow::kOver;
+      if (!Read(ends_.client.get(), up_.bytes, dry)) return Flow::kOver;
       if (dry) return Flow::kDry;
     }
     admitted_ += frames_.Follow(absl::string_view(up_.bytes).substr(admitted_),
@@ -127,7 +126,7 @@ Relay::Flow Relay::PassUp(absl::Time now) {
                                 });
     if (misbehaves_) return Flow::kOver;
     waits_ = admitted_ < up_.bytes.size();
-    if (!Write(ends_.server, up_, admitted_)) return Flow::kOver;
+    if (!Write(ends_.server.get(), up_, admitted_)) return Flow::kOver;
     if (up_.left() > 0) return Flow::kDry;
     // Less than asked for: there was no more, and epoll says when there is.
     const bool all = up_.bytes.size() < kRelayBytes;
@@ -144,11 +143,12 @@ Relay::Flow Relay::PassDown(absl::Time now) {
     bool dry = false;
     if (down_.left() == 0) {
       took_at_ = now;
-      if (!Read(ends_.server, down_.bytes, dry)) return Flow::kOver;
+      if (!Read(ends_.server.get(), down_.bytes, dry)) return Flow::kOver;
       if (dry) return Flow::kDry;
     }
     const size_t before = down_.written;
-    if (!Write(ends_.client, down_, down_.bytes.size())) return Flow::kOver;
+    if (!Write(ends_.client.get(), down_, down_.bytes.size()))
+      return Flow::kOver;
     if (down_.written > before) took_at_ = now;
     if (down_.left() > 0) return Flow::kDry;
     const bool all = down_.bytes.size() < kRelayBytes;
@@ -165,7 +165,8 @@ void Relay::Watch() {
                           (down_.left() > 0 ? uint32_t{EPOLLOUT} : 0);
   if (client != client_events_) {
     client_events_ = client;
-    Register(epoll_, ends_.client, 2 * connection_, client, EPOLL_CTL_MOD);
+    Register(epoll_, ends_.client.get(), 2 * connection_, client,
+             EPOLL_CTL_MOD);
   }
   if (server_gone_) return;
   const bool blocked = up_.written < admitted_;
@@ -173,7 +174,8 @@ void Relay::Watch() {
                           (blocked ? uint32_t{EPOLLOUT} : 0);
   if (server != server_events_) {
     server_events_ = server;
-    Register(epoll_, ends_.server, 2 * connection_ + 1, server, EPOLL_CTL_MOD);
+    Register(epoll_, ends_.server.get(), 2 * connection_ + 1, server,
+             EPOLL_CTL_MOD);
   }
 }
 
@@ -188,7 +190,7 @@ bool Relay::OnServer(bool hung_up, absl::Time now) {
   if (hung_up && !server_gone_) {
     // Its last words are passed on as the client takes them.
     server_gone_ = true;
-    Register(epoll_, ends_.server, 0, 0, EPOLL_CTL_DEL);
+    Register(epoll_, ends_.server.get(), 0, 0, EPOLL_CTL_DEL);
   }
   if (down_.left() == 0 && PassDown(now) == Flow::kOver) return false;
   if (up_.left() > 0) return OnTime(now);

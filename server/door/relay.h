@@ -13,6 +13,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "base/files/descriptor.h"
 #include "server/door/http2_frames.h"
 #include "server/door/peers.h"
 #include "server/door/token_bucket.h"
@@ -31,9 +32,9 @@ inline constexpr absl::Duration kDeafClientLimit = absl::Seconds(60);
 class Relay {
  public:
   struct Ends {
-    int client = -1;  // owned
-    int server = -1;  // owned; the other end of the pair is gRPC's
-    int grpc = -1;    // gRPC's end, by its name only
+    Descriptor client;
+    Descriptor server;  // the other end of the pair is gRPC's
+    int grpc = -1;      // gRPC's end, by its name only
   };
   // The user has entered; leaves with the relay.  Registers both ends with
   // `epoll`, the connection's number doubled, plus one for the server's end.

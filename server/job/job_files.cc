@@ -30,22 +30,18 @@ std::string Joined(const std::vector<std::string>& lines) {
 
 }  // namespace
 
-LineFile::~LineFile() {
-  Write();
-  if (fd_ >= 0) close(fd_);
-}
+LineFile::~LineFile() { Write(); }
 
 absl::Status LineFile::Open() {
-  const int fd = file_calls::Open(site_, path_, kAppend, kFileMode);
-  if (fd < 0) return FileError("opening", path_, errno);
-  if (fd_ >= 0) close(fd_);
-  fd_ = fd;
+  Descriptor opened(file_calls::Open(site_, path_, kAppend, kFileMode));
+  if (opened.get() < 0) return FileError("opening", path_, errno);
+  file_ = std::move(opened);
   unwritten_.clear();
   return absl::OkStatus();
 }
 
 absl::Status LineFile::Append(const std::string& lines) {
-  if (fd_ < 0) RETURN_IF_ERROR(Open());
+  if (file_.get() < 0) RETURN_IF_ERROR(Open());
   if (unwritten_.size() + lines.size() <= kMaxUnwrittenBytes) {
     unwritten_ += lines;
   }
@@ -56,8 +52,8 @@ absl::Status LineFile::Append(const std::string& lines) {
 // A part of a line may be written: what is written next begins with its rest.
 void LineFile::Write() {
   while (!unwritten_.empty()) {
-    const ssize_t n =
-        file_calls::Write(site_, fd_, unwritten_.data(), unwritten_.size());
+    const ssize_t n = file_calls::Write(site_, file_.get(), unwritten_.data(),
+                                        unwritten_.size());
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return;
     unwritten_.erase(0, static_cast<size_t>(n));

@@ -23,6 +23,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/files/descriptor.h"
 #include "base/files/file_site.h"
 #include "nlohmann/json_fwd.hpp"
 
@@ -59,7 +60,7 @@ class LineFile {
  private:
   const FileSite site_;
   const std::string path_;
-  int fd_ = -1;
+  Descriptor file_;
   std::string unwritten_;
 };
 

@@ -179,35 +179,33 @@ HttpServer::~HttpServer() {
   stop_ = true;
   if (thread_.joinable()) {
     const uint64_t one = 1;
-    ROUNDHOUSE_CHECK(write(wake_, &one, sizeof(one)) == sizeof(one));
+    ROUNDHOUSE_CHECK(write(wake_.get(), &one, sizeof(one)) == sizeof(one));
     thread_.join();
-  }
-  for (const Connection& connection : connections_) close(connection.fd);
-  for (const int fd : {listener_, wake_}) {
-    if (fd >= 0) close(fd);
   }
 }
 
 absl::Status HttpServer::Listen(const std::string& listen) {
   RETURN_IF_ERROR(CheckListen(listen));
   const Address address = AddressOf(listen);
-  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  listener_ = socket(address.storage.ss_family,
-                     SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  wake_ = Descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  listener_ = Descriptor(socket(address.storage.ss_family,
+                                SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int on = 1;
-  if (wake_ < 0 || listener_ < 0 ||
-      setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
-      bind(listener_,
+  if (wake_.get() < 0 || listener_.get() < 0 ||
+      setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) !=
+          0 ||
+      bind(listener_.get(),
            reinterpret_cast<const struct sockaddr*>(&address.storage),
            address.bytes) != 0 ||
-      ::listen(listener_, kBacklog) != 0) {
+      ::listen(listener_.get(), kBacklog) != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("--metrics-listen: can't listen on ", listen, ": ",
                      strerror(errno), "; is the port taken?"));
   }
   // A name is an address from here on.
   const bool v6 = address.storage.ss_family == AF_INET6;
-  address_ = absl::StrCat(v6 ? "[::1]" : "127.0.0.1", ":", PortOf(listener_));
+  address_ =
+      absl::StrCat(v6 ? "[::1]" : "127.0.0.1", ":", PortOf(listener_.get()));
   thread_ = std::thread([this] { Loop(); });
   return absl::OkStatus();
 }
@@ -216,14 +214,14 @@ void HttpServer::Loop() {
   while (!stop_) {
     const absl::Time before = WallTime();
     absl::Time until = absl::InfiniteFuture();
-    std::vector<struct pollfd> polled = {{.fd = wake_, .events = POLLIN}};
+    std::vector<struct pollfd> polled = {{.fd = wake_.get(), .events = POLLIN}};
     const bool accepts = before >= accept_again_;
     if (!accepts) until = accept_again_;
-    polled.push_back({.fd = accepts ? listener_ : -1, .events = POLLIN});
+    polled.push_back({.fd = accepts ? listener_.get() : -1, .events = POLLIN});
     for (const Connection& connection : connections_) {
       const bool sends = connection.sent < connection.answer.size();
       polled.push_back(
-          {.fd = connection.fd,
+          {.fd = connection.socket.get(),
            .events = static_cast<short>(sends ? POLLOUT : POLLIN)});
       until = std::min(until, connection.deadline);
     }
@@ -242,7 +240,6 @@ void HttpServer::Loop() {
       const bool goes_on = (polled[at].revents == 0 || Advance(*connection)) &&
                            now < connection->deadline;
       if (goes_on) continue;
-      close(connection->fd);
       connections_.erase(connection);
     }
     if (polled[1].revents != 0) Accept(now);
@@ -251,23 +248,21 @@ void HttpServer::Loop() {
 
 void HttpServer::Accept(absl::Time now) {
   for (size_t i = 0; i < limits_.connections; ++i) {
-    const int fd =
-        accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    const bool few = fd < 0 && (errno == EMFILE || errno == ENFILE ||
-                                errno == ENOBUFS || errno == ENOMEM);
-    if (fd < 0 && !few) return;
+    Descriptor client(accept4(listener_.get(), nullptr, nullptr,
+                              SOCK_NONBLOCK | SOCK_CLOEXEC));
+    const bool none = client.get() < 0;
+    const bool few = none && (errno == EMFILE || errno == ENFILE ||
+                              errno == ENOBUFS || errno == ENOMEM);
+    if (none && !few) return;
     if (few) accept_again_ = now + kAcceptPause;
     if (few || connections_.size() >= limits_.connections) {
-      if (!connections_.empty()) {
-        close(connections_.front().fd);
-        connections_.pop_front();
-      }
+      if (!connections_.empty()) connections_.pop_front();
     }
     if (few) return;
-    connections_.push_back({.fd = fd, .deadline = now + limits_.deadline});
+    connections_.push_back(
+        {.socket = std::move(client), .deadline = now + limits_.deadline});
     // Most requests are there already: they need not wait their turn.
     if (Advance(connections_.back())) continue;
-    close(fd);
     connections_.pop_back();
   }
 }
@@ -280,7 +275,7 @@ bool HttpServer::Advance(Connection& connection) {
 
 bool HttpServer::Receive(Connection& connection) {
   char buffer[4096];
-  const ssize_t n = recv(connection.fd, buffer, sizeof(buffer), 0);
+  const ssize_t n = recv(connection.socket.get(), buffer, sizeof(buffer), 0);
   if (n < 0) return WouldBlock();
   if (n == 0) return false;
   if (connection.lingers) return true;
@@ -291,7 +286,7 @@ bool HttpServer::Receive(Connection& connection) {
 
 bool HttpServer::Send(Connection& connection) {
   const ssize_t n =
-      send(connection.fd, connection.answer.data() + connection.sent,
+      send(connection.socket.get(), connection.answer.data() + connection.sent,
            connection.answer.size() - connection.sent, MSG_NOSIGNAL);
   if (n < 0) return WouldBlock();
   connection.sent += static_cast<size_t>(n);
@@ -299,7 +294,7 @@ bool HttpServer::Send(Connection& connection) {
   // Closed at once, with bytes of the client's unread, it would lose the
   // answer.
   connection.lingers = true;
-  return shutdown(connection.fd, SHUT_WR) == 0;
+  return shutdown(connection.socket.get(), SHUT_WR) == 0;
 }
 
 // "" while the request is not whole.

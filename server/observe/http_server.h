@@ -31,6 +31,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/files/descriptor.h"
 #include "server/observe/http_request.h"
 
 namespace roundhouse {
@@ -68,7 +69,7 @@ class HttpServer {
 
  private:
   struct Connection {
-    int fd = -1;
+    Descriptor socket;
     absl::Time deadline;
     std::string received;
     std::string answer;  // "": the request is not whole
@@ -91,8 +92,8 @@ class HttpServer {
   const Pages pages_;
   const HttpLimits limits_;
   std::string address_;
-  int listener_ = -1;
-  int wake_ = -1;  // eventfd
+  Descriptor listener_;
+  Descriptor wake_;  // eventfd
   std::atomic<bool> stop_ = false;
   // The thread's.
   std::list<Connection> connections_;  // oldest first

@@ -156,7 +156,7 @@ absl::StatusOr<DataRoots::Place> DataRoots::LookUp(
   if (folder < 0) return OpenError(ENOENT);
   const std::string name = NameOf(root);
   const std::string path = Join(name, relative);
-  Descriptor found(OpenBeneath(folder, relative, Links::kBeneath));
+  Descriptor found = OpenBeneath(folder, relative, Links::kBeneath);
   if (found.get() >= 0) return Place{std::move(found), name, path, path};
   if (errno == EXDEV) return FollowOut(path);
   return OpenError(errno);
@@ -172,7 +172,7 @@ absl::StatusOr<DataRoots::Place> DataRoots::FollowOut(
     const std::string relative =
         root->linked && !name.empty() && !real.empty() ? Below(name, real) : "";
     if (relative.empty()) continue;
-    Descriptor found(OpenBeneath(DescriptorOf(*root), relative, Links::kNone));
+    Descriptor found = OpenBeneath(DescriptorOf(*root), relative, Links::kNone);
     if (found.get() >= 0) return Place{std::move(found), name, real, path};
     if (errno == kOpenHangs) return OpenError(errno);
   }

@@ -109,7 +109,6 @@ TEST_F(PathsTest, WhatIsOpenedIsKnownAgain) {
   EXPECT_EQ(file->checked().path, (top_ / "a/link.jsonl").string());
   const auto again = OpenChecked(file->checked());
   ASSERT_TRUE(again.ok()) << again.status();
-  close(*again);
   EXPECT_TRUE(roots_->Open(top_ / "own/result").ok());
   EXPECT_TRUE(roots_->Open(top_ / "hub/x/blob").ok());
   EXPECT_TRUE(absl::IsNotFound(roots_->Open(top_ / "a/none").status()));

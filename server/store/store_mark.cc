@@ -64,35 +64,31 @@ std::optional<StoreMark> Parse(const std::string& slot) {
 absl::Status SyncFolderOf(const std::string& path) {
   const std::string folder =
       std::filesystem::absolute(path).parent_path().string();
-  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return FileError(folder, "opening");
-  const bool synced = file_calls::Sync(kStoreMark, fd) == 0;
-  const absl::Status status =
-      synced ? absl::OkStatus() : FileError(folder, "syncing");
-  close(fd);
-  return status;
+  const Descriptor opened(
+      open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (opened.get() < 0) return FileError(folder, "opening");
+  if (file_calls::Sync(kStoreMark, opened.get()) == 0) return absl::OkStatus();
+  return FileError(folder, "syncing");
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<MarkFile>> MarkFile::Open(
     const std::string& path) {
-  const int fd =
-      file_calls::Open(kStoreMark, path, O_RDWR | O_CREAT | O_CLOEXEC, 0640);
-  if (fd < 0) return FileError(path, "opening");
-  std::unique_ptr<MarkFile> file(new MarkFile(path, fd));
+  Descriptor opened(
+      file_calls::Open(kStoreMark, path, O_RDWR | O_CREAT | O_CLOEXEC, 0640));
+  if (opened.get() < 0) return FileError(path, "opening");
+  std::unique_ptr<MarkFile> file(new MarkFile(path, std::move(opened)));
   RETURN_IF_ERROR(file->Read());
   RETURN_IF_ERROR(SyncFolderOf(path));
   return file;
 }
 
-MarkFile::~MarkFile() { close(fd_); }
-
 absl::Status MarkFile::Read() {
   for (int i = 0; i < kSlots; ++i) {
     std::string slot(kMarkSlotBytes, '\0');
     const ssize_t got =
-        pread(fd_, slot.data(), slot.size(), i * kMarkSlotBytes);
+        pread(file_.get(), slot.data(), slot.size(), i * kMarkSlotBytes);
     if (got < 0) return FileError(path_, "reading");
     if (got == 0) continue;
     const auto mark = Parse(slot);
@@ -108,11 +104,11 @@ absl::Status MarkFile::Read() {
 absl::Status MarkFile::WriteSlot(int slot, const StoreMark& mark) {
   const std::string text = Render(mark);
   const ssize_t put =
-      file_calls::WriteAt(kStoreMark, fd_, text.data(), text.size(),
+      file_calls::WriteAt(kStoreMark, file_.get(), text.data(), text.size(),
                           int64_t{slot} * kMarkSlotBytes);
   if (put >= 0 && put < kMarkSlotBytes) errno = ENOSPC;
   if (put != kMarkSlotBytes) return FileError(path_, "writing");
-  if (file_calls::SyncData(kStoreMark, fd_) != 0)
+  if (file_calls::SyncData(kStoreMark, file_.get()) != 0)
     return FileError(path_, "syncing");
   return absl::OkStatus();
 }

@@ -21,6 +21,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/files/descriptor.h"
 
 namespace roundhouse {
 
@@ -39,7 +40,6 @@ class MarkFile {
   // kInternal with the system's words.
   static absl::StatusOr<std::unique_ptr<MarkFile>> Open(
       const std::string& path);
-  ~MarkFile();
   MarkFile(const MarkFile&) = delete;
   MarkFile& operator=(const MarkFile&) = delete;
 
@@ -55,12 +55,13 @@ class MarkFile {
   absl::Status Reset(const StoreMark& mark);
 
  private:
-  MarkFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  MarkFile(std::string path, Descriptor file)
+      : path_(std::move(path)), file_(std::move(file)) {}
   absl::Status Read();
   absl::Status WriteSlot(int slot, const StoreMark& mark);
 
   const std::string path_;
-  const int fd_;
+  const Descriptor file_;
   std::optional<StoreMark> found_;
   bool damaged_ = false;
 };

@@ -22,6 +22,7 @@
 #include "base/files/durable_file.h"
 #include "base/files/file_fault.h"
 #include "base/files/file_site.h"
+#include "base/files/whole_io.h"
 #include "base/kill_point.h"
 #include "base/model/directory.h"
 #include "base/status.h"
@@ -30,8 +31,6 @@ namespace roundhouse {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr size_t kCopyBytes = 1 << 20;
 
 absl::Status SystemError(const std::string& path, const char* what, int error) {
   return absl::Status(
@@ -44,16 +43,12 @@ absl::Status MovedAway(const std::string& path) {
       path, ": was moved or replaced while the export was written"));
 }
 
-absl::Status WriteAll(int fd, const char* data, size_t bytes,
-                      const std::string& path) {
-  while (bytes > 0) {
-    const ssize_t put = file_calls::Write(kExportText, fd, data, bytes);
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return SystemError(path, "write", errno);
-    data += put;
-    bytes -= static_cast<size_t>(put);
-  }
-  return absl::OkStatus();
+absl::Status WriteText(int fd, absl::string_view text,
+                       const std::string& path) {
+  const bool written = WriteAll(text, [fd](const char* from, size_t bytes) {
+    return file_calls::Write(kExportText, fd, from, bytes);
+  });
+  return written ? absl::OkStatus() : SystemError(path, "write", errno);
 }
 
 absl::Status Sync(FileSite site, int fd, const std::string& path) {
@@ -162,7 +157,7 @@ absl::StatusOr<CheckedFile> ExportDirectory::Create(const std::string& name,
                                                     const std::string& begin) {
   ASSIGN_OR_RETURN(const Descriptor file, NewFile(name));
   const std::string path = PathOf(name);
-  RETURN_IF_ERROR(WriteAll(file.get(), begin.data(), begin.size(), path));
+  RETURN_IF_ERROR(WriteText(file.get(), begin, path));
   RETURN_IF_ERROR(Sync(kExportHeader, file.get(), path));
   struct stat info;
   if (fstat(file.get(), &info) != 0) return SystemError(path, "stat", errno);
@@ -176,19 +171,21 @@ absl::Status ExportDirectory::Write(const std::string& name,
 
 absl::Status ExportDirectory::Copy(const CheckedFile& source,
                                    const std::string& name) {
-  ASSIGN_OR_RETURN(const int opened, OpenChecked(source));
-  const Descriptor from(opened);
+  ASSIGN_OR_RETURN(const Descriptor from, OpenChecked(source));
   const std::string path = PathOf(name);
   ASSIGN_OR_RETURN(const Descriptor to, NewFile(name));
-  std::vector<char> buffer(kCopyBytes);
-  while (true) {
-    const ssize_t got = read(from.get(), buffer.data(), buffer.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return SystemError(source.path, "read", errno);
-    if (got == 0) return Sync(kExportText, to.get(), path);
-    RETURN_IF_ERROR(
-        WriteAll(to.get(), buffer.data(), static_cast<size_t>(got), path));
-  }
+  absl::Status written;
+  const bool whole = ReadToEnd(
+      [&from](char* target, size_t bytes) {
+        return read(from.get(), target, bytes);
+      },
+      [&](absl::string_view piece) {
+        written = WriteText(to.get(), piece, path);
+        return written.ok();
+      });
+  if (!whole) return SystemError(source.path, "read", errno);
+  RETURN_IF_ERROR(written);
+  return Sync(kExportText, to.get(), path);
 }
 
 absl::StatusOr<uint64_t> ExportDirectory::SizeOf(

@@ -85,7 +85,6 @@ TEST_F(ExportDirectoryTest, WhatIsWrittenIsThereUnderItsName) {
   EXPECT_EQ(file->path, Temporary() + "/weights");
   const auto writing = OpenForWriting(*file);
   ASSERT_TRUE(writing.ok()) << writing.status();
-  close(*writing);
   EXPECT_EQ(*made->SizeOf("weights"), 4u);
   ASSERT_TRUE(made->Write("config.json", "{}").ok());
   ASSERT_TRUE(made->Copy(roots_->Open(top_ / "root/tokenizer.json")->checked(),

@@ -101,8 +101,8 @@ absl::StatusOr<Hashes> CopyAside(const ModelDirectory& model,
   for (size_t i = 0; i < model.tokenizer.size(); ++i) {
     const CheckedFile& file = model.tokenizer[i];
     const std::string& name = model.tokenizer_files[i];
-    ASSIGN_OR_RETURN(const int descriptor, OpenChecked(file));
-    const InputFile opened = InputFile::Adopt(Descriptor(descriptor), file);
+    ASSIGN_OR_RETURN(Descriptor descriptor, OpenChecked(file));
+    const InputFile opened = InputFile::Adopt(std::move(descriptor), file);
     ASSIGN_OR_RETURN(std::string content,
                      ReadWhole(opened, kMaxTokenizerFileBytes));
     if (!named && name == kGenerationConfig) {

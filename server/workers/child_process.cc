@@ -38,16 +38,15 @@ class SpawnFiles {
   explicit SpawnFiles(int first_free_fd) : first_free_fd_(first_free_fd) {
     posix_spawn_file_actions_init(&actions_);
   }
-  ~SpawnFiles() {
-    posix_spawn_file_actions_destroy(&actions_);
-    for (int fd : temporary_) close(fd);
-  }
+  ~SpawnFiles() { posix_spawn_file_actions_destroy(&actions_); }
   absl::Status Inherit(int fd, int target) {
-    const int copy = fcntl(fd, F_DUPFD_CLOEXEC, first_free_fd_);
+    Descriptor copy(fcntl(fd, F_DUPFD_CLOEXEC, first_free_fd_));
     // A limit that leaves no number at all above the targets is EINVAL.
-    if (copy < 0) return ShortageOr("fcntl", errno == EINVAL ? EMFILE : errno);
-    temporary_.push_back(copy);
-    posix_spawn_file_actions_adddup2(&actions_, copy, target);
+    if (copy.get() < 0) {
+      return ShortageOr("fcntl", errno == EINVAL ? EMFILE : errno);
+    }
+    posix_spawn_file_actions_adddup2(&actions_, copy.get(), target);
+    temporary_.push_back(std::move(copy));
     return absl::OkStatus();
   }
   void NullStdin() {
@@ -58,7 +57,7 @@ class SpawnFiles {
  private:
   const int first_free_fd_;  // above all targets
   posix_spawn_file_actions_t actions_;
-  std::vector<int> temporary_;
+  std::vector<Descriptor> temporary_;
 };
 
 absl::StatusOr<pid_t> Spawn(const ChildOptions& options, int stdout_fd,
@@ -118,17 +117,16 @@ absl::Status ShortageOr(const std::string& what, int error) {
 }
 
 absl::Status CheckDescriptorsLeft(int count) {
-  std::vector<int> held;
+  std::vector<Descriptor> held;
   int error = 0;
   while (static_cast<int>(held.size()) < count && error == 0) {
-    const int fd = eventfd(0, EFD_CLOEXEC);
-    if (fd >= 0) {
-      held.push_back(fd);
+    Descriptor one(eventfd(0, EFD_CLOEXEC));
+    if (one.get() >= 0) {
+      held.push_back(std::move(one));
     } else {
       error = errno;
     }
   }
-  for (const int fd : held) close(fd);
   if (error == 0) return absl::OkStatus();
   return ShortageOr(absl::StrCat("fewer than ", count, " descriptors are left"),
                     error);
@@ -138,7 +136,7 @@ absl::StatusOr<OutputPipe> MakeOutputPipe() {
   int fds[2];
   if (pipe2(fds, O_CLOEXEC) != 0) return ShortageOr("pipe", errno);
   fcntl(fds[0], F_SETFL, O_NONBLOCK);
-  return OutputPipe{fds[0], fds[1]};
+  return OutputPipe{Descriptor(fds[0]), Descriptor(fds[1])};
 }
 
 std::string DescribeExit(int wait_status) {
@@ -160,49 +158,43 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(
     std::function<void(const std::string&)> on_stdout) {
   auto child = std::unique_ptr<ChildProcess>(
       new ChildProcess(loop, std::move(on_exit), std::move(on_stdout)));
-  ASSIGN_OR_RETURN(const OutputPipe errors, MakeOutputPipe());
-  child->stderr_fd_ = errors.read_end;
+  ASSIGN_OR_RETURN(OutputPipe errors, MakeOutputPipe());
+  child->stderr_ = std::move(errors.read_end);
   OutputPipe output;
   if (options.capture_stdout) {
-    const absl::StatusOr<OutputPipe> made = MakeOutputPipe();
-    if (!made.ok()) {
-      close(errors.write_end);
-      return made.status();
-    }
-    output = *made;
-    child->stdout_fd_ = output.read_end;
+    ASSIGN_OR_RETURN(output, MakeOutputPipe());
+    child->stdout_ = std::move(output.read_end);
   }
-  const absl::StatusOr<pid_t> pid = Spawn(
-      options, options.capture_stdout ? output.write_end : errors.write_end,
-      errors.write_end);
-  close(errors.write_end);
-  if (output.write_end >= 0) close(output.write_end);
-  if (!pid.ok()) return pid.status();
-  child->pid_ = *pid;
+  const int stderr_fd = errors.write_end.get();
+  ASSIGN_OR_RETURN(
+      child->pid_,
+      Spawn(options,
+            options.capture_stdout ? output.write_end.get() : stderr_fd,
+            stderr_fd));
   child->ends_group_ = options.ends_group;
   RETURN_IF_ERROR(child->WatchAll());
   return child;
 }
 
 absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Adopt(
-    EventLoop& loop, pid_t pid, int stderr_fd,
+    EventLoop& loop, pid_t pid, Descriptor errors,
     std::function<void(int)> on_exit) {
   auto child = std::unique_ptr<ChildProcess>(
       new ChildProcess(loop, std::move(on_exit), nullptr));
   child->pid_ = pid;
-  child->stderr_fd_ = stderr_fd;
+  child->stderr_ = std::move(errors);
   RETURN_IF_ERROR(child->WatchAll());
   return child;
 }
 
 absl::Status ChildProcess::WatchAll() {
-  pid_fd_ = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
-  if (pid_fd_ < 0) return ShortageOr("pidfd_open", errno);
-  fcntl(pid_fd_, F_SETFD, FD_CLOEXEC);
-  loop_.Watch(pid_fd_, EPOLLIN, [this](uint32_t) { OnExit(); });
-  loop_.Watch(stderr_fd_, EPOLLIN, [this](uint32_t) { ReadStderr(); });
-  if (stdout_fd_ >= 0) {
-    loop_.Watch(stdout_fd_, EPOLLIN, [this](uint32_t) { ReadStdout(); });
+  pid_fd_ = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
+  if (pid_fd_.get() < 0) return ShortageOr("pidfd_open", errno);
+  fcntl(pid_fd_.get(), F_SETFD, FD_CLOEXEC);
+  loop_.Watch(pid_fd_.get(), EPOLLIN, [this](uint32_t) { OnExit(); });
+  loop_.Watch(stderr_.get(), EPOLLIN, [this](uint32_t) { ReadStderr(); });
+  if (stdout_.get() >= 0) {
+    loop_.Watch(stdout_.get(), EPOLLIN, [this](uint32_t) { ReadStdout(); });
   }
   return absl::OkStatus();
 }
@@ -213,18 +205,16 @@ ChildProcess::~ChildProcess() {
     Reap();
     if (ends_group_) ReapGroup(loop_, pid_);
   }
-  for (int fd : {pid_fd_, stderr_fd_, stdout_fd_}) {
-    if (fd < 0) continue;
-    loop_.Unwatch(fd);
-    close(fd);
+  for (const Descriptor* one : {&pid_fd_, &stderr_, &stdout_}) {
+    loop_.Unwatch(one->get());
   }
 }
 
 // Without a pidfd, which there may have been no descriptor for, it looks again
 // and again.
 void ChildProcess::Reap() {
-  pollfd end{pid_fd_, POLLIN, 0};
-  const int step_ms = pid_fd_ >= 0 ? kReapMs : kReapStepMs;
+  pollfd end{pid_fd_.get(), POLLIN, 0};
+  const int step_ms = pid_fd_.get() >= 0 ? kReapMs : kReapStepMs;
   for (int waited_ms = 0; waited_ms < kReapMs; waited_ms += step_ms) {
     while (poll(&end, 1, step_ms) < 0 && errno == EINTR) {
     }
@@ -239,23 +229,23 @@ void ChildProcess::Kill(int signal) {
 void ChildProcess::ReadStderr() {
   char buffer[4096];
   ssize_t got;
-  while ((got = read(stderr_fd_, buffer, sizeof(buffer))) > 0) {
+  while ((got = read(stderr_.get(), buffer, sizeof(buffer))) > 0) {
     [[maybe_unused]] ssize_t n = write(STDERR_FILENO, buffer, got);
     stderr_tail_.append(buffer, got);
     if (stderr_tail_.size() > kStderrTailBytes) {
       stderr_tail_.erase(0, stderr_tail_.size() - kStderrTailBytes);
     }
   }
-  if (got == 0) loop_.Unwatch(stderr_fd_);
+  if (got == 0) loop_.Unwatch(stderr_.get());
 }
 
 void ChildProcess::ReadStdout() {
   char buffer[4096];
   ssize_t got;
-  while ((got = read(stdout_fd_, buffer, sizeof(buffer))) > 0) {
+  while ((got = read(stdout_.get(), buffer, sizeof(buffer))) > 0) {
     if (on_stdout_) on_stdout_(std::string(buffer, got));
   }
-  if (got == 0) loop_.Unwatch(stdout_fd_);
+  if (got == 0) loop_.Unwatch(stdout_.get());
 }
 
 void ChildProcess::OnExit() {
@@ -265,9 +255,9 @@ void ChildProcess::OnExit() {
   if (waitpid(pid_, &status, WNOHANG) != pid_) return;
   reaped_ = true;
   if (ends_group_) ReapGroup(loop_, pid_);
-  loop_.Unwatch(pid_fd_);
+  loop_.Unwatch(pid_fd_.get());
   ReadStderr();
-  if (stdout_fd_ >= 0) ReadStdout();
+  if (stdout_.get() >= 0) ReadStdout();
   // The owner may destroy this object in the call.
   const auto on_exit = std::move(on_exit_);
   on_exit(status);

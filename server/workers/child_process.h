@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/files/descriptor.h"
 #include "server/loop/event_loop.h"
 
 namespace roundhouse {
@@ -48,8 +49,8 @@ absl::Status CheckDescriptorsLeft(int count);
 // A pipe for a child's output, both ends close-on-exec, reading without
 // blocking.
 struct OutputPipe {
-  int read_end = -1;
-  int write_end = -1;
+  Descriptor read_end;
+  Descriptor write_end;
 };
 absl::StatusOr<OutputPipe> MakeOutputPipe();
 
@@ -67,11 +68,11 @@ class ChildProcess {
       std::function<void(int wait_status)> on_exit,
       std::function<void(const std::string&)> on_stdout = nullptr);
   // The same of a child that another process made for this one
-  // (server/workers/nursery.h).  `stderr_fd` is the reading end of its stderr
-  // and its stdout, not blocking, and is closed with this object.  Where it
+  // (server/workers/nursery.h).  `errors` is the reading end of its stderr
+  // and its stdout, not blocking.  Where it
   // can't be watched the process is killed; errors as of Start.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Adopt(
-      EventLoop& loop, pid_t pid, int stderr_fd,
+      EventLoop& loop, pid_t pid, Descriptor errors,
       std::function<void(int wait_status)> on_exit);
   // Kills the child if it lives and reaps it; no callback follows.  One that a
   // hanging call of a driver keeps alive is left behind after a second.
@@ -98,9 +99,9 @@ class ChildProcess {
   std::function<void(int)> on_exit_;
   std::function<void(const std::string&)> on_stdout_;
   pid_t pid_ = -1;
-  int pid_fd_ = -1;
-  int stderr_fd_ = -1;
-  int stdout_fd_ = -1;
+  Descriptor pid_fd_;
+  Descriptor stderr_;
+  Descriptor stdout_;
   bool reaped_ = false;
   bool ends_group_ = false;
   std::string stderr_tail_;

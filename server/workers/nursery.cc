@@ -27,10 +27,9 @@ Nursery::~Nursery() {
 }
 
 void Nursery::Disconnect() {
-  if (fd_ < 0) return;
-  loop_.Unwatch(fd_);
-  close(fd_);
-  fd_ = -1;
+  if (socket_.get() < 0) return;
+  loop_.Unwatch(socket_.get());
+  socket_ = Descriptor();
 }
 
 absl::Status Nursery::Start() {
@@ -43,30 +42,28 @@ absl::Status Nursery::Start() {
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
     return ShortageOr("socketpair", errno);
   }
+  Descriptor own(ends[0]);
+  const Descriptor childs(ends[1]);
   ChildOptions child;
   child.program = options_.program;
   child.arguments = {"--role=nursery",
                      absl::StrCat("--channel-fd=", kFirstChildFd),
                      absl::StrCat("--room=", std::string(kTitleRoom, ' '))};
   child.environment = options_.environment;
-  child.descriptors = {ends[1]};
-  auto process = ChildProcess::Start(
-      loop_, child, [this](int wait_status) { OnExit(wait_status); });
-  close(ends[1]);
-  if (!process.ok()) {
-    close(ends[0]);
-    return process.status();
-  }
-  process_ = *std::move(process);
-  fd_ = ends[0];
-  loop_.Watch(fd_, EPOLLIN, [this](uint32_t) { ReadAnswers(); });
+  child.descriptors = {childs.get()};
+  ASSIGN_OR_RETURN(process_,
+                   ChildProcess::Start(loop_, child, [this](int wait_status) {
+                     OnExit(wait_status);
+                   }));
+  socket_ = std::move(own);
+  loop_.Watch(socket_.get(), EPOLLIN, [this](uint32_t) { ReadAnswers(); });
   return absl::OkStatus();
 }
 
 absl::Status Nursery::Spawn(const wire::SpawnRequest& request,
                             Spawned spawned) {
   RETURN_IF_ERROR(Start());
-  const absl::Status sent = wire::SendSpawn(fd_, request);
+  const absl::Status sent = wire::SendSpawn(socket_.get(), request);
   // If the nursery is gone, OnExit will say why.
   if (!sent.ok() && !absl::IsUnavailable(sent)) return sent;
   pending_.push_back(std::move(spawned));
@@ -87,7 +84,7 @@ void Nursery::RestartTimer() {
 
 void Nursery::ReadAnswers() {
   while (true) {
-    const absl::StatusOr<pid_t> pid = wire::TryReceiveSpawned(fd_);
+    const absl::StatusOr<pid_t> pid = wire::TryReceiveSpawned(socket_.get());
     if (absl::IsResourceExhausted(pid.status())) return;
     if (!pid.ok() || pending_.empty()) break;
     const Spawned spawned = std::move(pending_.front());
@@ -96,7 +93,7 @@ void Nursery::ReadAnswers() {
     spawned(*pid);
   }
   // It has closed its end, or speaks unasked: its exit says the rest.
-  loop_.SetEvents(fd_, 0);
+  loop_.SetEvents(socket_.get(), 0);
   process_->Kill(SIGKILL);
 }
 

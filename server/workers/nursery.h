@@ -18,6 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/files/descriptor.h"
 #include "base/wire/spawn.h"
 #include "server/loop/event_loop.h"
 #include "server/workers/child_process.h"
@@ -64,7 +65,7 @@ class Nursery {
   EventLoop& loop_;
   const NurseryOptions options_;
   std::unique_ptr<ChildProcess> process_;
-  int fd_ = -1;
+  Descriptor socket_;
   std::deque<Spawned> pending_;
   EventLoop::TimerId timer_ = 0;
 };

@@ -72,6 +72,13 @@ class PeerGroupTest : public testing::Test, public WorkerPool::Listener {
     });
   }
 
+  // Nothing is asked of the nursery, which has a limit of its own.
+  bool AllUp() const {
+    for (int i = 0; i < pool_->device_count() + 2; ++i) {
+      if (!pool_->up(static_cast<WorkerId>(i))) return false;
+    }
+    return true;
+  }
   // Ends when nothing that was begun, or is due by now, can form another group:
   // its first member would have said so before it answers this.
   void EndOnceQuiet() {
@@ -109,10 +116,7 @@ TEST_F(PeerGroupTest, IsNotFormedUnlessAsked) {
   options_.enabled = false;
   Run({}, [this] {
     EXPECT_EQ(peers_->number(), 0u);
-    for (int i = 0; i < pool_->device_count(); ++i) {
-      if (!pool_->up(pool_->DeviceWorker(static_cast<DeviceId>(i)))) return;
-    }
-    EndOnceQuiet();
+    if (AllUp()) EndOnceQuiet();
   });
   EXPECT_EQ(formed_, 0);
 }
@@ -166,7 +170,7 @@ TEST_F(PeerGroupTest, IsGivenUpWhereAMemberDoesNotAnswer) {
   int seen = 0;
   Run({"forlorn"}, [&] {
     EXPECT_EQ(peers_->number(), 0u);
-    if (std::exchange(seen, formed_) == formed_) return;
+    if (!AllUp() || std::exchange(seen, formed_) == formed_) return;
     // Enough for the first, and not for one that is formed then.
     clock_.Advance(options_.limit + absl::Milliseconds(1));
     if (formed_ == PeerGroup::kMaxFailures) EndOnceQuiet();
@@ -179,7 +183,7 @@ TEST_F(PeerGroupTest, IsGivenUpWhereAMemberDoesNotAnswer) {
 TEST_F(PeerGroupTest, IsOverWhenAnExchangeIsNotAnswered) {
   bool sent = false;
   Run({}, [&] {
-    if (peers_->number() == 1 && !std::exchange(sent, true)) {
+    if (AllUp() && peers_->number() == 1 && !std::exchange(sent, true)) {
       peers_->NoteSent();
       clock_.Advance(options_.limit + absl::Milliseconds(1));
     }
@@ -190,7 +194,7 @@ TEST_F(PeerGroupTest, IsOverWhenAnExchangeIsNotAnswered) {
 
 TEST_F(PeerGroupTest, StaysWhileExchangesAreAnswered) {
   Run({}, [this] {
-    if (peers_->number() != 1) return;
+    if (!AllUp() || peers_->number() != 1) return;
     peers_->NoteSent();
     peers_->OnMessage(kSecond, {1, wire::SliceDown{.group = 1}});
     // What is due by then is looked at first.

@@ -72,10 +72,6 @@ WorkerPool::~WorkerPool() {
   }
 }
 
-WorkerPool::Ends::~Ends() {
-  if (stderr_fd >= 0) close(stderr_fd);
-}
-
 absl::Status WorkerPool::Start(Listener* listener) {
   listener_ = listener;
   for (size_t i = 0; i < workers_.size(); ++i) {
@@ -126,20 +122,19 @@ absl::Status WorkerPool::Spawn(WorkerId id) {
   Worker& worker = At(id);
   RETURN_IF_ERROR(CheckDescriptorsLeft(kSpawnDescriptors));
   ASSIGN_OR_RETURN(auto channels, wire::Channel::Pair());
-  ASSIGN_OR_RETURN(const OutputPipe errors, MakeOutputPipe());
+  ASSIGN_OR_RETURN(OutputPipe errors, MakeOutputPipe());
   auto ends = std::make_shared<Ends>();
   ends->channel = std::move(channels.first);
-  ends->stderr_fd = errors.read_end;
+  ends->errors = std::move(errors.read_end);
   wire::SpawnRequest request;
   request.arguments = Arguments(id);
-  request.descriptors = {errors.write_end, errors.write_end,
+  request.descriptors = {errors.write_end.get(), errors.write_end.get(),
                          channels.second->fd(), arena_.arena().fd()};
   if (options_.lock_fd >= 0) request.descriptors.push_back(options_.lock_fd);
   const absl::Status asked = NurseryOf(id).Spawn(
       request, [this, id, ends](const absl::StatusOr<pid_t>& pid) {
         OnSpawned(id, pid, *ends);
       });
-  close(errors.write_end);
   RETURN_IF_ERROR(asked);
   worker.awaited = true;
   ++worker.info.starts;
@@ -171,7 +166,7 @@ absl::Status WorkerPool::Adopt(WorkerId id, pid_t pid, Ends& ends) {
   Worker& worker = At(id);
   ASSIGN_OR_RETURN(
       worker.process,
-      ChildProcess::Adopt(loop_, pid, std::exchange(ends.stderr_fd, -1),
+      ChildProcess::Adopt(loop_, pid, std::move(ends.errors),
                           [this, id](int status) { OnExit(id, status); }));
   worker.channel = std::move(ends.channel);
   worker.info.pid = pid;

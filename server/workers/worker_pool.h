@@ -22,6 +22,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/files/descriptor.h"
 #include "base/ids.h"
 #include "base/wire/channel.h"
 #include "base/wire/gpu_report.h"
@@ -180,8 +181,7 @@ class WorkerPool {
   std::vector<std::string> Arguments(WorkerId worker);
   struct Ends {  // the daemon's, of what a worker inherits
     std::unique_ptr<wire::Channel> channel;
-    int stderr_fd = -1;
-    ~Ends();
+    Descriptor errors;
   };
   void OnSpawned(WorkerId worker, const absl::StatusOr<pid_t>& pid, Ends& ends);
   absl::Status Adopt(WorkerId worker, pid_t pid, Ends& ends);

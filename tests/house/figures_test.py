@@ -350,6 +350,7 @@ class TreeTest(unittest.TestCase):
             "rooms": [],
             "circles": [],
             "clock": [],
+            "descriptors": [],
             "sleeps": []})
         self.assertEqual(set(broken), set(figures.RULES))
 
@@ -428,6 +429,14 @@ class DoorsTest(unittest.TestCase):
             self.assertEqual(self.places("clock", path, text), [])
         self.assertEqual(self.places("clock", "server/a_test.cc", text, False),
                          [])
+
+    def test_descriptors(self):
+        text = ("close(a);\nfile.close(); b->close(); Unclose(c);\n"
+                "::close(d);\n")
+        self.assertEqual(self.places("descriptors", "base/a.h", text),
+                         [(1, "close"), (3, "::close")])
+        self.assertEqual(
+            self.places("descriptors", "base/files/descriptor.h", text), [])
 
     def test_sleeps(self):
         text = "absl::SleepFor(a);\nb.asleep(); usleep(3);\n"

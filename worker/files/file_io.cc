@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,7 @@
 #include "base/files/durable_file.h"
 #include "base/files/file_fault.h"
 #include "base/files/file_site.h"
+#include "base/files/whole_io.h"
 #include "base/kill_point.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -60,34 +62,25 @@ absl::Status RemoveLeftover(const std::string& path) {
 
 absl::StatusOr<std::unique_ptr<InputFile>> InputFile::Open(
     const CheckedFile& file) {
-  ASSIGN_OR_RETURN(const int fd, OpenChecked(file));
-  return std::unique_ptr<InputFile>(new InputFile(file.path, fd));
+  ASSIGN_OR_RETURN(Descriptor opened, OpenChecked(file));
+  return std::unique_ptr<InputFile>(
+      new InputFile(file.path, std::move(opened)));
 }
-
-InputFile::~InputFile() { close(fd_); }
 
 absl::Status InputFile::Read(uint64_t offset, void* target,
                              uint64_t bytes) const {
-  auto* to = static_cast<char*>(target);
-  while (bytes > 0) {
-    const ssize_t got = pread(fd_, to, bytes, static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return ReadError(path_, errno);
-    if (got == 0) {
-      return absl::DataLossError(absl::StrCat(path_, ": ended at byte ", offset,
-                                              " with ", bytes,
-                                              " more expected"));
-    }
-    to += got;
-    offset += static_cast<uint64_t>(got);
-    bytes -= static_cast<uint64_t>(got);
-  }
-  return absl::OkStatus();
+  const std::optional<size_t> got =
+      ReadAt(file_.get(), offset, static_cast<char*>(target), bytes);
+  if (!got.has_value()) return ReadError(path_, errno);
+  if (*got == bytes) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(path_, ": ended at byte ",
+                                          offset + *got, " with ", bytes - *got,
+                                          " more expected"));
 }
 
-OutputFile::OutputFile(std::string path, int fd, bool remove)
+OutputFile::OutputFile(std::string path, Descriptor file, bool remove)
     : path_(std::move(path)),
-      fd_(fd),
+      file_(std::move(file)),
       remove_(remove),
       hash_(EVP_MD_CTX_new()) {
   ROUNDHOUSE_CHECK(hash_ != nullptr &&
@@ -97,21 +90,26 @@ OutputFile::OutputFile(std::string path, int fd, bool remove)
 absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Create(
     const std::string& path) {
   RETURN_IF_ERROR(RemoveLeftover(path));
-  const int fd = file_calls::Open(
+  Descriptor file(file_calls::Open(
       kShardWrite, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-      kFileMode);
-  if (fd < 0 && errno == ENOENT) return SystemError(path, "create", errno);
-  if (fd < 0) return WriteError(path, "create", 0, errno);
-  return std::unique_ptr<OutputFile>(new OutputFile(path, fd, true));
+      kFileMode));
+  if (file.get() < 0 && errno == ENOENT) {
+    return SystemError(path, "create", errno);
+  }
+  if (file.get() < 0) return WriteError(path, "create", 0, errno);
+  return std::unique_ptr<OutputFile>(
+      new OutputFile(path, std::move(file), true));
 }
 
-std::unique_ptr<OutputFile> OutputFile::Adopt(const std::string& path, int fd) {
-  return std::unique_ptr<OutputFile>(new OutputFile(path, fd, false));
+std::unique_ptr<OutputFile> OutputFile::Adopt(const std::string& path,
+                                              Descriptor file) {
+  return std::unique_ptr<OutputFile>(
+      new OutputFile(path, std::move(file), false));
 }
 
 OutputFile::~OutputFile() {
   EVP_MD_CTX_free(hash_);
-  close(fd_);
+  file_ = Descriptor();
   if (remove_) file_calls::Discard(kShardWrite, path_);
 }
 
@@ -122,8 +120,8 @@ absl::Status OutputFile::Failure(const char* what, int error) const {
 absl::Status OutputFile::Write(const void* data, uint64_t bytes) {
   const auto* from = static_cast<const char*>(data);
   while (bytes > 0) {
-    const ssize_t put =
-        file_calls::Write(kShardWrite, fd_, from, std::min(bytes, kPieceBytes));
+    const ssize_t put = file_calls::Write(kShardWrite, file_.get(), from,
+                                          std::min(bytes, kPieceBytes));
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) return Failure("write", errno);
     ROUNDHOUSE_CHECK(EVP_DigestUpdate(hash_, from, put) == 1);
@@ -131,7 +129,7 @@ absl::Status OutputFile::Write(const void* data, uint64_t bytes) {
     bytes -= static_cast<uint64_t>(put);
     written_bytes_ += static_cast<uint64_t>(put);
     if (written_bytes_ - synced_bytes_ >= kSyncBytes) {
-      if (file_calls::SyncData(kShardSync, fd_) != 0) {
+      if (file_calls::SyncData(kShardSync, file_.get()) != 0) {
         return Failure("sync", errno);
       }
       synced_bytes_ = written_bytes_;
@@ -142,10 +140,11 @@ absl::Status OutputFile::Write(const void* data, uint64_t bytes) {
 
 absl::StatusOr<OutputFile::Sha256> OutputFile::Finish(uint64_t file_bytes) {
   KillPoint("files.save.before_fsync");
-  if (file_calls::Sync(kShardSync, fd_) != 0) return Failure("fsync", errno);
+  if (file_calls::Sync(kShardSync, file_.get()) != 0)
+    return Failure("fsync", errno);
   KillPoint("files.save.after_fsync");
   struct stat info;
-  if (fstat(fd_, &info) != 0) return Failure("stat", errno);
+  if (fstat(file_.get(), &info) != 0) return Failure("stat", errno);
   if (written_bytes_ != file_bytes ||
       static_cast<uint64_t>(info.st_size) != file_bytes) {
     return absl::InternalError(absl::StrCat(
@@ -161,17 +160,16 @@ absl::StatusOr<OutputFile::Sha256> OutputFile::Finish(uint64_t file_bytes) {
 absl::StatusOr<std::unique_ptr<RangeFile>> RangeFile::Open(
     const CheckedFile& file) {
   const AtFileSite at(kMergeWrite);
-  ASSIGN_OR_RETURN(const int fd, OpenForWriting(file));
-  return std::unique_ptr<RangeFile>(new RangeFile(file.path, fd));
+  ASSIGN_OR_RETURN(Descriptor opened, OpenForWriting(file));
+  return std::unique_ptr<RangeFile>(
+      new RangeFile(file.path, std::move(opened)));
 }
-
-RangeFile::~RangeFile() { close(fd_); }
 
 absl::Status RangeFile::Write(uint64_t offset, const void* data,
                               uint64_t bytes) {
   const auto* from = static_cast<const char*>(data);
   while (bytes > 0) {
-    const ssize_t put = file_calls::WriteAt(kMergeWrite, fd_, from,
+    const ssize_t put = file_calls::WriteAt(kMergeWrite, file_.get(), from,
                                             std::min(bytes, kPieceBytes),
                                             static_cast<int64_t>(offset));
     if (put < 0 && errno == EINTR) continue;
@@ -185,7 +183,7 @@ absl::Status RangeFile::Write(uint64_t offset, const void* data,
 }
 
 absl::Status RangeFile::Sync() {
-  if (file_calls::SyncData(kMergeSync, fd_) != 0) {
+  if (file_calls::SyncData(kMergeSync, file_.get()) != 0) {
     return WriteError(path_, "sync", unsynced_bytes_, errno);
   }
   unsynced_bytes_ = 0;

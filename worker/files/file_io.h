@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/files/checked_file.h"
+#include "base/files/descriptor.h"
 
 struct evp_md_ctx_st;
 
@@ -28,7 +29,6 @@ class InputFile {
   // Errors as OpenChecked's.
   static absl::StatusOr<std::unique_ptr<InputFile>> Open(
       const CheckedFile& file);
-  ~InputFile();
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
 
@@ -36,10 +36,11 @@ class InputFile {
   absl::Status Read(uint64_t offset, void* target, uint64_t bytes) const;
 
  private:
-  InputFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  InputFile(std::string path, Descriptor file)
+      : path_(std::move(path)), file_(std::move(file)) {}
 
   const std::string path_;
-  const int fd_;
+  const Descriptor file_;
 };
 
 class OutputFile {
@@ -50,8 +51,9 @@ class OutputFile {
   // was killed is removed first.  ALREADY_EXISTS: something else is there.
   static absl::StatusOr<std::unique_ptr<OutputFile>> Create(
       const std::string& path);
-  // Takes ownership of a descriptor; `path` names it in errors only.
-  static std::unique_ptr<OutputFile> Adopt(const std::string& path, int fd);
+  // `path` names it in errors only.
+  static std::unique_ptr<OutputFile> Adopt(const std::string& path,
+                                           Descriptor file);
   // Removes the file unless Finish succeeded.
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
@@ -67,11 +69,11 @@ class OutputFile {
   absl::StatusOr<Sha256> Finish(uint64_t file_bytes);
 
  private:
-  OutputFile(std::string path, int fd, bool remove);
+  OutputFile(std::string path, Descriptor file, bool remove);
   absl::Status Failure(const char* what, int error) const;
 
   const std::string path_;
-  const int fd_;
+  Descriptor file_;
   bool remove_;
   evp_md_ctx_st* const hash_;
   uint64_t written_bytes_ = 0;
@@ -85,7 +87,6 @@ class RangeFile {
   // Errors as roundhouse::OpenForWriting's.
   static absl::StatusOr<std::unique_ptr<RangeFile>> Open(
       const CheckedFile& file);
-  ~RangeFile();
   RangeFile(const RangeFile&) = delete;
   RangeFile& operator=(const RangeFile&) = delete;
 
@@ -95,10 +96,11 @@ class RangeFile {
   absl::Status Sync();
 
  private:
-  RangeFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  RangeFile(std::string path, Descriptor file)
+      : path_(std::move(path)), file_(std::move(file)) {}
 
   const std::string path_;
-  const int fd_;
+  const Descriptor file_;
   uint64_t unsynced_bytes_ = 0;
 };
 

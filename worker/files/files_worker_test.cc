@@ -20,6 +20,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/convert.h"
+#include "base/files/descriptor.h"
 #include "base/files/durable_file.h"
 #include "base/files/file_fault.h"
 #include "base/kill_point.h"
@@ -319,8 +320,8 @@ TEST_F(FilesTest, ASaveReplacesALeftoverButNothingElse) {
 
 TEST_F(FilesTest, AFullDiskIsNamed) {
   const std::string path = "/dev/full";
-  std::unique_ptr<OutputFile> file =
-      OutputFile::Adopt(path, open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  std::unique_ptr<OutputFile> file = OutputFile::Adopt(
+      path, Descriptor(open(path.c_str(), O_WRONLY | O_CLOEXEC)));
   const std::string bytes(100, 'x');
   ExpectError(file->Write(bytes.data(), bytes.size()),
               absl::StatusCode::kResourceExhausted,
@@ -331,7 +332,7 @@ TEST_F(FilesTest, AFullDiskIsNamed) {
   ASSERT_EQ(pipe(ends), 0);
   close(ends[0]);
   std::signal(SIGPIPE, SIG_IGN);
-  file = OutputFile::Adopt("broken", ends[1]);
+  file = OutputFile::Adopt("broken", Descriptor(ends[1]));
   ExpectError(file->Write(bytes.data(), bytes.size()),
               absl::StatusCode::kInternal, {"broken", "after 0 bytes"});
 }

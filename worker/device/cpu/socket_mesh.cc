@@ -58,20 +58,22 @@ Address AddressOf(const PeerGroupId& id, int rank) {
   return made;
 }
 
-Socket NewSocket() {
-  return Socket(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+Descriptor NewSocket() {
+  return Descriptor(
+      socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
-bool IsOurs(const Socket& socket) {
+bool IsOurs(const Descriptor& socket) {
   ucred peer = {};
   socklen_t bytes = sizeof(peer);
-  return getsockopt(socket.fd(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 &&
+  return getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) ==
+             0 &&
          peer.uid == geteuid();
 }
 
 // Somebody who called, and how much of a Hello came.
 struct Caller {
-  Socket socket;
+  Descriptor socket;
   Hello hello;
   size_t got = 0;
 };
@@ -85,24 +87,24 @@ class Mesh {
   absl::Status Listen() {
     listener_ = NewSocket();
     const Address own = AddressOf(id_, rank_);
-    if (listener_.fd() < 0 ||
-        bind(listener_.fd(), reinterpret_cast<const sockaddr*>(&own.address),
+    if (listener_.get() < 0 ||
+        bind(listener_.get(), reinterpret_cast<const sockaddr*>(&own.address),
              own.bytes) != 0 ||
-        listen(listener_.fd(), kMaxPeers) != 0) {
+        listen(listener_.get(), kMaxPeers) != 0) {
       return absl::UnavailableError(absl::StrCat(
           "peers: rank ", rank_, " cannot listen: ", std::strerror(errno)));
     }
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::vector<Socket>> Connect(
+  absl::StatusOr<std::vector<Descriptor>> Connect(
       const std::atomic<bool>& given_up) {
     const absl::Time deadline = WallTime() + kMaxPeerJoin;
     while (Missing() > 0) {
       if (given_up) return Ended("was given up");
       if (WallTime() > deadline) return Ended("took too long");
       for (int rank = 0; rank < rank_; ++rank) {
-        if (sockets_[rank].fd() < 0) sockets_[rank] = Call(rank);
+        if (sockets_[rank].get() < 0) sockets_[rank] = Call(rank);
       }
       RETURN_IF_ERROR(Wait());
     }
@@ -112,7 +114,7 @@ class Mesh {
  private:
   int64_t Missing() const {
     return std::count_if(sockets_.begin(), sockets_.end(),
-                         [](const Socket& s) { return s.fd() < 0; }) -
+                         [](const Descriptor& s) { return s.get() < 0; }) -
            1;  // this one
   }
 
@@ -123,32 +125,32 @@ class Mesh {
   }
 
   // None where nobody listens yet, or a stranger does.
-  Socket Call(int rank) const {
-    Socket socket = NewSocket();
+  Descriptor Call(int rank) const {
+    Descriptor socket = NewSocket();
     const Address other = AddressOf(id_, rank);
     const std::string hello = PeerHello(id_, rank_, size_);
-    if (socket.fd() < 0 ||
-        connect(socket.fd(), reinterpret_cast<const sockaddr*>(&other.address),
+    if (socket.get() < 0 ||
+        connect(socket.get(), reinterpret_cast<const sockaddr*>(&other.address),
                 other.bytes) != 0 ||
         !IsOurs(socket) ||
-        send(socket.fd(), hello.data(), hello.size(), MSG_NOSIGNAL) !=
+        send(socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL) !=
             static_cast<ssize_t>(hello.size())) {
-      return Socket();
+      return Descriptor();
     }
     return socket;
   }
 
   // For somebody to call or to speak, for kRetryMs at most.
   absl::Status Wait() {
-    std::vector<pollfd> polled = {{listener_.fd(), POLLIN, 0}};
+    std::vector<pollfd> polled = {{listener_.get(), POLLIN, 0}};
     for (const Caller& caller : callers_) {
-      polled.push_back({caller.socket.fd(), POLLIN, 0});
+      polled.push_back({caller.socket.get(), POLLIN, 0});
     }
     // Who has joined may send already; here it only must not have died.  poll
     // leaves out what is -1.
     const size_t members = polled.size();
-    for (const Socket& socket : sockets_) {
-      polled.push_back({socket.fd(), POLLRDHUP, 0});
+    for (const Descriptor& socket : sockets_) {
+      polled.push_back({socket.get(), POLLRDHUP, 0});
     }
     if (poll(polled.data(), polled.size(), Missing() > 0 ? kRetryMs : 0) <= 0) {
       return absl::OkStatus();
@@ -159,26 +161,27 @@ class Mesh {
       }
     }
     for (Caller& caller : callers_) Hear(caller);
-    std::erase_if(callers_, [](const Caller& c) { return c.socket.fd() < 0; });
+    std::erase_if(callers_, [](const Caller& c) { return c.socket.get() < 0; });
     if (polled[0].revents != 0) Accept();
     return absl::OkStatus();
   }
 
   void Accept() {
-    Socket socket(accept4(listener_.fd(), nullptr, nullptr,
-                          SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (socket.fd() < 0 || !IsOurs(socket)) return;
+    Descriptor socket(accept4(listener_.get(), nullptr, nullptr,
+                              SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket.get() < 0 || !IsOurs(socket)) return;
     if (callers_.size() == kMaxCallers) callers_.erase(callers_.begin());
     callers_.push_back({.socket = std::move(socket)});
   }
 
   // Takes a caller's socket once it is known, or is not one of ours.
   void Hear(Caller& caller) {
-    const ssize_t got = recv(
-        caller.socket.fd(), reinterpret_cast<char*>(&caller.hello) + caller.got,
-        sizeof(Hello) - caller.got, 0);
+    const ssize_t got =
+        recv(caller.socket.get(),
+             reinterpret_cast<char*>(&caller.hello) + caller.got,
+             sizeof(Hello) - caller.got, 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    Socket socket = std::move(caller.socket);
+    Descriptor socket = std::move(caller.socket);
     if (got <= 0) return;
     caller.got += static_cast<size_t>(got);
     if (caller.got < sizeof(Hello)) {
@@ -188,7 +191,7 @@ class Mesh {
     const int rank = caller.hello.rank;
     const Hello wanted = HelloOf(id_, rank, size_);
     if (std::memcmp(&caller.hello, &wanted, sizeof(Hello)) == 0 &&
-        rank > rank_ && rank < size_ && sockets_[rank].fd() < 0) {
+        rank > rank_ && rank < size_ && sockets_[rank].get() < 0) {
       sockets_[rank] = std::move(socket);
     }
   }
@@ -196,16 +199,12 @@ class Mesh {
   const PeerGroupId& id_;
   const int rank_;
   const int size_;
-  Socket listener_;
+  Descriptor listener_;
   std::vector<Caller> callers_;
-  std::vector<Socket> sockets_;  // by rank; none: not there yet
+  std::vector<Descriptor> sockets_;  // by rank; none: not there yet
 };
 
 }  // namespace
-
-Socket::~Socket() {
-  if (fd_ >= 0) close(fd_);
-}
 
 std::string PeerSocketName(const PeerGroupId& id, int rank) {
   return absl::StrCat(
@@ -219,7 +218,7 @@ std::string PeerHello(const PeerGroupId& id, int rank, int size) {
   return std::string(reinterpret_cast<const char*>(&hello), sizeof(hello));
 }
 
-absl::StatusOr<std::vector<Socket>> ConnectPeers(
+absl::StatusOr<std::vector<Descriptor>> ConnectPeers(
     const PeerGroupId& id, int rank, int size,
     const std::atomic<bool>& given_up) {
   Mesh mesh(id, rank, size);

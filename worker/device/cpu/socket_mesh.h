@@ -10,29 +10,13 @@
 
 #include <atomic>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/files/descriptor.h"
 #include "worker/device/peers.h"
 
 namespace roundhouse::worker {
-
-// Owns a socket; -1: none.
-class Socket {
- public:
-  explicit Socket(int fd = -1) : fd_(fd) {}
-  ~Socket();
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 // Where a member listens while it joins; without the zero byte before it.
 std::string PeerSocketName(const PeerGroupId& id, int rank);
@@ -42,7 +26,7 @@ std::string PeerHello(const PeerGroupId& id, int rank, int size);
 
 // The sockets to the other members, by rank; this one's is none.  Blocking, and
 // errors, as PeerLink::Join.
-absl::StatusOr<std::vector<Socket>> ConnectPeers(
+absl::StatusOr<std::vector<Descriptor>> ConnectPeers(
     const PeerGroupId& id, int rank, int size,
     const std::atomic<bool>& given_up);
 

@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/files/descriptor.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/status.h"
@@ -79,8 +80,8 @@ class Message {
 // Both directions between this member and another one.
 class Transfer {
  public:
-  Transfer(const Socket& socket, const PeerCopy& copy)
-      : fd_(socket.fd()),
+  Transfer(const Descriptor& socket, const PeerCopy& copy)
+      : fd_(socket.get()),
         copy_(copy),
         // sendmsg writes to nothing.
         send_(const_cast<std::byte*>(copy.send), copy.send_bytes),
@@ -131,7 +132,7 @@ class Transfer {
 
 class SocketGroup : public PeerGroup {
  public:
-  SocketGroup(const InjectedLoss& loss, std::vector<Socket> sockets)
+  SocketGroup(const InjectedLoss& loss, std::vector<Descriptor> sockets)
       : loss_(loss), sockets_(std::move(sockets)) {}
   ~SocketGroup() override { SocketGroup::Abort(); }
 
@@ -141,7 +142,7 @@ class SocketGroup : public PeerGroup {
     for (const PeerCopy& copy : copies) {
       ROUNDHOUSE_CHECK(copy.rank >= 0 &&
                        copy.rank < static_cast<int>(sockets_.size()) &&
-                       sockets_[copy.rank].fd() >= 0)
+                       sockets_[copy.rank].get() >= 0)
           << "rank " << copy.rank;
       transfers.emplace_back(sockets_[copy.rank], copy);
     }
@@ -162,7 +163,7 @@ class SocketGroup : public PeerGroup {
     over_ = true;
     // Wakes who waits in poll, here and there.  Closing them is the
     // destructor's: an Exchange may be using them.
-    for (const Socket& socket : sockets_) shutdown(socket.fd(), SHUT_RDWR);
+    for (const Descriptor& socket : sockets_) shutdown(socket.get(), SHUT_RDWR);
   }
 
  private:
@@ -193,7 +194,7 @@ class SocketGroup : public PeerGroup {
   }
 
   const InjectedLoss& loss_;
-  const std::vector<Socket> sockets_;  // by rank; none: this one's
+  const std::vector<Descriptor> sockets_;  // by rank; none: this one's
   std::atomic<bool> over_{false};
   mutable Mutex mutex_;
   // Why it is over, where an Exchange failed.
@@ -221,7 +222,7 @@ class SocketPeers : public PeerLink {
     ROUNDHOUSE_CHECK(0 <= rank && rank < size && size <= kMaxPeers)
         << "rank " << rank << " of " << size;
     RETURN_IF_ERROR(loss_.Check());
-    ASSIGN_OR_RETURN(std::vector<Socket> sockets,
+    ASSIGN_OR_RETURN(std::vector<Descriptor> sockets,
                      ConnectPeers(id, rank, size, given_up));
     return std::make_unique<SocketGroup>(loss_, std::move(sockets));
   }

@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 
+#include "base/files/descriptor.h"
 #include "worker/device/cpu/cpu_device.h"
 #include "worker/device/cpu/socket_mesh.h"
 #include "worker/device/peers_conformance.h"
@@ -111,19 +112,19 @@ TEST(SocketPeersTest, SendingToAMemberThatWasKilledIsNoSignal) {
 }
 
 // Somebody who calls member `rank`, as soon as it listens, and says `hello`.
-Socket Call(const PeerGroupId& id, int rank, const std::string& hello) {
+Descriptor Call(const PeerGroupId& id, int rank, const std::string& hello) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   const std::string name = PeerSocketName(id, rank);
   name.copy(address.sun_path + 1, sizeof(address.sun_path) - 1);
   const auto bytes =
       static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  Socket caller(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  while (connect(caller.fd(), reinterpret_cast<const sockaddr*>(&address),
+  Descriptor caller(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  while (connect(caller.get(), reinterpret_cast<const sockaddr*>(&address),
                  bytes) != 0) {
     std::this_thread::yield();
   }
-  EXPECT_EQ(send(caller.fd(), hello.data(), hello.size(), MSG_NOSIGNAL),
+  EXPECT_EQ(send(caller.get(), hello.data(), hello.size(), MSG_NOSIGNAL),
             static_cast<ssize_t>(hello.size()));
   return caller;
 }
@@ -156,15 +157,15 @@ TEST(SocketPeersTest, StrangersAreDropped) {
   auto first = Member(0, 2);
   auto second = Member(1, 2);
   std::thread listens([&] { EXPECT_TRUE(first->Join(id).ok()); });
-  std::vector<Socket> strangers;
+  std::vector<Descriptor> strangers;
   for (const std::string& hello : hellos) {
     strangers.push_back(Call(id, 0, hello));
   }
   EXPECT_TRUE(second->Join(id).ok());
   listens.join();
   char byte;
-  for (const Socket& stranger : strangers) {
-    EXPECT_LE(recv(stranger.fd(), &byte, 1, 0), 0);  // hung up on
+  for (const Descriptor& stranger : strangers) {
+    EXPECT_LE(recv(stranger.get(), &byte, 1, 0), 0);  // hung up on
   }
   std::byte sent{7};
   std::byte received{0};
