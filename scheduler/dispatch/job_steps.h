@@ -156,7 +156,7 @@ class JobSteps {
     SlotId first_part{};  // of the plan's slot
     bool wide = false;    // that has several
     SlotPlace place;
-    SlotPass pass = SlotPass::kForward;
+    SlotKind kind = SlotKind::kForward;
     LayerRange layers;
     IndexRange micro_batches;
     uint64_t round_number = 0;

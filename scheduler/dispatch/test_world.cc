@@ -162,7 +162,7 @@ void World::Carry(const RunSlotAction& action) {
                           }),
             3);
   EXPECT_EQ(committed_.count(action.slot), 0u) << "a committed slot ran again";
-  if (action.pass == SlotPass::kFused || action.pass == SlotPass::kBackward) {
+  if (action.kind == SlotKind::kFused || action.kind == SlotKind::kBackward) {
     CheckBlocks(action);
   }
   const std::set<int> down(action.units_down.begin(), action.units_down.end());
@@ -256,7 +256,7 @@ bool World::InputsReady(const RunSlotAction& slot, IndexRange micro_batches) {
     }
   }
   return Produced(slot, false, slot.layers.first, micro_batches) &&
-         (slot.pass != SlotPass::kBackward ||
+         (slot.kind != SlotKind::kBackward ||
           Produced(slot, true, slot.layers.last + 1, micro_batches));
 }
 
@@ -319,7 +319,7 @@ void World::FinishSlot(size_t device) {
   computing_.erase(device);
   withdrawing_.erase(slot.slot);
   const bool backward =
-      slot.pass == SlotPass::kFused || slot.pass == SlotPass::kBackward;
+      slot.kind == SlotKind::kFused || slot.kind == SlotKind::kBackward;
   if (backward) {
     Produce(slot, true, slot.layers.first);
     for (const int unit : UnitsOf(slot)) Contribute(slot, unit);
@@ -348,21 +348,21 @@ void World::AnswerWithdrawal(size_t device, size_t index) {
 }
 
 bool World::HostInputsReady(const RunHostOpAction& op) {
-  return op.type != HostOpType::kGather ||
+  return op.kind != HostOpKind::kGather ||
          WeightsReady(op.job, op.step_number, 0);
 }
 
 void World::FinishHostOp() {
   const RunHostOpAction op = host_queue_.front();
   host_queue_.erase(host_queue_.begin());
-  if (op.type == HostOpType::kGather) {
+  if (op.kind == HostOpKind::kGather) {
     ++gathers;
     const int count =
         specs_[{op.job, op.step_number}].round_micro_batches[op.round];
     for (int64_t m = 0; m < count; ++m) {
       produced_.insert({op.job, op.step_number, op.round, false, 0, m});
     }
-  } else if (op.type == HostOpType::kUpdate) {
+  } else if (op.kind == HostOpKind::kUpdate) {
     EXPECT_EQ(op.reduces(), shape_.OnePass(op.unit)) << "unit " << op.unit;
     if (op.reduces()) {
       CheckReduce(op);

@@ -38,7 +38,7 @@ struct Turn {
 };
 
 Turn TurnOf(const Part& part, const ModelCosts& costs, double speed) {
-  const bool recomputes = part.pass == SlotPass::kBackward;
+  const bool recomputes = part.kind == SlotKind::kBackward;
   const auto sum = [&](auto&& of_layer) {
     return static_cast<double>(
                costs.Sum(part.layers.first, part.layers.last, of_layer)) /
@@ -52,7 +52,7 @@ Turn TurnOf(const Part& part, const ModelCosts& costs, double speed) {
     return (recomputes ? 0 : costs.ForwardNs(layer)) +
            (part.backward() ? costs.BackwardNs(layer) : 0);
   });
-  if (part.pass == SlotPass::kFused) {
+  if (part.kind == SlotKind::kFused) {
     turn.forward_ns = sum([&](int layer) { return costs.ForwardNs(layer); });
   }
   return turn;
@@ -94,7 +94,7 @@ Traffic TrafficOf(const std::vector<Part>& parts, const ModelCosts& costs,
   for (const Part& part : parts) {
     bytes += PartWeightBytes(part, costs);
     // Input up and output down; a backward part also uploads a gradient.
-    const int boundaries = part.pass == SlotPass::kBackward ? 3 : 2;
+    const int boundaries = part.kind == SlotKind::kBackward ? 3 : 2;
     bytes += boundaries * part.micro_batches.size() * costs.BoundaryBytes();
     if (!part.backward()) continue;
     contributed +=
@@ -140,7 +140,7 @@ Round RoundOf(const std::vector<Part>& parts, const ModelCosts& costs,
   for (const Part& part : parts) {
     const double ns = static_cast<double>(PartNs(part, costs)) / speed;
     const auto weights = static_cast<double>(PartWeightBytes(part, costs));
-    if (part.pass == SlotPass::kFused) {
+    if (part.kind == SlotKind::kFused) {
       round.fused_ns += ns;
       if (fused == FusedSlots::kByLayer) {
         const Turn turn = TurnOf(part, costs, speed);
@@ -148,7 +148,7 @@ Round RoundOf(const std::vector<Part>& parts, const ModelCosts& costs,
         round.fused_ns -= turn.after_ns - turn.forward_ns;
       }
       round.fused_host_ns += weights / machine.host_rate;
-    } else if (part.pass == SlotPass::kForward) {
+    } else if (part.kind == SlotKind::kForward) {
       round.forward_ns += ns;
       round.forward_host_ns +=
           (weights + 2 * part.micro_batches.size() * boundary_bytes) /
@@ -224,12 +224,12 @@ double EstimateStepNs(const std::vector<Part>& parts,
         static_cast<double>(costs.WeightBytes(part.layers.first));
     const auto all_bytes = static_cast<double>(PartWeightBytes(part, costs));
     const auto activation_bytes =
-        static_cast<double>((part.pass == SlotPass::kBackward ? 2 : 1) *
+        static_cast<double>((part.kind == SlotKind::kBackward ? 2 : 1) *
                             part.micro_batches.size() * costs.BoundaryBytes());
     const double all_up_ns = upload_ns + all_bytes / machine.link_rate;
     device.link_free_ns = all_up_ns + activation_bytes / machine.link_rate;
     const bool whole =
-        part.pass == SlotPass::kFused && fused == FusedSlots::kWhole;
+        part.kind == SlotKind::kFused && fused == FusedSlots::kWhole;
     double t =
         std::max(device.free_ns, upload_ns + (whole ? all_bytes : first_bytes) /
                                                  machine.link_rate);

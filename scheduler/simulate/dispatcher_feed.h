@@ -79,9 +79,9 @@ class DispatcherFeed : public PartFeed {
     uint64_t turn = 0;
     int64_t order = 0;
   };
-  using HostKey = std::tuple<HostTaskType, int, int, int>;
+  using HostKey = std::tuple<HostOpKind, int, int, int>;
   static HostKey KeyOf(const HostTask& task) {
-    return {task.type, task.job, task.round, task.layer};
+    return {task.kind, task.job, task.round, task.layer};
   }
 
   static DispatcherOptions OptionsFor(const std::vector<FedJob>& jobs);

@@ -14,7 +14,7 @@ std::vector<Part> FirstRound(const std::vector<Part>& parts,
 std::vector<int> SavedLayers(const std::vector<Part>& parts) {
   std::vector<int> saved;
   for (const Part& part : parts) {
-    if (part.pass == SlotPass::kBackward) saved.push_back(part.layers.first);
+    if (part.kind == SlotKind::kBackward) saved.push_back(part.layers.first);
   }
   std::sort(saved.begin(), saved.end());
   saved.erase(std::unique(saved.begin(), saved.end()), saved.end());

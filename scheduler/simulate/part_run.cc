@@ -23,7 +23,7 @@ PartRun::PartRun(const Part& part, const ModelCosts& costs,
 absl::InlinedVector<Boundary, 2> PartRun::Inputs(int turn) const {
   absl::InlinedVector<Boundary, 2> inputs = {
       {part_.layers.first, PassDirection::kForward, micro_batch(turn)}};
-  if (part_.pass == SlotPass::kBackward) {
+  if (part_.kind == SlotKind::kBackward) {
     inputs.push_back(
         {part_.layers.last + 1, PassDirection::kBackward, micro_batch(turn)});
   }
@@ -48,8 +48,8 @@ std::optional<int> PartRun::AwaitedWeights() const {
 
 std::optional<PartRun::Op> PartRun::Next() const {
   if (finished() || !input_[turn_]) return std::nullopt;
-  if (part_.pass == SlotPass::kForward) return NextForward(WorkKind::kForward);
-  if (part_.pass == SlotPass::kFused) return NextFused();
+  if (part_.kind == SlotKind::kForward) return NextForward(WorkKind::kForward);
+  if (part_.kind == SlotKind::kFused) return NextFused();
   return backpropagates_ ? NextBackward() : NextForward(WorkKind::kRecompute);
 }
 

@@ -33,7 +33,7 @@ class FusedPart {
  private:
   static Part Fused() {
     Part part;
-    part.pass = SlotPass::kFused;
+    part.kind = SlotKind::kFused;
     part.layers = {0, 2};
     part.micro_batches = {0, 3};
     return part;

@@ -143,14 +143,13 @@ void StepRun::TakeDecisions() {
   if (!feed_.directs_host()) return;
   for (const PartFeed::HostTask& task : feed_.TakeHostTasks()) {
     JobRun& job = *jobs_.at(task.job);
-    if (task.type == PartFeed::HostTaskType::kGather) {
+    if (task.kind == HostOpKind::kGather) {
       job.PublishRows(task.round);
       for (DeviceRun& device : devices_) device.changed = true;
       continue;
     }
-    job.host().Start(task.type == PartFeed::HostTaskType::kReduce
-                         ? WorkKind::kReduce
-                         : WorkKind::kOptimizer,
+    job.host().Start(task.kind == HostOpKind::kReduce ? WorkKind::kReduce
+                                                      : WorkKind::kOptimizer,
                      task.round, task.layer);
     StartHostWork(job);
   }

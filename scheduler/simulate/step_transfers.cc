@@ -110,8 +110,7 @@ void StepRun::HostWorkIsDone(const Transfer& transfer) {
   job.host().Done({transfer.kind, transfer.round, layer});
   // In one pass the operation goes on with the update.
   if (!reduced || !one_pass) {
-    feed_.HostTaskDone({reduced ? PartFeed::HostTaskType::kReduce
-                                : PartFeed::HostTaskType::kUpdate,
+    feed_.HostTaskDone({reduced ? HostOpKind::kReduce : HostOpKind::kUpdate,
                         transfer.job, transfer.round, layer});
   }
   StartHostWork(job);

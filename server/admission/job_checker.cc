@@ -35,13 +35,13 @@ absl::Status AdapterError(const std::string& field,
 }
 
 // What somebody who said nothing of the dtype would want to know; "": nothing.
-std::string DtypeWarning(const ModelDirectory& model, SpecDtype dtype,
+std::string DtypeWarning(const ModelDirectory& model, DType dtype,
                          const DeviceRoom& device) {
-  if (dtype == SpecDtype::kFp32 && device.with_libraries) {
+  if (dtype == DType::kF32 && device.with_libraries) {
     return "dtype is fp32, as the model's files are; on GPUs bf16 is several "
            "times faster and takes half the memory: say dtype: bf16";
   }
-  if (dtype == SpecDtype::kBf16 && MostlyIn(model) == DType::kF16) {
+  if (dtype == DType::kBF16 && MostlyIn(model) == DType::kF16) {
     return "dtype is bf16, though the model's files are in fp16, which would "
            "need a loss scale: say dtype: fp16 to have that";
   }
@@ -108,7 +108,7 @@ absl::StatusOr<std::optional<AdapterDirectory>> JobChecker::CheckAdapter(
 absl::StatusOr<JobSpec> JobChecker::CompleteAdapter(
     JobSpec spec, const std::optional<AdapterDirectory>& adapter,
     const ModelConfig& model) const {
-  if (spec.method == Method::kFull) return spec;
+  if (spec.method == TrainingMethod::kFull) return spec;
   const std::string& path = spec.resume_from_checkpoint;
   if (path.empty() && !adapter.has_value()) return spec;
   if (path.empty()) return WithAdapter(std::move(spec), *adapter);
@@ -125,8 +125,8 @@ absl::StatusOr<std::optional<CheckpointManifest>> JobChecker::CheckResume(
   const JobSpec& spec = resolved.spec();
   const std::string& path = spec.resume_from_checkpoint;
   if (path.empty()) return std::nullopt;
-  auto manifest = CheckResumable(roots_, path, model, resolved.adapter(),
-                                 ComputeDtype(resolved.dtype()));
+  auto manifest =
+      CheckResumable(roots_, path, model, resolved.adapter(), resolved.dtype());
   if (!manifest.ok()) {
     const bool corrupt = absl::IsDataLoss(manifest.status());
     return FieldError(corrupt ? "CHECKPOINT_CORRUPT" : "INVALID_VALUE",
@@ -143,15 +143,14 @@ absl::StatusOr<std::optional<CheckpointManifest>> JobChecker::CheckResume(
                    " is not below max_steps ", spec.max_steps));
 }
 
-std::optional<SpecDtype> JobChecker::DtypeToGoOn(const JobSpec& spec) const {
+std::optional<DType> JobChecker::DtypeToGoOn(const JobSpec& spec) const {
   if (spec.resume_from_checkpoint.empty()) return std::nullopt;
   const auto manifest =
       ReadCheckpoint(roots_, spec.resume_from_checkpoint, false);
   // What is wrong with it is CheckResume's to say.
   if (!manifest.ok()) return std::nullopt;
-  for (const SpecDtype dtype :
-       {SpecDtype::kFp32, SpecDtype::kBf16, SpecDtype::kFp16}) {
-    if (manifest->dtype == DTypeName(ComputeDtype(dtype))) return dtype;
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    if (manifest->dtype == DTypeName(dtype)) return dtype;
   }
   return std::nullopt;
 }

@@ -56,7 +56,7 @@ class JobChecker {
   absl::StatusOr<std::optional<CheckpointManifest>> CheckResume(
       const ResolvedSpec& resolved, const ModelConfig& model) const;
   // The dtype of the checkpoint it goes on from; empty: none, or not known.
-  std::optional<SpecDtype> DtypeToGoOn(const JobSpec& spec) const;
+  std::optional<DType> DtypeToGoOn(const JobSpec& spec) const;
   absl::StatusOr<SourceFiles> FilesOf(
       const JobSpec& spec, const ModelDirectory& model,
       const std::optional<AdapterDirectory>& adapter) const;

@@ -46,9 +46,8 @@ absl::StatusOr<SampleSource> OpenNamedSample(const WeightNames& names,
   const std::string& path =
       found.path.empty() ? found.job->last_checkpoint_path : found.path;
   if (path.empty()) return NoWeights(*found.job, spec);
-  ASSIGN_OR_RETURN(
-      SampleSource source,
-      OpenSampleSource(path, ComputeDtype(resolved.dtype()), files, resolve));
+  ASSIGN_OR_RETURN(SampleSource source,
+                   OpenSampleSource(path, resolved.dtype(), files, resolve));
   source.template_date = spec.template_date;
   return source;
 }

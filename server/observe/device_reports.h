@@ -53,7 +53,7 @@ class DeviceReports {
   void OnWorkerUp(DeviceId device);
   void OnWorkerDown(DeviceId device);
   void OnDeviceLost(DeviceId device);
-  void OnSlot(const std::string& job, DeviceId device, SlotPass pass,
+  void OnSlot(const std::string& job, DeviceId device, SlotKind kind,
               const wire::SlotDone& done);
   void OnSlotReplayed(DeviceId device);
   void OnSlotFailed(DeviceId device);
@@ -89,7 +89,7 @@ class DeviceReports {
 
   // Bytes per second.
   void SetLinkRates(int device, double h2d, double d2h);
-  void ObserveSlot(SlotPass pass, const wire::SlotDone& done);
+  void ObserveSlot(SlotKind kind, const wire::SlotDone& done);
   void AddTransfers(int device, const wire::SlotDone& done);
   void PublishTimes(int device, int64_t now_ns);
   void PublishLink(int device, int64_t now_ns);

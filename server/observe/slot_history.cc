@@ -27,7 +27,7 @@ void SlotHistory::Started(const SlotFacts& facts, int64_t at_ns,
                     .started_ns = at_ns,
                     .ended_ns = at_ns,
                     .slots = 1,
-                    .passes = 1u << static_cast<uint32_t>(facts.pass),
+                    .passes = PassBit(facts.kind),
                     .first_step = facts.step,
                     .last_step = facts.step,
                     .layers = facts.layers};

@@ -11,8 +11,8 @@ namespace {
 constexpr int64_t kMs = 1'000'000;
 
 SlotFacts Slot(const std::string& job, int64_t step = 1,
-               SlotPass pass = SlotPass::kForward, LayerRange layers = {0, 1}) {
-  return {.job = job, .step = step, .pass = pass, .layers = layers};
+               SlotKind kind = SlotKind::kForward, LayerRange layers = {0, 1}) {
+  return {.job = job, .step = step, .kind = kind, .layers = layers};
 }
 
 // From `from_ms` to `to_ms`, computing all the time.
@@ -24,7 +24,7 @@ void RunSlot(SlotHistory& history, const SlotFacts& slot, int64_t from_ms,
 
 TEST(SlotHistoryTest, SlotsAndTheGapsBetweenThem) {
   SlotHistory history(0);
-  RunSlot(history, Slot("job-1", 7, SlotPass::kBackward, {2, 3}), 100, 300);
+  RunSlot(history, Slot("job-1", 7, SlotKind::kBackward, {2, 3}), 100, 300);
   RunSlot(history, Slot("job-1", 8), 450, 700);
   const auto blocks = history.Recent(1000 * kMs);
   ASSERT_EQ(blocks.size(), 2u);
@@ -33,7 +33,7 @@ TEST(SlotHistoryTest, SlotsAndTheGapsBetweenThem) {
   EXPECT_EQ(blocks[0].ended_ns, 300 * kMs);
   EXPECT_EQ(blocks[0].compute_ns, 200 * kMs);
   EXPECT_EQ(blocks[0].slots, 1);
-  EXPECT_EQ(blocks[0].passes, 1u << static_cast<int>(SlotPass::kBackward));
+  EXPECT_EQ(blocks[0].passes, PassBit(SlotKind::kBackward));
   EXPECT_EQ(blocks[0].first_step, 7);
   EXPECT_EQ(blocks[0].layers, (LayerRange{2, 3}));
   EXPECT_EQ(blocks[1].started_ns, 450 * kMs);
@@ -49,9 +49,9 @@ TEST(SlotHistoryTest, WaitsWithinASlotAreNoComputation) {
 
 TEST(SlotHistoryTest, ShortSlotsOfAJobAreOneBlock) {
   SlotHistory history(0);
-  RunSlot(history, Slot("job-1", 5, SlotPass::kForward, {2, 3}), 0, 10);
+  RunSlot(history, Slot("job-1", 5, SlotKind::kForward, {2, 3}), 0, 10);
   RunSlot(history, Slot("job-2"), 10, 20);
-  RunSlot(history, Slot("job-1", 4, SlotPass::kBackward, {0, 2}), 20, 40);
+  RunSlot(history, Slot("job-1", 4, SlotKind::kBackward, {0, 2}), 20, 40);
   RunSlot(history, Slot("job-2"), 50, 60);
   RunSlot(history, Slot("job-2"), 99, 111);   // too long after the block began
   RunSlot(history, Slot("job-2"), 111, 112);  // in the next period
@@ -60,8 +60,8 @@ TEST(SlotHistoryTest, ShortSlotsOfAJobAreOneBlock) {
   EXPECT_EQ(blocks[0].ended_ns, 40 * kMs);
   EXPECT_EQ(blocks[0].compute_ns, 30 * kMs);
   EXPECT_EQ(blocks[0].slots, 2);
-  EXPECT_EQ(blocks[0].passes, 1u << static_cast<int>(SlotPass::kForward) |
-                                  1u << static_cast<int>(SlotPass::kBackward));
+  EXPECT_EQ(blocks[0].passes,
+            PassBit(SlotKind::kForward) | PassBit(SlotKind::kBackward));
   EXPECT_EQ(blocks[0].first_step, 4);
   EXPECT_EQ(blocks[0].last_step, 5);
   EXPECT_EQ(blocks[0].layers, (LayerRange{0, 3}));

@@ -33,7 +33,7 @@ namespace roundhouse {
 
 // A host operation that is done.
 struct HostOpTimes {
-  wire::HostOpKind kind = wire::HostOpKind::kGather;
+  HostOpKind kind = HostOpKind::kGather;
   int unit = 0;
   int64_t step = 0;
   int64_t started_ns = 0;

@@ -55,7 +55,7 @@ int64_t CheckpointsAtOnce(const JobSpec& spec, int64_t start_step) {
 DiskNeed DiskNeedOf(const ResolvedSpec& spec, const ModelConfig& model,
                     int64_t start_step) {
   const AdapterConfig adapter = spec.adapter();
-  const DType dtype = ComputeDtype(spec.dtype());
+  const DType dtype = spec.dtype();
   const std::vector<UnitSpec> units = TrainingUnits(model, adapter);
   DiskNeed need;
   uint64_t optimizer_bytes = 0;

@@ -27,8 +27,7 @@ TEST(DiskNeedTest, IsWhatTheFilesHold) {
             Spec(absl::StrCat("max_steps: 1\nmethod: ", method,
                               "\ndtype: ", rest, "\n")),
             2);
-        TrainingStateOptions options =
-            TestStateOptions(tied, ComputeDtype(spec.dtype()));
+        TrainingStateOptions options = TestStateOptions(tied, spec.dtype());
         options.adapter = spec.adapter();
         options.stale = absl::StrContains(rest, "async");
         const auto arena = *HostArena::Create(64 << 20, 3);

@@ -53,7 +53,7 @@ class PlanAdviser {
   PlanAdviser& operator=(const PlanAdviser&) = delete;
 
   // A slot was done on a device of this speed.
-  void ObserveSlot(SlotPass pass, double speed, const wire::SlotDone& done);
+  void ObserveSlot(SlotKind kind, double speed, const wire::SlotDone& done);
   // As MeasuredRates.
   void ObserveHostOp(const RunHostOpAction& action, int64_t elements,
                      DType contributions, int64_t ns);

@@ -12,7 +12,7 @@ class FakeTelemetry : public StepTelemetry {
   void OnSlotSent(uint64_t, const RunSlotAction&, int64_t) override { ++sent; }
   void OnSlotCommand(wire::RunSlot&) override { ++commands; }
   void OnDispatchLatency(double) override {}
-  void OnSlot(DeviceId, SlotPass, const wire::SlotDone&) override { ++done; }
+  void OnSlot(DeviceId, SlotKind, const wire::SlotDone&) override { ++done; }
   void OnSlotReplayed(DeviceId) override { ++replayed; }
   void OnSlotFailed(DeviceId) override { ++failed; }
   void OnHostOp(const HostOpTimes&) override { ++host_ops; }

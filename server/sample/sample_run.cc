@@ -10,8 +10,7 @@ namespace roundhouse {
 namespace {
 
 uint64_t FileBytes(const wire::FileTensor& tensor) {
-  return tensor.element_count *
-         DTypeBytes(static_cast<DType>(tensor.file_dtype));
+  return tensor.element_count * DTypeBytes(tensor.file_dtype);
 }
 
 absl::Status HostMemoryError(const std::string& text) {

@@ -536,7 +536,7 @@ TEST(SplitPartsTest, PartsHoldWholeTensorsUpToTheLimit) {
   for (uint64_t elements : {10, 10, 30, 1}) {
     wire::FileTensor tensor = {};
     tensor.element_count = elements;
-    tensor.file_dtype = static_cast<uint32_t>(DType::kF32);
+    tensor.file_dtype = DType::kF32;
     part.tensors.push_back(tensor);
   }
   const auto split = SplitParts({part, part}, 80);

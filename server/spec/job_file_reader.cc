@@ -181,7 +181,7 @@ class Reader {
 
   void CheckMethod() {
     if (!Sound({"method"})) return;
-    if (draft_.spec.method == Method::kFull) {
+    if (draft_.spec.method == TrainingMethod::kFull) {
       for (const char* name : {"adapter_name_or_path", "lora_r", "lora_alpha",
                                "lora_dropout", "target_modules"}) {
         const Given* const given = Find(name);
@@ -206,8 +206,8 @@ class Reader {
   void ApplyDtype() {
     const Given* by = draft_.spec.dtype.has_value() ? Find("dtype") : nullptr;
     for (const auto& [name, on, dtype] :
-         {std::tuple("bf16", draft_.bf16, SpecDtype::kBf16),
-          std::tuple("fp16", draft_.fp16, SpecDtype::kFp16)}) {
+         {std::tuple("bf16", draft_.bf16, DType::kBF16),
+          std::tuple("fp16", draft_.fp16, DType::kF16)}) {
       if (!on) continue;
       const Given& flag = *Find(name);
       if (by != nullptr) return BothGiven(*by, flag, "the dtype too");
@@ -218,9 +218,9 @@ class Reader {
     if (by == nullptr && Find("dtype") == nullptr &&
         (Find("bf16") != nullptr || Find("fp16") != nullptr) &&
         Sound({"bf16", "fp16"})) {
-      draft_.spec.dtype = SpecDtype::kFp32;
+      draft_.spec.dtype = DType::kF32;
     }
-    if (draft_.spec.dtype != SpecDtype::kFp16 ||
+    if (draft_.spec.dtype != DType::kF16 ||
         draft_.spec.optimizer_mode != OptimizerMode::kAsync) {
       return;
     }

@@ -34,11 +34,10 @@ std::string Message(const JobFile& file) {
 // Elsewhere neither of the two means fp32.
 TEST(JobFileTest, FlagsOfDtypesThatAreFalseMeanFp32) {
   for (const char* text : {"bf16: false", "fp16: false\nbf16: false"}) {
-    EXPECT_EQ(With(text).spec().dtype, SpecDtype::kFp32) << text;
+    EXPECT_EQ(With(text).spec().dtype, DType::kF32) << text;
   }
   EXPECT_EQ(With("torch_dtype: auto\nbf16: false").spec().dtype, std::nullopt);
-  EXPECT_EQ(With("torch_dtype: auto\nbf16: true").spec().dtype,
-            SpecDtype::kBf16);
+  EXPECT_EQ(With("torch_dtype: auto\nbf16: true").spec().dtype, DType::kBF16);
 }
 
 TEST(JobFileTest, AFileToTrainOnAndToValidateWithIsWarnedOf) {
@@ -177,13 +176,13 @@ TEST(JobFileTest, OtherNamesOfOneThing) {
       "sample_packing: True\noptimizer: adamw_torch_fused\n");
   ASSERT_TRUE(file.status().ok()) << file.status();
   const JobSpec& spec = file.spec();
-  EXPECT_EQ(spec.method, Method::kLora);
+  EXPECT_EQ(spec.method, TrainingMethod::kLora);
   EXPECT_EQ(spec.adapter_name_or_path, "a");
   EXPECT_EQ(spec.target_modules, 0x5u);
   EXPECT_EQ(spec.lr_scheduler_type, LrSchedulerType::kCosine);
   EXPECT_EQ(spec.batch_size, 8);
   EXPECT_EQ(spec.micro_batch_size, 2);
-  EXPECT_EQ(spec.dtype, SpecDtype::kBf16);
+  EXPECT_EQ(spec.dtype, DType::kBF16);
   EXPECT_EQ(spec.gradient_checkpointing, GradientCheckpointing::kAuto);
   EXPECT_TRUE(spec.packing);
   EXPECT_TRUE(file.warnings().empty());

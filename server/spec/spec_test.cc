@@ -81,7 +81,7 @@ TEST(SpecTest, EveryAliasMeansItsField) {
   EXPECT_EQ(spec->validation_dataset, std::vector<std::string>{"v"});
   EXPECT_EQ(spec->max_length, 77);
   EXPECT_EQ(spec->num_train_epochs, 2.5);
-  EXPECT_EQ(spec->dtype, SpecDtype::kBf16);
+  EXPECT_EQ(spec->dtype, DType::kBF16);
   EXPECT_EQ(spec->output_name, "out");
 }
 
@@ -178,7 +178,7 @@ TEST(SpecTest, Fp16HasTwoNames) {
         "fp16: true\nbf16: false\noptimizer_mode: sync"}) {
     const auto spec = With(text);
     ASSERT_TRUE(spec.ok()) << text << ": " << spec.status();
-    EXPECT_EQ(spec->dtype, SpecDtype::kFp16) << text;
+    EXPECT_EQ(spec->dtype, DType::kF16) << text;
   }
   ExpectError("fp16: true\ndtype: fp16", "CONFLICTING_FIELDS", "fp16",
               "job.yaml:3: fp16: dtype (line 4) says the dtype too; keep one "
@@ -318,7 +318,7 @@ TEST(SpecTest, AdaptersOfALoraJob) {
       "lora_dropout: 0.1\ntarget_modules: [down_proj, q_proj]\n"
       "adapter_name_or_path: a");
   ASSERT_TRUE(spec.ok()) << spec.status();
-  EXPECT_EQ(spec->method, Method::kLora);
+  EXPECT_EQ(spec->method, TrainingMethod::kLora);
   EXPECT_EQ(spec->lora_r, 16);
   EXPECT_EQ(spec->lora_alpha, 32.5);
   EXPECT_EQ(spec->lora_dropout, 0.1);
@@ -329,7 +329,7 @@ TEST(SpecTest, AdaptersOfALoraJob) {
   EXPECT_EQ(spec->lora_r, 4);
   EXPECT_EQ(spec->target_modules, kAllLinearTargets);
   EXPECT_FALSE(spec->lora_alpha.has_value());
-  EXPECT_EQ(Parse(kLeast)->method, Method::kFull);
+  EXPECT_EQ(Parse(kLeast)->method, TrainingMethod::kFull);
 }
 
 TEST(SpecTest, FieldsOfAdaptersNeedTheirMethod) {
@@ -631,11 +631,11 @@ TEST(ResolvedSpecTest, DeterminismIsTheJobsOrThatOfTheDevices) {
 }
 
 TEST(ResolvedSpecTest, LengthAndDtypeAreTheJobsOrTheModels) {
-  const SpecDefaults model = {.max_length = 256, .dtype = SpecDtype::kBf16};
+  const SpecDefaults model = {.max_length = 256, .dtype = DType::kBF16};
   for (const char* text : {"", "dtype: auto", "max_length: null"}) {
     const ResolvedSpec resolved = ResolvedSpec::Resolve(*With(text), 1, model);
     EXPECT_EQ(resolved.max_length(), 256) << text;
-    EXPECT_EQ(resolved.dtype(), SpecDtype::kBf16) << text;
+    EXPECT_EQ(resolved.dtype(), DType::kBF16) << text;
     // As they were when it was submitted, whatever the model says later.
     const auto again = ResolvedSpec::FromJson(resolved.ToJson());
     ASSERT_TRUE(again.ok()) << again.status();
@@ -646,7 +646,7 @@ TEST(ResolvedSpecTest, LengthAndDtypeAreTheJobsOrTheModels) {
   const ResolvedSpec own = ResolvedSpec::Resolve(
       *With("torch_dtype: float16\nmax_length: 300"), 1, model);
   EXPECT_EQ(own.max_length(), 300);
-  EXPECT_EQ(own.dtype(), SpecDtype::kFp16);
+  EXPECT_EQ(own.dtype(), DType::kF16);
 }
 
 TEST(ResolvedSpecTest, AdaptersGetPeftsDefaults) {

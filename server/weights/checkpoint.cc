@@ -270,8 +270,8 @@ absl::StatusOr<std::vector<FilePart>> ResumeParts(const FileOpener& files,
     wire::FileTensor tensor = {};
     tensor.file_offset = entry->second.tensor.begin;
     tensor.element_count = static_cast<uint64_t>(spec.element_count);
-    tensor.file_dtype = static_cast<uint32_t>(dtype);
-    tensor.first_dtype = static_cast<uint32_t>(dtype);
+    tensor.file_dtype = dtype;
+    tensor.first_dtype = dtype;
     tensor.first_offset =
         base +
         static_cast<uint64_t>(spec.unit_offset_elements) * DTypeBytes(dtype);

@@ -64,7 +64,7 @@ absl::StatusOr<std::unique_ptr<Update>> Update::Make(const wire::Arena& arena,
   ASSIGN_OR_RETURN(update->contributed_,
                    ContributionSum::Make(arena, job, op, threads));
   if (!update->contributed_.empty()) {
-    if (op.want_norm != 0) update->norm_partials_ = job.NormPartials(op.unit);
+    if (op.want_norm) update->norm_partials_ = job.NormPartials(op.unit);
   } else if (job.KeepsSum(op.unit)) {
     update->grad_sum_ = job.Fp32(op.unit, job.unit(op.unit).grad_sum_offset);
   } else {
