@@ -28,10 +28,11 @@ absl::Status AdapterError(const std::string& field,
   // The disk or a shortage is at fault, not the adapter.
   if (absl::IsUnavailable(status) || absl::IsInternal(status)) return status;
   const bool unimplemented = absl::IsUnimplemented(status);
-  return FieldError(unimplemented ? absl::StatusCode::kUnimplemented
-                                  : absl::StatusCode::kInvalidArgument,
-                    unimplemented ? "NOT_AVAILABLE" : "INVALID_VALUE", field,
-                    absl::StrCat(field, ": ", std::string(status.message())));
+  return FieldError(
+      unimplemented ? absl::StatusCode::kUnimplemented
+                    : absl::StatusCode::kInvalidArgument,
+      unimplemented ? FieldReason::kNotAvailable : FieldReason::kInvalidValue,
+      field, std::string(status.message()));
 }
 
 // What somebody who said nothing of the dtype would want to know; "": nothing.
@@ -54,9 +55,8 @@ absl::StatusOr<CheckedFile> CheckDataFile(const FileOpener& files,
                                           const std::string& path) {
   const auto file = files.Open(path);
   if (file.ok()) return file->checked();
-  return FieldError(
-      "INVALID_DATASET", field,
-      absl::StrCat(field, ": ", std::string(file.status().message())));
+  return FieldError(FieldReason::kInvalidDataset, field,
+                    std::string(file.status().message()));
 }
 
 void Append(const std::vector<CheckedFile>& files, SourceFiles& to) {
@@ -129,18 +129,16 @@ absl::StatusOr<std::optional<CheckpointManifest>> JobChecker::CheckResume(
       CheckResumable(roots_, path, model, resolved.adapter(), resolved.dtype());
   if (!manifest.ok()) {
     const bool corrupt = absl::IsDataLoss(manifest.status());
-    return FieldError(corrupt ? "CHECKPOINT_CORRUPT" : "INVALID_VALUE",
-                      "resume_from_checkpoint",
-                      absl::StrCat("resume_from_checkpoint: ",
-                                   std::string(manifest.status().message())));
+    return FieldError(
+        corrupt ? FieldReason::kCheckpointCorrupt : FieldReason::kInvalidValue,
+        "resume_from_checkpoint", std::string(manifest.status().message()));
   }
   if (spec.max_steps == 0 || manifest->step < spec.max_steps) {
     return *std::move(manifest);
   }
-  return FieldError(
-      "INVALID_VALUE", "resume_from_checkpoint",
-      absl::StrCat("resume_from_checkpoint: ", path, ": step ", manifest->step,
-                   " is not below max_steps ", spec.max_steps));
+  return FieldError(FieldReason::kInvalidValue, "resume_from_checkpoint",
+                    absl::StrCat(path, ": step ", manifest->step,
+                                 " is not below max_steps ", spec.max_steps));
 }
 
 std::optional<DType> JobChecker::DtypeToGoOn(const JobSpec& spec) const {
@@ -158,8 +156,8 @@ std::optional<DType> JobChecker::DtypeToGoOn(const JobSpec& spec) const {
 absl::Status JobChecker::CheckOutputName(const std::string& name) const {
   if (LooksLikeJobId(name)) {
     return FieldError(
-        "INVALID_VALUE", "output_name",
-        absl::StrCat("output_name: \"", name,
+        FieldReason::kInvalidValue, "output_name",
+        absl::StrCat("\"", name,
                      "\" is kept for the job of that id; give another one"));
   }
   RETURN_IF_ERROR(store_.CheckOutputName(name));
@@ -167,9 +165,8 @@ absl::Status JobChecker::CheckOutputName(const std::string& name) const {
   if (name.empty() || !PathExists(path)) {
     return absl::OkStatus();
   }
-  return FieldError("INVALID_VALUE", "output_name",
-                    absl::StrCat("output_name: ", path,
-                                 " is there already; give another one"));
+  return FieldError(FieldReason::kInvalidValue, "output_name",
+                    absl::StrCat(path, " is there already; give another one"));
 }
 
 absl::StatusOr<SourceFiles> JobChecker::FilesOf(
@@ -190,9 +187,8 @@ absl::StatusOr<SourceFiles> JobChecker::FilesOf(
   }
   if (spec.validation_dataset.empty() || bytes > 0) return files;
   return FieldError(
-      "INVALID_DATASET", "validation_dataset",
-      absl::StrCat("validation_dataset: ", spec.validation_dataset[0],
-                   ": the file is empty"));
+      FieldReason::kInvalidDataset, "validation_dataset",
+      absl::StrCat(spec.validation_dataset[0], ": the file is empty"));
 }
 
 absl::StatusOr<AdmittedJob> JobChecker::Check(
@@ -201,7 +197,7 @@ absl::StatusOr<AdmittedJob> JobChecker::Check(
   if (fit_.room().device_count == 0) {
     RETURN_IF_ERROR(file.status());
     return FieldError(absl::StatusCode::kFailedPrecondition,
-                      "NO_HEALTHY_DEVICE", "",
+                      FieldReason::kNoHealthyDevice, "",
                       "this server runs with --devices=none: no job can run");
   }
   names_.ResolvePaths(&file);

@@ -24,9 +24,9 @@ absl::Status NoWeights(const JobRecord& job, const JobSpec& spec) {
         "its first checkpoint comes at step ",
         last > 0 ? std::min(spec.save_steps, last) : spec.save_steps);
   }
-  return FieldError(
-      absl::StatusCode::kFailedPrecondition, "ILLEGAL_STATE", "model",
-      absl::StrCat("model: job ", job.id, " has no weights yet: ", why));
+  return FieldError(absl::StatusCode::kFailedPrecondition,
+                    FieldReason::kIllegalState, "model",
+                    absl::StrCat("job ", job.id, " has no weights yet: ", why));
 }
 
 }  // namespace

@@ -227,8 +227,8 @@ JobService::StreamFineTuningJobLogs(
       [&]() -> MadeStream<Response> {
         ASSIGN_OR_RETURN(const JobRecord job, Find(request->name()));
         if (request->tail_lines() < 0) {
-          return FieldError("INVALID_VALUE", "tail_lines",
-                            "tail_lines: must not be negative");
+          return FieldError(FieldReason::kInvalidValue, "tail_lines",
+                            "must not be negative");
         }
         return std::make_shared<LogStream>(
             pump_, context, store_, job.id, JobFile(job, "log"),
@@ -260,9 +260,9 @@ JobService::TraceFineTuningJob(grpc::CallbackServerContext* context,
       [&]() -> MadeStream<Response> {
         ASSIGN_OR_RETURN(const std::string id, JobIdFromName(request->name()));
         if (request->steps() < 1 || request->steps() > kMaxTracedSteps) {
-          return FieldError("INVALID_VALUE", "steps",
-                            absl::StrCat("steps: ", request->steps(),
-                                         " is not 1 to ", kMaxTracedSteps));
+          return FieldError(
+              FieldReason::kInvalidValue, "steps",
+              absl::StrCat(request->steps(), " is not 1 to ", kMaxTracedSteps));
         }
         return std::make_shared<TraceStream>(
             pump_, context, request->name(),

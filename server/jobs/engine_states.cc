@@ -243,7 +243,7 @@ absl::StatusOr<JobRecord> Engine::OnFinishMarked(const JobRecord& job,
   if (stepping && !mark.again) running->runner().ForgetFinish();
   if (!absl::IsResourceExhausted(written)) return written;
   return FieldError(
-      written.code(), "STORAGE_FULL", "",
+      written.code(), FieldReason::kStorageFull, "",
       absl::StrCat(std::string(written.message()),
                    stepping ? "; nothing was done"
                             : "; the job had ended its last step meanwhile"));

@@ -78,10 +78,9 @@ absl::Status CheckDisk(const DiskNeed& need, uint64_t free_bytes,
                        const std::string& directory) {
   if (need.total_bytes() <= free_bytes) return absl::OkStatus();
   return FieldError(
-      absl::StatusCode::kResourceExhausted, "STORAGE_FULL",
+      absl::StatusCode::kResourceExhausted, FieldReason::kStorageFull,
       "model_name_or_path",
-      absl::StrCat("model_name_or_path: the job needs ",
-                   ByteText(need.total_bytes()), " of disk (",
+      absl::StrCat("the job needs ", ByteText(need.total_bytes()), " of disk (",
                    need.checkpoint_count, " checkpoints at once of ",
                    ByteText(need.checkpoint_bytes),
                    " each, see save_steps and save_total_limit, and ",

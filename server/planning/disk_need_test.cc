@@ -86,7 +86,7 @@ TEST(CheckDiskTest, AllOfItMustFit) {
   EXPECT_TRUE(CheckDisk(need, 160, "/d").ok());
   const absl::Status status = CheckDisk(need, 159, "/d");
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-  EXPECT_EQ(ErrorReason(status), "STORAGE_FULL");
+  EXPECT_EQ(ErrorReason(status), FieldReason::kStorageFull);
   const std::string text(status.message());
   for (const char* part :
        {"needs 160 bytes", "2 checkpoints at once of 70",

@@ -48,10 +48,9 @@ absl::Status CheckDevices(const char* direction,
   for (size_t stage = 0; stage < widths.size(); ++stage) {
     if (widths[stage].devices() <= device_count) continue;
     return FieldError(
-        "INVALID_VALUE", "plan",
-        absl::StrCat("plan: ", direction, "[", stage, "] is ",
-                     widths[stage].devices(), " devices wide; this server has ",
-                     device_count));
+        FieldReason::kInvalidValue, "plan",
+        absl::StrCat(direction, "[", stage, "] is ", widths[stage].devices(),
+                     " devices wide; this server has ", device_count));
   }
   return absl::OkStatus();
 }
@@ -73,7 +72,8 @@ absl::StatusOr<Plan> ExplicitToPlan(const ResolvedSpec& spec, int layers) {
     status = absl::InvalidArgumentError("plan.backward: has no stage");
   }
   if (!status.ok()) {
-    return FieldError("INVALID_VALUE", "plan", std::string(status.message()));
+    return RequestError(FieldReason::kInvalidValue, "plan",
+                        std::string(status.message()));
   }
   return plan;
 }

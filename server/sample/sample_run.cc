@@ -14,9 +14,9 @@ uint64_t FileBytes(const wire::FileTensor& tensor) {
 }
 
 absl::Status HostMemoryError(const std::string& text) {
-  return FieldError(absl::StatusCode::kResourceExhausted, "HOST_MEMORY",
-                    "model",
-                    absl::StrCat("model: ", text, "; training jobs go first"));
+  return FieldError(absl::StatusCode::kResourceExhausted,
+                    FieldReason::kHostMemory, "model",
+                    absl::StrCat(text, "; training jobs go first"));
 }
 
 }  // namespace
@@ -139,10 +139,11 @@ void SampleRun::OnBaseLoaded() {
   // Files that changed meanwhile may have given a mixture.
   if (!key.ok() || *key != base_key_) {
     bases_.Forget(state_->base());
-    return End(FieldError(
-        absl::StatusCode::kFailedPrecondition, "INVALID_MODEL", "model",
-        absl::StrCat("model: the files of ", options_.source.model.path,
-                     " changed while they were read")));
+    return End(
+        FieldError(absl::StatusCode::kFailedPrecondition,
+                   FieldReason::kInvalidModel, "model",
+                   absl::StrCat("the files of ", options_.source.model.path,
+                                " changed while they were read")));
   }
   state_->base().LoadEnded(true);
   LoadAdapters();
@@ -187,8 +188,8 @@ void SampleRun::OnFileWork(const absl::Status& status) {
   file_work_.reset();
   if (ended_) return ReleaseIfQuiet();
   if (status.ok()) return LoadNext();
-  End(FieldError(absl::StatusCode::kFailedPrecondition, "INVALID_MODEL",
-                 "model", absl::StrCat("model: ", status.message())));
+  End(FieldError(absl::StatusCode::kFailedPrecondition,
+                 FieldReason::kInvalidModel, "model", status.message()));
   ReleaseIfQuiet();
 }
 

@@ -14,10 +14,11 @@ namespace {
 // A directory's own error, about the field that named it.
 absl::Status ModelError(const absl::Status& status) {
   const bool unimplemented = absl::IsUnimplemented(status);
-  return FieldError(unimplemented ? absl::StatusCode::kUnimplemented
-                                  : absl::StatusCode::kInvalidArgument,
-                    unimplemented ? "NOT_AVAILABLE" : "INVALID_MODEL", "model",
-                    absl::StrCat("model: ", std::string(status.message())));
+  return FieldError(
+      unimplemented ? absl::StatusCode::kUnimplemented
+                    : absl::StatusCode::kInvalidArgument,
+      unimplemented ? FieldReason::kNotAvailable : FieldReason::kInvalidModel,
+      "model", std::string(status.message()));
 }
 
 absl::StatusOr<DType> DTypeOf(const FileOpener& files, const std::string& path,
@@ -79,7 +80,8 @@ absl::StatusOr<SampleSource> OpenSampleSource(const std::string& path,
                                               const PathResolver& resolve) {
   auto source = Open(path, dtype, files, resolve);
   // A path that `resolve` refused says so itself.
-  if (source.ok() || !ErrorReason(source.status()).empty()) return source;
+  if (source.ok() || ErrorReason(source.status()) != FieldReason::kNone)
+    return source;
   return ModelError(source.status());
 }
 

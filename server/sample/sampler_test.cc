@@ -292,7 +292,7 @@ TEST_F(SamplerTest, WithoutDevicesThereAreNoSamples) {
   const FakeSink& sink = Ask();
   Run();
   EXPECT_TRUE(absl::IsFailedPrecondition(*sink.status)) << *sink.status;
-  EXPECT_EQ(ErrorReason(*sink.status), "NO_HEALTHY_DEVICE");
+  EXPECT_EQ(ErrorReason(*sink.status), FieldReason::kNoHealthyDevice);
   BaseBytesKept();
 }
 
@@ -323,7 +323,7 @@ TEST_F(SamplerTest, ShortOfDeviceMemoryItTriesSmallerGroups) {
   const FakeSink& sink = Ask(2);
   Run();
   EXPECT_TRUE(absl::IsResourceExhausted(*sink.status)) << *sink.status;
-  EXPECT_EQ(ErrorReason(*sink.status), "DEVICE_MEMORY");
+  EXPECT_EQ(ErrorReason(*sink.status), FieldReason::kDeviceMemory);
   EXPECT_TRUE(absl::StrContains(sink.status->message(), "out of memory"));
   BaseBytesKept();
 }
@@ -345,7 +345,7 @@ TEST_F(SamplerTest, WhatDoesNotFitIsRefused) {
   const FakeSink& sink = Ask();
   Run();
   EXPECT_TRUE(absl::IsResourceExhausted(*sink.status)) << *sink.status;
-  EXPECT_EQ(ErrorReason(*sink.status), "HOST_MEMORY");
+  EXPECT_EQ(ErrorReason(*sink.status), FieldReason::kHostMemory);
   EXPECT_EQ(BaseBytesKept(), 0u);
 }
 
@@ -457,7 +457,7 @@ TEST_F(SamplerTest, TheQueueIsBounded) {
     EXPECT_TRUE(sinks_[i]->status->ok()) << i << *sinks_[i]->status;
   }
   EXPECT_TRUE(absl::IsResourceExhausted(*sinks_.back()->status));
-  EXPECT_EQ(ErrorReason(*sinks_.back()->status), "QUOTA");
+  EXPECT_EQ(ErrorReason(*sinks_.back()->status), FieldReason::kQuota);
 }
 
 TEST_F(SamplerTest, WhoLeavesIsServedNoMore) {
@@ -500,7 +500,8 @@ TEST_F(SamplerTest, ATrainingJobGetsTheBytesBeforeTheNextSample) {
   };
   Run();
   EXPECT_TRUE(gone);
-  EXPECT_EQ(ErrorReason(*first.status), "HOST_MEMORY") << *first.status;
+  EXPECT_EQ(ErrorReason(*first.status), FieldReason::kHostMemory)
+      << *first.status;
   EXPECT_TRUE(second.status->ok()) << *second.status;
 }
 

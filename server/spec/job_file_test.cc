@@ -127,18 +127,17 @@ TEST(JobFileTest, AnAnswerHasRoomForSoMany) {
 
 TEST(JobFileTest, ErrorsOfOthersGetLineAndWord) {
   JobFile file = Read("base_model: m\ndataset: d\n");
-  const absl::Status there = FieldError("INVALID_MODEL", "model_name_or_path",
-                                        "model_name_or_path: x is missing");
+  const absl::Status there = FieldError(FieldReason::kInvalidModel,
+                                        "model_name_or_path", "x is missing");
   EXPECT_EQ(file.Located(there).message(),
             "job.yaml:1: base_model: x is missing");
   EXPECT_EQ(ErrorField(file.Located(there)), "base_model");
-  EXPECT_EQ(ErrorReason(file.Located(there)), "INVALID_MODEL");
-  const absl::Status other = FieldError("QUOTA", "", "busy");
+  EXPECT_EQ(ErrorReason(file.Located(there)), FieldReason::kInvalidModel);
+  const absl::Status other = FieldError(FieldReason::kQuota, "", "busy");
   EXPECT_EQ(file.Located(other), other);
   EXPECT_TRUE(file.status().ok());
   file.AddFaultOf(there);
-  file.AddFaultOf(
-      FieldError("INVALID_VALUE", "output_name", "output_name: no"));
+  file.AddFaultOf(FieldError(FieldReason::kInvalidValue, "output_name", "no"));
   EXPECT_EQ(Message(file),
             "job.yaml has 2 errors\nline 1: base_model: x is missing\n"
             "output_name: no");

@@ -36,8 +36,8 @@ absl::Status OpenError(int error) {
   switch (error) {
     case ENOENT:
     case ENOTDIR:
-      return FieldError(absl::StatusCode::kNotFound, "PATH_NOT_FOUND", "",
-                        "not found");
+      return FieldError(absl::StatusCode::kNotFound, FieldReason::kPathNotFound,
+                        "", "not found");
     case EMFILE:
     case ENFILE:
     case ENOMEM:
@@ -48,10 +48,10 @@ absl::Status OpenError(int error) {
       return absl::InternalError(
           absl::StrCat("can't be opened: ", strerror(error)));
     case ELOOP:
-      return FieldError("PATH_OUTSIDE_DATA_ROOTS", "",
+      return FieldError(FieldReason::kPathOutsideDataRoots, "",
                         "goes through more links than are followed");
     default:
-      return FieldError("PATH_NOT_FOUND", "",
+      return FieldError(FieldReason::kPathNotFound, "",
                         absl::StrCat("can't be opened: ", strerror(error)));
   }
 }
@@ -61,10 +61,10 @@ absl::Status CheckKind(int fd, PathKind kind) {
   struct stat info;
   if (fstat(fd, &info) != 0) return OpenError(errno);
   if (kind == PathKind::kFile && !S_ISREG(info.st_mode)) {
-    return FieldError("INVALID_VALUE", "", "is not a regular file");
+    return FieldError(FieldReason::kInvalidValue, "", "is not a regular file");
   }
   if (kind != PathKind::kFile && !S_ISDIR(info.st_mode)) {
-    return FieldError("INVALID_VALUE", "", "is not a directory");
+    return FieldError(FieldReason::kInvalidValue, "", "is not a directory");
   }
   return absl::OkStatus();
 }
@@ -73,7 +73,7 @@ absl::Status About(const std::string& field, const std::string& path,
                    const absl::Status& status) {
   return FieldError(
       ErrorReason(status), field,
-      absl::StrCat(field, ": \"", path, "\" ", std::string(status.message())));
+      absl::StrCat("\"", path, "\" ", std::string(status.message())));
 }
 
 std::string RealPath(const std::string& path) {
@@ -177,7 +177,7 @@ absl::StatusOr<DataRoots::Place> DataRoots::FollowOut(
     if (found.get() >= 0) return Place{std::move(found), name, real, path};
   }
   return FieldError(
-      "PATH_OUTSIDE_DATA_ROOTS", "",
+      FieldReason::kPathOutsideDataRoots, "",
       absl::StrCat("leads out of the data roots (", RootsText(),
                    "); where a link is meant to, the server's admin can name "
                    "what it leads to as a data root"));
@@ -197,7 +197,7 @@ absl::StatusOr<DataRoots::Place> DataRoots::LookUpAbsolute(
   }
   if (!missing.ok()) return missing;
   return FieldError(
-      "PATH_OUTSIDE_DATA_ROOTS", "",
+      FieldReason::kPathOutsideDataRoots, "",
       absl::StrCat("is outside the data roots (", RootsText(), ")"));
 }
 
@@ -224,7 +224,7 @@ absl::StatusOr<std::string> DataRoots::Resolve(const std::string& field,
   if (absl::IsNotFound(found.status())) {
     const bool absolute = !path.empty() && path[0] == '/';
     return About(field, path,
-                 FieldError("PATH_NOT_FOUND", "",
+                 FieldError(FieldReason::kPathNotFound, "",
                             absolute ? "does not exist"
                                      : absl::StrCat("does not exist under the "
                                                     "data roots (",

@@ -182,10 +182,10 @@ absl::StatusOr<ResolvedSpec> ResolvedSpec::FromJson(const std::string& json) {
   if (!spec.micro_batch_size.has_value() ||
       !spec.micro_batches_per_round.has_value() ||
       !spec.gradient_groups.has_value()) {
-    return FieldError("MISSING_FIELD", "micro_batch_size",
-                      "resolved spec: micro_batch_size, "
-                      "micro_batches_per_round and gradient_groups must be "
-                      "numbers");
+    return RequestError(FieldReason::kMissingField, "micro_batch_size",
+                        "resolved spec: micro_batch_size, "
+                        "micro_batches_per_round and gradient_groups must be "
+                        "numbers");
   }
   // What jobs were before they could choose.
   if (!spec.determinism.has_value()) spec.determinism = Determinism::kBitwise;
@@ -195,9 +195,9 @@ absl::StatusOr<ResolvedSpec> ResolvedSpec::FromJson(const std::string& json) {
   if (spec.method == TrainingMethod::kLora &&
       !(spec.lora_r.has_value() && spec.lora_alpha.has_value() &&
         spec.lora_dropout.has_value() && spec.target_modules.has_value())) {
-    return FieldError("MISSING_FIELD", "lora_r",
-                      "resolved spec: lora_r, lora_alpha, lora_dropout and "
-                      "target_modules must be given");
+    return RequestError(FieldReason::kMissingField, "lora_r",
+                        "resolved spec: lora_r, lora_alpha, lora_dropout and "
+                        "target_modules must be given");
   }
   return ResolvedSpec(std::move(spec));
 }

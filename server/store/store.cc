@@ -61,10 +61,10 @@ absl::StatusOr<int64_t> RequestedJob(Database* db, const std::string& principal,
   if (!found) return 0;
   if (select.Int(2) == 0) return DamagedRow("requests", request_id);
   if (select.Text(1) == Sha256(text)) return select.Int(0);
-  return FieldError("REQUEST_ID_REUSED", "request_id",
-                    absl::StrCat("request_id \"", request_id,
-                                 "\" was used for another job file; take a "
-                                 "new one"));
+  return RequestError(FieldReason::kRequestIdReused, "request_id",
+                      absl::StrCat("request_id \"", request_id,
+                                   "\" was used for another job file; take a "
+                                   "new one"));
 }
 
 absl::Status RememberRequest(Database* db, const NewJob& job, int64_t number,
@@ -242,8 +242,8 @@ absl::Status JobStore::InsertJob(Database* db, const NewJob& job,
   ASSIGN_OR_RETURN(const int64_t jobs,
                    db->QueryInt("SELECT count(*) FROM jobs"));
   if (jobs >= options_.max_jobs) {
-    return FieldError(
-        absl::StatusCode::kResourceExhausted, "QUOTA", "jobs",
+    return RequestError(
+        absl::StatusCode::kResourceExhausted, FieldReason::kQuota, "jobs",
         absl::StrCat("the server keeps ", options_.max_jobs, " jobs at most"));
   }
   RETURN_IF_ERROR(OutputNameIsFree(db, job.output_name));

@@ -130,9 +130,9 @@ absl::Status OutputNameIsFree(Database* db, const std::string& name) {
   ASSIGN_OR_RETURN(const int64_t number, JobOfOutputName(db, name));
   if (number == 0) return absl::OkStatus();
   return FieldError(
-      "INVALID_VALUE", "output_name",
-      absl::StrCat("output_name: \"", name, "\" is taken by ",
-                   NameOfJob(number), "; give another output_name"));
+      FieldReason::kInvalidValue, "output_name",
+      absl::StrCat("\"", name, "\" is taken by ", NameOfJob(number),
+                   "; give another output_name"));
 }
 
 }  // namespace roundhouse
