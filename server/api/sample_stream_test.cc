@@ -13,6 +13,7 @@
 #include "proto/google/rpc/error_details.pb.h"
 #include "proto/google/rpc/status.pb.h"
 #include "server/api/api_test_fixture.h"
+#include "server/spec/spec_error.h"
 
 namespace roundhouse {
 namespace {

@@ -18,6 +18,8 @@
 namespace roundhouse {
 namespace {
 
+using enum FieldReason;
+
 constexpr char kLeast[] = "model_name_or_path: m\ndataset: d.jsonl\n";
 
 absl::StatusOr<JobSpec> Parse(const std::string& text) {
@@ -86,32 +88,31 @@ TEST(SpecTest, EveryAliasMeansItsField) {
 }
 
 TEST(SpecTest, OneThingUnderTwoNamesIsAnError) {
-  ExpectError("base_model: x", FieldReason::kConflictingFields, "base_model",
+  ExpectError("base_model: x", kConflictingFields, "base_model",
               "job.yaml:3: base_model: model_name_or_path (line 1) says the "
               "same; keep one of them");
-  ExpectError("bf16: true\ndtype: fp32", FieldReason::kConflictingFields,
-              "bf16",
+  ExpectError("bf16: true\ndtype: fp32", kConflictingFields, "bf16",
               "job.yaml:3: bf16: dtype (line 4) says the dtype too; keep one "
               "of them");
-  ExpectError("warmup_steps: 3\nwarmup_ratio: 0.1",
-              FieldReason::kConflictingFields, "warmup_steps",
+  ExpectError("warmup_steps: 3\nwarmup_ratio: 0.1", kConflictingFields,
+              "warmup_steps",
               "job.yaml:3: warmup_steps: warmup_ratio (line 4) says how long "
               "the warm-up is too; keep one of them");
-  ExpectError("num_train_epochs: 1\nmax_steps: 5",
-              FieldReason::kConflictingFields, "max_steps",
+  ExpectError("num_train_epochs: 1\nmax_steps: 5", kConflictingFields,
+              "max_steps",
               "job.yaml:4: max_steps: num_train_epochs (line 3) says when the "
               "job ends too; keep one of them");
-  ExpectError("seed: 1\nseed: 2", FieldReason::kDuplicateField, "seed",
+  ExpectError("seed: 1\nseed: 2", kDuplicateField, "seed",
               "job.yaml:4: seed: is given twice; keep one of them");
 }
 
 TEST(SpecTest, UnknownFieldsNameTheNearest) {
-  ExpectError("lerning_rate: 1", FieldReason::kUnknownField, "lerning_rate",
+  ExpectError("lerning_rate: 1", kUnknownField, "lerning_rate",
               "job.yaml:3: lerning_rate: unknown field; did you mean "
               "learning_rate?");
-  ExpectError("max_step: 1", FieldReason::kUnknownField, "max_step",
+  ExpectError("max_step: 1", kUnknownField, "max_step",
               "job.yaml:3: max_step: unknown field; did you mean max_steps?");
-  ExpectError("zzzzzz: null", FieldReason::kUnknownField, "zzzzzz",
+  ExpectError("zzzzzz: null", kUnknownField, "zzzzzz",
               "job.yaml:3: zzzzzz: unknown field; roundhouse job-template "
               "shows the usual ones, docs/job-spec.md all");
 }
@@ -120,32 +121,30 @@ TEST(SpecTest, MissingFields) {
   const auto no_model = Parse("dataset: d");
   EXPECT_EQ(Message(no_model),
             "job.yaml: model_name_or_path is missing; every job needs it");
-  EXPECT_EQ(ErrorReason(no_model.status()), FieldReason::kMissingField);
+  EXPECT_EQ(ErrorReason(no_model.status()), kMissingField);
   EXPECT_EQ(ErrorField(Parse("model: m\ndataset: null").status()), "dataset");
 }
 
 TEST(SpecTest, TypesAndRanges) {
-  ExpectError("batch_size: 0", FieldReason::kInvalidValue, "batch_size",
+  ExpectError("batch_size: 0", kInvalidValue, "batch_size",
               "job.yaml:3: batch_size: expected an integer from 1 to 1000000, "
               "got the number 0");
-  ExpectError("learning_rate: \"1e-3\"", FieldReason::kInvalidValue,
-              "learning_rate",
+  ExpectError("learning_rate: \"1e-3\"", kInvalidValue, "learning_rate",
               "job.yaml:3: learning_rate: expected a number, got the text "
               "\"1e-3\"; write it without quotes");
-  ExpectError("adam_beta1: 1", FieldReason::kInvalidValue, "adam_beta1",
+  ExpectError("adam_beta1: 1", kInvalidValue, "adam_beta1",
               "job.yaml:3: adam_beta1: expected a number from 0 to below 1, "
               "got the number 1");
-  ExpectError("seed: 99999999999999999999999", FieldReason::kInvalidValue,
-              "seed",
+  ExpectError("seed: 99999999999999999999999", kInvalidValue, "seed",
               "job.yaml:3: seed: expected an integer from 0 to 4294967295, got "
               "the number 99999999999999999999999");
   ExpectError(
-      "dtype: int4", FieldReason::kInvalidValue, "dtype",
+      "dtype: int4", kInvalidValue, "dtype",
       "job.yaml:3: dtype: expected auto, fp32, bf16 or fp16, got the text "
       "\"int4\"");
-  ExpectError("bf16: 1", FieldReason::kInvalidValue, "bf16",
+  ExpectError("bf16: 1", kInvalidValue, "bf16",
               "job.yaml:3: bf16: expected true or false, got the number 1");
-  ExpectError("output_name: ../x", FieldReason::kInvalidValue, "output_name",
+  ExpectError("output_name: ../x", kInvalidValue, "output_name",
               "job.yaml:3: output_name: expected 1 to 64 of letters, digits, "
               "'.', '_', '-', not beginning with '.', got the text \"../x\"");
   for (const char* bad :
@@ -154,7 +153,7 @@ TEST(SpecTest, TypesAndRanges) {
         "dataset: [[a]]", "metadata: [1]", "seed: {a: 1}", "warmup_ratio: 2",
         "micro_batch_size: small", "max_length: true"}) {
     const auto result = Parse(absl::StrCat("model: m\n", bad, "\n"));
-    EXPECT_EQ(ErrorReason(result.status()), FieldReason::kInvalidValue) << bad;
+    EXPECT_EQ(ErrorReason(result.status()), kInvalidValue) << bad;
   }
 }
 
@@ -170,7 +169,7 @@ TEST(SpecTest, MetadataIsBounded) {
 TEST(SpecTest, ABatchOfManyAccumulatedStepsIsLimited) {
   ExpectError(
       "micro_batch_size: 8\ngradient_accumulation_steps: 1000000",
-      FieldReason::kInvalidValue, "gradient_accumulation_steps",
+      kInvalidValue, "gradient_accumulation_steps",
       "job.yaml:4: gradient_accumulation_steps: times the micro-batch is a "
       "batch_size of 8000000; at most 1000000");
 }
@@ -183,14 +182,13 @@ TEST(SpecTest, Fp16HasTwoNames) {
     ASSERT_TRUE(spec.ok()) << text << ": " << spec.status();
     EXPECT_EQ(spec->dtype, DType::kF16) << text;
   }
-  ExpectError("fp16: true\ndtype: fp16", FieldReason::kConflictingFields,
-              "fp16",
+  ExpectError("fp16: true\ndtype: fp16", kConflictingFields, "fp16",
               "job.yaml:3: fp16: dtype (line 4) says the dtype too; keep one "
               "of them");
-  ExpectError("bf16: true\nfp16: true", FieldReason::kConflictingFields, "fp16",
+  ExpectError("bf16: true\nfp16: true", kConflictingFields, "fp16",
               "job.yaml:4: fp16: bf16 (line 3) says the dtype too; keep one of "
               "them");
-  ExpectError("fp16: yes please", FieldReason::kInvalidValue, "fp16",
+  ExpectError("fp16: yes please", kInvalidValue, "fp16",
               "job.yaml:3: fp16: expected true or false, got the text "
               "\"yes please\"");
 }
@@ -200,7 +198,7 @@ TEST(SpecTest, AnAsynchronousOptimizerHasNoLossScale) {
   for (const char* name : {"fp16: true", "dtype: fp16"}) {
     const bool flag = absl::StartsWith(name, "fp16");
     ExpectError(absl::StrCat("optimizer_mode: async\n", name),
-                FieldReason::kConflictingFields, "optimizer_mode",
+                kConflictingFields, "optimizer_mode",
                 absl::StrCat("job.yaml:3: optimizer_mode: async does not go "
                              "with fp16 (",
                              flag ? "" : "dtype, ",
@@ -302,7 +300,7 @@ TEST(SpecTest, EvalPromptsAreAFewTexts) {
       {absl::StrCat("eval_prompts: [", longest, "x]"),
        "[0]: expected a text of 1 to 8192 bytes, got 8193 bytes"}};
   for (const auto& [text, message] : bad) {
-    ExpectError(text, FieldReason::kInvalidValue, "eval_prompts",
+    ExpectError(text, kInvalidValue, "eval_prompts",
                 absl::StrCat("job.yaml:3: eval_prompts: ", message));
   }
 }
@@ -343,8 +341,7 @@ TEST(SpecTest, FieldsOfAdaptersNeedTheirMethod) {
     const std::string field = std::string(text, std::string(text).find(':'));
     for (const char* method : {"", "method: full\n"}) {
       const int line = *method == '\0' ? 3 : 4;
-      ExpectError(absl::StrCat(method, text), FieldReason::kConflictingFields,
-                  field,
+      ExpectError(absl::StrCat(method, text), kConflictingFields, field,
                   absl::StrCat("job.yaml:", line, ": ", field,
                                ": belongs to method: lora, and the job's "
                                "method is full; say method: lora or remove "
@@ -352,14 +349,14 @@ TEST(SpecTest, FieldsOfAdaptersNeedTheirMethod) {
     }
   }
   EXPECT_TRUE(With("lora_r: null").ok());
-  ExpectError("method: lora\nmodel_init: random",
-              FieldReason::kConflictingFields, "model_init",
+  ExpectError("method: lora\nmodel_init: random", kConflictingFields,
+              "model_init",
               "job.yaml:4: model_init: method: lora needs the weights of a "
               "model to adapt; remove this line");
   ExpectError(
       "method: lora\nadapter_name_or_path: a\n"
       "resume_from_checkpoint: c",
-      FieldReason::kConflictingFields, "adapter_name_or_path",
+      kConflictingFields, "adapter_name_or_path",
       "job.yaml:4: adapter_name_or_path: resume_from_checkpoint (line 5) "
       "says where the adapter starts from too; keep one of them");
 }
@@ -382,8 +379,7 @@ TEST(SpecTest, WrongAdaptersSayWhatIsWrong) {
   };
   for (const auto& [text, message] : cases) {
     const std::string field = std::string(text, std::string(text).find(':'));
-    ExpectError(absl::StrCat("method: lora\n", text),
-                FieldReason::kInvalidValue, field,
+    ExpectError(absl::StrCat("method: lora\n", text), kInvalidValue, field,
                 absl::StrCat("job.yaml:4: ", field, ": ", message));
   }
 }
@@ -396,13 +392,13 @@ TEST(SpecTest, PackingAndTruncation) {
   EXPECT_EQ(With("truncation: drop")->truncation, Truncation::kDrop);
   EXPECT_EQ(With("template_date: 2026-02-28")->template_date, "2026-02-28");
   for (const char* bad : {"2026-02-30", "2026-2-8", "28.2.2026", "2026-02"}) {
-    ExpectError(absl::StrCat("template_date: \"", bad, "\""),
-                FieldReason::kInvalidValue, "template_date",
+    ExpectError(absl::StrCat("template_date: \"", bad, "\""), kInvalidValue,
+                "template_date",
                 absl::StrCat("job.yaml:3: template_date: expected a date as "
                              "YYYY-MM-DD, got the text \"",
                              bad, "\""));
   }
-  ExpectError("packing: 1", FieldReason::kInvalidValue, "packing",
+  ExpectError("packing: 1", kInvalidValue, "packing",
               "job.yaml:3: packing: expected true or false, got the number 1");
 }
 
@@ -418,26 +414,24 @@ TEST(SpecTest, BatchNamesOfOtherTools) {
   ExpectError(
       "batch_size: 8\nper_device_train_batch_size: 2\n"
       "gradient_accumulation_steps: 4",
-      FieldReason::kConflictingFields, "gradient_accumulation_steps",
+      kConflictingFields, "gradient_accumulation_steps",
       "job.yaml:5: gradient_accumulation_steps: batch_size (line 3) says "
       "the size of a step's batch too; keep one of them");
-  ExpectError("gradient_accumulation_steps: 4", FieldReason::kMissingField,
+  ExpectError("gradient_accumulation_steps: 4", kMissingField,
               "gradient_accumulation_steps",
               "job.yaml:3: gradient_accumulation_steps: needs "
               "per_device_train_batch_size beside it");
-  ExpectError("micro_batch_size: 9", FieldReason::kInvalidValue,
-              "micro_batch_size",
+  ExpectError("micro_batch_size: 9", kInvalidValue, "micro_batch_size",
               "job.yaml:3: micro_batch_size: 9 is more than the batch_size of "
               "8; write that or less");
-  ExpectError("gradient_groups: 9", FieldReason::kInvalidValue,
-              "gradient_groups",
+  ExpectError("gradient_groups: 9", kInvalidValue, "gradient_groups",
               "job.yaml:3: gradient_groups: 9 groups of 8 micro-batches at "
               "most");
 }
 
 TEST(SpecTest, ConstantWithWarmupHasItsOwnName) {
   ExpectError("lr_scheduler_type: constant\nwarmup_steps: 2",
-              FieldReason::kConflictingFields, "lr_scheduler_type",
+              kConflictingFields, "lr_scheduler_type",
               "job.yaml:3: lr_scheduler_type: constant has no warm-up; say "
               "constant_with_warmup");
   EXPECT_TRUE(
@@ -514,11 +508,10 @@ TEST(SpecTest, WrongWidthsSayWhatIsWrong) {
         absl::StrCat("gradient_groups: 4\nplan: {forward: [[0, 1]], backward: "
                      "[[2, 4], [0, 1]], ",
                      widths, "}"),
-        FieldReason::kInvalidValue, "plan",
-        absl::StrCat("job.yaml:4: plan: ", message));
+        kInvalidValue, "plan", absl::StrCat("job.yaml:4: plan: ", message));
   }
   ExpectError("plan: {forward: [], backward: [[0, 4]], width: 2}",
-              FieldReason::kInvalidValue, "plan",
+              kInvalidValue, "plan",
               "job.yaml:3: plan: backward_width[0] is 2 devices wide, but "
               "gradient_groups is 1: each device runs at least one group");
 }
@@ -547,8 +540,8 @@ TEST(SpecTest, WrongPlansSayWhatIsWrong) {
        "expected auto, or forward and backward stages, got the text \"fast\""},
   };
   for (const auto& [plan, message] : cases) {
-    ExpectError(absl::StrCat("plan: ", plan), FieldReason::kInvalidValue,
-                "plan", absl::StrCat("job.yaml:3: plan: ", message));
+    ExpectError(absl::StrCat("plan: ", plan), kInvalidValue, "plan",
+                absl::StrCat("job.yaml:3: plan: ", message));
   }
 }
 

@@ -1,7 +1,8 @@
-"""Reads the signatures and the calls of C++: what is hard to read at a call.
+"""Finds calls of our own C++ functions that pass a bare true or false.
 
-A call is a name before a parenthesis or a brace, so the same limits hold as
-in source.py. Two functions of one name are one here.
+A call is a name before a bracket, so the limits are those of source.py. Two
+functions of one name are one here, a call through a variable is none, and
+neither is one of a name that begins in lower case: that may be a library's.
 """
 
 import dataclasses
@@ -9,14 +10,15 @@ import re
 
 import source
 
-NAME_BEFORE = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*(?P<made><[\w:,<>\s*]*>)?"
-                         r"\s*$")
-MAKES = ("make_unique", "make_shared", "MakeRef", "WrapUnique")
-# A type and a name: `Lease lease(true)` calls the constructor of Lease.
-DECLARED = re.compile(r"(?P<type>[A-Za-z_][\w]*)(?:<[\w:,<>\s*]*>)?[&\s]+"
+BOOLEAN = re.compile(r"\b(?:true|false)\b(?=\s*[,)}])")
+TEMPLATED = r"(?:<[\w:,<>\s*&]*>)?"
+NAME = re.compile(rf"(?P<name>[A-Za-z_]\w*)\s*(?P<made>{TEMPLATED})\s*$")
+MAKES = ("make_unique", "make_shared")
+# `Lease lease(true)` calls the constructor of Lease.
+DECLARED = re.compile(rf"(?P<type>[A-Z]\w*)\s*{TEMPLATED}[&\s]+"
                       r"[a-z_]\w*\s*$")
-NOT_A_TYPE = ("return", "co_return", "throw", "new", "delete", "else", "case",
-              "if", "while", "for", "switch", "const", "auto", "bool")
+LAMBDA = re.compile(r"\bauto\s+([a-z_]\w*)\s*=\s*\[")
+FURTHEST = 200  # characters of a name with what it is made of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,51 +30,36 @@ class Boolean:
     value: str
 
 
-def pieces(text):
-    """What commas outside every bracket separate; nothing for nothing."""
-    found, depth, start = [], 0, 0
-    for at, character in enumerate(text):
-        depth += (character in "({[") - (character in ")}]")
-        if character == "," and depth == 0:
-            found.append(text[start:at].strip())
-            start = at + 1
-    last = text[start:].strip()
-    return found + [last] if last or found else []
-
-
-def parameters(header):
-    """How many parameters the function has whose header this is."""
-    plain = source.without_annotations(header).strip()
-    plain = re.sub(r"^template\s*", "", source.without_angles(plain)).strip()
-    opens = plain.find("(")
-    if re.search(r"operator\s*$", plain[:opens]):  # operator()(...)
-        opens = plain.find("(", source.closing(plain, opens))
-    return len(pieces(plain[opens + 1:source.closing(plain, opens)]))
+def names(reader):
+    """The names in a file that a call can have."""
+    found = {function.name.rpartition("::")[2].strip()
+             for function in reader.functions}
+    found.update(kind.name.rpartition("::")[2] for kind in reader.types)
+    return {name for name in found if re.match(r"[A-Z]|set_", name)}
 
 
 def booleans(text, ours):
-    """Calls in text of functions and constructors in ours that pass true or
-    false without a name: [Boolean]."""
+    """[Boolean] of the calls in text of what ours names, and of the lambdas
+    that text declares."""
     code = source.blank(text)
     lines = source.Lines(text)
+    ours = ours | set(LAMBDA.findall(code))
     found = []
-    for match in re.finditer(r"\b(?:true|false)\b", code):
-        if not re.match(r"\s*[,)}]", code[match.end():]):
+    for match in BOOLEAN.finditer(code):
+        bracket = opening(code, match.start())
+        if bracket is None:
             continue
-        opens = opening(code, match.start())
-        if opens is None:
-            continue
-        name = called(code[max(0, opens - 200):opens], ours)
+        name = called(code[max(0, bracket - FURTHEST):bracket], ours)
         if name:
             found.append(Boolean(name, lines.of(match.start()), match[0]))
     return found
 
 
 def opening(code, at):
-    """The bracket whose direct argument begins at this offset; None if the
-    value is a part of a larger expression."""
+    """The bracket of the call whose argument begins at this offset; None if
+    the value stands elsewhere, as in `.name = true`."""
     before = code[:at].rstrip()
-    if not before or before[-1] not in "({,":
+    if before[-1:] not in ("(", "{", ","):
         return None
     depth = 0
     for place in range(len(before) - 1, -1, -1):
@@ -81,7 +68,7 @@ def opening(code, at):
             depth += 1
         elif character in "({[":
             if depth == 0:
-                return place if character != "[" else None
+                return None if character == "[" else place
             depth -= 1
         elif character == ";" and depth == 0:
             return None
@@ -90,7 +77,7 @@ def opening(code, at):
 
 def called(before, ours):
     """The name of ours that a bracket after this text calls, or None."""
-    match = NAME_BEFORE.search(before)
+    match = NAME.search(before)
     if not match:
         return None
     name = match["name"]
@@ -99,7 +86,6 @@ def called(before, ours):
     if name in ours:
         return name
     declared = DECLARED.search(before)
-    if declared and declared["type"] in ours and \
-            declared["type"] not in NOT_A_TYPE:
+    if declared and declared["type"] in ours:
         return declared["type"]
     return None
