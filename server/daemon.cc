@@ -401,14 +401,15 @@ class Daemon {
   void Serve() {
     bool stopping = false;
     const StateWatch watch(*loop_, *state_, [&](const absl::Status& kept) {
-      api_->SetServing(kept.ok() && !stopping);
+      api_->SetHealth(kept.ok() && !stopping ? ApiHealth::kServing
+                                             : ApiHealth::kNotServing);
     });
     loop_->Watch(signals_.get(), EPOLLIN, [&](uint32_t) {
       signalfd_siginfo info;
       if (read(signals_.get(), &info, sizeof(info)) != sizeof(info)) return;
       if (std::exchange(stopping, true)) return;
       RH_LOG(kInfo) << "stopping: signal " << info.ssi_signo;
-      api_->SetServing(false);
+      api_->SetHealth(ApiHealth::kNotServing);
       StopInOrder(*loop_, *engine_, *pool_);
     });
     loop_->Run();

@@ -266,10 +266,12 @@ void JobSteps::SetReduced(Round& round, int unit) {
   FreeBlocksOfUnit(round, unit);
 }
 
-void JobSteps::HoldSlots(bool hold) {
-  slots_held_ = hold;
-  if (hold) WithdrawOut(0);
+void JobSteps::HoldSlots() {
+  slots_held_ = true;
+  WithdrawOut(0);
 }
+
+void JobSteps::ReleaseSlots() { slots_held_ = false; }
 
 void JobSteps::Abandon() {
   ROUNDHOUSE_CHECK(!abandoning_);

@@ -118,7 +118,8 @@ class JobSteps {
   void AllowUpdates(uint64_t step_number);
   void SkipUpdates(uint64_t step_number);
   void HoldUpdatesAfter(std::optional<uint64_t> step_number);
-  void HoldSlots(bool hold);
+  void HoldSlots();
+  void ReleaseSlots();
   bool holds_slots() const { return slots_held_; }
   void Abandon();
   bool Updating() const;

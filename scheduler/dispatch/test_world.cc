@@ -129,8 +129,13 @@ void World::HoldAfter(std::optional<uint64_t> step) {
   Take();
 }
 
-void World::HoldSlots(bool hold, JobId job) {
-  dispatcher_.HoldSlots(job, hold);
+void World::HoldSlots(JobId job) {
+  dispatcher_.HoldSlots(job);
+  Take();
+}
+
+void World::ReleaseSlots(JobId job) {
+  dispatcher_.ReleaseSlots(job);
   Take();
 }
 

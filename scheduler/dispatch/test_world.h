@@ -58,7 +58,8 @@ class World {
   void CrashHost();
   void Allow(uint64_t step);
   void HoldAfter(std::optional<uint64_t> step);
-  void HoldSlots(bool hold, JobId job = kJob);
+  void HoldSlots(JobId job = kJob);
+  void ReleaseSlots(JobId job = kJob);
   void Abandon(JobId job = kJob);
 
   bool Idle(JobId job = kJob) { return dispatcher_.Idle(job); }

@@ -201,14 +201,12 @@ int64_t HostBytes(const std::vector<Part>& parts, const ModelCosts& costs,
 double EstimateStepNs(const std::vector<Part>& parts,
                       const std::vector<int>& device_of,
                       const ModelCosts& costs, const Machine& machine,
-                      int micro_batches, int look_ahead,
-                      Contributions contributions, Updates updates,
-                      FusedSlots fused) {
+                      const StepToEstimate& step) {
   const double hop_ns =
       static_cast<double>(2 * costs.BoundaryBytes()) / machine.link_rate;
   std::vector<Device> devices(machine.devices.size());
   // When each micro-batch left the slot before, and leaves this one.
-  std::vector<double> before(micro_batches), now(micro_batches);
+  std::vector<double> before(step.micro_batches), now(step.micro_batches);
   double end_ns = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
     const Part& part = parts[i];
@@ -216,7 +214,7 @@ double EstimateStepNs(const std::vector<Part>& parts,
     const int d = device_of[i];
     Device& device = devices[d];
     const size_t sent = device.starts_ns.size();
-    const size_t ahead = static_cast<size_t>(look_ahead);
+    const size_t ahead = static_cast<size_t>(step.look_ahead);
     const double upload_ns =
         std::max(device.link_free_ns,
                  sent >= ahead ? device.starts_ns[sent - ahead] : 0.0);
@@ -229,7 +227,7 @@ double EstimateStepNs(const std::vector<Part>& parts,
     const double all_up_ns = upload_ns + all_bytes / machine.link_rate;
     device.link_free_ns = all_up_ns + activation_bytes / machine.link_rate;
     const bool whole =
-        part.kind == SlotKind::kFused && fused == FusedSlots::kWhole;
+        part.kind == SlotKind::kFused && step.fused == FusedSlots::kWhole;
     double t =
         std::max(device.free_ns, upload_ns + (whole ? all_bytes : first_bytes) /
                                                  machine.link_rate);
@@ -248,9 +246,11 @@ double EstimateStepNs(const std::vector<Part>& parts,
     device.free_ns = t;
     end_ns = std::max(end_ns, t);
   }
-  end_ns += LastReductionNs(parts, costs, machine, contributions, updates);
-  return std::max(end_ns,
-                  TrafficOf(parts, costs, contributions, updates).Ns(machine));
+  end_ns +=
+      LastReductionNs(parts, costs, machine, step.contributions, step.updates);
+  return std::max(
+      end_ns,
+      TrafficOf(parts, costs, step.contributions, step.updates).Ns(machine));
 }
 
 double EstimateStepsNs(const std::vector<Part>& parts, double step_ns,

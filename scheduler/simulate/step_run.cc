@@ -76,8 +76,8 @@ StepRun::StepRun(const Machine& machine, const std::vector<SimulatedJob>& jobs,
     rounds.directed = feed.directs_host();
     rounds.per_layer = options.ideas.per_layer;
     jobs_.push_back(std::make_unique<JobRun>(
-        static_cast<int>(jobs_.size()), parts, *job.costs, job.parts, rounds,
-        options.contributions, options.fused));
+        JobRun::Place{static_cast<int>(jobs_.size()), parts}, *job.costs,
+        job.parts, rounds, options.contributions, options.fused));
     parts += static_cast<int>(job.parts.size());
     for (const Part& part : job.parts) {
       job_of_.push_back(jobs_.back().get());

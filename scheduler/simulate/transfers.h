@@ -98,9 +98,10 @@ class Transfers {
     int64_t piece_begin = 0;  // bytes of the current run before this piece
   };
 
+  enum class AmongEquals { kFirst, kLast };  // of one rank
   void Change(int channel);
   static void Insert(std::vector<Queued>& queue, const Queued& queued,
-                     bool before_equals);
+                     AmongEquals place);
   void StartChannel(int index);
   void EndChannel(int index);
   void EndPiece(int index);

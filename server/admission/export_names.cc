@@ -37,7 +37,7 @@ bool IsOutputName(const std::string& name) {
 // Hashes all of a checkpoint that an export may read.
 absl::Status CheckExported(const FileOpener& files, const std::string& path) {
   ASSIGN_OR_RETURN(const CheckpointManifest manifest,
-                   ReadCheckpoint(files, path, false));
+                   ReadCheckpoint(files, path));
   for (const CheckpointShard& file : manifest.shards) {
     // Most of its bytes, and of no use to whoever gets the export.
     if (absl::StartsWith(file.file, "optimizer")) continue;

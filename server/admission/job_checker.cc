@@ -143,8 +143,7 @@ absl::StatusOr<std::optional<CheckpointManifest>> JobChecker::CheckResume(
 
 std::optional<DType> JobChecker::DtypeToGoOn(const JobSpec& spec) const {
   if (spec.resume_from_checkpoint.empty()) return std::nullopt;
-  const auto manifest =
-      ReadCheckpoint(roots_, spec.resume_from_checkpoint, false);
+  const auto manifest = ReadCheckpoint(roots_, spec.resume_from_checkpoint);
   // What is wrong with it is CheckResume's to say.
   if (!manifest.ok()) return std::nullopt;
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {

@@ -45,6 +45,8 @@ struct ApiOptions {
   absl::Duration max_idle = kMaxConnectionIdle;
 };
 
+enum class ApiHealth { kServing, kNotServing };
+
 // What answers the calls.
 struct ApiBackends {
   JobEngine* jobs = nullptr;
@@ -76,8 +78,8 @@ class ApiServer {
   // For tests: a channel past the front door.  Nobody knows who calls over it,
   // so whatever does something for a caller refuses.
   std::shared_ptr<grpc::Channel> ChannelOfNobody();
-  // What health says from now on; SERVING after Start.
-  void SetServing(bool serving);
+  // What health says from now on; kServing after Start.
+  void SetHealth(ApiHealth health);
   // Refuses new calls, gives running ones `grace`, then cancels them.
   void Shutdown(absl::Duration grace);
 

@@ -16,15 +16,22 @@
 
 namespace roundhouse {
 
+// What the calls of jobs ask.
+struct JobBackends {
+  JobEngine* engine = nullptr;
+  JobStore* store = nullptr;
+  DatasetInspector* inspector = nullptr;
+};
+
 // Thread-safe.  Everything given must outlive the gRPC server.
 class JobService final : public v1::FineTuningJobService::CallbackService {
  public:
   // A job's log, step metrics and samples are
   // <state_dir>/jobs/<uid>/{log,metrics.jsonl,samples.jsonl}.  `check_kept` as
   // in ApiOptions.
-  JobService(JobEngine* engine, JobStore* store, DatasetInspector* inspector,
-             std::string state_dir, std::function<absl::Status()> check_kept,
-             CallQueue* work, StreamPump* pump);
+  JobService(const JobBackends& backends, std::string state_dir,
+             std::function<absl::Status()> check_kept, CallQueue* work,
+             StreamPump* pump);
 
   grpc::ServerUnaryReactor* CreateFineTuningJob(
       grpc::CallbackServerContext* context,

@@ -212,7 +212,7 @@ FrontDoor::~FrontDoor() {
 }
 
 void FrontDoor::Loop() {
-  WatchListener(true);
+  WatchListener();
   while (!stop_) {
     const absl::Duration patience =
         !waiting_.empty() ? kTick
@@ -226,7 +226,7 @@ void FrontDoor::Loop() {
       HandleEvent(events[i].data.u64, events[i].events, now);
     }
     if (stop_accepting_ && !accepting_stopped_.HasBeenNotified()) {
-      WatchListener(false);
+      IgnoreListener();
       close(std::exchange(listener_, -1));
       accepting_stopped_.Notify();
     }
@@ -266,7 +266,7 @@ void FrontDoor::Tick(absl::Time now) {
     }
   }
   if (!listening_ && listener_ >= 0 && now >= accept_again_) {
-    WatchListener(true);
+    WatchListener();
   }
   if (now < next_check_) return;
   next_check_ = now + kCheckInterval;
@@ -275,15 +275,17 @@ void FrontDoor::Tick(absl::Time now) {
   });
 }
 
-void FrontDoor::WatchListener(bool watch) {
-  if (listening_ == watch || listener_ < 0) return;
+void FrontDoor::WatchListener() {
+  if (listening_ || listener_ < 0) return;
   struct epoll_event event = {};
   event.events = EPOLLIN;
   event.data.u64 = kListenerKey;
-  if (epoll_ctl(epoll_, watch ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, listener_,
-                &event) == 0) {
-    listening_ = watch;
-  }
+  listening_ = epoll_ctl(epoll_, EPOLL_CTL_ADD, listener_, &event) == 0;
+}
+
+void FrontDoor::IgnoreListener() {
+  if (!listening_ || listener_ < 0) return;
+  listening_ = epoll_ctl(epoll_, EPOLL_CTL_DEL, listener_, nullptr) != 0;
 }
 
 void FrontDoor::Accept(absl::Time now) {
@@ -339,7 +341,7 @@ void FrontDoor::OutOfDescriptors(absl::Time now) {
       accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (refused >= 0) close(refused);
   spare_ = SpareDescriptor();
-  WatchListener(false);
+  IgnoreListener();
   accept_again_ = now + kAcceptPause;
   Warn(
       "a connection was refused: this process has no descriptors left; "

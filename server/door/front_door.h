@@ -77,7 +77,8 @@ class FrontDoor {
   void LetIn(int client, absl::Time now);
   void OutOfDescriptors(absl::Time now);
   void Warn(const std::string& text, absl::Time now);
-  void WatchListener(bool watch);
+  void WatchListener();
+  void IgnoreListener();
   void Wake();
 
   const std::string path_;

@@ -82,7 +82,7 @@ class RunningJob final : public JobEvents {
   void GoOn();
   // Queued again once it is PAUSED.
   bool resumed() const { return resumed_; }
-  void set_resumed(bool resumed) { resumed_ = resumed; }
+  void set_resumed() { resumed_ = true; }
   // On the status page.
   int color() const { return color_; }
   void set_color(int color) { color_ = color; }
@@ -119,7 +119,8 @@ class RunningJob final : public JobEvents {
   void OnFinished(const JobOutcome& outcome) override;
 
   void LogStep(const StepReport& report);
-  void SetHasSteps(bool has_steps);
+  void StepsBegin();
+  void StepsEnd();
   void UpdateProgress();
 
   // What KeepLines found, for OnRunning.

@@ -127,9 +127,16 @@ void DeviceReports::OnSlotStarted(DeviceId device, uint64_t attempt,
 
 void DeviceReports::OnMicroBatchDone(DeviceId device,
                                      const wire::MicroBatchDone& done) {
-  ledgers_[Number(device)].Computed(done.time_ns, done.waits, done.last);
-  histories_[Number(device)].Computed(done.time_ns, SumOf(done.waits),
-                                      done.last);
+  DeviceLedger& ledger = ledgers_[Number(device)];
+  SlotHistory& history = histories_[Number(device)];
+  const int64_t waited_ns = SumOf(done.waits);
+  if (done.last) {
+    ledger.Ended(done.time_ns, done.waits);
+    history.Ended(done.time_ns, waited_ns);
+  } else {
+    ledger.Computed(done.time_ns, done.waits);
+    history.Computed(done.time_ns, waited_ns);
+  }
 }
 
 void DeviceReports::OnGivenUp(DeviceId device, uint64_t attempt) {
@@ -220,8 +227,8 @@ void DeviceReports::OnSlotFailed(DeviceId device) {
 
 void DeviceReports::OnSampleDone(DeviceId device,
                                  const wire::SampleDone& done) {
-  ledgers_[Number(device)].Computed(done.ended_ns, {}, true);
-  histories_[Number(device)].Computed(done.ended_ns, 0, true);
+  ledgers_[Number(device)].Ended(done.ended_ns, {});
+  histories_[Number(device)].Ended(done.ended_ns, 0);
   const auto bytes = static_cast<int64_t>(done.weight_bytes);
   metrics_.AddTransfer(Number(device), wire::Direction::kH2D,
                        wire::Purpose::kWeights, bytes);

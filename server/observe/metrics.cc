@@ -200,11 +200,15 @@ void ServerMetrics::AddDevice(int device) {
   SetBubbleRatio(device, 0);
   SetDeviceMemory(device, 0);
   SetDevicePinned(device, 0);
-  SetDeviceUp(device, false);
+  SetDeviceDown(device);
 }
 
-void ServerMetrics::SetDeviceUp(int device, bool up) {
-  parts_->devices.up.Add(Of(device)).Set(up ? 1 : 0);
+void ServerMetrics::SetDeviceUp(int device) {
+  parts_->devices.up.Add(Of(device)).Set(1);
+}
+
+void ServerMetrics::SetDeviceDown(int device) {
+  parts_->devices.up.Add(Of(device)).Set(0);
 }
 
 void ServerMetrics::SetDeviceMemory(int device, int64_t used_bytes) {

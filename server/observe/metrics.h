@@ -57,7 +57,8 @@ class ServerMetrics {
 
   // Makes the device's series, at zero.
   void AddDevice(int device);
-  void SetDeviceUp(int device, bool up);
+  void SetDeviceUp(int device);
+  void SetDeviceDown(int device);
   void SetDeviceMemory(int device, int64_t used_bytes);
   void SetDevicePinned(int device, int64_t bytes);
   void AddDeviceTime(int device, DeviceTime state, absl::Duration time);

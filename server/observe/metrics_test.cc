@@ -39,7 +39,7 @@ wire::Gpu SomeGpu() {
 void Touch(ServerMetrics* m) {
   m->AddDevice(0);
   m->AddDevice(1);
-  m->SetDeviceUp(0, true);
+  m->SetDeviceUp(0);
   m->SetDeviceMemory(0, 1 << 20);
   m->SetDevicePinned(0, 1 << 30);
   m->AddDeviceTime(0, DeviceTime::kCompute, absl::Milliseconds(1500));

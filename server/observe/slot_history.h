@@ -62,7 +62,9 @@ class SlotHistory {
   // A computation begins, after a wait of `waited_ns`.
   void Started(const SlotFacts& facts, int64_t at_ns, int64_t waited_ns);
   // It went on until `at_ns`, but for `waited_ns`.
-  void Computed(int64_t at_ns, int64_t waited_ns, bool last);
+  void Computed(int64_t at_ns, int64_t waited_ns);
+  // The same, and is over.
+  void Ended(int64_t at_ns, int64_t waited_ns);
   // What it was computing, if anything, was given up or died with its worker.
   void GaveUp(int64_t now_ns);
 

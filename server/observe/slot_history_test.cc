@@ -19,7 +19,7 @@ SlotFacts Slot(const std::string& job, int64_t step = 1,
 void RunSlot(SlotHistory& history, const SlotFacts& slot, int64_t from_ms,
              int64_t to_ms) {
   history.Started(slot, from_ms * kMs, 0);
-  history.Computed(to_ms * kMs, 0, true);
+  history.Ended(to_ms * kMs, 0);
 }
 
 TEST(SlotHistoryTest, SlotsAndTheGapsBetweenThem) {
@@ -42,8 +42,8 @@ TEST(SlotHistoryTest, SlotsAndTheGapsBetweenThem) {
 TEST(SlotHistoryTest, WaitsWithinASlotAreNoComputation) {
   SlotHistory history(0);
   history.Started(Slot("job-1"), 0, 0);
-  history.Computed(100 * kMs, 30 * kMs, false);
-  history.Computed(200 * kMs, 500 * kMs, true);  // cannot be
+  history.Computed(100 * kMs, 30 * kMs);
+  history.Ended(200 * kMs, 500 * kMs);  // cannot be
   EXPECT_EQ(history.Recent(200 * kMs).at(0).compute_ns, 70 * kMs);
 }
 
@@ -75,7 +75,7 @@ TEST(SlotHistoryTest, ShortSlotsOfAJobAreOneBlock) {
 TEST(SlotHistoryTest, TheOneUnderWayEndsNow) {
   SlotHistory history(0);
   history.Started(Slot("job-1"), 100 * kMs, 0);
-  history.Computed(150 * kMs, 20 * kMs, false);
+  history.Computed(150 * kMs, 20 * kMs);
   const auto blocks = history.Recent(170 * kMs);
   ASSERT_EQ(blocks.size(), 1u);
   EXPECT_EQ(blocks[0].ended_ns, 170 * kMs);
@@ -98,7 +98,7 @@ TEST(SlotHistoryTest, ASlotThatWasGivenUpEndsThen) {
   EXPECT_EQ(blocks[1].ended_ns, 700 * kMs);
   // Nothing is kept of a slot that nobody began.
   history.GaveUp(900 * kMs);
-  history.Computed(950 * kMs, 0, true);
+  history.Ended(950 * kMs, 0);
   EXPECT_EQ(history.Recent(950 * kMs).size(), 3u);
 }
 

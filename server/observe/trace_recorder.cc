@@ -273,10 +273,12 @@ void TraceRecorder::OnDeviceMessage(int device, const wire::Message& message,
   if (const auto* started = std::get_if<wire::SlotStarted>(&body)) {
     OnStarted(device, *started);
   } else if (const auto* done = std::get_if<wire::MicroBatchDone>(&body)) {
+    if (done->last) devices_[device].computing = 0;
     OnComputed(device, done->slot, done->time_ns, done->waits,
-               static_cast<int>(done->index), done->last);
+               static_cast<int>(done->index));
   } else if (const auto* sample = std::get_if<wire::SampleDone>(&body)) {
-    OnComputed(device, sample->sample, sample->ended_ns, {}, -1, true);
+    devices_[device].computing = 0;
+    OnComputed(device, sample->sample, sample->ended_ns, {}, -1);
   } else if (const auto* out = std::get_if<wire::Withdrawn>(&body)) {
     OnGivenUp(device, out->slot, now_ns);
   } else if (const auto* failed = std::get_if<wire::Failed>(&body)) {
@@ -297,10 +299,8 @@ void TraceRecorder::OnStarted(int device, const wire::SlotStarted& started) {
 }
 
 void TraceRecorder::OnComputed(int device, uint64_t slot, int64_t until_ns,
-                               const wire::WaitTimes& waits, int micro_batch,
-                               bool last) {
+                               const wire::WaitTimes& waits, int micro_batch) {
   Device& told = devices_[device];
-  if (last) told.computing = 0;
   if (!recording()) return;
   const int64_t waited =
       std::accumulate(waits.begin(), waits.end(), int64_t{0});

@@ -58,7 +58,11 @@ class TraceRecorderTest : public testing::Test {
   }
   void Computed(int device, uint64_t slot, int64_t at, wire::WaitTimes waits,
                 bool last) {
-    ledgers_[device].Computed(at, waits, last);
+    if (last) {
+      ledgers_[device].Ended(at, waits);
+    } else {
+      ledgers_[device].Computed(at, waits);
+    }
     Tell(device, wire::MicroBatchDone{.slot = slot,
                                       .index = 5,
                                       .last = last,

@@ -35,8 +35,7 @@ class Fp16RunnerTest : public RunnerTest {
     Run(absl::StrCat("fp16: true\nmax_steps: ", kSteps, "\n", fields));
   }
   CheckpointManifest Manifest(int64_t step) const {
-    return *ReadCheckpoint(AnyFiles(), CheckpointPath(root_ + "/job", step),
-                           true);
+    return *VerifyCheckpoint(AnyFiles(), CheckpointPath(root_ + "/job", step));
   }
 
   // Steps were scaled as GradScaler says, from `state` on; answers how many

@@ -179,12 +179,12 @@ TEST_F(StepBookTest, AHostOperationThatFailsIsTheOwners) {
 TEST_F(StepBookTest, SlotsThatAreHeldAreSentWhenTheyAreNot) {
   on_reduced_ = [this] {
     on_reduced_ = nullptr;
-    book_->HoldSlots(true);
+    book_->HoldSlots();
     loop_->After(absl::ZeroDuration(), [this] {
       sent_when_held_ = telemetry_.sent;
       loop_->After(absl::ZeroDuration(), [this] {
         EXPECT_EQ(telemetry_.sent, sent_when_held_);
-        book_->HoldSlots(false);
+        book_->ReleaseSlots();
         dispatch_->CarryOut();
       });
     });

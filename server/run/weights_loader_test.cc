@@ -64,7 +64,7 @@ TEST_F(WeightsLoaderTest, ABaseThatIsThereIsNotLoadedAgain) {
   Start("method: lora\n");
   BaseWeights& base = Base();
   base.Join([](BaseWeights::Turn) {});
-  base.LoadEnded(true);  // by another job
+  base.LoadDone();  // by another job
   Run([&] { loader_->Load(Drawn(), Calls()); });
   EXPECT_EQ(seen_, (std::vector<std::string>{"base is there", "over: OK"}));
 }

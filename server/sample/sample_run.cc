@@ -40,18 +40,17 @@ std::deque<FilePart> SplitParts(const std::vector<FilePart>& parts,
   return split;
 }
 
-SampleRun::SampleRun(EventLoop& loop, HostArena& arena, WorkerPool& pool,
-                     BaseCache& bases, SampleRunOptions options,
+SampleRun::SampleRun(const SampleGround& ground, SampleRunOptions options,
                      std::shared_ptr<SampleSink> sink,
                      std::function<void(absl::Status)> over)
-    : arena_(arena),
-      pool_(pool),
-      bases_(bases),
+    : arena_(ground.arena),
+      pool_(ground.pool),
+      bases_(ground.bases),
       options_(std::move(options)),
       sink_(std::move(sink)),
       over_(std::move(over)),
       prompts_(
-          loop, arena, pool, PromptOptions(),
+          ground.loop, ground.arena, ground.pool, PromptOptions(),
           {.tokenized = [this] { OnTokenized(); },
            .configure = [this](WorkerId worker) { Configure(worker); },
            .piece =
@@ -145,7 +144,7 @@ void SampleRun::OnBaseLoaded() {
                    absl::StrCat("the files of ", options_.source.model.path,
                                 " changed while they were read")));
   }
-  state_->base().LoadEnded(true);
+  state_->base().LoadDone();
   LoadAdapters();
 }
 

@@ -25,7 +25,7 @@ absl::StatusOr<DType> DTypeOf(const FileOpener& files, const std::string& path,
                               const ModelConfig& model) {
   if (files.IsThere(path + "/checkpoint.json")) {
     ASSIGN_OR_RETURN(const CheckpointManifest manifest,
-                     ReadCheckpoint(files, path, false));
+                     ReadCheckpoint(files, path));
     for (const DType dtype : {DType::kBF16, DType::kF16}) {
       if (manifest.dtype == DTypeName(dtype)) return dtype;
     }

@@ -68,7 +68,7 @@ void Sampler::StartNext() {
     }
     sink_ = next.sink;
     run_ = std::make_unique<SampleRun>(
-        loop_, arena_, pool_, bases_,
+        SampleGround{loop_, arena_, pool_, bases_},
         SampleRunOptions{.number = next_number_,
                          .source = std::move(next.source),
                          .question = std::move(next.question),

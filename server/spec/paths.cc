@@ -100,10 +100,10 @@ absl::StatusOr<std::unique_ptr<DataRoots>> DataRoots::Create(
     const DataRootsOptions& options) {
   std::unique_ptr<DataRoots> out(new DataRoots);
   for (const std::string& root : options.roots) {
-    RETURN_IF_ERROR(out->Add(root, false));
+    RETURN_IF_ERROR(out->Add(root, Whose::kLab));
   }
   for (const std::string& root : options.own) {
-    RETURN_IF_ERROR(out->Add(root, true));
+    RETURN_IF_ERROR(out->Add(root, Whose::kServer));
   }
   if (!options.hub_cache.empty()) {
     auto hub = std::make_unique<Root>();
@@ -114,7 +114,8 @@ absl::StatusOr<std::unique_ptr<DataRoots>> DataRoots::Create(
   return out;
 }
 
-absl::Status DataRoots::Add(const std::string& given, bool own) {
+absl::Status DataRoots::Add(const std::string& given, Whose whose) {
+  const bool own = whose == Whose::kServer;
   auto root = std::make_unique<Root>();
   root->given = WithoutTrailingSlashes(given);
   root->linked = !own;

@@ -338,7 +338,7 @@ absl::Status JobStore::ApplyTransition(Database* db, int64_t number,
                                        JobState to,
                                        const TransitionInfo& info) {
   RETURN_IF_ERROR(FlushProgress(db, number));
-  ASSIGN_OR_RETURN(JobRecord job, SelectJob(db, number, false));
+  ASSIGN_OR_RETURN(JobRecord job, SelectJob(db, number, JobTexts::kLeftOut));
   RETURN_IF_ERROR(CheckTransition(job.state, to));
   if (std::exchange(job.progress.memory_kept, info.memory_kept) !=
       info.memory_kept) {
@@ -396,7 +396,7 @@ absl::Status JobStore::ApplyAttempt(Database* db, const JobRecord& job,
 absl::Status JobStore::SetDetails(const std::string& id,
                                   const JobDetails& details) {
   return Change(id, [&](Database* db, int64_t number) -> absl::Status {
-    ASSIGN_OR_RETURN(JobRecord job, SelectJob(db, number, false));
+    ASSIGN_OR_RETURN(JobRecord job, SelectJob(db, number, JobTexts::kLeftOut));
     if (details.output_path.has_value()) job.output_path = *details.output_path;
     if (details.dataset.has_value()) job.dataset = details.dataset;
     ASSIGN_OR_RETURN(Statement update,
@@ -413,7 +413,7 @@ absl::Status JobStore::SetDetails(const std::string& id,
 absl::Status JobStore::AddEvent(const std::string& id, const std::string& type,
                                 const std::string& message) {
   return Change(id, [&](Database* db, int64_t number) -> absl::Status {
-    ASSIGN_OR_RETURN(JobRecord job, SelectJob(db, number, false));
+    ASSIGN_OR_RETURN(JobRecord job, SelectJob(db, number, JobTexts::kLeftOut));
     Overlay(number, &job);
     return InsertEvent(db,
                        {.type = type,
@@ -428,7 +428,8 @@ absl::Status JobStore::AddCheckpoint(const std::string& id,
                                      const CheckpointRecord& checkpoint) {
   return Change(id, [&](Database* db, int64_t number) -> absl::Status {
     RETURN_IF_ERROR(FlushProgress(db, number));
-    ASSIGN_OR_RETURN(const JobRecord job, SelectJob(db, number, false));
+    ASSIGN_OR_RETURN(const JobRecord job,
+                     SelectJob(db, number, JobTexts::kLeftOut));
     ASSIGN_OR_RETURN(
         Statement insert,
         db->Prepare("INSERT OR REPLACE INTO checkpoints VALUES (?,?,?,?,?)"));

@@ -90,12 +90,18 @@ void BaseWeights::NextTurn() {
   }
 }
 
-void BaseWeights::LoadEnded(bool whole) {
+void BaseWeights::LoadFailed() {
   ROUNDHOUSE_CHECK(state_ == State::kLoading);
   loader_ = 0;
-  state_ = whole ? State::kLoaded : State::kEmpty;
+  state_ = State::kEmpty;
+  NextTurn();
+}
+
+void BaseWeights::LoadDone() {
+  ROUNDHOUSE_CHECK(state_ == State::kLoading);
+  loader_ = 0;
+  state_ = State::kLoaded;
   for (const Unit& unit : units_) {
-    if (!whole) break;
     wire::Raise(arena_.arena().WordAt(unit.version_word_offset), kBaseVersion,
                 arena_.arena().doorbells());
   }
@@ -106,7 +112,7 @@ void BaseWeights::Leave(Ticket ticket) {
   std::erase_if(waiting_, [ticket](const Waiting& waiting) {
     return waiting.ticket == ticket;
   });
-  if (ticket != 0 && loader_ == ticket) LoadEnded(false);
+  if (ticket != 0 && loader_ == ticket) LoadFailed();
 }
 
 absl::StatusOr<std::string> BaseKey(const ModelDirectory& directory,

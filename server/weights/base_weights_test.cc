@@ -56,7 +56,7 @@ TEST_F(BaseWeightsTest, OneLoadsAndTheOthersWait) {
   EXPECT_EQ(first, Turns{Turn::kLoad});
   EXPECT_TRUE(second.empty());
   EXPECT_EQ(Version(*base, 0), 0u);
-  base->LoadEnded(true);
+  base->LoadDone();
   EXPECT_EQ(second, Turns{Turn::kReady});
   EXPECT_TRUE(base->loaded());
   for (int unit = 0; unit < 5; ++unit) {
@@ -73,12 +73,12 @@ TEST_F(BaseWeightsTest, AFailedLoadIsTheNextOnesTurn) {
   base->Join([](Turn) {});
   base->Join([&](Turn turn) { second.push_back(turn); });
   base->Join([&](Turn turn) { third.push_back(turn); });
-  base->LoadEnded(false);
+  base->LoadFailed();
   EXPECT_EQ(second, Turns{Turn::kLoad});
   EXPECT_TRUE(third.empty());
   EXPECT_FALSE(base->loaded());
   EXPECT_EQ(Version(*base, 0), 0u);
-  base->LoadEnded(true);
+  base->LoadDone();
   EXPECT_EQ(third, Turns{Turn::kReady});
 }
 
@@ -88,14 +88,14 @@ TEST_F(BaseWeightsTest, LoadsThatFailAtOnceEndToo) {
   Turns turns;
   const auto fail = [&](Turn turn) {
     turns.push_back(turn);
-    base->LoadEnded(false);
+    base->LoadFailed();
   };
   base->Join(fail);
   base->Join([](Turn) {});
   base->Join(fail);
   base->Join(fail);
   EXPECT_EQ(turns.size(), 1u);
-  base->LoadEnded(false);
+  base->LoadFailed();
   EXPECT_EQ(turns, (Turns{Turn::kLoad, Turn::kLoad, Turn::kLoad}));
 }
 
@@ -109,7 +109,7 @@ TEST_F(BaseWeightsTest, WhoLeavesGetsNoTurnAndGivesUpItsOwn) {
   base->Leave(loader);
   EXPECT_TRUE(second.empty());
   EXPECT_EQ(third, Turns{Turn::kLoad});
-  base->LoadEnded(true);
+  base->LoadDone();
   base->Leave(loader);  // long ago: nothing happens
   base->Leave(0);
   EXPECT_TRUE(base->loaded());
@@ -124,7 +124,7 @@ TEST_F(BaseWeightsTest, TheCacheSharesAndKeepsTheLastBase) {
   EXPECT_EQ(*cache.Get("one", model_, DType::kF32), one);
   EXPECT_FALSE(cache.DropUnused()) << "it is in use";
   one->Join([](Turn) {});
-  one->LoadEnded(true);
+  one->LoadDone();
   const BaseWeights* const kept = one.get();
   one.reset();
   EXPECT_EQ(arena_->used_bytes(), with_one) << "kept for the next job";

@@ -168,7 +168,7 @@ class CheckpointTest : public testing::Test {
     return FinishDirectory(plan);
   }
   void ExpectCorrupt(const std::string& path, const std::string& text) {
-    const absl::Status status = ReadCheckpoint(AnyFiles(), path, true).status();
+    const absl::Status status = VerifyCheckpoint(AnyFiles(), path).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
     EXPECT_NE(std::string(status.message()).find(text), std::string::npos)
         << "no \"" << text << "\" in " << status;

@@ -47,7 +47,11 @@ void WeightsLoader::OnBaseLoaded(const absl::Status& status) {
   if (!key.ok() || *key != around_.memory.base_key()) {
     around_.bases->Forget(*base_);
   }
-  base_->LoadEnded(status.ok());
+  if (status.ok()) {
+    base_->LoadDone();
+  } else {
+    base_->LoadFailed();
+  }
 }
 
 void WeightsLoader::LoadTrained(const Weights& weights, Done done) {

@@ -3,6 +3,7 @@
 A call is a name before a bracket, so the limits are those of source.py. Two
 functions of one name are one here, a call through a variable is none, and
 neither is one of a name that begins in lower case: that may be a library's.
+A name that ends in Or, as BoolOr, says itself what the value is.
 """
 
 import dataclasses
@@ -35,7 +36,8 @@ def names(reader):
     found = {function.name.rpartition("::")[2].strip()
              for function in reader.functions}
     found.update(kind.name.rpartition("::")[2] for kind in reader.types)
-    return {name for name in found if re.match(r"[A-Z]|set_", name)}
+    return {name for name in found
+            if re.match(r"[A-Z]|set_", name) and not name.endswith("Or")}
 
 
 def booleans(text, ours):

@@ -205,7 +205,7 @@ class CallsTest(unittest.TestCase):
             "struct Lease { bool Held() const { return true; }\n"
             "  bool open() const { return x; }\n"
             "  void set_open(bool to) { x = to; } };\n"
-            "void House::Open(int a) {}\n")
+            "void House::Open(int a) {}\nbool BoolOr(bool a) {}\n")
         self.assertEqual(calls.names(reader),
                          {"Lease", "Held", "set_open", "Open"})
 

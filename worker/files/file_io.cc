@@ -85,10 +85,10 @@ absl::Status InputFile::Read(uint64_t offset, void* target,
   return absl::OkStatus();
 }
 
-OutputFile::OutputFile(std::string path, int fd, bool remove)
+OutputFile::OutputFile(std::string path, int fd, Unfinished unfinished)
     : path_(std::move(path)),
       fd_(fd),
-      remove_(remove),
+      remove_(unfinished == Unfinished::kRemoved),
       hash_(EVP_MD_CTX_new()) {
   ROUNDHOUSE_CHECK(hash_ != nullptr &&
                    EVP_DigestInit_ex(hash_, EVP_sha256(), nullptr) == 1);
@@ -102,11 +102,13 @@ absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Create(
       kFileMode);
   if (fd < 0 && errno == ENOENT) return SystemError(path, "create", errno);
   if (fd < 0) return WriteError(path, "create", 0, errno);
-  return std::unique_ptr<OutputFile>(new OutputFile(path, fd, true));
+  return std::unique_ptr<OutputFile>(
+      new OutputFile(path, fd, Unfinished::kRemoved));
 }
 
 std::unique_ptr<OutputFile> OutputFile::Adopt(const std::string& path, int fd) {
-  return std::unique_ptr<OutputFile>(new OutputFile(path, fd, false));
+  return std::unique_ptr<OutputFile>(
+      new OutputFile(path, fd, Unfinished::kStays));
 }
 
 OutputFile::~OutputFile() {

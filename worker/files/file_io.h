@@ -67,7 +67,8 @@ class OutputFile {
   absl::StatusOr<Sha256> Finish(uint64_t file_bytes);
 
  private:
-  OutputFile(std::string path, int fd, bool remove);
+  enum class Unfinished { kRemoved, kStays };
+  OutputFile(std::string path, int fd, Unfinished unfinished);
   absl::Status Failure(const char* what, int error) const;
 
   const std::string path_;

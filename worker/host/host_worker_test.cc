@@ -338,9 +338,12 @@ void ReferenceUpdates(TestJob& job, const std::vector<float>& scales) {
                                     tensor(u.grad_sum_offset) + count);
         for (float& g : gradient) g *= scales[s - 1];
         ASSERT_TRUE(
-            AdamWUpdate(step, parameter.role != 1, gradient.data(),
-                        static_cast<int64_t>(count), tensor(u.master_offset),
-                        tensor(u.exp_avg_offset), tensor(u.exp_avg_sq_offset))
+            AdamWUpdate(step, {.gradient = gradient.data(),
+                               .count = static_cast<int64_t>(count),
+                               .master = tensor(u.master_offset),
+                               .exp_avg = tensor(u.exp_avg_offset),
+                               .exp_avg_sq = tensor(u.exp_avg_sq_offset),
+                               .weight_decay = parameter.role != 1})
                 .ok());
         FromF32(dtype, tensor(u.master_offset),
                 job.arena().At<std::byte>(u.compute_offset) +

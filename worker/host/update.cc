@@ -100,9 +100,12 @@ absl::Status Update::Compute(int thread, uint32_t index, std::byte* scratch) {
   if (norm_partials_ != nullptr) {
     *reinterpret_cast<double*>(scratch) = ChunkSumOfSquares(sum, count);
   }
-  RETURN_IF_ERROR(AdamWUpdate(step_, chunk.weight_decay,
-                              Scaled(thread, chunk, sum), count, state.master,
-                              state.exp_avg, state.exp_avg_sq));
+  RETURN_IF_ERROR(AdamWUpdate(step_, {.gradient = Scaled(thread, chunk, sum),
+                                      .count = count,
+                                      .master = state.master,
+                                      .exp_avg = state.exp_avg,
+                                      .exp_avg_sq = state.exp_avg_sq,
+                                      .weight_decay = chunk.weight_decay}));
   return CastMaster(state.master, count, dtype_, state.compute);
 }
 

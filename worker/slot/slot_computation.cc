@@ -190,11 +190,12 @@ absl::Status SlotComputation::RunMicroBatch(size_t m) {
                                                  context_.stream.native())));
     RETURN_IF_ERROR(run->SetInput(input->data()));
     RETURN_IF_ERROR(SetPositions(*run, m));
-    RETURN_IF_ERROR(
-        Emit(m, command_.first_layer, false, [&](std::byte* output) {
-          return context_.stream.CopyOnDevice(
-              output, input->data(), command_.micro_batches[m].input.bytes);
-        }));
+    RETURN_IF_ERROR(Emit(m, command_.first_layer, wire::OutputKind::kActivation,
+                         [&](std::byte* output) {
+                           return context_.stream.CopyOnDevice(
+                               output, input->data(),
+                               command_.micro_batches[m].input.bytes);
+                         }));
     RETURN_IF_ERROR(Forward(*run, m));
     if (FaultPoint("slot.fault")) {
       RETURN_IF_ERROR(context_.stream.BreakDevice());
@@ -232,9 +233,9 @@ absl::Status SlotComputation::Forward(StageRun& run, size_t m) {
     RETURN_IF_ERROR(run.ForwardLayer(layer, weights));
     RETURN_IF_ERROR(
         clock_.EndLayer(layer, PassDirection::kForward, std::move(began)));
-    RETURN_IF_ERROR(Emit(m, layer + 1, false, [&](std::byte* output) {
-      return run.CopyOutput(output);
-    }));
+    RETURN_IF_ERROR(
+        Emit(m, layer + 1, wire::OutputKind::kActivation,
+             [&](std::byte* output) { return run.CopyOutput(output); }));
   }
   return absl::OkStatus();
 }
@@ -282,7 +283,7 @@ absl::Status SlotComputation::Backward(StageRun& run, size_t m) {
                                     std::move(began)));
     RETURN_IF_ERROR(sums_.FinishLayer(layer));
   }
-  return Emit(m, command_.first_layer, true,
+  return Emit(m, command_.first_layer, wire::OutputKind::kGradient,
               [&](std::byte* output) { return run.CopyInputGradient(output); });
 }
 
