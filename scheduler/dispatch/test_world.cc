@@ -150,13 +150,13 @@ void World::Take() {
   for (auto actions = dispatcher_.TakeActions(); !actions.empty();
        actions = dispatcher_.TakeActions()) {
     for (const Action& action : actions) {
-      std::visit([this](const auto& a) { Carry(a); }, action);
+      std::visit([this](const auto& a) { Execute(a); }, action);
     }
   }
   taking_ = false;
 }
 
-void World::Carry(const RunSlotAction& action) {
+void World::Execute(const RunSlotAction& action) {
   auto& queue = queues_[Number(action.device)];
   queue.push_back(action);
   sent.push_back(action);
@@ -174,16 +174,16 @@ void World::Carry(const RunSlotAction& action) {
   EXPECT_EQ(down, units_down_[action.slot]);
 }
 
-void World::Carry(const WithdrawSlotAction& action) {
+void World::Execute(const WithdrawSlotAction& action) {
   withdrawing_.insert(action.slot);
 }
 
-void World::Carry(const RunHostOpAction& action) {
+void World::Execute(const RunHostOpAction& action) {
   host_ops.push_back(action);
   host_queue_.push_back(action);
 }
 
-void World::Carry(const StepReducedAction& action) {
+void World::Execute(const StepReducedAction& action) {
   trace.push_back("reduced " + std::to_string(action.step_number));
   reduced_.insert({action.job, action.step_number});
   const StepSpec spec = specs_[{action.job, action.step_number}];
@@ -200,14 +200,14 @@ void World::Carry(const StepReducedAction& action) {
   if (on_reduced) on_reduced();
 }
 
-void World::Carry(const StepDoneAction& action) {
+void World::Execute(const StepDoneAction& action) {
   trace.push_back("done " + std::to_string(action.step_number));
   done_.insert({action.job, action.step_number});
   ++steps_done;
   done_of.push_back(Number(action.job));
 }
 
-void World::Carry(const QuietAction& action) {
+void World::Execute(const QuietAction& action) {
   trace.push_back("quiet");
   ++quiet;
   for (const auto& [step, spec] : specs_) {

@@ -154,12 +154,12 @@ void DispatcherFeed::CarryOut() {
   for (auto actions = dispatcher_.TakeActions(); !actions.empty();
        actions = dispatcher_.TakeActions()) {
     for (const Action& action : actions) {
-      std::visit([this](const auto& a) { Carry(a); }, action);
+      std::visit([this](const auto& a) { Execute(a); }, action);
     }
   }
 }
 
-void DispatcherFeed::Carry(const RunSlotAction& action) {
+void DispatcherFeed::Execute(const RunSlotAction& action) {
   const int part = NumberOf(action);
   const auto device = static_cast<int>(Number(action.device));
   out_[part] = {action.slot, device};
@@ -169,7 +169,7 @@ void DispatcherFeed::Carry(const RunSlotAction& action) {
   may_send_ = true;
 }
 
-void DispatcherFeed::Carry(const WithdrawSlotAction& action) {
+void DispatcherFeed::Execute(const WithdrawSlotAction& action) {
   const int part = part_of_.at(action.slot);
   const Out out = out_.at(part);
   const int job = IndexOf(action.job);
@@ -185,7 +185,7 @@ void DispatcherFeed::Carry(const WithdrawSlotAction& action) {
   dispatcher_.SlotWithdrawn(action.slot);
 }
 
-void DispatcherFeed::Carry(const RunHostOpAction& action) {
+void DispatcherFeed::Execute(const RunHostOpAction& action) {
   const Job& job = jobs_[IndexOf(action.job)];
   const int per_step = job.fed.rounds.per_step;
   const int first = static_cast<int>(action.step_number) * per_step;
@@ -259,17 +259,17 @@ void DispatcherFeed::Gather(const HostTask& task) {
   tasks_.push_back(task);
 }
 
-void DispatcherFeed::Carry(const StepReducedAction& action) {
+void DispatcherFeed::Execute(const StepReducedAction& action) {
   if (jobs_[IndexOf(action.job)].fed.rounds.updates == Updates::kClipped) {
     dispatcher_.AllowUpdates(action.job, action.step_number);
   }
 }
 
-void DispatcherFeed::Carry(const StepDoneAction& action) {
+void DispatcherFeed::Execute(const StepDoneAction& action) {
   BeginStep(IndexOf(action.job));
 }
 
-void DispatcherFeed::Carry(const QuietAction& action) {
+void DispatcherFeed::Execute(const QuietAction& action) {
   ROUNDHOUSE_CHECK(false) << "job " << Number(action.job) << " was abandoned";
 }
 

@@ -93,12 +93,12 @@ class DispatcherFeed : public PartFeed {
   int NumberOf(const RunSlotAction& action) const;
 
   void CarryOut();
-  void Carry(const RunSlotAction& action);
-  void Carry(const WithdrawSlotAction& action);
-  void Carry(const RunHostOpAction& action);
-  void Carry(const StepReducedAction& action);
-  void Carry(const StepDoneAction& action);
-  void Carry(const QuietAction& action);
+  void Execute(const RunSlotAction& action);
+  void Execute(const WithdrawSlotAction& action);
+  void Execute(const RunHostOpAction& action);
+  void Execute(const StepReducedAction& action);
+  void Execute(const StepDoneAction& action);
+  void Execute(const QuietAction& action);
   void Gather(const HostTask& task);
   void Reduce(const HostTask& task, std::optional<HostOpId> op);
 

@@ -20,7 +20,7 @@
 #include "server/observe/device_reports.h"
 #include "server/observe/loss_curve.h"
 #include "server/observe/metrics.h"
-#include "server/observe/sample_log.h"
+#include "server/observe/timing_log.h"
 #include "server/observe/trace_recorder.h"
 #include "server/run/job_events.h"
 #include "server/run/job_telemetry.h"
@@ -38,7 +38,7 @@ class RunningJob final : public JobEvents {
     ServerMetrics& metrics;
     DeviceReports& devices;
     TraceRecorder& recorder;
-    SampleLog* samples = nullptr;  // test only
+    TimingLog* samples = nullptr;  // test only
     // has_steps() is another.
     std::function<void()> steps_changed;
     // The job is in another state; the last of them.

@@ -63,7 +63,7 @@ TEST_F(WeightsLoaderTest, WithoutABaseOnlyWhatTrainsIsLoaded) {
 TEST_F(WeightsLoaderTest, ABaseThatIsThereIsNotLoadedAgain) {
   Start("method: lora\n");
   BaseWeights& base = Base();
-  base.Join([](BaseWeights::Turn) {});
+  base.Join([](BaseWeights::Grant) {});
   base.LoadDone();  // by another job
   Run([&] { loader_->Load(Drawn(), Calls()); });
   EXPECT_EQ(seen_, (std::vector<std::string>{"base is there", "over: OK"}));
@@ -72,7 +72,7 @@ TEST_F(WeightsLoaderTest, ABaseThatIsThereIsNotLoadedAgain) {
 TEST_F(WeightsLoaderTest, WhoWaitsForABaseLoadsItWhenTheOtherDoesNot) {
   Start("method: lora\n");
   BaseWeights& base = Base();
-  const BaseWeights::Ticket other = base.Join([](BaseWeights::Turn) {});
+  const BaseWeights::Ticket other = base.Join([](BaseWeights::Grant) {});
   stopped_ = true;  // once it has loaded it
   Run([&] {
     loader_->Load(Drawn(), Calls());
@@ -85,11 +85,12 @@ TEST_F(WeightsLoaderTest, WhoWaitsForABaseLoadsItWhenTheOtherDoesNot) {
 TEST_F(WeightsLoaderTest, WhoStopsLeavesTheBaseToOthers) {
   Start("method: lora\n");
   BaseWeights& base = Base();
-  const BaseWeights::Ticket other = base.Join([](BaseWeights::Turn) {});
+  const BaseWeights::Ticket other = base.Join([](BaseWeights::Grant) {});
   loader_->Load(Drawn(), Calls());
   bool next = false;
-  base.Join(
-      [&](BaseWeights::Turn turn) { next = turn == BaseWeights::Turn::kLoad; });
+  base.Join([&](BaseWeights::Grant grant) {
+    next = grant == BaseWeights::Grant::kLoad;
+  });
   loader_->Stop();
   base.Leave(other);
   EXPECT_TRUE(next);

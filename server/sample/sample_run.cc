@@ -121,8 +121,8 @@ void SampleRun::OnTokenized() {
 void SampleRun::OnMemory(const absl::Status& ready) {
   if (ended_) return;
   if (!ready.ok()) return End(HostMemoryError(std::string(ready.message())));
-  base_ticket_ = state_->base().Join([this](BaseWeights::Turn turn) {
-    turn == BaseWeights::Turn::kLoad ? LoadBase() : LoadAdapters();
+  base_ticket_ = state_->base().Join([this](BaseWeights::Grant grant) {
+    grant == BaseWeights::Grant::kLoad ? LoadBase() : LoadAdapters();
   });
 }
 

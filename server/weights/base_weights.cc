@@ -69,9 +69,9 @@ absl::StatusOr<std::shared_ptr<BaseWeights>> BaseWeights::Create(
   return base;
 }
 
-BaseWeights::Ticket BaseWeights::Join(std::function<void(Turn)> turn) {
+BaseWeights::Ticket BaseWeights::Join(std::function<void(Grant)> granted) {
   const Ticket ticket = next_ticket_++;
-  waiting_.push_back({ticket, std::move(turn)});
+  waiting_.push_back({ticket, std::move(granted)});
   if (state_ != State::kLoading) NextTurn();
   return ticket;
 }
@@ -86,7 +86,7 @@ void BaseWeights::NextTurn() {
       state_ = State::kLoading;
       loader_ = next.ticket;
     }
-    next.turn(ready ? Turn::kReady : Turn::kLoad);
+    next.granted(ready ? Grant::kReady : Grant::kLoad);
   }
 }
 

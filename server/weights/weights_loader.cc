@@ -13,8 +13,8 @@ void WeightsLoader::Load(Weights weights, Calls calls) {
   // Held: what follows may end the job at once.
   const std::shared_ptr<BaseWeights> base = base_;
   ticket_ = base->Join([this, weights = std::move(weights),
-                        calls = std::move(calls)](BaseWeights::Turn turn) {
-    if (turn == BaseWeights::Turn::kLoad) {
+                        calls = std::move(calls)](BaseWeights::Grant grant) {
+    if (grant == BaseWeights::Grant::kLoad) {
       LoadBase(weights, calls);
       return;
     }
