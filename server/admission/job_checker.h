@@ -15,7 +15,7 @@
 #include "server/admission/admitted_job.h"
 #include "server/admission/job_fit.h"
 #include "server/admission/weight_names.h"
-#include "server/api/engine.h"
+#include "server/api/job_engine.h"
 #include "server/spec/job_file.h"
 #include "server/spec/paths.h"
 #include "server/store/store.h"

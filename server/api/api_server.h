@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "grpcpp/grpcpp.h"
-#include "server/api/engine.h"
+#include "server/api/job_engine.h"
 #include "server/api/sample_engine.h"
 #include "server/dataset/dataset_inspector.h"
 #include "server/door/front_door.h"

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/roundhouse/v1/fine_tuning_job.grpc.pb.h"
-#include "server/api/engine.h"
+#include "server/api/job_engine.h"
 #include "server/api/stream_pump.h"
 #include "server/dataset/dataset_inspector.h"
 #include "server/door/call_queue.h"

@@ -34,7 +34,7 @@
 #include "server/admission/job_opener.h"
 #include "server/admission/job_queue.h"
 #include "server/admission/validations.h"
-#include "server/api/engine.h"
+#include "server/api/job_engine.h"
 #include "server/arena/host_arena.h"
 #include "server/jobs/disk_reserve.h"
 #include "server/jobs/job_log.h"

@@ -15,7 +15,7 @@
 #include "base/mutex.h"
 #include "base/wire/messages.h"
 #include "scheduler/dispatch/dispatcher.h"
-#include "server/api/engine.h"
+#include "server/api/job_engine.h"
 #include "server/observe/device_ledger.h"
 #include "server/observe/metrics.h"
 #include "server/observe/slot_history.h"

@@ -77,7 +77,8 @@ BaseWeights::Ticket BaseWeights::Join(std::function<void(Grant)> granted) {
 }
 
 void BaseWeights::NextTurn() {
-  // One at a time while it is not loaded: who loads calls LoadEnded.
+  // One at a time while it is not loaded: who loads calls LoadDone or
+  // LoadFailed.
   while (!waiting_.empty() && state_ != State::kLoading) {
     const Waiting next = std::move(waiting_.front());
     waiting_.pop_front();
