@@ -17,7 +17,6 @@
 
 namespace roundhouse {
 namespace {
-
 using enum FieldReason;
 
 constexpr char kLeast[] = "model_name_or_path: m\ndataset: d.jsonl\n";

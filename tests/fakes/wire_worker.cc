@@ -128,7 +128,8 @@ wire::Body DoneSlot(const wire::RunSlot& slot, const std::string& way) {
   }
   if (slot.kind == SlotKind::kFused || slot.kind == SlotKind::kEvaluate) {
     for (size_t i = 0; i < slot.micro_batches.size(); ++i) {
-      done.results.push_back({1.0, 1, way != "nan" ? 1u : 0u, 0});
+      done.results.push_back(
+          {1.0, 1, way != "nan" ? wire::Finite::kYes : wire::Finite::kNo, 0});
     }
   }
   return done;
