@@ -29,33 +29,33 @@ struct Device {
   std::vector<double> starts_ns;  // of its parts
 };
 
-// One turn of a part: what can run before the gradient is there, and the rest;
+// One lap of a part: what can run before the gradient is there, and the rest;
 // of that a fused part's forward.
-struct Turn {
+struct Lap {
   double before_ns = 0;
   double after_ns = 0;
   double forward_ns = 0;
 };
 
-Turn TurnOf(const Part& part, const ModelCosts& costs, double speed) {
+Lap LapOf(const Part& part, const ModelCosts& costs, double speed) {
   const bool recomputes = part.kind == SlotKind::kBackward;
   const auto sum = [&](auto&& of_layer) {
     return static_cast<double>(
                costs.Sum(part.layers.first, part.layers.last, of_layer)) /
            speed;
   };
-  Turn turn;
+  Lap lap;
   if (recomputes) {
-    turn.before_ns = sum([&](int layer) { return costs.RecomputeNs(layer); });
+    lap.before_ns = sum([&](int layer) { return costs.RecomputeNs(layer); });
   }
-  turn.after_ns = sum([&](int layer) {
+  lap.after_ns = sum([&](int layer) {
     return (recomputes ? 0 : costs.ForwardNs(layer)) +
            (part.backward() ? costs.BackwardNs(layer) : 0);
   });
   if (part.kind == SlotKind::kFused) {
-    turn.forward_ns = sum([&](int layer) { return costs.ForwardNs(layer); });
+    lap.forward_ns = sum([&](int layer) { return costs.ForwardNs(layer); });
   }
-  return turn;
+  return lap;
 }
 
 // The first layer's sums, the last to be complete, go down and are reduced.
@@ -143,9 +143,9 @@ Round RoundOf(const std::vector<Part>& parts, const ModelCosts& costs,
     if (part.kind == SlotKind::kFused) {
       round.fused_ns += ns;
       if (fused == FusedSlots::kByLayer) {
-        const Turn turn = TurnOf(part, costs, speed);
-        round.backward_ns += turn.after_ns - turn.forward_ns;
-        round.fused_ns -= turn.after_ns - turn.forward_ns;
+        const Lap lap = LapOf(part, costs, speed);
+        round.backward_ns += lap.after_ns - lap.forward_ns;
+        round.fused_ns -= lap.after_ns - lap.forward_ns;
       }
       round.fused_host_ns += weights / machine.host_rate;
     } else if (part.kind == SlotKind::kForward) {
@@ -231,15 +231,15 @@ double EstimateStepNs(const std::vector<Part>& parts,
     double t =
         std::max(device.free_ns, upload_ns + (whole ? all_bytes : first_bytes) /
                                                  machine.link_rate);
-    const Turn turn = TurnOf(part, costs, machine.devices[d].speed);
+    const Lap lap = LapOf(part, costs, machine.devices[d].speed);
     device.starts_ns.push_back(t);
     for (int64_t m = part.micro_batches.begin; m < part.micro_batches.end;
          ++m) {
       const double there_ns = before[m] + hop_ns;
       const bool first = m == part.micro_batches.begin;
-      t = std::max(t + turn.before_ns, there_ns) + turn.forward_ns;
-      if (first && turn.forward_ns > 0) t = std::max(t, all_up_ns);
-      t += turn.after_ns - turn.forward_ns;
+      t = std::max(t + lap.before_ns, there_ns) + lap.forward_ns;
+      if (first && lap.forward_ns > 0) t = std::max(t, all_up_ns);
+      t += lap.after_ns - lap.forward_ns;
       if (first) t = std::max(t, all_up_ns);
       now[m] = t;
     }

@@ -76,8 +76,8 @@ const PartRun* JobRun::MakerOf(const Boundary& boundary) const {
 }
 
 bool JobRun::InputsInHost(const PartRun& run) {
-  for (int turn = 0; turn < run.turn_count(); ++turn) {
-    for (const Boundary& boundary : run.Inputs(turn)) {
+  for (int lap = 0; lap < run.lap_count(); ++lap) {
+    for (const Boundary& boundary : run.Inputs(lap)) {
       if (!InHost(boundary)) return false;
     }
   }
