@@ -73,8 +73,8 @@ struct RunHostOpAction {
 
   // A reduction, or a pass that is one, too.
   bool reduces() const {
-    return type == HostOpKind::kReduce ||
-           (type == HostOpKind::kUpdate && !blocks.empty());
+    return kind == HostOpKind::kReduce ||
+           (kind == HostOpKind::kUpdate && !blocks.empty());
   }
 };
 

@@ -42,7 +42,8 @@ const char* Label(SlotKind kind) {
     case SlotKind::kEvaluate:
       return "evaluate";
   }
-  ROUNDHOUSE_CHECK(false) << "a slot of no kind";
+  ROUNDHOUSE_CHECK(false) << "slot kind " << static_cast<uint32_t>(kind);
+  return "";
 }
 const char* Label(SlotPhase phase) {
   constexpr const char* kNames[] = {"wait", "h2d", "compute", "d2h"};

@@ -101,10 +101,9 @@ TEST_P(FileTableTest, InitDrawsEveryParameterFromAStreamOfItsOwn) {
     for (const ParameterSpec& spec : unit.parameters) {
       const wire::FileTensor& tensor = parts[0].tensors[next++];
       EXPECT_EQ(static_cast<int64_t>(tensor.element_count), spec.element_count);
-      EXPECT_EQ(tensor.init,
-                static_cast<uint32_t>(spec.shape.size() == 1
-                                          ? wire::TensorInit::kOnes
-                                          : wire::TensorInit::kNormal));
+      EXPECT_EQ(tensor.init, spec.shape.size() == 1
+                                 ? wire::TensorInit::kOnes
+                                 : wire::TensorInit::kNormal);
       EXPECT_EQ(tensor.init_std, 0.02);
       EXPECT_EQ(tensor.first_dtype, DType::kBF16);
       EXPECT_EQ(tensor.second_dtype, DType::kF32);
@@ -184,8 +183,7 @@ TEST_F(AdapterFileTableTest, InitDrawsAdaptersAsPeftDoes) {
       const wire::FileTensor& tensor = parts[0].tensors[next++];
       const bool a = spec.name.find("lora_A") != std::string::npos;
       EXPECT_EQ(tensor.init,
-                static_cast<uint32_t>(a ? wire::TensorInit::kUniform
-                                        : wire::TensorInit::kZeros));
+                a ? wire::TensorInit::kUniform : wire::TensorInit::kZeros);
       if (a) {
         EXPECT_DOUBLE_EQ(tensor.init_std * tensor.init_std *
                              static_cast<double>(spec.shape[1]),
